@@ -2,27 +2,13 @@
 
 use std::path::{Path, PathBuf};
 
-use serde::{Deserialize, Serialize};
-
 use super::address::Address;
 use super::config::Config;
 use super::file::ScriptTable;
 use super::jail;
+use super::places::Places;
 use super::server::ErrorLogPlace;
 use super::tls::Acme;
-
-/// Files that may be used: each a file, or a directory with all that is beneath it.
-#[derive(Debug, Clone, Default, PartialEq, Eq, Serialize, Deserialize)]
-pub struct Places {
-    /// What may be read.
-    pub read: Vec<PathBuf>,
-    /// What may be written, made and removed.
-    pub write: Vec<PathBuf>,
-    /// Where sockets may be made and removed.
-    pub sockets: Vec<PathBuf>,
-    /// What may be run, and read.
-    pub execute: Vec<PathBuf>,
-}
 
 impl Config {
     /// Every file that the configuration names, with those that it adds; `None` when files are not

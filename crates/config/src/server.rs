@@ -6,7 +6,7 @@ use std::time::Duration;
 
 use serde::{Deserialize, Serialize};
 
-use super::confinement::Places;
+use super::places::Places;
 use super::file;
 use super::file::ConnectionUse as Persistence;
 use super::forwarded_field::ForwardedField;

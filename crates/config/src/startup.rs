@@ -5,7 +5,7 @@ use std::path::PathBuf;
 use serde::{Deserialize, Serialize};
 
 use super::config::Config;
-use super::confinement::Places;
+use super::places::Places;
 use super::file::LogFormat;
 use super::server::{Calls, ErrorLogPlace, Limits};
 

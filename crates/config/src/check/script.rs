@@ -1,0 +1,75 @@
+//! Checks of the table `script` of a route that need the other tables.
+
+use std::path::Path;
+
+use super::Checker;
+use crate::at::At;
+use crate::file;
+
+impl Checker<'_> {
+    /// `files`: the directory of the files beside the scripts, if there is one.
+    pub(super) fn script(&mut self, script: &mut file::ScriptTable, files: Option<&Path>) {
+        let by_extension = script.kind.is_cgi() && script.extensions.is_some();
+        let file::ScriptTable { directory, root, file: program, .. } = script;
+        if let (true, None, None, None) = (by_extension, &*directory, &*root, &*program) {
+            *root = files.map(|files| At::nowhere(files.to_owned()));
+        }
+        if let Some(program) = program {
+            if program.as_os_str().is_empty() {
+                self.problem(&program.span, "script: file is empty");
+            }
+            program.value = self.absolute(program);
+            self.look_up_later("file", &program.value, &program.span);
+        }
+        let file::ScriptTable { directory, root, command, interpreter, .. } = script;
+        if let Some(roots) = &mut script.sendfile_root {
+            for root in &mut roots.value.0 {
+                let place = root.span.clone().or_else(|| roots.span.clone());
+                if root.is_empty() {
+                    self.problem(&place, "script: sendfile_root is empty");
+                }
+                let path = self.absolute(Path::new(&root.value));
+                self.look_up_later("sendfile_root", &path, &place);
+                root.value = path.display().to_string();
+            }
+        }
+        if script.kind.value.has_host() && directory.is_none() {
+            *directory = Some(At::nowhere(self.absolute(Path::new(""))));
+        }
+        if let Some(connect) = &mut script.connect {
+            let place = connect.span.clone();
+            for address in &mut connect.value.0 {
+                // A single address is without a place of its own.
+                address.span = address.span.take().or_else(|| place.clone());
+                self.socket_in(&mut address.value);
+            }
+        }
+        // A bare name is looked for where programs are.
+        let program = command.as_mut().and_then(|command| command.value.first_mut());
+        for program in program.into_iter().chain(interpreter) {
+            if program.contains('/') {
+                program.value = self.absolute(Path::new(&program.value)).display().to_string();
+            }
+        }
+        for (key, directory) in [("directory", directory), ("root", root)] {
+            let Some(directory) = directory else { continue };
+            if directory.as_os_str().is_empty() {
+                self.problem(&directory.span, format!("script: {key} is empty"));
+            }
+            directory.value = self.absolute(directory);
+            self.look_up_later(key, &directory.value, &directory.span);
+        }
+    }
+
+    /// Tells of a user that a server which is not root any more could not give to its scripts.
+    pub(super) fn script_user(&mut self, script: &file::ScriptTable) {
+        let Some(server) = &self.leaves_root_for else { return };
+        let user = script.user.as_ref().map(|user| ("user", &user.span));
+        let asked = user.or(script.group.as_ref().map(|group| ("group", &group.span)));
+        let Some((key, place)) = asked else { return };
+        let what = format!(
+            "script: `{key}` takes a server that stays root, and [server] has user = {server:?}"
+        );
+        self.problem(place, what);
+    }
+}

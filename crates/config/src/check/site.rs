@@ -1,0 +1,145 @@
+//! Checks of the tables `[[site]]` and `[[site.route]]`.
+
+use std::path::{Path, PathBuf};
+use std::sync::Arc;
+
+use super::{Around, Checker};
+use crate::at::{At, Place};
+use crate::file::{self, OneOrMany, Site as FileSite, TlsTable};
+use crate::pattern::Pattern;
+use crate::site_route::SiteRoute;
+use crate::sites::{Defaults, Site, Sites};
+use crate::tls::{self, Surroundings, Tls};
+
+impl Checker<'_> {
+    pub(super) fn sites(&mut self, file: Vec<At<FileSite>>, around: &Around<'_>) -> Sites {
+        let mut sites = Sites::default();
+        if file.is_empty() {
+            self.problem(
+                &None,
+                "there is nothing to serve; write [[site]] and root = \"DIRECTORY\"",
+            );
+        }
+        for (index, site) in file.into_iter().enumerate() {
+            let place = site.place().or_else(|| site.span.clone());
+            let site = self.site(index, site, around);
+            if let Err(what) = sites.add(site) {
+                self.problem(&place, what);
+            }
+        }
+        sites
+    }
+
+    pub(super) fn site(&mut self, index: usize, site: At<FileSite>, around: &Around<'_>) -> Site {
+        // The span of a table is that of its header.
+        let place = site.span.clone().or_else(|| site.place());
+        let site = site.value;
+        let hosts = site.host.map_or_else(Vec::new, |host| self.hosts(host));
+        let root = site.root.map(|root| self.root(&root));
+        let mut routes: Vec<SiteRoute> = Vec::new();
+        for mut route in site.route {
+            let pattern = match Pattern::parse(&route.path) {
+                Ok(pattern) => pattern,
+                Err(what) => {
+                    self.problem(&route.path.span, what);
+                    continue;
+                }
+            };
+            if routes.iter().any(|other| other.pattern == pattern) {
+                let what = format!("the pattern {:?} stands twice", route.path.value);
+                self.problem(&route.path.span, what);
+            }
+            if let Some(root) = &mut route.root {
+                root.value = self.root(root);
+            }
+            if let Some(redirect) = &mut route.redirect {
+                // One that is written as a text is without a place of its own.
+                let to = &mut redirect.value.to;
+                to.span = to.span.take().or_else(|| redirect.span.clone());
+            }
+            if let Some(At { value: file::Auth::Table(table), .. }) = &mut route.auth
+                && let Some(path) = &mut table.basic
+            {
+                path.value = self.users(path);
+            }
+            if let Some(At { value: file::Auth::Table(table), .. }) = &mut route.auth
+                && let Some(forward) = &mut table.forward
+            {
+                self.socket_in(&mut forward.value);
+                if let Some(path) = &mut table.forward_authority {
+                    path.value = self.authority("auth", "forward_authority", path);
+                }
+            }
+            if let Some(script) = &mut route.script {
+                let files = route.root.as_ref().map(|root| &root.value).or(root.as_ref());
+                self.script(&mut script.value, files.map(PathBuf::as_path));
+                self.script_user(&script.value);
+            }
+            routes.push(SiteRoute { pattern, route });
+        }
+        let everywhere = routes
+            .iter()
+            .any(|SiteRoute { pattern, route, .. }| route.has_handler() && pattern.is_everything());
+        if root.is_none() && !everywhere {
+            let what = "a site has no root, and no route for \"/*\" that says what to answer";
+            self.problem(&place, what);
+        }
+        let defaults = Defaults { root: root.unwrap_or_default(), cache_file: around.cache_file };
+        let tls = site.tls.map(|table| Arc::new(self.tls(&table, &hosts, around)));
+        let mut report = |place: &Place, what| self.problem(place, what);
+        let mut site = Site::new(index, hosts, &defaults, routes, &mut report);
+        site.tls = tls;
+        site
+    }
+
+    pub(super) fn tls(&mut self, table: &At<TlsTable>, hosts: &[String], around: &Around<'_>) -> Tls {
+        let around =
+            Surroundings { hosts, state: around.state, listeners: (around.tls, around.plain) };
+        let problem = self.source.problem(table.span.as_ref(), String::new());
+        let paths = self.paths;
+        tls::read(table, &around, |path| paths.absolute(path), problem, &mut |place, what| {
+            self.problem(place, what);
+        })
+    }
+
+    pub(super) fn hosts(&mut self, hosts: At<OneOrMany<String>>) -> Vec<String> {
+        let At { value: OneOrMany(hosts), span: place } = hosts;
+        if hosts.is_empty() {
+            let what = "the list of hosts is empty; leave `host` out for every other host";
+            self.problem(&place, what);
+        }
+        let mut names: Vec<String> = Vec::new();
+        for host in hosts {
+            let place = host.span.clone().or_else(|| place.clone());
+            let name = host.strip_prefix("*.").unwrap_or(&host);
+            let parsed = dunlin_http::semantics::host::parse(name.as_bytes());
+            if !parsed.is_some_and(|host| host.port.is_none() && !host.name.is_empty())
+                || name.contains('*')
+                || name.len() > 253
+            {
+                let what = format!(
+                    "{:?} is not a host such as \"example.com\" or \"*.example.com\"",
+                    host.value
+                );
+                self.problem(&place, what);
+            }
+            let name = host.strip_suffix('.').unwrap_or(&host).to_ascii_lowercase();
+            if names.contains(&name) {
+                self.problem(&place, format!("the host {name:?} stands twice"));
+            } else {
+                names.push(name);
+            }
+        }
+        names
+    }
+}
+
+impl FileSite {
+    /// A place by which to find it.
+    fn place(&self) -> Place {
+        let host = self.host.as_ref().and_then(|host| host.span.clone());
+        let root = || self.root.as_ref().and_then(|root| root.span.clone());
+        let route = || self.route.first().and_then(|route| route.path.span.clone());
+        host.or_else(root).or_else(route)
+    }
+}

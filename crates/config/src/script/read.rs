@@ -1,0 +1,407 @@
+//! Checks of the table `script`.
+
+use std::net::SocketAddr;
+use std::time::Duration;
+
+use super::{Language, Local, Mapping, Remote, Script, Workers, application};
+use crate::address::Address;
+use crate::at::{At, Place};
+use crate::file::{RequestId, ScriptKind, ScriptTable};
+use crate::pattern::Pattern;
+use crate::report::Report;
+use crate::units::Span;
+use crate::users::{Names, Owner};
+
+/// Fills in what `table` does not say; what is wrong in it is told to `report`.
+pub(crate) fn read(table: &At<ScriptTable>, pattern: &Pattern, report: Report<'_>) -> Script {
+    Reader { table, report }.script(pattern)
+}
+
+struct Reader<'a> {
+    table: &'a At<ScriptTable>,
+    report: Report<'a>,
+}
+
+impl Reader<'_> {
+    fn script(mut self, pattern: &Pattern) -> Script {
+        let table = self.table;
+        let kind = table.kind.value;
+        self.fitness();
+        let workers = self.workers();
+        let started_here = matches!(workers, Workers::Local(_));
+        self.between("processes", &table.processes, 1, 65_536);
+        if let Some(nice) = &table.nice
+            && !(-20..=19).contains(&nice.value)
+        {
+            (self.report)(&nice.span, "script: nice is not between -20 and 19".into());
+        }
+        let queue_timeout = self.time("queue_timeout", &table.queue_timeout);
+        let first_byte_timeout = self.time("first_byte_timeout", &table.first_byte_timeout);
+        let timeout = self.time("timeout", &table.timeout);
+        let cpu = self.time("cpu", &table.cpu).map(|time| time.as_secs().max(1));
+        let idle_timeout = table.idle_timeout.map_or(Duration::from_secs(60), |span| span.0);
+        let directory = table.file.as_ref().or(table.directory.as_ref()).or(table.root.as_ref());
+        let directory = directory.map(|at| at.value.clone()).unwrap_or_default();
+        let mapping = table.mapping();
+        Script {
+            id: 0,
+            label: match mapping {
+                Mapping::Application => application(&workers).into(),
+                _ => directory.display().to_string().into(),
+            },
+            kind,
+            mapping,
+            directory,
+            extensions: self.extensions(),
+            workers,
+            processes: table.processes.as_deref().copied().unwrap_or(if started_here {
+                4
+            } else {
+                32
+            }),
+            queue: table.queue.unwrap_or(1024),
+            queue_timeout: queue_timeout.unwrap_or(Duration::from_secs(30)),
+            timeout,
+            first_byte_timeout,
+            idle_timeout: (!idle_timeout.is_zero()).then_some(idle_timeout),
+            env: environment(table, self.report),
+            authorization: table.authorization.unwrap_or(false),
+            accept_request_id: table.request_id == Some(RequestId::Accept),
+            tell_request_id: table.tell_request_id.unwrap_or(false),
+            show_errors: table.show_errors.unwrap_or(false),
+            owner: self.owner(),
+            nice: table.nice.as_deref().copied().unwrap_or(0),
+            memory: table.memory.as_deref().map(|size| size.0),
+            cpu,
+            preload: preload(table, self.report),
+            pattern: pattern.clone(),
+        }
+    }
+
+    /// Tells of keys that are missing, or mean nothing to the kind.
+    fn fitness(&mut self) {
+        use ScriptKind::{FastCgi, Rte, Wsgi};
+        let table = self.table;
+        let kind = table.kind.value;
+        let name = kind.as_str();
+        let missing = match kind {
+            kind if kind.is_cgi() => {
+                let found =
+                    table.directory.is_some() || table.file.is_some() || table.root.is_some();
+                (!found).then_some("`directory`, `file` or `extensions`")
+            }
+            kind if kind.is_by_streams() => {
+                let found = table.directory.is_some() || table.file.is_some();
+                (!found).then_some("`directory`")
+            }
+            FastCgi => (table.command.is_none() && table.connect.is_none())
+                .then_some("`command` or `connect`"),
+            kind if kind.has_host() => table.application.is_none().then_some("`application`"),
+            _ => table.connect.is_none().then_some("`connect`"),
+        };
+        if let Some(missing) = missing {
+            let what = format!("script: a script of kind \"{name}\" needs {missing}");
+            (self.report)(&table.kind.span, what);
+        }
+        if let (Some(_), Some(connect)) = (&table.command, &table.connect) {
+            let what = "script: workers are either started by `command` or reached at `connect`";
+            (self.report)(&connect.span, what.into());
+        }
+        if let (Some(_), Some(root)) = (&table.directory, &table.root) {
+            let what = "script: scripts are either in a `directory` or beneath a `root`";
+            (self.report)(&root.span, what.into());
+        }
+        let elsewhere = [&table.directory, &table.root].into_iter().flatten();
+        if let (Some(file), Some(_)) = (&table.file, elsewhere.map(|at| &at.span).next()) {
+            let what =
+                "script: `file` names the one program, so that there is no `directory` or `root`";
+            (self.report)(&file.span, what.into());
+        }
+        let local =
+            kind.has_host() || kind.is_by_streams() || kind == FastCgi && table.connect.is_none();
+        let remote = !local && !kind.is_cgi();
+        let files = remote || kind.is_cgi() || matches!(kind, FastCgi | Rte);
+        let by_name = files && (table.directory.is_some() || table.root.is_some());
+        let is_program = kind.is_cgi() || kind == ScriptKind::Cgiplus;
+        let mut only = |key: &str, place: Option<&Place>, fits: bool, whose: &str| {
+            if let (Some(place), false) = (place, fits) {
+                let what = format!("script: `{key}` belongs to {whose}");
+                (self.report)(place, what);
+            }
+        };
+        macro_rules! only {
+            ($fits:expr, $whose:literal: $($key:ident),*) => {
+                $(only(stringify!($key), table.$key.as_ref().map(|at| &at.span), $fits, $whose);)*
+            };
+        }
+        only!(kind == FastCgi, "kind \"fastcgi\"": command, keep_alive);
+        only!(remote || kind == FastCgi, "kinds \"fastcgi\", \"scgi\" and \"uwsgi\"": connect);
+        only!(remote || kind == FastCgi || kind.is_cgi(),
+            "kinds \"cgi\", \"warm\", \"fastcgi\", \"scgi\" and \"uwsgi\"": root);
+        only!(is_program, "kinds \"cgi\", \"warm\" and \"cgiplus\"": file);
+        only!(by_name, "scripts beneath a `root` or `directory` that workers run": extensions);
+        only!(kind.has_host(), "kinds \"wsgi\", \"asgi\" and \"psgi\"": application);
+        only!(kind == Wsgi, "kind \"wsgi\"": threads);
+        only!(kind.has_host() || kind == Rte, "kinds \"wsgi\", \"asgi\", \"psgi\" and \"rte\"":
+            interpreter);
+        only!(local, "workers that are started here":
+            min_processes, retire_idle, requests, max_age, max_resident, backoff);
+        only!(remote, "workers at `connect`": connect_timeout, cool_down);
+        only!(!remote, "processes that are started here": user, group, nice, memory, cpu);
+        if let (Some(cpu), ScriptKind::Warm) = (&table.cpu, kind)
+            && (table.user.is_some() || table.group.is_some())
+        {
+            let what = "script: with kind \"warm\" there is no `cpu` beside `user` or `group`";
+            (self.report)(&cpu.span, what.into());
+        }
+        if let (Some(keep), true) = (&table.keep_alive, local) {
+            let what = "script: `keep_alive` belongs to workers at `connect`";
+            (self.report)(&keep.span, what.into());
+        }
+    }
+
+    fn workers(&mut self) -> Workers {
+        let table = self.table;
+        let second = Duration::from_secs;
+        let kind = table.kind.value;
+        if let Some(connect) = table.connect.as_ref().filter(|_| !kind.is_by_streams()) {
+            if connect.0.is_empty() {
+                (self.report)(&connect.span, "script: connect names no address".into());
+            }
+            return Workers::Remote(Remote {
+                addresses: connect.0.iter().filter_map(|address| self.address(address)).collect(),
+                connect_timeout: self
+                    .time("connect_timeout", &table.connect_timeout)
+                    .unwrap_or(second(5)),
+                cool_down: self.time("cool_down", &table.cool_down).unwrap_or(second(10)),
+                keep_alive: table.keep_alive.as_deref().copied().unwrap_or(false),
+            });
+        }
+        if kind != ScriptKind::FastCgi && !kind.has_host() && !kind.is_by_streams() {
+            return Workers::Each;
+        }
+        let most = table.processes.as_deref().copied().unwrap_or(4);
+        self.between("min_processes", &table.min_processes, 0, most);
+        self.between("requests", &table.requests, 1, usize::MAX);
+        self.between("threads", &table.threads, 1, 1024);
+        if let Some(size) = table.max_resident.as_ref().filter(|size| size.value.0 == 0) {
+            (self.report)(&size.span, "script: max_resident is 0".into());
+        }
+        Workers::Local(Local {
+            command: self.command(),
+            application: self.application(),
+            threads: table.threads.as_deref().copied().unwrap_or(1),
+            min_processes: table.min_processes.as_deref().copied().unwrap_or(match kind {
+                ScriptKind::Asgi => most,
+                ScriptKind::Cgiplus => 0,
+                _ => 1,
+            }),
+            retire_idle: self.time("retire_idle", &table.retire_idle).unwrap_or(second(60)),
+            requests: table.requests.as_deref().map(|&requests| requests as u64),
+            max_age: self.time("max_age", &table.max_age),
+            max_resident: table.max_resident.as_deref().map(|size| size.0),
+            backoff: self.time("backoff", &table.backoff).unwrap_or(Duration::from_millis(100)),
+        })
+    }
+
+    fn command(&mut self) -> Vec<String> {
+        let kind = self.table.kind.value;
+        if kind.has_host() || kind == ScriptKind::Rte {
+            let interpreter = self.table.interpreter.as_ref();
+            if let Some(interpreter) = interpreter {
+                self.plain("interpreter", interpreter);
+                let is_rte = self.table.kind.value == ScriptKind::Rte;
+                if is_rte && Language::of(Some(&**interpreter)).is_none() {
+                    let what = format!(
+                        "script: {:?} is named like neither python nor perl",
+                        interpreter.value
+                    );
+                    (self.report)(&interpreter.span, what);
+                }
+            }
+            let usual = if kind == ScriptKind::Psgi { "perl" } else { "python3" };
+            return vec![interpreter.map_or_else(|| usual.into(), |name| name.value.clone())];
+        }
+        let Some(command) = &self.table.command else { return Vec::new() };
+        match command.first() {
+            Some(program) => self.plain("command", program),
+            None => (self.report)(&command.span, "script: command names no program".into()),
+        }
+        for word in command.iter().filter(|word| word.contains('\0')) {
+            (self.report)(&word.span, "script: command holds a NUL".into());
+        }
+        command.iter().map(|word| word.value.clone()).collect()
+    }
+
+    fn application(&mut self) -> String {
+        let Some(application) = &self.table.application else { return String::new() };
+        if self.table.kind.value == ScriptKind::Psgi {
+            if application.is_empty() || application.contains('\0') {
+                let what = "script: application names no file such as \"app.psgi\"";
+                (self.report)(&application.span, what.into());
+            }
+            return application.value.clone();
+        }
+        if !is_python_application(application) {
+            let what = format!(
+                "script: {:?} is no application such as \"app:application\" or \"app:create_app()\"",
+                application.value
+            );
+            (self.report)(&application.span, what);
+        }
+        application.value.clone()
+    }
+
+    fn plain(&mut self, key: &str, word: &At<String>) {
+        if word.is_empty() || word.contains('\0') {
+            (self.report)(&word.span, format!("script: {key} names no program"));
+        }
+    }
+
+    fn address(&mut self, text: &At<String>) -> Option<Address> {
+        if let Some(path) = text.strip_prefix("unix:") {
+            if path.starts_with('/') && path.len() < 108 && !path.contains('\0') {
+                return Some(Address::Unix(path.into()));
+            }
+            let what = format!(
+                "script: {path:?} is not the absolute path of a socket, of less than 108 bytes"
+            );
+            (self.report)(&text.span, what);
+            return None;
+        }
+        let address = text.parse().ok().filter(|address: &SocketAddr| address.port() != 0);
+        if address.is_none() {
+            let what = format!(
+                "script: {:?} is no address such as \"127.0.0.1:9000\" or \"unix:/run/app.sock\"",
+                text.value
+            );
+            (self.report)(&text.span, what);
+        }
+        address.map(Address::Tcp)
+    }
+
+    fn extensions(&mut self) -> Vec<String> {
+        let kind = self.table.kind.value;
+        if !self.table.is_by_extension() {
+            return Vec::new();
+        }
+        let Some(names) = &self.table.extensions else {
+            let interpreter = self.table.interpreter.as_ref().map(|name| &*name.value);
+            return vec![match kind {
+                ScriptKind::Rte if Language::of(interpreter) == Some(Language::Perl) => "pl".into(),
+                ScriptKind::Rte => "py".into(),
+                kind if kind.is_cgi() => "cgi".into(),
+                _ => "php".into(),
+            }];
+        };
+        if names.is_empty() {
+            (self.report)(&names.span, "script: extensions names none".into());
+        }
+        for name in names.iter().filter(|name| name.is_empty() || name.contains(['/', '\0'])) {
+            let what = format!("script: {:?} is not an extension", name.value);
+            (self.report)(&name.span, what);
+        }
+        names.iter().map(|name| name.trim_start_matches('.').to_owned()).collect()
+    }
+
+    fn owner(&mut self) -> Option<Owner> {
+        let (user, group) = (self.table.user.as_ref(), self.table.group.as_ref());
+        if user.is_none() && group.is_none() {
+            return None;
+        }
+        let names = Names::load();
+        let mut owner = Owner { user: None, group: 0, groups: Vec::new() };
+        if let Some(user) = user {
+            match names.user(user) {
+                Some(known) => owner = known,
+                None => {
+                    let what = format!("script: there is no user {:?}", user.value);
+                    (self.report)(&user.span, what);
+                }
+            }
+        }
+        if let Some(group) = group {
+            match names.group(group) {
+                Some(known) => owner.group = known,
+                None => {
+                    let what = format!("script: there is no group {:?}", group.value);
+                    (self.report)(&group.span, what);
+                }
+            }
+        }
+        Some(owner)
+    }
+
+    fn between(&mut self, key: &str, number: &Option<At<usize>>, least: usize, most: usize) {
+        let Some(number) = number else { return };
+        if number.value < least {
+            let what = match most {
+                usize::MAX => format!("script: {key} is less than {least}"),
+                _ => format!("script: {key} is not between {least} and {most}"),
+            };
+            (self.report)(&number.span, what);
+        } else if number.value > most {
+            let what = format!("script: {key} is not between {least} and {most}");
+            (self.report)(&number.span, what);
+        }
+    }
+
+    fn time(&mut self, key: &str, span: &Option<At<Span>>) -> Option<Duration> {
+        let span = span.as_ref()?;
+        if span.value.0.is_zero() {
+            (self.report)(&span.span, format!("script: {key} is 0: write how long to wait"));
+        }
+        Some(span.value.0)
+    }
+}
+
+/// Whether the text is `module:application` or `module:factory(arguments)`. The arguments are checked when the
+/// application is loaded.
+fn is_python_application(text: &str) -> bool {
+    let is_name = |text: &str| {
+        text.split('.').all(|part| {
+            part.chars().all(|c| c.is_alphanumeric() || c == '_')
+                && part.chars().next().is_some_and(|first| !first.is_numeric())
+        })
+    };
+    let Some((module, application)) = text.split_once(':') else { return false };
+    let application = application.trim();
+    let callable = match application.split_once('(') {
+        Some((factory, arguments)) if arguments.ends_with(')') => factory,
+        Some(_) => return false,
+        None => application,
+    };
+    is_name(module) && is_name(callable.trim_end()) && !text.contains(['\0', '\n', '\r'])
+}
+
+fn preload(table: &ScriptTable, report: Report<'_>) -> Vec<String> {
+    let Some(modules) = &table.preload else { return Vec::new() };
+    if table.kind.value != ScriptKind::Warm {
+        report(&modules.span, "script: preload is for kind = 'warm'".into());
+    }
+    let plain = |b: u8| b.is_ascii_alphanumeric() || matches!(b, b'_' | b'.' | b':');
+    for name in &modules.value {
+        if name.is_empty() || !name.bytes().all(plain) {
+            report(&modules.span, format!("script: {name:?} is not a name of a module"));
+        }
+    }
+    modules.value.clone()
+}
+
+fn environment(table: &ScriptTable, report: Report<'_>) -> Vec<(String, String)> {
+    let mut variables = Vec::new();
+    for (name, value) in table.env.iter().flatten() {
+        let plain = |b: u8| b.is_ascii_alphanumeric() || b == b'_';
+        if name.is_empty() || !name.bytes().all(plain) || name.as_bytes()[0].is_ascii_digit() {
+            let what = format!("script: {:?} is not a name of a variable", name.value);
+            report(&name.span, what);
+        } else if name.value == "HTTP_PROXY" {
+            report(&name.span, "script: HTTP_PROXY is never handed to a script".into());
+        }
+        if value.contains('\0') {
+            report(&value.span, format!("script: {} holds a NUL", name.value));
+        }
+        variables.push((name.value.clone(), value.value.clone()));
+    }
+    variables
+}
