@@ -6,7 +6,7 @@ use std::path::Path;
 use std::sync::OnceLock;
 
 use dunlin_server::config::file::{LogFormat, LogLevel};
-use dunlin_server::config::{ErrorLog, ErrorLogPlace};
+use dunlin_server::config::{ErrorLog, ErrorLogTarget};
 use dunlin_server::error_log::LogFile;
 use tracing::Subscriber;
 use tracing::level_filters::LevelFilter;
@@ -27,16 +27,16 @@ pub(crate) fn start(settings: &ErrorLog) -> Result<(), String> {
     let (level, handle) = reload::Layer::new(level(settings));
     // Cannot fail: called once.
     let _ = LEVEL.set(handle);
-    let layer = match &settings.place {
-        ErrorLogPlace::Stderr => {
+    let layer = match &settings.target {
+        ErrorLogTarget::Stderr => {
             let terminal = std::io::IsTerminal::is_terminal(&std::io::stderr());
             lines(settings.format, terminal, std::io::stderr)
         }
-        ErrorLogPlace::File(path) => {
+        ErrorLogTarget::File(path) => {
             let file = LogFile::open(path).map_err(|error| explain(path, &error))?;
             lines(settings.format, false, move || file.clone())
         }
-        ErrorLogPlace::Journald => tracing_journald::layer()
+        ErrorLogTarget::Journald => tracing_journald::layer()
             .map_err(|error| format!("error log: cannot connect to journald: {error}"))?
             .with_field_prefix(Some("DUNLIN".into()))
             .with_syslog_identifier("dunlin".into())

@@ -4,7 +4,7 @@ use std::path::{Path, PathBuf};
 use std::process::ExitCode;
 
 use clap::Args;
-use dunlin_server::config::{Config, ErrorLogPlace, Overrides, Problem};
+use dunlin_server::config::{Config, ErrorLogTarget, Overrides, Problem};
 use dunlin_server::{Origin, Server, Takeover};
 
 use crate::output::print_if_read;
@@ -111,7 +111,7 @@ fn start(source: Source, takeover: Option<&mut Takeover>) -> Result<Server, Vec<
         }
     };
     let log = &config.server.error_log;
-    let is_journal = log.place == ErrorLogPlace::Journald;
+    let is_journal = log.target == ErrorLogTarget::Journald;
     // Connect to the journal before the process is confined; open files after that.
     if is_journal {
         logging::start(log).map_err(|error| vec![error])?;

@@ -2,10 +2,10 @@
 
 use std::net::IpAddr;
 
-use super::at::At;
 use super::file::Route;
 use super::network::Network;
 use super::report::Report;
+use super::spanned::Spanned;
 
 /// Allowed and denied networks. The most specific network that contains the address decides. An address that
 /// no network contains is allowed only if there is no list of allowed networks.
@@ -57,13 +57,13 @@ impl AccessRules {
     }
 }
 
-fn list(texts: &Option<At<Vec<At<String>>>>) -> &[At<String>] {
+fn list(texts: &Option<Spanned<Vec<Spanned<String>>>>) -> &[Spanned<String>] {
     texts.as_ref().map_or(&[], |texts| &texts.value)
 }
 
 /// Returns the networks of a list.
-pub(crate) fn networks(key: &str, texts: &[At<String>], report: Report<'_>) -> Vec<Network> {
-    let read = |text: &At<String>| {
+pub(crate) fn networks(key: &str, texts: &[Spanned<String>], report: Report<'_>) -> Vec<Network> {
+    let read = |text: &Spanned<String>| {
         let network = text.parse::<Network>();
         network.map_err(|what| report(&text.span, format!("{key}: {what}"))).ok()
     };

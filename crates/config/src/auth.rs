@@ -6,10 +6,10 @@ use std::time::Duration;
 
 use dunlin_http::semantics::{Url, is_field_value, is_token};
 
-use super::at::Place;
 use super::file::{Auth, AuthTable, Route};
 use super::forward_fields::{DEFAULT_FIELDS, check_passed_field};
 use super::report::Report;
+use super::spanned::Span;
 
 /// Authentication as it is configured.
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -131,7 +131,7 @@ impl AuthRules {
 pub(crate) fn auth(route: &Route, report: Report<'_>) -> Option<AuthRules> {
     let at = route.auth.as_ref()?;
     let Auth::Table(table) = &at.value else { return None };
-    let mut only_with = |key: &str, set: &[(&str, Option<&Place>)]| {
+    let mut only_with = |key: &str, set: &[(&str, Option<&Span>)]| {
         for (other, place) in set.iter().filter_map(|(name, place)| Some((name, (*place)?))) {
             report(place, format!("auth: {other} does nothing without `{key}`"));
         }

@@ -10,14 +10,14 @@ use std::path::{Path, PathBuf};
 use std::time::Duration;
 
 use self::paths::{Paths, absolute};
-use super::at::{At, Place};
 use super::config::{Config, NamedPath};
 use super::error::{Problem, Source};
 use super::file::File;
 use super::jail::Jail;
 use super::overrides::Overrides;
 use super::server::{Calls, Server};
-use super::units::Span;
+use super::spanned::{Span, Spanned};
+use super::units::DurationValue;
 
 /// Checks `file`, which was read from `source`. Nothing is looked up on the disk.
 /// `inside`: paths are to mean what they do inside the directory that the file names, if any.
@@ -104,11 +104,11 @@ struct Checker<'a> {
 }
 
 impl Checker<'_> {
-    fn problem(&mut self, place: &Place, what: impl Into<String>) {
+    fn problem(&mut self, place: &Span, what: impl Into<String>) {
         self.problems.push(self.source.problem(place.as_ref(), what.into()));
     }
 
-    fn warn(&mut self, place: &Place, what: impl Into<String>) {
+    fn warn(&mut self, place: &Span, what: impl Into<String>) {
         self.warnings.push(self.source.problem(place.as_ref(), what.into()));
     }
 
@@ -127,7 +127,7 @@ impl Checker<'_> {
         }
     }
 
-    fn range(&mut self, key: &str, number: &Option<At<usize>>, least: usize, most: usize) {
+    fn range(&mut self, key: &str, number: &Option<Spanned<usize>>, least: usize, most: usize) {
         let Some(number) = number else { return };
         if number.value < least {
             self.problem(&number.span, format!("{key} is less than {least}"));
@@ -137,7 +137,12 @@ impl Checker<'_> {
     }
 
     /// A time for which 0 would mean that nothing ever succeeds.
-    fn timeout(&mut self, key: &str, span: &Option<At<Span>>, default: u64) -> Duration {
+    fn timeout(
+        &mut self,
+        key: &str,
+        span: &Option<Spanned<DurationValue>>,
+        default: u64,
+    ) -> Duration {
         let Some(span) = span else { return Duration::from_secs(default) };
         if span.0.is_zero() {
             self.problem(&span.span, format!("{key} is 0: write how long to wait"));
@@ -145,7 +150,7 @@ impl Checker<'_> {
         span.0
     }
 
-    fn socket_path(&mut self, key: &'static str, path: &At<PathBuf>) -> PathBuf {
+    fn socket_path(&mut self, key: &'static str, path: &Spanned<PathBuf>) -> PathBuf {
         let absolute = self.absolute(path);
         let length = absolute.as_os_str().len();
         if path.as_os_str().is_empty() {
@@ -162,7 +167,7 @@ impl Checker<'_> {
         absolute
     }
 
-    fn users(&mut self, path: &At<PathBuf>) -> PathBuf {
+    fn users(&mut self, path: &Spanned<PathBuf>) -> PathBuf {
         let absolute = self.absolute(path);
         let problem = self.source.problem(path.span.as_ref(), String::new());
         self.users.push(NamedPath { key: "auth", path: absolute.clone(), problem });
@@ -170,7 +175,12 @@ impl Checker<'_> {
     }
 
     /// A file of trusted authorities, which `table.key` names.
-    fn authority(&mut self, table: &'static str, key: &'static str, path: &At<PathBuf>) -> PathBuf {
+    fn authority(
+        &mut self,
+        table: &'static str,
+        key: &'static str,
+        path: &Spanned<PathBuf>,
+    ) -> PathBuf {
         let authority = self.absolute(path);
         if let Some(folder) = authority.parent() {
             self.look_up_later(key, folder, &path.span);
@@ -180,7 +190,7 @@ impl Checker<'_> {
         authority
     }
 
-    fn root(&mut self, root: &At<PathBuf>) -> PathBuf {
+    fn root(&mut self, root: &Spanned<PathBuf>) -> PathBuf {
         if root.as_os_str().is_empty() {
             self.problem(&root.span, "root is empty; write \".\" for the folder of this file");
         }
@@ -189,7 +199,7 @@ impl Checker<'_> {
         path
     }
 
-    fn look_up_later(&mut self, key: &'static str, path: &Path, place: &Place) {
+    fn look_up_later(&mut self, key: &'static str, path: &Path, place: &Span) {
         let problem = self.source.problem(place.as_ref(), String::new());
         self.directories.push(NamedPath { key, path: path.to_owned(), problem });
     }

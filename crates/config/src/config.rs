@@ -3,7 +3,6 @@
 use std::collections::HashSet;
 use std::path::{Path, PathBuf};
 
-use super::at::{At, Place};
 use super::error::{Problem, Source};
 use super::file::ScriptTable;
 use super::jail::{self, Jail};
@@ -11,6 +10,7 @@ use super::listen::Listen;
 use super::overrides::Overrides;
 use super::server::{Calls, Server};
 use super::sites::Sites;
+use super::spanned::{Span, Spanned};
 
 /// A configuration that was read and checked.
 #[derive(Debug)]
@@ -164,13 +164,13 @@ impl Config {
     }
 
     /// The tables of all scripts, with their positions.
-    pub fn script_tables(&self) -> impl Iterator<Item = &At<ScriptTable>> {
+    pub fn script_tables(&self) -> impl Iterator<Item = &Spanned<ScriptTable>> {
         let routes = self.sites.iter().flat_map(|site| &site.routes);
         routes.filter_map(|route| route.route.script.as_ref())
     }
 
     /// Returns a problem at a position in the file, or with the file as a whole.
-    pub fn problem_at(&self, place: &Place, what: String) -> Problem {
+    pub fn problem_at(&self, place: &Span, what: String) -> Problem {
         let source = Source { path: &self.path, text: &self.text };
         source.problem(place.as_ref(), what)
     }

@@ -3,17 +3,17 @@
 use std::path::{Path, PathBuf};
 
 use super::address::Address;
+use super::allowed_paths::AllowedPaths;
 use super::config::Config;
 use super::file::ScriptTable;
 use super::jail;
-use super::places::Places;
-use super::server::ErrorLogPlace;
+use super::server::ErrorLogTarget;
 use super::tls::Acme;
 
 impl Config {
     /// Every file that the configuration names, with those that it adds; `None` when files are not
     /// confined. The server's own program, which a new process of it needs, is not among them.
-    pub fn places(&self) -> Option<Places> {
+    pub fn places(&self) -> Option<AllowedPaths> {
         let mut places = self.server.landlock.clone()?;
         if !self.path.as_os_str().is_empty()
             && let Ok(path) = jail::reach(&self.path)
@@ -29,7 +29,7 @@ impl Config {
                 _ => places.read.push(path),
             }
         }
-        if let ErrorLogPlace::File(path) = &self.server.error_log.place {
+        if let ErrorLogTarget::File(path) = &self.server.error_log.target {
             places.write.push(folder(path));
         }
         places.write.extend(self.state_directory().map(Path::to_owned));
@@ -57,7 +57,7 @@ impl Config {
                 places.sockets.push(folder(path));
             }
         }
-        let Places { read, write, sockets, execute } = &mut places;
+        let AllowedPaths { read, write, sockets, execute } = &mut places;
         for list in [read, write, sockets, execute] {
             list.sort();
             list.dedup();

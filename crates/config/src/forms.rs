@@ -8,13 +8,13 @@ use serde::Deserialize;
 use serde::de::value::MapAccessDeserializer;
 use serde::de::{Deserializer, Error, MapAccess, SeqAccess, Visitor};
 
-use super::at::At;
 use super::file::{
     AccessLog, AccessLogTable, Auth, AuthTable, CodingName, Codings, Hsts, HstsTable, OneOrMany,
     RateLimitTable, RateLimits, RecordFormat, RecordRules, RecordsTable, RedirectHttps,
     RedirectTable, RouteCache, RouteCacheTable,
 };
-use super::units::Span;
+use super::spanned::Spanned;
+use super::units::DurationValue;
 
 /// A value that has more than one form; each form has its own error texts, which an untagged enum
 /// would lose.
@@ -104,7 +104,7 @@ impl Forms for RedirectTable {
         "a path or URL, or a table such as { to = \"/new\", status = 301 }";
 
     fn from_str<E: Error>(text: &str) -> Result<Self, E> {
-        Ok(Self { to: At::nowhere(text.to_owned()), status: None })
+        Ok(Self { to: Spanned::detached(text.to_owned()), status: None })
     }
 
     fn from_map<'de, A: MapAccess<'de>>(map: A) -> Result<Self, A::Error> {
@@ -129,7 +129,7 @@ impl Forms for Hsts {
     const EXPECTED: &'static str = "a time such as \"365d\" or a table";
 
     fn from_str<E: Error>(text: &str) -> Result<Self, E> {
-        let age = Span::deserialize(serde::de::value::StrDeserializer::new(text))?;
+        let age = DurationValue::deserialize(serde::de::value::StrDeserializer::new(text))?;
         Ok(Self(HstsTable { age, subdomains: false, preload: false }))
     }
 
@@ -234,7 +234,7 @@ impl Forms for OneOrMany<String> {
     const EXPECTED: &'static str = "a text or a list of texts";
 
     fn from_str<E: Error>(text: &str) -> Result<Self, E> {
-        Ok(Self(vec![At::nowhere(text.to_owned())]))
+        Ok(Self(vec![Spanned::detached(text.to_owned())]))
     }
 
     fn from_seq<'de, A: SeqAccess<'de>>(mut list: A) -> Result<Self, A::Error> {

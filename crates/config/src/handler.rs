@@ -2,7 +2,6 @@
 
 use std::sync::Arc;
 
-use super::at::Place;
 use super::file::Route;
 use super::merge::Patterns;
 use super::pattern::Pattern;
@@ -10,6 +9,7 @@ use super::redirect::{self, Redirect};
 use super::report::Report;
 use super::respond::{self, Respond};
 use super::script::{self, Script};
+use super::spanned::Span;
 
 /// What makes the response for a path.
 #[derive(Debug, Clone, PartialEq)]
@@ -116,7 +116,7 @@ impl HandlerKey {
 
 impl Route {
     /// The keys of the route that name a handler, with their places: more than one is an error.
-    fn handler_keys(&self) -> impl Iterator<Item = (HandlerKey, &Place)> {
+    fn handler_keys(&self) -> impl Iterator<Item = (HandlerKey, &Span)> {
         let status = self.status.as_ref().filter(|status| status.value).map(|at| &at.span);
         [
             (HandlerKey::Status, status),

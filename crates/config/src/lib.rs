@@ -31,7 +31,7 @@
 
 mod access;
 mod address;
-mod at;
+mod allowed_paths;
 mod auth;
 mod check;
 mod check_rules;
@@ -61,7 +61,6 @@ mod network;
 mod overlaps;
 mod overrides;
 mod pattern;
-mod places;
 mod rate_limit;
 mod read;
 mod redirect;
@@ -75,6 +74,7 @@ mod settings;
 mod site_route;
 mod sites;
 mod sources;
+mod spanned;
 mod startup;
 mod template;
 #[cfg(test)]
@@ -89,7 +89,7 @@ mod warnings;
 
 pub use access::AccessRules;
 pub use address::Address;
-pub use at::{At, Place};
+pub use allowed_paths::AllowedPaths;
 pub use auth::{AuthEndpoint, AuthRules, BasicRules, ForwardRules};
 pub use check_rules::CheckRules;
 pub use ciphers::cipher_name;
@@ -113,23 +113,23 @@ pub use merge::Origins;
 pub use methods::MethodRules;
 pub use network::Network;
 pub use overrides::Overrides;
-pub use places::Places;
 pub use rate_limit::{RateKey, RateRules};
 pub use redirect::Redirect;
 pub use respond::Respond;
 pub use route_table::RouteTable;
 pub use script::{Language, Local, Mapping, Remote, Script, Workers};
 pub use server::{
-    AccessLog, Cache, Calls, ErrorLog, ErrorLogPlace, Http1, Limits, REDACTED_QUERY_KEYS,
+    AccessLog, Cache, Calls, ErrorLog, ErrorLogTarget, Http1, REDACTED_QUERY_KEYS, ResourceLimits,
     ReverseDns, Server, Traces,
 };
 pub use settings::{CacheRules, RecordFormat, Records, Settings};
 pub use sites::{Site, Sites};
 pub use sources::{SourceRule, Sources, original};
+pub use spanned::{Span, Spanned};
 pub use startup::{Confinement, StartupSettings};
 pub use template::{Template, push_query};
 pub use throttle::{BandwidthRules, ConcurrencyRules, ThrottleRules};
 pub use tls::{Acme, ClientCertificates, Tls};
 pub use tries::{Candidate, TryPath, TryStep};
-pub use units::{Rate, Size, Span};
+pub use units::{DurationValue, Rate, Size};
 pub use users::Owner;

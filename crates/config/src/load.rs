@@ -2,7 +2,6 @@
 
 use std::path::Path;
 
-use super::at::At;
 use super::check::check;
 use super::config::Config;
 use super::error::{Problem, Source};
@@ -10,6 +9,7 @@ use super::file;
 use super::jail::{self, Jail};
 use super::overrides::Overrides;
 use super::read;
+use super::spanned::Spanned;
 
 impl Config {
     /// Reads and checks the file at `path`; the files that it names are not examined.
@@ -66,10 +66,14 @@ impl Config {
     pub fn for_directory(directory: &Path, overrides: &Overrides) -> Result<Self, Vec<Problem>> {
         let mut file = file::File::default();
         file.listen.push(file::Listen::default());
-        file.server.access_log = Some(At::nowhere(file::AccessLog::to("-")));
-        let route = file::Route { listing: Some(At::nowhere(true)), ..Default::default() };
-        let root = Some(At::nowhere(directory.to_owned()));
-        file.site.push(At::nowhere(file::Site { root, route: vec![route], ..Default::default() }));
+        file.server.access_log = Some(Spanned::detached(file::AccessLog::to("-")));
+        let route = file::Route { listing: Some(Spanned::detached(true)), ..Default::default() };
+        let root = Some(Spanned::detached(directory.to_owned()));
+        file.site.push(Spanned::detached(file::Site {
+            root,
+            route: vec![route],
+            ..Default::default()
+        }));
         let overrides = overrides.clone().absolute();
         overrides.apply(&mut file)?;
         let source = Source { path: Path::new(""), text: "" };

@@ -2,10 +2,10 @@
 
 use std::collections::BTreeMap;
 
-use super::at::At;
 use super::file::Route;
 use super::pattern::Pattern;
 use super::site_route::SiteRoute;
+use super::spanned::Spanned;
 
 /// The settings of several routes as one route.
 pub(super) struct MergedRoute<'r> {
@@ -111,7 +111,7 @@ impl MergedRoute<'_> {
     }
 }
 
-type Table = At<BTreeMap<At<String>, At<String>>>;
+type Table = Spanned<BTreeMap<Spanned<String>, Spanned<String>>>;
 
 /// Removes a field by its name, in any case of letters (RFC 9110 §5.1).
 fn remove_name(fields: &mut Option<Table>, name: &str) {

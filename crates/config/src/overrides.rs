@@ -5,9 +5,9 @@ use std::path::PathBuf;
 use serde::{Deserialize, Serialize};
 
 use super::address::{not_an_address, parse_address};
-use super::at::At;
 use super::error::Problem;
 use super::file;
+use super::spanned::Spanned;
 
 /// What the command line says instead of the file.
 #[derive(Debug, Default, Clone, PartialEq, Eq, Serialize, Deserialize)]
@@ -71,7 +71,7 @@ impl Overrides {
         }
         if !self.listen.is_empty() {
             let listen = |address: &String| file::Listen {
-                address: At::nowhere(address.clone()),
+                address: Spanned::detached(address.clone()),
                 mode: None,
                 backlog: None,
                 tls: None,
@@ -82,20 +82,20 @@ impl Overrides {
         }
         if let Some((certificate, key)) = &self.certificate {
             for listen in &mut file.listen {
-                listen.tls = Some(At::nowhere(true));
+                listen.tls = Some(Spanned::detached(true));
             }
             for site in &mut file.site {
-                let table = || At::nowhere(file::TlsTable::of(certificate, key));
+                let table = || Spanned::detached(file::TlsTable::of(certificate, key));
                 site.value.tls.get_or_insert_with(table);
             }
         }
         if let Some(threads) = self.threads {
-            file.server.threads = Some(At::nowhere(threads));
+            file.server.threads = Some(Spanned::detached(threads));
         }
         if let Some(path) = &self.access_log {
             let format = file.server.access_log.take().and_then(|log| log.value.0.format);
-            let table = file::AccessLogTable { path: At::nowhere(path.into()), format };
-            file.server.access_log = Some(At::nowhere(file::AccessLog(table)));
+            let table = file::AccessLogTable { path: Spanned::detached(path.into()), format };
+            file.server.access_log = Some(Spanned::detached(file::AccessLog(table)));
         }
         Ok(())
     }

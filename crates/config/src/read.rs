@@ -3,7 +3,7 @@
 use std::ops::Range;
 
 use serde::Deserialize;
-use toml::Spanned;
+use toml::Spanned as TomlSpanned;
 use toml::de::{DeArray, DeTable, DeValue, Deserializer};
 
 use super::error::{Problem, Source};
@@ -102,7 +102,7 @@ fn in_table(table: &DeTable<'_>, offset: usize) -> Option<Vec<Step>> {
     })
 }
 
-fn in_value(value: &Spanned<DeValue<'_>>, offset: usize) -> Option<Vec<Step>> {
+fn in_value(value: &TomlSpanned<DeValue<'_>>, offset: usize) -> Option<Vec<Step>> {
     match value.get_ref() {
         DeValue::Table(table) => in_table(table, offset),
         DeValue::Array(array) => array.iter().enumerate().find_map(|(index, value)| {

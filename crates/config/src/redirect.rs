@@ -1,9 +1,9 @@
 //! The table `redirect`: sends the client to another URL.
 
-use super::at::At;
 use super::file::RedirectTable;
 use super::pattern::Pattern;
 use super::report::{Report, field_value};
+use super::spanned::Spanned;
 use super::template::Template;
 
 /// Where to send the client.
@@ -32,7 +32,7 @@ impl Redirect {
 
 /// Checks `table` and fills in its defaults; `None` when its target cannot be used.
 pub(super) fn read(
-    table: &At<RedirectTable>,
+    table: &Spanned<RedirectTable>,
     pattern: &Pattern,
     report: Report<'_>,
 ) -> Option<Redirect> {

@@ -2,15 +2,15 @@
 
 use dunlin_http::semantics::is_field_value;
 
-use super::at::{At, Place};
+use super::spanned::{Span, Spanned};
 
 /// Receives an error and its position in the file.
-pub(crate) type Report<'a> = &'a mut dyn FnMut(&Place, String);
+pub(crate) type Report<'a> = &'a mut dyn FnMut(&Span, String);
 
 /// Returns the value of a key that becomes a field value; `None` if the key is absent or its value cannot be one.
 pub(crate) fn field_value(
     key: &str,
-    text: Option<&At<String>>,
+    text: Option<&Spanned<String>>,
     report: Report<'_>,
 ) -> Option<String> {
     let text = text?;

@@ -2,9 +2,9 @@
 
 use dunlin_http::semantics::status;
 
-use super::at::At;
 use super::file::RespondTable;
 use super::report::{Report, field_value};
+use super::spanned::Spanned;
 use super::template::refuse_variables;
 
 /// A fixed response.
@@ -19,7 +19,7 @@ pub struct Respond {
 }
 
 /// Checks `table` and fills in its defaults.
-pub(super) fn read(table: &At<RespondTable>, report: Report<'_>) -> Respond {
+pub(super) fn read(table: &Spanned<RespondTable>, report: Report<'_>) -> Respond {
     let code = table.status.as_deref().copied().unwrap_or(200);
     let place = table.status.as_ref().and_then(|status| status.span.clone());
     if !(200..600).contains(&code) {

@@ -6,7 +6,7 @@ use std::time::Duration;
 
 use serde::{Deserialize, Serialize};
 
-use super::places::Places;
+use super::allowed_paths::AllowedPaths;
 use super::file;
 use super::file::ConnectionUse as Persistence;
 use super::forwarded_field::ForwardedField;
@@ -50,11 +50,11 @@ pub struct Server {
     /// The directory that becomes all the files there are, as it is called from outside.
     pub chroot: Option<PathBuf>,
     /// What the process may use at most.
-    pub limits: Limits,
+    pub limits: ResourceLimits,
     /// Whether no privileges can be gained by what is started.
     pub no_new_privs: bool,
     /// The files that may be used besides those that are named elsewhere; `None` for all.
-    pub landlock: Option<Places>,
+    pub landlock: Option<AllowedPaths>,
     /// Which calls of the system are not refused.
     pub calls: Calls,
     /// Where the number of the process stands.
@@ -108,7 +108,7 @@ pub enum Calls {
 
 /// What the process may use at most; `None` for what it was started with.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq, Serialize, Deserialize)]
-pub struct Limits {
+pub struct ResourceLimits {
     /// Open descriptors.
     pub open_files: Option<u64>,
     /// Bytes of what is left of a process that crashes.
@@ -140,12 +140,12 @@ pub struct ErrorLog {
     /// How a message is written; the journal has a form of its own.
     pub format: file::LogFormat,
     /// Where it goes.
-    pub place: ErrorLogPlace,
+    pub target: ErrorLogTarget,
 }
 
 /// Where the error log goes.
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub enum ErrorLogPlace {
+pub enum ErrorLogTarget {
     /// To standard error.
     Stderr,
     /// To a file.

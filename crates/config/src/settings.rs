@@ -7,7 +7,6 @@ use std::time::Duration;
 
 use dunlin_http::semantics::{ContentCoding, is_field_value, is_token};
 
-use super::at::At;
 use super::check_rules::CheckRules;
 use super::fields;
 use super::file::{self, BodyHandling, Codings, EtagKind, Route, RouteCache, Symlinks};
@@ -16,6 +15,7 @@ use super::merge::{Origins, Patterns};
 use super::pattern::Pattern;
 use super::report::{Report, field_value};
 use super::sources::Sources;
+use super::spanned::Spanned;
 use super::template::refuse_variables;
 use super::tries::TryStep;
 
@@ -149,7 +149,8 @@ impl Reader<'_> {
         let handler = Handler::read(route, patterns, self.report);
         let check_rules = CheckRules::read(route, &handler, self.report);
         let all = || Codings(vec![ContentCoding::Zstd, ContentCoding::Brotli, ContentCoding::Gzip]);
-        let codings = |key: &Option<At<Codings>>| key.as_deref().cloned().unwrap_or_else(all).0;
+        let codings =
+            |key: &Option<Spanned<Codings>>| key.as_deref().cloned().unwrap_or_else(all).0;
         Settings {
             root,
             index: self.index(),
@@ -250,16 +251,16 @@ impl Reader<'_> {
         };
         let mut route = Route {
             r#try: None,
-            index: Some(At::nowhere(Vec::new())),
+            index: Some(Spanned::detached(Vec::new())),
             listing: None,
             set_fields: None,
             remove_fields: None,
-            hidden: Some(At::nowhere(true)),
-            cache: Some(At::nowhere(RouteCache::Switch(false))),
+            hidden: Some(Spanned::detached(true)),
+            cache: Some(Spanned::detached(RouteCache::Switch(false))),
             ..self.route.clone()
         };
         route.clear_handler();
-        let settings = |root: &At<String>| {
+        let settings = |root: &Spanned<String>| {
             let root = PathBuf::from(&root.value);
             Arc::new(Settings::new(&route, root, 0, Patterns::EVERYTHING, &mut |_, _| {}))
         };

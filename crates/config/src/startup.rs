@@ -4,10 +4,10 @@ use std::path::PathBuf;
 
 use serde::{Deserialize, Serialize};
 
+use super::allowed_paths::AllowedPaths;
 use super::config::Config;
-use super::places::Places;
 use super::file::LogFormat;
-use super::server::{Calls, ErrorLogPlace, Limits};
+use super::server::{Calls, ErrorLogTarget, ResourceLimits};
 
 /// What is fixed from the start of a process on.
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -21,7 +21,7 @@ pub struct StartupSettings {
     threads: usize,
     notify: bool,
     error_log_format: LogFormat,
-    error_log_place: ErrorLogPlace,
+    error_log_target: ErrorLogTarget,
 }
 
 /// What a process has given up. A new process of an upgrade inherits it.
@@ -34,14 +34,14 @@ pub struct Confinement {
     /// The root directory, as it is named from outside.
     pub chroot: Option<PathBuf>,
     /// Resource limits.
-    pub limits: Limits,
+    pub limits: ResourceLimits,
     /// Programs that the process starts gain no privileges.
     pub no_new_privs: bool,
     /// Allowed system calls.
     pub calls: Calls,
     /// What is left of the files. Of several each has to allow a file: processes before this one have
     /// added them.
-    pub landlock: Vec<Places>,
+    pub landlock: Vec<AllowedPaths>,
     /// The server's program, which may be run besides those.
     program: Option<PathBuf>,
 }
@@ -57,7 +57,7 @@ impl StartupSettings {
             threads: server.threads,
             notify: server.cache.notify,
             error_log_format: server.error_log.format,
-            error_log_place: server.error_log.place.clone(),
+            error_log_target: server.error_log.target.clone(),
         }
     }
 
@@ -109,7 +109,7 @@ impl Confinement {
         let has_identity = self.user.is_some() || self.group.is_some();
         let mut landlock = before.landlock;
         landlock.extend(self.landlock);
-        let mut layers: Vec<Places> = Vec::new();
+        let mut layers: Vec<AllowedPaths> = Vec::new();
         for places in landlock {
             if !layers.contains(&places) {
                 layers.push(places);
@@ -119,7 +119,7 @@ impl Confinement {
             group: if has_identity { self.group } else { before.group },
             user: self.user.or(before.user),
             chroot: before.chroot.or(self.chroot),
-            limits: Limits {
+            limits: ResourceLimits {
                 open_files: own.open_files.or(old.open_files),
                 core: own.core.or(old.core),
                 processes: own.processes.or(old.processes),
@@ -177,7 +177,7 @@ impl Confinement {
         lines
     }
 
-    fn files(&self, what: &str, places: &Places, lines: &mut Vec<String>) {
+    fn files(&self, what: &str, places: &AllowedPaths, lines: &mut Vec<String>) {
         let list = |paths: &[PathBuf]| {
             paths.iter().map(|path| path.display().to_string()).collect::<Vec<_>>().join(", ")
         };
@@ -192,7 +192,7 @@ impl Confinement {
 }
 
 /// The same files, whether the configuration was named by its whole path or not.
-fn comparable(layers: &[Places]) -> Vec<[Vec<PathBuf>; 4]> {
+fn comparable(layers: &[AllowedPaths]) -> Vec<[Vec<PathBuf>; 4]> {
     let whole = |paths: &[PathBuf]| {
         let absolute = |path: &PathBuf| std::path::absolute(path).unwrap_or_else(|_| path.clone());
         let mut paths: Vec<PathBuf> = paths.iter().map(absolute).collect();
@@ -200,8 +200,8 @@ fn comparable(layers: &[Places]) -> Vec<[Vec<PathBuf>; 4]> {
         paths.dedup();
         paths
     };
-    let all = |places: &Places| {
-        let Places { read, write, sockets, execute } = places;
+    let all = |places: &AllowedPaths| {
+        let AllowedPaths { read, write, sockets, execute } = places;
         [read, write, sockets, execute].map(|paths| whole(paths))
     };
     layers.iter().map(all).collect()
@@ -223,7 +223,7 @@ impl Config {
             ("server.seccomp", new.calls != old.calls),
             ("server.pid_file", now.pid_file != startup.pid_file),
             ("server.error_log.format", now.error_log_format != startup.error_log_format),
-            ("server.error_log.path", now.error_log_place != startup.error_log_place),
+            ("server.error_log.path", now.error_log_target != startup.error_log_target),
             ("server.cache.notify", now.notify != startup.notify),
         ]
         .into_iter()

@@ -3,9 +3,9 @@
 use std::fmt;
 use std::time::Duration;
 
-use super::at::At;
 use super::file::{ShareBy, ThrottleTable};
 use super::report::Report;
+use super::spanned::Spanned;
 use super::units::Rate;
 
 /// A throttle as it is configured.
@@ -88,7 +88,7 @@ impl fmt::Display for BandwidthRules {
 }
 
 /// Checks `table` and fills in its defaults.
-pub(super) fn throttle(table: &At<ThrottleTable>, report: Report<'_>) -> ThrottleRules {
+pub(super) fn throttle(table: &Spanned<ThrottleTable>, report: Report<'_>) -> ThrottleRules {
     let bandwidth = bandwidth(table, report);
     let concurrency = concurrency(table, report);
     if bandwidth.is_none() && concurrency.is_none() {
@@ -103,7 +103,7 @@ pub(super) fn throttle(table: &At<ThrottleTable>, report: Report<'_>) -> Throttl
 }
 
 fn bandwidth(table: &ThrottleTable, report: Report<'_>) -> Option<BandwidthRules> {
-    let mut rate = |key: &str, rate: &Option<At<Rate>>| {
+    let mut rate = |key: &str, rate: &Option<Spanned<Rate>>| {
         let rate = rate.as_ref()?;
         if rate.0 == 0 {
             report(&rate.span, format!("throttle: {key} is 0, so that nothing would ever be sent"));
@@ -131,7 +131,7 @@ fn bandwidth(table: &ThrottleTable, report: Report<'_>) -> Option<BandwidthRules
 }
 
 fn concurrency(table: &ThrottleTable, report: Report<'_>) -> Option<ConcurrencyRules> {
-    let number = |number: &Option<At<usize>>| number.as_deref().copied();
+    let number = |number: &Option<Spanned<usize>>| number.as_deref().copied();
     let Some(concurrent) = &table.concurrent else {
         let others = [
             ("queue", table.queue.as_ref().map(|at| &at.span)),

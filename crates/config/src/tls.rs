@@ -6,11 +6,11 @@ use dunlin_http::semantics::Url;
 use rustls::CipherSuite;
 use sha2::{Digest, Sha256};
 
-use super::at::At;
 use super::ciphers::cipher_suite;
 use super::error::Problem;
 use super::file::{AcmeChallenge, AcmeTable, TlsTable, TlsVersion};
 use super::report::Report;
+use super::spanned::Spanned;
 
 /// The certificates of a site.
 #[derive(Debug)]
@@ -119,7 +119,7 @@ pub(super) struct Surroundings<'a> {
 
 /// Fills in what `table` does not say; what is wrong in it is told to `report`.
 pub(super) fn read(
-    table: &At<TlsTable>,
+    table: &Spanned<TlsTable>,
     around: &Surroundings<'_>,
     absolute: impl Fn(&Path) -> PathBuf,
     problem: Problem,
@@ -140,7 +140,7 @@ pub(super) fn read(
     {
         report(&early.span, "tls: with client_authority there is no early_data".into());
     }
-    let optional = |path: &Option<At<PathBuf>>| path.as_ref().map(|path| absolute(path));
+    let optional = |path: &Option<Spanned<PathBuf>>| path.as_ref().map(|path| absolute(path));
     let acme = table.acme.as_ref().map(|acme| read_acme(acme, around, &absolute, report));
     let certificates = match &acme {
         Some(acme) => {
@@ -171,7 +171,7 @@ pub(super) fn read(
 }
 
 fn read_ciphers(
-    names: &At<Vec<At<String>>>,
+    names: &Spanned<Vec<Spanned<String>>>,
     oldest: TlsVersion,
     report: Report<'_>,
 ) -> Vec<CipherSuite> {
@@ -194,7 +194,7 @@ fn read_ciphers(
 
 /// The pairs of files that `certificate` and `key` name.
 fn read_files(
-    table: &At<TlsTable>,
+    table: &Spanned<TlsTable>,
     absolute: &impl Fn(&Path) -> PathBuf,
     report: Report<'_>,
 ) -> Vec<(PathBuf, PathBuf)> {
@@ -219,14 +219,14 @@ fn read_files(
     if certificate.0.len() != key.0.len() {
         report(&key.span, "tls: there is not one key for each certificate".into());
     }
-    let path = |path: &At<String>| absolute(Path::new(&path.value));
+    let path = |path: &Spanned<String>| absolute(Path::new(&path.value));
     certificate.0.iter().map(path).zip(key.0.iter().map(path)).collect()
 }
 
 const LETS_ENCRYPT: &str = "https://acme-v02.api.letsencrypt.org/directory";
 
 fn read_acme(
-    table: &At<AcmeTable>,
+    table: &Spanned<AcmeTable>,
     around: &Surroundings<'_>,
     absolute: &impl Fn(&Path) -> PathBuf,
     report: Report<'_>,

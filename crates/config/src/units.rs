@@ -14,7 +14,7 @@ pub struct Size(pub u64);
 
 /// A time: `"500ms"`, `"30s"`, `"5m"`, `"1h"`, `"1d"`.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
-pub struct Span(pub Duration);
+pub struct DurationValue(pub Duration);
 
 /// Bytes a second: `"400KB/s"`.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
@@ -59,7 +59,7 @@ fn parse_size(text: &str) -> Result<u64, String> {
     }
 }
 
-fn parse_span(text: &str) -> Result<Duration, String> {
+fn parse_duration(text: &str) -> Result<Duration, String> {
     let hint = || format!("{text:?} is not a time; write for example \"500ms\", \"30s\" or \"5m\"");
     let (number, unit) = split(text).ok_or_else(hint)?;
     let seconds = match unit {
@@ -174,11 +174,11 @@ with_unit!(
     { "type": "integer", "minimum": 0 }
 );
 with_unit!(
-    Span,
-    parse_span,
+    DurationValue,
+    parse_duration,
     "a time such as \"500ms\", \"30s\" or \"5m\"",
     |number| match number {
-        0 => Ok(Span(Duration::ZERO)),
+        0 => Ok(DurationValue(Duration::ZERO)),
         _ => Err(format!("{number} has no unit; write for example \"{number}s\"")),
     },
     r"^\d+(\.\d+)? *(ms|s|m|h|d)$|^0$",
@@ -215,7 +215,7 @@ mod tests {
                 );
             }
             for (unit, milliseconds) in [("ms", 1), ("s", 1000), ("m", 60_000), ("h", 3_600_000)] {
-                let time = parse_span(&format!("{}{space}{unit}", number % 10_000));
+                let time = parse_duration(&format!("{}{space}{unit}", number % 10_000));
                 prop_assert_eq!(time, Ok(Duration::from_millis(number % 10_000 * milliseconds)));
             }
         }
@@ -223,7 +223,7 @@ mod tests {
         #[test]
         fn no_text_is_too_strange(text in "\\PC{0,12}", number in "[0-9.]{0,20}", unit in "[a-zA-Z/]{0,4}") {
             for text in [text, format!("{number}{unit}")] {
-                let _ = (parse_size(&text), parse_span(&text), parse_rate(&text));
+                let _ = (parse_size(&text), parse_duration(&text), parse_rate(&text));
             }
         }
     }
@@ -233,13 +233,13 @@ mod tests {
         assert_eq!(parse_size("256KB"), Ok(256_000));
         assert_eq!(parse_size("1.5 MiB"), Ok(1_572_864));
         assert_eq!(parse_size("12"), Ok(12));
-        assert_eq!(parse_span("1.5s"), Ok(Duration::from_millis(1500)));
-        assert_eq!(parse_span("2m"), Ok(Duration::from_secs(120)));
+        assert_eq!(parse_duration("1.5s"), Ok(Duration::from_millis(1500)));
+        assert_eq!(parse_duration("2m"), Ok(Duration::from_secs(120)));
         assert_eq!(parse_rate("400KB/s"), Ok(400_000));
         for bad in ["", "KB", "1XB", "-1KB", "1e9KB", "1..2KB", "99999999GB"] {
             assert!(parse_size(bad).is_err(), "{bad}");
         }
-        assert!(parse_span("30").is_err() && parse_span("1y").is_err());
+        assert!(parse_duration("30").is_err() && parse_duration("1y").is_err());
         assert!(parse_rate("400KB").is_err());
         let frequency = parse_frequency("100/m").unwrap();
         assert_eq!((frequency.times, frequency.period), (100, Duration::from_secs(60)));

@@ -2,9 +2,9 @@
 
 use super::Checker;
 use crate::address::{Address, not_an_address, parse_address};
-use crate::at::At;
 use crate::file::{self, File};
 use crate::listen::Listen;
+use crate::spanned::Spanned;
 
 impl Checker<'_> {
     pub(super) fn listen(&mut self, file: &File) -> Vec<Listen> {
@@ -74,7 +74,7 @@ impl Checker<'_> {
         if let Some(tls) = listen.tls.as_ref().filter(|tls| tls.value) {
             self.problem(&tls.span, "tls: a Unix socket does not speak TLS");
         }
-        let path = At { value: path, span: listen.address.span.clone() };
+        let path = Spanned { value: path, span: listen.address.span.clone() };
         Address::Unix(self.socket_path("address", &path))
     }
 

@@ -3,8 +3,8 @@
 use std::path::Path;
 
 use super::Checker;
-use crate::at::At;
 use crate::file;
+use crate::spanned::Spanned;
 
 impl Checker<'_> {
     /// `files`: the directory of the files beside the scripts, if there is one.
@@ -12,7 +12,7 @@ impl Checker<'_> {
         let by_extension = script.kind.is_cgi() && script.extensions.is_some();
         let file::ScriptTable { directory, root, file: program, .. } = script;
         if let (true, None, None, None) = (by_extension, &*directory, &*root, &*program) {
-            *root = files.map(|files| At::nowhere(files.to_owned()));
+            *root = files.map(|files| Spanned::detached(files.to_owned()));
         }
         if let Some(program) = program {
             if program.as_os_str().is_empty() {
@@ -34,7 +34,7 @@ impl Checker<'_> {
             }
         }
         if script.kind.value.has_host() && directory.is_none() {
-            *directory = Some(At::nowhere(self.absolute(Path::new(""))));
+            *directory = Some(Spanned::detached(self.absolute(Path::new(""))));
         }
         if let Some(connect) = &mut script.connect {
             let place = connect.span.clone();

@@ -8,16 +8,16 @@ use dunlin_http::semantics::Url;
 use super::paths::absolute;
 use super::{Checker, ROOT};
 use crate::access::networks;
-use crate::at::At;
+use crate::allowed_paths::AllowedPaths;
 use crate::file;
 use crate::forwarded_field::ForwardedField;
 use crate::limits::descriptor_limit;
 use crate::log_format::AccessLogFormat;
-use crate::places::Places;
 use crate::server::{
-    AccessLog, Cache, Calls, ErrorLog, ErrorLogPlace, Http1, Limits, REDACTED_QUERY_KEYS,
+    AccessLog, Cache, Calls, ErrorLog, ErrorLogTarget, Http1, REDACTED_QUERY_KEYS, ResourceLimits,
     ReverseDns, Server, Traces,
 };
+use crate::spanned::Spanned;
 use crate::units::Size;
 
 impl Checker<'_> {
@@ -130,14 +130,14 @@ impl Checker<'_> {
         Some(directory)
     }
 
-    pub(super) fn limits(&mut self, limits: &file::Limits) -> Limits {
+    pub(super) fn limits(&mut self, limits: &file::Limits) -> ResourceLimits {
         self.range("limits.open_files", &limits.open_files, 32, MOST_OF_A_LIMIT);
         self.range("limits.processes", &limits.processes, 1, MOST_OF_A_LIMIT);
         if let Some(memory) = limits.memory.as_ref().filter(|memory| memory.0 == 0) {
             self.problem(&memory.span, "limits.memory is 0, so that nothing could start");
         }
-        let number = |number: &Option<At<usize>>| Some(number.as_deref().copied()? as u64);
-        Limits {
+        let number = |number: &Option<Spanned<usize>>| Some(number.as_deref().copied()? as u64);
+        ResourceLimits {
             open_files: number(&limits.open_files),
             core: limits.core.map(|core| core.0),
             processes: number(&limits.processes),
@@ -154,9 +154,9 @@ impl Checker<'_> {
     }
 
     /// Paths that are not there are told: they would be out of reach when they come.
-    pub(super) fn landlock(&mut self, table: &file::Landlock) -> Places {
-        let mut list = |paths: &[At<PathBuf>]| {
-            let absolute = |path: &At<PathBuf>| self.absolute(path);
+    pub(super) fn landlock(&mut self, table: &file::Landlock) -> AllowedPaths {
+        let mut list = |paths: &[Spanned<PathBuf>]| {
+            let absolute = |path: &Spanned<PathBuf>| self.absolute(path);
             let all: Vec<PathBuf> = paths.iter().map(absolute).collect();
             for (path, named) in all.iter().zip(paths) {
                 self.look_up_later("landlock", path, &named.span);
@@ -164,11 +164,11 @@ impl Checker<'_> {
             all
         };
         let (read, write, execute) = (list(&table.read), list(&table.write), list(&table.execute));
-        Places { read, write, sockets: Vec::new(), execute }
+        AllowedPaths { read, write, sockets: Vec::new(), execute }
     }
 
     pub(super) fn http1(&mut self, http1: &file::Http1) -> Http1 {
-        let size = |size: &Option<At<Size>>, default| {
+        let size = |size: &Option<Spanned<Size>>, default| {
             size.as_deref().map_or(default, |size| usize::try_from(size.0).unwrap_or(usize::MAX))
         };
         let head_size = size(&http1.head_size, 32 << 10);
@@ -234,11 +234,11 @@ impl Checker<'_> {
     }
 
     pub(super) fn error_log(&mut self, log: &file::ErrorLog) -> ErrorLog {
-        let place = match &log.path {
-            None => ErrorLogPlace::Stderr,
+        let target = match &log.path {
+            None => ErrorLogTarget::Stderr,
             Some(path) => match path.to_str() {
-                Some("-") => ErrorLogPlace::Stderr,
-                Some("journald") => ErrorLogPlace::Journald,
+                Some("-") => ErrorLogTarget::Stderr,
+                Some("journald") => ErrorLogTarget::Journald,
                 _ => {
                     if path.as_os_str().is_empty() {
                         self.problem(&path.span, "error_log: the path is empty");
@@ -247,11 +247,11 @@ impl Checker<'_> {
                     if let Some(folder) = absolute.parent() {
                         self.look_up_later("error_log", folder, &path.span);
                     }
-                    ErrorLogPlace::File(absolute)
+                    ErrorLogTarget::File(absolute)
                 }
             },
         };
-        ErrorLog { level: log.level, format: log.format, place }
+        ErrorLog { level: log.level, format: log.format, target }
     }
 }
 

@@ -1,18 +1,18 @@
 //! Checks of the tables `[[site]]` and `[[site.route]]`.
 
-use std::path::{Path, PathBuf};
+use std::path::PathBuf;
 use std::sync::Arc;
 
 use super::{Around, Checker};
-use crate::at::{At, Place};
 use crate::file::{self, OneOrMany, Site as FileSite, TlsTable};
 use crate::pattern::Pattern;
 use crate::site_route::SiteRoute;
 use crate::sites::{Defaults, Site, Sites};
+use crate::spanned::{Span, Spanned};
 use crate::tls::{self, Surroundings, Tls};
 
 impl Checker<'_> {
-    pub(super) fn sites(&mut self, file: Vec<At<FileSite>>, around: &Around<'_>) -> Sites {
+    pub(super) fn sites(&mut self, file: Vec<Spanned<FileSite>>, around: &Around<'_>) -> Sites {
         let mut sites = Sites::default();
         if file.is_empty() {
             self.problem(
@@ -30,7 +30,12 @@ impl Checker<'_> {
         sites
     }
 
-    pub(super) fn site(&mut self, index: usize, site: At<FileSite>, around: &Around<'_>) -> Site {
+    pub(super) fn site(
+        &mut self,
+        index: usize,
+        site: Spanned<FileSite>,
+        around: &Around<'_>,
+    ) -> Site {
         // The span of a table is that of its header.
         let place = site.span.clone().or_else(|| site.place());
         let site = site.value;
@@ -57,12 +62,12 @@ impl Checker<'_> {
                 let to = &mut redirect.value.to;
                 to.span = to.span.take().or_else(|| redirect.span.clone());
             }
-            if let Some(At { value: file::Auth::Table(table), .. }) = &mut route.auth
+            if let Some(Spanned { value: file::Auth::Table(table), .. }) = &mut route.auth
                 && let Some(path) = &mut table.basic
             {
                 path.value = self.users(path);
             }
-            if let Some(At { value: file::Auth::Table(table), .. }) = &mut route.auth
+            if let Some(Spanned { value: file::Auth::Table(table), .. }) = &mut route.auth
                 && let Some(forward) = &mut table.forward
             {
                 self.socket_in(&mut forward.value);
@@ -86,13 +91,18 @@ impl Checker<'_> {
         }
         let defaults = Defaults { root: root.unwrap_or_default(), cache_file: around.cache_file };
         let tls = site.tls.map(|table| Arc::new(self.tls(&table, &hosts, around)));
-        let mut report = |place: &Place, what| self.problem(place, what);
+        let mut report = |place: &Span, what| self.problem(place, what);
         let mut site = Site::new(index, hosts, &defaults, routes, &mut report);
         site.tls = tls;
         site
     }
 
-    pub(super) fn tls(&mut self, table: &At<TlsTable>, hosts: &[String], around: &Around<'_>) -> Tls {
+    pub(super) fn tls(
+        &mut self,
+        table: &Spanned<TlsTable>,
+        hosts: &[String],
+        around: &Around<'_>,
+    ) -> Tls {
         let around =
             Surroundings { hosts, state: around.state, listeners: (around.tls, around.plain) };
         let problem = self.source.problem(table.span.as_ref(), String::new());
@@ -102,8 +112,8 @@ impl Checker<'_> {
         })
     }
 
-    pub(super) fn hosts(&mut self, hosts: At<OneOrMany<String>>) -> Vec<String> {
-        let At { value: OneOrMany(hosts), span: place } = hosts;
+    pub(super) fn hosts(&mut self, hosts: Spanned<OneOrMany<String>>) -> Vec<String> {
+        let Spanned { value: OneOrMany(hosts), span: place } = hosts;
         if hosts.is_empty() {
             let what = "the list of hosts is empty; leave `host` out for every other host";
             self.problem(&place, what);
@@ -136,7 +146,7 @@ impl Checker<'_> {
 
 impl FileSite {
     /// A place by which to find it.
-    fn place(&self) -> Place {
+    fn place(&self) -> Span {
         let host = self.host.as_ref().and_then(|host| host.span.clone());
         let root = || self.root.as_ref().and_then(|root| root.span.clone());
         let route = || self.route.first().and_then(|route| route.path.span.clone());

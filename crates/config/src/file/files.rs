@@ -4,7 +4,7 @@ use dunlin_http::semantics::ContentCoding;
 use schemars::JsonSchema;
 use serde::Deserialize;
 
-use super::At;
+use super::Spanned;
 use crate::units::Size;
 
 /// What entity tags are made from.
@@ -55,7 +55,7 @@ pub struct RecordsTable {
     /// `variable` or `vfc`.
     pub format: RecordFormat,
     /// Bytes of the control header of a `vfc` record. 2 when absent.
-    pub control: Option<At<u16>>,
+    pub control: Option<Spanned<u16>>,
     /// Whether the converted form is written beside the source, as `NAME.stmlf`. False when
     /// absent.
     pub write: Option<bool>,

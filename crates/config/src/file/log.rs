@@ -5,16 +5,16 @@ use std::path::PathBuf;
 use schemars::JsonSchema;
 use serde::Deserialize;
 
-use super::At;
+use super::Spanned;
 
 /// Where the access log goes.
 #[derive(Debug, Clone, Deserialize, JsonSchema)]
 #[serde(deny_unknown_fields)]
 pub struct AccessLogTable {
     /// A path, `-` for standard output, or `off`.
-    pub path: At<PathBuf>,
+    pub path: Spanned<PathBuf>,
     /// `common`, `combined`, `json`, or a text with placeholders. `combined` when absent.
-    pub format: Option<At<String>>,
+    pub format: Option<Spanned<String>>,
 }
 
 /// Where the access log goes, in either form.
@@ -32,7 +32,7 @@ pub(super) enum AccessLogSchema {
 impl AccessLog {
     /// The log at `path` in the default format.
     pub fn to(path: &str) -> Self {
-        Self(AccessLogTable { path: At::nowhere(path.into()), format: None })
+        Self(AccessLogTable { path: Spanned::detached(path.into()), format: None })
     }
 }
 
@@ -46,7 +46,7 @@ pub struct ErrorLog {
     pub format: LogFormat,
     /// A path, `-` for standard error, or `journald` for the system's journal. `-` when absent.
     #[schemars(with = "Option<String>")]
-    pub path: Option<At<PathBuf>>,
+    pub path: Option<Spanned<PathBuf>>,
 }
 
 /// How severe a message is.

@@ -1,8 +1,8 @@
 //! The file as it is written. Each key is described here once; the reader, the schema and the
 //! book take it from here.
 
+mod checks;
 mod files;
-mod gates;
 mod log;
 mod route;
 mod script;
@@ -14,14 +14,14 @@ use std::path::PathBuf;
 use schemars::JsonSchema;
 use serde::Deserialize;
 
+pub use self::checks::*;
 pub use self::files::*;
-pub use self::gates::*;
 pub use self::log::*;
 pub use self::route::*;
 pub use self::script::*;
 pub use self::server::*;
 pub use self::tls::*;
-pub use super::at::At;
+pub use super::spanned::Spanned;
 
 /// A Dunlin configuration.
 #[derive(Debug, Default, Deserialize, JsonSchema)]
@@ -32,7 +32,7 @@ pub struct File {
     /// Addresses to listen on.
     pub listen: Vec<Listen>,
     /// What is served, by host.
-    pub site: Vec<At<Site>>,
+    pub site: Vec<Spanned<Site>>,
 }
 
 /// An address to listen on.
@@ -41,14 +41,14 @@ pub struct File {
 pub struct Listen {
     /// `127.0.0.1:8080`, `[::1]:8080`, `:8080` for every address of the machine, or
     /// `unix:/run/site.sock` for a socket in the file system.
-    pub address: At<String>,
+    pub address: Spanned<String>,
     /// Permissions of a Unix socket, as octal digits: who may write to it may connect. `0660` when
     /// absent.
-    pub mode: Option<At<String>>,
+    pub mode: Option<Spanned<String>>,
     /// Connections that wait to be accepted. 4096 when absent.
     pub backlog: Option<u16>,
     /// Whether it speaks TLS, with the certificates of the sites. False when absent.
-    pub tls: Option<At<bool>>,
+    pub tls: Option<Spanned<bool>>,
     /// Whether HTTP/2 is spoken: with TLS when it is agreed upon, in the clear with clients that begin
     /// with it (prior knowledge). True when absent.
     pub http2: Option<bool>,
@@ -60,7 +60,7 @@ pub struct Listen {
 
 impl Default for Listen {
     fn default() -> Self {
-        let address = At::nowhere("127.0.0.1:8080".to_owned());
+        let address = Spanned::detached("127.0.0.1:8080".to_owned());
         Self { address, mode: None, backlog: None, tls: None, http2: None, proxy_protocol: None }
     }
 }
@@ -71,18 +71,18 @@ impl Default for Listen {
 pub struct Site {
     /// Names, each exact or with `*.` in front; the site for every other host when absent.
     #[schemars(with = "Option<OneOrManySchema>")]
-    pub host: Option<At<OneOrMany<String>>>,
+    pub host: Option<Spanned<OneOrMany<String>>>,
     /// Directory of the files; a route may name another.
-    pub root: Option<At<PathBuf>>,
+    pub root: Option<Spanned<PathBuf>>,
     /// Its certificates, for listeners with TLS.
-    pub tls: Option<At<TlsTable>>,
+    pub tls: Option<Spanned<TlsTable>>,
     /// Settings by path.
     pub route: Vec<Route>,
 }
 
 /// One value or a list of them.
 #[derive(Debug, Clone, PartialEq)]
-pub struct OneOrMany<T>(pub Vec<At<T>>);
+pub struct OneOrMany<T>(pub Vec<Spanned<T>>);
 
 #[derive(JsonSchema)]
 #[schemars(rename = "OneOrMany", untagged)]

@@ -6,15 +6,15 @@ use std::path::PathBuf;
 use schemars::JsonSchema;
 use serde::Deserialize;
 
-use super::At;
+use super::Spanned;
+use super::checks::{Auth, AuthSchema, RateLimits, RateLimitsSchema, ThrottleTable};
 use super::files::{
     Codings, CodingsSchema, EtagKind, RecordRules, RecordsSchema, RouteCache, RouteCacheSchema,
     Symlinks,
 };
-use super::gates::{Auth, AuthSchema, RateLimits, RateLimitsSchema, ThrottleTable};
 use super::script::{BodyHandling, ScriptTable};
 use super::tls::{Hsts, HstsSchema, RedirectHttps, RedirectHttpsSchema};
-use crate::units::{Size, Span};
+use crate::units::{DurationValue, Size};
 
 macro_rules! route {
     ($($(#[$meta:meta])* $name:ident: $type:ty,)*) => {
@@ -24,13 +24,13 @@ macro_rules! route {
         #[serde(deny_unknown_fields)]
         pub struct Route {
             /// A path, or a pattern with one `*`: `/a/*`, `*.css`.
-            pub path: At<String>,
-            $($(#[$meta])* #[serde(default)] pub $name: Option<At<$type>>,)*
+            pub path: Spanned<String>,
+            $($(#[$meta])* #[serde(default)] pub $name: Option<Spanned<$type>>,)*
         }
 
         impl Default for Route {
             fn default() -> Self {
-                Self { path: At::nowhere("/*".to_owned()), $($name: None,)* }
+                Self { path: Spanned::detached("/*".to_owned()), $($name: None,)* }
             }
         }
 
@@ -60,12 +60,12 @@ route! {
     root: PathBuf,
     /// Files that stand for their directory. `["index.html"]` when absent; before it `index.php`
     /// where a `script` has a `root` or a `directory` of such.
-    index: Vec<At<String>>,
+    index: Vec<Spanned<String>>,
     /// What to look for in turn: paths with `{path}` for the request's and `{rest}` for what the pattern's `*`
     /// matched, a last `=404` for a status. The last path is routed again, so that a route for it runs it when it
     /// is a script; a query may follow: `"/index.php?q={path}&{query}"`. A single-page application has
     /// `["{path}", "/index.html"]`.
-    r#try: Vec<At<String>>,
+    r#try: Vec<Spanned<String>>,
     /// Whether a directory without index file is listed. False when absent.
     listing: bool,
     /// Whether files that another route of the site runs as scripts are sent as text. False when absent: such
@@ -86,24 +86,24 @@ route! {
     server_timing: bool,
     /// `Link` values that are sent by a 103 (Early Hints) before a script has answered, so that clients can
     /// fetch what its answer will need: `["</style.css>; rel=preload; as=style"]`. To HTTP/1.0 never.
-    early_hints: Vec<At<String>>,
+    early_hints: Vec<Spanned<String>>,
     /// Whether paths are only for scripts that name them by `X-Accel-Redirect`, and for `auth`; clients get
     /// 404. False when absent.
     internal: bool,
     /// Response fields to set. More general routes' fields stay unless they are set or removed
     /// again.
-    set_fields: BTreeMap<At<String>, At<String>>,
+    set_fields: BTreeMap<Spanned<String>, Spanned<String>>,
     /// Response fields to remove, also when a more general route sets them.
-    remove_fields: Vec<At<String>>,
+    remove_fields: Vec<Spanned<String>>,
     /// Value of Cache-Control. It and `expires` hold together: a more general route's are not mixed
     /// in.
     cache_control: String,
     /// How long clients may keep a file: sets Expires, and max-age unless `cache_control` is set.
-    expires: Span,
+    expires: DurationValue,
     /// Charset of text; none is stated when empty. `utf-8` when absent.
     charset: String,
     /// Media types by file name extension, besides those of more general routes.
-    types: BTreeMap<At<String>, At<String>>,
+    types: BTreeMap<Spanned<String>, Spanned<String>>,
     /// Whether `X-Content-Type-Options: nosniff` is sent. True when absent.
     nosniff: bool,
     /// Codings made on the fly, in order of preference; `true` for all. True when absent.
@@ -133,14 +133,14 @@ route! {
     /// Whether names that begin with a dot are served. False when absent.
     hidden: bool,
     /// Pages for error statuses, by path within the site, besides those of more general routes.
-    error_pages: BTreeMap<At<String>, At<String>>,
+    error_pages: BTreeMap<Spanned<String>, Spanned<String>>,
     /// Whether requests are written to the access log. True when absent.
     access_log: bool,
     /// Networks whose clients may ask: `192.0.2.0/24`, `::1`. The smallest network that an address is
     /// in decides between `allow` and `deny`; all others are refused when there is an `allow`.
-    allow: Vec<At<String>>,
+    allow: Vec<Spanned<String>>,
     /// Networks whose clients are refused (403).
-    deny: Vec<At<String>>,
+    deny: Vec<Spanned<String>>,
     /// Tells browsers to come by TLS only from now on (`Strict-Transport-Security`, RFC 6797): how long they
     /// remember it, such as `365d`, or a table. It is said over TLS only.
     #[schemars(with = "Option<HstsSchema>")]
@@ -155,7 +155,7 @@ route! {
     auth: Auth,
     /// Methods that are allowed; others are answered with 405. `GET` brings `HEAD` with it. Whatever
     /// the route's handler knows when absent.
-    methods: Vec<At<String>>,
+    methods: Vec<Spanned<String>>,
     /// How many requests a client may make in a time: one limit, or a list of which each has to be kept.
     /// A request beyond it is answered with 429.
     #[schemars(with = "Option<RateLimitsSchema>")]
@@ -178,9 +178,9 @@ route! {
 pub struct RedirectTable {
     /// A path or URL; `{path}`, `{query}` (with its question mark), `{host}`, and `{rest}` for what
     /// the pattern's `*` matched.
-    pub to: At<String>,
+    pub to: Spanned<String>,
     /// 301, 302, 303, 307 or 308. 302 when absent.
-    pub status: Option<At<u16>>,
+    pub status: Option<Spanned<u16>>,
 }
 
 #[derive(JsonSchema)]
@@ -196,9 +196,9 @@ pub(super) enum RedirectSchema {
 #[serde(deny_unknown_fields, expecting = "a table such as { status = 200, body = \"...\" }")]
 pub struct RespondTable {
     /// 200 when absent.
-    pub status: Option<At<u16>>,
+    pub status: Option<Spanned<u16>>,
     /// The body; empty when absent.
-    pub body: Option<At<String>>,
+    pub body: Option<Spanned<String>>,
     /// `text/plain; charset=utf-8` when absent.
-    pub content_type: Option<At<String>>,
+    pub content_type: Option<Spanned<String>>,
 }

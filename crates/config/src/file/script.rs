@@ -6,8 +6,8 @@ use std::path::PathBuf;
 use schemars::JsonSchema;
 use serde::Deserialize;
 
-use super::{At, OneOrMany, OneOrManySchema};
-use crate::units::{Size, Span};
+use super::{OneOrMany, OneOrManySchema, Spanned};
+use crate::units::{DurationValue, Size};
 
 /// When a script gets the body of a request.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq, Deserialize, JsonSchema)]
@@ -32,79 +32,79 @@ pub struct ScriptTable {
     /// reached at `connect`. `scgi`, `uwsgi`: by these protocols, at `connect`. `wsgi`, `asgi`, `psgi`: a
     /// Python or Perl application in processes of the server's. `cgiplus`: programs that stay and read one
     /// request after the other. `rte`: scripts that an interpreter which stays runs.
-    pub kind: At<ScriptKind>,
+    pub kind: Spanned<ScriptKind>,
     /// Directory of the scripts: what the pattern's `*` matches is looked for in it, and what
     /// follows the script's own name is its PATH_INFO. With `wsgi`, `asgi` and `psgi`, the application's
     /// directory.
-    pub directory: Option<At<PathBuf>>,
+    pub directory: Option<Spanned<PathBuf>>,
     /// With `cgi`, `warm` and `cgiplus`: the one program that answers all of the route's paths. What stands before the
     /// pattern's last slash is its SCRIPT_NAME, the rest its PATH_INFO. It may be a symlink.
-    pub file: Option<At<PathBuf>>,
+    pub file: Option<Spanned<PathBuf>>,
     /// Directory beneath which the whole path names a script, as it names a file beneath a site's
     /// root. With neither it nor `directory`, one program answers all paths. With `cgi` and `warm`, the
     /// route's or site's root when `extensions` stand alone.
-    pub root: Option<At<PathBuf>>,
+    pub root: Option<Spanned<PathBuf>>,
     /// Extensions of scripts' names beneath `root` or `directory`. `["php"]` when absent; with
     /// `rte`, `["py"]` or `["pl"]`; with `cgi` and `warm`, `["cgi"]` beneath a `root`, and every executable file
     /// beneath a `directory`.
-    pub extensions: Option<At<Vec<At<String>>>>,
+    pub extensions: Option<Spanned<Vec<Spanned<String>>>>,
     /// The program of a worker and its arguments; it listens on its standard input.
-    pub command: Option<At<Vec<At<String>>>>,
+    pub command: Option<Spanned<Vec<Spanned<String>>>>,
     /// Workers elsewhere, one or a list: `unix:/run/app.sock`, `127.0.0.1:9000`.
     #[schemars(with = "Option<OneOrManySchema>")]
-    pub connect: Option<At<OneOrMany<String>>>,
+    pub connect: Option<Spanned<OneOrMany<String>>>,
     /// The application: `module:callable`, or `module:factory()` for a function that makes it, which may have
     /// literals as arguments (`app:create_app("production", debug=False)`); with `psgi` a file, such as `app.psgi`.
-    pub application: Option<At<String>>,
+    pub application: Option<Spanned<String>>,
     /// The interpreter that loads the application, such as that of a virtual environment, or that
     /// runs the scripts of kind `rte`, Python or Perl. `python3` when absent; with `psgi`, `perl`.
-    pub interpreter: Option<At<String>>,
+    pub interpreter: Option<Spanned<String>>,
     /// Requests that one process of a `wsgi` application works on at once. 1 when absent.
-    pub threads: Option<At<usize>>,
+    pub threads: Option<Spanned<usize>>,
     /// Most processes at once, with `cgiplus` of each program; with `connect`, most requests. 32 when absent, 4 for workers that
     /// are started here.
-    pub processes: Option<At<usize>>,
+    pub processes: Option<Spanned<usize>>,
     /// Workers that are not ended for want of requests. 1 when absent; with `asgi`, `processes`; with
     /// `cgiplus`, 0.
-    pub min_processes: Option<At<usize>>,
+    pub min_processes: Option<Spanned<usize>>,
     /// How long a worker beyond `min_processes` goes without a request before it is ended. `1m`
     /// when absent.
-    pub retire_idle: Option<At<Span>>,
+    pub retire_idle: Option<Spanned<DurationValue>>,
     /// Requests after which a worker is replaced; never when absent.
-    pub requests: Option<At<usize>>,
+    pub requests: Option<Spanned<usize>>,
     /// Age at which a worker is replaced; never when absent.
-    pub max_age: Option<At<Span>>,
+    pub max_age: Option<Spanned<DurationValue>>,
     /// Resident memory at which a worker is replaced; never when absent.
-    pub max_resident: Option<At<Size>>,
+    pub max_resident: Option<Spanned<Size>>,
     /// Pause before a worker that has died is replaced; it doubles with each in a row that dies
     /// before it has answered, up to `30s`. `100ms` when absent.
-    pub backoff: Option<At<Span>>,
+    pub backoff: Option<Spanned<DurationValue>>,
     /// Longest wait for a connection to a worker elsewhere. `5s` when absent.
-    pub connect_timeout: Option<At<Span>>,
+    pub connect_timeout: Option<Spanned<DurationValue>>,
     /// How long a worker elsewhere that could not be reached is left alone while there are others.
     /// `10s` when absent.
-    pub cool_down: Option<At<Span>>,
+    pub cool_down: Option<Spanned<DurationValue>>,
     /// Whether connections to workers elsewhere stay open. Each then holds one of them, so that
     /// there must be at least `processes`. False when absent.
-    pub keep_alive: Option<At<bool>>,
+    pub keep_alive: Option<Spanned<bool>>,
     /// Most requests that wait for a process; the next one gets 503. 1024 when absent.
     pub queue: Option<usize>,
     /// Longest wait for a process; 503 after it. `30s` when absent.
-    pub queue_timeout: Option<At<Span>>,
+    pub queue_timeout: Option<Spanned<DurationValue>>,
     /// Longest run of a script, however busy it is; no limit when absent.
-    pub timeout: Option<At<Span>>,
+    pub timeout: Option<Spanned<DurationValue>>,
     /// Longest wait for the end of the answer's header once the request has been handed over;
     /// the other two alone hold when absent.
-    pub first_byte_timeout: Option<At<Span>>,
+    pub first_byte_timeout: Option<Spanned<DurationValue>>,
     /// Longest time in which a script neither reads nor writes before its answer is complete; no
     /// limit when 0. `60s` when absent.
-    pub idle_timeout: Option<Span>,
+    pub idle_timeout: Option<DurationValue>,
     /// Variables of the environment, besides those that describe the request.
-    pub env: Option<BTreeMap<At<String>, At<String>>>,
+    pub env: Option<BTreeMap<Spanned<String>, Spanned<String>>>,
     /// Directories of which a script may name a file by `X-Sendfile`, to be sent instead of its own
     /// body: one or a list. A script that names another file is refused with 502.
     #[schemars(with = "Option<OneOrManySchema>")]
-    pub sendfile_root: Option<At<OneOrMany<String>>>,
+    pub sendfile_root: Option<Spanned<OneOrMany<String>>>,
     /// Where a request's number comes from, which scripts get as HTTP_X_REQUEST_ID and the logs have:
     /// `make`, a new one for each; `accept`, the client's X-Request-Id where it sends one. `make` when absent.
     pub request_id: Option<RequestId>,
@@ -117,19 +117,19 @@ pub struct ScriptTable {
     pub authorization: Option<bool>,
     /// The user that processes run as, by name or number, with the groups that it is in; it takes a server that
     /// root has started and that stays root. The server's own when absent.
-    pub user: Option<At<String>>,
+    pub user: Option<Spanned<String>>,
     /// The group that processes run as, by name or number; it takes the same. The user's when absent.
-    pub group: Option<At<String>>,
+    pub group: Option<Spanned<String>>,
     /// Added to the priority number of the server's processes, from -20 to 19: the higher, the
     /// less a script gets of a busy processor. 0 when absent.
-    pub nice: Option<At<i32>>,
+    pub nice: Option<Spanned<i32>>,
     /// Most address space of a process (RLIMIT_AS); the server's own limit when absent.
-    pub memory: Option<At<Size>>,
+    pub memory: Option<Spanned<Size>>,
     /// Most processor time of a process (RLIMIT_CPU), in whole seconds; the server's own limit
     /// when absent.
-    pub cpu: Option<At<Span>>,
+    pub cpu: Option<Spanned<DurationValue>>,
     /// With `warm`: modules that Python and Perl load once, before requests come.
-    pub preload: Option<At<Vec<String>>>,
+    pub preload: Option<Spanned<Vec<String>>>,
 }
 
 impl ScriptTable {

@@ -5,8 +5,8 @@ use std::path::PathBuf;
 use schemars::JsonSchema;
 use serde::Deserialize;
 
-use super::{At, OneOrMany, OneOrManySchema};
-use crate::units::Span;
+use super::{OneOrMany, OneOrManySchema, Spanned};
+use crate::units::DurationValue;
 
 /// The certificates of a site. Files that change are taken over without a restart.
 #[derive(Debug, Deserialize, JsonSchema)]
@@ -18,40 +18,40 @@ pub struct TlsTable {
     /// Files in PEM form with the certificate and those that lead to its authority; several for keys
     /// of several kinds, the preferred first.
     #[schemars(with = "Option<OneOrManySchema>")]
-    pub certificate: Option<At<OneOrMany<String>>>,
+    pub certificate: Option<Spanned<OneOrMany<String>>>,
     /// Files in PEM form with the keys, in the same order.
     #[schemars(with = "Option<OneOrManySchema>")]
-    pub key: Option<At<OneOrMany<String>>>,
+    pub key: Option<Spanned<OneOrMany<String>>>,
     /// Where the certificate is obtained, and renewed before it ends, instead of `certificate` and `key`:
     /// by ACME (RFC 8555), for every name in `host`.
-    pub acme: Option<At<AcmeTable>>,
+    pub acme: Option<Spanned<AcmeTable>>,
     /// Whether clients that come again may ask with their first message (0-RTT): only safe methods without a
     /// body are answered before the end of the handshake, others get 425. Sessions are then kept in memory,
     /// each for one use. False when absent.
-    pub early_data: Option<At<bool>>,
+    pub early_data: Option<Spanned<bool>>,
     /// File with an OCSP response in DER form, which is handed to clients.
-    pub ocsp: Option<At<PathBuf>>,
+    pub ocsp: Option<Spanned<PathBuf>>,
     /// The cipher suites that may be used, the preferred first, by OpenSSL's or IANA's names:
     /// `TLS_AES_128_GCM_SHA256`, `ECDHE-ECDSA-AES128-GCM-SHA256`. All that rustls holds for safe, in the client's
     /// order, when absent.
-    pub ciphers: Option<At<Vec<At<String>>>>,
+    pub ciphers: Option<Spanned<Vec<Spanned<String>>>>,
     /// Oldest version that is spoken. `1.2` when absent.
     #[serde(default)]
     pub min_version: TlsVersion,
     /// File in PEM form with the authorities of clients' certificates; clients are not asked for one
     /// when absent.
-    pub client_authority: Option<At<PathBuf>>,
+    pub client_authority: Option<Spanned<PathBuf>>,
     /// Whether a client without certificate is refused. True when absent.
-    pub client_required: Option<At<bool>>,
+    pub client_required: Option<Spanned<bool>>,
     /// File in PEM form with lists of certificates of clients that were revoked.
-    pub client_revoked: Option<At<PathBuf>>,
+    pub client_revoked: Option<Spanned<PathBuf>>,
 }
 
 impl TlsTable {
     /// With one certificate.
     pub fn of(certificate: &std::path::Path, key: &std::path::Path) -> Self {
         let one = |path: &std::path::Path| {
-            At::nowhere(OneOrMany(vec![At::nowhere(path.display().to_string())]))
+            Spanned::detached(OneOrMany(vec![Spanned::detached(path.display().to_string())]))
         };
         Self {
             certificate: Some(one(certificate)),
@@ -77,17 +77,17 @@ impl TlsTable {
 )]
 pub struct AcmeTable {
     /// Address of mail that the authority may write to; none when absent.
-    pub contact: Option<At<String>>,
+    pub contact: Option<Spanned<String>>,
     /// The authority's directory. Let's Encrypt's, `https://acme-v02.api.letsencrypt.org/directory`, when
     /// absent. Its terms of service have to be those that you agree to.
-    pub directory: Option<At<String>>,
+    pub directory: Option<Spanned<String>>,
     /// File in PEM form with the authorities by which the directory's own certificate is judged; the
     /// system's when absent.
-    pub authority: Option<At<PathBuf>>,
+    pub authority: Option<Spanned<PathBuf>>,
     /// How it is proven that the names are this server's: `tls-alpn-01` on a listener with TLS (the
     /// authority comes to port 443), `http-01` on one without (port 80). When absent, whichever listeners
     /// there are for, in turn when one fails.
-    pub challenge: Option<At<AcmeChallenge>>,
+    pub challenge: Option<Spanned<AcmeChallenge>>,
     /// By what an authority knows you that gives accounts to its customers only (external account binding, RFC 8555
     /// §7.3.4): `{ id = "...", key = FILE }`, with the key's file in base64url, as the authority shows it.
     pub external_account: Option<ExternalAccountTable>,
@@ -98,9 +98,9 @@ pub struct AcmeTable {
 #[serde(deny_unknown_fields, expecting = "a table such as { id = \"kid-1\", key = \"eab.key\" }")]
 pub struct ExternalAccountTable {
     /// The key's identifier.
-    pub id: At<String>,
+    pub id: Spanned<String>,
     /// File with the key, in base64url.
-    pub key: At<PathBuf>,
+    pub key: Spanned<PathBuf>,
 }
 
 /// How it is proven to an authority that a name is this server's.
@@ -129,7 +129,7 @@ impl AcmeChallenge {
 #[serde(deny_unknown_fields)]
 pub struct HstsTable {
     /// How long they remember it.
-    pub age: Span,
+    pub age: DurationValue,
     /// Whether it holds for all names below the host's, too. False when absent.
     #[serde(default)]
     pub subdomains: bool,
@@ -146,7 +146,7 @@ pub struct Hsts(pub HstsTable);
 #[schemars(rename = "Hsts", untagged)]
 #[expect(dead_code, reason = "only its schema is used")]
 pub(super) enum HstsSchema {
-    Age(Span),
+    Age(DurationValue),
     Table(HstsTable),
 }
 

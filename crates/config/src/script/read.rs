@@ -5,20 +5,20 @@ use std::time::Duration;
 
 use super::{Language, Local, Mapping, Remote, Script, Workers, application};
 use crate::address::Address;
-use crate::at::{At, Place};
 use crate::file::{RequestId, ScriptKind, ScriptTable};
 use crate::pattern::Pattern;
 use crate::report::Report;
-use crate::units::Span;
+use crate::spanned::{Span, Spanned};
+use crate::units::DurationValue;
 use crate::users::{Names, Owner};
 
 /// Fills in what `table` does not say; what is wrong in it is told to `report`.
-pub(crate) fn read(table: &At<ScriptTable>, pattern: &Pattern, report: Report<'_>) -> Script {
+pub(crate) fn read(table: &Spanned<ScriptTable>, pattern: &Pattern, report: Report<'_>) -> Script {
     Reader { table, report }.script(pattern)
 }
 
 struct Reader<'a> {
-    table: &'a At<ScriptTable>,
+    table: &'a Spanned<ScriptTable>,
     report: Report<'a>,
 }
 
@@ -123,7 +123,7 @@ impl Reader<'_> {
         let files = remote || kind.is_cgi() || matches!(kind, FastCgi | Rte);
         let by_name = files && (table.directory.is_some() || table.root.is_some());
         let is_program = kind.is_cgi() || kind == ScriptKind::Cgiplus;
-        let mut only = |key: &str, place: Option<&Place>, fits: bool, whose: &str| {
+        let mut only = |key: &str, place: Option<&Span>, fits: bool, whose: &str| {
             if let (Some(place), false) = (place, fits) {
                 let what = format!("script: `{key}` belongs to {whose}");
                 (self.report)(place, what);
@@ -252,13 +252,13 @@ impl Reader<'_> {
         application.value.clone()
     }
 
-    fn plain(&mut self, key: &str, word: &At<String>) {
+    fn plain(&mut self, key: &str, word: &Spanned<String>) {
         if word.is_empty() || word.contains('\0') {
             (self.report)(&word.span, format!("script: {key} names no program"));
         }
     }
 
-    fn address(&mut self, text: &At<String>) -> Option<Address> {
+    fn address(&mut self, text: &Spanned<String>) -> Option<Address> {
         if let Some(path) = text.strip_prefix("unix:") {
             if path.starts_with('/') && path.len() < 108 && !path.contains('\0') {
                 return Some(Address::Unix(path.into()));
@@ -332,7 +332,7 @@ impl Reader<'_> {
         Some(owner)
     }
 
-    fn between(&mut self, key: &str, number: &Option<At<usize>>, least: usize, most: usize) {
+    fn between(&mut self, key: &str, number: &Option<Spanned<usize>>, least: usize, most: usize) {
         let Some(number) = number else { return };
         if number.value < least {
             let what = match most {
@@ -346,7 +346,7 @@ impl Reader<'_> {
         }
     }
 
-    fn time(&mut self, key: &str, span: &Option<At<Span>>) -> Option<Duration> {
+    fn time(&mut self, key: &str, span: &Option<Spanned<DurationValue>>) -> Option<Duration> {
         let span = span.as_ref()?;
         if span.value.0.is_zero() {
             (self.report)(&span.span, format!("script: {key} is 0: write how long to wait"));

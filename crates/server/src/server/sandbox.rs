@@ -23,7 +23,7 @@ use rustix::thread::{CapabilitySet, capabilities};
 use super::pid_file::PidFile;
 use super::seccomp::Starter;
 use super::{StartError, fail};
-use crate::config::{Calls, Config, ErrorLogPlace, Jail, Limits, Places, Server};
+use crate::config::{AllowedPaths, Calls, Config, ErrorLogTarget, Jail, ResourceLimits, Server};
 
 /// The state of a process after [`confine`], which a start needs.
 pub struct Confined {
@@ -112,7 +112,7 @@ pub(crate) fn check_script_users(config: &Config) -> Result<(), StartError> {
     Err(fail(format!("scripts {script}: {why}")))
 }
 
-fn set_limits(limits: &Limits) -> Result<(), StartError> {
+fn set_limits(limits: &ResourceLimits) -> Result<(), StartError> {
     use rustix::process::{Resource, Rlimit, setrlimit};
     let all = [
         ("open_files", Resource::Nofile, limits.open_files),
@@ -230,8 +230,8 @@ pub(super) fn switch_user(config: &Config, confined: Confined) -> Result<(), Sta
 fn change_log_owner(config: &Config, uid: Uid, gid: Gid) {
     let server = &config.server;
     let access = server.access_log.as_ref().map(|log| &*log.path);
-    let error = match &server.error_log.place {
-        ErrorLogPlace::File(path) => Some(&**path),
+    let error = match &server.error_log.target {
+        ErrorLogTarget::File(path) => Some(&**path),
         _ => None,
     };
     for path in access.into_iter().chain(error).filter(|path| path.is_absolute()) {
@@ -313,7 +313,7 @@ pub(crate) fn check_identity(user: Option<&str>, group: Option<&str>) -> Result<
 }
 
 /// Restricts this thread and all that it starts to `places` (Landlock).
-fn restrict_files(places: &Places, starts_programs: bool) -> Result<(), String> {
+fn restrict_files(places: &AllowedPaths, starts_programs: bool) -> Result<(), String> {
     // Older kernels ignore access rights that they do not know.
     let abi = ABI::V5;
     let read = AccessFs::from_read(abi) & !BitFlags::from(AccessFs::Execute);

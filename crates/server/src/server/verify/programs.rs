@@ -4,7 +4,7 @@ use std::ffi::OsString;
 use std::path::{Path, PathBuf};
 
 use crate::config::file::{ScriptKind, ScriptTable};
-use crate::config::{At, Config, Language, Place, Problem};
+use crate::config::{Config, Language, Problem, Span, Spanned};
 use crate::handler::script::search_path;
 
 /// Adds a warning for each program, application and socket that a script needs and that does not exist.
@@ -17,7 +17,7 @@ pub(super) fn check_programs(config: &Config, warnings: &mut Vec<Problem>) {
 /// The programs, files and sockets of a script.
 struct Programs<'a> {
     config: &'a Config,
-    script: &'a At<ScriptTable>,
+    script: &'a Spanned<ScriptTable>,
     warnings: &'a mut Vec<Problem>,
 }
 
@@ -50,11 +50,11 @@ impl Programs<'_> {
         }
     }
 
-    fn report(&mut self, place: &Place, what: String) {
-        self.warnings.push(self.config.problem_at(place, format!("script: {what}")));
+    fn report(&mut self, span: &Span, what: String) {
+        self.warnings.push(self.config.problem_at(span, format!("script: {what}")));
     }
 
-    fn socket(&mut self, address: &At<String>) {
+    fn socket(&mut self, address: &Spanned<String>) {
         let Some(path) = address.strip_prefix("unix:") else { return };
         let path = Path::new(path);
         let what = match path.parent() {
@@ -71,7 +71,7 @@ impl Programs<'_> {
     }
 
     /// A program that is started by its path or, without a slash, looked for where programs are.
-    fn program(&mut self, key: &str, name: &str, place: &Place) {
+    fn program(&mut self, key: &str, name: &str, span: &Span) {
         let what = if name.contains('/') {
             match Path::new(name).metadata() {
                 Ok(metadata) if metadata.is_file() && is_executable(&metadata) => return,
@@ -89,7 +89,7 @@ impl Programs<'_> {
             }
             format!("{key}: there is no program {name} in PATH ({})", self.path().to_string_lossy())
         };
-        self.report(place, what);
+        self.report(span, what);
     }
 
     fn found(&self, name: &str) -> Option<PathBuf> {
@@ -104,7 +104,7 @@ impl Programs<'_> {
         own.map_or_else(search_path, |(_, path)| path.value.clone().into())
     }
 
-    fn file(&mut self, application: &At<String>, directory: &Path) {
+    fn file(&mut self, application: &Spanned<String>, directory: &Path) {
         let file = directory.join(&application.value);
         if !file.exists() {
             let what = format!("application: there is no file {}", file.display());
@@ -113,7 +113,7 @@ impl Programs<'_> {
     }
 
     /// A Python module, in the application's directory or installed where the interpreter looks for modules.
-    fn module(&mut self, application: &At<String>, directory: &Path) {
+    fn module(&mut self, application: &Spanned<String>, directory: &Path) {
         let Some((module, _)) = application.split_once(':') else { return };
         let mut names = module.split('.');
         // Of a package the rest is found by its own rules.

@@ -1,4 +1,4 @@
-//! A value and where it stands in the file.
+//! A value and its position in the file.
 
 use std::borrow::Cow;
 use std::cmp::Ordering;
@@ -7,34 +7,33 @@ use std::ops::{Deref, Range};
 
 use schemars::{JsonSchema, Schema, SchemaGenerator};
 use serde::de::{Deserialize, Deserializer};
-use toml::Spanned;
 
-/// A value and where it stands in the file. It compares and shows as its value.
+/// A value and its position in the file. Comparison and formatting use the value only.
 #[derive(Clone)]
-pub struct At<T> {
+pub struct Spanned<T> {
     /// The value.
     pub value: T,
-    /// Its bytes in the file; `None` when it does not come from there.
-    pub span: Place,
+    /// Its bytes in the file; `None` if it comes from elsewhere.
+    pub span: Span,
 }
 
-/// The bytes of the file that something is about, if it is about any.
-pub type Place = Option<Range<usize>>;
+/// A range of bytes of the file; `None` for the file as a whole.
+pub type Span = Option<Range<usize>>;
 
-impl<T> At<T> {
-    /// A value that no file holds.
-    pub(super) fn nowhere(value: T) -> Self {
+impl<T> Spanned<T> {
+    /// A value that does not come from the file.
+    pub(super) fn detached(value: T) -> Self {
         Self { value, span: None }
     }
 }
 
-impl<T: fmt::Debug> fmt::Debug for At<T> {
+impl<T: fmt::Debug> fmt::Debug for Spanned<T> {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         self.value.fmt(f)
     }
 }
 
-impl<T> Deref for At<T> {
+impl<T> Deref for Spanned<T> {
     type Target = T;
 
     fn deref(&self) -> &T {
@@ -42,15 +41,15 @@ impl<T> Deref for At<T> {
     }
 }
 
-impl<'de, T: Deserialize<'de>> Deserialize<'de> for At<T> {
+impl<'de, T: Deserialize<'de>> Deserialize<'de> for Spanned<T> {
     fn deserialize<D: Deserializer<'de>>(deserializer: D) -> Result<Self, D::Error> {
-        let spanned = Spanned::<T>::deserialize(deserializer)?;
+        let spanned = toml::Spanned::<T>::deserialize(deserializer)?;
         let span = Some(spanned.span());
         Ok(Self { value: spanned.into_inner(), span })
     }
 }
 
-impl<T: JsonSchema> JsonSchema for At<T> {
+impl<T: JsonSchema> JsonSchema for Spanned<T> {
     fn inline_schema() -> bool {
         T::inline_schema()
     }
@@ -68,21 +67,21 @@ impl<T: JsonSchema> JsonSchema for At<T> {
     }
 }
 
-impl<T: PartialEq> PartialEq for At<T> {
+impl<T: PartialEq> PartialEq for Spanned<T> {
     fn eq(&self, other: &Self) -> bool {
         self.value == other.value
     }
 }
 
-impl<T: Eq> Eq for At<T> {}
+impl<T: Eq> Eq for Spanned<T> {}
 
-impl<T: PartialOrd> PartialOrd for At<T> {
+impl<T: PartialOrd> PartialOrd for Spanned<T> {
     fn partial_cmp(&self, other: &Self) -> Option<Ordering> {
         self.value.partial_cmp(&other.value)
     }
 }
 
-impl<T: Ord> Ord for At<T> {
+impl<T: Ord> Ord for Spanned<T> {
     fn cmp(&self, other: &Self) -> Ordering {
         self.value.cmp(&other.value)
     }

@@ -6,7 +6,7 @@ use serde::{Deserialize, Serialize};
 
 /// Files that may be used: each a file, or a directory with all that is beneath it.
 #[derive(Debug, Clone, Default, PartialEq, Eq, Serialize, Deserialize)]
-pub struct Places {
+pub struct AllowedPaths {
     /// What may be read.
     pub read: Vec<PathBuf>,
     /// What may be written, made and removed.

@@ -5,22 +5,22 @@ use std::path::PathBuf;
 use schemars::JsonSchema;
 use serde::Deserialize;
 
-use super::At;
-use crate::units::{Frequency, Rate, Span};
+use super::Spanned;
+use crate::units::{DurationValue, Frequency, Rate};
 
 /// How many requests may come in a time.
 #[derive(Debug, Clone, PartialEq, Deserialize, JsonSchema)]
 #[serde(deny_unknown_fields)]
 pub struct RateLimitTable {
     /// So many in a second, minute, hour or day: `10/s`, `100/m`, `1000/h`, `5000/d`.
-    pub requests: At<Frequency>,
+    pub requests: Spanned<Frequency>,
     /// Requests that may come at once, after which they may at the limit's pace. As many as `requests`
     /// says, when absent.
-    pub burst: Option<At<u32>>,
+    pub burst: Option<Spanned<u32>>,
     /// Whose requests are counted together: `address` (of IPv6 a network of /64), `user`, `route` (all
     /// of them), or `header:NAME` for those with the same value of a field. Who has no user or no such
     /// field counts by address. `address` when absent.
-    pub by: Option<At<String>>,
+    pub by: Option<Spanned<String>>,
     /// Whether every answer says in `RateLimit` fields what is left, and not only refusals. It costs
     /// cached files some of their speed. False when absent.
     pub tell: Option<bool>,
@@ -49,27 +49,27 @@ pub(super) enum RateLimitsSchema {
 pub struct ThrottleTable {
     /// Rate at which the bodies of all answers of the route are sent together: `400KB/s`. It is shared
     /// equally among those who take it. No limit when absent.
-    pub bandwidth: Option<At<Rate>>,
+    pub bandwidth: Option<Spanned<Rate>>,
     /// Rate at which bodies are sent on one connection. No limit when absent.
-    pub per_connection: Option<At<Rate>>,
+    pub per_connection: Option<Spanned<Rate>>,
     /// A request whose share of `bandwidth` would be less is refused with 503. None is when absent.
-    pub minimum: Option<At<Rate>>,
+    pub minimum: Option<Spanned<Rate>>,
     /// Requests that run at once; others wait for their turn. No limit when absent.
-    pub concurrent: Option<At<usize>>,
+    pub concurrent: Option<Spanned<usize>>,
     /// Requests that may wait; further ones are refused with 503. 100 when absent.
-    pub queue: Option<At<usize>>,
+    pub queue: Option<Spanned<usize>>,
     /// How long a request waits before it runs anyway, as long as fewer than `most` run. It goes on to
     /// wait for its turn when absent.
-    pub wait: Option<At<Span>>,
+    pub wait: Option<Spanned<DurationValue>>,
     /// Requests at once when some have waited for `wait`.
-    pub most: Option<At<usize>>,
+    pub most: Option<Spanned<usize>>,
     /// How long a request waits before it is refused with 503. `30s` when absent.
-    pub refuse_after: Option<At<Span>>,
+    pub refuse_after: Option<Spanned<DurationValue>>,
     /// Requests of one client that run at once; a client's part of the queue is as large as its part of
     /// `concurrent`. No limit when absent.
-    pub share: Option<At<usize>>,
+    pub share: Option<Spanned<usize>>,
     /// Who is one client: `address` (of IPv6 a network of /64) or `user`. `address` when absent.
-    pub per: Option<At<ShareBy>>,
+    pub per: Option<Spanned<ShareBy>>,
     /// Whether nothing is held up or refused, only counted. False when absent.
     pub dry_run: Option<bool>,
 }
@@ -90,28 +90,28 @@ pub enum ShareBy {
 pub struct AuthTable {
     /// File of users and hashed passwords as `dunlin passwd` and Apache's htpasswd write it: argon2id,
     /// bcrypt, SHA-crypt and Apache's MD5. Changes hold within a second.
-    pub basic: Option<At<PathBuf>>,
+    pub basic: Option<Spanned<PathBuf>>,
     /// What the browser shows when it asks for the password. `Restricted` when absent.
-    pub realm: Option<At<String>>,
+    pub realm: Option<Spanned<String>>,
     /// Wrong passwords of one address within a minute, after which it is answered with 429. 10 when
     /// absent.
-    pub attempts: Option<At<usize>>,
+    pub attempts: Option<Spanned<usize>>,
     /// Who decides instead: a path of the same site, `http://host:port/path`, `https://host:port/path` or
     /// `unix:/socket:/path`. It gets a GET request with `forward_fields` of the client and
     /// `X-Forwarded-Method`, `-Uri`, `-Host`, `-For` and `-Proto`; 2xx lets the request pass, every other
     /// response below 500 goes to the client.
-    pub forward: Option<At<String>>,
+    pub forward: Option<Spanned<String>>,
     /// Field of that response that names the user. Scripts do not get a field of that name from clients.
     /// `Remote-User` when absent.
-    pub user_field: Option<At<String>>,
+    pub user_field: Option<Spanned<String>>,
     /// Fields of the client's request that the endpoint gets, instead of `Accept`, `Accept-Language`,
     /// `Authorization`, `Cookie`, `Origin`, `Referer`, `User-Agent` and `X-Requested-With`.
-    pub forward_fields: Option<At<Vec<At<String>>>>,
+    pub forward_fields: Option<Spanned<Vec<Spanned<String>>>>,
     /// File in PEM form with the authorities by which the certificate of an https endpoint is judged; the system's when
     /// absent.
-    pub forward_authority: Option<At<PathBuf>>,
+    pub forward_authority: Option<Spanned<PathBuf>>,
     /// Longest wait for that answer. `5s` when absent.
-    pub timeout: Option<At<Span>>,
+    pub timeout: Option<Spanned<DurationValue>>,
 }
 
 impl AuthTable {
