@@ -157,7 +157,7 @@ def check(tmp_path, number=0):
 
 
 @pytest.mark.parametrize("challenge", ["tls-alpn-01", "http-01"])
-def test_a_certificate_is_obtained_and_kept_over_a_restart(tmp_path, start, authority, challenge):
+def test_a_certificate_is_obtained_and_survives_a_restart(tmp_path, start, authority, challenge):
     # The authority is not there yet.
     server = start(f'challenge = "{challenge}"')
     server.logged("the certificate was not obtained, there is none yet")
@@ -272,7 +272,7 @@ def test_when_one_proof_fails_the_other_is_tried(start, authority):
     assert "for the tls-alpn-01 challenge" in server.log, server.log
 
 
-def test_a_site_that_cannot_have_one_is_an_error_with_its_place(tmp_path):
+def test_a_site_that_cannot_have_a_certificate_is_an_error_with_its_location(tmp_path):
     def problem(site, listen="tls = true"):
         file = tmp_path / "bad.toml"
         file.write_text(f'[[listen]]\naddress = "127.0.0.1:0"\n{listen}\n[[site]]\nroot = "."\n{site}\n')

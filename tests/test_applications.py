@@ -235,7 +235,7 @@ def nothing():
     ("'prod', 1, debug=True", (("prod", 1), [("debug", True)])),
     ("x={'a': [1, None]}", ((), [("x", {"a": [1, None]})])),
 ])
-def test_an_application_is_made_by_a_factory(serve, tmp_path, kind, factory, arguments, wanted):
+def test_an_application_factory(serve, tmp_path, kind, factory, arguments, wanted):
     (tmp_path / "fac.py").write_text(FACTORIES)
     server = serve(route=f'script = {{ kind = "{kind}", application = "fac:{factory}({arguments})" }}')
     assert server.get("/")[::2] == (200, repr(wanted).encode())

@@ -179,7 +179,7 @@ def test_the_scope_describes_the_request_and_the_lifespan(asgi, tmp_path):
     assert (tmp_path / "ended").read_text() == "ended\n"
 
 
-def test_requests_are_worked_on_at_once(asgi, tmp_path):
+def test_requests_are_processed_concurrently(asgi, tmp_path):
     server = asgi()
     gate = tmp_path / "gate"
     responses = []

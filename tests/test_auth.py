@@ -64,7 +64,7 @@ def test_every_kind_of_hash_authenticates_its_user_and_no_other(serve, site, use
     assert sum(line == "- 401" for line in lines) == 11
 
 
-def test_a_changed_file_holds_without_a_restart_and_a_spoiled_one_does_not(serve, site, users):
+def test_a_changed_file_takes_effect_without_a_restart_and_an_invalid_one_does_not(serve, site, users):
     write(site / "x.txt", "x")
     server = serve(route=f'auth = {{ basic = "{users}" }}')
     assert server.get("/x.txt", basic("md5", "m"))[0] == 200
@@ -279,7 +279,7 @@ def test_a_script_of_the_same_site_decides(serve, site):
     assert server.get("/files/x.txt")[0] == 403
 
 
-def test_a_right_password_on_many_connections_at_once_lets_them_all_in(serve, site, users):
+def test_a_correct_password_on_concurrent_connections_authenticates_all(serve, site, users):
     write(site / "x.txt", "x")
     server = serve(route=f'auth = {{ basic = "{users}", attempts = 3 }}')
     fetch = f"GET /x.txt HTTP/1.1\r\nHost: x\r\nConnection: close\r\n{basic('argon', 'a')}\r\n\r\n"

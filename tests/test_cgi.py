@@ -113,7 +113,7 @@ def test_an_indexed_query_becomes_arguments_unless_it_could_be_an_option(cgi):
     assert arguments("one", "DELETE") == []
 
 
-def test_the_script_is_the_first_file_on_the_way_and_the_rest_is_path_info(cgi):
+def test_the_script_is_the_first_file_on_the_path_and_the_rest_is_path_info(cgi):
     show = 'printf "Content-Type: text/plain\\n\\n$SCRIPT_NAME|$PATH_INFO"'
     server = cgi({"a": show, "b/c.d": show, ".hidden": show})
     assert server.get("/cgi-bin/a")[2] == b"/cgi-bin/a|"
@@ -284,7 +284,7 @@ def test_bytes_beyond_the_stated_length_are_discarded_and_the_connection_persist
     wait_until(lambda: "more than its Content-Length" in server.log, "the warning")
 
 
-def test_a_script_that_closes_stdout_early_goes_on_in_the_background(cgi, tmp_path):
+def test_a_script_that_closes_stdout_early_continues_in_the_background(cgi, tmp_path):
     server = cgi({
         "bg": f"printf 'Content-Type: a/b\\n\\nhello'; exec 1>&-; sleep 0.5; touch {tmp_path}/done",
     }, 'idle_timeout = "200ms"')
@@ -365,7 +365,7 @@ def test_a_request_body_is_sent_while_the_response_is_received(cgi):
 
 
 @pytest.mark.parametrize("length", ["Content-Length: 100", "Transfer-Encoding: chunked"])
-def test_a_body_that_does_not_come_ends_the_script(cgi, length):
+def test_a_body_that_does_not_arrive_ends_the_script(cgi, length):
     server = cgi({"sum.py": SUM, "hello": HELLO}, server='http1 = { body_timeout = "300ms" }')
     with server.connect() as connection:
         connection.sendall(f"POST /cgi-bin/sum.py HTTP/1.1\r\nHost: x\r\n{length}\r\n\r\n".encode())
@@ -422,7 +422,7 @@ def test_100_continue_is_sent_when_the_body_is_read(cgi):
     assert parse(data)[0] == 404
 
 
-def test_a_script_that_ignores_its_input_does_not_hold_the_connection_up(cgi):
+def test_a_script_that_ignores_its_input_does_not_block_the_connection(cgi):
     server = cgi({"ignore": "exec 0<&-\n" + HELLO}, route='body_size = "100MB"')
     body = b"x" * 3_000_000
     with server.connect() as connection:
@@ -560,7 +560,7 @@ def test_a_grandchild_that_keeps_stderr_does_not_keep_the_process(cgi, tmp_path)
         os.kill(pid, signal.SIGKILL)
 
 
-def test_1000_requests_at_once_never_have_more_processes_than_allowed(cgi, tmp_path):
+def test_1000_concurrent_requests_never_exceed_the_limit_of_processes(cgi, tmp_path):
     running = tmp_path / "running"
     running.mkdir()
     server = cgi({
@@ -671,7 +671,7 @@ def test_stopping_the_server_ends_scripts_that_do_not_end(cgi, tmp_path):
     wait_until(lambda: not any(is_alive(pid) for pid in numbers), "the group is gone")
 
 
-def test_limits_hold_for_processes(cgi):
+def test_resource_limits_apply_to_processes(cgi):
     server = cgi({"limits": "sleep 0.1; printf 'Content-Type: a/b\\n\\n'; ulimit -v; ulimit -t; nice"},
                  'memory = "512MiB", cpu = "7s", nice = 5')
     own = os.getpriority(os.PRIO_PROCESS, server.pid)
@@ -704,7 +704,7 @@ def test_the_access_log_and_server_timing_have_the_times_of_scripts(cgi, tmp_pat
     assert '"GET /cgi-bin/hang HTTP/1.1" 200 5' in second
 
 
-def test_several_loops_share_the_places_and_leave_no_zombie(cgi, tmp_path):
+def test_several_workers_share_the_permits_and_leave_no_zombie(cgi, tmp_path):
     server = cgi({"hello": HELLO}, "processes = 2", server="")
     text = (tmp_path / "dunlin-0.toml").read_text().replace("threads = 1", "threads = 4")
     server.stop()
@@ -740,7 +740,7 @@ def test_check_verifies_the_directory(tmp_path):
     assert "dunlin.toml:7:38" in result.stdout + result.stderr and "directory" in result.stderr
 
 
-def test_a_script_that_was_just_run_is_looked_for_again_when_its_name_changes(cgi):
+def test_a_renamed_script_is_looked_up_again(cgi):
     server = cgi({"a": HELLO, "other/b": HELLO})
     for _ in range(3):
         assert server.get("/cgi-bin/a")[0] == 200

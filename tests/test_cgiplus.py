@@ -145,7 +145,7 @@ def test_one_process_handles_a_thousand_requests(plus):
 
 @pytest.mark.parametrize("name", ECHOES)
 @pytest.mark.parametrize("chunked", [False, True])
-def test_bodies_arrive_whole(plus, name, chunked):
+def test_bodies_arrive_complete(plus, name, chunked):
     server = plus(settings="processes = 1")
     for size in [0, 1, 65_535, 65_536, 3_000_000]:
         body = random.Random(size).randbytes(size)
@@ -205,7 +205,7 @@ def assert_uploads_arrive(server, path, megabytes):
 
 
 @pytest.mark.parametrize("language, megabytes", [("py", 200), ("php", 20)])
-def test_a_large_upload_arrives_whole_and_events_arrive_at_once(plus, tmp_path, language, megabytes):
+def test_a_large_upload_arrives_complete_and_events_arrive_at_once(plus, tmp_path, language, megabytes):
     server = plus(PLUS, settings="processes = 1")
     assert_uploads_arrive(server, f"/cgiplus/total.{language}", megabytes)
     assert_events_arrive_as_they_are_sent(server, f"/cgiplus/events.{language}?{tmp_path}/gate", tmp_path)
@@ -260,7 +260,7 @@ def test_a_path_cannot_add_variables_in_record_mode(plus):
     assert variables[b"PATH_INFO"] == b"/a REMOTE_USER=root  b"
 
 
-def test_the_end_is_found_however_it_is_cut(plus):
+def test_the_end_mark_is_found_at_every_split(plus):
     text = raw(
         """
 cut = int(argument)
@@ -343,7 +343,7 @@ def test_a_body_that_is_not_read_does_not_reach_the_next_request(plus):
         first = then
 
 
-def test_a_client_that_leaves_frees_its_worker(plus):
+def test_a_client_that_disconnects_frees_its_worker(plus):
     server = plus({"raw": MISBEHAVE}, "processes = 1")
     first = int(server.get("/cgiplus/raw")[2].split()[0])
     with server.connect() as connection:
@@ -375,7 +375,7 @@ def test_workers_are_replaced_and_no_request_is_lost(plus, setting):
         assert setting != "requests = 10" or int(count) <= 10
 
 
-def test_each_program_has_workers_of_its_own_that_retire(plus):
+def test_each_program_has_its_own_workers_that_retire(plus):
     server = plus({"raw": MISBEHAVE}, 'processes = 2, retire_idle = "200ms"')
     assert server.get("/cgiplus/raw")[0] == 200
     assert server.get("/cgiplus/hello-c")[2] == b"hello 1\n"

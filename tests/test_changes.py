@@ -24,7 +24,7 @@ def replace(path, content):
 
 @pytest.mark.parametrize("size", [100, 20_000, 100_000])
 @pytest.mark.parametrize("option", ["sendfile = true", "sendfile = false", "server_timing = true"])
-def test_without_a_cache_only_the_fields_are_kept_and_only_while_they_hold(serve, site, size, option):
+def test_without_a_cache_only_valid_fields_are_kept(serve, site, size, option):
     file = site / "a.txt"
     secret = write(site.parent / "secret", "secret")
     server = serve(f"cache = false\n{option}")
@@ -77,7 +77,7 @@ def test_without_a_cache_only_the_fields_are_kept_and_only_while_they_hold(serve
 
 
 @pytest.mark.parametrize("size", [100, 60_000, 600_000])
-def test_every_change_is_seen_by_the_next_request(serve, site, size):
+def test_every_change_takes_effect_with_the_next_request(serve, site, size):
     """Cached, and no time between the change and the request."""
     file = write(site / "a.txt", b"0" * size)
     write(site / "dir" / "b.txt", b"0" * size)
@@ -147,7 +147,7 @@ def test_without_notification_files_are_compared_with_the_disk(serve, site):
 
 @pytest.mark.parametrize("how", ["replaced", "rewritten", "truncated"])
 @pytest.mark.parametrize("size", [3_000, 120_000, 3_000_000])
-def test_every_body_is_of_one_version_or_visibly_cut(serve, site, how, size):
+def test_every_body_is_of_one_version_or_visibly_truncated(serve, site, how, size):
     """Many changes; each body has the hash of a version, or not the stated length."""
     versions = [bytes([65 + n]) * size for n in range(4)]
     known = {hashlib.md5(version).digest() for version in versions}

@@ -155,7 +155,7 @@ def test_a_missing_error_page_is_named(tmp_path):
         ("unix:status.sock", "", False),
     ],
 )
-def test_a_status_that_anyone_can_see_is_warned_of(tmp_path, address, more, expected):
+def test_a_public_status_page_is_a_warning(tmp_path, address, more, expected):
     text = f'[[listen]]\naddress = "{address}"\n{PLACE}[[site.route]]\npath = "/status/*"\nstatus = true\n{more}\n'
     assert ("warning: status: the server's status is open" in warned(tmp_path, text)) == expected
 
@@ -271,7 +271,7 @@ def test_in_a_chroot_only_files_inside_must_be_accessible(public):
 
 
 @root
-def test_keys_and_logs_that_the_user_cannot_open_again_are_warned_of(public):
+def test_keys_and_logs_that_the_user_cannot_reopen_are_warnings(public):
     certificate(public)
     os.chmod(public / "key.pem", 0o600)
     (public / "log").mkdir()
@@ -306,7 +306,7 @@ def test_a_check_by_another_user_evaluates_the_modes(public):
         assert ("user nobody cannot read it" in done.stderr) == (expected == 1)
 
 
-def test_check_leaves_nothing_behind(tmp_path):
+def test_check_leaves_no_files_behind(tmp_path):
     text = (
         '[server]\nadmin = "admin.sock"\npid_file = "pid"\naccess_log = "access.log"\nstate = "state"\n'
         'error_log = { path = "error.log" }\n[[listen]]\naddress = "unix:site.sock"\n[[listen]]\naddress = "127.0.0.1:443"\n'

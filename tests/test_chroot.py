@@ -232,7 +232,7 @@ def limits_of(pid):
 LIMITS = ("open files", "core file size", "processes", "address space")
 
 
-def test_limits_hold_for_the_process_and_its_scripts(serve, site, tmp_path):
+def test_resource_limits_apply_to_the_server_and_its_scripts(serve, site, tmp_path):
     script = write(tmp_path / "cgi" / "limits", "#!/bin/sh\necho Content-Type: text/plain\necho\ncat /proc/self/limits\n")
     script.chmod(0o755)
     route = f'script = {{ kind = "cgi", directory = "{script.parent}" }}'

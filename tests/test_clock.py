@@ -131,7 +131,7 @@ def everything_works(server, tmp_path):
 
 @pytest.mark.parametrize("early_data", [False, True])
 @pytest.mark.parametrize("days", [-20_800, -40_000])
-def test_a_clock_that_goes_back_before_1970_ends_nothing(serve, site, tmp_path, clock, monkeypatch, early_data, days):
+def test_a_clock_before_1970_ends_no_connection(serve, site, tmp_path, clock, monkeypatch, early_data, days):
     for name, value in clock.variables.items():
         monkeypatch.setenv(name, value)
     server = serve(text=configured(site, tmp_path, early_data))

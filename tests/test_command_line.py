@@ -79,7 +79,7 @@ def test_a_broken_configuration_is_reported_as_such_by_every_command(command, tm
     ],
 )
 @pytest.mark.parametrize("stream", ["stdout", "stderr"])
-def test_a_reader_that_leaves_is_no_panic(arguments, stream, tmp_path):
+def test_a_closed_output_is_no_panic(arguments, stream, tmp_path):
     (tmp_path / "dunlin.toml").write_text(GOOD)
     reading, writing = os.pipe()
     os.close(reading)
@@ -93,7 +93,7 @@ def test_a_reader_that_leaves_is_no_panic(arguments, stream, tmp_path):
 
 
 @pytest.mark.parametrize("options", [["--once"], []])
-def test_top_and_watch_end_quietly_when_the_reader_leaves(serve, site, tmp_path, options):
+def test_top_and_watch_end_silently_when_their_output_is_closed(serve, site, tmp_path, options):
     admin = tmp_path / "admin.sock"
     write(site / "x.txt", "x")
     server = serve(server=f'admin = "{admin}"')

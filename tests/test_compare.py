@@ -143,7 +143,7 @@ def test_diff_reports_a_changed_figure(tmp_path):
     assert "results.json:2:" in compare("--diff", tmp_path / "a", tmp_path / "b", code=1).stderr
 
 
-def test_a_scenario_of_ones_own_and_its_mistakes(tmp_path):
+def test_a_custom_scenario_and_its_errors(tmp_path):
     good = (ROOT / "scenarios" / "wasd-records.toml").read_text()
     (tmp_path / "own.toml").write_text(good)
     compare(tmp_path / "own.toml", "--servers", "dunlin", "--rounds", 1, "--duration", 0.2, "--out", tmp_path / "out")

@@ -33,7 +33,7 @@ def add_script(tmp_path):
     return directory
 
 
-def test_a_flood_of_compressions_leaves_other_work_alone(serve, site, tmp_path):
+def test_a_flood_of_compressions_does_not_delay_other_requests(serve, site, tmp_path):
     contents = [text(number, 8 * MB) for number in range(16)]
     for number, content in enumerate(contents):
         (site / f"{number}.txt").write_bytes(content)
@@ -84,7 +84,7 @@ def test_the_compressed_form_follows_a_response_without_it(serve, site):
         wait_until(lambda: coding(number) == "gzip", f"the compressed form of {number}.txt", 60)
 
 
-def test_one_file_is_compressed_once_for_requests_that_come_together(serve, site):
+def test_one_file_is_compressed_once_for_concurrent_requests(serve, site):
     content = text(1, 2 * MB)
     (site / "a.txt").write_bytes(content)
     server = serve()

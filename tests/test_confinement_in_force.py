@@ -41,7 +41,7 @@ KEYS = ["server.user", "server.limits", "server.no_new_privs", "server.landlock"
 
 
 @only_root
-def test_a_reload_does_not_claim_a_confinement_that_is_not_there(begin, place):
+def test_a_reload_does_not_report_a_confinement_that_is_not_in_force(begin, place):
     file = place / "dunlin.toml"
     plain = configuration(place, "", outside_of(place))
     confined = configuration(place, CONFINED, outside_of(place))
@@ -68,7 +68,7 @@ def test_a_reload_does_not_claim_a_confinement_that_is_not_there(begin, place):
 
 
 @only_root
-def test_a_reload_does_not_hide_a_confinement_that_is_there(begin, place):
+def test_a_reload_reports_a_confinement_that_is_in_force(begin, place):
     file = place / "dunlin.toml"
     plain = configuration(place, "", outside_of(place))
     confined = configuration(place, CONFINED, outside_of(place))

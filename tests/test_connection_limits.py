@@ -106,7 +106,7 @@ def test_new_connections_do_not_replace_each_other(serve, page):
     assert [request_a(connection) for connection in new] == [200] * 20
 
 
-def test_an_idle_http2_connection_gives_way_in_order(serve, page):
+def test_an_idle_http2_connection_is_closed_gracefully_for_a_new_one(serve, page):
     server = serve(server="connections = 10\nconnections_soft = 3")
     with Client(server) as client:
         client.send(request(1, "/a"))

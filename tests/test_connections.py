@@ -92,7 +92,7 @@ def test_a_connection_has_a_most_of_requests(serve, page):
         (b"GET /a HTTP/2.0\r\nHost: x\r\n\r\n", 505),
     ],
 )
-def test_errors_have_their_status_and_arrive_whole(serve, page, request_text, status):
+def test_errors_have_their_status_and_arrive_complete(serve, page, request_text, status):
     server = serve(more='[[site.route]]\npath = "/sink"\nrespond = { body = "taken" }\n')
     # A client that still sends must not lose the response to a reset.
     with server.connect() as connection:
@@ -270,7 +270,7 @@ def queued(server):
 
 
 @pytest.mark.parametrize(("others", "most"), [(0, 1280), (256, 256)])
-def test_the_kernel_holds_little_for_a_client_that_reads_slowly(serve, site, page, others, most):
+def test_the_kernel_buffers_little_for_a_client_that_reads_slowly(serve, site, page, others, most):
     """By default it buffers megabytes per connection, independent of the client's window."""
     with open(site / "big", "wb") as file:
         file.truncate(64 << 20)
@@ -415,7 +415,7 @@ def test_real_clients(serve, site):
     assert re.search(r"1000 succeeded, 0 failed", out.stdout), out.stdout
 
 
-def test_each_head_has_its_own_time(serve, page):
+def test_each_head_has_its_own_timeout(serve, page):
     """Heads that always end within a segment: none of them may pay for those before it."""
     server = serve(server='[server.http1]\nhead_timeout = "600ms"')
     with server.connect() as connection:

@@ -216,7 +216,7 @@ def test_an_error_page_can_be_a_script(pages, version):
         assert client.get("/x.txt").text == "x"
 
 
-def test_an_error_page_that_is_missing_is_named_and_leads_nowhere_else(pages):
+def test_a_missing_error_page_is_logged_and_replaced_by_the_plain_one(pages):
     status, _, body = pages.get("/loop/x")
     assert status == 500 and b"<h1>500</h1>" in body
     log = pages.logged("is not there")

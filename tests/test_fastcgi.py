@@ -299,7 +299,7 @@ def test_a_worker_that_hangs_is_ended_with_504_and_replaced(fastcgi):
     assert not is_alive(int(first))
 
 
-def test_a_client_that_leaves_frees_its_worker(fastcgi, tmp_path):
+def test_a_client_that_disconnects_frees_its_worker(fastcgi, tmp_path):
     server = fastcgi(
         {
             "endless.php": 'while (true) { echo "x"; @ob_flush(); flush(); usleep(1000); }',
@@ -314,7 +314,7 @@ def test_a_client_that_leaves_frees_its_worker(fastcgi, tmp_path):
     assert server.get("/pid.php")[::2] == (200, pid)
 
 
-def test_a_worker_that_goes_on_without_its_client_is_ended_in_the_end(fastcgi):
+def test_a_worker_that_continues_without_its_client_is_ended_by_the_timeout(fastcgi):
     server = fastcgi(
         {"endless.php": "ignore_user_abort(true); echo 'x'; flush(); while (true) {}", "pid.php": PID},
         'processes = 1, timeout = "2s"',
@@ -437,7 +437,7 @@ def program_in_c(tmp_path_factory):
     return directory / "app"
 
 
-def test_cs_library_serves_and_its_failures_are_seen(serve, program_in_c):
+def test_the_library_for_c_serves_and_its_failures_are_reported(serve, program_in_c):
     server = serve(
         route=f'script = {{ kind = "fastcgi", command = ["{program_in_c}"], processes = 1, backoff = "5ms" }}'
     )
@@ -560,7 +560,7 @@ def single_bytes(data):
 PLAIN = b"Content-Type: text/plain\r\n\r\n"
 
 
-def test_records_however_cut_padded_and_mixed_are_read(serve, tmp_path):
+def test_split_padded_and_interleaved_records_are_read(serve, tmp_path):
     parts = (
         record(6, PLAIN[:5], 7)
         + record(7, b"some err", 1)

@@ -68,7 +68,7 @@ WAYS = ["symlink", "symlink to a symlink", "directory swapped", "directory above
 
 @pytest.mark.parametrize("way", WAYS)
 @pytest.mark.parametrize("notify", ["true", "false"])
-def test_a_root_that_leads_elsewhere_is_seen(serve, releases, way, notify):
+def test_a_root_that_resolves_elsewhere_takes_effect(serve, releases, way, notify):
     base = releases / "base"
     base.mkdir()
     current = base / "current"
@@ -106,7 +106,7 @@ def test_a_root_that_leads_elsewhere_is_seen(serve, releases, way, notify):
     assert contents(server) == {b"two"}
 
 
-def test_a_notified_switch_is_seen_by_the_next_request(serve, releases):
+def test_a_notified_switch_takes_effect_with_the_next_request(serve, releases):
     current = releases / "current"
     current.symlink_to("rel1")
     server = serve_root(serve, current)
@@ -187,7 +187,7 @@ def mount(*arguments):
 
 @pytest.mark.parametrize("over", ["the root", "a directory above", "a directory within", "a file"])
 @pytest.mark.parametrize("notify", ["true", "false"])
-def test_a_mount_is_seen_and_its_end_too(serve, tmp_path, over, notify):
+def test_a_mount_and_an_unmount_take_effect(serve, tmp_path, over, notify):
     base = tmp_path / "base"
     write(base / "site" / "dir" / "a.txt", "below")
     write(tmp_path / "other" / "site" / "dir" / "a.txt", "mounted")

@@ -177,7 +177,7 @@ def test_a_file_that_loses_a_name_is_sent_to_its_end(serve, site, options, how):
 
 
 @pytest.mark.parametrize("case", ["two names", "no notification"])
-def test_a_change_without_notification_and_without_a_new_time_is_seen_after_a_while(serve, site, case):
+def test_a_change_without_notification_and_new_time_takes_effect_after_revalidation(serve, site, case):
     file = put(site / "a", b"one")
     settings = 'revalidate = "200ms"'
     if case == "two names":
@@ -195,7 +195,7 @@ GZIP = "Accept-Encoding: gzip"
 
 @pytest.mark.parametrize("notify", ["true", "false"])
 @pytest.mark.parametrize("kind", ["plain", "symlink", "second name", "removed", "new", "in place, same time"])
-def test_siblings_are_looked_at_again_like_originals(serve, site, tmp_path, notify, kind):
+def test_siblings_are_revalidated_like_originals(serve, site, tmp_path, notify, kind):
     put(site / "a.css", b"original " * 100)
     sibling, target = site / "a.css.gz", tmp_path / "target.gz"
     old, new = gzip.compress(b"old", mtime=1), gzip.compress(b"new", mtime=1)

@@ -124,7 +124,7 @@ def test_several_ranges_are_one_multipart_body(serve, site, size):
     assert server.get("/a.bin", f"Range: bytes={many}")[0] == 200, "an attack gets the whole"
 
 
-def test_codings_are_negotiated_and_kept(serve, site):
+def test_content_codings_are_negotiated_and_cached(serve, site):
     text = ("<p>The same words again.\n" * 2000).encode()
     write(site / "a.html", text)
     server = serve()

@@ -129,7 +129,7 @@ def test_many_streams_all_get_responses(serve, files):
             assert float(re.search(r"space savings ([\d.]+)%", done.stdout)[1]) > 90, done.stdout
 
 
-def test_nghttp_reads_several_at_once(serve, files):
+def test_nghttp_reads_several_streams_at_once(serve, files):
     server = serve()
     urls = [server.url + path for path in ("/small", "/text.css", "/64k")]
     done = subprocess.run(["nghttp", "-ns", *urls], capture_output=True, text=True, timeout=60)
@@ -214,7 +214,7 @@ def test_a_reset_ends_the_script(cgi):
         client.read_until(lambda kind, flags, _, payload: (kind, flags, payload) == (PING, ACK, b"12345678"))
 
 
-def test_a_closed_window_holds_the_script_and_not_the_memory(cgi, tmp_path):
+def test_a_closed_window_blocks_the_script_in_bounded_memory(cgi, tmp_path):
     count = write(tmp_path / "count", "")
     server = cgi(
         {
@@ -240,7 +240,7 @@ def test_a_closed_window_holds_the_script_and_not_the_memory(cgi, tmp_path):
         assert len(client.body(1)) == 500 * 40_000 - 100
 
 
-def test_uploads_are_held_by_a_slow_script(cgi, tmp_path):
+def test_a_slow_script_limits_the_window_of_an_upload(cgi, tmp_path):
     gate = tmp_path / "gate"
     os.mkfifo(gate)
     server = cgi({"slow": f"read x < {gate}; printf 'Content-Type: text/plain\\n\\n'; wc -c\n"}, route='body_size = "8MB"\nbody = "stream"')
@@ -268,7 +268,7 @@ def test_uploads_are_held_by_a_slow_script(cgi, tmp_path):
         assert client.body(1).strip() == b"2000000"
 
 
-def test_the_more_urgent_comes_first(serve, files):
+def test_more_urgent_responses_are_first(serve, files):
     server = serve()
     with Client(server, [(INITIAL_WINDOW_SIZE, 0)]) as client:
         client.send(request(1, "/64k") + request(3, "/64k", "GET", ("priority", "u=5")))
@@ -289,7 +289,7 @@ def test_the_more_urgent_comes_first(serve, files):
         assert order == [5, 7, 1, 3]
 
 
-def test_parts_of_use_take_turns(serve, files):
+def test_incremental_responses_alternate(serve, files):
     server = serve()
     with Client(server, [(INITIAL_WINDOW_SIZE, 0)]) as client:
         for stream in (1, 3):

@@ -22,7 +22,7 @@ def fetch_environment(server, *fields, path="/cgi-bin/print.py"):
     return json.loads(body)["env"], response
 
 
-def test_each_request_has_a_number_and_a_trace_of_its_own(cgi):
+def test_each_request_has_its_own_id_and_trace(cgi):
     server = cgi({"print.py": PRINT})
     seen = [fetch_environment(server, "X-Request-Id: mine") for _ in range(3)]
     ids = {env["HTTP_X_REQUEST_ID"] for env, _ in seen}
@@ -110,7 +110,7 @@ def test_a_failure_is_explained_only_with_show_errors(cgi, shown):
     assert b"cgi-bin/none" not in server.get("/cgi-bin/none")[2]
 
 
-def test_lines_that_come_by_fastcgi_have_the_number_too(serve, site):
+def test_log_lines_by_fastcgi_have_the_request_id_too(serve, site):
     assert PHP_CGI, "php-cgi is missing"
     (site / "a.php").write_text("<?php error_log('of one request'); echo 'hello';")
     server = serve(

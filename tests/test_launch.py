@@ -53,7 +53,7 @@ def test_a_process_belongs_to_the_user_of_its_route(cgi, reachable, kind):
 
 
 @only_root
-def test_a_group_alone_can_be_given(cgi, reachable):
+def test_a_group_alone_can_be_set(cgi, reachable):
     group = next(entry for entry in grp.getgrall() if entry.gr_gid not in (0, NOBODY.pw_gid))
     server = cgi({"show.py": SHOW}, f'group = "{group.gr_name}"')
     reported = json.loads(server.get("/cgi-bin/show.py")[2])
@@ -79,7 +79,7 @@ def test_one_that_belongs_to_another_is_ended_as_any(cgi, reachable):
     assert not is_alive(int(pid.read_text()))
 
 
-def test_a_limit_holds_before_the_program_begins(cgi):
+def test_a_limit_applies_before_the_program_starts(cgi):
     # A constructor of a library of its own would already run beyond one that is set afterwards.
     server = cgi({"show.py": SHOW, "limit.sh": "printf 'Content-Type: text/plain\\n\\n'; ulimit -v; ulimit -t"}, 'memory = "512MiB", cpu = "3s"')
     for _ in range(5):

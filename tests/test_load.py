@@ -77,7 +77,7 @@ def test_bodies_of_any_size_are_compared_with_their_files(serve, files):
 
 
 @pytest.mark.serial
-def test_a_rate_is_kept_and_requests_are_sent_by_the_schedule(serve, files):
+def test_requests_are_sent_by_the_schedule_of_a_rate(serve, files):
     server = serve()
     for rate in ("400", "poisson:400"):
         o = outcome(f"{server.url}/1k.bin", "--rate", rate, "-c", 10, "-d", "2s")
@@ -131,7 +131,7 @@ def test_the_most_users_are_searched_for(serve, files):
     assert any(not level["held"] and level["why"] for level in search["levels"])
 
 
-def test_no_more_users_are_tried_than_there_are_descriptors_for(serve, files):
+def test_the_search_of_users_is_bounded_by_descriptors(serve, files):
     server = serve()
     command = [DUNLIN, "load", f"{server.url}/1m.bin", "--modem", "64", "--find-users", "-c", "50", "-d", "3s", "--json", "-"]
     done = subprocess.run(["prlimit", "--nofile=200:200", *command], capture_output=True, text=True, timeout=60)
@@ -151,7 +151,7 @@ def test_an_access_log_is_sent_again(serve, files, tmp_path):
     assert 66_000 < o["bytes"] < 68_000, "one of the two large ones was requested by HEAD"
 
 
-def test_a_post_leaves_in_two_writes(serve, files):
+def test_a_post_is_sent_in_two_writes(serve, files):
     server = serve()
     o = outcome(f"{server.url}/1k.bin", "-X", "POST", "--data", "x" * 542, "--split-body", "-n", 20, "-c", 1, "--expect-status", "405")
     assert o["requests"] == 20 and o["status"] == {"405": 20}

@@ -48,7 +48,7 @@ def script_sees(server, line, *fields):
     return body.decode()
 
 
-def test_the_authority_of_an_absolute_target_is_the_one_that_scripts_see(cgi):
+def test_scripts_get_the_authority_of_an_absolute_target(cgi):
     server = cgi({"show": SHOW})
     path = "/cgi-bin/show?q"
     for line, host, expected in [

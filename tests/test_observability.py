@@ -114,7 +114,7 @@ def test_the_status_is_json_and_a_page_and_nothing_else(serve, site):
     assert server.get("/status/status.json", method="HEAD")[2] == b""
 
 
-def test_events_come_each_second_and_end_with_the_server(serve, site):
+def test_events_arrive_each_second_and_end_with_the_server(serve, site):
     server = serve(server='stop_timeout = "60s"', more=STATUS)
     with server.connect() as connection:
         connection.sendall(b"GET /status/events HTTP/1.1\r\nHost: x\r\n\r\n")

@@ -50,7 +50,7 @@ def test_a_costly_hash_is_reported_with_its_line_before_the_server_serves(tmp_pa
     assert "than allowed" in done.stderr
 
 
-def test_a_costly_hash_in_a_changed_file_leaves_the_users_as_they_were(serve, tmp_path, site):
+def test_a_costly_hash_in_a_changed_file_keeps_the_previous_users(serve, tmp_path, site):
     write(site / "x.txt", "x")
     users = tmp_path / "users"
     passwd(users, "ann", "a")

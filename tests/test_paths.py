@@ -44,7 +44,7 @@ def secret(site, tmp_path):
     ],
 )
 @pytest.mark.parametrize("cache", ["true", "false"])
-def test_no_path_leads_out(serve, secret, path, status, cache):
+def test_no_path_leads_outside(serve, secret, path, status, cache):
     server = serve(f"cache = {cache}")
     for _ in range(2):
         got, _, body = server.get(path)
@@ -80,7 +80,7 @@ def test_symlinks(serve, site, secret, tmp_path):
     assert serve().get("/in")[2] == b"b"
 
 
-def test_a_symlink_that_is_exchanged_never_leads_out(serve, site, secret):
+def test_a_replaced_symlink_never_leads_outside(serve, site, secret):
     link = site / "link"
     link.symlink_to("a")
     stop = threading.Event()

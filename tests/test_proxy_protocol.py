@@ -42,7 +42,7 @@ def proxied(serve, site, tmp_path):
 
 
 @pytest.mark.parametrize("header", [LINE, BINARY])
-def test_header_and_request_may_be_cut_anywhere(proxied, header):
+def test_header_and_request_may_be_split_anywhere(proxied, header):
     server = proxied()
     whole = header + GET
     for cut in range(len(whole) + 1):
@@ -55,7 +55,7 @@ def test_header_and_request_may_be_cut_anywhere(proxied, header):
 
 
 @pytest.mark.parametrize("header", [LINE, BINARY])
-def test_a_header_may_come_byte_by_byte(proxied, header):
+def test_a_header_may_arrive_byte_by_byte(proxied, header):
     server = proxied()
     with server.connect() as connection:
         connection.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
@@ -94,13 +94,13 @@ def handshake(connection, first):
 
 
 @pytest.mark.parametrize("header", [LINE, BINARY])
-def test_tls_may_come_in_one_segment_with_the_header(proxied, header):
+def test_tls_may_arrive_in_one_segment_with_the_header(proxied, header):
     server = proxied(tls=True)
     with server.connect() as connection:
         assert b"192.0.2.9 4711" in handshake(connection, header)
 
 
-def test_http2_may_come_in_one_segment_with_the_header(proxied):
+def test_http2_may_arrive_in_one_segment_with_the_header(proxied):
     server = proxied()
     with server.connect() as connection:
         connection.sendall(LINE + PREFACE + frame(SETTINGS) + request(1, "/who"))

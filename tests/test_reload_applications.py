@@ -176,7 +176,7 @@ def test_a_missing_program_or_socket_gives_502_at_once_and_is_reported_once(serv
     assert missing in lines[0]
 
 
-def test_a_socket_that_comes_to_be_is_used_at_once(serve, tmp_path):
+def test_a_new_socket_is_used_at_once(serve, tmp_path):
     path = tmp_path / "fcgi.sock"
     (tmp_path / "app.fcgi").write_text(FASTCGI.replace("VERSION", "one"))
     server = serve(more=f'[[site.route]]\npath = "/app/*"\nscript = {{ kind = "fastcgi", connect = ["unix:{path}"] }}')
@@ -310,7 +310,7 @@ def application(environ, start_response):
 """
 
 
-def test_a_request_under_way_ends_on_the_old_code(serve, tmp_path):
+def test_a_request_in_progress_ends_on_the_old_code(serve, tmp_path):
     application = Application("wsgi", tmp_path / "application")
     application.good = SLOW
     application.write("one")

@@ -177,7 +177,7 @@ def test_clients_cannot_choose_an_internal_path_by_try(serve, site):
         assert server.get("/b/x")[::2] == (200, b"page")
 
 
-def test_limits_of_the_route_that_try_leads_to_hold_once(serve, site):
+def test_limits_of_the_target_of_try_apply_once(serve, site):
     write(site / "app.html", "app")
     server = serve(
         more="""
@@ -222,7 +222,7 @@ def test_variables_of_nginx_are_errors_that_name_the_replacement(tmp_path, site,
 
 
 @pytest.mark.parametrize("to", ["{rest}", "{query}", "{host}", "x{path}", "javascript:{rest}", "https://example.com{rest}", "//{rest}"])
-def test_clients_cannot_choose_where_a_redirect_leads(tmp_path, site, to):
+def test_clients_cannot_choose_the_target_of_a_redirect(tmp_path, site, to):
     code, text = check(tmp_path, site, f'[[site.route]]\npath = "/old/*"\nredirect = {{ to = "{to}" }}')
     assert code == 1 and "redirect:" in text, text
 

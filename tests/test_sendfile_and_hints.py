@@ -125,7 +125,7 @@ def test_without_a_declared_directory_no_file_is_sent(naming, tmp_path):
     assert server.fetch()[0] == 502
 
 
-def test_a_local_redirect_leads_only_where_clients_may_go(naming):
+def test_a_local_redirect_reaches_only_paths_that_clients_may_request(naming):
     server = naming()
     server.set_fields("Location: /internal/file.txt\\n\\n")
     assert server.fetch()[2] != TEXT.encode()

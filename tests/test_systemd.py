@@ -80,7 +80,7 @@ def test_a_server_that_cannot_start_is_not_ready(manager, tmp_path, site):
         manager.socket.recv(100)
 
 
-def test_sockets_are_taken_where_a_listener_has_their_address(manager, tmp_path, site):
+def test_sockets_are_used_by_the_listener_with_their_address(manager, tmp_path, site):
     write(site / "a", "x")
     tcp = socket.create_server(("127.0.0.1", 0), backlog=64)
     port = tcp.getsockname()[1]

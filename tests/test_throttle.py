@@ -161,7 +161,7 @@ def test_a_client_that_reads_slowly_leaves_its_share_to_others(serve, big):
     slow.close()
 
 
-def test_bodies_arrive_whole(serve, site, big):
+def test_bodies_arrive_complete(serve, site, big):
     server = serve('throttle = { bandwidth = "2MB/s", per_connection = "400KB/s" }')
     body = (site / "medium").read_bytes()
     for _ in range(2):
@@ -351,7 +351,7 @@ def test_requests_run_one_after_the_other_in_the_order_of_their_coming(gate, thr
     assert re.search(r"concurrency throttle.*served=4 queued=3 overdue=0 refused=1", server.log)
 
 
-def test_a_client_that_goes_away_leaves_the_queue(gate):
+def test_a_disconnected_client_leaves_the_queue(gate):
     server = gate("concurrent = 1, queue = 2")
     first = begin(server, "a")
     wait_until(lambda: gate.began() == ["a"], "the first runs")
@@ -423,7 +423,7 @@ def test_a_dry_run_delays_no_request(gate):
     assert re.search(r"served=3 queued=1 overdue=0 refused=1", server.log)
 
 
-def test_files_wait_their_turn_also_over_http2(serve, site, big):
+def test_files_wait_for_a_permit_also_over_http2(serve, site, big):
     server = serve('throttle = { concurrent = 1, queue = 5, per_connection = "100KB/s" }')
     with server.connect() as running, Client(server) as client:
         receive(running, "/big", 0.2)
@@ -469,7 +469,7 @@ def test_requests_beyond_the_rate_are_rejected_with_ratelimit_fields(serve, site
     assert re.search(r"rate limit.*passed=5 refused=[2-9]", server.log)
 
 
-def test_limits_by_field_and_route_hold_together(serve, site, big):
+def test_limits_by_field_and_route_apply_together(serve, site, big):
     server = serve(
         'limit = [{ requests = "100/h", burst = 2, by = "header:X-Key" }, '
         '{ requests = "1000/d", burst = 5, by = "route" }]'

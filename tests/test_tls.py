@@ -38,7 +38,7 @@ def test_both_versions_serve_files_and_keep_the_connection(tls, site, version):
         assert read_all(connection).endswith(b"hello\n")
 
 
-def test_large_files_arrive_whole_also_at_slow_clients(tls, site):
+def test_large_files_arrive_complete_also_at_slow_clients(tls, site):
     sums = {}
     for name, size in {"a.bin": 100_000, "b.bin": 5_000_000, "c.bin": 40_000_000}.items():
         data = os.urandom(size)
@@ -335,7 +335,7 @@ def test_errors_are_reported_with_their_location(tls, tmp_path, site):
     assert "for localhost: until" in fine.stdout and "days are left" in fine.stdout
 
 
-def test_a_certificate_for_development_is_made_and_kept(tmp_path, site):
+def test_a_certificate_for_development_is_created_and_stored(tmp_path, site):
     write(site / "index.html", b"hello\n")
     environment = {**os.environ, "XDG_DATA_HOME": str(tmp_path / "data")}
     made = []

@@ -212,7 +212,7 @@ def test_sites_of_one_policy_share_connections(sites):
                     assert status == (200 if host in hosts else 421), (protocol, name, host)
 
 
-def test_scripts_see_only_certificates_that_their_own_site_verified(sites):
+def test_scripts_get_only_certificates_that_their_own_site_verified(sites):
     server = sites.start(*two_policies(sites))
     for name, client, host, seen in [
         ("b.test", "b", "b.test", "SUCCESS|CN=client-b|b.test"),
@@ -231,7 +231,7 @@ def test_scripts_see_only_certificates_that_their_own_site_verified(sites):
         assert fetch(connection, "b.test", "/cgi-bin/jump") == (200, "secret of b.test")
 
 
-def test_versions_and_cipher_suites_hold_for_the_site_of_the_request(sites):
+def test_versions_and_cipher_suites_apply_to_the_site_of_the_request(sites):
     suite = 'ciphers = ["TLS_AES_128_GCM_SHA256", "ECDHE-ECDSA-AES128-GCM-SHA256"]'
     server = sites.start(
         sites.site("a.test"),
@@ -377,7 +377,7 @@ def is_closed(connection):
         return True
 
 
-def test_a_policy_that_a_reload_brings_holds_for_open_connections(sites):
+def test_a_reloaded_policy_applies_to_open_connections(sites):
     a, c = sites.site("a.test"), sites.site("c.test")
     server = sites.start(a, c)
     kept = sites.connect(server, "a.test")
@@ -399,7 +399,7 @@ def test_a_policy_that_a_reload_brings_holds_for_open_connections(sites):
         assert fetch(verified, "a.test")[0] == 421 and is_closed(verified)
 
 
-def test_a_connection_that_meets_the_new_policy_goes_on(sites):
+def test_a_connection_that_meets_the_new_policy_continues(sites):
     server = sites.start(sites.site("a.test"), sites.site("b.test", sites.verified_by("b")))
     new = sites.connect(server, "a.test", version=ssl.TLSVersion.TLSv1_3)
     old = sites.connect(server, "a.test", version=ssl.TLSVersion.TLSv1_2)

@@ -28,7 +28,7 @@ def lost(server):
 
 
 @pytest.mark.parametrize("most", [1, 997, 1000, 1003, 1019])
-def test_a_line_that_was_cut_is_completed_when_there_is_space(serve, site, tmp_path, most):
+def test_a_truncated_line_is_completed_when_there_is_space(serve, site, tmp_path, most):
     log = tmp_path / "access.log"
     write(site / "a", "x")
     server = serve(server=f'access_log = {{ path = "{log}", format = "{{method}} {{target}} {{status}}" }}', preexec=limited(most))
@@ -53,7 +53,7 @@ def test_a_line_that_was_cut_is_completed_when_there_is_space(serve, site, tmp_p
     assert len(lines) + lost(server) == asked and len(set(lines)) == len(lines)
 
 
-def test_a_line_that_an_earlier_process_has_cut_is_marked(serve, site, tmp_path):
+def test_a_line_that_an_earlier_process_truncated_is_marked(serve, site, tmp_path):
     log = tmp_path / "access.log"
     log.write_text("1 GET /a 200\n2 GE")
     write(site / "a", "x")

@@ -85,7 +85,7 @@ def request_and_disconnect(server, connection, data):
 
 
 @pytest.mark.parametrize("path", ["/a", "/respond", "/moved", "/none"])
-def test_a_client_that_is_gone_before_the_write(logging, path):
+def test_a_client_that_disconnects_before_the_write(logging, path):
     server = logging()
     connection = server.connect()
     connection.sendall(GET)
@@ -170,7 +170,7 @@ def test_aborted_pipelined_responses_are_recorded_by_their_sent_bytes(logging, s
     assert received and len(found) < count
 
 
-def test_over_http2_a_client_that_is_gone(logging):
+def test_a_client_that_disconnects_over_http2(logging):
     server = logging()
     client = Client(server)
     client.send(request(1, "/a"))
@@ -182,7 +182,7 @@ def test_over_http2_a_client_that_is_gone(logging):
     assert sorted(found[1:]) == sorted([("/a", 499, 0), ("/respond", 499, 0), ("/none", 499, 0), ("/a", 499, 0)])
 
 
-def test_over_http2_a_body_that_is_cut(logging, site):
+def test_a_truncated_body_over_http2(logging, site):
     with open(site / "big", "wb") as file:
         file.truncate(64 << 20)
     server = logging()
@@ -196,7 +196,7 @@ def test_over_http2_a_body_that_is_cut(logging, site):
     assert (path, status) == ("/big", 200) and 0 < size < 64 << 20
 
 
-def test_over_tls_a_client_that_is_gone(logging, tmp_path):
+def test_a_client_that_disconnects_over_tls(logging, tmp_path):
     file, key = certificate(tmp_path, "own")
     keys = f'tls = {{ certificate = "{file}", key = "{key}" }}'
     server = logging(listen="tls = true", keys=keys, more="")

@@ -70,7 +70,7 @@ def upgradable(serve, tmp_path, site):
     return lambda keys="": Upgradable(serve, tmp_path, site, keys)
 
 
-def test_a_new_process_that_does_not_come_up_is_ended_after_the_limit(upgradable):
+def test_a_new_process_that_does_not_become_ready_is_ended_after_the_limit(upgradable):
     here = upgradable('upgrade_timeout = "1s"')
     here.replace(SLEEPS)
     os.kill(here.pid, signal.SIGUSR2)
@@ -155,7 +155,7 @@ def test_a_failed_upgrade_is_reported_with_the_reason_of_the_new_process(upgrada
     here.goes_on()
 
 
-def test_a_program_that_is_gone_is_named(upgradable):
+def test_a_missing_program_is_named(upgradable):
     here = upgradable()
     here.program.unlink()
     code, _, error = here.upgrade()

@@ -16,7 +16,7 @@ pytestmark = pytest.mark.usefixtures("orderly_stop")
 
 @pytest.mark.parametrize("length", [200_000, 1_000, None], ids=["long", "short", "chunked"])
 @pytest.mark.parametrize("kind", KINDS)
-def test_slow_uploads_hold_no_process(serve, programs, kind, length):
+def test_slow_uploads_occupy_no_process(serve, programs, kind, length):
     # With two processes and no queue, a request that found both busy would get 503.
     settings = "processes = 2, queue = 0"
     if kind in ("wsgi", "psgi", "asgi", "fastcgi", "cgiplus", "rte"):
@@ -38,7 +38,7 @@ def test_slow_uploads_hold_no_process(serve, programs, kind, length):
 
 
 @pytest.mark.parametrize("kind", ["cgi", "wsgi", "fastcgi", "asgi"])
-def test_slow_uploads_over_http2_hold_no_process(serve, programs, kind):
+def test_slow_uploads_over_http2_occupy_no_process(serve, programs, kind):
     server = serve(more=programs.route(kind, "processes = 2, queue = 16"))
     path = programs.path(kind)
     assert server.get(f"{path}?hello")[0] == 200
@@ -187,7 +187,7 @@ def test_an_asgi_application_reads_a_buffered_body_in_parts(serve, programs):
             assert response == b"with length\n" + body
 
 
-def test_a_slow_upload_holds_no_place_of_the_throttle(serve, programs):
+def test_a_slow_upload_takes_no_permit_of_the_throttle(serve, programs):
     route = "throttle = { concurrent = 1, queue = 0 }"
     server = serve(more=programs.route("wsgi", route=route))
     path = programs.path("wsgi")
@@ -204,7 +204,7 @@ def test_a_slow_upload_holds_no_place_of_the_throttle(serve, programs):
         assert read_any(connection)[2] == expected(body)
 
 
-def test_early_responses_come_before_the_body(serve, programs):
+def test_early_responses_precede_the_body(serve, programs):
     closed = programs.route("cgi", route='methods = ["GET", "POST"]\nbody_size = "1MB"')
     server = serve(more=closed)
     for head, status in (

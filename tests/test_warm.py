@@ -161,7 +161,7 @@ def test_a_program_that_references_missing_functions_runs(cgi, tmp_path, setting
     assert len(fork_servers(server)) == number
 
 
-def test_nothing_of_one_request_is_there_in_the_next(cgi):
+def test_no_state_of_one_request_remains_in_the_next(cgi):
     server = cgi({
         "s.py": "#!/usr/bin/python3\nimport os, sys, json, random\nprint('Content-Type: a/b\\n')\n"
                 "print(getattr(json, 'left', None), os.environ.get('LEFT'), sys.argv)\n"
@@ -444,14 +444,14 @@ def test_modules_that_cannot_be_preloaded_are_reported(cgi):
     wait_until(lambda: server.log.count("preload: missing_module") == 2, "it is logged")
 
 
-def test_a_module_beside_the_script_comes_before_the_standard_one(cgi):
+def test_a_module_beside_the_script_takes_precedence_over_the_standard_one(cgi):
     (cgi.directory / "json.py").write_text("mine = True\n")
     server = cgi({"m.py": "#!/usr/bin/python3\nimport json\nprint('Content-Type: a/b\\n')\nprint(json.mine)\n"})
     for _ in range(2):
         assert server.get("/cgi-bin/m.py")[2] == b"True\n"
 
 
-def test_modules_that_look_around_when_they_are_loaded_see_the_request(cgi):
+def test_modules_that_read_the_environment_when_they_are_loaded_get_that_of_the_request(cgi):
     server = cgi({"m.py": "#!/usr/bin/python3\nimport json, multiprocessing.process, wsgiref.handlers\n"
                           "print('Content-Type: a/b\\n')\n"
                           "print(wsgiref.handlers.BaseHandler.os_environ['QUERY_STRING'])\n"
@@ -530,7 +530,7 @@ def test_a_hanging_script_does_not_block_the_fork_server(cgi):
     none_left(server)
 
 
-def test_200_requests_at_once(cgi):
+def test_200_concurrent_requests(cgi):
     server = cgi({"n.py": "#!/usr/bin/python3\nimport os\nprint('Content-Type: a/b\\n')\n"
                           "print(os.environ['QUERY_STRING'])\n"},
                  "processes = 200", server="connections = 1000")
@@ -575,7 +575,7 @@ def test_check_reports_programs_that_cannot_be_kept_warm(tmp_path):
     assert output[1].startswith(f"{directory}/sub/lost runs as plain CGI: ")
 
 
-def test_constructors_of_the_program_see_the_request(cgi):
+def test_constructors_of_the_program_get_the_request(cgi):
     compile_c(cgi.directory, "early", '#include <stdio.h>\n#include <stdlib.h>\n#include <pthread.h>\n'
               'static char *query; static int forks;\n'
               'static void child(void) { forks++; }\n'

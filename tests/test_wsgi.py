@@ -331,7 +331,7 @@ def test_a_slow_request_delays_neither_ready_responses_nor_other_processes(wsgi,
     assert responses == [b"hello"] * 8
 
 
-def test_threads_work_at_once(wsgi, tmp_path):
+def test_threads_work_concurrently(wsgi, tmp_path):
     server = wsgi("processes = 1, threads = 3")
     gate = tmp_path / "gate"
     responses = []

@@ -320,7 +320,7 @@ def test_every_response_is_what_the_application_returns(host):
     assert "RuntimeError: on purpose" in host.errors.read_text()
 
 
-def test_texts_of_an_applications_own_kind_are_taken_as_they_read(host):
+def test_string_subclasses_of_an_application_are_used_by_their_text(host):
     assert host.fetch("own_text")[0] == b"Status: 200 OK\r\nX-A: other\r\n\r\nbody"
     assert host.fetch("own_status")[0] == b"Status: 404 Other\r\nX-A: b\r\n\r\nbody"
     assert host.fetch("plain")[0] == HEAD + b"body"
@@ -342,7 +342,7 @@ def test_start_response_of_an_earlier_request_does_not_affect_a_later_one(host):
     assert host.response(8) == (HEAD + b"refused", None)
 
 
-def test_each_request_has_an_environment_of_its_own(host):
+def test_each_request_has_its_own_environment(host):
     def environment_of(path, query, *common):
         return repr(
             sorted([("PATH_INFO", path), ("QUERY_STRING", query), ("wsgi.url_scheme", "http"), *common])
@@ -361,7 +361,7 @@ def test_each_request_has_an_environment_of_its_own(host):
     assert host.response(7)[0].decode().endswith(environment_of("environment", "a=1", ("A", "1")))
 
 
-def test_frames_are_read_however_they_are_cut(host):
+def test_frames_are_read_at_every_split(host):
     paths = ("plain", "pieces", "plain", "writes", "plain", "raises", "reads", "environment")
     data, wanted = b"", []
     for number in range(400):
@@ -415,7 +415,7 @@ def test_ready_responses_are_sent_while_the_application_works_on_another(host, t
             gate.unlink()
 
 
-def test_an_application_that_leaves_ends_its_host(host):
+def test_an_application_that_exits_ends_its_process(host):
     host.send(request(1, "plain") + request(2, "leaves") + request(3, "plain"))
     assert host.process.wait(15) == 3
 
