@@ -14,13 +14,13 @@ mod server;
 mod telemetry;
 #[cfg(test)]
 mod testing;
-mod tls;
 mod transport;
 mod worker;
 
 pub use dunlin_config as config;
 use dunlin_config::field_edits;
 use dunlin_net::{blocking, clock, connections, log_limiter, spawn, temp_files};
+use dunlin_tls as tls;
 pub use explain::explain;
 pub use handler::script::{LAUNCH, SCRIPTS, cold_programs, launch};
 /// What the status route tells, as `status.json` has it.

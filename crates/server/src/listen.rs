@@ -146,24 +146,24 @@ fn begin(
 ) {
     ctx.wake_ticker();
     ctx.metrics.accepted();
-    let speech = Speech::of(&handle.rules.borrow());
+    let protocols = Protocols::of(&handle.rules.borrow());
     // Behind a proxy, the limit applies to the client's own address.
-    if !speech.admin && !speech.proxy_protocol && !permit.belongs_to(peer) {
+    if !protocols.admin && !protocols.proxy_protocol && !permit.belongs_to(peer) {
         return;
     }
     let connection_start = ctx.has_telemetry().then(ConnectionStart::now);
     let accepted =
-        Accepted { peer, proxied: None, permit, connection_start, arrived: Vec::new(), speech };
-    if speech.tls || speech.proxy_protocol {
+        Accepted { peer, proxied: None, permit, connection_start, arrived: Vec::new(), protocols };
+    if protocols.tls || protocols.proxy_protocol {
         tokio::task::spawn_local(accepted.prepare(Rc::clone(ctx), stream));
     } else {
-        accepted.drive(ctx, Transport::Plain(stream), speech.start());
+        accepted.drive(ctx, Transport::Plain(stream), protocols.start());
     }
 }
 
 /// The protocols of a listener.
 #[derive(Debug, Clone, Copy)]
-struct Speech {
+struct Protocols {
     tls: bool,
     http2: bool,
     /// Connections begin with a PROXY header.
@@ -172,7 +172,7 @@ struct Speech {
     admin: bool,
 }
 
-impl Speech {
+impl Protocols {
     fn of(rules: &Listen) -> Self {
         let Listen { tls, http2, proxy_protocol, admin, .. } = *rules;
         Self { tls, http2, proxy_protocol, admin }
@@ -198,7 +198,7 @@ pub(crate) struct Accepted {
     pub(crate) connection_start: Option<ConnectionStart>,
     /// Bytes that were read behind a PROXY header.
     pub(crate) arrived: Vec<u8>,
-    speech: Speech,
+    protocols: Protocols,
 }
 
 impl Accepted {
@@ -221,7 +221,7 @@ impl Accepted {
 
     async fn make_ready(mut self, ctx: &Rc<WorkerContext>, mut stream: Stream) {
         let limit = Duration::from_millis(ctx.http1.head_timeout);
-        if self.speech.proxy_protocol {
+        if self.protocols.proxy_protocol {
             match clock::timeout(limit, self.read_proxy_header(ctx, &mut stream)).await {
                 Some(Ok((addresses, arrived))) => {
                     self.arrived = arrived;
@@ -242,11 +242,11 @@ impl Accepted {
                 }
             }
         }
-        if self.speech.tls {
+        if self.protocols.tls {
             self.encrypt(ctx, stream).await;
         } else {
             ctx.wake_ticker();
-            let start = self.speech.start();
+            let start = self.protocols.start();
             self.drive(ctx, Transport::Plain(stream), start);
         }
     }
@@ -274,7 +274,7 @@ impl Accepted {
         let SharedState { config, certificates, .. } = &*ctx.shared;
         let limit = Duration::from_millis(ctx.http1.head_timeout);
         let arrived = std::mem::take(&mut self.arrived);
-        let handshake = tls::handshake(stream, arrived, config, certificates, self.speech.http2);
+        let handshake = tls::handshake(stream, arrived, config, certificates, self.protocols.http2);
         let peer = self.peer;
         match clock::timeout(limit, handshake).await {
             Some(Ok(mut session)) if session.is_acme_challenge() => session.close(),

@@ -5,6 +5,7 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use base64::prelude::{BASE64_URL_SAFE_NO_PAD, Engine};
+use dunlin_config::{Acme, AcmeChallenge};
 use instant_acme::{
     Account, AccountCredentials, AuthorizationStatus, ChallengeType, Error, ExternalAccountKey,
     Identifier, NewAccount, NewOrder, Order, OrderStatus, RetryPolicy,
@@ -15,15 +16,14 @@ use super::advice;
 use super::challenges::{Challenges, Published};
 use super::client::Client;
 use super::files::replace;
-use crate::config::{Acme, AcmeChallenge};
-use crate::tls::certificate;
+use crate::certificate;
 
 /// A failed order.
 #[derive(Debug)]
-pub(super) struct Failure {
-    pub(super) error: String,
+pub(crate) struct Failure {
+    pub(crate) error: String,
     /// The authority was not reached, or it failed: the order itself may be correct.
-    pub(super) unreachable: bool,
+    pub(crate) unreachable: bool,
 }
 
 /// The time limit of each step.
@@ -34,7 +34,7 @@ const RETRY: RetryPolicy =
 ///
 /// # Errors
 /// When it cannot be obtained or written; the file is unchanged then.
-pub(super) async fn obtain(
+pub(crate) async fn obtain(
     acme: &Acme,
     kind: AcmeChallenge,
     challenges: &Arc<Challenges>,
@@ -102,7 +102,7 @@ fn is_final(error: &Error) -> bool {
 }
 
 /// The stored account, or a new one.
-pub(super) async fn account(acme: &Acme, client: &Client) -> Result<Account, Error> {
+pub(crate) async fn account(acme: &Acme, client: &Client) -> Result<Account, Error> {
     let builder = Account::builder_with_http(Box::new(client.clone()));
     let file = acme.account();
     let failed =

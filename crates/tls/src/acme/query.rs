@@ -2,14 +2,14 @@
 
 use std::time::Duration;
 
+use dunlin_config::Acme;
 use instant_acme::{CertificateIdentifier, Error};
 
 use super::advice::{self, Advice};
 use super::client::Client;
 use super::order;
 use super::renewal::renewal;
-use crate::config::Acme;
-use crate::tls::certificate;
+use crate::certificate;
 
 /// Bounds on the interval between queries (§4.3).
 const MIN_INTERVAL: Duration = Duration::from_secs(60);
@@ -18,7 +18,7 @@ const MAX_INTERVAL: Duration = Duration::from_secs(24 * 3600);
 const RETRY_INTERVAL: Duration = Duration::from_secs(6 * 3600);
 
 /// Queries the renewal window of the current certificate and stores it. Returns the time until the next query.
-pub(super) async fn update(acme: &Acme) -> Duration {
+pub(crate) async fn update(acme: &Acme) -> Duration {
     let file = acme.file();
     let Some(identifier) = advice::identifier(&file) else { return RETRY_INTERVAL };
     let (info, again) = match info(acme, &identifier).await {

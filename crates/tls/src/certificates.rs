@@ -5,6 +5,8 @@ use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, Mutex, PoisonError, RwLock, Weak};
 use std::time::Duration;
 
+use dunlin_config::{Config, Tls};
+
 use super::acme::challenges::Challenges;
 use super::acme::order::read_external_key;
 use super::certificate::{self, SiteConfig};
@@ -12,14 +14,13 @@ use super::policy::{CurrentPolicy, Policy, Requirements};
 use super::stamp::Stamp;
 use super::status::{self, CertificateStatus};
 use super::{acme, trust};
-use crate::config::{Config, Tls};
 
 /// Interval at which certificate files are checked for changes.
 const CHECK_INTERVAL: Duration = Duration::from_secs(1);
 
 /// The TLS configuration of every site that has one.
 #[derive(Default)]
-pub(crate) struct Certificates {
+pub struct Certificates {
     /// By site index.
     sites: Vec<Option<SiteTls>>,
     /// Pending ACME challenges; `None` when no site obtains its certificate by ACME.
@@ -54,7 +55,7 @@ impl Certificates {
     ///
     /// # Errors
     /// The first certificate that cannot be used, and why.
-    pub(crate) fn load(config: &Config) -> Result<Self, String> {
+    pub fn load(config: &Config) -> Result<Self, String> {
         let mut sites = Vec::new();
         for site in config.sites.iter() {
             sites.push(match &site.tls {
@@ -70,12 +71,12 @@ impl Certificates {
 
     /// Pending ACME challenges; `None` when no site obtains its certificate by ACME.
     #[inline]
-    pub(crate) fn challenges(&self) -> Option<&Arc<Challenges>> {
+    pub fn challenges(&self) -> Option<&Arc<Challenges>> {
         self.challenges.as_ref()
     }
 
     /// The status of all certificates, with the names of their sites.
-    pub(crate) fn status(&self) -> Vec<(String, CertificateStatus)> {
+    pub fn status(&self) -> Vec<(String, CertificateStatus)> {
         let of_site = |site: &SiteTls| {
             let status = site.status.lock().unwrap_or_else(PoisonError::into_inner).clone();
             status.into_iter().map(|status| (site.name.clone(), status)).collect::<Vec<_>>()
@@ -84,7 +85,7 @@ impl Certificates {
     }
 
     /// The TLS configuration of a site.
-    pub(super) fn of_site(&self, index: usize) -> Option<Arc<SiteConfig>> {
+    pub(crate) fn of_site(&self, index: usize) -> Option<Arc<SiteConfig>> {
         let site = self.sites.get(index)?.as_ref()?;
         let current = site.current.read().unwrap_or_else(PoisonError::into_inner).clone();
         if current.is_none() && !site.lack_reported.swap(true, Ordering::Relaxed) {
@@ -103,7 +104,7 @@ impl Certificates {
 
     /// The policy that the handshake of a TLS connection must meet for requests to this site.
     #[inline]
-    pub(crate) fn policy(&self, site: usize) -> Policy {
+    pub fn policy(&self, site: usize) -> Policy {
         match self.sites.get(site) {
             Some(Some(site)) => site.policy.get(),
             _ => Policy::UNMET,
@@ -111,14 +112,14 @@ impl Certificates {
     }
 
     /// Whether the site requires client certificates.
-    pub(crate) fn requires_certificates(&self, site: usize) -> bool {
+    pub fn requires_certificates(&self, site: usize) -> bool {
         let site = self.sites.get(site).and_then(Option::as_ref);
         let clients = site.and_then(|site| site.settings.clients.as_ref());
         clients.is_some_and(|clients| clients.required)
     }
 
     /// The site whose certificate a client gets for the server name `name`, which is empty without SNI.
-    pub(super) fn site_for(&self, name: &str, config: &Config) -> Option<usize> {
+    pub(crate) fn site_for(&self, name: &str, config: &Config) -> Option<usize> {
         match config.sites.find(name.as_bytes()) {
             Some(site) => Some(site.index),
             // A client without SNI needs some certificate.
@@ -128,7 +129,7 @@ impl Certificates {
     }
 
     /// Ends [`Certificates::follow`] and [`Certificates::obtain`].
-    pub(crate) fn retire(&self) {
+    pub fn retire(&self) {
         self.retired.store(true, Ordering::Relaxed);
     }
 
@@ -141,7 +142,7 @@ impl Certificates {
     ///
     /// # Errors
     /// When the thread cannot be started.
-    pub(crate) fn follow(self: &Arc<Self>) -> std::io::Result<()> {
+    pub fn follow(self: &Arc<Self>) -> std::io::Result<()> {
         if self.is_empty() {
             return Ok(());
         }
@@ -163,7 +164,7 @@ impl Certificates {
     ///
     /// # Errors
     /// When the thread cannot be started.
-    pub(crate) fn obtain(&self, config: &Config) -> std::io::Result<()> {
+    pub fn obtain(&self, config: &Config) -> std::io::Result<()> {
         match &self.challenges {
             Some(challenges) => acme::start(config, challenges, &self.retired),
             None => Ok(()),
@@ -265,7 +266,7 @@ fn stamps(settings: &Tls) -> Vec<Stamp> {
 ///
 /// # Errors
 /// The first problem.
-pub(crate) fn examine(settings: &Tls) -> Result<Vec<String>, String> {
+pub fn examine(settings: &Tls) -> Result<Vec<String>, String> {
     if let Some(acme) = &settings.acme {
         trust::roots(acme.authority.as_deref())?;
         if let Some(external) = &acme.external {

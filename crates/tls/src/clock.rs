@@ -21,14 +21,14 @@ impl TimeProvider for WallClock {
 }
 
 /// A Unix time, at most the end of the year 9999. Files may contain any number.
-pub(super) fn after_1970(seconds: u64) -> SystemTime {
+pub(crate) fn after_1970(seconds: u64) -> SystemTime {
     const LAST: u64 = 253_402_300_799;
     UNIX_EPOCH + Duration::from_secs(seconds.min(LAST))
 }
 
 /// Session tickets, whose keys rotate every six hours. Disabled before 1970.
 #[derive(Debug, Default)]
-pub(super) struct Tickets(OnceLock<Arc<dyn ProducesTickets>>);
+pub(crate) struct Tickets(OnceLock<Arc<dyn ProducesTickets>>);
 
 /// Ticket lifetime: twice the rotation interval, as in [`Ticketer`].
 const LIFETIME: u32 = 12 * 60 * 60;
@@ -36,7 +36,7 @@ const LIFETIME: u32 = 12 * 60 * 60;
 impl Tickets {
     /// # Errors
     /// When the system provides no random numbers.
-    pub(super) fn new() -> Result<Self, rustls::Error> {
+    pub(crate) fn new() -> Result<Self, rustls::Error> {
         let tickets = Self::default();
         if is_after_1970() {
             // The cell is empty.

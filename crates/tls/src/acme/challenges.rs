@@ -8,8 +8,8 @@ use rustls::ServerConfig;
 use rustls::pki_types::{PrivateKeyDer, PrivatePkcs8KeyDer};
 use rustls::sign::{CertifiedKey, SingleCertAndKey};
 
-use crate::tls::certificate::provider;
-use crate::tls::clock::WallClock;
+use crate::certificate::provider;
+use crate::clock::WallClock;
 
 /// The only ALPN protocol that a TLS-ALPN-01 client offers (RFC 8737 §4).
 pub(crate) const ALPN: &[u8] = b"acme-tls/1";
@@ -18,7 +18,7 @@ const HTTP01_PREFIX: &[u8] = b"/.well-known/acme-challenge/";
 
 /// The responses to pending challenges.
 #[derive(Debug, Default)]
-pub(crate) struct Challenges {
+pub struct Challenges {
     state: RwLock<Responses>,
 }
 
@@ -32,7 +32,7 @@ struct Responses {
 
 /// A published response. Dropping it removes the response.
 #[derive(Debug)]
-pub(super) struct Published {
+pub(crate) struct Published {
     challenges: Arc<Challenges>,
     key: Key,
 }
@@ -50,23 +50,23 @@ static OF_PROCESS: LazyLock<Arc<Challenges>> = LazyLock::new(Arc::default);
 
 impl Challenges {
     /// The responses of this process.
-    pub(crate) fn of_process() -> Arc<Self> {
+    pub fn of_process() -> Arc<Self> {
         Arc::clone(&OF_PROCESS)
     }
 
     /// The HTTP-01 response for a path, if it is pending.
-    pub(crate) fn text(&self, path: &[u8]) -> Option<String> {
+    pub fn text(&self, path: &[u8]) -> Option<String> {
         let token = std::str::from_utf8(path.strip_prefix(HTTP01_PREFIX)?).ok()?;
         self.read().texts.get(token).cloned()
     }
 
     /// The TLS-ALPN-01 configuration for `name`, if it is pending.
-    pub(crate) fn handshake(&self, name: &str) -> Option<Arc<ServerConfig>> {
+    pub fn handshake(&self, name: &str) -> Option<Arc<ServerConfig>> {
         self.read().handshakes.get(&name.to_ascii_lowercase()).cloned()
     }
 
     /// Publishes an HTTP-01 response.
-    pub(super) fn publish_text(self: &Arc<Self>, token: &str, response: &str) -> Published {
+    pub(crate) fn publish_text(self: &Arc<Self>, token: &str, response: &str) -> Published {
         self.write().texts.insert(token.to_owned(), response.to_owned());
         Published { challenges: Arc::clone(self), key: Key::Text(token.to_owned()) }
     }
@@ -75,7 +75,7 @@ impl Challenges {
     ///
     /// # Errors
     /// When the certificate cannot be created.
-    pub(super) fn publish_handshake(
+    pub(crate) fn publish_handshake(
         self: &Arc<Self>,
         name: &str,
         digest: &[u8; 32],

@@ -3,43 +3,42 @@
 use std::fmt::Write;
 use std::rc::Rc;
 
+use dunlin_config::cipher_name;
 use rustls::pki_types::CertificateDer;
 use rustls::{CommonState, ProtocolVersion};
 use x509_parser::x509::X509Name;
 
-use crate::config::cipher_name;
-
 /// Information about a TLS connection, for logs and scripts.
 #[derive(Debug, Clone)]
-pub(crate) struct TlsInfo {
+pub struct TlsInfo {
     /// `TLSv1.3` or `TLSv1.2`.
-    pub(crate) protocol: &'static str,
+    pub protocol: &'static str,
     /// OpenSSL's name of the cipher suite.
-    pub(crate) cipher: &'static str,
+    pub cipher: &'static str,
     /// The request came as early data, which an attacker may replay.
-    pub(crate) early: bool,
+    pub early: bool,
     /// The verified client certificate.
-    pub(crate) client: Option<Rc<ClientCertificate>>,
+    pub client: Option<Rc<ClientCertificate>>,
 }
 
 /// A client's certificate.
 #[derive(Debug)]
-pub(crate) struct ClientCertificate {
+pub struct ClientCertificate {
     /// The subject, in the form of RFC 4514.
-    pub(crate) subject: String,
+    pub subject: String,
     /// The issuer, in the form of RFC 4514.
-    pub(crate) issuer: String,
+    pub issuer: String,
     /// The serial number in hexadecimal.
-    pub(crate) serial: String,
+    pub serial: String,
 }
 
 impl TlsInfo {
     /// `SUCCESS` with a verified client certificate, `NONE` without one. Handshakes with any other certificate fail.
-    pub(crate) fn verified(&self) -> &'static str {
+    pub fn verified(&self) -> &'static str {
         if self.client.is_some() { "SUCCESS" } else { "NONE" }
     }
 
-    pub(super) fn new(tls: &CommonState, client: Option<&Rc<ClientCertificate>>) -> Self {
+    pub(crate) fn new(tls: &CommonState, client: Option<&Rc<ClientCertificate>>) -> Self {
         let protocol = match tls.protocol_version() {
             Some(ProtocolVersion::TLSv1_2) => "TLSv1.2",
             _ => "TLSv1.3",
@@ -52,7 +51,7 @@ impl TlsInfo {
 
 impl ClientCertificate {
     /// `None` when the certificate cannot be parsed.
-    pub(super) fn read(certificate: &CertificateDer<'_>) -> Option<Self> {
+    pub(crate) fn read(certificate: &CertificateDer<'_>) -> Option<Self> {
         let (_, parsed) = x509_parser::parse_x509_certificate(certificate).ok()?;
         Some(Self {
             subject: distinguished_name(parsed.subject()),

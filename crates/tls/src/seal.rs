@@ -39,7 +39,7 @@ impl Session {
     ///
     /// # Errors
     /// When the connection has failed.
-    pub(crate) fn write(&mut self, plain: &[IoSlice<'_>]) -> io::Result<usize> {
+    pub fn write(&mut self, plain: &[IoSlice<'_>]) -> io::Result<usize> {
         let length = plain.iter().map(|slice| slice.len()).sum();
         if length == 0 {
             return Ok(0);
@@ -119,7 +119,7 @@ impl Session {
     }
 
     /// Sends `close_notify` (RFC 8446 §6.1) if the socket has room for it.
-    pub(crate) fn close(&mut self) {
+    pub fn close(&mut self) {
         if self.is_broken {
             return;
         }

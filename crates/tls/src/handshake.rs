@@ -4,6 +4,7 @@ use std::future::poll_fn;
 use std::io::{self, ErrorKind};
 use std::sync::Arc;
 
+use dunlin_config::Config;
 use dunlin_net::stream::Stream;
 use rustls::ServerConfig;
 use rustls::server::{AcceptedAlert, Acceptor, ClientHello, UnbufferedServerConnection};
@@ -13,7 +14,6 @@ use super::acme::challenges::ALPN;
 use super::certificates::Certificates;
 use super::policy::Policy;
 use super::session::{Session, poll_read_some};
-use crate::config::Config;
 
 /// Maximum length of a ClientHello in bytes.
 const MAX_HELLO: usize = 32 * 1024;
@@ -27,7 +27,7 @@ Content-Length: 49\r\n\r\nThis port speaks TLS: the address is an https one\n";
 ///
 /// # Errors
 /// Why it failed; an alert was sent to the client if the socket had room for it.
-pub(crate) async fn handshake(
+pub async fn handshake(
     stream: Stream,
     arrived: Vec<u8>,
     config: &Config,
@@ -134,7 +134,7 @@ fn choose(
 
 /// Whether a handshake meets the current policy of the site that it named.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(crate) enum Standing {
+pub enum Standing {
     /// The policy has not changed since the handshake.
     Unchanged,
     /// The policy has changed, and the handshake meets the new one.
@@ -145,11 +145,7 @@ pub(crate) enum Standing {
 
 impl Session {
     /// Compares the handshake with the current policy of the site that it named.
-    pub(crate) fn renew_policy(
-        &mut self,
-        config: &Config,
-        certificates: &Certificates,
-    ) -> Standing {
+    pub fn renew_policy(&mut self, config: &Config, certificates: &Certificates) -> Standing {
         let site = certificates.site_for(&self.name, config);
         let Some(site) = site.and_then(|site| certificates.of_site(site)) else {
             return Standing::Unmet;

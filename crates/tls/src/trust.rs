@@ -14,7 +14,7 @@ use super::clock::WallClock;
 ///
 /// # Errors
 /// If no authority can be trusted: the reason.
-pub(crate) fn client_config(authority: Option<&Path>) -> Result<Arc<ClientConfig>, String> {
+pub fn client_config(authority: Option<&Path>) -> Result<Arc<ClientConfig>, String> {
     let mut config = ClientConfig::builder_with_details(provider(), Arc::new(WallClock))
         .with_safe_default_protocol_versions()
         .map_err(|error| error.to_string())?
@@ -28,7 +28,7 @@ pub(crate) fn client_config(authority: Option<&Path>) -> Result<Arc<ClientConfig
 ///
 /// # Errors
 /// If the file cannot be used, or the system trusts no authority.
-pub(super) fn roots(authority: Option<&Path>) -> Result<RootCertStore, String> {
+pub(crate) fn roots(authority: Option<&Path>) -> Result<RootCertStore, String> {
     let mut roots = RootCertStore::empty();
     if let Some(file) = authority {
         for certificate in chain(file)? {

@@ -4,11 +4,12 @@ use std::fmt;
 use std::path::PathBuf;
 use std::time::{Duration, SystemTime};
 
+use dunlin_config::{Acme, Tls};
+
 use super::acme::files::Outcome;
 use super::acme::{renewal, state_files};
 use super::certificate::{self, Validity, date};
 use super::stamp::Stamp;
-use crate::config::{Acme, Tls};
 
 /// Time before expiry at which warnings begin, at most a tenth of the lifetime.
 const WARNING_PERIOD: Duration = Duration::from_secs(7 * 86_400);
@@ -17,15 +18,15 @@ const WARNING_INTERVAL: Duration = Duration::from_secs(86_400);
 
 /// The status of a certificate that is in use or will be obtained.
 #[derive(Clone, Debug)]
-pub(crate) struct CertificateStatus {
-    pub(crate) file: PathBuf,
+pub struct CertificateStatus {
+    pub file: PathBuf,
     /// The host names that it covers.
-    pub(crate) names: Vec<String>,
+    pub names: Vec<String>,
     validity: Option<Validity>,
     /// The ACME directory, and the time of the next renewal.
-    pub(crate) renewal: Option<(String, SystemTime)>,
+    pub renewal: Option<(String, SystemTime)>,
     /// The failure to replace it, if any.
-    pub(crate) failure: Option<RenewalFailure>,
+    pub failure: Option<RenewalFailure>,
     /// State of the files of ACME attempts at the last check.
     seen: Vec<Stamp>,
     warned: Option<SystemTime>,
@@ -33,22 +34,22 @@ pub(crate) struct CertificateStatus {
 
 /// A failure to renew or reload a certificate.
 #[derive(Clone, Debug)]
-pub(crate) struct RenewalFailure {
+pub struct RenewalFailure {
     /// Number of failures since the last success.
-    pub(crate) failures: u32,
+    pub failures: u32,
     /// The last error.
-    pub(crate) error: String,
+    pub error: String,
     /// Time of the last failure.
-    pub(crate) failed_at: SystemTime,
+    pub failed_at: SystemTime,
     /// Time of the next attempt; `None` when it waits for the files to change.
-    pub(crate) next_try: Option<SystemTime>,
+    pub next_try: Option<SystemTime>,
 }
 
 /// The status of each certificate of a site.
 ///
 /// # Errors
 /// The file that is not a readable certificate.
-pub(super) fn of(settings: &Tls) -> Result<Vec<CertificateStatus>, String> {
+pub(crate) fn of(settings: &Tls) -> Result<Vec<CertificateStatus>, String> {
     if let Some(acme) = &settings.acme {
         let mut status = CertificateStatus::new(acme.file());
         if let Ok(info) = certificate::info(&status.file) {
@@ -75,12 +76,12 @@ impl CertificateStatus {
     }
 
     /// Time of expiry; `None` when there is no certificate yet.
-    pub(crate) fn expires(&self) -> Option<SystemTime> {
+    pub fn expires(&self) -> Option<SystemTime> {
         self.validity.map(|validity| validity.until)
     }
 
     /// Reads the outcome of the last ACME attempts.
-    pub(super) fn update_outcome(&mut self, acme: &Acme) {
+    pub(crate) fn update_outcome(&mut self, acme: &Acme) {
         let now: Vec<_> = state_files(acme).iter().map(Stamp::of).collect();
         if self.seen == now {
             return;
@@ -96,7 +97,7 @@ impl CertificateStatus {
     }
 
     /// Records that the changed files cannot be used.
-    pub(super) fn record_failure(&mut self, error: &str) {
+    pub(crate) fn record_failure(&mut self, error: &str) {
         let failures =
             self.failure.as_ref().map_or(0, |failure| failure.failures).saturating_add(1);
         let (error, failed_at) = (error.to_owned(), SystemTime::now());
@@ -104,7 +105,7 @@ impl CertificateStatus {
     }
 
     /// Logs a warning, at most once a day, when the certificate has expired or will soon expire.
-    pub(super) fn warn(&mut self, site: &str) {
+    pub(crate) fn warn(&mut self, site: &str) {
         let Some(validity) = self.validity else { return };
         let now = SystemTime::now();
         let life = validity.until.duration_since(validity.from).unwrap_or_default();

@@ -4,6 +4,7 @@ use std::path::Path;
 use std::sync::Arc;
 use std::time::{SystemTime, UNIX_EPOCH};
 
+use dunlin_config::Tls;
 use rustls::crypto::CryptoProvider;
 use rustls::pki_types::pem::PemObject;
 use rustls::pki_types::{CertificateDer, PrivateKeyDer};
@@ -21,10 +22,9 @@ use x509_parser::time::ASN1Time;
 
 use super::clock::{Tickets, WallClock, after_1970};
 use super::policy::{Policy, Requirements};
-use crate::config::Tls;
 
 /// The cryptography provider of all TLS connections.
-pub(super) fn provider() -> Arc<CryptoProvider> {
+pub(crate) fn provider() -> Arc<CryptoProvider> {
     Arc::new(rustls::crypto::aws_lc_rs::default_provider())
 }
 
@@ -34,23 +34,23 @@ const EARLY_DATA: u32 = 16 * 1024;
 const SESSIONS: usize = 10_000;
 
 /// The TLS configuration of a site.
-pub(super) struct SiteConfig {
+pub(crate) struct SiteConfig {
     http2: Arc<ServerConfig>,
     http1: Arc<ServerConfig>,
     /// The policy that every successful handshake meets.
-    pub(super) policy: Policy,
+    pub(crate) policy: Policy,
     suites: Vec<CipherSuite>,
     verifier: Option<Arc<dyn ClientCertVerifier>>,
 }
 
 impl SiteConfig {
     /// The rustls configuration for listeners with or without HTTP/2.
-    pub(super) fn config(&self, http2: bool) -> Arc<ServerConfig> {
+    pub(crate) fn config(&self, http2: bool) -> Arc<ServerConfig> {
         Arc::clone(if http2 { &self.http2 } else { &self.http1 })
     }
 
     /// Whether a handshake that met another policy also meets this one.
-    pub(super) fn is_met_by(&self, tls: &CommonState) -> bool {
+    pub(crate) fn is_met_by(&self, tls: &CommonState) -> bool {
         let suite = tls.negotiated_cipher_suite().map(|suite| suite.suite());
         suite.is_some_and(|suite| self.suites.contains(&suite))
             && self.verifier.as_ref().is_none_or(|verifier| match tls.peer_certificates() {
@@ -63,7 +63,7 @@ impl SiteConfig {
     }
 
     /// Whether client certificates are requested.
-    pub(super) fn verifies_clients(&self) -> bool {
+    pub(crate) fn verifies_clients(&self) -> bool {
         self.verifier.is_some()
     }
 }
@@ -72,7 +72,7 @@ impl SiteConfig {
 ///
 /// # Errors
 /// The file that cannot be used, and why.
-pub(super) fn site_config(settings: &Tls, name: &str) -> Result<Arc<SiteConfig>, String> {
+pub(crate) fn site_config(settings: &Tls, name: &str) -> Result<Arc<SiteConfig>, String> {
     let required = Requirements::read(settings)?;
     let verifier = required.verifier()?;
     let http1 = server_config(settings, &required, verifier.clone(), name)?;
@@ -157,7 +157,7 @@ fn load(
 ///
 /// # Errors
 /// When the file has none or cannot be read; the message names it.
-pub(super) fn chain(file: &Path) -> Result<Vec<CertificateDer<'static>>, String> {
+pub(crate) fn chain(file: &Path) -> Result<Vec<CertificateDer<'static>>, String> {
     let wrong = |error| format!("certificate {}: {}", file.display(), describe(&error));
     let chain: Vec<_> = CertificateDer::pem_file_iter(file)
         .map_err(wrong)?
@@ -170,7 +170,7 @@ pub(super) fn chain(file: &Path) -> Result<Vec<CertificateDer<'static>>, String>
 }
 
 /// Describes an error of a file in PEM form.
-pub(super) fn describe(error: &rustls::pki_types::pem::Error) -> String {
+pub(crate) fn describe(error: &rustls::pki_types::pem::Error) -> String {
     use rustls::pki_types::pem::Error;
     match error {
         Error::Io(error) => error.to_string(),
@@ -196,31 +196,31 @@ impl ResolvesServerCert for Keys {
 ///
 /// # Errors
 /// When it does not; the message names the file.
-pub(super) fn check_pair(file: &Path) -> Result<(), String> {
+pub(crate) fn check_pair(file: &Path) -> Result<(), String> {
     load(&provider(), file, file, None).map(drop)
 }
 
 /// The validity period of a certificate.
 #[derive(Clone, Copy, Debug)]
-pub(super) struct Validity {
-    pub(super) from: SystemTime,
-    pub(super) until: SystemTime,
+pub(crate) struct Validity {
+    pub(crate) from: SystemTime,
+    pub(crate) until: SystemTime,
     /// A byte that differs among certificates.
-    pub(super) spread: u8,
+    pub(crate) spread: u8,
 }
 
 /// Properties of the first certificate of a file.
-pub(super) struct CertificateInfo {
-    pub(super) validity: Validity,
+pub(crate) struct CertificateInfo {
+    pub(crate) validity: Validity,
     /// The host names that it covers.
-    pub(super) names: Vec<String>,
+    pub(crate) names: Vec<String>,
 }
 
 /// The validity period of the first certificate of a file.
 ///
 /// # Errors
 /// When the file cannot be read or parsed; the message names it.
-pub(super) fn validity(file: &Path) -> Result<Validity, String> {
+pub(crate) fn validity(file: &Path) -> Result<Validity, String> {
     info(file).map(|info| info.validity)
 }
 
@@ -228,7 +228,7 @@ pub(super) fn validity(file: &Path) -> Result<Validity, String> {
 ///
 /// # Errors
 /// When the file cannot be read or parsed; the message names it.
-pub(super) fn info(file: &Path) -> Result<CertificateInfo, String> {
+pub(crate) fn info(file: &Path) -> Result<CertificateInfo, String> {
     let chain = chain(file)?;
     let first = chain.first().map(AsRef::as_ref).unwrap_or_default();
     let certificate = x509_parser::parse_x509_certificate(first)
@@ -254,7 +254,7 @@ pub(super) fn info(file: &Path) -> Result<CertificateInfo, String> {
 }
 
 /// A time in human-readable form.
-pub(super) fn date(time: SystemTime) -> String {
+pub(crate) fn date(time: SystemTime) -> String {
     let seconds = time.duration_since(UNIX_EPOCH).unwrap_or_default().as_secs();
     let time = ASN1Time::from_timestamp(i64::try_from(seconds).unwrap_or_default());
     time.and_then(|time| time.to_rfc2822().map_err(|_| X509Error::InvalidDate))

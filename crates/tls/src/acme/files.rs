@@ -8,7 +8,7 @@ use std::time::{Duration, SystemTime, UNIX_EPOCH};
 
 use serde::{Deserialize, Serialize};
 
-use crate::tls::clock::after_1970;
+use crate::clock::after_1970;
 
 /// The outcome of the last attempts to obtain a certificate. The file exists only after a failure.
 #[derive(Debug, Clone, Default, PartialEq, Eq, Serialize, Deserialize)]
@@ -17,20 +17,20 @@ pub(crate) struct Outcome {
     pub(crate) failures: u32,
     /// Failures in which the authority rejected the order.
     #[serde(rename = "refused")]
-    pub(super) rejected: u32,
+    pub(crate) rejected: u32,
     /// Consecutive failures to reach the authority.
     #[serde(rename = "unheard")]
-    pub(super) unreachable: u32,
+    pub(crate) unreachable: u32,
     /// The last error.
     pub(crate) error: String,
     /// Seconds since 1970.
-    pub(super) failed_at: u64,
-    pub(super) next_try: u64,
+    pub(crate) failed_at: u64,
+    pub(crate) next_try: u64,
 }
 
 impl Outcome {
     /// Adds a failure. `pause` returns the delay until the next attempt.
-    pub(super) fn failed(
+    pub(crate) fn failed(
         mut self,
         error: &str,
         is_unreachable: bool,
@@ -59,7 +59,7 @@ impl Outcome {
         after_1970(self.next_try)
     }
 
-    pub(super) fn write(&self, file: &Path) -> io::Result<()> {
+    pub(crate) fn write(&self, file: &Path) -> io::Result<()> {
         replace(file, &serde_json::to_vec_pretty(self)?, |_| Ok(()))
     }
 }
@@ -72,7 +72,7 @@ fn seconds(time: SystemTime) -> u64 {
 ///
 /// # Errors
 /// When it cannot be written, or the error of `check`.
-pub(super) fn replace(
+pub(crate) fn replace(
     file: &Path,
     content: &[u8],
     check: impl FnOnce(&Path) -> Result<(), String>,

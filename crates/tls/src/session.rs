@@ -18,34 +18,34 @@ use super::info::{ClientCertificate, TlsInfo};
 use super::policy::Policy;
 
 /// A TLS session. Its handshake may still be in progress.
-pub(crate) struct Session {
+pub struct Session {
     stream: Stream,
-    pub(super) tls: UnbufferedServerConnection,
+    pub(crate) tls: UnbufferedServerConnection,
     /// An incomplete record.
-    pub(super) incomplete: Vec<u8>,
+    pub(crate) incomplete: Vec<u8>,
     /// Plaintext for which the reader had no room, from `waiting_at` on.
     waiting: Vec<u8>,
     waiting_at: usize,
     /// Ciphertext that the socket has not taken yet.
-    pub(super) unsent: Vec<u8>,
+    pub(crate) unsent: Vec<u8>,
     /// The socket's buffer is full.
     is_blocked: bool,
     /// Bytes of ciphertext that the socket has taken.
     written: u64,
     /// Time of the last encryption, in milliseconds of the coarse monotonic clock.
-    pub(super) active: u64,
+    pub(crate) active: u64,
     /// Number of small records still to send.
-    pub(super) small: u8,
+    pub(crate) small: u8,
     /// The client has sent `close_notify`.
     has_ended: bool,
     /// The client has violated the protocol; the connection is unusable.
-    pub(super) is_broken: bool,
+    pub(crate) is_broken: bool,
     /// The verified client certificate.
-    pub(super) client: Option<Rc<ClientCertificate>>,
+    pub(crate) client: Option<Rc<ClientCertificate>>,
     /// The server name of the handshake; empty without SNI.
-    pub(super) name: Box<str>,
+    pub(crate) name: Box<str>,
     /// The policy that the handshake meets.
-    pub(super) policy: Policy,
+    pub(crate) policy: Policy,
 }
 
 /// Maximum number of bytes of one read.
@@ -62,7 +62,7 @@ thread_local! {
 impl Session {
     /// A session whose handshake has not begun. The second element of the pair is the policy that `tls` enforces, the first
     /// is the server name of the handshake. `arrived` is data that was read before: it begins with the ClientHello.
-    pub(super) fn new(
+    pub(crate) fn new(
         stream: Stream,
         tls: UnbufferedServerConnection,
         (name, policy): (Box<str>, Policy),
@@ -91,12 +91,12 @@ impl Session {
 
     /// The stream that carries the ciphertext.
     #[inline]
-    pub(crate) fn stream(&self) -> &Stream {
+    pub fn stream(&self) -> &Stream {
         &self.stream
     }
 
     /// Reads plaintext; no bytes at the end of the stream.
-    pub(crate) fn poll_read(
+    pub fn poll_read(
         &mut self,
         cx: &mut Context<'_>,
         buffer: &mut ReadBuf<'_>,
@@ -124,7 +124,7 @@ impl Session {
     }
 
     /// Receives and decrypts data. If there is none, flushes pending protocol messages.
-    pub(super) fn poll_arrive(
+    pub(crate) fn poll_arrive(
         &mut self,
         cx: &mut Context<'_>,
         buffer: &mut ReadBuf<'_>,
@@ -227,7 +227,7 @@ impl Session {
     }
 
     /// Sends buffered ciphertext. Returns true when all was sent.
-    pub(crate) fn flush(&mut self) -> io::Result<bool> {
+    pub fn flush(&mut self) -> io::Result<bool> {
         if self.unsent.is_empty() {
             return Ok(true);
         }
@@ -236,12 +236,13 @@ impl Session {
     }
 
     /// Whether more can be encrypted and sent. Buffered ciphertext may remain.
-    pub(crate) fn make_room(&mut self) -> io::Result<bool> {
+    #[inline]
+    pub fn make_room(&mut self) -> io::Result<bool> {
         Ok(!self.is_blocked || self.flush()?)
     }
 
     /// Sends `ciphertext` and buffers what the socket does not take. Returns true when all was sent.
-    pub(super) fn push(&mut self, ciphertext: &[u8]) -> io::Result<bool> {
+    pub(crate) fn push(&mut self, ciphertext: &[u8]) -> io::Result<bool> {
         let sent = match self.stream.try_write(ciphertext) {
             Err(error) if error.kind() == ErrorKind::WouldBlock => 0,
             sent => sent?,
@@ -257,7 +258,7 @@ impl Session {
     }
 
     /// Waits until all ciphertext was sent.
-    pub(crate) fn poll_flush(&mut self, cx: &mut Context<'_>) -> Poll<io::Result<()>> {
+    pub fn poll_flush(&mut self, cx: &mut Context<'_>) -> Poll<io::Result<()>> {
         while !self.flush()? {
             ready!(self.stream.poll_write_ready(cx))?;
         }
@@ -265,59 +266,65 @@ impl Session {
     }
 
     /// Whether plaintext is buffered.
-    pub(super) fn has_waiting(&self) -> bool {
+    pub(crate) fn has_waiting(&self) -> bool {
         self.waiting_at < self.waiting.len()
     }
 
     /// Stores the client certificate. Called at the end of the handshake.
-    pub(super) fn store_client_certificate(&mut self) {
+    pub(crate) fn store_client_certificate(&mut self) {
         let certificate = self.tls.peer_certificates().and_then(|chain| chain.first());
         self.client = certificate.and_then(ClientCertificate::read).map(Rc::new);
     }
 
     /// Whether received data is early data, which an attacker may replay (RFC 8446 §8).
-    pub(crate) fn is_early(&self) -> bool {
+    #[inline]
+    pub fn is_early(&self) -> bool {
         self.tls.is_handshaking()
     }
 
     /// The policy that the handshake meets.
     #[inline]
-    pub(crate) fn policy(&self) -> Policy {
+    pub fn policy(&self) -> Policy {
         self.policy
     }
 
     /// Protocol version, cipher suite and client certificate.
-    pub(crate) fn info(&self) -> TlsInfo {
+    #[inline]
+    pub fn info(&self) -> TlsInfo {
         TlsInfo::new(&self.tls, self.client.as_ref())
     }
 
     /// Whether HTTP/2 was negotiated (RFC 7301).
-    pub(crate) fn has_http2(&self) -> bool {
+    #[inline]
+    pub fn has_http2(&self) -> bool {
         self.tls.alpn_protocol() == Some(b"h2")
     }
 
     /// Whether the session was resumed.
-    pub(crate) fn is_resumed(&self) -> bool {
+    pub fn is_resumed(&self) -> bool {
         self.tls.handshake_kind() == Some(rustls::HandshakeKind::Resumed)
     }
 
     /// Whether the handshake was a TLS-ALPN-01 challenge (RFC 8737), after which no request follows.
-    pub(crate) fn is_acme_challenge(&self) -> bool {
+    pub fn is_acme_challenge(&self) -> bool {
         self.tls.alpn_protocol() == Some(ALPN)
     }
 
     /// Length of the buffered ciphertext in bytes.
-    pub(crate) fn unsent(&self) -> usize {
+    #[inline]
+    pub fn unsent(&self) -> usize {
         self.unsent.len()
     }
 
     /// Whether no ciphertext is buffered.
-    pub(crate) fn is_flushed(&self) -> bool {
+    #[inline]
+    pub fn is_flushed(&self) -> bool {
         self.unsent.is_empty()
     }
 
     /// Bytes that the socket has taken so far.
-    pub(crate) fn written(&self) -> u64 {
+    #[inline]
+    pub fn written(&self) -> u64 {
         self.written
     }
 }
@@ -349,7 +356,7 @@ fn encode<Data>(
 }
 
 /// Appends received data to `arrived`. Returns the number of bytes.
-pub(super) fn poll_read_some(
+pub(crate) fn poll_read_some(
     stream: &mut Stream,
     cx: &mut Context<'_>,
     arrived: &mut Vec<u8>,

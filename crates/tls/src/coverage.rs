@@ -11,7 +11,7 @@ use super::certificate::{chain, date, info};
 
 /// Reasons why browsers will reject the certificate in `file` for a site with these names. Empty when the file is not a
 /// readable certificate.
-pub(crate) fn shortcomings(file: &Path, hosts: &[String]) -> Vec<String> {
+pub fn shortcomings(file: &Path, hosts: &[String]) -> Vec<String> {
     let (Ok(info), Some(names)) = (info(file), names(file)) else { return Vec::new() };
     let mut lines = Vec::new();
     let uncovered: Vec<&str> =

@@ -4,10 +4,10 @@
 //! files. A failure here ends neither the thread nor the server.
 
 mod advice;
-pub(super) mod challenges;
+pub(crate) mod challenges;
 mod client;
-pub(super) mod files;
-pub(super) mod order;
+pub(crate) mod files;
+pub(crate) mod order;
 mod query;
 mod renewal;
 
@@ -16,15 +16,15 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::{Duration, SystemTime};
 
+use dunlin_config::{Acme, Config};
 use tokio::runtime::{Builder, LocalOptions};
 use tokio::sync::Semaphore;
 
 use self::challenges::Challenges;
 use self::files::Outcome;
 use self::order::Failure;
-pub(super) use self::renewal::renewal;
+pub(crate) use self::renewal::renewal;
 use super::certificate;
-use crate::config::{Acme, Config};
 
 /// Maximum number of concurrent orders.
 const MAX_ORDERS: usize = 4;
@@ -37,7 +37,7 @@ const AFTER_RESTART: Duration = Duration::from_secs(60);
 ///
 /// # Errors
 /// When the thread cannot be started.
-pub(super) fn start(
+pub(crate) fn start(
     config: &Config,
     challenges: &Arc<Challenges>,
     retired: &Arc<AtomicBool>,
@@ -177,7 +177,7 @@ async fn wait_until(at: SystemTime, retired: &AtomicBool) {
 }
 
 /// The files with the outcome of the last attempts and the authority's renewal window.
-pub(super) fn state_files(acme: &Acme) -> [PathBuf; 2] {
+pub(crate) fn state_files(acme: &Acme) -> [PathBuf; 2] {
     [acme.outcome(), advice::path(&acme.file())]
 }
 

@@ -11,7 +11,7 @@ use http::{Request, Response, header};
 use instant_acme::{BodyWrapper, BytesResponse, Error, HttpClient};
 use rustls::ClientConfig;
 
-use crate::tls::trust::client_config;
+use crate::trust::client_config;
 
 /// The longest that one request may take.
 const LIMIT: Duration = Duration::from_secs(30);
@@ -20,7 +20,7 @@ const MAX_BODY: usize = 1 << 20;
 
 /// A client for authorities.
 #[derive(Clone)]
-pub(super) struct Client {
+pub(crate) struct Client {
     tls: Arc<ClientConfig>,
     client: client::Client,
 }
@@ -31,7 +31,7 @@ impl Client {
     ///
     /// # Errors
     /// If no authority can be trusted: the reason.
-    pub(super) fn new(authority: Option<&Path>) -> Result<Self, String> {
+    pub(crate) fn new(authority: Option<&Path>) -> Result<Self, String> {
         Ok(Self { tls: client_config(authority)?, client: client::Client::default() })
     }
 

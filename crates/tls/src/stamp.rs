@@ -5,11 +5,11 @@ use std::time::SystemTime;
 
 /// Identifies the state of a file: modification time, size and inode.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(super) struct Stamp(Option<(SystemTime, u64, u64)>);
+pub(crate) struct Stamp(Option<(SystemTime, u64, u64)>);
 
 impl Stamp {
     /// The state of the file at `path` now.
-    pub(super) fn of(path: impl AsRef<Path>) -> Self {
+    pub(crate) fn of(path: impl AsRef<Path>) -> Self {
         use std::os::unix::fs::MetadataExt;
         let metadata = std::fs::metadata(path).ok();
         Self(metadata.and_then(|data| Some((data.modified().ok()?, data.len(), data.ino()))))

@@ -10,47 +10,47 @@ use instant_acme::CertificateIdentifier;
 use serde::{Deserialize, Serialize};
 
 use super::files::replace;
-use crate::tls::certificate;
-use crate::tls::clock::after_1970;
+use crate::certificate;
+use crate::clock::after_1970;
 
 /// The renewal window that the authority suggests for a certificate, stored beside it.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
-pub(super) struct Advice {
+pub(crate) struct Advice {
     /// The identifier of the certificate (§4.1).
-    pub(super) certificate: String,
+    pub(crate) certificate: String,
     /// The window, in seconds since 1970.
-    pub(super) start: u64,
-    pub(super) end: u64,
+    pub(crate) start: u64,
+    pub(crate) end: u64,
 }
 
 impl Advice {
     /// The stored window of the certificate in `file`; `None` when it belongs to another certificate.
-    pub(super) fn read(file: &Path) -> Option<Self> {
+    pub(crate) fn read(file: &Path) -> Option<Self> {
         let advice: Self = serde_json::from_slice(&fs::read(path(file)).ok()?).ok()?;
         (advice.certificate == identifier(file)?.to_string()).then_some(advice)
     }
 
     /// A time in the window, at `spread` / 255 of it, so that servers differ.
-    pub(super) fn time(&self, spread: u8) -> SystemTime {
+    pub(crate) fn time(&self, spread: u8) -> SystemTime {
         let (start, end) = (after_1970(self.start), after_1970(self.end));
         let window = end.duration_since(start).unwrap_or_default();
         start + window.mul_f64(f64::from(spread) / 255.0)
     }
 
-    pub(super) fn write(&self, file: &Path) -> io::Result<()> {
+    pub(crate) fn write(&self, file: &Path) -> io::Result<()> {
         replace(&path(file), &serde_json::to_vec(self)?, |_| Ok(()))
     }
 }
 
 /// The ARI identifier of the certificate in `file`.
-pub(super) fn identifier(file: &Path) -> Option<CertificateIdentifier<'static>> {
+pub(crate) fn identifier(file: &Path) -> Option<CertificateIdentifier<'static>> {
     let chain = certificate::chain(file).ok()?;
     let identifier = CertificateIdentifier::try_from(chain.first()?).ok()?;
     Some(identifier.into_owned())
 }
 
 /// The file that stores the window of the certificate in `file`.
-pub(super) fn path(file: &Path) -> PathBuf {
+pub(crate) fn path(file: &Path) -> PathBuf {
     file.with_extension("renewal")
 }
 

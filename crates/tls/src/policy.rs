@@ -4,6 +4,7 @@
 use std::sync::atomic::{AtomicU32, Ordering};
 use std::sync::{Arc, Mutex, PoisonError};
 
+use dunlin_config::{ClientCertificates, Tls, TlsVersion};
 use rustls::crypto::CryptoProvider;
 use rustls::pki_types::pem::PemObject;
 use rustls::pki_types::{CertificateDer, CertificateRevocationListDer};
@@ -13,46 +14,45 @@ use rustls::{CipherSuite, RootCertStore, SupportedProtocolVersion, version};
 use sha2::{Digest, Sha256};
 
 use super::certificate::{chain, describe, provider};
-use crate::config::{ClientCertificates, Tls, TlsVersion};
 
 /// The number of a policy. Two sites have the same policy if and only if they require the same of a handshake. It is stable
 /// across reloads, and changes with the content of the files that verify clients.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(crate) struct Policy(u32);
+pub struct Policy(u32);
 
 impl Policy {
     /// For subrequests of the server itself, whose original request was admitted: nothing is compared.
-    pub(crate) const EXEMPT: Self = Self(0);
+    pub const EXEMPT: Self = Self(0);
     /// For connections without TLS.
-    pub(crate) const UNENCRYPTED: Self = Self(1);
+    pub const UNENCRYPTED: Self = Self(1);
     /// The policy of a site without `tls`, which no handshake meets.
-    pub(super) const UNMET: Self = Self(u32::MAX);
+    pub(crate) const UNMET: Self = Self(u32::MAX);
 }
 
 /// A policy that can change while requests are compared with it.
 #[derive(Debug)]
-pub(super) struct CurrentPolicy(AtomicU32);
+pub(crate) struct CurrentPolicy(AtomicU32);
 
 impl CurrentPolicy {
-    pub(super) fn new(policy: Policy) -> Self {
+    pub(crate) fn new(policy: Policy) -> Self {
         Self(AtomicU32::new(policy.0))
     }
 
     #[inline]
-    pub(super) fn get(&self) -> Policy {
+    pub(crate) fn get(&self) -> Policy {
         Policy(self.0.load(Ordering::Relaxed))
     }
 
-    pub(super) fn set(&self, policy: Policy) {
+    pub(crate) fn set(&self, policy: Policy) {
         self.0.store(policy.0, Ordering::Relaxed);
     }
 }
 
 /// The requirements of a site, with the content of the files that it names.
-pub(super) struct Requirements {
+pub(crate) struct Requirements {
     /// With the permitted cipher suites, in order of preference.
-    pub(super) provider: Arc<CryptoProvider>,
-    pub(super) versions: Vec<&'static SupportedProtocolVersion>,
+    pub(crate) provider: Arc<CryptoProvider>,
+    pub(crate) versions: Vec<&'static SupportedProtocolVersion>,
     clients: Option<Clients>,
 }
 
@@ -61,7 +61,7 @@ impl Requirements {
     ///
     /// # Errors
     /// The file that cannot be read, and why.
-    pub(super) fn read(settings: &Tls) -> Result<Self, String> {
+    pub(crate) fn read(settings: &Tls) -> Result<Self, String> {
         let mut provider = CryptoProvider::clone(&provider());
         if let Some(wanted) = &settings.ciphers {
             let all = std::mem::take(&mut provider.cipher_suites);
@@ -82,13 +82,13 @@ impl Requirements {
     }
 
     /// The suites that a handshake can negotiate. Each belongs to one TLS version, so they also determine the versions.
-    pub(super) fn suites(&self) -> Vec<CipherSuite> {
+    pub(crate) fn suites(&self) -> Vec<CipherSuite> {
         let suites = self.provider.cipher_suites.iter();
         let usable = suites.filter(|suite| self.versions.contains(&suite.version()));
         usable.map(rustls::SupportedCipherSuite::suite).collect()
     }
 
-    pub(super) fn policy(&self) -> Policy {
+    pub(crate) fn policy(&self) -> Policy {
         let mut suites: Vec<u16> = self.suites().into_iter().map(u16::from).collect();
         suites.sort_unstable();
         suites.dedup();
@@ -100,7 +100,7 @@ impl Requirements {
     ///
     /// # Errors
     /// The file that cannot be used, and why.
-    pub(super) fn verifier(&self) -> Result<Option<Arc<dyn ClientCertVerifier>>, String> {
+    pub(crate) fn verifier(&self) -> Result<Option<Arc<dyn ClientCertVerifier>>, String> {
         self.clients.as_ref().map(|clients| clients.verifier(&self.provider)).transpose()
     }
 }
