@@ -4,11 +4,12 @@ use std::collections::VecDeque;
 
 use dunlin_net::stream::memory::{ClientEnd, Side};
 
+use super::link::Link;
 use super::message::{End, Message, Reply};
 
 /// A connection, and the responses to the requests that were sent on it, in their order.
-pub(crate) struct Http1 {
-    pub(crate) end: ClientEnd,
+pub(crate) struct Http1<L = ClientEnd> {
+    pub(crate) end: L,
     received: Vec<u8>,
     /// Whether each request was one for a head alone.
     requests: Vec<bool>,
@@ -45,8 +46,8 @@ pub(crate) fn encode(message: &Message) -> Vec<u8> {
     bytes
 }
 
-impl Http1 {
-    pub(crate) fn new(end: ClientEnd) -> Self {
+impl<L: Link> Http1<L> {
+    pub(crate) fn new(end: L) -> Self {
         let (received, requests, replies) = (Vec::new(), Vec::new(), Vec::new());
         Self { end, received, requests, replies, is_closed: false, out: VecDeque::new() }
     }

@@ -10,11 +10,12 @@ use dunlin_http::http2::hpack::{Decoder, Encoder, Indexing};
 use dunlin_http::http2::{ErrorCode, PREFACE};
 use dunlin_net::stream::memory::{ClientEnd, Side};
 
+use super::link::Link;
 use super::message::{End, Message, Reply};
 
 /// A connection, and the responses to the requests that were sent on it, by their streams.
-pub(crate) struct Http2 {
-    pub(crate) end: ClientEnd,
+pub(crate) struct Http2<L = ClientEnd> {
+    pub(crate) end: L,
     received: Vec<u8>,
     encoder: Encoder,
     decoder: Decoder,
@@ -44,9 +45,9 @@ struct Upload {
     sent: i64,
 }
 
-impl Http2 {
+impl<L: Link> Http2<L> {
     /// Sends the preface, with an initial window for each response.
-    pub(crate) fn new(end: ClientEnd, window: u32) -> Self {
+    pub(crate) fn new(end: L, window: u32) -> Self {
         let mut bytes = PREFACE.to_vec();
         write_settings(&[(setting::INITIAL_WINDOW_SIZE, window)], &mut bytes);
         end.send(&bytes);
@@ -54,13 +55,13 @@ impl Http2 {
     }
 
     /// A client for bytes that another one has made for that many requests.
-    pub(crate) fn replaying(end: ClientEnd, requests: u32) -> Self {
+    pub(crate) fn replaying(end: L, requests: u32) -> Self {
         let mut client = Self::idle(end);
         client.replies = (0..requests).map(|number| (2 * number + 1, Reply::default())).collect();
         client
     }
 
-    fn idle(end: ClientEnd) -> Self {
+    fn idle(end: L) -> Self {
         Self {
             end,
             received: Vec::new(),

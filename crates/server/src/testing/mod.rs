@@ -4,8 +4,10 @@
 //! [`Server::settle`] until no task has anything left to do, and looks at the result.
 
 pub(crate) mod handler;
+mod handshake;
 pub(crate) mod http1;
 mod http2;
+pub(crate) mod link;
 mod message;
 mod parity;
 mod random;
@@ -31,7 +33,7 @@ pub(crate) use self::http2::Http2;
 pub(crate) use self::message::{End, Message, Reply};
 use crate::blocking;
 use crate::clock::{TICK, manual};
-use crate::config::{AccessLogFormat, Config, Overrides, StartupSettings};
+use crate::config::{AccessLogFormat, Config, Listen, Overrides, StartupSettings};
 use crate::control::Commands;
 use crate::listen::{self, ListenerHandle};
 use crate::server::Generation;
@@ -197,6 +199,13 @@ impl Server {
         self.worker.apply(Arc::clone(&next.shared), Some(&self.log));
         next.takes_over(&before, &moved);
         self.generation.replace(next);
+    }
+
+    /// Changes the settings of the listener, for new connections.
+    pub(crate) fn change_listener(&self, change: impl FnOnce(&mut Listen)) {
+        let mut rules = self.shared().config.listen[0].clone();
+        change(&mut rules);
+        self.listener.change(rules);
     }
 
     /// A new connection.

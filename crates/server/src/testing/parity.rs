@@ -1,11 +1,13 @@
-//! One table of requests, sent over HTTP/1.1 and HTTP/2, with and without the fast path, with and without the cache.
+//! One table of requests over HTTP/1.1 and HTTP/2, with and without the fast path, the cache, TLS and the PROXY protocol.
 //! Responses and access records are equal, except for what [`comparable`] names.
 
+use std::net::Ipv4Addr;
 use std::time::Duration;
 
 use tempfile::TempDir;
 
 use super::handler::{Kind, Plan, content};
+use super::link::{Link, TlsEnd, write_certificate};
 use super::{End, Http1, Http2, Message, Record, Reply, Server, run_in};
 
 /// How the table is run.
@@ -14,9 +16,36 @@ struct Variant {
     is_http2: bool,
     has_fast_path: bool,
     has_cache: bool,
+    has_tls: bool,
+    /// Connections begin with a PROXY header.
+    has_proxy: bool,
 }
 
 impl Variant {
+    const fn plain(is_http2: bool, has_fast_path: bool, has_cache: bool) -> Self {
+        Self { is_http2, has_fast_path, has_cache, has_tls: false, has_proxy: false }
+    }
+
+    const fn over(is_http2: bool, has_tls: bool, has_proxy: bool) -> Self {
+        Self { is_http2, has_fast_path: true, has_cache: true, has_tls, has_proxy }
+    }
+
+    /// A new connection. Behind a proxy, its own address is another one than the client's.
+    async fn connect(self, server: &Server, directory: &TempDir) -> Box<dyn Link> {
+        let end = if self.has_proxy {
+            let end = server.connect_from(Ipv4Addr::new(198, 51, 100, 1), 1);
+            end.send(b"PROXY TCP4 192.0.2.1 192.0.2.254 1 80\r\n");
+            end
+        } else {
+            server.connect()
+        };
+        if self.has_tls {
+            let protocol: &[u8] = if self.is_http2 { b"h2" } else { b"http/1.1" };
+            return Box::new(TlsEnd::connect(server, end, directory.path(), protocol).await);
+        }
+        Box::new(end)
+    }
+
     /// Whether another response is known to be right: content codings are made for the cache alone.
     fn permits(self, message: &Message, expected: &Outcome) -> bool {
         let is_encoded = expected.reply.field("content-encoding").is_some();
@@ -24,19 +53,22 @@ impl Variant {
     }
 }
 
-const VARIANTS: [Variant; 8] = {
-    let mut all = [Variant { is_http2: false, has_fast_path: true, has_cache: true }; 8];
-    let mut number = 0;
-    while number < 8 {
-        all[number] = Variant {
-            is_http2: number & 1 != 0,
-            has_fast_path: number & 2 == 0,
-            has_cache: number & 4 == 0,
-        };
-        number += 1;
-    }
-    all
-};
+const VARIANTS: [Variant; 14] = [
+    Variant::plain(false, true, true),
+    Variant::plain(true, true, true),
+    Variant::plain(false, false, true),
+    Variant::plain(true, false, true),
+    Variant::plain(false, true, false),
+    Variant::plain(true, true, false),
+    Variant::plain(false, false, false),
+    Variant::plain(true, false, false),
+    Variant::over(false, true, false),
+    Variant::over(true, true, false),
+    Variant::over(false, false, true),
+    Variant::over(true, false, true),
+    Variant::over(false, true, true),
+    Variant::over(true, true, true),
+];
 
 /// Routes with each setting that affects a response. A variant replaces `CACHE` by its setting of the cache.
 const ROUTES: &str = r#"
@@ -301,9 +333,15 @@ fn replace_boundary(reply: &mut Reply) {
 }
 
 /// Sends one request on a connection of its own.
-async fn outcome(server: &Server, variant: Variant, message: &Message) -> Outcome {
+async fn outcome(
+    server: &Server,
+    directory: &TempDir,
+    variant: Variant,
+    message: &Message,
+) -> Outcome {
+    let link = variant.connect(server, directory).await;
     let reply = if variant.is_http2 {
-        let mut client = Http2::new(server.connect(), 65_535);
+        let mut client = Http2::new(link, 65_535);
         server.settle().await;
         client.receive(usize::MAX);
         let id = client.send(message);
@@ -317,7 +355,7 @@ async fn outcome(server: &Server, variant: Variant, message: &Message) -> Outcom
         }
         client.replies.remove(&id).unwrap_or_default()
     } else {
-        let mut client = Http1::new(server.connect());
+        let mut client = Http1::new(link);
         client.send(message);
         for _ in 0..200 {
             server.settle().await;
@@ -338,11 +376,16 @@ fn outcomes(directory: &TempDir, variant: Variant) -> Vec<[Outcome; 2]> {
     let cache = if variant.has_cache { "" } else { "cache = false" };
     // The fast path is for servers without proxies. No client of the tests is this one.
     let server = if variant.has_fast_path { "" } else { "trusted_proxies = ['203.0.113.1']" };
-    run_in(directory, server, &ROUTES.replace("CACHE", cache), async |server| {
+    let routes = ROUTES.replace("CACHE", cache);
+    let site = if variant.has_tls { write_certificate(directory.path()) } else { String::new() };
+    run_in(directory, server, &format!("{site}{routes}"), async |server| {
+        server.change_listener(|listener| {
+            (listener.tls, listener.proxy_protocol) = (variant.has_tls, variant.has_proxy);
+        });
         let mut outcomes = Vec::new();
         for message in requests() {
-            let first = outcome(server, variant, &message).await;
-            let second = outcome(server, variant, &message).await;
+            let first = outcome(server, directory, variant, &message).await;
+            let second = outcome(server, directory, variant, &message).await;
             outcomes.push([first, second]);
         }
         outcomes
