@@ -19,6 +19,7 @@ const WARNING_INTERVAL: Duration = Duration::from_secs(86_400);
 /// The status of a certificate that is in use or will be obtained.
 #[derive(Clone, Debug)]
 pub struct CertificateStatus {
+    /// The file in PEM form.
     pub file: PathBuf,
     /// The host names that it covers.
     pub names: Vec<String>,
