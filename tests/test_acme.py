@@ -165,7 +165,7 @@ def test_a_certificate_is_obtained_and_survives_a_restart(tmp_path, start, autho
     assert handshake(server, "a.example", start.own.read_text()) is None
     server.logged("TLS handshakes fail until a certificate is available")
     reported = check(tmp_path)
-    assert "not there yet" in reported and "tried 1 time," in reported and "next try" in reported
+    assert "not obtained yet" in reported and "tried 1 time," in reported and "next try" in reported
     if challenge == "http-01":
         authority.start(http=server.plain)
     else:

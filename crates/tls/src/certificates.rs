@@ -9,8 +9,9 @@ use dunlin_config::{Config, Tls};
 
 use super::acme::challenges::Challenges;
 use super::acme::order::read_external_key;
-use super::certificate::{self, SiteConfig};
+use super::certificate;
 use super::policy::{CurrentPolicy, Policy, Requirements};
+use super::site::{SiteConfig, site_config};
 use super::stamp::Stamp;
 use super::status::{self, CertificateStatus};
 use super::{acme, trust};
@@ -182,7 +183,7 @@ impl SiteTls {
     fn load(name: String, settings: Arc<Tls>) -> Result<Self, String> {
         // Taken before the files are read, so that a change in between is noticed.
         let seen = stamps(&settings);
-        let current = match certificate::site_config(&settings, &name) {
+        let current = match site_config(&settings, &name) {
             Ok(site) => Some(site),
             // ACME will obtain one.
             Err(error) if awaits_acme(&settings) => {
@@ -228,7 +229,7 @@ impl SiteTls {
             return;
         }
         *seen = now;
-        let loaded = certificate::site_config(&self.settings, &self.name);
+        let loaded = site_config(&self.settings, &self.name);
         let mut status = self.status.lock().unwrap_or_else(PoisonError::into_inner);
         match loaded.and_then(|config| Ok((config, status::of(&self.settings)?))) {
             Ok((config, fresh)) => {
@@ -273,7 +274,7 @@ pub fn examine(settings: &Tls) -> Result<Vec<String>, String> {
             read_external_key(&external.key)?;
         }
     }
-    match certificate::site_config(settings, "") {
+    match site_config(settings, "") {
         Err(error) if !awaits_acme(settings) => return Err(error),
         _ => {}
     }

@@ -46,6 +46,7 @@ mod info;
 mod policy;
 mod seal;
 mod session;
+mod site;
 mod stamp;
 mod status;
 mod transport;

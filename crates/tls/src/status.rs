@@ -154,9 +154,9 @@ impl fmt::Display for CertificateStatus {
                 }
             }
             (None, Some((authority, _))) => {
-                write!(f, ": not there yet, to be had from {authority}")?;
+                write!(f, ": not obtained yet; ACME directory {authority}")?;
             }
-            (None, None) => f.write_str(": not there yet")?,
+            (None, None) => f.write_str(": not obtained yet")?,
         }
         if let Some(RenewalFailure { failures, error, failed_at, next_try }) = &self.failure {
             let plural = if *failures == 1 { "" } else { "s" };
