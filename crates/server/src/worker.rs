@@ -107,7 +107,7 @@ pub(crate) struct WorkerContext {
 
 /// The settings of HTTP/1, in the units that the driver uses.
 pub(crate) struct Http1Settings {
-    pub(crate) personality: Persistence,
+    pub(crate) persistence: Persistence,
     pub(crate) limits: Limits,
     /// Milliseconds, as the other times.
     pub(crate) idle_timeout: u64,
@@ -168,7 +168,7 @@ impl Http1Settings {
         let http1 = &server.http1;
         let millis = |time: Duration| time.as_millis() as u64;
         Self {
-            personality: http1.connection,
+            persistence: http1.connection,
             limits: Limits {
                 head_size: http1.head_size,
                 target_size: http1.target_size,

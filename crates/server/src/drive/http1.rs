@@ -1,12 +1,11 @@
-//! The driver of HTTP/1 connections: one state machine per connection, polled by its worker.
+//! The adapter of HTTP/1: one state machine per connection, polled by its worker.
 //!
-//! Whatever one read brings is parsed, answered and written within one poll, with buffers that
-//! belong to the worker. A connection keeps bytes of its own only while it waits in the middle of
-//! something.
+//! Each poll parses what one read brings, responds and writes, with buffers of the worker. A connection has bytes of its
+//! own only while a message is incomplete.
 
-mod answer;
 mod body;
 mod handling;
+mod respond;
 mod sending;
 mod upgrade;
 
@@ -25,59 +24,58 @@ use self::handling::Handling;
 use self::sending::Sending;
 use super::exchange::{Exchange, STALLED};
 use super::http2;
-use super::patience::Patience;
+use super::send_progress::SendProgress;
 use crate::checks::ConnectionPace;
-use crate::config::Persistence as Personality;
+use crate::config::Persistence as ConnectionMode;
 use crate::connections::Waiting;
 use crate::listen::{Accepted, Permit};
 use crate::telemetry::{ConnectionStart, ReadTimes};
 use crate::transport::{Ends, Peer, Transport};
 use crate::worker::{Buffers, Output, WorkerContext};
 
-/// One HTTP/1 connection.
+/// A connection, with HTTP/1 until its first bytes show HTTP/2.
 pub(crate) struct Connection {
     ctx: Rc<WorkerContext>,
     stream: Transport,
     peer: Peer,
-    /// The addresses of client and server: what a proxy said, or what the system has said when they were
-    /// first asked for.
+    /// Addresses of client and server: from a proxy, or from the system at their first use.
     known_ends: Option<Box<Ends>>,
     serial: u64,
     slot: usize,
     requests: u64,
     engine: http1::Connection,
-    /// Bytes that have arrived and not been used.
+    /// Bytes that were received and not processed.
     unread: Vec<u8>,
-    /// `unread` may hold a whole request: look there before reading.
+    /// `unread` may hold a whole request: process it before reading.
     resume: bool,
-    /// The client may still be sending what nobody will read.
+    /// The client may still send bytes that are not processed.
     linger: bool,
-    /// The answer that ends the connection has been written or is being written.
+    /// The last response of the connection was written, or is being written.
     closing: bool,
     /// See [`Transport::cork`].
     is_corked: bool,
-    /// While it is sent something.
-    patience: Patience,
+    /// Progress of the client while it receives.
+    send_progress: SendProgress,
     registered: bool,
-    /// How many of the next reads may come before notifications that are older than them; see
+    /// How many of the next reads may overtake older change notifications; see
     /// [`WorkerContext::look_for_changes`].
     early_reads: u8,
-    /// Whether the bytes that are being answered came by such a read.
+    /// The bytes in process came by such a read.
     may_overtake: bool,
     /// Reads of the connection's first head, up to [`FIRST_READS`].
     first_reads: u8,
-    /// Whether requests are commands to the server.
+    /// Requests are commands to the server.
     is_admin: bool,
-    /// When the bytes that are being answered were read, when anybody wants to know.
+    /// When the bytes in process were read, if telemetry needs it.
     read_times: Option<ReadTimes>,
-    /// How the connection began, until its first request.
+    /// The start of the connection, until its first request.
     connection_start: Option<ConnectionStart>,
-    /// Whether HTTP/2 may be spoken on this listener.
+    /// The listener accepts HTTP/2.
     http2: bool,
     stage: Stage,
     /// A request whose body is received without a handler.
     body: Option<Box<Exchange>>,
-    /// How fast answers are sent on it, when some are throttled.
+    /// Pace of the connection's responses, once a bandwidth limit applied.
     pace: Option<ConnectionPace>,
     _permit: Permit,
 }
@@ -86,62 +84,61 @@ enum Stage {
     Receive,
     Handle(Box<Handling>),
     Send(Box<Sending>),
-    /// The client speaks HTTP/2.
+    /// The client uses HTTP/2.
     Http2(Box<http2::Connection>),
-    /// The answer is sent and the sending side closed; what still comes is thrown away.
+    /// The last response was sent and the sending side closed; bytes that still arrive are discarded.
     Linger {
         left: usize,
     },
 }
 
-/// The worker's buffers, as far as answering needs them.
+/// The worker's buffers for responses.
 struct Parts<'a> {
     output: &'a mut Output,
     head: &'a mut Head,
     path: &'a mut Vec<u8>,
 }
 
-/// What follows when a poll has done what it could.
+/// What follows a step of a poll.
 enum Step {
     Again,
     End,
 }
 
-/// How [`Connection::process`] ended.
+/// The result of [`Connection::process`].
 enum Next {
-    /// All that can be answered has been.
+    /// All complete requests have responses.
     Receive,
     Handle(Box<Handling>),
-    /// Part of an answer waits for the socket, or for a disk.
+    /// Part of a response waits for the socket, or for a disk.
     Send(Box<Sending>),
-    /// The first bytes are those of HTTP/2.
+    /// The connection begins with HTTP/2's preface.
     Http2,
-    /// The answer was sent and was the last.
+    /// The last response was sent.
     Close,
-    /// The connection is of no more use.
+    /// The connection cannot continue.
     Abort,
 }
 
-/// What one write collects at most, beyond the answer that passes it.
+/// Bytes that one write collects, beyond the response that exceeds them.
 const BATCH: usize = 64 * 1024;
-/// After the last answer, up to this many bytes are read and thrown away, so that no reset
-/// overtakes the answer.
+/// After the last response, up to this many bytes are read and discarded, so that no reset overtakes the response.
 const LINGER_BYTES: usize = 1 << 20;
 const LINGER_MILLIS: u64 = 2_000;
-/// So many reads of a connection's first head, and so many bytes, come in segments that Linux acknowledges at once
-/// by itself (`tcp_incr_quickack`: 16 segments of 536 bytes).
+/// The first reads of a connection, and their bytes, that Linux acknowledges at once (`tcp_incr_quickack`: 16 segments of
+/// 536 bytes).
 const FIRST_READS: u8 = 8;
 const FIRST_BYTES: usize = 4096;
 
-/// What a connection begins with.
+/// The protocol that a connection begins with.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum Start {
     Http1,
-    /// It was agreed upon.
+    /// HTTP/2, agreed by ALPN.
     Http2,
-    /// The client's first bytes tell.
+    /// The client's first bytes decide.
     Either,
-    /// HTTP/1, by which the server takes commands.
+    /// HTTP/1 with commands to the server.
     Admin,
 }
 
@@ -171,7 +168,7 @@ impl Connection {
             linger: false,
             closing: false,
             is_corked: false,
-            patience: Patience::default(),
+            send_progress: SendProgress::default(),
             registered: false,
             early_reads: 2,
             may_overtake: true,
@@ -191,7 +188,7 @@ impl Connection {
         connection
     }
 
-    /// The addresses of client and server.
+    /// Returns the addresses of client and server.
     fn ends(&mut self) -> io::Result<Option<Ends>> {
         if self.known_ends.is_none() {
             self.known_ends = self.stream.ends()?.map(Box::new);
@@ -200,7 +197,7 @@ impl Connection {
     }
 
     fn poll_receive(&mut self, cx: &mut Context<'_>) -> Poll<Step> {
-        // What was asked for by now is answered as it was understood.
+        // A request that has begun is served by the configuration that it began with.
         if self.body.is_none()
             && let Some(newer) = self.ctx.superseded_by()
         {
@@ -217,17 +214,17 @@ impl Connection {
         let parts = &mut Parts { output, head, path };
         if std::mem::take(&mut self.resume) {
             let unread = std::mem::take(&mut self.unread);
-            if let Some(step) = self.take_in(Cow::Owned(unread), parts) {
+            if let Some(step) = self.process_input(Cow::Owned(unread), parts) {
                 return Poll::Ready(step);
             }
         }
         loop {
             let mut read = ReadBuf::new(input);
             match self.stream.poll_read(cx, &mut read) {
-                Poll::Pending => return self.still_waiting(parts),
+                Poll::Pending => return self.check_timeout(parts),
                 Poll::Ready(Ok(())) if !read.filled().is_empty() => {}
                 Poll::Ready(_) => {
-                    self.lose_body();
+                    self.record_lost_body();
                     return Poll::Ready(Step::End);
                 }
             }
@@ -236,13 +233,13 @@ impl Connection {
                 self.may_overtake = true;
             }
             let fresh = read.filled();
-            self.note_arrival();
+            self.set_read_times();
             let step = if self.unread.is_empty() {
-                self.take_in(Cow::Borrowed(fresh), parts)
+                self.process_input(Cow::Borrowed(fresh), parts)
             } else {
                 let mut unread = std::mem::take(&mut self.unread);
                 unread.extend_from_slice(fresh);
-                self.take_in(Cow::Owned(unread), parts)
+                self.process_input(Cow::Owned(unread), parts)
             };
             if let Some(step) = step {
                 return Poll::Ready(step);
@@ -250,8 +247,8 @@ impl Connection {
         }
     }
 
-    /// Nothing has arrived: either that is all right, or it has taken too long.
-    fn still_waiting(&mut self, parts: &mut Parts<'_>) -> Poll<Step> {
+    /// Nothing was received: checks the timeouts.
+    fn check_timeout(&mut self, parts: &mut Parts<'_>) -> Poll<Step> {
         let (waiting, expired) = self.ctx.connections.state(self.slot, self.ctx.clock.now());
         let over =
             expired || matches!(waiting, Waiting::First | Waiting::Idle) && self.ctx.closes_idle();
@@ -261,9 +258,9 @@ impl Connection {
         let is_evicted = self.ctx.connections.is_evicted(self.slot);
         let next = match waiting {
             Waiting::Head if !is_evicted => {
-                let refusal = RequestError { status: 408, reason: "the head took too long" };
+                let error = RequestError { status: 408, reason: "the head took too long" };
                 let unread = std::mem::take(&mut self.unread);
-                self.refuse_message(refusal, &unread, parts)
+                self.reject_message(error, &unread, parts)
             }
             Waiting::Body => self.reject_body_early(STALLED, parts.output),
             _ => {
@@ -274,8 +271,8 @@ impl Connection {
         Poll::Ready(self.follow(next))
     }
 
-    /// Uses `data` as far as possible, keeps the rest, and says what follows; `None` to read on.
-    fn take_in(&mut self, data: Cow<'_, [u8]>, parts: &mut Parts<'_>) -> Option<Step> {
+    /// Processes `data` and keeps what is incomplete. Returns `None` to read on.
+    fn process_input(&mut self, data: Cow<'_, [u8]>, parts: &mut Parts<'_>) -> Option<Step> {
         let (mut at, before) = (0, self.requests);
         let next = self.process(&data, &mut at, parts);
         let is_rest = at < data.len();
@@ -291,22 +288,21 @@ impl Connection {
             };
         }
         if let Next::Receive = next {
-            self.await_more(self.requests != before);
+            self.set_read_deadline(self.requests != before);
             return None;
         }
         Some(self.follow(next))
     }
 
-    /// Bytes were read, which are not among the unread ones yet.
-    fn note_arrival(&mut self) {
+    /// Sets the read times of bytes that were just read and are not in `unread`.
+    fn set_read_times(&mut self) {
         if self.ctx.has_telemetry() {
             self.read_times = Some(ReadTimes::after_read(self.read_times, self.unread.is_empty()));
         }
     }
 
-    /// Sets the limit that the next bytes have to meet. `anew`: what is incomplete now began after
-    /// the limit was last set.
-    fn await_more(&mut self, anew: bool) {
+    /// Sets the deadline of the next bytes. `anew`: the incomplete message began after the last deadline was set.
+    fn set_read_deadline(&mut self, anew: bool) {
         let now = self.ctx.clock.now();
         if self.body.is_some() || !self.unread.is_empty() && !self.is_acknowledged() {
             self.stream.acknowledge();
@@ -322,8 +318,8 @@ impl Connection {
         }
     }
 
-    /// Whether the kernel acknowledges at once by itself, as it does with the first segments of a connection.
-    /// Thousands of clients that never end their heads cost a system call less for each piece.
+    /// Returns `true` if the kernel acknowledges by itself, as it does with the first segments of a connection. This saves a
+    /// system call for each part of a head that thousands of clients never complete.
     fn is_acknowledged(&mut self) -> bool {
         let begins = self.requests == 0 && self.unread.len() <= FIRST_BYTES;
         let is_among_first = begins && self.first_reads < FIRST_READS;
@@ -336,21 +332,21 @@ impl Connection {
             Next::Receive => {
                 self.stage = Stage::Receive;
                 self.early_reads = 2;
-                // What is there of the next request came when it was read.
+                // Bytes of the next request were read with the last ones.
                 self.read_times = self.read_times.filter(|_| !self.unread.is_empty());
                 self.resume = !self.unread.is_empty();
-                self.await_more(true);
+                self.set_read_deadline(true);
             }
             Next::Handle(handling) => {
                 self.ctx.connections.wait(self.slot, Waiting::Handler, u64::MAX);
                 self.stage = Stage::Handle(handling);
             }
             Next::Send(sending) => {
-                self.await_client();
+                self.set_send_deadline();
                 self.stage = Stage::Send(sending);
             }
             Next::Http2 => self.begin_http2(),
-            // The end of a handshake whose early data is answered may be on its way yet.
+            // The end of a handshake whose early data has a response may still arrive.
             Next::Close if self.linger || self.engine.has_body() || self.stream.is_early() => {
                 return self.begin_linger();
             }
@@ -366,17 +362,17 @@ impl Connection {
         Step::Again
     }
 
-    /// The client has been sent something, and has time to take it.
-    fn await_client(&mut self) {
-        self.patience = Patience::begin(self.ctx.clock.now(), self.ctx.http1.send_timeout);
-        self.ctx.connections.wait(self.slot, Waiting::Send, self.patience.look());
+    /// Sets the deadline of a client that was sent bytes.
+    fn set_send_deadline(&mut self) {
+        self.send_progress = SendProgress::begin(self.ctx.clock.now(), self.ctx.http1.send_timeout);
+        self.ctx.connections.wait(self.slot, Waiting::Send, self.send_progress.next_check());
     }
 
-    /// Whether it has taken nothing in that time.
-    fn is_left_waiting(&mut self) -> bool {
+    /// Returns `true` if the client has received nothing until its deadline.
+    fn has_send_timed_out(&mut self) -> bool {
         let (now, limit) = (self.ctx.clock.now(), self.ctx.http1.send_timeout);
-        let is_over = self.patience.is_over(&self.stream, now, limit);
-        self.ctx.connections.wait(self.slot, Waiting::Send, self.patience.look());
+        let is_over = self.send_progress.has_timed_out(&self.stream, now, limit);
+        self.ctx.connections.wait(self.slot, Waiting::Send, self.send_progress.next_check());
         is_over
     }
 
@@ -415,20 +411,20 @@ impl Connection {
         result
     }
 
-    /// Answers everything in `data` from `at` on that can be answered now.
+    /// Responds to all complete requests in `data` from `at` on.
     fn process(&mut self, data: &[u8], at: &mut usize, parts: &mut Parts<'_>) -> Next {
         loop {
             if self.body.is_some() {
                 match self.read_body(data, at, parts.output) {
                     BodyStep::Ended(None) => {}
                     BodyStep::Ended(Some(next)) => return next,
-                    BodyStep::More => return self.flush_answers(parts.output),
+                    BodyStep::More => return self.flush_responses(parts.output),
                 }
                 continue;
             }
             *at += http1::leading_empty_lines(&data[*at..]);
             if *at == data.len() {
-                return self.flush_answers(parts.output);
+                return self.flush_responses(parts.output);
             }
             let message = &data[*at..];
             if self.http2 && self.requests == 0 {
@@ -441,28 +437,28 @@ impl Connection {
             let limits = &self.ctx.http1.limits;
             let length = match self.engine.head(message, limits, parts.head) {
                 Ok(Some(length)) => length,
-                Ok(None) => return self.flush_answers(parts.output),
+                Ok(None) => return self.flush_responses(parts.output),
                 Err(_)
                     if self.http2 && self.requests == 0 && upgrade::is_invalid_preface(message) =>
                 {
                     return Next::Close;
                 }
-                Err(refusal) => return self.refuse_message(refusal, message, parts),
+                Err(error) => return self.reject_message(error, message, parts),
             };
             *at += length;
             if self.engine.expects_continue() && *at < data.len() {
-                // The client has not waited.
+                // The client has not waited for the interim response.
                 self.engine.continue_sent();
             }
             if std::mem::take(&mut self.may_overtake) {
                 self.ctx.look_for_changes();
             }
-            if let Some(next) = self.answer(&message[..length], parts) {
+            if let Some(next) = self.respond_to(&message[..length], parts) {
                 return next;
             }
-            let one_at_a_time = self.ctx.http1.personality == Personality::Persistent;
+            let one_at_a_time = self.ctx.http1.persistence == ConnectionMode::Persistent;
             if parts.output.bytes.len() >= BATCH || one_at_a_time {
-                match self.flush_answers(parts.output) {
+                match self.flush_responses(parts.output) {
                     Next::Receive => {}
                     next => return next,
                 }
@@ -470,12 +466,12 @@ impl Connection {
         }
     }
 
-    /// As [`Self::follow`] when a handler has answered, and the socket has taken all that it was given.
-    fn follow_handler(&mut self, next: Next, cx: &mut Context<'_>) -> Step {
+    /// As [`Self::follow`], after a handler whose response the socket has accepted.
+    fn after_handler(&mut self, next: Next, cx: &mut Context<'_>) -> Step {
         let early_reads = self.early_reads;
         let is_told = !matches!(next, Next::Receive) || self.stream.may_be_readable(cx);
         let step = self.follow(next);
-        // The worker has not been told of another request: it will be told of the changes before it first.
+        // The kernel has not reported another request to the worker: it reports older changes first.
         if !is_told {
             self.early_reads = early_reads;
         }

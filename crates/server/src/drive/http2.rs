@@ -1,8 +1,7 @@
-//! The driver of HTTP/2 connections.
+//! The adapter of HTTP/2.
 //!
-//! Whatever one read brings is parsed, answered and written within one poll, with buffers that
-//! belong to the worker. A request whose response is not complete becomes a [`Stream`]; bodies are
-//! sent as the client's windows and priorities allow.
+//! Each poll parses what one read brings, responds and writes, with buffers of the worker. A request whose response is not
+//! complete becomes a [`Stream`]; bodies are sent as the client's windows and priorities allow.
 
 mod deadline;
 mod message;
@@ -23,89 +22,89 @@ use tokio::io::ReadBuf;
 use self::stream::Stream;
 use self::streams::Streams;
 use super::exchange::Arrival;
-use super::patience::Patience;
+use super::send_progress::SendProgress;
 use crate::checks::ConnectionPace;
 use crate::telemetry::{ConnectionStart, ReadTimes};
 use crate::transport::{Ends, Peer, Transport};
 use crate::worker::{Buffers, Completion, ConnectionInfo, Pending, WorkerContext};
 
-/// One HTTP/2 connection, but for its socket.
+/// An HTTP/2 connection without its socket.
 pub(super) struct Connection {
     engine: http2::Connection,
-    /// Bytes that have arrived and not been used.
+    /// Bytes that were received and not processed.
     unread: Vec<u8>,
-    /// `unread` may hold a whole frame: look there before reading.
+    /// `unread` may hold a whole frame: process it before reading.
     resume: bool,
-    /// Bytes that the socket has not taken.
+    /// Bytes that the socket has not accepted.
     unsent: Vec<u8>,
-    /// Records of responses whose last bytes have not been sent; places count from the connection's beginning.
+    /// Records of responses whose last bytes were not sent; positions count from the start of the connection.
     pending: Pending,
-    /// Bytes that have been sent, and how often nothing was left to be.
+    /// Bytes that were sent, and how often all bytes were sent.
     flushed: i64,
     flushes: u64,
-    /// How many of the next reads may come before notifications that are older than them; see
+    /// How many of the next reads may overtake older change notifications; see
     /// [`WorkerContext::look_for_changes`].
     early_reads: u8,
     streams: Streams,
-    /// How fast answers are sent on it, when some are throttled.
+    /// Pace of the connection's responses, once a bandwidth limit applied.
     pace: Option<ConnectionPace>,
     requests: u64,
-    /// When the bytes that are being answered were read.
+    /// When the bytes in process were read.
     read_times: Option<ReadTimes>,
-    /// When something was last received or sent, in milliseconds of the worker's clock.
+    /// Time of the last read or write, in milliseconds of the worker's clock.
     active: u64,
-    /// While the socket does not take what is written.
-    patience: Option<Patience>,
+    /// Progress of the client while the socket accepts nothing.
+    send_progress: Option<SendProgress>,
     /// When bytes of a body were last sent on any stream.
     served: u64,
-    /// When what is incomplete now began to arrive.
+    /// When the incomplete frame began to arrive.
     incomplete_since: Option<u64>,
-    /// When something has to be done for want of progress.
+    /// Time of the next timeout.
     deadline: u64,
     is_draining: bool,
-    /// Since when the client has been asked whether it has heard of the end.
+    /// When the connection began to close gracefully.
     drain_since: u64,
-    /// What is kept only to be fast was let go of.
+    /// Memory that is kept for speed was freed.
     is_at_rest: bool,
-    /// The connection ends when what has been written is sent.
+    /// The connection ends when the written bytes are sent.
     is_over: bool,
-    /// It ends to make room for others: nothing more is read.
+    /// The connection is closed to make room for others: nothing more is read.
     is_evicted: bool,
 }
 
-/// What a connection has besides its protocol.
+/// The parts of a connection that do not depend on the protocol.
 pub(super) struct Link<'a> {
     pub(super) ctx: &'a Rc<WorkerContext>,
     pub(super) stream: &'a mut Transport,
     pub(super) peer: Peer,
-    /// What a proxy said of the addresses of client and server.
+    /// Addresses of client and server, from a proxy.
     pub(super) proxied: Option<&'a Ends>,
-    /// How the connection began, until its first request.
+    /// The start of the connection, until its first request.
     pub(super) connection_start: &'a mut Option<ConnectionStart>,
     pub(super) serial: u64,
     pub(super) slot: usize,
 }
 
 impl Link<'_> {
-    /// Where its requests come from.
+    /// Returns the connection as telemetry sees it.
     fn connection_info(&self) -> ConnectionInfo<'_> {
         ConnectionInfo { peer: self.peer, serial: self.serial, stream: self.stream }
     }
 
-    /// The connection of a request, and its arrival.
+    /// Returns the connection and the arrival of a request.
     fn arrival(&mut self, read_times: Option<ReadTimes>) -> (ConnectionInfo<'_>, Arrival<'_>) {
         let connection =
             ConnectionInfo { peer: self.peer, serial: self.serial, stream: self.stream };
         (connection, Arrival { read_times, connection_start: self.connection_start })
     }
 
-    /// The addresses of client and server.
+    /// Returns the addresses of client and server.
     fn ends(&self) -> io::Result<Option<Ends>> {
         self.proxied.map_or_else(|| self.stream.ends(), |proxied| Ok(Some(*proxied)))
     }
 }
 
-/// The worker's buffers, as far as answering needs them.
+/// The worker's buffers for requests and responses.
 struct Parts<'a> {
     out: &'a mut Vec<u8>,
     head: &'a mut Head,
@@ -115,28 +114,28 @@ struct Parts<'a> {
 
 /// How a connection ended.
 pub(super) enum Outcome {
-    /// The client is gone.
+    /// The client has closed the connection.
     End,
-    /// All was said; the client may still be sending.
+    /// All bytes were sent; the client may still send.
     Linger,
-    /// What is in flight is of no use.
+    /// Bytes in flight are of no use.
     Abort,
 }
 
-/// What one attempt came to.
+/// The result of one turn.
 enum Turn {
     Moved(bool),
     Over(Outcome),
 }
 
-/// What one write collects at most, beyond the frame that passes it: seven full frames. The kernel takes more at a time
-/// with less work for each byte; beyond this nothing is gained.
+/// Bytes that one write collects, beyond the frame that exceeds them: seven full frames. The kernel takes more bytes at a time with
+/// less work for each; larger writes gain nothing.
 const BATCH: usize = 112 * 1024;
-/// After so many turns the other connections have theirs.
+/// After this number of turns other connections get theirs.
 const TURNS: usize = 16;
 
 impl Connection {
-    /// The connection whose first bytes are `unread`.
+    /// Creates a connection whose first bytes are `unread`.
     pub(super) fn new(ctx: &WorkerContext, unread: Vec<u8>) -> Self {
         let settings = Settings { limits: ctx.http1.limits, ..Settings::default() };
         let mut unsent = Vec::new();
@@ -156,7 +155,7 @@ impl Connection {
             requests: 0,
             read_times: None,
             active: now,
-            patience: None,
+            send_progress: None,
             served: now,
             incomplete_since: None,
             deadline: now,
@@ -170,7 +169,7 @@ impl Connection {
 
     pub(super) fn poll(&mut self, link: &mut Link<'_>, cx: &mut Context<'_>) -> Poll<Outcome> {
         for _ in 0..TURNS {
-            // Handlers may want the worker's buffers themselves.
+            // Handlers may take the worker's buffers themselves.
             let mut moved = self.streams.poll(link.ctx.clock.now(), cx);
             let mut buffers = link.ctx.take_buffers();
             let turn = self.turn(link, cx, &mut buffers);
@@ -191,7 +190,7 @@ impl Connection {
         Poll::Pending
     }
 
-    /// Receives, answers and sends what can be.
+    /// Receives, responds and sends once.
     fn turn(&mut self, link: &mut Link<'_>, cx: &mut Context<'_>, buffers: &mut Buffers) -> Turn {
         let Buffers { input, output, head, path, text } = buffers;
         let parts = &mut Parts { out: &mut output.bytes, head, text, path };
@@ -234,7 +233,7 @@ impl Connection {
         Turn::Moved(moved)
     }
 
-    /// Reads once, and uses what has come. True when something has.
+    /// Reads once and processes the bytes. Returns `true` if there were any.
     fn receive(
         &mut self,
         link: &mut Link<'_>,
@@ -244,7 +243,7 @@ impl Connection {
     ) -> Result<bool, Outcome> {
         if std::mem::take(&mut self.resume) {
             let unread = std::mem::take(&mut self.unread);
-            self.take_in(link, cx, &unread, parts);
+            self.process_input(link, cx, &unread, parts);
             return Ok(true);
         }
         let mut read = ReadBuf::new(input);
@@ -253,7 +252,7 @@ impl Connection {
             Poll::Ready(Ok(())) if !read.filled().is_empty() => {}
             Poll::Ready(_) => return Err(Outcome::End),
         }
-        // A handler may have woken this task rather than the socket.
+        // A handler may have woken this task instead of the socket.
         if self.early_reads > 0 || !self.streams.is_empty() {
             self.early_reads = self.early_reads.saturating_sub(1);
             link.ctx.look_for_changes();
@@ -264,17 +263,17 @@ impl Connection {
         let fresh = read.filled();
         self.active = link.ctx.clock.now();
         if self.unread.is_empty() {
-            self.take_in(link, cx, fresh, parts);
+            self.process_input(link, cx, fresh, parts);
         } else {
             let mut unread = std::mem::take(&mut self.unread);
             unread.extend_from_slice(fresh);
-            self.take_in(link, cx, &unread, parts);
+            self.process_input(link, cx, &unread, parts);
         }
         Ok(true)
     }
 
-    /// Uses `data` as far as possible, and keeps the rest.
-    fn take_in(
+    /// Processes `data` and keeps what is incomplete.
+    fn process_input(
         &mut self,
         link: &mut Link<'_>,
         cx: &mut Context<'_>,
@@ -294,8 +293,8 @@ impl Connection {
                 Ok(Event::Data { stream, data: place, ended }) => {
                     self.receive_body(link, stream, &data[place], ended, parts);
                 }
-                Ok(Event::Rejected { stream, error: refusal }) => {
-                    self.reject_unread(link, stream, refusal, parts);
+                Ok(Event::Rejected { stream, error }) => {
+                    self.reject_unread(link, stream, error, parts);
                 }
                 Ok(Event::Reset { stream }) => self.forget(link, stream, Completion::Aborted),
                 Err(failure) => {
@@ -311,7 +310,7 @@ impl Connection {
                 }
             }
             if parts.out.len() >= BATCH && !self.write_some(link, cx, parts.out) {
-                // The client takes nothing: it is not read from either.
+                // Nothing is read from a client that receives nothing.
                 self.resume = at < data.len();
                 break;
             }
@@ -331,8 +330,7 @@ impl Connection {
             self.unread = Vec::new();
         }
         if self.incomplete_since.is_some() || self.streams.iter().any(Stream::has_upload) {
-            // The next part may wait until this one is acknowledged, which the kernel would put
-            // off for 40 ms.
+            // The client may send the next part only after an acknowledgement, which the kernel delays by up to 40 ms.
             link.stream.acknowledge();
         }
     }
@@ -345,7 +343,7 @@ impl Connection {
         }
     }
 
-    /// Writes, and keeps what the socket does not take; then says what follows.
+    /// Writes, and keeps what the socket does not accept. Returns the result of the turn if it ends here.
     fn write(
         &mut self,
         link: &mut Link<'_>,
@@ -357,12 +355,12 @@ impl Connection {
         let (now, limit) = (link.ctx.clock.now(), link.ctx.http1.send_timeout);
         if at > 0 || link.stream.written() != before {
             self.active = now;
-            self.patience = None;
+            self.send_progress = None;
         }
         self.flushed += at as i64;
         match result {
             Poll::Ready(Ok(())) => {
-                self.patience = None;
+                self.send_progress = None;
                 out.clear();
                 self.flushes += 1;
                 self.pending.settle(link.ctx, &link.connection_info());
@@ -374,8 +372,9 @@ impl Connection {
                 self.pending.settle_before(link.ctx, &link.connection_info(), sent);
                 self.unsent.extend_from_slice(&out[at..]);
                 out.clear();
-                let patience = self.patience.get_or_insert_with(|| Patience::begin(now, limit));
-                if patience.is_over(link.stream, now, limit) {
+                let send_progress =
+                    self.send_progress.get_or_insert_with(|| SendProgress::begin(now, limit));
+                if send_progress.has_timed_out(link.stream, now, limit) {
                     return Some(Turn::Over(Outcome::Abort));
                 }
                 Some(Turn::Moved(false))
@@ -383,7 +382,7 @@ impl Connection {
         }
     }
 
-    /// Writes what the socket takes; true when that was all.
+    /// Writes what the socket accepts. Returns `true` if that was all.
     fn write_some(&mut self, link: &mut Link<'_>, cx: &mut Context<'_>, out: &mut Vec<u8>) -> bool {
         let mut at = 0;
         let done = matches!(link.stream.poll_send(cx, out, &mut at), Poll::Ready(Ok(())));
@@ -396,12 +395,12 @@ impl Connection {
         done
     }
 
-    /// Where the next byte of `out` will be among all that the connection sends.
+    /// Returns the position of the next byte of `out` among all bytes that the connection sends.
     fn position(&self, out: &[u8]) -> i64 {
         self.flushed + out.len() as i64
     }
 
-    /// How many bytes the socket has taken at least.
+    /// Returns the number of bytes that the socket has certainly accepted.
     fn sent(&self, link: &Link<'_>) -> i64 {
         self.flushed - link.stream.unsent() as i64
     }

@@ -1,4 +1,4 @@
-//! Sending: a head and a body that is pulled from its source as fast as the client takes it.
+//! Sends heads and bodies, as fast as the client takes them.
 
 use std::cell::RefCell;
 use std::io::{self, IoSlice};
@@ -16,43 +16,42 @@ use crate::tls::Session;
 use crate::transport::Transport;
 use dunlin_fs::content::ContentFile;
 
-/// What is left to send of one answer, or of several when only heads and small bodies are left.
+/// The unsent part of a response, or of several if only heads and small bodies are left.
 #[derive(Debug, Default)]
 pub(super) struct Outgoing {
-    /// Bytes before the body, as far as they could not be sent at once.
+    /// Unsent bytes before the body.
     pub(super) head: Vec<u8>,
     pub(super) body: Body,
-    /// Bytes of the body that the socket has taken.
+    /// Bytes of the body that the socket has accepted.
     pub(super) sent: u64,
 }
 
-/// How far an attempt to send came.
+/// The result of an attempt to send.
 #[derive(Debug, PartialEq, Eq)]
 pub(super) enum Sent {
-    /// Everything is with the kernel.
+    /// The kernel has accepted everything.
     All,
-    /// The socket takes no more for now.
+    /// The socket accepts no more for now.
     Blocked,
-    /// The file's next bytes are not in memory: they have to be read where that may take time.
+    /// The file's next bytes are not in the page cache.
     Cold { offset: u64, length: u64 },
-    /// The file is not any more what it was when its head was sent.
+    /// The file is not of the version that the head announced.
     Changed,
 }
 
-/// One call sends at most this much of a file that can change, so that changes are seen early and
-/// one client does not keep a worker to itself.
-const LIVE_STRETCH: u64 = 1 << 20;
-/// What is copied at a time of a file that can change.
-const COPIED_STRETCH: usize = 96 << 10;
-/// What is encrypted at a time: full records (RFC 8446 §5.1).
-const ENCRYPTED_STRETCH: usize = 96 << 10;
+/// Bytes of a changeable file in one call, so that changes are noticed early and one client does not occupy a worker.
+const LIVE_CHUNK: u64 = 1 << 20;
+/// Bytes of a changeable file that are copied at a time.
+const COPIED_CHUNK: usize = 96 << 10;
+/// Bytes that are encrypted at a time: full records (RFC 8446 §5.1).
+const ENCRYPTED_CHUNK: usize = 96 << 10;
 /// The kernel reads ahead at least this much; each such step is probed.
 const PROBE_STEP: u64 = 256 << 10;
-/// A copy of our own was written at once and is used often: its pages leave memory together.
+/// The step for private copies, which were written at once and are used often: their pages leave memory together.
 const COPY_PROBE_STEP: u64 = 2 << 20;
 
-/// Sends what the socket takes of `head` from `at` on and then of `body`. Head and the beginning
-/// of the body leave in one segment.
+/// Sends `head` from `at` on and then `body`, as far as the socket accepts them. Head and start of the body leave in one
+/// segment.
 pub(super) fn send(
     stream: &mut Transport,
     head: &[u8],
@@ -66,8 +65,8 @@ pub(super) fn send(
     }
 }
 
-/// Gives those bytes to a socket that takes them as they are, which it mostly does: whether it has taken all.
-/// Otherwise `at` is moved on, and what is in the way is for [`send`] to find out.
+/// Writes bytes to a socket without TLS, which mostly accepts all. Returns `true` if it has. Otherwise advances `at`; [`send`] finds
+/// out the reason.
 #[inline]
 pub(super) fn send_at_once(stream: &Transport, bytes: &[u8], at: &mut usize) -> bool {
     if !bytes.is_empty() {
@@ -80,7 +79,7 @@ pub(super) fn send_at_once(stream: &Transport, bytes: &[u8], at: &mut usize) -> 
     *at == bytes.len()
 }
 
-/// By TLS: all that is sent is encrypted first, so that it is copied once.
+/// Sends over TLS. Everything is encrypted before it is sent, so that it is copied once.
 fn send_encrypted(
     session: &mut Session,
     head: &[u8],
@@ -96,23 +95,23 @@ fn send_encrypted(
         match body.first_mut() {
             None if rest.is_empty() => return Ok(Sent::All),
             None => {
-                let rest = &rest[..rest.len().min(ENCRYPTED_STRETCH)];
+                let rest = &rest[..rest.len().min(ENCRYPTED_CHUNK)];
                 *at += session.write(&[IoSlice::new(rest)])?;
             }
             Some(Piece::Memory(bytes)) => {
-                let bytes = &bytes[..bytes.len().min(ENCRYPTED_STRETCH)];
+                let bytes = &bytes[..bytes.len().min(ENCRYPTED_CHUNK)];
                 let taken = session.write(&[IoSlice::new(rest), IoSlice::new(bytes)])?;
                 advance(taken, head.len(), at, body, sent);
             }
             Some(Piece::File(file, range)) => {
                 let taken = COPY.with_borrow_mut(|buffer| {
-                    // Head and content together fill whole records.
-                    let room = ENCRYPTED_STRETCH - rest.len().min(ENCRYPTED_STRETCH / 2);
+                    // Head and content fill whole records together.
+                    let room = ENCRYPTED_CHUNK - rest.len().min(ENCRYPTED_CHUNK / 2);
                     let copy = match read_ahead(file, range, room, buffer)? {
                         Ahead::Bytes(copy) => copy,
                         Ahead::Not(state) => return Ok(Err(state)),
                     };
-                    // Everything is taken: nothing waits from before.
+                    // The session accepts everything, as it has room.
                     io::Result::Ok(Ok(session.write(&[IoSlice::new(rest), IoSlice::new(copy)])?))
                 })?;
                 match taken {
@@ -202,8 +201,7 @@ fn send_plain(
         };
         advance(taken, head.len(), at, body, sent);
         if taken < wanted {
-            // The next attempt would only be told so by the kernel; the readiness event that
-            // follows a short write is certain.
+            // The next attempt would only fail; the readiness event after a short write is certain.
             stream.clear_writable();
             return Ok(Sent::Blocked);
         }
@@ -229,7 +227,7 @@ fn advance(taken: usize, head: usize, at: &mut usize, body: &mut Body, sent: &mu
 
 enum Copied {
     Not(Sent),
-    /// The socket took so many of those bytes; what is left of the body's is not the file's any more.
+    /// The socket accepted `taken` of `of` bytes; `left` are the rest of the body's, which were copied.
     Taken {
         taken: usize,
         of: usize,
@@ -238,7 +236,7 @@ enum Copied {
 }
 
 thread_local! {
-    /// What is copied of files on its way to the socket, which mostly takes all of it at once.
+    /// Buffer for bytes of files on their way to the socket, which mostly accepts all of them at once.
     static COPY: RefCell<Vec<u8>> = const { RefCell::new(Vec::new()) };
 }
 
@@ -246,7 +244,7 @@ fn is_copied(file: &ContentFile) -> bool {
     file.is_live() && !file.may_be_sent_directly()
 }
 
-/// Sends `head` and the next stretch of a file that can change.
+/// Sends `head` and the next part of a changeable file.
 fn send_copied(
     stream: &Stream,
     head: &[u8],
@@ -254,7 +252,7 @@ fn send_copied(
     range: &mut Range<u64>,
 ) -> io::Result<Copied> {
     COPY.with_borrow_mut(|buffer| {
-        let copy = match read_ahead(file, range, COPIED_STRETCH, buffer)? {
+        let copy = match read_ahead(file, range, COPIED_CHUNK, buffer)? {
             Ahead::Bytes(copy) => copy,
             Ahead::Not(state) => return Ok(Copied::Not(state)),
         };
@@ -275,16 +273,15 @@ enum Ahead<'b> {
     Not(Sent),
 }
 
-/// Takes the next stretch of a file that can change. It is copied before the file is looked at
-/// once more, so that nothing is sent that is not of the version whose head was sent. A socket
-/// that is given the file's own pages would go on to show what is written to them.
+/// Reads the next part of a changeable file. It is copied before the file is checked again, so that only bytes of the version
+/// that the head announced are sent. A socket that gets the file's own pages would send later writes to them.
 fn read_ahead<'b>(
     file: &ContentFile,
     range: &mut Range<u64>,
     most: usize,
     buffer: &'b mut Vec<u8>,
 ) -> io::Result<Ahead<'b>> {
-    buffer.resize(COPIED_STRETCH, 0);
+    buffer.resize(COPIED_CHUNK, 0);
     let wanted = (range.end - range.start).min(most as u64);
     let buffer = &mut buffer[..wanted as usize];
     let count = match file.read_now(buffer, range.start) {
@@ -303,7 +300,7 @@ fn read_ahead<'b>(
 
 enum FileSent {
     Bytes(u64),
-    /// The socket took part of what was offered.
+    /// The socket accepted a part.
     Partly(u64),
     Not(Sent),
 }
@@ -311,7 +308,7 @@ enum FileSent {
 fn send_file(stream: &Stream, file: &ContentFile, start: u64, length: u64) -> io::Result<FileSent> {
     let mut wanted = length;
     if file.is_live() {
-        wanted = length.min(LIVE_STRETCH);
+        wanted = length.min(LIVE_CHUNK);
         if !file.is_unchanged() {
             return Ok(FileSent::Not(Sent::Changed));
         }
@@ -325,7 +322,7 @@ fn send_file(stream: &Stream, file: &ContentFile, start: u64, length: u64) -> io
     }
     let mut offset = start;
     match stream.send_file(file, &mut offset, wanted as usize) {
-        // The file ends before the length that its head has stated.
+        // The file is shorter than its head has stated.
         Ok(0) => Ok(FileSent::Not(Sent::Changed)),
         Ok(count) if (count as u64) < wanted && !file.is_live() => {
             stream.clear_writable();
@@ -337,8 +334,7 @@ fn send_file(stream: &Stream, file: &ContentFile, start: u64, length: u64) -> io
     }
 }
 
-/// Whether that stretch of the file can be sent without waiting for the disk, judged by one byte
-/// in each `step`.
+/// Returns `true` if the range is in the page cache, judged by one byte in each `step`.
 fn is_resident(file: &ContentFile, stretch: Range<u64>, step: u64) -> bool {
     let mut at = stretch.start;
     while at < stretch.end {

@@ -1,4 +1,4 @@
-//! The limits of a request's body, for every version of HTTP: how large it may be, and how slowly it may arrive.
+//! Limits of request bodies, for every version of HTTP: size and rate.
 
 use dunlin_http::RequestError;
 
@@ -10,27 +10,26 @@ pub(in super::super) const STALLED: RequestError =
     RequestError { status: 408, reason: "the body took too long" };
 const TOO_SLOW: RequestError = RequestError { status: 408, reason: "the body comes too slowly" };
 
-/// A body that arrives, measured against its limits.
+/// A body that is received, measured against its limits.
 #[derive(Debug)]
 pub(super) struct BodyLimits {
     most: u64,
     received: u64,
-    /// Since when the client alone decides how fast the body arrives, in milliseconds of the worker's clock, and how much has
-    /// arrived since.
+    /// Since when the client alone determines the rate, in milliseconds of the worker's clock, and the bytes received since.
     since: u64,
     received_since: u64,
 }
 
 impl BodyLimits {
-    /// Of a body of at most `most` bytes, whose arrival begins at `now`.
+    /// Creates the limits of a body of at most `most` bytes, which starts to arrive at `now`.
     pub(super) fn new(most: u64, now: u64) -> Self {
         Self { most, received: 0, since: now, received_since: 0 }
     }
 
-    /// Counts bytes that have arrived at `now`.
+    /// Counts bytes received at `now`.
     ///
     /// # Errors
-    /// When they are too many, or have taken too long: the average rate counts once `body_timeout` has passed.
+    /// If the body is too large, or too slow: the average rate counts once `body_timeout` has passed.
     pub(super) fn take(
         &mut self,
         bytes: usize,
@@ -48,7 +47,7 @@ impl BodyLimits {
         if is_slow { Err(TOO_SLOW) } else { Ok(()) }
     }
 
-    /// Until `now` the body was not read, as its handler had not taken what had arrived: that is not the client's fault.
+    /// Restarts the measurement of the rate at `now`: until then the handler did not keep up, and the client is not slow.
     pub(super) fn restart(&mut self, now: u64) {
         (self.since, self.received_since) = (now, 0);
     }
@@ -61,7 +60,7 @@ mod tests {
 
     fn settings() -> Http1Settings {
         Http1Settings {
-            personality: Persistence::Pipelined,
+            persistence: Persistence::Pipelined,
             limits: Default::default(),
             idle_timeout: 0,
             head_timeout: 0,

@@ -69,7 +69,7 @@ impl Connection {
     }
 
     /// Records a deferred response that cannot be sent because the client has closed the connection.
-    pub(super) fn lose_body(&mut self) {
+    pub(super) fn record_lost_body(&mut self) {
         if let Some(log) = self.body.take().and_then(|exchange| exchange.log) {
             self.record_later(&log, 0, Completion::Aborted);
         }
@@ -81,7 +81,7 @@ impl Connection {
         let Some(exchange) = deferred else {
             self.closing = true;
             self.linger = true;
-            return self.flush_answers(output);
+            return self.flush_responses(output);
         };
         self.engine.close();
         self.linger = true;

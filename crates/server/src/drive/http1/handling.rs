@@ -110,7 +110,7 @@ impl Connection {
         }
         Poll::Ready(match handling.was_blocked {
             true => self.follow(next),
-            false => self.follow_handler(next, cx),
+            false => self.after_handler(next, cx),
         })
     }
 
@@ -169,7 +169,7 @@ impl Connection {
             }
             Poll::Ready(Ok(())) if !read.filled().is_empty() => {
                 let data = read.filled();
-                self.note_arrival();
+                self.set_read_times();
                 if handling.exchange.request_body.is_some() {
                     self.feed(handling, data)
                 } else {
@@ -387,7 +387,7 @@ impl Connection {
         output.pending.take_over(earlier);
         let next = self
             .send_response(response, handling.exchange.is_head, log, output)
-            .unwrap_or_else(|| self.flush_answers(output));
+            .unwrap_or_else(|| self.flush_responses(output));
         self.ctx.give_buffers(buffers);
         next
     }
@@ -408,7 +408,7 @@ impl Connection {
     fn set_deadline(&mut self, handling: &Handling) {
         let (waiting, limit) = self.waits_for(handling);
         if waiting == Waiting::Send {
-            return self.await_client();
+            return self.set_send_deadline();
         }
         let deadline = limit.map_or(u64::MAX, |limit| self.ctx.clock.now() + limit);
         self.ctx.connections.wait(self.slot, waiting, deadline);
@@ -437,7 +437,7 @@ impl Connection {
         }
         match waiting {
             Waiting::Body if has_expired => Some(self.reject_handling(handling, STALLED)),
-            Waiting::Send if has_expired && self.is_left_waiting() => Some(Next::Abort),
+            Waiting::Send if has_expired && self.has_send_timed_out() => Some(Next::Abort),
             _ => None,
         }
     }

@@ -1,4 +1,4 @@
-//! Writing what was collected, and going on with it when the client takes it.
+//! Writes responses, and continues when the client takes more.
 
 use std::io;
 use std::task::{Context, Poll, ready};
@@ -11,12 +11,12 @@ use crate::exchange::{Body, Piece};
 use crate::listen::most_unsent;
 use crate::worker::{Completion, DeferredRecord, Output, Pending, WorkerContext};
 
-/// An answer, or several, that the socket did not take at once.
+/// Responses that the socket did not accept at once.
 #[derive(Default)]
 pub(super) struct Sending {
     pub(super) outgoing: Outgoing,
     at: usize,
-    /// Of responses that end before the body.
+    /// Records of responses that end before the body.
     pending: Pending,
     last: Option<LastResponse>,
     /// Reads the next bytes of the body into the page cache.
@@ -27,17 +27,17 @@ pub(super) struct Sending {
 /// The record of the response whose body is sent.
 pub(super) struct LastResponse {
     pub(super) log: Box<DeferredRecord>,
-    /// The place of its first byte among the bytes before the body; negative when that byte was sent before.
+    /// Offset of its first byte in the bytes before the body; negative if that byte was sent earlier.
     pub(super) start: i64,
 }
 
-/// A body of which a piece at a time may be sent.
+/// A paced body, of which the limit allows one part at a time.
 struct Paced {
     pacer: Pacer,
     rest: Body,
 }
 
-/// Above so many bytes an answer is likely to leave in more than one turn.
+/// A larger body probably needs more than one write.
 const LARGE: u64 = 128 * 1024;
 
 impl Connection {
@@ -49,7 +49,7 @@ impl Connection {
         output: &mut Output,
     ) -> Option<Next> {
         if let Some(pacer) = pacer {
-            // The head leaves with the first piece.
+            // The head is sent with the first part.
             let head = output.bytes.to_vec();
             output.bytes.clear();
             let pending = output.pending.split_off(&self.ctx, &self.connection_info(), 0);
@@ -73,9 +73,9 @@ impl Connection {
         }
     }
 
-    /// Writes the answers that have been collected.
+    /// Writes the collected responses.
     #[inline]
-    pub(super) fn flush_answers(&mut self, output: &mut Output) -> Next {
+    pub(super) fn flush_responses(&mut self, output: &mut Output) -> Next {
         let mut at = 0;
         if !send::send_at_once(&self.stream, &output.bytes, &mut at) {
             return self.flush_from(at, Body::default(), None, output);
@@ -85,7 +85,7 @@ impl Connection {
         if self.closing { Next::Close } else { Next::Receive }
     }
 
-    /// Writes what has been collected, and `body` behind it.
+    /// Writes the collected responses and `body` behind them.
     pub(super) fn flush(
         &mut self,
         body: Body,
@@ -95,7 +95,7 @@ impl Connection {
         self.flush_from(0, body, last, output)
     }
 
-    /// The same, where the bytes before `at` are written.
+    /// The same, when the bytes before `at` were written.
     fn flush_from(
         &mut self,
         mut at: usize,
@@ -124,7 +124,7 @@ impl Connection {
         }
     }
 
-    /// Nothing more is to be sent: the socket has taken what stands before `at`, and `sent` bytes of the body behind it.
+    /// Ends a write: the socket has accepted the bytes before `at`, and `sent` bytes of the body behind them.
     fn after_sending(
         &mut self,
         result: &io::Result<Sent>,
@@ -137,7 +137,7 @@ impl Connection {
             _ => Completion::Aborted,
         };
         self.record_sent(completion, result.is_err(), (at, sent), pending, last);
-        // What is left of an answer leaves with the connection's end too.
+        // The kernel also sends a corked rest when the connection ends.
         if !self.closing && std::mem::take(&mut self.is_corked) {
             self.stream.cork(false);
         }
@@ -155,9 +155,9 @@ impl Connection {
                 ready!(warming.as_mut().poll(cx));
                 sending.warming = None;
             }
-            if let Some(granted) = ready!(sending.poll_turn(&self.ctx, self.slot, cx)) {
+            if let Some(granted) = ready!(sending.poll_pacer(&self.ctx, self.slot, cx)) {
                 sending.outgoing.body = granted;
-                self.await_client();
+                self.set_send_deadline();
                 continue;
             }
             let Outgoing { head, body, sent } = &mut sending.outgoing;
@@ -176,13 +176,13 @@ impl Connection {
                 Ok(state @ Sent::Cold { .. }) => sending.begin_warming(&self.ctx, &state),
                 Ok(Sent::Blocked) => {
                     if progress {
-                        self.await_client();
+                        self.set_send_deadline();
                     }
                     match self.stream.poll_write_ready(cx) {
                         Poll::Ready(Ok(())) => {}
-                        Poll::Ready(Err(_)) => return Poll::Ready(self.give_up()),
-                        Poll::Pending if self.is_left_waiting() => {
-                            return Poll::Ready(self.give_up());
+                        Poll::Ready(Err(_)) => return Poll::Ready(self.abort_sending()),
+                        Poll::Pending if self.has_send_timed_out() => {
+                            return Poll::Ready(self.abort_sending());
                         }
                         Poll::Pending => return Poll::Pending,
                     }
@@ -199,7 +199,7 @@ impl Connection {
         }
     }
 
-    /// Records what was sent, when nothing more is.
+    /// Records what was sent, when nothing more is sent.
     fn record_sent(
         &self,
         completion: Completion,
@@ -208,7 +208,7 @@ impl Connection {
         pending: &mut Pending,
         last: Option<LastResponse>,
     ) {
-        // What is encrypted and not with the socket was not sent.
+        // Bytes that are encrypted and not accepted by the socket were not sent.
         let unsent = self.stream.unsent();
         match completion {
             Completion::Complete => pending.settle(&self.ctx, &self.connection_info()),
@@ -225,15 +225,15 @@ impl Connection {
             let whole = completion == Completion::Complete;
             let sent = if whole { sent } else { sent.saturating_sub(unsent as u64) };
             if client_left && sent == 0 && at as i64 - unsent as i64 <= start {
-                // Before the first byte of this response was sent.
+                // The client closed the connection before the first byte of this response.
                 log.outcome.status = 0;
             }
             self.record_later(&log, sent, completion);
         }
     }
 
-    /// The client takes nothing: what was sent is recorded, the rest is dropped.
-    pub(super) fn give_up(&mut self) -> Step {
+    /// Aborts a write to a client that receives nothing: records what was sent and drops the rest.
+    pub(super) fn abort_sending(&mut self) -> Step {
         if let Stage::Send(sending) = &mut self.stage {
             let sent = (sending.at, sending.outgoing.sent);
             let (mut pending, last) = (std::mem::take(&mut sending.pending), sending.last.take());
@@ -244,13 +244,13 @@ impl Connection {
 }
 
 impl Sending {
-    /// What was not sent of responses that are complete.
+    /// Returns the unsent part of complete responses.
     pub(super) fn into_unsent(self) -> Output {
         Output { bytes: self.outgoing.head, pending: self.pending }
     }
 
-    /// The next piece of a body that is throttled, when its turn has come and the one before is sent.
-    fn poll_turn(
+    /// Returns the next part of a paced body, when the limit allows it and the part before was sent.
+    fn poll_pacer(
         &mut self,
         ctx: &WorkerContext,
         slot: usize,

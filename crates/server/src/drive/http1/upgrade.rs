@@ -1,4 +1,4 @@
-//! Clients that speak HTTP/2 from the first byte on (RFC 9113 §3.3).
+//! HTTP/2 with prior knowledge (RFC 9113 §3.3).
 
 use std::task::{Context, Poll, ready};
 
@@ -8,8 +8,7 @@ use dunlin_http::semantics::is_token;
 use super::super::http2::{self, Link, Outcome};
 use super::{Connection, Next, Stage, Step};
 
-/// Whether a connection that begins with these bytes is one of HTTP/2; `None` when too few have
-/// come to tell.
+/// Returns `true` if a connection that begins with these bytes uses HTTP/2; `None` if there are too few.
 #[inline]
 pub(super) fn is_http2(start: &[u8]) -> Option<bool> {
     if !start.starts_with(b"P") {
@@ -22,8 +21,8 @@ pub(super) fn is_http2(start: &[u8]) -> Option<bool> {
     (known == PREFACE.len()).then_some(true)
 }
 
-/// Whether the first line has the form of HTTP/2's preface and nothing of a request line: three words without a slash,
-/// which a version has at least. A client of HTTP/2 would read no response of HTTP/1 (RFC 9113 §3.4).
+/// Returns `true` if the first line has the form of HTTP/2's preface and not of a request line: three words without a slash, which
+/// every version has. A client of HTTP/2 would not understand a response of HTTP/1 (RFC 9113 §3.4).
 pub(super) fn is_invalid_preface(start: &[u8]) -> bool {
     let line = start.split(|&byte| byte == b'\n').next().unwrap_or_default().trim_ascii_end();
     let mut words = line.split(|&byte| byte == b' ');

@@ -1,4 +1,4 @@
-//! What happens when something takes too long.
+//! Timeouts of a connection and its streams.
 
 use dunlin_http::http2::{BlockedBy, ErrorCode};
 
@@ -8,17 +8,17 @@ use super::{Connection, Link, Parts};
 use crate::connections::Waiting;
 use crate::worker::{Completion, Pending};
 
-/// After so long without a request, what is kept only to be fast is let go of, in milliseconds.
+/// After this time without a request, memory that is kept for speed is freed, in milliseconds.
 const REST: u64 = 1_000;
-/// So long a client may take to hear of the end, in milliseconds.
+/// Time of a client to learn of a graceful close, in milliseconds.
 const DRAIN: u64 = 1_000;
 
 impl Connection {
-    /// Says until when the connection may go on like this.
+    /// Sets the time of the next timeout.
     pub(super) fn set_deadline(&mut self, link: &Link<'_>) {
         let settings = &link.ctx.http1;
-        let (waiting, deadline) = if let Some(patience) = &self.patience {
-            (Waiting::Send, patience.look())
+        let (waiting, deadline) = if let Some(send_progress) = &self.send_progress {
+            (Waiting::Send, send_progress.next_check())
         } else if let Some(since) = self.incomplete_since {
             let waiting = if self.streams.is_empty() { Waiting::Head } else { Waiting::Streams };
             (waiting, since + settings.head_timeout)
@@ -50,7 +50,7 @@ impl Connection {
     fn stream_deadline(&self, link: &Link<'_>, stream: &Stream) -> Option<u64> {
         let settings = &link.ctx.http1;
         if stream.has_bytes() {
-            // A stream whose turn has not come waits for the others and not for the client.
+            // A stream that is not scheduled waits for other streams, and not for the client.
             let since = match self.engine.blocked_by(stream.id)? {
                 BlockedBy::Stream => stream.moved,
                 BlockedBy::Connection => stream.moved.max(self.served),
@@ -63,7 +63,7 @@ impl Connection {
         }
     }
 
-    /// Ends what has waited too long.
+    /// Ends what has timed out.
     pub(super) fn expire(&mut self, link: &Link<'_>, parts: &mut Parts<'_>) {
         let now = link.ctx.clock.now();
         let settings = &link.ctx.http1;
@@ -97,7 +97,7 @@ impl Connection {
                 self.is_at_rest = true;
                 self.engine.shrink();
                 self.streams.shrink();
-                // Responses may still wait for room in the socket, and their records with them.
+                // Responses, and their records, may still wait for the socket.
                 if self.pending.is_empty() {
                     self.pending = Pending::default();
                 }

@@ -1,5 +1,4 @@
-//! Messages that a script writes whole, head included (RFC 3875 §5): HTTP/2 has to take the head
-//! apart.
+//! Messages that a script writes with their head (RFC 3875 §5), which HTTP/2 needs apart.
 
 use bytes::Bytes;
 use dunlin_http::FieldLines;
@@ -12,15 +11,15 @@ use super::{Connection, Link};
 use crate::exchange::stream;
 use crate::worker::Completion;
 
-/// The head of such a message, as far as it has come.
+/// The head of such a message.
 #[derive(Debug, Default)]
 pub(super) struct MessageHead {
     bytes: Vec<u8>,
-    /// Where the body begins, once that is known.
+    /// Offset of the body, once the head is complete.
     end: Option<usize>,
 }
 
-/// Largest head that is accepted.
+/// Maximum size of a head in bytes.
 const MOST: usize = 64 * 1024;
 
 impl MessageHead {
@@ -28,7 +27,7 @@ impl MessageHead {
         self.end.is_some()
     }
 
-    /// Adds what has come; false when the head has no end.
+    /// Adds bytes. Returns `false` if the head is too large.
     pub(super) fn take(&mut self, bytes: &[u8]) -> bool {
         self.bytes.extend_from_slice(bytes);
         let mut at = 0;
@@ -43,7 +42,7 @@ impl MessageHead {
         self.bytes.len() < MOST
     }
 
-    /// Status, fields and stated length; `None` when this is no head that can be passed on.
+    /// Returns status, fields and stated length; `None` if the head is malformed.
     fn parse(&self) -> Option<(u16, FieldLines, Option<u64>)> {
         let mut lines = self.bytes[..self.end?].split(|&byte| byte == b'\n');
         let first = lines.next()?.strip_prefix(b"HTTP/")?;
@@ -64,7 +63,7 @@ impl MessageHead {
             if name.eq_ignore_ascii_case("content-length") {
                 length = Some(std::str::from_utf8(value).ok()?.parse().ok()?);
             }
-            // The server says this itself.
+            // The server adds its own.
             if !name.eq_ignore_ascii_case("date") {
                 fields.push(name, value);
             }

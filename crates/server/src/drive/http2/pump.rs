@@ -1,4 +1,4 @@
-//! Sending bodies, as far as the client's windows are open, in the order of its priorities.
+//! Sends bodies as the client's windows allow, in the order of its priorities.
 
 use dunlin_http::http2::ErrorCode;
 use rustix::io::Errno;
@@ -11,20 +11,20 @@ use crate::exchange::{Body, Piece};
 use crate::worker::Completion;
 use dunlin_fs::content::ContentFile;
 
-/// What came of filling a frame.
+/// The result of filling a frame.
 enum Filled {
-    /// The body goes on.
+    /// More of the body follows.
     More,
-    /// These were its last bytes.
+    /// The body is complete.
     End,
-    /// The next bytes are not there; mostly they have to be read from the disk.
+    /// The next bytes are not in memory; mostly they have to be read from disk.
     Cold,
-    /// The file is not any more what it was when its head was sent.
+    /// The file is not of the version that the head announced.
     Changed,
 }
 
 impl Connection {
-    /// Adds frames to `out` until it holds what one write should. True when there were any.
+    /// Adds frames to `out` up to the size of one write. Returns `true` if there were any.
     pub(super) fn pump(&mut self, link: &Link<'_>, out: &mut Vec<u8>) -> bool {
         let (now, start) = (link.ctx.clock.now(), out.len());
         while out.len() < BATCH {
@@ -95,12 +95,12 @@ impl Stream {
     }
 }
 
-type ColdStretch = (std::sync::Arc<ContentFile>, u64, u64);
+type ColdRange = (std::sync::Arc<ContentFile>, u64, u64);
 
-/// Content that is not in memory is read in stretches of so many bytes.
-const WARM_STRETCH: u64 = 256 << 10;
+/// Bytes of a cold file that are read at a time.
+const WARM_CHUNK: u64 = 256 << 10;
 
-fn fill_from(body: &mut Body, room: usize, out: &mut Vec<u8>) -> (Filled, Option<ColdStretch>) {
+fn fill_from(body: &mut Body, room: usize, out: &mut Vec<u8>) -> (Filled, Option<ColdRange>) {
     let end = out.len() + room;
     while out.len() < end {
         let room = end - out.len();
@@ -117,14 +117,14 @@ fn fill_from(body: &mut Body, room: usize, out: &mut Vec<u8>) -> (Filled, Option
                 let wanted = (range.end - range.start).min(room as u64);
                 match read(file, range.start, wanted as usize, out) {
                     Err(Errno::AGAIN) => {
-                        let length = (range.end - range.start).min(WARM_STRETCH);
+                        let length = (range.end - range.start).min(WARM_CHUNK);
                         let stretch = (std::sync::Arc::clone(file), range.start, length);
                         return (Filled::Cold, Some(stretch));
                     }
                     Ok(count) if count > 0 => range.start += count as u64,
                     Ok(_) | Err(_) => return (Filled::Changed, None),
                 }
-                // What was copied counts only when it is of the version whose head was sent.
+                // Copied bytes are sent only if they are of the version that the head announced.
                 if file.is_live() && !file.is_unchanged() {
                     return (Filled::Changed, None);
                 }
@@ -138,7 +138,7 @@ fn fill_from(body: &mut Body, room: usize, out: &mut Vec<u8>) -> (Filled, Option
     (filled, None)
 }
 
-/// Appends bytes of a file that are in memory.
+/// Appends bytes of a file that are in the page cache.
 fn read(file: &ContentFile, offset: u64, wanted: usize, out: &mut Vec<u8>) -> Result<usize, Errno> {
     let start = out.len();
     out.resize(start + wanted, 0);

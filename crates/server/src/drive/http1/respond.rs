@@ -1,4 +1,4 @@
-//! Answering one request: what the router says becomes bytes, now or later.
+//! Responds to one request: the reply of the router becomes bytes, now or later.
 
 use std::rc::Rc;
 
@@ -14,7 +14,7 @@ use super::super::exchange::{
 use super::sending::LastResponse;
 use super::{Connection, Next, Parts};
 use crate::checks::Pacer;
-use crate::config::Persistence as Personality;
+use crate::config::Persistence as ConnectionMode;
 use crate::exchange::{Body, Client, Piece, RequestContext, Response};
 use crate::handler::admin;
 use crate::route::{self, CacheEntry, CachedResponse, Direction, FastPath, FastResponse, Reply};
@@ -26,9 +26,9 @@ use dunlin_files::cache::worker_cache::Prebuilt;
 use dunlin_fs::content::StoredContent;
 
 impl Connection {
-    /// Answers one request; `None` when the answer was added to the batch and the next request
-    /// may be looked at.
-    pub(super) fn answer(&mut self, bytes: &[u8], parts: &mut Parts<'_>) -> Option<Next> {
+    /// Responds to one request. Returns `None` if the response was added to the output and the next request can be
+    /// processed.
+    pub(super) fn respond_to(&mut self, bytes: &[u8], parts: &mut Parts<'_>) -> Option<Next> {
         let Parts { output, head, path } = parts;
         let request = Request::new(bytes, head);
         self.requests += 1;
@@ -54,9 +54,9 @@ impl Connection {
         let connection = (self.peer, &mut self.stream);
         match route::dispatch_client(&self.ctx, connection, &request, path) {
             Ok(routed) => self.reply(&request, routed, output),
-            Err(refusal) => {
+            Err(error) => {
                 let context = self.begin(&request, None);
-                Some(self.refuse(refusal, (&request, context), output))
+                Some(self.reject(error, (&request, context), output))
             }
         }
     }
@@ -74,7 +74,7 @@ impl Connection {
         begin(&self.ctx, request, &connection, context, arrival)
     }
 
-    /// Sends an answer that the router had at hand.
+    /// Sends a response of the fast path.
     #[inline]
     fn send_fast(
         &mut self,
@@ -91,7 +91,7 @@ impl Connection {
         {
             self.connection_start = None;
             let start = output.bytes.len();
-            let bytes = self.send_short(request.method(), prebuilt, &mut output.bytes);
+            let bytes = self.send_prebuilt(request.method(), prebuilt, &mut output.bytes);
             if self.ctx.shared.is_counting {
                 let counted = CountedResponse {
                     method: request.method(),
@@ -109,7 +109,7 @@ impl Connection {
                 let range = OutputRange::new(start, output.bytes.len(), bytes);
                 output.pending.count(range, counted);
             }
-            return self.after_answer(output);
+            return self.after_response(output);
         }
         let context = self.begin(request, context);
         if let Some(context) = &context {
@@ -119,7 +119,7 @@ impl Connection {
         self.send_cached(request, cached, context, pacer, output)
     }
 
-    /// What slows the answer down: nothing, when all of it may be sent at once.
+    /// Returns the pacer of a cached response; `None` if all of it may be sent at once.
     #[inline]
     fn pacer(
         &mut self,
@@ -136,9 +136,9 @@ impl Connection {
         let settings = &self.ctx.http1;
         let asked_to_close = self.engine.persistence() == Persistence::Close;
         let most = settings.requests != 0 && self.requests >= settings.requests;
-        if settings.personality == Personality::Close || most || self.ctx.is_draining() {
+        if settings.persistence == ConnectionMode::Close || most || self.ctx.is_draining() {
             self.engine.close();
-            // A client that did not ask for the end may have sent more.
+            // A client that has not requested the close may have sent more.
             self.linger = !asked_to_close;
         }
         if request.method() == Method::Connect {
@@ -171,7 +171,7 @@ impl Connection {
             if let BodyLength::Known(length) = self.engine.body_length()
                 && length > body_limit
             {
-                return Some(self.refuse(TOO_LARGE, (request, context), output));
+                return Some(self.reject(TOO_LARGE, (request, context), output));
             }
             match reply {
                 Reply::Response(response) if reads_body => {
@@ -233,33 +233,32 @@ impl Connection {
         })
     }
 
-    /// Sends earlier responses, as far as the socket has room for them; the rest stays in front of
-    /// the response that is not there yet.
+    /// Sends earlier responses as far as the socket has room. Returns the rest, which precedes the next response.
     fn flush_before(&mut self, output: &mut Output) -> Result<Output, Next> {
-        match self.flush_answers(output) {
+        match self.flush_responses(output) {
             Next::Receive => Ok(Output::default()),
             Next::Send(sending) => Ok(sending.into_unsent()),
             next => Err(next),
         }
     }
 
-    /// Answers with an error and ends the connection.
-    pub(super) fn refuse(
+    /// Responds with an error and ends the connection.
+    pub(super) fn reject(
         &mut self,
-        refusal: RequestError,
+        error: RequestError,
         (request, context): (&Request<'_>, Option<Rc<RequestContext>>),
         output: &mut Output,
     ) -> Next {
         let is_head = request.method() == Method::Head;
-        let response = reject(&self.ctx, self.peer, &refusal, Some(request), is_head);
+        let response = reject(&self.ctx, self.peer, &error, Some(request), is_head);
         let log = deferred_record(request, context);
         self.send_rejection(response, is_head, log, output)
     }
 
-    /// Rejects a message whose head the engine does not accept.
-    pub(super) fn refuse_message(
+    /// Rejects a message that the engine does not accept.
+    pub(super) fn reject_message(
         &mut self,
-        refusal: RequestError,
+        error: RequestError,
         message: &[u8],
         parts: &mut Parts<'_>,
     ) -> Next {
@@ -268,16 +267,16 @@ impl Connection {
             let request = Request::new(message, head);
             self.requests += 1;
             let context = self.begin(&request, None);
-            return self.refuse(refusal, (&request, context), output);
+            return self.reject(error, (&request, context), output);
         }
-        // A client that asks for a head alone takes a body for the next response.
+        // A client that requests a head would take a body for the next response.
         let is_head = message.starts_with(b"HEAD ");
-        let response = reject(&self.ctx, self.peer, &refusal, None, is_head);
+        let response = reject(&self.ctx, self.peer, &error, None, is_head);
         let log = self.log_unread();
         self.send_rejection(response, is_head, log, output)
     }
 
-    /// The record of a request whose head could not be read.
+    /// Returns the record of a request whose head could not be read.
     fn log_unread(&mut self) -> Option<Box<DeferredRecord>> {
         let head = Head::default();
         let request = Request::new(b"", &head);
@@ -299,7 +298,7 @@ impl Connection {
         self.send_response(response, is_head, log, output).unwrap_or(Next::Close)
     }
 
-    /// Sends an answer that the cache keeps ready.
+    /// Sends a cached response.
     #[inline]
     pub(super) fn send_cached(
         &mut self,
@@ -314,14 +313,14 @@ impl Connection {
             && let Some(prebuilt) = cached.prebuilt(INLINE_BODY)
         {
             let start = output.bytes.len();
-            let bytes = self.send_short(request.method(), prebuilt, &mut output.bytes);
+            let bytes = self.send_prebuilt(request.method(), prebuilt, &mut output.bytes);
             if let Some(context) = context {
                 let outcome =
                     ResponseOutcome { status: 200, bytes, cache, ..ResponseOutcome::NONE };
                 let range = OutputRange::new(start, output.bytes.len(), bytes);
                 output.pending.record(range, request, context, outcome);
             }
-            return self.after_answer(output);
+            return self.after_response(output);
         }
         let CachedParts { status, lines, body, length, mut outcome, .. } =
             CachedParts::new(&cached, request.method());
@@ -343,7 +342,7 @@ impl Connection {
                 let range = OutputRange::new(start, output.bytes.len(), outcome.bytes);
                 output.pending.record(range, request, context, outcome);
             }
-            return self.after_answer(output);
+            return self.after_response(output);
         };
         let mut body = Body::default();
         body.push(Piece::of(stored, 0..length));
@@ -356,16 +355,16 @@ impl Connection {
         self.send_body(body, pacer, last, output)
     }
 
-    /// Sends a short answer as it is kept. Bytes of its body that are sent.
+    /// Adds a prebuilt response. Returns the length of its body.
     #[inline]
-    fn send_short(&mut self, method: Method, prebuilt: &Prebuilt, output: &mut Vec<u8>) -> u64 {
+    fn send_prebuilt(&mut self, method: Method, prebuilt: &Prebuilt, output: &mut Vec<u8>) -> u64 {
         let sent = prebuilt.sent(method).len();
         self.begin_head(200, output);
         output.extend_from_slice(&prebuilt.block[..prebuilt.head_length() + sent]);
         sent as u64
     }
 
-    /// Sends a response that was made for this request.
+    /// Sends a response that is complete in memory or in files.
     pub(super) fn send_response(
         &mut self,
         response: Response,
@@ -390,7 +389,7 @@ impl Connection {
                 }
                 _ => Some(body),
             },
-            // Streams are sent by the handling of their request.
+            // The handling of a request sends streamed bodies.
             _ => None,
         };
         let Some(body) = body else {
@@ -399,7 +398,7 @@ impl Connection {
                 let range = OutputRange::new(start, output.bytes.len(), inline);
                 output.pending.record_later(range, log);
             }
-            return self.after_answer(output);
+            return self.after_response(output);
         };
         let last = log.map(|log| LastResponse { log, start: start as i64 });
         self.send_body(body, pacer, last, output)
@@ -413,8 +412,8 @@ impl Connection {
     }
 
     #[inline]
-    pub(super) fn after_answer(&mut self, output: &mut Output) -> Option<Next> {
-        self.closing.then(|| self.flush_answers(output))
+    pub(super) fn after_response(&mut self, output: &mut Output) -> Option<Next> {
+        self.closing.then(|| self.flush_responses(output))
     }
 
     pub(super) fn record_later(&self, log: &DeferredRecord, bytes: u64, completion: Completion) {
@@ -431,7 +430,7 @@ impl Connection {
         self.ctx.record(request, &self.connection_info(), context, outcome);
     }
 
-    /// Where its requests come from.
+    /// Returns the connection as telemetry sees it.
     pub(super) fn connection_info(&self) -> ConnectionInfo<'_> {
         ConnectionInfo { peer: self.peer, serial: self.serial, stream: &self.stream }
     }
