@@ -3,14 +3,11 @@
 
 mod access;
 mod auth;
-pub(crate) mod bandwidth;
 mod client;
-pub(crate) mod concurrency;
 mod forwarding;
 mod https;
 mod methods;
-mod prehashed;
-pub(crate) mod rate;
+mod rate_limit;
 mod throttle;
 
 use std::io;
@@ -21,14 +18,12 @@ use std::time::Instant;
 
 use dunlin_client::Client;
 use dunlin_http::{FieldLines, Request};
+use dunlin_limits::rate::RateLimit;
 use dunlin_net::blocking::Pool;
 
 pub(crate) use self::auth::{Auth, Basic, Forward, Logins, UserFile};
-pub(crate) use self::bandwidth::{BandwidthCounts, ConnectionPace, Pacer};
 pub(crate) use self::client::resolve_client;
-pub(crate) use self::concurrency::ConcurrencyCounts;
 pub(crate) use self::https::{add_strict, to_https};
-pub(crate) use self::rate::{RateCounts, RateLimit};
 pub(crate) use self::throttle::{Limited, RouteCounts, Throttle};
 use crate::config::{AccessRules, HttpsRules, MethodRules};
 use crate::exchange::{RequestContext, Response};
@@ -59,7 +54,7 @@ const ORDER: [fn(&Checks, &CheckInput<'_, '_>) -> Decision; 8] = [
         checks.methods.as_ref().map_or(Decision::Allow, |rules| methods::check(rules, input))
     },
     |checks, input| checks.auth.as_ref().map_or(Decision::Allow, |check| check.check(input)),
-    |checks, input| rate::check(&checks.limits, input),
+    |checks, input| rate_limit::check(&checks.limits, input),
     // A slow upload must not hold a permit.
     |checks, input| match checks.receives_body && input.at_once.is_none() {
         true => Decision::ReceiveBody,

@@ -4,9 +4,10 @@ use std::hash::{BuildHasher, RandomState};
 use std::rc::Rc;
 use std::sync::Arc;
 
-use super::bandwidth::{Bandwidth, BandwidthCounts};
-use super::concurrency::{Concurrency, ConcurrencyCounts, Entry};
-use super::rate::RateCounts;
+use dunlin_limits::bandwidth::{Bandwidth, BandwidthCounts};
+use dunlin_limits::concurrency::{Concurrency, ConcurrencyCounts, Entry};
+use dunlin_limits::rate::RateCounts;
+
 use super::{CheckInput, Decision, Rejection};
 use crate::config::{ShareBy, ThrottleRules};
 

@@ -25,13 +25,13 @@ use self::sending::Sending;
 use super::exchange::{Exchange, STALLED};
 use super::http2;
 use super::send_progress::SendProgress;
-use crate::checks::ConnectionPace;
 use crate::config::Persistence as ConnectionMode;
 use crate::connections::Waiting;
 use crate::listen::{Accepted, Permit};
 use crate::telemetry::{ConnectionStart, ReadTimes};
 use crate::transport::{Ends, Peer, Transport};
 use crate::worker::{Buffers, Output, WorkerContext};
+use dunlin_limits::bandwidth::ConnectionPace;
 
 /// A connection, with HTTP/1 until its first bytes show HTTP/2.
 pub(crate) struct Connection {

@@ -23,10 +23,10 @@ use self::stream::Stream;
 use self::streams::Streams;
 use super::exchange::Arrival;
 use super::send_progress::SendProgress;
-use crate::checks::ConnectionPace;
 use crate::telemetry::{ConnectionStart, ReadTimes};
 use crate::transport::{Ends, Peer, Transport};
 use crate::worker::{Buffers, Completion, ConnectionInfo, Pending, WorkerContext};
+use dunlin_limits::bandwidth::ConnectionPace;
 
 /// An HTTP/2 connection without its socket.
 pub(super) struct Connection {

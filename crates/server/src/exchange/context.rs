@@ -6,10 +6,10 @@ use std::sync::Arc;
 use std::time::Instant;
 
 use dunlin_http::FieldLines;
+use dunlin_limits::bandwidth::{ConnectionPace, Pacer, Sender};
+use dunlin_limits::concurrency::Permit;
 
 use super::Client;
-use crate::checks::bandwidth::{ConnectionPace, Pacer, Sender};
-use crate::checks::concurrency::Permit;
 use crate::clock;
 use crate::telemetry::traces::Span;
 use crate::telemetry::{ConnectionStart, ReadTimes, RouteTelemetry, ScriptContext, Timings, nanos};

@@ -8,9 +8,9 @@ use std::fmt::Display;
 use std::path::PathBuf;
 use std::sync::Arc;
 
-use crate::checks::{
-    Auth, Basic, Checks, Forward, Limited, Logins, RateLimit, RouteCounts, Throttle,
-};
+use dunlin_limits::rate::RateLimit;
+
+use crate::checks::{Auth, Basic, Checks, Forward, Limited, Logins, RouteCounts, Throttle};
 use crate::config::{AuthRules, CheckRules, Origins, RateRules, Script, ThrottleRules};
 
 /// The runtime objects of one generation of the configuration.

@@ -12,8 +12,8 @@ use std::time::{Duration, Instant};
 use tokio::sync::{OnceCell, Semaphore, SemaphorePermit};
 
 use super::basic::CredentialHash;
-use crate::checks::prehashed::Prehashed;
 use crate::password::Users;
+use dunlin_limits::prehashed::Prehashed;
 
 /// The users of a password file, with a cache of recent successful verifications.
 #[derive(Debug)]

@@ -6,10 +6,10 @@ use dunlin_http::semantics::status;
 
 use super::super::INLINE_BODY;
 use super::StreamBody;
-use crate::checks::{ConnectionPace, Pacer};
 use crate::clock;
 use crate::exchange::{Body, Response, StreamKind, stream};
 use crate::worker::{DeferredRecord, ResponseOutcome, WorkerContext};
+use dunlin_limits::bandwidth::{ConnectionPace, Pacer};
 
 /// A response that is ready to be sent.
 pub(in super::super) struct StartedResponse {

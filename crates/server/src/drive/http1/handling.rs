@@ -12,10 +12,10 @@ use super::super::exchange::{
     Chunk, Exchange, ResponseBody, STALLED, StartedResponse, StreamBody, reject, start_response,
 };
 use super::{Connection, Next, Stage, Step};
-use crate::checks::Pacer;
 use crate::connections::Waiting;
 use crate::exchange::Response;
 use crate::worker::{Completion, DeferredRecord, Output, Pending};
+use dunlin_limits::bandwidth::Pacer;
 
 /// A request whose handler is at work, or streams its response.
 pub(super) struct Handling {

@@ -13,7 +13,6 @@ use super::super::exchange::{
 };
 use super::sending::LastResponse;
 use super::{Connection, Next, Parts};
-use crate::checks::Pacer;
 use crate::config::Persistence as ConnectionMode;
 use crate::exchange::{Body, Client, Piece, RequestContext, Response};
 use crate::handler::admin;
@@ -24,6 +23,7 @@ use crate::worker::{
 };
 use dunlin_files::cache::worker_cache::Prebuilt;
 use dunlin_fs::content::StoredContent;
+use dunlin_limits::bandwidth::Pacer;
 
 impl Connection {
     /// Responds to one request. Returns `None` if the response was added to the output and the next request can be

@@ -5,11 +5,11 @@ use std::task::{Context, Poll, ready};
 
 use super::super::send::{self, Outgoing, Sent, Warming};
 use super::{Connection, Next, Stage, Step};
-use crate::checks::Pacer;
 use crate::connections::Waiting;
 use crate::exchange::{Body, Piece};
 use crate::listen::most_unsent;
 use crate::worker::{Completion, DeferredRecord, Output, Pending, WorkerContext};
+use dunlin_limits::bandwidth::Pacer;
 
 /// Responses that the socket did not accept at once.
 #[derive(Default)]

@@ -8,8 +8,8 @@ use super::super::exchange::{Chunk, Exchange, RequestBody, StreamBody};
 use super::super::send::Warming;
 use super::message::MessageHead;
 use super::streams::WakerHandle;
-use crate::checks::Pacer;
 use crate::exchange::{Body, stream};
+use dunlin_limits::bandwidth::Pacer;
 
 /// A stream with its exchange.
 pub(super) struct Stream {

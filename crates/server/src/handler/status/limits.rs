@@ -2,7 +2,11 @@
 
 use serde::{Deserialize, Serialize};
 
-use crate::checks::{BandwidthCounts, ConcurrencyCounts, Limited, RateCounts, RouteCounts};
+use dunlin_limits::bandwidth::BandwidthCounts;
+use dunlin_limits::concurrency::ConcurrencyCounts;
+use dunlin_limits::rate::RateCounts;
+
+use crate::checks::{Limited, RouteCounts};
 use crate::route::Sites;
 
 /// The limits of a route. Counters count since the limit is in force.

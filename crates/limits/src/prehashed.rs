@@ -5,10 +5,10 @@ use std::hash::{BuildHasher, Hasher};
 
 /// Builds hashers that use integer keys unchanged; keys of 128 bits are truncated to 64.
 #[derive(Debug, Clone, Copy, Default)]
-pub(super) struct Prehashed;
+pub struct Prehashed;
 
 /// Hasher of [`Prehashed`].
-pub(super) struct PrehashedHasher(u64);
+pub struct PrehashedHasher(u64);
 
 impl BuildHasher for Prehashed {
     type Hasher = PrehashedHasher;

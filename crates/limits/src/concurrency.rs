@@ -10,12 +10,12 @@ use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::task::{Context, Poll, Waker};
 use std::time::{Duration, Instant};
 
-use crate::clock::{Sleep, now};
-use crate::config::ConcurrencyRules;
+use dunlin_config::ConcurrencyRules;
+use dunlin_net::clock::{Sleep, now};
 
 /// A concurrency limit. All workers share it.
 #[derive(Debug)]
-pub(crate) struct Concurrency {
+pub struct Concurrency {
     rules: ConcurrencyRules,
     origin: Instant,
     state: Mutex<State>,
@@ -23,30 +23,34 @@ pub(crate) struct Concurrency {
 
 /// Gauges and counters of a concurrency limit.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
-pub(crate) struct ConcurrencyCounts {
-    pub(crate) running: usize,
-    pub(crate) waiting: usize,
+pub struct ConcurrencyCounts {
+    /// Requests that hold a permit.
+    pub running: usize,
+    /// Requests in the queue.
+    pub waiting: usize,
     /// Requests that run or have run.
-    pub(crate) served: u64,
+    pub served: u64,
     /// Requests that wait or have waited.
-    pub(crate) queued: u64,
+    pub queued: u64,
     /// Requests that ran without a free permit after `wait`.
-    pub(crate) overdue: u64,
+    pub overdue: u64,
     /// Requests that were rejected because the queue was full.
-    pub(crate) refused: u64,
+    pub refused: u64,
     /// Requests that were rejected after `refuse_after`.
-    pub(crate) expired: u64,
+    pub expired: u64,
     /// Requests whose client disconnected while they waited.
-    pub(crate) left: u64,
+    pub left: u64,
 }
 
 /// The client to which a request counts: a hash of its address or user.
-pub(crate) type Owner = u64;
+pub type Owner = u64;
 
 /// Result of [`Concurrency::enter`].
 #[derive(Debug)]
-pub(crate) enum Entry {
+pub enum Entry {
+    /// The request can run while it holds the permit.
     Run(Permit),
+    /// The request waits. The future resolves to a permit, or to `None` after the queue timeout.
     Wait(Waiter),
     /// The queue is full. Contains the seconds for `Retry-After`.
     Busy(u64),
@@ -54,14 +58,14 @@ pub(crate) enum Entry {
 
 /// Permit to run. Dropping it returns it.
 #[derive(Debug)]
-pub(crate) struct Permit {
+pub struct Permit {
     shared: Arc<Concurrency>,
     owner: Option<Owner>,
 }
 
 /// A request in the queue: a future that resolves to a permit, or to `None` after `refuse_after`.
 #[derive(Debug)]
-pub(crate) struct Waiter {
+pub struct Waiter {
     shared: Arc<Concurrency>,
     serial: u64,
     owner: Option<Owner>,
@@ -96,22 +100,19 @@ struct Load {
 }
 
 impl Concurrency {
-    pub(crate) fn new(rules: ConcurrencyRules) -> Self {
+    /// Creates a limit with these rules.
+    pub fn new(rules: ConcurrencyRules) -> Self {
         Self { rules, origin: now(), state: Mutex::default() }
     }
 
     /// Requests a permit. `owner` is the client to which it counts, if there is a limit per client.
-    pub(crate) fn enter(self: &Arc<Self>, owner: Option<Owner>, now: Instant) -> Entry {
+    pub fn enter(self: &Arc<Self>, owner: Option<Owner>, now: Instant) -> Entry {
         self.enter_at(owner, now.saturating_duration_since(self.origin).as_millis() as u64)
     }
 
     /// Counts a request whose response is sent before the next request is read and needs a permit for no time.
     /// Succeeds if a permit is free and `leaves` returns `true`; changes nothing otherwise.
-    pub(crate) fn passes_at_once(
-        &self,
-        owner: Option<Owner>,
-        leaves: impl FnOnce() -> bool,
-    ) -> bool {
+    pub fn passes_at_once(&self, owner: Option<Owner>, leaves: impl FnOnce() -> bool) -> bool {
         let (mut state, rules) = (self.lock(), &self.rules);
         let has_permit =
             state.counts.running < rules.concurrent && state.is_below_share(owner, rules);
@@ -120,16 +121,18 @@ impl Concurrency {
         passes
     }
 
-    pub(crate) fn rules(&self) -> &ConcurrencyRules {
+    /// Returns the rules of the limit.
+    pub fn rules(&self) -> &ConcurrencyRules {
         &self.rules
     }
 
     /// Returns the seconds for `Retry-After`.
-    pub(crate) fn retry_after(&self) -> u64 {
+    pub fn retry_after(&self) -> u64 {
         self.rules.wait.unwrap_or(self.rules.refuse_after).as_secs().clamp(1, 60)
     }
 
-    pub(crate) fn counts(&self) -> ConcurrencyCounts {
+    /// Returns the counters of the limit.
+    pub fn counts(&self) -> ConcurrencyCounts {
         let state = self.lock();
         ConcurrencyCounts { waiting: state.queue.len(), ..state.counts }
     }

@@ -5,17 +5,16 @@
 
 use std::collections::HashMap;
 use std::hash::{BuildHasher, Hash, RandomState};
-use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::sync::{Mutex, MutexGuard, PoisonError};
 use std::time::Instant;
 
-use super::prehashed::Prehashed;
-use super::{CheckInput, Decision, Rejection};
-use crate::clock;
-use crate::config::{RateKey, RateRules};
+use crate::prehashed::Prehashed;
+use dunlin_config::RateRules;
+use dunlin_net::clock;
 
 /// A rate limit. All workers share it.
 #[derive(Debug)]
-pub(crate) struct RateLimit {
+pub struct RateLimit {
     rules: RateRules,
     origin: Instant,
     /// Interval between two requests at the limit's rate, in nanoseconds.
@@ -27,22 +26,24 @@ pub(crate) struct RateLimit {
 
 /// Result for one request, for `RateLimit` (draft-ietf-httpapi-ratelimit-headers).
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(crate) struct RateStatus {
-    pub(crate) allowed: bool,
+pub struct RateStatus {
+    /// The request is allowed.
+    pub allowed: bool,
     /// Number of further requests that are allowed now.
-    pub(crate) remaining: u64,
+    pub remaining: u64,
     /// Nanoseconds until a rejected request is allowed.
-    pub(crate) retry: u64,
+    pub retry: u64,
     /// Nanoseconds until the whole burst is available again.
-    pub(crate) reset: u64,
+    pub reset: u64,
 }
 
 /// Counters of a rate limit.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
-pub(crate) struct RateCounts {
-    pub(crate) passed: u64,
+pub struct RateCounts {
+    /// Requests within the limit.
+    pub passed: u64,
     /// Requests beyond the limit, rejected or only counted.
-    pub(crate) refused: u64,
+    pub refused: u64,
 }
 
 /// A part of the table, in two generations. When `young` is full it becomes `old`, and the previous `old` is
@@ -59,30 +60,9 @@ const SHARDS: usize = 16;
 /// Maximum of clients in one generation of a shard: the table holds at least the latest 65,536.
 const GENERATION: usize = 4_096;
 
-/// Checks all rate limits of a route. The first one that is exceeded rejects the request.
-pub(super) fn check(limits: &[Arc<RateLimit>], input: &CheckInput<'_, '_>) -> Decision {
-    for limit in limits {
-        let status = limit.count(input);
-        if status.allowed && !limit.rules.sends_fields {
-            continue;
-        }
-        let (policy, state) = (limit.policy(), limit.state(&status));
-        if status.allowed {
-            input.context.add_field("RateLimit-Policy", policy);
-            input.context.add_field("RateLimit", state);
-            continue;
-        }
-        let refused = Rejection::new(429)
-            .with("Retry-After", seconds(status.retry).to_string())
-            .with("RateLimit-Policy", policy)
-            .with("RateLimit", state);
-        return Decision::Reject(refused);
-    }
-    Decision::Allow
-}
-
 impl RateLimit {
-    pub(crate) fn new(rules: RateRules) -> Self {
+    /// Creates a limit with these rules.
+    pub fn new(rules: RateRules) -> Self {
         Self {
             interval: (rules.period.as_nanos() / u128::from(rules.requests.max(1))).max(1) as u64,
             rules,
@@ -92,35 +72,21 @@ impl RateLimit {
         }
     }
 
-    pub(crate) fn rules(&self) -> &RateRules {
+    /// Returns the rules of the limit.
+    pub fn rules(&self) -> &RateRules {
         &self.rules
     }
 
-    fn count(&self, input: &CheckInput<'_, '_>) -> RateStatus {
-        let (address, now) = (|| input.context.client.address.network(), input.now);
-        match &self.rules.by {
-            RateKey::Address => self.request(address(), now),
-            RateKey::Route => self.request((), now),
-            RateKey::User => match input.context.user() {
-                Some(user) => self.request(user, now),
-                None => self.request(address(), now),
-            },
-            RateKey::Header(name) => match field(input, name) {
-                Some(value) => self.request(value, now),
-                None => self.request(address(), now),
-            },
-        }
-    }
-
     /// Counts a request of the client with that key.
-    fn request(&self, key: impl Hash, now: Instant) -> RateStatus {
+    pub fn request(&self, key: impl Hash, now: Instant) -> RateStatus {
         let now = now.saturating_duration_since(self.origin).as_nanos() as u64;
         let mut status = self.request_at(self.hasher.hash_one(key), now);
         status.allowed |= self.rules.dry_run;
         status
     }
 
-    pub(crate) fn counts(&self) -> RateCounts {
+    /// Returns the counters of the limit.
+    pub fn counts(&self) -> RateCounts {
         let mut sum = RateCounts::default();
         for shard in &self.shards {
             let RateCounts { passed, refused } = lock(shard).counts;
@@ -155,7 +121,7 @@ impl RateLimit {
     }
 
     /// Returns the value of `RateLimit-Policy`: the burst and the seconds in which it becomes available.
-    fn policy(&self) -> String {
+    pub fn policy(&self) -> String {
         let name = self.rules.name();
         let burst = self.rules.burst.max(1);
         let window = seconds(self.interval * u64::from(burst));
@@ -163,16 +129,10 @@ impl RateLimit {
     }
 
     /// Returns the value of `RateLimit`.
-    fn state(&self, status: &RateStatus) -> String {
+    pub fn state(&self, status: &RateStatus) -> String {
         let name = self.rules.name();
         format!("\"{name}\";r={};t={}", status.remaining, seconds(status.reset))
     }
-}
-
-/// Returns the value of the request's first field of that name.
-fn field<'a>(input: &CheckInput<'a, '_>, name: &str) -> Option<&'a [u8]> {
-    let mut fields = input.request.fields();
-    fields.find(|(other, _)| other.eq_ignore_ascii_case(name.as_bytes())).map(|(_, value)| value)
 }
 
 /// Ignores poisoning: a shard is consistent after every statement.
@@ -181,13 +141,15 @@ fn lock(shard: &Mutex<Shard>) -> MutexGuard<'_, Shard> {
 }
 
 /// Converts nanoseconds to whole seconds, rounded up.
-pub(crate) fn seconds(nanos: u64) -> u64 {
+pub fn seconds(nanos: u64) -> u64 {
     nanos.div_ceil(1_000_000_000)
 }
 
 #[cfg(test)]
 mod tests {
     use std::time::Duration;
+
+    use dunlin_config::RateKey;
 
     use super::*;
 

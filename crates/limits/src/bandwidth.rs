@@ -13,12 +13,12 @@ use std::sync::{Arc, LazyLock};
 use std::task::{Context, Poll};
 use std::time::{Duration, Instant};
 
-use crate::clock::{Sleep, now};
-use crate::config::BandwidthRules;
+use dunlin_config::BandwidthRules;
+use dunlin_net::clock::{Sleep, now};
 
 /// A bandwidth limit. All workers share it.
 #[derive(Debug)]
-pub(crate) struct Bandwidth {
+pub struct Bandwidth {
     rules: BandwidthRules,
     /// Bytes per slot of the ceiling; `u64::MAX` without a ceiling.
     chunk: u64,
@@ -33,18 +33,18 @@ pub(crate) struct Bandwidth {
 
 /// Gauges and counters of a bandwidth limit.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(crate) struct BandwidthCounts {
+pub struct BandwidthCounts {
     /// Responses in progress.
-    pub(crate) senders: usize,
+    pub senders: usize,
     /// Bytes of bodies that were admitted.
-    pub(crate) sent: u64,
+    pub sent: u64,
     /// Requests that were rejected because their share would have been below the minimum.
-    pub(crate) refused: u64,
+    pub refused: u64,
 }
 
 /// Paces the body of one response.
 #[derive(Debug)]
-pub(crate) struct Pacer {
+pub struct Pacer {
     shared: Arc<Bandwidth>,
     connection: ConnectionPace,
     reservation: Reservation,
@@ -64,11 +64,11 @@ struct Reservation {
 }
 
 /// Start of the connection's next free slot, in nanoseconds since [`ORIGIN`]. All responses of the connection share it.
-pub(crate) type ConnectionPace = Rc<Cell<u64>>;
+pub type ConnectionPace = Rc<Cell<u64>>;
 
 /// A response that has a share of the ceiling. Dropping it returns the share.
 #[derive(Debug)]
-pub(crate) struct Sender(Arc<Bandwidth>);
+pub struct Sender(Arc<Bandwidth>);
 
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 enum Stage {
@@ -95,7 +95,8 @@ const CREDIT: Duration = Duration::from_millis(40);
 const PACKET: u64 = 1400;
 
 impl Bandwidth {
-    pub(crate) fn new(rules: BandwidthRules) -> Self {
+    /// Creates a limit with these rules.
+    pub fn new(rules: BandwidthRules) -> Self {
         let worth = |rate: Option<u64>, time: Duration| {
             rate.map_or(u64::MAX, |rate| (u128::from(rate) * time.as_nanos() / NANOS) as u64)
         };
@@ -111,7 +112,7 @@ impl Bandwidth {
     }
 
     /// Adds a sender; `None` if its share would be below the minimum.
-    pub(crate) fn enter(self: &Arc<Self>) -> Option<Sender> {
+    pub fn enter(self: &Arc<Self>) -> Option<Sender> {
         let senders = self.senders.fetch_add(1, Ordering::Relaxed) + 1;
         let sender = Sender(Arc::clone(self));
         if let (Some(ceiling), Some(minimum)) = (self.rules.ceiling, self.rules.minimum)
@@ -125,7 +126,8 @@ impl Bandwidth {
 
     /// Admits a response of `bytes` that is in memory, if all of it may be sent `now`. Otherwise changes nothing, and
     /// the caller uses [`enter`](Self::enter).
-    pub(crate) fn takes_at_once(&self, bytes: u64, now: Instant) -> bool {
+    #[inline]
+    pub fn takes_at_once(&self, bytes: u64, now: Instant) -> bool {
         let BandwidthRules { ceiling, per_connection, minimum, dry_run } = self.rules;
         if dry_run || per_connection.is_some() {
             return false;
@@ -148,11 +150,13 @@ impl Bandwidth {
         true
     }
 
-    pub(crate) fn rules(&self) -> &BandwidthRules {
+    /// Returns the rules of the limit.
+    pub fn rules(&self) -> &BandwidthRules {
         &self.rules
     }
 
-    pub(crate) fn counts(&self) -> BandwidthCounts {
+    /// Returns the counters of the limit.
+    pub fn counts(&self) -> BandwidthCounts {
         BandwidthCounts {
             senders: self.senders.load(Ordering::Relaxed),
             sent: self.sent.load(Ordering::Relaxed),
@@ -212,7 +216,7 @@ fn duration(bytes: u64, rate: u64) -> u64 {
 impl Sender {
     /// Returns the pacer of the response; `None` in a dry run. `short` is the length of a body that is in memory, and
     /// the current time: returns `None` if all of it may be sent now.
-    pub(crate) fn pacer(
+    pub fn pacer(
         &self,
         connection: &ConnectionPace,
         short: Option<(usize, Instant)>,
@@ -241,7 +245,7 @@ impl Drop for Sender {
 
 impl Pacer {
     /// Returns how many of `wanted` bytes may be sent now. Wakes the task when sending may continue.
-    pub(crate) fn poll(&mut self, cx: &mut Context<'_>, wanted: u64) -> Poll<u64> {
+    pub fn poll(&mut self, cx: &mut Context<'_>, wanted: u64) -> Poll<u64> {
         if wanted == 0 {
             return Poll::Ready(0);
         }
@@ -262,17 +266,20 @@ impl Pacer {
     }
 
     /// Returns `true` if the response waits for its slot.
-    pub(crate) fn is_waiting(&self) -> bool {
+    #[inline]
+    pub fn is_waiting(&self) -> bool {
         self.reservation.stage != Stage::Idle
     }
 
     /// Returns the bytes that may be sent without another [`poll`](Self::poll).
-    pub(crate) fn allowance(&self) -> u64 {
+    #[inline]
+    pub fn allowance(&self) -> u64 {
         self.reservation.allowance
     }
 
     /// Accounts for `bytes` that were sent.
-    pub(crate) fn spend(&mut self, bytes: u64) {
+    #[inline]
+    pub fn spend(&mut self, bytes: u64) {
         self.reservation.allowance = self.reservation.allowance.saturating_sub(bytes);
         self.shared.sent.fetch_add(bytes, Ordering::Relaxed);
     }
