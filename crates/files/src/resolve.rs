@@ -27,7 +27,7 @@ use dunlin_fs::validity::Validity;
 pub struct Resolver<'a> {
     /// The state that the workers share.
     pub shared: &'a Shared,
-    /// The serial number of the site; see [`Key`].
+    /// The serial number of the site; see [`Key`](crate::cache::shared_cache::Key).
     pub site: usize,
     /// The resource that the cache has for the path.
     pub previous: Option<Arc<Resource>>,

@@ -51,7 +51,7 @@ pub struct CacheEntry<R> {
     pub owner: Option<Arc<R>>,
 }
 
-/// A complete response in memory; see [`super::Representation::block`].
+/// A complete response in memory; see [`Representation::block`](super::resource::Representation::block).
 #[derive(Debug)]
 pub struct Prebuilt {
     /// Head and body.
