@@ -370,7 +370,7 @@ class Bench:
         rules = (
             f'allow = ["127.0.0.0/8"]\nmethods = ["GET", "HEAD"]\nauth = {{ basic = "{users}" }}\n'
             'limit = [{ requests = "100000000/s", burst = 100000000 }]\nbody_size = "1MB"\n'
-            'throttle = { concurrent = 10000, bandwidth = "100GB/s" }\n'
+            'throttle = { max_concurrent = 10000, bandwidth = "100GB/s" }\n'
         )
         variants = {
             "no checks": ("dunlin", {}),

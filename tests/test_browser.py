@@ -108,7 +108,7 @@ class Browser:
 @pytest.mark.skipif(not CHROMIUM, reason="there is no Chromium here")
 def test_the_status_page_draws_live_charts(serve, site, tmp_path):
     write(site / "a.txt", "x" * 3000)
-    limited = '[[site.route]]\npath = "/a.txt"\nlimit = { requests = "100000/s" }\nthrottle = { concurrent = 7 }\n'
+    limited = '[[site.route]]\npath = "/a.txt"\nlimit = { requests = "100000/s" }\nthrottle = { max_concurrent = 7 }\n'
     server = serve(more='[[site.route]]\npath = "/status/*"\nstatus = true\n' + limited)
     stop = threading.Event()
 

@@ -33,7 +33,7 @@ def is_closed(connection):
 @pytest.mark.parametrize("threads", [1, 2])
 def test_the_most_idle_connection_is_closed_for_a_new_one(serve, page, threads):
     server = serve(
-        text=f'[server]\nthreads = {threads}\nconnections = 40\nconnections_soft = 20\n'
+        text=f'[server]\nthreads = {threads}\nconnections = 40\nevict_idle_above = 20\n'
         f'[[listen]]\naddress = "127.0.0.1:0"\n[[site]]\nroot = "{page.parent}"\n'
     )
     connections = []
@@ -58,7 +58,7 @@ def test_the_most_idle_connection_is_closed_for_a_new_one(serve, page, threads):
 
 
 def test_a_full_server_accepts_new_connections_while_others_are_idle(serve, page):
-    server = serve(server="connections = 10\nconnections_soft = 10")
+    server = serve(server="connections = 10\nevict_idle_above = 10")
     held = []
     for _ in range(40):
         held.append(server.connect())
@@ -69,7 +69,7 @@ def test_a_full_server_accepts_new_connections_while_others_are_idle(serve, page
 @pytest.mark.parametrize("threads", [1, 2])
 def test_no_connection_is_closed_while_none_waits(serve, page, threads):
     server = serve(
-        text=f'[server]\nthreads = {threads}\nconnections = 10\nconnections_soft = 10\n'
+        text=f'[server]\nthreads = {threads}\nconnections = 10\nevict_idle_above = 10\n'
         f'[[listen]]\naddress = "127.0.0.1:0"\n[[site]]\nroot = "{page.parent}"\n'
     )
     held = [server.connect() for _ in range(10)]
@@ -83,7 +83,7 @@ def test_no_connection_is_closed_while_none_waits(serve, page, threads):
 
 
 def test_busy_connections_are_not_closed(serve, page):
-    server = serve(server="connections = 12\nconnections_soft = 8")
+    server = serve(server="connections = 12\nevict_idle_above = 8")
     busy = [server.connect() for _ in range(8)]
     for connection in busy:
         connection.sendall(b"GET /a HTTP/1.1\r\n")
@@ -97,7 +97,7 @@ def test_busy_connections_are_not_closed(serve, page):
 
 
 def test_new_connections_do_not_replace_each_other(serve, page):
-    server = serve(server="connections = 40\nconnections_soft = 4")
+    server = serve(server="connections = 40\nevict_idle_above = 4")
     busy = [server.connect() for _ in range(4)]
     for connection in busy:
         connection.sendall(b"GET /a HTTP/1.1\r\n")
@@ -107,7 +107,7 @@ def test_new_connections_do_not_replace_each_other(serve, page):
 
 
 def test_an_idle_http2_connection_is_closed_gracefully_for_a_new_one(serve, page):
-    server = serve(server="connections = 10\nconnections_soft = 3")
+    server = serve(server="connections = 10\nevict_idle_above = 3")
     with Client(server) as client:
         client.send(request(1, "/a"))
         client.body(1)
@@ -161,8 +161,8 @@ def test_connections_per_address_are_limited(serve, page):
 
 def test_invalid_limits_are_rejected(serve):
     for server, what in [
-        ("connections = 10\nconnections_soft = 11", "connections_soft is more than 10"),
-        ("connections_soft = 0", "connections_soft is less than 1"),
+        ("connections = 10\nevict_idle_above = 11", "evict_idle_above is more than 10"),
+        ("evict_idle_above = 0", "evict_idle_above is less than 1"),
         ("connections_per_address = 0", "connections_per_address is less than 1"),
     ]:
         with pytest.raises(AssertionError, match=what):

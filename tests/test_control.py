@@ -321,7 +321,7 @@ def test_limits_go_on_where_they_did_not_change(serve, site, tmp_path, admin):
             site_text(site, f'set_fields = {{ X-Field = "{field}" }}')
             + f'[[site.route]]\npath = "/a"\nlimit = {{ requests = "{limit}" }}\n'
             + f'[[site.route]]\npath = "/cgi/*"\nscript = {{ kind = "cgi", directory = "{script.parent}" }}\n'
-            + f"throttle = {{ concurrent = 1, queue = {queue} }}\n"
+            + f"throttle = {{ max_concurrent = 1, queue = {queue} }}\n"
             + f'[[site.route]]\npath = "/auth"\nauth = {{ basic = "{users}", attempts = {attempts} }}\n'
         )
 

@@ -44,7 +44,7 @@ def test_a_trace_of_the_client_is_continued(cgi):
 
 
 def test_the_clients_number_counts_where_it_is_accepted(cgi):
-    server = cgi({"print.py": PRINT}, 'request_id = "accept", tell_request_id = true')
+    server = cgi({"print.py": PRINT}, 'request_id = "accept", send_request_id = true')
     env, response = fetch_environment(server, "X-Request-Id: a-1:b")
     assert env["HTTP_X_REQUEST_ID"] == response["x-request-id"] == "a-1:b"
     assert env["TRACEPARENT"] == env["HTTP_TRACEPARENT"] and "a-1" not in env["TRACEPARENT"]
@@ -58,7 +58,7 @@ def test_the_request_id_is_in_script_error_log_access_log_and_response(cgi, tmp_
     log = tmp_path / "access.log"
     server = cgi(
         {"fails": FAILS, "hello": HELLO},
-        "tell_request_id = true",
+        "send_request_id = true",
         server=f'access_log = {{ path = "{log}", format = "json" }}',
     )
     status, response, _ = server.get("/cgi-bin/fails")
@@ -86,7 +86,7 @@ def test_a_log_template_has_the_number(cgi, tmp_path):
     log = tmp_path / "access.log"
     server = cgi(
         {"hello": HELLO},
-        "tell_request_id = true",
+        "send_request_id = true",
         server=f'access_log = {{ path = "{log}", format = "{{status}} {{request_id}}" }}',
     )
     id = server.get("/cgi-bin/hello")[1]["x-request-id"]
@@ -115,7 +115,7 @@ def test_log_lines_by_fastcgi_have_the_request_id_too(serve, site):
     (site / "a.php").write_text("<?php error_log('of one request'); echo 'hello';")
     server = serve(
         route=f'script = {{ kind = "fastcgi", command = ["php-cgi", "-d", "log_errors=1"], root = "{site}", '
-        "processes = 1, tell_request_id = true }"
+        "processes = 1, send_request_id = true }"
     )
     id = server.get("/a.php")[1]["x-request-id"]
     line = next(line for line in server.logged("of one request").splitlines() if "of one request" in line)

@@ -763,8 +763,8 @@ def test_limits_report_their_counters(serve, site, tmp_path):
     server = serve(
         server="connections_per_address = 10",
         more=STATUS
-        + f'[[site.route]]\npath = "/one/*"\n{cgi}\nthrottle = {{ concurrent = 1, queue = 1 }}\n'
-        + f'[[site.route]]\npath = "/dry/*"\n{cgi}\nthrottle = {{ concurrent = 1, queue = 1, dry_run = true }}\n'
+        + f'[[site.route]]\npath = "/one/*"\n{cgi}\nthrottle = {{ max_concurrent = 1, queue = 1 }}\n'
+        + f'[[site.route]]\npath = "/dry/*"\n{cgi}\nthrottle = {{ max_concurrent = 1, queue = 1, dry_run = true }}\n'
         + '[[site.route]]\npath = "/big"\nthrottle = { bandwidth = "400KB/s", minimum = "300KB/s" }\n'
         + '[[site.route]]\npath = "/a"\nlimit = { requests = "3/h" }\n',
     )

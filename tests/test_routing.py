@@ -191,7 +191,7 @@ def test_limits_of_the_target_of_try_apply_once(serve, site):
         [[site.route]]
         path = "/app.html"
         limit = { requests = "2/h", burst = 2 }
-        throttle = { concurrent = 1, queue = 5 }
+        throttle = { max_concurrent = 1, queue = 5 }
         """
     )
     assert [server.get("/a/x")[0] for _ in range(4)].count(200) in (2, 3)

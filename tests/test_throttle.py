@@ -334,7 +334,7 @@ def status_of(connection):
 
 @pytest.mark.parametrize("threads", [1, 2])
 def test_requests_run_one_after_the_other_in_the_order_of_their_coming(gate, threads):
-    server = gate("concurrent = 1, queue = 3", threads)
+    server = gate("max_concurrent = 1, queue = 3", threads)
     waiting = []
     for name in "abcd":
         waiting.append(begin(server, name))
@@ -352,7 +352,7 @@ def test_requests_run_one_after_the_other_in_the_order_of_their_coming(gate, thr
 
 
 def test_a_disconnected_client_leaves_the_queue(gate):
-    server = gate("concurrent = 1, queue = 2")
+    server = gate("max_concurrent = 1, queue = 2")
     first = begin(server, "a")
     wait_until(lambda: gate.began() == ["a"], "the first runs")
     leaving, last = begin(server, "b"), None
@@ -383,7 +383,7 @@ def test_a_disconnected_client_leaves_the_queue(gate):
 
 @pytest.mark.serial
 def test_a_request_that_has_waited_runs_or_is_rejected(gate):
-    server = gate('concurrent = 1, queue = 5, wait = "300ms", most = 2, refuse_after = "1s"')
+    server = gate('max_concurrent = 1, queue = 5, burst_after = "300ms", burst_concurrent = 2, queue_timeout = "1s"')
     first = begin(server, "a")
     wait_until(lambda: gate.began() == ["a"], "the first runs")
     start = time.monotonic()
@@ -402,7 +402,7 @@ def test_a_request_that_has_waited_runs_or_is_rejected(gate):
 
 
 def test_a_client_has_its_share_and_others_pass_it(gate):
-    server = gate("concurrent = 4, queue = 4, share = 1")
+    server = gate("max_concurrent = 4, queue = 4, max_per_client = 1")
     greedy = [begin(server, "a"), begin(server, "b")]
     assert status_of(begin(server, "c")) == 503
     other = begin(server, "d", "127.0.0.2")
@@ -413,7 +413,7 @@ def test_a_client_has_its_share_and_others_pass_it(gate):
 
 
 def test_a_dry_run_delays_no_request(gate):
-    server = gate("concurrent = 1, queue = 1, dry_run = true")
+    server = gate("max_concurrent = 1, queue = 1, dry_run = true")
     connections = [begin(server, name) for name in "abc"]
     wait_until(lambda: sorted(gate.began()) == ["a", "b", "c"], "all run")
     for name in "abc":
@@ -424,7 +424,7 @@ def test_a_dry_run_delays_no_request(gate):
 
 
 def test_files_wait_for_a_permit_also_over_http2(serve, site, big):
-    server = serve('throttle = { concurrent = 1, queue = 5, per_connection = "100KB/s" }')
+    server = serve('throttle = { max_concurrent = 1, queue = 5, per_connection = "100KB/s" }')
     with server.connect() as running, Client(server) as client:
         receive(running, "/big", 0.2)
         client.send(request(1, "/small"))
@@ -482,7 +482,7 @@ def test_limits_by_field_and_route_apply_together(serve, site, big):
 
 
 def test_every_response_has_ratelimit_fields_with_tell(serve, site, big):
-    server = serve('limit = { requests = "10/m", burst = 4, tell = true }')
+    server = serve('limit = { requests = "10/m", burst = 4, send_headers = true }')
     left = [server.get("/small")[1]["ratelimit"] for _ in range(3)]
     assert [re.search(r"r=(\d+)", value)[1] for value in left] == ["3", "2", "1"]
     with Client(server) as client:
@@ -505,11 +505,11 @@ def test_a_dry_run_of_a_limit_rejects_no_request(serve, site, big):
         ('throttle = { minimum = "1KB/s" }', "there is neither"),
         ('throttle = { bandwidth = "0B/s" }', "bandwidth is 0"),
         ('throttle = { bandwidth = "1KB/s", minimum = "2KB/s" }', "minimum is more than bandwidth"),
-        ('throttle = { bandwidth = "1KB/s", queue = 3 }', "`queue` goes with `concurrent`"),
-        ("throttle = { concurrent = 0 }", "concurrent is 0"),
-        ("throttle = { concurrent = 2, most = 3 }", "`most` goes with `wait`"),
-        ('throttle = { concurrent = 2, most = 2, wait = "1s" }', "most is not more than concurrent"),
-        ('throttle = { concurrent = 2, per = "user" }', "whose `share`"),
+        ('throttle = { bandwidth = "1KB/s", queue = 3 }', "`queue` goes with `max_concurrent`"),
+        ("throttle = { max_concurrent = 0 }", "max_concurrent is 0"),
+        ("throttle = { max_concurrent = 2, burst_concurrent = 3 }", "`burst_concurrent` goes with `burst_after`"),
+        ('throttle = { max_concurrent = 2, burst_concurrent = 2, burst_after = "1s" }', "burst_concurrent is not more than max_concurrent"),
+        ('throttle = { max_concurrent = 2, client_by = "user" }', "`client_by` goes with `max_per_client`"),
         ('limit = { requests = "fast" }', "so many in a time"),
         ('limit = { requests = "1/s", by = "shoe" }', "is not address, user, route or header:NAME"),
         ('limit = { requests = "1/s", burst = 0 }', "burst is 0"),

@@ -30,7 +30,7 @@ def limited(serve, page):
     def start(connections=60, soft=50, threads=1, listen="", site=""):
         return serve(
             text=f"[server]\nthreads = {threads}\nconnections = {connections}\n"
-            f"connections_soft = {soft}\n{PATIENT}\n"
+            f"evict_idle_above = {soft}\n{PATIENT}\n"
             f'[[listen]]\naddress = "127.0.0.1:0"\n{listen}\n'
             f'[[site]]\nroot = "{page.parent}"\n{site}\n'
         )

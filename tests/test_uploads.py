@@ -188,7 +188,7 @@ def test_an_asgi_application_reads_a_buffered_body_in_parts(serve, programs):
 
 
 def test_a_slow_upload_takes_no_permit_of_the_throttle(serve, programs):
-    route = "throttle = { concurrent = 1, queue = 0 }"
+    route = "throttle = { max_concurrent = 1, queue = 0 }"
     server = serve(more=programs.route("wsgi", route=route))
     path = programs.path("wsgi")
     with slow_uploads(server, f"{path}?total", 4, 1_000) as connections:

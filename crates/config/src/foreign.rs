@@ -16,7 +16,7 @@ const REWRITE: &str = "write try = [\"{path}\", \"/index.php\"] into a [[site.ro
 const ALIAS: &str = "write `root` into a [[site.route]]: the whole path of the request is looked for beneath it, so that \
     /static/a.css needs root = \"DIR\" with DIR/static/a.css";
 const TLS: &str = "write tls = { certificate = \"FILE\", key = \"FILE\" } into [[site]], and tls = true into [[listen]]";
-const LIMIT: &str = "write limit = { requests = \"10/s\" } into a [[site.route]], or throttle = { concurrent = 10 } for \
+const LIMIT: &str = "write limit = { requests = \"10/s\" } into a [[site.route]], or throttle = { max_concurrent = 10 } for \
     requests at once";
 const FIELDS: &str = "write set_fields = { \"NAME\" = \"VALUE\" } or remove_fields = [\"NAME\"] into a [[site.route]]";
 

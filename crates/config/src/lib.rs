@@ -64,6 +64,7 @@ mod pattern;
 mod rate_limit;
 mod read;
 mod redirect;
+mod renamed;
 mod report;
 mod respond;
 mod route_table;

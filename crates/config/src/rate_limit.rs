@@ -88,7 +88,7 @@ pub(super) fn limit(table: &RateLimitTable, report: Report<'_>) -> RateRules {
         period: requests.period,
         burst: table.burst.as_deref().copied().unwrap_or(requests.times),
         by: by.unwrap_or(RateKey::Address),
-        sends_fields: table.tell.unwrap_or(false),
+        sends_fields: table.send_headers.unwrap_or(false),
         dry_run: table.dry_run.unwrap_or(false),
     }
 }

@@ -50,7 +50,7 @@ pub struct Script {
     /// Whether the client's X-Request-Id counts.
     pub accept_request_id: bool,
     /// Whether answers have X-Request-Id.
-    pub tell_request_id: bool,
+    pub send_request_id: bool,
     /// Whether error pages show what the script wrote to its standard error.
     pub show_errors: bool,
     /// Whom processes belong to; to whom the server does when absent.

@@ -66,7 +66,7 @@ pub struct Server {
     /// The most connections at once; `None` to derive it from the descriptor limit.
     pub connections: Option<usize>,
     /// From how many on idle ones give way; `None` for 90 % of the most.
-    pub connections_soft: Option<usize>,
+    pub evict_idle_above: Option<usize>,
     /// The most of one address; `None` for no limit.
     pub connections_per_address: Option<usize>,
     /// How long answers under way may take when the server stops.

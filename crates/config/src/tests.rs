@@ -521,6 +521,29 @@ fn the_exact_host_then_the_longest_wildcard_then_the_default_is_found() {
 }
 
 #[test]
+fn a_former_key_is_an_error_that_names_its_replacement() {
+    for (table, former, name) in renamed::RENAMED {
+        let (text, line, column) = match table {
+            "server" => (format!("[server]\n{former} = 1\n"), 2, 1),
+            table => {
+                let route = format!("{table} = {{ {former} = 1 }}\n");
+                (format!("[[site]]\n[[site.route]]\npath = '/*'\n{route}"), 4, table.len() + 6)
+            }
+        };
+        let here = if table == "server" { "[server]".into() } else { format!("`{table}`") };
+        let expected = format!(
+            "{line}:{column}: there is no key `{former}` in {here}; it was renamed to `{name}`"
+        );
+        let found = problems(&text);
+        assert!(found.iter().any(|problem| *problem == expected), "{expected}\n{found:?}");
+        let text = text.replacen(former, name, 1);
+        let found = parse(&text).err().unwrap_or_default();
+        let found: Vec<_> = found.iter().map(Problem::to_string).collect();
+        assert!(!found.iter().any(|problem| problem.contains("no key")), "{text}\n{found:?}");
+    }
+}
+
+#[test]
 fn the_schema_has_every_key_that_the_reader_knows() {
     for (header, definition) in vocabulary::SECTIONS {
         let text = format!(

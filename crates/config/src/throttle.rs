@@ -92,10 +92,11 @@ pub(super) fn throttle(table: &Spanned<ThrottleTable>, report: Report<'_>) -> Th
     let bandwidth = bandwidth(table, report);
     let concurrency = concurrency(table, report);
     if bandwidth.is_none() && concurrency.is_none() {
-        let what = "throttle: there is neither `bandwidth` nor `per_connection` nor `concurrent`";
+        let what =
+            "throttle: there is neither `bandwidth` nor `per_connection` nor `max_concurrent`";
         report(&table.span, what.into());
     }
-    let share = match table.per.as_deref() {
+    let share = match table.client_by.as_deref() {
         Some(ShareBy::User) => ShareBy::User,
         _ => ShareBy::Address,
     };
@@ -132,65 +133,65 @@ fn bandwidth(table: &ThrottleTable, report: Report<'_>) -> Option<BandwidthRules
 
 fn concurrency(table: &ThrottleTable, report: Report<'_>) -> Option<ConcurrencyRules> {
     let number = |number: &Option<Spanned<usize>>| number.as_deref().copied();
-    let Some(concurrent) = &table.concurrent else {
+    let Some(concurrent) = &table.max_concurrent else {
         let others = [
             ("queue", table.queue.as_ref().map(|at| &at.span)),
-            ("wait", table.wait.as_ref().map(|at| &at.span)),
-            ("most", table.most.as_ref().map(|at| &at.span)),
-            ("refuse_after", table.refuse_after.as_ref().map(|at| &at.span)),
-            ("share", table.share.as_ref().map(|at| &at.span)),
-            ("per", table.per.as_ref().map(|at| &at.span)),
+            ("burst_after", table.burst_after.as_ref().map(|at| &at.span)),
+            ("burst_concurrent", table.burst_concurrent.as_ref().map(|at| &at.span)),
+            ("queue_timeout", table.queue_timeout.as_ref().map(|at| &at.span)),
+            ("max_per_client", table.max_per_client.as_ref().map(|at| &at.span)),
+            ("client_by", table.client_by.as_ref().map(|at| &at.span)),
         ];
         for (key, span) in others {
             if let Some(span) = span {
-                report(span, format!("throttle: `{key}` goes with `concurrent`"));
+                report(span, format!("throttle: `{key}` goes with `max_concurrent`"));
             }
         }
         return None;
     };
-    for (key, at) in [("concurrent", &table.concurrent), ("share", &table.share)] {
+    for (key, at) in
+        [("max_concurrent", &table.max_concurrent), ("max_per_client", &table.max_per_client)]
+    {
         if let Some(at) = at.as_ref().filter(|at| at.value == 0) {
             report(&at.span, format!("throttle: {key} is 0, so that no request could run"));
         }
     }
-    match (&table.wait, &table.most) {
+    match (&table.burst_after, &table.burst_concurrent) {
         (Some(wait), None) => {
-            report(
-                &wait.span,
-                "throttle: `wait` goes with `most`, how many run at once then".into(),
-            );
+            report(&wait.span, "throttle: `burst_after` goes with `burst_concurrent`".into());
         }
         (None, Some(most)) => {
-            report(&most.span, "throttle: `most` goes with `wait`, after which it holds".into());
+            report(&most.span, "throttle: `burst_concurrent` goes with `burst_after`".into());
         }
         (Some(_), Some(most)) if most.value <= concurrent.value => {
-            report(&most.span, "throttle: most is not more than concurrent".into());
+            report(&most.span, "throttle: burst_concurrent is not more than max_concurrent".into());
         }
         _ => {}
     }
-    if let (Some(per), None) = (&table.per, &table.share) {
-        report(&per.span, "throttle: `per` says whose `share` it is".into());
+    if let (Some(per), None) = (&table.client_by, &table.max_per_client) {
+        report(&per.span, "throttle: `client_by` goes with `max_per_client`".into());
     }
-    let refuse_after = table.refuse_after.as_deref().map_or(Duration::from_secs(30), |span| span.0);
-    if let Some(at) = table.refuse_after.as_ref().filter(|_| refuse_after.is_zero()) {
+    let refuse_after =
+        table.queue_timeout.as_deref().map_or(Duration::from_secs(30), |span| span.0);
+    if let Some(at) = table.queue_timeout.as_ref().filter(|_| refuse_after.is_zero()) {
         report(
             &at.span,
-            "throttle: refuse_after is 0; to have nobody wait, write queue = 0".into(),
+            "throttle: queue_timeout is 0; to let no request wait, write queue = 0".into(),
         );
     }
-    if let Some(wait) = table.wait.as_ref().filter(|wait| wait.0 >= refuse_after) {
+    if let Some(wait) = table.burst_after.as_ref().filter(|wait| wait.0 >= refuse_after) {
         report(
             &wait.span,
-            format!("throttle: a request is refused after {refuse_after:?} already"),
+            format!("throttle: a request is rejected after {refuse_after:?} already"),
         );
     }
     Some(ConcurrencyRules {
         concurrent: concurrent.value,
         queue: number(&table.queue).unwrap_or(100),
-        most: number(&table.most).unwrap_or(concurrent.value),
-        wait: table.wait.as_deref().map(|span| span.0),
+        most: number(&table.burst_concurrent).unwrap_or(concurrent.value),
+        wait: table.burst_after.as_deref().map(|span| span.0),
         refuse_after,
-        share: number(&table.share),
+        share: number(&table.max_per_client),
         dry_run: table.dry_run.unwrap_or(false),
     })
 }

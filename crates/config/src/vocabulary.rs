@@ -2,6 +2,7 @@
 
 use super::error::nearest;
 use super::foreign;
+use super::renamed;
 use super::schema::schema;
 
 /// Says in the file's own terms what serde says of the entry at `keys`.
@@ -62,6 +63,9 @@ fn in_plain_terms(message: &str) -> String {
 
 fn unknown_key(key: &str, known: &[&str], keys: &[&str]) -> String {
     let here = section(keys);
+    if let Some(name) = keys.last().and_then(|table| renamed::replacement(table, key)) {
+        return format!("there is no key `{key}` in {here}; it was renamed to `{name}`");
+    }
     if let Some(hint) = foreign::hint(key) {
         return format!("there is no key `{key}` in {here}: {hint}");
     }

@@ -23,7 +23,7 @@ fn lacks(variant: &Variant) -> Option<&'static str> {
 
 fn launch(site: &Site<'_>) -> io::Result<Launch> {
     let (folder, root, port) = (site.folder.display(), site.root.display(), site.port);
-    let mut server = "threads = 1\nconnections = 19900\nconnections_soft = 19900\n".to_owned();
+    let mut server = "threads = 1\nconnections = 19900\nevict_idle_above = 19900\n".to_owned();
     if site.variant.log || site.variant.dns {
         let format = if site.variant.dns { "{remote_name} {status}" } else { "combined" };
         server +=

@@ -25,7 +25,7 @@ impl Checker<'_> {
         self.range("threads", &server.threads, 1, 1024);
         self.range("connections", &server.connections, 1, usize::MAX);
         let most = server.connections.as_deref().copied().unwrap_or(usize::MAX);
-        self.range("connections_soft", &server.connections_soft, 1, most);
+        self.range("evict_idle_above", &server.evict_idle_above, 1, most);
         self.range("connections_per_address", &server.connections_per_address, 1, usize::MAX);
         let cache = &server.cache;
         Server {
@@ -50,7 +50,7 @@ impl Checker<'_> {
             admin: server.admin.as_ref().map(|path| self.socket_path("admin", path)),
             error_log: self.error_log(&server.error_log),
             connections: server.connections.as_deref().copied(),
-            connections_soft: server.connections_soft.as_deref().copied(),
+            evict_idle_above: server.evict_idle_above.as_deref().copied(),
             connections_per_address: server.connections_per_address.as_deref().copied(),
             spool_size: server.spool_size.map(|size| size.0),
             stop_timeout: server.stop_timeout.map_or(Duration::from_secs(30), |span| span.0),

@@ -23,7 +23,7 @@ pub struct RateLimitTable {
     pub by: Option<Spanned<String>>,
     /// Whether every answer says in `RateLimit` fields what is left, and not only refusals. It costs
     /// cached files some of their speed. False when absent.
-    pub tell: Option<bool>,
+    pub send_headers: Option<bool>,
     /// Whether nothing is refused, only counted. False when absent.
     pub dry_run: Option<bool>,
 }
@@ -44,7 +44,7 @@ pub(super) enum RateLimitsSchema {
 #[derive(Debug, Clone, PartialEq, Deserialize, JsonSchema)]
 #[serde(
     deny_unknown_fields,
-    expecting = "a table such as { bandwidth = \"400KB/s\", concurrent = 10 }"
+    expecting = "a table such as { bandwidth = \"400KB/s\", max_concurrent = 10 }"
 )]
 pub struct ThrottleTable {
     /// Rate at which the bodies of all answers of the route are sent together: `400KB/s`. It is shared
@@ -54,22 +54,22 @@ pub struct ThrottleTable {
     pub per_connection: Option<Spanned<Rate>>,
     /// A request whose share of `bandwidth` would be less is refused with 503. None is when absent.
     pub minimum: Option<Spanned<Rate>>,
-    /// Requests that run at once; others wait for their turn. No limit when absent.
-    pub concurrent: Option<Spanned<usize>>,
-    /// Requests that may wait; further ones are refused with 503. 100 when absent.
+    /// Requests that run at once; others wait in the queue. No limit when absent.
+    pub max_concurrent: Option<Spanned<usize>>,
+    /// Requests that may wait; further ones are rejected with 503. 100 when absent.
     pub queue: Option<Spanned<usize>>,
-    /// How long a request waits before it runs anyway, as long as fewer than `most` run. It goes on to
-    /// wait for its turn when absent.
-    pub wait: Option<Spanned<DurationValue>>,
-    /// Requests at once when some have waited for `wait`.
-    pub most: Option<Spanned<usize>>,
-    /// How long a request waits before it is refused with 503. `30s` when absent.
-    pub refuse_after: Option<Spanned<DurationValue>>,
-    /// Requests of one client that run at once; a client's part of the queue is as large as its part of
-    /// `concurrent`. No limit when absent.
-    pub share: Option<Spanned<usize>>,
-    /// Who is one client: `address` (of IPv6 a network of /64) or `user`. `address` when absent.
-    pub per: Option<Spanned<ShareBy>>,
+    /// Time in the queue after which a request runs although `max_concurrent` requests run, as long as fewer than
+    /// `burst_concurrent` do. Without it, requests wait until one ends.
+    pub burst_after: Option<Spanned<DurationValue>>,
+    /// Requests that run at once when some have waited for `burst_after`.
+    pub burst_concurrent: Option<Spanned<usize>>,
+    /// Time in the queue after which a request is rejected with 503. `30s` when absent.
+    pub queue_timeout: Option<Spanned<DurationValue>>,
+    /// Requests of one client that run at once; a client's part of the queue is in proportion to its part of
+    /// `max_concurrent`. No limit when absent.
+    pub max_per_client: Option<Spanned<usize>>,
+    /// How requests are assigned to clients: by `address` (IPv6: network of /64) or by `user`. `address` when absent.
+    pub client_by: Option<Spanned<ShareBy>>,
     /// Whether nothing is held up or refused, only counted. False when absent.
     pub dry_run: Option<bool>,
 }

@@ -109,7 +109,7 @@ pub struct ScriptTable {
     /// `make`, a new one for each; `accept`, the client's X-Request-Id where it sends one. `make` when absent.
     pub request_id: Option<RequestId>,
     /// Whether answers tell the number in X-Request-Id. False when absent.
-    pub tell_request_id: Option<bool>,
+    pub send_request_id: Option<bool>,
     /// Whether the page of a failed script shows why, and what the script wrote to its standard error: for
     /// those who write it, never for the public. False when absent.
     pub show_errors: Option<bool>,

@@ -53,7 +53,7 @@ pub struct Server {
     pub connections: Option<Spanned<usize>>,
     /// From this number of connections on, each new one has another one closed: one that is idle, or that has not sent a
     /// complete request. 90 % of `connections` when absent.
-    pub connections_soft: Option<Spanned<usize>>,
+    pub evict_idle_above: Option<Spanned<usize>>,
     /// The most connections of one address, or of one IPv6 network of /64; further ones are closed at
     /// once. When absent, only those without a complete request are limited, to half of `connections`.
     pub connections_per_address: Option<Spanned<usize>>,

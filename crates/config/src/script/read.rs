@@ -67,7 +67,7 @@ impl Reader<'_> {
             env: environment(table, self.report),
             authorization: table.authorization.unwrap_or(false),
             accept_request_id: table.request_id == Some(RequestId::Accept),
-            tell_request_id: table.tell_request_id.unwrap_or(false),
+            send_request_id: table.send_request_id.unwrap_or(false),
             show_errors: table.show_errors.unwrap_or(false),
             owner: self.owner(),
             nice: table.nice.as_deref().copied().unwrap_or(0),

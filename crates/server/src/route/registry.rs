@@ -200,7 +200,7 @@ mod tests {
         [[site.route]]
         path = '/*'
         limit = [{ requests = '1/s' }, { requests = '2/s' }]
-        throttle = { concurrent = 3 }
+        throttle = { max_concurrent = 3 }
         [[site.route]]
         path = '/a/*'
         script = { kind = 'cgi', directory = '/cgi' }
@@ -249,7 +249,8 @@ mod tests {
         assert!(same_limit(a, b, 0) && !same_limit(a, b, 1) && same_throttle(a, b));
         assert_eq!(pool(&first), pool(&second));
         assert_ne!(first.only().unwrap().serial, second.only().unwrap().serial);
-        let changed = ROUTES.replace("concurrent = 3", "concurrent = 4").replace("'/cgi'", "'/b'");
+        let changed =
+            ROUTES.replace("max_concurrent = 3", "max_concurrent = 4").replace("'/cgi'", "'/b'");
         let third = sites(&changed, Some(&second));
         let c = route(&third, "/x");
         assert!(same_limit(b, c, 0) && !same_throttle(b, c));

@@ -222,7 +222,7 @@ fn connections(server: &Server) -> ConnectionLimits {
     }
     ConnectionLimits {
         max: connections,
-        soft: server.connections_soft.unwrap_or(connections - connections / 10).min(connections),
+        soft: server.evict_idle_above.unwrap_or(connections - connections / 10).min(connections),
         per_address: server.connections_per_address,
     }
 }

@@ -98,10 +98,10 @@ path = "/once/*"
 limit = { requests = "1/h" }
 [[site.route]]
 path = "/told/*"
-limit = { requests = "100/h", tell = true }
+limit = { requests = "100/h", send_headers = true }
 [[site.route]]
 path = "/one-at-a-time/*"
-throttle = { concurrent = 1 }
+throttle = { max_concurrent = 1 }
 [[site.route]]
 path = "/slow/*"
 throttle = { bandwidth = "1MB/s" }

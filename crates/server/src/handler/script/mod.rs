@@ -169,7 +169,7 @@ async fn respond(call: Call, incoming: Incoming) -> Response {
             Box::pin(failure.into_response(&call.ctx, &request, &matched, again)).await
         }
     };
-    if call.rules.tell_request_id {
+    if call.rules.send_request_id {
         response.fields.set("X-Request-Id", script_context.id());
     }
     response

@@ -112,7 +112,7 @@ fn finish(call: &Call, mut response: Response, script_context: &ScriptContext) -
     if settings.server_timing {
         response.fields.push("Server-Timing", script_context.server_timing());
     }
-    if call.rules.tell_request_id {
+    if call.rules.send_request_id {
         response.fields.set("X-Request-Id", script_context.id());
     }
     response

@@ -104,7 +104,7 @@ impl Setup {
             Some(concurrent) => {
                 let queue = random.below(4);
                 format!(
-                    "throttle = {{ concurrent = {concurrent}, queue = {queue}, refuse_after = '2s' }}"
+                    "throttle = {{ max_concurrent = {concurrent}, queue = {queue}, queue_timeout = '2s' }}"
                 )
             }
             None => random.one_of(&["", "", "throttle = { bandwidth = '100KB/s' }"]).to_owned(),
