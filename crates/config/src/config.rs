@@ -15,16 +15,16 @@ use super::spanned::{Span, Spanned};
 /// A configuration that was read and checked.
 #[derive(Debug)]
 pub struct Config {
-    /// What concerns the whole server.
+    /// Settings of the whole server.
     pub server: Server,
     /// Addresses to listen on.
     pub listen: Vec<Listen>,
     /// How many `[[listen]]` tables they come from.
     pub listener_count: usize,
-    /// What is served.
+    /// The sites.
     pub sites: Sites,
     pub(crate) directories: Vec<NamedPath>,
-    /// What will surprise, as far as the file alone shows it.
+    /// Warnings about the file itself.
     pub(crate) warnings: Vec<Problem>,
     /// Where the file is; empty when there is none.
     pub(crate) path: PathBuf,
@@ -34,7 +34,7 @@ pub struct Config {
     pub(crate) text: Box<str>,
     /// A configuration in the directory that is served without it.
     pub(crate) unused: Option<PathBuf>,
-    /// What the command line says instead of the file.
+    /// Settings of the command line that replace those of the file.
     pub(crate) overrides: Overrides,
 }
 
@@ -95,7 +95,7 @@ impl Config {
         self.sites.iter().any(|site| site.scripts().next().is_some())
     }
 
-    /// Whether somebody can ask for what requests are counted by.
+    /// Returns `true` if metrics can be requested.
     pub fn is_counting(&self) -> bool {
         self.server.admin.is_some() || self.sites.iter().any(|site| site.shows_status())
     }
@@ -143,7 +143,7 @@ impl Config {
         self.server.chroot.as_deref().map(Jail::new)
     }
 
-    /// What the command line says instead of the file.
+    /// Settings of the command line that replace those of the file.
     pub fn overrides(&self) -> &Overrides {
         &self.overrides
     }

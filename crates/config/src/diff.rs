@@ -180,7 +180,7 @@ impl Diff<'_> {
     }
 }
 
-/// A key that says something else.
+/// A key whose value differs.
 struct Changed {
     /// With dots where tables are in tables.
     key: String,

@@ -1,10 +1,10 @@
-//! What is wrong with a configuration, and where.
+//! Problems of a configuration, with their positions.
 
 use std::fmt;
 use std::ops::Range;
 use std::path::{Path, PathBuf};
 
-/// One thing that is wrong.
+/// A problem.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Problem {
     file: PathBuf,
@@ -19,12 +19,12 @@ impl Problem {
         Self { file: file.to_owned(), place: None, what: what.to_owned() }
     }
 
-    /// As a warning, in one line.
+    /// Returns the text of a warning, in one line.
     pub fn as_warning(&self) -> String {
         self.with_message(format!("warning: {}", self.what)).to_string()
     }
 
-    /// The same place, with words.
+    /// Returns a problem at the same position with another message.
     pub fn with_message(&self, what: String) -> Self {
         Self { what, ..self.clone() }
     }
@@ -35,7 +35,7 @@ impl Problem {
         problems
     }
 
-    /// A problem with what the command line says.
+    /// A problem with an option of the command line.
     pub(super) fn of_option(option: &str, what: &str) -> Self {
         Self { file: PathBuf::new(), place: None, what: format!("{option}: {what}") }
     }

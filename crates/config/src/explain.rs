@@ -72,7 +72,7 @@ impl Explanation<'_> {
             let origin = origin.map_or("", String::as_str);
             let _ = writeln!(text, "setting   {key} from {origin}: {value}");
         }
-        // Beside what the file says, the root is what matters.
+        // Of the defaults, only the root is relevant.
         for (key, value, _) in defaults.iter().filter(|(key, value, _)| {
             let is_root = *key == "root";
             !value.is_empty() && (all || is_root) && (!is_root || self.settings.handler.is_files())
@@ -130,7 +130,7 @@ fn size(bytes: u64) -> String {
     )
 }
 
-/// Every setting by its key, in the order of the schema; empty when there is nothing to tell.
+/// Every setting by its key, in the order of the schema; empty if it has no value.
 fn describe(settings: &Settings) -> Vec<(&'static str, String)> {
     let list = |items: &[(String, String)]| {
         items.iter().map(|(key, value)| format!("{key} = {value:?}")).collect::<Vec<_>>().join(", ")

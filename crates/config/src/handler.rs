@@ -133,7 +133,7 @@ impl Route {
         self.handler_keys().next().map(|(key, _)| key)
     }
 
-    /// Whether the route says by itself what makes the response: a handler, or files of its own.
+    /// Returns `true` if the route itself names what makes the response: a handler, or files of its own.
     pub(super) fn has_handler(&self) -> bool {
         self.handler_key().is_some() || self.root.is_some()
     }

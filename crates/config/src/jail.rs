@@ -19,7 +19,7 @@ pub struct Jail {
 /// The one that this process is in: there is no way back.
 static ENTERED: OnceLock<Jail> = OnceLock::new();
 
-/// By which a process inside tells another that it starts where both are.
+/// Environment variables that pass the chroot to a new process.
 const VARIABLES: [&str; 2] = ["DUNLIN_CHROOT", "DUNLIN_FOLDER"];
 
 impl Jail {
@@ -47,7 +47,7 @@ impl Jail {
         }
     }
 
-    /// What tells a process that starts inside of where it is.
+    /// Returns the environment variables for a process that starts in the chroot.
     pub fn variables(&self) -> [(&'static str, OsString); 2] {
         let [directory, folder] = VARIABLES;
         [(directory, self.directory.clone().into()), (folder, self.folder.clone().into())]

@@ -73,7 +73,7 @@ fn overlap(source: &Source<'_>, route: &SiteRoute, served: &[Served]) -> Option<
     let script = &route.route.script.as_ref()?.value;
     let named = script.directory.as_ref().filter(|named| named.span.is_some())?;
     let directory = real(named);
-    // An application's own files may lie beneath it: style sheets, say.
+    // An application's own files may lie beneath it, such as style sheets.
     let is_application = script.mapping() == Mapping::Application;
     let what = served.iter().find_map(|served| {
         let Served { route, directory: root } = served;
@@ -98,7 +98,7 @@ fn overlap(source: &Source<'_>, route: &SiteRoute, served: &[Served]) -> Option<
     Some(source.problem(named.span.as_ref(), what))
 }
 
-/// `methods` with a method that the route's handler refuses anyway.
+/// `methods` with a method that the route's handler does not support.
 fn methods(source: &Source<'_>, site: &Site, route: &SiteRoute) -> Option<Problem> {
     let named = route.route.methods.as_ref()?;
     let settings = site.route(route.pattern.prefix());

@@ -9,7 +9,7 @@ use super::error::Problem;
 use super::file;
 use super::spanned::Spanned;
 
-/// What the command line says instead of the file.
+/// Settings of the command line that replace those of the file.
 #[derive(Debug, Default, Clone, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(default)]
 pub struct Overrides {
@@ -44,7 +44,7 @@ impl Overrides {
         self
     }
 
-    /// Whether they say something of a key of `[server]`.
+    /// Returns `true` if the command line sets a key of `[server]`.
     pub fn has(&self, key: &str) -> bool {
         match key.split('.').next() {
             Some("threads") => self.threads.is_some(),
@@ -53,7 +53,7 @@ impl Overrides {
         }
     }
 
-    /// Puts them in the place of what the file says.
+    /// Replaces settings of the file.
     pub fn apply(&self, file: &mut file::File) -> Result<(), Vec<Problem>> {
         let unusable = |address: &&String| parse_address(address).is_empty();
         let problems: Vec<_> = self

@@ -10,8 +10,8 @@ use super::error::{Problem, Source};
 use super::file::File;
 use super::vocabulary;
 
-/// Reads the file. The deserializer stops at the first error, so what is wrong is told, taken out,
-/// and the rest is read again until nothing is wrong with it.
+/// Reads the file. The deserializer stops at the first error, so each error is reported, its entry removed, and the
+/// rest read again until no error is left.
 pub(super) fn read(source: &Source<'_>) -> Result<File, Vec<Problem>> {
     let (mut table, errors) = DeTable::parse_recoverable(source.text);
     if let Some(error) = errors.first() {
@@ -44,7 +44,7 @@ pub(super) fn read(source: &Source<'_>) -> Result<File, Vec<Problem>> {
     }
 }
 
-/// Problems that are told at most: whoever has more of them has another kind of file.
+/// Maximum number of reported problems. A file with more is of another kind.
 const MOST: usize = 50;
 
 /// The way to an unknown key, which the innermost entry at its place may lie beneath.

@@ -28,7 +28,7 @@ pub struct RouteTable<T> {
     short: HashMap<Vec<u8>, Arc<T>>,
 }
 
-/// Beyond this many pairs a file is refused.
+/// Maximum number of pairs; a file with more is rejected.
 const MOST: usize = 1 << 18;
 
 impl<T> RouteTable<T> {
@@ -36,7 +36,7 @@ impl<T> RouteTable<T> {
     /// match, from general to specific.
     ///
     /// # Errors
-    /// When there are so many patterns that the table would be too large.
+    /// There are too many patterns.
     pub(super) fn new(
         patterns: &[&Pattern],
         make: impl FnMut(&[usize]) -> T,

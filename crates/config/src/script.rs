@@ -29,7 +29,7 @@ pub struct Script {
     pub directory: PathBuf,
     /// Extensions of scripts' names; empty when every executable file is one.
     pub extensions: Vec<String>,
-    /// Where the answers come from.
+    /// The processes that make the responses.
     pub workers: Workers,
     /// Most processes, or requests under way, at once.
     pub processes: usize,
@@ -39,7 +39,7 @@ pub struct Script {
     pub queue_timeout: Duration,
     /// Longest run; `None` for no limit.
     pub timeout: Option<Duration>,
-    /// Longest wait for the answer's header.
+    /// Maximum wait for the response's header.
     pub first_byte_timeout: Option<Duration>,
     /// Longest time without reading or writing; `None` for no limit.
     pub idle_timeout: Option<Duration>,
@@ -49,7 +49,7 @@ pub struct Script {
     pub authorization: bool,
     /// Whether the client's X-Request-Id counts.
     pub accept_request_id: bool,
-    /// Whether answers have X-Request-Id.
+    /// Whether responses have X-Request-Id.
     pub send_request_id: bool,
     /// Whether error pages show what the script wrote to its standard error.
     pub show_errors: bool,
@@ -73,7 +73,7 @@ pub enum Mapping {
     Rest,
     /// The file beneath the directory that the whole path names.
     Path,
-    /// One program answers all of the route's paths.
+    /// One program handles all of the route's paths.
     Application,
     /// The same, and the program is a file that the configuration names.
     Program,
@@ -100,7 +100,7 @@ impl ScriptTable {
     }
 }
 
-/// Where the answers come from.
+/// The processes that make the responses.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum Workers {
     /// A process that is started for each request.
@@ -183,7 +183,7 @@ impl Script {
         memchr::memrchr(b'/', self.pattern.prefix()).map_or(1, |slash| slash + 1)
     }
 
-    /// The prefix under which the route's one program answers, without a slash at its end, and
+    /// The prefix that the route's one program handles, without a slash at its end, and
     /// what of `path` is left for it.
     pub fn split<'p>(&self, path: &'p [u8]) -> (&'p [u8], &'p [u8]) {
         if self.mapping == Mapping::Program && self.pattern.is_literal() {

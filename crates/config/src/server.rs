@@ -36,7 +36,7 @@ pub const REDACTED_QUERY_KEYS: [&str; 19] = [
     "x-goog-signature",
 ];
 
-/// What concerns the whole server.
+/// Settings of the whole server.
 #[derive(Debug)]
 pub struct Server {
     /// Worker threads.
@@ -49,27 +49,27 @@ pub struct Server {
     pub group: Option<String>,
     /// The directory that becomes all the files there are, as it is called from outside.
     pub chroot: Option<PathBuf>,
-    /// What the process may use at most.
+    /// Resource limits of the process.
     pub limits: ResourceLimits,
     /// Whether no privileges can be gained by what is started.
     pub no_new_privs: bool,
     /// The files that may be used besides those that are named elsewhere; `None` for all.
     pub landlock: Option<AllowedPaths>,
-    /// Which calls of the system are not refused.
+    /// Allowed system calls.
     pub calls: Calls,
     /// Where the number of the process stands.
     pub pid_file: Option<PathBuf>,
     /// The Unix socket at which it takes commands.
     pub admin: Option<PathBuf>,
-    /// What the error log tells, and where it goes.
+    /// Level, format and target of the error log.
     pub error_log: ErrorLog,
-    /// The most connections at once; `None` to derive it from the descriptor limit.
+    /// Maximum number of connections; `None` to derive it from the descriptor limit.
     pub connections: Option<usize>,
-    /// From how many on idle ones give way; `None` for 90 % of the most.
+    /// Number of connections from which on a new one closes an idle one; `None` for 90 % of the maximum.
     pub evict_idle_above: Option<usize>,
-    /// The most of one address; `None` for no limit.
+    /// Maximum number of connections of one address; `None` for no limit.
     pub connections_per_address: Option<usize>,
-    /// How long answers under way may take when the server stops.
+    /// Time that responses in progress may take when the server stops.
     pub stop_timeout: Duration,
     /// How long the new process of an upgrade may take until it serves.
     pub upgrade_timeout: Duration,
@@ -79,7 +79,7 @@ pub struct Server {
     pub server_field: bool,
     /// Directory of what has to outlive the server.
     pub state: PathBuf,
-    /// Proxies that are believed what they say of the client.
+    /// Networks of proxies that are trusted to name the client.
     pub trusted_proxies: Vec<Network>,
     /// The field by which they name the client.
     pub forwarded_field: ForwardedField,
@@ -100,13 +100,13 @@ pub struct Server {
 pub enum Calls {
     /// All of them.
     Any,
-    /// All but those that neither the server nor a script has a use for: scripts inherit what is refused.
+    /// All but those that neither the server nor a script uses: scripts inherit the restriction.
     Harmless,
     /// Those that the server needs, which starts no programs.
     Needed,
 }
 
-/// What the process may use at most; `None` for what it was started with.
+/// Resource limits of the process; `None` for the limit at start.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq, Serialize, Deserialize)]
 pub struct ResourceLimits {
     /// Open descriptors.
@@ -132,10 +132,10 @@ pub struct Traces {
     pub service: String,
 }
 
-/// What the error log tells, and where it goes.
+/// Level, format and target of the error log.
 #[derive(Debug, Clone)]
 pub struct ErrorLog {
-    /// The least severe level that is told.
+    /// The least severe level that is logged.
     pub level: file::LogLevel,
     /// How a message is written; the journal has a form of its own.
     pub format: file::LogFormat,
@@ -210,7 +210,7 @@ pub struct Cache {
 pub struct ReverseDns {
     /// The resolver; `None` for the system's.
     pub resolver: Option<SocketAddr>,
-    /// Longest wait for an answer.
+    /// Maximum wait for a response.
     pub timeout: Duration,
     /// Names that are remembered.
     pub entries: usize,

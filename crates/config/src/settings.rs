@@ -112,7 +112,7 @@ pub struct Records {
 
 impl Settings {
     /// Fills in defaults for what `route`, in which everything that holds has been gathered, does
-    /// not say. What is wrong in it is told to `report` and left out.
+    /// not set. Errors in it are reported and left out.
     pub(super) fn new(
         route: &Route,
         root: PathBuf,

@@ -142,7 +142,7 @@ impl Sites {
 }
 
 impl Site {
-    /// Makes a site. Its routes are checked one by one, and what is wrong with them is told to
+    /// Creates a site. Its routes are checked one by one, and errors in them are reported to
     /// `report`.
     pub(super) fn new(
         index: usize,
@@ -192,7 +192,7 @@ impl Site {
         self.table.find(path)
     }
 
-    /// The directories of its warm scripts, with the PATH that these are given where the file says
+    /// The directories of its warm scripts, with the PATH of their environment where the file sets
     /// one.
     pub fn warm_scripts(&self) -> impl Iterator<Item = (&Path, Option<&str>)> {
         let scripts = self.routes.iter().filter_map(|route| route.route.script.as_deref());

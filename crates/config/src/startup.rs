@@ -1,4 +1,4 @@
-//! What a process has given up, and what else is fixed, from its start on, whatever a later configuration says.
+//! Settings that are fixed at the start of a process and that a later configuration cannot change.
 
 use std::path::PathBuf;
 

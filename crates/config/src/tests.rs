@@ -1,4 +1,4 @@
-//! The whole way from text to settings, and what is said of what is wrong.
+//! From text to settings, with the messages of all errors.
 
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
@@ -535,7 +535,7 @@ fn a_former_key_is_an_error_that_names_its_replacement() {
             "{line}:{column}: there is no key `{former}` in {here}; it was renamed to `{name}`"
         );
         let found = problems(&text);
-        assert!(found.iter().any(|problem| *problem == expected), "{expected}\n{found:?}");
+        assert!(found.contains(&expected), "{expected}\n{found:?}");
         let text = text.replacen(former, name, 1);
         let found = parse(&text).err().unwrap_or_default();
         let found: Vec<_> = found.iter().map(Problem::to_string).collect();

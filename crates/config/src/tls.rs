@@ -18,7 +18,7 @@ pub struct Tls {
     /// Certificate and key, the preferred first. With ACME it is one file of both, which may not be
     /// there yet.
     pub certificates: Vec<(PathBuf, PathBuf)>,
-    /// How the certificate is obtained; `None` when its files are somebody else's.
+    /// How the certificate is obtained; `None` if the server only reads its files.
     pub acme: Option<Acme>,
     /// An OCSP response.
     pub ocsp: Option<PathBuf>,
@@ -39,7 +39,7 @@ pub struct Tls {
 pub struct ClientCertificates {
     /// The authorities.
     pub authority: PathBuf,
-    /// Whether a client without one is refused.
+    /// Whether a client without one is rejected.
     pub required: bool,
     /// Lists of those that were revoked.
     pub revoked: Option<PathBuf>,
@@ -50,7 +50,7 @@ pub struct ClientCertificates {
 pub struct Acme {
     /// The names that it is for.
     pub names: Vec<String>,
-    /// URLs by which the authority may reach somebody.
+    /// URL by which the authority can contact the administrator.
     pub contact: Option<String>,
     /// URL of the authority's directory.
     pub directory: String,
@@ -58,7 +58,7 @@ pub struct Acme {
     pub authority: Option<PathBuf>,
     /// The proofs of control that may be used, the preferred first.
     pub challenges: Vec<AcmeChallenge>,
-    /// By what the authority knows somebody already.
+    /// Account that the authority knows already.
     pub external: Option<ExternalAccount>,
     /// Where the account and the certificate are kept.
     pub folder: PathBuf,
@@ -117,7 +117,7 @@ pub(super) struct Surroundings<'a> {
     pub(super) listeners: (bool, bool),
 }
 
-/// Fills in what `table` does not say; what is wrong in it is told to `report`.
+/// Checks `table` and fills in its defaults.
 pub(super) fn read(
     table: &Spanned<TlsTable>,
     around: &Surroundings<'_>,
@@ -295,7 +295,7 @@ fn read_acme(
     }
 }
 
-/// A folder's name for an account: the authority's host, and what tells it from others there.
+/// A folder's name for an account: the authority's host, and a hash that distinguishes it from others there.
 fn account_name(directory: &str, contact: Option<&str>, known_as: Option<&str>) -> String {
     let host = directory.split('/').nth(2).unwrap_or_default().replace([':', '[', ']'], "_");
     let known_as = known_as.map(|id| format!("\n{id}")).unwrap_or_default();
@@ -320,12 +320,12 @@ impl Acme {
         self.folder.join(format!("{}.pem", self.label()))
     }
 
-    /// The file that tells how the last try went.
+    /// The file with the outcome of the last attempt.
     pub fn outcome(&self) -> PathBuf {
         self.folder.join(format!("{}.json", self.label()))
     }
 
-    /// The first name, and what tells its list of names from others that begin with it: another list needs
+    /// The first name, and a hash of the list of names: another list needs
     /// another certificate.
     fn label(&self) -> String {
         let first = self.names.first().map_or("none", String::as_str);

@@ -20,7 +20,7 @@ pub struct DurationValue(pub Duration);
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
 pub struct Rate(pub u64);
 
-/// So many times in so long: `"10/s"`, `"100/m"`, `"1000/h"`, `"5000/d"`.
+/// A number of times in a period: `"10/s"`, `"100/m"`, `"1000/h"`, `"5000/d"`.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Frequency {
     /// How often.

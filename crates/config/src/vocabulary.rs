@@ -5,7 +5,7 @@ use super::foreign;
 use super::renamed;
 use super::schema::schema;
 
-/// Says in the file's own terms what serde says of the entry at `keys`.
+/// Translates a message of serde about the entry at `keys` to the terms of the file.
 pub(super) fn explain(message: &str, keys: &[&str]) -> String {
     if let Some((key, known)) = quoted_list(message, "unknown field `") {
         return unknown_key(key, &known, keys.split_last().map_or(keys, |(_, section)| section));

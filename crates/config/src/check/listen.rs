@@ -63,7 +63,7 @@ impl Checker<'_> {
         all
     }
 
-    /// The address, with what is wrong about the rest of its table told.
+    /// Returns the address, and reports errors in the rest of its table.
     pub(super) fn endpoint(&mut self, listen: &file::Listen, address: Address) -> Address {
         let Address::Unix(path) = address else {
             if let Some(mode) = &listen.mode {

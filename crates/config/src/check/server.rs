@@ -153,7 +153,7 @@ impl Checker<'_> {
         server.no_new_privs.as_deref().copied().unwrap_or(needed)
     }
 
-    /// Paths that are not there are told: they would be out of reach when they come.
+    /// Missing paths are errors: the process could not use them when they are created later.
     pub(super) fn landlock(&mut self, table: &file::Landlock) -> AllowedPaths {
         let mut list = |paths: &[Spanned<PathBuf>]| {
             let absolute = |path: &Spanned<PathBuf>| self.absolute(path);

@@ -1,4 +1,4 @@
-//! Who may ask, how often, and how fast answers are sent.
+//! Authentication, request rates and throttles.
 
 use std::path::PathBuf;
 
@@ -12,19 +12,19 @@ use crate::units::{DurationValue, Frequency, Rate};
 #[derive(Debug, Clone, PartialEq, Deserialize, JsonSchema)]
 #[serde(deny_unknown_fields)]
 pub struct RateLimitTable {
-    /// So many in a second, minute, hour or day: `10/s`, `100/m`, `1000/h`, `5000/d`.
+    /// Number of requests in a second, minute, hour or day: `10/s`, `100/m`, `1000/h`, `5000/d`.
     pub requests: Spanned<Frequency>,
-    /// Requests that may come at once, after which they may at the limit's pace. As many as `requests`
-    /// says, when absent.
+    /// Requests that are allowed at once; further ones are allowed at the limit's rate. The number in
+    /// `requests` when absent.
     pub burst: Option<Spanned<u32>>,
-    /// Whose requests are counted together: `address` (of IPv6 a network of /64), `user`, `route` (all
-    /// of them), or `header:NAME` for those with the same value of a field. Who has no user or no such
-    /// field counts by address. `address` when absent.
+    /// Which requests are counted together: those of an `address` (of IPv6 a network of /64), `user`, `route` (all
+    /// of them), or `header:NAME` for those with the same value of a field. Requests without user or without that
+    /// field count by address. `address` when absent.
     pub by: Option<Spanned<String>>,
-    /// Whether every answer says in `RateLimit` fields what is left, and not only refusals. It costs
-    /// cached files some of their speed. False when absent.
+    /// Whether every response has `RateLimit` fields with the remaining requests, and not only rejections. This
+    /// makes responses from the cache slower. False when absent.
     pub send_headers: Option<bool>,
-    /// Whether nothing is refused, only counted. False when absent.
+    /// Whether requests beyond the limit are only counted, not rejected. False when absent.
     pub dry_run: Option<bool>,
 }
 
@@ -40,19 +40,19 @@ pub(super) enum RateLimitsSchema {
     Many(Vec<RateLimitTable>),
 }
 
-/// How many requests run at once, and how fast answers are sent.
+/// Concurrent requests and bandwidth of responses.
 #[derive(Debug, Clone, PartialEq, Deserialize, JsonSchema)]
 #[serde(
     deny_unknown_fields,
     expecting = "a table such as { bandwidth = \"400KB/s\", max_concurrent = 10 }"
 )]
 pub struct ThrottleTable {
-    /// Rate at which the bodies of all answers of the route are sent together: `400KB/s`. It is shared
-    /// equally among those who take it. No limit when absent.
+    /// Rate at which the bodies of all responses of the route are sent together: `400KB/s`. Clients share it
+    /// equally. No limit when absent.
     pub bandwidth: Option<Spanned<Rate>>,
     /// Rate at which bodies are sent on one connection. No limit when absent.
     pub per_connection: Option<Spanned<Rate>>,
-    /// A request whose share of `bandwidth` would be less is refused with 503. None is when absent.
+    /// A request whose share of `bandwidth` would be less is rejected with 503. No request is when absent.
     pub minimum: Option<Spanned<Rate>>,
     /// Requests that run at once; others wait in the queue. No limit when absent.
     pub max_concurrent: Option<Spanned<usize>>,
@@ -70,33 +70,33 @@ pub struct ThrottleTable {
     pub max_per_client: Option<Spanned<usize>>,
     /// How requests are assigned to clients: by `address` (IPv6: network of /64) or by `user`. `address` when absent.
     pub client_by: Option<Spanned<ShareBy>>,
-    /// Whether nothing is held up or refused, only counted. False when absent.
+    /// Whether requests beyond the limits are only counted, neither delayed nor rejected. False when absent.
     pub dry_run: Option<bool>,
 }
 
-/// Who is one client.
+/// How requests are assigned to clients.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Deserialize, JsonSchema)]
 #[serde(rename_all = "lowercase")]
 pub enum ShareBy {
     /// An address, or of IPv6 a network of /64.
     Address,
-    /// A user; who has none counts by address.
+    /// A user; requests without user count by address.
     User,
 }
 
-/// How a route finds out who asks.
+/// Authentication of a route.
 #[derive(Debug, Clone, PartialEq, Deserialize, JsonSchema)]
 #[serde(deny_unknown_fields)]
 pub struct AuthTable {
     /// File of users and hashed passwords as `dunlin passwd` and Apache's htpasswd write it: argon2id,
     /// bcrypt, SHA-crypt and Apache's MD5. Changes hold within a second.
     pub basic: Option<Spanned<PathBuf>>,
-    /// What the browser shows when it asks for the password. `Restricted` when absent.
+    /// Text that the browser shows when it requests the password. `Restricted` when absent.
     pub realm: Option<Spanned<String>>,
-    /// Wrong passwords of one address within a minute, after which it is answered with 429. 10 when
+    /// Wrong passwords of one address within a minute, after which its requests get 429. 10 when
     /// absent.
     pub attempts: Option<Spanned<usize>>,
-    /// Who decides instead: a path of the same site, `http://host:port/path`, `https://host:port/path` or
+    /// Endpoint that decides instead: a path of the same site, `http://host:port/path`, `https://host:port/path` or
     /// `unix:/socket:/path`. It gets a GET request with `forward_fields` of the client and
     /// `X-Forwarded-Method`, `-Uri`, `-Host`, `-For` and `-Proto`; 2xx lets the request pass, every other
     /// response below 500 goes to the client.
@@ -110,7 +110,7 @@ pub struct AuthTable {
     /// File in PEM form with the authorities by which the certificate of an https endpoint is judged; the system's when
     /// absent.
     pub forward_authority: Option<Spanned<PathBuf>>,
-    /// Longest wait for that answer. `5s` when absent.
+    /// Maximum wait for its response. `5s` when absent.
     pub timeout: Option<Spanned<DurationValue>>,
 }
 
@@ -121,10 +121,10 @@ impl AuthTable {
     }
 }
 
-/// How a route finds out who asks, if it does.
+/// Authentication of a route, or none.
 #[derive(Debug, Clone, PartialEq)]
 pub enum Auth {
-    /// Not at all.
+    /// None.
     Off,
     /// As the table says.
     Table(Box<AuthTable>),

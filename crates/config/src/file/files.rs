@@ -13,7 +13,7 @@ use crate::units::Size;
 pub enum EtagKind {
     /// Inode, size and time of change.
     Stat,
-    /// The content, by SHA-256; it is also sent as Repr-Digest to those who ask.
+    /// The content, by SHA-256; it is also sent as Repr-Digest to clients that request it.
     Sha256,
     /// Nothing: there are none.
     Off,

@@ -36,11 +36,11 @@ impl AccessLog {
     }
 }
 
-/// What the error log tells, and where it goes.
+/// Level, format and target of the error log.
 #[derive(Debug, Clone, Default, Deserialize, JsonSchema)]
 #[serde(deny_unknown_fields, default)]
 pub struct ErrorLog {
-    /// The least severe level that is told. `info` when absent.
+    /// The least severe level that is logged. `info` when absent.
     pub level: LogLevel,
     /// How a message is written. `text` when absent.
     pub format: LogFormat,

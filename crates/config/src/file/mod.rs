@@ -27,11 +27,11 @@ pub use super::spanned::Spanned;
 #[derive(Debug, Default, Deserialize, JsonSchema)]
 #[serde(deny_unknown_fields, default)]
 pub struct File {
-    /// What concerns the whole server.
+    /// Settings of the whole server.
     pub server: Server,
     /// Addresses to listen on.
     pub listen: Vec<Listen>,
-    /// What is served, by host.
+    /// Sites, by host.
     pub site: Vec<Spanned<Site>>,
 }
 
@@ -42,7 +42,7 @@ pub struct Listen {
     /// `127.0.0.1:8080`, `[::1]:8080`, `:8080` for every address of the machine, or
     /// `unix:/run/site.sock` for a socket in the file system.
     pub address: Spanned<String>,
-    /// Permissions of a Unix socket, as octal digits: who may write to it may connect. `0660` when
+    /// Permissions of a Unix socket, as octal digits: users who can write to it can connect. `0660` when
     /// absent.
     pub mode: Option<Spanned<String>>,
     /// Connections that wait to be accepted. 4096 when absent.
@@ -53,7 +53,7 @@ pub struct Listen {
     /// with it (prior knowledge). True when absent.
     pub http2: Option<bool>,
     /// Whether each connection begins with the PROXY protocol's line or header (version 1 or 2), which
-    /// tells of the client behind a proxy. Others are refused, as are those from outside
+    /// names the client behind a proxy. Other connections are closed, as are those from outside
     /// `trusted_proxies` when there are such. False when absent.
     pub proxy_protocol: Option<bool>,
 }
@@ -65,7 +65,7 @@ impl Default for Listen {
     }
 }
 
-/// What is served for some hosts.
+/// A site: what is served for some hosts.
 #[derive(Debug, Default, Deserialize, JsonSchema)]
 #[serde(deny_unknown_fields, default)]
 pub struct Site {

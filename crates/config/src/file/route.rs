@@ -35,7 +35,7 @@ macro_rules! route {
         }
 
         impl Route {
-            /// Takes over every setting that `specific` has, and tells of each.
+            /// Takes over every setting of `specific`, and reports the key of each.
             pub fn overlay(&mut self, specific: &Self, mut tell: impl FnMut(&'static str)) {
                 $(if let Some(value) = &specific.$name {
                     self.$name = Some(value.clone());
@@ -43,7 +43,7 @@ macro_rules! route {
                 })*
             }
 
-            /// Where the setting `key` stands; `None` when it is not set.
+            /// Position of the setting `key`; `None` when it is not set.
             pub fn place(&self, key: &str) -> Option<&std::ops::Range<usize>> {
                 $(if stringify!($name).trim_start_matches("r#") == key {
                     return self.$name.as_ref().and_then(|value| value.span.as_ref());
@@ -58,7 +58,7 @@ route! {
     /// Directory of the files, instead of the site's. It ends a more general route's `redirect`,
     /// `respond` or `script`.
     root: PathBuf,
-    /// Files that stand for their directory. `["index.html"]` when absent; before it `index.php`
+    /// Files that are sent for their directory. `["index.html"]` when absent; before it `index.php`
     /// where a `script` has a `root` or a `directory` of such.
     index: Vec<Spanned<String>>,
     /// What to look for in turn: paths with `{path}` for the request's and `{rest}` for what the pattern's `*`
@@ -74,18 +74,18 @@ route! {
     /// Send the client elsewhere: a path or URL, or a table with the status.
     #[schemars(with = "Option<RedirectSchema>")]
     redirect: RedirectTable,
-    /// Answer with a fixed text.
+    /// Respond with a fixed text.
     respond: RespondTable,
-    /// Run programs that make the answer.
+    /// Run programs that make the response.
     script: ScriptTable,
     /// Show what the server is doing: a page with `status.json`, `metrics` (Prometheus), `events`
     /// and `watch` beside it, where the pattern's `*` names them, as in `/status/*`. False when
     /// absent.
     status: bool,
-    /// Whether answers of scripts tell in `Server-Timing` where the time went. False when absent.
+    /// Whether responses of scripts have `Server-Timing`. False when absent.
     server_timing: bool,
-    /// `Link` values that are sent by a 103 (Early Hints) before a script has answered, so that clients can
-    /// fetch what its answer will need: `["</style.css>; rel=preload; as=style"]`. To HTTP/1.0 never.
+    /// `Link` values that are sent by a 103 (Early Hints) before the response of a script, so that clients can
+    /// fetch what that response will need: `["</style.css>; rel=preload; as=style"]`. HTTP/1.0 clients never get it.
     early_hints: Vec<Spanned<String>>,
     /// Whether paths are only for scripts that name them by `X-Accel-Redirect`, and for `auth`; clients get
     /// 404. False when absent.
@@ -136,31 +136,31 @@ route! {
     error_pages: BTreeMap<Spanned<String>, Spanned<String>>,
     /// Whether requests are written to the access log. True when absent.
     access_log: bool,
-    /// Networks whose clients may ask: `192.0.2.0/24`, `::1`. The smallest network that an address is
-    /// in decides between `allow` and `deny`; all others are refused when there is an `allow`.
+    /// Networks whose clients are allowed: `192.0.2.0/24`, `::1`. The smallest network that an address is
+    /// in decides between `allow` and `deny`; all others are rejected when there is an `allow`.
     allow: Vec<Spanned<String>>,
-    /// Networks whose clients are refused (403).
+    /// Networks whose clients are rejected (403).
     deny: Vec<Spanned<String>>,
     /// Tells browsers to come by TLS only from now on (`Strict-Transport-Security`, RFC 6797): how long they
     /// remember it, such as `365d`, or a table. It is said over TLS only.
     #[schemars(with = "Option<HstsSchema>")]
     hsts: Hsts,
     /// Sends requests without TLS to the same address by https (308): true for port 443, or the port.
-    /// Challenges of ACME are answered all the same.
+    /// Challenges of ACME are not redirected.
     #[schemars(with = "Option<RedirectHttpsSchema>")]
     redirect_https: RedirectHttps,
-    /// Find out who asks: `{ basic = "USERS" }` or `{ forward = "URL" }`; `false` ends what a more
-    /// general route says.
+    /// Authenticate clients: `{ basic = "USERS" }` or `{ forward = "URL" }`; `false` ends the authentication of a
+    /// more general route.
     #[schemars(with = "Option<AuthSchema>")]
     auth: Auth,
-    /// Methods that are allowed; others are answered with 405. `GET` brings `HEAD` with it. Whatever
+    /// Methods that are allowed; others get 405. `GET` brings `HEAD` with it. Whatever
     /// the route's handler knows when absent.
     methods: Vec<Spanned<String>>,
     /// How many requests a client may make in a time: one limit, or a list of which each has to be kept.
-    /// A request beyond it is answered with 429.
+    /// Further requests get 429.
     #[schemars(with = "Option<RateLimitsSchema>")]
     limit: RateLimits,
-    /// How many requests run at once, and how fast answers are sent. What holds is one route's: a more
+    /// Concurrent requests and bandwidth of responses. What holds is one route's: a more
     /// general route's throttle is not mixed in.
     throttle: ThrottleTable,
     /// Largest request body. `1MiB` when absent.
@@ -168,7 +168,7 @@ route! {
     /// When a script gets the request body: `buffer` receives all of it before the request takes one of the script's
     /// `processes`, so that slow uploads do not occupy them; `stream` hands it over as it arrives. `buffer` when absent.
     body: BodyHandling,
-    /// Most ranges of one request; 0 switches ranges off. 16 when absent.
+    /// Maximum number of ranges of one request; 0 switches ranges off. 16 when absent.
     ranges: usize,
 }
 
@@ -191,7 +191,7 @@ pub(super) enum RedirectSchema {
     Table(RedirectTable),
 }
 
-/// A fixed answer.
+/// A fixed response.
 #[derive(Debug, Clone, Deserialize, JsonSchema)]
 #[serde(deny_unknown_fields, expecting = "a table such as { status = 200, body = \"...\" }")]
 pub struct RespondTable {

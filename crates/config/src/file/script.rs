@@ -20,14 +20,14 @@ pub enum BodyHandling {
     Stream,
 }
 
-/// Programs that make the answer.
+/// Programs that make the response.
 #[derive(Debug, Clone, PartialEq, Deserialize, JsonSchema)]
 #[serde(
     deny_unknown_fields,
     expecting = "a table such as { kind = \"cgi\", directory = \"cgi-bin\" }"
 )]
 pub struct ScriptTable {
-    /// How they are run. `cgi`: a process for each request, as RFC 3875 says. `warm`: the same,
+    /// How they are run. `cgi`: a process for each request, as in RFC 3875. `warm`: the same,
     /// without the cost of starting each. `fastcgi`: workers that stay, started from `command` or
     /// reached at `connect`. `scgi`, `uwsgi`: by these protocols, at `connect`. `wsgi`, `asgi`, `psgi`: a
     /// Python or Perl application in processes of the server's. `cgiplus`: programs that stay and read one
@@ -37,11 +37,11 @@ pub struct ScriptTable {
     /// follows the script's own name is its PATH_INFO. With `wsgi`, `asgi` and `psgi`, the application's
     /// directory.
     pub directory: Option<Spanned<PathBuf>>,
-    /// With `cgi`, `warm` and `cgiplus`: the one program that answers all of the route's paths. What stands before the
+    /// With `cgi`, `warm` and `cgiplus`: the one program for all of the route's paths. What stands before the
     /// pattern's last slash is its SCRIPT_NAME, the rest its PATH_INFO. It may be a symlink.
     pub file: Option<Spanned<PathBuf>>,
     /// Directory beneath which the whole path names a script, as it names a file beneath a site's
-    /// root. With neither it nor `directory`, one program answers all paths. With `cgi` and `warm`, the
+    /// root. With neither it nor `directory`, one program handles all paths. With `cgi` and `warm`, the
     /// route's or site's root when `extensions` stand alone.
     pub root: Option<Spanned<PathBuf>>,
     /// Extensions of scripts' names beneath `root` or `directory`. `["php"]` when absent; with
@@ -77,7 +77,7 @@ pub struct ScriptTable {
     /// Resident memory at which a worker is replaced; never when absent.
     pub max_resident: Option<Spanned<Size>>,
     /// Pause before a worker that has died is replaced; it doubles with each in a row that dies
-    /// before it has answered, up to `30s`. `100ms` when absent.
+    /// before its first response, up to `30s`. `100ms` when absent.
     pub backoff: Option<Spanned<DurationValue>>,
     /// Longest wait for a connection to a worker elsewhere. `5s` when absent.
     pub connect_timeout: Option<Spanned<DurationValue>>,
@@ -93,22 +93,22 @@ pub struct ScriptTable {
     pub queue_timeout: Option<Spanned<DurationValue>>,
     /// Longest run of a script, however busy it is; no limit when absent.
     pub timeout: Option<Spanned<DurationValue>>,
-    /// Longest wait for the end of the answer's header once the request has been handed over;
+    /// Longest wait for the end of the response's header once the request has been sent;
     /// the other two alone hold when absent.
     pub first_byte_timeout: Option<Spanned<DurationValue>>,
-    /// Longest time in which a script neither reads nor writes before its answer is complete; no
+    /// Longest time in which a script neither reads nor writes before its response is complete; no
     /// limit when 0. `60s` when absent.
     pub idle_timeout: Option<DurationValue>,
     /// Variables of the environment, besides those that describe the request.
     pub env: Option<BTreeMap<Spanned<String>, Spanned<String>>>,
     /// Directories of which a script may name a file by `X-Sendfile`, to be sent instead of its own
-    /// body: one or a list. A script that names another file is refused with 502.
+    /// body: one or a list. A script that names another file gets 502.
     #[schemars(with = "Option<OneOrManySchema>")]
     pub sendfile_root: Option<Spanned<OneOrMany<String>>>,
     /// Where a request's number comes from, which scripts get as HTTP_X_REQUEST_ID and the logs have:
     /// `make`, a new one for each; `accept`, the client's X-Request-Id where it sends one. `make` when absent.
     pub request_id: Option<RequestId>,
-    /// Whether answers tell the number in X-Request-Id. False when absent.
+    /// Whether responses have X-Request-Id. False when absent.
     pub send_request_id: Option<bool>,
     /// Whether the page of a failed script shows why, and what the script wrote to its standard error: for
     /// those who write it, never for the public. False when absent.

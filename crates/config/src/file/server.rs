@@ -1,4 +1,4 @@
-//! What concerns the whole server.
+//! Settings of the whole server.
 
 use std::path::PathBuf;
 
@@ -9,7 +9,7 @@ use super::Spanned;
 use super::log::{AccessLog, AccessLogSchema, ErrorLog};
 use crate::units::{DurationValue, Rate, Size};
 
-/// What concerns the whole server.
+/// Settings of the whole server.
 #[derive(Debug, Default, Deserialize, JsonSchema)]
 #[serde(deny_unknown_fields, default)]
 pub struct Server {
@@ -19,7 +19,7 @@ pub struct Server {
     /// format. Off when absent.
     #[schemars(with = "Option<AccessLogSchema>")]
     pub access_log: Option<Spanned<AccessLog>>,
-    /// Path of a Unix socket at which the server takes commands and tells of itself (`dunlin
+    /// Path of a Unix socket at which the server takes commands and reports its state (`dunlin
     /// reload`, `dunlin upgrade`, `dunlin watch`, `dunlin top`); only its own user can reach it. None
     /// when absent.
     pub admin: Option<Spanned<PathBuf>>,
@@ -32,7 +32,7 @@ pub struct Server {
     /// that the configuration names has to be in it, and is named as from outside; `user` has to be
     /// set. None when absent.
     pub chroot: Option<Spanned<PathBuf>>,
-    /// What the server's process, and each of its scripts, may use at most (`setrlimit`).
+    /// Resource limits of the server's process and of each of its scripts (`setrlimit`).
     pub limits: Limits,
     /// Whether the server and its scripts can never gain privileges by what they start (`sudo` and the
     /// like). True with `landlock` or `seccomp`, else false when absent.
@@ -40,29 +40,29 @@ pub struct Server {
     /// Files that the server and its scripts may use at all, besides those that the configuration names
     /// and those of the system; all others are out of reach (Landlock). Every file when absent.
     pub landlock: Option<Landlock>,
-    /// Whether calls of the system are refused: to a server that starts no scripts all but those that it
+    /// Whether system calls are blocked: for a server that starts no scripts all but those that it
     /// needs, else to both those that a web site has no use for (mount, ptrace, kernel modules, ...). False when
     /// absent.
     pub seccomp: Option<Spanned<bool>>,
-    /// File in which the number of the server's process stands while it runs. None when absent.
+    /// File with the process ID of the server while it runs. None when absent.
     pub pid_file: Option<Spanned<PathBuf>>,
-    /// What the error log tells, and where it goes.
+    /// Level, format and target of the error log.
     pub error_log: ErrorLog,
-    /// The most connections at once, over all workers; past it newcomers wait in the backlog. Half
+    /// Maximum number of connections of all workers; new ones beyond it wait in the backlog. Half
     /// of the descriptor limit when absent.
     pub connections: Option<Spanned<usize>>,
     /// From this number of connections on, each new one has another one closed: one that is idle, or that has not sent a
     /// complete request. 90 % of `connections` when absent.
     pub evict_idle_above: Option<Spanned<usize>>,
-    /// The most connections of one address, or of one IPv6 network of /64; further ones are closed at
+    /// Maximum number of connections of one address, or of one IPv6 network of /64; further ones are closed at
     /// once. When absent, only those without a complete request are limited, to half of `connections`.
     pub connections_per_address: Option<Spanned<usize>>,
-    /// How long answers under way may take when the server stops. `30s` when absent.
+    /// Time that responses in progress may take when the server stops. `30s` when absent.
     pub stop_timeout: Option<DurationValue>,
     /// How long the new process of an upgrade may take until it serves; one that takes longer is ended, and
     /// the old one goes on. `30s` when absent.
     pub upgrade_timeout: Option<Spanned<DurationValue>>,
-    /// Most bytes of request bodies in temporary files at once; uploads beyond it are refused with 503. Four times the
+    /// Most bytes of request bodies in temporary files at once; uploads beyond it are rejected with 503. Four times the
     /// largest `body_size`, and at least `1GiB`, when absent.
     pub spool_size: Option<Size>,
     /// Whether responses carry `Server: dunlin`. True when absent.
@@ -91,7 +91,7 @@ pub struct Server {
     pub reverse_dns: Option<ReverseDns>,
 }
 
-/// What the server's process, and each of its scripts, may use at most.
+/// Resource limits of the server's process and of each of its scripts.
 #[derive(Debug, Default, Deserialize, JsonSchema)]
 #[serde(deny_unknown_fields, default)]
 pub struct Limits {
@@ -99,7 +99,7 @@ pub struct Limits {
     pub open_files: Option<Spanned<usize>>,
     /// Size of what is left of a process that crashes; `0` for nothing. As it was started when absent.
     pub core: Option<Size>,
-    /// Processes and threads of the server's user, whoever has started them; root is not bound by it. As it
+    /// Processes and threads of the server's user, however they were started; root is exempt. As it
     /// was started when absent.
     pub processes: Option<Spanned<usize>>,
     /// Address space of each process; scripts may have less (`memory` of a script). As it was started when
@@ -152,9 +152,9 @@ pub struct Http1 {
 pub enum ConnectionUse {
     /// One request, as in HTTP/1.0.
     Close,
-    /// Requests one after the other, each answered by a write of its own.
+    /// Requests one after the other, each response in a write of its own.
     Persistent,
-    /// All that has arrived is answered in one write.
+    /// The responses to all requests that have arrived in one write.
     #[default]
     Pipelined,
 }
@@ -204,7 +204,7 @@ pub struct Traces {
 pub struct ReverseDns {
     /// Address and port of a resolver; the system's when absent.
     pub resolver: Option<std::net::SocketAddr>,
-    /// Longest wait for an answer. `2s` when absent.
+    /// Maximum wait for a response. `2s` when absent.
     pub timeout: Option<Spanned<DurationValue>>,
     /// Names that are remembered. 10000 when absent.
     pub entries: Option<usize>,

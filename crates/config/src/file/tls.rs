@@ -25,8 +25,8 @@ pub struct TlsTable {
     /// Where the certificate is obtained, and renewed before it ends, instead of `certificate` and `key`:
     /// by ACME (RFC 8555), for every name in `host`.
     pub acme: Option<Spanned<AcmeTable>>,
-    /// Whether clients that come again may ask with their first message (0-RTT): only safe methods without a
-    /// body are answered before the end of the handshake, others get 425. Sessions are then kept in memory,
+    /// Whether clients that reconnect may send a request with their first message (0-RTT): only safe methods without a
+    /// body are handled before the end of the handshake, others get 425. Sessions are then kept in memory,
     /// each for one use. False when absent.
     pub early_data: Option<Spanned<bool>>,
     /// File with an OCSP response in DER form, which is handed to clients.
@@ -38,10 +38,10 @@ pub struct TlsTable {
     /// Oldest version that is spoken. `1.2` when absent.
     #[serde(default)]
     pub min_version: TlsVersion,
-    /// File in PEM form with the authorities of clients' certificates; clients are not asked for one
+    /// File in PEM form with the authorities of clients' certificates; clients need none
     /// when absent.
     pub client_authority: Option<Spanned<PathBuf>>,
-    /// Whether a client without certificate is refused. True when absent.
+    /// Whether a client without certificate is rejected. True when absent.
     pub client_required: Option<Spanned<bool>>,
     /// File in PEM form with lists of certificates of clients that were revoked.
     pub client_revoked: Option<Spanned<PathBuf>>,

@@ -12,7 +12,7 @@ use crate::spanned::{Span, Spanned};
 use crate::units::DurationValue;
 use crate::users::{Names, Owner};
 
-/// Fills in what `table` does not say; what is wrong in it is told to `report`.
+/// Checks `table` and fills in its defaults.
 pub(crate) fn read(table: &Spanned<ScriptTable>, pattern: &Pattern, report: Report<'_>) -> Script {
     Reader { table, report }.script(pattern)
 }
