@@ -10,6 +10,7 @@ mod handler;
 mod listen;
 pub mod password;
 mod route;
+mod script;
 mod server;
 mod telemetry;
 #[cfg(test)]
@@ -19,10 +20,10 @@ mod worker;
 
 pub use dunlin_config as config;
 use dunlin_config::field_edits;
-use dunlin_net::{blocking, clock, connections, log_limiter, spawn, temp_files};
+use dunlin_net::{blocking, clock, connections, log_limiter, temp_files};
 use dunlin_tls as tls;
 pub use explain::explain;
-pub use handler::script::{LAUNCH, SCRIPTS, cold_programs, launch};
+pub use script::{LAUNCH, SCRIPTS, cold_programs, launch};
 /// What the status route tells, as `status.json` has it.
 pub mod status {
     pub use crate::handler::status::{

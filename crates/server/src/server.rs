@@ -421,7 +421,7 @@ impl Running {
     fn finish(self) {
         let Generation { shared, access_log, .. } = &self.generation;
         summary::log_totals(shared);
-        shared.pools.kill_all();
+        shared.scripts.pools.kill_all();
         if let Some(tracer) = &shared.tracer {
             tracer.finish();
         }

@@ -11,7 +11,7 @@ mod thread;
 use std::cell::{Cell, RefCell};
 use std::io;
 use std::path::Path;
-use std::rc::Rc;
+use std::rc::{Rc, Weak};
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::time::{Duration, SystemTime};
@@ -29,9 +29,10 @@ use crate::clock::Clock;
 use crate::config::{Config, Persistence, Server, StartupSettings};
 use crate::connections::Connections;
 use crate::control::Commands;
-use crate::handler::script::{AppConnections, LocationCache, Pools, Storage};
 use crate::listen::ConnectionLimiter;
 use crate::route::{FastPathConditions, Route, Sites};
+use crate::script::context::Context;
+use crate::script::state::{Scripts, WorkerScripts};
 use crate::telemetry::live::LiveTap;
 use crate::telemetry::metrics::{Metrics, WorkerMetrics};
 use crate::telemetry::redact::Redactor;
@@ -47,11 +48,10 @@ pub(crate) struct SharedState {
     pub(crate) sites: Sites,
     /// The file cache, the root directories and change notification.
     pub(crate) files: Arc<dunlin_files::shared::Shared>,
-    pub(crate) pools: Arc<Pools>,
     /// Threads for work that may block.
     pub(crate) blocking: Arc<blocking::Pools>,
-    /// What request bodies take while they wait for their scripts.
-    pub(crate) bodies: Arc<Storage>,
+    /// Processes of scripts, and what they depend on.
+    pub(crate) scripts: Scripts,
     pub(crate) certificates: Arc<Certificates>,
     pub(crate) limiter: Arc<ConnectionLimiter>,
     pub(crate) reverse_dns: Option<Arc<ReverseDns>>,
@@ -79,17 +79,14 @@ pub(crate) struct WorkerContext {
     pub(crate) shared: Arc<SharedState>,
     pub(crate) clock: Rc<Clock>,
     pub(crate) connections: Rc<Connections>,
-    pub(crate) deadlines: Rc<Deadlines>,
     pub(crate) http1: Http1Settings,
     pub(crate) fast_path: FastPathConditions,
     /// The worker's cache of files.
     pub(crate) files: dunlin_files::worker::Worker<Route>,
-    /// Connections to application servers.
-    pub(crate) app_connections: Rc<AppConnections>,
     /// Requests to other servers.
     pub(crate) client: Client,
-    /// Scripts that were found lately.
-    pub(crate) scripts: RefCell<LocationCache>,
+    /// The state of scripts.
+    pub(crate) scripts: WorkerScripts,
     pub(crate) metrics: Rc<WorkerMetrics>,
     log: RefCell<Option<WorkerLog>>,
     is_logging: bool,
@@ -131,7 +128,7 @@ pub(crate) struct Buffers {
     pub(crate) text: Vec<u8>,
 }
 
-/// What one read brings at most: 64 KB of a script's answer with what stands before and after it.
+/// Bytes of one read.
 const INPUT: usize = 80 * 1024;
 const OUTPUT: usize = 128 * 1024;
 
@@ -154,12 +151,6 @@ impl SharedState {
     /// When the directory cannot be opened.
     pub(crate) fn root(&self, path: &Path) -> io::Result<Arc<Root>> {
         self.files.root(path)
-    }
-
-    /// Closes the descriptors of cached files on all workers, because another part of the server needs them.
-    pub(crate) fn release_descriptors(&self) {
-        self.files.cache.release_descriptors();
-        self.limiter.request_release();
     }
 }
 
@@ -186,12 +177,15 @@ impl Http1Settings {
 }
 
 impl WorkerContext {
-    fn new(worker: &Rc<Worker>, shared: Arc<SharedState>, log: Option<&Arc<AccessLog>>) -> Self {
+    fn new(
+        worker: &Rc<Worker>,
+        shared: Arc<SharedState>,
+        log: Option<&Arc<AccessLog>>,
+    ) -> Rc<Self> {
         let server = &shared.config.server;
-        Self {
+        Rc::new_cyclic(|this: &Weak<Self>| Self {
             clock: Rc::clone(&worker.clock),
             connections: Rc::clone(&worker.connections),
-            deadlines: Rc::clone(&worker.deadlines),
             http1: Http1Settings::new(server),
             fast_path: FastPathConditions::new(&shared.config, &shared.sites, &shared.certificates),
             files: dunlin_files::worker::Worker::new(
@@ -200,8 +194,17 @@ impl WorkerContext {
                 server.cache.entries,
             ),
             client: worker.client.clone(),
-            app_connections: Rc::clone(&worker.app_connections),
-            scripts: RefCell::default(),
+            scripts: WorkerScripts::new(
+                &shared.scripts,
+                &worker.scripts,
+                Context::new(
+                    &shared.scripts.shared,
+                    &worker.clock,
+                    &worker.deadlines,
+                    &worker.scripts.buffer,
+                    this.clone(),
+                ),
+            ),
             metrics: Rc::clone(worker.metrics.get_or_init(|| Rc::new(shared.metrics.for_worker()))),
             time: RefCell::new(TimeCache::new()),
             is_logging: log.is_some(),
@@ -211,8 +214,8 @@ impl WorkerContext {
             superseded: Cell::new(false),
             others: Cell::new(false),
             had_others: Cell::new(false),
-            shared,
-        }
+            shared: Arc::clone(&shared),
+        })
     }
 
     /// What goes by a newer configuration, when there is one.
@@ -270,12 +273,6 @@ impl WorkerContext {
     pub(crate) fn sweep(&self) {
         self.files.publish_counts();
         self.files.cache.borrow_mut().sweep();
-    }
-
-    /// Closes the descriptors of cached files, because no descriptor is left for another purpose.
-    pub(crate) fn release_descriptors(&self) {
-        self.shared.release_descriptors();
-        self.sweep();
     }
 
     /// Notes that something was asked for which is neither a file nor a program to be started.

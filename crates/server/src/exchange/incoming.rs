@@ -5,9 +5,7 @@ use std::rc::Rc;
 
 use dunlin_http::BodyLength;
 
-use super::{EarlyHints, Response, stream};
-use crate::exchange::Client;
-use crate::handler::script;
+use super::{Client, EarlyHints, Received, Response, stream};
 use crate::telemetry::ScriptContext;
 use crate::tls::{Policy, TlsInfo};
 use crate::transport::{Ends, Peer};
@@ -20,7 +18,7 @@ pub(crate) struct Incoming {
     pub(crate) body: stream::Receiver,
     pub(crate) length: BodyLength,
     /// The whole body, if it was received before the handler runs.
-    pub(crate) received: Option<script::Received>,
+    pub(crate) received: Option<Received>,
     /// Addresses of the connection; `None` for a Unix socket.
     pub(crate) ends: Option<Ends>,
     /// The connection uses TLS.

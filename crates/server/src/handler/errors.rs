@@ -4,13 +4,12 @@
 use std::rc::Rc;
 use std::sync::Arc;
 
-use dunlin_http::http1::Connection;
 use dunlin_http::semantics::status::reason;
 use dunlin_http::semantics::{ContentCoding, Method};
-use dunlin_http::{BodyLength, FieldLines, Head, Request};
+use dunlin_http::{BodyLength, FieldLines, Request};
 
 use super::error_page;
-use super::script::rewritten;
+use super::rewrite::RewrittenRequest;
 use crate::config::{Handler, Mapping, Settings};
 use crate::exchange::{Body, Incoming, Piece, Response, stream};
 use crate::field_edits::apply_to_message;
@@ -108,12 +107,11 @@ fn by_route(
     status: u16,
     details: Details,
 ) -> Result<Reply, Details> {
-    let bytes = rewritten(request, request.target(), &CONDITIONS);
-    let mut head = Head::default();
-    let read = Connection::default().head(&bytes, &ctx.http1.limits, &mut head);
-    if read != Ok(Some(bytes.len())) {
+    let limits = &ctx.http1.limits;
+    let Some(rewritten) = RewrittenRequest::new(request, request.target(), &CONDITIONS, limits)
+    else {
         return Err(details);
-    }
+    };
     let page = RouteMatch {
         settings: matched.site.route(path.as_bytes()),
         path: path.as_bytes(),
@@ -125,7 +123,7 @@ fn by_route(
     let ctx = Rc::clone(ctx);
     Ok(Reply::Streaming(Box::new(move |incoming| {
         Box::pin(async move {
-            let request = Request::new(&bytes, &head);
+            let request = rewritten.as_request();
             let reply = handle(&ctx, &request, &page.borrow().with(context.as_ref())).reply;
             let incoming = Incoming {
                 body: stream::empty(),

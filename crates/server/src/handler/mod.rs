@@ -9,5 +9,6 @@ pub(crate) mod files;
 pub(crate) mod redirect;
 pub(crate) mod reply;
 pub(crate) mod respond;
+pub(crate) mod rewrite;
 pub(crate) mod script;
 pub(crate) mod status;

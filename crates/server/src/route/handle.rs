@@ -31,7 +31,7 @@ pub(crate) fn handle(
         Handler::Script(_) if matches!(request.method(), Method::Trace | Method::Connect) => {
             not_for_files(ctx, request, matched)
         }
-        Handler::Script(script) => script::answer(ctx, request, matched, script),
+        Handler::Script(script) => script::respond(ctx, request, matched, script),
         Handler::Redirect(rule) => {
             reads_body = true;
             redirect::respond(request, matched, rule).into()

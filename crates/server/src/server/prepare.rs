@@ -11,9 +11,13 @@ use std::time::SystemTime;
 use super::{StartError, fail};
 use crate::config::{Config, Server, StartupSettings};
 use crate::control::Commands;
-use crate::handler::script::{Pools, Storage};
+use crate::exchange::Storage;
+use crate::handler::script::FileAccess;
 use crate::listen::{ConnectionLimiter, ConnectionLimits};
 use crate::route::Sites;
+use crate::script::Pools;
+use crate::script::context::Shared;
+use crate::script::state::Scripts;
 use crate::telemetry::redact::Redactor;
 use crate::telemetry::traces::Tracer;
 use crate::telemetry::{AccessLog, AccessLogSettings, ReverseDns, ReverseDnsSettings};
@@ -42,25 +46,31 @@ impl Generation {
         let config = Arc::new(config);
         let server = &config.server;
         let blocking = Arc::default();
+        let files = Arc::new(dunlin_files::shared::Shared::first(&config, Arc::clone(&blocking)));
         let limit = crate::config::descriptor_limit();
+        let limiter = ConnectionLimiter::new(connections(server), server.threads, limit);
+        let limiter = Arc::new(limiter);
+        let access_log = access_log(server)?;
+        let certificates = certificates(&config)?;
+        let pools = Arc::new(Pools::default());
+        let scripts = Arc::new(Shared {
+            groups: Arc::clone(&pools.groups),
+            bodies: Arc::new(Storage::new(&config)),
+            blocking: Arc::clone(&blocking),
+            files: FileAccess::new(&files, &limiter),
+            reverse_dns: reverse_dns(server)?,
+            forwarded_field: server.forwarded_field.clone(),
+        });
         Ok(Self {
-            access_log: access_log(server)?,
+            access_log,
             directories: Arc::new(directories(&config)),
             shared: Arc::new(SharedState {
-                files: Arc::new(dunlin_files::shared::Shared::first(
-                    &config,
-                    Arc::clone(&blocking),
-                )),
-                pools: Arc::new(Pools::default()),
+                files,
+                certificates,
                 blocking,
-                bodies: Arc::new(Storage::new(&config)),
-                certificates: certificates(&config)?,
-                limiter: Arc::new(ConnectionLimiter::new(
-                    connections(server),
-                    server.threads,
-                    limit,
-                )),
-                reverse_dns: reverse_dns(server)?,
+                limiter,
+                reverse_dns: scripts.reverse_dns.clone(),
+                scripts: Scripts { pools, shared: scripts },
                 serial: Arc::new(AtomicU64::new(0)),
                 commands,
                 startup: Arc::new(startup),
@@ -103,14 +113,23 @@ impl Generation {
             true => before.tracer.clone(),
             false => tracer(now)?,
         };
+        let files = Arc::new(before.files.next(&config));
+        let pools = Arc::clone(&before.scripts.pools);
+        let scripts = Arc::new(Shared {
+            groups: Arc::clone(&pools.groups),
+            bodies: Arc::clone(&before.scripts.shared.bodies),
+            blocking: Arc::clone(&before.blocking),
+            files: FileAccess::new(&files, &before.limiter),
+            reverse_dns: reverse_dns.clone(),
+            forwarded_field: now.forwarded_field.clone(),
+        });
         Ok(Self {
             access_log,
             directories: Arc::new(directories(&config)),
             shared: Arc::new(SharedState {
-                files: Arc::new(before.files.next(&config)),
-                pools: Arc::clone(&before.pools),
+                files,
+                scripts: Scripts { pools, shared: scripts },
                 blocking: Arc::clone(&before.blocking),
-                bodies: Arc::clone(&before.bodies),
                 certificates: certificates(&config)?,
                 limiter: Arc::clone(&before.limiter),
                 reverse_dns,
@@ -152,19 +171,19 @@ impl Generation {
     /// Applies shared limits, and ends what only `before` uses, including the processes of scripts in directories that have
     /// moved. Called once every worker uses this generation.
     pub(crate) fn takes_over(&self, before: &Self, moved: &[Moved]) {
-        let SharedState { config, sites, files, pools, limiter, bodies, .. } = &*self.shared;
-        bodies.set(config);
+        let SharedState { config, sites, files, scripts, limiter, .. } = &*self.shared;
+        scripts.shared.bodies.set(config);
         before.shared.certificates.retire();
         limiter.set(connections(&config.server));
         let is_root = |path: &Path| self.directories.contains_key(path);
         files.release(&before.shared.files, |site| sites.has(site), is_root);
-        let mut scripts: HashSet<usize> = sites.iter().flat_map(|site| site.script_ids()).collect();
+        let mut used: HashSet<usize> = sites.iter().flat_map(|site| site.script_ids()).collect();
         for Moved { path, .. } in moved {
             for moved in sites.iter().flat_map(|site| site.scripts_in(path)) {
-                scripts.remove(&moved);
+                used.remove(&moved);
             }
         }
-        pools.retain(|id| scripts.contains(&id));
+        scripts.pools.retain(|id| used.contains(&id));
     }
 }
 

@@ -4,7 +4,7 @@ use std::sync::Arc;
 
 use super::prepare::Generation;
 use crate::control::Answer;
-use crate::handler::script::Renewal;
+use crate::script::Renewal;
 
 /// Replaces the script workers whose code has changed, or all of them, without blocking other commands. The response to
 /// the command is `text`, the result of the reload, followed by the results of the replacements.
@@ -13,7 +13,7 @@ pub(super) fn workers(generation: &Generation, all: bool, mut text: String, answ
     let shared = Arc::clone(&generation.shared);
     tokio::spawn(async move {
         let mut has_failed = false;
-        for renewal in shared.pools.renew(&shared, all).await {
+        for renewal in shared.scripts.renew(all).await {
             let line = match renewal {
                 Renewal::Unchanged => continue,
                 Renewal::Replaced(scripts) => {

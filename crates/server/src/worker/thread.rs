@@ -16,8 +16,8 @@ use tokio::sync::Notify;
 use super::{Buffers, Deadlines, SharedState, Timer, WorkerContext};
 use crate::clock::{self, Clock};
 use crate::connections::{Connections, STATES};
-use crate::handler::script::AppConnections;
 use crate::listen::ConnectionLimiter;
+use crate::script::state::ThreadState;
 use crate::telemetry::AccessLog;
 use crate::telemetry::metrics::WorkerMetrics;
 use dunlin_fs::watch::Watch;
@@ -29,7 +29,7 @@ pub(crate) struct Worker {
     pub(super) connections: Rc<Connections>,
     pub(super) deadlines: Rc<Deadlines>,
     pub(super) client: Client,
-    pub(super) app_connections: Rc<AppConnections>,
+    pub(super) scripts: ThreadState,
     /// What it has counted, whatever the configuration was.
     pub(super) metrics: OnceCell<Rc<WorkerMetrics>>,
     pub(super) buffers: Cell<Option<Box<Buffers>>>,
@@ -53,7 +53,7 @@ impl Worker {
             connections: Rc::default(),
             deadlines: Rc::new(Deadlines::new(Rc::clone(&ticker))),
             client: Client::default(),
-            app_connections: Rc::default(),
+            scripts: ThreadState::default(),
             metrics: OnceCell::new(),
             buffers: Cell::new(Some(Box::default())),
             current: RefCell::new(None),
@@ -68,7 +68,7 @@ impl Worker {
 
     /// Goes by `shared` from now on.
     pub(crate) fn apply(self: &Rc<Self>, shared: Arc<SharedState>, log: Option<&Arc<AccessLog>>) {
-        let ctx = Rc::new(WorkerContext::new(self, shared, log));
+        let ctx = WorkerContext::new(self, shared, log);
         let Some(before) = self.current.replace(Some(Rc::clone(&ctx))) else { return };
         before.superseded.set(true);
         before.flush_log();

@@ -9,6 +9,7 @@ use serde::{Deserialize, Serialize};
 use super::certificates::{self, Certificate};
 use super::limits::{self, RouteLimits};
 use crate::connections::{STATES, Waiting};
+use crate::script::report::PoolReport;
 use crate::telemetry::metrics::{Counts, Fine, Label, Process, Route as RouteCounts, named};
 use crate::worker::{SharedState, WorkerContext};
 
@@ -194,17 +195,11 @@ pub struct Scripts {
     pub longest_script: String,
 }
 
-impl Scripts {
-    /// Adds what another pool of the same scripts does.
-    pub(crate) fn add(&mut self, other: &mut Self) {
-        self.most += other.most;
-        self.processes += other.processes;
-        self.busy += other.busy;
-        self.waiting += other.waiting;
-        if other.longest > self.longest {
-            self.longest = other.longest;
-            std::mem::swap(&mut self.longest_script, &mut other.longest_script);
-        }
+impl From<PoolReport> for Scripts {
+    fn from(pool: PoolReport) -> Self {
+        let PoolReport { name, kind, most, processes, busy, waiting, longest, longest_script } =
+            pool;
+        Self { name, kind, most, processes, busy, waiting, longest, longest_script }
     }
 }
 
@@ -244,7 +239,7 @@ impl Report {
             cache: Cache::new(shared),
             routes: routes(counts),
             clients: clients(counts),
-            scripts: shared.pools.report(),
+            scripts: shared.scripts.pools.report().into_iter().map(Scripts::from).collect(),
             limits: limits::report(&shared.sites),
             certificates: certificates::report(&shared.certificates),
             log_lines_lost: ctx.lost_lines(),

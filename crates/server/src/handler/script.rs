@@ -1,0 +1,170 @@
+//! Connects the scripts to the router: runs the script of a route, and makes the responses that it leaves to the server.
+
+mod internal;
+mod state;
+
+use std::rc::Rc;
+use std::sync::Arc;
+
+use dunlin_http::semantics::Method;
+use dunlin_http::{OwnedRequest, Request};
+
+pub(crate) use self::state::FileAccess;
+use super::redirect::to_slash;
+use super::reply::into_response;
+use super::{error_page, errors};
+use crate::config::Script;
+use crate::exchange::{Incoming, RequestContext, Response};
+use crate::field_edits::{apply_edits, apply_to_message};
+use crate::route::{self, OwnedRouteMatch, Reply, RouteMatch};
+use crate::script::call::{Call, StderrSource};
+use crate::script::failure::Failure;
+use crate::script::outcome::Outcome;
+use crate::script::respond as scripts;
+use crate::telemetry::ScriptContext;
+use crate::worker::WorkerContext;
+
+/// Has a script of the route respond.
+pub(crate) fn respond(
+    ctx: &Rc<WorkerContext>,
+    request: &Request<'_>,
+    matched: &RouteMatch<'_>,
+    rules: &Arc<Script>,
+) -> Reply {
+    let exchange = ScriptExchange {
+        ctx: Rc::clone(ctx),
+        request: request.to_owned(),
+        matched: matched.to_owned(),
+        context: matched.context.cloned(),
+        rules: Arc::clone(rules),
+    };
+    Reply::Streaming(Box::new(move |incoming| Box::pin(exchange.respond(incoming))))
+}
+
+/// A request for a script.
+struct ScriptExchange {
+    ctx: Rc<WorkerContext>,
+    request: OwnedRequest,
+    matched: OwnedRouteMatch,
+    context: Option<Rc<RequestContext>>,
+    rules: Arc<Script>,
+}
+
+impl ScriptExchange {
+    async fn respond(self, incoming: Incoming) -> Response {
+        let Self { ctx, request, matched, context, rules } = &self;
+        let call = Call {
+            scripts: &ctx.scripts,
+            request: request.as_request(),
+            route: matched,
+            raw_path: &matched.raw_path,
+            path: &matched.path,
+            query: matched.query.as_deref(),
+            error: matched.via.error,
+            checked: context.as_deref(),
+            rules,
+            stderr_source: StderrSource::default(),
+        };
+        // The name in the log: the script's, as soon as it is known.
+        let mut name = Arc::clone(&rules.label);
+        let script_context = Rc::clone(&incoming.script_context);
+        let has_pages = !matched.settings.error_pages.is_empty();
+        let again = has_pages.then(|| incoming.without_body());
+        let failure = match scripts::respond(&call, incoming, &mut name).await {
+            Ok(Outcome::Response(response)) => return self.finish(response, &script_context),
+            Ok(Outcome::Message(response)) => return response,
+            Ok(Outcome::Directory) => return to_slash(&call.request, &matched.borrow()),
+            Ok(Outcome::Internal(internal)) => {
+                match Box::pin(self.respond_internally(&call, *internal, &script_context)).await {
+                    Ok(response) => return response,
+                    Err(failure) => failure,
+                }
+            }
+            Err(failure) => failure,
+        };
+        scripts::report(&call, &failure, &name, &script_context).await;
+        let mut response = match failure.status() {
+            500.. if rules.show_errors => {
+                let mut response = explanation(&failure, &call.request, &name, &script_context);
+                apply_to_message(&matched.settings, &mut response.fields);
+                response
+            }
+            _ => {
+                let matched = matched.borrow();
+                let matched = matched.with(context.as_ref());
+                Box::pin(error_response(ctx, &call.request, &matched, &failure, again)).await
+            }
+        };
+        if rules.send_request_id {
+            response.fields.set("X-Request-Id", script_context.id());
+        }
+        response
+    }
+
+    /// Adds the fields of the route to a script's response.
+    fn finish(&self, mut response: Response, script_context: &ScriptContext) -> Response {
+        let settings = &self.matched.settings;
+        apply_edits(settings, &mut response.fields);
+        if settings.server_timing {
+            response.fields.push("Server-Timing", script_context.server_timing());
+        }
+        if self.rules.send_request_id {
+            response.fields.set("X-Request-Id", script_context.id());
+        }
+        response
+    }
+}
+
+/// Receives the body of a request for a script before the request waits in the queue of a limit.
+///
+/// # Errors
+/// The response when the body could not be received.
+pub(crate) async fn receive_body(
+    ctx: &Rc<WorkerContext>,
+    request: &Request<'_>,
+    matched: &RouteMatch<'_>,
+    incoming: &mut Incoming,
+) -> Result<(), Response> {
+    let settings = matched.settings;
+    let Some(rules) = settings.handler.script() else { return Ok(()) };
+    let received = scripts::receive_body(&ctx.scripts, request, (settings, rules), incoming).await;
+    let Err(failure) = received else { return Ok(()) };
+    let again = Some(incoming.without_body());
+    Err(Box::pin(error_response(ctx, request, matched, &failure, again)).await)
+}
+
+/// The error page in place of a script's response.
+async fn error_response(
+    ctx: &Rc<WorkerContext>,
+    request: &Request<'_>,
+    matched: &RouteMatch<'_>,
+    failure: &Failure,
+    incoming: Option<Incoming>,
+) -> Response {
+    // The name of the program is in the log only.
+    let text = failure
+        .summary()
+        .map(|summary| format!("The program for {} {summary}.", error_page::quoted(matched.path)));
+    let details = errors::Details { text, ..errors::Details::default() };
+    let reply = errors::reply(ctx, request, matched, failure.status(), details);
+    match incoming {
+        Some(incoming) => route::complete(request, reply, incoming).await,
+        None => into_response(request, reply).await,
+    }
+}
+
+/// A page for the developers of the script: the reason, and what the script wrote to its standard error.
+fn explanation(
+    failure: &Failure,
+    request: &Request<'_>,
+    script: &str,
+    script_context: &ScriptContext,
+) -> Response {
+    let details =
+        [("script", script), ("request", script_context.id()), ("reason", failure.reason())];
+    let page = error_page::explained(failure.status(), &details, &script_context.errors());
+    let mut response = Response::with_text(failure.status(), error_page::HTML, page);
+    response.fields.push("Cache-Control", "no-store");
+    response.fields.push("X-Content-Type-Options", "nosniff");
+    if request.method() == Method::Head { response.without_body() } else { response }
+}

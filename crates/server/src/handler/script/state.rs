@@ -1,0 +1,99 @@
+//! What the server gives to scripts: access to its files, to its routes, and to the worker that they run in.
+
+use std::io;
+use std::path::Path;
+use std::sync::Arc;
+
+use crate::config::Settings;
+use crate::listen::ConnectionLimiter;
+use crate::route::{OwnedRouteMatch, Route, Site};
+use crate::script::context::{Files, Host};
+use crate::script::route::Route as ScriptRoute;
+use crate::worker::WorkerContext;
+use dunlin_files::shared::Shared;
+use dunlin_fs::roots::Root;
+use dunlin_fs::watch::Watch;
+
+/// Access to files, in one generation of the configuration.
+pub(crate) struct FileAccess {
+    files: Arc<Shared>,
+    limiter: Arc<ConnectionLimiter>,
+}
+
+impl FileAccess {
+    pub(crate) fn new(files: &Arc<Shared>, limiter: &Arc<ConnectionLimiter>) -> Arc<Self> {
+        Arc::new(Self { files: Arc::clone(files), limiter: Arc::clone(limiter) })
+    }
+}
+
+impl Files for FileAccess {
+    fn root(&self, directory: &Path) -> io::Result<Arc<Root>> {
+        self.files.root(directory)
+    }
+
+    fn watch(&self) -> Option<&Watch> {
+        self.files.watch.as_deref()
+    }
+
+    fn release_descriptors(&self) {
+        self.files.cache.release_descriptors();
+        self.limiter.request_release();
+    }
+}
+
+impl Host for WorkerContext {
+    fn release_descriptors(&self) {
+        self.sweep();
+    }
+
+    fn has_programs_alone(&self) -> bool {
+        self.has_programs_alone()
+    }
+
+    fn note_other(&self) {
+        self.count_other();
+    }
+}
+
+impl ScriptRoute for OwnedRouteMatch {
+    fn settings(&self) -> &Settings {
+        &self.settings
+    }
+
+    fn user_fields(&self) -> &[String] {
+        &self.site.user_fields
+    }
+
+    fn covers(&self, path: &[u8]) -> bool {
+        Arc::ptr_eq(self.site.route(path), &self.settings)
+    }
+
+    fn share(&self) -> Arc<dyn ScriptRoute + Send + Sync> {
+        Arc::new(SharedRoute { site: Arc::clone(&self.site), route: Arc::clone(&self.settings) })
+    }
+}
+
+/// The site and the route of a request, without the request.
+#[derive(Clone)]
+struct SharedRoute {
+    site: Arc<Site>,
+    route: Arc<Route>,
+}
+
+impl ScriptRoute for SharedRoute {
+    fn settings(&self) -> &Settings {
+        &self.route
+    }
+
+    fn user_fields(&self) -> &[String] {
+        &self.site.user_fields
+    }
+
+    fn covers(&self, path: &[u8]) -> bool {
+        Arc::ptr_eq(self.site.route(path), &self.route)
+    }
+
+    fn share(&self) -> Arc<dyn ScriptRoute + Send + Sync> {
+        Arc::new(self.clone())
+    }
+}

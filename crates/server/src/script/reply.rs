@@ -1,0 +1,96 @@
+//! Makes a response of a script's output.
+
+use dunlin_http::semantics::{Method, status};
+
+use super::body_buffer::BodyBuffer;
+use super::call::Call;
+use super::failure::Failure;
+use super::head::{ScriptHead, SendTarget};
+use super::outcome::{Outcome, Target};
+use super::script_response::{ResponseReceiver, ScriptResponse};
+use crate::exchange::{Body, Incoming, Piece, Response, Stream, StreamKind, stream};
+
+/// Bytes of a body that wait for the client, besides those in the socket's buffers.
+pub(super) const DOWNLOAD: usize = 64 * 1024;
+
+/// Polls `run` until it has a response or a failure. If it is not finished then, it goes on as a task.
+pub(super) async fn receive(
+    run: impl Future<Output = ()> + 'static,
+    mut response: ResponseReceiver,
+) -> Result<ScriptResponse, Failure> {
+    let mut run = Box::pin(run);
+    tokio::select! {
+        biased;
+        () = &mut run => response.try_recv().unwrap_or(Err(Failure::Abandoned)),
+        received = &mut response => {
+            tokio::task::spawn_local(run);
+            received.unwrap_or(Err(Failure::Abandoned))
+        }
+    }
+}
+
+/// The outcome of a script that has written `written`. `body` is the stream of a body that follows.
+pub(super) fn outcome(
+    call: &Call<'_>,
+    incoming: Incoming,
+    written: ScriptResponse,
+    body: stream::Receiver,
+) -> Outcome {
+    Outcome::Response(match written {
+        ScriptResponse::LocalRedirect(target) => {
+            body.discard();
+            return Outcome::internal(Target::LocalRedirect(target), incoming);
+        }
+        ScriptResponse::SendTarget(head, target) => {
+            body.discard();
+            let target = match target {
+                SendTarget::Path(path) => Target::SendPath(head, path),
+                SendTarget::File(path) => Target::SendFile(head, path),
+            };
+            return Outcome::internal(target, incoming);
+        }
+        ScriptResponse::Message(status) => {
+            let mut response = Response::new(status);
+            let stream = Stream { source: body, length: None, kind: StreamKind::Message };
+            response.body = Body::streamed(stream);
+            return Outcome::Message(response);
+        }
+        ScriptResponse::Buffered(head, buffer) => {
+            body.discard();
+            whole(call, head, buffer)
+        }
+        ScriptResponse::Streamed(head) if !status::allows_content(head.status()) => {
+            body.discard();
+            whole(call, head, BodyBuffer::default())
+        }
+        ScriptResponse::Streamed(head) => {
+            let stream =
+                Stream { source: body, length: head.content_length, kind: StreamKind::Body };
+            begin(head, Body::streamed(stream))
+        }
+    })
+}
+
+/// A response whose body is complete before its head is sent.
+pub(super) fn whole(call: &Call<'_>, head: ScriptHead, buffer: BodyBuffer) -> Response {
+    let length = buffer.length;
+    let mut body = Body::default();
+    if !status::allows_content(head.status()) {
+        return begin(head, body);
+    }
+    if call.request.method() == Method::Head {
+        // Without content, the length of a response to GET is not known.
+        let length = head.content_length.or((length > 0).then_some(length as u64));
+        body = Body::streamed(Stream { source: stream::empty(), length, kind: StreamKind::Body });
+    } else {
+        buffer.pieces.into_iter().for_each(|bytes| body.push(Piece::Memory(bytes)));
+    }
+    begin(head, body)
+}
+
+fn begin(head: ScriptHead, body: Body) -> Response {
+    let mut response = Response::new(head.status());
+    response.fields = head.fields;
+    response.body = body;
+    response
+}

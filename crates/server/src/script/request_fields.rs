@@ -1,0 +1,78 @@
+//! Which fields of a request a script gets as variables.
+
+use super::call::Call;
+use super::variables::Treatment;
+use crate::exchange::Client;
+use dunlin_config::{ForwardedField, is_forwarding};
+
+/// Decides which fields of a request a script gets.
+pub(super) struct ForwardedFields<'a> {
+    client: Client,
+    authorization: bool,
+    forwarded_field: &'a ForwardedField,
+    user_fields: &'a [String],
+}
+
+impl<'a> ForwardedFields<'a> {
+    pub(super) fn of(call: &'a Call<'_>, client: Client) -> Self {
+        Self {
+            client,
+            authorization: call.rules.authorization,
+            forwarded_field: &call.scripts.ctx.shared.forwarded_field,
+            user_fields: call.route.user_fields(),
+        }
+    }
+
+    /// Whether only a trusted proxy or the server may set a field of this name, and neither has. The name is in lower
+    /// case.
+    fn is_spoofed(&self, name: &[u8]) -> bool {
+        let is_of_proxies = self.forwarded_field.covers(name);
+        let is_set_by_server = self.client.is_subrequest;
+        let is_set_by_proxy = self.client.via_proxy && is_of_proxies;
+        if self.user_fields.iter().any(|user| user.as_bytes() == name) {
+            return true;
+        }
+        (is_of_proxies || is_forwarding(name)) && !is_set_by_server && !is_set_by_proxy
+    }
+
+    /// Decides about a field by its name in lower case.
+    pub(super) fn treatment(&self, name: &[u8]) -> Treatment {
+        match name {
+            // They describe the connection (RFC 9110 §7.6.1) or have a variable of their own. `Proxy` would become
+            // HTTP_PROXY, which many programs obey.
+            b"connection"
+            | b"content-length"
+            | b"content-type"
+            | b"expect"
+            | b"keep-alive"
+            | b"proxy"
+            | b"proxy-authorization"
+            | b"proxy-connection"
+            | b"te"
+            | b"trailer"
+            | b"transfer-encoding"
+            | b"upgrade" => Treatment::Omit,
+            // The server sets its own values.
+            b"traceparent" | b"x-request-id" => Treatment::Omit,
+            b"authorization" if !self.authorization => Treatment::Omit,
+            b"accept"
+            | b"accept-encoding"
+            | b"accept-language"
+            | b"cache-control"
+            | b"dnt"
+            | b"host"
+            | b"origin"
+            | b"priority"
+            | b"sec-ch-ua"
+            | b"sec-ch-ua-mobile"
+            | b"sec-ch-ua-platform"
+            | b"sec-fetch-dest"
+            | b"sec-fetch-mode"
+            | b"sec-fetch-site"
+            | b"upgrade-insecure-requests"
+            | b"user-agent" => Treatment::Keep,
+            _ if self.is_spoofed(name) => Treatment::Omit,
+            _ => Treatment::Vary,
+        }
+    }
+}
