@@ -10,7 +10,8 @@ use crate::config::{
     Candidate, Config, Handler, Mapping, Script, Settings, Site, explain_settings,
 };
 use crate::handler::redirect;
-use crate::route::{MOST_REDIRECTS, path_rejection};
+use crate::route::dispatch::path_rejection;
+use crate::route::reroute::MOST_REDIRECTS;
 use dunlin_files::explain::{Explained, explain as explain_files};
 use dunlin_files::search::{Found, Wanted};
 use dunlin_fs::failure::Failure;

@@ -12,7 +12,7 @@ pub(crate) use dunlin_net::connection_limits::limiter::{
     ConnectionLimiter, ConnectionLimits, Permit,
 };
 use dunlin_net::listener::Listener;
-pub(crate) use dunlin_net::listener::{ListenSocket, bind, bind_unix, most_unsent, probe, tune};
+pub(crate) use dunlin_net::listener::{ListenSocket, bind, bind_unix, probe, tune};
 use dunlin_net::proxy_protocol::{self, Addresses};
 use dunlin_net::stream::Stream;
 use rustix::io::Errno;
@@ -20,6 +20,7 @@ use tokio::sync::Notify;
 
 use crate::clock;
 use crate::config::Listen;
+use crate::drive::accepted::Accepted;
 use crate::drive::http1::{Connection, Start};
 use crate::telemetry::ConnectionStart;
 use crate::telemetry::metrics::Handshake;
@@ -152,12 +153,12 @@ fn begin(
         return;
     }
     let connection_start = ctx.has_telemetry().then(ConnectionStart::now);
-    let accepted =
-        Accepted { peer, proxied: None, permit, connection_start, arrived: Vec::new(), protocols };
+    let accepted = Accepted { peer, proxied: None, permit, connection_start, arrived: Vec::new() };
+    let preparing = Preparing { accepted, protocols };
     if protocols.tls || protocols.proxy_protocol {
-        tokio::task::spawn_local(accepted.prepare(Rc::clone(ctx), stream));
+        tokio::task::spawn_local(preparing.prepare(Rc::clone(ctx), stream));
     } else {
-        accepted.drive(ctx, Transport::Plain(stream), protocols.start());
+        preparing.drive(ctx, Transport::Plain(stream), protocols.start());
     }
 }
 
@@ -189,28 +190,21 @@ impl Protocols {
 }
 
 /// A connection whose protocol adapter has not started.
-pub(crate) struct Accepted {
-    pub(crate) peer: Peer,
-    /// The addresses of client and server from a PROXY header.
-    pub(crate) proxied: Option<Box<Ends>>,
-    pub(crate) permit: Permit,
-    /// When the connection began; `None` when no consumer of records needs it.
-    pub(crate) connection_start: Option<ConnectionStart>,
-    /// Bytes that were read behind a PROXY header.
-    pub(crate) arrived: Vec<u8>,
+struct Preparing {
+    accepted: Accepted,
     protocols: Protocols,
 }
 
-impl Accepted {
+impl Preparing {
     /// Starts the protocol adapter in a task of its own: the task of the handshake is larger than a connection needs.
     fn drive(self, ctx: &Rc<WorkerContext>, stream: Transport, start: Start) {
-        tokio::task::spawn_local(Connection::new(Rc::clone(ctx), stream, self, start));
+        tokio::task::spawn_local(Connection::new(Rc::clone(ctx), stream, self.accepted, start));
     }
 
     /// Reads the PROXY header and does the TLS handshake, as the listener requires.
     async fn prepare(self, ctx: Rc<WorkerContext>, stream: Stream) {
         // A worker that drains waits for it as for any connection.
-        let slot = ctx.connections.add(ctx.clock.now(), self.peer.network());
+        let slot = ctx.connections.add(ctx.clock.now(), self.accepted.peer.network());
         tokio::select! {
             () = self.make_ready(&ctx, stream) => {}
             () = ctx.closing() => {}
@@ -224,21 +218,21 @@ impl Accepted {
         if self.protocols.proxy_protocol {
             match clock::timeout(limit, self.read_proxy_header(ctx, &mut stream)).await {
                 Some(Ok((addresses, arrived))) => {
-                    self.arrived = arrived;
+                    self.accepted.arrived = arrived;
                     let ends = addresses.map(|(remote, local)| Ends { remote, local });
                     if let Some(ends) = ends {
-                        self.peer = Peer::of(ends.remote);
+                        self.accepted.peer = Peer::of(ends.remote);
                     }
-                    self.proxied = ends.map(Box::new);
-                    if !self.permit.belongs_to(self.peer) {
+                    self.accepted.proxied = ends.map(Box::new);
+                    if !self.accepted.permit.belongs_to(self.accepted.peer) {
                         return;
                     }
                 }
                 Some(Err(error)) => {
-                    return tracing::warn!(peer = %self.peer, "PROXY protocol: {error}");
+                    return tracing::warn!(peer = %self.accepted.peer, "PROXY protocol: {error}");
                 }
                 None => {
-                    return tracing::warn!(peer = %self.peer, "PROXY protocol: it took too long");
+                    return tracing::warn!(peer = %self.accepted.peer, "PROXY protocol: it took too long");
                 }
             }
         }
@@ -259,7 +253,7 @@ impl Accepted {
     ) -> io::Result<(Addresses, Vec<u8>)> {
         let trusted = &ctx.shared.config.server.trusted_proxies;
         // A process that may write to a Unix socket is trusted.
-        if let Some(address) = self.peer.ip()
+        if let Some(address) = self.accepted.peer.ip()
             && !trusted.is_empty()
             && !trusted.iter().any(|network| network.contains(address))
         {
@@ -273,16 +267,16 @@ impl Accepted {
     async fn encrypt(mut self, ctx: &Rc<WorkerContext>, stream: Stream) {
         let SharedState { config, certificates, .. } = &*ctx.shared;
         let limit = Duration::from_millis(ctx.http1.head_timeout);
-        let arrived = std::mem::take(&mut self.arrived);
+        let arrived = std::mem::take(&mut self.accepted.arrived);
         let handshake = tls::handshake(stream, arrived, config, certificates, self.protocols.http2);
-        let peer = self.peer;
+        let peer = self.accepted.peer;
         match clock::timeout(limit, handshake).await {
             Some(Ok(mut session)) if session.is_acme_challenge() => session.close(),
             Some(Ok(session)) => {
                 ctx.wake_ticker();
                 let resumed = session.is_resumed();
                 ctx.metrics.handshake(if resumed { Handshake::Resumed } else { Handshake::Full });
-                if let Some(connection_start) = &mut self.connection_start {
+                if let Some(connection_start) = &mut self.accepted.connection_start {
                     connection_start.secured = Some(clock::now());
                 }
                 let start = if session.has_http2() { Start::Http2 } else { Start::Http1 };

@@ -29,8 +29,9 @@ use crate::clock::Clock;
 use crate::config::{Config, Persistence, Server, StartupSettings};
 use crate::connections::Connections;
 use crate::control::Commands;
-use crate::listen::ConnectionLimiter;
-use crate::route::{FastPathConditions, Route, Sites};
+use crate::route::conditions::FastPathConditions;
+use crate::route::router::Router;
+use crate::route::sites::{Route, Sites};
 use crate::script::context::Context;
 use crate::script::state::{Scripts, WorkerScripts};
 use crate::telemetry::live::LiveTap;
@@ -40,6 +41,7 @@ use crate::telemetry::traces::Tracer;
 use crate::telemetry::{AccessLog, ReverseDns, TimeCache, WorkerLog};
 use crate::tls::Certificates;
 use dunlin_fs::roots::Root;
+use dunlin_net::connection_limits::limiter::ConnectionLimiter;
 
 /// What all workers share. Nothing here is locked on the way of a cached file.
 pub(crate) struct SharedState {
@@ -76,6 +78,7 @@ pub(crate) struct SharedState {
 
 /// One worker's state by one configuration. Its connections and handlers reach everything through it.
 pub(crate) struct WorkerContext {
+    pub(crate) router: &'static dyn Router,
     pub(crate) shared: Arc<SharedState>,
     pub(crate) clock: Rc<Clock>,
     pub(crate) connections: Rc<Connections>,
@@ -184,6 +187,7 @@ impl WorkerContext {
     ) -> Rc<Self> {
         let server = &shared.config.server;
         Rc::new_cyclic(|this: &Weak<Self>| Self {
+            router: worker.router,
             clock: Rc::clone(&worker.clock),
             connections: Rc::clone(&worker.connections),
             http1: Http1Settings::new(server),

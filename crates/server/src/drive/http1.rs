@@ -22,16 +22,17 @@ use tokio::io::ReadBuf;
 use self::body::BodyStep;
 use self::handling::Handling;
 use self::sending::Sending;
+use super::accepted::Accepted;
 use super::exchange::{Exchange, STALLED};
 use super::http2;
 use super::send_progress::SendProgress;
 use crate::config::Persistence as ConnectionMode;
 use crate::connections::Waiting;
-use crate::listen::{Accepted, Permit};
 use crate::telemetry::{ConnectionStart, ReadTimes};
 use crate::transport::{Ends, Peer, Transport};
 use crate::worker::{Buffers, Output, WorkerContext};
 use dunlin_limits::bandwidth::ConnectionPace;
+use dunlin_net::connection_limits::limiter::Permit;
 
 /// A connection, with HTTP/1 until its first bytes show HTTP/2.
 pub(crate) struct Connection {
@@ -149,7 +150,7 @@ impl Connection {
         accepted: Accepted,
         start: Start,
     ) -> Self {
-        let Accepted { peer, proxied, permit, connection_start, arrived, .. } = accepted;
+        let Accepted { peer, proxied, permit, connection_start, arrived } = accepted;
         let now = ctx.clock.now();
         let slot = ctx.connections.add(now, peer.network());
         let serial = ctx.next_serial();
@@ -484,7 +485,7 @@ impl Future for Connection {
 
     fn poll(self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<()> {
         #[cfg(test)]
-        crate::testing::count_poll();
+        crate::testing::polls::count_poll();
         let this = self.get_mut();
         if !this.registered {
             this.registered = true;

@@ -1,5 +1,6 @@
 //! Adapters: each moves bytes between a transport and a protocol engine, and requests to exchanges.
 
+pub(crate) mod accepted;
 mod exchange;
 pub(crate) mod http1;
 mod http2;

@@ -11,8 +11,9 @@ use crate::control::Action;
 use crate::exchange::Response;
 #[cfg(debug_assertions)]
 use crate::handler::break_out;
+use crate::handler::rejection::error_response;
 use crate::handler::status;
-use crate::route::{Direction, Reply, Routed, error_response};
+use crate::route::reply::{Direction, Reply, Routed};
 use crate::telemetry::RouteTelemetry;
 use crate::worker::{SharedState, WorkerContext};
 

@@ -16,7 +16,7 @@ use rustix::net::{AddressFamily, SocketFlags, SocketType, socket_with};
 use serde_json::{Map, Value, json};
 
 use crate::exchange::Response;
-use crate::route::Reply;
+use crate::route::reply::Reply;
 
 /// Whether this process was started for such a test.
 pub(crate) fn is_asked_for() -> bool {

@@ -13,7 +13,10 @@ use super::rewrite::RewrittenRequest;
 use crate::config::{Handler, Mapping, Settings};
 use crate::exchange::{Body, Incoming, Piece, Response, stream};
 use crate::field_edits::apply_to_message;
-use crate::route::{Reply, RouteMatch, Site, Via, complete, handle};
+use crate::handler::reply::complete;
+use crate::route::reply::Reply;
+use crate::route::route_match::{RouteMatch, Via};
+use crate::route::sites::Site;
 use crate::worker::WorkerContext;
 use dunlin_files::cache::resource::Resource;
 use dunlin_files::cache::shared_cache::Key;
@@ -124,7 +127,8 @@ fn by_route(
     Ok(Reply::Streaming(Box::new(move |incoming| {
         Box::pin(async move {
             let request = rewritten.as_request();
-            let reply = handle(&ctx, &request, &page.borrow().with(context.as_ref())).reply;
+            let reply =
+                ctx.router.handle(&ctx, &request, &page.borrow().with(context.as_ref())).reply;
             let incoming = Incoming {
                 body: stream::empty(),
                 length: BodyLength::None,

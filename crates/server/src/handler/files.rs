@@ -11,8 +11,13 @@ use super::errors::{self, Details};
 use super::{redirect, reply};
 use crate::checks::{CheckInput, Decision};
 use crate::exchange::{RequestContext, ResponseFuture};
+use crate::handler::rejection::{error_response, not_for_files, refuse};
+use crate::handler::reply::complete;
+use crate::handler::subrequest::services;
 use crate::log_limiter::LogLimiter;
-use crate::route::{self, CacheEntry, CachedResponse, Reply, RouteMatch, error_response};
+use crate::route::reply::{CachedResponse, Reply};
+use crate::route::route_match::RouteMatch;
+use crate::route::sites::CacheEntry;
 use crate::worker::WorkerContext;
 use dunlin_files::cache::resource::Resource;
 use dunlin_files::cache::shared_cache::Key;
@@ -93,7 +98,7 @@ fn conclude(
     if !matches!(request.method(), Method::Get | Method::Head)
         && !matches!(result, Ok(Found::Elsewhere(_) | Found::Directory | Found::Status(_)))
     {
-        return route::not_for_files(ctx, request, matched);
+        return not_for_files(ctx, request, matched);
     }
     match result {
         Ok(Found::File(resource)) => {
@@ -112,7 +117,7 @@ fn conclude(
         Ok(Found::Directory) => redirect::to_slash(request, matched).into(),
         Ok(Found::Listing(directory)) => Reply::Future(list(ctx, request, matched, directory)),
         Ok(Found::Status(status)) => error(status),
-        Ok(Found::Elsewhere(target)) => route::reroute(ctx, request, matched, &target),
+        Ok(Found::Elsewhere(target)) => ctx.router.reroute(ctx, request, matched, &target),
         Err(Failure::Unlisted) => unlisted(ctx, request, matched),
         Err(failure) => error(failure.status()),
     }
@@ -173,14 +178,14 @@ fn respond_checked(
     };
     let context =
         matched.context.map_or_else(|| Rc::new(RequestContext::new(matched.client)), Rc::clone);
-    let services = &route::services(ctx);
+    let services = &services(ctx);
     let input =
         CheckInput { services, request, context: &context, now: context.routed_at, at_once: None };
     match checks.check_identity(&input) {
         Decision::Allow | Decision::ReceiveBody => {
             respond_from_cache(ctx, request, matched, entry, cache)
         }
-        Decision::Reject(rejection) => route::refuse(ctx, request, matched, rejection),
+        Decision::Reject(rejection) => refuse(ctx, request, matched, rejection),
         Decision::Wait(pending) => {
             let (ctx, entry) = (Rc::clone(ctx), Rc::clone(entry));
             let (request, matched) = (request.to_owned(), matched.to_owned());
@@ -191,9 +196,9 @@ fn respond_checked(
                     let (request, matched) = (request.as_request(), matched.borrow());
                     let reply = match result {
                         Ok(()) => respond_from_cache(&ctx, &request, &matched, &entry, cache),
-                        Err(rejection) => route::refuse(&ctx, &request, &matched, rejection),
+                        Err(rejection) => refuse(&ctx, &request, &matched, rejection),
                     };
-                    route::complete(&request, reply, incoming).await
+                    complete(&request, reply, incoming).await
                 })
             }))
         }
@@ -292,7 +297,7 @@ fn deferred(
             Box::pin(async move {
                 let request = request.as_request();
                 let reply = make(&request).await;
-                route::complete(&request, reply, incoming).await
+                complete(&request, reply, incoming).await
             })
         }));
     }

@@ -9,7 +9,7 @@ use crate::config::{Redirect, Settings, push_query};
 use crate::exchange::Response;
 use crate::field_edits::apply_to_message;
 use crate::handler::error_page;
-use crate::route::RouteMatch;
+use crate::route::route_match::RouteMatch;
 
 /// Redirects the client to the target of the route.
 pub(crate) fn respond(

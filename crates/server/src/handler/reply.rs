@@ -3,8 +3,9 @@
 use dunlin_http::Request;
 use dunlin_http::semantics::Method;
 
-use crate::exchange::{Body, Response};
-use crate::route::{CachedResponse, Reply, error_response};
+use super::errors;
+use crate::exchange::{Body, Incoming, Response};
+use crate::route::reply::{CachedResponse, Reply};
 use dunlin_files::file_response::FileResponse;
 use dunlin_files::select;
 
@@ -15,7 +16,7 @@ pub(crate) async fn into_response(request: &Request<'_>, reply: Reply) -> Respon
         Reply::Future(job) => job.await,
         Reply::Cached(cached) => from_cached(request, &cached),
         // Only the handler of a route that runs scripts streams, and the caller completes its replies.
-        Reply::Streaming(_) => error_response(500, true),
+        Reply::Streaming(_) => errors::plain_page(500, None, true),
     }
 }
 
@@ -46,4 +47,12 @@ fn from_cached(request: &Request<'_>, cached: &CachedResponse) -> Response {
         false => select::whole(form, cached.body(form)),
     };
     from_file(request.method(), response, cached.cache)
+}
+
+/// Waits for a reply, whose handler may read the request's body.
+pub(crate) async fn complete(request: &Request<'_>, reply: Reply, incoming: Incoming) -> Response {
+    match reply {
+        Reply::Streaming(begin) => begin(incoming).await,
+        reply => Box::pin(into_response(request, reply)).await,
+    }
 }

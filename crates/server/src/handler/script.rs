@@ -16,7 +16,9 @@ use super::{error_page, errors};
 use crate::config::Script;
 use crate::exchange::{Incoming, RequestContext, Response};
 use crate::field_edits::{apply_edits, apply_to_message};
-use crate::route::{self, OwnedRouteMatch, Reply, RouteMatch};
+use crate::handler::reply::complete;
+use crate::route::reply::Reply;
+use crate::route::route_match::{OwnedRouteMatch, RouteMatch};
 use crate::script::call::{Call, StderrSource};
 use crate::script::failure::Failure;
 use crate::script::outcome::Outcome;
@@ -148,7 +150,7 @@ async fn error_response(
     let details = errors::Details { text, ..errors::Details::default() };
     let reply = errors::reply(ctx, request, matched, failure.status(), details);
     match incoming {
-        Some(incoming) => route::complete(request, reply, incoming).await,
+        Some(incoming) => complete(request, reply, incoming).await,
         None => into_response(request, reply).await,
     }
 }

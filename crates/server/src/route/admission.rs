@@ -6,13 +6,13 @@ use std::sync::Arc;
 use dunlin_http::semantics::path;
 use dunlin_http::{FieldName, Request};
 
-use super::admit::refuse;
 use super::reply::{Direction, Routed};
 use super::route_match::{RouteMatch, Via};
 use super::sites::Site;
 use crate::checks::to_https;
 use crate::exchange::Client;
 use crate::field_edits::apply_to_message;
+use crate::handler::rejection::refuse;
 use crate::handler::{error_page, errors};
 use crate::log_limiter::LogLimiter;
 use crate::tls::Policy;

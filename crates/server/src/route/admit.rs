@@ -5,16 +5,16 @@ use std::rc::Rc;
 use dunlin_http::Request;
 use dunlin_http::semantics::path;
 
-use super::complete::complete;
-use super::handle::{error_response, handle};
+use super::handle::handle;
 use super::reply::{Reply, Routed};
 use super::route_match::RouteMatch;
-use super::subrequest::services;
 use crate::checks::{CheckInput, Decision, PendingDecision, Rejection, Selection, resolve_client};
 use crate::clock;
 use crate::exchange::{Client, Incoming, RequestContext};
-use crate::field_edits::apply_to_message;
-use crate::handler::{errors, redirect, script};
+use crate::handler::rejection::{error_response, refuse};
+use crate::handler::reply::complete;
+use crate::handler::script;
+use crate::handler::subrequest::services;
 use crate::worker::WorkerContext;
 
 /// Runs the checks of the route. Returns `None` if it has none, the client is not behind a trusted proxy, and the time of
@@ -95,23 +95,6 @@ fn wait(
             complete(&request, handle(&ctx, &request, &matched).reply, incoming).await
         })
     }))
-}
-
-/// Returns the reply to a request that a check rejects.
-pub(crate) fn refuse(
-    ctx: &Rc<WorkerContext>,
-    request: &Request<'_>,
-    matched: &RouteMatch<'_>,
-    refused: Rejection,
-) -> Reply {
-    if let Some(mut response) = refused.response {
-        apply_to_message(matched.settings, &mut response.fields);
-        return Reply::Response(response);
-    }
-    if let (300..400, Some(location)) = (refused.status, refused.fields.get("Location")) {
-        return redirect::redirect(matched.settings, refused.status, location).into();
-    }
-    errors::reply_with_fields(ctx, request, matched, refused.status, refused.fields)
 }
 
 /// A request that waits at a check.

@@ -9,23 +9,65 @@ use dunlin_http::{FieldName, Request, RequestError};
 
 use super::admission::{is_admitted, misdirected};
 use super::admit::enter;
-use super::handle::{ALLOW, error_response, handle, options, refusal};
+use super::handle::handle;
 use super::reply::{Direction, Reply, Routed};
+use super::reroute::reroute;
 use super::route_match::{Origin, RouteMatch, Via};
+use super::router::Router;
 use super::sites::{CacheEntry, Route, Site};
 use crate::checks::{add_strict, resolve_client};
+use crate::config::Candidate;
 use crate::exchange::{Client, RequestContext, Response};
 use crate::field_edits::apply_to_message;
 use crate::handler::files;
+use crate::handler::rejection::{ALLOW, error_response, options, refusal};
 use crate::tls::Standing;
 use crate::transport::{Peer, Transport};
 use crate::worker::WorkerContext;
 use dunlin_files::select::has_changed;
 
-/// Finds site, route and handler, and has the handler answer.
+/// The router of the sites.
+pub(crate) struct SiteRouter;
+
+/// The router that workers use.
+pub(crate) static ROUTER: SiteRouter = SiteRouter;
+
+impl Router for SiteRouter {
+    fn dispatch(
+        &self,
+        ctx: &Rc<WorkerContext>,
+        client: Client,
+        origin: Origin,
+        request: &Request<'_>,
+        path_buffer: &mut Vec<u8>,
+    ) -> Result<Routed, RequestError> {
+        dispatch(ctx, client, origin, request, path_buffer)
+    }
+
+    fn handle(
+        &self,
+        ctx: &Rc<WorkerContext>,
+        request: &Request<'_>,
+        matched: &RouteMatch<'_>,
+    ) -> Routed {
+        handle(ctx, request, matched)
+    }
+
+    fn reroute(
+        &self,
+        ctx: &Rc<WorkerContext>,
+        request: &Request<'_>,
+        matched: &RouteMatch<'_>,
+        target: &Candidate,
+    ) -> Reply {
+        reroute(ctx, request, matched, target)
+    }
+}
+
+/// Finds site, route and handler of a request, and calls the handler.
 ///
 /// # Errors
-/// A refusal when the target cannot be understood.
+/// If the target is invalid.
 pub(crate) fn dispatch(
     ctx: &Rc<WorkerContext>,
     client: Client,
@@ -149,7 +191,7 @@ pub(crate) fn path_rejection(error: path::PathError) -> (u16, &'static str) {
 
 /// Whether it does no harm when the request is answered more than once: a safe method without a body
 /// (RFC 8470 §3, RFC 9110 §9.2.1).
-pub(super) fn is_harmless(request: &Request<'_>) -> bool {
+fn is_harmless(request: &Request<'_>) -> bool {
     let has_body = request.has(FieldName::TransferEncoding)
         || request.field(FieldName::ContentLength).is_some_and(|length| length != b"0");
     matches!(request.method(), Method::Get | Method::Head | Method::Options) && !has_body
@@ -157,7 +199,7 @@ pub(super) fn is_harmless(request: &Request<'_>) -> bool {
 
 /// Answers with what the worker's cache has, if that may be used.
 #[inline]
-pub(super) fn dispatch_cached(
+fn dispatch_cached(
     ctx: &Rc<WorkerContext>,
     client: Client,
     request: &Request<'_>,
@@ -192,17 +234,17 @@ pub(super) fn dispatch_cached(
 
 /// The response to what may not be served before the end of the handshake (RFC 8470 §5.2). The body, if there is one, is
 /// read and dropped.
-pub(super) fn too_early() -> Routed {
+fn too_early() -> Routed {
     Routed { body_limit: EARLY_BODY, ..Routed::unrouted(error_response(425, true)) }
 }
 
-pub(super) fn method_not_allowed() -> Response {
+fn method_not_allowed() -> Response {
     let mut response = error_response(405, true);
     response.fields.push("Allow", ALLOW);
     response
 }
 
-pub(super) fn not_found(
+fn not_found(
     ctx: &Rc<WorkerContext>,
     request: &Request<'_>,
     site: &Arc<Site>,

@@ -194,7 +194,7 @@ mod tests {
     use std::sync::Arc;
 
     use crate::config::{Config, Overrides};
-    use crate::route::{Route, Sites};
+    use crate::route::sites::{Route, Sites};
 
     const ROUTES: &str = "
         [[site.route]]

@@ -5,15 +5,15 @@ use std::rc::Rc;
 use dunlin_http::Request;
 
 use super::admit::Waiting;
-use super::admit::refuse;
-use super::complete::complete;
-use super::handle::{handle, refusal};
+use super::handle::handle;
 use super::reply::Reply;
 use super::route_match::{RouteMatch, Via};
-use super::subrequest::services;
 use crate::checks::{CheckInput, Decision, Selection};
 use crate::config::Candidate;
 use crate::exchange::RequestContext;
+use crate::handler::rejection::{refusal, refuse};
+use crate::handler::reply::complete;
+use crate::handler::subrequest::services;
 use crate::worker::WorkerContext;
 
 /// The most internal redirects of one request: more are a loop in the configuration.

@@ -14,7 +14,7 @@ use crate::control::Commands;
 use crate::exchange::Storage;
 use crate::handler::script::FileAccess;
 use crate::listen::{ConnectionLimiter, ConnectionLimits};
-use crate::route::Sites;
+use crate::route::sites::Sites;
 use crate::script::Pools;
 use crate::script::context::Shared;
 use crate::script::state::Scripts;

@@ -13,6 +13,7 @@ use tokio::sync::{mpsc, oneshot};
 use super::listeners::WorkerListener;
 use super::prepare::Generation;
 use crate::listen::{self, ListenerHandle};
+use crate::route::dispatch;
 use crate::worker::{Timer, Worker};
 
 /// The control's side of a worker.
@@ -88,7 +89,7 @@ fn run(number: usize, mut commands: mpsc::UnboundedReceiver<WorkerCommand>) {
                 return;
             }
         };
-        let worker = Worker::new(number);
+        let worker = Worker::new(number, &dispatch::ROUTER);
         tokio::task::spawn_local(Rc::clone(&worker).tick(timer));
         let mut handles: HashMap<u64, Rc<ListenerHandle>> = HashMap::new();
         // The channel closes when the server is dropped.

@@ -8,12 +8,12 @@ use std::time::Duration;
 use bytes::Bytes;
 use dunlin_http::{FieldLines, Request};
 
-use super::count_poll;
+use super::polls::count_poll;
 use crate::clock;
 use crate::exchange::{
     Body, Incoming, Piece, Response, ResponseFuture, Stream, StreamKind, stream,
 };
-use crate::route::Reply;
+use crate::route::reply::Reply;
 
 /// The handler responds to requests for this path, after the checks of their route.
 pub(crate) const PATH: &str = "/test";

@@ -10,6 +10,7 @@ mod http2;
 pub(crate) mod link;
 mod message;
 mod parity;
+pub(crate) mod polls;
 mod random;
 mod simulation;
 
@@ -36,20 +37,14 @@ use crate::clock::{TICK, manual};
 use crate::config::{AccessLogFormat, Config, Listen, Overrides, StartupSettings};
 use crate::control::Commands;
 use crate::listen::{self, ListenerHandle};
+use crate::route::dispatch;
 use crate::server::Generation;
 use crate::telemetry::AccessLog;
 use crate::transport::{Ends, Peer};
 use crate::worker::{SharedState, Worker};
 
 thread_local! {
-    /// How often a task has run on this thread.
-    static POLLS: Cell<u64> = const { Cell::new(0) };
     static HAS_PANICKED: Cell<bool> = const { Cell::new(false) };
-}
-
-/// Counts a run of a task, so that [`Server::settle`] knows when all tasks are idle.
-pub(crate) fn count_poll() {
-    POLLS.set(POLLS.get() + 1);
 }
 
 /// A server with one worker.
@@ -171,7 +166,7 @@ impl Server {
         let pools = Arc::new(blocking::Pools::inline());
         shared.blocking = Arc::clone(&pools);
         Arc::get_mut(&mut shared.files).expect("no worker has it yet").pools = pools;
-        let worker = Worker::new(0);
+        let worker = Worker::new(0, &dispatch::ROUTER);
         let limiter = Arc::clone(&generation.shared.limiter);
         tokio::task::spawn_local(Rc::clone(&worker).evict(limiter));
         let log = AccessLog::in_memory(AccessLogFormat::parse(RECORD).expect("a format"));
@@ -222,7 +217,7 @@ impl Server {
         let (worker, listener) = (Rc::clone(&self.worker), Rc::clone(&self.listener));
         tokio::task::spawn_local(async move {
             listen::admit(&worker, &listener, Stream::Memory(server), Peer::of(remote)).await;
-            count_poll();
+            polls::count_poll();
         });
         client
     }
@@ -231,10 +226,10 @@ impl Server {
     pub(crate) async fn settle(&self) {
         let mut idle = 0;
         for _ in 0..10_000 {
-            let before = POLLS.get();
+            let before = polls::count();
             tokio::task::yield_now().await;
             assert!(!HAS_PANICKED.get(), "a task has panicked");
-            idle = if POLLS.get() == before { idle + 1 } else { 0 };
+            idle = if polls::count() == before { idle + 1 } else { 0 };
             if idle == 3 {
                 return;
             }

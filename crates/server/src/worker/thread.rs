@@ -16,17 +16,19 @@ use tokio::sync::Notify;
 use super::{Buffers, Deadlines, SharedState, Timer, WorkerContext};
 use crate::clock::{self, Clock};
 use crate::connections::{Connections, STATES};
-use crate::listen::ConnectionLimiter;
+use crate::route::router::Router;
 use crate::script::state::ThreadState;
 use crate::telemetry::AccessLog;
 use crate::telemetry::metrics::WorkerMetrics;
 use dunlin_fs::watch::Watch;
+use dunlin_net::connection_limits::limiter::ConnectionLimiter;
 
 /// What a worker's thread keeps whatever the configuration becomes.
 pub(crate) struct Worker {
     number: usize,
     pub(super) clock: Rc<Clock>,
     pub(super) connections: Rc<Connections>,
+    pub(super) router: &'static dyn Router,
     pub(super) deadlines: Rc<Deadlines>,
     pub(super) client: Client,
     pub(super) scripts: ThreadState,
@@ -45,10 +47,11 @@ pub(crate) struct Worker {
 }
 
 impl Worker {
-    pub(crate) fn new(number: usize) -> Rc<Self> {
+    pub(crate) fn new(number: usize, router: &'static dyn Router) -> Rc<Self> {
         let ticker = Rc::new(Notify::new());
         Rc::new(Self {
             number,
+            router,
             clock: Rc::new(Clock::new()),
             connections: Rc::default(),
             deadlines: Rc::new(Deadlines::new(Rc::clone(&ticker))),

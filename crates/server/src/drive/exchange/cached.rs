@@ -2,7 +2,8 @@
 
 use dunlin_http::semantics::{ContentCoding, Method};
 
-use crate::route::{CacheEntry, CachedResponse};
+use crate::route::reply::CachedResponse;
+use crate::route::sites::CacheEntry;
 use crate::worker::ResponseOutcome;
 use dunlin_fs::content::StoredContent;
 

@@ -24,7 +24,7 @@ pub(super) use self::start::{Arrival, Started, begin, start};
 pub(super) use self::stream_body::{Chunk, StreamBody};
 use crate::clock;
 use crate::exchange::{EarlyHints, Incoming, Response, ResponseFuture, stream};
-use crate::route::StreamingHandler;
+use crate::route::reply::StreamingHandler;
 use crate::telemetry::ScriptContext;
 use crate::tls::TlsInfo;
 use crate::transport::Ends;

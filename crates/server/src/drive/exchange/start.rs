@@ -6,7 +6,7 @@ use dunlin_http::Request;
 
 use crate::exchange::{Client, RequestContext};
 use crate::handler::reply::to_editable;
-use crate::route::{Reply, Routed};
+use crate::route::reply::{Reply, Routed};
 use crate::telemetry::{ConnectionStart, ReadTimes};
 use crate::worker::{ConnectionInfo, WorkerContext};
 

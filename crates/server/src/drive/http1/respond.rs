@@ -16,7 +16,10 @@ use super::{Connection, Next, Parts};
 use crate::config::Persistence as ConnectionMode;
 use crate::exchange::{Body, Client, Piece, RequestContext, Response};
 use crate::handler::admin;
-use crate::route::{self, CacheEntry, CachedResponse, Direction, FastPath, FastResponse, Reply};
+use crate::route::dispatch::dispatch_client;
+use crate::route::fast_path::{FastPath, FastResponse, fast_path};
+use crate::route::reply::{CachedResponse, Direction, Reply, Routed};
+use crate::route::sites::CacheEntry;
 use crate::worker::{
     Completion, ConnectionInfo, CountedResponse, DeferredRecord, Output, OutputRange,
     ResponseOutcome,
@@ -41,7 +44,7 @@ impl Connection {
         if !self.engine.has_body() {
             let ctx = Rc::clone(&self.ctx);
             let worker_cache = ctx.files.cache.borrow();
-            match route::fast_path(&ctx, &worker_cache, client, &request, INLINE_BODY) {
+            match fast_path(&ctx, &worker_cache, client, &request, INLINE_BODY) {
                 Some(FastPath::Response(answer)) => {
                     return self.send_fast(&request, answer, output);
                 }
@@ -52,7 +55,7 @@ impl Connection {
             }
         }
         let connection = (self.peer, &mut self.stream);
-        match route::dispatch_client(&self.ctx, connection, &request, path) {
+        match dispatch_client(&self.ctx, connection, &request, path) {
             Ok(routed) => self.reply(&request, routed, output),
             Err(error) => {
                 let context = self.begin(&request, None);
@@ -150,7 +153,7 @@ impl Connection {
     pub(super) fn reply(
         &mut self,
         request: &Request<'_>,
-        routed: route::Routed,
+        routed: Routed,
         output: &mut Output,
     ) -> Option<Next> {
         if routed.direction == Direction::Ended {

@@ -7,9 +7,9 @@ use super::super::send::{self, Outgoing, Sent, Warming};
 use super::{Connection, Next, Stage, Step};
 use crate::connections::Waiting;
 use crate::exchange::{Body, Piece};
-use crate::listen::most_unsent;
 use crate::worker::{Completion, DeferredRecord, Output, Pending, WorkerContext};
 use dunlin_limits::bandwidth::Pacer;
+use dunlin_net::listener::most_unsent;
 
 /// Responses that the socket did not accept at once.
 #[derive(Default)]

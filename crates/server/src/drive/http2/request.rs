@@ -16,7 +16,8 @@ use super::stream::{Sending, Stream};
 use super::{Connection, Link, Parts};
 use crate::clock;
 use crate::exchange::{Body, Piece, RequestContext, Response};
-use crate::route::{self, CachedResponse, Direction, Reply};
+use crate::route::dispatch::dispatch_client;
+use crate::route::reply::{CachedResponse, Direction, Reply};
 use crate::worker::{DeferredRecord, OutputRange, ResponseOutcome};
 use dunlin_fs::content::StoredContent;
 
@@ -37,7 +38,7 @@ impl Connection {
             Err(error) => return self.reject_request(link, id, error, &request, out),
         };
         let connection = (link.peer, &mut *link.stream);
-        let routed = match route::dispatch_client(link.ctx, connection, &request, path) {
+        let routed = match dispatch_client(link.ctx, connection, &request, path) {
             Ok(routed) => routed,
             Err(error) => return self.reject_request(link, id, error, &request, out),
         };

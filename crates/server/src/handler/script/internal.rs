@@ -12,8 +12,11 @@ use dunlin_http::semantics::Method;
 use super::ScriptExchange;
 use crate::exchange::{Incoming, Response, stream};
 use crate::handler::files;
+use crate::handler::rejection::not_for_files;
+use crate::handler::reply::complete;
 use crate::handler::rewrite::RewrittenRequest;
-use crate::route::{self, Origin, Route, RouteMatch};
+use crate::route::route_match::{Origin, RouteMatch};
+use crate::route::sites::Route;
 use crate::script::call::Call;
 use crate::script::failure::Failure;
 use crate::script::head::ScriptHead;
@@ -52,14 +55,14 @@ impl ScriptExchange {
             }
             Target::Path(candidate) => {
                 let matched = matched.with(self.context.as_ref());
-                route::reroute(ctx, request, &matched, &candidate)
+                ctx.router.reroute(ctx, request, &matched, &candidate)
             }
             Target::File if matches!(request.method(), Method::Get | Method::Head) => {
                 files::respond(ctx, request, &matched.with(self.context.as_ref()))
             }
-            Target::File => route::not_for_files(ctx, request, &matched),
+            Target::File => not_for_files(ctx, request, &matched),
         };
-        Ok(Box::pin(route::complete(request, reply, incoming)).await)
+        Ok(Box::pin(complete(request, reply, incoming)).await)
     }
 
     /// Responds as to a request for `target` without a body.
@@ -81,7 +84,10 @@ impl ScriptExchange {
         })?;
         let request = rewritten.as_request();
         let client = call.client(&incoming).admitted();
-        let routed = route::dispatch(&self.ctx, client, origin, &request, &mut Vec::new())
+        let routed = self
+            .ctx
+            .router
+            .dispatch(&self.ctx, client, origin, &request, &mut Vec::new())
             .map_err(|error| Failure::Malformed(format!("its {what}: {}", error.reason)))?;
         let incoming = Incoming {
             body: stream::empty(),
@@ -90,7 +96,7 @@ impl ScriptExchange {
             redirects: incoming.redirects + 1,
             ..incoming
         };
-        Ok(route::complete(&request, routed.reply, incoming).await)
+        Ok(complete(&request, routed.reply, incoming).await)
     }
 
     /// The request rewritten for `target` without a body. `None` if `target` is not a path.
@@ -126,7 +132,7 @@ impl ScriptExchange {
             via: self.matched.via,
         };
         let reply = files::respond(&self.ctx, &request, &matched);
-        let response = route::complete(&request, reply, incoming).await;
+        let response = complete(&request, reply, incoming).await;
         if response.status == 301 {
             return Err(Failure::Malformed("its X-Sendfile is a directory".into()));
         }

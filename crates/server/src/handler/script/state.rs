@@ -6,7 +6,8 @@ use std::sync::Arc;
 
 use crate::config::Settings;
 use crate::listen::ConnectionLimiter;
-use crate::route::{OwnedRouteMatch, Route, Site};
+use crate::route::route_match::OwnedRouteMatch;
+use crate::route::sites::{Route, Site};
 use crate::script::context::{Files, Host};
 use crate::script::route::Route as ScriptRoute;
 use crate::worker::WorkerContext;

@@ -7,7 +7,7 @@ use dunlin_limits::concurrency::ConcurrencyCounts;
 use dunlin_limits::rate::RateCounts;
 
 use crate::checks::{Limited, RouteCounts};
-use crate::route::Sites;
+use crate::route::sites::Sites;
 
 /// The limits of a route. Counters count since the limit is in force.
 #[derive(Debug, Clone, Default, Serialize, Deserialize)]

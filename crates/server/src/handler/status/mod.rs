@@ -24,7 +24,9 @@ pub use self::report::{
 use crate::config::Status;
 use crate::exchange::{Body, Response, Stream, StreamKind, stream};
 use crate::field_edits::apply_to_message;
-use crate::route::{self, Reply, RouteMatch};
+use crate::handler::rejection::error_response;
+use crate::route::reply::Reply;
+use crate::route::route_match::RouteMatch;
 use crate::telemetry::live::{Filter, Level, Subscription};
 use crate::worker::WorkerContext;
 
@@ -50,7 +52,7 @@ pub(crate) fn page(
     query: Option<&[u8]>,
 ) -> Reply {
     if !matches!(request.method(), Method::Get | Method::Head) {
-        let mut response = route::error_response(405, true);
+        let mut response = error_response(405, true);
         response.fields.push("Allow", "GET, HEAD");
         return response.into();
     }
@@ -61,7 +63,7 @@ pub(crate) fn page(
         b"metrics" => finish(metrics(ctx, request), is_head),
         b"events" => streamed(ctx, "text/event-stream", events),
         b"watch" => subscribe(ctx, query),
-        _ => finish(route::error_response(404, true), is_head),
+        _ => finish(error_response(404, true), is_head),
     }
 }
 

@@ -10,11 +10,10 @@ use dunlin_http::http1::Connection;
 use dunlin_http::{BodyLength, Head, Request};
 use dunlin_net::blocking::Pool;
 
-use super::complete::complete;
-use super::dispatch::dispatch;
-use super::route_match::Origin;
+use super::reply::complete;
 use crate::checks::Services;
 use crate::exchange::{Client, EarlyHints, Incoming, RequestContext, Response, stream};
+use crate::route::route_match::Origin;
 use crate::telemetry::ScriptContext;
 use crate::worker::WorkerContext;
 
@@ -55,7 +54,7 @@ async fn subrequest(
     }
     let request = Request::new(message, &head);
     let client = Client { is_subrequest: true, ..context.client.admitted() };
-    let routed = dispatch(ctx, client, Origin::Server, &request, &mut Vec::new());
+    let routed = ctx.router.dispatch(ctx, client, Origin::Server, &request, &mut Vec::new());
     let incoming = Incoming {
         body: stream::empty(),
         length: BodyLength::None,

@@ -1,0 +1,82 @@
+//! Error responses to requests that a check or a handler rejects.
+
+use std::rc::Rc;
+
+use dunlin_http::semantics::Method;
+use dunlin_http::{FieldLines, Request};
+
+use super::{errors, redirect};
+use crate::checks::Rejection;
+use crate::exchange::Response;
+use crate::field_edits::apply_to_message;
+use crate::route::reply::Reply;
+use crate::route::route_match::RouteMatch;
+use crate::route::sites::Route;
+use crate::worker::WorkerContext;
+
+/// Returns the reply to a request that a check rejects.
+pub(crate) fn refuse(
+    ctx: &Rc<WorkerContext>,
+    request: &Request<'_>,
+    matched: &RouteMatch<'_>,
+    refused: Rejection,
+) -> Reply {
+    if let Some(mut response) = refused.response {
+        apply_to_message(matched.settings, &mut response.fields);
+        return Reply::Response(response);
+    }
+    if let (300..400, Some(location)) = (refused.status, refused.fields.get("Location")) {
+        return redirect::redirect(matched.settings, refused.status, location).into();
+    }
+    errors::reply_with_fields(ctx, request, matched, refused.status, refused.fields)
+}
+
+/// Returns the response to a method that files do not support.
+pub(crate) fn not_for_files(
+    ctx: &Rc<WorkerContext>,
+    request: &Request<'_>,
+    matched: &RouteMatch<'_>,
+) -> Reply {
+    match request.method() {
+        Method::Options => {
+            let mut response = options(allowed(matched.settings));
+            apply_to_message(matched.settings, &mut response.fields);
+            response.into()
+        }
+        Method::Other => refusal(ctx, request, matched, 501),
+        _ => refusal(ctx, request, matched, 405),
+    }
+}
+
+pub(crate) const ALLOW: &str = "GET, HEAD, OPTIONS";
+
+pub(crate) fn options(allow: &str) -> Response {
+    let mut response = Response::new(204);
+    response.fields.push("Allow", allow);
+    response
+}
+
+/// Returns the methods that the route's files support.
+pub(crate) fn allowed(settings: &Route) -> &str {
+    let methods = settings.checks.as_ref().and_then(|checks| checks.methods.as_ref());
+    methods.map_or(ALLOW, |methods| methods.allow())
+}
+
+/// Returns the error response with this status as the route configures it.
+pub(crate) fn refusal(
+    ctx: &Rc<WorkerContext>,
+    request: &Request<'_>,
+    matched: &RouteMatch<'_>,
+    status: u16,
+) -> Reply {
+    let mut fields = FieldLines::default();
+    if status == 405 {
+        fields.push("Allow", allowed(matched.settings));
+    }
+    errors::reply_with_fields(ctx, request, matched, status, fields)
+}
+
+/// Returns the default error response with this status.
+pub(crate) fn error_response(status: u16, html: bool) -> Response {
+    errors::plain_page(status, None, html)
+}
