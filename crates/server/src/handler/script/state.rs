@@ -5,7 +5,6 @@ use std::path::Path;
 use std::sync::Arc;
 
 use crate::config::Settings;
-use crate::listen::ConnectionLimiter;
 use crate::route::route_match::OwnedRouteMatch;
 use crate::route::sites::{Route, Site};
 use crate::script::context::{Files, Host};
@@ -14,6 +13,7 @@ use crate::worker::WorkerContext;
 use dunlin_files::shared::Shared;
 use dunlin_fs::roots::Root;
 use dunlin_fs::watch::Watch;
+use dunlin_net::connection_limits::limiter::ConnectionLimiter;
 
 /// Access to files, in one generation of the configuration.
 pub(crate) struct FileAccess {
