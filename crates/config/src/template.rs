@@ -90,7 +90,7 @@ pub fn push_query(query: Option<&[u8]>, text: &mut Vec<u8>) {
     }
 }
 
-/// Refuses variables in the syntax of nginx (`$args`, `$uri`), which would be sent or looked for as they
+/// Rejects variables in the syntax of nginx (`$args`, `$uri`), which would be sent or looked for as they
 /// stand. `known` are the placeholders that the text may have.
 ///
 /// # Errors

@@ -24,11 +24,11 @@ pub struct Tls {
     pub ocsp: Option<PathBuf>,
     /// The cipher suites that may be used, the preferred first; `None` for all, in the client's order.
     pub ciphers: Option<Vec<CipherSuite>>,
-    /// Whether clients may ask before the end of the handshake.
+    /// Whether requests are accepted before the end of the handshake.
     pub early_data: bool,
     /// Oldest version that is spoken.
     pub min_version: TlsVersion,
-    /// What clients have to show; `None` when they are not asked.
+    /// The certificates that clients must have; `None` if none are requested.
     pub clients: Option<ClientCertificates>,
     /// Where it stands, without words.
     pub problem: Problem,

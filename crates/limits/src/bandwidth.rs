@@ -63,7 +63,7 @@ struct Reservation {
     credit: Duration,
 }
 
-/// Start of the connection's next free slot, in nanoseconds since [`ORIGIN`]. All responses of the connection share it.
+/// Start of the connection's next free slot, in nanoseconds since the origin of all bandwidth clocks. All responses of the connection share it.
 pub type ConnectionPace = Rc<Cell<u64>>;
 
 /// A response that has a share of the ceiling. Dropping it returns the share.

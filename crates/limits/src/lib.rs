@@ -4,8 +4,8 @@
 //! - [`rate`]: requests per client and time, without waiting. Each request is counted by [`rate::RateLimit::request`].
 //! - [`concurrency`]: requests at the same time. [`concurrency::Concurrency::enter`] returns a permit, or a
 //!   future that resolves to one; dropping either admits the next request.
-//! - [`bandwidth`]: bytes per second. A request takes a [`bandwidth::Sender`], and its response asks the
-//!   [`bandwidth::Pacer`] how many bytes may be sent.
+//! - [`bandwidth`]: bytes per second. A request takes a [`bandwidth::Sender`], and the
+//!   [`bandwidth::Pacer`] of its response returns how many bytes may be sent.
 //!
 //! ```
 //! use std::time::{Duration, Instant};

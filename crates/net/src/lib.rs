@@ -18,7 +18,7 @@
 //! # Contract
 //! A worker is one thread with a runtime of its own. Types with interior mutability but without a lock ([`Clock`],
 //! [`Connections`], [`Deadlines`]) belong to one worker; the others can be shared by threads. A worker calls
-//! [`Clock::update`], [`Connections::look`] and [`Deadlines::expire`] once per [`TICK`], and wakes what they return:
+//! [`Clock::update`], [`Connections::scan`] and [`Deadlines::expire`] once per [`TICK`], and wakes what they return:
 //!
 //! ```
 //! use std::rc::Rc;
@@ -30,8 +30,8 @@
 //!
 //! fn tick(clock: &Clock, connections: &Connections, deadlines: &Deadlines) {
 //!     clock.update();
-//!     let look = connections.look(clock.now(), false);
-//!     for waker in look.expired.into_iter().chain(deadlines.expire(clock::now())) {
+//!     let scan = connections.scan(clock.now(), false);
+//!     for waker in scan.expired.into_iter().chain(deadlines.expire(clock::now())) {
 //!         waker.wake();
 //!     }
 //! }
@@ -49,7 +49,7 @@
 //! [`Clock`]: clock::Clock
 //! [`Clock::update`]: clock::Clock::update
 //! [`Connections`]: connections::Connections
-//! [`Connections::look`]: connections::Connections::look
+//! [`Connections::scan`]: connections::Connections::scan
 //! [`Deadlines`]: deadlines::Deadlines
 //! [`Deadlines::expire`]: deadlines::Deadlines::expire
 //! [`TICK`]: clock::TICK

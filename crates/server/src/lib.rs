@@ -1,4 +1,4 @@
-//! Dunlin's server. A request flows one way: listener, transport, engine, router, checks, handler, telemetry.
+//! Dunlin's server. A request flows one way: listener, transport, adapter, router, checks, handler, telemetry.
 
 mod checks;
 mod control;
@@ -24,7 +24,7 @@ use dunlin_net::{blocking, clock, connections, log_limiter, temp_files};
 use dunlin_tls as tls;
 pub use explain::explain;
 pub use script::{LAUNCH, SCRIPTS, cold_programs, launch};
-/// What the status route tells, as `status.json` has it.
+/// The report of the status route, as in `status.json`.
 pub mod status {
     pub use crate::handler::status::{
         Bandwidth, Cache, Certificate, Client, Concurrency, Connections, ProcessReport, Rate,

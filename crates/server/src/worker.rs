@@ -93,14 +93,14 @@ pub(crate) struct WorkerContext {
     pub(crate) metrics: Rc<WorkerMetrics>,
     log: RefCell<Option<WorkerLog>>,
     is_logging: bool,
-    /// Whether the log tells where the time of requests went.
+    /// Whether the log has the timings of requests.
     logs_timings: bool,
     time: RefCell<TimeCache>,
     worker: Rc<Worker>,
     /// There is a newer one.
     superseded: Cell<bool>,
-    /// Whether something else than a program or a file was asked for since the last tick, and whether
-    /// anything but a program was in the tick before.
+    /// Whether there were requests for neither programs nor files since the last tick, and for anything but programs in the
+    /// tick before.
     others: Cell<bool>,
     had_others: Cell<bool>,
 }
@@ -279,12 +279,12 @@ impl WorkerContext {
         self.files.cache.borrow_mut().sweep();
     }
 
-    /// Notes that something was asked for which is neither a file nor a program to be started.
+    /// Counts a request that is neither for a file nor for a program to start.
     pub(crate) fn count_other(&self) {
         self.others.set(true);
     }
 
-    /// Whether nothing was asked for lately, for one to two ticks, but programs to be started.
+    /// Returns `true` if all requests of the last one to two ticks were for programs to start.
     pub(crate) fn has_programs_alone(&self) -> bool {
         !self.had_others.get() && !self.has_others()
     }

@@ -1,4 +1,4 @@
-//! What the system itself tells of a TCP connection. It is asked by netlink (sock_diag(7)): no library
+//! State of TCP connections, by netlink (sock_diag(7)): no library
 //! has the socket's options (TCP_INFO, SIOCOUTQ) without `unsafe`.
 
 use std::io;
@@ -30,7 +30,7 @@ const RECEIVE_WINDOW: usize = 232;
 /// Bytes that the other side of the connection may send ahead: the window that was last announced to it.
 ///
 /// # Errors
-/// The system does not tell: it has no such account, or is older than Linux 6.2.
+/// If the system has no such value, or is older than Linux 6.2.
 pub fn receive_window(socket: BorrowedFd<'_>) -> io::Result<u32> {
     window_in(&ask(socket, 1 << (INET_DIAG_INFO - 1))?)
 }
@@ -38,12 +38,12 @@ pub fn receive_window(socket: BorrowedFd<'_>) -> io::Result<u32> {
 /// Bytes that were written to the connection and that the other side has not acknowledged, sent or not.
 ///
 /// # Errors
-/// The system does not tell: it has no such account.
+/// If the system has no such value.
 pub fn unacknowledged(socket: BorrowedFd<'_>) -> io::Result<u32> {
     unacknowledged_in(&ask(socket, 0)?)
 }
 
-/// What the system answers of one connection, with those of `extensions` (bits) besides.
+/// Returns the system's data about one connection, with those of `extensions` (bits).
 fn ask(socket: BorrowedFd<'_>, extensions: u8) -> io::Result<Vec<u8>> {
     let local = SocketAddr::try_from(getsockname(socket)?)?;
     let remote = match getpeername(socket)? {
@@ -100,16 +100,16 @@ fn refusal_in(answer: &[u8]) -> Option<io::Error> {
 
 fn unacknowledged_in(answer: &[u8]) -> io::Result<u32> {
     long(answer, HEADER + WRITE_QUEUE)
-        .ok_or_else(|| io::Error::other("the system does not tell the bytes on their way"))
+        .ok_or_else(|| io::Error::other("the system does not report unsent bytes"))
 }
 
 fn window_in(answer: &[u8]) -> io::Result<u32> {
-    let untold = || io::Error::other("the system does not tell the receive window");
+    let missing = || io::Error::other("the system does not report the receive window");
     let mut at = HEADER + MESSAGE;
     while let (Some(length), Some(kind)) = (short(answer, at), short(answer, at + 2)) {
         let length = usize::from(length);
         if kind == INET_DIAG_INFO && length >= 4 + RECEIVE_WINDOW + 4 {
-            return long(answer, at + 4 + RECEIVE_WINDOW).ok_or_else(untold);
+            return long(answer, at + 4 + RECEIVE_WINDOW).ok_or_else(missing);
         }
         // Each begins at a multiple of four; a length of less than its own header ends the list.
         if length < 4 {
@@ -117,7 +117,7 @@ fn window_in(answer: &[u8]) -> io::Result<u32> {
         }
         at += length.next_multiple_of(4);
     }
-    Err(untold())
+    Err(missing())
 }
 
 fn short(answer: &[u8], at: usize) -> Option<u16> {

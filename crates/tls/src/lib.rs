@@ -7,7 +7,7 @@
 //! check certificates without a server.
 //!
 //! # Connections
-//! [`handshake`] selects the certificate by the server name of the client and returns a [`Session`]. [`Transport`] is the
+//! [`handshake()`] selects the certificate by the server name of the client and returns a [`Session`]. [`Transport`] is the
 //! byte stream that a protocol adapter reads from and writes to, whether there is a session or not.
 //!
 //! # Policies

@@ -61,7 +61,7 @@ impl Checker<'_> {
         }
     }
 
-    /// Tells of a user that a server which is not root any more could not give to its scripts.
+    /// Reports a user that a server which is not root any more could not give to its scripts.
     pub(super) fn script_user(&mut self, script: &file::ScriptTable) {
         let Some(server) = &self.leaves_root_for else { return };
         let user = script.user.as_ref().map(|user| ("user", &user.span));

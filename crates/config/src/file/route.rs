@@ -141,7 +141,7 @@ route! {
     allow: Vec<Spanned<String>>,
     /// Networks whose clients are rejected (403).
     deny: Vec<Spanned<String>>,
-    /// Tells browsers to come by TLS only from now on (`Strict-Transport-Security`, RFC 6797): how long they
+    /// Makes browsers use TLS only from now on (`Strict-Transport-Security`, RFC 6797): how long they
     /// remember it, such as `365d`, or a table. It is said over TLS only.
     #[schemars(with = "Option<HstsSchema>")]
     hsts: Hsts,

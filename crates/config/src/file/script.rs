@@ -1,4 +1,4 @@
-//! Programs that make answers.
+//! Programs that produce responses.
 
 use std::collections::BTreeMap;
 use std::path::PathBuf;

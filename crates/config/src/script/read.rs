@@ -78,7 +78,7 @@ impl Reader<'_> {
         }
     }
 
-    /// Tells of keys that are missing, or mean nothing to the kind.
+    /// Reports keys that are missing, or have no meaning for the kind.
     fn fitness(&mut self) {
         use ScriptKind::{FastCgi, Rte, Wsgi};
         let table = self.table;

@@ -11,13 +11,13 @@ use std::task::{Context, Poll, Waker};
 
 use bytes::Bytes;
 
-/// The end that bytes go in at. Dropped before [`Sender::end`], it leaves the stream broken.
+/// The sending end. The stream is broken if it is dropped before [`Sender::end`].
 #[derive(Debug)]
 pub(crate) struct Sender {
     state: Arc<Mutex<State>>,
 }
 
-/// The end that bytes come out at.
+/// The receiving end.
 #[derive(Debug)]
 pub(crate) struct Receiver {
     /// `None` when it has ended without a byte.
@@ -28,7 +28,7 @@ pub(crate) struct Receiver {
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) struct Broken;
 
-/// The receiver is gone: nobody wants the bytes.
+/// The receiver was dropped.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) struct Gone;
 
@@ -40,7 +40,7 @@ struct State {
     ended: bool,
     broken: bool,
     receiving: Receiving,
-    /// Somebody has waited for bytes.
+    /// The receiver has waited for bytes.
     wanted: bool,
     sender: Option<Waker>,
     receiver: Option<Waker>,
@@ -95,14 +95,14 @@ impl Sender {
         state.wake_receiver();
     }
 
-    /// Says that all bytes were sent.
+    /// Ends the stream.
     pub(crate) fn end(&self) {
         let mut state = lock(&self.state);
         state.ended = true;
         state.wake_receiver();
     }
 
-    /// Says that no more comes although there should be.
+    /// Breaks the stream: its bytes are incomplete.
     pub(crate) fn fail(&self) {
         let mut state = lock(&self.state);
         state.broken = !state.ended;
@@ -120,7 +120,7 @@ impl Sender {
         Poll::Pending
     }
 
-    /// Has the task woken when the receiver takes something, asks for something or goes.
+    /// Wakes the task when the receiver takes bytes, waits for bytes, or is dropped.
     pub(crate) fn watch(&self, cx: &Context<'_>) {
         keep_waker(&mut lock(&self.state).sender, cx);
     }
@@ -163,7 +163,7 @@ impl Sender {
         lock(&self.state).held
     }
 
-    /// Whether the receiver has asked for bytes.
+    /// Returns `true` if the receiver has waited for bytes.
     pub(crate) fn is_wanted(&self) -> bool {
         lock(&self.state).wanted
     }

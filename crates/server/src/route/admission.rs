@@ -76,7 +76,7 @@ pub(super) fn misdirected(
     }
     Routed {
         direction: Direction::Misdirected,
-        // Whatever its body: the site's limit is not this connection's to tell.
+        // The limit of the site does not apply: the response does not reveal it.
         body_limit: u64::MAX,
         ..Routed::unrouted(response)
     }

@@ -84,10 +84,10 @@ pub(crate) fn dispatch(
     };
     let authority = request.field(FieldName::Host);
     if let Some(challenges) = ctx.shared.certificates.challenges()
-        && let Some(answer) = challenges.text(raw_path)
+        && let Some(text) = challenges.text(raw_path)
     {
-        let answer = Response::with_text(200, "application/octet-stream", answer);
-        return Ok(Routed::unrouted(answer));
+        let response = Response::with_text(200, "application/octet-stream", text);
+        return Ok(Routed::unrouted(response));
     }
     if client.early && !is_harmless(request) {
         return Ok(too_early());
@@ -142,7 +142,7 @@ pub(crate) fn dispatch(
     };
     Ok(match enter(ctx, client, request, &matched, None) {
         Ok(context) => {
-            // The route that responds in the end may have gates of its own.
+            // The route that responds after internal redirects may have checks of its own.
             let context =
                 context.or_else(|| settings.reroutes.then(|| Rc::new(RequestContext::new(client))));
             handle(ctx, request, &matched.with(context.as_ref()))
@@ -189,7 +189,7 @@ pub(crate) fn path_rejection(error: path::PathError) -> (u16, &'static str) {
     }
 }
 
-/// Whether it does no harm when the request is answered more than once: a safe method without a body
+/// Returns `true` if a replay of the request does no harm: a safe method without a body
 /// (RFC 8470 §3, RFC 9110 §9.2.1).
 fn is_harmless(request: &Request<'_>) -> bool {
     let has_body = request.has(FieldName::TransferEncoding)
@@ -197,7 +197,7 @@ fn is_harmless(request: &Request<'_>) -> bool {
     matches!(request.method(), Method::Get | Method::Head | Method::Options) && !has_body
 }
 
-/// Answers with what the worker's cache has, if that may be used.
+/// Responds from the worker's cache, if its entry can be used.
 #[inline]
 fn dispatch_cached(
     ctx: &Rc<WorkerContext>,
@@ -232,8 +232,7 @@ fn dispatch_cached(
     Some(Routed::new(site, settings, reply, false, context))
 }
 
-/// The response to what may not be served before the end of the handshake (RFC 8470 §5.2). The body, if there is one, is
-/// read and dropped.
+/// The response to a request that must wait for the end of the handshake (RFC 8470 §5.2). Its body is received and dropped.
 fn too_early() -> Routed {
     Routed { body_limit: EARLY_BODY, ..Routed::unrouted(error_response(425, true)) }
 }
@@ -261,7 +260,7 @@ fn not_found(
     (refusal(ctx, request, &matched, 404), context)
 }
 
-/// The response to a message that the engine, the router or a limit refuses, with the fields that the request's
+/// The response to a message that the engine, the router or a limit rejects, with the fields that the request's
 /// route sets, as far as the request has come.
 pub(crate) fn refusal_to(
     ctx: &WorkerContext,

@@ -15,27 +15,27 @@ use crate::exchange::{Client, RequestContext};
 use crate::worker::WorkerContext;
 use dunlin_files::select::plain_coding;
 
-/// What is known of a request without asking further.
+/// The result of the fast path.
 pub(crate) enum FastPath<'f> {
-    /// The answer, which the gates have let pass.
+    /// A response that the checks allow.
     Response(FastResponse<'f>),
-    /// The gates have something to say, by what they do with the request or by fields of the answer.
+    /// The checks reject the request, make it wait, or add fields to the response.
     Routed(Box<Routed>),
 }
 
-/// An answer as the cache has it. It is not moved about, and its entry is not written to, so that entries
-/// which are seldom used are not brought into the processor's caches to be changed.
+/// A cached response. It is not moved and its entry is not written to, so that the cache lines of rarely used entries stay
+/// clean.
 pub(crate) struct FastResponse<'f> {
     pub(crate) cached: CachedResponse<&'f CacheEntry>,
     /// The site's number, for the log.
     pub(crate) site: usize,
-    /// What the gates know of it; `None` when the route has none.
+    /// Context of the request; `None` if the checks and telemetry need none.
     pub(crate) context: Option<Rc<RequestContext>>,
 }
 
-/// A whole file that the worker's cache has, when nothing about the request asks for more than the gates of
-/// its route: what most requests are. Everything else is left to [`dispatch`](super::dispatch), which would
-/// answer these in the same way. Blocks of at most `short` bytes leave before anything else is asked.
+/// Responds with a whole file of the worker's cache, if only the checks of its route apply.
+/// [`dispatch`](super::dispatch::dispatch) would respond
+/// in the same way, which `testing::parity` proves. Bodies of at most `short` bytes are sent before the next request is read.
 #[inline]
 pub(crate) fn fast_path<'f>(
     ctx: &Rc<WorkerContext>,
@@ -73,13 +73,13 @@ pub(crate) fn fast_path<'f>(
         let matched =
             RouteMatch { site, settings, raw_path, path: b"", query, client, context: None, via };
         let at_once = cached.prebuilt(short).map(|prebuilt| prebuilt.sent(method).len() as u64);
-        return Some(pass_gates(ctx, request, &matched, (entry, cached), at_once));
+        return Some(run_checks(ctx, request, &matched, (entry, cached), at_once));
     }
     ctx.count_hit();
     Some(FastPath::Response(FastResponse { cached, site: site.index, context: None }))
 }
 
-fn pass_gates<'f>(
+fn run_checks<'f>(
     ctx: &Rc<WorkerContext>,
     request: &Request<'_>,
     matched: &RouteMatch<'_>,

@@ -58,7 +58,7 @@ async fn find(call: &Call<'_>) -> Result<Found, Failure> {
 }
 
 /// Logs a failure of [`respond`], or of the server in following its outcome. With `show_errors`, collects what the
-/// script has written to its standard error in the request's [`ScriptContext`](crate::telemetry::ScriptContext).
+/// script has written to its standard error in the request's [`ScriptContext`].
 pub(crate) async fn report(
     call: &Call<'_>,
     failure: &Failure,

@@ -134,7 +134,7 @@ impl Variables {
         self.entries.push(Entry { name, value, varies });
     }
 
-    /// Drops values with a NUL, which the system refuses. No value of a request holds one, as the engine rejects it.
+    /// Drops values with a NUL, which the system rejects. No value of a request holds one, as the engine rejects it.
     pub(super) fn drop_invalid(&mut self) {
         if memchr::memchr(0, &self.bytes).is_none() {
             return;

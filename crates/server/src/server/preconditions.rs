@@ -65,7 +65,7 @@ pub(super) fn raise_descriptor_limit() {
 
 /// Blocks SIGCHLD in this thread and in the threads that it starts. The server learns the end of a child process by a
 /// pidfd. The kernel drops an ignored signal, but not while the receiving thread blocks all signals, as it does while it
-/// starts a process: another thread would then be woken only to drop the signal. [`crate::spawn`] starts programs with
+/// starts a process: another thread would then be woken only to drop the signal. [`dunlin_net::spawn`] starts programs with
 /// an empty mask.
 pub(super) fn block_child_signals() {
     let mut child = SigSet::empty();

@@ -2,7 +2,7 @@
 //!
 //! Child processes inherit a filter. A server that starts scripts can only deny what no script needs; one that starts no
 //! scripts denies everything that it does not need itself, by three filters, of which the strictest applies: an allow
-//! list; a filter that answers `clone3`, whose arguments a filter cannot inspect, with ENOSYS, so that libc uses `clone`;
+//! list; `clone3`, whose arguments a filter cannot inspect, fails with ENOSYS, so that libc uses `clone`;
 //! and a filter that denies new processes to all threads but the one that starts the new process of an upgrade. Threads
 //! share memory, so an attacker who executes code in this process could make that thread start a program; that program
 //! would have the same filters.

@@ -22,7 +22,7 @@ pub(super) struct WorkerHandle {
     thread: JoinHandle<()>,
 }
 
-/// A command to a worker. The worker answers by `done`; if it has panicked, `done` is dropped.
+/// A command to a worker. The worker sends its result by `done`; if it has panicked, `done` is dropped.
 pub(super) enum WorkerCommand {
     /// Switch to this configuration and these listeners.
     Apply { generation: Generation, listeners: Vec<WorkerListener>, done: oneshot::Sender<()> },

@@ -392,7 +392,7 @@ mod tests {
         assert!(began.elapsed() < PATIENCE);
         assert!(given_up > 0);
         assert_eq!(log.lost(), given_up);
-        // The writer lets go of the pipe soon: then its reader sees the end.
+        // The writer closes the pipe soon: then its reader sees the end.
         let mut rest = Vec::new();
         reader.read_to_end(&mut rest).unwrap();
         record(&mut worker_log, 0..1);

@@ -144,7 +144,7 @@ fn explain(error: impl std::fmt::Display) -> io::Error {
     io::Error::other(format!("reverse DNS: {error}"))
 }
 
-/// Returns the first name of an answer, with its TTL in seconds.
+/// Returns the first name of a response, with its TTL in seconds.
 fn found(answer: &Lookup) -> Option<(Arc<str>, u64)> {
     let (name, ttl) = answer.answers().iter().find_map(|record| match &record.data {
         RData::PTR(name) => Some((&name.0, record.ttl)),
@@ -324,7 +324,7 @@ mod tests {
     use std::net::{Ipv4Addr, UdpSocket};
     use std::time::Instant;
 
-    /// A resolver on loopback. It answers with a name for 10.0.0.1, with a name that would forge a line for 10.0.0.2,
+    /// A resolver on loopback. It responds with a name for 10.0.0.1, with a name that would forge a line for 10.0.0.2,
     /// with an address for 10.0.0.3, and with NXDOMAIN for others.
     fn start_resolver() -> (SocketAddr, Arc<AtomicUsize>) {
         let socket = UdpSocket::bind((Ipv4Addr::LOCALHOST, 0)).unwrap();
@@ -341,7 +341,7 @@ mod tests {
         (address, questions)
     }
 
-    /// Returns the DNS message (RFC 1035 §4.1) that answers `query`.
+    /// Returns the DNS message (RFC 1035 §4.1) that responds to `query`.
     fn answer(query: &[u8]) -> Vec<u8> {
         let name_length = query[12..].iter().position(|byte| *byte == 0).unwrap() + 1;
         let question = &query[12..12 + name_length + 4];

@@ -69,7 +69,7 @@ impl Worker {
         })
     }
 
-    /// Goes by `shared` from now on.
+    /// Applies a new configuration.
     pub(crate) fn apply(self: &Rc<Self>, shared: Arc<SharedState>, log: Option<&Arc<AccessLog>>) {
         let ctx = WorkerContext::new(self, shared, log);
         let Some(before) = self.current.replace(Some(Rc::clone(&ctx))) else { return };
@@ -89,7 +89,7 @@ impl Worker {
         self.current.borrow().clone()
     }
 
-    /// Resolves when the worker is asked to stop.
+    /// Resolves when the worker has the command to stop.
     pub(crate) async fn drained(&self) {
         let notified = self.drain.notified();
         if !self.draining.get() {

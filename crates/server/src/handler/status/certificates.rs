@@ -1,4 +1,4 @@
-//! What is known of the certificates, as the report tells it.
+//! Certificates, as the report shows them.
 
 use std::time::SystemTime;
 

@@ -59,7 +59,7 @@ macro_rules! line {
 impl Exposition {
     fn requests(&mut self, counts: &Counts) {
         let name = "http_server_request_duration_seconds";
-        self.family(name, "histogram", "Time from a request's head to the end of its answer.");
+        self.family(name, "histogram", "Time from a request's head to the end of its response.");
         let bounds = BOUNDS.map(|bound| bound as f64 / 1e9);
         for series in &counts.series {
             let sum = series.durations.sum as f64 / 1e9;
@@ -84,7 +84,7 @@ impl Exposition {
         }
     }
 
-    /// One histogram, with bounds and sum in the unit that its name tells.
+    /// One histogram, with bounds and sum in the unit of its name.
     fn histogram<const BUCKETS: usize>(
         &mut self,
         name: &str,
@@ -162,7 +162,7 @@ impl Exposition {
     fn cache(&mut self, report: &Report) {
         let cache = &report.cache;
         let name = "dunlin_cache_requests";
-        self.family(name, "counter", "Answers that the file cache had, and had not.");
+        self.family(name, "counter", "Responses from the file cache, and without it.");
         line!(self, "{name}_total{{result=\"hit\"}} {}", cache.hits);
         line!(self, "{name}_total{{result=\"miss\"}} {}", cache.misses);
         self.counter("dunlin_cache_evictions", "Files that made room.", cache.evictions);
@@ -231,7 +231,7 @@ impl Exposition {
             }
         }
         let bandwidths = || routes().filter_map(|(at, of)| Some((at, of.bandwidth.as_ref()?)));
-        self.family("dunlin_bandwidth_sending", "gauge", "Answers that share a ceiling.");
+        self.family("dunlin_bandwidth_sending", "gauge", "Responses that share a bandwidth limit.");
         for (at, of) in bandwidths() {
             line!(self, "dunlin_bandwidth_sending{{{at}}} {}", of.sending);
         }
@@ -247,11 +247,7 @@ impl Exposition {
             line!(self, "dunlin_bandwidth_refused_total{{{at},dry_run=\"{dry_run}\"}} {refused}");
         }
         let name = "dunlin_limit_requests";
-        self.family(
-            name,
-            "counter",
-            "Requests within limits of how often clients ask, and beyond.",
-        );
+        self.family(name, "counter", "Requests within rate limits, and beyond.");
         for (at, of) in routes() {
             for rate in &of.rates {
                 let at =

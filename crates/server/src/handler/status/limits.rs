@@ -1,4 +1,4 @@
-//! What the limits of routes do and have done, as the report tells it.
+//! Limits of routes, as the report shows them.
 
 use serde::{Deserialize, Serialize};
 
@@ -19,13 +19,13 @@ pub struct RouteLimits {
     pub route: String,
     /// How many requests run at once.
     pub concurrency: Option<Concurrency>,
-    /// How fast answers leave.
+    /// The bandwidth limit.
     pub bandwidth: Option<Bandwidth>,
-    /// How often clients ask.
+    /// The rate limits.
     pub rates: Vec<Rate>,
 }
 
-/// A throttle of requests. With a dry run, those that are counted as queued and refused have run.
+/// A concurrency limit. In a dry run, requests that count as queued or refused have run.
 #[derive(Debug, Clone, Default, Serialize, Deserialize)]
 #[serde(default)]
 pub struct Concurrency {
@@ -59,7 +59,7 @@ pub struct Bandwidth {
     pub rule: String,
     /// Whether it only counts.
     pub dry_run: bool,
-    /// Answers that are being sent.
+    /// Responses in progress.
     pub sending: u64,
     /// Bytes of bodies that were let through.
     pub sent: u64,
@@ -67,7 +67,7 @@ pub struct Bandwidth {
     pub refused: u64,
 }
 
-/// A limit of how often clients ask.
+/// A rate limit.
 #[derive(Debug, Clone, Default, Serialize, Deserialize)]
 #[serde(default)]
 pub struct Rate {

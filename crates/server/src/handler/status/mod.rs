@@ -94,9 +94,9 @@ fn metrics(ctx: &WorkerContext, request: &Request<'_>) -> Response {
     text(form.media_type(), exposition::render(&report, &counts, form))
 }
 
-/// Bytes that may wait for whoever reads a stream.
+/// Bytes of a stream that may wait for its reader.
 const WAITING: usize = 64 * 1024;
-/// How often the page is told.
+/// Interval of updates to the page.
 const EVERY: Duration = Duration::from_secs(1);
 /// How often something is sent to a watcher, so that one who is gone is noticed.
 const HEARTBEAT: Duration = Duration::from_secs(15);
@@ -129,7 +129,7 @@ async fn events(ctx: Rc<WorkerContext>, sender: stream::Sender) {
             () = sender.abandoned() => return,
             () = ctx.closing() => break,
         }
-        // What was not read is not told twice.
+        // Updates that were not read are not repeated.
         if sender.held() == 0 {
             sender.push(format!("data: {}\n\n", json(&ctx)).into());
         }
@@ -161,7 +161,7 @@ fn subscribe(ctx: &Rc<WorkerContext>, query: Option<&[u8]>) -> Reply {
 
 async fn hand_on(ctx: Rc<WorkerContext>, subscription: Subscription, sender: stream::Sender) {
     let subscriber = subscription.subscriber();
-    // The head goes out with the first bytes: whoever watches knows from then on that nothing is
+    // The head is sent with the first bytes: from then on the client knows that nothing is
     // missed.
     sender.push(Bytes::from_static(b"\n"));
     loop {

@@ -27,9 +27,9 @@ pub struct Report {
     pub cache: Cache,
     /// Every route that had a request.
     pub routes: Vec<Route>,
-    /// The clients with the most requests since somebody looks; at most 64.
+    /// The clients with the most requests since the report has readers; at most 64.
     pub clients: Vec<Client>,
-    /// The pools of scripts that were asked for.
+    /// The pools of scripts that had requests.
     pub scripts: Vec<Scripts>,
     /// What the limits of routes do and have done.
     pub limits: Vec<RouteLimits>,
@@ -79,7 +79,7 @@ pub struct Connections {
     pub accepted: u64,
     /// The most that may be open.
     pub most: u64,
-    /// Idle ones that were closed for newcomers.
+    /// Idle connections that were closed for new ones.
     pub evicted: u64,
     /// Those that were closed at once because their address had as many as it may.
     pub refused: u64,
@@ -121,9 +121,9 @@ pub struct Requests {
 #[derive(Debug, Clone, Default, Serialize, Deserialize)]
 #[serde(default)]
 pub struct Cache {
-    /// Answers from it since the start.
+    /// Responses from the cache since the start.
     pub hits: u64,
-    /// Answers that it did not have.
+    /// Responses that the cache did not have.
     pub misses: u64,
     /// Files that made room for others.
     pub evictions: u64,
@@ -147,7 +147,7 @@ pub struct Route {
     pub route: String,
     /// Requests since the start.
     pub requests: u64,
-    /// Those that were answered with 500 or more.
+    /// Responses with status 500 or more.
     pub failed: u64,
     /// Bytes of bodies that were sent.
     pub sent: u64,

@@ -194,7 +194,8 @@ impl Source for Response {
             match self.try_read() {
                 Ok(0) => {
                     self.closed.set(true);
-                    return self.break_off("its worker ended without the mark of the answer's end");
+                    return self
+                        .break_off("its worker ended without the mark of the response's end");
                 }
                 Ok(_) => continue,
                 Err(error) if error.kind() == ErrorKind::WouldBlock => {}
