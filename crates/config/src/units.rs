@@ -123,7 +123,7 @@ impl JsonSchema for Frequency {
 
 /// `$integers`: the form of a number without unit.
 macro_rules! with_unit {
-    ($type:ident, $parse:ident, $what:literal, $number:expr, $pattern:literal, $integer:tt) => {
+    ($type:ident, $name:literal, $parse:ident, $what:literal, $number:expr, $pattern:literal, $integer:tt) => {
         impl<'de> Deserialize<'de> for $type {
             fn deserialize<D: Deserializer<'de>>(deserializer: D) -> Result<Self, D::Error> {
                 struct Text;
@@ -152,7 +152,7 @@ macro_rules! with_unit {
 
         impl JsonSchema for $type {
             fn schema_name() -> Cow<'static, str> {
-                stringify!($type).into()
+                $name.into()
             }
 
             fn json_schema(_: &mut SchemaGenerator) -> Schema {
@@ -167,6 +167,7 @@ macro_rules! with_unit {
 
 with_unit!(
     Size,
+    "Size",
     parse_size,
     "a size such as \"256KB\" or \"1MiB\"",
     |number| Ok(Size(number)),
@@ -175,6 +176,7 @@ with_unit!(
 );
 with_unit!(
     DurationValue,
+    "Span",
     parse_duration,
     "a time such as \"500ms\", \"30s\" or \"5m\"",
     |number| match number {
@@ -186,6 +188,7 @@ with_unit!(
 );
 with_unit!(
     Rate,
+    "Rate",
     parse_rate,
     "a rate such as \"400KB/s\"",
     |number| match number {
