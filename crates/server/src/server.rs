@@ -133,7 +133,7 @@ impl Server {
         let (runtime, control) =
             Control::new().map_err(|error| fail(format!("receiving signals: {error}")))?;
         let starter = sandbox::restrict(&config, &confined)?;
-        let generation = Generation::first(config, startup, control.commands())?;
+        let generation = Generation::first(config, startup, control.commands(), Arc::default())?;
         let config = Arc::clone(&generation.shared.config);
         let threads = config.server.threads;
         let mut listeners = Listeners::new(threads);

@@ -9,6 +9,7 @@ use std::sync::atomic::AtomicU64;
 use std::time::SystemTime;
 
 use super::{StartError, fail};
+use crate::blocking;
 use crate::config::{Config, Server, StartupSettings};
 use crate::control::Commands;
 use crate::exchange::Storage;
@@ -42,10 +43,10 @@ impl Generation {
         config: Config,
         startup: StartupSettings,
         commands: Commands,
+        blocking: Arc<blocking::Pools>,
     ) -> Result<Self, StartError> {
         let config = Arc::new(config);
         let server = &config.server;
-        let blocking = Arc::default();
         let files = Arc::new(dunlin_files::shared::Shared::first(&config, Arc::clone(&blocking)));
         let limit = crate::config::descriptor_limit();
         let limiter = ConnectionLimiter::new(connections(server), server.threads, limit);

@@ -160,12 +160,9 @@ impl Server {
         let config = parse(config, directory);
         let startup = StartupSettings::of(&config);
         let rules = config.listen[0].clone();
-        let mut generation =
-            Generation::first(config, startup, Commands::closed()).expect("a server");
-        let shared = Arc::get_mut(&mut generation.shared).expect("no worker has it yet");
         let pools = Arc::new(blocking::Pools::inline());
-        shared.blocking = Arc::clone(&pools);
-        Arc::get_mut(&mut shared.files).expect("no worker has it yet").pools = pools;
+        let generation = Generation::first(config, startup, Commands::closed(), pools);
+        let generation = generation.expect("a server");
         let worker = Worker::new(0, &dispatch::ROUTER);
         let limiter = Arc::clone(&generation.shared.limiter);
         tokio::task::spawn_local(Rc::clone(&worker).evict(limiter));
