@@ -13,7 +13,7 @@ impl Connection {
     /// Processes the results of the streams that were polled. Returns `true` if there is progress.
     pub(super) fn settle_streams(&mut self, link: &Link<'_>, parts: &mut Parts<'_>) -> bool {
         let mut has_progress = false;
-        for id in self.streams.take_polled() {
+        while let Some(id) = self.streams.next_polled() {
             has_progress |= self.settle(link, id, parts);
         }
         has_progress

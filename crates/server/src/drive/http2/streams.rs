@@ -1,6 +1,7 @@
 //! The streams of a connection whose responses are not complete, and their wake-ups: an event of one stream does not poll
 //! the others.
 
+use std::collections::VecDeque;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::task::{Context, Wake, Waker};
@@ -17,8 +18,10 @@ pub(super) struct Streams {
     wakeups: Option<Arc<WakeUps>>,
     /// Streams to poll, in addition to those that were woken.
     due: Vec<u32>,
+    /// Streams of the present poll; empty between polls.
+    polling: Vec<u32>,
     /// Streams that were polled, until the connection has processed the results.
-    polled: Vec<u32>,
+    polled: VecDeque<u32>,
 }
 
 /// Streams that were woken, and the task of their connection.
@@ -107,28 +110,29 @@ impl Streams {
             self.due.clear();
             return false;
         }
-        let mut ids = std::mem::take(&mut self.due);
-        let wakeups = Arc::clone(self.wakeups.get_or_insert_default());
-        wakeups.take(cx, &mut ids);
+        let Self { ids, streams, wakeups, due, polling, polled } = self;
+        let wakeups = wakeups.get_or_insert_default();
+        std::mem::swap(due, polling);
+        wakeups.take(cx, polling);
         let mut has_progress = false;
-        for id in ids.drain(..) {
-            let Some(number) = self.position(id) else { continue };
-            let stream = &mut self.streams[number];
-            let handle = stream.waker.get_or_insert_with(|| WakerHandle::new(id, &wakeups));
+        for id in polling.drain(..) {
+            let Some(number) = ids.iter().position(|&other| other == id) else { continue };
+            let stream = &mut streams[number];
+            let handle = stream.waker.take().unwrap_or_else(|| WakerHandle::new(id, wakeups));
             handle.shared.is_woken.store(false, Ordering::Release);
-            let waker = handle.waker.clone();
-            if stream.poll(now, &mut Context::from_waker(&waker)) {
+            if stream.poll(now, &mut Context::from_waker(&handle.waker)) {
                 has_progress = true;
-                self.due.push(id);
+                due.push(id);
             }
-            self.polled.push(id);
+            stream.waker = Some(handle);
+            polled.push_back(id);
         }
         has_progress
     }
 
-    /// Takes the ids of the streams that were polled since the last call.
-    pub(super) fn take_polled(&mut self) -> Vec<u32> {
-        std::mem::take(&mut self.polled)
+    /// Returns the next stream that was polled and whose results were not processed.
+    pub(super) fn next_polled(&mut self) -> Option<u32> {
+        self.polled.pop_front()
     }
 
     /// Frees memory that is kept for further streams. There must be none.
@@ -216,7 +220,8 @@ mod tests {
         };
         let wakers = poll(&mut streams);
         assert_eq!(wakers.iter().map(|(id, _)| *id).collect::<Vec<_>>(), [1, 3, 5]);
-        assert_eq!(streams.take_polled(), [1, 3, 5]);
+        let polled = std::iter::from_fn(|| streams.next_polled()).collect::<Vec<_>>();
+        assert_eq!(polled, [1, 3, 5]);
         assert!(poll(&mut streams).is_empty());
         wakers[1].1.wake_by_ref();
         wakers[1].1.wake_by_ref();
