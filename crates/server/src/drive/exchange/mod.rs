@@ -20,7 +20,7 @@ pub(super) use self::cached::CachedParts;
 pub(super) use self::reject::reject;
 pub(super) use self::request_body::RequestBody;
 pub(super) use self::response::{ResponseBody, StartedResponse, start_response};
-pub(super) use self::start::{Arrival, Started, begin, start};
+pub(super) use self::start::{Arrival, Started, begin, deferred_record, start};
 pub(super) use self::stream_body::{Chunk, StreamBody};
 use crate::clock;
 use crate::exchange::{EarlyHints, Incoming, Response, ResponseFuture, stream};
@@ -57,7 +57,8 @@ pub(super) struct ConnectionView {
 }
 
 impl Exchange {
-    fn new(log: Option<Box<DeferredRecord>>, is_head: bool) -> Self {
+    /// An exchange whose response is started at once.
+    pub(super) fn new(log: Option<Box<DeferredRecord>>, is_head: bool) -> Self {
         Self {
             handler: None,
             early_hints: None,
@@ -77,11 +78,6 @@ impl Exchange {
         is_head: bool,
     ) -> Self {
         Self { response: Some(response), ..Self::new(log, is_head) }
-    }
-
-    /// An exchange whose response is started at once.
-    pub(super) fn responding(log: Option<Box<DeferredRecord>>, is_head: bool) -> Self {
-        Self::new(log, is_head)
     }
 
     /// An exchange whose response was sent before the end of the request body.

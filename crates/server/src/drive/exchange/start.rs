@@ -8,7 +8,7 @@ use crate::exchange::{Client, RequestContext};
 use crate::handler::reply::to_editable;
 use crate::route::reply::{Reply, Routed};
 use crate::telemetry::{ConnectionStart, ReadTimes};
-use crate::worker::{ConnectionInfo, WorkerContext};
+use crate::worker::{ConnectionInfo, DeferredRecord, WorkerContext};
 
 /// A routed request.
 pub(in super::super) struct Started {
@@ -68,4 +68,12 @@ pub(in super::super) fn begin(
 ) -> Option<Rc<RequestContext>> {
     let Arrival { read_times, connection_start } = arrival;
     ctx.begin_telemetry(request, connection, context, read_times, connection_start)
+}
+
+/// Returns the data for the access record of a request, if it has a context.
+pub(in super::super) fn deferred_record(
+    request: &Request<'_>,
+    context: Option<Rc<RequestContext>>,
+) -> Option<Box<DeferredRecord>> {
+    context.map(|context| DeferredRecord::new(request, context))
 }

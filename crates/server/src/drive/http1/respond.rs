@@ -9,7 +9,7 @@ use dunlin_http::{BodyLength, Head, Request, RequestError, Version};
 use super::super::INLINE_BODY;
 use super::super::exchange::{
     Arrival, CachedParts, ConnectionView, Exchange, ResponseBody, Started, StartedResponse,
-    TOO_LARGE, begin, reject, start, start_response,
+    TOO_LARGE, begin, deferred_record, reject, start, start_response,
 };
 use super::sending::LastResponse;
 use super::{Connection, Next, Parts};
@@ -437,11 +437,4 @@ impl Connection {
     pub(super) fn connection_info(&self) -> ConnectionInfo<'_> {
         ConnectionInfo { peer: self.peer, serial: self.serial, stream: &self.stream }
     }
-}
-
-fn deferred_record(
-    request: &Request<'_>,
-    context: Option<Rc<RequestContext>>,
-) -> Option<Box<DeferredRecord>> {
-    context.map(|context| DeferredRecord::new(request, context))
 }

@@ -9,7 +9,7 @@ use dunlin_http::{BodyLength, Head, Request, RequestError};
 use super::super::INLINE_BODY;
 use super::super::exchange::{
     CachedParts, ConnectionView, Exchange, ResponseBody, Started, StartedResponse, TOO_LARGE,
-    begin, reject, start, start_response,
+    begin, deferred_record, reject, start, start_response,
 };
 use super::message::MessageHead;
 use super::stream::{Sending, Stream};
@@ -18,7 +18,7 @@ use crate::clock;
 use crate::exchange::{Body, Piece, RequestContext, Response};
 use crate::route::dispatch::dispatch_client;
 use crate::route::reply::{CachedResponse, Direction, Reply};
-use crate::worker::{DeferredRecord, OutputRange, ResponseOutcome};
+use crate::worker::{OutputRange, ResponseOutcome};
 use dunlin_fs::content::StoredContent;
 
 impl Connection {
@@ -62,7 +62,7 @@ impl Connection {
         let log = deferred_record(&request, context);
         let mut exchange = match reply {
             Reply::Response(response) if !reads_body || has_ended => {
-                let stream = Stream::new(id, now, Exchange::responding(log, is_head));
+                let stream = Stream::new(id, now, Exchange::new(log, is_head));
                 return self.respond(link, stream, *response, out);
             }
             Reply::Response(response) => Exchange::with_response(*response, log, is_head),
@@ -134,7 +134,7 @@ impl Connection {
     ) {
         let is_head = request.method() == Method::Head;
         let response = reject(link.ctx, link.peer, &error, Some(request), is_head);
-        let exchange = Exchange::responding(deferred_record(request, context), is_head);
+        let exchange = Exchange::new(deferred_record(request, context), is_head);
         self.respond(link, Stream::new(id, link.ctx.clock.now(), exchange), response, out);
     }
 
@@ -175,7 +175,7 @@ impl Connection {
         }
         let mut body = Body::default();
         body.push(Piece::of(stored, 0..length));
-        let exchange = Exchange::responding(log, method == Method::Head);
+        let exchange = Exchange::new(log, method == Method::Head);
         let mut stream = Stream::new(id, link.ctx.clock.now(), exchange);
         stream.pacer = pacer;
         stream.start = start;
@@ -259,11 +259,4 @@ impl Connection {
             self.engine.respond(id, &head, has_ended, out)
         });
     }
-}
-
-fn deferred_record(
-    request: &Request<'_>,
-    context: Option<Rc<RequestContext>>,
-) -> Option<Box<DeferredRecord>> {
-    context.map(|context| DeferredRecord::new(request, context))
 }
