@@ -2,13 +2,16 @@
 
 import json
 import re
+import re
 import subprocess
 from pathlib import Path
 
 import pytest
 
+from support.book import PAGES, blocks
 from support.files import write
 from support.server import DUNLIN, ROOT
+from support.tls import certificate
 
 GOOD = """[server]
 threads = 2
@@ -125,14 +128,13 @@ def test_the_schema_and_the_book_have_every_key(tmp_path):
     assert made == book, "run docs/options.py > docs/src/configuration.md"
 
 
-def blocks():
-    files = [ROOT / "README.md", *sorted((ROOT / "docs" / "src").glob("*.md"))]
-    for file in files:
-        for n, block in enumerate(re.findall(r"```toml\n(.*?)```", file.read_text(), re.S)):
-            yield pytest.param(block, id=f"{file.name}-{n}")
+def examples():
+    for page in PAGES:
+        for n, block in enumerate(block for block in blocks(page) if block.language == "toml"):
+            yield pytest.param(block.text, id=f"{page.name}-{n}")
 
 
-@pytest.mark.parametrize("text", list(blocks()))
+@pytest.mark.parametrize("text", list(examples()))
 def test_every_example_of_the_book_is_accepted(tmp_path, text):
     # The directories of the examples are created beneath the test's own.
     for path in re.findall(r'"/(srv[^"]*)"', text):
@@ -142,6 +144,8 @@ def test_every_example_of_the_book_is_accepted(tmp_path, text):
         else:
             (tmp_path / path).mkdir(parents=True, exist_ok=True)
     text = text.replace('"/srv', f'"{tmp_path}/srv')
+    if '"example.pem"' in text:
+        certificate(tmp_path, "example", hosts=("example.com", "*.example.com"))
     code, output = check(tmp_path, text)
     assert code == 0, output
 
