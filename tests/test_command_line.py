@@ -76,6 +76,9 @@ def test_a_broken_configuration_is_reported_as_such_by_every_command(command, tm
         ["serve", "--frobnicate"],
         ["watch", "status=="],
         ["passwd", "--verify", "none", "ann"],
+        ["completions", "bash"],
+        ["man"],
+        ["man", "man"],
     ],
 )
 @pytest.mark.parametrize("stream", ["stdout", "stderr"])

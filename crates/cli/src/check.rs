@@ -52,7 +52,7 @@ Editors find the schema by the line `#:schema dunlin.schema.json` at the beginni
 /// Checks, explains, or prints the schema.
 pub(crate) fn run(arguments: &Arguments) -> ExitCode {
     if arguments.schema {
-        println!("{}", Config::schema());
+        println!("{:#}", Config::schema());
         return ExitCode::SUCCESS;
     }
     let Some(file) = arguments.config.clone().or_else(configuration::default_file) else {

@@ -8,10 +8,12 @@ mod output;
 mod admin;
 mod check;
 mod compare;
+mod completions;
 mod configuration;
 mod launch;
 mod load;
 mod logging;
+mod man;
 mod passwd;
 mod remote;
 mod self_signed;
@@ -22,15 +24,15 @@ mod watch;
 
 use std::process::ExitCode;
 
-use clap::{Parser, Subcommand};
+use clap::{CommandFactory, Parser, Subcommand};
 
 /// A request to a script takes about fifty allocations. The C library's allocator is slow for those above a kilobyte.
 #[global_allocator]
 static ALLOCATOR: mimalloc::MiMalloc = mimalloc::MiMalloc;
 
-/// A web server that people can measure.
+/// The command line.
 #[derive(Parser)]
-#[command(name = "dunlin", version, about, after_help = EXAMPLES, propagate_version = true)]
+#[command(name = "dunlin", version, about = ABOUT, after_help = EXAMPLES, propagate_version = true)]
 struct Arguments {
     #[command(subcommand)]
     command: Command,
@@ -56,12 +58,19 @@ enum Command {
     Top(top::Arguments),
     /// Set, remove or check passwords for basic authentication
     Passwd(passwd::Arguments),
+    /// Print the completions of a shell
+    Completions(completions::Arguments),
+    /// Print or write the manual pages
+    Man(man::Arguments),
     /// Print the version
     Version,
     /// Start a script; internal
     #[command(name = dunlin_server::LAUNCH, hide = true)]
     Launch(launch::Arguments),
 }
+
+const ABOUT: &str =
+    "Web server for files, scripts and applications, and load generator that verifies responses";
 
 const EXAMPLES: &str = "\
 Examples:
@@ -72,6 +81,19 @@ Examples:
   dunlin watch 'status>=500'                           show failing requests as they happen
 
 Exit status: 0 success, 1 failure, 2 usage error.";
+
+/// The command line without internal commands, for documents about it.
+fn documented() -> clap::Command {
+    let complete = Arguments::command();
+    let commands = complete.get_subcommands().filter(|command| !command.is_hide_set()).cloned();
+    clap::Command::new("dunlin")
+        .version(env!("CARGO_PKG_VERSION"))
+        .propagate_version(true)
+        .about(ABOUT)
+        .after_help(EXAMPLES)
+        .subcommand_required(true)
+        .subcommands(commands)
+}
 
 fn main() -> ExitCode {
     let words: Vec<_> = std::env::args_os().skip(1).collect();
@@ -88,6 +110,8 @@ fn main() -> ExitCode {
         Command::Top(arguments) => top::run(&arguments),
         Command::Launch(arguments) => launch::run(arguments),
         Command::Passwd(arguments) => passwd::run(&arguments),
+        Command::Completions(arguments) => completions::run(&arguments),
+        Command::Man(arguments) => man::run(&arguments),
         Command::Version => {
             println!("dunlin {}", env!("CARGO_PKG_VERSION"));
             ExitCode::SUCCESS
