@@ -14,7 +14,12 @@ fn library(source: &str, name: &str) {
     let Some(folder) = env::var_os("OUT_DIR").map(PathBuf::from) else {
         panic!("cargo says where to build");
     };
-    let compiler = cc::Build::new().cargo_metadata(false).opt_level(2).get_compiler();
+    let mut build = cc::Build::new();
+    build.cargo_metadata(false).opt_level(2);
+    if let Some(target) = target_of_scripts() {
+        build.target(&target);
+    }
+    let compiler = build.get_compiler();
     let status = compiler
         .to_command()
         .args(["-shared", "-fPIC", "-fvisibility=hidden", "-Wall", "-Wextra", "-s", "-o"])
@@ -25,4 +30,12 @@ fn library(source: &str, name: &str) {
         Ok(status) if status.success() => {}
         other => panic!("a C compiler is needed to build the server: {other:?}"),
     }
+}
+
+/// The system whose programs load the libraries, if it differs from the target: a static binary that is built with musl on
+/// a system with glibc serves scripts of systems with glibc.
+fn target_of_scripts() -> Option<String> {
+    let (target, host) = (env::var("TARGET").ok()?, env::var("HOST").ok()?);
+    let foreign = target.ends_with("-musl") && !host.ends_with("-musl");
+    foreign.then(|| target.replace("-musl", "-gnu"))
 }
