@@ -234,32 +234,28 @@ def test_the_manager_follows_an_upgrade(manager, tmp_path, site):
             end(second, signal.SIGKILL)
 
 
-def chapter():
-    """The files in the book's chapter about systemd, by name."""
-    text = (ROOT / "docs" / "src" / "running.md").read_text().split("## systemd\n")[1]
-    files = re.findall(r"`/\S+/([a-z.]+)` [^`]*:\n\n```\w+\n(.*?)```", text, re.S)
-    assert [name for name, _ in files] == ["dunlin.socket", "dunlin.service", "dunlin.toml"]
-    return dict(files)
+UNITS = ROOT / "packaging" / "systemd"
+CONFIGURATION = ROOT / "examples" / "https.toml"
 
 
 def settings(unit, key):
-    return re.findall(rf"^{key}=(.*)$", chapter()[unit], re.M)
+    return re.findall(rf"^{key}=(.*)$", (UNITS / unit).read_text(), re.M)
 
 
 @pytest.mark.skipif(not shutil.which("systemd-analyze"), reason="there is no systemd here")
-def test_the_units_of_the_book_are_understood_by_systemd(tmp_path):
+def test_the_units_are_understood_by_systemd(tmp_path):
     program = tmp_path / "dunlin"
     program.symlink_to(DUNLIN)
     units = [tmp_path / name for name in ("dunlin.socket", "dunlin.service")]
     for unit in units:
-        unit.write_text(chapter()[unit.name].replace("/usr/bin/dunlin", str(program)))
+        unit.write_text((UNITS / unit.name).read_text().replace("/usr/bin/dunlin", str(program)))
     done = subprocess.run(["systemd-analyze", "verify", "--man=no", *units], capture_output=True, text=True)
     messages = [line for line in done.stderr.splitlines() if "dunlin" in line]
     assert done.returncode == 0 and not messages, done.stderr
 
 
-def test_the_units_of_the_book_match_the_configuration():
-    text = chapter()["dunlin.toml"]
+def test_the_units_match_the_configuration():
+    text = CONFIGURATION.read_text()
     paths = dict(re.findall(r'^(admin|access_log) = "(.*)"$', text, re.M))
     assert paths["admin"] == f"/run/{settings('dunlin.service', 'RuntimeDirectory')[0]}/admin.sock"
     assert paths["access_log"] == f"/var/log/{settings('dunlin.service', 'LogsDirectory')[0]}/access.log"
@@ -288,16 +284,17 @@ def pair_of_sockets():
         return port, [four, six]
 
 
-def test_the_sockets_of_the_book_serve_its_configuration(manager, tmp_path, site):
+def test_the_sockets_serve_the_configuration(manager, tmp_path, site):
     write(site / "a", "x")
     assert settings("dunlin.socket", "BindIPv6Only") == ["ipv6-only"]
     wanted = [f"{host}:{port}" for port in (80, 443) for host in ("0.0.0.0", "[::]")]
     assert settings("dunlin.socket", "ListenStream") == wanted
     pairs = {port: pair_of_sockets() for port in (80, 443)}
     certified, key = certificate(tmp_path, "own")
-    text = chapter()["dunlin.toml"]
+    text = CONFIGURATION.read_text()
     changes = {
         "/run/dunlin": str(tmp_path), "/var/log/dunlin": str(tmp_path), "/srv/www": str(site),
+        "redirect_https = true\n": "",
         '":80"': f'":{pairs[80][0]}"', '":443"': f'":{pairs[443][0]}"', 'host = "example.com"\n': "",
         '{ acme = { contact = "admin@example.com" } }': f'{{ certificate = "{certified}", key = "{key}" }}',
     }

@@ -1,0 +1,158 @@
+#!/usr/bin/env bash
+# Builds the packages of a release into target/packages.
+#
+#   packaging/build.sh [--binary FILE | --target TRIPLE] PART...
+#
+# Parts:
+#   share      man pages, completions and the JSON Schema, made by the binary
+#   tarball    the binary with everything in `share`, examples, units
+#   deb        the Debian package (needs cargo-deb)
+#   rootfs     the files of the container image (the binary has to be static)
+#   container  the image `dunlin` (needs docker, podman or buildah)
+#   book       the book as HTML (needs mdbook)
+#   sbom       the software bill of materials in CycloneDX form (needs cargo-cyclonedx)
+#   checksums  SHA256SUMS of all files that were built
+#
+# Without --binary, the binary is built with the profile `dist` for the target (this machine's, unless it is given).
+set -euo pipefail
+cd "$(dirname "$0")/.."
+
+OUT=${OUT:-$PWD/target/packages}
+version=$(sed -n 's/^version = "\(.*\)"$/\1/p' Cargo.toml | head -1)
+# Archives of the same commit are the same.
+SOURCE_DATE_EPOCH=${SOURCE_DATE_EPOCH:-$(git log -1 --format=%ct 2>/dev/null || echo 0)}
+export SOURCE_DATE_EPOCH
+binary=''
+target=''
+
+fail() {
+    printf 'packaging/build.sh: %s\n' "$*" >&2
+    exit 1
+}
+
+need() {
+    command -v "$1" >/dev/null || fail "$1 is not installed: $2"
+}
+
+host() {
+    rustc -vV | sed -n 's/^host: //p'
+}
+
+# The binary, built once.
+binary() {
+    if [ -z "$binary" ]; then
+        cargo build --locked --profile dist -p dunlin --target "${target:=$(host)}"
+        binary=target/$target/dist/dunlin
+    fi
+    [ -x "$binary" ] || fail "$binary is not an executable file"
+}
+
+share() {
+    binary
+    local share=$OUT/share
+    rm -rf "$share"
+    mkdir -p "$share"/{man,dunlin,bash-completion/completions,zsh/site-functions,fish/vendor_completions.d}
+    "$binary" man "$share/man" >/dev/null
+    "$binary" completions bash >"$share/bash-completion/completions/dunlin"
+    "$binary" completions zsh >"$share/zsh/site-functions/_dunlin"
+    "$binary" completions fish >"$share/fish/vendor_completions.d/dunlin.fish"
+    "$binary" check --schema >"$share/dunlin/dunlin.schema.json"
+    find "$share/man" -type f -exec gzip -9nf {} +
+}
+
+tarball() {
+    share
+    local name=dunlin-$version-${target:=$(host)}
+    local tree=$OUT/$name
+    rm -rf "$tree"
+    mkdir -p "$tree"/{bin,share,etc/dunlin}
+    install -m 755 "$binary" "$tree/bin/dunlin"
+    cp -r "$OUT"/share/. "$tree/share/"
+    cp -r examples packaging/{systemd,sysusers.d,tmpfiles.d,logrotate.d,apparmor,prometheus,grafana} "$tree/share/dunlin/"
+    cp -r packaging/www "$tree/share/dunlin/www"
+    cp packaging/debian/dunlin.toml "$tree/etc/dunlin/"
+    cp README.md CHANGELOG.md LICENSE-MIT LICENSE-APACHE "$tree/"
+    tar --sort=name --owner=0 --group=0 --numeric-owner --mtime="@$SOURCE_DATE_EPOCH" -C "$OUT" -cf - "$name" |
+        gzip -9n >"$OUT/$name.tar.gz"
+    rm -r "$tree"
+}
+
+deb() {
+    need cargo-deb "cargo install --locked cargo-deb"
+    share
+    # crates/cli/Cargo.toml names the files of the package in this directory.
+    rm -rf target/debian/files
+    mkdir -p target/debian/files
+    install -m 755 "$binary" target/debian/files/dunlin
+    cp -r "$OUT/share" target/debian/files/
+    # shellcheck disable=SC2086 # several options
+    cargo deb --quiet --package dunlin --no-build --no-strip --output "$OUT/" ${DEB_OPTIONS-}
+}
+
+rootfs() {
+    binary
+    local root=$OUT/container/rootfs
+    rm -rf "$OUT/container"
+    mkdir -p "$root"/{usr/bin,etc/dunlin,etc/ssl/certs,run/dunlin,srv/www,tmp,var/lib/dunlin,var/tmp}
+    chmod 1777 "$root"/{tmp,var/tmp}
+    install -m 755 "$binary" "$root/usr/bin/dunlin"
+    cp packaging/container/dunlin.toml "$root/etc/dunlin/"
+    cp packaging/www/index.html "$root/srv/www/"
+    # Authorities of other servers' certificates: ACME, forward authentication, traces.
+    cp -L /etc/ssl/certs/ca-certificates.crt "$root/etc/ssl/certs/"
+    printf 'root:x:0:0::/:/sbin/nologin\ndunlin:x:65532:65532::/var/lib/dunlin:/sbin/nologin\n' >"$root/etc/passwd"
+    printf 'root:x:0:\ndunlin:x:65532:\n' >"$root/etc/group"
+    cp packaging/container/Containerfile "$OUT/container/"
+}
+
+container() {
+    rootfs
+    if file -b "$OUT/container/rootfs/usr/bin/dunlin" | grep -q 'dynamically linked'; then
+        fail "the image needs a static binary: --target $(uname -m)-unknown-linux-musl"
+    fi
+    local builder
+    for builder in docker podman buildah; do
+        command -v "$builder" >/dev/null || continue
+        "$builder" build -t dunlin -t "dunlin:$version" -f "$OUT/container/Containerfile" "$OUT/container"
+        return
+    done
+    fail "there is no docker, podman or buildah"
+}
+
+book() {
+    need mdbook "cargo install --locked mdbook"
+    mdbook build docs --dest-dir "$OUT/book"
+    tar --sort=name --owner=0 --group=0 --numeric-owner --mtime="@$SOURCE_DATE_EPOCH" -C "$OUT" -cf - book |
+        gzip -9n >"$OUT/dunlin-$version-book.tar.gz"
+}
+
+sbom() {
+    need cargo-cyclonedx "cargo install --locked cargo-cyclonedx"
+    cargo cyclonedx --format json --manifest-path crates/cli/Cargo.toml --override-filename "dunlin-$version.cdx"
+    mv "crates/cli/dunlin-$version.cdx.json" "$OUT/"
+    find crates benches -name "dunlin-$version.cdx.json" -delete
+}
+
+checksums() (
+    cd "$OUT"
+    shopt -s nullglob
+    files=(*.deb *.tar.gz *.json)
+    [ ${#files[@]} -gt 0 ] || fail "there are no files in $OUT"
+    sha256sum "${files[@]}" >SHA256SUMS
+)
+
+parts=()
+while [ $# -gt 0 ]; do
+    case $1 in
+    --binary) binary=$2 && shift ;;
+    --target) target=$2 && shift ;;
+    share | tarball | deb | rootfs | container | book | sbom | checksums) parts+=("$1") ;;
+    *) fail "there is no part $1; see the head of the script" ;;
+    esac
+    shift
+done
+[ ${#parts[@]} -gt 0 ] || fail "name the parts to build; see the head of the script"
+mkdir -p "$OUT"
+for part in "${parts[@]}"; do
+    "$part"
+done
