@@ -15,6 +15,7 @@
 #
 # Without --binary, the binary is built with the profile `dist` for the target (this machine's, unless it is given).
 set -euo pipefail
+caller=$PWD
 cd "$(dirname "$0")/.."
 
 OUT=${OUT:-$PWD/target/packages}
@@ -144,7 +145,7 @@ checksums() (
 parts=()
 while [ $# -gt 0 ]; do
     case $1 in
-    --binary) binary=$2 && shift ;;
+    --binary) binary=$(cd "$caller" && realpath "$2") && shift ;;
     --target) target=$2 && shift ;;
     share | tarball | deb | rootfs | container | book | sbom | checksums) parts+=("$1") ;;
     *) fail "there is no part $1; see the head of the script" ;;

@@ -344,3 +344,22 @@ def test_the_metrics_of_alerts_and_dashboard_exist(serve):
 def test_the_alerts_fire():
     run("promtool", "check", "rules", "alerts.yml", cwd=PACKAGING / "prometheus")
     run("promtool", "test", "rules", "alerts.test.yml", cwd=PACKAGING / "prometheus")
+
+
+def test_the_commands_of_the_install_chapter_are_accepted(tmp_path):
+    text = (ROOT / "docs/src/install.md").read_text()
+    lines = [line for block in re.findall(r"^```(?:sh|text)\n(.*?)^```", text, re.S | re.M) for line in block.splitlines()]
+    parts = [line for line in lines if line.startswith("packaging/build.sh ")]
+    known = set(re.findall(r"^([a-z]+)\(\) [{(]$", BUILD.read_text(), re.M))
+    for line in parts:
+        assert set(re.sub(r"--target \S+", "", line).split()[1:]) <= known, line
+    own = [line.replace("/usr/local", f"{tmp_path}/local") for line in lines if line.startswith("dunlin ")]
+    (tmp_path / "dunlin.toml").write_text(runnable(tmp_path, (ROOT / "examples/cgi.toml").read_text()))
+    for directory in (".local/share/bash-completion/completions", ".config/fish/completions", "local/share/zsh/site-functions"):
+        (tmp_path / directory).mkdir(parents=True)
+    (tmp_path / "dunlin").symlink_to(DUNLIN)
+    environment = {**os.environ, "HOME": str(tmp_path), "PATH": f"{tmp_path}:{os.environ['PATH']}"}
+    for line in own:
+        run("bash", "-ec", line, cwd=tmp_path, env=environment)
+    assert len(parts) >= 3 and len(own) >= 6
+    assert (tmp_path / "local/share/man/man5/dunlin.toml.5").exists() and (tmp_path / "dunlin.schema.json").exists()
