@@ -13,5 +13,10 @@ figures *rows="keepalive-1k":
     cargo build --profile dist -p dunlin -p baseline
     benches/figures.py {{rows}}
 
+# Writes the pages of the book that are generated from the code.
+reference:
+    cargo build --profile checked --bin dunlin
+    docs/generated.py
+
 book:
     mdbook serve docs

@@ -13,8 +13,8 @@ SOURCE = "\n".join(file.read_text() for file in sorted(FOLDER.glob("*.rs")))
 INTRODUCTION = """# Configuration
 
 One TOML file. Sizes and times carry units: `256KB` is 256,000 bytes, `256KiB` 262,144; times are `500ms`, `30s`,
-`5m`, `1h`, `1d`; rates are `400KB/s`. Relative paths are relative to the file. A key that is not known is an error
-that names the nearest one that is. `dunlin check --schema` prints all of this as a JSON Schema.
+`5m`, `1h`, `1d`; rates are `400KB/s`. Relative paths are relative to the file. An unknown key is an error
+that names the nearest valid one. `dunlin check --schema` prints all of this as a JSON Schema.
 """
 
 TABLES = [

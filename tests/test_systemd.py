@@ -262,7 +262,7 @@ def test_the_units_match_the_configuration():
     # The default directory of ACME.
     state = f"/var/lib/{settings('dunlin.service', 'StateDirectory')[0]}"
     assert "acme" in text and "state" not in text
-    assert f"`{state}` when absent" in (ROOT / "docs" / "src" / "configuration.md").read_text()
+    assert f"Default: `{state}`" in (ROOT / "docs" / "src" / "configuration.md").read_text()
     for key in ("ExecStart", "ExecReload"):
         assert settings("dunlin.service", key)[0].endswith(" --config /etc/dunlin/dunlin.toml")
 

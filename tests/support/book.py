@@ -7,6 +7,8 @@ from support.server import ROOT
 
 SOURCE = ROOT / "docs" / "src"
 PAGES = [ROOT / "README.md", *sorted(SOURCE.glob("*.md"))]
+# Also the recipes, whose examples have tests of their own.
+EVERY_PAGE = [ROOT / "README.md", *sorted(SOURCE.rglob("*.md"))]
 
 
 @dataclass

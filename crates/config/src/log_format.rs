@@ -37,10 +37,7 @@ impl AccessLogFormat {
 
 /// A line with placeholders in braces; `{{` and `}}` stand for the braces themselves.
 ///
-/// The placeholders are `{remote} {remote_name} {user} {time} {time_iso} {method} {target}
-/// {path} {query} {protocol} {status} {bytes} {referer} {user_agent} {host} {duration_us}
-/// {duration_ms} {connection} {site} {cache} {coding} {request_id} {tls_protocol} {tls_cipher}
-/// {tls_client_subject} {tls_client_verify}`. Absent values are written as `-`.
+/// [`LogField`] has the placeholders. Absent values are written as `-`.
 ///
 /// Text from the client is escaped so that it cannot end the line or the field, whether fields are
 /// separated by double quotes, spaces or tabs: outside quotes a space becomes `\x20`. Other
@@ -113,14 +110,15 @@ fn push_literal(pieces: &mut Vec<LogPiece>, literal: &mut String) {
     }
 }
 
-/// Declares the placeholders: the enum, their names, and the parser of a name.
+/// Declares the placeholders: the enum, their names, and the parser of a name. The doc comments are their meanings in the
+/// book.
 macro_rules! fields {
-    ($($variant:ident = $name:literal,)*) => {
+    ($($(#[$meaning:meta])+ $variant:ident = $name:literal,)*) => {
         /// The meaning of a placeholder.
         #[derive(Clone, Copy, Debug, PartialEq, Eq)]
         pub enum LogField {
             $(
-                #[doc = concat!("The placeholder `{", $name, "}`.")]
+                $(#[$meaning])+
                 $variant,
             )*
         }
@@ -140,31 +138,57 @@ macro_rules! fields {
 }
 
 fields! {
+    /// Address of the client: behind `trusted_proxies`, the one that they name; `unix:` at a Unix socket.
     Remote = "remote",
+    /// Name of the client, if `[server.reverse_dns]` has resolved it in time.
     RemoteName = "remote_name",
+    /// User of basic or forward authentication.
     User = "user",
+    /// Start of the request, as `10/Oct/2000:13:55:36 +0000`.
     Time = "time",
+    /// Start of the request, as `2000-10-10T13:55:36.123Z`.
     TimeIso = "time_iso",
+    /// Method.
     Method = "method",
+    /// Target of the request as received, with secret query values removed.
     Target = "target",
+    /// Target without its query.
     Path = "path",
+    /// Query of the target, without the question mark.
     Query = "query",
+    /// Version of the protocol, as `HTTP/1.1` or `HTTP/2.0`.
     Protocol = "protocol",
+    /// Status of the final response; 499 if the client disconnected before anything was sent.
     Status = "status",
+    /// Bytes of the response body that were sent.
     Bytes = "bytes",
+    /// The `Referer` field.
     Referer = "referer",
+    /// The `User-Agent` field.
     UserAgent = "user_agent",
+    /// Host of the request: the `Host` field, or the authority of the target.
     Host = "host",
+    /// Time from the request's first byte to the response's last, in microseconds.
     DurationUs = "duration_us",
+    /// The same in milliseconds, with three decimals.
     DurationMs = "duration_ms",
+    /// Serial number of the connection.
     Connection = "connection",
+    /// Name of the site: its first `host`, or `default`.
     Site = "site",
+    /// Result of the file cache: `hit`, `miss`, or `off` with `cache = false`.
     Cache = "cache",
+    /// Content coding of the response, such as `gzip`.
     ContentCoding = "coding",
+    /// Version of TLS, as `TLSv1.3`.
     TlsProtocol = "tls_protocol",
+    /// Cipher suite.
     TlsCipher = "tls_cipher",
+    /// Subject of the client's certificate.
     TlsClientSubject = "tls_client_subject",
+    /// `SUCCESS` with a verified client certificate, `NONE` without one.
     TlsClientVerify = "tls_client_verify",
+    /// ID of the request, of requests to scripts.
     RequestId = "request_id",
 }
 

@@ -12,19 +12,19 @@ use crate::units::{DurationValue, Frequency, Rate};
 #[derive(Debug, Clone, PartialEq, Deserialize, JsonSchema)]
 #[serde(deny_unknown_fields)]
 pub struct RateLimitTable {
-    /// Number of requests in a second, minute, hour or day: `10/s`, `100/m`, `1000/h`, `5000/d`.
+    /// Number of requests per second, minute, hour or day: `10/s`, `100/m`, `1000/h`, `5000/d`.
     pub requests: Spanned<Frequency>,
-    /// Requests that are allowed at once; further ones are allowed at the limit's rate. The number in
-    /// `requests` when absent.
+    /// Number of requests that are allowed at once; further ones are allowed at the limit's rate. Default: the
+    /// number in `requests`.
     pub burst: Option<Spanned<u32>>,
-    /// Which requests are counted together: those of an `address` (of IPv6 a network of /64), `user`, `route` (all
-    /// of them), or `header:NAME` for those with the same value of a field. Requests without user or without that
-    /// field count by address. `address` when absent.
+    /// How requests are counted: by `address` (IPv6: network of /64), `user`, `route` (all together), or
+    /// `header:NAME` for the value of a field. Requests without user or without that field count by address.
+    /// Default: `address`.
     pub by: Option<Spanned<String>>,
     /// Whether every response has `RateLimit` fields with the remaining requests, and not only rejections. This
-    /// makes responses from the cache slower. False when absent.
+    /// makes responses from the cache slower. Default: false.
     pub send_headers: Option<bool>,
-    /// Whether requests beyond the limit are only counted, not rejected. False when absent.
+    /// Whether requests beyond the limit are only counted, not rejected. Default: false.
     pub dry_run: Option<bool>,
 }
 
@@ -48,29 +48,30 @@ pub(super) enum RateLimitsSchema {
 )]
 pub struct ThrottleTable {
     /// Rate at which the bodies of all responses of the route are sent together: `400KB/s`. Clients share it
-    /// equally. No limit when absent.
+    /// equally. Default: no limit.
     pub bandwidth: Option<Spanned<Rate>>,
-    /// Rate at which bodies are sent on one connection. No limit when absent.
+    /// Rate at which bodies are sent on one connection. Default: no limit.
     pub per_connection: Option<Spanned<Rate>>,
-    /// A request whose share of `bandwidth` would be less is rejected with 503. No request is when absent.
+    /// Rate below which a share of `bandwidth` must not fall: a request whose share would be less is rejected with
+    /// 503. Default: none.
     pub minimum: Option<Spanned<Rate>>,
-    /// Requests that run at once; others wait in the queue. No limit when absent.
+    /// Number of requests that run at once; others wait in the queue. Default: no limit.
     pub max_concurrent: Option<Spanned<usize>>,
-    /// Requests that may wait; further ones are rejected with 503. 100 when absent.
+    /// Number of requests that can wait; further ones are rejected with 503. Default: 100.
     pub queue: Option<Spanned<usize>>,
-    /// Time in the queue after which a request runs although `max_concurrent` requests run, as long as fewer than
-    /// `burst_concurrent` do. Without it, requests wait until one ends.
+    /// Time in the queue after which a request runs although `max_concurrent` requests run, if fewer than
+    /// `burst_concurrent` do. Default: none.
     pub burst_after: Option<Spanned<DurationValue>>,
-    /// Requests that run at once when some have waited for `burst_after`.
+    /// Number of requests that run at once if some have waited for `burst_after`.
     pub burst_concurrent: Option<Spanned<usize>>,
-    /// Time in the queue after which a request is rejected with 503. `30s` when absent.
+    /// Time in the queue after which a request is rejected with 503. Default: `30s`.
     pub queue_timeout: Option<Spanned<DurationValue>>,
-    /// Requests of one client that run at once; a client's part of the queue is in proportion to its part of
-    /// `max_concurrent`. No limit when absent.
+    /// Number of requests of one client that run at once; a client's share of the queue is in proportion to its
+    /// share of `max_concurrent`. Default: no limit.
     pub max_per_client: Option<Spanned<usize>>,
-    /// How requests are assigned to clients: by `address` (IPv6: network of /64) or by `user`. `address` when absent.
+    /// How requests are assigned to clients: by `address` (IPv6: network of /64) or by `user`. Default: `address`.
     pub client_by: Option<Spanned<ShareBy>>,
-    /// Whether requests beyond the limits are only counted, neither delayed nor rejected. False when absent.
+    /// Whether requests beyond the limits are only counted, neither delayed nor rejected. Default: false.
     pub dry_run: Option<bool>,
 }
 
@@ -88,29 +89,27 @@ pub enum ShareBy {
 #[derive(Debug, Clone, PartialEq, Deserialize, JsonSchema)]
 #[serde(deny_unknown_fields)]
 pub struct AuthTable {
-    /// File of users and hashed passwords as `dunlin passwd` and Apache's htpasswd write it: argon2id,
-    /// bcrypt, SHA-crypt and Apache's MD5. Changes hold within a second.
+    /// File of users and password hashes, as `dunlin passwd` and Apache's htpasswd write it: argon2id, bcrypt,
+    /// SHA-crypt and Apache's MD5. Changes take effect within a second.
     pub basic: Option<Spanned<PathBuf>>,
-    /// Text that the browser shows when it requests the password. `Restricted` when absent.
+    /// Text that the browser shows when it requests the password. Default: `Restricted`.
     pub realm: Option<Spanned<String>>,
-    /// Wrong passwords of one address within a minute, after which its requests get 429. 10 when
-    /// absent.
+    /// Number of wrong passwords of one address within a minute, after which its requests get 429. Default: 10.
     pub attempts: Option<Spanned<usize>>,
-    /// Endpoint that decides instead: a path of the same site, `http://host:port/path`, `https://host:port/path` or
-    /// `unix:/socket:/path`. It gets a GET request with `forward_fields` of the client and
-    /// `X-Forwarded-Method`, `-Uri`, `-Host`, `-For` and `-Proto`; 2xx lets the request pass, every other
-    /// response below 500 goes to the client.
+    /// Endpoint that decides: a path of the same site, `http://host:port/path`, `https://host:port/path` or
+    /// `unix:/socket:/path`. It gets a GET request with `forward_fields` of the client and `X-Forwarded-Method`,
+    /// `-Uri`, `-Host`, `-For` and `-Proto`; 2xx allows the request, every other response below 500 goes to the
+    /// client.
     pub forward: Option<Spanned<String>>,
-    /// Field of that response that names the user. Scripts do not get a field of that name from clients.
-    /// `Remote-User` when absent.
+    /// Field of that response that names the user. Scripts do not get a field of that name from clients. Default:
+    /// `Remote-User`.
     pub user_field: Option<Spanned<String>>,
-    /// Fields of the client's request that the endpoint gets, instead of `Accept`, `Accept-Language`,
+    /// Fields of the client's request that the endpoint gets. Default: `Accept`, `Accept-Language`,
     /// `Authorization`, `Cookie`, `Origin`, `Referer`, `User-Agent` and `X-Requested-With`.
     pub forward_fields: Option<Spanned<Vec<Spanned<String>>>>,
-    /// File in PEM form with the authorities by which the certificate of an https endpoint is judged; the system's when
-    /// absent.
+    /// File in PEM form with the authorities that sign the certificate of an https endpoint. Default: the system's.
     pub forward_authority: Option<Spanned<PathBuf>>,
-    /// Maximum wait for its response. `5s` when absent.
+    /// Maximum wait for its response. Default: `5s`.
     pub timeout: Option<Spanned<DurationValue>>,
 }
 

@@ -35,7 +35,7 @@ pub enum Symlinks {
 #[derive(Debug, Clone, Deserialize, JsonSchema)]
 #[serde(deny_unknown_fields)]
 pub struct RouteCacheTable {
-    /// Largest file that is held whole, instead of the server's limit.
+    /// Size up to which a file is held completely, instead of that of the server.
     pub file: Size,
 }
 
@@ -54,10 +54,9 @@ pub enum RouteCache {
 pub struct RecordsTable {
     /// `variable` or `vfc`.
     pub format: RecordFormat,
-    /// Bytes of the control header of a `vfc` record. 2 when absent.
+    /// Size of the control header of a `vfc` record, in bytes. Default: 2.
     pub control: Option<Spanned<u16>>,
-    /// Whether the converted form is written beside the source, as `NAME.stmlf`. False when
-    /// absent.
+    /// Whether the converted form is written beside the source, as `NAME.stmlf`. Default: false.
     pub write: Option<bool>,
 }
 

@@ -13,7 +13,7 @@ use super::Spanned;
 pub struct AccessLogTable {
     /// A path, `-` for standard output, or `off`.
     pub path: Spanned<PathBuf>,
-    /// `common`, `combined`, `json`, or a text with placeholders. `combined` when absent.
+    /// `common`, `combined`, `json`, or a text with placeholders. Default: `combined`.
     pub format: Option<Spanned<String>>,
 }
 
@@ -40,11 +40,11 @@ impl AccessLog {
 #[derive(Debug, Clone, Default, Deserialize, JsonSchema)]
 #[serde(deny_unknown_fields, default)]
 pub struct ErrorLog {
-    /// The least severe level that is logged. `info` when absent.
+    /// Least severe level that is logged. Default: `info`.
     pub level: LogLevel,
-    /// How a message is written. `text` when absent.
+    /// Format of the messages. Default: `text`.
     pub format: LogFormat,
-    /// A path, `-` for standard error, or `journald` for the system's journal. `-` when absent.
+    /// A path, `-` for standard error, or `journald` for the system's journal. Default: `-`.
     #[schemars(with = "Option<String>")]
     pub path: Option<Spanned<PathBuf>>,
 }

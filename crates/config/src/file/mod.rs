@@ -39,22 +39,20 @@ pub struct File {
 #[derive(Debug, Deserialize, JsonSchema)]
 #[serde(deny_unknown_fields)]
 pub struct Listen {
-    /// `127.0.0.1:8080`, `[::1]:8080`, `:8080` for every address of the machine, or
-    /// `unix:/run/site.sock` for a socket in the file system.
+    /// `127.0.0.1:8080`, `[::1]:8080`, `:8080` for all addresses of the machine, or `unix:/run/site.sock` for a
+    /// Unix socket.
     pub address: Spanned<String>,
-    /// Permissions of a Unix socket, as octal digits: users who can write to it can connect. `0660` when
-    /// absent.
+    /// Permissions of a Unix socket, as octal digits: users who can write to it can connect. Default: `0660`.
     pub mode: Option<Spanned<String>>,
-    /// Connections that wait to be accepted. 4096 when absent.
+    /// Length of the listen backlog. Default: 4096.
     pub backlog: Option<u16>,
-    /// Whether it speaks TLS, with the certificates of the sites. False when absent.
+    /// Whether the listener uses TLS, with the certificates of the sites. Default: false.
     pub tls: Option<Spanned<bool>>,
-    /// Whether HTTP/2 is spoken: with TLS when it is agreed upon, in the clear with clients that begin
-    /// with it (prior knowledge). True when absent.
+    /// Whether clients can use HTTP/2: over TLS by ALPN, without TLS by prior knowledge. Default: true.
     pub http2: Option<bool>,
-    /// Whether each connection begins with the PROXY protocol's line or header (version 1 or 2), which
-    /// names the client behind a proxy. Other connections are closed, as are those from outside
-    /// `trusted_proxies` when there are such. False when absent.
+    /// Whether each connection begins with a header of the PROXY protocol (version 1 or 2), which names the client
+    /// behind a proxy. Other connections are closed, and so are connections from outside `trusted_proxies`, if
+    /// there are any. Default: false.
     pub proxy_protocol: Option<bool>,
 }
 
@@ -69,12 +67,12 @@ impl Default for Listen {
 #[derive(Debug, Default, Deserialize, JsonSchema)]
 #[serde(deny_unknown_fields, default)]
 pub struct Site {
-    /// Names, each exact or with `*.` in front; the site for every other host when absent.
+    /// Host names, each exact or with `*.` in front. Default: the site serves every other host.
     #[schemars(with = "Option<OneOrManySchema>")]
     pub host: Option<Spanned<OneOrMany<String>>>,
-    /// Directory of the files; a route may name another.
+    /// Directory of the files; a route can name another.
     pub root: Option<Spanned<PathBuf>>,
-    /// Its certificates, for listeners with TLS.
+    /// Certificates, for listeners with TLS.
     pub tls: Option<Spanned<TlsTable>>,
     /// Settings by path.
     pub route: Vec<Route>,

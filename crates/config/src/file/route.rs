@@ -55,120 +55,115 @@ macro_rules! route {
 }
 
 route! {
-    /// Directory of the files, instead of the site's. It ends a more general route's `redirect`,
-    /// `respond` or `script`.
+    /// Directory of the files, instead of the site's. It ends an inherited `redirect`, `respond` or `script`.
     root: PathBuf,
-    /// Files that are sent for their directory. `["index.html"]` when absent; before it `index.php`
-    /// where a `script` has a `root` or a `directory` of such.
+    /// Files that are sent for their directory. Default: `["index.html"]`, after `index.php` if a `script` has a
+    /// `root` or a `directory` of PHP files.
     index: Vec<Spanned<String>>,
-    /// What to look for in turn: paths with `{path}` for the request's and `{rest}` for what the pattern's `*`
-    /// matched, a last `=404` for a status. The last path is routed again, so that a route for it runs it when it
-    /// is a script; a query may follow: `"/index.php?q={path}&{query}"`. A single-page application has
-    /// `["{path}", "/index.html"]`.
+    /// Paths that are looked for in turn, with `{path}` for the request's path and `{rest}` for what the `*` of the
+    /// pattern matched; a last `=404` is a status. The last path is routed again, so that a script can respond to
+    /// it; it may have a query: `"/index.php?q={path}&{query}"`. A single-page application has `["{path}",
+    /// "/index.html"]`.
     r#try: Vec<Spanned<String>>,
-    /// Whether a directory without index file is listed. False when absent.
+    /// Whether a directory without index file is listed. Default: false.
     listing: bool,
-    /// Whether files that another route of the site runs as scripts are sent as text. False when absent: such
-    /// files are not found (404).
+    /// Whether files that another route of the site runs as scripts are sent as text. Default: false; such files
+    /// get 404.
     serve_source: bool,
-    /// Send the client elsewhere: a path or URL, or a table with the status.
+    /// Redirects the client: a path or URL, or a table with the status.
     #[schemars(with = "Option<RedirectSchema>")]
     redirect: RedirectTable,
-    /// Respond with a fixed text.
+    /// Sends a fixed response.
     respond: RespondTable,
-    /// Run programs that make the response.
+    /// Generates responses by programs.
     script: ScriptTable,
-    /// Show what the server is doing: a page with `status.json`, `metrics` (Prometheus), `events`
-    /// and `watch` beside it, where the pattern's `*` names them, as in `/status/*`. False when
-    /// absent.
+    /// Publishes the state of the server: a page with `status.json`, `metrics` (Prometheus), `events` and `watch`
+    /// beside it, for a pattern that ends with `*`, such as `/status/*`. Default: false.
     status: bool,
-    /// Whether responses of scripts have `Server-Timing`. False when absent.
+    /// Whether responses have `Server-Timing`, with the phases of the request. Default: false.
     server_timing: bool,
-    /// `Link` values that are sent by a 103 (Early Hints) before the response of a script, so that clients can
-    /// fetch what that response will need: `["</style.css>; rel=preload; as=style"]`. HTTP/1.0 clients never get it.
+    /// `Link` values of a 103 (Early Hints) response that precedes the response of a script, so that clients can
+    /// fetch what it will need: `["</style.css>; rel=preload; as=style"]`. HTTP/1.0 clients do not get it.
     early_hints: Vec<Spanned<String>>,
-    /// Whether paths are only for scripts that name them by `X-Accel-Redirect`, and for `auth`; clients get
-    /// 404. False when absent.
+    /// Whether paths can only be reached by `X-Accel-Redirect` of scripts, by the last path of `try`, and by
+    /// `auth`; clients get 404. Default: false.
     internal: bool,
-    /// Response fields to set. More general routes' fields stay unless they are set or removed
-    /// again.
+    /// Response headers (fields) to set, besides those of more general routes.
     set_fields: BTreeMap<Spanned<String>, Spanned<String>>,
-    /// Response fields to remove, also when a more general route sets them.
+    /// Response headers (fields) to remove, also if a more general route sets them.
     remove_fields: Vec<Spanned<String>>,
-    /// Value of Cache-Control. It and `expires` hold together: a more general route's are not mixed
-    /// in.
+    /// Value of Cache-Control. A route that sets it or `expires` inherits neither.
     cache_control: String,
-    /// How long clients may keep a file: sets Expires, and max-age unless `cache_control` is set.
+    /// Time for which clients may cache a file: sets Expires, and max-age unless `cache_control` is set.
     expires: DurationValue,
-    /// Charset of text; none is stated when empty. `utf-8` when absent.
+    /// Charset of text; empty for none. Default: `utf-8`.
     charset: String,
     /// Media types by file name extension, besides those of more general routes.
     types: BTreeMap<Spanned<String>, Spanned<String>>,
-    /// Whether `X-Content-Type-Options: nosniff` is sent. True when absent.
+    /// Whether `X-Content-Type-Options: nosniff` is sent. Default: true.
     nosniff: bool,
-    /// Codings made on the fly, in order of preference; `true` for all. True when absent.
+    /// Content codings in which files are compressed, in order of preference; `true` for all, `false` for none.
+    /// Default: true.
     #[schemars(with = "Option<CodingsSchema>")]
     compress: Codings,
-    /// Largest file that is compressed on the fly. `8MiB` when absent.
+    /// Size up to which a file is compressed. Default: `8MiB`.
     compress_size: Size,
-    /// Codings of which siblings (`.zst`, `.br`, `.gz`) are served. True when absent.
+    /// Content codings whose siblings (`.zst`, `.br`, `.gz`) are sent. Default: true.
     #[schemars(with = "Option<CodingsSchema>")]
     precompressed: Codings,
-    /// Whether files are kept in the cache, or with which limit. True when absent.
+    /// Whether files are cached, or a table with a limit. Default: true.
     #[schemars(with = "Option<RouteCacheSchema>")]
     cache: RouteCache,
-    /// Whether files too large for the cache are sent without copying (sendfile). It costs half
-    /// as much; a file that is written to in place while it is sent then reaches the client mixed.
-    /// Safe where files are only ever replaced. False when absent.
+    /// Whether files that are too large for the cache are sent without copying (sendfile), at half the cost. If
+    /// such a file is written in place while it is sent, the response mixes two versions: use it only where files
+    /// are replaced. Default: false.
     sendfile: bool,
-    /// What entity tags are made from: `stat` for metadata of the file, `sha256` for its content, or `off`. `stat` when
-    /// absent.
+    /// Source of entity tags: `stat` (the file's metadata), `sha256` (its content), or `off`. Default: `stat`.
     etag: EtagKind,
-    /// Files are made of records: `variable` or `vfc`.
+    /// Format of record files: `variable` or `vfc`, or a table.
     #[schemars(with = "Option<RecordsSchema>")]
     records: RecordRules,
-    /// Which symlinks are followed: `beneath` for those that stay beneath the root, `follow` for all, `deny` for none.
-    /// `beneath` when absent.
+    /// Symlinks that are followed: `beneath` for those that stay beneath the root, `follow` for all, `deny` for
+    /// none. Default: `beneath`.
     symlinks: Symlinks,
-    /// Whether names that begin with a dot are served. False when absent.
+    /// Whether files whose names begin with a dot are sent. Default: false.
     hidden: bool,
     /// Pages for error statuses, by path within the site, besides those of more general routes.
     error_pages: BTreeMap<Spanned<String>, Spanned<String>>,
-    /// Whether requests are written to the access log. True when absent.
+    /// Whether requests are written to the access log. Default: true.
     access_log: bool,
-    /// Networks whose clients are allowed: `192.0.2.0/24`, `::1`. The smallest network that an address is
-    /// in decides between `allow` and `deny`; all others are rejected when there is an `allow`.
+    /// Networks whose clients are allowed: `192.0.2.0/24`, `::1`. Of `allow` and `deny`, the smallest network that
+    /// contains the address decides; with `allow`, all other addresses are rejected.
     allow: Vec<Spanned<String>>,
     /// Networks whose clients are rejected (403).
     deny: Vec<Spanned<String>>,
-    /// Makes browsers use TLS only from now on (`Strict-Transport-Security`, RFC 6797): how long they
-    /// remember it, such as `365d`, or a table. It is said over TLS only.
+    /// Makes browsers use HTTPS only (`Strict-Transport-Security`, RFC 6797): the time for which it is in force,
+    /// such as `365d`, or a table. It is sent over TLS only.
     #[schemars(with = "Option<HstsSchema>")]
     hsts: Hsts,
-    /// Sends requests without TLS to the same address by https (308): true for port 443, or the port.
-    /// Challenges of ACME are not redirected.
+    /// Redirects requests without TLS to the same URL with https (308): true for port 443, or the port. Challenges
+    /// of ACME are not redirected.
     #[schemars(with = "Option<RedirectHttpsSchema>")]
     redirect_https: RedirectHttps,
-    /// Authenticate clients: `{ basic = "USERS" }` or `{ forward = "URL" }`; `false` ends the authentication of a
-    /// more general route.
+    /// Authenticates clients: `{ basic = "USERS" }` or `{ forward = "URL" }`; `false` ends inherited
+    /// authentication.
     #[schemars(with = "Option<AuthSchema>")]
     auth: Auth,
-    /// Methods that are allowed; others get 405. `GET` brings `HEAD` with it. Whatever
-    /// the route's handler knows when absent.
+    /// Allowed methods; others get 405. `GET` includes `HEAD`. Default: all that the handler of the route
+    /// implements.
     methods: Vec<Spanned<String>>,
-    /// How many requests a client may make in a time: one limit, or a list of which each has to be kept.
-    /// Further requests get 429.
+    /// Rate limits: one, or a list that a request must satisfy completely. Further requests get 429.
     #[schemars(with = "Option<RateLimitsSchema>")]
     limit: RateLimits,
-    /// Concurrent requests and bandwidth of responses. What holds is one route's: a more
-    /// general route's throttle is not mixed in.
+    /// Limits of concurrent requests and of bandwidth. The table replaces that of a more general route completely.
     throttle: ThrottleTable,
-    /// Largest request body. `1MiB` when absent.
+    /// Maximum size of a request body; 0 for no body. Default: `1MiB`.
     body_size: Size,
-    /// When a script gets the request body: `buffer` receives all of it before the request takes one of the script's
-    /// `processes`, so that slow uploads do not occupy them; `stream` hands it over as it arrives. `buffer` when absent.
+    /// When a script gets the request body: `buffer` receives it completely before the request takes one of the
+    /// script's `processes`, so that slow uploads do not occupy them; `stream` passes it on as it arrives. Default:
+    /// `buffer`.
     body: BodyHandling,
-    /// Maximum number of ranges of one request; 0 switches ranges off. 16 when absent.
+    /// Maximum number of ranges of one request; 0 disables ranges. Default: 16.
     ranges: usize,
 }
 
@@ -176,10 +171,10 @@ route! {
 #[derive(Debug, Clone, Deserialize, JsonSchema)]
 #[serde(deny_unknown_fields, remote = "Self")]
 pub struct RedirectTable {
-    /// A path or URL; `{path}`, `{query}` (with its question mark), `{host}`, and `{rest}` for what
-    /// the pattern's `*` matched.
+    /// A path or URL with `{path}`, `{query}` (including its question mark), `{host}`, and `{rest}` for what the
+    /// `*` of the pattern matched.
     pub to: Spanned<String>,
-    /// 301, 302, 303, 307 or 308. 302 when absent.
+    /// 301, 302, 303, 307 or 308. Default: 302.
     pub status: Option<Spanned<u16>>,
 }
 
@@ -195,10 +190,10 @@ pub(super) enum RedirectSchema {
 #[derive(Debug, Clone, Deserialize, JsonSchema)]
 #[serde(deny_unknown_fields, expecting = "a table such as { status = 200, body = \"...\" }")]
 pub struct RespondTable {
-    /// 200 when absent.
+    /// Status. Default: 200.
     pub status: Option<Spanned<u16>>,
-    /// The body; empty when absent.
+    /// Body. Default: empty.
     pub body: Option<Spanned<String>>,
-    /// `text/plain; charset=utf-8` when absent.
+    /// Media type. Default: `text/plain; charset=utf-8`.
     pub content_type: Option<Spanned<String>>,
 }

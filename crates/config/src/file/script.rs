@@ -27,108 +27,101 @@ pub enum BodyHandling {
     expecting = "a table such as { kind = \"cgi\", directory = \"cgi-bin\" }"
 )]
 pub struct ScriptTable {
-    /// How they are run. `cgi`: a process for each request, as in RFC 3875. `warm`: the same,
-    /// without the cost of starting each. `fastcgi`: workers that stay, started from `command` or
-    /// reached at `connect`. `scgi`, `uwsgi`: by these protocols, at `connect`. `wsgi`, `asgi`, `psgi`: a
-    /// Python or Perl application in processes of the server's. `cgiplus`: programs that stay and read one
-    /// request after the other. `rte`: scripts that an interpreter which stays runs.
+    /// Interface of the scripts. `cgi`: a process for each request (RFC 3875). `warm`: the same, without the cost
+    /// of its start. `fastcgi`: persistent workers, started by `command` or reached at `connect`. `scgi`, `uwsgi`:
+    /// workers at `connect`, by these protocols. `wsgi`, `asgi`, `psgi`: a Python or Perl application in processes
+    /// of the server. `cgiplus`: persistent CGI programs. `rte`: scripts in a persistent interpreter.
     pub kind: Spanned<ScriptKind>,
-    /// Directory of the scripts: what the pattern's `*` matches is looked for in it, and what
-    /// follows the script's own name is its PATH_INFO. With `wsgi`, `asgi` and `psgi`, the application's
-    /// directory.
+    /// Directory of the scripts: the part of the path that the `*` of the pattern matches names the script, and
+    /// what follows its name is PATH_INFO. With `wsgi`, `asgi` and `psgi`: the directory of the application.
+    /// Default for those: the directory of the configuration.
     pub directory: Option<Spanned<PathBuf>>,
-    /// With `cgi`, `warm` and `cgiplus`: the one program for all of the route's paths. What stands before the
-    /// pattern's last slash is its SCRIPT_NAME, the rest its PATH_INFO. It may be a symlink.
+    /// With `cgi`, `warm` and `cgiplus`: the one program for all paths of the route. The part of the path before
+    /// the last slash of the pattern is SCRIPT_NAME, the rest PATH_INFO. It can be a symlink.
     pub file: Option<Spanned<PathBuf>>,
-    /// Directory beneath which the whole path names a script, as it names a file beneath a site's
-    /// root. With neither it nor `directory`, one program handles all paths. With `cgi` and `warm`, the
-    /// route's or site's root when `extensions` stand alone.
+    /// Directory beneath which the whole path names a script. With `cgi` and `warm`, default: the root of the route
+    /// or site, if `extensions` is set. With neither `root` nor `directory`, one program responds to all paths.
     pub root: Option<Spanned<PathBuf>>,
-    /// Extensions of scripts' names beneath `root` or `directory`. `["php"]` when absent; with
-    /// `rte`, `["py"]` or `["pl"]`; with `cgi` and `warm`, `["cgi"]` beneath a `root`, and every executable file
-    /// beneath a `directory`.
+    /// Extensions of scripts beneath `root` or `directory`. Default: `["php"]`; with `rte`, `["py"]` or `["pl"]`;
+    /// with `cgi` and `warm`, `["cgi"]` beneath a `root`, and every executable file beneath a `directory`.
     pub extensions: Option<Spanned<Vec<Spanned<String>>>>,
-    /// The program of a worker and its arguments; it listens on its standard input.
+    /// Program of a worker and its arguments; it accepts connections on its standard input.
     pub command: Option<Spanned<Vec<Spanned<String>>>>,
-    /// Workers elsewhere, one or a list: `unix:/run/app.sock`, `127.0.0.1:9000`.
+    /// Workers of another program, one or a list: `unix:/run/app.sock`, `127.0.0.1:9000`.
     #[schemars(with = "Option<OneOrManySchema>")]
     pub connect: Option<Spanned<OneOrMany<String>>>,
-    /// The application: `module:callable`, or `module:factory()` for a function that makes it, which may have
-    /// literals as arguments (`app:create_app("production", debug=False)`); with `psgi` a file, such as `app.psgi`.
+    /// Application: `module:callable`, or `module:factory()` with literals as arguments
+    /// (`app:create_app("production", debug=False)`); with `psgi` a file, such as `app.psgi`.
     pub application: Option<Spanned<String>>,
-    /// The interpreter that loads the application, such as that of a virtual environment, or that
-    /// runs the scripts of kind `rte`, Python or Perl. `python3` when absent; with `psgi`, `perl`.
+    /// Interpreter of the application, such as that of a virtual environment, or of the scripts of kind `rte`.
+    /// Default: `python3`; with `psgi`, `perl`.
     pub interpreter: Option<Spanned<String>>,
-    /// Requests that one process of a `wsgi` application works on at once. 1 when absent.
+    /// Concurrent requests of one process of a `wsgi` application. Default: 1.
     pub threads: Option<Spanned<usize>>,
-    /// Most processes at once, with `cgiplus` of each program; with `connect`, most requests. 32 when absent, 4 for workers that
-    /// are started here.
+    /// Maximum number of processes, with `cgiplus` of each program; with `connect`, of requests. Default: 32; 4 for
+    /// workers that the server starts.
     pub processes: Option<Spanned<usize>>,
-    /// Workers that are not ended for want of requests. 1 when absent; with `asgi`, `processes`; with
-    /// `cgiplus`, 0.
+    /// Number of workers that stay without requests. Default: 1; with `asgi`, `processes`; with `cgiplus`, 0.
     pub min_processes: Option<Spanned<usize>>,
-    /// How long a worker beyond `min_processes` goes without a request before it is ended. `1m`
-    /// when absent.
+    /// Time without a request after which a worker beyond `min_processes` is ended. Default: `1m`.
     pub retire_idle: Option<Spanned<DurationValue>>,
-    /// Requests after which a worker is replaced; never when absent.
+    /// Number of requests after which a worker is replaced. Default: no limit.
     pub requests: Option<Spanned<usize>>,
-    /// Age at which a worker is replaced; never when absent.
+    /// Age at which a worker is replaced. Default: no limit.
     pub max_age: Option<Spanned<DurationValue>>,
-    /// Resident memory at which a worker is replaced; never when absent.
+    /// Resident memory at which a worker is replaced. Default: no limit.
     pub max_resident: Option<Spanned<Size>>,
-    /// Pause before a worker that has died is replaced; it doubles with each in a row that dies
-    /// before its first response, up to `30s`. `100ms` when absent.
+    /// Pause before a worker that has died is replaced; it doubles, up to `30s`, while workers die before their
+    /// first response. Default: `100ms`.
     pub backoff: Option<Spanned<DurationValue>>,
-    /// Longest wait for a connection to a worker elsewhere. `5s` when absent.
+    /// Maximum wait for a connection to a worker at `connect`. Default: `5s`.
     pub connect_timeout: Option<Spanned<DurationValue>>,
-    /// How long a worker elsewhere that could not be reached is left alone while there are others.
-    /// `10s` when absent.
+    /// Time for which a worker at `connect` that could not be reached is skipped while there are others. Default:
+    /// `10s`.
     pub cool_down: Option<Spanned<DurationValue>>,
-    /// Whether connections to workers elsewhere stay open. Each then holds one of them, so that
-    /// there must be at least `processes`. False when absent.
+    /// Whether connections to workers at `connect` stay open. Each then occupies one of them, so that there must be
+    /// at least `processes`. Default: false.
     pub keep_alive: Option<Spanned<bool>>,
-    /// Most requests that wait for a process; the next one gets 503. 1024 when absent.
+    /// Maximum number of requests that wait for a process; further ones get 503. Default: 1024.
     pub queue: Option<usize>,
-    /// Longest wait for a process; 503 after it. `30s` when absent.
+    /// Maximum wait for a process; 503 after it. Default: `30s`.
     pub queue_timeout: Option<Spanned<DurationValue>>,
-    /// Longest run of a script, however busy it is; no limit when absent.
+    /// Maximum run time of a script. Default: no limit.
     pub timeout: Option<Spanned<DurationValue>>,
-    /// Longest wait for the end of the response's header once the request has been sent;
-    /// the other two alone hold when absent.
+    /// Maximum time from the end of the request to the end of the response's header. Default: no limit.
     pub first_byte_timeout: Option<Spanned<DurationValue>>,
-    /// Longest time in which a script neither reads nor writes before its response is complete; no
-    /// limit when 0. `60s` when absent.
+    /// Maximum time in which a script neither reads nor writes before its response is complete; 0 for no limit.
+    /// Default: `60s`.
     pub idle_timeout: Option<DurationValue>,
-    /// Variables of the environment, besides those that describe the request.
+    /// Environment variables, besides those that describe the request.
     pub env: Option<BTreeMap<Spanned<String>, Spanned<String>>>,
-    /// Directories of which a script may name a file by `X-Sendfile`, to be sent instead of its own
-    /// body: one or a list. A script that names another file gets 502.
+    /// Directories beneath which a script can name a file by `X-Sendfile`, which is sent instead of its body: one
+    /// or a list. Any other file gives 502. Default: none.
     #[schemars(with = "Option<OneOrManySchema>")]
     pub sendfile_root: Option<Spanned<OneOrMany<String>>>,
-    /// Where a request's number comes from, which scripts get as HTTP_X_REQUEST_ID and the logs have:
-    /// `make`, a new one for each; `accept`, the client's X-Request-Id where it sends one. `make` when absent.
+    /// Source of the request ID, which scripts get as HTTP_X_REQUEST_ID and the logs contain: `make`, a new one for
+    /// each request; `accept`, the client's X-Request-Id if there is one. Default: `make`.
     pub request_id: Option<RequestId>,
-    /// Whether responses have X-Request-Id. False when absent.
+    /// Whether responses have X-Request-Id. Default: false.
     pub send_request_id: Option<bool>,
-    /// Whether the page of a failed script shows why, and what the script wrote to its standard error: for
-    /// those who write it, never for the public. False when absent.
+    /// Whether the error page of a failed script shows the reason and its standard error: for development, never
+    /// for a public server. Default: false.
     pub show_errors: Option<bool>,
-    /// Whether Authorization is handed to scripts. False when absent.
+    /// Whether scripts get the Authorization field. Default: false.
     pub authorization: Option<bool>,
-    /// The user that processes run as, by name or number, with the groups that it is in; it takes a server that
-    /// root has started and that stays root. The server's own when absent.
+    /// User of the processes, by name or number, with the groups of that user; the server must be started by root
+    /// and stay root. Default: the server's.
     pub user: Option<Spanned<String>>,
-    /// The group that processes run as, by name or number; it takes the same. The user's when absent.
+    /// Group of the processes, by name or number, under the same condition. Default: the user's.
     pub group: Option<Spanned<String>>,
-    /// Added to the priority number of the server's processes, from -20 to 19: the higher, the
-    /// less a script gets of a busy processor. 0 when absent.
+    /// Added to the nice value of the processes, from -20 to 19: a higher value gives a script less of a busy
+    /// processor. Default: 0.
     pub nice: Option<Spanned<i32>>,
-    /// Most address space of a process (RLIMIT_AS); the server's own limit when absent.
+    /// Maximum address space of a process (RLIMIT_AS). Default: the server's limit.
     pub memory: Option<Spanned<Size>>,
-    /// Most processor time of a process (RLIMIT_CPU), in whole seconds; the server's own limit
-    /// when absent.
+    /// Maximum CPU time of a process (RLIMIT_CPU), in whole seconds. Default: the server's limit.
     pub cpu: Option<Spanned<DurationValue>>,
-    /// With `warm`: modules that Python and Perl load once, before requests come.
+    /// With `warm`: modules that Python and Perl load once, before requests arrive.
     pub preload: Option<Spanned<Vec<String>>>,
 }
 

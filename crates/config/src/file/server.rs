@@ -13,81 +13,75 @@ use crate::units::{DurationValue, Rate, Size};
 #[derive(Debug, Default, Deserialize, JsonSchema)]
 #[serde(deny_unknown_fields, default)]
 pub struct Server {
-    /// Worker threads; one for each processor when absent.
+    /// Number of worker threads. Default: one for each processor.
     pub threads: Option<Spanned<usize>>,
-    /// Where the access log goes: a path, `-` for standard output, `off`, or a table with a
-    /// format. Off when absent.
+    /// Access log: a path, `-` for standard output, `off`, or a table with a format. Default: off.
     #[schemars(with = "Option<AccessLogSchema>")]
     pub access_log: Option<Spanned<AccessLog>>,
-    /// Path of a Unix socket at which the server takes commands and reports its state (`dunlin
-    /// reload`, `dunlin upgrade`, `dunlin watch`, `dunlin top`); only its own user can reach it. None
-    /// when absent.
+    /// Path of a Unix socket for commands (`dunlin reload`, `dunlin upgrade`, `dunlin watch`, `dunlin top`) and the
+    /// status; only the user of the server can open it. Default: none.
     pub admin: Option<Spanned<PathBuf>>,
-    /// User that the server becomes when its sockets, logs and certificates are open. The one that starts
-    /// it when absent.
+    /// User that the server becomes after it has opened its sockets, logs and certificates. Default: the user who
+    /// starts it.
     pub user: Option<Spanned<String>>,
-    /// Group that it becomes, instead of the user's own.
+    /// Group that the server becomes. Default: the user's own.
     pub group: Option<Spanned<String>>,
-    /// Directory that becomes all the files there are to the server and its scripts (`chroot`). Everything
-    /// that the configuration names has to be in it, and is named as from outside; `user` has to be
-    /// set. None when absent.
+    /// Root directory of the server and its scripts (`chroot`). Every path in the configuration must be inside, and
+    /// is written as seen from outside; requires `user`. Default: none.
     pub chroot: Option<Spanned<PathBuf>>,
-    /// Resource limits of the server's process and of each of its scripts (`setrlimit`).
+    /// Resource limits of the server and of each of its scripts (`setrlimit`).
     pub limits: Limits,
-    /// Whether the server and its scripts can never gain privileges by what they start (`sudo` and the
-    /// like). True with `landlock` or `seccomp`, else false when absent.
+    /// Whether no program that is started gains privileges, as by `sudo`. Default: true with `landlock` or
+    /// `seccomp`, otherwise false.
     pub no_new_privs: Option<Spanned<bool>>,
-    /// Files that the server and its scripts may use at all, besides those that the configuration names
-    /// and those of the system; all others are out of reach (Landlock). Every file when absent.
+    /// Files that the server and its scripts can use besides those that the configuration names and those of the
+    /// system (Landlock). Default: all files.
     pub landlock: Option<Landlock>,
-    /// Whether system calls are blocked: for a server that starts no scripts all but those that it
-    /// needs, else to both those that a web site has no use for (mount, ptrace, kernel modules, ...). False when
-    /// absent.
+    /// Whether system calls are filtered: if the server starts no scripts, only those that it needs are allowed;
+    /// otherwise those that no web site needs are denied (mount, ptrace, kernel modules, ...). Default: false.
     pub seccomp: Option<Spanned<bool>>,
-    /// File with the process ID of the server while it runs. None when absent.
+    /// File with the process ID of the server while it runs. Default: none.
     pub pid_file: Option<Spanned<PathBuf>>,
     /// Level, format and target of the error log.
     pub error_log: ErrorLog,
-    /// Maximum number of connections of all workers; new ones beyond it wait in the backlog. Half
-    /// of the descriptor limit when absent.
+    /// Maximum number of connections of all workers; new ones beyond it wait in the listen backlog. Default: half
+    /// of the descriptor limit.
     pub connections: Option<Spanned<usize>>,
-    /// From this number of connections on, each new one has another one closed: one that is idle, or that has not sent a
-    /// complete request. 90 % of `connections` when absent.
+    /// From this number of connections on, each new connection closes another one that is idle or has not sent a
+    /// complete request. Default: 90 % of `connections`.
     pub evict_idle_above: Option<Spanned<usize>>,
     /// Maximum number of connections of one address, or of one IPv6 network of /64; further ones are closed at
-    /// once. When absent, only those without a complete request are limited, to half of `connections`.
+    /// once. Default: no limit, but half of `connections` for those without a complete request.
     pub connections_per_address: Option<Spanned<usize>>,
-    /// Time that responses in progress may take when the server stops. `30s` when absent.
+    /// Time in which responses in progress are completed when the server stops. Default: `30s`.
     pub stop_timeout: Option<DurationValue>,
-    /// How long the new process of an upgrade may take until it serves; one that takes longer is ended, and
-    /// the old one goes on. `30s` when absent.
+    /// Time in which the new process of an upgrade must be ready; otherwise it is ended, and the old one continues.
+    /// Default: `30s`.
     pub upgrade_timeout: Option<Spanned<DurationValue>>,
-    /// Most bytes of request bodies in temporary files at once; uploads beyond it are rejected with 503. Four times the
-    /// largest `body_size`, and at least `1GiB`, when absent.
+    /// Maximum size of all request bodies in temporary files together; uploads beyond it get 503. Default: four
+    /// times the largest `body_size`, and at least `1GiB`.
     pub spool_size: Option<Size>,
-    /// Whether responses carry `Server: dunlin`. True when absent.
+    /// Whether responses have `Server: dunlin`. Default: true.
     pub server_field: Option<bool>,
-    /// Directory in which the server keeps what has to outlive it: accounts and certificates of ACME.
-    /// `/var/lib/dunlin` when absent.
+    /// Directory for data that the server keeps over a restart: accounts and certificates of ACME. Default:
+    /// `/var/lib/dunlin`.
     pub state: Option<Spanned<PathBuf>>,
-    /// Networks of proxies that are trusted to name the client of a request, by `forwarded_field`. None
-    /// when absent.
+    /// Networks of proxies that are trusted to name the client of a request, by `forwarded_field`. Default: none.
     pub trusted_proxies: Option<Vec<Spanned<String>>>,
-    /// The one field by which the trusted proxies name the client: `X-Forwarded-For` (with
-    /// `X-Forwarded-Proto`), `Forwarded`, or one that holds an address, such as `X-Real-IP` or
-    /// `CF-Connecting-IP`. All other forwarding fields are ignored and not passed to scripts.
-    /// `X-Forwarded-For` when absent.
+    /// Field by which trusted proxies name the client: `X-Forwarded-For` (with `X-Forwarded-Proto`), `Forwarded`,
+    /// or one that contains an address, such as `X-Real-IP` or `CF-Connecting-IP`. All other forwarding fields are
+    /// ignored and not passed to scripts. Default: `X-Forwarded-For`.
     pub forwarded_field: Option<Spanned<String>>,
-    /// Settings of HTTP/1 connections.
+    /// Sizes and timeouts of connections.
     pub http1: Http1,
     /// Bounds of the file cache.
     pub cache: Cache,
-    /// Send traces of requests to a collector; none are made when absent.
+    /// Collector of traces. Default: no traces are sent.
     pub traces: Option<Spanned<Traces>>,
-    /// Query keys whose values are kept out of logs and traces, instead of the usual ones (`token`,
-    /// `password`, `signature` and their like).
+    /// Query keys whose values are removed from logs and traces, instead of the default ones (`token`, `password`,
+    /// `signature` and similar).
     pub redact_query: Option<Vec<Spanned<String>>>,
-    /// Look up the names of clients for the log; not done when the table is absent.
+    /// Resolves the names of clients for the log. Default: off.
     pub reverse_dns: Option<ReverseDns>,
 }
 
@@ -95,15 +89,13 @@ pub struct Server {
 #[derive(Debug, Default, Deserialize, JsonSchema)]
 #[serde(deny_unknown_fields, default)]
 pub struct Limits {
-    /// Open descriptors: connections, files, pipes. All that the system allows when absent.
+    /// Open descriptors: connections, files, pipes. Default: the maximum that the system allows.
     pub open_files: Option<Spanned<usize>>,
-    /// Size of what is left of a process that crashes; `0` for nothing. As it was started when absent.
+    /// Size of the core file of a process that crashes; `0` for none. Default: unchanged.
     pub core: Option<Size>,
-    /// Processes and threads of the server's user, however they were started; root is exempt. As it
-    /// was started when absent.
+    /// Processes and threads of the server's user, however they were started; root is exempt. Default: unchanged.
     pub processes: Option<Spanned<usize>>,
-    /// Address space of each process; scripts may have less (`memory` of a script). As it was started when
-    /// absent.
+    /// Address space of each process; `memory` of a script can be lower. Default: unchanged.
     pub memory: Option<Spanned<Size>>,
 }
 
@@ -112,11 +104,11 @@ pub struct Limits {
 #[derive(Debug, Clone, Default, Deserialize, JsonSchema)]
 #[serde(deny_unknown_fields, default)]
 pub struct Landlock {
-    /// What may be read.
+    /// Files and directories that can be read.
     pub read: Vec<Spanned<PathBuf>>,
-    /// What may be written, made and removed.
+    /// Files and directories that can be written, created and removed.
     pub write: Vec<Spanned<PathBuf>>,
-    /// Programs that may be run, and what they read.
+    /// Programs that can be run, and files that they read.
     pub execute: Vec<Spanned<PathBuf>>,
 }
 
@@ -124,25 +116,25 @@ pub struct Landlock {
 #[derive(Debug, Default, Deserialize, JsonSchema)]
 #[serde(deny_unknown_fields, default)]
 pub struct Http1 {
-    /// How a connection is used. `pipelined` when absent.
+    /// Use of a connection: `close`, `persistent` or `pipelined`. Default: `pipelined`.
     pub connection: ConnectionUse,
-    /// Longest wait for the next request. `75s` when absent.
+    /// Maximum wait for the next request. Default: `75s`.
     pub idle_timeout: Option<Spanned<DurationValue>>,
-    /// Longest time from the first byte of a request to the end of its head. `10s` when absent.
+    /// Maximum time from the first byte of a request to the end of its head. Default: `10s`.
     pub head_timeout: Option<Spanned<DurationValue>>,
-    /// Longest pause while a body arrives. `30s` when absent.
+    /// Maximum pause while a body arrives. Default: `30s`.
     pub body_timeout: Option<Spanned<DurationValue>>,
-    /// Least average rate of a body that takes longer than `body_timeout`. `500B/s` when absent.
+    /// Minimum average rate of a body that takes longer than `body_timeout`. Default: `500B/s`.
     pub body_rate: Option<Rate>,
-    /// Longest time in which a client takes nothing of a response. `30s` when absent.
+    /// Maximum time in which a client reads nothing of a response. Default: `30s`.
     pub send_timeout: Option<Spanned<DurationValue>>,
-    /// Largest request head. `32KiB` when absent, at most `65535`.
+    /// Maximum size of a request head, up to `65535`. Default: `32KiB`.
     pub head_size: Option<Spanned<Size>>,
-    /// Longest request-target. `8KiB` when absent, at most `head_size`.
+    /// Maximum size of a request-target, up to `head_size`. Default: `8KiB`.
     pub target_size: Option<Spanned<Size>>,
-    /// Most fields of a request. 100 when absent, at most 254.
+    /// Maximum number of fields of a request, up to 254. Default: 100.
     pub fields: Option<Spanned<usize>>,
-    /// Most requests of one connection; no limit when absent or 0.
+    /// Maximum number of requests of one connection; 0 for no limit. Default: 0.
     pub requests: Option<u64>,
 }
 
@@ -163,19 +155,18 @@ pub enum ConnectionUse {
 #[derive(Debug, Default, Deserialize, JsonSchema)]
 #[serde(deny_unknown_fields, default)]
 pub struct Cache {
-    /// Memory for content. `128MiB` when absent.
+    /// Memory for content. Default: `128MiB`.
     pub size: Option<Size>,
-    /// Largest file that is held whole; larger ones are kept as open descriptors. `256KB` when
-    /// absent.
+    /// Size up to which a file is held completely; larger ones are held as open descriptors. Default: `256KB`.
     pub file: Option<Size>,
-    /// Most files. 50000 when absent.
+    /// Maximum number of files. Default: 50000.
     pub entries: Option<usize>,
-    /// Most descriptors that are kept open. A quarter of the descriptor limit when absent.
+    /// Maximum number of descriptors that stay open. Default: a quarter of the descriptor limit.
     pub descriptors: Option<usize>,
-    /// How long a file is used without asking the disk, even when changes are notified. `5s` when
-    /// absent.
+    /// Time for which a file is served without a comparison with the disk, even if the kernel reports changes.
+    /// Default: `5s`.
     pub revalidate: Option<DurationValue>,
-    /// Whether changes are notified (inotify). True when absent.
+    /// Whether the kernel reports changes (inotify). Default: true.
     pub notify: Option<bool>,
 }
 
@@ -186,15 +177,15 @@ pub struct Cache {
     expecting = "a table such as { endpoint = \"http://127.0.0.1:4318/v1/traces\", sample = 0.01 }"
 )]
 pub struct Traces {
-    /// URL of the collector's OTLP receiver, such as `http://127.0.0.1:4318/v1/traces`, or with `https://`.
+    /// URL of the collector's OTLP receiver, such as `http://127.0.0.1:4318/v1/traces`, also with `https://`.
     pub endpoint: Spanned<String>,
-    /// File of the authorities by whom the certificate of a collector by https has to be signed. Those that
-    /// the system trusts when absent.
+    /// File of the authorities that sign the certificate of an https collector. Default: those that the system
+    /// trusts.
     pub authority: Option<Spanned<PathBuf>>,
-    /// Share of the requests that are traced, from 0 to 1, where the client has not decided in
-    /// `traceparent`. 1 when absent.
+    /// Share of the requests that are traced, from 0 to 1, unless the client has decided by `traceparent`. Default:
+    /// 1.
     pub sample: Option<Spanned<f64>>,
-    /// The name of the service in traces. `dunlin` when absent.
+    /// Name of the service in traces. Default: `dunlin`.
     pub service: Option<String>,
 }
 
@@ -202,14 +193,14 @@ pub struct Traces {
 #[derive(Debug, Default, Deserialize, JsonSchema)]
 #[serde(deny_unknown_fields, default)]
 pub struct ReverseDns {
-    /// Address and port of a resolver; the system's when absent.
+    /// Address and port of the resolver. Default: the system's.
     pub resolver: Option<std::net::SocketAddr>,
-    /// Maximum wait for a response. `2s` when absent.
+    /// Maximum wait for a response. Default: `2s`.
     pub timeout: Option<Spanned<DurationValue>>,
-    /// Names that are remembered. 10000 when absent.
+    /// Maximum number of cached names. Default: 10000.
     pub entries: Option<usize>,
-    /// How long a name is remembered. `1h` when absent.
+    /// Time for which a name is cached. Default: `1h`.
     pub ttl: Option<Spanned<DurationValue>>,
-    /// Look-ups under way at once. 64 when absent.
+    /// Maximum number of concurrent look-ups. Default: 64.
     pub concurrent: Option<Spanned<usize>>,
 }

@@ -15,35 +15,33 @@ use crate::units::DurationValue;
     expecting = "a table such as { certificate = \"cert.pem\", key = \"key.pem\" }"
 )]
 pub struct TlsTable {
-    /// Files in PEM form with the certificate and those that lead to its authority; several for keys
-    /// of several kinds, the preferred first.
+    /// Files in PEM form with the certificate and the chain to its authority; several for several kinds of keys, in
+    /// order of preference.
     #[schemars(with = "Option<OneOrManySchema>")]
     pub certificate: Option<Spanned<OneOrMany<String>>>,
     /// Files in PEM form with the keys, in the same order.
     #[schemars(with = "Option<OneOrManySchema>")]
     pub key: Option<Spanned<OneOrMany<String>>>,
-    /// Where the certificate is obtained, and renewed before it ends, instead of `certificate` and `key`:
-    /// by ACME (RFC 8555), for every name in `host`.
+    /// Obtains and renews the certificate by ACME (RFC 8555), for every name in `host`, instead of `certificate`
+    /// and `key`.
     pub acme: Option<Spanned<AcmeTable>>,
-    /// Whether clients that reconnect may send a request with their first message (0-RTT): only safe methods without a
-    /// body are handled before the end of the handshake, others get 425. Sessions are then kept in memory,
-    /// each for one use. False when absent.
+    /// Whether clients that resume a session can send a request with their first message (0-RTT): only safe methods
+    /// without a body are processed before the end of the handshake, others get 425. Sessions are then stored in
+    /// memory, each for one use. Default: false.
     pub early_data: Option<Spanned<bool>>,
-    /// File with an OCSP response in DER form, which is handed to clients.
+    /// File with an OCSP response in DER form, which is sent to clients (stapling).
     pub ocsp: Option<Spanned<PathBuf>>,
-    /// The cipher suites that may be used, the preferred first, by OpenSSL's or IANA's names:
-    /// `TLS_AES_128_GCM_SHA256`, `ECDHE-ECDSA-AES128-GCM-SHA256`. All that rustls holds for safe, in the client's
-    /// order, when absent.
+    /// Allowed cipher suites in order of preference, by OpenSSL's or IANA's names: `TLS_AES_128_GCM_SHA256`,
+    /// `ECDHE-ECDSA-AES128-GCM-SHA256`. Default: the safe suites of rustls, in the client's order.
     pub ciphers: Option<Spanned<Vec<Spanned<String>>>>,
-    /// Oldest version that is spoken. `1.2` when absent.
+    /// Oldest allowed version of TLS. Default: `1.2`.
     #[serde(default)]
     pub min_version: TlsVersion,
-    /// File in PEM form with the authorities of clients' certificates; clients need none
-    /// when absent.
+    /// File in PEM form with the authorities of client certificates. Default: none; clients need no certificate.
     pub client_authority: Option<Spanned<PathBuf>>,
-    /// Whether a client without certificate is rejected. True when absent.
+    /// Whether a client without certificate is rejected. Default: true.
     pub client_required: Option<Spanned<bool>>,
-    /// File in PEM form with lists of certificates of clients that were revoked.
+    /// File in PEM form with revocation lists of client certificates.
     pub client_revoked: Option<Spanned<PathBuf>>,
 }
 
@@ -76,20 +74,19 @@ impl TlsTable {
     expecting = "a table such as { contact = \"admin@example.com\" }"
 )]
 pub struct AcmeTable {
-    /// Address of mail that the authority may write to; none when absent.
+    /// Mail address for messages of the authority. Default: none.
     pub contact: Option<Spanned<String>>,
-    /// The authority's directory. Let's Encrypt's, `https://acme-v02.api.letsencrypt.org/directory`, when
-    /// absent. Its terms of service have to be those that you agree to.
+    /// URL of the authority's directory. By using it you agree to its terms of service. Default: Let's Encrypt's,
+    /// `https://acme-v02.api.letsencrypt.org/directory`.
     pub directory: Option<Spanned<String>>,
-    /// File in PEM form with the authorities by which the directory's own certificate is judged; the
-    /// system's when absent.
+    /// File in PEM form with the authorities that sign the certificate of the directory itself. Default: the
+    /// system's.
     pub authority: Option<Spanned<PathBuf>>,
-    /// How it is proven that the names are this server's: `tls-alpn-01` on a listener with TLS (the
-    /// authority comes to port 443), `http-01` on one without (port 80). When absent, whichever listeners
-    /// there are for, in turn when one fails.
+    /// Challenge that proves control of the names: `tls-alpn-01` on a listener with TLS (the authority connects to
+    /// port 443), `http-01` on one without (port 80). Default: those for which there are listeners, in turn.
     pub challenge: Option<Spanned<AcmeChallenge>>,
-    /// By what an authority knows you that gives accounts to its customers only (external account binding, RFC 8555
-    /// §7.3.4): `{ id = "...", key = FILE }`, with the key's file in base64url, as the authority shows it.
+    /// Account at an authority that serves its customers only (external account binding, RFC 8555 §7.3.4): `{ id =
+    /// "...", key = FILE }`, with the file of the key in base64url, as the authority shows it.
     pub external_account: Option<ExternalAccountTable>,
 }
 
@@ -97,7 +94,7 @@ pub struct AcmeTable {
 #[derive(Debug, Deserialize, JsonSchema)]
 #[serde(deny_unknown_fields, expecting = "a table such as { id = \"kid-1\", key = \"eab.key\" }")]
 pub struct ExternalAccountTable {
-    /// The key's identifier.
+    /// Identifier of the key.
     pub id: Spanned<String>,
     /// File with the key, in base64url.
     pub key: Spanned<PathBuf>,
@@ -128,12 +125,12 @@ impl AcmeChallenge {
 #[derive(Debug, Clone, Deserialize, JsonSchema)]
 #[serde(deny_unknown_fields)]
 pub struct HstsTable {
-    /// How long they remember it.
+    /// Time for which it is in force.
     pub age: DurationValue,
-    /// Whether it holds for all names below the host's, too. False when absent.
+    /// Whether it applies to all subdomains, too. Default: false.
     #[serde(default)]
     pub subdomains: bool,
-    /// Whether it may go into the lists that browsers come with. False when absent.
+    /// Whether the site agrees to be in the preload lists of browsers. Default: false.
     #[serde(default)]
     pub preload: bool,
 }
