@@ -11,9 +11,11 @@ Of each page, the blocks are used from the first to the last, in one scratch dir
 `<!-- not run: REASON -->`.
 """
 
+import contextlib
 import os
 import re
 import shlex
+import signal
 import socket
 import subprocess
 
@@ -22,6 +24,7 @@ import pytest
 from support.book import PAGES, blocks
 from support.files import write
 from support.server import DUNLIN
+from support.waiting import wait_until
 
 # Their examples have tests of their own.
 ELSEWHERE = {"recipes.md", "install.md"}
@@ -93,7 +96,8 @@ class Reader:
             words += ["--listen", f"127.0.0.1:{self.port}"]
         with open(self.folder / "server.log", "w") as log:
             self.server = subprocess.Popen(
-                words, cwd=self.folder, env=self.environment, stdout=subprocess.PIPE, stderr=log, text=True
+                words, cwd=self.folder, env=self.environment, stdout=subprocess.PIPE, stderr=log, text=True,
+                start_new_session=True,
             )
         line = self.server.stdout.readline()
         assert re.match(rf"https?://\S+:{self.port}/", line), (line, (self.folder / "server.log").read_text())
@@ -121,10 +125,25 @@ class Reader:
 
     def stop(self):
         if self.server:
-            self.server.terminate()
+            end_group(self.server.pid)
             self.server.wait(20)
             self.server.stdout.close()
+            # The processes of an upgrade are not children of the test.
+            wait_until(lambda: not is_running(self.server.pid), "the end of the server")
             self.server = None
+
+
+def is_running(group):
+    try:
+        os.killpg(group, 0)
+    except ProcessLookupError:
+        return False
+    return True
+
+
+def end_group(group):
+    with contextlib.suppress(ProcessLookupError):
+        os.killpg(group, signal.SIGTERM)
 
 
 @pytest.fixture
