@@ -20,3 +20,7 @@ reference:
 
 book:
     mdbook serve docs
+
+# Build packages into target/packages, such as `just package deb`.
+package *parts:
+    packaging/build.sh {{parts}}

@@ -7,7 +7,7 @@
 #   share      man pages, completions and the JSON Schema, made by the binary
 #   tarball    the binary with everything in `share`, examples, units
 #   deb        the Debian package (needs cargo-deb)
-#   rootfs     the files of the container image (the binary has to be static)
+#   rootfs     the context of the container image (the binary has to be static)
 #   container  the image `dunlin` (needs docker, podman or buildah)
 #   book       the book as HTML (needs mdbook)
 #   sbom       the software bill of materials in CycloneDX form (needs cargo-cyclonedx)
@@ -94,7 +94,7 @@ rootfs() {
     binary
     local root=$OUT/container/rootfs
     rm -rf "$OUT/container"
-    mkdir -p "$root"/{usr/bin,etc/dunlin,etc/ssl/certs,run/dunlin,srv/www,tmp,var/lib/dunlin,var/tmp}
+    mkdir -p "$root"/{usr/bin,etc/dunlin,etc/ssl/certs,srv/www,tmp,var/tmp} "$OUT"/container/writable/{run,var/lib}/dunlin
     chmod 1777 "$root"/{tmp,var/tmp}
     install -m 755 "$binary" "$root/usr/bin/dunlin"
     cp packaging/container/dunlin.toml "$root/etc/dunlin/"
@@ -114,7 +114,10 @@ container() {
     local builder
     for builder in docker podman buildah; do
         command -v "$builder" >/dev/null || continue
-        "$builder" build -t dunlin -t "dunlin:$version" -f "$OUT/container/Containerfile" "$OUT/container"
+        local format=()
+        # The default format of the others has no health check.
+        [ "$builder" = docker ] || format=(--format docker)
+        "$builder" build "${format[@]}" -t dunlin -t "dunlin:$version" -f "$OUT/container/Containerfile" "$OUT/container"
         return
     done
     fail "there is no docker, podman or buildah"
