@@ -1,19 +1,32 @@
 """The recipes of the book: each configuration works, and its commands print what the page shows."""
 
 import getpass
+import os
+import re
+import shutil
+import signal
+import socket
 import subprocess
 import sys
+import threading
+import time
 from pathlib import Path
 
 import pytest
 
-from support.files import write
+from prometheus_client.parser import text_string_to_metric_families
+
+from support.acme import Authority, free_port
+from support.admin import pid_of
+from support.files import lines, write
 from support.http import parse
 from support.recipes import PAGES, Recipe
 from support.scripts import script
+from support.systemd import Manager
 from support.tls import certificate
 from support.waiting import wait_until
 
+LOGROTATE = shutil.which("logrotate", path="/usr/sbin:/usr/bin")
 PHP_FPM = next(iter(sorted(Path("/usr/sbin").glob("php-fpm*"))), None)
 WSGI = """
 def app(environ, start_response):
@@ -227,6 +240,218 @@ def test_rate_limits(recipe):
     text = "printf 'Content-Type: text/plain\\n\\nlist\\n'"
     script(page.srv / "cgi-bin", "login", text)
     script(page.srv / "cgi-bin", "list", text)
+    page.start()
+    page.follow()
+
+
+def test_lets_encrypt(recipe, tmp_path):
+    page = recipe("lets-encrypt")
+    authority = Authority(tmp_path)
+    try:
+        page.fixed["443"] = free_port()
+        page.known.append("the authority connects to port 443")
+        authority.start(tls=page.fixed["443"])
+        write(page.srv / "www" / "index.html", "home\n")
+        contact = 'contact = "admin@example.com"'
+        server = page.start(replace={contact: f'{contact}, directory = "{authority.directory}", authority = "{authority.trust}"'})
+        server.logged("certificate was obtained")
+        (page.etc / "root.pem").write_text(authority.root())
+        page.write_client_settings(f'cacert = "{page.etc}/root.pem"')
+        # The server requests the time of renewal after the certificate, and reads the file of it within a second.
+        wait_until(lambda: list((page.folder / "var/lib/dunlin").rglob("*.renewal")), "the time of renewal")
+        wait_until(lambda: page.run(["curl https://example.com/"]) == ["home\n"], "the certificate in use")
+        page.follow()
+    finally:
+        authority.close()
+
+
+def write_who(page):
+    file = write(page.srv / "cgi-bin" / "who", page.block("sh"))
+    file.chmod(0o755)
+
+
+def listens(port):
+    with socket.socket() as probe:
+        return probe.connect_ex(("127.0.0.1", port)) == 0
+
+
+def test_behind_nginx(recipe):
+    page = recipe("behind-a-proxy")
+    write_who(page)
+    certificate(page.etc, "example", ("example.com",))
+    # The client's address.
+    page.shown["203.0.113.7"] = "127.0.0.2"
+    page.start()
+    port, folder = free_port(), page.folder / "nginx"
+    folder.mkdir()
+    site = page.block("nginx").replace("listen 443", f"listen 127.0.0.1:{port}").replace("127.0.0.1:8080", f"127.0.0.1:{page.ports['8080']}")
+    temporary = "".join(f"{kind}_temp_path {folder}/{kind}; " for kind in ("client_body", "proxy", "fastcgi", "uwsgi", "scgi"))
+    (folder / "nginx.conf").write_text(
+        f"user {getpass.getuser()}; daemon off; pid {folder}/pid; error_log stderr; events {{}}\nhttp {{ access_log off; {temporary}\n{site} }}"
+    )
+    page.companion("nginx", "-e", "stderr", "-c", folder / "nginx.conf")
+    wait_until(lambda: listens(port), "nginx listens")
+    page.ports["443"] = port
+    page.write_client_settings(f'cacert = "{page.etc}/example.pem"', "interface = 127.0.0.2")
+    page.follow(0)
+    log = page.folder / "var/log/dunlin/access.log"
+    wait_until(lambda: log.exists() and "127.0.0.2 GET /who 200" in log.read_text(), "the address in the log")
+    page.follow(1)
+
+
+def test_behind_a_tcp_proxy(recipe):
+    page = recipe("behind-a-proxy")
+    write_who(page)
+    certificate(page.etc, "example", ("example.com",))
+    page.shown["203.0.113.7"] = "127.0.0.2"
+    page.start(1)
+    port, file = free_port(), page.folder / "haproxy.cfg"
+    file.write_text(page.block("haproxy").replace("bind :443", f"bind 127.0.0.1:{port}").replace("127.0.0.1:8443", f"127.0.0.1:{page.ports['8443']}"))
+    page.companion("haproxy", "-db", "-f", file)
+    wait_until(lambda: listens(port), "HAProxy listens")
+    page.ports["443"] = port
+    page.write_client_settings(f'cacert = "{page.etc}/example.pem"', "interface = 127.0.0.2")
+    page.follow(2)
+
+
+RELEASE = """
+def application(environ, start_response):
+    start_response("200 OK", [("Content-Type", "text/plain")])
+    return [b"version {}\\n"]
+"""
+
+
+def test_systemd(recipe):
+    page = recipe("systemd")
+    page.venv(page.srv / "app")
+    write(page.srv / "app" / "app.py", WSGI.replace("def app(", "def application("))
+    write(page.srv / "www" / "index.html", "home\n")
+    page.fixed["80"] = free_port()
+    page.configure()
+    page.check()
+    manager = Manager(page.folder / "notify")
+    with socket.create_server(("127.0.0.1", page.fixed["80"])) as listener:
+        page.companions.append(manager.start(page.etc / "dunlin.toml", listener))
+    assert manager.next() == {"READY": "1"}
+    page.ports = page.fixed
+    page.write_client_settings()
+    assert page.run(["curl http://example.com/", "curl http://example.com/app/x"]) == ["home\n", "/x"]
+
+
+@pytest.mark.skipif(not shutil.which("systemd-analyze"), reason="there is no systemd here")
+def test_the_drop_in_of_systemd(recipe):
+    page = recipe("systemd")
+    unit, drop_in = page.folder / "dunlin.service", page.folder / "dunlin.service.d" / "local.conf"
+    unit.write_text(f"[Service]\nType=notify\nExecStart={page.programs}/dunlin serve -c {page.etc}/dunlin.toml\n")
+    drop_in.parent.mkdir()
+    [settings] = [text for kind, text in page.blocks if kind == "ini"]
+    drop_in.write_text(settings)
+    done = subprocess.run(["systemd-analyze", "verify", "--man=no", unit], capture_output=True, text=True, cwd=page.folder)
+    assert done.returncode == 0 and "dunlin" not in done.stderr, done.stderr
+
+
+def test_deploy(recipe):
+    page = recipe("deploy")
+    for number in (1, 2, 3):
+        folder = page.srv / "releases" / str(number)
+        write(folder / "app.py", RELEASE.format(number) if number < 3 else "import no_such_module\n")
+        write(folder / "public" / "static" / "version.txt", f"{number}\n")
+    (page.srv / "current").symlink_to("releases/1")
+    server = page.start()
+    statuses, done = [], threading.Event()
+
+    def visit():
+        while not done.is_set():
+            statuses.append(fetch(server, "/")[0])
+
+    visitor = threading.Thread(target=visit)
+    visitor.start()
+    try:
+        for number in range(3):
+            page.follow(number)
+    finally:
+        done.set()
+        visitor.join()
+    assert statuses and set(statuses) == {200}, server.log
+    page.follow(3)
+    # The server that took over.
+    wait_until(lambda: server.process.poll() is not None, "the end of the old process")
+    os.kill(pid_of(page.folder / "run/dunlin/admin.sock"), signal.SIGTERM)
+
+
+def test_log_rotation(recipe):
+    page = recipe("log-rotation")
+    server = page.start()
+    folder = page.folder / "var/log/dunlin"
+    page.follow(0)
+    wait_until(lambda: "/before" in "".join(lines(folder / "access.log")), "the line of the first request")
+    page.follow(1)
+    wait_until(lambda: "/after" in "".join(lines(folder / "access.log")), "the line in the new file")
+    page.follow(2)
+    if LOGROTATE:
+        [settings] = [text for kind, text in page.blocks if kind == "text"]
+        (page.etc / "logrotate").write_text(page.beneath(settings))
+        subprocess.run([LOGROTATE, "-f", "-s", page.etc / "state", page.etc / "logrotate"], check=True)
+        fetch(server, "/rotated")
+        wait_until(lambda: "/rotated" in "".join(lines(folder / "access.log")), "the line after the rotation")
+        assert "/after" in (folder / "access.log.1").read_text()
+
+
+def test_cgi(recipe):
+    page = recipe("cgi")
+    write(page.srv / "cgi-bin" / "hello", page.block("sh"))
+    page.start()
+    page.follow()
+    page.start(replace={'kind = "cgi"': 'kind = "warm"'})
+    page.follow()
+
+
+def test_error_pages(recipe):
+    page = recipe("error-pages")
+    write(page.srv / "errors" / "404.html", "<h1>Not here</h1>\n")
+    write(page.srv / "errors" / "503.html", "<h1>Back soon</h1>\n")
+    write(page.srv / "errors" / "404.json", '{"error": "not found"}\n')
+    write(page.srv / "errors" / "500.json", '{"error": "internal"}\n')
+    write(page.srv / "errors" / "500.html", "<h1>Our mistake</h1>\n")
+    script(page.srv / "cgi-bin", "broken", "exit 1")
+    page.start()
+    page.follow(0)
+    page.start(1)
+    page.follow(1)
+
+
+def test_prometheus(recipe):
+    page = recipe("prometheus")
+    certificate(page.etc, "example", ("example.com",))
+    server = page.start(replace={'root = "': f'tls = {{ certificate = "{page.etc}/example.pem", key = "{page.etc}/example.key" }}\nroot = "'})
+    write(page.srv / "www" / "index.html", "home\n")
+    page.follow(0)
+    wait_until(lambda: b'_count{http_request_method="GET"' in fetch(server, "/status/metrics")[2], "the request in the metrics")
+    page.follow(1)
+    page.follow(2)
+    text = fetch(server, "/status/metrics")[2].decode()
+    known = {sample.name for family in text_string_to_metric_families(text) for sample in family.samples}
+    queries = re.findall(r"^\|.*\| `(.*)` \|$", (PAGES / "prometheus.md").read_text(), re.M)
+    named = {name for query in queries for name in re.findall(r"\b(?:http_server|dunlin)_[a-z_]+", query)}
+    assert len(queries) >= 5 and named and named <= known, named - known
+    labels = {label for query in queries for label in re.findall(r"(?:\{|, )([a-z_]+)(?:=|\))", query)} - {"le"}
+    assert labels and all(f"{label}=" in text for label in labels), labels
+
+
+def test_downloads(recipe):
+    page = recipe("downloads")
+    write(page.srv / "www" / "downloads" / "image.iso", os.urandom(1_500_000))
+    page.start()
+    began = time.monotonic()
+    page.follow()
+    # 2 MB by 1 MB/s, without what may be sent at once.
+    assert time.monotonic() - began > 1.7
+
+
+def test_protected_downloads(recipe):
+    page = recipe("protected-downloads")
+    write(page.srv / "app" / "shop.py", page.block("python"))
+    write(page.srv / "files" / "members" / "book.pdf", "the book\n")
     page.start()
     page.follow()
 

@@ -10,6 +10,7 @@ import threading
 
 import pytest
 
+from support.processes import workers
 from support.scripts import script
 from support.server import DUNLIN
 from support.waiting import wait_until
@@ -283,6 +284,38 @@ def test_a_reload_follows_a_release_that_was_switched_by_a_symlink(serve, hosted
     (tmp_path / "next").rename(current)
     reload(server, tmp_path)
     assert version_and_pid(server)[0] == "two"
+
+
+def test_a_release_that_cannot_start_leaves_the_old_workers(serve, tmp_path):
+    """The release is switched by a symlink, under requests."""
+    for name, text in (("one", WSGI.replace("VERSION", "one")), ("two", WSGI.replace("VERSION", "two")), ("broken", "import no_such_module\n")):
+        (tmp_path / name).mkdir()
+        (tmp_path / name / "helper.py").write_text("")
+        (tmp_path / name / "app.py").write_text(text)
+    current = tmp_path / "current"
+    current.symlink_to("one")
+    server = serve(
+        server=ADMIN, more='[[site.route]]\npath = "/app/*"\n'
+        f'script = {{ kind = "wsgi", application = "app:application", directory = "{current}", processes = 1 }}',
+    )  # fmt: skip
+
+    def switch(name):
+        (tmp_path / "next").symlink_to(name)
+        (tmp_path / "next").rename(current)
+
+    before = version_and_pid(server)
+    assert before[0] == "one"
+    switch("broken")
+    text = reload(server, tmp_path, code=1)
+    assert "now leads to" in text and "not replaced and keep running" in text
+    assert version_and_pid(server) == before
+    switch("two")
+    text = reload(server, tmp_path)
+    assert "are replaced" in text
+    # The new worker was ready when the reload returned.
+    workers_then = workers(server)
+    version, pid = version_and_pid(server)
+    assert version == "two" and pid in workers_then
 
 
 def test_a_reload_with_broken_code_keeps_the_old_workers(serve, hosted, tmp_path):

@@ -2,6 +2,7 @@
 
 import os
 import re
+import shutil
 import subprocess
 import sys
 from pathlib import Path
@@ -17,11 +18,15 @@ END = "\x1e"
 
 
 class Recipe:
-    """A page whose paths are beneath `folder`, and whose ports the kernel chooses."""
+    """A page whose paths are beneath `folder`, and whose ports the kernel chooses.
+
+    `fixed` has ports that are chosen by the test, `shown` texts of the page that stand for others, and `known` parts of
+    warnings that the page has not.
+    """
 
     def __init__(self, name, folder):
         self.folder, self.servers, self.server, self.ports = folder, [], None, {}
-        self.companions = []
+        self.companions, self.fixed, self.shown, self.known = [], {}, {}, ["scripts run as root"]
         self.blocks = re.findall(r"^```(\w+)\n(.*?)^```", (PAGES / f"{name}.md").read_text(), re.S | re.M)
         self.srv, self.etc = folder / "srv", folder / "etc" / "dunlin"
         self.home, self.programs = folder / "home", folder / "programs"
@@ -32,6 +37,8 @@ class Recipe:
 
     def beneath(self, text):
         """A text of the page whose paths are those of the test."""
+        for old, new in self.shown.items():
+            text = text.replace(old, new)
         return re.sub(DIRECTORIES, f"{self.folder}/", text)
 
     def block(self, language, number=0):
@@ -50,13 +57,13 @@ class Recipe:
             assert old in text, old
             text = text.replace(old, str(new))
         self.addresses = re.findall(r'^address = "[^"]*:(\d+)"', text, re.M)
-        text = re.sub(r'^address = "[^"]*:\d+"', 'address = "127.0.0.1:0"', text, flags=re.M)
+        text = re.sub(r'^address = "[^"]*:(\d+)"', lambda found: f'address = "127.0.0.1:{self.fixed.get(found[1], 0)}"', text, flags=re.M)
         (self.etc / "dunlin.toml").write_text(text)
 
     def check(self):
-        """Asserts that the configuration has neither errors nor warnings, but for the user of the tests."""
+        """Asserts that the configuration has neither errors nor warnings, but for the user of the tests and `known`."""
         done = subprocess.run([DUNLIN, "check"], cwd=self.etc, capture_output=True, text=True, timeout=20)
-        warnings = [line for line in done.stderr.splitlines() if "scripts run as root" not in line]
+        warnings = [line for line in done.stderr.splitlines() if not any(known in line for known in self.known)]
         assert done.returncode == 0 and not warnings, done.stderr
 
     def start(self, number=0, replace=()):
@@ -74,7 +81,7 @@ class Recipe:
         return self.server
 
     def write_client_settings(self, *more):
-        """The settings with which curl finds the ports of the server for the URLs of the page."""
+        """The settings with which curl and git find the ports of the server for the URLs of the page."""
         lines = ["silent", "show-error", *more]
         lines += [f'connect-to = ":{stated}:127.0.0.1:{actual}"' for stated, actual in self.ports.items()]
         (self.home / ".curlrc").write_text("\n".join(lines) + "\n")
@@ -93,16 +100,20 @@ class Recipe:
             env={**os.environ, "HOME": str(self.home), "CURL_HOME": str(self.home), "PATH": f"{self.programs}:{os.environ['PATH']}:/usr/sbin", "LC_ALL": "C.UTF-8"},
         )
         assert done.returncode == 0, done
-        return done.stdout.decode().replace("\r", "").split(END)[:-1]
+        lines = done.stdout.decode().replace("\r", "").splitlines(keepends=True)
+        return "".join(line for line in lines if not any(known in line for known in self.known)).split(END)[:-1]
 
     def follow(self, number=None):
         """Runs the commands of the page's transcripts, or of one, and compares their output."""
-        transcripts = [text for kind, text in self.blocks if kind == "console"]
+        transcripts = self.transcripts()
         assert transcripts, "the page has no transcript"
         for text in transcripts if number is None else [transcripts[number]]:
             steps = transcript(self.beneath(text))
             for (command, wanted), output in zip(steps, self.run(command for command, _ in steps), strict=True):
                 assert matches(wanted, output), self.difference(command, wanted, output)
+
+    def transcripts(self):
+        return [text for kind, text in self.blocks if kind == "console"]
 
     def difference(self, command, wanted, output):
         lines = "\n".join(wanted)
@@ -111,7 +122,9 @@ class Recipe:
     def companion(self, *command):
         """Starts another program, which runs as long as the test."""
         log = (self.folder / "companions.log").open("a")
-        self.companions.append(subprocess.Popen(command, stdout=log, stderr=log))
+        program = shutil.which(command[0], path=f"{os.environ['PATH']}:/usr/sbin")
+        assert program, f"{command[0]} is missing"
+        self.companions.append(subprocess.Popen([program, *command[1:]], stdout=log, stderr=log))
         return self.companions[-1]
 
     def stop(self):

@@ -39,12 +39,14 @@ impl Pools {
         Arc::clone(pool)
     }
 
-    /// Removes the pools of scripts for which `has` is false. Their requests are finished before their processes end.
-    pub(crate) fn retain(&self, has: impl Fn(usize) -> bool) {
+    /// Removes the pools of scripts for which `has` is false, and those of single programs for which `has_moved` is true.
+    /// Their requests are finished before their processes end. Other workers whose directory has moved stay until
+    /// [`Pools::renew`] has started new ones.
+    pub(crate) fn retain(&self, has: impl Fn(usize) -> bool, has_moved: impl Fn(usize) -> bool) {
         self.pools.write().unwrap_or_else(PoisonError::into_inner).retain(|&id, _| has(id));
-        self.workers.retain(&has);
+        self.workers.retain(&has, &has_moved);
         self.remotes.retain(&has);
-        self.warm.retain(&has);
+        self.warm.retain(&|id| has(id) && !has_moved(id));
     }
 
     /// Retries what could not be started or reached, and replaces the workers whose code has changed; all workers if

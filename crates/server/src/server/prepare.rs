@@ -169,8 +169,8 @@ impl Generation {
         }
     }
 
-    /// Applies shared limits, and ends what only `before` uses, including the processes of scripts in directories that have
-    /// moved. Called once every worker uses this generation.
+    /// Applies shared limits, and ends what only `before` uses, including the processes of single programs in directories
+    /// that have moved. Called once every worker uses this generation.
     pub(crate) fn takes_over(&self, before: &Self, moved: &[Moved]) {
         let SharedState { config, sites, files, scripts, limiter, .. } = &*self.shared;
         scripts.shared.bodies.set(config);
@@ -178,13 +178,12 @@ impl Generation {
         limiter.set(connections(&config.server));
         let is_root = |path: &Path| self.directories.contains_key(path);
         files.release(&before.shared.files, |site| sites.has(site), is_root);
-        let mut used: HashSet<usize> = sites.iter().flat_map(|site| site.script_ids()).collect();
-        for Moved { path, .. } in moved {
-            for moved in sites.iter().flat_map(|site| site.scripts_in(path)) {
-                used.remove(&moved);
-            }
-        }
-        scripts.pools.retain(|id| used.contains(&id));
+        let used: HashSet<usize> = sites.iter().flat_map(|site| site.script_ids()).collect();
+        let of_directory = |moved: &Moved| {
+            sites.iter().flat_map(|site| site.scripts_in(&moved.path)).collect::<Vec<_>>()
+        };
+        let moved: HashSet<usize> = moved.iter().flat_map(of_directory).collect();
+        scripts.pools.retain(|id| used.contains(&id), |id| moved.contains(&id));
     }
 }
 

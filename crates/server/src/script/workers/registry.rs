@@ -106,11 +106,16 @@ impl Registry {
         all.extend(pools.values().map(|pool| pool.report()));
     }
 
-    /// Removes the pools of scripts for which `has` is false. Requests that have one of their workers, or wait for one, are
-    /// finished first.
-    pub(in super::super) fn retain(&self, has: &impl Fn(usize) -> bool) {
+    /// Removes the pools of scripts for which `has` is false, and those of single programs, which are at another path now,
+    /// for which `has_moved` is true. Requests that have one of their workers, or wait for one, are finished first.
+    pub(in super::super) fn retain(
+        &self,
+        has: &impl Fn(usize) -> bool,
+        has_moved: &impl Fn(usize) -> bool,
+    ) {
+        let is_gone = |id, program: &Path| !has(id) || has_moved(id) && program != Path::new("");
         let mut pools = self.pools.write().unwrap_or_else(PoisonError::into_inner);
-        for (_, pool) in pools.extract_if(|(id, _), _| !has(*id)) {
+        for (_, pool) in pools.extract_if(|(id, program), _| is_gone(*id, program)) {
             pool.retire();
         }
     }
