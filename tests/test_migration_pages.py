@@ -99,7 +99,7 @@ def test_caddy(page):
 
 @pytest.mark.skipif(not PHP_CGI, reason="no php-cgi")
 def test_lighttpd(page):
-    program(page.srv / "www" / "cgi-bin" / "a")
+    program(page.srv / "cgi-bin" / "a")
     write(page.srv / "www" / "index.php", PHP)
     write(page.srv / "www" / "files" / "a.txt", b"text")
     server = page("lighttpd")
@@ -110,7 +110,7 @@ def test_lighttpd(page):
 
 
 def test_thttpd(page):
-    program(page.srv / "www" / "cgi-bin" / "a")
+    program(page.srv / "cgi-bin" / "a")
     write(page.srv / "www" / "a.gif", b"GIF89a" * 100)
     # Another user has no access to the test's directory.
     server = page("thttpd", **{'user = "www-data"\n': ""})

@@ -27,17 +27,17 @@ def example(title):
 @pytest.fixture
 def page(serve, tmp_path):
     """Serves the configuration of a section, with its files in a folder of the test's."""
-    folder = tmp_path / "srv"
-    folder.mkdir()
+    srv = tmp_path / "srv"
+    for folder in ("app", "www"):
+        (srv / folder).mkdir(parents=True)
 
     def start(title):
         text = example(title)["toml"]
-        for old, new in [("/srv", str(folder)), ("venv/bin/python", sys.executable), ("127.0.0.1:8080", "127.0.0.1:0")]:
+        for old, new in [("/srv/app/venv/bin/python", sys.executable), ("127.0.0.1:8080", "127.0.0.1:0")]:
             text = text.replace(f'"{old}"', f'"{new}"')
-        assert "/srv\"" not in text.replace(str(folder), "")
-        return serve(text=text)
+        return serve(text=text.replace('"/srv', f'"{srv}'))
 
-    start.folder = folder
+    start.app, start.www = srv / "app", srv / "www"
     return start
 
 
@@ -48,10 +48,10 @@ def assert_static(server, path="/static/style.css", content=CSS.encode()):
 
 
 def test_django(page):
-    folder = page.folder
+    folder = page.app
     subprocess.run([sys.executable, "-m", "django", "startproject", "project", folder], check=True)
     settings = folder / "project" / "settings.py"
-    settings.write_text(settings.read_text() + f'\nSTATIC_ROOT = "{folder}/static"\nALLOWED_HOSTS = ["*"]\n')
+    settings.write_text(settings.read_text() + f'\nSTATIC_ROOT = "{page.www}/static"\nALLOWED_HOSTS = ["*"]\n')
     subprocess.run([sys.executable, "manage.py", "collectstatic", "-v0", "--noinput"], cwd=folder, check=True)
     server = page("Django")
     status, fields, body = server.get("/admin/login/")
@@ -59,7 +59,7 @@ def test_django(page):
     assert "csrftoken=" in fields["set-cookie"]
     css = "admin/css/base.css"
     assert f"/static/{css}".encode() in body
-    assert_static(server, f"/static/{css}", (folder / "static" / css).read_bytes())
+    assert_static(server, f"/static/{css}", (page.www / "static" / css).read_bytes())
     assert "max-age=3600" in server.get(f"/static/{css}")[1]["cache-control"]
     assert server.get("/nothing/")[0] == 404 and server.get("/static/nothing")[0] == 404
     # It is not there as a file.
@@ -67,8 +67,8 @@ def test_django(page):
 
 
 def test_flask(page):
-    write(page.folder / "app.py", example("Flask")["python"])
-    write(page.folder / "static" / "style.css", CSS)
+    write(page.app / "app.py", example("Flask")["python"])
+    write(page.www / "static" / "style.css", CSS)
     server = page("Flask")
     assert server.get("/")[2].endswith(b"<h1>Flask</h1>")
     assert json.loads(post(server, "/echo", b"x" * 100_000)[2]) == {"length": 100_000}
@@ -77,8 +77,8 @@ def test_flask(page):
 
 
 def test_fastapi(page):
-    write(page.folder / "main.py", example("FastAPI")["python"])
-    write(page.folder / "static" / "style.css", CSS)
+    write(page.app / "main.py", example("FastAPI")["python"])
+    write(page.www / "static" / "style.css", CSS)
     server = page("FastAPI")
     assert json.loads(server.get("/items/7")[2]) == {"number": 7, "ready": True}
     assert server.get("/items/x")[0] == 422
@@ -88,9 +88,9 @@ def test_fastapi(page):
 
 def test_php_with_a_front_controller(page):
     assert PHP_CGI, "php-cgi is missing"
-    write(page.folder / "index.php", example("PHP with a front controller")["php"])
-    write(page.folder / "style.css", CSS)
-    write(page.folder / "wp-content" / "uploads" / "evil.php", "<?php echo 'run';")
+    write(page.www / "index.php", example("PHP with a front controller")["php"])
+    write(page.www / "style.css", CSS)
+    write(page.www / "wp-content" / "uploads" / "evil.php", "<?php echo 'run';")
     server = page("PHP with a front controller")
     for path in ("/", "/2026/05/a-post/?page=2", "/index.php"):
         status, fields, body = server.get(path)
