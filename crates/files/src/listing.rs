@@ -1,5 +1,6 @@
 //! Directory listings as HTML and as JSON.
 
+mod order;
 mod page;
 pub mod respond;
 
@@ -13,6 +14,8 @@ use rustix::fs::{
     AtFlags, Dir, FileType, Mode, OFlags, ResolveFlags, Stat, fstat, openat2, statat,
 };
 use serde_json::json;
+
+use order::{Order, Sort};
 
 /// The entries of a directory.
 #[derive(Debug)]
@@ -30,45 +33,6 @@ pub(crate) struct Entry {
     pub(crate) size: u64,
     /// Seconds since 1970.
     pub(crate) modified: u64,
-}
-
-/// The sort key of a listing. Directories always come first.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(crate) enum Sort {
-    Name,
-    Size,
-    Modified,
-}
-
-/// The sort direction.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(crate) enum Order {
-    Ascending,
-    Descending,
-}
-
-impl Sort {
-    /// Parses `sort=name|size|modified&order=asc|desc`. Other values are ignored.
-    pub(crate) fn from_query(query: Option<&[u8]>) -> (Self, Order) {
-        let (mut sort, mut order) = (Self::Name, Order::Ascending);
-        for pair in query.unwrap_or_default().split(|&b| b == b'&') {
-            match pair {
-                b"sort=size" => sort = Self::Size,
-                b"sort=modified" => sort = Self::Modified,
-                b"order=desc" => order = Order::Descending,
-                _ => {}
-            }
-        }
-        (sort, order)
-    }
-
-    fn as_str(self) -> &'static str {
-        match self {
-            Self::Name => "name",
-            Self::Size => "size",
-            Self::Modified => "modified",
-        }
-    }
 }
 
 /// How symlinks are listed: a listing must not reveal targets that requests cannot reach.
@@ -150,25 +114,9 @@ impl Links<'_> {
     }
 }
 
-impl Listing {
-    fn sort(&mut self, sort: Sort, order: Order) {
-        let by_name = |entry: &Entry| (entry.name.to_ascii_lowercase(), entry.name.clone());
-        self.entries.sort_by_cached_key(by_name);
-        match sort {
-            Sort::Name => {}
-            Sort::Size => self.entries.sort_by_key(|entry| entry.size),
-            Sort::Modified => self.entries.sort_by_key(|entry| entry.modified),
-        }
-        if order == Order::Descending {
-            self.entries.reverse();
-        }
-        self.entries.sort_by_key(|entry| !entry.directory);
-    }
-}
-
 /// The listing as JSON.
 pub(crate) fn json(listing: &mut Listing, path: &[u8], sort: Sort, order: Order) -> String {
-    listing.sort(sort, order);
+    order::sort(&mut listing.entries, sort, order);
     let entries: Vec<_> = listing
         .entries
         .iter()
@@ -195,11 +143,33 @@ fn timestamp(unix: u64) -> String {
 
 #[cfg(test)]
 mod tests {
-    use super::page::{CSP, html};
+    use super::page::{CSP, View, html};
     use super::*;
 
     fn entry(name: &str, directory: bool, size: u64) -> Entry {
         Entry { name: name.into(), directory, size, modified: size }
+    }
+
+    fn view(path: &[u8]) -> View<'_> {
+        View { path, host: b"<h>", sort: Sort::Name, order: Order::Ascending }
+    }
+
+    #[test]
+    fn the_page_counts_what_it_lists_and_names_the_host() {
+        let entries = vec![entry("a", true, 0), entry("b", false, 1), entry("c", false, 2_999)];
+        let page = html(&mut Listing { entries, truncated: false }, view(b"/x/"));
+        assert!(page.contains(">1 folder, 2 files, 3.0 KB</p>"), "{page}");
+        assert!(page.contains("<title>/x/ \u{2013} &lt;h&gt;</title>"), "{page}");
+        assert!(page.contains("<h1><a href=\"../\">&lt;h&gt;/</a><span>x/</span></h1>"), "{page}");
+        let mut one = Listing { entries: vec![entry("b", false, 1)], truncated: false };
+        let page = html(&mut one, view(b"/"));
+        assert!(
+            page.contains(">1 file, 1 B</p>") && page.contains("<h1><span>&lt;h&gt;/</span></h1>")
+        );
+        one.truncated = true;
+        assert!(html(&mut one, view(b"/")).contains(">The first 1 name of a larger directory</p>"));
+        one = Listing { entries: vec![], truncated: false };
+        assert!(html(&mut one, view(b"/")).contains(">Empty directory</p>"));
     }
 
     #[test]
@@ -221,7 +191,7 @@ mod tests {
             .map(|e| e["name"].as_str().unwrap())
             .collect();
         assert_eq!(names, ["z", "a:b", "<script>\"&", "A", "b"]);
-        let page = html(&mut listing, b"/x/<y>/", Sort::Name, Order::Ascending);
+        let page = html(&mut listing, view(b"/x/<y>/"));
         assert!(!page.contains("<script>\"") && !page.contains("<y>"));
         assert!(page.contains("href=\"./a:b\""), "the colon must not be read as a scheme: {page}");
         assert!(page.contains("href=\"./%3Cscript%3E%22&amp;\""));
@@ -262,9 +232,9 @@ mod tests {
     fn a_name_that_is_not_utf_8_is_linked_exactly() {
         let entries = vec![Entry { name: b"\xff\xe2\x81\xa6".into(), ..entry("", false, 1) }];
         let mut listing = Listing { entries, truncated: false };
-        let page = html(&mut listing, b"/", Sort::Name, Order::Ascending);
+        let page = html(&mut listing, view(b"/"));
         assert!(
-            page.contains("<a href=\"./%FF%E2%81%A6\"><bdi>\u{fffd}\u{fffd}</bdi></a>"),
+            page.contains("href=\"./%FF%E2%81%A6\"><svg aria-hidden=\"true\"><use href=\"#f\"/></svg><bdi>\u{fffd}\u{fffd}</bdi></a>"),
             "{page}"
         );
         let text = json(&mut listing, b"/", Sort::Name, Order::Ascending);
@@ -275,7 +245,7 @@ mod tests {
     fn the_policy_allows_exactly_the_inline_texts() {
         use sha2::{Digest, Sha256};
         let mut listing = Listing { entries: vec![], truncated: false };
-        let page = html(&mut listing, b"/", Sort::Name, Order::Ascending);
+        let page = html(&mut listing, view(b"/"));
         for tag in ["style", "script"] {
             let start = page.find(&format!("<{tag}>")).unwrap() + tag.len() + 2;
             let end = page.find(&format!("</{tag}>")).unwrap();

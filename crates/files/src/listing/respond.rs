@@ -9,8 +9,9 @@ use dunlin_http::{FieldLines, FieldName, Request};
 use rustix::fs::{OFlags, Stat, open};
 use smallvec::SmallVec;
 
-use super::page::{self, html};
-use super::{Links, Sort, json, read};
+use super::order::Sort;
+use super::page::{self, View, html};
+use super::{Links, json, read};
 use crate::file_response::FileResponse;
 use dunlin_config::field_edits::apply_edits;
 use dunlin_config::{Settings, Symlinks};
@@ -46,7 +47,8 @@ pub fn respond(
     } else {
         response.fields.push("Content-Type", "text/html; charset=utf-8");
         response.fields.push("Content-Security-Policy", &*page::CSP);
-        html(&mut listing, path, sort, order)
+        let host = request.field(FieldName::Host).unwrap_or_default();
+        html(&mut listing, View { path, host, sort, order })
     };
     response.push(Piece::Memory(text.into()));
     response.fields.push("Vary", "Accept");
