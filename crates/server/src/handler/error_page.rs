@@ -1,5 +1,7 @@
 //! Default bodies of error responses and redirects.
 
+use dunlin_http::{FieldLines, FieldName, Request};
+
 /// The media type of HTML pages.
 pub(crate) const HTML: &str = "text/html; charset=utf-8";
 
@@ -29,9 +31,44 @@ fn page(status: u16, reason: &str, more: &str) -> String {
          <meta name=\"viewport\" content=\"width=device-width\">\
          <meta name=\"color-scheme\" content=\"light dark\"><title>{status} {reason}</title>\
          <style>body{{font:1.1rem/1.5 system-ui,sans-serif;display:grid;place-content:center;\
-         min-height:90vh;text-align:center}}h1{{font-size:4rem;margin:0}}</style>\
+         min-height:90vh;text-align:center;overflow-wrap:anywhere}}h1{{font-size:4rem;margin:0}}</style>\
          <h1>{status}</h1><p>{reason}{more}</html>\n"
     )
+}
+
+/// A sentence about a response with this status to `request`, for the page of an error that has no other. `fields` are those
+/// of the response.
+pub(crate) fn advice(status: u16, request: &Request<'_>, fields: &FieldLines) -> Option<String> {
+    let target = request.target().split(|&byte| byte == b'?').next().unwrap_or_default();
+    let host = if target.starts_with(b"/") { request.field(FieldName::Host) } else { None };
+    let place = quoted(&[host.unwrap_or_default(), target].concat());
+    let value = |name| fields.get(name).map(quoted);
+    let later = match value("Retry-After") {
+        Some(seconds) if seconds != "1" => format!("Try again in {seconds} seconds."),
+        _ => "Try again in a moment.".to_owned(),
+    };
+    Some(match status {
+        401 => format!("{place} is only for users who have signed in."),
+        403 => format!("You are not permitted to open {place}."),
+        404 => format!("There is no page {place}. Check the address."),
+        405 => {
+            let allowed =
+                value("Allow").map_or_else(String::new, |allow| format!(" Allowed: {allow}."));
+            format!(
+                "{} does not accept the method {}.{allowed}",
+                place,
+                quoted(request.method_text())
+            )
+        }
+        410 => format!("{place} has been removed."),
+        413 => "The body of the request is larger than this server accepts.".to_owned(),
+        429 => format!("You have sent too many requests. {later}"),
+        503 => format!("The server cannot respond to {place} now. {later}"),
+        500 | 502 | 504 => {
+            format!("The server failed to respond to {place}. Its error log has the reason.")
+        }
+        _ => return None,
+    })
 }
 
 /// Bytes of a request, sanitized and shortened for a page.
@@ -48,18 +85,29 @@ pub(crate) fn quoted(bytes: &[u8]) -> String {
     shown
 }
 
-/// A page for developers: named `details`, and lines of a log.
-pub(crate) fn explained(status: u16, details: &[(&str, &str)], lines: &str) -> String {
+/// A page for developers: named `details`, and what the script wrote to its standard error.
+pub(crate) fn explained(
+    status: u16,
+    reason: &str,
+    details: &[(&str, &str)],
+    errors: &str,
+) -> String {
     let mut page = format!(
         "<!doctype html>\n<html lang=\"en\"><meta charset=\"utf-8\">\
-         <meta name=\"color-scheme\" content=\"light dark\"><title>{status}</title>\
-         <style>body{{font:1rem/1.5 system-ui,sans-serif;margin:2rem}}dt{{opacity:.7}}\
-         pre{{white-space:pre-wrap}}</style><h1>{status}</h1><dl>"
+         <meta name=\"viewport\" content=\"width=device-width\">\
+         <meta name=\"color-scheme\" content=\"light dark\"><title>{status} {reason}</title>\
+         <style>body{{font:1rem/1.5 system-ui,sans-serif;margin:2rem;overflow-wrap:anywhere}}\
+         dt{{font-weight:600}}h2{{font-size:1.1rem}}pre{{white-space:pre-wrap}}</style>\
+         <h1>{status} {reason}</h1><dl>"
     );
     for (name, value) in details {
         page.push_str(&format!("<dt>{name}<dd>{}", escaped(value)));
     }
-    page.push_str(&format!("</dl><pre>{}</pre></html>\n", escaped(lines)));
+    let errors = if errors.is_empty() { "(nothing)" } else { errors };
+    page.push_str(&format!(
+        "</dl><h2>Standard error of the script</h2><pre>{}</pre></html>\n",
+        escaped(errors)
+    ));
     page
 }
 
@@ -93,9 +141,9 @@ mod tests {
 
     #[test]
     fn output_of_a_script_is_text_on_the_page() {
-        let page = explained(502, &[("script", "<a>")], "a < b & c\n</pre><script>");
+        let page = explained(502, "Bad Gateway", &[("script", "<a>")], "a < b & c\n</pre><script>");
         assert!(
-            page.contains("<dd>&lt;a&gt;</dl><pre>a &lt; b &amp; c\n&lt;/pre&gt;&lt;script&gt;")
+            page.contains("<dd>&lt;a&gt;</dl><h2>Standard error of the script</h2><pre>a &lt; b &amp; c\n&lt;/pre&gt;&lt;script&gt;")
         );
     }
 }

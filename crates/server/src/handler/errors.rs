@@ -207,8 +207,9 @@ fn with_content(settings: &Settings, status: u16, resource: &Resource) -> Respon
 
 /// The plain error response of the server.
 fn plain(settings: &Settings, status: u16, request: &Request<'_>, details: &Details) -> Response {
-    let text = details.text.as_deref();
-    let mut response = plain_page(status, text, true);
+    let advice = || error_page::advice(status, request, &details.fields);
+    let text = details.text.clone().or_else(advice);
+    let mut response = plain_page(status, text.as_deref(), true);
     response.is_error = true;
     finish(response, settings, request, &details.fields)
 }

@@ -7,6 +7,7 @@ use std::rc::Rc;
 use std::sync::Arc;
 
 use dunlin_http::semantics::Method;
+use dunlin_http::semantics::status::reason;
 use dunlin_http::{OwnedRequest, Request};
 
 pub(crate) use self::state::FileAccess;
@@ -164,8 +165,9 @@ fn explanation(
 ) -> Response {
     let details =
         [("script", script), ("request", script_context.id()), ("reason", failure.reason())];
-    let page = error_page::explained(failure.status(), &details, &script_context.errors());
-    let mut response = Response::with_text(failure.status(), error_page::HTML, page);
+    let status = failure.status();
+    let page = error_page::explained(status, reason(status), &details, &script_context.errors());
+    let mut response = Response::with_text(status, error_page::HTML, page);
     response.fields.push("Cache-Control", "no-store");
     response.fields.push("X-Content-Type-Options", "nosniff");
     if request.method() == Method::Head { response.without_body() } else { response }
