@@ -1,11 +1,13 @@
 (() => {
   const byId = (id) => document.getElementById(id);
-  const KEEP = 120;
-  const history = { rate: [], bytes: [], p50: [], p99: [], cpu: [] };
+  // Points of the charts: one a second, for 15 minutes.
+  const KEEP = 900;
+  const points = [];
   let before = null;
-  let paused = false;
+  let paused = null; // the time of the last point that is shown
+  let cursor = null; // the time that the reader looks at
 
-  const number = (value) => (value >= 1e6 ? (value / 1e6).toFixed(2) + " M" : value >= 1e4 ? (value / 1e3).toFixed(1) + " k" : value >= 100 || Number.isInteger(value) ? Math.round(value).toLocaleString("en") : value.toFixed(1));
+  const number = (value) => value === null ? "–" : value >= 1e6 ? (value / 1e6).toFixed(2) + " M" : value >= 100 || Number.isInteger(value) ? Math.round(value).toLocaleString("en") : value.toFixed(1);
   const size = (value) => {
     const units = ["B", "KB", "MB", "GB", "TB"];
     let unit = 0;
@@ -13,11 +15,13 @@
     return (unit && value < 100 ? value.toFixed(1) : Math.round(value)) + " " + units[unit];
   };
   const time = (nanos) => nanos === null ? "–" : nanos < 1e6 ? Math.round(nanos / 1e3) + " µs" : nanos < 1e9 ? (nanos / 1e6).toFixed(nanos < 1e8 ? 1 : 0) + " ms" : (nanos / 1e9).toFixed(2) + " s";
+  const percent = (value) => value.toFixed(value < 10 ? 1 : 0) + " %";
   const span = (seconds) => {
     const parts = [[86400, "d"], [3600, "h"], [60, "min"]];
     for (const [length, name] of parts) if (seconds >= length) return Math.floor(seconds / length) + " " + name;
     return Math.floor(seconds) + " s";
   };
+  const clock = (seconds) => new Date(seconds * 1000).toLocaleTimeString("en-GB");
 
   // What was counted between two reports.
   const fresh = (now, then) => {
@@ -34,8 +38,30 @@
     return null;
   };
 
-  const draw = (id, lines, format) => {
-    const canvas = byId(id);
+  // Charts: a line has the key of a point, a colour, and a name. The first is drawn last, on top.
+  const charts = [
+    { id: "rate", name: "Requests per second", lines: [["rate", "--one"]], text: number, fill: true },
+    { id: "errors", name: "Errors per second", lines: [["server", "--bad", "5xx"], ["client", "--two", "4xx"], ["rejected", "--one", "rejected"]], text: number },
+    { id: "latency", name: "Time in the server", lines: [["p50", "--one", "p50"], ["p99", "--two", "p99"]], text: time },
+    { id: "bytes", name: "Bytes sent per second", lines: [["bytes", "--one"]], text: (value) => size(value) + "/s", fill: true },
+    { id: "open", name: "Open connections", lines: [["open", "--one"]], text: number, fill: true },
+    { id: "cpu", name: "Processor time, of one core", lines: [["cpu", "--one"]], text: percent, fill: true },
+  ];
+  for (const chart of charts) chart.canvas = byId(chart.id + "-chart");
+  const range = () => Number(byId("range").value);
+  const last = () => paused ?? points.at(-1)?.time ?? 0;
+  const shown = () => points.filter((point) => point.time <= last() && point.time >= last() - range());
+  const at = (time) => shown().reduce((best, point) => !best || Math.abs(point.time - time) < Math.abs(best.time - time) ? point : best, null);
+
+  // The top of an axis: 1, 2 or 5 times a power of ten.
+  const round = (most) => {
+    if (!most) return 0;
+    const power = 10 ** Math.floor(Math.log10(most));
+    return [1, 2, 5, 10].map((factor) => factor * power).find((bound) => bound >= most) || most;
+  };
+
+  const draw = (chart) => {
+    const canvas = chart.canvas;
     const scale = window.devicePixelRatio || 1;
     const width = canvas.clientWidth, height = canvas.clientHeight;
     if (!width) return;
@@ -45,45 +71,99 @@
     paint.scale(scale, scale);
     const style = getComputedStyle(document.documentElement);
     const colour = (name) => style.getPropertyValue(name).trim();
-    const most = Math.max(...lines.flatMap((line) => line.values.map((value) => value || 0)), 0);
-    const top = 16;
-    paint.font = "11px system-ui, sans-serif";
+    const visible = shown();
+    const most = round(Math.max(...visible.flatMap((point) => chart.lines.map(([key]) => point[key] || 0)), 0));
+    const top = 18, bottom = height - 17, end = last();
+    const x = (time) => width - 1 - (end - time) / range() * (width - 2);
+    const y = (value) => bottom - (most ? value / most : 0) * (bottom - top);
+    paint.font = "12px system-ui, sans-serif";
     paint.fillStyle = colour("--dim");
     paint.textAlign = "right";
-    paint.fillText(most ? format(most) : "", width, 11);
+    if (most) paint.fillText(chart.text(most), width, 12);
+    paint.fillText("0", width, bottom - 3);
+    const steps = range() === 120 ? [120, 60, 0] : [900, 600, 300, 0];
+    for (const seconds of steps) {
+      paint.textAlign = seconds === steps[0] ? "left" : seconds ? "center" : "right";
+      paint.fillText(seconds ? `−${seconds / 60} min` : "now", x(end - seconds), height - 3);
+    }
     paint.strokeStyle = colour("--line");
     paint.beginPath();
-    for (const y of [top + .5, (top + height) / 2, height - .5]) { paint.moveTo(0, y); paint.lineTo(width, y); }
+    for (const line of [top + .5, Math.round((top + bottom) / 2) + .5, bottom + .5]) { paint.moveTo(0, line); paint.lineTo(width, line); }
     paint.stroke();
-    for (const line of lines) {
-      const x = (at) => width - (line.values.length - 1 - at) * width / (KEEP - 1);
-      const y = (value) => height - 1 - (most ? value / most : 0) * (height - top - 2);
-      paint.strokeStyle = paint.fillStyle = colour(line.colour);
+    for (const [key, line] of [...chart.lines].reverse()) {
+      paint.strokeStyle = paint.fillStyle = colour(line);
       paint.lineWidth = 1.75;
       paint.lineJoin = "round";
       paint.beginPath();
-      let pen = false;
-      line.values.forEach((value, at) => {
-        if (value === null) { pen = false; return; }
-        if (pen) paint.lineTo(x(at), y(value)); else paint.moveTo(x(at), y(value));
-        pen = true;
-      });
+      let previous = null;
+      for (const point of visible) {
+        if (point[key] === null) { previous = null; continue; }
+        // No line across the time without a connection.
+        if (previous && point.time - previous < 5) paint.lineTo(x(point.time), y(point[key]));
+        else paint.moveTo(x(point.time), y(point[key]));
+        previous = point.time;
+      }
       paint.stroke();
-      if (line.fill && line.values.length > 1) {
-        paint.lineTo(width, height);
-        paint.lineTo(x(0), height);
+      if (chart.fill && visible.length > 1) {
+        paint.lineTo(x(visible.at(-1).time), bottom);
+        paint.lineTo(x(visible[0].time), bottom);
         paint.globalAlpha = .12;
         paint.fill();
         paint.globalAlpha = 1;
       }
     }
+    const looked = cursor !== null && at(cursor);
+    if (looked) {
+      paint.strokeStyle = colour("--fg");
+      paint.lineWidth = 1;
+      paint.beginPath();
+      paint.moveTo(x(looked.time), top);
+      paint.lineTo(x(looked.time), bottom);
+      paint.stroke();
+    }
+  };
+
+  // The values of a chart at a point, with their names if there are several.
+  const values = (chart, point, named) => chart.lines.map(([key, , name]) => (named && name ? name + " " : "") + chart.text(point[key]));
+  const describe = (chart) => {
+    const point = cursor === null ? shown().at(-1) : at(cursor);
+    const canvas = chart.canvas;
+    if (!point) return;
+    byId(chart.id).textContent = values(chart, point).join(" · ") + (cursor === null ? "" : " at " + clock(point.time));
+    const text = values(chart, point, true).join(", ");
+    canvas.setAttribute("aria-valuetext", cursor === null ? text : `${clock(point.time)}: ${text}`);
+    canvas.setAttribute("aria-valuemin", -range());
+    canvas.setAttribute("aria-valuenow", Math.round(point.time - last()));
+    // A name that changes under the reader would be read out each second.
+    if (canvas === document.activeElement) return;
+    const most = (key) => Math.max(...shown().map((point) => point[key] || 0));
+    const highest = chart.lines.map(([key, , name]) => (name ? name + " " : "") + chart.text(most(key))).join(", ");
+    canvas.setAttribute("aria-label", `${chart.name}, last ${byId("range").selectedOptions[0].text}: now ${text}; highest ${highest}`);
   };
   const redraw = () => {
-    draw("rate-chart", [{ values: history.rate, colour: "--one", fill: true }], number);
-    draw("bytes-chart", [{ values: history.bytes, colour: "--one", fill: true }], size);
-    draw("latency-chart", [{ values: history.p99, colour: "--two" }, { values: history.p50, colour: "--one" }], time);
-    draw("cpu-chart", [{ values: history.cpu, colour: "--one", fill: true }], (value) => Math.round(value) + " %");
+    for (const chart of charts) {
+      draw(chart);
+      describe(chart);
+    }
   };
+  const look = (time) => { cursor = time; redraw(); };
+  for (const { canvas } of charts) {
+    // A slider through time.
+    for (const [name, value] of [["role", "slider"], ["tabindex", "0"], ["aria-valuemax", "0"], ["aria-valuenow", "0"]]) canvas.setAttribute(name, value);
+    canvas.addEventListener("pointermove", (event) => look(last() - range() * (1 - event.offsetX / canvas.clientWidth)));
+    canvas.addEventListener("pointerleave", () => look(null));
+    canvas.addEventListener("focus", () => look(last()));
+    canvas.addEventListener("blur", () => look(null));
+    canvas.addEventListener("keydown", (event) => {
+      const all = shown();
+      const here = all.indexOf(at(cursor ?? last()));
+      const steps = { ArrowLeft: -1, ArrowDown: -1, ArrowRight: 1, ArrowUp: 1, PageDown: -10, PageUp: 10, Home: -KEEP, End: KEEP };
+      if (event.key === "Escape") look(null);
+      else if (event.key in steps && all.length) look(all[Math.min(Math.max(here + steps[event.key], 0), all.length - 1)].time);
+      else return;
+      event.preventDefault();
+    });
+  }
 
   const facts = (id, rows) => {
     byId(id).replaceChildren(...rows.flatMap(([name, value, bad]) => {
@@ -114,6 +194,13 @@
     }
     body.replaceChildren(...cells);
   };
+  const bad = (count) => count ? { bad: number(count) } : "0";
+
+  const sum = (pairs) => pairs.reduce((sum, [, count]) => sum + count, 0);
+  const kind = (report, name) => (report.requests.status.find(([kind]) => kind === name) || [0, 0])[1];
+  // Limits in a dry run reject nothing.
+  const rejected = (report) => report.connections.refused + report.limits.flatMap((of) => [of.concurrency, of.bandwidth, ...of.rates])
+    .filter((limit) => limit && !limit.dry_run).reduce((sum, limit) => sum + limit.refused + (limit.expired || 0), 0);
 
   const show = (now) => {
     const then = before || now;
@@ -121,40 +208,41 @@
     const seconds = Math.max(now.server.time - then.server.time, 1e-3);
     const rate = (value, old) => (now === then ? 0 : Math.max(value - (old || 0), 0) / seconds);
     const latency = fresh(now.requests.latency, then.requests.latency);
+    const open = sum(now.connections.open);
     if (now !== then) {
-      const keep = (name, value) => { history[name].push(value); if (history[name].length > KEEP) history[name].shift(); };
-      keep("rate", rate(now.requests.total, then.requests.total));
-      keep("bytes", rate(now.requests.sent, then.requests.sent));
-      keep("p50", percentile(latency, .5));
-      keep("p99", percentile(latency, .99));
-      keep("cpu", rate(now.process.cpu, then.process.cpu) * 100);
+      points.push({
+        time: now.server.time, open,
+        rate: rate(now.requests.total, then.requests.total),
+        server: rate(kind(now, "5xx"), kind(then, "5xx")),
+        client: rate(kind(now, "4xx"), kind(then, "4xx")),
+        rejected: rate(rejected(now), rejected(then)),
+        p50: percentile(latency, .5),
+        p99: percentile(latency, .99),
+        bytes: rate(now.requests.sent, then.requests.sent),
+        cpu: rate(now.process.cpu, then.process.cpu) * 100,
+      });
+      if (points.length > KEEP) points.shift();
     }
-    if (paused) return;
+    if (paused !== null) return;
     byId("about").textContent = `${now.server.version}, process ${now.server.pid}, ${now.server.threads} ${now.server.threads === 1 ? "worker" : "workers"}, up ${span(now.server.time - now.server.started)}`;
-    const last = (name) => history[name].length ? history[name][history[name].length - 1] : 0;
-    byId("rate").textContent = number(last("rate"));
-    byId("bytes").textContent = size(last("bytes"));
-    byId("latency").textContent = `${time(last("p50") || null)} · ${time(last("p99") || null)}`;
-    byId("cpu").textContent = last("cpu").toFixed(last("cpu") < 10 ? 1 : 0) + " %";
-    const open = now.connections.open.reduce((sum, [, count]) => sum + count, 0);
-    facts("connections", [["open", `${number(open)} of ${number(now.connections.most)}`], ...now.connections.open.filter(([, count]) => count).map(([state, count]) => ["· " + state, number(count)]), ["accepted", number(now.connections.accepted)], ...[["closed for newcomers", now.connections.evicted], ["beyond their address's limit", now.connections.refused]].filter(([, count]) => count).map(([name, count]) => [name, number(count), true]), ["TLS handshakes", number(now.tls.full + now.tls.resumed)], ["· resumed", number(now.tls.resumed)], ["· failed", number(now.tls.failed + now.tls.late), now.tls.failed + now.tls.late > 0]]);
-    facts("answers", [["in all", number(now.requests.total)], ...now.requests.status.map(([kind, count]) => [kind, number(count), kind === "5xx"]), ...now.requests.method.map(([name, count]) => [name, number(count)]), ...now.requests.protocol.map(([name, count]) => [name, number(count)])]);
-    const asked = now.cache.hits + now.cache.misses;
-    facts("cache", [["hits", asked ? (now.cache.hits / asked * 100).toFixed(1) + " %" : "–"], ["files", number(now.cache.files)], ["memory", `${size(now.cache.bytes)} of ${size(now.cache.most_bytes)}`], ["descriptors", number(now.cache.descriptors)], ["evictions", number(now.cache.evictions)]]);
+    const states = { head: "receiving a request", body: "receiving a body", send: "sending", handler: "waiting for a handler", throttle: "throttled", streams: "with HTTP/2 requests", linger: "closing" };
+    facts("connections", [["open", `${number(open)} of ${number(now.connections.most)}`], ...now.connections.open.filter(([, count]) => count).map(([state, count]) => ["· " + (states[state] || state), number(count)]), ["accepted", number(now.connections.accepted)], ...[["closed for new ones", now.connections.evicted], ["rejected by address limit", now.connections.refused]].filter(([, count]) => count).map(([name, count]) => [name, number(count), true]), ["TLS handshakes", number(now.tls.full + now.tls.resumed)], ["· resumed", number(now.tls.resumed)], ["· failed", number(now.tls.failed + now.tls.late), now.tls.failed + now.tls.late > 0]]);
+    facts("responses", [["total", number(now.requests.total)], ...now.requests.status.map(([kind, count]) => [kind, number(count), kind === "5xx"]), ...now.requests.method.map(([name, count]) => [name, number(count)]), ...now.requests.protocol.map(([name, count]) => [name, number(count)])]);
+    const lookups = now.cache.hits + now.cache.misses;
+    facts("cache", [["hits", lookups ? (now.cache.hits / lookups * 100).toFixed(1) + " %" : "–"], ["files", number(now.cache.files)], ["memory", `${size(now.cache.bytes)} of ${size(now.cache.most_bytes)}`], ["descriptors", number(now.cache.descriptors)], ["evictions", number(now.cache.evictions)]]);
     facts("process", [["memory", size(now.process.resident)], ["descriptors", `${number(now.process.descriptors)} of ${number(now.process.descriptor_limit)}`], ["processor time", now.process.cpu.toFixed(1) + " s"], ["log lines lost", number(now.log_lines_lost), now.log_lines_lost > 0]]);
     const routes = now.routes.map((route) => {
-      const old = then.routes.find((other) => other.site === route.site && other.route === route.route) || { requests: 0, sent: 0, latency: [] };
+      const old = then.routes.find((other) => other.site === route.site && other.route === route.route) || { requests: 0, sent: 0, failed: 0, latency: [] };
       const took = now === then ? [] : fresh(route.latency, old.latency);
-      return { route, rate: rate(route.requests, old.requests), sent: rate(route.sent, old.sent), p50: percentile(took, .5), p99: percentile(took, .99) };
-    }).sort((a, b) => b.rate - a.rate || b.route.requests - a.route.requests);
-    table("routes", routes.map(({ route, rate, sent, p50, p99 }) => [route.site || "–", route.route || "–", number(rate), size(sent), time(p50), time(p99), number(route.requests), route.failed ? { bad: number(route.failed) } : "0"]), "No request yet.");
+      return { route, rate: rate(route.requests, old.requests), failed: rate(route.failed, old.failed), sent: rate(route.sent, old.sent), p50: percentile(took, .5), p99: percentile(took, .99) };
+    }).sort((a, b) => b.failed - a.failed || b.rate - a.rate || b.route.requests - a.route.requests);
+    table("routes", routes.map(({ route, rate, sent, p50, p99 }) => [route.site || "–", route.route || "–", number(rate), size(sent), time(p50), time(p99), number(route.requests), bad(route.failed)]), "No request yet.");
     byId("scripts").closest("section").hidden = !now.scripts.length;
-    table("scripts", now.scripts.map((pool) => [pool.name, pool.kind, `${number(pool.processes)} of ${number(pool.most)}`, number(pool.busy), pool.waiting ? { bad: number(pool.waiting) } : "0", pool.longest ? `${time(pool.longest * 1e6)} ${pool.longest_script}` : "–"]), "");
-    const refused = (count) => count ? { bad: number(count) } : "0";
+    table("scripts", now.scripts.map((pool) => [pool.name, pool.kind, `${number(pool.processes)} of ${number(pool.most)}`, number(pool.busy), bad(pool.waiting), pool.longest ? `${time(pool.longest * 1e6)} ${pool.longest_script}` : "–"]), "");
     const limits = now.limits.flatMap((of) => [
-      of.concurrency && [of.concurrency.rule, `${number(of.concurrency.running)} run, ${number(of.concurrency.waiting)} wait`, number(of.concurrency.served), number(of.concurrency.queued), refused(of.concurrency.refused + of.concurrency.expired)],
-      of.bandwidth && [of.bandwidth.rule, `${number(of.bandwidth.sending)} are sent`, size(of.bandwidth.sent), "–", refused(of.bandwidth.refused)],
-      ...of.rates.map((rate) => [rate.rule, "–", number(rate.passed), "–", refused(rate.refused)]),
+      of.concurrency && [of.concurrency.rule, `${number(of.concurrency.running)} running, ${number(of.concurrency.waiting)} waiting`, number(of.concurrency.served), number(of.concurrency.queued), bad(of.concurrency.refused + of.concurrency.expired)],
+      of.bandwidth && [of.bandwidth.rule, `${number(of.bandwidth.sending)} sending`, size(of.bandwidth.sent), "–", bad(of.bandwidth.refused)],
+      ...of.rates.map((rate) => [rate.rule, "–", number(rate.passed), "–", bad(rate.refused)]),
     ].filter(Boolean).map((row) => [of.site, of.route, ...row]));
     byId("limits").closest("section").hidden = !limits.length;
     table("limits", limits, "");
@@ -163,30 +251,48 @@
     table("certificates", now.certificates.map((of) => {
       const left = of.expires === null ? { bad: "none yet" } : of.expires <= now.server.time ? { bad: "expired" } : span(of.expires - now.server.time);
       const error = of.error && { bad: `${span(now.server.time - of.failed_at)} ago: ${of.error}${of.next_try === null ? "" : `; next try ${until(of.next_try)}`}` };
-      return [of.site, of.names.join(", ") || of.file, left, until(of.renewal), of.failures ? { bad: number(of.failures) } : "0", error || "–"];
+      return [of.site, of.names.join(", ") || of.file, left, until(of.renewal), bad(of.failures), error || "–"];
     }), "");
     const clients = now.clients.map((client) => {
       const old = then.clients.find((other) => other.address === client.address) || { requests: 0, sent: 0 };
       return { client, rate: rate(client.requests, old.requests), sent: rate(client.sent, old.sent) };
     }).sort((a, b) => b.rate - a.rate || b.client.requests - a.client.requests).slice(0, 12);
-    table("clients", clients.map(({ client, rate, sent }) => [client.address, number(rate), size(sent), time(client.took / client.requests), time(client.slowest)]), "They are counted while somebody looks.");
+    table("clients", clients.map(({ client, rate, sent }) => [client.address, number(rate), size(sent), time(client.took / client.requests), time(client.slowest)]), "Clients are counted only while their figures are viewed.");
     redraw();
   };
 
-  const link = (state, text) => { byId("link").dataset.state = state; byId("link").textContent = text; };
-  const pause = byId("pause");
+  for (const element of document.querySelectorAll(".live")) element.hidden = false;
+  const link = (state, text) => {
+    const element = byId("link");
+    element.dataset.state = state;
+    element.hidden = false;
+    // The same text again would be read out again.
+    if (element.textContent !== text) element.textContent = text;
+  };
+  const pause = byId("pause"), letters = byId("letters");
   const toggle = () => {
-    paused = !paused;
-    pause.setAttribute("aria-pressed", paused);
-    pause.textContent = paused ? "Paused" : "Pause";
-    if (!paused) redraw();
+    paused = paused === null ? last() : null;
+    pause.setAttribute("aria-pressed", paused !== null);
+    pause.textContent = paused === null ? "Pause" : "Paused";
+    redraw();
   };
   pause.addEventListener("click", toggle);
+  // The setting lasts if the browser keeps data for this site.
+  const remembered = (value) => {
+    try {
+      if (value !== undefined) localStorage.setItem("letter-keys", value);
+      return localStorage.getItem("letter-keys");
+    } catch { return null; }
+  };
+  letters.checked = remembered() !== "off";
+  letters.addEventListener("change", () => remembered(letters.checked ? "on" : "off"));
   document.addEventListener("keydown", (event) => {
-    if (event.key === "p" && !event.ctrlKey && !event.metaKey && !event.altKey) toggle();
+    if (letters.checked && event.key === "p" && !event.ctrlKey && !event.metaKey && !event.altKey) toggle();
   });
+  byId("range").addEventListener("change", redraw);
   window.addEventListener("resize", redraw);
   matchMedia("(prefers-color-scheme: dark)").addEventListener("change", redraw);
+  link("waiting", "connecting");
   const source = new EventSource("events");
   source.onmessage = (event) => { link("live", "live"); show(JSON.parse(event.data)); };
   source.onerror = () => link("lost", "connection lost, trying again");
