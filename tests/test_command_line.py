@@ -145,5 +145,5 @@ def test_a_start_prints_an_address_that_can_be_opened(tmp_path, address, shown):
 def test_a_start_logs_version_and_configuration(serve, tmp_path):
     server = serve()
     log = server.logged("listening on 127.0.0.1:")
-    line = next(line for line in log.splitlines() if "started" in line)
+    line = next(line for line in log.splitlines() if "listening on" in line)
     assert "dunlin 0." in line and "dunlin-0.toml" in line and "1 site," in line

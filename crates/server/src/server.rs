@@ -199,8 +199,10 @@ impl Server {
             |user| format!("user {user}"),
         );
         let version = env!("CARGO_PKG_VERSION");
-        tracing::info!("dunlin {version} started: {by}, {sites} site{plural}, {user}");
-        tracing::info!("listening on {}", self.running.listeners.addresses().join(", "));
+        let addresses = self.running.listeners.addresses().join(", ");
+        tracing::info!(
+            "dunlin {version} started: {by}, {sites} site{plural}, {user}, listening on {addresses}"
+        );
     }
 
     /// Serves until SIGTERM or SIGINT, then lets responses in progress finish within `stop_timeout`. A second such signal

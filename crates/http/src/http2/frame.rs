@@ -1,5 +1,6 @@
 //! Frames (RFC 9113 §4, §6): headers, lengths and padding, and how frames are written.
 
+use std::fmt;
 use std::ops::Range;
 
 /// The connection preface of a client (RFC 9113 §3.4).
@@ -100,6 +101,28 @@ pub enum ErrorCode {
     InadequateSecurity = 12,
     /// The sender requires HTTP/1.1 for this request.
     Http11Required = 13,
+}
+
+impl fmt::Display for ErrorCode {
+    /// Writes the name of the RFC.
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str(match self {
+            Self::NoError => "NO_ERROR",
+            Self::ProtocolError => "PROTOCOL_ERROR",
+            Self::InternalError => "INTERNAL_ERROR",
+            Self::FlowControlError => "FLOW_CONTROL_ERROR",
+            Self::SettingsTimeout => "SETTINGS_TIMEOUT",
+            Self::StreamClosed => "STREAM_CLOSED",
+            Self::FrameSizeError => "FRAME_SIZE_ERROR",
+            Self::RefusedStream => "REFUSED_STREAM",
+            Self::Cancel => "CANCEL",
+            Self::CompressionError => "COMPRESSION_ERROR",
+            Self::ConnectError => "CONNECT_ERROR",
+            Self::EnhanceYourCalm => "ENHANCE_YOUR_CALM",
+            Self::InadequateSecurity => "INADEQUATE_SECURITY",
+            Self::Http11Required => "HTTP_1_1_REQUIRED",
+        })
+    }
 }
 
 /// The header of a frame.

@@ -302,7 +302,7 @@ impl Connection {
                     if failure.is_abuse() {
                         tracing::warn!(peer = %link.peer, reason, "HTTP/2 connection ended: abuse");
                     } else {
-                        tracing::debug!(peer = %link.peer, ?code, reason, "HTTP/2 connection ended");
+                        tracing::debug!(peer = %link.peer, %code, reason, "HTTP/2 connection ended");
                     }
                     self.is_over = true;
                     self.abandon_streams(link);

@@ -55,7 +55,7 @@ pub(crate) async fn obtain(
             return Err(reason.into());
         }
         return Err(match ready {
-            Ok(status) => format!("the order is {status:?}").into(),
+            Ok(status) => format!("the order is {}", word(&status)).into(),
             Err(error) => error.into(),
         });
     }
@@ -167,7 +167,7 @@ async fn publish(
         match authorization.status {
             AuthorizationStatus::Valid => continue,
             AuthorizationStatus::Pending => {}
-            status => return Err(format!("the authorization is {status:?}").into()),
+            status => return Err(format!("the authorization is {}", word(&status)).into()),
         }
         let (wanted, name) = match kind {
             AcmeChallenge::TlsAlpn01 => (ChallengeType::TlsAlpn01, "TLS-ALPN-01"),
@@ -189,6 +189,11 @@ async fn publish(
         challenge.set_ready().await?;
     }
     Ok(published)
+}
+
+/// The word of RFC 8555 §7.1.6 for the status of an order or an authorization.
+fn word(status: &impl std::fmt::Debug) -> String {
+    format!("{status:?}").to_ascii_lowercase()
 }
 
 /// Why the authority rejected a challenge, in its words.
