@@ -6,16 +6,17 @@ mod lines;
 mod screen;
 
 use std::io::{self, IsTerminal};
+use std::ops::ControlFlow;
 use std::process::ExitCode;
 use std::sync::mpsc::{Receiver, RecvTimeoutError, Sender, channel};
 use std::time::Duration;
 
 use clap::Args;
 use dunlin_server::status::Report;
-use ratatui::crossterm::event::{self, Event, KeyCode, KeyEventKind, KeyModifiers};
+use ratatui::crossterm::event::{self, Event, KeyCode, KeyEvent, KeyEventKind, KeyModifiers};
 
-use self::figures::{Figures, History};
-use self::screen::{Order, Screen};
+use self::figures::Figures;
+use self::screen::{Screen, Scroll};
 use crate::remote::{Admin, Remote, expect_ok};
 
 /// The arguments of `dunlin top`.
@@ -33,7 +34,8 @@ pub(crate) struct Arguments {
 }
 
 const EXAMPLES: &str = "\
-Keys: q or Esc ends, p pauses, s orders routes and clients by requests, by latency or by bytes.
+Keys: q or Esc ends, p pauses, s sorts routes and clients by requests, latency, bytes or errors, Tab selects a part,
+the arrow keys scroll it, Enter shows it alone, ? shows all keys.
 
 Examples:
   dunlin top                                          by the admin socket
@@ -109,14 +111,7 @@ fn follow(
     reports: &Receiver<Result<Report, String>>,
     place: &str,
 ) -> io::Result<()> {
-    let mut screen = Screen {
-        figures: Figures::new(&first, &first),
-        history: History::default(),
-        order: Order::Requests,
-        is_paused: false,
-        trouble: None,
-        place: place.to_owned(),
-    };
+    let mut screen = Screen::new(Figures::new(&first, &first), place);
     let mut before = first;
     loop {
         terminal.draw(|frame| screen.draw(frame))?;
@@ -137,16 +132,35 @@ fn follow(
         while event::poll(Duration::ZERO)? {
             if let Event::Key(key) = event::read()?
                 && key.kind == KeyEventKind::Press
+                && press(&mut screen, key).is_break()
             {
-                let control = key.modifiers.contains(KeyModifiers::CONTROL);
-                match key.code {
-                    KeyCode::Char('q') | KeyCode::Esc => return Ok(()),
-                    KeyCode::Char('c') if control => return Ok(()),
-                    KeyCode::Char('p') => screen.is_paused = !screen.is_paused,
-                    KeyCode::Char('s') => screen.order = screen.order.next(),
-                    _ => {}
-                }
+                return Ok(());
             }
         }
     }
+}
+
+/// What a key does. Breaks if the command ends.
+fn press(screen: &mut Screen, key: KeyEvent) -> ControlFlow<()> {
+    let is_control = key.modifiers.contains(KeyModifiers::CONTROL);
+    match key.code {
+        KeyCode::Char('c') if is_control => return ControlFlow::Break(()),
+        KeyCode::Esc if screen.shows_help => screen.shows_help = false,
+        KeyCode::Esc if screen.is_enlarged => screen.is_enlarged = false,
+        KeyCode::Char('q') | KeyCode::Esc => return ControlFlow::Break(()),
+        KeyCode::Char('?' | 'h') => screen.shows_help = !screen.shows_help,
+        KeyCode::Char('p') => screen.is_paused = !screen.is_paused,
+        KeyCode::Char('s') => screen.order = screen.order.next(),
+        KeyCode::Tab => screen.select(true),
+        KeyCode::BackTab => screen.select(false),
+        KeyCode::Enter => screen.is_enlarged = !screen.is_enlarged,
+        KeyCode::Down | KeyCode::Char('j') => screen.scroll(Scroll::By(1)),
+        KeyCode::Up | KeyCode::Char('k') => screen.scroll(Scroll::By(-1)),
+        KeyCode::PageDown => screen.scroll(Scroll::By(10)),
+        KeyCode::PageUp => screen.scroll(Scroll::By(-10)),
+        KeyCode::Home => screen.scroll(Scroll::Start),
+        KeyCode::End => screen.scroll(Scroll::End),
+        _ => {}
+    }
+    ControlFlow::Continue(())
 }

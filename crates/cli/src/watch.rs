@@ -1,13 +1,17 @@
 //! `dunlin watch`
 
+mod event;
+
 use std::fmt::Write as _;
 use std::io::{self, BufRead, IsTerminal, Write};
 use std::process::ExitCode;
 
 use clap::{Args, ValueEnum};
-use dunlin_server::{Filter, PHASES};
+use dunlin_server::Filter;
+use ratatui::crossterm::terminal;
 use serde_json::Value;
 
+use self::event::Format;
 use crate::remote::{Admin, expect_ok};
 
 /// The arguments of `dunlin watch`.
@@ -16,8 +20,9 @@ use crate::remote::{Admin, expect_ok};
 pub(crate) struct Arguments {
     #[command(flatten)]
     admin: Admin,
-    /// Details of each request
-    #[arg(long, short, value_enum, default_value = "line")]
+    /// Details of each request: `line`, `phases` (also the time of each phase), `heads` (also the fields of the request),
+    /// `errors` (only requests with a status of 400 or more, or aborted ones)
+    #[arg(long, short, value_enum, default_value = "line", hide_possible_values = true)]
     level: Level,
     /// Show requests also as they begin, so that requests that hang are visible
     #[arg(long, short)]
@@ -48,13 +53,9 @@ Examples:
 
 #[derive(Clone, Copy, PartialEq, ValueEnum)]
 enum Level {
-    /// One line
     Line,
-    /// Also the time of each phase
     Phases,
-    /// Also the fields of the request
     Heads,
-    /// Only requests with a status of 400 or more, or aborted ones
     Errors,
 }
 
@@ -92,7 +93,8 @@ fn watch(arguments: &Arguments) -> Result<ExitCode, String> {
     let (begins, filter) = (arguments.begins, encode(&filter));
     let response = server.get(&format!("/watch?level={level}&begins={begins}&filter={filter}"));
     let mut lines = expect_ok(response)?;
-    let show = Show { level: arguments.level, colored: arguments.is_colored() };
+    let mut format =
+        Format { level: arguments.level, colored: arguments.is_colored(), width: None };
     let (mut line, mut out, mut left) = (Vec::new(), io::stdout(), arguments.count);
     while left != Some(0) {
         line.clear();
@@ -111,7 +113,10 @@ fn watch(arguments: &Arguments) -> Result<ExitCode, String> {
         }
         let written = match arguments.json {
             true => out.write_all(&line),
-            false => out.write_all(show.event(&event).as_bytes()),
+            false => {
+                format.width = width();
+                out.write_all(format.text(&event).as_bytes())
+            }
         };
         match written {
             // The reader has closed the pipe.
@@ -122,6 +127,13 @@ fn watch(arguments: &Arguments) -> Result<ExitCode, String> {
     Ok(ExitCode::SUCCESS)
 }
 
+/// The width of the terminal, which can change; `None` if standard output is none.
+fn width() -> Option<usize> {
+    let is_terminal = io::stdout().is_terminal();
+    let (width, _) = is_terminal.then(|| terminal::size().ok()).flatten()?;
+    (width > 0).then_some(width.into())
+}
+
 impl Arguments {
     fn is_colored(&self) -> bool {
         match self.color {
@@ -130,106 +142,6 @@ impl Arguments {
             Color::Auto => io::stdout().is_terminal() && std::env::var_os("NO_COLOR").is_none(),
         }
     }
-}
-
-/// Format of events.
-struct Show {
-    level: Level,
-    colored: bool,
-}
-
-const DIM: &str = "2";
-const BOLD: &str = "1";
-const RED: &str = "31";
-const GREEN: &str = "32";
-const YELLOW: &str = "33";
-const CYAN: &str = "36";
-
-impl Show {
-    fn event(&self, event: &Value) -> String {
-        if let Some(lost) = event.get("lost") {
-            let note = format!("-- {lost} requests were not shown: there were too many to show");
-            return self.paint(YELLOW, &note) + "\n";
-        }
-        let text = |key: &str| printable(event[key].as_str().unwrap_or("-"));
-        let number = |key: &str| event[key].as_u64().unwrap_or(0);
-        let status = number("status");
-        let color = match status {
-            0 => DIM,
-            200..=299 => GREEN,
-            300..=399 => CYAN,
-            400..=498 => YELLOW,
-            _ => RED,
-        };
-        let time = text("time");
-        let clock = time.split_once('T').map_or(&*time, |(_, clock)| clock.trim_end_matches('Z'));
-        let (status, took_, size_) = match event.get("begins") {
-            Some(_) => ("...".to_owned(), String::new(), String::new()),
-            None => (status.to_string(), took(number("duration_us")), size(number("bytes"))),
-        };
-        let mut line = format!(
-            "{} {:<9} {} {took_:>8} {size_:>8} {} {}{}",
-            self.paint(DIM, clock),
-            text("remote"),
-            self.paint(color, &status),
-            self.paint(BOLD, &text("method")),
-            self.paint(DIM, &host(event)),
-            text("target"),
-        );
-        let mut notes = format!("  {}", text("protocol"));
-        for (name, key) in [("site", "site"), ("cache", "cache"), ("route", "route")] {
-            match event[key].as_str() {
-                None | Some("" | "-") => {}
-                Some(value) => {
-                    let _ = write!(notes, " {name}={}", printable(value));
-                }
-            }
-        }
-        line.push_str(&self.paint(DIM, &notes));
-        if event.get("broken_off").is_some() {
-            line.push_str(&self.paint(RED, "  broken off"));
-        }
-        line.push('\n');
-        let phases = phases(&event["phases"]);
-        if matches!(self.level, Level::Phases | Level::Heads) && !phases.is_empty() {
-            let _ = writeln!(line, "    {}", self.paint(CYAN, &phases));
-        }
-        for field in event["fields"].as_array().into_iter().flatten() {
-            let part = |at: usize| printable(field[at].as_str().unwrap_or_default());
-            let _ = writeln!(line, "    {}: {}", self.paint(DIM, &part(0)), part(1));
-        }
-        line
-    }
-
-    fn paint(&self, color: &str, text: &str) -> String {
-        if self.colored { format!("\x1b[{color}m{text}\x1b[0m") } else { text.to_owned() }
-    }
-}
-
-/// Scheme and host of the URL; empty if the target contains them.
-fn host(event: &Value) -> String {
-    let is_path = event["target"].as_str().is_some_and(|target| target.starts_with('/'));
-    match event["host"].as_str() {
-        Some(host) if is_path && !matches!(host, "" | "-") => {
-            let scheme = if event["tls_protocol"].is_string() { "https" } else { "http" };
-            format!("{scheme}://{}", printable(host))
-        }
-        _ => String::new(),
-    }
-}
-
-/// The phases in order of time, which a JSON object does not preserve.
-fn phases(phases: &Value) -> String {
-    let phase = |name: &&str| {
-        let micros = phases[format!("{name}_us")].as_u64()?;
-        Some(format!("{name} {}", took(micros)))
-    };
-    PHASES.iter().filter_map(phase).collect::<Vec<_>>().join(" · ")
-}
-
-/// Replaces control characters, since clients must not control the terminal.
-fn printable(text: &str) -> String {
-    text.chars().map(|c| if c.is_control() { '\u{fffd}' } else { c }).collect()
 }
 
 /// Formats microseconds.
@@ -262,32 +174,4 @@ fn encode(text: &str) -> String {
         }
     }
     encoded
-}
-
-#[cfg(test)]
-mod tests {
-    use super::*;
-
-    #[test]
-    fn control_characters_of_clients_are_replaced() {
-        let event = serde_json::json!({
-            "time": "2025-01-02T03:04:05.678Z", "remote": "192.0.2.7", "method": "GET",
-            "target": "/\u{1b}[2J\r\n", "status": 200, "bytes": 1500, "duration_us": 1234,
-            "fields": [["x\u{7}", "\u{9b}31m"]],
-        });
-        let line = Show { level: Level::Heads, colored: false }.event(&event);
-        assert!(line.starts_with("03:04:05.678 192.0.2.7 200   1.2 ms   1.5 KB GET"));
-        assert_eq!(line.chars().filter(|c| c.is_control()).count(), 2, "two line feeds: {line:?}");
-    }
-
-    #[test]
-    fn phases_are_in_order_of_time() {
-        let event = serde_json::json!({
-            "send_us": 7, "gate_us": 1, "tls_us": 2_000, "head_us": 3, "handler_us": 1_500_000,
-        });
-        assert_eq!(
-            phases(&event),
-            "tls 2.0 ms · head 3 µs · gate 1 µs · handler 1.50 s · send 7 µs"
-        );
-    }
 }

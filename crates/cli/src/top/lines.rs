@@ -34,6 +34,11 @@ pub(super) fn limits(report: &Report) -> Vec<ListLine> {
     report.limits.iter().flat_map(of_route).collect()
 }
 
+/// How many lines the limits of a route have.
+pub(super) fn count(of: &RouteLimits) -> usize {
+    usize::from(of.concurrency.is_some()) + usize::from(of.bandwidth.is_some()) + of.rates.len()
+}
+
 fn of_route(of: &RouteLimits) -> Vec<ListLine> {
     let line = |rule: &str, dry_run: bool, counts: String, refused: u64| ListLine {
         text: format!(

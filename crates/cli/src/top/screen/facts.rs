@@ -1,0 +1,95 @@
+//! Figures of connections, responses, the cache and the process.
+
+use ratatui::Frame;
+use ratatui::layout::{Constraint, Layout, Rect};
+use ratatui::style::{Style, Stylize};
+use ratatui::text::{Line, Span};
+use ratatui::widgets::{Block, Paragraph};
+
+use crate::top::figures::Figures;
+use crate::watch::size;
+
+/// Columns that a block takes at least.
+const WIDTH: u16 = 19;
+
+/// Draws the blocks that the width has room for. The last one counts the others.
+pub(super) fn draw(frame: &mut Frame<'_>, area: Rect, figures: &Figures) {
+    let blocks = [
+        ("Connections", connections(figures)),
+        ("Responses", responses(figures)),
+        ("Cache", cache(figures)),
+        ("Process", process(figures)),
+    ];
+    let shown = usize::from(area.width / WIDTH).clamp(1, blocks.len());
+    let areas = Layout::horizontal(vec![Constraint::Fill(1); shown]).split(area);
+    for (at, ((title, facts), &area)) in blocks.iter().zip(&*areas).enumerate() {
+        let title = match blocks.len() - shown {
+            hidden if hidden > 0 && at + 1 == shown => format!("{title} ({hidden} more)"),
+            _ => (*title).to_owned(),
+        };
+        let width = area.width.saturating_sub(2) as usize;
+        let lines: Vec<_> = facts.iter().map(|fact| line(fact, width)).collect();
+        let block = Block::bordered().border_style(Style::new().dim()).title(title);
+        frame.render_widget(Paragraph::new(lines).block(block), area);
+    }
+}
+
+fn line((name, value): &(String, String), width: usize) -> Line<'static> {
+    let room = width.saturating_sub(name.chars().count() + 1);
+    // Omit the limit rather than truncate a number.
+    let value = match value.split_once(" of ") {
+        Some((short, _)) if value.chars().count() > room => short,
+        _ => value,
+    };
+    let gap = width.saturating_sub(name.chars().count() + value.chars().count());
+    Line::from(vec![
+        Span::from(name.clone()).dim(),
+        " ".repeat(gap).into(),
+        value.to_owned().into(),
+    ])
+}
+
+fn connections(figures: &Figures) -> Vec<(String, String)> {
+    let connections = &figures.report.connections;
+    let open = connections.open.iter().filter(|(_, count)| *count > 0);
+    let mut facts = vec![
+        ("open".to_owned(), format!("{} of {}", figures.open(), connections.most)),
+        ("new/s".to_owned(), format!("{:.0}", figures.accepted)),
+    ];
+    facts.extend(open.map(|(state, count)| (format!("· {state}"), count.to_string())));
+    facts
+}
+
+fn responses(figures: &Figures) -> Vec<(String, String)> {
+    let requests = &figures.report.requests;
+    let counted = |(name, count): &(String, u64)| (name.clone(), count.to_string());
+    requests.status.iter().chain(&requests.protocol).map(counted).collect()
+}
+
+fn cache(figures: &Figures) -> Vec<(String, String)> {
+    let cache = &figures.report.cache;
+    let share = figures.hits.map_or_else(|| "–".into(), |hits| format!("{:.1} %", hits * 100.0));
+    vec![
+        ("hits now".to_owned(), share),
+        ("files".to_owned(), cache.files.to_string()),
+        ("memory".to_owned(), format!("{} of {}", size(cache.bytes), size(cache.most_bytes))),
+        ("descriptors".to_owned(), cache.descriptors.to_string()),
+        ("evictions".to_owned(), cache.evictions.to_string()),
+    ]
+}
+
+fn process(figures: &Figures) -> Vec<(String, String)> {
+    let report = &figures.report;
+    let process = &report.process;
+    vec![
+        ("memory".to_owned(), size(process.resident)),
+        (
+            "descriptors".to_owned(),
+            format!("{} of {}", process.descriptors, process.descriptor_limit),
+        ),
+        ("TLS new".to_owned(), report.tls.full.to_string()),
+        ("TLS resumed".to_owned(), report.tls.resumed.to_string()),
+        ("TLS failed".to_owned(), (report.tls.failed + report.tls.late).to_string()),
+        ("log lost".to_owned(), report.log_lines_lost.to_string()),
+    ]
+}

@@ -1,0 +1,106 @@
+use dunlin_server::status::{Report, Route, RouteLimits};
+use ratatui::Terminal;
+use ratatui::backend::TestBackend;
+
+use super::*;
+
+/// A server with `routes` routes, of which the last one fails, and a rate limit on each.
+fn screen(routes: usize) -> Screen {
+    let mut now = Report::default();
+    now.server.time = 2.0;
+    now.routes = (0..routes)
+        .map(|number| Route {
+            site: "example.com".into(),
+            route: format!("/route{number}/*"),
+            requests: 1_000_000 - number as u64,
+            failed: u64::from(number + 1 == routes) * 7,
+            ..Route::default()
+        })
+        .collect();
+    now.limits = (0..routes)
+        .map(|number| RouteLimits {
+            site: "example.com".into(),
+            route: format!("/route{number}/*"),
+            rates: vec![dunlin_server::status::Rate { rule: "9/s".into(), ..Default::default() }],
+            ..RouteLimits::default()
+        })
+        .collect();
+    Screen::new(Figures::new(&now, &Report::default()), "/run/dunlin.sock")
+}
+
+fn drawn(screen: &mut Screen, width: u16, height: u16) -> Vec<String> {
+    let mut terminal = Terminal::new(TestBackend::new(width, height)).unwrap();
+    terminal.draw(|frame| screen.draw(frame)).unwrap();
+    let buffer = terminal.backend().buffer();
+    let line = |y| (0..width).map(|x| buffer[(x, y)].symbol()).collect();
+    (0..height).map(line).collect()
+}
+
+fn has(lines: &[String], text: &str) -> bool {
+    lines.iter().any(|line| line.contains(text))
+}
+
+#[test]
+fn a_small_terminal_counts_what_it_hides_and_shows_the_failing_route() {
+    let mut screen = screen(5);
+    let lines = drawn(&mut screen, 80, 24);
+    assert!(has(&lines, "Routes (4 more)") && has(&lines, "example.com /route4/*"), "{lines:#?}");
+    assert!(has(&lines, "Limits (4 more)"), "{lines:#?}");
+    assert!(has(&drawn(&mut screen, 80, 20), "Tab: 5 limits"));
+}
+
+#[test]
+fn a_narrow_terminal_keeps_names_and_whole_titles() {
+    for width in [40, 56, 69, 80, 120] {
+        let lines = drawn(&mut screen(5), width, 24);
+        assert!(has(&lines, "example.com /route4/*"), "{width}: {lines:#?}");
+        assert!(has(&lines, "req/s"), "{width}: {lines:#?}");
+        let titles = &lines[1];
+        for title in titles.split('┐').map(|title| title.trim_start_matches('┌')) {
+            let value = title.trim_end_matches('─');
+            assert!(
+                value.is_empty() || value.ends_with([' ', '0', 'B', '–', '%']),
+                "{width}: {titles}"
+            );
+        }
+    }
+}
+
+#[test]
+fn the_selected_part_scrolls_to_its_end_and_back() {
+    let mut screen = screen(9);
+    screen.scroll(Scroll::End);
+    let lines = drawn(&mut screen, 80, 24);
+    assert!(has(&lines, "(8 above, 0 more)") && has(&lines, "/route7/*"), "{lines:#?}");
+    screen.scroll(Scroll::By(-1));
+    assert!(has(&drawn(&mut screen, 80, 24), "(7 above, 1 more)"));
+    screen.scroll(Scroll::Start);
+    assert!(has(&drawn(&mut screen, 80, 24), "Routes (8 more)"));
+}
+
+#[test]
+fn a_part_without_room_is_shown_alone_when_it_is_selected() {
+    let mut screen = screen(5);
+    let lists = drawn(&mut screen, 80, 20);
+    assert!(!has(&lists, "┌Limits"), "{lists:#?}");
+    screen.select(true);
+    assert_eq!(screen.selected, Part::Limits);
+    let lines = drawn(&mut screen, 80, 20);
+    assert!(has(&lines, "┌Limits") && has(&lines, "/route4/* 9/s"), "{lines:#?}");
+    screen.select(true);
+    assert_eq!(screen.selected, Part::Routes);
+}
+
+#[test]
+fn the_help_fits_a_small_terminal() {
+    let mut screen = screen(1);
+    screen.shows_help = true;
+    let lines = drawn(&mut screen, 40, 20);
+    assert!(has(&lines, "sort by requests") && has(&lines, "of one interval"), "{lines:#?}");
+}
+
+#[test]
+fn a_duration_has_two_units() {
+    let texts = [12, 75, 7_500, 100_000].map(span);
+    assert_eq!(texts, ["12 s", "1 min 15 s", "2 h 5 min", "1 d 3 h"]);
+}
