@@ -18,10 +18,10 @@ const PATIENCE_FOR_UPGRADE: Duration = Duration::from_secs(24 * 60 * 60);
 /// Which server is meant.
 #[derive(Args)]
 pub(crate) struct Arguments {
-    /// The server's admin socket; the one that the configuration names when absent
+    /// The server's admin socket [default: the one that the configuration names]
     #[arg(long, value_name = "SOCKET")]
     admin: Option<PathBuf>,
-    /// Configuration that names the socket; ./dunlin.toml or /etc/dunlin/dunlin.toml when absent
+    /// Configuration that names the socket [default: ./dunlin.toml or /etc/dunlin/dunlin.toml]
     #[arg(long, short, value_name = "FILE", conflicts_with = "admin")]
     config: Option<PathBuf>,
 }

@@ -40,10 +40,10 @@ pub(crate) struct Arguments {
 
 const EXAMPLES: &str = "\
 Examples:
-  dunlin check                                          ./dunlin.toml, or /etc/dunlin/dunlin.toml
+  dunlin check                                check ./dunlin.toml, or /etc/dunlin/dunlin.toml
   dunlin check -c site.toml --explain http://a.example/docs/
-  dunlin check -c new.toml --diff                       what `dunlin reload` would change with this file
-  dunlin check -c new.toml --diff old.toml              the same between two files
+  dunlin check -c new.toml --diff             show what `dunlin reload` would change with this file
+  dunlin check -c new.toml --diff old.toml    show the same between two files
   dunlin check --schema > dunlin.schema.json
 
 Each problem is one line: FILE:LINE:COLUMN: what is wrong. Warnings do not change the exit status without --strict.

@@ -74,11 +74,13 @@ const ABOUT: &str =
 
 const EXAMPLES: &str = "\
 Examples:
-  dunlin serve public                  serve the directory `public` at http://127.0.0.1:8080/
-  dunlin serve --config dunlin.toml    serve the sites of a configuration
-  dunlin check --explain /docs/        show the settings of a path and their origin
-  dunlin load -c 20 http://127.0.0.1:8080/             measure a server
-  dunlin watch 'status>=500'                           show failing requests as they happen
+  dunlin serve public                         serve the directory `public` at http://127.0.0.1:8080/
+  dunlin serve --config dunlin.toml           serve the sites of a configuration
+  dunlin check --explain /docs/               show the settings of a path and their origin
+  dunlin top                                  show rates, latencies and errors, each second
+  dunlin watch 'status>=500'                  show failing requests as they happen
+  dunlin load -c 20 http://127.0.0.1:8080/    measure a server
+  dunlin compare wasd-files --quick           compare servers, with a report
 
 Exit status: 0 success, 1 failure, 2 usage error.";
 

@@ -18,8 +18,9 @@ pub(crate) struct Arguments {
     file: PathBuf,
     /// Name of the user
     user: String,
-    /// Hash algorithm
-    #[arg(long, value_enum, default_value_t, value_name = "NAME")]
+    /// Hash algorithm: `argon2id` (the strongest; not supported by Apache and nginx), `bcrypt` or `sha512` (SHA-512 as in
+    /// /etc/shadow; by nginx and Apache through the system's crypt)
+    #[arg(long, value_enum, default_value_t, value_name = "NAME", hide_possible_values = true)]
     algorithm: Kind,
     /// Remove the user
     #[arg(long, conflicts_with_all = ["verify", "algorithm"])]
@@ -31,12 +32,9 @@ pub(crate) struct Arguments {
 
 #[derive(Clone, Copy, Default, ValueEnum)]
 enum Kind {
-    /// Argon2id, the strongest; not supported by Apache and nginx
     #[default]
     Argon2id,
-    /// bcrypt; supported by Apache and nginx
     Bcrypt,
-    /// SHA-512 as in /etc/shadow; supported by nginx and Apache through the system's crypt
     Sha512,
 }
 

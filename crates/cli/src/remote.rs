@@ -71,10 +71,10 @@ impl Remote {
 #[derive(Args)]
 pub(crate) struct Admin {
     /// The server's admin socket, or the URL of its status route, such as
-    /// http://127.0.0.1:8080/status/; the socket that the configuration names when absent
+    /// http://127.0.0.1:8080/status/ [default: the socket that the configuration names]
     #[arg(long, value_name = "SOCKET|URL")]
     admin: Option<String>,
-    /// Configuration that names the socket; ./dunlin.toml or /etc/dunlin/dunlin.toml when absent
+    /// Configuration that names the socket [default: ./dunlin.toml or /etc/dunlin/dunlin.toml]
     #[arg(long, short, value_name = "FILE", conflicts_with = "admin")]
     config: Option<PathBuf>,
 }
