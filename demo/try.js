@@ -1,10 +1,20 @@
 "use strict";
 
-const shown = ["content-length", "content-range", "content-encoding", "etag", "last-modified", "vary", "cache-control", "server-timing"];
+const shown = ["content-length", "content-range", "content-encoding", "etag", "last-modified", "vary", "cache-control"];
 
 const describe = (response) =>
   [`${response.status} ${response.statusText}`]
     .concat(shown.filter((name) => response.headers.has(name)).map((name) => `${name}: ${response.headers.get(name)}`))
+    .join("\n");
+
+// Server-Timing, a line for each phase: "handler;dur=1.234" becomes "handler  1.234 ms".
+const timings = (response) =>
+  (response.headers.get("Server-Timing") ?? "")
+    .split(",")
+    .map((entry) => entry.trim().split(";"))
+    .map(([name, ...parameters]) => [name, parameters.find((one) => one.startsWith("dur="))?.slice(4)])
+    .filter(([, duration]) => duration !== undefined)
+    .map(([name, duration]) => `  ${name.padEnd(10)}${duration} ms`)
     .join("\n");
 
 const tries = {
@@ -46,7 +56,7 @@ const tries = {
   },
   async script() {
     const response = await fetch("scripts/seen.sh/a/path?a=query", { cache: "no-store" });
-    return `${describe(response)}\n\n${await response.text()}`;
+    return `${describe(response)}\n\n${await response.text()}\nTime in the server, by phase:\n${timings(response)}`;
   },
   async warm() {
     const lines = [];
@@ -54,15 +64,18 @@ const tries = {
     for (const kind of ["scripts", "warm"]) {
       const response = await fetch(`${kind}/seen.sh`, { cache: "no-store" });
       await response.text();
-      lines.push(`${kind}/seen.sh: ${response.headers.get("Server-Timing")}`);
+      lines.push(`${kind}/seen.sh, time by phase:\n${timings(response)}`);
     }
-    return lines.join("\n");
+    return lines.join("\n\n");
   },
   async application() {
     const response = await fetch("app/a/path", { cache: "no-store" });
-    return `${describe(response)}\nServer-Timing: ${response.headers.get("Server-Timing")}\n\n${await response.text()}`;
+    return `${describe(response)}\n\n${await response.text()}\nTime in the server, by phase:\n${timings(response)}`;
   },
 };
+
+// The commands, for the address that the page was opened with.
+for (const element of document.querySelectorAll(".origin")) element.textContent = location.origin;
 
 for (const button of document.querySelectorAll("button[data-try]")) {
   button.addEventListener("click", async () => {

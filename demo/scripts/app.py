@@ -7,6 +7,6 @@ requests = itertools.count(1)
 
 
 def application(environ, start_response):
-    text = f"Process {os.getpid()} has handled {next(requests)} requests, this one for {environ['PATH_INFO']}.\n"
+    text = f"Process {os.getpid()}: request {next(requests)} since it started, for {environ['PATH_INFO']}.\n"
     start_response("200 OK", [("Content-Type", "text/plain; charset=utf-8")])
     return [text.encode()]
