@@ -1,16 +1,12 @@
 """Pages as a browser sees them."""
 
-import base64
-import fcntl
-import json
-import os
 import re
 import subprocess
 import threading
 
 import pytest
 
-from support.browser import CHROMIUM, dom, FLAGS
+from support.browser import Browser, CHROMIUM, FLAGS, SCREENSHOTS, dom
 from support.files import write
 from support.server import ROOT
 from support.tls import certificate
@@ -24,7 +20,7 @@ def test_a_listing_works_under_its_own_policy(serve, site, tmp_path):
     server = serve("listing = true")
     page, console = dom(f"{server.url}/?sort=size&order=desc", tmp_path / "profile")
     assert not console, console
-    names = re.findall(r'<td><a href="[^"]*"><bdi>([^<]*)</bdi>', page)
+    names = re.findall(r'<td><a href="[^"]*"><svg.*?</svg><bdi>([^<]*)</bdi>', page)
     assert len(names) == 12 and names[0].startswith("file 11 &lt;b&gt;")
     # The script has run: a filter is worth showing from eight names on.
     assert re.search(r'<input id="filter"(?![^>]*hidden)', page)
@@ -41,68 +37,7 @@ def test_the_demonstration_has_no_errors(serve, tmp_path):
         assert status == 200 and "dur=" in fields["server-timing"], path
     page, console = dom(server.url, tmp_path / "profile")
     assert not console, console
-    assert "A web server that people can measure" in page
-
-
-class Browser:
-    """A running browser, controlled by its debugging pipe."""
-
-    def __init__(self, profile):
-        to_browser, self._out = os.pipe()
-        self._in, from_browser = os.pipe()
-
-        def connect():
-            # The browser reads from 3 and writes to 4.
-            there, back = fcntl.fcntl(to_browser, fcntl.F_DUPFD, 10), fcntl.fcntl(from_browser, fcntl.F_DUPFD, 10)
-            os.dup2(there, 3)
-            os.dup2(back, 4)
-
-        flags = [flag for flag in FLAGS if "budget" not in flag]
-        self.process = subprocess.Popen(
-            [CHROMIUM, *flags, "--remote-debugging-pipe", f"--user-data-dir={profile}", "about:blank"],
-            preexec_fn=connect, close_fds=False, stderr=subprocess.DEVNULL,
-        )
-        os.close(to_browser)
-        os.close(from_browser)
-        self._rest, self._number, self._session, self.events = b"", 0, None, []
-        target = self.call("Target.createTarget", url="about:blank")["targetId"]
-        self._session = self.call("Target.attachToTarget", targetId=target, flatten=True)["sessionId"]
-        for domain in ("Page", "Runtime", "Log"):
-            self.call(f"{domain}.enable")
-
-    def call(self, method, **parameters):
-        self._number += 1
-        message = {"id": self._number, "method": method, "params": parameters}
-        if self._session:
-            message["sessionId"] = self._session
-        os.write(self._out, json.dumps(message).encode() + b"\0")
-        while True:
-            while b"\0" not in self._rest:
-                part = os.read(self._in, 1 << 16)
-                assert part, "the browser is gone"
-                self._rest += part
-            text, _, self._rest = self._rest.partition(b"\0")
-            response = json.loads(text)
-            if response.get("id") == self._number:
-                assert "error" not in response, response
-                return response["result"]
-            self.events.append(response)
-
-    def evaluate(self, expression):
-        return self.call("Runtime.evaluate", expression=expression, returnByValue=True)["result"].get("value")
-
-    def press(self, key):
-        for kind in ("keyDown", "keyUp"):
-            text = {"text": key} if len(key) == 1 and kind == "keyDown" else {}
-            code = 9 if key == "Tab" else 0
-            self.call("Input.dispatchKeyEvent", type=kind, key=key, windowsVirtualKeyCode=code, **text)
-
-    def console_errors(self):
-        names = ("Log.entryAdded", "Runtime.exceptionThrown", "Runtime.consoleAPICalled")
-        return [event for event in self.events if event.get("method") in names]
-
-    def picture(self, path):
-        path.write_bytes(base64.b64decode(self.call("Page.captureScreenshot")["data"]))
+    assert "shows what it does" in page
 
 
 @pytest.mark.skipif(not CHROMIUM, reason="there is no Chromium here")
@@ -139,8 +74,9 @@ def test_the_status_page_draws_live_charts(serve, site, tmp_path):
         assert browser.evaluate("document.activeElement.className") == "skip"
         for scheme in ("light", "dark"):
             browser.call("Emulation.setEmulatedMedia", features=[{"name": "prefers-color-scheme", "value": scheme}])
-            browser.picture(tmp_path / f"{scheme}.png")
-        assert (tmp_path / "light.png").read_bytes() != (tmp_path / "dark.png").read_bytes()
+            browser.picture(SCREENSHOTS / f"status-under-load-{scheme}.png")
+        pictures = [(SCREENSHOTS / f"status-under-load-{scheme}.png").read_bytes() for scheme in ("light", "dark")]
+        assert pictures[0] != pictures[1]
         # The server stops, and the page shows it.
         stop.set()
         thread.join()

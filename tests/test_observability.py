@@ -416,6 +416,10 @@ def test_top_shows_the_current_load(serve, site, terminal):
         assert re.search(r"default /status/\*", text) and "order: requests" in text
         keys("s")
         wait_until(lambda: "order: latency" in screen(), "another order")
+        keys("?")
+        wait_until(lambda: "close this help" in screen(), "the help")
+        keys("?")
+        wait_until(lambda: "close this help" not in screen(), "no help")
         keys("p")
         wait_until(lambda: "paused" in screen(), "the pause")
         keys("q")
