@@ -36,12 +36,33 @@ fn page(status: u16, reason: &str, more: &str) -> String {
     )
 }
 
+/// What pages repeat of a request.
+pub(crate) struct RequestLine<'a> {
+    method: &'a [u8],
+    host: &'a [u8],
+    target: &'a [u8],
+}
+
+impl<'a> RequestLine<'a> {
+    pub(crate) fn of(request: &Request<'a>) -> Self {
+        let host = request.field(FieldName::Host).unwrap_or_default();
+        Self { method: request.method_text(), host, target: request.target() }
+    }
+}
+
 /// A sentence about a response with this status to `request`, for the page of an error that has no other. `fields` are those
 /// of the response.
-pub(crate) fn advice(status: u16, request: &Request<'_>, fields: &FieldLines) -> Option<String> {
-    let target = request.target().split(|&byte| byte == b'?').next().unwrap_or_default();
-    let host = if target.starts_with(b"/") { request.field(FieldName::Host) } else { None };
-    let place = quoted(&[host.unwrap_or_default(), target].concat());
+pub(crate) fn advice(
+    status: u16,
+    request: &RequestLine<'_>,
+    fields: &FieldLines,
+) -> Option<String> {
+    let target = request.target.split(|&byte| byte == b'?').next().unwrap_or_default();
+    let is_path = target.starts_with(b"/");
+    let place = match target.windows(3).position(|part| part == b"://").filter(|_| !is_path) {
+        Some(end) => quoted(&target[end + 3..]),
+        None => quoted(&[request.host, target].concat()),
+    };
     let value = |name| fields.get(name).map(quoted);
     let later = match value("Retry-After") {
         Some(seconds) if seconds != "1" => format!("Try again in {seconds} seconds."),
@@ -54,11 +75,8 @@ pub(crate) fn advice(status: u16, request: &Request<'_>, fields: &FieldLines) ->
         405 => {
             let allowed =
                 value("Allow").map_or_else(String::new, |allow| format!(" Allowed: {allow}."));
-            format!(
-                "{} does not accept the method {}.{allowed}",
-                place,
-                quoted(request.method_text())
-            )
+            let method = quoted(request.method);
+            format!("{place} does not accept the method {method}.{allowed}")
         }
         410 => format!("{place} has been removed."),
         413 => "The body of the request is larger than this server accepts.".to_owned(),
@@ -137,6 +155,25 @@ mod tests {
         assert!(page.contains("<a href=\"/&quot;&gt;&lt;script&gt;\">"), "{page}");
         assert_eq!(quoted(b"/a\x01\xe2\x80\xaeb"), "/ab");
         assert_eq!(quoted(&[b'a'; 300]).chars().count(), 201);
+    }
+
+    #[test]
+    fn pages_name_the_host_and_the_path() {
+        let advice = |target: &str, status, fields: &FieldLines| {
+            let (method, host, target) = (b"PUT".as_slice(), b"a.example", target.as_bytes());
+            advice(status, &RequestLine { method, host, target }, fields).unwrap()
+        };
+        let none = FieldLines::new();
+        for target in ["/x://y?secret", "http://a.example/x://y?secret"] {
+            let text = advice(target, 404, &none);
+            assert_eq!(text, "There is no page a.example/x://y. Check the address.");
+        }
+        let mut fields = FieldLines::new();
+        fields.push("Allow", "GET, HEAD");
+        fields.push("Retry-After", "30");
+        let text = advice("/x", 405, &fields);
+        assert_eq!(text, "a.example/x does not accept the method PUT. Allowed: GET, HEAD.");
+        assert!(advice("/x", 429, &fields).ends_with("Try again in 30 seconds."));
     }
 
     #[test]

@@ -8,7 +8,7 @@ use dunlin_http::semantics::status::reason;
 use dunlin_http::semantics::{ContentCoding, Method};
 use dunlin_http::{BodyLength, FieldLines, Request};
 
-use super::error_page;
+use super::error_page::{self, RequestLine};
 use super::rewrite::RewrittenRequest;
 use crate::config::{Handler, Mapping, Settings};
 use crate::exchange::{Body, Incoming, Piece, Response, stream};
@@ -207,7 +207,8 @@ fn with_content(settings: &Settings, status: u16, resource: &Resource) -> Respon
 
 /// The plain error response of the server.
 fn plain(settings: &Settings, status: u16, request: &Request<'_>, details: &Details) -> Response {
-    let advice = || error_page::advice(status, request, &details.fields);
+    let line = RequestLine::of(request);
+    let advice = || error_page::advice(status, &line, &details.fields);
     let text = details.text.clone().or_else(advice);
     let mut response = plain_page(status, text.as_deref(), true);
     response.is_error = true;
