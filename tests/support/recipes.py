@@ -150,8 +150,8 @@ def transcript(text):
 
 
 def matches(wanted, output):
-    """Whether output is as a page shows it, where `...` stands for a part of a line, or alone for any lines."""
+    """Whether output is as a page shows it, where `…` stands for a part of a line, or alone for any lines."""
     pattern = ""
     for line in wanted:
-        pattern += r"(?:.*\n)*?" if line == "..." else ".*".join(map(re.escape, line.split("..."))) + r"\n"
+        pattern += r"(?:.*\n)*?" if line == "…" else ".*".join(map(re.escape, line.split("…"))) + r"\n"
     return re.fullmatch(pattern, output if output.endswith("\n") or not output else output + "\n") is not None
