@@ -27,7 +27,7 @@ from support.server import DUNLIN
 from support.waiting import wait_until
 
 # Their examples have tests of their own.
-ELSEWHERE = {"recipes.md", "install.md"}
+ELSEWHERE = {"recipes.md"}
 RUN = [page for page in PAGES if page.name not in ELSEWHERE]
 
 # What a reader has in /srv before the first example.
