@@ -124,7 +124,7 @@ def test_an_unknown_table_is_reported_once(tmp_path):
 @pytest.mark.parametrize("site", ["[[site]]\n", '[[site]]\n[[site.route]]\npath = "/a/*"\nrespond = {}\n'])
 def test_a_site_without_root_is_named_by_its_line(tmp_path, site):
     code, output = check(tmp_path, LISTEN + site)
-    assert code == 1 and "dunlin.toml:3:1: a site has no root" in output, output
+    assert code == 1 and "dunlin.toml:3:1: the site has no root" in output, output
 
 
 def test_an_address_for_all_is_one_listener(tmp_path):

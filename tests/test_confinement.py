@@ -262,12 +262,12 @@ def test_debug_commands_exist_only_with_their_feature(begin, place):
 
 def test_check_prints_the_list_of_system_calls_and_its_reason(place):
     file = without_scripts(place, "seccomp = true\n")
-    assert "seccomp: only the calls that the server needs are allowed, as it starts no programs\n" in run(
+    assert "seccomp: only the system calls that the server needs are allowed, as it starts no programs\n" in run(
         "check", "--config", str(file)
     )[1]
     file.write_text(file.read_text() + '[[site.route]]\npath = "/c/*"\nscript = { kind = "cgi", directory = "." }\n')
     out = run("check", "--config", str(file))[1]
-    assert "seccomp: calls that a web site has no use for are refused; a list of those that are needed would" in out
+    assert "seccomp: system calls that web sites do not use are rejected; scripts inherit the list" in out
     file.write_text(file.read_text().replace('"cgi", directory = "."', '"scgi", connect = ["127.0.0.1:9"]'))
     assert "as it starts no programs\n" in run("check", "--config", str(file))[1]
 
@@ -281,11 +281,11 @@ def test_a_confined_server_changes_but_for_its_first_scripts(begin, place, break
     server = begin(file, debugged(user))
     second = None
     scripts = '[[site.route]]\npath = "/cgi/*"\nscript = { kind = "cgi", directory = "cgi" }\n'
-    why = "scripts are new, and the server has given up the calls that they may need (seccomp); restart it"
+    why = "the configuration starts scripts, and seccomp does not allow the system calls that they need; restart the server"
     try:
         for count in range(2):
             file.write_text(plain + scripts)
-            assert f"refused   {why}\n" in run("check", "-c", str(file), "--diff", "--admin", str(admin))[1]
+            assert f"rejected  {why}\n" in run("check", "-c", str(file), "--diff", "--admin", str(admin))[1]
             code, out, error = run("reload", "--admin", str(admin))
             assert code == 1 and f"not reloaded, the running configuration stays in force: {why}" in error, error
             # Not even if the file disables the filter.

@@ -269,22 +269,22 @@ def test_check_diff_lists_what_a_reload_would_change(serve, site, tmp_path, admi
     reported = diff()
     assert reported == [
         f"listener  unix:{tmp_path}/third.sock is opened",
-        f"listener  unix:{other} is closed; who has connected stays",
+        f"listener  unix:{other} is closed; its connections stay open",
         'setting   server.cache: absent -> { size = "1MiB" }',
         'setting   server.stop_timeout: absent -> "3s"',
         "setting   server.threads: 2 -> 1; in force after a restart only",
-        "site      default is made anew: what is cached of its files is let go",
+        "site      default is reloaded: its cached files are evicted",
         'setting   default /*: cache_control: "no-cache" -> "no-store"',
         "setting   default /app/*: script.processes: 1 -> 2",
         "route     default /new/* is added",
-        "site      b.example is made anew: what is cached of its files is let go",
+        "site      b.example is reloaded: its cached files are evicted",
         "site      c.example is added, with 0 routes",
-        "scripts   default /app/* (wsgi) begin anew; those of before finish what they do",
+        "scripts   default /app/* (wsgi) restart; running requests are completed",
     ]
     # The reload then makes the same changes, and no difference is left.
     output = run("reload", "--admin", str(admin))[1]
     assert "0 of 3 sites unchanged" in output and "third.sock" in output and "only: server.threads" in output
-    late = "setting   server.threads: differs from what is in force since the start; in force after a restart only"
+    late = "setting   server.threads: differs from the value in force since the start; in force after a restart only"
     assert diff() == [late]
     old = tmp_path / "old.toml"
     old.write_text(here.head + site_text(site))
@@ -304,7 +304,7 @@ def test_a_diff_includes_the_command_line(serve, site, tmp_path, admin):
     file = tmp_path / "dunlin-0.toml"
     file.write_text(text.replace("threads = 1", "threads = 3").replace("127.0.0.1:0", "127.0.0.1:8099"))
     code, out, error = run("check", "-c", str(file), "--diff")
-    assert out == "setting   server.threads: 1 -> 3; the command line says otherwise\n", (out, error)
+    assert out == "setting   server.threads: 1 -> 3; the command line overrides it\n", (out, error)
     assert server.stop() == 0
 
 
@@ -380,7 +380,7 @@ def test_another_process_takes_over_or_the_old_one_continues(serve, site, tmp_pa
         idle.sendall(b"GET /a HTTP/1.1\r\nHost: x\r\n\r\n")
         assert read_response(idle)[1].get("connection") is None
         code, output, error = run("upgrade", "--admin", str(admin))
-        assert code == 0 and "handed over to process" in output, error
+        assert code == 0 and "replaced by process" in output, error
         second = wait_until(lambda: (pid := pid_of(admin)) != first and pid, "the new process")
         try:
             assert second != first and number.read_text() == f"{second}\n"

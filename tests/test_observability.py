@@ -793,30 +793,30 @@ def test_limits_report_their_counters(serve, site, tmp_path):
     wait_until(lambda: report()[1]["/dry/*"]["concurrency"]["running"] == 3, "all to run")
     reported, routes = report()
     throttle = routes["/one/*"]["concurrency"]
-    assert (throttle["running"], throttle["waiting"], throttle["refused"], throttle["dry_run"]) == (1, 1, 1, False)
+    assert (throttle["running"], throttle["waiting"], throttle["rejected"], throttle["dry_run"]) == (1, 1, 1, False)
     dry = routes["/dry/*"]["concurrency"]
-    assert (dry["running"], dry["waiting"], dry["queued"], dry["refused"], dry["dry_run"]) == (3, 0, 1, 1, True)
+    assert (dry["running"], dry["waiting"], dry["queued"], dry["rejected"], dry["dry_run"]) == (3, 0, 1, 1, True)
     bandwidth = routes["/big"]["bandwidth"]
-    assert (bandwidth["sending"], bandwidth["refused"]) == (1, 1) and 0 < bandwidth["sent"] < 3_000_000
+    assert (bandwidth["sending"], bandwidth["rejected"]) == (1, 1) and 0 < bandwidth["sent"] < 3_000_000
     [rate] = routes["/a"]["rates"]
-    assert (rate["passed"], rate["refused"]) == (3, 2) and "3" in rate["rule"]
+    assert (rate["passed"], rate["rejected"]) == (3, 2) and "3" in rate["rule"]
     assert routes.keys() == {"/one/*", "/dry/*", "/big", "/a"}
     # The same for Prometheus.
     found = metrics(server)
     done = subprocess.run(
         [DUNLIN, "top", "--once", "--interval", "0.1", "--admin", f"{server.url}/status/"], capture_output=True, text=True
     )
-    assert re.search(r"^limit +default /one/\* 1 concurrent.*: 1 run, 1 wait, \d+ served, 1 refused$", done.stdout, re.M), done
+    assert re.search(r"^limit +default /one/\* 1 concurrent.*: 1 run, 1 wait, \d+ served, 1 rejected$", done.stdout, re.M), done
     one = {"http_route": "/one/*", "dunlin_site": "default"}
     assert total(found, "dunlin_throttle_running", **one) == total(found, "dunlin_throttle_waiting", **one) == 1
     name = "dunlin_throttle_requests_total"
-    assert total(found, name, result="refused", dry_run="false", **one) == 1
-    assert total(found, name, result="refused", dry_run="true", http_route="/dry/*") == 1
+    assert total(found, name, result="rejected", dry_run="false", **one) == 1
+    assert total(found, name, result="rejected", dry_run="true", http_route="/dry/*") == 1
     assert total(found, "dunlin_bandwidth_sending", http_route="/big") == 1
-    assert total(found, "dunlin_bandwidth_refused_total", http_route="/big") == 1
+    assert total(found, "dunlin_bandwidth_rejected_total", http_route="/big") == 1
     assert total(found, "dunlin_bandwidth_sent_bytes_total", http_route="/big") > 0
     name = "dunlin_limit_requests_total"
-    assert (total(found, name, result="passed"), total(found, name, result="refused")) == (3, 2)
+    assert (total(found, name, result="passed"), total(found, name, result="rejected")) == (3, 2)
     samples(server.get("/status/metrics", "Accept: application/openmetrics-text")[2].decode(), openmetrics)
     # Connections beyond their address's.
     more = [server.connect() for _ in range(8)]
@@ -830,7 +830,7 @@ def test_limits_report_their_counters(serve, site, tmp_path):
         except (ConnectionError, IndexError):
             return None
         at_rest = routes["/one/*"]["concurrency"]["running"] == 0
-        return at_rest and reported["connections"]["refused"] >= 1 and reported
+        return at_rest and reported["connections"]["rejected"] >= 1 and reported
 
     wait_until(after, "the end of all")
     assert total(metrics(server), "dunlin_connections_closed_total", limit="address") >= 1

@@ -271,7 +271,7 @@ def test_a_request_whose_share_would_be_too_small_is_rejected(serve, big):
     wait_until(lambda: begins(server, "/big"), "room for another")
     first.close()
     server.stop()
-    assert re.search(r"bandwidth throttle.*refused=[1-9]", server.log)
+    assert re.search(r"bandwidth throttle.*rejected=[1-9]", server.log)
 
 
 def begins(server, path):
@@ -348,7 +348,7 @@ def test_requests_run_one_after_the_other_in_the_order_of_their_coming(gate, thr
         gate.go(name)
         assert read_all(waiting[number]).endswith(name.encode())
     server.stop()
-    assert re.search(r"concurrency throttle.*served=4 queued=3 overdue=0 refused=1", server.log)
+    assert re.search(r"concurrency throttle.*served=4 queued=3 overdue=0 rejected=1", server.log)
 
 
 def test_a_disconnected_client_leaves_the_queue(gate):
@@ -398,7 +398,7 @@ def test_a_request_that_has_waited_runs_or_is_rejected(gate):
     gate.go("b")
     assert (status_of(first), status_of(second)) == (200, 200)
     server.stop()
-    assert re.search(r"overdue=1 refused=0 expired=1", server.log)
+    assert re.search(r"overdue=1 rejected=0 expired=1", server.log)
 
 
 def test_a_client_has_its_share_and_others_pass_it(gate):
@@ -420,7 +420,7 @@ def test_a_dry_run_delays_no_request(gate):
         gate.go(name)
     assert [status_of(connection) for connection in connections] == [200] * 3
     server.stop()
-    assert re.search(r"served=3 queued=1 overdue=0 refused=1", server.log)
+    assert re.search(r"served=3 queued=1 overdue=0 rejected=1", server.log)
 
 
 def test_files_wait_for_a_permit_also_over_http2(serve, site, big):
@@ -466,7 +466,7 @@ def test_requests_beyond_the_rate_are_rejected_with_ratelimit_fields(serve, site
     other.sendall(b"GET /small HTTP/1.1\r\nHost: x\r\n\r\n")
     assert read_response(other)[0] == 200
     server.stop()
-    assert re.search(r"rate limit.*passed=5 refused=[2-9]", server.log)
+    assert re.search(r"rate limit.*passed=5 rejected=[2-9]", server.log)
 
 
 def test_limits_by_field_and_route_apply_together(serve, site, big):
@@ -496,7 +496,7 @@ def test_a_dry_run_of_a_limit_rejects_no_request(serve, site, big):
     server = serve('limit = { requests = "1/h", dry_run = true }')
     assert [server.get("/small")[0] for _ in range(4)] == [200] * 4
     server.stop()
-    assert re.search(r"rate limit.*passed=1 refused=3", server.log)
+    assert re.search(r"rate limit.*passed=1 rejected=3", server.log)
 
 
 @pytest.mark.parametrize(
@@ -510,7 +510,7 @@ def test_a_dry_run_of_a_limit_rejects_no_request(serve, site, big):
         ("throttle = { max_concurrent = 2, burst_concurrent = 3 }", "`burst_concurrent` goes with `burst_after`"),
         ('throttle = { max_concurrent = 2, burst_concurrent = 2, burst_after = "1s" }', "burst_concurrent is not more than max_concurrent"),
         ('throttle = { max_concurrent = 2, client_by = "user" }', "`client_by` goes with `max_per_client`"),
-        ('limit = { requests = "fast" }', "so many in a time"),
+        ('limit = { requests = "fast" }', "a number per time"),
         ('limit = { requests = "1/s", by = "shoe" }', "is not address, user, route or header:NAME"),
         ('limit = { requests = "1/s", burst = 0 }', "burst is 0"),
     ],

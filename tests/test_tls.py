@@ -173,7 +173,7 @@ def test_certificates_are_renewed_without_losing_a_connection(tls):
     done = subprocess.run(
         [DUNLIN, "top", "--once", "--interval", "0.1", "--admin", str(tls.folder / "admin")], capture_output=True, text=True
     )
-    assert re.search(r"^certificate  default localhost: good for 59 days, failed 1 times: .*own.pem", done.stdout, re.M), done
+    assert re.search(r"^certificate  default localhost: expires in 59 days, failed 1 times: .*own.pem", done.stdout, re.M), done
     tls.own[0].write_text(good)
     server.logged("the certificate was reloaded from its files")
     wait_until(lambda: failures(server, trust) == [0], "the failure to be forgotten")

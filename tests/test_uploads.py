@@ -253,7 +253,7 @@ def test_the_size_of_spooled_bodies_is_bounded(serve, programs):
     body = b"x" * 3_000_000
     status, _, _ = parse(server.exchange(upload(path, None, "POST", "Connection: close") + chunks(body)))
     assert status == 503
-    assert server.logged("spool_size").count("request bodies are refused") == 1
+    assert server.logged("spool_size").count("request bodies are rejected") == 1
     # Short ones need no file, and there is space again.
     for size in (1000, 900_000, 900_000):
         with server.connect() as connection:

@@ -135,9 +135,9 @@ pub fn differs(a: &[(u32, f64)], b: &[(u32, f64)]) -> bool {
 
 /// Whether every value of `a` is less than every value of `b`.
 fn below(a: &[(u32, f64)], b: &[(u32, f64)]) -> bool {
-    let most = a.iter().map(|(_, value)| *value).fold(f64::NEG_INFINITY, f64::max);
+    let max = a.iter().map(|(_, value)| *value).fold(f64::NEG_INFINITY, f64::max);
     let least = b.iter().map(|(_, value)| *value).fold(f64::INFINITY, f64::min);
-    most < least
+    max < least
 }
 
 /// The values of both in the same rounds.

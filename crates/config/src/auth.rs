@@ -113,7 +113,7 @@ impl fmt::Display for AuthEndpoint {
 
 impl ForwardRules {
     fn describe(&self) -> String {
-        format!("asks {}, with {}", self.endpoint, self.fields.join(", "))
+        format!("endpoint {}, with {}", self.endpoint, self.fields.join(", "))
     }
 }
 
@@ -147,14 +147,14 @@ pub(crate) fn auth(route: &Route, report: Report<'_>) -> Option<AuthRules> {
                     ("timeout", table.timeout.as_ref().map(|at| &at.span)),
                 ],
             );
-            let most = table.attempts.as_ref().map_or(10, |at| at.value);
+            let max = table.attempts.as_ref().map_or(10, |at| at.value);
             if let Some(at) = table.attempts.as_ref().filter(|at| at.value == 0) {
                 report(&at.span, "auth: attempts is 0, so that no user could log in".into());
             }
             Some(AuthRules::Basic(BasicRules {
                 path: path.value.clone(),
                 challenge: challenge(table, report),
-                max_attempts: u32::try_from(most).unwrap_or(u32::MAX),
+                max_attempts: u32::try_from(max).unwrap_or(u32::MAX),
             }))
         }
         (None, Some(forward)) => {

@@ -127,12 +127,12 @@ impl Checker<'_> {
         }
     }
 
-    fn range(&mut self, key: &str, number: &Option<Spanned<usize>>, least: usize, most: usize) {
+    fn range(&mut self, key: &str, number: &Option<Spanned<usize>>, least: usize, max: usize) {
         let Some(number) = number else { return };
         if number.value < least {
             self.problem(&number.span, format!("{key} is less than {least}"));
-        } else if number.value > most {
-            self.problem(&number.span, format!("{key} is more than {most}"));
+        } else if number.value > max {
+            self.problem(&number.span, format!("{key} is more than {max}"));
         }
     }
 

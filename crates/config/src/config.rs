@@ -69,12 +69,13 @@ impl Config {
         files
     }
 
-    /// Why a server that may make only those calls cannot have this configuration, whatever else is right
-    /// about it; `None` when it can.
-    pub fn refused_after(&self, calls: Calls) -> Option<&'static str> {
-        let gone = calls == Calls::Needed && self.sites.start_programs();
-        gone.then_some(
-            "scripts are new, and the server has given up the calls that they may need (seccomp); restart it",
+    /// Returns why a running server cannot switch to this configuration: it starts programs, but seccomp allows only
+    /// the system calls of a server without programs.
+    pub fn reload_conflict(&self, calls: Calls) -> Option<&'static str> {
+        let conflicts = calls == Calls::Needed && self.sites.start_programs();
+        conflicts.then_some(
+            "the configuration starts scripts, and seccomp does not allow the system calls that they need; restart the \
+             server",
         )
     }
 

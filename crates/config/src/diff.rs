@@ -1,4 +1,4 @@
-//! What would change between two configurations.
+//! The differences between two configurations.
 
 use std::path::Path;
 
@@ -9,12 +9,12 @@ use super::file::ScriptTable;
 use super::listen::Listen;
 use super::startup::StartupSettings;
 
-/// What a server with the configuration `before` would change in order to have `after`, one line for each thing;
-/// none when nothing would. `in_force` is what was fixed when the server was started.
+/// Lists what a reload from `before` to `after` would change, one line per change. `startup` has the settings that
+/// are fixed when the server starts.
 pub fn diff(before: &Config, after: &Config, startup: &StartupSettings) -> Vec<String> {
     let mut diff = Diff { before, after, startup, lines: Vec::new() };
-    if let Some(why) = after.refused_after(startup.confinement.calls) {
-        diff.tell("refused", why);
+    if let Some(reason) = after.reload_conflict(startup.confinement.calls) {
+        diff.report("rejected", reason);
     }
     diff.folder();
     diff.listeners();
@@ -32,8 +32,8 @@ struct Diff<'a> {
 }
 
 impl Diff<'_> {
-    fn tell(&mut self, subject: &str, what: impl AsRef<str>) {
-        self.lines.push(format!("{subject:<9} {}", what.as_ref()));
+    fn report(&mut self, subject: &str, change: impl AsRef<str>) {
+        self.lines.push(format!("{subject:<9} {}", change.as_ref()));
     }
 
     fn folder(&mut self) {
@@ -45,7 +45,7 @@ impl Diff<'_> {
             && then != now
         {
             let (then, now) = (then.display(), now.display());
-            self.tell("paths", format!("that are relative are beneath {now} instead of {then}"));
+            self.report("paths", format!("relative paths start at {now} instead of {then}"));
         }
     }
 
@@ -54,20 +54,20 @@ impl Diff<'_> {
         let mut left: Vec<&Listen> = before.listen.iter().collect();
         for listen in &after.listen {
             match left.iter().position(|open| open.is_same_socket(listen)) {
-                None => self.tell("listener", format!("{} is opened", listen.address)),
+                None => self.report("listener", format!("{} is opened", listen.address)),
                 Some(at) => {
                     let open = left.remove(at);
                     let changes = open.changes(listen).join(", ");
                     if !changes.is_empty() {
                         let address = &listen.address;
-                        self.tell("listener", format!("{address} is kept: {changes}"));
+                        self.report("listener", format!("{address} is kept: {changes}"));
                     }
                 }
             }
         }
         for listen in left {
             let address = &listen.address;
-            self.tell("listener", format!("{address} is closed; who has connected stays"));
+            self.report("listener", format!("{address} is closed; its connections stay open"));
         }
     }
 
@@ -75,24 +75,24 @@ impl Diff<'_> {
         let (before, after) = (tables(self.before), tables(self.after));
         let restart = self.after.needs_restart(self.startup);
         let changed = self.after.needs_restart(&StartupSettings::of(self.before));
-        let mut told = Vec::new();
+        let mut reported = Vec::new();
         for change in changes(part(&before, "server"), part(&after, "server")) {
             let key = format!("server.{}", change.key);
             let note = match restart.iter().find(|late| key.starts_with(**late)) {
-                _ if self.after.overrides.has(&change.key) => "; the command line says otherwise",
+                _ if self.after.overrides.has(&change.key) => "; the command line overrides it",
                 Some(_) => "; in force after a restart only",
                 None => "",
             };
-            self.tell("setting", format!("{key}: {change}{note}"));
-            told.push(key);
+            self.report("setting", format!("{key}: {change}{note}"));
+            reported.push(key);
         }
         for late in restart {
-            if !told.iter().any(|key| key.starts_with(late)) {
-                let why = match changed.contains(&late) {
-                    true => "follows from others",
-                    false => "differs from what is in force since the start",
+            if !reported.iter().any(|key| key.starts_with(late)) {
+                let reason = match changed.contains(&late) {
+                    true => "follows from other settings",
+                    false => "differs from the value in force since the start",
                 };
-                self.tell("setting", format!("{late}: {why}; in force after a restart only"));
+                self.report("setting", format!("{late}: {reason}; in force after a restart only"));
             }
         }
     }
@@ -107,7 +107,7 @@ impl Diff<'_> {
         let unchanged = after.unchanged_sites(before);
         for site in before.sites.iter() {
             if !after.sites.iter().any(|other| other.name == site.name) {
-                self.tell("site", format!("{} is taken away", site.name));
+                self.report("site", format!("{} is removed", site.name));
             }
         }
         for site in after.sites.iter() {
@@ -115,21 +115,18 @@ impl Diff<'_> {
             let Some(old) = before.sites.iter().find(|old| old.name == *name) else {
                 let routes = site.route_count();
                 let plural = if routes == 1 { "" } else { "s" };
-                self.tell("site", format!("{name} is added, with {routes} route{plural}"));
+                self.report("site", format!("{name} is added, with {routes} route{plural}"));
                 continue;
             };
             if unchanged.contains(&site.index) {
                 continue;
             }
-            self.tell(
-                "site",
-                format!("{name} is made anew: what is cached of its files is let go"),
-            );
+            self.report("site", format!("{name} is reloaded: its cached files are evicted"));
             self.site(name, &table(&then, old.index), &table(&now, site.index));
         }
     }
 
-    /// Settings and routes of a site that both have.
+    /// Compares settings and routes of a site that exists in both.
     fn site(&mut self, name: &str, then: &Table, now: &Table) {
         let own = |table: &Table| {
             let mut table = table.clone();
@@ -137,20 +134,20 @@ impl Diff<'_> {
             table
         };
         for change in changes(Some(&own(then)), Some(&own(now))) {
-            self.tell("setting", format!("{name}: {change:#}"));
+            self.report("setting", format!("{name}: {change:#}"));
         }
         let (then, now) = (routes(then), routes(now));
         for (path, _) in &then {
             if !now.iter().any(|(other, _)| other == path) {
-                self.tell("route", format!("{name} {path} is taken away"));
+                self.report("route", format!("{name} {path} is removed"));
             }
         }
         for (path, route) in &now {
             match then.iter().find(|(other, _)| other == path) {
-                None => self.tell("route", format!("{name} {path} is added")),
+                None => self.report("route", format!("{name} {path} is added")),
                 Some((_, old)) => {
                     for change in changes(Some(old), Some(route)) {
-                        self.tell("setting", format!("{name} {path}: {change:#}"));
+                        self.report("setting", format!("{name} {path}: {change:#}"));
                     }
                 }
             }
@@ -167,29 +164,29 @@ impl Diff<'_> {
             if then.iter().any(|(other, before)| before == name && other == table) {
                 continue;
             }
-            let what = match then.iter().any(|(_, other)| other == name) {
-                true => "begin anew; those of before finish what they do",
+            let change = match then.iter().any(|(_, other)| other == name) {
+                true => "restart; running requests are completed",
                 false => "are added",
             };
-            self.tell("scripts", format!("{name} {what}"));
+            self.report("scripts", format!("{name} {change}"));
         }
         for (_, name) in then.iter().filter(|(_, name)| !now.iter().any(|(_, other)| other == name))
         {
-            self.tell("scripts", format!("{name} end, when they have finished what they do"));
+            self.report("scripts", format!("{name} are removed; running requests are completed"));
         }
     }
 }
 
-/// A key whose value differs.
+/// A key with two values.
 struct Changed {
-    /// With dots where tables are in tables.
+    /// Joined by dots if it is in nested tables.
     key: String,
     then: Option<Value>,
     now: Option<Value>,
 }
 
 impl std::fmt::Display for Changed {
-    /// What it was and is, behind the key in the alternate form.
+    /// Formats both values. The alternate form begins with the key.
     fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
         let text = |value: &Option<Value>| value.as_ref().map_or("absent".into(), shown);
         if f.alternate() {
@@ -199,17 +196,17 @@ impl std::fmt::Display for Changed {
     }
 }
 
-/// A value in a line of bearable length.
+/// Formats a value, and truncates it after 80 characters.
 fn shown(value: &Value) -> String {
-    const MOST: usize = 80;
+    const MAX: usize = 80;
     let text = value.to_string().replace('\n', " ");
-    match text.char_indices().nth(MOST) {
+    match text.char_indices().nth(MAX) {
         Some((end, _)) => format!("{}...", &text[..end]),
         None => text,
     }
 }
 
-/// Every key whose values differ, down to the innermost tables that both have.
+/// Returns the keys whose values differ. Tables that exist in both are compared recursively.
 fn changes(then: Option<&Table>, now: Option<&Table>) -> Vec<Changed> {
     let none = Table::new();
     let (then, now) = (then.unwrap_or(&none), now.unwrap_or(&none));
@@ -235,7 +232,7 @@ fn changes(then: Option<&Table>, now: Option<&Table>) -> Vec<Changed> {
     found
 }
 
-/// The file as it is written; empty when there is none.
+/// Parses the file; an empty table if there is none.
 fn tables(config: &Config) -> Table {
     config.text.parse().unwrap_or_default()
 }
@@ -244,7 +241,7 @@ fn part<'t>(table: &'t Table, key: &str) -> Option<&'t Table> {
     table.get(key)?.as_table()
 }
 
-/// The routes of a site's table, by their patterns.
+/// Returns the routes of a site's table with their patterns.
 fn routes(site: &Table) -> Vec<(String, Table)> {
     let all = site.get("route").and_then(Value::as_array).into_iter().flatten();
     all.filter_map(Value::as_table)

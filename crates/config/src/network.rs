@@ -37,14 +37,14 @@ impl FromStr for Network {
             None => (text, None),
         };
         let address: IpAddr = address.parse().map_err(|_| hint())?;
-        let most = if address.is_ipv4() { 32 } else { 128 };
+        let max = if address.is_ipv4() { 32 } else { 128 };
         let length: u8 = match length {
             Some(length) => {
-                length.parse().ok().filter(|length| *length <= most).ok_or_else(hint)?
+                length.parse().ok().filter(|length| *length <= max).ok_or_else(hint)?
             }
-            None => most,
+            None => max,
         };
-        let prefix = length + (128 - most);
+        let prefix = length + (128 - max);
         Ok(Self { bits: bits(address) & mask(prefix), prefix })
     }
 }

@@ -88,8 +88,8 @@ fn overlap(source: &Source<'_>, route: &SiteRoute, served: &[Served]) -> Option<
         }
         (root.starts_with(&directory) && !is_application).then(|| {
             format!(
-                "script: {}, whose files route {route:?} sends, lies in the directory {}: what is executable there is \
-                 run, and not sent; keep them apart",
+                "script: {}, whose files route {route:?} sends, is inside the directory {}: executable files there are \
+                 run, and not sent; separate the two",
                 root.display(),
                 directory.display()
             )

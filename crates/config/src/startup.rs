@@ -143,7 +143,7 @@ impl Confinement {
             ("memory", limits.memory),
         ];
         let list: Vec<_> =
-            list.iter().filter_map(|(key, most)| Some(format!("{key} {}", (*most)?))).collect();
+            list.iter().filter_map(|(key, max)| Some(format!("{key} {}", (*max)?))).collect();
         if !list.is_empty() {
             lines.push(format!("limits: {}", list.join(", ")));
         }
@@ -166,11 +166,11 @@ impl Confinement {
         let calls = match self.calls {
             Calls::Any => None,
             Calls::Harmless => Some(
-                "seccomp: calls that a web site has no use for are refused; a list of those that are \
-                 needed would hold for the scripts, too",
+                "seccomp: system calls that web sites do not use are rejected; scripts inherit the list, so that it \
+                 is not limited to those that the server needs",
             ),
             Calls::Needed => Some(
-                "seccomp: only the calls that the server needs are allowed, as it starts no programs",
+                "seccomp: only the system calls that the server needs are allowed, as it starts no programs",
             ),
         };
         lines.extend(calls.map(str::to_owned));

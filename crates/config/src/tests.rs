@@ -145,7 +145,7 @@ fn what_is_wrong_is_told_with_its_line_and_column() {
         (
             "root = \"/srv/www\"",
             "",
-            "8:1: a site has no root, and no route for \"/*\" that says what to answer",
+            "8:1: the site has no root, and no route for \"/*\" with a handler",
         ),
         // Patterns
         ("/cgi-bin/*", "/*/*", "13:8: the pattern \"/*/*\" has more than one `*`"),

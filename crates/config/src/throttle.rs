@@ -23,17 +23,17 @@ pub struct ThrottleRules {
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct ConcurrencyRules {
     /// Maximum of concurrent requests before others wait.
-    pub concurrent: usize,
+    pub max_concurrent: usize,
     /// Maximum of waiting requests.
     pub queue: usize,
-    /// Maximum of concurrent requests including those that have waited for `wait`.
-    pub most: usize,
+    /// Maximum of concurrent requests including those that have waited for `burst_after`.
+    pub burst_concurrent: usize,
     /// Time after which a request may run without a free permit.
-    pub wait: Option<Duration>,
+    pub burst_after: Option<Duration>,
     /// Time after which a waiting request is rejected.
-    pub refuse_after: Duration,
+    pub queue_timeout: Duration,
     /// Maximum of concurrent requests per client.
-    pub share: Option<usize>,
+    pub max_per_client: Option<usize>,
     /// Count requests beyond the limit without delaying or rejecting them.
     pub dry_run: bool,
 }
@@ -62,13 +62,13 @@ impl fmt::Display for ThrottleRules {
 
 impl fmt::Display for ConcurrencyRules {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        write!(f, "{} concurrent", self.concurrent)?;
-        if let Some(share) = self.share {
-            write!(f, ", {share} per client")?;
+        write!(f, "{} concurrent", self.max_concurrent)?;
+        if let Some(max) = self.max_per_client {
+            write!(f, ", {max} per client")?;
         }
-        write!(f, ", queue of {} for up to {:?}", self.queue, self.refuse_after)?;
-        if let Some(wait) = self.wait {
-            write!(f, ", up to {} concurrent after {wait:?}", self.most)?;
+        write!(f, ", queue of {} for up to {:?}", self.queue, self.queue_timeout)?;
+        if let Some(after) = self.burst_after {
+            write!(f, ", up to {} concurrent after {after:?}", self.burst_concurrent)?;
         }
         f.write_str(if self.dry_run { "; dry run" } else { "" })
     }
@@ -133,7 +133,7 @@ fn bandwidth(table: &ThrottleTable, report: Report<'_>) -> Option<BandwidthRules
 
 fn concurrency(table: &ThrottleTable, report: Report<'_>) -> Option<ConcurrencyRules> {
     let number = |number: &Option<Spanned<usize>>| number.as_deref().copied();
-    let Some(concurrent) = &table.max_concurrent else {
+    let Some(max_concurrent) = &table.max_concurrent else {
         let others = [
             ("queue", table.queue.as_ref().map(|at| &at.span)),
             ("burst_after", table.burst_after.as_ref().map(|at| &at.span)),
@@ -157,41 +157,41 @@ fn concurrency(table: &ThrottleTable, report: Report<'_>) -> Option<ConcurrencyR
         }
     }
     match (&table.burst_after, &table.burst_concurrent) {
-        (Some(wait), None) => {
-            report(&wait.span, "throttle: `burst_after` goes with `burst_concurrent`".into());
+        (Some(after), None) => {
+            report(&after.span, "throttle: `burst_after` goes with `burst_concurrent`".into());
         }
-        (None, Some(most)) => {
-            report(&most.span, "throttle: `burst_concurrent` goes with `burst_after`".into());
+        (None, Some(burst)) => {
+            report(&burst.span, "throttle: `burst_concurrent` goes with `burst_after`".into());
         }
-        (Some(_), Some(most)) if most.value <= concurrent.value => {
-            report(&most.span, "throttle: burst_concurrent is not more than max_concurrent".into());
+        (Some(_), Some(burst)) if burst.value <= max_concurrent.value => {
+            report(&burst.span, "throttle: burst_concurrent is not more than max_concurrent".into());
         }
         _ => {}
     }
     if let (Some(per), None) = (&table.client_by, &table.max_per_client) {
         report(&per.span, "throttle: `client_by` goes with `max_per_client`".into());
     }
-    let refuse_after =
+    let queue_timeout =
         table.queue_timeout.as_deref().map_or(Duration::from_secs(30), |span| span.0);
-    if let Some(at) = table.queue_timeout.as_ref().filter(|_| refuse_after.is_zero()) {
+    if let Some(at) = table.queue_timeout.as_ref().filter(|_| queue_timeout.is_zero()) {
         report(
             &at.span,
             "throttle: queue_timeout is 0; to let no request wait, write queue = 0".into(),
         );
     }
-    if let Some(wait) = table.burst_after.as_ref().filter(|wait| wait.0 >= refuse_after) {
+    if let Some(wait) = table.burst_after.as_ref().filter(|after| after.0 >= queue_timeout) {
         report(
-            &wait.span,
-            format!("throttle: a request is rejected after {refuse_after:?} already"),
+            &after.span,
+            format!("throttle: a request is rejected after {queue_timeout:?} already"),
         );
     }
     Some(ConcurrencyRules {
-        concurrent: concurrent.value,
+        max_concurrent: max_concurrent.value,
         queue: number(&table.queue).unwrap_or(100),
-        most: number(&table.burst_concurrent).unwrap_or(concurrent.value),
-        wait: table.burst_after.as_deref().map(|span| span.0),
-        refuse_after,
-        share: number(&table.max_per_client),
+        burst_concurrent: number(&table.burst_concurrent).unwrap_or(max_concurrent.value),
+        burst_after: table.burst_after.as_deref().map(|span| span.0),
+        queue_timeout,
+        max_per_client: number(&table.max_per_client),
         dry_run: table.dry_run.unwrap_or(false),
     })
 }

@@ -87,7 +87,7 @@ fn parse_rate(text: &str) -> Result<u64, String> {
 
 fn parse_frequency(text: &str) -> Result<Frequency, String> {
     let hint =
-        || format!("{text:?} is not so many in a time; write for example \"10/s\" or \"100/m\"");
+        || format!("{text:?} is not a number per time; write for example \"10/s\" or \"100/m\"");
     let (times, unit) = text.trim().split_once('/').ok_or_else(hint)?;
     let times = times.trim().parse().ok().filter(|&times| times > 0).ok_or_else(hint)?;
     let seconds = match unit.trim() {
@@ -116,7 +116,7 @@ impl JsonSchema for Frequency {
         json_schema!({
             "type": "string",
             "pattern": r"^\d+ */ *[smhd]$",
-            "description": "so many in a time, such as \"10/s\" or \"100/m\""
+            "description": "a number per time, such as \"10/s\" or \"100/m\""
         })
     }
 }

@@ -51,7 +51,7 @@ pub(crate) enum Links<'a> {
     Follow,
 }
 
-/// Reads the regular files and directories of `directory`, at most `most` names. Omits names that begin with a dot unless
+/// Reads the regular files and directories of `directory`, at most `max` names. Omits names that begin with a dot unless
 /// `hidden` is set, and names for which `is_omitted` returns true.
 ///
 /// # Errors
@@ -60,7 +60,7 @@ pub(crate) fn read(
     directory: &File,
     hidden: bool,
     links: &Links<'_>,
-    most: usize,
+    max: usize,
     is_omitted: &dyn Fn(&Stat) -> bool,
 ) -> io::Result<Listing> {
     let mut listing = Listing { entries: Vec::new(), truncated: false };
@@ -71,7 +71,7 @@ pub(crate) fn read(
         if matches!(name, b"." | b"..") || !hidden && name.starts_with(b".") {
             continue;
         }
-        if names == most {
+        if names == max {
             listing.truncated = true;
             break;
         }

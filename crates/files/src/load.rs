@@ -157,12 +157,12 @@ fn content(
         let stored = converted(settings, rules, root, file, fd, &metadata)?;
         return Ok((Content::Converted(stored), metadata));
     }
-    let most = match settings.cache.enabled {
+    let max = match settings.cache.enabled {
         true if resolver.copy => settings.cache.file.max(resolver.shared.cache.largest_copy()),
         true => settings.cache.file,
         false => MAX_UNCACHED_READ,
     };
-    if metadata.size > most {
+    if metadata.size > max {
         // Send the copy that is hashed: writes through a memory mapping would not be noticed.
         let is_copied = metadata.size <= resolver.shared.cache.largest_copy();
         if settings.etag == EtagKind::Sha256 && !settings.cache.enabled && is_copied {

@@ -176,8 +176,8 @@ fn wanted_ranges(
     form: &Representation,
     now: u64,
 ) -> RangeOutcome {
-    let most = resource.settings.ranges;
-    if request.method() != Method::Get || !request.has(FieldName::Range) || most == 0 {
+    let max = resource.settings.ranges;
+    if request.method() != Method::Get || !request.has(FieldName::Range) || max == 0 {
         return RangeOutcome::Whole;
     }
     let if_range: SmallVec<[&[u8]; 2]> = request.values(FieldName::IfRange).collect();
@@ -185,7 +185,7 @@ fn wanted_ranges(
         return RangeOutcome::Whole;
     }
     let values: SmallVec<[&[u8]; 2]> = request.values(FieldName::Range).collect();
-    range::parse(&values, form.length, most)
+    range::parse(&values, form.length, max)
 }
 
 /// The complete 200 response with `body`.

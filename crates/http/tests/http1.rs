@@ -574,9 +574,9 @@ proptest! {
             }))
         };
         let mut kept = Head::default();
-        for (line, fields, most) in heads {
+        for (line, fields, max) in heads {
             let text = [line, fields].concat();
-            prop_assert_eq!(seen(&text, most, &mut kept), seen(&text, most, &mut Head::default()));
+            prop_assert_eq!(seen(&text, max, &mut kept), seen(&text, max, &mut Head::default()));
         }
     }
 

@@ -28,7 +28,7 @@ pub struct Bandwidth {
     next: AtomicU64,
     senders: AtomicUsize,
     sent: AtomicU64,
-    refused: AtomicU64,
+    rejected: AtomicU64,
 }
 
 /// Gauges and counters of a bandwidth limit.
@@ -39,7 +39,7 @@ pub struct BandwidthCounts {
     /// Bytes of bodies that were admitted.
     pub sent: u64,
     /// Requests that were rejected because their share would have been below the minimum.
-    pub refused: u64,
+    pub rejected: u64,
 }
 
 /// Paces the body of one response.
@@ -107,7 +107,7 @@ impl Bandwidth {
             next: AtomicU64::new(0),
             senders: AtomicUsize::new(0),
             sent: AtomicU64::new(0),
-            refused: AtomicU64::new(0),
+            rejected: AtomicU64::new(0),
         }
     }
 
@@ -118,7 +118,7 @@ impl Bandwidth {
         if let (Some(ceiling), Some(minimum)) = (self.rules.ceiling, self.rules.minimum)
             && ceiling / (senders as u64) < minimum
         {
-            self.refused.fetch_add(1, Ordering::Relaxed);
+            self.rejected.fetch_add(1, Ordering::Relaxed);
             return self.rules.dry_run.then_some(sender);
         }
         Some(sender)
@@ -160,7 +160,7 @@ impl Bandwidth {
         BandwidthCounts {
             senders: self.senders.load(Ordering::Relaxed),
             sent: self.sent.load(Ordering::Relaxed),
-            refused: self.refused.load(Ordering::Relaxed),
+            rejected: self.rejected.load(Ordering::Relaxed),
         }
     }
 
@@ -295,7 +295,7 @@ impl Reservation {
         now: Instant,
     ) -> bool {
         let now = now.saturating_duration_since(*ORIGIN).as_nanos() as u64;
-        let may = |most: u64| most >= bytes;
+        let may = |max: u64| max >= bytes;
         let passes = bytes == 0 || self.advance(shared, connection, now, bytes).is_ok_and(may);
         if passes {
             shared.sent.fetch_add(bytes, Ordering::Relaxed);
@@ -376,7 +376,7 @@ mod tests {
     ) -> (Vec<u64>, u64) {
         let mut sent = vec![0_u64; pacers.len()];
         let mut window = std::collections::VecDeque::from([0_u64; 100]);
-        let mut most = 0;
+        let mut max = 0;
         for millis in 0..seconds * 1000 {
             let now = SECOND + millis * 1_000_000;
             let before: u64 = sent.iter().sum();
@@ -396,9 +396,9 @@ mod tests {
             }
             window.pop_front();
             window.push_back(sent.iter().sum::<u64>() - before);
-            most = most.max(window.iter().sum());
+            max = max.max(window.iter().sum());
         }
-        (sent, most)
+        (sent, max)
     }
 
     fn assert_near(value: u64, wanted: u64, percent: u64) {
@@ -441,12 +441,12 @@ mod tests {
             for count in [1, 7, 1_000] {
                 let throttle = ceiling(rate);
                 let (_senders, mut pacers) = pacers(&throttle, count);
-                let (sent, most) = run(&mut pacers, 10, |_| None);
+                let (sent, max) = run(&mut pacers, 10, |_| None);
                 let all = sent.iter().sum();
                 assert_near(all, 10 * rate, 2);
                 assert_eq!(throttle.counts().sent, all);
                 // The bytes of 100 ms, plus bytes that may be early.
-                assert!(most <= rate / 5, "{most} bytes in 100 ms at {rate}, {count} senders");
+                assert!(max <= rate / 5, "{max} bytes in 100 ms at {rate}, {count} senders");
             }
         }
     }
@@ -473,11 +473,11 @@ mod tests {
     fn the_rate_of_a_connection_holds_over_all_its_responses() {
         let rules = BandwidthRules { per_connection: Some(50_000), ..Default::default() };
         let throttle = throttle(rules);
-        let (sent, most) = run(&mut pacers(&throttle, 3).1, 10, |_| None);
+        let (sent, max) = run(&mut pacers(&throttle, 3).1, 10, |_| None);
         for bytes in sent {
             assert_near(bytes, 500_000, 2);
         }
-        assert!(most <= 3 * 10_000);
+        assert!(max <= 3 * 10_000);
         // Two responses of one connection share its rate, and a new response gets no new credit.
         let pace = ConnectionPace::default();
         let of_one = || throttle.enter().unwrap().pacer(&pace, None).unwrap();
@@ -517,11 +517,11 @@ mod tests {
         let strict = throttle(rules);
         let mut senders: Vec<_> = (0..3).map(|_| strict.enter().unwrap()).collect();
         assert!(strict.enter().is_none());
-        assert_eq!((strict.counts().senders, strict.counts().refused), (3, 1));
+        assert_eq!((strict.counts().senders, strict.counts().rejected), (3, 1));
         senders.pop();
         assert!(strict.enter().is_some());
         let lenient = throttle(BandwidthRules { dry_run: true, ..rules });
         let senders: Vec<_> = (0..5).map(|_| lenient.enter().unwrap()).collect();
-        assert_eq!((senders.len(), lenient.counts().refused), (5, 2));
+        assert_eq!((senders.len(), lenient.counts().rejected), (5, 2));
     }
 }

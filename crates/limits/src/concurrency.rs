@@ -1,7 +1,7 @@
 //! Concurrency limit of a route, with one FIFO queue for all workers.
 //!
-//! A request that gets no permit waits in the queue. After `wait` it runs without a permit if fewer than `most`
-//! requests run. It is rejected after `refuse_after`, or at once when the queue is full. When its client
+//! A request that gets no permit waits in the queue. After `burst_after` it runs without a permit if fewer than `burst_concurrent`
+//! requests run. It is rejected after `queue_timeout`, or at once when the queue is full. When its client
 //! disconnects, its [`Waiter`] is dropped and leaves the queue.
 
 use std::collections::{BTreeMap, HashMap};
@@ -32,11 +32,11 @@ pub struct ConcurrencyCounts {
     pub served: u64,
     /// Requests that wait or have waited.
     pub queued: u64,
-    /// Requests that ran without a free permit after `wait`.
+    /// Requests that ran without a free permit after `burst_after`.
     pub overdue: u64,
     /// Requests that were rejected because the queue was full.
-    pub refused: u64,
-    /// Requests that were rejected after `refuse_after`.
+    pub rejected: u64,
+    /// Requests that were rejected after `queue_timeout`.
     pub expired: u64,
     /// Requests whose client disconnected while they waited.
     pub left: u64,
@@ -63,7 +63,7 @@ pub struct Permit {
     owner: Option<Owner>,
 }
 
-/// A request in the queue: a future that resolves to a permit, or to `None` after `refuse_after`.
+/// A request in the queue: a future that resolves to a permit, or to `None` after `queue_timeout`.
 #[derive(Debug)]
 pub struct Waiter {
     shared: Arc<Concurrency>,
@@ -115,7 +115,7 @@ impl Concurrency {
     pub fn passes_at_once(&self, owner: Option<Owner>, leaves: impl FnOnce() -> bool) -> bool {
         let (mut state, rules) = (self.lock(), &self.rules);
         let has_permit =
-            state.counts.running < rules.concurrent && state.is_below_share(owner, rules);
+            state.counts.running < rules.max_concurrent && state.is_below_share(owner, rules);
         let passes = has_permit && leaves();
         state.counts.served += u64::from(passes);
         passes
@@ -128,7 +128,7 @@ impl Concurrency {
 
     /// Returns the seconds for `Retry-After`.
     pub fn retry_after(&self) -> u64 {
-        self.rules.wait.unwrap_or(self.rules.refuse_after).as_secs().clamp(1, 60)
+        self.rules.burst_after.unwrap_or(self.rules.queue_timeout).as_secs().clamp(1, 60)
     }
 
     /// Returns the counters of the limit.
@@ -146,20 +146,20 @@ impl Concurrency {
         let rules = &self.rules;
         let permit = || Entry::Run(Permit { shared: Arc::clone(self), owner });
         // This does not overtake the queue: every waiting request that could run runs already.
-        if state.counts.running < rules.concurrent && state.is_below_share(owner, rules) {
+        if state.counts.running < rules.max_concurrent && state.is_below_share(owner, rules) {
             state.run(owner);
             return permit();
         }
         let is_full = state.queue.len() >= rules.queue || state.fills_queue(owner, rules);
         if rules.dry_run {
-            let beyond = state.counts.running.saturating_sub(rules.concurrent) >= rules.queue;
-            state.counts.refused += u64::from(beyond);
+            let beyond = state.counts.running.saturating_sub(rules.max_concurrent) >= rules.queue;
+            state.counts.rejected += u64::from(beyond);
             state.counts.queued += u64::from(!beyond);
             state.run(owner);
             return permit();
         }
         if is_full {
-            state.counts.refused += 1;
+            state.counts.rejected += 1;
             return Entry::Busy(self.retry_after());
         }
         state.counts.queued += 1;
@@ -178,16 +178,16 @@ impl Concurrency {
         let rules = &self.rules;
         loop {
             let overdue = |waiting: &Waiting| {
-                rules.wait.is_some_and(|wait| waiting.since + wait.as_millis() as u64 <= now)
+                rules.burst_after.is_some_and(|wait| waiting.since + wait.as_millis() as u64 <= now)
             };
             let running = state.counts.running;
             let next = state.queue.iter().find(|(_, waiting)| {
                 state.is_below_share(waiting.owner, rules)
-                    && (running < rules.concurrent || running < rules.most && overdue(waiting))
+                    && (running < rules.max_concurrent || running < rules.burst_concurrent && overdue(waiting))
             });
             let Some((&serial, _)) = next else { return };
             let Some(waiting) = state.remove(serial) else { return };
-            state.counts.overdue += u64::from(running >= rules.concurrent);
+            state.counts.overdue += u64::from(running >= rules.max_concurrent);
             state.run(waiting.owner);
             if let Some(waker) = waiting.waker {
                 waker.wake();
@@ -215,14 +215,14 @@ impl State {
     }
 
     fn is_below_share(&self, owner: Option<Owner>, rules: &ConcurrencyRules) -> bool {
-        rules.share.is_none_or(|share| self.load(owner).running < share)
+        rules.max_per_client.is_none_or(|share| self.load(owner).running < share)
     }
 
     /// Returns `true` if the client's share of the queue is used up. The share of the queue is proportional to
     /// the share of permits.
     fn fills_queue(&self, owner: Option<Owner>, rules: &ConcurrencyRules) -> bool {
-        rules.share.is_some_and(|share| {
-            let part = (rules.queue * share / rules.concurrent.max(1)).max(1);
+        rules.max_per_client.is_some_and(|share| {
+            let part = (rules.queue * share / rules.max_concurrent.max(1)).max(1);
             self.load(owner).waiting >= part
         })
     }
@@ -269,7 +269,7 @@ impl Waiter {
         let mut state = shared.lock();
         shared.admit(&mut state, now);
         let Some(waiting) = state.queue.get_mut(&self.serial) else { return Progress::Run };
-        let expires_at = self.since + shared.rules.refuse_after.as_millis() as u64;
+        let expires_at = self.since + shared.rules.queue_timeout.as_millis() as u64;
         if now >= expires_at {
             state.remove(self.serial);
             state.counts.expired += 1;
@@ -279,13 +279,13 @@ impl Waiter {
             Some(known) => known.clone_from(waker),
             none => *none = Some(waker.clone()),
         }
-        let runs_at = shared.rules.wait.map(|wait| self.since + wait.as_millis() as u64);
+        let runs_at = shared.rules.burst_after.map(|wait| self.since + wait.as_millis() as u64);
         Progress::Until(runs_at.filter(|&at| at > now).unwrap_or(expires_at).min(expires_at))
     }
 }
 
 impl Future for Waiter {
-    /// `None` after `refuse_after`.
+    /// `None` after `queue_timeout`.
     type Output = Option<Permit>;
 
     fn poll(self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<Option<Permit>> {
@@ -335,12 +335,12 @@ mod tests {
     use super::*;
 
     const RULES: ConcurrencyRules = ConcurrencyRules {
-        concurrent: 2,
+        max_concurrent: 2,
         queue: 3,
-        most: 2,
-        wait: None,
-        refuse_after: Duration::from_secs(30),
-        share: None,
+        burst_concurrent: 2,
+        burst_after: None,
+        queue_timeout: Duration::from_secs(30),
+        max_per_client: None,
         dry_run: false,
     };
 
@@ -393,12 +393,12 @@ mod tests {
         assert!(runs(&mut waiters[1], 0).is_some() && runs(&mut waiters[2], 0).is_some());
         let counts = throttle.counts();
         assert_eq!((counts.running, counts.waiting), (0, 0));
-        assert_eq!((counts.served, counts.queued, counts.refused), (5, 3, 1));
+        assert_eq!((counts.served, counts.queued, counts.rejected), (5, 3, 1));
     }
 
     #[test]
     fn a_dropped_waiter_returns_its_permit_even_if_it_was_admitted() {
-        let throttle = throttle(ConcurrencyRules { concurrent: 1, ..RULES });
+        let throttle = throttle(ConcurrencyRules { max_concurrent: 1, ..RULES });
         let first = permit(enter(&throttle, None));
         let leaving = waiter(enter(&throttle, None));
         let given = waiter(enter(&throttle, None));
@@ -413,7 +413,7 @@ mod tests {
 
     #[test]
     fn a_response_that_is_sent_at_once_needs_a_free_permit_but_holds_none() {
-        let rules = ConcurrencyRules { share: Some(1), ..RULES };
+        let rules = ConcurrencyRules { max_per_client: Some(1), ..RULES };
         let throttle = throttle(rules);
         let passes = |owner, leaves| throttle.passes_at_once(owner, || leaves);
         assert!(passes(Some(1), true) && passes(Some(1), true), "no permit is held");
@@ -423,14 +423,14 @@ mod tests {
         let second = permit(enter(&throttle, Some(2)));
         assert!(!passes(Some(3), true), "all permits are taken");
         let counts = throttle.counts();
-        assert_eq!((counts.running, counts.served, counts.refused), (2, 4, 0));
+        assert_eq!((counts.running, counts.served, counts.rejected), (2, 4, 0));
         drop((first, second));
         assert!(passes(Some(1), true) && throttle.lock().owners.is_empty());
     }
 
     #[test]
     fn an_overdue_request_runs_unless_most_is_reached() {
-        let rules = ConcurrencyRules { most: 3, wait: Some(Duration::from_secs(10)), ..RULES };
+        let rules = ConcurrencyRules { burst_concurrent: 3, burst_after: Some(Duration::from_secs(10)), ..RULES };
         let throttle = throttle(rules);
         let places = [permit(enter(&throttle, None)), permit(enter(&throttle, None))];
         let mut first = waiter(throttle.enter_at(None, 0));
@@ -456,7 +456,7 @@ mod tests {
 
     #[test]
     fn a_client_is_limited_to_its_share_of_permits_and_queue() {
-        let rules = ConcurrencyRules { concurrent: 4, queue: 8, most: 4, share: Some(1), ..RULES };
+        let rules = ConcurrencyRules { max_concurrent: 4, queue: 8, burst_concurrent: 4, max_per_client: Some(1), ..RULES };
         let throttle = throttle(rules);
         let (greedy, modest) = (Some(1), Some(2));
         let running = permit(enter(&throttle, greedy));
@@ -478,7 +478,7 @@ mod tests {
         let throttle = throttle(ConcurrencyRules { dry_run: true, ..RULES });
         let places: Vec<_> = (0..7).map(|_| permit(enter(&throttle, None))).collect();
         let counts = throttle.counts();
-        assert_eq!((counts.running, counts.queued, counts.refused), (7, 3, 2));
+        assert_eq!((counts.running, counts.queued, counts.rejected), (7, 3, 2));
         drop(places);
         assert_eq!(throttle.counts().running, 0);
     }

@@ -43,7 +43,7 @@ pub struct RateCounts {
     /// Requests within the limit.
     pub passed: u64,
     /// Requests beyond the limit, rejected or only counted.
-    pub refused: u64,
+    pub rejected: u64,
 }
 
 /// A part of the table, in two generations. When `young` is full it becomes `old`, and the previous `old` is
@@ -89,9 +89,9 @@ impl RateLimit {
     pub fn counts(&self) -> RateCounts {
         let mut sum = RateCounts::default();
         for shard in &self.shards {
-            let RateCounts { passed, refused } = lock(shard).counts;
+            let RateCounts { passed, rejected } = lock(shard).counts;
             sum.passed += passed;
-            sum.refused += refused;
+            sum.rejected += rejected;
         }
         sum
     }
@@ -107,7 +107,7 @@ impl RateLimit {
         let after = start + self.interval;
         if after - now > burst {
             let reset = start - now;
-            counts.refused += 1;
+            counts.rejected += 1;
             return RateStatus { allowed: false, remaining: 0, retry: after - now - burst, reset };
         }
         *due = after;
@@ -176,16 +176,16 @@ mod tests {
             assert!(status.allowed);
             assert_eq!(status.remaining, left);
         }
-        let refused = statuses.next().unwrap();
+        let rejected = statuses.next().unwrap();
         let expected =
             RateStatus { allowed: false, remaining: 0, retry: SECOND / 10, reset: 2 * SECOND };
-        assert_eq!(refused, expected);
+        assert_eq!(rejected, expected);
         assert!(
             !statuses.next().unwrap().allowed,
             "a rejected request is not counted against the client"
         );
-        assert!(!limit.request_at(7, SECOND + refused.retry - 1).allowed);
-        assert!(limit.request_at(7, SECOND + refused.retry).allowed);
+        assert!(!limit.request_at(7, SECOND + rejected.retry - 1).allowed);
+        assert!(limit.request_at(7, SECOND + rejected.retry).allowed);
         let passed = (0..10_000_u64)
             .filter(|millis| limit.request_at(7, 2 * SECOND + millis * 1_000_000).allowed)
             .count();

@@ -28,7 +28,7 @@ pub fn merge(outcomes: &[Outcome]) -> Result<Outcome, String> {
     let overlap =
         spans.iter().map(|(_, length)| length.as_secs_f64()).sum::<f64>() > seconds + 0.01;
     let sum = |of: fn(&Outcome) -> u64| outcomes.iter().map(of).sum::<u64>();
-    let most = |of: fn(&Outcome) -> f64| outcomes.iter().map(of).fold(0.0, f64::max);
+    let max = |of: fn(&Outcome) -> f64| outcomes.iter().map(of).fold(0.0, f64::max);
     let (requests, bytes) = (sum(|o| o.requests), sum(|o| o.bytes));
     let processes = |of: fn(&Outcome) -> Option<&ProcessUse>| {
         let each: Option<Vec<&ProcessUse>> = outcomes.iter().map(of).collect();
@@ -52,8 +52,8 @@ pub fn merge(outcomes: &[Outcome]) -> Result<Outcome, String> {
         first_errors: outcomes.iter().rev().flat_map(|o| o.first_errors.clone()).collect(),
         unfinished: Unfinished {
             in_flight: sum(|o| o.unfinished.in_flight),
-            oldest_ms: most(|o| o.unfinished.oldest_ms),
-            slowest_ms: most(|o| o.unfinished.slowest_ms),
+            oldest_ms: max(|o| o.unfinished.oldest_ms),
+            slowest_ms: max(|o| o.unfinished.slowest_ms),
             waiting: sum(|o| o.unfinished.waiting),
         },
         // Unknown: one run may have had responses while another was silent.

@@ -53,7 +53,7 @@ fn descriptors(needed: u64) -> Result<(), String> {
     if limit.current.is_none_or(|current| current >= needed) {
         return Ok(());
     }
-    let raised = limit.maximum.map_or(needed, |most| most.min(needed));
+    let raised = limit.maximum.map_or(needed, |max| max.min(needed));
     // The check below reports a limit that cannot be raised.
     let _ = setrlimit(Resource::Nofile, Rlimit { current: Some(raised), maximum: limit.maximum });
     match getrlimit(Resource::Nofile).current {

@@ -23,7 +23,7 @@ pub struct Bounds {
     /// The first level.
     pub first: f64,
     /// The highest level that is tried.
-    pub most: f64,
+    pub max: f64,
     /// Relative distance between the highest level that holds and the lowest one that fails at which the search ends: 0.02
     /// for two percent.
     pub precision: f64,
@@ -52,7 +52,7 @@ pub fn find<E>(
         levels: Vec::new(),
     };
     let mut fails: Option<f64> = None;
-    let mut level = bounds.first.min(bounds.most);
+    let mut level = bounds.first.min(bounds.max);
     loop {
         if search.levels.len() >= MOST_TRIALS {
             search.unfinished = true;
@@ -66,7 +66,7 @@ pub fn find<E>(
             search.bounded = client_bound;
         }
         let Some(next) = next_level(search.found, fails, bounds) else { break };
-        if fails.is_none() && level >= bounds.most {
+        if fails.is_none() && level >= bounds.max {
             search.bounded = true;
             break;
         }
@@ -104,7 +104,7 @@ fn attempt<E>(
 /// The next level; `None` once the precision is reached.
 fn next_level(holds: f64, fails: Option<f64>, bounds: Bounds) -> Option<f64> {
     let round = |level: f64| if bounds.whole { level.floor() } else { level };
-    let Some(fails) = fails else { return Some((holds * 2.0).min(bounds.most)) };
+    let Some(fails) = fails else { return Some((holds * 2.0).min(bounds.max)) };
     let middle = round(if holds == 0.0 { fails / 2.0 } else { (holds + fails) / 2.0 });
     let wide = fails - holds > bounds.precision * fails;
     let new = middle > holds && middle < fails && middle >= if bounds.whole { 1.0 } else { 1e-3 };
@@ -126,7 +126,7 @@ mod tests {
         find("users", bounds, trial).unwrap_or_else(|never| match never {})
     }
 
-    const USERS: Bounds = Bounds { first: 8.0, most: 100_000.0, precision: 0.02, whole: true };
+    const USERS: Bounds = Bounds { first: 8.0, max: 100_000.0, precision: 0.02, whole: true };
 
     #[test]
     fn the_capacity_is_found_within_the_precision_in_few_trials() {
@@ -142,7 +142,7 @@ mod tests {
 
     #[test]
     fn a_search_that_reaches_its_bound_is_marked() {
-        let found = search(Bounds { most: 500.0, ..USERS }, |_| true);
+        let found = search(Bounds { max: 500.0, ..USERS }, |_| true);
         assert_eq!((found.found, found.bounded), (500.0, true));
     }
 

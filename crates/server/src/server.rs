@@ -349,7 +349,7 @@ impl Running {
             let lines: Vec<String> = problems.iter().map(Problem::to_string).collect();
             unchanged(&lines.join("\n"))
         })?;
-        if let Some(why) = config.refused_after(before.server.calls) {
+        if let Some(why) = config.reload_conflict(before.server.calls) {
             return Err(unchanged(&why));
         }
         check_script_users(&config).map_err(|error| unchanged(&error))?;

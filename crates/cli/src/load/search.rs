@@ -29,11 +29,11 @@ pub(super) fn run(arguments: &Arguments, mut job: Job) -> Result<Outcome, String
         None => f64::INFINITY,
     };
     let first = if users { f64::from(job.plan.connections) } else { 1000.0 };
-    let Search { precision, most, .. } = arguments.search;
+    let Search { precision, most: max, .. } = arguments.search;
     let descriptors = preflight::max_connections().map_or(f64::INFINITY, |max| max as f64);
     let bound = if users { MAX_USERS.min(descriptors) } else { MAX_RATE };
-    let most = most.unwrap_or(bound).min(bound);
-    let bounds = Bounds { first, most, precision: precision.unwrap_or(0.02), whole: users };
+    let max = max.unwrap_or(bound).min(bound);
+    let bounds = Bounds { first, max, precision: precision.unwrap_or(0.02), whole: users };
     let (mut best, mut last) = (None, None);
     let of = if users { "users" } else { "requests per second" };
     // Trials are short. Without a terminal, their results suffice.

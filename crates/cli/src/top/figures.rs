@@ -44,9 +44,9 @@ pub(crate) struct Row {
 #[derive(Clone, Copy, Default)]
 pub(crate) struct Latency {
     /// Median; mean for clients.
-    pub(crate) half: Option<u64>,
+    pub(crate) low: Option<u64>,
     /// 99th percentile; slowest for clients.
-    pub(crate) most: Option<u64>,
+    pub(crate) high: Option<u64>,
 }
 
 /// Names of the two latencies of routes and of the server.
@@ -98,8 +98,8 @@ impl Figures {
                 rate: rate(client.requests, old.map_or(0, |old| old.requests)),
                 sent: rate(client.sent, old.map_or(0, |old| old.sent)),
                 latency: Latency {
-                    half: client.took.checked_div(client.requests),
-                    most: Some(client.slowest),
+                    low: client.took.checked_div(client.requests),
+                    high: Some(client.slowest),
                 },
                 requests: client.requests,
                 failed: None,
@@ -186,11 +186,11 @@ impl Row {
 
 impl Latency {
     fn of(buckets: &[(u64, u64)]) -> Self {
-        Self { half: percentile(buckets, 0.5), most: percentile(buckets, 0.99) }
+        Self { low: percentile(buckets, 0.5), high: percentile(buckets, 0.99) }
     }
 
     fn text(self, names: [&str; 2]) -> String {
-        format!("{} {}, {} {}", nanos(self.half), names[0], nanos(self.most), names[1])
+        format!("{} {}, {} {}", nanos(self.low), names[0], nanos(self.high), names[1])
     }
 }
 
@@ -209,7 +209,7 @@ impl History {
         };
         keep(&mut self.rate, figures.rate.round() as u64);
         keep(&mut self.sent, figures.sent.round() as u64);
-        keep(&mut self.latency, figures.latency.most.unwrap_or(0) / 1_000);
+        keep(&mut self.latency, figures.latency.high.unwrap_or(0) / 1_000);
         keep(&mut self.cpu, (figures.cpu * 1_000.0).round() as u64);
     }
 }
@@ -269,10 +269,10 @@ mod tests {
         let now = report(12.0, &[(1_000, 1_000), (5_000, 98), (9_000, 7)]);
         let figures = Figures::new(&now, &then);
         assert_eq!(figures.rate, 50.0);
-        assert_eq!(figures.latency.half, Some(5_000));
-        assert_eq!(figures.latency.most, Some(9_000));
+        assert_eq!(figures.latency.low, Some(5_000));
+        assert_eq!(figures.latency.high, Some(9_000));
         // Restarted in between.
         let figures = Figures::new(&report(13.0, &[(1_000, 1)]), &now);
-        assert_eq!((figures.rate, figures.latency.half), (0.0, None));
+        assert_eq!((figures.rate, figures.latency.low), (0.0, None));
     }
 }

@@ -23,7 +23,7 @@ const TABLE: u16 = 4;
 ///
 /// The main figures have priority: 24 lines hold a part of everything but limits and certificates.
 pub(super) fn heights(height: u16, lists: [usize; 3]) -> Heights {
-    let list = |lines: usize, most: usize| match lines.min(most) {
+    let list = |lines: usize, max: usize| match lines.min(max) {
         0 => 0,
         lines => (lines + FRAME) as u16,
     };

@@ -17,7 +17,7 @@ pub(super) fn scripts(report: &Report) -> Vec<ListLine> {
     let line = |pool: &Scripts| {
         let mut text = format!(
             "{} ({}): {} of {} processes, {} busy, {} waiting",
-            pool.name, pool.kind, pool.processes, pool.most, pool.busy, pool.waiting
+            pool.name, pool.kind, pool.processes, pool.max, pool.busy, pool.waiting
         );
         if pool.longest > 0 {
             let took = took(pool.longest * 1_000);
@@ -40,27 +40,27 @@ pub(super) fn count(of: &RouteLimits) -> usize {
 }
 
 fn of_route(of: &RouteLimits) -> Vec<ListLine> {
-    let line = |rule: &str, dry_run: bool, counts: String, refused: u64| ListLine {
+    let line = |rule: &str, dry_run: bool, counts: String, rejected: u64| ListLine {
         text: format!(
-            "{} {} {rule}{}: {counts}, {refused} refused",
+            "{} {} {rule}{}: {counts}, {rejected} rejected",
             of.site,
             of.route,
             if dry_run { " (dry run)" } else { "" }
         ),
-        calls: refused > 0,
+        calls: rejected > 0,
     };
     let concurrency = of.concurrency.iter().map(|of| {
         let counts = format!("{} run, {} wait, {} served", of.running, of.waiting, of.served);
-        line(&of.rule, of.dry_run, counts, of.refused + of.expired)
+        line(&of.rule, of.dry_run, counts, of.rejected + of.expired)
     });
     let bandwidth = of.bandwidth.iter().map(|of| {
         let counts = format!("{} are sent, {} so far", of.sending, size(of.sent));
-        line(&of.rule, of.dry_run, counts, of.refused)
+        line(&of.rule, of.dry_run, counts, of.rejected)
     });
     let rates = of
         .rates
         .iter()
-        .map(|of| line(&of.rule, of.dry_run, format!("{} passed", of.passed), of.refused));
+        .map(|of| line(&of.rule, of.dry_run, format!("{} passed", of.passed), of.rejected));
     concurrency.chain(bandwidth).chain(rates).collect()
 }
 
@@ -73,7 +73,7 @@ pub(super) fn certificates(report: &Report) -> Vec<ListLine> {
         let good = match of.expires {
             None => "not there yet".to_owned(),
             Some(until) if until <= now => "expired".to_owned(),
-            Some(until) => format!("good for {}", days(until)),
+            Some(until) => format!("expires in {}", days(until)),
         };
         let mut text = format!("{} {names}: {good}", of.site);
         if let Some(renewal) = of.renewal.filter(|&renewal| renewal > now) {

@@ -223,11 +223,11 @@ mod tests {
     #[test]
     fn phases_are_in_order_of_time() {
         let event = serde_json::json!({
-            "send_us": 7, "gate_us": 1, "tls_us": 2_000, "head_us": 3, "handler_us": 1_500_000,
+            "send_us": 7, "checks_us": 1, "tls_us": 2_000, "head_us": 3, "handler_us": 1_500_000,
         });
         assert_eq!(
             phases(&event).join(" · "),
-            "tls 2.0 ms · head 3 µs · gate 1 µs · handler 1.50 s · send 7 µs"
+            "tls 2.0 ms · head 3 µs · checks 1 µs · handler 1.50 s · send 7 µs"
         );
     }
 

@@ -127,13 +127,13 @@ fn bars(area: &Area<'_>, results: &Results, scenario: &ScenarioResults, metric: 
         Entry::Figure { estimate, .. } => Some(estimate.high.max(estimate.median)),
         _ => None,
     });
-    let most = figures.fold(0.0, f64::max);
+    let max = figures.fold(0.0, f64::max);
     let width = results.servers.len() as f64 + 1.0;
     let mut chart = ChartBuilder::on(area)
         .margin(12)
         .x_label_area_size(28)
         .y_label_area_size(64)
-        .build_cartesian_2d(0.0..rows.len() as f64 * width, 0.0..most * 1.08)?;
+        .build_cartesian_2d(0.0..rows.len() as f64 * width, 0.0..max * 1.08)?;
     chart
         .configure_mesh()
         .disable_x_mesh()
@@ -200,10 +200,10 @@ fn curve(area: &Area<'_>, results: &Results, scenario: &ScenarioResults, wanted:
         })
         .collect();
     let points = || lines.iter().flat_map(|(_, points)| points);
-    let most = points().map(|(_, y)| *y).fold(0.0, f64::max);
+    let max = points().map(|(_, y)| *y).fold(0.0, f64::max);
     let right = points().map(|(x, _)| *x).fold(1.0, f64::max);
     let left = points().map(|(x, _)| *x).fold(f64::INFINITY, f64::min).min(right);
-    if most <= 0.0 {
+    if max <= 0.0 {
         return Err("there is nothing to draw".into());
     }
     let mut builder = ChartBuilder::on(area);
@@ -233,10 +233,10 @@ fn curve(area: &Area<'_>, results: &Results, scenario: &ScenarioResults, wanted:
     }
     if *logarithmic {
         lines!(
-            builder.build_cartesian_2d((left * 0.9..right * 1.1).log_scale(), 0.0..most * 1.08)?
+            builder.build_cartesian_2d((left * 0.9..right * 1.1).log_scale(), 0.0..max * 1.08)?
         );
     } else {
-        lines!(builder.build_cartesian_2d(0.0..right * 1.03, 0.0..most * 1.08)?);
+        lines!(builder.build_cartesian_2d(0.0..right * 1.03, 0.0..max * 1.08)?);
     }
     Ok(())
 }
@@ -266,9 +266,9 @@ fn latency(area: &Area<'_>, results: &Results, row: &Row) -> Drawn {
         lines.push((column, points));
     }
     let points = || lines.iter().flat_map(|(_, points): &(usize, Vec<(f64, f64)>)| points);
-    let most = points().map(|(_, y)| *y).fold(0.0, f64::max);
+    let max = points().map(|(_, y)| *y).fold(0.0, f64::max);
     let least = points().map(|(_, y)| *y).fold(f64::INFINITY, f64::min);
-    if most <= 0.0 {
+    if max <= 0.0 {
         return Err("there is nothing to draw".into());
     }
     let mut chart =
@@ -276,7 +276,7 @@ fn latency(area: &Area<'_>, results: &Results, row: &Row) -> Drawn {
             .margin(12)
             .x_label_area_size(44)
             .y_label_area_size(64)
-            .build_cartesian_2d((1.0..1e5).log_scale(), (least * 0.8..most * 1.25).log_scale())?;
+            .build_cartesian_2d((1.0..1e5).log_scale(), (least * 0.8..max * 1.25).log_scale())?;
     chart
         .configure_mesh()
         .x_desc("one response in … took longer than")

@@ -183,14 +183,14 @@ fn line(
         Entry::Figure { estimate, .. } => Some(estimate.median),
         _ => None,
     });
-    let most = figures.fold(f64::MIN_POSITIVE, f64::max);
+    let max = figures.fold(f64::MIN_POSITIVE, f64::max);
     write!(page, "<tr><td>{}", escape(&row.title))?;
     for note in &row.notes {
         write!(page, "<small>{}</small>", escape(note))?;
     }
     write!(page, "</td>")?;
     for entry in &entries {
-        cell(page, entry, metric, most)?;
+        cell(page, entry, metric, max)?;
     }
     if has_then {
         let then = row.then.iter().filter(|then| then.metric == metric.key);
@@ -213,7 +213,7 @@ fn line(
     writeln!(page, "</tr>")
 }
 
-fn cell(page: &mut String, entry: &Entry<'_>, metric: &Metric, most: f64) -> Result {
+fn cell(page: &mut String, entry: &Entry<'_>, metric: &Metric, max: f64) -> Result {
     match entry {
         Entry::Figure { estimate, tier, doubts } => {
             let best = *tier == Some(0) && metric.better != Better::Neither;
@@ -235,7 +235,7 @@ fn cell(page: &mut String, entry: &Entry<'_>, metric: &Metric, most: f64) -> Res
                 "<td class=\"{class}\">{mark}{}<small>{}</small>{reason}<span class=\"bar\" style=\"width:{:.0}%\"></span></td>",
                 format::value(estimate.median, &metric.unit),
                 format::interval(estimate, &metric.unit),
-                (estimate.median / most * 100.0).clamp(0.0, 100.0)
+                (estimate.median / max * 100.0).clamp(0.0, 100.0)
             )
         }
         Entry::Facts(facts) => {

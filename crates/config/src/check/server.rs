@@ -24,8 +24,8 @@ impl Checker<'_> {
     pub(super) fn server(&mut self, server: &file::Server) -> Server {
         self.range("threads", &server.threads, 1, 1024);
         self.range("connections", &server.connections, 1, usize::MAX);
-        let most = server.connections.as_deref().copied().unwrap_or(usize::MAX);
-        self.range("evict_idle_above", &server.evict_idle_above, 1, most);
+        let max = server.connections.as_deref().copied().unwrap_or(usize::MAX);
+        self.range("evict_idle_above", &server.evict_idle_above, 1, max);
         self.range("connections_per_address", &server.connections_per_address, 1, usize::MAX);
         let cache = &server.cache;
         Server {
@@ -122,7 +122,7 @@ impl Checker<'_> {
     pub(super) fn chroot(&mut self, server: &file::Server) -> Option<PathBuf> {
         let path = server.chroot.as_ref()?;
         if server.user.as_deref().is_none_or(|user| user == ROOT) {
-            let what = "chroot holds nobody who is root; set `user` to another";
+            let what = "root can leave a chroot; set `user` to another user";
             self.problem(&path.span, what);
         }
         let directory = absolute(self.source, path);

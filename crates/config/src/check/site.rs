@@ -86,7 +86,7 @@ impl Checker<'_> {
             .iter()
             .any(|SiteRoute { pattern, route, .. }| route.has_handler() && pattern.is_everything());
         if root.is_none() && !everywhere {
-            let what = "a site has no root, and no route for \"/*\" that says what to answer";
+            let what = "the site has no root, and no route for \"/*\" with a handler";
             self.problem(&place, what);
         }
         let defaults = Defaults { root: root.unwrap_or_default(), cache_file: around.cache_file };

@@ -180,8 +180,8 @@ impl Reader<'_> {
         if kind != ScriptKind::FastCgi && !kind.has_host() && !kind.is_by_streams() {
             return Workers::Each;
         }
-        let most = table.processes.as_deref().copied().unwrap_or(4);
-        self.between("min_processes", &table.min_processes, 0, most);
+        let max = table.processes.as_deref().copied().unwrap_or(4);
+        self.between("min_processes", &table.min_processes, 0, max);
         self.between("requests", &table.requests, 1, usize::MAX);
         self.between("threads", &table.threads, 1, 1024);
         if let Some(size) = table.max_resident.as_ref().filter(|size| size.value.0 == 0) {
@@ -192,7 +192,7 @@ impl Reader<'_> {
             application: self.application(),
             threads: table.threads.as_deref().copied().unwrap_or(1),
             min_processes: table.min_processes.as_deref().copied().unwrap_or(match kind {
-                ScriptKind::Asgi => most,
+                ScriptKind::Asgi => max,
                 ScriptKind::Cgiplus => 0,
                 _ => 1,
             }),
@@ -332,16 +332,16 @@ impl Reader<'_> {
         Some(owner)
     }
 
-    fn between(&mut self, key: &str, number: &Option<Spanned<usize>>, least: usize, most: usize) {
+    fn between(&mut self, key: &str, number: &Option<Spanned<usize>>, least: usize, max: usize) {
         let Some(number) = number else { return };
         if number.value < least {
-            let what = match most {
+            let what = match max {
                 usize::MAX => format!("script: {key} is less than {least}"),
-                _ => format!("script: {key} is not between {least} and {most}"),
+                _ => format!("script: {key} is not between {least} and {max}"),
             };
             (self.report)(&number.span, what);
-        } else if number.value > most {
-            let what = format!("script: {key} is not between {least} and {most}");
+        } else if number.value > max {
+            let what = format!("script: {key} is not between {least} and {max}");
             (self.report)(&number.span, what);
         }
     }

@@ -279,8 +279,8 @@ mod tests {
 
     impl Read for Pieces<'_> {
         fn read(&mut self, into: &mut [u8]) -> io::Result<usize> {
-            let most = into.len().min(self.piece);
-            self.rest.read(&mut into[..most])
+            let max = into.len().min(self.piece);
+            self.rest.read(&mut into[..max])
         }
     }
 }

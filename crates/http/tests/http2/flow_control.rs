@@ -66,7 +66,7 @@ fn windows_grow_with_a_handler_that_keeps_up() {
     let mut server = Server::open(None);
     server.feed(&headers(1, POST, false));
     let mut given = 65_535_i64;
-    let mut most = 0;
+    let mut max = 0;
     for _ in 0..400 {
         server.feed(&data(1, &[0; 10_000], false));
         given -= 10_000;
@@ -77,9 +77,9 @@ fn windows_grow_with_a_handler_that_keeps_up() {
         }
         assert_eq!(server.seen.failure, None);
         assert!(given > 0);
-        most = most.max(given);
+        max = max.max(given);
     }
-    assert!((400_000..=512 << 10).contains(&most), "{most}");
+    assert!((400_000..=512 << 10).contains(&max), "{max}");
 }
 
 #[test]

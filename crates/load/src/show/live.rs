@@ -109,9 +109,9 @@ impl<'a> Live<'a> {
         let (share, rest) = self.done(snapshot);
         let filled = (share * WIDTH as f64) as usize;
         let bar: String = (0..WIDTH).map(|at| if at < filled { '━' } else { '─' }).collect();
-        let most = self.rates.iter().copied().fold(1.0, f64::max);
+        let max = self.rates.iter().copied().fold(1.0, f64::max);
         let curve: String =
-            self.rates.iter().map(|rate| BARS[((rate / most * 7.0) as usize).min(7)]).collect();
+            self.rates.iter().map(|rate| BARS[((rate / max * 7.0) as usize).min(7)]).collect();
         let mean = snapshot.requests as f64 / self.began.elapsed().as_secs_f64().max(1e-6);
         let back = if self.drawn { format!("\x1b[{LINES}A") } else { String::new() };
         format!(

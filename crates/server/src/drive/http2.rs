@@ -318,8 +318,8 @@ impl Connection {
         if let Some(reason) = self.engine.reset_reason() {
             tracing::debug!(peer = %link.peer, reason, "HTTP/2 stream reset");
         }
-        let most = link.ctx.http1.requests;
-        if most != 0 && self.requests >= most && !self.is_draining {
+        let max = link.ctx.http1.requests;
+        if max != 0 && self.requests >= max && !self.is_draining {
             self.drain(link.ctx.clock.now(), parts.out);
         }
         self.unread.extend_from_slice(&data[at..]);

@@ -278,11 +278,11 @@ enum Ahead<'b> {
 fn read_ahead<'b>(
     file: &ContentFile,
     range: &mut Range<u64>,
-    most: usize,
+    max: usize,
     buffer: &'b mut Vec<u8>,
 ) -> io::Result<Ahead<'b>> {
     buffer.resize(COPIED_CHUNK, 0);
-    let wanted = (range.end - range.start).min(most as u64);
+    let wanted = (range.end - range.start).min(max as u64);
     let buffer = &mut buffer[..wanted as usize];
     let count = match file.read_now(buffer, range.start) {
         Ok(count) => count,

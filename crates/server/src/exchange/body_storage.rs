@@ -20,7 +20,7 @@ pub(crate) struct Storage {
 
 #[derive(Debug)]
 struct Use {
-    most: AtomicU64,
+    max: AtomicU64,
     now: AtomicU64,
 }
 
@@ -61,7 +61,7 @@ impl Storage {
 
     /// Applies a new configuration. Stored bodies stay.
     pub(crate) fn set(&self, config: &Config) {
-        self.files.most.store(limit(config), Ordering::Relaxed);
+        self.files.max.store(limit(config), Ordering::Relaxed);
     }
 
     /// An empty share for a body.
@@ -87,10 +87,10 @@ impl Storage {
         *reported = Some(Instant::now());
         drop(reported);
         tracing::warn!(
-            spool_size = self.files.most.load(Ordering::Relaxed),
+            spool_size = self.files.max.load(Ordering::Relaxed),
             stored = self.files.now.load(Ordering::Relaxed),
-            "request bodies are refused with 503: there is no room for them in temporary files; raise \
-             `spool_size` or lower `body_size`"
+            "request bodies are rejected with status 503: their temporary files have reached `spool_size`; raise \
+             it or lower `body_size`"
         );
     }
 }
@@ -102,18 +102,18 @@ fn limit(config: &Config) -> u64 {
 }
 
 impl Use {
-    fn new(most: u64) -> Self {
-        Self { most: AtomicU64::new(most), now: AtomicU64::new(0) }
+    fn new(max: u64) -> Self {
+        Self { max: AtomicU64::new(max), now: AtomicU64::new(0) }
     }
 
     fn has_room(&self, bytes: u64) -> bool {
-        let free = self.most.load(Ordering::Relaxed);
+        let free = self.max.load(Ordering::Relaxed);
         self.now.load(Ordering::Relaxed).checked_add(bytes).is_some_and(|all| all <= free)
     }
 
     fn take(&self, bytes: u64) -> bool {
-        let most = self.most.load(Ordering::Relaxed);
-        let add = |now: u64| now.checked_add(bytes).filter(|&all| all <= most);
+        let max = self.max.load(Ordering::Relaxed);
+        let add = |now: u64| now.checked_add(bytes).filter(|&all| all <= max);
         self.now.fetch_update(Ordering::Relaxed, Ordering::Relaxed, add).is_ok()
     }
 

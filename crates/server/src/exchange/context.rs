@@ -188,7 +188,7 @@ impl RequestContext {
             idle: start.map(|start| nanos(start.secured.unwrap_or(start.accepted), first_byte)),
             head: nanos(first_byte, head),
             route: routed.map(|routed| nanos(head, routed)),
-            gate: admitted.map(|admitted| nanos(routed.unwrap_or(head), admitted)),
+            checks: admitted.map(|admitted| nanos(routed.unwrap_or(head), admitted)),
             handler: Some(nanos(admitted.or(routed).unwrap_or(head), response_at)),
             send: Some(nanos(response_at, end)),
         }

@@ -129,9 +129,9 @@ impl Body {
         }
     }
 
-    /// Removes up to `most` bytes from the front.
-    pub(crate) fn split_to(&mut self, most: u64) -> Self {
-        let (mut taken, mut room) = (Self::default(), most);
+    /// Removes up to `max` bytes from the front.
+    pub(crate) fn split_to(&mut self, max: u64) -> Self {
+        let (mut taken, mut room) = (Self::default(), max);
         while room > 0
             && let Some(first) = self.pieces.front_mut()
         {

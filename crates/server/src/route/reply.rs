@@ -39,12 +39,12 @@ pub(crate) struct CachedResponse<H = Rc<CacheEntry>> {
 }
 
 impl<H: Deref<Target = CacheEntry>> CachedResponse<H> {
-    /// Returns the prebuilt response, if it applies and has at most `most` bytes.
+    /// Returns the prebuilt response, if it applies and has at most `max` bytes.
     #[inline]
-    pub(crate) fn prebuilt(&self, most: usize) -> Option<&Prebuilt> {
+    pub(crate) fn prebuilt(&self, max: usize) -> Option<&Prebuilt> {
         let is_whole = self.coding == ContentCoding::Identity && !self.not_modified;
         let is_kept = is_whole && self.content.is_none();
-        self.entry.prebuilt.as_ref().filter(|prebuilt| is_kept && prebuilt.block.len() <= most)
+        self.entry.prebuilt.as_ref().filter(|prebuilt| is_kept && prebuilt.block.len() <= max)
     }
 
     /// Returns the body in that representation.

@@ -198,7 +198,7 @@ impl ScriptHead {
         self.others = true;
         match self.send_target.replace(target) {
             None => Ok(()),
-            Some(_) => Err("its header names two things to answer with instead".into()),
+            Some(_) => Err("its header has more than one X-Accel-Redirect or X-Sendfile field".into()),
         }
     }
 }

@@ -88,7 +88,7 @@ impl Pools {
         if reported.insert(script.id) {
             tracing::warn!(
                 scripts = &*script.label,
-                "a client asked for a WebSocket, which is not supported; the application gets a plain HTTP request"
+                "a client requested a WebSocket, which is not supported; the application gets a plain HTTP request"
             );
         }
     }

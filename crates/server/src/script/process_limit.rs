@@ -46,7 +46,7 @@ impl ProcessLimit {
         PoolReport {
             name: self.name.clone(),
             kind: self.kind.into(),
-            most: self.max as u64,
+            max: self.max as u64,
             processes: busy,
             busy,
             waiting: self.waiting.load(Ordering::Relaxed) as u64,

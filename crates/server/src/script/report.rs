@@ -8,7 +8,7 @@ pub(crate) struct PoolReport {
     /// Their kind.
     pub(crate) kind: String,
     /// The maximum of processes.
-    pub(crate) most: u64,
+    pub(crate) max: u64,
     /// Processes that run.
     pub(crate) processes: u64,
     /// Requests that processes work on.
@@ -24,7 +24,7 @@ pub(crate) struct PoolReport {
 impl PoolReport {
     /// Adds the state of another pool of the same scripts.
     pub(super) fn add(&mut self, other: &mut Self) {
-        self.most += other.most;
+        self.max += other.max;
         self.processes += other.processes;
         self.busy += other.busy;
         self.waiting += other.waiting;

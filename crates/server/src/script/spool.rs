@@ -72,13 +72,13 @@ async fn receive_all(ctx: &Context, incoming: &mut Incoming) -> Result<(), Failu
         return Err(Failure::Busy);
     }
     let mut share = storage.share();
-    let most = if share.take_memory(MEMORY as u64) { MEMORY } else { LITTLE };
+    let max = if share.take_memory(MEMORY as u64) { MEMORY } else { LITTLE };
     let mut memory = BodyBuffer::default();
     let (mut file, mut length) = (None, 0);
     while let Some(bytes) = incoming.body.next().await.map_err(|_| Failure::Abandoned)? {
         length += bytes.len() as u64;
         memory.add(bytes);
-        if memory.length > most {
+        if memory.length > max {
             file = Some(append(ctx, file, std::mem::take(&mut memory), &mut share).await?);
         }
     }

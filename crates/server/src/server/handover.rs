@@ -127,7 +127,7 @@ impl Takeover {
         })?;
         startup.confinement = startup.confinement.after(before);
         config.server.calls = startup.confinement.calls;
-        match config.refused_after(config.server.calls) {
+        match config.reload_conflict(config.server.calls) {
             Some(why) => Err(fail(why)),
             None => Ok(startup),
         }

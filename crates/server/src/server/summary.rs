@@ -71,9 +71,9 @@ fn log_cache(shared: &SharedState) {
 /// Logs how many connections were closed or rejected because of limits, if any.
 fn log_connections(shared: &SharedState) {
     let evicted = shared.limiter.eviction().evicted();
-    let refused = shared.limiter.per_address().rejected();
-    if evicted + refused > 0 {
-        tracing::info!(evicted, refused, "connections closed because of limits: totals at exit");
+    let rejected = shared.limiter.per_address().rejected();
+    if evicted + rejected > 0 {
+        tracing::info!(evicted, rejected, "connections closed because of limits: totals at exit");
     }
 }
 
@@ -82,25 +82,25 @@ fn log_limits(shared: &SharedState) {
     for counts in shared.sites.limits() {
         let RouteCounts { site, route, concurrency, bandwidth, limits } = counts;
         if let Some(Limited { counts, .. }) = concurrency {
-            let ConcurrencyCounts { served, queued, overdue, refused, expired, left, .. } = counts;
+            let ConcurrencyCounts { served, queued, overdue, rejected, expired, left, .. } = counts;
             tracing::info!(
                 site,
                 route,
                 served,
                 queued,
                 overdue,
-                refused,
+                rejected,
                 expired,
                 left,
                 "concurrency throttle: totals at exit"
             );
         }
-        if let Some(Limited { counts: BandwidthCounts { sent, refused, .. }, .. }) = bandwidth {
-            tracing::info!(site, route, sent, refused, "bandwidth throttle: totals at exit");
+        if let Some(Limited { counts: BandwidthCounts { sent, rejected, .. }, .. }) = bandwidth {
+            tracing::info!(site, route, sent, rejected, "bandwidth throttle: totals at exit");
         }
         for Limited { rule: limit, counts, .. } in limits {
-            let RateCounts { passed, refused } = counts;
-            tracing::info!(site, route, limit, passed, refused, "rate limit: totals at exit");
+            let RateCounts { passed, rejected } = counts;
+            tracing::info!(site, route, limit, passed, rejected, "rate limit: totals at exit");
         }
     }
 }

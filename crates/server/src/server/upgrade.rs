@@ -83,7 +83,7 @@ impl Running {
                     );
                 }
                 let text =
-                    format!("handed over to process {pid}; responses in progress are finished");
+                    format!("replaced by process {pid}; responses in progress are finished");
                 report(Ok(text), answer);
                 Some(pid)
             }

@@ -43,7 +43,7 @@ pub(crate) struct Timings {
     /// not measured apart from `handler`.
     pub(crate) route: Option<u64>,
     /// Waiting for checks.
-    pub(crate) gate: Option<u64>,
+    pub(crate) checks: Option<u64>,
     /// From there to the first byte of the response.
     pub(crate) handler: Option<u64>,
     /// From there to the last byte of the response.
@@ -51,7 +51,7 @@ pub(crate) struct Timings {
 }
 
 /// Names of the phases in chronological order.
-pub const PHASES: [&str; 7] = ["tls", "idle", "head", "route", "gate", "handler", "send"];
+pub const PHASES: [&str; 7] = ["tls", "idle", "head", "route", "checks", "handler", "send"];
 
 impl ConnectionStart {
     /// Creates the timestamps of a connection that is accepted now.
@@ -103,8 +103,8 @@ impl Timings {
     /// Returns the durations in the order of [`PHASES`].
     #[inline]
     pub(crate) fn all(&self) -> [Option<u64>; PHASES.len()] {
-        let Self { tls, idle, head, route, gate, handler, send } = *self;
-        [tls, idle, Some(head), route, gate, handler, send]
+        let Self { tls, idle, head, route, checks, handler, send } = *self;
+        [tls, idle, Some(head), route, checks, handler, send]
     }
 
     /// Removes the phases of the response, for a request that is in progress.

@@ -64,9 +64,9 @@ impl<L: Link> Http1<L> {
         self.out.extend(bytes);
     }
 
-    /// Sends up to `most` queued bytes.
-    pub(crate) fn transmit(&mut self, most: usize) {
-        let count = self.out.len().min(most);
+    /// Sends up to `max` queued bytes.
+    pub(crate) fn transmit(&mut self, max: usize) {
+        let count = self.out.len().min(max);
         let bytes: Vec<u8> = self.out.drain(..count).collect();
         self.end.send(&bytes);
     }
@@ -78,9 +78,9 @@ impl<L: Link> Http1<L> {
         encode(message)
     }
 
-    /// Receives up to `most` bytes, and reads responses from all received bytes.
-    pub(crate) fn receive(&mut self, most: usize) {
-        self.received.extend(self.end.take(most));
+    /// Receives up to `max` bytes, and reads responses from all received bytes.
+    pub(crate) fn receive(&mut self, max: usize) {
+        self.received.extend(self.end.take(max));
         let server = self.end.server();
         self.is_closed = server != Side::Open;
         let mut used = 0;

@@ -96,9 +96,9 @@ impl<L: Link> Http2<L> {
         }
     }
 
-    /// Sends up to `most` queued bytes.
-    pub(crate) fn transmit(&mut self, most: usize) {
-        let count = self.out.len().min(most);
+    /// Sends up to `max` queued bytes.
+    pub(crate) fn transmit(&mut self, max: usize) {
+        let count = self.out.len().min(max);
         let bytes: Vec<u8> = self.out.drain(..count).collect();
         if !self.end.is_closed() {
             self.end.send(&bytes);
@@ -185,9 +185,9 @@ impl<L: Link> Http2<L> {
         self.queue(&frames);
     }
 
-    /// Receives up to `most` bytes, and reads all complete frames.
-    pub(crate) fn receive(&mut self, most: usize) {
-        self.received.extend(self.end.take(most));
+    /// Receives up to `max` bytes, and reads all complete frames.
+    pub(crate) fn receive(&mut self, max: usize) {
+        self.received.extend(self.end.take(max));
         let received = std::mem::take(&mut self.received);
         let mut rest = &received[..];
         while let Some(head) =

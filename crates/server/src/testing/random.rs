@@ -36,8 +36,8 @@ impl Random {
     }
 
     /// A number of a magnitude that is chosen first: small numbers are as likely as large ones.
-    pub(crate) fn size(&mut self, most: usize) -> usize {
-        let magnitude = self.below(most.ilog2() as usize + 2);
-        self.below((1 << magnitude).min(most) + 1)
+    pub(crate) fn size(&mut self, max: usize) -> usize {
+        let magnitude = self.below(max.ilog2() as usize + 2);
+        self.below((1 << magnitude).min(max) + 1)
     }
 }

@@ -192,8 +192,8 @@ impl Worker {
 
     /// Closes connections without a complete request of addresses that have too many of them.
     fn bound_addresses(&self, limiter: &ConnectionLimiter) {
-        let most = limiter.unfinished_per_address();
-        let (closed, address) = self.connections.bound_addresses(most, self.clock.now());
+        let max = limiter.unfinished_per_address();
+        let (closed, address) = self.connections.bound_addresses(max, self.clock.now());
         if let Some(address) = address {
             limiter.eviction().count(closed);
             tracing::warn!(

@@ -16,7 +16,7 @@ pub(super) fn draw(frame: &mut Frame<'_>, area: Rect, figures: &Figures, history
         (["Bytes/s", "B/s"], size(figures.sent as u64), &history.sent, Color::Blue),
         (
             ["Latency p50 · p99", "p50·p99"],
-            format!("{} · {}", nanos(latency.half), nanos(latency.most)),
+            format!("{} · {}", nanos(latency.low), nanos(latency.high)),
             &history.latency,
             Color::Magenta,
         ),

@@ -53,7 +53,7 @@ fn connections(figures: &Figures) -> Vec<(String, String)> {
     let connections = &figures.report.connections;
     let open = connections.open.iter().filter(|(_, count)| *count > 0);
     let mut facts = vec![
-        ("open".to_owned(), format!("{} of {}", figures.open(), connections.most)),
+        ("open".to_owned(), format!("{} of {}", figures.open(), connections.max)),
         ("new/s".to_owned(), format!("{:.0}", figures.accepted)),
     ];
     facts.extend(open.map(|(state, count)| (format!("· {state}"), count.to_string())));
@@ -72,7 +72,7 @@ fn cache(figures: &Figures) -> Vec<(String, String)> {
     vec![
         ("hits now".to_owned(), share),
         ("files".to_owned(), cache.files.to_string()),
-        ("memory".to_owned(), format!("{} of {}", size(cache.bytes), size(cache.most_bytes))),
+        ("memory".to_owned(), format!("{} of {}", size(cache.bytes), size(cache.max_bytes))),
         ("descriptors".to_owned(), cache.descriptors.to_string()),
         ("evictions".to_owned(), cache.evictions.to_string()),
     ]

@@ -42,7 +42,7 @@ impl Order {
     fn key(self, row: &Row) -> (u64, u64, u64) {
         let first = match self {
             Self::Requests => row.rate,
-            Self::Latency => row.latency.most.unwrap_or(0) as f64,
+            Self::Latency => row.latency.high.unwrap_or(0) as f64,
             Self::Bytes => row.sent,
             // All since the start; those of the interval come first anyway.
             Self::Errors => row.failed.unwrap_or(0) as f64,
@@ -56,8 +56,8 @@ impl Order {
 enum Column {
     Rate,
     Sent,
-    Half,
-    Most,
+    Low,
+    High,
     Requests,
     Failed,
 }
@@ -76,7 +76,7 @@ impl Column {
     fn width(self) -> u16 {
         match self {
             Self::Rate | Self::Sent => 10,
-            Self::Half | Self::Most => 9,
+            Self::Low | Self::High => 9,
             Self::Requests => 11,
             Self::Failed => 7,
         }
@@ -86,8 +86,8 @@ impl Column {
         match self {
             Self::Rate => "req/s",
             Self::Sent => "bytes/s",
-            Self::Half => times[0],
-            Self::Most => times[1],
+            Self::Low => times[0],
+            Self::High => times[1],
             Self::Requests => "requests",
             Self::Failed => "5xx",
         }
@@ -97,8 +97,8 @@ impl Column {
         match self {
             Self::Rate => right(format!("{:.1}", row.rate)),
             Self::Sent => right(size(row.sent as u64)),
-            Self::Half => right(nanos(row.latency.half)),
-            Self::Most => right(nanos(row.latency.most)),
+            Self::Low => right(nanos(row.latency.low)),
+            Self::High => right(nanos(row.latency.high)),
             Self::Requests => right(row.requests.to_string()),
             Self::Failed => match row.failed {
                 None => Cell::default(),

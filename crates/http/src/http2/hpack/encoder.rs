@@ -35,14 +35,14 @@ impl Encoder {
     }
 
     /// Applies the receiver's limit of the table, in bytes.
-    pub fn limit_table(&mut self, most: usize) {
-        let most = most.min(TABLE_SIZE);
-        if most == self.table.most() && self.resized.is_none() {
+    pub fn limit_table(&mut self, max: usize) {
+        let max = max.min(TABLE_SIZE);
+        if max == self.table.max() && self.resized.is_none() {
             return;
         }
-        let smallest = self.resized.map_or(most, |(smallest, _)| smallest.min(most));
-        self.resized = Some((smallest, most));
-        self.table.resize(most);
+        let smallest = self.resized.map_or(max, |(smallest, _)| smallest.min(max));
+        self.resized = Some((smallest, max));
+        self.table.resize(max);
     }
 
     /// Begins a section. Must be called once before its fields.

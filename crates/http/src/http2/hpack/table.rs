@@ -17,7 +17,7 @@ pub(super) struct Table {
     /// Bytes removed from the front of `text` since the start.
     removed: u64,
     size: usize,
-    most: usize,
+    max: usize,
     inserted: u64,
 }
 
@@ -38,7 +38,7 @@ impl Default for Table {
             text: Vec::new(),
             removed: 0,
             size: 0,
-            most: TABLE_SIZE,
+            max: TABLE_SIZE,
             inserted: 0,
         }
     }
@@ -51,8 +51,8 @@ impl Table {
         self.inserted
     }
 
-    pub(super) fn most(&self) -> usize {
-        self.most
+    pub(super) fn max(&self) -> usize {
+        self.max
     }
 
     #[cfg(test)]
@@ -61,8 +61,8 @@ impl Table {
     }
 
     /// Sets the largest total size of the entries, at most [`TABLE_SIZE`].
-    pub(super) fn resize(&mut self, most: usize) {
-        self.most = most.min(TABLE_SIZE);
+    pub(super) fn resize(&mut self, max: usize) {
+        self.max = max.min(TABLE_SIZE);
         self.evict(0);
         // Eviction changes indices, too.
         self.inserted += 1;
@@ -81,7 +81,7 @@ impl Table {
         self.inserted += 1;
         let size = name.len() + value.len() + OVERHEAD;
         self.evict(size);
-        if size > self.most {
+        if size > self.max {
             return;
         }
         if self.text.len() + name.len() + value.len() > 2 * TABLE_SIZE {
@@ -125,7 +125,7 @@ impl Table {
 
     /// Evicts entries until `size` bytes are free.
     fn evict(&mut self, size: usize) {
-        while self.size + size > self.most {
+        while self.size + size > self.max {
             let Some(oldest) = self.entries.pop_front() else { return };
             self.size -= usize::from(oldest.name) + usize::from(oldest.value) + OVERHEAD;
         }

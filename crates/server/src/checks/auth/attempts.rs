@@ -28,8 +28,8 @@ impl Attempts {
     /// Counts an attempt before it is verified, so that concurrent attempts are counted too.
     ///
     /// # Errors
-    /// The time to wait, if there have been `most` attempts within a minute.
-    pub(crate) fn begin(&self, address: Peer, most: u32, now: Instant) -> Result<(), Duration> {
+    /// The time to wait, if there have been `max` attempts within a minute.
+    pub(crate) fn begin(&self, address: Peer, max: u32, now: Instant) -> Result<(), Duration> {
         let mut failures = self.failures.lock().unwrap_or_else(PoisonError::into_inner);
         if failures.len() >= MAX_ADDRESSES {
             failures.retain(|_, one| now.duration_since(one.since) < WINDOW);
@@ -44,7 +44,7 @@ impl Attempts {
         if age >= WINDOW {
             *one = Failures { count: 0, since: now };
         }
-        if one.count >= most {
+        if one.count >= max {
             return Err(WINDOW - age.min(WINDOW));
         }
         one.count += 1;

@@ -38,7 +38,7 @@ impl Basic {
         let Logins { users, attempts } = logins;
         let mut given = input.request.values(FieldName::Authorization);
         let (Some(value), None) = (given.next(), given.next()) else {
-            return Decision::Reject(refused(challenge));
+            return Decision::Reject(rejected(challenge));
         };
         let credential_hash = credential_hash(value);
         if let Some(name) = users.cached_user(path, credential_hash, input.now) {
@@ -46,7 +46,7 @@ impl Basic {
             return Decision::Allow;
         }
         let Some((name, password)) = credentials(value) else {
-            return Decision::Reject(refused(challenge));
+            return Decision::Reject(rejected(challenge));
         };
         let address = input.context.client.address;
         // A browser sends the same credentials on several connections at once: verify and count them once.
@@ -76,7 +76,7 @@ impl Basic {
                 }
                 Ok(false) => {
                     tracing::info!(peer = %address, user = name, "authentication failed: wrong name or password");
-                    Err(refused(&challenge))
+                    Err(rejected(&challenge))
                 }
                 Err(Busy) => Err(Rejection::new(503).with("Retry-After", "1")),
             }
@@ -87,7 +87,7 @@ impl Basic {
 /// Too many requests wait for the verification of their password.
 struct Busy;
 
-fn refused(challenge: &str) -> Rejection {
+fn rejected(challenge: &str) -> Rejection {
     Rejection::new(401).with("WWW-Authenticate", challenge)
 }
 

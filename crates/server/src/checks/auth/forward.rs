@@ -111,9 +111,9 @@ impl Forward {
                     Ok(())
                 }
                 Ok(Authorization::Denied(response)) => {
-                    let mut refused = Rejection::new(response.status);
-                    refused.response = Some(response);
-                    Err(refused)
+                    let mut rejected = Rejection::new(response.status);
+                    rejected.response = Some(response);
+                    Err(rejected)
                 }
                 Err(why) => {
                     tracing::error!(

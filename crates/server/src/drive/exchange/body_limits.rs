@@ -13,7 +13,7 @@ const TOO_SLOW: RequestError = RequestError { status: 408, reason: "the body com
 /// A body that is received, measured against its limits.
 #[derive(Debug)]
 pub(super) struct BodyLimits {
-    most: u64,
+    max: u64,
     received: u64,
     /// Since when the client alone determines the rate, in milliseconds of the worker's clock, and the bytes received since.
     since: u64,
@@ -21,9 +21,9 @@ pub(super) struct BodyLimits {
 }
 
 impl BodyLimits {
-    /// Creates the limits of a body of at most `most` bytes, which starts to arrive at `now`.
-    pub(super) fn new(most: u64, now: u64) -> Self {
-        Self { most, received: 0, since: now, received_since: 0 }
+    /// Creates the limits of a body of at most `max` bytes, which starts to arrive at `now`.
+    pub(super) fn new(max: u64, now: u64) -> Self {
+        Self { max, received: 0, since: now, received_since: 0 }
     }
 
     /// Counts bytes received at `now`.
@@ -38,7 +38,7 @@ impl BodyLimits {
     ) -> Result<(), RequestError> {
         self.received += bytes as u64;
         self.received_since += bytes as u64;
-        if self.received > self.most {
+        if self.received > self.max {
             return Err(TOO_LARGE);
         }
         let elapsed = now.saturating_sub(self.since);

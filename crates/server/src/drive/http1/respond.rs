@@ -138,8 +138,8 @@ impl Connection {
     pub(super) fn decide_persistence(&mut self, request: &Request<'_>) {
         let settings = &self.ctx.http1;
         let asked_to_close = self.engine.persistence() == Persistence::Close;
-        let most = settings.requests != 0 && self.requests >= settings.requests;
-        if settings.persistence == ConnectionMode::Close || most || self.ctx.is_draining() {
+        let is_last = settings.requests != 0 && self.requests >= settings.requests;
+        if settings.persistence == ConnectionMode::Close || is_last || self.ctx.is_draining() {
             self.engine.close();
             // A client that has not requested the close may have sent more.
             self.linger = !asked_to_close;

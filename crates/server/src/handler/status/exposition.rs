@@ -72,7 +72,7 @@ impl Exposition {
             self.histogram(name, &labels(series), &series.sizes, (&bounds, series.sizes.sum));
         }
         let name = "dunlin_request_phase_seconds";
-        self.family(name, "summary", "Time that requests spent in each phase of their way.");
+        self.family(name, "summary", "Time that requests spent in each phase.");
         for (label, route) in Label::all().zip(&counts.routes) {
             let (site, path) = named(label);
             let at = format!("dunlin_site=\"{}\",http_route=\"{}\"", escape(&site), escape(&path));
@@ -105,21 +105,21 @@ impl Exposition {
 
     fn connections(&mut self, report: &Report) {
         let name = "dunlin_connections";
-        self.family(name, "gauge", "Open connections by what they wait for.");
+        self.family(name, "gauge", "Open connections by state.");
         for (state, count) in &report.connections.open {
             line!(self, "{name}{{state=\"{state}\"}} {count}");
         }
-        self.gauge("dunlin_connections_limit", "Most open connections.", report.connections.most);
-        let help = "Connections that were accepted.";
+        self.gauge("dunlin_connections_limit", "Maximum of open connections.", report.connections.max);
+        let help = "Accepted connections.";
         self.counter("dunlin_connections_accepted", help, report.connections.accepted);
         let name = "dunlin_connections_closed";
-        self.family(name, "counter", "Connections that limits have cost, by which one.");
-        let (evicted, refused) = (report.connections.evicted, report.connections.refused);
+        self.family(name, "counter", "Connections closed because of limits.");
+        let (evicted, rejected) = (report.connections.evicted, report.connections.rejected);
         line!(self, "{name}_total{{limit=\"idlest\"}} {evicted}");
-        line!(self, "{name}_total{{limit=\"address\"}} {refused}");
+        line!(self, "{name}_total{{limit=\"address\"}} {rejected}");
         let tls = &report.tls;
         let name = "dunlin_tls_handshakes";
-        self.family(name, "counter", "TLS handshakes by what came of them.");
+        self.family(name, "counter", "TLS handshakes by result.");
         for (result, count) in [
             ("full", tls.full),
             ("resumed", tls.resumed),
@@ -129,7 +129,7 @@ impl Exposition {
             line!(self, "{name}_total{{result=\"{result}\"}} {count}");
         }
         let name = "dunlin_spans";
-        self.family(name, "counter", "Spans of traces by what became of them.");
+        self.family(name, "counter", "Spans of traces by result.");
         line!(self, "{name}_total{{result=\"sent\"}} {}", report.spans.0);
         line!(self, "{name}_total{{result=\"lost\"}} {}", report.spans.1);
         let help = "Lines of the access log that were lost.";
@@ -139,12 +139,12 @@ impl Exposition {
     fn certificates(&mut self, report: &Report) {
         type Of = fn(&Certificate) -> Option<f64>;
         let families: [(&str, &str, Of); 4] = [
-            ("expiry_timestamp_seconds", "Until when a certificate is good.", |of| of.expires),
-            ("renewal_timestamp_seconds", "When a certificate will be renewed.", |of| of.renewal),
-            ("next_try_timestamp_seconds", "When the renewal that failed is tried again.", |of| {
+            ("expiry_timestamp_seconds", "When a certificate expires.", |of| of.expires),
+            ("renewal_timestamp_seconds", "When a certificate is due for renewal.", |of| of.renewal),
+            ("next_try_timestamp_seconds", "When a failed renewal is retried.", |of| {
                 of.next_try
             }),
-            ("failures", "How often the next certificate failed, since it last went well.", |of| {
+            ("failures", "Failed renewals since the last success.", |of| {
                 Some(of.failures as f64)
             }),
         ];
@@ -162,10 +162,10 @@ impl Exposition {
     fn cache(&mut self, report: &Report) {
         let cache = &report.cache;
         let name = "dunlin_cache_requests";
-        self.family(name, "counter", "Responses from the file cache, and without it.");
+        self.family(name, "counter", "Lookups in the file cache by result.");
         line!(self, "{name}_total{{result=\"hit\"}} {}", cache.hits);
         line!(self, "{name}_total{{result=\"miss\"}} {}", cache.misses);
-        self.counter("dunlin_cache_evictions", "Files that made room.", cache.evictions);
+        self.counter("dunlin_cache_evictions", "Evicted files.", cache.evictions);
         self.gauge("dunlin_cache_files", "Files in the cache.", cache.files);
         self.gauge("dunlin_cache_bytes", "Bytes in the cache.", cache.bytes);
         let help = "Descriptors that the cache keeps open.";
@@ -176,8 +176,8 @@ impl Exposition {
         type Of = fn(&super::report::Scripts) -> u64;
         let families: [(&str, &str, Of); 4] = [
             ("processes", "Processes of a pool of scripts.", |pool| pool.processes),
-            ("processes_limit", "Most processes of a pool of scripts.", |pool| pool.most),
-            ("busy", "Requests that scripts work on.", |pool| pool.busy),
+            ("processes_limit", "Maximum of processes of a pool of scripts.", |pool| pool.max),
+            ("busy", "Requests that run in scripts.", |pool| pool.busy),
             ("waiting", "Requests that wait for a script.", |pool| pool.waiting),
         ];
         for (name, help, of) in families {
@@ -211,14 +211,14 @@ impl Exposition {
             line!(self, "dunlin_throttle_waiting{{{at}}} {}", throttle.waiting);
         }
         let name = "dunlin_throttle_requests";
-        let help = "Requests by what a throttle did with them, or would have done in a dry run.";
+        let help = "Requests by the decision of a throttle, applied or in a dry run.";
         self.family(name, "counter", help);
         for (at, of) in throttles() {
             let results = [
                 ("served", of.served),
                 ("queued", of.queued),
                 ("overdue", of.overdue),
-                ("refused", of.refused),
+                ("rejected", of.rejected),
                 ("expired", of.expired),
                 ("left", of.left),
             ];
@@ -235,25 +235,25 @@ impl Exposition {
         for (at, of) in bandwidths() {
             line!(self, "dunlin_bandwidth_sending{{{at}}} {}", of.sending);
         }
-        let help = "Bytes of bodies that were let through.";
+        let help = "Bytes of bodies that were sent.";
         self.family("dunlin_bandwidth_sent_bytes", "counter", help);
         for (at, of) in bandwidths() {
             line!(self, "dunlin_bandwidth_sent_bytes_total{{{at}}} {}", of.sent);
         }
         let help = "Requests whose share of a ceiling was below the minimum.";
-        self.family("dunlin_bandwidth_refused", "counter", help);
+        self.family("dunlin_bandwidth_rejected", "counter", help);
         for (at, of) in bandwidths() {
-            let (dry_run, refused) = (of.dry_run, of.refused);
-            line!(self, "dunlin_bandwidth_refused_total{{{at},dry_run=\"{dry_run}\"}} {refused}");
+            let (dry_run, rejected) = (of.dry_run, of.rejected);
+            line!(self, "dunlin_bandwidth_rejected_total{{{at},dry_run=\"{dry_run}\"}} {rejected}");
         }
         let name = "dunlin_limit_requests";
-        self.family(name, "counter", "Requests within rate limits, and beyond.");
+        self.family(name, "counter", "Requests by the decision of a rate limit.");
         for (at, of) in routes() {
             for rate in &of.rates {
                 let at =
                     format!("{at},limit=\"{}\",dry_run=\"{}\"", escape(&rate.rule), rate.dry_run);
                 line!(self, "{name}_total{{{at},result=\"passed\"}} {}", rate.passed);
-                line!(self, "{name}_total{{{at},result=\"refused\"}} {}", rate.refused);
+                line!(self, "{name}_total{{{at},result=\"rejected\"}} {}", rate.rejected);
             }
         }
     }
@@ -264,7 +264,7 @@ impl Exposition {
         self.counter("process_cpu_seconds", help, process.cpu);
         self.gauge("process_resident_memory_bytes", "Memory of the server.", process.resident);
         self.gauge("process_open_fds", "Open descriptors.", process.descriptors);
-        self.gauge("process_max_fds", "Most open descriptors.", process.descriptor_limit);
+        self.gauge("process_max_fds", "Maximum of open descriptors.", process.descriptor_limit);
         let help = "When the server was started, since 1970.";
         self.gauge("process_start_time_seconds", help, report.server.started);
         let name = "dunlin_build_info";

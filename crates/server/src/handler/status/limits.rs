@@ -25,7 +25,7 @@ pub struct RouteLimits {
     pub rates: Vec<Rate>,
 }
 
-/// A concurrency limit. In a dry run, requests that count as queued or refused have run.
+/// A concurrency limit. In a dry run, requests that count as queued or rejected have run.
 #[derive(Debug, Clone, Default, Serialize, Deserialize)]
 #[serde(default)]
 pub struct Concurrency {
@@ -44,7 +44,7 @@ pub struct Concurrency {
     /// Requests that ran because they had waited long enough.
     pub overdue: u64,
     /// Requests that found the queue full.
-    pub refused: u64,
+    pub rejected: u64,
     /// Requests that waited in vain.
     pub expired: u64,
     /// Requests whose client did not wait.
@@ -64,7 +64,7 @@ pub struct Bandwidth {
     /// Bytes of bodies that were let through.
     pub sent: u64,
     /// Requests whose share was below the minimum.
-    pub refused: u64,
+    pub rejected: u64,
 }
 
 /// A rate limit.
@@ -78,7 +78,7 @@ pub struct Rate {
     /// Requests within the limit.
     pub passed: u64,
     /// Requests beyond it.
-    pub refused: u64,
+    pub rejected: u64,
 }
 
 /// Those of every route that has any.
@@ -108,22 +108,22 @@ impl From<RouteCounts> for RouteLimits {
 
 impl From<Limited<ConcurrencyCounts>> for Concurrency {
     fn from(Limited { rule, dry_run, counts }: Limited<ConcurrencyCounts>) -> Self {
-        let ConcurrencyCounts { running, waiting, served, queued, overdue, refused, expired, left } =
+        let ConcurrencyCounts { running, waiting, served, queued, overdue, rejected, expired, left } =
             counts;
         let (running, waiting) = (running as u64, waiting as u64);
-        Self { rule, dry_run, running, waiting, served, queued, overdue, refused, expired, left }
+        Self { rule, dry_run, running, waiting, served, queued, overdue, rejected, expired, left }
     }
 }
 
 impl From<Limited<BandwidthCounts>> for Bandwidth {
     fn from(Limited { rule, dry_run, counts }: Limited<BandwidthCounts>) -> Self {
-        let BandwidthCounts { senders, sent, refused } = counts;
-        Self { rule, dry_run, sending: senders as u64, sent, refused }
+        let BandwidthCounts { senders, sent, rejected } = counts;
+        Self { rule, dry_run, sending: senders as u64, sent, rejected }
     }
 }
 
 impl From<Limited<RateCounts>> for Rate {
     fn from(Limited { rule, dry_run, counts }: Limited<RateCounts>) -> Self {
-        Self { rule, dry_run, passed: counts.passed, refused: counts.refused }
+        Self { rule, dry_run, passed: counts.passed, rejected: counts.rejected }
     }
 }

@@ -54,10 +54,10 @@
   const at = (time) => shown().reduce((best, point) => !best || Math.abs(point.time - time) < Math.abs(best.time - time) ? point : best, null);
 
   // The top of an axis: 1, 2 or 5 times a power of ten.
-  const round = (most) => {
-    if (!most) return 0;
-    const power = 10 ** Math.floor(Math.log10(most));
-    return [1, 2, 5, 10].map((factor) => factor * power).find((bound) => bound >= most) || most;
+  const round = (max) => {
+    if (!max) return 0;
+    const power = 10 ** Math.floor(Math.log10(max));
+    return [1, 2, 5, 10].map((factor) => factor * power).find((bound) => bound >= max) || max;
   };
 
   const draw = (chart) => {
@@ -72,14 +72,14 @@
     const style = getComputedStyle(document.documentElement);
     const colour = (name) => style.getPropertyValue(name).trim();
     const visible = shown();
-    const most = round(Math.max(...visible.flatMap((point) => chart.lines.map(([key]) => point[key] || 0)), 0));
+    const max = round(Math.max(...visible.flatMap((point) => chart.lines.map(([key]) => point[key] || 0)), 0));
     const top = 18, bottom = height - 17, end = last();
     const x = (time) => width - 1 - (end - time) / range() * (width - 2);
-    const y = (value) => bottom - (most ? value / most : 0) * (bottom - top);
+    const y = (value) => bottom - (max ? value / max : 0) * (bottom - top);
     paint.font = "12px system-ui, sans-serif";
     paint.fillStyle = colour("--dim");
     paint.textAlign = "right";
-    if (most) paint.fillText(chart.text(most), width, 12);
+    if (max) paint.fillText(chart.text(max), width, 12);
     paint.fillText("0", width, bottom - 3);
     const steps = range() === 120 ? [120, 60, 0] : [900, 600, 300, 0];
     for (const seconds of steps) {
@@ -136,8 +136,8 @@
     canvas.setAttribute("aria-valuenow", Math.round(point.time - last()));
     // A name that changes under the reader would be read out each second.
     if (canvas === document.activeElement) return;
-    const most = (key) => Math.max(...shown().map((point) => point[key] || 0));
-    const highest = chart.lines.map(([key, , name]) => (name ? name + " " : "") + chart.text(most(key))).join(", ");
+    const max = (key) => Math.max(...shown().map((point) => point[key] || 0));
+    const highest = chart.lines.map(([key, , name]) => (name ? name + " " : "") + chart.text(max(key))).join(", ");
     canvas.setAttribute("aria-label", `${chart.name}, last ${byId("range").selectedOptions[0].text}: now ${text}; highest ${highest}`);
   };
   const redraw = () => {
@@ -199,8 +199,8 @@
   const sum = (pairs) => pairs.reduce((sum, [, count]) => sum + count, 0);
   const kind = (report, name) => (report.requests.status.find(([kind]) => kind === name) || [0, 0])[1];
   // Limits in a dry run reject nothing.
-  const rejected = (report) => report.connections.refused + report.limits.flatMap((of) => [of.concurrency, of.bandwidth, ...of.rates])
-    .filter((limit) => limit && !limit.dry_run).reduce((sum, limit) => sum + limit.refused + (limit.expired || 0), 0);
+  const rejected = (report) => report.connections.rejected + report.limits.flatMap((of) => [of.concurrency, of.bandwidth, ...of.rates])
+    .filter((limit) => limit && !limit.dry_run).reduce((sum, limit) => sum + limit.rejected + (limit.expired || 0), 0);
 
   const show = (now) => {
     const then = before || now;
@@ -226,10 +226,10 @@
     if (paused !== null) return;
     byId("about").textContent = `${now.server.version}, process ${now.server.pid}, ${now.server.threads} ${now.server.threads === 1 ? "worker" : "workers"}, up ${span(now.server.time - now.server.started)}`;
     const states = { head: "receiving a request", body: "receiving a body", send: "sending", handler: "waiting for a handler", throttle: "throttled", streams: "with HTTP/2 requests", linger: "closing" };
-    facts("connections", [["open", `${number(open)} of ${number(now.connections.most)}`], ...now.connections.open.filter(([, count]) => count).map(([state, count]) => ["· " + (states[state] || state), number(count)]), ["accepted", number(now.connections.accepted)], ...[["closed for new ones", now.connections.evicted], ["rejected by address limit", now.connections.refused]].filter(([, count]) => count).map(([name, count]) => [name, number(count), true]), ["TLS handshakes", number(now.tls.full + now.tls.resumed)], ["· resumed", number(now.tls.resumed)], ["· failed", number(now.tls.failed + now.tls.late), now.tls.failed + now.tls.late > 0]]);
+    facts("connections", [["open", `${number(open)} of ${number(now.connections.max)}`], ...now.connections.open.filter(([, count]) => count).map(([state, count]) => ["· " + (states[state] || state), number(count)]), ["accepted", number(now.connections.accepted)], ...[["closed for new ones", now.connections.evicted], ["rejected by address limit", now.connections.rejected]].filter(([, count]) => count).map(([name, count]) => [name, number(count), true]), ["TLS handshakes", number(now.tls.full + now.tls.resumed)], ["· resumed", number(now.tls.resumed)], ["· failed", number(now.tls.failed + now.tls.late), now.tls.failed + now.tls.late > 0]]);
     facts("responses", [["total", number(now.requests.total)], ...now.requests.status.map(([kind, count]) => [kind, number(count), kind === "5xx"]), ...now.requests.method.map(([name, count]) => [name, number(count)]), ...now.requests.protocol.map(([name, count]) => [name, number(count)])]);
     const lookups = now.cache.hits + now.cache.misses;
-    facts("cache", [["hits", lookups ? (now.cache.hits / lookups * 100).toFixed(1) + " %" : "–"], ["files", number(now.cache.files)], ["memory", `${size(now.cache.bytes)} of ${size(now.cache.most_bytes)}`], ["descriptors", number(now.cache.descriptors)], ["evictions", number(now.cache.evictions)]]);
+    facts("cache", [["hits", lookups ? (now.cache.hits / lookups * 100).toFixed(1) + " %" : "–"], ["files", number(now.cache.files)], ["memory", `${size(now.cache.bytes)} of ${size(now.cache.max_bytes)}`], ["descriptors", number(now.cache.descriptors)], ["evictions", number(now.cache.evictions)]]);
     facts("process", [["memory", size(now.process.resident)], ["descriptors", `${number(now.process.descriptors)} of ${number(now.process.descriptor_limit)}`], ["processor time", now.process.cpu.toFixed(1) + " s"], ["log lines lost", number(now.log_lines_lost), now.log_lines_lost > 0]]);
     const routes = now.routes.map((route) => {
       const old = then.routes.find((other) => other.site === route.site && other.route === route.route) || { requests: 0, sent: 0, failed: 0, latency: [] };
@@ -238,11 +238,11 @@
     }).sort((a, b) => b.failed - a.failed || b.rate - a.rate || b.route.requests - a.route.requests);
     table("routes", routes.map(({ route, rate, sent, p50, p99 }) => [route.site || "–", route.route || "–", number(rate), size(sent), time(p50), time(p99), number(route.requests), bad(route.failed)]), "No request yet.");
     byId("scripts").closest("section").hidden = !now.scripts.length;
-    table("scripts", now.scripts.map((pool) => [pool.name, pool.kind, `${number(pool.processes)} of ${number(pool.most)}`, number(pool.busy), bad(pool.waiting), pool.longest ? `${time(pool.longest * 1e6)} ${pool.longest_script}` : "–"]), "");
+    table("scripts", now.scripts.map((pool) => [pool.name, pool.kind, `${number(pool.processes)} of ${number(pool.max)}`, number(pool.busy), bad(pool.waiting), pool.longest ? `${time(pool.longest * 1e6)} ${pool.longest_script}` : "–"]), "");
     const limits = now.limits.flatMap((of) => [
-      of.concurrency && [of.concurrency.rule, `${number(of.concurrency.running)} running, ${number(of.concurrency.waiting)} waiting`, number(of.concurrency.served), number(of.concurrency.queued), bad(of.concurrency.refused + of.concurrency.expired)],
-      of.bandwidth && [of.bandwidth.rule, `${number(of.bandwidth.sending)} sending`, size(of.bandwidth.sent), "–", bad(of.bandwidth.refused)],
-      ...of.rates.map((rate) => [rate.rule, "–", number(rate.passed), "–", bad(rate.refused)]),
+      of.concurrency && [of.concurrency.rule, `${number(of.concurrency.running)} running, ${number(of.concurrency.waiting)} waiting`, number(of.concurrency.served), number(of.concurrency.queued), bad(of.concurrency.rejected + of.concurrency.expired)],
+      of.bandwidth && [of.bandwidth.rule, `${number(of.bandwidth.sending)} sending`, size(of.bandwidth.sent), "–", bad(of.bandwidth.rejected)],
+      ...of.rates.map((rate) => [rate.rule, "–", number(rate.passed), "–", bad(rate.rejected)]),
     ].filter(Boolean).map((row) => [of.site, of.route, ...row]));
     byId("limits").closest("section").hidden = !limits.length;
     table("limits", limits, "");

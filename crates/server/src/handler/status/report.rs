@@ -78,11 +78,11 @@ pub struct Connections {
     /// Accepted since the start.
     pub accepted: u64,
     /// The most that may be open.
-    pub most: u64,
+    pub max: u64,
     /// Idle connections that were closed for new ones.
     pub evicted: u64,
     /// Those that were closed at once because their address had as many as it may.
-    pub refused: u64,
+    pub rejected: u64,
     /// Open ones by what they wait for.
     pub open: Vec<(String, u64)>,
 }
@@ -132,7 +132,7 @@ pub struct Cache {
     /// Bytes of memory.
     pub bytes: u64,
     /// Bytes of memory that it may have.
-    pub most_bytes: u64,
+    pub max_bytes: u64,
     /// Descriptors that it keeps open.
     pub descriptors: u64,
 }
@@ -182,7 +182,7 @@ pub struct Scripts {
     /// The kind of scripts.
     pub kind: String,
     /// The most processes.
-    pub most: u64,
+    pub max: u64,
     /// Processes that are there.
     pub processes: u64,
     /// Requests that are being worked on.
@@ -197,9 +197,9 @@ pub struct Scripts {
 
 impl From<PoolReport> for Scripts {
     fn from(pool: PoolReport) -> Self {
-        let PoolReport { name, kind, most, processes, busy, waiting, longest, longest_script } =
+        let PoolReport { name, kind, max, processes, busy, waiting, longest, longest_script } =
             pool;
-        Self { name, kind, most, processes, busy, waiting, longest, longest_script }
+        Self { name, kind, max, processes, busy, waiting, longest, longest_script }
     }
 }
 
@@ -224,9 +224,9 @@ impl Report {
             },
             connections: Connections {
                 accepted: counts.accepted,
-                most: shared.limiter.max() as u64,
+                max: shared.limiter.max() as u64,
                 evicted: shared.limiter.eviction().evicted(),
-                refused: shared.limiter.per_address().rejected(),
+                rejected: shared.limiter.per_address().rejected(),
                 open: (0..STATES)
                     .map(|state| (Waiting::NAMES[state].into(), counts.connections[state]))
                     .collect(),
@@ -282,7 +282,7 @@ impl Cache {
             evictions: counters.evictions.load(Ordering::Relaxed),
             files: files as u64,
             bytes: bytes as u64,
-            most_bytes: shared.config.server.cache.size as u64,
+            max_bytes: shared.config.server.cache.size as u64,
             descriptors: descriptors as u64,
         }
     }

@@ -331,7 +331,7 @@ impl Pool {
         PoolReport {
             name: self.label.clone(),
             kind: self.rules.kind.as_str().into(),
-            most: self.rules.processes as u64,
+            max: self.rules.processes as u64,
             processes,
             busy: usage.active.len() as u64,
             waiting: usage.waiting as u64,

@@ -67,8 +67,8 @@ mod tests {
             clients.count(Peer::Ip(IpAddr::from(n.to_be_bytes())), 1, 1);
         }
         assert_eq!(clients.iter().count(), MAX_CLIENTS);
-        let most = clients.iter().max_by_key(|client| client.requests).unwrap();
-        assert_eq!(most.address, busy);
-        assert!(most.requests >= 20_000);
+        let max = clients.iter().max_by_key(|client| client.requests).unwrap();
+        assert_eq!(max.address, busy);
+        assert!(max.requests >= 20_000);
     }
 }

@@ -113,11 +113,11 @@ impl Client {
     }
 
     /// Sends some of the queued bytes.
-    pub(super) fn transmit(&mut self, most: usize) {
+    pub(super) fn transmit(&mut self, max: usize) {
         match &mut self.wire {
             _ if self.has_ended => {}
-            Wire::Http1(client) => client.transmit(most),
-            Wire::Http2(client) => client.transmit(most),
+            Wire::Http1(client) => client.transmit(max),
+            Wire::Http2(client) => client.transmit(max),
         }
     }
 
@@ -135,11 +135,11 @@ impl Client {
     }
 
     /// Receives some of the available bytes.
-    pub(super) fn receive(&mut self, most: usize) {
+    pub(super) fn receive(&mut self, max: usize) {
         match &mut self.wire {
-            _ if self.is_hostile => drop(self.end().take(most)),
-            Wire::Http1(client) => client.receive(most),
-            Wire::Http2(client) => client.receive(most),
+            _ if self.is_hostile => drop(self.end().take(max)),
+            Wire::Http1(client) => client.receive(max),
+            Wire::Http2(client) => client.receive(max),
         }
     }
 

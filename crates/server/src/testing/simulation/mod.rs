@@ -176,13 +176,13 @@ impl<'a> World<'a> {
         } else if kind < 16 {
             self.request(number);
         } else if kind < 40 {
-            let most = self.random.size(100_000);
-            self.print(|| format!("client {number} sends {most} bytes"));
-            self.clients[number].transmit(most);
+            let max = self.random.size(100_000);
+            self.print(|| format!("client {number} sends {max} bytes"));
+            self.clients[number].transmit(max);
         } else if kind < 64 {
-            let most = self.random.size(100_000);
-            self.print(|| format!("client {number} takes {most} bytes"));
-            self.clients[number].receive(most);
+            let max = self.random.size(100_000);
+            self.print(|| format!("client {number} takes {max} bytes"));
+            self.clients[number].receive(max);
             self.print(|| format!("    {}", self.clients[number].describe()));
         } else if kind < 80 {
             let time = Duration::from_millis(self.random.size(4_000) as u64);
@@ -284,8 +284,8 @@ impl<'a> World<'a> {
         }
         assert!(self.server.has_buffers(), "the buffers of the worker are lent out");
         let (at_once, waiting) = self.server.admitted();
-        if let Some(most) = self.setup.concurrent {
-            assert!(at_once <= most, "{at_once} requests run at once, and {waiting} wait");
+        if let Some(max) = self.setup.concurrent {
+            assert!(at_once <= max, "{at_once} requests run at once, and {waiting} wait");
         }
     }
 
