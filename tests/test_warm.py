@@ -348,7 +348,7 @@ def test_python_ends_as_it_does_otherwise(cgi, text, status):
     assert server.log.count("it wrote nothing") == 2
     lines = [line for line in server.log.splitlines() if "it wrote nothing" in line]
     assert all((f"exit status is {status}" in line) == (status != 0) for line in lines), server.log
-    assert "warm host>" not in server.log
+    assert "fork server>" not in server.log
 
 
 def test_a_traceback_is_the_one_of_python_itself(cgi):

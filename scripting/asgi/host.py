@@ -34,16 +34,16 @@ LOADED = 5
 WINDOW = 256 * 1024
 STEP = 64 * 1024
 # Maximum number of cached first parts, and maximum size of each.
-KEPT = 256
-KEPT_SIZE = 4096
+MAX_CACHED = 256
+MAX_CACHED_SIZE = 4096
 # Seconds that the application may take to shut down.
 SHUTDOWN = 1.5
 # Interval in seconds of the check whether the server still runs.
-ORPHANED = 2
+PARENT_CHECK = 2
 
 
 # The variables that a scope needs, and their defaults.
-WANTED = {
+SCOPE_VARIABLES = {
     b"PATH_INFO": b"",
     b"REQUEST_URI": b"",
     b"QUERY_STRING": b"",
@@ -63,7 +63,7 @@ class Connection(asyncio.BufferedProtocol):
         self.rest = b""
         self.requests = {}
         self.out = []
-        self.is_due = False
+        self.is_flush_scheduled = False
         # The first part of the last request, and its parsed form.
         self.common = b"\xff" * 4, None
         self.report()
@@ -76,7 +76,7 @@ class Connection(asyncio.BufferedProtocol):
 
     def connection_lost(self, error):
         for request in self.requests.values():
-            request.leave()
+            request.cancel()
 
     def get_buffer(self, hint):
         return room
@@ -95,22 +95,22 @@ class Connection(asyncio.BufferedProtocol):
                 request.task = loop.create_task(request.run(data, start, end))
                 tasks.add(request.task)
             elif request := self.requests.get(ident):
-                request.hear(kind, data[start:end])
+                request.process_frame(kind, data[start:end])
         self.rest = data[at:]
         # The output of the first steps of new tasks follows these frames.
-        self.be_due()
+        self.schedule_flush()
 
-    def be_due(self):
-        if not self.is_due:
-            self.is_due = True
+    def schedule_flush(self):
+        if not self.is_flush_scheduled:
+            self.is_flush_scheduled = True
             loop.call_soon(self.flush)
 
     def send(self, ident, kind, payload=b""):
         self.out.append(HEADER.pack(len(payload), ident, kind) + payload)
-        self.be_due()
+        self.schedule_flush()
 
     def flush(self):
-        self.is_due = False
+        self.is_flush_scheduled = False
         if len(sys.modules) != reported:
             self.report()
         if self.out:
@@ -122,7 +122,7 @@ class Request:
     """One request and its response."""
 
     __slots__ = (
-        "connection", "ident", "task", "parts", "ended", "delivered", "gone", "room", "waiting",
+        "connection", "ident", "task", "parts", "ended", "delivered", "cancelled", "room", "waiting",
         "head", "begun", "complete",
     )  # fmt: skip
 
@@ -132,7 +132,7 @@ class Request:
         # None until a part of the body arrives.
         self.parts = None
         self.ended = ended
-        self.gone = False
+        self.cancelled = False
         self.room = WINDOW
         self.delivered = False
         self.waiting = ()
@@ -140,7 +140,7 @@ class Request:
         self.begun = False
         self.complete = False
 
-    def hear(self, kind, payload):
+    def process_frame(self, kind, payload):
         if kind == BODY:
             if self.parts is None:
                 self.parts = collections.deque()
@@ -150,11 +150,11 @@ class Request:
         elif kind == ROOM:
             self.room += int.from_bytes(payload, "little")
         elif kind == CANCEL:
-            self.gone = True
+            self.cancelled = True
         self.wake()
 
-    def leave(self):
-        self.gone = True
+    def cancel(self):
+        self.cancelled = True
         self.wake()
 
     def wake(self):
@@ -179,7 +179,7 @@ class Request:
             if self.ended and not self.delivered:
                 self.delivered = True
                 return {"type": "http.request", "body": b"", "more_body": False}
-            if self.gone or self.complete:
+            if self.cancelled or self.complete:
                 return {"type": "http.disconnect"}
             await self.change()
 
@@ -212,9 +212,9 @@ class Request:
             self.begun = True
         for at in range(0, len(body), STEP):
             part = bytes(body[at : at + STEP])
-            while self.room < len(part) and not self.gone:
+            while self.room < len(part) and not self.cancelled:
                 await self.change()
-            if self.gone:
+            if self.cancelled:
                 return
             self.room -= len(part)
             self.connection.send(self.ident, PART, part)
@@ -231,17 +231,17 @@ class Request:
         try:
             scope = scope_of(self.connection, data, at, end)
             await application(scope, self.receive, self.send)
-            if not self.complete and not self.gone:
+            if not self.complete and not self.cancelled:
                 raise RuntimeError("the application ended before its response")
         except Exception:
-            if not self.gone:
+            if not self.cancelled:
                 traceback.print_exc()
                 sys.stderr.flush()
             if not self.complete and not self.begun:
                 self.finish(WHOLE, encode(500, [(b"dunlin-failed", b"1")]))
         finally:
             if not self.complete:
-                self.finish(END, b"the client has left" if self.gone else b"the application failed")
+                self.finish(END, b"the client disconnected" if self.cancelled else b"the application failed")
             self.connection.requests.pop(self.ident, None)
             tasks.discard(self.task)
 
@@ -286,10 +286,10 @@ def header_of(name):
     return name.replace(b"_", b"-").lower()
 
 
-def learn(part):
-    """What requests with this first part have in common: most of the scope, headers, the headers among the
-    values of their own with their places, what the path begins with, and where the rest of the scope stands
-    in these values with the ones that they have in common behind them."""
+def parse_common(part):
+    """The parsed first part of requests: most of the scope; the headers; name and index of the headers among the
+    values of the second part; the prefix of the path; the defaults of SCOPE_VARIABLES; and the index of each
+    of these in the list of the second part's values followed by the defaults."""
     own, _, common = part[4:].partition(b"\0\0")
     names = own.split(b"\0")
     parts = iter(common.split(b"\0"))
@@ -307,30 +307,30 @@ def learn(part):
     pairs = [(header_of(name), value) for name, value in variables.items()]
     headers = [pair for pair in pairs if pair[0]]
     own_headers = [(header_of(name), at) for at, name in enumerate(names) if header_of(name)]
-    fixed = [get(name, value) for name, value in WANTED.items()]
-    places = [
-        names.index(name) if name in names else at - len(WANTED) for at, name in enumerate(WANTED)
+    fixed = [get(name, value) for name, value in SCOPE_VARIABLES.items()]
+    indexes = [
+        names.index(name) if name in names else at - len(SCOPE_VARIABLES) for at, name in enumerate(SCOPE_VARIABLES)
     ]
-    found = scope, headers, own_headers, prefix, fixed, places
-    if len(part) <= KEPT_SIZE:
-        if len(learned) >= KEPT:
-            learned.clear()
-        learned[part] = found
-    return found
+    entry = scope, headers, own_headers, prefix, fixed, indexes
+    if len(part) <= MAX_CACHED_SIZE:
+        if len(parsed) >= MAX_CACHED:
+            parsed.clear()
+        parsed[part] = entry
+    return entry
 
 
-def common_of(data, at):
+def common_part(data, at):
     """The first part of a request at `at`, with its length, and its parsed form."""
     part = data[at : at + 4 + int.from_bytes(data[at : at + 4], "little")]
-    return part, learned.get(part) or learn(part)
+    return part, parsed.get(part) or parse_common(part)
 
 
 def scope_of(connection, data, at, end):
-    part, found = connection.common
+    part, common = connection.common
     if not data.startswith(part, at):
         # It begins with its length: no other part has it as a prefix.
-        part, found = connection.common = common_of(data, at)
-    scope, headers, own_headers, prefix, fixed, (info, uri, query, address, port) = found
+        part, common = connection.common = common_part(data, at)
+    scope, headers, own_headers, prefix, fixed, (info, uri, query, address, port) = common
     values = data[at + len(part) : end].split(b"\0")
     values += fixed
     scope = scope.copy()
@@ -365,7 +365,7 @@ class Lifespan:
             pass
         await self.messages.put({"type": "lifespan.over"})
 
-    async def say(self, event):
+    async def send_event(self, event):
         await self.events.put({"type": event})
         message = await self.messages.get()
         if message["type"] == event + ".failed":
@@ -389,16 +389,16 @@ async def main():
     loop.add_signal_handler(signal.SIGTERM, ended.set)
     waiting = loop.create_task(ended.wait())
     lifespan = Lifespan()
-    living = loop.create_task(lifespan.run())
-    await lifespan.say("lifespan.startup")
+    lifespan_task = loop.create_task(lifespan.run())
+    await lifespan.send_event("lifespan.startup")
     server = await loop.create_unix_server(Connection, sock=socket.socket(fileno=0))
     while not ended.is_set() and os.getppid() == parent:
         # The server may have ended without closing the connection.
-        await asyncio.wait([waiting], timeout=ORPHANED)
+        await asyncio.wait([waiting], timeout=PARENT_CHECK)
     server.close()
-    if not living.done():
+    if not lifespan_task.done():
         try:
-            await asyncio.wait_for(lifespan.say("lifespan.shutdown"), SHUTDOWN)
+            await asyncio.wait_for(lifespan.send_event("lifespan.shutdown"), SHUTDOWN)
         except asyncio.TimeoutError:
             print("the application did not end in time", file=sys.stderr, flush=True)
 
@@ -410,7 +410,7 @@ if __name__ == "__main__":
     sys.path[0] = os.getcwd()
     application = loading.load(sys.argv[1])
     sys.argv[:] = [sys.argv[1]]
-    state, tasks, learned, parent, reported = {}, set(), {}, os.getppid(), 0
+    state, tasks, parsed, parent, reported = {}, set(), {}, os.getppid(), 0
     # The cached last head, with its status and headers, and the last headers.
     latest, last = (None, None, None), None
     asyncio.run(main())

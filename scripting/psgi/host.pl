@@ -23,7 +23,7 @@ use constant LOADED => 5;
 # Bytes that may be in flight to the other side, and the number that is sent or acknowledged at a time.
 use constant { WINDOW => 256 * 1024, STEP => 64 * 1024 };
 # Seconds without a connection after which the process checks whether the server still runs.
-use constant ORPHANED => 2;
+use constant PARENT_CHECK => 2;
 
 my ($listener, $select, %connections, @jobs, $application);
 my $reported = 0;
@@ -32,7 +32,7 @@ my $parent = getppid;
 my $directory = Cwd::getcwd();
 
 # The exception for a client that does not wait for the response any more.
-my $gone = bless {}, 'Dunlin::Psgi::Gone';
+my $cancelled = bless {}, 'Dunlin::Psgi::Cancelled';
 
 # A connection of one of the server's workers, with its unprocessed input.
 sub accept_one {
@@ -55,8 +55,8 @@ sub report {
 }
 
 # Waits for input and reads it.
-sub look {
-    my @ready = $select->can_read(%connections ? undef : ORPHANED);
+sub read_input {
+    my @ready = $select->can_read(%connections ? undef : PARENT_CHECK);
     # The server may have ended without closing the connection.
     exit 0 if !@ready && getppid != $parent;
     for my $ready (@ready) {
@@ -67,32 +67,32 @@ sub look {
         my $connection = $connections{ fileno $ready };
         my $count = sysread $ready, $connection->{rest}, WINDOW, length $connection->{rest};
         if ($count) {
-            take($connection);
+            process_frames($connection);
             next;
         }
         next if !defined $count && $!{EINTR};
         $select->remove($ready);
         delete $connections{ fileno $ready };
-        $_->{gone} = 1 for values %{ $connection->{requests} };
+        $_->{cancelled} = 1 for values %{ $connection->{requests} };
         close $ready;
     }
     return;
 }
 
-sub take {
+sub process_frames {
     my ($connection) = @_;
     my ($at, $size) = (0, length $connection->{rest});
     while ($size - $at >= 9) {
         my ($length, $ident, $kind) = unpack 'VVC', substr $connection->{rest}, $at, 9;
         last if $size - $at < 9 + $length;
-        hear($connection, $ident, $kind, substr $connection->{rest}, $at + 9, $length);
+        process_frame($connection, $ident, $kind, substr $connection->{rest}, $at + 9, $length);
         $at += 9 + $length;
     }
     substr $connection->{rest}, 0, $at, '';
     return;
 }
 
-sub hear {
+sub process_frame {
     my ($connection, $ident, $kind, $payload) = @_;
     if ($kind == REQUEST || $kind == REQUEST_WITH_BODY) {
         my $request = {
@@ -102,7 +102,7 @@ sub hear {
             body => '',
             ended => $kind == REQUEST,
             room => WINDOW,
-            taken => 0,
+            consumed => 0,
         };
         $connection->{requests}{$ident} = $request;
         push @jobs, $request;
@@ -112,7 +112,7 @@ sub hear {
     if ($kind == BODY) { $request->{body} .= $payload }
     elsif ($kind == BODY_END) { $request->{ended} = 1 }
     elsif ($kind == ROOM) { $request->{room} += unpack 'V', $payload }
-    elsif ($kind == CANCEL) { $request->{gone} = 1 }
+    elsif ($kind == CANCEL) { $request->{cancelled} = 1 }
     return;
 }
 
@@ -124,7 +124,7 @@ sub send_frame {
         my $count = syswrite $request->{connection}{socket}, $bytes, length($bytes) - $at, $at;
         if (defined $count) { $at += $count }
         elsif (!$!{EINTR}) {
-            $request->{gone} = 1;
+            $request->{cancelled} = 1;
             return;
         }
     }
@@ -136,8 +136,8 @@ sub send_part {
     my ($request, $data) = @_;
     for (my $at = 0; $at < length $data; $at += STEP) {
         my $part = substr $data, $at, STEP;
-        look() while $request->{room} < length $part && !$request->{gone};
-        die $gone if $request->{gone};
+        read_input() while $request->{room} < length $part && !$request->{cancelled};
+        die $cancelled if $request->{cancelled};
         $request->{room} -= length $part;
         send_frame($request, PART, $part);
     }
@@ -261,10 +261,10 @@ sub run {
     };
     if (!$ok) {
         my $error = $@;
-        my $left = ref $error && Scalar::Util::blessed($error) && $error->isa('Dunlin::Psgi::Gone');
-        print STDERR $error =~ /\n\z/ ? $error : "$error\n" if !$left;
+        my $is_cancelled = ref $error && Scalar::Util::blessed($error) && $error->isa('Dunlin::Psgi::Cancelled');
+        print STDERR $error =~ /\n\z/ ? $error : "$error\n" if !$is_cancelled;
         if ($request->{begun}) {
-            finish($request, LAST, $left ? 'the client has left' : 'the application failed');
+            finish($request, LAST, $is_cancelled ? 'the client disconnected' : 'the application failed');
         } else {
             finish($request, WHOLE, "Status: 500\nDunlin-Failed: 1\n\n");
         }
@@ -278,18 +278,18 @@ package Dunlin::Psgi::Input;
 
 sub fill {
     my ($request) = @_;
-    Dunlin::Psgi::look() while !length $request->{body} && !$request->{ended} && !$request->{gone};
-    die $gone if !length $request->{body} && !$request->{ended};
+    Dunlin::Psgi::read_input() while !length $request->{body} && !$request->{ended} && !$request->{cancelled};
+    die $cancelled if !length $request->{body} && !$request->{ended};
     return length $request->{body};
 }
 
-sub spend {
+sub consume {
     my ($request, $size) = @_;
     my $data = substr $request->{body}, 0, $size, '';
-    $request->{taken} += length $data;
-    if ($request->{taken} >= Dunlin::Psgi::STEP && !$request->{ended}) {
-        Dunlin::Psgi::send_frame($request, Dunlin::Psgi::BODY_ROOM, pack 'V', $request->{taken});
-        $request->{taken} = 0;
+    $request->{consumed} += length $data;
+    if ($request->{consumed} >= Dunlin::Psgi::STEP && !$request->{ended}) {
+        Dunlin::Psgi::send_frame($request, Dunlin::Psgi::BODY_ROOM, pack 'V', $request->{consumed});
+        $request->{consumed} = 0;
     }
     return $data;
 }
@@ -298,7 +298,7 @@ sub read {
     my ($self, undef, $size, $offset) = @_;
     $offset //= 0;
     $_[1] = '' if !defined $_[1];
-    my $data = fill($self->{request}) ? spend($self->{request}, $size) : '';
+    my $data = fill($self->{request}) ? consume($self->{request}, $size) : '';
     $_[1] .= "\0" x ($offset - length $_[1]) if $offset > length $_[1];
     $_[1] = substr($_[1], 0, $offset) . $data;
     return length $data;
@@ -309,8 +309,8 @@ sub getline {
     my $line = '';
     while (fill($self->{request})) {
         my $at = defined $/ && !ref $/ && length $/ ? index $self->{request}{body}, $/ : -1;
-        return $line . spend($self->{request}, $at + length $/) if $at >= 0;
-        $line .= spend($self->{request}, length $self->{request}{body});
+        return $line . consume($self->{request}, $at + length $/) if $at >= 0;
+        $line .= consume($self->{request}, length $self->{request}{body});
     }
     return length $line ? $line : undef;
 }
@@ -368,7 +368,7 @@ $listener->blocking(0);
 $select = IO::Select->new($listener);
 $application = load($ARGV[0]);
 while (1) {
-    look();
+    read_input();
     while (my $job = shift @jobs) {
         run($job);
         report($job->{connection}) if keys %INC != $reported;

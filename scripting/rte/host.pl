@@ -27,8 +27,8 @@ BEGIN {
 
 sub load {
     my ($file) = @_;
-    my @facts = stat $file or die "$file: $!\n";
-    my $state = "@facts[1, 7, 9]";
+    my @metadata = stat $file or die "$file: $!\n";
+    my $state = "@metadata[1, 7, 9]";
     my $script = $scripts{$file};
     return $script->{code} if $script && $script->{state} eq $state;
     open my $source, '<', $file or die "$file: $!\n";

@@ -1,8 +1,8 @@
 """A run-time environment: runs one Python script after the other, named by SCRIPT_FILENAME, for the
 web server that has started this process.
 
-Scripts are written as CGI programs. What one leaves in its global variables is there when it runs
-again in this process, until its file changes; modules that were loaded stay. A script's code is
+Scripts are written as CGI programs. The global variables of a script keep their values until it runs
+again in this process or its file changes; loaded modules stay loaded. A script's code is
 compiled once for each state of its file.
 """
 
@@ -69,8 +69,8 @@ scripts, reported = {}, 0
 
 
 def load(path):
-    facts = os.stat(path)
-    state = (facts.st_mtime_ns, facts.st_size, facts.st_ino)
+    metadata = os.stat(path)
+    state = (metadata.st_mtime_ns, metadata.st_size, metadata.st_ino)
     script = scripts.get(path)
     if script is None or script.state != state:
         script = scripts[path] = Script(path, state)
@@ -90,9 +90,9 @@ def run(variables):
     folder = os.path.dirname(path)
     sys.path[0] = folder
     os.chdir(folder)
-    for name in [name for name in os.environb if name not in own]:
+    for name in [name for name in os.environb if name not in inherited]:
         del os.environb[name]
-    for name, value in {**own, **variables}.items():
+    for name, value in {**inherited, **variables}.items():
         if os.environb.get(name) != value:
             os.environb[name] = value
     try:
@@ -161,7 +161,7 @@ def records(stream):
     return variables
 
 
-own = {
+inherited = {
     name: value
     for name, value in os.environb.items()
     if name not in (b"CGIPLUSIN", b"CGIPLUSEOF", b"CGIPLUSESC", b"CGIPLUSEOT")

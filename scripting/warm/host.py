@@ -10,7 +10,7 @@ import sys
 
 # Modules that read the environment, the directory or the arguments when they are loaded, or have
 # other visible effects.
-UNFIT = {"__main__", "antigravity", "concurrent", "idlelib", "lib2to3", "multiprocessing", "smtpd",
+NOT_PRELOADED = {"__main__", "antigravity", "concurrent", "idlelib", "lib2to3", "multiprocessing", "smtpd",
          "test", "this", "tkinter", "turtle", "turtledemo", "unittest", "wsgiref"}
 
 
@@ -29,7 +29,7 @@ def prepare(path, preload):
             code = compile(source, path, "exec", dont_inherit=True)
     except (SyntaxError, ValueError, Warning, MemoryError, RecursionError):
         return None
-    for name in list(preload) + learn(tree, path):
+    for name in list(preload) + imported_modules(tree, path):
         try:
             __import__(name)
         except Exception as error:
@@ -38,15 +38,15 @@ def prepare(path, preload):
     return code
 
 
-def learn(tree, path):
+def imported_modules(tree, path):
     """The modules of the standard library that the script imports at its top level. Others may read
     the environment, or have other effects, when they are loaded."""
     import _ast
 
-    known = getattr(sys, "stdlib_module_names", frozenset()) - UNFIT
+    standard = getattr(sys, "stdlib_module_names", frozenset()) - NOT_PRELOADED
     # Files beside the script take precedence, also for modules that load others.
-    folder = beside(path)
-    if folder is None or not {entry.partition(".")[0] for entry in os.listdir(folder)}.isdisjoint(known):
+    folder = script_directory(path)
+    if folder is None or not {entry.partition(".")[0] for entry in os.listdir(folder)}.isdisjoint(standard):
         return []
     names = []
     blocks = [tree.body]
@@ -58,10 +58,10 @@ def learn(tree, path):
                 names.append(node.module)
             elif isinstance(node, _ast.Try):
                 blocks.append(node.body)
-    return [name for name in names if name.partition(".")[0] in known]
+    return [name for name in names if name.partition(".")[0] in standard]
 
 
-def beside(path):
+def script_directory(path):
     """The first entry of `sys.path`; None with the options that omit it."""
     if sys.flags.isolated or getattr(sys.flags, "safe_path", False):
         return None
@@ -88,15 +88,15 @@ def request():
     """The arguments and variables of this process."""
     message = os.read(99, PART)
     if len(message) == PART:
-        message += os.read(99, MOST)
+        message += os.read(99, MAX)
     os.close(99)
     fields = message.split(b"\0")
     count = int(fields[1])
     return fields[2 : 2 + count], fields[2 + count : -1]
 
 
-def become(own):
-    """Sets the state of a newly started interpreter that `arrange` could not know."""
+def begin_request(own):
+    """Sets the state of a newly started interpreter that `set_up` could not know."""
     arguments, variables = request()
     # The process has them already; this is the interpreter's own copy.
     environment = os.environ._data
@@ -120,7 +120,7 @@ def become(own):
         sys.orig_argv += arguments
 
 
-def arrange(path, first):
+def set_up(path, first):
     """The state that all processes of the script start with."""
     sys.argv = [path]
     sys.orig_argv = [*INTERPRETER, path]
@@ -172,7 +172,7 @@ def status_of(code):
     return 1
 
 
-def end(status, known):
+def end(status, preloaded):
     """Ends the process without finalizing the interpreter."""
     threading = sys.modules.get("threading")
     if threading is not None:
@@ -183,37 +183,37 @@ def end(status, known):
         signal = __import__("signal")
         signal.signal(signal.SIGINT, signal.SIG_DFL)
         os.kill(os.getpid(), signal.SIGINT)
-    let_go(status, known)
+    finalize(status, preloaded)
     os._exit(status)
 
 
-def let_go(status, known):
+def finalize(status, preloaded):
     """Flushes the streams of the script."""
     flush(status)
     # Objects with finalizers: files that were not closed.
-    forget(known)
+    release_modules(preloaded)
     flush(status)
 
 
-def forget(known):
+def release_modules(preloaded):
     """Releases the modules that this process has loaded, in the interpreter's order: first together,
     and then one by one those that are still referenced."""
     if hasattr(sys, "last_type"):
         sys.last_type = sys.last_value = sys.last_traceback = None
     left = []
-    for name in loaded_since(known):
+    for name in loaded_since(preloaded):
         module = sys.modules.pop(name, None)
         if isinstance(module, type(sys)):
             left.append(_weakref.ref(module))
         del module
     # A collection may close a file before the buffer above it is flushed.
-    for thing in gc.get_objects():
-        if issubclass(type(thing), (io.TextIOWrapper, io.BufferedWriter, io.BufferedRandom)):
+    for value in gc.get_objects():
+        if issubclass(type(value), (io.TextIOWrapper, io.BufferedWriter, io.BufferedRandom)):
             try:
-                thing.flush()
+                value.flush()
             except Exception:
                 pass
-    thing = None
+    value = None
     gc.collect()
     for reference in reversed(left):
         module = reference()
@@ -223,14 +223,14 @@ def forget(known):
             gc.collect()
 
 
-def loaded_since(known):
+def loaded_since(preloaded):
     """The names of the modules that this process has loaded, without reading those of the fork
     server: reading a name writes to its page, which this process would then copy."""
     names = []
     for name in reversed(sys.modules):
         if name == LAST:
             break
-        if name not in known:
+        if name not in preloaded:
             names.append(name)
     names.append("__main__")
     names.reverse()
@@ -257,7 +257,7 @@ def flush(status):
             raise SystemExit(status) from None
 
 
-def rehearse(own, known):
+def rehearse(own, preloaded):
     """Repeats the work of a request until the interpreter has created everything that it creates on
     first or frequent use, so that no process has to. No state of it remains."""
     # Profilers, tracers and replaced output streams must not get events of this.
@@ -268,11 +268,11 @@ def rehearse(own, known):
     try:
         message = os.memfd_create("rehearsal")
         os.write(message, b"\0".join([b"/", b"0", b"GATEWAY_INTERFACE=CGI/1.1", b"QUERY_STRING=", b""]))
-        code = compile("print('Content-Type: text/plain\\n')", "<warm host>", "exec", dont_inherit=True)
+        code = compile("print('Content-Type: text/plain\\n')", "<fork server>", "exec", dont_inherit=True)
         for _ in range(ROUNDS):
             os.lseek(message, 0, os.SEEK_SET)
             os.dup2(message, 99)
-            rehearse_once(code, null, own, known)
+            rehearse_once(code, null, own, preloaded)
         os.close(message)
     finally:
         sys.stdout, sys.stderr, sys.modules["__main__"] = kept
@@ -280,13 +280,13 @@ def rehearse(own, known):
         os.environ.clear()
 
 
-def rehearse_once(code, null, own, known):
-    become(own)
+def rehearse_once(code, null, own, preloaded):
+    begin_request(own)
     sys.stdout = sys.stderr = io.open(null, "w", encoding="utf-8", closefd=False)
     name = "a module of the script"
     sys.modules[name] = type(sys)(name)
-    make_main("<warm host>")
-    let_go(run(code, None), known)
+    make_main("<fork server>")
+    finalize(run(code, None), preloaded)
 
 
 def main():
@@ -295,27 +295,27 @@ def main():
     own = [(name, value) for name, value in os.environb.items()
            if name == b"LC_CTYPE" and "LC_CTYPE" not in before]
     # The first entry represents the script's directory, which `-c` replaces.
-    first = beside(path)
+    first = script_directory(path)
     if first is not None:
         sys.path.pop(0)
     code = prepare(path, preload)
     files = loaded_files()
     os.environ.clear()
     sys.modules[LAST] = sys.modules.pop(LAST)
-    known = frozenset(sys.modules) - {"__main__"}
+    preloaded = frozenset(sys.modules) - {"__main__"}
     gc.collect()
     # Frozen objects are not visited: a rehearsal flushes no stream of the fork server.
     gc.freeze()
-    rehearse(own, known)
+    rehearse(own, preloaded)
     gc.collect()
     gc.freeze()
     os.putenv("DUNLIN_WARM_SCRIPT", path)
     os.putenv("DUNLIN_WARM_ENVIRONMENT", "1")
     os.putenv("DUNLIN_WARM_NOW", files)
-    arrange(path, first)
+    set_up(path, first)
     if os.fork() == 0:
-        become(own)
-        end(run(code, path), known)
+        begin_request(own)
+        end(run(code, path), preloaded)
 
 
 if "DUNLIN_WARM_SCRIPT" in __import__("os").environ:
@@ -328,7 +328,7 @@ if "DUNLIN_WARM_SCRIPT" in __import__("os").environ:
     from _frozen_importlib_external import SourceFileLoader as LOADER
 
     # Bytes of the first read of a message, and its maximum length.
-    PART, MOST = 16 * 1024, 256 * 1024
+    PART, MAX = 16 * 1024, 256 * 1024
     # Modules after this one in `sys.modules` are the script's.
     LAST = "_weakref"
     ROUNDS = 20

@@ -55,7 +55,7 @@ static char message[MESSAGE];
 
 /* ---- The work of fork -------------------------------------------------------------------------
  *
- * The new process must be a child of the server and not of the host, so that the server is
+ * The new process must be a child of the server and not of the fork server, so that the server is
  * notified of its end, gets its status and keeps its process ID reserved, as for processes that it
  * started itself. Only CLONE_PARENT does that, and no function of the C library supports it. This
  * library therefore does the rest of fork's work beyond the system call: handlers, the thread ID in
@@ -94,7 +94,7 @@ static void call(void (*handler)(void))
         handler();
 }
 
-static void forget_if_gone(void (**handler)(void))
+static void clear_if_unloaded(void (**handler)(void))
 {
     Dl_info info;
     if (*handler && !dladdr((void *)*handler, &info))
@@ -102,12 +102,12 @@ static void forget_if_gone(void (**handler)(void))
 }
 
 /* Handlers of an unloaded library are invalid. While the fork server serves, none is unloaded. */
-static void forget_handlers(void)
+static void clear_unloaded_handlers(void)
 {
     for (int i = 0; i < handler_count; i++) {
-        forget_if_gone(&handlers[i].prepare);
-        forget_if_gone(&handlers[i].parent);
-        forget_if_gone(&handlers[i].child);
+        clear_if_unloaded(&handlers[i].prepare);
+        clear_if_unloaded(&handlers[i].parent);
+        clear_if_unloaded(&handlers[i].child);
     }
 }
 
@@ -115,7 +115,7 @@ static void *thread_number;      /* where the C library stores it */
 static void *robust_list;
 static size_t robust_length;
 
-static void learn_thread(void)
+static void query_thread(void)
 {
     /* A kernel without this keeps the fork server's ID there, which only matters to programs that
      * compare thread IDs across processes. */
@@ -167,69 +167,69 @@ static pid_t make_sibling(void)
 #define THIS_PROCESS (-10000) /* PIDFD_SELF_THREAD */
 
 enum {
-    LESSONS = 2,    /* that are learned from */
-    ATTEMPTS = 8,   /* to be given them */
-    PUPILS = 16,    /* processes that may give one, of which most may be ended or become others */
-    LEAST = 24,     /* pages that are worth it */
-    MOST = 1024,    /* pages that are copied at once */
-    FAR = 1 << 16,  /* pages that a process looks at */
-    PART = 512,     /* of them at a time */
+    RECORDS = 2,             /* that have to agree */
+    ATTEMPTS = 8,            /* to get them */
+    RECORDERS = 16,          /* processes that may write one record; many are killed or execute another program */
+    MIN_PAGES = 24,          /* for which the work pays off */
+    MAX_PAGES = 1024,        /* that are copied at once */
+    MAX_EXAMINED = 1 << 16,  /* pages that a process examines */
+    PART = 512,              /* of them at a time */
 };
 
 /* The record of a process. Other processes may write there at any time, so its content is
  * untrusted. */
-struct lesson {
-    int begun;
-    int given;
+struct page_record {
+    int claimed;
+    int complete;
     int count;
-    uintptr_t pages[MOST];
+    uintptr_t pages[MAX_PAGES];
     /* Working memory: in the process's own memory, the work itself would be recorded. */
     uint64_t part[PART];
     char lines[64 * 1024];
 };
 
-static struct lesson *lesson; /* that processes may give now; else NULL */
-static pid_t teacher;         /* the process that may, in contrast to those that it makes */
-static int noted;             /* pages, by the process that gives it */
-static int lessons, attempts, pupils;
-static uintptr_t learned[MOST];
-static int learned_count;
-static struct iovec stretches[MOST];
-static int stretch_count;
+static struct page_record *record; /* that processes may write now; else NULL */
+static pid_t recorder;             /* the process that may write it; its children may not */
+static int recorded;               /* pages, in the process that writes it */
+static int record_count, attempts, recorders;
+static uintptr_t common_pages[MAX_PAGES];
+static int common_count;
+static struct iovec ranges[MAX_PAGES];
+static int range_count;
 static uintptr_t page_size;
 
-/* Adds another one, if needed. */
-static void begin_lesson(void)
+/* Allocates another record, if needed. */
+static void begin_record(void)
 {
-    pupils = 0;
-    if (lesson)
-        munmap(lesson, sizeof *lesson);
-    lesson = NULL;
-    if (lessons == LESSONS || attempts++ == ATTEMPTS)
+    recorders = 0;
+    if (record)
+        munmap(record, sizeof *record);
+    record = NULL;
+    if (record_count == RECORDS || attempts++ == ATTEMPTS)
         return;
-    void *at = mmap(NULL, sizeof *lesson, PROT_READ | PROT_WRITE, MAP_SHARED | MAP_ANONYMOUS, -1, 0);
+    void *at = mmap(NULL, sizeof *record, PROT_READ | PROT_WRITE, MAP_SHARED | MAP_ANONYMOUS, -1, 0);
     if (at != MAP_FAILED)
-        lesson = at;
+        record = at;
 }
 
 /* Records the pages of a mapping that this process has written to. False if there is no room. */
-static int note_pages(int pagemap, uintptr_t start, uintptr_t end)
+static int record_pages(int pagemap, uintptr_t start, uintptr_t end)
 {
     while (start < end) {
         size_t want = (end - start) / page_size;
         if (want > PART)
             want = PART;
-        ssize_t bytes = pread(pagemap, lesson->part, want * sizeof *lesson->part,
-                              (off_t)(start / page_size * sizeof *lesson->part));
-        if (bytes < (ssize_t)sizeof *lesson->part)
+        ssize_t bytes = pread(pagemap, record->part, want * sizeof *record->part,
+                              (off_t)(start / page_size * sizeof *record->part));
+        if (bytes < (ssize_t)sizeof *record->part)
             return 1;
-        for (size_t i = 0; i < bytes / sizeof *lesson->part; i++, start += page_size) {
+        for (size_t i = 0; i < bytes / sizeof *record->part; i++, start += page_size) {
             /* Present, not of a file, and not shared. */
-            if ((lesson->part[i] >> 56 & 0xa1) != 0x81)
+            if ((record->part[i] >> 56 & 0xa1) != 0x81)
                 continue;
-            if (noted == MOST)
+            if (recorded == MAX_PAGES)
                 return 0;
-            lesson->pages[noted++] = start;
+            record->pages[recorded++] = start;
         }
     }
     return 1;
@@ -238,41 +238,41 @@ static int note_pages(int pagemap, uintptr_t start, uintptr_t end)
 /* Reads a line for each mapping, as far as there is room. */
 static void read_lines(int maps)
 {
-    char *at = lesson->lines, *end = at + sizeof lesson->lines - 1;
+    char *at = record->lines, *end = at + sizeof record->lines - 1;
     ssize_t more;
     while (at < end && (more = read(maps, at, end - at)) > 0)
         at += more;
     *at = 0;
 }
 
-static int note_mappings(int maps, int pagemap)
+static int record_mappings(int maps, int pagemap)
 {
-    uintptr_t looked_at = 0;
+    uintptr_t examined = 0;
     read_lines(maps);
-    for (char *line = lesson->lines, *end; (end = strchr(line, '\n')); line = end + 1) {
+    for (char *line = record->lines, *end; (end = strchr(line, '\n')); line = end + 1) {
         /* As in "55d0a8000000-55d0a8021000 rw-p 00000000 ..." */
         char *rest;
         uintptr_t from = strtoul(line, &rest, 16);
         uintptr_t to = *rest == '-' ? strtoul(rest + 1, &rest, 16) : 0;
         if (to <= from || strncmp(rest, " rw", 3) != 0 || rest[4] != 'p')
             continue;
-        looked_at += (to - from) / page_size;
-        if (looked_at > FAR || !note_pages(pagemap, from, to))
+        examined += (to - from) / page_size;
+        if (examined > MAX_EXAMINED || !record_pages(pagemap, from, to))
             return 0;
     }
     return 1;
 }
 
 /* Called at the end of a process, possibly by a signal handler. */
-static void teach(void)
+static void write_record(void)
 {
-    if (!lesson || teacher != getpid() || __atomic_exchange_n(&lesson->begun, 1, __ATOMIC_RELAXED))
+    if (!record || recorder != getpid() || __atomic_exchange_n(&record->claimed, 1, __ATOMIC_RELAXED))
         return;
     int maps = open("/proc/self/maps", O_RDONLY | O_CLOEXEC);
     int pagemap = open("/proc/self/pagemap", O_RDONLY | O_CLOEXEC);
-    if (maps >= 0 && pagemap >= 0 && note_mappings(maps, pagemap)) {
-        lesson->count = noted;
-        __atomic_store_n(&lesson->given, 1, __ATOMIC_RELEASE);
+    if (maps >= 0 && pagemap >= 0 && record_mappings(maps, pagemap)) {
+        record->count = recorded;
+        __atomic_store_n(&record->complete, 1, __ATOMIC_RELEASE);
     }
     close(maps);
     close(pagemap);
@@ -280,84 +280,84 @@ static void teach(void)
 
 EXPORT void _exit(int status)
 {
-    teach();
+    write_record();
     for (;;)
         syscall(SYS_exit_group, status);
 }
 
 __attribute__((destructor)) static void at_exit(void)
 {
-    teach();
+    write_record();
 }
 
 /* Keeps the intersection of two sorted lists. */
 static void keep_common(const uintptr_t *pages, int count)
 {
     int kept = 0;
-    for (int i = 0, j = 0; i < learned_count && j < count;) {
-        if (learned[i] < pages[j]) {
+    for (int i = 0, j = 0; i < common_count && j < count;) {
+        if (common_pages[i] < pages[j]) {
             i++;
-        } else if (learned[i] > pages[j]) {
+        } else if (common_pages[i] > pages[j]) {
             j++;
         } else {
-            learned[kept++] = learned[i++];
+            common_pages[kept++] = common_pages[i++];
             j++;
         }
     }
-    learned_count = kept;
+    common_count = kept;
 }
 
 static void add_page(uintptr_t page)
 {
-    struct iovec *last = stretch_count > 0 ? &stretches[stretch_count - 1] : NULL;
+    struct iovec *last = range_count > 0 ? &ranges[range_count - 1] : NULL;
     if (last && (uintptr_t)last->iov_base + last->iov_len == page)
         last->iov_len += page_size;
     else
-        stretches[stretch_count++] = (struct iovec){(void *)page, page_size};
+        ranges[range_count++] = (struct iovec){(void *)page, page_size};
 }
 
-static void take_lesson(void)
+static void read_record(void)
 {
-    int count = __atomic_load_n(&lesson->count, __ATOMIC_RELAXED);
-    if (count < 0 || count > MOST)
+    int count = __atomic_load_n(&record->count, __ATOMIC_RELAXED);
+    if (count < 0 || count > MAX_PAGES)
         count = 0;
-    if (lessons++ > 0) {
-        keep_common(lesson->pages, count);
+    if (record_count++ > 0) {
+        keep_common(record->pages, count);
     } else {
-        memcpy(learned, lesson->pages, count * sizeof *learned);
-        learned_count = count;
+        memcpy(common_pages, record->pages, count * sizeof *common_pages);
+        common_count = count;
     }
-    if (lessons < LESSONS || learned_count < LEAST)
+    if (record_count < RECORDS || common_count < MIN_PAGES)
         return;
     /* A new process has only the mappings of the fork server. */
-    unsigned char is_there;
-    for (int i = 0; i < learned_count; i++)
-        if (mincore((void *)learned[i], page_size, &is_there) == 0)
-            add_page(learned[i]);
+    unsigned char residency;
+    for (int i = 0; i < common_count; i++)
+        if (mincore((void *)common_pages[i], page_size, &residency) == 0)
+            add_page(common_pages[i]);
 }
 
 /* Called in the fork server, before it creates a process. */
-static void learn(void)
+static void update_pages(void)
 {
-    if (!lesson)
+    if (!record)
         return;
-    int given = __atomic_load_n(&lesson->given, __ATOMIC_ACQUIRE);
-    if (given)
-        take_lesson();
-    if (given || ++pupils == PUPILS)
-        begin_lesson();
+    int complete = __atomic_load_n(&record->complete, __ATOMIC_ACQUIRE);
+    if (complete)
+        read_record();
+    if (complete || ++recorders == RECORDERS)
+        begin_record();
 }
 
 /* Called in a new process. */
 static void copy_pages(void)
 {
-    if (stretch_count == 0
-        || syscall(SYS_process_madvise, THIS_PROCESS, stretches, stretch_count,
+    if (range_count == 0
+        || syscall(SYS_process_madvise, THIS_PROCESS, ranges, range_count,
                    MADV_POPULATE_WRITE, 0) > 0)
         return;
     /* Before Linux 6.15 each range needs a call. If one fails, all fail. */
-    for (int i = 0; i < stretch_count; i++)
-        if (madvise(stretches[i].iov_base, stretches[i].iov_len, MADV_POPULATE_WRITE) != 0)
+    for (int i = 0; i < range_count; i++)
+        if (madvise(ranges[i].iov_base, ranges[i].iov_len, MADV_POPULATE_WRITE) != 0)
             return;
 }
 
@@ -405,7 +405,7 @@ static int add_object(struct dl_phdr_info *info, size_t size, void *list)
 }
 
 /* `files`: other files that an interpreter has loaded, one name per line. */
-static void tell_ready(char *files)
+static void report_ready(char *files)
 {
     struct list list = {message, message + MESSAGE / 2};
     memcpy(list.at, "ready", 6);
@@ -464,18 +464,18 @@ static char **unpack(ssize_t length, int *argc)
     return block;
 }
 
-static void answer_with(int output, int32_t number)
+static void write_number(int output, int32_t number)
 {
     if (write(output, &number, sizeof number) != (ssize_t)sizeof number)
         _exit(126); /* No client waits any more. */
 }
 
 /* Sets up the new process by the message; no part of the program has run in it. */
-static void become(ssize_t length, int descriptors[3], int is_script)
+static void set_up_process(ssize_t length, int descriptors[3], int is_script)
 {
     setpgid(0, 0);
-    teacher = getpid();
-    answer_with(descriptors[1], teacher);
+    recorder = getpid();
+    write_number(descriptors[1], recorder);
     copy_pages();
     for (int i = 0; i < 3; i++) {
         dup2(descriptors[i], i);
@@ -521,14 +521,14 @@ static ssize_t serve(int is_script, char *files)
         report_failure("it has threads before it begins");
     if (handlers_lost)
         report_failure("it has too many handlers of fork");
-    forget_handlers();
-    learn_thread();
-    tell_ready(files);
-    dup2(0, 2); /* What the host itself had to say has been said. */
+    clear_unloaded_handlers();
+    query_thread();
+    report_ready(files);
+    dup2(0, 2); /* The fork server itself writes no more messages. */
     page_size = sysconf(_SC_PAGESIZE);
     if (is_script) {
-        malloc_trim(0); /* Memory that is free need not be handed on. */
-        begin_lesson();
+        malloc_trim(0); /* Processes do not need the fork server's free memory. */
+        begin_record();
     }
     for (;;) {
         int descriptors[3];
@@ -537,10 +537,10 @@ static ssize_t serve(int is_script, char *files)
             continue;
         if (length <= 0)
             _exit(0);
-        learn();
+        update_pages();
         pid_t pid = make_sibling();
         if (pid == 0) {
-            become(length, descriptors, is_script);
+            set_up_process(length, descriptors, is_script);
             return length;
         }
         if (pid < 0) {
@@ -555,7 +555,7 @@ static ssize_t serve(int is_script, char *files)
 /* ---- Interposed functions -------------------------------------------------------------------- */
 
 /* Moves the socket away from the descriptors of the program. */
-static int take_over(void)
+static int move_control(void)
 {
     control = fcntl(0, F_DUPFD_CLOEXEC, CONTROL);
     if (control < 0)
@@ -590,7 +590,7 @@ EXPORT int __libc_start_main(int (*main)(int, char **, char **), int argc, char 
         /* Each message has the values of a route's own `env`. */
         unsetenv("LD_PRELOAD");
         unsetenv("LD_BIND_NOW");
-        if (!take_over())
+        if (!move_control())
             _exit(126);
         if (!is_script) {
             ssize_t length = serve(0, NULL);

@@ -118,14 +118,14 @@ enum {
 };
 
 /* Objects that host.py passes at the start. */
-static PyObject *application, *learned, *learn, *Response, *BytesIO, *locked, *release;
+static PyObject *application, *parsed, *parse_common, *Response, *BytesIO, *locked, *release;
 static PyObject *input_name;
 
 /* The first part of the last request, and its parsed form of host.py: the environment, with room for
  * the values of the second part, and the names of these. */
 static struct {
-    PyObject *part, *made;
-} kept;
+    PyObject *part, *entry;
+} cached;
 
 static uint32_t number_at(const char *at)
 {
@@ -209,7 +209,7 @@ static void free_start(PyObject *self)
 static PyObject *refuse_new(PyTypeObject *type, PyObject *arguments, PyObject *keywords)
 {
     (void)type, (void)arguments, (void)keywords;
-    PyErr_SetString(PyExc_TypeError, "this is made for requests only");
+    PyErr_SetString(PyExc_TypeError, "the server alone creates objects of this type");
     return NULL;
 }
 
@@ -408,31 +408,31 @@ static int handle_one(PyObject *connection, PyObject *output, uint32_t number, P
 /* ---- A request ------------------------------------------------------------------------------- */
 
 /* Caches `part`, the first part of a request. */
-static int keep(const char *part, Py_ssize_t length)
+static int cache(const char *part, Py_ssize_t length)
 {
     PyObject *bytes = PyBytes_FromStringAndSize(part, length);
     if (!bytes)
         return -1;
-    PyObject *made = PyDict_GetItemWithError(learned, bytes);
-    if (made)
-        Py_IncRef(made);
+    PyObject *entry = PyDict_GetItemWithError(parsed, bytes);
+    if (entry)
+        Py_IncRef(entry);
     else if (!PyErr_Occurred())
-        made = PyObject_CallFunctionObjArgs(learn, bytes, NULL);
-    if (!made) {
+        entry = PyObject_CallFunctionObjArgs(parse_common, bytes, NULL);
+    if (!entry) {
         Py_DecRef(bytes);
         return -1;
     }
-    Py_DecRef(kept.part);
-    Py_DecRef(kept.made);
-    kept.part = bytes;
-    kept.made = made;
+    Py_DecRef(cached.part);
+    Py_DecRef(cached.entry);
+    cached.part = bytes;
+    cached.entry = entry;
     return 0;
 }
 
-static int is_kept(const char *at, Py_ssize_t length)
+static int is_cached(const char *at, Py_ssize_t length)
 {
-    return kept.part && PyBytes_Size(kept.part) == length
-        && memcmp(PyBytes_AsString(kept.part), at, (size_t)length) == 0;
+    return cached.part && PyBytes_Size(cached.part) == length
+        && memcmp(PyBytes_AsString(cached.part), at, (size_t)length) == 0;
 }
 
 /* Sets the variables of `names` to the values of the second part. */
@@ -460,12 +460,12 @@ static PyObject *environ_of(const char *at, const char *end)
         return NULL;
     }
     Py_ssize_t length = LENGTH + (Py_ssize_t)number_at(at);
-    if (!is_kept(at, length) && keep(at, length))
+    if (!is_cached(at, length) && cache(at, length))
         return NULL;
-    PyObject *environ = PyDict_Copy(PyTuple_GetItem(kept.made, 0));
+    PyObject *environ = PyDict_Copy(PyTuple_GetItem(cached.entry, 0));
     PyObject *input = environ ? PyObject_CallObject(BytesIO, NULL) : NULL;
     if (!input || PyDict_SetItem(environ, input_name, input)
-        || set_values(environ, PyTuple_GetItem(kept.made, 1), at + length, end)) {
+        || set_values(environ, PyTuple_GetItem(cached.entry, 1), at + length, end)) {
         Py_DecRef(environ);
         environ = NULL;
     }
@@ -529,13 +529,13 @@ static PyObject *handle_all(PyObject *module, PyObject *job)
 
 static PyObject *begin(PyObject *module, PyObject *arguments)
 {
-    PyObject **given[] = {&application, &learned, &learn, &Response, &BytesIO, &locked, &release};
+    PyObject **targets[] = {&application, &parsed, &parse_common, &Response, &BytesIO, &locked, &release};
     (void)module;
-    if (!PyArg_ParseTuple(arguments, "OOOOOOO", given[0], given[1], given[2], given[3], given[4],
-                          given[5], given[6]))
+    if (!PyArg_ParseTuple(arguments, "OOOOOOO", targets[0], targets[1], targets[2], targets[3], targets[4],
+                          targets[5], targets[6]))
         return NULL;
-    for (size_t i = 0; i < sizeof given / sizeof *given; i++)
-        Py_IncRef(*given[i]);
+    for (size_t i = 0; i < sizeof targets / sizeof *targets; i++)
+        Py_IncRef(*targets[i]);
     Py_IncRef(&_Py_NoneStruct);
     return &_Py_NoneStruct;
 }

@@ -42,15 +42,15 @@ LOADED = 5
 WINDOW = 256 * 1024
 STEP = 64 * 1024
 # Seconds after which ready responses are sent while other requests are in progress.
-PATIENCE = 0.005
+FLUSH_AFTER = 0.005
 # Seconds without a connection after which the process checks whether the server still runs.
-ORPHANED = 2
+PARENT_CHECK = 2
 # Maximum number of cached first parts and response heads, and maximum size of each.
-KEPT = 256
-KEPT_SIZE = 4096
+MAX_CACHED = 256
+MAX_CACHED_SIZE = 4096
 
 
-class Gone(Exception):
+class Cancelled(Exception):
     """No client waits for the response."""
 
 
@@ -122,13 +122,13 @@ class Connection:
             elif kind == ROOM:
                 request.room += int.from_bytes(payload, "little")
             elif kind == CANCEL:
-                request.gone = True
+                request.cancelled = True
             self.changed.notify_all()
 
     def close(self):
         with self.changed:
             for request in self.requests.values():
-                request.gone = True
+                request.cancelled = True
             self.changed.notify_all()
         self.sock.close()
 
@@ -141,9 +141,9 @@ class Request(io.RawIOBase):
         self.ident = ident
         self.parts = collections.deque()
         self.ended = False
-        self.gone = False
+        self.cancelled = False
         self.room = WINDOW
-        self.taken = 0
+        self.consumed = 0
 
     def readable(self):
         return True
@@ -158,14 +158,14 @@ class Request(io.RawIOBase):
                     connection.changed.wait()
         else:
             while not ready():
-                look()
+                read_input()
 
     def readinto(self, buffer):
         if not self.parts:
-            self.wait(lambda: self.parts or self.ended or self.gone)
+            self.wait(lambda: self.parts or self.ended or self.cancelled)
             if not self.parts:
-                if self.gone and not self.ended:
-                    raise OSError("the client has left")
+                if self.cancelled and not self.ended:
+                    raise OSError("the client disconnected")
                 return 0
         part = self.parts[0]
         count = min(len(part), len(buffer))
@@ -174,18 +174,18 @@ class Request(io.RawIOBase):
             self.parts.popleft()
         else:
             self.parts[0] = part[count:]
-        self.taken += count
-        if self.taken >= STEP:
-            self.connection.send(self.ident, BODY_ROOM, self.taken.to_bytes(4, "little"))
+        self.consumed += count
+        if self.consumed >= STEP:
+            self.connection.send(self.ident, BODY_ROOM, self.consumed.to_bytes(4, "little"))
             self.connection.flush()
-            self.taken = 0
+            self.consumed = 0
         return count
 
-    def take_room(self, count):
+    def reserve(self, count):
         if self.room < count:
-            self.wait(lambda: self.room >= count or self.gone)
-        if self.gone:
-            raise Gone
+            self.wait(lambda: self.room >= count or self.cancelled)
+        if self.cancelled:
+            raise Cancelled
         self.room -= count
 
 
@@ -201,13 +201,13 @@ class FileWrapper:
         return iter(lambda: self.file.read(self.size), b"")
 
 
-def common_of(data, at):
+def common_part(data, at):
     """The first part of a request at `at`, with its length, and its parsed form."""
     part = data[at : at + 4 + int.from_bytes(data[at : at + 4], "little")]
-    return part, *(learned.get(part) or learn(part))
+    return part, *(parsed.get(part) or parse_common(part))
 
 
-def learn(part):
+def parse_common(part):
     """The common state of requests with this first part: the environment, with room for their own values,
     and the names of these."""
     own, _, common = part[4:].decode("latin-1").partition("\0\0")
@@ -217,10 +217,10 @@ def learn(part):
     environ.update(zip(parts, parts))
     environ.update(BASE)
     environ["wsgi.url_scheme"] = environ.get("REQUEST_SCHEME", "http")
-    if len(part) <= KEPT_SIZE:
-        if len(learned) >= KEPT:
-            learned.clear()
-        learned[part] = environ, names
+    if len(part) <= MAX_CACHED_SIZE:
+        if len(parsed) >= MAX_CACHED:
+            parsed.clear()
+        parsed[part] = environ, names
     return environ, names
 
 
@@ -232,22 +232,22 @@ def head_of(status, headers):
         return head
     try:
         key = (status, *headers)
-        kept = heads.get(key)
+        cached = heads.get(key)
     except TypeError:
         # The head has a value that cannot be a key.
         return encode(status, headers)
-    if kept is None:
+    if cached is None:
         head = encode(status, headers)
         # Only strings, which are equal only if their text is.
-        if len(head) > KEPT_SIZE or any(
+        if len(head) > MAX_CACHED_SIZE or any(
             type(text) is not str for text in itertools.chain((status,), *headers)
         ):
             return head
-        if len(heads) >= KEPT:
+        if len(heads) >= MAX_CACHED:
             heads.clear()
-        kept = heads[key] = status, list(key[1:]), head
-    latest = kept
-    return kept[2]
+        cached = heads[key] = status, list(key[1:]), head
+    latest = cached
+    return cached[2]
 
 
 def encode(status, headers):
@@ -295,7 +295,7 @@ class Response:
                 )
         for at in range(0, len(data), STEP):
             part = data[at : at + STEP]
-            self.request.take_room(len(part))
+            self.request.reserve(len(part))
             self.connection.send(self.ident, PART, part)
         self.connection.flush()
 
@@ -322,8 +322,8 @@ class Response:
             finally:
                 if hasattr(result, "close"):
                     result.close()
-        except Gone:
-            reason = b"the client has left"
+        except Cancelled:
+            reason = b"the client disconnected"
         except Exception:
             traceback.print_exc()
             sys.stderr.flush()
@@ -350,16 +350,16 @@ def handle(job):
     part, environ, names = connection.common
     if not data.startswith(part, at):
         # It begins with its length: no other part has it as a prefix.
-        part, environ, names = connection.common = common_of(data, at)
+        part, environ, names = connection.common = common_part(data, at)
     environ = environ.copy()
     environ.update(zip(names, data[at + len(part) : end].decode("latin-1").split("\0")))
     environ["wsgi.input"] = io.BytesIO() if request is None else io.BufferedReader(request, STEP)
     Response(connection, ident, request).run(application, environ)
 
 
-def look():
+def read_input():
     """Waits for input and reads it."""
-    ready = poller.poll(None if connections else ORPHANED)
+    ready = poller.poll(None if connections else PARENT_CHECK)
     if not ready and os.getppid() != parent:
         # The server has ended without closing the connection.
         sys.exit(0)
@@ -390,17 +390,17 @@ def look():
 def flush_in_time():
     """Sends ready responses while the application works on another request for long."""
     while True:
-        asleep.acquire()
-        time.sleep(PATIENCE)
+        idle_lock.acquire()
+        time.sleep(FLUSH_AFTER)
         for connection in list(connections.values()):
             if connection.out:
                 connection.flush()
 
 
-def serve_in_turn():
-    sleeps, wake, popleft, modules = asleep.locked, asleep.release, jobs.popleft, sys.modules
+def serve_in_one_thread():
+    sleeps, wake, popleft, modules = idle_lock.locked, idle_lock.release, jobs.popleft, sys.modules
     while True:
-        look()
+        read_input()
         while jobs:
             job = popleft()
             if job[1] is None:
@@ -477,7 +477,7 @@ if __name__ == "__main__":
         "wsgi.file_wrapper": FileWrapper,
         "wsgi.input": None,
     }
-    learned, heads, reported = {}, {}, 0
+    parsed, heads, reported = {}, {}, 0
     # Status, headers and bytes of the cached last head.
     latest = None, None, None
     # The buffer of reads: allocating one of this size costs more than reading.
@@ -485,15 +485,15 @@ if __name__ == "__main__":
     if THREADS == 1:
         jobs = collections.deque()
         # The thread that sends ready responses waits for this lock while it is idle.
-        asleep = threading.Lock()
-        asleep.acquire()
+        idle_lock = threading.Lock()
+        idle_lock.acquire()
         if fast:
-            fast.begin(application, learned, learn, Response, io.BytesIO, asleep.locked, asleep.release)
+            fast.begin(application, parsed, parse_common, Response, io.BytesIO, idle_lock.locked, idle_lock.release)
         threading.Thread(target=flush_in_time, daemon=True).start()
-        serve_in_turn()
+        serve_in_one_thread()
     else:
         jobs = queue.SimpleQueue()
         for _ in range(THREADS):
             threading.Thread(target=work, daemon=True).start()
         while True:
-            look()
+            read_input()

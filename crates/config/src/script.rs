@@ -61,7 +61,7 @@ pub struct Script {
     pub memory: Option<u64>,
     /// Seconds of processor time.
     pub cpu: Option<u64>,
-    /// Modules that warm hosts of Python and Perl load.
+    /// Modules that fork servers of Python and Perl load.
     pub preload: Vec<String>,
     pattern: Pattern,
 }

@@ -39,7 +39,7 @@ const PERL: &str =
 
 /// Runs the source of the fork server from the environment, so that it needs no file.
 const PYTHON_START: &str =
-    "import os;exec(compile(os.environ.pop('DUNLIN_WARM_HOST'),'<warm host>','exec'))";
+    "import os;exec(compile(os.environ.pop('DUNLIN_WARM_HOST'),'<fork server>','exec'))";
 
 /// Idle time after which a fork server ends.
 const IDLE: Duration = Duration::from_secs(600);
