@@ -156,7 +156,7 @@ struct Source {
 fn source(arguments: &Arguments, certificate: Option<&(PathBuf, PathBuf)>) -> Source {
     let own = Path::new(CONFIGURATION);
     let config = match (&arguments.config, &arguments.directory) {
-        (None, None) => Config::is_there(own).then(|| own.to_owned()),
+        (None, None) => Config::exists(own).then(|| own.to_owned()),
         (config, _) => config.clone(),
     };
     Source {

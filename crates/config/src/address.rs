@@ -21,7 +21,7 @@ impl std::fmt::Display for Address {
     }
 }
 
-/// All addresses that the text stands for; none when it is not an address.
+/// Parses the addresses that the text stands for; none if it is not an address.
 pub(crate) fn parse_address(text: &str) -> Vec<Address> {
     if let Some(path) = text.strip_prefix("unix:") {
         return vec![Address::Unix(path.into())];

@@ -4,15 +4,15 @@ use std::path::PathBuf;
 
 use serde::{Deserialize, Serialize};
 
-/// Files that may be used: each a file, or a directory with all that is beneath it.
+/// Files that may be used: each entry is a file, or a directory with everything beneath it.
 #[derive(Debug, Clone, Default, PartialEq, Eq, Serialize, Deserialize)]
 pub struct AllowedPaths {
-    /// What may be read.
+    /// Files that may be read.
     pub read: Vec<PathBuf>,
-    /// What may be written, made and removed.
+    /// Files that may be written, created and removed.
     pub write: Vec<PathBuf>,
-    /// Where sockets may be made and removed.
+    /// Directories in which sockets may be created and removed.
     pub sockets: Vec<PathBuf>,
-    /// What may be run, and read.
+    /// Files that may be executed and read.
     pub execute: Vec<PathBuf>,
 }

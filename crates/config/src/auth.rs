@@ -7,7 +7,7 @@ use std::time::Duration;
 use dunlin_http::semantics::{Url, is_field_value, is_token};
 
 use super::file::{Auth, AuthTable, Route};
-use super::forward_fields::{DEFAULT_FIELDS, check_passed_field};
+use super::forward_fields::{DEFAULT_FIELDS, check_forward_field};
 use super::report::Report;
 use super::spanned::Span;
 
@@ -193,13 +193,13 @@ pub(crate) fn auth(route: &Route, report: Report<'_>) -> Option<AuthRules> {
     }
 }
 
-/// The names of the client's fields that are passed to the endpoint.
+/// Returns the names of the client's fields that are forwarded to the endpoint.
 fn forward_fields(table: &AuthTable, user_field: &str, report: Report<'_>) -> Vec<String> {
     let Some(names) = &table.forward_fields else {
         return DEFAULT_FIELDS.map(String::from).into();
     };
     for name in &names.value {
-        if let Err(what) = check_passed_field(name, user_field) {
+        if let Err(what) = check_forward_field(name, user_field) {
             report(&name.span, format!("auth: forward_fields: {what}"));
         }
     }

@@ -1,4 +1,4 @@
-//! From the file as it is written to the configuration that the server works with.
+//! Checks the file and makes the configuration that the server uses.
 
 mod listen;
 mod paths;
@@ -19,8 +19,8 @@ use super::server::{Calls, Server};
 use super::spanned::{Span, Spanned};
 use super::units::DurationValue;
 
-/// Checks `file`, which was read from `source`. Nothing is looked up on the disk.
-/// `inside`: paths are to mean what they do inside the directory that the file names, if any.
+/// Checks `file`, which was read from `source`, without access to the disk. If `inside`, paths are translated into the
+/// chroot that the file names, if any.
 pub(super) fn check(file: File, source: &Source<'_>, inside: bool) -> Result<Config, Vec<Problem>> {
     let configured = file.server.chroot.as_deref().map(|path| absolute(source, path));
     let jail = Jail::entered().cloned().or_else(|| configured.as_deref().map(Jail::new));
@@ -59,7 +59,7 @@ pub(super) fn check(file: File, source: &Source<'_>, inside: bool) -> Result<Con
         Some(true) => Calls::Needed,
         _ => Calls::Any,
     };
-    checker.tell_of_paths_outside();
+    checker.report_paths_outside();
     let Checker { problems, warnings, directories, users, authorities, .. } = checker;
     if problems.is_empty() {
         Ok(Config {
@@ -81,13 +81,13 @@ pub(super) fn check(file: File, source: &Source<'_>, inside: bool) -> Result<Con
     }
 }
 
-/// What sites depend on besides themselves.
+/// Settings outside of a site that its checks depend on.
 struct Around<'a> {
     cache_file: u64,
     state: &'a Path,
-    /// Whether some listener speaks TLS.
+    /// A listener uses TLS.
     tls: bool,
-    /// Whether some listener does not.
+    /// A listener does not use TLS.
     plain: bool,
 }
 
@@ -99,7 +99,7 @@ struct Checker<'a> {
     directories: Vec<NamedPath>,
     users: Vec<NamedPath>,
     authorities: Vec<NamedPath>,
-    /// The user that the server becomes, if it ceases to be root by that.
+    /// The user that the server switches to, if it gives up root by that.
     leaves_root_for: Option<String>,
 }
 
@@ -112,8 +112,8 @@ impl Checker<'_> {
         self.warnings.push(self.source.problem(place.as_ref(), what.into()));
     }
 
-    /// Files that a server in a directory of its own could not come by.
-    fn tell_of_paths_outside(&mut self) {
+    /// Reports files that a server in the chroot cannot reach.
+    fn report_paths_outside(&mut self) {
         let outside = self.paths.take_outside();
         let Some(jail) = self.paths.jail() else { return };
         let directory = jail.directory().display();
@@ -136,7 +136,7 @@ impl Checker<'_> {
         }
     }
 
-    /// A time for which 0 would mean that nothing ever succeeds.
+    /// Checks a timeout. 0 would let every operation fail.
     fn timeout(
         &mut self,
         key: &str,
@@ -174,7 +174,7 @@ impl Checker<'_> {
         absolute
     }
 
-    /// A file of trusted authorities, which `table.key` names.
+    /// Returns the file of trusted authorities that `table.key` names.
     fn authority(
         &mut self,
         table: &'static str,
@@ -208,7 +208,7 @@ impl Checker<'_> {
         self.paths.absolute(path)
     }
 
-    /// The path in an address such as `unix:/run/app.sock`; others stay as they are.
+    /// Makes the path in an address such as `unix:/run/app.sock` absolute. Other addresses are unchanged.
     fn socket_in(&self, address: &mut String) {
         if let Some(rest) = address.strip_prefix("unix:")
             && self.paths.jail().is_some()

@@ -10,7 +10,7 @@ use super::rate_limit::{RateRules, limit};
 use super::report::Report;
 use super::throttle::{ThrottleRules, throttle};
 
-/// The checks of a route before its handler responds. Each is absent when the route does not have it.
+/// The checks of a route before its handler responds. A check that the route does not have is absent.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
 pub struct CheckRules {
     /// Redirect to TLS.
@@ -25,12 +25,12 @@ pub struct CheckRules {
     pub limits: Vec<RateRules>,
     /// Concurrency and bandwidth.
     pub throttle: Option<ThrottleRules>,
-    /// Receives the body before a request waits: the request is for a script.
+    /// Receive the body before a request waits, because the request is for a script.
     pub receives_body: bool,
 }
 
 impl CheckRules {
-    /// The checks that `route` has, whose handler is `handler`.
+    /// Reads the checks of `route`, whose handler is `handler`.
     pub(super) fn read(route: &Route, handler: &Handler, report: Report<'_>) -> Self {
         let access = AccessRules::read(route, report);
         let methods = MethodRules::read(route, handler, report);
@@ -44,14 +44,14 @@ impl CheckRules {
         Self { https, access, methods, auth, limits, throttle, receives_body }
     }
 
-    /// Whether the route has none.
+    /// Returns `true` if the route has no checks.
     pub fn is_empty(&self) -> bool {
         let Self { https, access, methods, auth, limits, throttle, receives_body: _ } = self;
         let limited = throttle.is_some() || !limits.is_empty();
         https.is_none() && access.is_none() && methods.is_none() && auth.is_none() && !limited
     }
 
-    /// Each check by the key of the configuration.
+    /// Describes each check, keyed by configuration key.
     pub(super) fn describe(&self) -> Vec<(&'static str, String)> {
         let access = self.access.iter().flat_map(AccessRules::describe);
         let methods = self.methods.iter().map(|methods| ("methods", methods.allow().to_owned()));

@@ -24,8 +24,7 @@ pub fn cipher_name(suite: CipherSuite) -> &'static str {
 
 /// Finds a cipher suite by its OpenSSL, IANA or rustls name.
 ///
-/// # Errors
-/// There is none; the message contains the nearest name.
+/// # Errors There is no such suite; the message contains the nearest name.
 pub(crate) fn cipher_suite(name: &str) -> Result<CipherSuite, String> {
     let iana =
         |suite: CipherSuite| suite.as_str().unwrap_or_default().replacen("TLS13_", "TLS_", 1);

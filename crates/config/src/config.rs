@@ -19,18 +19,18 @@ pub struct Config {
     pub server: Server,
     /// Addresses to listen on.
     pub listen: Vec<Listen>,
-    /// How many `[[listen]]` tables they come from.
+    /// Number of `[[listen]]` tables.
     pub listener_count: usize,
     /// The sites.
     pub sites: Sites,
     pub(crate) directories: Vec<NamedPath>,
     /// Warnings about the file itself.
     pub(crate) warnings: Vec<Problem>,
-    /// Where the file is; empty when there is none.
+    /// Path of the file; empty if there is none.
     pub(crate) path: PathBuf,
     pub(crate) users: Vec<NamedPath>,
     pub(crate) authorities: Vec<NamedPath>,
-    /// The file; empty when there is none.
+    /// Text of the file; empty if there is none.
     pub(crate) text: Box<str>,
     /// A configuration in the directory that is served without it.
     pub(crate) unused: Option<PathBuf>,
@@ -79,19 +79,19 @@ impl Config {
         )
     }
 
-    /// The first script that is to belong to another user or group than the server: what to call it.
+    /// Returns the label of the first script with another user or group than the server.
     pub fn script_of_another_user(&self) -> Option<String> {
         let mut scripts = self.sites.iter().flat_map(|site| site.scripts_started_here());
         scripts.find_map(|(name, script)| script.has_owner().then_some(name))
     }
 
-    /// Whether scripts of any route stay and are reached by sockets that the server makes.
+    /// Returns `true` if a route has persistent script processes that listen on sockets of the server.
     pub fn needs_sockets(&self) -> bool {
         let mut scripts = self.sites.iter().flat_map(|site| site.scripts_started_here());
         scripts.any(|(_, script)| !script.kind.value.is_cgi())
     }
 
-    /// Whether any route runs scripts.
+    /// Returns `true` if a route runs scripts.
     pub fn has_scripts(&self) -> bool {
         self.sites.iter().any(|site| site.scripts().next().is_some())
     }
@@ -101,14 +101,14 @@ impl Config {
         self.server.admin.is_some() || self.sites.iter().any(|site| site.shows_status())
     }
 
-    /// The numbers of the sites whose tables are the same in `before`, so that what the server knows of their files and
-    /// scripts remains valid.
+    /// Returns the indexes of the sites whose tables are equal in `before`, so that cached files and script pools
+    /// remain valid.
     pub fn unchanged_sites(&self, before: &Self) -> HashSet<usize> {
         let (Ok(now), Ok(then)) = (self.text.parse(), before.text.parse()) else {
             return HashSet::new();
         };
         let (now, then): (toml::Table, toml::Table) = (now, then);
-        // The content of cached responses depends on these, too.
+        // These settings determine the content of cached responses, too.
         let server = |table: &toml::Table, key| table.get("server")?.get(key).cloned();
         if ["cache", "server_field"].iter().any(|key| server(&now, key) != server(&then, key)) {
             return HashSet::new();
@@ -120,12 +120,12 @@ impl Config {
         (0..self.sites.iter().len().min(before.sites.iter().len())).filter(is_same).collect()
     }
 
-    /// Where its file is; `None` when there is none.
+    /// Returns the path of the file; `None` if there is no file.
     pub fn path(&self) -> Option<&Path> {
         (!self.path.as_os_str().is_empty()).then_some(&*self.path)
     }
 
-    /// Where its file is, whole and as it is called from outside; `None` when there is none.
+    /// Returns the absolute path of the file as it is named from outside of the chroot; `None` if there is no file.
     pub fn whole_path(&self) -> Option<PathBuf> {
         let path = self.path()?;
         Some(match Jail::entered() {
@@ -134,37 +134,37 @@ impl Config {
         })
     }
 
-    /// The text of its file; empty when there is none.
+    /// Returns the text of the file; empty if there is no file.
     pub fn text(&self) -> &str {
         &self.text
     }
 
-    /// The directory that becomes all the files there are, if any.
+    /// Returns the chroot, if any.
     pub fn jail(&self) -> Option<Jail> {
         self.server.chroot.as_deref().map(Jail::new)
     }
 
-    /// Settings of the command line that replace those of the file.
+    /// Returns the settings of the command line that replace those of the file.
     pub fn overrides(&self) -> &Overrides {
         &self.overrides
     }
 
-    /// Directories and files that have to exist, each with the key that names it.
+    /// Returns the directories and files that have to exist, each with its key.
     pub fn directories(&self) -> &[NamedPath] {
         &self.directories
     }
 
-    /// Files of users and passwords.
+    /// Returns the files of users and passwords.
     pub fn users_files(&self) -> &[NamedPath] {
         &self.users
     }
 
-    /// Files of trusted authorities, each with the table that names it.
+    /// Returns the files of trusted authorities, each with its table.
     pub fn authorities(&self) -> &[NamedPath] {
         &self.authorities
     }
 
-    /// The tables of all scripts, with their positions.
+    /// Returns the tables of all scripts, with their positions.
     pub fn script_tables(&self) -> impl Iterator<Item = &Spanned<ScriptTable>> {
         let routes = self.sites.iter().flat_map(|site| &site.routes);
         routes.filter_map(|route| route.route.script.as_ref())

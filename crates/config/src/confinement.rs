@@ -1,4 +1,4 @@
-//! What a configuration needs of the system, and what can therefore be given up.
+//! The files, system calls and users that a configuration needs, so that the process can give up all others.
 
 use std::path::{Path, PathBuf};
 
@@ -11,8 +11,8 @@ use super::server::ErrorLogTarget;
 use super::tls::Acme;
 
 impl Config {
-    /// Every file that the configuration names, with those that it adds; `None` when files are not
-    /// confined. The server's own program, which a new process of it needs, is not among them.
+    /// Returns every file that the configuration names or implies; `None` if files are not confined. The server's own
+    /// program, which an upgrade needs, is not included.
     pub fn places(&self) -> Option<AllowedPaths> {
         let mut places = self.server.landlock.clone()?;
         if !self.path.as_os_str().is_empty()
@@ -46,7 +46,7 @@ impl Config {
                         places.execute.push(program.value.clone().into());
                     }
                 }
-                // Where a root holds scripts and files alike, the scripts are run.
+                // A root may contain both scripts and files; the scripts are executed.
                 places.execute.extend(script.root.iter().map(|root| root.value.clone()));
             }
             let written = site.roots_with_records();
@@ -65,29 +65,29 @@ impl Config {
         Some(places)
     }
 
-    /// The directory that the server keeps what it obtains in; `None` when it obtains nothing.
+    /// Returns the directory of obtained certificates; `None` if none are obtained.
     pub fn state_directory(&self) -> Option<&Path> {
         let mut sites = self.sites.iter().filter_map(|site| site.tls.as_ref());
         sites.any(|tls| tls.acme.is_some()).then_some(&*self.server.state)
     }
 
-    /// The users whom the processes of scripts belong to, a line for each script.
+    /// Describes the users of script processes, one line per script.
     pub fn script_users(&self) -> Vec<String> {
         let scripts = self.sites.iter().flat_map(|site| site.scripts_started_here());
         scripts.map(|(name, script)| format!("scripts {name}: {}", owner(script))).collect()
     }
 }
 
-/// Where the file is. It is replaced by another of its name: its folder is what stays.
+/// Returns the directory of a file. Files are replaced by renaming, so rules apply to the directory.
 fn folder(path: &Path) -> PathBuf {
     match path.parent() {
-        // A bare name is looked for where the server was started.
+        // A bare name is relative to the working directory of the start.
         Some(folder) if folder.as_os_str().is_empty() => PathBuf::from("."),
         folder => folder.unwrap_or(path).to_owned(),
     }
 }
 
-/// Whom the processes of a script belong to, as the file calls them.
+/// Describes the user and group of a script's processes as the file names them.
 fn owner(script: &ScriptTable) -> String {
     match (&script.user, &script.group) {
         (Some(user), Some(group)) => format!("user {}, group {}", user.value, group.value),

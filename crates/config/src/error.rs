@@ -29,13 +29,13 @@ impl Problem {
         Self { what, ..self.clone() }
     }
 
-    /// In the order of the file, then what concerns all of it.
+    /// Sorts by position in the file; problems of the whole file are last.
     pub fn sorted(mut problems: Vec<Self>) -> Vec<Self> {
         problems.sort_by_key(|problem| (problem.place.is_none(), problem.place));
         problems
     }
 
-    /// A problem with an option of the command line.
+    /// Returns a problem with an option of the command line.
     pub(super) fn of_option(option: &str, what: &str) -> Self {
         Self { file: PathBuf::new(), place: None, what: format!("{option}: {what}") }
     }
@@ -49,15 +49,15 @@ pub(super) struct Source<'a> {
 }
 
 impl Source<'_> {
-    /// What is wrong at `span`, or with the file as a whole.
+    /// Returns a problem at `span`, or with the file as a whole.
     pub(super) fn problem(&self, span: Option<&Range<usize>>, what: String) -> Problem {
         let place = span.map(|span| line_and_column(self.text, span.start));
-        // Keys and values may hold line breaks; a problem is one line.
+        // Keys and values may contain line breaks; a problem is one line.
         let what = what.replace('\n', "\\n").replace('\r', "\\r");
         Problem { file: self.path.to_owned(), place, what }
     }
 
-    /// The line of `span`, from 1; `None` when there is no file.
+    /// Returns the line of `span`, from 1; `None` without a file.
     pub(super) fn line(&self, span: Option<&Range<usize>>) -> Option<usize> {
         span.map(|span| line_and_column(self.text, span.start).0)
     }

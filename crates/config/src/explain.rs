@@ -12,8 +12,8 @@ use super::settings::{RecordFormat, Records, Settings};
 use super::site_route::SiteRoute;
 use super::sites::Site;
 
-/// Adds the routes of the site to `text`, and the settings that hold for the decoded path with their places in the file.
-/// `all`: those at their defaults, too.
+/// Appends the routes of the site and the settings of the decoded path to `text`, with their positions in the file. If
+/// `all`, includes settings with default values.
 pub fn explain_settings(
     config: &Config,
     file: &Path,
@@ -44,14 +44,14 @@ impl Explanation<'_> {
         }
     }
 
-    /// Every setting that holds, those of routes first.
+    /// Appends the settings, those of routes first.
     fn settings(&self, all: bool, text: &mut String) {
         let mut origins: Vec<(&str, String)> = Vec::new();
         let matching = self.site.routes.iter().filter(|route| route.pattern.matches(self.path));
         let merged = merge(matching, |route, key| {
             let origin = self.origin(route, Some(key));
             match origins.iter_mut().find(|(other, _)| *other == key) {
-                // Of these every route's entries count.
+                // Entries of all routes apply.
                 Some((_, origins)) if ADDED_UP.contains(&key) => {
                     *origins = format!("{origins} and {origin}");
                 }
@@ -59,7 +59,7 @@ impl Explanation<'_> {
                 None => origins.push((key, origin)),
             }
         });
-        // What a more specific route has ended is not in force.
+        // A setting that a more specific route has removed does not apply.
         origins.retain(|(key, _)| merged.route.place(key).is_some());
         let (set, defaults): (Vec<_>, Vec<_>) = describe(self.settings)
             .into_iter()
@@ -82,7 +82,7 @@ impl Explanation<'_> {
         }
     }
 
-    /// The pattern of a route and the place of one of its keys.
+    /// Returns the pattern of a route and the position of one of its keys.
     fn origin(&self, route: &SiteRoute, key: Option<&str>) -> String {
         let path = &route.route.path;
         let place = key.and_then(|key| route.route.place(key)).or(path.span.as_ref());
@@ -96,7 +96,7 @@ impl Explanation<'_> {
 /// Settings to which each matching route adds its entries.
 const ADDED_UP: [&str; 4] = ["error_pages", "remove_fields", "set_fields", "types"];
 
-/// A script in a line.
+/// Describes a script in one line.
 fn describe_script(settings: &Settings, script: &Script) -> String {
     let roots = settings.sendfile_roots.iter().map(|root| root.root.display().to_string());
     let roots = roots.collect::<Vec<_>>().join(", ");
@@ -119,7 +119,7 @@ fn records(rules: Records) -> String {
     if rules.write { format!("{format}, write = true") } else { format }
 }
 
-/// Bytes in the largest unit of which they are a whole number.
+/// Formats bytes in the largest unit that gives an integer.
 fn size(bytes: u64) -> String {
     let units =
         [("GiB", 1 << 30), ("MiB", 1 << 20), ("KiB", 1 << 10), ("MB", 1_000_000), ("KB", 1000)];
@@ -130,7 +130,7 @@ fn size(bytes: u64) -> String {
     )
 }
 
-/// Every setting by its key, in the order of the schema; empty if it has no value.
+/// Returns all settings by key, in the order of the schema; empty if a setting has no value.
 fn describe(settings: &Settings) -> Vec<(&'static str, String)> {
     let list = |items: &[(String, String)]| {
         items.iter().map(|(key, value)| format!("{key} = {value:?}")).collect::<Vec<_>>().join(", ")

@@ -4,9 +4,9 @@ use dunlin_http::semantics::is_token;
 
 use super::file::Route;
 use super::report::{Report, field_value};
-use super::template::refuse_variables;
+use super::template::reject_variables;
 
-/// The fields that the route sets.
+/// Returns the fields that the route sets.
 pub(super) fn set_fields(route: &Route, report: Report<'_>) -> Vec<(String, String)> {
     report_contradictions(route, report);
     let mut fields = Vec::new();
@@ -14,7 +14,7 @@ pub(super) fn set_fields(route: &Route, report: Report<'_>) -> Vec<(String, Stri
         if let Err(what) = may_set(name) {
             report(&name.span, format!("set_fields: {what}"));
         }
-        if let Err(what) = refuse_variables(value, &[]) {
+        if let Err(what) = reject_variables(value, &[]) {
             report(&value.span, format!("set_fields: {what}"));
         }
         if let Some(value) = field_value("set_fields", Some(value), report) {
@@ -24,7 +24,7 @@ pub(super) fn set_fields(route: &Route, report: Report<'_>) -> Vec<(String, Stri
     fields
 }
 
-/// The names of the fields that the route removes.
+/// Returns the names of the fields that the route removes.
 pub(super) fn remove_fields(route: &Route, report: Report<'_>) -> Vec<String> {
     let names = route.remove_fields.as_ref().map_or(&[][..], |names| &names.value);
     for name in names {
@@ -50,7 +50,7 @@ fn report_contradictions(route: &Route, report: Report<'_>) {
     }
 }
 
-/// Fields that describe the framing or the encoding of the message: only the server sends them.
+/// Fields that describe framing or encoding of the message: only the server sends them.
 const FRAMING: [&str; 12] = [
     "connection",
     "content-encoding",
@@ -66,8 +66,8 @@ const FRAMING: [&str; 12] = [
     "vary",
 ];
 
-/// Fields that the server makes and evaluates itself, with the key that changes each: another value would
-/// contradict what the server does.
+/// Fields that the server generates and evaluates, with the key that configures each: other values would contradict its
+/// behaviour.
 const MADE: [(&str, &str); 5] = [
     ("accept-ranges", "ranges"),
     ("etag", "etag"),

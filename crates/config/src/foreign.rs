@@ -1,6 +1,6 @@
-//! Directives of other web servers, and what takes their place here.
+//! Directives of other web servers, and their equivalents.
 
-/// What to write instead of a key that another server's configuration has.
+/// Returns what to write instead of a directive of another server.
 pub(super) fn hint(key: &str) -> Option<&'static str> {
     let key = key.to_ascii_lowercase();
     let (_, hint) = DIRECTIVES.iter().find(|(names, _)| names.contains(&key.as_str()))?;

@@ -1,4 +1,4 @@
-//! Values that have more than one form, and how each form is read.
+//! Values that have more than one form.
 
 use std::fmt;
 use std::marker::PhantomData;
@@ -16,8 +16,7 @@ use super::file::{
 use super::spanned::Spanned;
 use super::units::DurationValue;
 
-/// A value that has more than one form; each form has its own error texts, which an untagged enum
-/// would lose.
+/// A value with more than one form. Each form has its own error texts, which an untagged enum would lose.
 trait Forms: Sized {
     const EXPECTED: &'static str;
 
@@ -108,7 +107,7 @@ impl Forms for RedirectTable {
     }
 
     fn from_map<'de, A: MapAccess<'de>>(map: A) -> Result<Self, A::Error> {
-        // The derived reader of the table, which is not the trait's.
+        // The derived implementation, not the trait's.
         Self::deserialize(MapAccessDeserializer::new(map))
     }
 }

@@ -29,7 +29,7 @@ pub const HOP_BY_HOP: [&str; 9] = [
 
 /// Request fields that are never forwarded to the endpoint: they describe the client's connection or body,
 /// make the response conditional, or are set by the server.
-const NEVER_PASSED: [&str; 13] = [
+const NEVER_FORWARDED: [&str; 13] = [
     "accept-encoding",
     "content-encoding",
     "content-length",
@@ -49,7 +49,7 @@ const NEVER_PASSED: [&str; 13] = [
 ///
 /// # Errors
 /// The reason why it may not.
-pub(crate) fn check_passed_field(name: &str, user_field: &str) -> Result<(), String> {
+pub(crate) fn check_forward_field(name: &str, user_field: &str) -> Result<(), String> {
     if !is_plain_name(name.as_bytes()) {
         return Err(format!("{name:?} is not a field name of letters, digits and \"-\""));
     }
@@ -60,7 +60,7 @@ pub(crate) fn check_passed_field(name: &str, user_field: &str) -> Result<(), Str
     if lower == user_field.to_ascii_lowercase().replace(['_', '.'], "-") {
         return Err(format!("{name} is the `user_field`, which clients may not set"));
     }
-    if HOP_BY_HOP.contains(&&*lower) || NEVER_PASSED.contains(&&*lower) {
+    if HOP_BY_HOP.contains(&&*lower) || NEVER_FORWARDED.contains(&&*lower) {
         return Err(format!("{name} applies to the client's own request or connection only"));
     }
     Ok(())
@@ -73,7 +73,7 @@ mod tests {
     #[test]
     fn default_fields_may_be_forwarded_and_protected_fields_may_not() {
         for name in DEFAULT_FIELDS.into_iter().chain(["X-CSRF-Token", "Sec-Fetch-Mode"]) {
-            assert_eq!(check_passed_field(name, "Remote-User"), Ok(()), "{name}");
+            assert_eq!(check_forward_field(name, "Remote-User"), Ok(()), "{name}");
         }
         for name in [
             "X_CSRF",
@@ -91,7 +91,7 @@ mod tests {
             "Range",
             "Content-Length",
         ] {
-            assert!(check_passed_field(name, "X_User").is_err(), "{name}");
+            assert!(check_forward_field(name, "X_User").is_err(), "{name}");
         }
     }
 }

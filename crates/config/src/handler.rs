@@ -1,4 +1,4 @@
-//! The handler of a path: which one its merged route names, with the settings that only this handler has.
+//! The handler of a path, as its merged route names it, with the settings of that handler.
 
 use std::sync::Arc;
 
@@ -11,12 +11,12 @@ use super::respond::{self, Respond};
 use super::script::{self, Script};
 use super::spanned::Span;
 
-/// What makes the response for a path.
+/// The handler of a path.
 #[derive(Debug, Clone, PartialEq)]
 pub enum Handler {
     /// The files beneath the root.
     Files,
-    /// Programs.
+    /// Scripts or an application.
     Script(Arc<Script>),
     /// A redirect to another URL.
     Redirect(Redirect),
@@ -29,7 +29,7 @@ pub enum Handler {
 }
 
 impl Handler {
-    /// The handler that `route` names, and files when it names none. `pattern` is that of the route that names it.
+    /// Reads the handler that `route` names; files if it names none. `pattern` belongs to the route that names it.
     pub(super) fn read(route: &Route, patterns: Patterns<'_>, report: Report<'_>) -> Self {
         report_contradictions(route, report);
         let pattern = patterns.handler;
@@ -49,7 +49,7 @@ impl Handler {
         handler.unwrap_or(Self::Files)
     }
 
-    /// The programs, when they make the response.
+    /// Returns the script settings, if the handler is a script.
     pub fn script(&self) -> Option<&Arc<Script>> {
         match self {
             Self::Script(script) => Some(script),
@@ -57,12 +57,12 @@ impl Handler {
         }
     }
 
-    /// Whether the response is a file, and nothing else.
+    /// Returns `true` if the handler is files.
     pub fn is_files(&self) -> bool {
         matches!(self, Self::Files)
     }
 
-    /// The methods that the handler supports by itself; `None` for all.
+    /// Returns the methods that the handler supports by itself; `None` for all.
     pub(super) fn methods(&self) -> Option<&'static [&'static str]> {
         match self {
             Self::Files => Some(&["GET", "HEAD", "OPTIONS"]),
@@ -88,7 +88,7 @@ impl Status {
         Some(Self { pattern: pattern.clone() })
     }
 
-    /// The part of `path` that the route's `*` matches.
+    /// Returns the part of `path` that the route's `*` matches.
     pub fn rest<'p>(&self, path: &'p [u8]) -> &'p [u8] {
         self.pattern.rest(path)
     }
@@ -115,7 +115,7 @@ impl HandlerKey {
 }
 
 impl Route {
-    /// The keys of the route that name a handler, with their places: more than one is an error.
+    /// Returns the keys of the route that name a handler, with their positions. More than one is an error.
     fn handler_keys(&self) -> impl Iterator<Item = (HandlerKey, &Span)> {
         let status = self.status.as_ref().filter(|status| status.value).map(|at| &at.span);
         [
@@ -128,22 +128,22 @@ impl Route {
         .filter_map(|(key, place)| Some((key, place?)))
     }
 
-    /// The key that names the handler; `None` for files.
+    /// Returns the key that names the handler; `None` for files.
     pub(super) fn handler_key(&self) -> Option<HandlerKey> {
         self.handler_keys().next().map(|(key, _)| key)
     }
 
-    /// Returns `true` if the route itself names what makes the response: a handler, or files of its own.
+    /// Returns `true` if the route itself names a handler, or a root of its files.
     pub(super) fn has_handler(&self) -> bool {
         self.handler_key().is_some() || self.root.is_some()
     }
 
-    /// Whether the route ends the handler of a more general route: `status = false` does so, too.
+    /// Returns `true` if the route replaces the handler of a more general route. `status = false` does so, too.
     pub(super) fn replaces_handler(&self) -> bool {
         self.has_handler() || self.status.is_some()
     }
 
-    /// Removes every key that names a handler.
+    /// Removes all keys that name a handler.
     pub(super) fn clear_handler(&mut self) {
         self.status = None;
         self.script = None;

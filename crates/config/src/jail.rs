@@ -1,49 +1,49 @@
-//! The directory that is all the files there are to the server (`chroot`), and what paths mean there.
+//! The chroot: the directory that becomes the root directory of the server, and the translation of paths.
 //!
-//! A configuration names files as they are called from outside. A server inside calls them otherwise:
-//! paths are translated once, when they are read.
+//! A configuration names files as they are named from outside. Inside, they have other names: paths are translated
+//! once, when they are read.
 
 use std::ffi::OsString;
 use std::path::{Component, Path, PathBuf};
 use std::sync::OnceLock;
 
-/// Such a directory.
+/// A chroot.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Jail {
-    /// What it is called from outside.
+    /// The directory, as it is named from outside.
     directory: PathBuf,
-    /// Where the server was started: relative paths of its command line are beneath it.
+    /// The working directory of the start: relative paths of the command line refer to it.
     folder: PathBuf,
 }
 
-/// The one that this process is in: there is no way back.
+/// The chroot of this process. It cannot be left.
 static ENTERED: OnceLock<Jail> = OnceLock::new();
 
 /// Environment variables that pass the chroot to a new process.
 const VARIABLES: [&str; 2] = ["DUNLIN_CHROOT", "DUNLIN_FOLDER"];
 
 impl Jail {
-    /// The one at `directory`, for a process that is outside.
+    /// Creates the chroot at `directory`, for a process that is outside.
     pub(super) fn new(directory: &Path) -> Self {
         let folder = std::env::current_dir().unwrap_or_else(|_| PathBuf::from("/"));
         Self { directory: folder.join(directory), folder }
     }
 
-    /// The one that this process is in.
+    /// Returns the chroot that this process has entered.
     pub fn entered() -> Option<&'static Self> {
         ENTERED.get()
     }
 
-    /// The process is in it from now on.
-    pub fn entered_by_now(self) {
-        // Who is inside stays inside.
+    /// Records that the process has entered the chroot.
+    pub fn enter(self) {
+        // The first call wins: a process enters at most one chroot.
         let _ = ENTERED.set(self);
     }
 
-    /// For a process that was started from inside: by [`Jail::variables`].
+    /// Restores the chroot of a process that was started inside, from [`Jail::variables`].
     pub fn continue_inside() {
         if let [Some(directory), Some(folder)] = VARIABLES.map(std::env::var_os) {
-            Self { directory: directory.into(), folder: folder.into() }.entered_by_now();
+            Self { directory: directory.into(), folder: folder.into() }.enter();
         }
     }
 
@@ -58,12 +58,12 @@ impl Jail {
         &self.directory
     }
 
-    /// The whole path, from outside.
+    /// Returns the absolute path from outside.
     pub(super) fn whole(&self, path: &Path) -> PathBuf {
         self.folder.join(path)
     }
 
-    /// What the file is called inside; `None` when it is not there.
+    /// Returns the name of the file inside; `None` if it is not inside.
     pub fn within(&self, path: &Path) -> Option<PathBuf> {
         let whole = self.whole(path);
         let rest = whole.strip_prefix(&self.directory).ok()?;
@@ -72,10 +72,9 @@ impl Jail {
     }
 }
 
-/// What this process has to call the file that `path` is from outside.
+/// Returns the name by which this process reaches the file that `path` names from outside.
 ///
-/// # Errors
-/// When it is not among those that the process has.
+/// # Errors The process cannot reach the file.
 pub(super) fn reach(path: &Path) -> Result<PathBuf, String> {
     match Jail::entered() {
         None => Ok(path.to_owned()),
@@ -93,7 +92,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn paths_lose_what_is_outside() {
+    fn paths_lose_the_directory_outside() {
         let jail = Jail { directory: "/srv/jail".into(), folder: "/srv/jail/etc".into() };
         let within = |path: &str| jail.within(Path::new(path));
         assert_eq!(within("/srv/jail/a/b"), Some("/a/b".into()));

@@ -9,20 +9,20 @@ pub struct Listen {
     pub address: Address,
     /// Permissions of a Unix socket.
     pub mode: u32,
-    /// Connections that wait to be accepted.
+    /// Length of the queue of connections that are not accepted yet.
     pub backlog: i32,
-    /// Whether it speaks TLS.
+    /// Connections use TLS.
     pub tls: bool,
-    /// Whether HTTP/2 is spoken with clients that begin with it.
+    /// Clients may use HTTP/2.
     pub http2: bool,
-    /// Whether what comes there are commands to the server rather than requests for its sites.
+    /// Requests are commands to the server, not requests for its sites.
     pub admin: bool,
-    /// Whether connections begin with the PROXY protocol.
+    /// Connections begin with the PROXY protocol.
     pub proxy_protocol: bool,
 }
 
 impl Listen {
-    /// Whether a reload keeps the socket of this one for `other`.
+    /// Returns `true` if a reload keeps this socket for `other`.
     pub fn is_same_socket(&self, other: &Self) -> bool {
         self.address == other.address && self.admin == other.admin
     }

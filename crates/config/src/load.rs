@@ -12,38 +12,35 @@ use super::read;
 use super::spanned::Spanned;
 
 impl Config {
-    /// Reads and checks the file at `path`; the files that it names are not examined.
+    /// Reads and checks the file at `path`, without the files that it names.
     ///
-    /// # Errors
-    /// Every problem that could be found, each with its place.
+    /// # Errors All problems that were found, with their positions.
     pub fn load(path: &Path, overrides: &Overrides) -> Result<Self, Vec<Problem>> {
         Self::parse(&read(path)?, path, overrides)
     }
 
-    /// Whether there is a file at `path`, as it is called from where the server was started.
-    pub fn is_there(path: &Path) -> bool {
+    /// Returns `true` if there is a file at `path`, as it is named from the working directory of the start.
+    pub fn exists(path: &Path) -> bool {
         jail::reach(path).is_ok_and(|path| path.is_file())
     }
 
-    /// The same for a process that is going to serve by it: where the file names a directory that becomes
-    /// all the files there are, paths mean what they will mean inside.
+    /// Like [`Config::load`], for a process that is going to serve: if the file names a chroot, paths are translated
+    /// into it.
     ///
-    /// # Errors
-    /// Every problem that could be found, each with its place.
+    /// # Errors All problems that were found, with their positions.
     pub fn load_to_serve(path: &Path, overrides: &Overrides) -> Result<Self, Vec<Problem>> {
         Self::parse_for(&read(path)?, path, overrides, true)
     }
 
-    /// Checks `text`, the content of the file at `path`; relative paths in it are relative to
-    /// that file. Nothing is looked up on the disk.
+    /// Checks `text`, the content of the file at `path`, without access to the disk. Relative paths are relative to
+    /// that file.
     ///
-    /// # Errors
-    /// Every problem that could be found, each with its place.
+    /// # Errors All problems that were found, with their positions.
     pub fn parse(text: &str, path: &Path, overrides: &Overrides) -> Result<Self, Vec<Problem>> {
         Self::parse_for(text, path, overrides, Jail::entered().is_some())
     }
 
-    /// `inside`: paths are to mean what they do inside the directory that the file names, if any.
+    /// If `inside`, paths are translated into the chroot that the file names, if any.
     fn parse_for(
         text: &str,
         path: &Path,
@@ -58,11 +55,10 @@ impl Config {
         Ok(Self { overrides, ..config })
     }
 
-    /// The configuration that serves `directory` without any file: listings and compression on,
-    /// the access log on standard output.
+    /// Returns the configuration that serves `directory` without a file: listings and compression are on, and the
+    /// access log is written to standard output.
     ///
-    /// # Errors
-    /// When the directory is not one.
+    /// # Errors `directory` is not a directory.
     pub fn for_directory(directory: &Path, overrides: &Overrides) -> Result<Self, Vec<Problem>> {
         let mut file = file::File::default();
         file.listen.push(file::Listen::default());
@@ -84,7 +80,7 @@ impl Config {
     }
 }
 
-/// The file's text, wherever this process is.
+/// Reads the file, from outside or inside of the chroot.
 fn read(path: &Path) -> Result<String, Vec<Problem>> {
     let text = jail::reach(path)
         .and_then(|path| std::fs::read_to_string(path).map_err(|error| error.to_string()));

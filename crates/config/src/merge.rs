@@ -9,7 +9,7 @@ use super::spanned::Spanned;
 
 /// The settings of several routes as one route.
 pub(super) struct MergedRoute<'r> {
-    /// Every setting that one of the routes has.
+    /// All settings of the routes.
     pub(super) route: Route,
     /// The patterns whose `*` the settings use.
     pub(super) patterns: Patterns<'r>,
@@ -18,15 +18,16 @@ pub(super) struct MergedRoute<'r> {
 /// The patterns whose `*` the settings of a path use.
 #[derive(Clone, Copy)]
 pub(super) struct Patterns<'r> {
-    /// That of the route that names the handler: `{rest}` of a redirect, the name of a script, the page of the status.
+    /// Pattern of the route that names the handler: for `{rest}` of a redirect, the name of a script, the page of the
+    /// status.
     pub(super) handler: &'r Pattern,
-    /// That of the route that has the `try` list: `{rest}` of its steps.
+    /// Pattern of the route that has the `try` list: for `{rest}` of its steps.
     pub(super) tries: &'r Pattern,
     origins: [&'r str; 4],
 }
 
-/// The routes that the tables of settings come from, by their patterns: a table of one route may be part of many
-/// settings, which then share what the server keeps for it.
+/// Patterns of the routes that the tables of settings come from. Settings whose table comes from the same route share
+/// its runtime state.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
 pub struct Origins {
     /// Pattern of the route whose `script` applies; empty if there is none.
@@ -81,7 +82,7 @@ impl MergedRoute<'_> {
         if specific.replaces_handler() {
             general.clear_handler();
         }
-        // Both keys control how long clients keep a response: a mixture of two routes would be neither's rule.
+        // Both keys control how long clients cache a response: a mixture of two routes would follow neither.
         if specific.cache_control.is_some() || specific.expires.is_some() {
             general.cache_control = None;
             general.expires = None;
@@ -113,7 +114,7 @@ impl MergedRoute<'_> {
 
 type Table = Spanned<BTreeMap<Spanned<String>, Spanned<String>>>;
 
-/// Removes a field by its name, in any case of letters (RFC 9110 §5.1).
+/// Removes a field by its name, case-insensitively (RFC 9110 §5.1).
 fn remove_name(fields: &mut Option<Table>, name: &str) {
     if let Some(fields) = fields {
         fields.value.retain(|other, _| !other.eq_ignore_ascii_case(name));

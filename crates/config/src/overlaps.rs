@@ -1,4 +1,4 @@
-//! Settings of routes that contradict each other or a handler, without keeping a server from its work.
+//! Warnings about routes whose settings contradict each other or their handler. The server starts nevertheless.
 
 use std::path::{Path, PathBuf};
 
@@ -10,7 +10,7 @@ use super::settings::Settings;
 use super::site_route::SiteRoute;
 use super::sites::Site;
 
-/// What a route sends files from.
+/// A directory from which a route sends files.
 struct Served {
     /// The route's pattern.
     route: String,
@@ -18,8 +18,8 @@ struct Served {
 }
 
 impl Config {
-    /// Warnings about directories of scripts that lie in directories whose files are sent, or the reverse, and
-    /// about methods that files do not have.
+    /// Warns about script directories inside of directories whose files are sent, or the reverse, and about methods
+    /// that files do not support.
     pub(super) fn overlaps(&self) -> Vec<Problem> {
         let source = Source { path: &self.path, text: &self.text };
         let mut problems = Vec::new();
@@ -34,9 +34,9 @@ impl Config {
     }
 }
 
-/// The directories from which the routes of a site send files.
+/// Returns the directories from which the routes of a site send files.
 fn served(site: &Site) -> Vec<Served> {
-    // No pattern holds a NUL: this is a path that only patterns for every path match.
+    // No pattern contains a NUL: only patterns for every path match this path.
     let everything = ("/*", &b"/\0"[..]);
     let own = site.routes.iter().filter(|route| !route.pattern.is_everything());
     let paths = own.map(|route| (&*route.route.path.value, route.pattern.prefix()));
@@ -46,7 +46,7 @@ fn served(site: &Site) -> Vec<Served> {
         if settings.serve_source || !sends_files(settings) {
             continue;
         }
-        // Without a `try` list, only what begins with the pattern's folder is sent.
+        // Without a `try` list, only paths that begin with the pattern's directory are sent.
         let slash = path.iter().rposition(|&byte| byte == b'/').map_or(0, |slash| slash + 1);
         let folder = String::from_utf8_lossy(&path[..slash]).into_owned();
         let directory = match settings.try_files.is_empty() {
@@ -62,7 +62,7 @@ fn served(site: &Site) -> Vec<Served> {
 fn sends_files(settings: &Settings) -> bool {
     let sends_files = match &settings.handler {
         Handler::Files => true,
-        // It sends the files beside its scripts.
+        // The route sends the files beside its scripts.
         Handler::Script(script) => script.mapping == Mapping::Path,
         _ => false,
     };
@@ -73,7 +73,7 @@ fn overlap(source: &Source<'_>, route: &SiteRoute, served: &[Served]) -> Option<
     let script = &route.route.script.as_ref()?.value;
     let named = script.directory.as_ref().filter(|named| named.span.is_some())?;
     let directory = real(named);
-    // An application's own files may lie beneath it, such as style sheets.
+    // An application's static files, such as style sheets, may be in its directory.
     let is_application = script.mapping() == Mapping::Application;
     let what = served.iter().find_map(|served| {
         let Served { route, directory: root } = served;
@@ -98,7 +98,7 @@ fn overlap(source: &Source<'_>, route: &SiteRoute, served: &[Served]) -> Option<
     Some(source.problem(named.span.as_ref(), what))
 }
 
-/// `methods` with a method that the route's handler does not support.
+/// Warns if `methods` has a method that the route's handler does not support.
 fn methods(source: &Source<'_>, site: &Site, route: &SiteRoute) -> Option<Problem> {
     let named = route.route.methods.as_ref()?;
     let settings = site.route(route.pattern.prefix());
@@ -112,7 +112,7 @@ fn methods(source: &Source<'_>, site: &Site, route: &SiteRoute) -> Option<Proble
     is_for_files.then(|| source.problem(name.span.as_ref(), what))
 }
 
-/// The path without symlinks, as far as it is there.
+/// Resolves symlinks in the part of the path that exists.
 fn real(path: &Path) -> PathBuf {
     path.canonicalize().unwrap_or_else(|_| path.to_owned())
 }

@@ -13,18 +13,18 @@ use super::spanned::Spanned;
 #[derive(Debug, Default, Clone, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(default)]
 pub struct Overrides {
-    /// Addresses; those of the file when empty.
+    /// Addresses; empty for those of the file.
     pub listen: Vec<String>,
     /// Worker threads.
     pub threads: Option<usize>,
     /// A path, `-` or `off`.
     pub access_log: Option<String>,
-    /// Certificate and key: every listener speaks TLS, with them where a site has none of its own.
+    /// Certificate and key: all listeners use TLS, with this pair for sites without a certificate.
     pub certificate: Option<(PathBuf, PathBuf)>,
 }
 
 impl Overrides {
-    /// The same wherever it is read: the command line's paths are relative to where it was typed.
+    /// Makes the paths absolute: paths of the command line are relative to the working directory.
     #[must_use]
     pub fn absolute(mut self) -> Self {
         let absolute = |path: &str| match std::path::absolute(path) {

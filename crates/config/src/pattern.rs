@@ -1,4 +1,4 @@
-//! Patterns of paths: a literal, or one with a single `*` that stands for anything.
+//! Path patterns: a literal, or a text with one `*` that matches any text.
 
 use std::borrow::Cow;
 use std::cmp::Ordering;
@@ -7,7 +7,7 @@ use std::cmp::Ordering;
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(super) struct Pattern {
     prefix: Cow<'static, [u8]>,
-    /// What has to follow the `*`; `None` when there is no `*`.
+    /// The text after the `*`; `None` without a `*`.
     suffix: Option<Cow<'static, [u8]>>,
 }
 
@@ -44,42 +44,42 @@ impl Pattern {
         }
     }
 
-    /// Whether it matches every path.
+    /// Returns `true` if the pattern matches every path.
     pub(super) fn is_everything(&self) -> bool {
         let everything = matches!(&*self.prefix, b"" | b"/");
         everything && self.suffix.as_deref().is_some_and(<[u8]>::is_empty)
     }
 
-    /// Whether it has no `*`.
+    /// Returns `true` if the pattern has no `*`.
     pub(super) fn is_literal(&self) -> bool {
         self.suffix.is_none()
     }
 
-    /// The path to which everything that it matches lacks a slash and more: `/a` for `/a/*`.
+    /// Returns the pattern of the path that lacks the last slash: `/a` for `/a/*`.
     pub(super) fn mount(&self) -> Option<Self> {
         let suffix = self.suffix.as_ref()?;
         let path = self.prefix.strip_suffix(b"/").filter(|path| !path.is_empty())?;
         suffix.is_empty().then(|| Self { prefix: path.to_vec().into(), suffix: None })
     }
 
-    /// What stands before the `*`, or all of it.
+    /// Returns the text before the `*`, or the whole literal.
     pub(super) fn prefix(&self) -> &[u8] {
         &self.prefix
     }
 
-    /// What stands behind the `*`.
+    /// Returns the text after the `*`.
     pub(super) fn suffix(&self) -> &[u8] {
         self.suffix.as_deref().unwrap_or_default()
     }
 
-    /// What the `*` stands for in `path`.
+    /// Returns the part of `path` that the `*` matches.
     pub(super) fn rest<'p>(&self, path: &'p [u8]) -> &'p [u8] {
         let suffix = self.suffix.as_ref().map_or(0, |suffix| suffix.len());
         path.get(self.prefix.len()..path.len().saturating_sub(suffix)).unwrap_or_default()
     }
 
-    /// From general to specific: a literal comes after every pattern, a longer prefix after a
-    /// shorter one, then a longer suffix after a shorter one.
+    /// Orders from general to specific: patterns before literals, then shorter before longer prefixes, then shorter
+    /// before longer suffixes.
     pub(super) fn specificity(&self, other: &Self) -> Ordering {
         let key = |pattern: &Self| {
             let suffix = pattern.suffix.as_ref().map_or(0, |suffix| suffix.len());

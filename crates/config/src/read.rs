@@ -1,4 +1,4 @@
-//! From text to the file's types, with every error of form that there is.
+//! Deserializes the text of a file and reports all errors of its form.
 
 use std::ops::Range;
 
@@ -10,12 +10,12 @@ use super::error::{Problem, Source};
 use super::file::File;
 use super::vocabulary;
 
-/// Reads the file. The deserializer stops at the first error, so each error is reported, its entry removed, and the
-/// rest read again until no error is left.
+/// Reads the file. The deserializer stops at the first error. Each error is reported, the faulty entry is removed, and
+/// the rest is read again until no error is left.
 pub(super) fn read(source: &Source<'_>) -> Result<File, Vec<Problem>> {
     let (mut table, errors) = DeTable::parse_recoverable(source.text);
     if let Some(error) = errors.first() {
-        // After an error of syntax the reader's guesses about the rest are worth little.
+        // After a syntax error, further errors are not reliable.
         let span = error.span();
         let what =
             unquoted(source.text, span.as_ref()).unwrap_or_else(|| one_line(error.message()));
@@ -38,16 +38,16 @@ pub(super) fn read(source: &Source<'_>) -> Result<File, Vec<Problem>> {
             problems.push(source.problem(error.span().as_ref(), what));
         }
         taken_out.extend(keys(&steps).last().map(|&key| key.to_owned()));
-        if steps.is_empty() || problems.len() > MOST || !take_out(table.get_mut(), &steps) {
+        if steps.is_empty() || problems.len() > MOST || !remove_entry(table.get_mut(), &steps) {
             return Err(problems);
         }
     }
 }
 
-/// Maximum number of reported problems. A file with more is of another kind.
+/// Maximum number of reported problems.
 const MOST: usize = 50;
 
-/// The way to an unknown key, which the innermost entry at its place may lie beneath.
+/// Extends the steps to an entry by the unknown key beneath it.
 fn to_key(mut steps: Vec<Step>, unknown: Option<&str>) -> Vec<Step> {
     let is_key = |step: &Step| matches!(step, Step::Key(key) if Some(key.as_str()) == unknown);
     if let Some(at) = steps.iter().position(is_key) {
@@ -56,7 +56,7 @@ fn to_key(mut steps: Vec<Step>, unknown: Option<&str>) -> Vec<Step> {
     steps
 }
 
-/// What to write when the error is within a value that lacks its quotes.
+/// Suggests a fix for an error within a value without quotes.
 fn unquoted(text: &str, span: Option<&Range<usize>>) -> Option<String> {
     let at = text.floor_char_boundary(span?.start);
     let start = text[..at].rfind('\n').map_or(0, |line| line + 1);
@@ -75,7 +75,7 @@ fn one_line(message: &str) -> String {
     message.trim().replace('\n', ", ")
 }
 
-/// A step on the way to a value.
+/// A step on the path to a value.
 #[derive(Clone)]
 enum Step {
     Key(String),
@@ -92,8 +92,8 @@ fn keys(steps: &[Step]) -> Vec<&str> {
     keys
 }
 
-/// The way to the innermost entry that holds `offset`. The span of a table is that of its header,
-/// so what is inside is looked at first.
+/// Returns the steps to the innermost entry that contains `offset`. The span of a table is that of its header, so
+/// nested entries are searched first.
 fn in_table(table: &DeTable<'_>, offset: usize) -> Option<Vec<Step>> {
     table.iter().find_map(|(key, value)| {
         let holds = key.span().contains(&offset) || value.span().contains(&offset);
@@ -114,8 +114,8 @@ fn in_value(value: &TomlSpanned<DeValue<'_>>, offset: usize) -> Option<Vec<Step>
     }
 }
 
-/// Whether there was something to take out.
-fn take_out(table: &mut DeTable<'_>, steps: &[Step]) -> bool {
+/// Removes an entry. Returns `false` if there was none.
+fn remove_entry(table: &mut DeTable<'_>, steps: &[Step]) -> bool {
     match steps {
         [Step::Key(key)] => table.remove(key.as_str()).is_some(),
         [Step::Key(key), rest @ ..] => {
@@ -127,7 +127,7 @@ fn take_out(table: &mut DeTable<'_>, steps: &[Step]) -> bool {
 
 fn take_out_of(value: &mut DeValue<'_>, steps: &[Step]) -> bool {
     match (value, steps) {
-        (DeValue::Table(table), _) => take_out(table, steps),
+        (DeValue::Table(table), _) => remove_entry(table, steps),
         (DeValue::Array(array), [Step::Index(index)]) => {
             let all = std::mem::replace(array, DeArray::new());
             let rest = all.into_iter().enumerate().filter(|(at, _)| at != index);

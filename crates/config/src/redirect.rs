@@ -6,21 +6,21 @@ use super::report::{Report, field_value};
 use super::spanned::Spanned;
 use super::template::Template;
 
-/// Where to send the client.
+/// A redirect.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Redirect {
-    /// The Location.
+    /// Value of `Location`.
     pub to: Template,
     /// The status.
     pub status: u16,
     pattern: Pattern,
-    /// A slash stands before `{rest}`.
+    /// `{rest}` follows a slash.
     after_slash: bool,
 }
 
 impl Redirect {
-    /// The part of `path` that the route's `*` matches. After a slash it has none of its own at its
-    /// start: `/old*` to `/{rest}` must not send `/old/a.example` to the host `a.example`.
+    /// Returns the part of `path` that the route's `*` matches. If `{rest}` follows a slash, a slash at its start is
+    /// removed: `/old*` to `/{rest}` must not send `/old/a.example` to the host `a.example`.
     pub fn rest<'p>(&self, path: &'p [u8]) -> &'p [u8] {
         let rest = self.pattern.rest(path);
         match rest {
@@ -30,7 +30,7 @@ impl Redirect {
     }
 }
 
-/// Checks `table` and fills in its defaults; `None` when its target cannot be used.
+/// Checks `table` and fills in its defaults; `None` if the target is invalid.
 pub(super) fn read(
     table: &Spanned<RedirectTable>,
     pattern: &Pattern,
@@ -61,14 +61,14 @@ pub(super) fn read(
     }
 }
 
-/// Rejects a `to` by which a client could choose another scheme or host: the configuration has to name both.
+/// Rejects a `to` with which a client could choose scheme or host: the configuration has to name both.
 fn check_target(to: &str) -> Result<(), String> {
     if to.is_empty() {
-        // The caller reports it.
+        // The caller reports this error.
         return Ok(());
     }
     if to.starts_with('/') || to.starts_with("{path}") {
-        // `//host` names a host, and so would `/` and what begins with a slash; `{rest}` never does.
+        // `//host` names a host, and so does `/` before a value that begins with a slash, which `{rest}` never does.
         let authority = to.strip_prefix("//").map(until_path);
         return match authority {
             Some(authority) if authority.contains("{rest}") => Err(REST_IN_HOST.into()),
@@ -97,7 +97,7 @@ fn check_target(to: &str) -> Result<(), String> {
 const REST_IN_HOST: &str =
     "{rest} would be part of the host, which a client could choose; write a `/` before it";
 
-/// The text before the path of a URL.
+/// Returns the text before the path of a URL.
 fn until_path(text: &str) -> &str {
     let ends = ["/", "?", "#", "{path}", "{query}"].into_iter().filter_map(|end| text.find(end));
     &text[..ends.min().unwrap_or(text.len())]

@@ -5,7 +5,7 @@ use dunlin_http::semantics::status;
 use super::file::RespondTable;
 use super::report::{Report, field_value};
 use super::spanned::Spanned;
-use super::template::refuse_variables;
+use super::template::reject_variables;
 
 /// A fixed response.
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -26,7 +26,7 @@ pub(super) fn read(table: &Spanned<RespondTable>, report: Report<'_>) -> Respond
         report(&place, format!("respond: {code} is not a status between 200 and 599"));
     }
     let body = table.body.as_deref().cloned().unwrap_or_default();
-    if let (Some(at), Err(what)) = (&table.body, refuse_variables(&body, &[])) {
+    if let (Some(at), Err(what)) = (&table.body, reject_variables(&body, &[])) {
         report(&at.span, format!("respond: {what}"));
     }
     if !body.is_empty() && !status::allows_content(code) {

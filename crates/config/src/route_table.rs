@@ -1,13 +1,12 @@
-//! Finding the settings of a path without trying each route in turn.
+//! Lookup of the settings of a path without trying every route.
 //!
-//! Which routes match a path depends on little: a literal route on the path itself; a pattern on
-//! whether the path begins with one text and ends with another. The longest known beginning of a
-//! path decides which others it has, and so does the longest known end. The settings for every
-//! pair of beginning and end are therefore made once, when the configuration is read, and a look-up
-//! is a search for the two and a look into a table.
+//! A literal route depends on the whole path; a pattern depends on a prefix and a suffix of the path. The longest known
+//! prefix of a path determines which shorter ones it has, and the longest known suffix likewise. The settings of all
+//! pairs of prefix and suffix are made when the configuration is read. A lookup searches for the two and indexes a
+//! table.
 //!
-//! A path that is shorter than the pair together (`/abc` begins with `/ab` and ends with `bc`) may
-//! be too short for some of their patterns. There are few such paths, and they are made as well.
+//! A path that is shorter than prefix and suffix together (`/abc` has the prefix `/ab` and the suffix `bc`) may be too
+//! short for some patterns. There are few such paths; their settings are made as well.
 
 use std::collections::HashMap;
 use std::sync::Arc;
@@ -18,13 +17,13 @@ use super::pattern::Pattern;
 #[derive(Debug)]
 pub struct RouteTable<T> {
     literal: HashMap<Vec<u8>, Arc<T>>,
-    /// What patterns begin with.
+    /// Prefixes of patterns.
     beginnings: Affixes,
-    /// What patterns end in, backwards.
+    /// Suffixes of patterns, reversed.
     ends: Affixes,
-    /// By beginning and end: row by row, one row for each beginning.
+    /// Settings by prefix and suffix; one row per prefix.
     table: Vec<Arc<T>>,
-    /// Where beginning and end overlap.
+    /// Settings of paths in which prefix and suffix overlap.
     short: HashMap<Vec<u8>, Arc<T>>,
 }
 
@@ -32,11 +31,10 @@ pub struct RouteTable<T> {
 const MOST: usize = 1 << 18;
 
 impl<T> RouteTable<T> {
-    /// Makes the settings of every path by `make`, which is given the numbers of the patterns that
-    /// match, from general to specific.
+    /// Makes the settings of every path by `make`, which gets the indexes of the matching patterns, from general to
+    /// specific.
     ///
-    /// # Errors
-    /// There are too many patterns.
+    /// # Errors There are too many patterns.
     pub(super) fn new(
         patterns: &[&Pattern],
         make: impl FnMut(&[usize]) -> T,
@@ -58,7 +56,7 @@ impl<T> RouteTable<T> {
         for beginning in beginnings.iter() {
             for end in ends.iter() {
                 let end = backwards(end);
-                // No pattern holds a NUL, so this path has no longer beginning or end.
+                // No pattern contains a NUL, so that this path has no longer prefix or suffix.
                 table.push(maker.of(&[beginning, b"\0", &end].concat()));
                 for overlap in 1..=beginning.len().min(end.len()) {
                     if beginning.ends_with(&end[..overlap]) {
@@ -76,7 +74,7 @@ impl<T> RouteTable<T> {
         Ok(Self { literal, beginnings, ends, table, short })
     }
 
-    /// The same settings for every path.
+    /// Creates a table with the same settings for every path.
     pub(super) fn same_for_all(settings: T) -> Self {
         Self {
             literal: HashMap::new(),
@@ -87,7 +85,7 @@ impl<T> RouteTable<T> {
         }
     }
 
-    /// The same table of what `make` makes of each of the settings, once.
+    /// Maps all settings by `make`, which is called once for each.
     pub fn map<U>(&self, mut make: impl FnMut(&Arc<T>) -> U) -> RouteTable<U> {
         let mut made: HashMap<*const T, Arc<U>> = HashMap::new();
         let mut map = |settings: &Arc<T>| {
@@ -107,12 +105,12 @@ impl<T> RouteTable<T> {
         }
     }
 
-    /// All settings; some of them more than once.
+    /// Returns all settings; some occur more than once.
     pub fn values(&self) -> impl Iterator<Item = &Arc<T>> {
         self.literal.values().chain(&self.table).chain(self.short.values())
     }
 
-    /// The settings of a decoded path.
+    /// Returns the settings of a decoded path.
     #[inline]
     pub fn find(&self, path: &[u8]) -> &Arc<T> {
         if let ([settings], true) = (&self.table[..], self.literal.is_empty()) {
@@ -141,7 +139,7 @@ fn backwards(text: &[u8]) -> Vec<u8> {
     text.iter().rev().copied().collect()
 }
 
-/// Makes settings, once for each set of patterns.
+/// Makes settings once for each set of patterns.
 struct Maker<'a, F, T> {
     patterns: &'a [&'a Pattern],
     make: F,
@@ -162,7 +160,7 @@ impl<T, F: FnMut(&[usize]) -> T> Maker<'_, F, T> {
     }
 }
 
-/// Texts that a path may begin with (or end in, backwards), in their order; the first is empty.
+/// Prefixes (or reversed suffixes) in lexical order; the first is empty.
 #[derive(Debug, Clone)]
 struct Affixes {
     all: Vec<Affix>,
@@ -171,7 +169,7 @@ struct Affixes {
 #[derive(Debug, Clone)]
 struct Affix {
     text: Vec<u8>,
-    /// The longest other one that this one begins with; for the empty one, itself.
+    /// Index of the longest other entry that is a prefix of this one; the empty one refers to itself.
     parent: usize,
 }
 
@@ -182,7 +180,7 @@ impl Affixes {
         texts.dedup();
         let mut all: Vec<Affix> = Vec::with_capacity(texts.len());
         for text in texts {
-            // The one before, or one of its parents, is the longest that this one begins with.
+            // The previous entry, or one of its parents, is the longest prefix of this one.
             let mut parent = all.len().saturating_sub(1);
             while all.get(parent).is_some_and(|affix| !text.starts_with(&affix.text)) {
                 parent = all[parent].parent;
@@ -196,10 +194,10 @@ impl Affixes {
         self.all.iter().map(|affix| &affix.text[..])
     }
 
-    /// The longest that `path` begins with.
+    /// Returns the index of the longest entry that is a prefix of `path`.
     fn longest(&self, path: impl Iterator<Item = u8> + Clone) -> usize {
-        // In the order of texts, everything between a beginning of the path and the path itself
-        // has that same beginning: the last text up to the path, or one of its parents, is it.
+        // All texts between a prefix of the path and the path itself, in lexical order, have that prefix. Therefore the
+        // last entry up to the path, or one of its parents, is the longest.
         let after = self.all.partition_point(|affix| affix.text.iter().copied().le(path.clone()));
         let mut at = after.saturating_sub(1);
         while !path.clone().take(self.all[at].text.len()).eq(self.all[at].text.iter().copied()) {
@@ -235,7 +233,7 @@ mod tests {
 
     proptest! {
         #[test]
-        fn the_table_finds_what_trying_every_pattern_finds(
+        fn the_table_equals_the_result_of_trying_every_pattern(
             texts in prop::collection::hash_set("[/*][ab/]{0,3}[*]?[ab/]{0,3}", 0..8),
             paths in prop::collection::vec("/[ab/]{0,7}", 1..40),
         ) {
@@ -253,7 +251,7 @@ mod tests {
     }
 
     #[test]
-    fn too_many_pairs_are_refused() {
+    fn too_many_pairs_are_rejected() {
         let patterns: Vec<Pattern> =
             (0..600).map(|n| Pattern::parse(&format!("/{n}*{n}")).unwrap()).collect();
         assert!(RouteTable::new(&patterns.iter().collect::<Vec<_>>(), settings).is_err());

@@ -13,74 +13,74 @@ use super::users::Owner;
 
 pub(crate) use self::read::read;
 
-/// How the scripts of a route are run. One vocabulary for every kind.
+/// How a route runs scripts, for every kind.
 #[derive(Debug, Clone, PartialEq)]
 pub struct Script {
-    /// The number of its pool, which no other script of the process has or had. It is 0 in a configuration: the server
-    /// allocates it, and keeps it over a reload that does not change the script.
+    /// Number of the pool, unique in the process. It is 0 in a configuration: the server allocates it, and keeps it
+    /// over a reload that does not change the script.
     pub id: usize,
-    /// What stands for them in the log before one is known.
+    /// Name in the log as long as no script is known.
     pub label: Arc<str>,
-    /// How they are run.
+    /// How scripts are run.
     pub kind: ScriptKind,
-    /// Which script a path names.
+    /// How a path names a script.
     pub mapping: Mapping,
-    /// Directory of the scripts or of the application, or the one program; empty when there is none.
+    /// Directory of the scripts or of the application, or the only script; empty if there is none.
     pub directory: PathBuf,
-    /// Extensions of scripts' names; empty when every executable file is one.
+    /// File name extensions of scripts; if empty, every executable file is a script.
     pub extensions: Vec<String>,
-    /// The processes that make the responses.
+    /// The processes that run scripts.
     pub workers: Workers,
-    /// Most processes, or requests under way, at once.
+    /// Maximum of processes, or of concurrent requests.
     pub processes: usize,
-    /// Most requests that wait for a process.
+    /// Maximum of requests that wait for a process.
     pub queue: usize,
-    /// Longest wait for a process.
+    /// Maximum wait for a process.
     pub queue_timeout: Duration,
-    /// Longest run; `None` for no limit.
+    /// Maximum run time; `None` for no limit.
     pub timeout: Option<Duration>,
     /// Maximum wait for the response's header.
     pub first_byte_timeout: Option<Duration>,
-    /// Longest time without reading or writing; `None` for no limit.
+    /// Maximum time without reading or writing; `None` for no limit.
     pub idle_timeout: Option<Duration>,
-    /// Variables of the environment.
+    /// Environment variables.
     pub env: Vec<(String, String)>,
-    /// Whether Authorization is handed over.
+    /// Pass `Authorization` to scripts.
     pub authorization: bool,
-    /// Whether the client's X-Request-Id counts.
+    /// Accept the client's `X-Request-Id`.
     pub accept_request_id: bool,
-    /// Whether responses have X-Request-Id.
+    /// Send `X-Request-Id` with responses.
     pub send_request_id: bool,
-    /// Whether error pages show what the script wrote to its standard error.
+    /// Show standard error of scripts on error pages.
     pub show_errors: bool,
-    /// Whom processes belong to; to whom the server does when absent.
+    /// User and groups of the processes; those of the server if absent.
     pub owner: Option<Owner>,
-    /// Added to the server's priority number.
+    /// Increment of the nice value.
     pub nice: i32,
-    /// Bytes of address space.
+    /// Maximum address space in bytes.
     pub memory: Option<u64>,
-    /// Seconds of processor time.
+    /// Maximum processor time in seconds.
     pub cpu: Option<u64>,
     /// Modules that fork servers of Python and Perl load.
     pub preload: Vec<String>,
     pattern: Pattern,
 }
 
-/// Which script a path names.
+/// How a path names a script.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Mapping {
-    /// The file beneath the directory that the pattern's `*` stands for.
+    /// The pattern's `*` matches the path of a file beneath the directory.
     Rest,
-    /// The file beneath the directory that the whole path names.
+    /// The whole path is that of a file beneath the directory.
     Path,
-    /// One program handles all of the route's paths.
+    /// One application handles all paths of the route.
     Application,
-    /// The same, and the program is a file that the configuration names.
+    /// One program, a file that the configuration names, handles all paths of the route.
     Program,
 }
 
 impl ScriptTable {
-    /// Which script a path names.
+    /// Returns how a path names a script.
     pub(super) fn mapping(&self) -> Mapping {
         match (&self.directory, &self.root) {
             _ if self.kind.has_host() => Mapping::Application,
@@ -91,7 +91,7 @@ impl ScriptTable {
         }
     }
 
-    /// Whether scripts are known by the extensions of their names.
+    /// Returns `true` if scripts are recognized by their extensions.
     pub(super) fn is_by_extension(&self) -> bool {
         match self.kind.value {
             kind if kind.is_cgi() => self.extensions.is_some() || self.root.is_some(),
@@ -100,18 +100,18 @@ impl ScriptTable {
     }
 }
 
-/// The processes that make the responses.
+/// The processes that run scripts.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum Workers {
-    /// A process that is started for each request.
+    /// A process is started for each request.
     Each,
-    /// Processes that are started here and stay.
+    /// Persistent processes that the server starts.
     Local(Local),
-    /// Processes elsewhere.
+    /// Processes that the server does not start.
     Remote(Remote),
 }
 
-/// What the interpreter of a run-time environment speaks.
+/// Language of the interpreter of a run-time environment.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Language {
     /// Python 3.
@@ -121,8 +121,8 @@ pub enum Language {
 }
 
 impl Language {
-    /// By the name of the interpreter, with or without its folder and version; Python when there is
-    /// none, `None` when it is neither.
+    /// Finds the language by the name of the interpreter, with or without directory and version. Python is the default;
+    /// `None` if the interpreter is unknown.
     pub fn of(interpreter: Option<&str>) -> Option<Self> {
         let Some(interpreter) = interpreter else { return Some(Self::Python) };
         let name = interpreter.rsplit('/').next().unwrap_or_default();
@@ -134,57 +134,56 @@ impl Language {
     }
 }
 
-/// Processes that are started here and stay.
+/// Persistent processes that the server starts.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Local {
     /// The program and its arguments.
     pub command: Vec<String>,
-    /// The application that it serves; empty when the command knows.
+    /// The application to serve; empty if the command names it.
     pub application: String,
-    /// Requests that one process works on at once.
+    /// Concurrent requests per process.
     pub threads: usize,
-    /// Workers that are not ended for want of requests.
+    /// Processes that are kept while idle.
     pub min_processes: usize,
-    /// How long a worker goes without a request before it is ended.
+    /// Idle time after which a process is ended.
     pub retire_idle: Duration,
-    /// Requests after which a worker is replaced.
+    /// Requests after which a process is replaced.
     pub requests: Option<u64>,
-    /// Age at which a worker is replaced.
+    /// Age at which a process is replaced.
     pub max_age: Option<Duration>,
-    /// Bytes of resident memory at which a worker is replaced.
+    /// Bytes of resident memory at which a process is replaced.
     pub max_resident: Option<u64>,
-    /// Pause before a worker that has died is replaced.
+    /// Pause before a process that has died is replaced.
     pub backoff: Duration,
 }
 
-/// Processes elsewhere.
+/// Processes that the server does not start.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Remote {
-    /// Where they listen.
+    /// Addresses on which they listen.
     pub addresses: Vec<Address>,
-    /// Longest wait for a connection.
+    /// Maximum wait for a connection.
     pub connect_timeout: Duration,
-    /// How long one that could not be reached is left alone.
+    /// Time for which an unreachable address is not tried.
     pub cool_down: Duration,
-    /// Whether connections stay open.
+    /// Keep connections open.
     pub keep_alive: bool,
 }
 
 impl Script {
-    /// What of `path` names a script beneath the directory: what the `*` stands for, begun at the
-    /// slash before it, without that slash; or the whole path without its first slash.
+    /// Returns the part of `path` that names a script beneath the directory: the text that the `*` matches, including
+    /// the path segment in which it begins; or the whole path. Without leading slash.
     pub fn rest<'p>(&self, path: &'p [u8]) -> &'p [u8] {
         let mount = if self.mapping == Mapping::Path { 1 } else { self.mount() };
         path.get(mount..).unwrap_or_default()
     }
 
-    /// How much of a path stands before the part that the `*` names, the slash included.
+    /// Returns the length of the path before the part that the `*` matches, including the slash.
     fn mount(&self) -> usize {
         memchr::memrchr(b'/', self.pattern.prefix()).map_or(1, |slash| slash + 1)
     }
 
-    /// The prefix that the route's one program handles, without a slash at its end, and
-    /// what of `path` is left for it.
+    /// Splits `path` into the prefix of the route's only program, without a slash at its end, and the rest.
     pub fn split<'p>(&self, path: &'p [u8]) -> (&'p [u8], &'p [u8]) {
         if self.mapping == Mapping::Program && self.pattern.is_literal() {
             return path.split_at(path.len());
@@ -193,13 +192,13 @@ impl Script {
         path.split_at(end)
     }
 
-    /// Whether a file of that name is a script by its extension.
+    /// Returns `true` if the extension of the name is that of a script.
     pub fn is_script(&self, name: &[u8]) -> bool {
         has_extension(&self.extensions, name)
     }
 }
 
-/// Whether a file name has one of the extensions, in any case of letters.
+/// Returns `true` if a file name has one of the extensions, in any case.
 pub(super) fn has_extension(extensions: &[String], name: &[u8]) -> bool {
     extensions.iter().any(|extension| {
         let dot = name.len().checked_sub(extension.len() + 1);
@@ -209,7 +208,7 @@ pub(super) fn has_extension(extensions: &[String], name: &[u8]) -> bool {
     })
 }
 
-/// What stands for an application in the log.
+/// Returns the label of an application in the log.
 fn application(workers: &Workers) -> String {
     match workers {
         Workers::Local(local) if !local.application.is_empty() => local.application.clone(),

@@ -41,68 +41,68 @@ pub const REDACTED_QUERY_KEYS: [&str; 19] = [
 pub struct Server {
     /// Worker threads.
     pub threads: usize,
-    /// Where the access log goes; `None` when there is none.
+    /// The access log; `None` if there is none.
     pub access_log: Option<AccessLog>,
-    /// The user that it becomes.
+    /// The user to switch to.
     pub user: Option<String>,
-    /// The group that it becomes.
+    /// The group to switch to.
     pub group: Option<String>,
-    /// The directory that becomes all the files there are, as it is called from outside.
+    /// The chroot, as it is named from outside.
     pub chroot: Option<PathBuf>,
     /// Resource limits of the process.
     pub limits: ResourceLimits,
-    /// Whether no privileges can be gained by what is started.
+    /// Prevent started programs from gaining privileges.
     pub no_new_privs: bool,
-    /// The files that may be used besides those that are named elsewhere; `None` for all.
+    /// Files that may be used in addition to those that other keys name; `None` for all.
     pub landlock: Option<AllowedPaths>,
     /// Allowed system calls.
     pub calls: Calls,
-    /// Where the number of the process stands.
+    /// File of the process ID.
     pub pid_file: Option<PathBuf>,
-    /// The Unix socket at which it takes commands.
+    /// Unix socket for commands.
     pub admin: Option<PathBuf>,
     /// Level, format and target of the error log.
     pub error_log: ErrorLog,
     /// Maximum number of connections; `None` to derive it from the descriptor limit.
     pub connections: Option<usize>,
-    /// Number of connections from which on a new one closes an idle one; `None` for 90 % of the maximum.
+    /// Number of connections above which an idle connection is closed for a new one; `None` for 90 % of the maximum.
     pub evict_idle_above: Option<usize>,
     /// Maximum number of connections of one address; `None` for no limit.
     pub connections_per_address: Option<usize>,
     /// Time that responses in progress may take when the server stops.
     pub stop_timeout: Duration,
-    /// How long the new process of an upgrade may take until it serves.
+    /// Timeout of the start of an upgrade's new process.
     pub upgrade_timeout: Duration,
     /// Bytes of request bodies in temporary files; `None` for the default.
     pub spool_size: Option<u64>,
-    /// Whether responses carry `Server`.
+    /// Send the field `Server`.
     pub server_field: bool,
-    /// Directory of what has to outlive the server.
+    /// Directory of the files that are kept over restarts.
     pub state: PathBuf,
     /// Networks of proxies that are trusted to name the client.
     pub trusted_proxies: Vec<Network>,
-    /// The field by which they name the client.
+    /// The field in which trusted proxies name the client.
     pub forwarded_field: ForwardedField,
-    /// The HTTP/1 engine's settings.
+    /// Settings of HTTP/1.
     pub http1: Http1,
-    /// The file cache's bounds.
+    /// Limits of the file cache.
     pub cache: Cache,
-    /// Where traces go; `None` when there are none.
+    /// Export of traces; `None` if there is none.
     pub traces: Option<Traces>,
-    /// Query keys whose values are not recorded.
+    /// Query keys whose values are redacted.
     pub redact_query: Vec<String>,
-    /// Names of clients for the log; `None` when they are not looked up.
+    /// Lookup of client names for the log; `None` if it is off.
     pub reverse_dns: Option<ReverseDns>,
 }
 
-/// Which calls of the system the server may make.
+/// Allowed system calls.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Serialize, Deserialize)]
 pub enum Calls {
-    /// All of them.
+    /// All system calls.
     Any,
-    /// All but those that neither the server nor a script uses: scripts inherit the restriction.
+    /// All but those that neither servers nor scripts use: scripts inherit the filter.
     Harmless,
-    /// Those that the server needs, which starts no programs.
+    /// Only those that the server itself needs. It starts no programs.
     Needed,
 }
 
@@ -111,22 +111,22 @@ pub enum Calls {
 pub struct ResourceLimits {
     /// Open descriptors.
     pub open_files: Option<u64>,
-    /// Bytes of what is left of a process that crashes.
+    /// Size of core dumps in bytes.
     pub core: Option<u64>,
     /// Processes and threads of its user.
     pub processes: Option<u64>,
-    /// Bytes of address space.
+    /// Address space in bytes.
     pub memory: Option<u64>,
 }
 
-/// Where traces of requests go.
+/// Export of traces.
 #[derive(Debug, Clone, PartialEq)]
 pub struct Traces {
     /// The URL of the collector.
     pub endpoint: String,
-    /// By whom its certificate has to be signed; `None` for those that the system trusts.
+    /// Trusted authorities of the collector's certificate; those of the system if `None`.
     pub authority: Option<PathBuf>,
-    /// The share of requests that are traced, from 0 to 1.
+    /// Fraction of requests that are traced, from 0 to 1.
     pub sample: f64,
     /// The name of the service.
     pub service: String,
@@ -137,24 +137,24 @@ pub struct Traces {
 pub struct ErrorLog {
     /// The least severe level that is logged.
     pub level: file::LogLevel,
-    /// How a message is written; the journal has a form of its own.
+    /// Format of messages; the journal has its own.
     pub format: file::LogFormat,
-    /// Where it goes.
+    /// Destination.
     pub target: ErrorLogTarget,
 }
 
-/// Where the error log goes.
+/// Destination of the error log.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum ErrorLogTarget {
-    /// To standard error.
+    /// Standard error.
     Stderr,
-    /// To a file.
+    /// A file.
     File(PathBuf),
-    /// To the system's journal.
+    /// The system's journal.
     Journald,
 }
 
-/// Where the access log goes.
+/// The access log.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct AccessLog {
     /// A path, or `-` for standard output.
@@ -166,56 +166,56 @@ pub struct AccessLog {
 /// Settings of HTTP/1 connections.
 #[derive(Debug)]
 pub struct Http1 {
-    /// How a connection is used.
+    /// Reuse of connections.
     pub connection: Persistence,
-    /// Longest wait for the next request.
+    /// Maximum wait for the next request.
     pub idle_timeout: Duration,
-    /// Longest time for a head to arrive.
+    /// Maximum time for a head to arrive.
     pub head_timeout: Duration,
-    /// Longest pause within a body.
+    /// Maximum pause within a body.
     pub body_timeout: Duration,
-    /// Least average rate of a body, in bytes a second.
+    /// Minimum average rate of a body in bytes per second.
     pub body_rate: u64,
-    /// Longest time in which a client takes nothing of a response.
+    /// Maximum time without progress of a response.
     pub send_timeout: Duration,
-    /// Bytes of a head.
+    /// Maximum size of a head in bytes.
     pub head_size: usize,
-    /// Bytes of a request-target.
+    /// Maximum size of a request-target in bytes.
     pub target_size: usize,
-    /// Fields of a head.
+    /// Maximum number of fields in a head.
     pub fields: usize,
-    /// Requests of one connection; 0 for no limit.
+    /// Maximum number of requests per connection; 0 for no limit.
     pub requests: u64,
 }
 
-/// Bounds of the file cache.
+/// Limits of the file cache.
 #[derive(Debug)]
 pub struct Cache {
-    /// Bytes in all.
+    /// Bytes of all files.
     pub size: usize,
-    /// Bytes of the largest file that is held whole.
+    /// Maximum size of a file whose content is cached.
     pub file: u64,
-    /// Files.
+    /// Number of entries.
     pub entries: usize,
-    /// Open descriptors.
+    /// Number of open descriptors.
     pub descriptors: usize,
-    /// How long a file is used without asking the disk, notification or not.
+    /// Time after which a file is compared with the disk, even if changes are notified.
     pub revalidate: Duration,
-    /// Whether changes are notified.
+    /// Use change notification.
     pub notify: bool,
 }
 
-/// How names of clients are found.
+/// Reverse DNS of client addresses.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct ReverseDns {
     /// The resolver; `None` for the system's.
     pub resolver: Option<SocketAddr>,
-    /// Maximum wait for a response.
+    /// Timeout of a lookup.
     pub timeout: Duration,
-    /// Names that are remembered.
+    /// Maximum number of cached names.
     pub entries: usize,
-    /// How long a name is remembered.
+    /// Lifetime of a cached name.
     pub ttl: Duration,
-    /// Look-ups under way at once.
+    /// Maximum of concurrent lookups.
     pub concurrent: usize,
 }

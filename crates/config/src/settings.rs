@@ -16,16 +16,16 @@ use super::pattern::Pattern;
 use super::report::{Report, field_value};
 use super::sources::Sources;
 use super::spanned::Spanned;
-use super::template::refuse_variables;
+use super::template::reject_variables;
 use super::tries::TryStep;
 
-/// The settings of a path: those of every route that matches it, merged.
+/// The settings of a path: the merged settings of all routes that match it.
 #[derive(Debug, Clone, PartialEq)]
 #[expect(missing_docs, reason = "each is described at the key of that name in `file::Route`")]
 pub struct Settings {
-    /// What makes the response.
+    /// The handler.
     pub handler: Handler,
-    /// The directory of the files, and of scripts that are named by their extensions.
+    /// The directory of the files, and of scripts that are recognized by their extensions.
     pub root: PathBuf,
     pub index: Vec<String>,
     pub try_files: Vec<TryStep>,
@@ -33,7 +33,7 @@ pub struct Settings {
     pub server_timing: bool,
     pub early_hints: Vec<String>,
     pub internal: bool,
-    /// How files are served that a script names by `X-Sendfile`, for each of its directories.
+    /// Settings for files that scripts name by `X-Sendfile`, for each directory.
     pub sendfile_roots: Vec<Arc<Settings>>,
     pub set_fields: Vec<(String, String)>,
     pub remove_fields: Vec<String>,
@@ -58,24 +58,23 @@ pub struct Settings {
     /// When scripts get the request body.
     pub body: BodyHandling,
     pub ranges: usize,
-    /// The programs that routes of the site run, none of which is sent as text; `None` when there are none or
-    /// the route sends them.
+    /// The scripts of the site, whose sources are not sent; `None` if there are none or the route sends sources.
     pub sources: Option<Arc<Sources>>,
     pub serve_source: bool,
-    /// Another route may have to respond to a request that this one handles first.
+    /// Another route may respond to a request that this route handles first.
     pub reroutes: bool,
-    /// The routes that the tables of the settings come from.
+    /// The routes from which the tables of the settings come.
     pub origins: Origins,
-    /// The pattern of the most specific route; empty when there is none.
+    /// The pattern of the most specific route; empty if no route matches.
     pub pattern: String,
 }
 
-/// The cache on a path.
+/// The cache of a path.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct CacheRules {
-    /// Whether files are kept.
+    /// Cache files.
     pub enabled: bool,
-    /// Bytes of the largest file that is held whole.
+    /// Maximum size of a file whose content is cached.
     pub file: u64,
 }
 
@@ -86,7 +85,7 @@ pub enum RecordFormat {
     Variable,
     /// Each record begins with `control` bytes that are not text.
     Vfc {
-        /// Bytes of control in each record; 2 in RMS unless the file says otherwise.
+        /// Control bytes per record; 2 in RMS unless the file has another number.
         control: u16,
     },
 }
@@ -101,18 +100,18 @@ impl RecordFormat {
     }
 }
 
-/// How files of records are served.
+/// How record files are served.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Records {
-    /// How records are laid out.
+    /// Format of the records.
     pub format: RecordFormat,
-    /// Whether the converted form is written beside the source.
+    /// Write the converted form beside the source.
     pub write: bool,
 }
 
 impl Settings {
-    /// Fills in defaults for what `route`, in which everything that holds has been gathered, does
-    /// not set. Errors in it are reported and left out.
+    /// Makes the settings of the merged route and fills in defaults. Errors are reported, and the faulty settings
+    /// omitted.
     pub(super) fn new(
         route: &Route,
         root: PathBuf,
@@ -125,7 +124,7 @@ impl Settings {
 }
 
 impl Settings {
-    /// Has the programs of the site's routes not sent as text, unless the route sends them.
+    /// Prevents the sources of the site's scripts from being sent, unless the route sends sources.
     pub(super) fn guard(&mut self, sources: &Option<Arc<Sources>>) {
         if self.serve_source {
             return;
@@ -242,8 +241,7 @@ impl Reader<'_> {
         links.iter().map(|link| link.value.clone()).collect()
     }
 
-    /// The files are served as the route's own, but never from the cache, which knows files by the
-    /// paths of URLs.
+    /// Files are served with the route's settings, but not from the cache, whose keys are paths of URLs.
     fn sendfile_roots(&self) -> Vec<Arc<Settings>> {
         let script = self.route.script.as_ref();
         let Some(roots) = script.and_then(|script| script.sendfile_root.as_deref()) else {
@@ -312,7 +310,7 @@ impl Reader<'_> {
                 let what = "error_pages: the keys are statuses from 400 to 599";
                 (self.report)(&key.span, what.into());
             }
-            if let Err(what) = refuse_variables(page, &[]) {
+            if let Err(what) = reject_variables(page, &[]) {
                 (self.report)(&page.span, format!("error_pages: {what}"));
             }
             if !page.starts_with('/') || page.contains('\0') {
@@ -326,7 +324,7 @@ impl Reader<'_> {
     }
 }
 
-/// RFC 9110 §8.3.1; parameters are taken as they are.
+/// Checks the syntax of RFC 9110 §8.3.1, without parameters.
 fn is_media_type(text: &str) -> bool {
     let (essence, parameters) = text.split_once(';').unwrap_or((text, ""));
     essence

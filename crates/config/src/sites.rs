@@ -1,4 +1,4 @@
-//! Finding the site by host, and the settings by path.
+//! Lookup of the site by host, and of the settings by path.
 
 use std::collections::HashMap;
 use std::path::{Path, PathBuf};
@@ -20,35 +20,35 @@ use super::tls::Tls;
 #[derive(Debug, Default)]
 pub struct Sites {
     pub(super) all: Vec<Arc<Site>>,
-    /// By lower-case name.
+    /// Index by lower-case name.
     exact: HashMap<Vec<u8>, usize>,
-    /// By lower-case name behind the `*`, with its dot.
+    /// Index by the lower-case name after the `*`, including its dot.
     wildcard: HashMap<Vec<u8>, usize>,
     default: Option<usize>,
 }
 
-/// The name of the site that is for every other host.
+/// Name of the site for all other hosts.
 pub(super) const DEFAULT_SITE: &str = "default";
 
-/// What is served for some hosts.
+/// A site.
 #[derive(Debug)]
 pub struct Site {
-    /// Its number in the file, from 0.
+    /// Index in the file, from 0.
     pub index: usize,
-    /// Its first host, or `default`; for the log.
+    /// First host, or `default`; for the log.
     pub name: String,
-    /// Lower-case; empty for the site of every other host.
+    /// Hosts in lower case; empty for the site of all other hosts.
     pub(super) hosts: Vec<String>,
-    /// From general to specific.
+    /// Routes from general to specific.
     pub(super) routes: Vec<SiteRoute>,
     table: RouteTable<Settings>,
-    /// Names of the fields that would name a user to scripts, in lower case.
+    /// Fields that name a user to scripts, in lower case.
     pub user_fields: Vec<String>,
-    /// Its certificates.
+    /// Certificates.
     pub tls: Option<Arc<Tls>>,
 }
 
-/// What every route of a site starts from.
+/// Defaults of all routes of a site.
 #[derive(Debug)]
 pub(super) struct Defaults {
     pub(super) root: PathBuf,
@@ -56,7 +56,7 @@ pub(super) struct Defaults {
 }
 
 impl Sites {
-    /// Adds a site. The first whose host is already known is named in the error.
+    /// Adds a site. The error is the first host that another site has.
     pub(super) fn add(&mut self, site: Site) -> Result<(), String> {
         let index = site.index;
         if site.hosts.is_empty() && self.default.replace(index).is_some() {
@@ -75,7 +75,7 @@ impl Sites {
         Ok(())
     }
 
-    /// The site when there is one only, for every host.
+    /// Returns the only site, if it is for every host.
     #[inline]
     pub fn only(&self) -> Option<&Arc<Site>> {
         match (&self.all[..], self.default) {
@@ -84,21 +84,21 @@ impl Sites {
         }
     }
 
-    /// The site for a host without its port, in any case of letters: an exact name, then the
-    /// longest wildcard, then the site for every other host.
+    /// Returns the site for a host without port, case-insensitively: by exact name, longest wildcard, or the site for
+    /// all other hosts.
     pub fn find(&self, host: &[u8]) -> Option<&Arc<Site>> {
         self.all.get(self.find_index(host)?)
     }
 
-    /// The number of that site.
+    /// Returns the index of that site.
     pub fn find_index(&self, host: &[u8]) -> Option<usize> {
         self.named(host).map(|(index, _)| index).or(self.default)
     }
 
-    /// The site that names the host, and whether by a wildcard.
+    /// Returns the index of the site that names the host, and whether a wildcard matched.
     fn named(&self, host: &[u8]) -> Option<(usize, bool)> {
         let host = host.strip_suffix(b".").unwrap_or(host);
-        // No name is longer (RFC 1035 §2.3.4), nor is an address.
+        // No host name (RFC 1035 §2.3.4) or address is longer.
         let mut lower = [0; 255];
         let lower = lower.get_mut(..host.len())?;
         lower.copy_from_slice(host);
@@ -116,7 +116,7 @@ impl Sites {
             .map(|&index| (index, true))
     }
 
-    /// How [`Self::find`] comes to the site of a host.
+    /// Describes how [`Self::find`] found the site of a host.
     pub fn how_found(&self, host: &[u8]) -> &'static str {
         match self.named(host) {
             Some((_, true)) => "by a wildcard",
@@ -125,17 +125,17 @@ impl Sites {
         }
     }
 
-    /// The name of a site by its number.
+    /// Returns the name of a site by its index.
     pub fn name(&self, index: usize) -> &str {
         self.all.get(index).map_or("-", |site| &site.name)
     }
 
-    /// Whether programs are started for any of them.
+    /// Returns `true` if any site starts programs.
     pub(super) fn start_programs(&self) -> bool {
         self.all.iter().any(|site| site.scripts_started_here().next().is_some())
     }
 
-    /// All sites, in the order of the file.
+    /// Returns all sites, in the order of the file.
     pub fn iter(&self) -> impl ExactSizeIterator<Item = &Arc<Site>> {
         self.all.iter()
     }
@@ -161,7 +161,7 @@ impl Site {
         patterns.extend(&mounts);
         let sources = sources(&name, &routes, defaults);
         let make = |matching: &[usize]| {
-            // What is wrong was reported above: no check concerns keys of two routes.
+            // Each route was checked alone above: no check depends on keys of two routes.
             let mut own = matching.iter().filter_map(|&at| routes.get(at));
             let mut made = settings(own.clone(), defaults, &mut |_, _| {});
             let most_specific = own.next_back().map(|route| &route.route.path.value);
@@ -180,20 +180,18 @@ impl Site {
         Self { index, name, hosts, routes, table, user_fields, tls: None }
     }
 
-    /// Its hosts, in lower case; empty for the site of every other host.
+    /// Returns the hosts, in lower case; empty for the site of all other hosts.
     pub fn hosts(&self) -> &[String] {
         &self.hosts
     }
 
-    /// The settings that hold for a decoded path: those of every route that matches it, the more
-    /// specific over the more general.
+    /// Returns the settings of a decoded path: the merged settings of all routes that match it.
     #[inline]
     pub fn route(&self, path: &[u8]) -> &Arc<Settings> {
         self.table.find(path)
     }
 
-    /// The directories of its warm scripts, with the PATH of their environment where the file sets
-    /// one.
+    /// Returns the directories of warm scripts, and the `PATH` of their environment if the file sets it.
     pub fn warm_scripts(&self) -> impl Iterator<Item = (&Path, Option<&str>)> {
         let scripts = self.routes.iter().filter_map(|route| route.route.script.as_deref());
         scripts.filter(|script| script.kind.value == ScriptKind::Warm).filter_map(|script| {
@@ -204,17 +202,17 @@ impl Site {
         })
     }
 
-    /// Whether one of its routes shows the status.
+    /// Returns `true` if a route has the server's status.
     pub(super) fn shows_status(&self) -> bool {
         self.routes.iter().any(|route| route.route.handler_key() == Some(HandlerKey::Status))
     }
 
-    /// Its scripts, as they are written.
+    /// Returns the tables of its scripts.
     pub(super) fn scripts(&self) -> impl Iterator<Item = &ScriptTable> {
         self.routes.iter().filter_map(|route| Some(&route.route.script.as_ref()?.value))
     }
 
-    /// The directories that it serves from, and those of its scripts.
+    /// Returns the directories of its files and scripts.
     pub fn directories(&self) -> impl Iterator<Item = &Path> {
         self.all_settings().flat_map(|settings| {
             let others = settings.sendfile_roots.iter().map(|other| &*other.root);
@@ -230,19 +228,19 @@ impl Site {
         paths.chain([b"/".as_slice()]).map(|path| self.table.find(path))
     }
 
-    /// The directories in which converted files are written beside their sources.
+    /// Returns the directories in which converted files are written beside their sources.
     pub(super) fn roots_with_records(&self) -> Vec<PathBuf> {
         let all = self.routes.iter().map(|route| self.table.find(route.pattern.prefix()));
         let written = |settings: &&Arc<Settings>| settings.records.is_some_and(|rules| rules.write);
         all.filter(written).map(|settings| settings.root.clone()).collect()
     }
 
-    /// The largest `body_size` of its routes.
+    /// Returns the largest `body_size` of its routes.
     pub fn largest_body(&self) -> Option<u64> {
         self.routes.iter().filter_map(|route| Some(route.route.body_size.as_deref()?.0)).max()
     }
 
-    /// Its scripts with their names: site, route and kind.
+    /// Returns the tables of its scripts with their names: site, route and kind.
     pub(super) fn named_scripts(&self) -> impl Iterator<Item = (&ScriptTable, String)> {
         self.routes.iter().filter_map(|SiteRoute { route, .. }| {
             let script = &route.script.as_ref()?.value;
@@ -251,7 +249,7 @@ impl Site {
         })
     }
 
-    /// Those of its scripts whose processes the server starts itself: what to call each, and its table.
+    /// Returns names and tables of the scripts whose processes the server starts.
     pub(super) fn scripts_started_here(&self) -> impl Iterator<Item = (String, &ScriptTable)> {
         self.routes.iter().filter_map(|SiteRoute { route, .. }| {
             let script = &route.script.as_ref()?.value;
@@ -261,24 +259,24 @@ impl Site {
         })
     }
 
-    /// The settings of every path.
+    /// Returns the settings of every path.
     pub fn table(&self) -> &RouteTable<Settings> {
         &self.table
     }
 
-    /// The patterns of its routes as they are written, from general to specific.
+    /// Returns the patterns of its routes, from general to specific.
     pub fn patterns(&self) -> impl Iterator<Item = &str> {
         self.routes.iter().map(|route| &*route.route.path.value)
     }
 
-    /// How many routes it has.
+    /// Returns the number of its routes.
     pub fn route_count(&self) -> usize {
         self.routes.len()
     }
 }
 
-/// The fields by which the routes' endpoints name users: applications take them for authenticated, so that
-/// no client may set them.
+/// Returns the fields in which authentication endpoints name users. Applications trust them, so that no client may set
+/// them.
 fn user_fields(routes: &[SiteRoute]) -> Vec<String> {
     let tables = routes.iter().filter_map(|route| match &route.route.auth.as_ref()?.value {
         Auth::Table(table) => Some(table),
@@ -292,8 +290,8 @@ fn user_fields(routes: &[SiteRoute]) -> Vec<String> {
     names
 }
 
-/// The paths that lack only the slash of a route that an application or the status responds to: `/app` where
-/// there is `/app/*`, unless another route responds to it that is not for every path.
+/// Returns the paths that lack only the last slash of a route with an application or the status: `/app` for `/app/*`,
+/// unless another route, which is not for every path, matches.
 fn mounts(routes: &[SiteRoute]) -> Vec<Pattern> {
     let is_mount = |route: &Route| match route.handler_key() {
         Some(HandlerKey::Status) => true,
@@ -316,7 +314,7 @@ fn mounts(routes: &[SiteRoute]) -> Vec<Pattern> {
     mounts
 }
 
-/// The programs that the routes run, as far as they are files.
+/// Returns the scripts of the routes, as far as they are files.
 fn sources(site: &str, routes: &[SiteRoute], defaults: &Defaults) -> Option<Arc<Sources>> {
     let rules = routes.iter().filter_map(|route| {
         let settings = settings([route], defaults, &mut |_, _| {});
@@ -326,7 +324,7 @@ fn sources(site: &str, routes: &[SiteRoute], defaults: &Defaults) -> Option<Arc<
     (!rules.is_empty()).then(|| Arc::new(Sources { site: site.to_owned(), rules }))
 }
 
-/// The settings that these routes make together.
+/// Merges the settings of these routes.
 fn settings<'r>(
     routes: impl IntoIterator<Item = &'r SiteRoute>,
     defaults: &Defaults,

@@ -1,37 +1,37 @@
-//! Which files of a site are programs that some route runs, so that no other route sends them as text.
+//! The files of a site that are scripts, whose sources are not sent by other routes.
 
 use std::path::PathBuf;
 
 use super::file::ScriptKind;
 use super::script::{Mapping, Script, Workers, has_extension};
 
-/// The programs that the routes of a site run.
+/// The scripts of a site.
 #[derive(Debug, Default, PartialEq, Eq)]
 pub struct Sources {
     /// The name of the site.
     pub site: String,
-    /// One rule for each route that runs scripts.
+    /// One rule for each route with scripts.
     pub rules: Vec<SourceRule>,
 }
 
-/// The programs that one route runs.
+/// The scripts of one route.
 #[derive(Debug, PartialEq, Eq)]
 pub struct SourceRule {
     /// The route's pattern.
     pub route: String,
-    /// Where its programs are; empty when only `files` are.
+    /// Directory of the scripts; empty if there are only `files`.
     pub directory: PathBuf,
-    /// Which files beneath the directory are programs; every executable file when empty.
+    /// File name extensions of scripts; if empty, every executable file is a script.
     pub extensions: Vec<String>,
-    /// Programs that the configuration names, wherever they are.
+    /// Scripts that the configuration names.
     pub files: Vec<PathBuf>,
 }
 
-/// Compressed forms of a file, which hold its source as well.
+/// Extensions of compressed forms of a file, which contain its source, too.
 const CODED: [&str; 3] = [".gz", ".br", ".zst"];
 
 impl SourceRule {
-    /// What the route of that pattern runs by `script`; `None` when that is no file.
+    /// Returns the scripts of the route with that pattern; `None` if they are no files.
     pub(super) fn new(route: &str, script: &Script) -> Option<Self> {
         let mut rule = Self {
             route: route.to_owned(),
@@ -40,11 +40,11 @@ impl SourceRule {
             files: Vec::new(),
         };
         if rule.extensions.is_empty() && !rule.directory.as_os_str().is_empty() {
-            // It may be one program, and no directory.
+            // It may be a program instead of a directory.
             rule.files.push(rule.directory.clone());
         }
         if let Workers::Local(local) = &script.workers {
-            // The arguments of an interpreter are relative to the directory that it is started in.
+            // Arguments of an interpreter are relative to its working directory.
             let words = local.command.iter().filter(|word| !word.starts_with('-'));
             rule.files.extend(words.map(|word| script.directory.join(word)));
         }
@@ -65,13 +65,13 @@ impl SourceRule {
         (!rule.directory.as_os_str().is_empty() || !rule.files.is_empty()).then_some(rule)
     }
 
-    /// Whether a file of that name beneath the directory is a program by its extension.
+    /// Returns `true` if the extension of a file beneath the directory is that of a script.
     pub fn has_extension(&self, path: &[u8]) -> bool {
         has_extension(&self.extensions, original(path).unwrap_or(path))
     }
 }
 
-/// The file that `path` is a compressed form of, by its name.
+/// Returns the name of the original if `path` is the name of a compressed form.
 pub fn original(path: &[u8]) -> Option<&[u8]> {
     CODED.iter().find_map(|suffix| path.strip_suffix(suffix.as_bytes()))
 }

@@ -9,7 +9,7 @@ use super::config::Config;
 use super::file::LogFormat;
 use super::server::{Calls, ErrorLogTarget, ResourceLimits};
 
-/// What is fixed from the start of a process on.
+/// Settings that are fixed at the start of a process.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct StartupSettings {
     /// Restrictions of the process.
@@ -24,7 +24,7 @@ pub struct StartupSettings {
     error_log_target: ErrorLogTarget,
 }
 
-/// What a process has given up. A new process of an upgrade inherits it.
+/// Restrictions of a process. The new process of an upgrade inherits them.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Confinement {
     /// The user that the process has switched to.
@@ -39,15 +39,14 @@ pub struct Confinement {
     pub no_new_privs: bool,
     /// Allowed system calls.
     pub calls: Calls,
-    /// What is left of the files. Of several each has to allow a file: processes before this one have
-    /// added them.
+    /// Allowed files. Every list has to allow a file: each process of a series of upgrades adds one.
     pub landlock: Vec<AllowedPaths>,
-    /// The server's program, which may be run besides those.
+    /// The server's program, which may be executed in addition.
     program: Option<PathBuf>,
 }
 
 impl StartupSettings {
-    /// What a process that starts by `config` is bound to.
+    /// Returns the settings of a process that starts with `config`.
     pub fn of(config: &Config) -> Self {
         let server = &config.server;
         Self {
@@ -61,15 +60,15 @@ impl StartupSettings {
         }
     }
 
-    /// The same for a process that a running server has named its confinement to: `text` is the
-    /// configuration that it was started with, as this process reads it.
+    /// Returns the settings of a process whose running server has reported its confinement. `text` is the configuration
+    /// that it was started with, as this process reads it.
     #[must_use]
-    pub fn with_confinement(mut self, told: Confinement) -> Self {
-        // Inside of a chroot, files have other names: they are compared by the configurations.
-        let same = self.confinement.landlock.len() == told.landlock.len();
+    pub fn with_confinement(mut self, confinement: Confinement) -> Self {
+        // In a chroot, files have other names: the configurations are compared instead.
+        let same = self.confinement.landlock.len() == confinement.landlock.len();
         let landlock = std::mem::take(&mut self.confinement.landlock);
-        self.confinement.landlock = if same { landlock } else { told.landlock };
-        let Confinement { user, group, limits, no_new_privs, calls, .. } = told;
+        self.confinement.landlock = if same { landlock } else { confinement.landlock };
+        let Confinement { user, group, limits, no_new_privs, calls, .. } = confinement;
         Self {
             confinement: Confinement {
                 user,
@@ -96,13 +95,13 @@ impl Confinement {
             limits: server.limits,
             no_new_privs: server.no_new_privs,
             calls: server.calls,
-            // Inside of a directory of its own, the program's file is among others that are named.
+            // In a chroot, the configuration names the program's file like others.
             program: landlock.as_ref().filter(|_| is_outside).and(std::env::current_exe().ok()),
             landlock: landlock.into_iter().collect(),
         }
     }
 
-    /// The same for a process that has inherited `before` from the one that handed over to it.
+    /// Returns the confinement of a process that has inherited `before` from an upgrade's old process.
     #[must_use]
     pub fn after(self, before: Self) -> Self {
         let (own, old) = (self.limits, before.limits);
@@ -132,7 +131,7 @@ impl Confinement {
         }
     }
 
-    /// A line for each thing that is given up.
+    /// Describes the restrictions, one line each.
     pub fn lines(&self) -> Vec<String> {
         let mut lines = Vec::new();
         let limits = &self.limits;
@@ -191,7 +190,7 @@ impl Confinement {
     }
 }
 
-/// The same files, whether the configuration was named by its whole path or not.
+/// Returns the lists in a form that does not depend on whether the configuration was named by an absolute path.
 fn comparable(layers: &[AllowedPaths]) -> Vec<[Vec<PathBuf>; 4]> {
     let whole = |paths: &[PathBuf]| {
         let absolute = |path: &PathBuf| std::path::absolute(path).unwrap_or_else(|_| path.clone());
@@ -208,7 +207,7 @@ fn comparable(layers: &[AllowedPaths]) -> Vec<[Vec<PathBuf>; 4]> {
 }
 
 impl Config {
-    /// What of this configuration differs from what is in force and takes a restart.
+    /// Returns the keys whose values differ from those in force and need a restart.
     pub fn needs_restart(&self, startup: &StartupSettings) -> Vec<&'static str> {
         let now = StartupSettings::of(self);
         let (new, old) = (&now.confinement, &startup.confinement);
@@ -231,7 +230,7 @@ impl Config {
         .collect()
     }
 
-    /// What a server that starts by it gives up, and the users of its scripts: a line for each.
+    /// Describes the restrictions of a server that starts with this configuration, and the users of its scripts.
     pub fn confinement(&self) -> Vec<String> {
         let mut lines = Confinement::of(self).lines();
         lines.extend(self.script_users());

@@ -12,7 +12,7 @@ enum Part {
     Placeholder(&'static str),
 }
 
-/// Variables of other servers, and what is written here instead.
+/// Variables of other servers, and their replacements.
 const FOREIGN: [(&str, &str); 18] = [
     ("args", "{query}"),
     ("arg_", "{query}"),
@@ -35,12 +35,11 @@ const FOREIGN: [(&str, &str); 18] = [
 ];
 
 impl Template {
-    /// Parses a text in which `{name}` stands for a value, for each name in `known`.
+    /// Parses a text in which `{name}` is a placeholder, for each name in `known`.
     ///
-    /// # Errors
-    /// When a name is not known, a brace is not closed, or the text has a variable of another server.
+    /// # Errors A name is unknown, a brace is not closed, or the text has a variable of another server.
     pub(super) fn parse(text: &str, known: &[&'static str]) -> Result<Self, String> {
-        refuse_variables(text, known)?;
+        reject_variables(text, known)?;
         let mut parts = Vec::new();
         let mut rest = text;
         while let Some((before, after)) = rest.split_once('{') {
@@ -56,12 +55,12 @@ impl Template {
         Ok(Self { parts })
     }
 
-    /// Whether it has no placeholder.
+    /// Returns `true` if the template has no placeholder.
     pub(super) fn is_fixed(&self) -> bool {
         !self.parts.iter().any(|part| matches!(part, Part::Placeholder(_)))
     }
 
-    /// The text with each placeholder's value, as `value` gives it.
+    /// Renders the text with the values that `value` writes.
     pub fn render(&self, mut value: impl FnMut(&str, &mut Vec<u8>)) -> Vec<u8> {
         let mut text = Vec::new();
         for part in &self.parts {
@@ -74,7 +73,7 @@ impl Template {
     }
 }
 
-/// Adds a query to a path or URL: with a question mark, unless there is one already.
+/// Adds a query to a path or URL, after a question mark unless there is one.
 pub fn push_query(query: Option<&[u8]>, text: &mut Vec<u8>) {
     let has_query = memchr::memchr(b'?', text).is_some();
     match query {
@@ -90,12 +89,11 @@ pub fn push_query(query: Option<&[u8]>, text: &mut Vec<u8>) {
     }
 }
 
-/// Rejects variables in the syntax of nginx (`$args`, `$uri`), which would be sent or looked for as they
-/// stand. `known` are the placeholders that the text may have.
+/// Rejects variables in the syntax of nginx (`$args`, `$uri`), which would be used literally. `known` are the allowed
+/// placeholders.
 ///
-/// # Errors
-/// The first variable, with what to write instead.
-pub(super) fn refuse_variables(text: &str, known: &[&'static str]) -> Result<(), String> {
+/// # Errors The first variable, with its replacement.
+pub(super) fn reject_variables(text: &str, known: &[&'static str]) -> Result<(), String> {
     for (at, _) in text.match_indices('$') {
         let name = text[at + 1..].trim_start_matches('{');
         let end = name.find(|c: char| !c.is_ascii_alphanumeric() && c != '_');
@@ -131,7 +129,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn variables_of_other_servers_are_refused_with_the_placeholder_to_write() {
+    fn variables_of_other_servers_are_rejected_with_their_replacement() {
         let known = &["path", "query", "rest"];
         for (text, instead) in [
             ("/index.php?$args", "{query}"),
@@ -146,12 +144,12 @@ mod tests {
             assert!(error.contains(&format!("write {instead}")), "{text}: {error}");
         }
         assert!(Template::parse("/$/a$b?price=$", known).is_ok());
-        assert!(refuse_variables("$5 for $name", &[]).is_ok());
-        assert!(refuse_variables("$remote_addr", &[]).unwrap_err().contains("as it stands"));
+        assert!(reject_variables("$5 for $name", &[]).is_ok());
+        assert!(reject_variables("$remote_addr", &[]).unwrap_err().contains("as it stands"));
     }
 
     #[test]
-    fn a_query_joins_the_one_that_is_there() {
+    fn a_query_is_appended_to_an_existing_one() {
         let join = |text: &str, query: Option<&[u8]>| {
             let mut joined = text.as_bytes().to_vec();
             push_query(query, &mut joined);

@@ -50,8 +50,8 @@ fn the_design_s_example_is_taken_as_far_as_its_features_exist() {
 }
 
 #[test]
-fn what_is_wrong_is_told_with_its_line_and_column() {
-    for (old, new, told) in [
+fn errors_are_reported_with_line_and_column() {
+    for (old, new, expected) in [
         // Keys
         ("threads", "thread", "2:1: there is no key `thread` in [server]; did you mean `threads`?"),
         (
@@ -164,15 +164,15 @@ fn what_is_wrong_is_told_with_its_line_and_column() {
         let text = GOOD.replacen(old, new, 1);
         let all = problems(&text);
         assert!(
-            all[0].starts_with(told) && all.len() == 1,
-            "{text}\nwanted {told}\n   got {all:#?}"
+            all[0].starts_with(expected) && all.len() == 1,
+            "{text}\nexpected {expected}\n   got {all:#?}"
         );
     }
 }
 
 #[test]
-fn what_is_wrong_in_a_route_is_told_with_its_line_and_column() {
-    for (setting, told) in [
+fn errors_in_routes_are_reported_with_line_and_column() {
+    for (setting, expected) in [
         ("index = ['a/b']", "14:10: index: \"a/b\" is not a file name"),
         ("try = ['=404', '/x']", "14:8: try: nothing is looked for after \"=404\""),
         ("try = ['x']", "14:8: try: \"x\" begins neither with {path} nor with `/`"),
@@ -381,14 +381,14 @@ fn what_is_wrong_in_a_route_is_told_with_its_line_and_column() {
     ] {
         let all = problems(&format!("{GOOD}{setting}\n"));
         assert!(
-            all[0].starts_with(told) && all.len() == 1,
-            "{setting}\nwanted {told}\n   got {all:#?}"
+            all[0].starts_with(expected) && all.len() == 1,
+            "{setting}\nexpected {expected}\n   got {all:#?}"
         );
     }
 }
 
 #[test]
-fn every_problem_is_told_at_once() {
+fn all_problems_are_reported_together() {
     let form = "[server]\nthread = 1\nhttp1 = { fields = 'x', requests = 'y' }\n[[listen]]\naddress = 8080\n[[site]]\nhots = 'x'\nroot = 1\n";
     let places: Vec<_> = problems(form).iter().map(|problem| problem[..4].to_owned()).collect();
     assert_eq!(places.len(), 6, "{:#?}", problems(form));
@@ -457,7 +457,7 @@ fn tables_add_up_and_fields_are_set_or_removed_by_the_most_specific() {
 }
 
 #[test]
-fn one_answer_and_one_rule_of_caching_hold() {
+fn one_handler_and_one_rule_of_caching_apply() {
     let routes = r#"
         [[site.route]]
         path = "/*"
@@ -550,8 +550,8 @@ fn the_schema_has_every_key_that_the_reader_knows() {
             "{}{header}\nzz_none = 1",
             if header.starts_with("[[site.") { "[[site]]\n" } else { "" }
         );
-        let told = problems(&text).into_iter().find(|told| told.contains("zz_none")).unwrap();
-        let mut read: Vec<_> = told.rsplit(": ").next().unwrap().split(", ").collect();
+        let reported = problems(&text).into_iter().find(|reported| reported.contains("zz_none")).unwrap();
+        let mut read: Vec<_> = reported.rsplit(": ").next().unwrap().split(", ").collect();
         read.sort_unstable();
         let mut known = vocabulary::keys_of(definition);
         known.sort_unstable();
@@ -560,17 +560,17 @@ fn the_schema_has_every_key_that_the_reader_knows() {
 }
 
 #[test]
-fn what_the_command_line_says_is_judged_as_such() {
+fn errors_in_options_name_the_option() {
     let overrides = Overrides { listen: vec!["x".into()], threads: Some(0), ..Default::default() };
-    let told = Config::parse(GOOD, Path::new("/d.toml"), &overrides).unwrap_err();
-    let told: Vec<_> = told.iter().map(Problem::to_string).collect();
-    assert!(told[0].starts_with("--listen: \"x\" is not an address"), "{told:?}");
-    assert_eq!(told[1], "--threads: 0 is not between 1 and 1024");
+    let reported = Config::parse(GOOD, Path::new("/d.toml"), &overrides).unwrap_err();
+    let reported: Vec<_> = reported.iter().map(Problem::to_string).collect();
+    assert!(reported[0].starts_with("--listen: \"x\" is not an address"), "{reported:?}");
+    assert_eq!(reported[1], "--threads: 0 is not between 1 and 1024");
 }
 
 proptest! {
     #[test]
-    fn a_damaged_file_is_told_in_single_lines(
+    fn errors_in_a_damaged_file_are_single_lines(
         start in 0..GOOD.len(),
         length in 0_usize..40,
         piece in prop::sample::select(vec![

@@ -15,56 +15,55 @@ use super::spanned::Spanned;
 /// The certificates of a site.
 #[derive(Debug)]
 pub struct Tls {
-    /// Certificate and key, the preferred first. With ACME it is one file of both, which may not be
-    /// there yet.
+    /// Pairs of certificate and key, the preferred first. With ACME it is one file for both, which may not exist yet.
     pub certificates: Vec<(PathBuf, PathBuf)>,
-    /// How the certificate is obtained; `None` if the server only reads its files.
+    /// How the certificate is obtained; `None` if it is only read from files.
     pub acme: Option<Acme>,
     /// An OCSP response.
     pub ocsp: Option<PathBuf>,
-    /// The cipher suites that may be used, the preferred first; `None` for all, in the client's order.
+    /// Allowed cipher suites, the preferred first; `None` for all, in the client's order.
     pub ciphers: Option<Vec<CipherSuite>>,
-    /// Whether requests are accepted before the end of the handshake.
+    /// Accept requests before the end of the handshake.
     pub early_data: bool,
-    /// Oldest version that is spoken.
+    /// Minimum protocol version.
     pub min_version: TlsVersion,
-    /// The certificates that clients must have; `None` if none are requested.
+    /// Client certificates; `None` if they are not requested.
     pub clients: Option<ClientCertificates>,
-    /// Where it stands, without words.
+    /// Position in the file, with an empty message.
     pub problem: Problem,
 }
 
-/// Certificates that clients have to show.
+/// Requirements of client certificates.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct ClientCertificates {
-    /// The authorities.
+    /// File of the trusted authorities.
     pub authority: PathBuf,
-    /// Whether a client without one is rejected.
+    /// Reject clients without a certificate.
     pub required: bool,
-    /// Lists of those that were revoked.
+    /// Certificate revocation lists.
     pub revoked: Option<PathBuf>,
 }
 
 /// How a certificate is obtained (RFC 8555).
 #[derive(Debug, Clone)]
 pub struct Acme {
-    /// The names that it is for.
+    /// Names in the certificate.
     pub names: Vec<String>,
-    /// URL by which the authority can contact the administrator.
+    /// URL by which the authority contacts the administrator.
     pub contact: Option<String>,
     /// URL of the authority's directory.
     pub directory: String,
-    /// By whom the directory's own certificate has to be signed; `None` for those that the system trusts.
+    /// Trusted authorities of the directory's certificate; those of the system if `None`.
     pub authority: Option<PathBuf>,
-    /// The proofs of control that may be used, the preferred first.
+    /// Allowed challenge types, the preferred first.
     pub challenges: Vec<AcmeChallenge>,
-    /// Account that the authority knows already.
+    /// Existing account with the authority.
     pub external: Option<ExternalAccount>,
-    /// Where the account and the certificate are kept.
+    /// Directory of the account and the certificate.
     pub folder: PathBuf,
 }
 
-/// An account that an authority knows by other means (RFC 8555 §7.3.4).
+/// An existing account with the authority (RFC 8555 §7.3.4).
 #[derive(Debug, Clone)]
 pub struct ExternalAccount {
     /// The key's identifier.
@@ -74,7 +73,7 @@ pub struct ExternalAccount {
 }
 
 impl Tls {
-    /// What is said of it, in one line.
+    /// Describes the settings in one line.
     pub fn describe(&self) -> String {
         let mut parts = match &self.acme {
             Some(acme) => vec![format!("certificate by ACME from {}", acme.directory)],
@@ -97,7 +96,7 @@ impl Tls {
         parts.join(", ")
     }
 
-    /// Every file that it names.
+    /// Returns all files that the settings name.
     pub fn files(&self) -> impl Iterator<Item = &PathBuf> {
         let pairs = self.certificates.iter().flat_map(|(certificate, key)| [certificate, key]);
         let clients = self
@@ -108,12 +107,12 @@ impl Tls {
     }
 }
 
-/// What a site's TLS depends on besides its own table.
+/// Settings of the site and its listeners on which TLS depends.
 pub(super) struct Surroundings<'a> {
-    /// The names of the site; empty when it is for every other host.
+    /// Hosts of the site; empty for the site of all other hosts.
     pub(super) hosts: &'a [String],
     pub(super) state: &'a Path,
-    /// Whether some listener speaks TLS, and some does not.
+    /// A listener uses TLS, and a listener does not.
     pub(super) listeners: (bool, bool),
 }
 
@@ -192,7 +191,7 @@ fn read_ciphers(
     suites
 }
 
-/// The pairs of files that `certificate` and `key` name.
+/// Returns the pairs of files that `certificate` and `key` name.
 fn read_files(
     table: &Spanned<TlsTable>,
     absolute: &impl Fn(&Path) -> PathBuf,
@@ -295,7 +294,7 @@ fn read_acme(
     }
 }
 
-/// A folder's name for an account: the authority's host, and a hash that distinguishes it from others there.
+/// Returns the directory name of an account: the authority's host, and a hash that distinguishes accounts.
 fn account_name(directory: &str, contact: Option<&str>, known_as: Option<&str>) -> String {
     let host = directory.split('/').nth(2).unwrap_or_default().replace([':', '[', ']'], "_");
     let known_as = known_as.map(|id| format!("\n{id}")).unwrap_or_default();
@@ -305,28 +304,27 @@ fn account_name(directory: &str, contact: Option<&str>, known_as: Option<&str>) 
 }
 
 impl Acme {
-    /// Every file that it names: they are read when something is obtained.
+    /// Returns the files that are read when a certificate is obtained.
     pub fn files(&self) -> impl Iterator<Item = &PathBuf> {
         self.authority.iter().chain(self.external.iter().map(|external| &external.key))
     }
 
-    /// The account's file.
+    /// Returns the file of the account.
     pub fn account(&self) -> PathBuf {
         self.folder.join("account.json")
     }
 
-    /// The file of the certificate and its key.
+    /// Returns the file of certificate and key.
     pub fn file(&self) -> PathBuf {
         self.folder.join(format!("{}.pem", self.label()))
     }
 
-    /// The file with the outcome of the last attempt.
+    /// Returns the file with the result of the last attempt.
     pub fn outcome(&self) -> PathBuf {
         self.folder.join(format!("{}.json", self.label()))
     }
 
-    /// The first name, and a hash of the list of names: another list needs
-    /// another certificate.
+    /// Returns the first name and a hash of all names: another list of names needs another certificate.
     fn label(&self) -> String {
         let first = self.names.first().map_or("none", String::as_str);
         let mut names = self.names.clone();

@@ -6,30 +6,30 @@ use super::template::{Template, push_query};
 /// One step of a `try` list.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum TryStep {
-    /// A path to look for.
+    /// A path to search for.
     Path(TryPath),
-    /// The end of the search: this status.
+    /// The status at the end of the search.
     Status(u16),
 }
 
-/// A path of a `try` list, with the query that it names.
+/// A path of a `try` list and its query.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct TryPath {
     path: Template,
     query: Option<Template>,
     pattern: Pattern,
-    /// A slash stands before `{rest}`.
+    /// `{rest}` follows a slash.
     after_slash: bool,
 }
 
 /// A path within the site with its query.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Candidate {
-    /// Decoded, with its leading slash and without empty segments.
+    /// Decoded path, with its leading slash and without empty segments.
     pub path: Vec<u8>,
-    /// The query as it is sent.
+    /// The encoded query.
     pub query: Option<Vec<u8>>,
-    /// The configuration names the path, and the request has no part in it: it may be one of an `internal` route.
+    /// The path does not depend on the request: it may be that of an `internal` route.
     pub is_fixed: bool,
 }
 
@@ -37,10 +37,9 @@ const IN_PATHS: [&str; 2] = ["path", "rest"];
 const IN_QUERIES: [&str; 3] = ["path", "query", "rest"];
 
 impl TryStep {
-    /// Reads a step; `pattern` is that of the route that has the list.
+    /// Parses a step; `pattern` belongs to the route that has the list.
     ///
-    /// # Errors
-    /// What is wrong with it.
+    /// # Errors The step is invalid.
     pub(super) fn parse(step: &str, pattern: &Pattern) -> Result<Self, String> {
         if let Some(status) = step.strip_prefix('=') {
             let status = status.parse().ok().filter(|status| (400..600).contains(status));
@@ -48,7 +47,7 @@ impl TryStep {
                 .map(Self::Status)
                 .ok_or_else(|| format!("{step:?} is not an error status such as \"=404\""));
         }
-        // All of it first, so that a variable is reported as what it is.
+        // Parse all of it first, so that errors name the variable that is written there.
         Template::parse(step, &IN_QUERIES)?;
         if !step.starts_with("{path}") && !step.starts_with('/') {
             return Err(format!("{step:?} begins neither with {{path}} nor with `/`"));
@@ -69,8 +68,8 @@ impl TryStep {
 }
 
 impl TryPath {
-    /// The path and query for a request; `None` when what the request put in makes no path. Without a query of
-    /// its own, the request's stays.
+    /// Returns path and query for a request; `None` if the values of the request make the path invalid. If the step has
+    /// no query, the request's is kept.
     pub fn expand(&self, path: &[u8], query: Option<&[u8]>) -> Option<Candidate> {
         let rest = self.pattern.rest(path);
         let mut text = self.path.render(|name, text| match name {
@@ -101,7 +100,7 @@ impl TryPath {
             "rest" => encode_value(rest, text),
             "path" => encode_value(path, text),
             _ => {
-                // The question mark stands before the template.
+                // The template begins after the question mark.
                 let mut whole = [b"?", &text[..]].concat();
                 push_query(query, &mut whole);
                 *text = whole.split_off(1);
@@ -114,7 +113,7 @@ impl TryPath {
     }
 }
 
-/// Writes bytes as a value within a query: what could end the value or mean something else is percent-encoded.
+/// Appends bytes as a value within a query. Bytes that would end the value or have another meaning are percent-encoded.
 fn encode_value(value: &[u8], text: &mut Vec<u8>) {
     const DIGITS: &[u8; 16] = b"0123456789ABCDEF";
     for &byte in value {
@@ -175,7 +174,7 @@ mod tests {
     }
 
     #[test]
-    fn what_the_request_puts_in_leads_nowhere_else() {
+    fn values_of_the_request_cannot_change_the_path() {
         let Ok(TryStep::Path(step)) = TryStep::parse("/x/{rest}", &Pattern::parse("/a*").unwrap())
         else {
             panic!("no path");
@@ -185,7 +184,7 @@ mod tests {
     }
 
     #[test]
-    fn malformed_steps_are_refused() {
+    fn malformed_steps_are_rejected() {
         for step in ["=200", "=x", "index.php", "{rest}", "/{host}", "/a?$args", "$uri", "{path"] {
             assert!(TryStep::parse(step, &Pattern::EVERYTHING).is_err(), "{step}");
         }

@@ -12,20 +12,20 @@ use serde::de::{Deserialize, Deserializer, Error, Visitor};
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
 pub struct Size(pub u64);
 
-/// A time: `"500ms"`, `"30s"`, `"5m"`, `"1h"`, `"1d"`.
+/// A duration: `"500ms"`, `"30s"`, `"5m"`, `"1h"`, `"1d"`.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
 pub struct DurationValue(pub Duration);
 
-/// Bytes a second: `"400KB/s"`.
+/// Bytes per second: `"400KB/s"`.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
 pub struct Rate(pub u64);
 
 /// A number of times in a period: `"10/s"`, `"100/m"`, `"1000/h"`, `"5000/d"`.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Frequency {
-    /// How often.
+    /// The number.
     pub times: u32,
-    /// In what time: a second, minute, hour or day.
+    /// The period: a second, minute, hour or day.
     pub period: Duration,
 }
 
@@ -51,7 +51,7 @@ fn parse_size(text: &str) -> Result<u64, String> {
         _ => return Err(hint()),
     };
     let bytes = number * factor as f64;
-    // Above this, not every whole number of bytes is a floating-point number any more.
+    // Above this, floating-point numbers do not represent every integer.
     if bytes > (1_u64 << 53) as f64 {
         Err(format!("{text:?} is too large"))
     } else {
@@ -121,7 +121,7 @@ impl JsonSchema for Frequency {
     }
 }
 
-/// `$integers`: the form of a number without unit.
+/// `$integers` is the format of a number without unit.
 macro_rules! with_unit {
     ($type:ident, $name:literal, $parse:ident, $what:literal, $number:expr, $pattern:literal, $integer:tt) => {
         impl<'de> Deserialize<'de> for $type {
@@ -232,7 +232,7 @@ mod tests {
     }
 
     #[test]
-    fn units_mean_what_they_say() {
+    fn units_are_parsed() {
         assert_eq!(parse_size("256KB"), Ok(256_000));
         assert_eq!(parse_size("1.5 MiB"), Ok(1_572_864));
         assert_eq!(parse_size("12"), Ok(12));

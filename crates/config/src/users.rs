@@ -1,30 +1,30 @@
-//! Users and groups by name, as `/etc/passwd` and `/etc/group` have them.
+//! Users and groups of `/etc/passwd` and `/etc/group`.
 
-/// Whom a process belongs to.
+/// User and groups of a process.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Owner {
-    /// The user; the server's own when absent.
+    /// User ID; the server's own if absent.
     pub user: Option<u32>,
-    /// The group.
+    /// Group ID.
     pub group: u32,
-    /// The groups besides.
+    /// Supplementary group IDs.
     pub groups: Vec<u32>,
 }
 
-/// The system's files of users and groups.
+/// The system's users and groups.
 pub(super) struct Names {
     passwd: String,
     group: String,
 }
 
 impl Names {
-    /// As they are now; what cannot be read is taken to be empty.
+    /// Reads the files. A file that cannot be read counts as empty.
     pub(super) fn load() -> Self {
         let read = |path| String::from_utf8_lossy(&std::fs::read(path).unwrap_or_default()).into();
         Self { passwd: read("/etc/passwd"), group: read("/etc/group") }
     }
 
-    /// Number, group and further groups of the user, by name or number.
+    /// Finds user ID, group ID and supplementary groups by name or number.
     pub(super) fn user(&self, user: &str) -> Option<Owner> {
         let fields = |line: &str| line.split(':').map(str::to_owned).collect::<Vec<_>>();
         let known = self
@@ -41,7 +41,7 @@ impl Names {
         Some(Owner { user: Some(number), group, groups: more.collect() })
     }
 
-    /// The number of the group, by name or number.
+    /// Finds a group ID by name or number.
     pub(super) fn group(&self, group: &str) -> Option<u32> {
         let mut lines = self.group.lines().map(|line| line.split(':'));
         lines.find_map(|mut fields| {

@@ -1,11 +1,11 @@
-//! The keys of the file: which are where, and what the reader's messages about them mean.
+//! The keys of the file, and error messages about them in the terms of the file.
 
 use super::error::nearest;
 use super::foreign;
 use super::renamed;
 use super::schema::schema;
 
-/// Translates a message of serde about the entry at `keys` to the terms of the file.
+/// Translates an error of serde about the entry at `keys` into the terms of the file.
 pub(super) fn explain(message: &str, keys: &[&str]) -> String {
     if let Some((key, known)) = quoted_list(message, "unknown field `") {
         return unknown_key(key, &known, keys.split_last().map_or(keys, |(_, section)| section));
@@ -29,17 +29,17 @@ pub(super) fn explain(message: &str, keys: &[&str]) -> String {
     }
 }
 
-/// The key that serde's "unknown field" is about.
+/// Returns the key of serde's error "unknown field".
 pub(super) fn unknown_name(message: &str) -> Option<&str> {
     message.trim().strip_prefix("unknown field `")?.split('`').next()
 }
 
-/// The key that serde's "missing field" is about.
+/// Returns the key of serde's error "missing field".
 pub(super) fn missing_key(message: &str) -> Option<&str> {
     message.trim().strip_prefix("missing field `")?.split('`').next()
 }
 
-/// Says what was expected without naming Rust's types.
+/// Describes the expected value without names of Rust types.
 fn in_plain_terms(message: &str) -> String {
     let Some((found, expected)) = message.split_once("expected ") else {
         return message.to_owned();
@@ -84,7 +84,7 @@ fn unknown_key(key: &str, known: &[&str], keys: &[&str]) -> String {
     }
 }
 
-/// The headers that a file may have, and the schema's definition of each.
+/// The tables of a file, and the schema's definition of each.
 pub(super) const SECTIONS: [(&str, &str); 8] = [
     ("[server]", "Server"),
     ("[server.error_log]", "ErrorLog"),
@@ -96,14 +96,14 @@ pub(super) const SECTIONS: [(&str, &str); 8] = [
     ("[[site.route]]", "Route"),
 ];
 
-/// The keys of one of the schema's definitions.
+/// Returns the keys of a definition of the schema.
 pub(super) fn keys_of(definition: &str) -> Vec<String> {
     let schema = schema();
     let properties = &schema["$defs"][definition]["properties"];
     properties.as_object().map(|keys| keys.keys().cloned().collect()).unwrap_or_default()
 }
 
-/// How the table at `keys` is written.
+/// Returns the syntax of the table at `keys`.
 fn section(keys: &[&str]) -> String {
     match keys {
         [] => "the file".to_owned(),
@@ -113,7 +113,7 @@ fn section(keys: &[&str]) -> String {
     }
 }
 
-/// Takes serde's "unknown ... `x`, expected one of `a`, `b`" apart.
+/// Parses serde's "unknown ... `x`, expected one of `a`, `b`".
 fn quoted_list<'m>(message: &'m str, start: &str) -> Option<(&'m str, Vec<&'m str>)> {
     let (key, rest) = message.strip_prefix(start)?.split_once('`')?;
     Some((key, rest.split('`').skip(1).step_by(2).collect()))

@@ -1,4 +1,4 @@
-//! What in a configuration will fail or surprise although the server starts with it.
+//! Warnings about a configuration with which the server starts.
 
 use super::address::Address;
 use super::config::Config;
@@ -11,7 +11,7 @@ use super::sites::Site;
 type Warn<'a> = &'a mut dyn FnMut(Problem);
 
 impl Config {
-    /// Returns problems that do not prevent a start, as far as the configuration shows them by itself.
+    /// Returns the warnings that follow from the configuration alone.
     pub fn warnings(&self) -> Vec<Problem> {
         let mut warnings = self.warnings.clone();
         warnings.extend(self.overlaps());
@@ -28,7 +28,7 @@ impl Config {
         warnings
     }
 
-    /// A warning when scripts would have the rights of root, where the server stays root.
+    /// Warns if scripts would run as root because the server does.
     pub fn scripts_as_root(&self) -> Option<Problem> {
         let source = Source { path: &self.path, text: &self.text };
         let mut scripts = self.sites.iter().flat_map(|site| site.routes.iter());
@@ -41,7 +41,7 @@ impl Config {
         Some(source.problem(script.span.as_ref(), what.into()))
     }
 
-    /// ACME's authorities connect to these ports of the host and to no others.
+    /// Warns if no listener has the ports to which ACME authorities connect.
     fn acme_ports(&self, site: &Site, warn: Warn<'_>) {
         let Some(tls) = site.tls.as_ref() else { return };
         let Some(acme) = &tls.acme else { return };
@@ -69,7 +69,8 @@ impl Config {
         }
     }
 
-    /// A site without `tls` is served without TLS only, and one that requires certificates of its clients with TLS only.
+    /// Warns about a site that cannot be reached: without `tls` it needs a listener without TLS, with required client
+    /// certificates one with TLS.
     fn unserved(&self, site: &Site, warn: Warn<'_>) {
         let has = |with_tls: bool| {
             self.listen.iter().any(|listen| !listen.admin && listen.tls == with_tls)
@@ -92,7 +93,7 @@ impl Config {
         }
     }
 
-    /// The status of the server is for its administrators.
+    /// Warns if the server's status is accessible to everyone.
     fn open_status(&self, source: &Source<'_>, site: &Site, route: &SiteRoute, warn: Warn<'_>) {
         let Some(status) = route.route.status.as_ref().filter(|status| status.value) else {
             return;

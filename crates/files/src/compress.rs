@@ -192,7 +192,7 @@ mod tests {
     }
 
     #[test]
-    fn types_are_compressed_by_what_they_are() {
+    fn compression_depends_on_the_type() {
         for media_type in
             ["Text/HTML; charset=utf-8", "image/svg+xml", "application/yaml", "font/ttf"]
         {

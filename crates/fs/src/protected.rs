@@ -112,7 +112,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn a_protected_file_is_known_by_every_name_and_after_a_replacement() {
+    fn a_protected_file_is_recognized_by_every_name_and_after_a_replacement() {
         let folder = tempfile::tempdir().unwrap();
         let path = |name: &str| folder.path().join(name);
         fs::write(path("dunlin.toml"), "1").unwrap();

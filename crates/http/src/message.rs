@@ -140,7 +140,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn a_request_that_could_be_read_in_two_ways_is_invalid() {
+    fn an_ambiguous_request_is_invalid() {
         let valid = RequestHead::new("GET", "a.example:81", "/x?y");
         assert_eq!(valid.check(), Ok(()));
         assert_eq!(RequestHead::new("GET", "", "*").check(), Ok(()));

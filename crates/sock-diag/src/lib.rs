@@ -153,7 +153,7 @@ mod tests {
     }
 
     #[test]
-    fn the_window_is_what_the_buffer_allows() {
+    fn the_window_is_the_room_in_the_buffer() {
         for address in ["127.0.0.1", "::1"] {
             let (small, own) = (window(address, Some(4200)), window(address, None));
             assert!((1000..=8400).contains(&small), "{small}");
@@ -162,13 +162,13 @@ mod tests {
     }
 
     #[test]
-    fn what_is_not_connected_is_an_error() {
+    fn an_unconnected_socket_is_an_error() {
         let listener = TcpListener::bind("127.0.0.1:0").unwrap();
         assert!(receive_window(listener.as_fd()).is_err());
     }
 
     #[test]
-    fn an_answer_that_is_cut_off_is_an_error() {
+    fn a_truncated_response_is_an_error() {
         let whole: Vec<u8> =
             [vec![0; HEADER + MESSAGE], vec![8, 0, 9, 0, 1, 1, 1, 1, 240, 0, 2, 0]]
                 .concat()
@@ -188,7 +188,7 @@ mod tests {
     }
 
     #[test]
-    fn what_the_other_side_leaves_is_told_and_what_it_takes() {
+    fn the_state_of_the_send_queue_is_reported() {
         for address in ["127.0.0.1", "::1"] {
             let listener = TcpListener::bind((address, 0)).unwrap();
             let mut writer = TcpStream::connect(listener.local_addr().unwrap()).unwrap();
@@ -211,7 +211,7 @@ mod tests {
     }
 
     #[test]
-    fn what_is_no_tcp_is_an_error() {
+    fn a_socket_that_is_not_tcp_is_an_error() {
         let pair = UnixStream::pair().unwrap().0;
         assert!(unacknowledged(pair.as_fd()).is_err());
     }

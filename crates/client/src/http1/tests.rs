@@ -161,7 +161,7 @@ fn a_response_before_the_end_of_the_request_is_received() {
 }
 
 #[test]
-fn a_connection_that_ends_without_a_byte_is_unanswered() {
+fn a_connection_that_ends_without_a_byte_has_no_response() {
     for step in [Step::Close, Step::Reset] {
         let mut http1 = Http1::new(TestStream::new(1000, false, [Step::Await(1), step.clone()]));
         let failure = block_on(exchange(&mut http1, &get(), Empty)).unwrap_err();
@@ -175,7 +175,7 @@ fn a_connection_that_ends_without_a_byte_is_unanswered() {
 }
 
 #[test]
-fn a_body_that_fails_or_lies_about_its_length_ends_the_exchange() {
+fn a_failed_body_or_a_wrong_length_ends_the_exchange() {
     let head = RequestHead::new("POST", "a", "/");
     for (size, chunks, kind) in [
         (BodySize::Unknown, &["abc", ""][..], ErrorKind::RequestBody),

@@ -9,11 +9,11 @@ use crate::jail::Jail;
 /// Resolves the paths of the file.
 pub(super) struct Paths<'a> {
     source: &'a Source<'a>,
-    /// The directory that the server is or will be in.
+    /// The chroot that the server is or will be in.
     jail: Option<Jail>,
-    /// Whether they are to be called as they are in there.
+    /// Translate paths into the chroot.
     inside: bool,
-    /// Those that are not in it.
+    /// Paths that are outside of the chroot.
     outside: RefCell<Vec<PathBuf>>,
 }
 
@@ -32,7 +32,7 @@ impl<'a> Paths<'a> {
         self.outside.take()
     }
 
-    /// Paths in the file are relative to the file.
+    /// Makes a path of the file absolute: paths are relative to the file's directory.
     pub(super) fn absolute(&self, path: &Path) -> PathBuf {
         let whole = absolute(self.source, path);
         let Some(jail) = &self.jail else { return whole };
@@ -42,22 +42,22 @@ impl<'a> Paths<'a> {
         self.translated(&whole)
     }
 
-    /// What a path of outside is called here.
+    /// Translates a path from outside of the chroot.
     pub(super) fn translated(&self, whole: &Path) -> PathBuf {
         let jail = self.jail.as_ref().filter(|_| self.inside);
         jail.and_then(|jail| jail.within(whole)).unwrap_or_else(|| whole.to_owned())
     }
 
-    /// A path that the file does not name: it is inside, if there is an inside.
+    /// Translates a path that is a default and not in the file. It is inside of the chroot, if there is one.
     pub(super) fn by_default(&self, path: &str) -> PathBuf {
         let root = self.jail.as_ref().map_or(Path::new("/"), Jail::directory);
         self.translated(&root.join(path))
     }
 }
 
-/// A path of the file, from outside.
+/// Makes a path of the file absolute, as it is named from outside of the chroot.
 pub(super) fn absolute(source: &Source<'_>, path: &Path) -> PathBuf {
-    // A file that is named without a folder is in the working directory, which has no empty name.
+    // The parent of a bare file name is the empty path, which stands for the working directory.
     let folder = source.path.parent().filter(|folder| !folder.as_os_str().is_empty());
     let joined = folder.unwrap_or(Path::new(".")).join(path);
     match Jail::entered() {

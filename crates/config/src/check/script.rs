@@ -7,7 +7,7 @@ use crate::file;
 use crate::spanned::Spanned;
 
 impl Checker<'_> {
-    /// `files`: the directory of the files beside the scripts, if there is one.
+    /// Checks the table `script`. `files` is the directory of the files beside the scripts, if there is one.
     pub(super) fn script(&mut self, script: &mut file::ScriptTable, files: Option<&Path>) {
         let by_extension = script.kind.is_cgi() && script.extensions.is_some();
         let file::ScriptTable { directory, root, file: program, .. } = script;
@@ -39,12 +39,12 @@ impl Checker<'_> {
         if let Some(connect) = &mut script.connect {
             let place = connect.span.clone();
             for address in &mut connect.value.0 {
-                // A single address is without a place of its own.
+                // A single address has no span; the span of the key stands for it.
                 address.span = address.span.take().or_else(|| place.clone());
                 self.socket_in(&mut address.value);
             }
         }
-        // A bare name is looked for where programs are.
+        // A bare name is searched in `PATH`.
         let program = command.as_mut().and_then(|command| command.value.first_mut());
         for program in program.into_iter().chain(interpreter) {
             if program.contains('/') {
@@ -61,7 +61,7 @@ impl Checker<'_> {
         }
     }
 
-    /// Reports a user that a server which is not root any more could not give to its scripts.
+    /// Reports a user that a server without root privileges cannot switch scripts to.
     pub(super) fn script_user(&mut self, script: &file::ScriptTable) {
         let Some(server) = &self.leaves_root_for else { return };
         let user = script.user.as_ref().map(|user| ("user", &user.span));

@@ -255,5 +255,5 @@ impl Checker<'_> {
     }
 }
 
-/// Maximum of a resource limit; a larger value would mean that there is no limit.
+/// Maximum of a resource limit; a larger value would mean no limit.
 const MOST_OF_A_LIMIT: usize = usize::MAX >> 1;

@@ -58,7 +58,7 @@ impl Checker<'_> {
                 root.value = self.root(root);
             }
             if let Some(redirect) = &mut route.redirect {
-                // One that is written as a text is without a place of its own.
+                // The short form, a text, has no span.
                 let to = &mut redirect.value.to;
                 to.span = to.span.take().or_else(|| redirect.span.clone());
             }
@@ -145,7 +145,7 @@ impl Checker<'_> {
 }
 
 impl FileSite {
-    /// A place by which to find it.
+    /// Returns a position by which a reader finds the site.
     fn place(&self) -> Span {
         let host = self.host.as_ref().and_then(|host| host.span.clone());
         let root = || self.root.as_ref().and_then(|root| root.span.clone());

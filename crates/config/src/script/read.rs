@@ -78,7 +78,7 @@ impl Reader<'_> {
         }
     }
 
-    /// Reports keys that are missing, or have no meaning for the kind.
+    /// Reports keys that are missing, or that do not apply to the kind.
     fn fitness(&mut self) {
         use ScriptKind::{FastCgi, Rte, Wsgi};
         let table = self.table;
@@ -355,7 +355,7 @@ impl Reader<'_> {
     }
 }
 
-/// Whether the text is `module:application` or `module:factory(arguments)`. The arguments are checked when the
+/// Returns `true` for `module:application` or `module:factory(arguments)`. The arguments are checked when the
 /// application is loaded.
 fn is_python_application(text: &str) -> bool {
     let is_name = |text: &str| {

@@ -117,7 +117,7 @@ mod tests {
     }
 
     #[test]
-    fn lists_keep_commas_within_tags_and_pass_over_what_is_no_tag() {
+    fn lists_keep_commas_within_tags_and_skip_invalid_members() {
         let values: [&[u8]; 2] = [b" \"a,b\" , W/\"c\",x, \"open", b"\"d\\\""];
         let TagList::Tags(tags) = TagList::parse(&values) else { panic!("not a list") };
         let text: Vec<_> = tags.iter().map(ToString::to_string).collect();

@@ -197,7 +197,7 @@ mod tests {
 
     proptest! {
         #[test]
-        fn whatever_comes_is_refused_or_safe(raw in proptest::collection::vec(
+        fn any_path_is_rejected_or_safe(raw in proptest::collection::vec(
             prop_oneof![Just(b'/'), Just(b'.'), Just(b'%'), Just(b'2'), Just(b'e'), any::<u8>()], 0..40,
         )) {
             if let Ok(path) = decoded(&raw) {
@@ -211,7 +211,7 @@ mod tests {
         }
 
         #[test]
-        fn what_is_encoded_decodes_to_the_same(
+        fn encoded_text_decodes_to_the_input(
             names in proptest::collection::vec("[^/\0]{1,12}", 1..4),
         ) {
             prop_assume!(names.iter().all(|name| name != "." && name != ".."));

@@ -115,7 +115,7 @@ mod tests {
     }
 
     #[test]
-    fn what_cannot_be_requested_is_no_url() {
+    fn unusable_urls_are_rejected() {
         for wrong in [
             "",
             "a",

@@ -7,7 +7,7 @@ use dunlin_http::http2::hpack::{Encoder, Indexing};
 use crate::support::{GET, POST, Server, data, frame, headers, reset, section, settings, window};
 
 #[test]
-fn streams_beyond_the_limit_are_refused() {
+fn streams_beyond_the_limit_are_rejected() {
     let mut server = Server::open(None);
     for number in 0..11 {
         server.feed(&headers(2 * number + 1, GET, true));

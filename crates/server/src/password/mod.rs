@@ -176,7 +176,7 @@ mod tests {
     }
 
     #[test]
-    fn what_protects_nobody_is_refused() {
+    fn hashes_without_protection_are_rejected() {
         for text in
             ["secret", "{SHA}5en6G6MezRroT3XKqkdPOmY/BfQ=", "rqXexS6ZhobKA", "$2y$05$x", "$apr1$"]
         {

@@ -248,7 +248,7 @@ mod tests {
     }
 
     #[test]
-    fn both_line_ends_are_read_and_what_is_the_servers_is_dropped() {
+    fn both_line_ends_are_accepted_and_fields_of_the_server_dropped() {
         let text = "Content-Type: text/plain\r\nX-A:1\nX-Hop: 1\nConnection: close, x-hop\nStatus: 404 None\r\n\nbody";
         let (head, length) = read(text);
         assert_eq!(&text[length..], "body");
@@ -273,7 +273,7 @@ mod tests {
     }
 
     #[test]
-    fn only_a_location_that_says_nothing_to_the_client_is_local() {
+    fn only_a_location_without_a_status_is_local() {
         assert_eq!(read("Location: /a?b\n\n").0.local_redirect(), Some(&b"/a?b"[..]));
         assert_eq!(
             read("Location: /a\nContent-Type: text/html\n\n").0.local_redirect(),
@@ -293,7 +293,7 @@ mod tests {
     }
 
     #[test]
-    fn what_is_no_header_is_refused_with_a_reason() {
+    fn malformed_heads_are_rejected_with_a_reason() {
         for text in [
             "\n",
             "hello\n\n",

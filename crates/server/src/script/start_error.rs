@@ -165,7 +165,7 @@ mod tests {
     }
 
     #[test]
-    fn the_reason_names_what_is_in_the_way() {
+    fn the_reason_names_the_obstacle() {
         let folder = tempfile::tempdir().unwrap();
         let file = folder.path().join("script");
         let error = io::Error::from(ErrorKind::NotFound);

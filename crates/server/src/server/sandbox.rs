@@ -65,7 +65,7 @@ pub fn confine(config: &Config) -> Result<Confined, StartError> {
     rustix::process::chroot(&directory).map_err(explain)?;
     // Otherwise the working directory would be an escape.
     rustix::process::chdir("/").map_err(explain)?;
-    jail.entered_by_now();
+    jail.enter();
     Ok(Confined { identity, program })
 }
 

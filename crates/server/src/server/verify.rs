@@ -205,7 +205,7 @@ mod tests {
     use crate::config::Overrides;
 
     #[test]
-    fn a_directory_that_is_not_there_is_found_when_files_are_verified() {
+    fn a_missing_directory_is_found_when_files_are_verified() {
         let text = "[[listen]]\naddress = '127.0.0.1:8080'\n[[site]]\nroot = 'none'\n";
         let config =
             Config::parse(text, Path::new("/etc/dunlin.toml"), &Overrides::default()).unwrap();

@@ -132,7 +132,7 @@ mod tests {
 
     proptest! {
         #[test]
-        fn escaped_text_is_printable_and_decodes_to_what_came(bytes: Vec<u8>) {
+        fn escaped_text_is_printable_and_decodes_to_the_input(bytes: Vec<u8>) {
             for (escape, spaces) in [(quoted as fn(&[u8], &mut Vec<u8>), true), (bare, false)] {
                 let text = escaped(escape, &bytes);
                 prop_assert!(text.iter().all(|b| b.is_ascii_graphic() || (spaces && *b == b' ')));

@@ -118,7 +118,7 @@ fn a_secret_is_in_no_table() {
 }
 
 #[test]
-fn a_field_that_comes_again_is_one_byte() {
+fn a_repeated_field_is_one_byte() {
     let (mut encoder, mut out) = (Encoder::default(), Vec::new());
     encoder.field(b"server", b"dunlin", Indexing::Incremental, &mut out);
     out.clear();
@@ -127,7 +127,7 @@ fn a_field_that_comes_again_is_one_byte() {
 }
 
 #[test]
-fn what_cannot_be_read_is_refused() {
+fn malformed_blocks_are_rejected() {
     for (block, why) in [
         ("80", "index 0"),
         ("be", "an index beyond the table"),
@@ -229,7 +229,7 @@ proptest! {
     }
 
     #[test]
-    fn what_others_write_is_read(sections in proptest::collection::vec(section(), 0..8)) {
+    fn blocks_of_another_encoder_are_decoded(sections in proptest::collection::vec(section(), 0..8)) {
         let (mut decoder, mut other) = (Decoder::default(), fluke_hpack::Encoder::new());
         for section in sections {
             let fields: Fields = section.into_iter().map(|field| (field.0, field.1)).collect();
@@ -239,7 +239,7 @@ proptest! {
     }
 
     #[test]
-    fn any_bytes_are_read_as_others_read_them_or_refused(
+    fn any_bytes_are_decoded_as_by_others_or_rejected(
         blocks in proptest::collection::vec(proptest::collection::vec(any::<u8>(), 0..60), 0..6),
     ) {
         let (mut decoder, mut other) = (Decoder::default(), fluke_hpack::Decoder::new());

@@ -53,7 +53,7 @@ fn nothing_is_left(server: &Server) {
 }
 
 #[test]
-fn pipelined_requests_are_answered_alike_wherever_their_bytes_are_cut() {
+fn pipelined_requests_get_equal_responses_at_every_split() {
     run("", FILES, async |server| {
         let expected = expected(server).await;
         let length = all_bytes(&mut Http1::new(server.connect())).len();

@@ -48,7 +48,7 @@ fn receive_all(client: &mut Http2) -> BTreeMap<u32, Reply> {
 }
 
 #[test]
-fn requests_are_answered_alike_wherever_their_bytes_are_cut() {
+fn requests_get_equal_responses_at_every_split() {
     run("", FILES, async |server| {
         let mut client = Http2::new(server.connect(), WINDOW);
         for message in requests() {

@@ -29,7 +29,7 @@ fn a_connection_serves_its_next_request_by_the_new_configuration() {
 }
 
 #[test]
-fn a_request_under_way_is_answered_and_recorded_once() {
+fn a_request_in_progress_is_completed_and_recorded_once() {
     let plan =
         Plan { id: 1, kind: Kind::Streaming, size: 50, chunk: 5, pause: 100, ..Plan::default() };
     run(&routes("old"), &[], async |server| {

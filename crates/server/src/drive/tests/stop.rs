@@ -50,7 +50,7 @@ fn within_the_grace_another_request_is_answered_and_told_of_the_end() {
 }
 
 #[test]
-fn a_request_under_way_is_answered_to_its_end() {
+fn a_request_in_progress_is_completed() {
     let plans = [
         Plan { id: 1, kind: Kind::Future, delay: 3000, size: 10, ..Plan::default() },
         Plan { id: 2, kind: Kind::Streaming, delay: 3000, size: 10, ..Plan::default() },
@@ -84,7 +84,7 @@ fn a_request_under_way_is_answered_to_its_end() {
 }
 
 #[test]
-fn what_has_begun_to_arrive_is_answered() {
+fn a_request_that_has_begun_to_arrive_gets_a_response() {
     let plan = Plan { id: 4, kind: Kind::Streaming, read: 100, size: 5, ..Plan::default() };
     let message = Message::new("POST", plan.target()).body(content(4, 0..50));
     let length = crate::testing::http1::encode(&message).len();

@@ -61,7 +61,7 @@ fn bytes_do_not_prolong_the_time_of_a_head() {
 }
 
 #[test]
-fn a_head_that_is_complete_in_time_is_answered_although_a_tick_was_between_its_reads() {
+fn a_head_that_is_complete_in_time_gets_a_response_despite_a_tick_between_its_reads() {
     run_with(LIMITS, "", FILES, async |server| {
         let mut client = Http1::new(server.connect());
         let bytes = client.begin(&Message::get("/a.txt"));
@@ -84,7 +84,7 @@ fn a_head_that_is_complete_in_time_is_answered_although_a_tick_was_between_its_r
 }
 
 #[test]
-fn a_body_that_stalls_is_rejected_whoever_waits_for_it() {
+fn a_stalled_body_is_rejected_for_every_receiver() {
     let ready = Plan { id: 1, ..Plan::default() };
     let reads = Plan { id: 2, kind: Kind::Streaming, read: 100, ..Plan::default() };
     run_with(LIMITS, "", FILES, async |server| {
@@ -119,7 +119,7 @@ fn a_body_that_stalls_is_rejected_whoever_waits_for_it() {
 }
 
 #[test]
-fn a_client_that_takes_nothing_is_given_up() {
+fn a_client_without_progress_is_disconnected() {
     let plans = [
         Plan { id: 1, size: 100_000, ..Plan::default() },
         Plan { id: 2, kind: Kind::Streaming, size: 100_000, chunk: 1000, ..Plan::default() },
@@ -169,7 +169,7 @@ fn a_handler_may_take_longer_than_any_timeout_of_the_client() {
 }
 
 #[test]
-fn an_idle_http2_connection_is_told_and_closed_and_a_frame_has_its_time() {
+fn an_idle_http2_connection_gets_goaway_and_a_frame_has_a_timeout() {
     run_with(LIMITS, "", FILES, async |server| {
         let mut idle = Http2::new(server.connect(), 1000);
         let mut partial = Http2::new(server.connect(), 1000);

@@ -95,7 +95,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn what_is_no_frame_is_refused() {
+    fn invalid_frames_are_rejected() {
         for bytes in [&[255_u8; 9][..], &[0, 0, 0, 0, 1, 0, 0, 0, 9], &[0, 0, 0, 0, 1, 0, 0, 0, 4]]
         {
             assert!(read(&mut BytesMut::from(bytes)).is_err());

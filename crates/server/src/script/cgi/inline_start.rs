@@ -66,7 +66,7 @@ mod tests {
     }
 
     #[test]
-    fn what_is_known_of_programs_is_bounded() {
+    fn the_list_of_programs_is_bounded() {
         for number in 0..10 * MAX_PROGRAMS {
             note(Path::new(&format!("/srv/{number}")), Duration::ZERO);
         }

@@ -208,7 +208,7 @@ mod tests {
     }
 
     #[test]
-    fn an_answer_is_read_however_it_is_cut() {
+    fn a_response_is_read_at_every_split() {
         let marks = Arc::new(Marks::new().unwrap());
         let [eof, esc, eot] = &marks.texts;
         // A prefix of a mark is text.

@@ -318,7 +318,7 @@ mod tests {
     }
 
     #[test]
-    fn what_is_not_of_the_request_is_left_out_and_what_is_no_record_is_refused() {
+    fn records_of_other_requests_are_skipped_and_malformed_ones_rejected() {
         let mut bytes = Vec::new();
         record(STDOUT, 2, b"another's", 3, &mut bytes);
         record(10, 0, b"a management record", 0, &mut bytes);
@@ -391,7 +391,7 @@ mod tests {
         }
 
         #[test]
-        fn whatever_a_worker_writes_is_read_or_refused(bytes in proptest::collection::vec(any::<u8>(), 0..100)) {
+        fn any_output_of_a_worker_is_read_or_rejected(bytes in proptest::collection::vec(any::<u8>(), 0..100)) {
             let _ = read(bytes.chunks(7));
         }
     }

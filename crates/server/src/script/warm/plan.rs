@@ -157,7 +157,7 @@ mod tests {
     }
 
     #[test]
-    fn what_is_no_executable_has_no_loader() {
+    fn a_file_that_is_not_executable_has_no_loader() {
         let own = std::fs::read("/proc/self/exe").expect("it runs");
         assert!(loader(&own).is_some_and(|path| path.starts_with(b"/lib")));
         for length in 0..own.len().min(600) {

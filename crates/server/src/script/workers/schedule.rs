@@ -158,7 +158,7 @@ mod tests {
     }
 
     #[test]
-    fn only_a_quick_worker_that_is_not_stalled_is_given_requests_ahead() {
+    fn only_a_fast_worker_without_a_stall_gets_requests_ahead() {
         let now = Instant::now();
         let capacity = Capacity { concurrent: 1, pipelined: 64 };
         let fresh = [busy(now, 1, FAST)];
@@ -169,7 +169,7 @@ mod tests {
     }
 
     #[test]
-    fn one_worker_is_started_until_the_application_is_known_to_load() {
+    fn one_worker_is_started_until_the_application_has_loaded() {
         let demand = Demand {
             waiting: 10,
             workers: 0,

@@ -30,7 +30,7 @@ const REQUESTS: usize = 6;
 const STEPS: usize = 120;
 
 #[test]
-fn what_has_to_hold_holds_for_every_seed() {
+fn the_invariants_hold_for_every_seed() {
     let number = |name: &str| std::env::var(name).ok().map(|text| text.parse().expect("a number"));
     let single: Option<u64> = number("DUNLIN_SIMULATION");
     let first = single.or_else(|| number("DUNLIN_SIMULATION_FROM")).unwrap_or(0);
