@@ -99,8 +99,8 @@ pub use diff::diff;
 pub use error::Problem;
 pub use explain::explain_settings;
 pub use file::{
-    AcmeChallenge, BodyHandling, ConnectionUse as Persistence, EtagKind, Interface, ScriptKind,
-    ShareBy, Symlinks, TlsVersion,
+    AcmeChallenge, BodyHandling, ClientBy, ConnectionUse as Persistence, EtagKind, Interface,
+    ScriptKind, Symlinks, TlsVersion,
 };
 pub use forward_fields::HOP_BY_HOP;
 pub use forwarded_field::{ForwardedField, ForwardedKind, is_forwarding};

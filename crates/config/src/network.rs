@@ -39,9 +39,7 @@ impl FromStr for Network {
         let address: IpAddr = address.parse().map_err(|_| hint())?;
         let max = if address.is_ipv4() { 32 } else { 128 };
         let length: u8 = match length {
-            Some(length) => {
-                length.parse().ok().filter(|length| *length <= max).ok_or_else(hint)?
-            }
+            Some(length) => length.parse().ok().filter(|length| *length <= max).ok_or_else(hint)?,
             None => max,
         };
         let prefix = length + (128 - max);

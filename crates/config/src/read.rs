@@ -38,14 +38,14 @@ pub(super) fn read(source: &Source<'_>) -> Result<File, Vec<Problem>> {
             problems.push(source.problem(error.span().as_ref(), what));
         }
         taken_out.extend(keys(&steps).last().map(|&key| key.to_owned()));
-        if steps.is_empty() || problems.len() > MOST || !remove_entry(table.get_mut(), &steps) {
+        if steps.is_empty() || problems.len() > MAX || !remove_entry(table.get_mut(), &steps) {
             return Err(problems);
         }
     }
 }
 
 /// Maximum number of reported problems.
-const MOST: usize = 50;
+const MAX: usize = 50;
 
 /// Extends the steps to an entry by the unknown key beneath it.
 fn to_key(mut steps: Vec<Step>, unknown: Option<&str>) -> Vec<Step> {

@@ -28,7 +28,7 @@ pub struct RouteTable<T> {
 }
 
 /// Maximum number of pairs; a file with more is rejected.
-const MOST: usize = 1 << 18;
+const MAX: usize = 1 << 18;
 
 impl<T> RouteTable<T> {
     /// Makes the settings of every path by `make`, which gets the indexes of the matching patterns, from general to
@@ -44,9 +44,9 @@ impl<T> RouteTable<T> {
         let beginnings = Affixes::new(with_star().map(|pattern| pattern.prefix().to_vec()));
         let ends = Affixes::new(with_star().map(|pattern| backwards(pattern.suffix())));
         let size = beginnings.all.len() * ends.all.len();
-        if size > MOST {
+        if size > MAX {
             return Err(format!(
-                "the patterns have {} beginnings and {} ends, which are more pairs than {MOST}",
+                "the patterns have {} beginnings and {} ends, which are more pairs than {MAX}",
                 beginnings.all.len(),
                 ends.all.len()
             ));

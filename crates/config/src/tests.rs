@@ -550,7 +550,8 @@ fn the_schema_has_every_key_that_the_reader_knows() {
             "{}{header}\nzz_none = 1",
             if header.starts_with("[[site.") { "[[site]]\n" } else { "" }
         );
-        let reported = problems(&text).into_iter().find(|reported| reported.contains("zz_none")).unwrap();
+        let reported =
+            problems(&text).into_iter().find(|reported| reported.contains("zz_none")).unwrap();
         let mut read: Vec<_> = reported.rsplit(": ").next().unwrap().split(", ").collect();
         read.sort_unstable();
         let mut known = vocabulary::keys_of(definition);

@@ -3,7 +3,7 @@
 use std::fmt;
 use std::time::Duration;
 
-use super::file::{ShareBy, ThrottleTable};
+use super::file::{ClientBy, ThrottleTable};
 use super::report::Report;
 use super::spanned::Spanned;
 use super::units::Rate;
@@ -16,7 +16,7 @@ pub struct ThrottleRules {
     /// Limit of bandwidth.
     pub bandwidth: Option<BandwidthRules>,
     /// The requests that count as those of one client.
-    pub share: ShareBy,
+    pub client_by: ClientBy,
 }
 
 /// Configuration of a concurrency limit.
@@ -96,11 +96,11 @@ pub(super) fn throttle(table: &Spanned<ThrottleTable>, report: Report<'_>) -> Th
             "throttle: there is neither `bandwidth` nor `per_connection` nor `max_concurrent`";
         report(&table.span, what.into());
     }
-    let share = match table.client_by.as_deref() {
-        Some(ShareBy::User) => ShareBy::User,
-        _ => ShareBy::Address,
+    let client_by = match table.client_by.as_deref() {
+        Some(ClientBy::User) => ClientBy::User,
+        _ => ClientBy::Address,
     };
-    ThrottleRules { concurrency, bandwidth, share }
+    ThrottleRules { concurrency, bandwidth, client_by }
 }
 
 fn bandwidth(table: &ThrottleTable, report: Report<'_>) -> Option<BandwidthRules> {
@@ -164,7 +164,10 @@ fn concurrency(table: &ThrottleTable, report: Report<'_>) -> Option<ConcurrencyR
             report(&burst.span, "throttle: `burst_concurrent` goes with `burst_after`".into());
         }
         (Some(_), Some(burst)) if burst.value <= max_concurrent.value => {
-            report(&burst.span, "throttle: burst_concurrent is not more than max_concurrent".into());
+            report(
+                &burst.span,
+                "throttle: burst_concurrent is not more than max_concurrent".into(),
+            );
         }
         _ => {}
     }
@@ -179,7 +182,7 @@ fn concurrency(table: &ThrottleTable, report: Report<'_>) -> Option<ConcurrencyR
             "throttle: queue_timeout is 0; to let no request wait, write queue = 0".into(),
         );
     }
-    if let Some(wait) = table.burst_after.as_ref().filter(|after| after.0 >= queue_timeout) {
+    if let Some(after) = table.burst_after.as_ref().filter(|after| after.0 >= queue_timeout) {
         report(
             &after.span,
             format!("throttle: a request is rejected after {queue_timeout:?} already"),

@@ -183,7 +183,8 @@ impl Concurrency {
             let running = state.counts.running;
             let next = state.queue.iter().find(|(_, waiting)| {
                 state.is_below_share(waiting.owner, rules)
-                    && (running < rules.max_concurrent || running < rules.burst_concurrent && overdue(waiting))
+                    && (running < rules.max_concurrent
+                        || running < rules.burst_concurrent && overdue(waiting))
             });
             let Some((&serial, _)) = next else { return };
             let Some(waiting) = state.remove(serial) else { return };
@@ -430,7 +431,11 @@ mod tests {
 
     #[test]
     fn an_overdue_request_runs_unless_most_is_reached() {
-        let rules = ConcurrencyRules { burst_concurrent: 3, burst_after: Some(Duration::from_secs(10)), ..RULES };
+        let rules = ConcurrencyRules {
+            burst_concurrent: 3,
+            burst_after: Some(Duration::from_secs(10)),
+            ..RULES
+        };
         let throttle = throttle(rules);
         let places = [permit(enter(&throttle, None)), permit(enter(&throttle, None))];
         let mut first = waiter(throttle.enter_at(None, 0));
@@ -456,7 +461,13 @@ mod tests {
 
     #[test]
     fn a_client_is_limited_to_its_share_of_permits_and_queue() {
-        let rules = ConcurrencyRules { max_concurrent: 4, queue: 8, burst_concurrent: 4, max_per_client: Some(1), ..RULES };
+        let rules = ConcurrencyRules {
+            max_concurrent: 4,
+            queue: 8,
+            burst_concurrent: 4,
+            max_per_client: Some(1),
+            ..RULES
+        };
         let throttle = throttle(rules);
         let (greedy, modest) = (Some(1), Some(2));
         let running = permit(enter(&throttle, greedy));

@@ -11,7 +11,7 @@ use crate::config::{
 };
 use crate::handler::redirect;
 use crate::route::dispatch::path_rejection;
-use crate::route::reroute::MOST_REDIRECTS;
+use crate::route::reroute::MAX_REDIRECTS;
 use dunlin_files::explain::{Explained, explain as explain_files};
 use dunlin_files::search::{Found, Wanted};
 use dunlin_fs::failure::Failure;
@@ -139,8 +139,8 @@ impl Explanation<'_> {
             return self.add(format_args!("404: the route of {path} is internal"));
         }
         self.redirects += 1;
-        if self.redirects > MOST_REDIRECTS {
-            return self.add(format_args!("500: more than {MOST_REDIRECTS} internal redirects"));
+        if self.redirects > MAX_REDIRECTS {
+            return self.add(format_args!("500: more than {MAX_REDIRECTS} internal redirects"));
         }
         self.add(format_args!("from the route of {path}:"));
         self.response(settings, &candidate.path, candidate.query.as_deref());

@@ -32,7 +32,7 @@ const RECEIVE_WINDOW: usize = 232;
 /// # Errors
 /// If the system has no such value, or is older than Linux 6.2.
 pub fn receive_window(socket: BorrowedFd<'_>) -> io::Result<u32> {
-    window_in(&ask(socket, 1 << (INET_DIAG_INFO - 1))?)
+    window_in(&query(socket, 1 << (INET_DIAG_INFO - 1))?)
 }
 
 /// Bytes that were written to the connection and that the other side has not acknowledged, sent or not.
@@ -40,11 +40,11 @@ pub fn receive_window(socket: BorrowedFd<'_>) -> io::Result<u32> {
 /// # Errors
 /// If the system has no such value.
 pub fn unacknowledged(socket: BorrowedFd<'_>) -> io::Result<u32> {
-    unacknowledged_in(&ask(socket, 0)?)
+    unacknowledged_in(&query(socket, 0)?)
 }
 
 /// Returns the system's data about one connection, with those of `extensions` (bits).
-fn ask(socket: BorrowedFd<'_>, extensions: u8) -> io::Result<Vec<u8>> {
+fn query(socket: BorrowedFd<'_>, extensions: u8) -> io::Result<Vec<u8>> {
     let local = SocketAddr::try_from(getsockname(socket)?)?;
     let remote = match getpeername(socket)? {
         Some(remote) => SocketAddr::try_from(remote)?,
@@ -52,20 +52,20 @@ fn ask(socket: BorrowedFd<'_>, extensions: u8) -> io::Result<Vec<u8>> {
     };
     let flags = SocketFlags::CLOEXEC;
     let netlink = socket_with(AddressFamily::NETLINK, SocketType::RAW, flags, Some(SOCK_DIAG))?;
-    let question = question(local, remote, extensions);
-    sendto(&netlink, &question, SendFlags::empty(), &SocketAddrNetlink::new(0, 0))?;
-    let mut answer = vec![0; 4096];
-    // It is there when the question has been sent.
-    let (_, length) = recv(&netlink, &mut answer[..], RecvFlags::DONTWAIT)?;
-    answer.truncate(length);
-    match refusal_in(&answer) {
+    let message = diag_request(local, remote, extensions);
+    sendto(&netlink, &message, SendFlags::empty(), &SocketAddrNetlink::new(0, 0))?;
+    let mut response = vec![0; 4096];
+    // The kernel responds before `sendto` returns.
+    let (_, length) = recv(&netlink, &mut response[..], RecvFlags::DONTWAIT)?;
+    response.truncate(length);
+    match error_in(&response) {
         Some(error) => Err(error),
-        None => Ok(answer),
+        None => Ok(response),
     }
 }
 
-/// The request for one connection.
-fn question(local: SocketAddr, remote: SocketAddr, extensions: u8) -> Vec<u8> {
+/// Encodes the request for one connection.
+fn diag_request(local: SocketAddr, remote: SocketAddr, extensions: u8) -> Vec<u8> {
     let mut bytes = Vec::with_capacity(HEADER + REQUEST);
     bytes.extend(((HEADER + REQUEST) as u32).to_ne_bytes());
     bytes.extend(SOCK_DIAG_BY_FAMILY.to_ne_bytes());
@@ -73,7 +73,7 @@ fn question(local: SocketAddr, remote: SocketAddr, extensions: u8) -> Vec<u8> {
     bytes.extend([0; 8]);
     let family = if local.is_ipv4() { AddressFamily::INET } else { AddressFamily::INET6 };
     bytes.extend([family.as_raw() as u8, TCP, extensions, 0]);
-    // In any state.
+    // In all states.
     bytes.extend(u32::MAX.to_ne_bytes());
     bytes.extend(local.port().to_be_bytes());
     bytes.extend(remote.port().to_be_bytes());
@@ -85,31 +85,31 @@ fn question(local: SocketAddr, remote: SocketAddr, extensions: u8) -> Vec<u8> {
         }
         bytes.extend(octets);
     }
-    // By any interface, and whatever its cookie.
+    // On any interface, with any cookie.
     bytes.extend(0_u32.to_ne_bytes());
     bytes.extend([0xff; 8]);
     bytes
 }
 
-fn refusal_in(answer: &[u8]) -> Option<io::Error> {
-    (short(answer, 4) == Some(NLMSG_ERROR)).then(|| {
-        let error = long(answer, HEADER).map_or(0, |error| (error as i32).wrapping_neg());
+fn error_in(response: &[u8]) -> Option<io::Error> {
+    (short(response, 4) == Some(NLMSG_ERROR)).then(|| {
+        let error = long(response, HEADER).map_or(0, |error| (error as i32).wrapping_neg());
         io::Error::from_raw_os_error(error)
     })
 }
 
-fn unacknowledged_in(answer: &[u8]) -> io::Result<u32> {
-    long(answer, HEADER + WRITE_QUEUE)
+fn unacknowledged_in(response: &[u8]) -> io::Result<u32> {
+    long(response, HEADER + WRITE_QUEUE)
         .ok_or_else(|| io::Error::other("the system does not report unsent bytes"))
 }
 
-fn window_in(answer: &[u8]) -> io::Result<u32> {
+fn window_in(response: &[u8]) -> io::Result<u32> {
     let missing = || io::Error::other("the system does not report the receive window");
     let mut at = HEADER + MESSAGE;
-    while let (Some(length), Some(kind)) = (short(answer, at), short(answer, at + 2)) {
+    while let (Some(length), Some(kind)) = (short(response, at), short(response, at + 2)) {
         let length = usize::from(length);
         if kind == INET_DIAG_INFO && length >= 4 + RECEIVE_WINDOW + 4 {
-            return long(answer, at + 4 + RECEIVE_WINDOW).ok_or_else(missing);
+            return long(response, at + 4 + RECEIVE_WINDOW).ok_or_else(missing);
         }
         // Each begins at a multiple of four; a length of less than its own header ends the list.
         if length < 4 {
@@ -120,12 +120,12 @@ fn window_in(answer: &[u8]) -> io::Result<u32> {
     Err(missing())
 }
 
-fn short(answer: &[u8], at: usize) -> Option<u16> {
-    Some(u16::from_ne_bytes(*answer.get(at..)?.first_chunk()?))
+fn short(response: &[u8], at: usize) -> Option<u16> {
+    Some(u16::from_ne_bytes(*response.get(at..)?.first_chunk()?))
 }
 
-fn long(answer: &[u8], at: usize) -> Option<u32> {
-    Some(u32::from_ne_bytes(*answer.get(at..)?.first_chunk()?))
+fn long(response: &[u8], at: usize) -> Option<u32> {
+    Some(u32::from_ne_bytes(*response.get(at..)?.first_chunk()?))
 }
 
 #[cfg(test)]
@@ -179,12 +179,12 @@ mod tests {
         for length in 0..whole.len() {
             assert!(window_in(&whole[..length]).is_err(), "{length}");
         }
-        assert!(refusal_in(&whole).is_none());
+        assert!(error_in(&whole).is_none());
         assert!(unacknowledged_in(&whole[..HEADER + WRITE_QUEUE + 3]).is_err());
-        let mut refused = vec![0; 40];
-        refused[4..6].copy_from_slice(&NLMSG_ERROR.to_ne_bytes());
-        refused[HEADER..HEADER + 4].copy_from_slice(&(-2_i32).to_ne_bytes());
-        assert_eq!(refusal_in(&refused).unwrap().kind(), io::ErrorKind::NotFound);
+        let mut failed = vec![0; 40];
+        failed[4..6].copy_from_slice(&NLMSG_ERROR.to_ne_bytes());
+        failed[HEADER..HEADER + 4].copy_from_slice(&(-2_i32).to_ne_bytes());
+        assert_eq!(error_in(&failed).unwrap().kind(), io::ErrorKind::NotFound);
     }
 
     #[test]

@@ -232,9 +232,7 @@ fn curve(area: &Area<'_>, results: &Results, scenario: &ScenarioResults, wanted:
         }};
     }
     if *logarithmic {
-        lines!(
-            builder.build_cartesian_2d((left * 0.9..right * 1.1).log_scale(), 0.0..max * 1.08)?
-        );
+        lines!(builder.build_cartesian_2d((left * 0.9..right * 1.1).log_scale(), 0.0..max * 1.08)?);
     } else {
         lines!(builder.build_cartesian_2d(0.0..right * 1.03, 0.0..max * 1.08)?);
     }

@@ -70,7 +70,7 @@ pub struct ThrottleTable {
     /// share of `max_concurrent`. Default: no limit.
     pub max_per_client: Option<Spanned<usize>>,
     /// How requests are assigned to clients: by `address` (IPv6: network of /64) or by `user`. Default: `address`.
-    pub client_by: Option<Spanned<ShareBy>>,
+    pub client_by: Option<Spanned<ClientBy>>,
     /// Whether requests beyond the limits are only counted, neither delayed nor rejected. Default: false.
     pub dry_run: Option<bool>,
 }
@@ -78,7 +78,7 @@ pub struct ThrottleTable {
 /// How requests are assigned to clients.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Deserialize, JsonSchema)]
 #[serde(rename_all = "lowercase")]
-pub enum ShareBy {
+pub enum ClientBy {
     /// An address, or of IPv6 a network of /64.
     Address,
     /// A user; requests without user count by address.

@@ -68,6 +68,8 @@ const ORDER: [fn(&Checks, &CheckInput<'_, '_>) -> Decision; 8] = [
 
 /// Index of the redirect to TLS in [`ORDER`].
 const HTTPS: usize = 0;
+/// Index of the allowed methods in [`ORDER`].
+const METHODS: usize = 2;
 /// Index of the rate limits in [`ORDER`].
 const LIMITS: usize = 4;
 /// Index in [`ORDER`] from which all checks belong to the throttle.
@@ -77,19 +79,24 @@ const THROTTLE: usize = LIMITS + 1;
 #[derive(Debug, Clone, Copy)]
 pub(crate) struct Selection {
     https: bool,
+    methods: bool,
     limits: bool,
     throttle: bool,
 }
 
 impl Selection {
     /// All checks of the route.
-    pub(crate) const ALL: Self = Self { https: true, limits: true, throttle: true };
+    pub(crate) const ALL: Self = Self { https: true, methods: true, limits: true, throttle: true };
+    /// The checks that identify the client: access and authentication.
+    pub(crate) const IDENTITY: Self =
+        Self { https: false, methods: false, limits: false, throttle: false };
 
     /// The checks of the target route of an internal redirect. `before` are the checks of the original route: limits apply
     /// once per request.
     pub(crate) fn after_redirect(before: Option<&Checks>) -> Self {
         Self {
             https: false,
+            methods: true,
             limits: before.is_none_or(|checks| checks.limits.is_empty()),
             throttle: before.is_none_or(|checks| checks.throttle.is_none()),
         }
@@ -99,6 +106,7 @@ impl Selection {
     fn has(self, number: usize) -> bool {
         match number {
             HTTPS => self.https,
+            METHODS => self.methods,
             LIMITS => self.limits,
             THROTTLE.. => self.throttle,
             _ => true,
@@ -169,16 +177,6 @@ impl Rejection {
 }
 
 impl Checks {
-    /// Runs only the checks that identify the client and count nothing.
-    pub(crate) fn check_identity(&self, input: &CheckInput<'_, '_>) -> Decision {
-        match self.access.as_ref().map_or(Decision::Allow, |rules| access::check(rules, input)) {
-            Decision::Allow => {
-                self.auth.as_ref().map_or(Decision::Allow, |check| check.check(input))
-            }
-            decision => decision,
-        }
-    }
-
     /// Runs the `selected` checks from index `first` until one does not allow the request. Returns the index of that check:
     /// when it makes the request wait, the caller continues behind it.
     #[inline]

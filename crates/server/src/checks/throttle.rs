@@ -9,14 +9,14 @@ use dunlin_limits::concurrency::{Concurrency, ConcurrencyCounts, Entry};
 use dunlin_limits::rate::RateCounts;
 
 use super::{CheckInput, Decision, Rejection};
-use crate::config::{ShareBy, ThrottleRules};
+use crate::config::{ClientBy, ThrottleRules};
 
 /// The throttle of a route. All workers share it.
 #[derive(Debug)]
 pub(crate) struct Throttle {
     pub(crate) concurrency: Option<Arc<Concurrency>>,
     pub(crate) bandwidth: Option<Arc<Bandwidth>>,
-    share: ShareBy,
+    client_by: ClientBy,
     hasher: RandomState,
 }
 
@@ -50,17 +50,18 @@ impl Throttle {
         Self {
             concurrency: rules.concurrency.map(|rules| Arc::new(Concurrency::new(rules))),
             bandwidth: rules.bandwidth.map(|rules| Arc::new(Bandwidth::new(rules))),
-            share: rules.share,
+            client_by: rules.client_by,
             hasher: RandomState::default(),
         }
     }
 
     pub(super) fn check(&self, input: &CheckInput<'_, '_>) -> Decision {
         let Some(throttle) = &self.concurrency else { return Decision::Allow };
-        let owner = throttle.rules().share.map(|_| match (self.share, input.context.user()) {
-            (ShareBy::User, Some(user)) => self.hasher.hash_one(user),
-            _ => self.hasher.hash_one(input.context.client.address.network()),
-        });
+        let owner =
+            throttle.rules().max_per_client.map(|_| match (self.client_by, input.context.user()) {
+                (ClientBy::User, Some(user)) => self.hasher.hash_one(user),
+                _ => self.hasher.hash_one(input.context.client.address.network()),
+            });
         if let Some(bytes) = input.at_once {
             let leaves = || {
                 self.bandwidth

@@ -91,13 +91,13 @@ pub(crate) fn advice(
 
 /// Bytes of a request, sanitized and shortened for a page.
 pub(crate) fn quoted(bytes: &[u8]) -> String {
-    const MOST: usize = 200;
+    const MAX: usize = 200;
     let text = String::from_utf8_lossy(bytes);
     let is_shown = |c: &char| {
         !c.is_control() && !matches!(c, '\u{202a}'..='\u{202e}' | '\u{2066}'..='\u{2069}')
     };
-    let mut shown: String = text.chars().filter(is_shown).take(MOST).collect();
-    if text.chars().count() > MOST {
+    let mut shown: String = text.chars().filter(is_shown).take(MAX).collect();
+    if text.chars().count() > MAX {
         shown.push('…');
     }
     shown

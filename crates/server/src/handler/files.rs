@@ -9,11 +9,11 @@ use dunlin_http::{OwnedRequest, Request};
 use super::error_page::quoted;
 use super::errors::{self, Details};
 use super::{redirect, reply};
-use crate::checks::{CheckInput, Decision};
+use crate::checks::Selection;
 use crate::exchange::{RequestContext, ResponseFuture};
-use crate::handler::rejection::{error_response, not_for_files, refuse};
+use crate::handler::checked::{CheckRun, check};
+use crate::handler::rejection::{error_response, not_for_files};
 use crate::handler::reply::complete;
-use crate::handler::subrequest::services;
 use crate::log_limiter::LogLimiter;
 use crate::route::reply::{CachedResponse, Reply};
 use crate::route::route_match::RouteMatch;
@@ -178,31 +178,12 @@ fn respond_checked(
     };
     let context =
         matched.context.map_or_else(|| Rc::new(RequestContext::new(matched.client)), Rc::clone);
-    let services = &services(ctx);
-    let input =
-        CheckInput { services, request, context: &context, now: context.routed_at, at_once: None };
-    match checks.check_identity(&input) {
-        Decision::Allow | Decision::ReceiveBody => {
-            respond_from_cache(ctx, request, matched, entry, cache)
-        }
-        Decision::Reject(rejection) => refuse(ctx, request, matched, rejection),
-        Decision::Wait(pending) => {
-            let (ctx, entry) = (Rc::clone(ctx), Rc::clone(entry));
-            let (request, matched) = (request.to_owned(), matched.to_owned());
-            Reply::Streaming(Box::new(move |incoming| {
-                Box::pin(async move {
-                    context.set_ends(incoming.ends);
-                    let result = pending.await;
-                    let (request, matched) = (request.as_request(), matched.borrow());
-                    let reply = match result {
-                        Ok(()) => respond_from_cache(&ctx, &request, &matched, &entry, cache),
-                        Err(rejection) => refuse(&ctx, &request, &matched, rejection),
-                    };
-                    complete(&request, reply, incoming).await
-                })
-            }))
-        }
-    }
+    let run = CheckRun { checks, selected: Selection::IDENTITY, context: &context, at_once: None };
+    let later = Rc::clone(entry);
+    check(ctx, request, matched, run, move |ctx, request, matched| {
+        respond_from_cache(ctx, request, matched, &later, cache)
+    })
+    .unwrap_or_else(|| respond_from_cache(ctx, request, matched, entry, cache))
 }
 
 /// Responds from a fresh entry. `cache` is the cache status for the log.

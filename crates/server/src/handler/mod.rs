@@ -3,6 +3,7 @@
 pub(crate) mod admin;
 #[cfg(debug_assertions)]
 pub(crate) mod break_out;
+pub(crate) mod checked;
 pub(crate) mod error_page;
 pub(crate) mod errors;
 pub(crate) mod files;

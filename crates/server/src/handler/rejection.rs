@@ -15,20 +15,20 @@ use crate::route::sites::Route;
 use crate::worker::WorkerContext;
 
 /// Returns the reply to a request that a check rejects.
-pub(crate) fn refuse(
+pub(crate) fn rejected(
     ctx: &Rc<WorkerContext>,
     request: &Request<'_>,
     matched: &RouteMatch<'_>,
-    refused: Rejection,
+    rejection: Rejection,
 ) -> Reply {
-    if let Some(mut response) = refused.response {
+    if let Some(mut response) = rejection.response {
         apply_to_message(matched.settings, &mut response.fields);
         return Reply::Response(response);
     }
-    if let (300..400, Some(location)) = (refused.status, refused.fields.get("Location")) {
-        return redirect::redirect(matched.settings, refused.status, location).into();
+    if let (300..400, Some(location)) = (rejection.status, rejection.fields.get("Location")) {
+        return redirect::redirect(matched.settings, rejection.status, location).into();
     }
-    errors::reply_with_fields(ctx, request, matched, refused.status, refused.fields)
+    errors::reply_with_fields(ctx, request, matched, rejection.status, rejection.fields)
 }
 
 /// Returns the response to a method that files do not support.
@@ -43,8 +43,8 @@ pub(crate) fn not_for_files(
             apply_to_message(matched.settings, &mut response.fields);
             response.into()
         }
-        Method::Other => refusal(ctx, request, matched, 501),
-        _ => refusal(ctx, request, matched, 405),
+        Method::Other => error_reply(ctx, request, matched, 501),
+        _ => error_reply(ctx, request, matched, 405),
     }
 }
 
@@ -63,7 +63,7 @@ pub(crate) fn allowed(settings: &Route) -> &str {
 }
 
 /// Returns the error response with this status as the route configures it.
-pub(crate) fn refusal(
+pub(crate) fn error_reply(
     ctx: &Rc<WorkerContext>,
     request: &Request<'_>,
     matched: &RouteMatch<'_>,

@@ -12,7 +12,7 @@ use super::sites::Site;
 use crate::checks::to_https;
 use crate::exchange::Client;
 use crate::field_edits::apply_to_message;
-use crate::handler::rejection::refuse;
+use crate::handler::rejection::rejected;
 use crate::handler::{error_page, errors};
 use crate::log_limiter::LogLimiter;
 use crate::tls::Policy;
@@ -104,6 +104,6 @@ fn redirect_to_tls(
         context: None,
         via: Via::default(),
     };
-    let reply = refuse(ctx, request, &matched, to_https(request, port));
+    let reply = rejected(ctx, request, &matched, to_https(request, port));
     Some(Routed::new(site, settings, reply, false, None))
 }

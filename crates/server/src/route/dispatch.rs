@@ -20,7 +20,7 @@ use crate::config::Candidate;
 use crate::exchange::{Client, RequestContext, Response};
 use crate::field_edits::apply_to_message;
 use crate::handler::files;
-use crate::handler::rejection::{ALLOW, error_response, options, refusal};
+use crate::handler::rejection::{ALLOW, error_reply, error_response, options};
 use crate::tls::Standing;
 use crate::transport::{Peer, Transport};
 use crate::worker::WorkerContext;
@@ -257,18 +257,18 @@ fn not_found(
     }
     let (raw_path, path, query, via) = (b"/", b"/", None, Via::default());
     let matched = RouteMatch { site, settings, raw_path, path, query, client, context: None, via };
-    (refusal(ctx, request, &matched, 404), context)
+    (error_reply(ctx, request, &matched, 404), context)
 }
 
 /// The response to a message that the engine, the router or a limit rejects, with the fields that the request's
 /// route sets, as far as the request has come.
-pub(crate) fn refusal_to(
+pub(crate) fn invalid_request(
     ctx: &WorkerContext,
     request: Option<&Request<'_>>,
-    refusal: &RequestError,
+    error: &RequestError,
     html: bool,
 ) -> Response {
-    let mut response = error_response(refusal.status, html);
+    let mut response = error_response(error.status, html);
     let Some(request) = request else { return response };
     let (
         Ok(Target::Origin { path: raw_path, .. } | Target::Absolute { path: raw_path, .. }),

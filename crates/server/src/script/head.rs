@@ -4,7 +4,7 @@ use dunlin_http::FieldLines;
 use dunlin_http::semantics::{is_field_value, is_token};
 
 /// Largest header that is accepted.
-pub(super) const MOST: usize = 64 * 1024;
+pub(super) const MAX: usize = 64 * 1024;
 
 /// A script's header.
 #[derive(Debug, Default, Clone, PartialEq, Eq)]
@@ -49,15 +49,15 @@ pub(super) fn parse(bytes: &[u8]) -> Result<Option<(ScriptHead, usize)>, String>
     loop {
         let Some(end) = memchr::memchr(b'\n', &bytes[at..]) else {
             return match bytes.len() {
-                ..MOST => Ok(None),
-                _ => Err(format!("its header has more than {MOST} bytes")),
+                ..MAX => Ok(None),
+                _ => Err(format!("its header has more than {MAX} bytes")),
             };
         };
         let line = &bytes[at..at + end];
         let line = line.strip_suffix(b"\r").unwrap_or(line);
         at += end + 1;
-        if at > MOST {
-            return Err(format!("its header has more than {MOST} bytes"));
+        if at > MAX {
+            return Err(format!("its header has more than {MAX} bytes"));
         }
         if line.is_empty() {
             return match lines {
@@ -198,7 +198,9 @@ impl ScriptHead {
         self.others = true;
         match self.send_target.replace(target) {
             None => Ok(()),
-            Some(_) => Err("its header has more than one X-Accel-Redirect or X-Sendfile field".into()),
+            Some(_) => {
+                Err("its header has more than one X-Accel-Redirect or X-Sendfile field".into())
+            }
         }
     }
 }
@@ -330,7 +332,7 @@ mod tests {
         ] {
             assert!(parse(text.as_bytes()).is_err(), "{text:?}");
         }
-        assert!(parse(&vec![b'a'; MOST]).is_err());
+        assert!(parse(&vec![b'a'; MAX]).is_err());
         assert_eq!(parse(b"A: b\r\n\r"), Ok(None));
     }
 

@@ -309,7 +309,7 @@ impl<'a, S: Source> Output<'a, S> {
                 let status = head::status_line(line).filter(|status| (200..600).contains(status));
                 break status.ok_or_else(|| Failure::Malformed(what()))?;
             }
-            if buffer.len() > head::MOST {
+            if buffer.len() > head::MAX {
                 return Err(Failure::Malformed("its first line has no end".into()));
             }
         };

@@ -82,8 +82,7 @@ impl Running {
                         "process {pid} may have an older configuration, and reloading it failed: {error}"
                     );
                 }
-                let text =
-                    format!("replaced by process {pid}; responses in progress are finished");
+                let text = format!("replaced by process {pid}; responses in progress are finished");
                 report(Ok(text), answer);
                 Some(pid)
             }

@@ -63,11 +63,11 @@ enum Column {
 }
 
 const COLUMNS: [Column; 6] =
-    [Column::Rate, Column::Sent, Column::Half, Column::Most, Column::Requests, Column::Failed];
+    [Column::Rate, Column::Sent, Column::Low, Column::High, Column::Requests, Column::Failed];
 
 /// Columns in the order in which a narrow terminal omits them.
 const OMITTED: [Column; 5] =
-    [Column::Requests, Column::Sent, Column::Half, Column::Most, Column::Failed];
+    [Column::Requests, Column::Sent, Column::Low, Column::High, Column::Failed];
 
 /// Width of names that columns are omitted for, if there are names as long as this.
 const NAME: usize = 24;

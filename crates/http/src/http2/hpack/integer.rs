@@ -3,7 +3,7 @@
 use super::Malformed;
 
 /// Largest integer that is accepted.
-const MOST: u32 = 1 << 24;
+const MAX: u32 = 1 << 24;
 
 /// Decodes the integer with a prefix of `prefix` bits at `at`, and advances `at` past it.
 ///
@@ -23,7 +23,7 @@ pub(super) fn decode(input: &[u8], at: &mut usize, prefix: u8) -> Result<usize, 
         *at += 1;
         value += u32::from(byte & 0x7f) << shift;
         shift += 7;
-        if value > MOST {
+        if value > MAX {
             return Err(Malformed("an integer is too large"));
         }
         if byte & 0x80 == 0 {

@@ -3,7 +3,7 @@
 use dunlin_http::{Request, RequestError};
 
 use crate::exchange::Response;
-use crate::route::dispatch::refusal_to;
+use crate::route::dispatch::invalid_request;
 use crate::transport::Peer;
 use crate::worker::WorkerContext;
 
@@ -16,5 +16,5 @@ pub(in super::super) fn reject(
     is_head: bool,
 ) -> Response {
     tracing::debug!(%peer, status = error.status, reason = error.reason, "request rejected");
-    refusal_to(ctx, request, error, !is_head)
+    invalid_request(ctx, request, error, !is_head)
 }

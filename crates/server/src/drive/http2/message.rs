@@ -20,7 +20,7 @@ pub(super) struct MessageHead {
 }
 
 /// Maximum size of a head in bytes.
-const MOST: usize = 64 * 1024;
+const MAX: usize = 64 * 1024;
 
 impl MessageHead {
     pub(super) fn is_complete(&self) -> bool {
@@ -39,7 +39,7 @@ impl MessageHead {
                 return true;
             }
         }
-        self.bytes.len() < MOST
+        self.bytes.len() < MAX
     }
 
     /// Returns status, fields and stated length; `None` if the head is malformed.

@@ -109,7 +109,11 @@ impl Exposition {
         for (state, count) in &report.connections.open {
             line!(self, "{name}{{state=\"{state}\"}} {count}");
         }
-        self.gauge("dunlin_connections_limit", "Maximum of open connections.", report.connections.max);
+        self.gauge(
+            "dunlin_connections_limit",
+            "Maximum of open connections.",
+            report.connections.max,
+        );
         let help = "Accepted connections.";
         self.counter("dunlin_connections_accepted", help, report.connections.accepted);
         let name = "dunlin_connections_closed";
@@ -140,13 +144,11 @@ impl Exposition {
         type Of = fn(&Certificate) -> Option<f64>;
         let families: [(&str, &str, Of); 4] = [
             ("expiry_timestamp_seconds", "When a certificate expires.", |of| of.expires),
-            ("renewal_timestamp_seconds", "When a certificate is due for renewal.", |of| of.renewal),
-            ("next_try_timestamp_seconds", "When a failed renewal is retried.", |of| {
-                of.next_try
+            ("renewal_timestamp_seconds", "When a certificate is due for renewal.", |of| {
+                of.renewal
             }),
-            ("failures", "Failed renewals since the last success.", |of| {
-                Some(of.failures as f64)
-            }),
+            ("next_try_timestamp_seconds", "When a failed renewal is retried.", |of| of.next_try),
+            ("failures", "Failed renewals since the last success.", |of| Some(of.failures as f64)),
         ];
         for (name, help, of) in families {
             let name = format!("dunlin_tls_certificate_{name}");

@@ -108,8 +108,16 @@ impl From<RouteCounts> for RouteLimits {
 
 impl From<Limited<ConcurrencyCounts>> for Concurrency {
     fn from(Limited { rule, dry_run, counts }: Limited<ConcurrencyCounts>) -> Self {
-        let ConcurrencyCounts { running, waiting, served, queued, overdue, rejected, expired, left } =
-            counts;
+        let ConcurrencyCounts {
+            running,
+            waiting,
+            served,
+            queued,
+            overdue,
+            rejected,
+            expired,
+            left,
+        } = counts;
         let (running, waiting) = (running as u64, waiting as u64);
         Self { rule, dry_run, running, waiting, served, queued, overdue, rejected, expired, left }
     }

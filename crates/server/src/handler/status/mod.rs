@@ -142,19 +142,19 @@ fn subscribe(ctx: &Rc<WorkerContext>, query: Option<&[u8]>) -> Reply {
     let filter = parameter(query, b"filter");
     let level = parameter(query, b"level");
     let wants_starts = parameter(query, b"begins") == "true";
-    let refuse = |status, what: String| {
+    let reject = |status, what: String| {
         Response::with_text(status, "text/plain; charset=utf-8", what + "\n").into()
     };
     let filter = match Filter::parse(&filter) {
         Ok(filter) => filter,
-        Err(error) => return refuse(400, error.to_string()),
+        Err(error) => return reject(400, error.to_string()),
     };
     let level = if level.is_empty() { Some(Level::Line) } else { Level::parse(level.as_bytes()) };
     let Some(level) = level else {
-        return refuse(400, "level is none of line, phases, heads, errors".into());
+        return reject(400, "level is not one of line, phases, heads, errors".into());
     };
     let Some(subscription) = ctx.shared.live.subscribe(filter, level, wants_starts) else {
-        return refuse(503, "too many watch already".into());
+        return reject(503, "the maximum of subscribers is reached".into());
     };
     streamed(ctx, "application/x-ndjson", |ctx, sender| hand_on(ctx, subscription, sender))
 }

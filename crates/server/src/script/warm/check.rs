@@ -8,7 +8,7 @@ use super::plan::plan;
 use dunlin_config::Config;
 
 /// Directory entries that are examined.
-const MOST: usize = 10_000;
+const MAX: usize = 10_000;
 
 /// The programs beneath the directories of warm scripts that will run as plain CGI, and why. Only the first ten
 /// thousand files are examined, and symlinks are not followed.
@@ -40,7 +40,7 @@ fn programs(directory: PathBuf) -> Vec<PathBuf> {
     while let Some(folder) = folders.pop() {
         for entry in std::fs::read_dir(folder).into_iter().flatten().flatten() {
             seen += 1;
-            if seen > MOST {
+            if seen > MAX {
                 return programs;
             }
             match entry.metadata() {

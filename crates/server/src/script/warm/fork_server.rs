@@ -50,7 +50,7 @@ const GRACE: Duration = Duration::from_secs(5);
 /// Interval of checks whether its files have changed.
 const FILE_CHECK: Duration = Duration::from_secs(1);
 /// Logged bytes of what a fork server writes while it starts.
-const MOST: u64 = 64 * 1024;
+const MAX: u64 = 64 * 1024;
 /// Size of the socket's send buffer; the kernel may grant less.
 const QUEUE: usize = 1 << 20;
 
@@ -294,7 +294,7 @@ impl Watcher {
     /// Logs what the fork server writes until it is ready or has ended.
     fn log_stderr(&mut self) {
         let Some(errors) = self.child.stderr.take() else { return };
-        let mut errors = BufReader::new(errors.take(MOST));
+        let mut errors = BufReader::new(errors.take(MAX));
         let mut line = Vec::new();
         while errors.read_until(b'\n', &mut line).is_ok_and(|length| length > 0) {
             let text = printable(line.trim_ascii_end());

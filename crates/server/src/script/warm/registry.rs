@@ -15,7 +15,7 @@ use super::plan::plan;
 use crate::script::context::Shared;
 
 /// Scripts that are remembered, most of which have fork servers.
-const MOST: usize = 64;
+const MAX: usize = 64;
 /// The first and the longest pause between the unexpected end of a fork server and the start of the next.
 const PAUSES: (Duration, Duration) = (Duration::from_millis(100), Duration::from_secs(30));
 /// After this time, the end of a fork server is not taken for a failed start.
@@ -226,7 +226,7 @@ impl Entry {
 
 /// Removes the least recently used entry.
 fn make_room(entries: &mut HashMap<Key, Entry>) -> Option<Entry> {
-    if entries.len() <= MOST {
+    if entries.len() <= MAX {
         return None;
     }
     let oldest = entries.iter().min_by_key(|(_, entry)| entry.used).map(|(key, _)| key.clone())?;
