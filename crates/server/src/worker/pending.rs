@@ -233,6 +233,30 @@ impl Pending {
     }
 }
 
+impl CountedResponse {
+    /// Creates the record of a response with status 200 that has `bytes` of body. `client` is called if there is no
+    /// context.
+    #[inline]
+    pub(crate) fn new(
+        request: &Request<'_>,
+        (label, bytes): (Label, u64),
+        read_times: Option<ReadTimes>,
+        context: Option<&RequestContext>,
+        client: impl FnOnce() -> Client,
+    ) -> Self {
+        Self {
+            method: request.method(),
+            version: request.version(),
+            client: context.map_or_else(client, |context| context.client),
+            label,
+            status: 200,
+            read_times,
+            routed: context.map(|context| context.routed_at),
+            bytes,
+        }
+    }
+}
+
 impl DeferredRecord {
     pub(crate) fn new(request: &Request<'_>, context: Rc<RequestContext>) -> Box<Self> {
         Box::new(Self { request: request.to_owned(), context, outcome: ResponseOutcome::NONE })

@@ -96,19 +96,13 @@ impl Connection {
             let start = output.bytes.len();
             let bytes = self.send_prebuilt(request.method(), prebuilt, &mut output.bytes);
             if self.ctx.shared.is_counting {
-                let counted = CountedResponse {
-                    method: request.method(),
-                    version: request.version(),
-                    client: context.as_ref().map_or_else(
-                        || Client::of(self.peer, &self.stream),
-                        |context| context.client,
-                    ),
-                    label: settings.label,
-                    status: 200,
-                    read_times: self.read_times,
-                    routed: context.map(|context| context.routed_at),
-                    bytes,
-                };
+                let counted = CountedResponse::new(
+                    request,
+                    (settings.label, bytes),
+                    self.read_times,
+                    context.as_deref(),
+                    || Client::of(self.peer, &self.stream),
+                );
                 let range = OutputRange::new(start, output.bytes.len(), bytes);
                 output.pending.count(range, counted);
             }

@@ -1,5 +1,6 @@
 //! Starts of exchanges and of responses.
 
+use std::ops::Deref;
 use std::rc::Rc;
 
 use dunlin_http::http2::ResponseHead;
@@ -15,11 +16,22 @@ use super::message::MessageHead;
 use super::stream::{Sending, Stream};
 use super::{Connection, Link, Parts};
 use crate::clock;
-use crate::exchange::{Body, Piece, RequestContext, Response};
+use crate::exchange::{Body, Client, Piece, RequestContext, Response};
 use crate::route::dispatch::dispatch_client;
-use crate::route::reply::{CachedResponse, Direction, Reply};
-use crate::worker::{OutputRange, ResponseOutcome};
+use crate::route::fast_path::{FastPath, FastResponse, fast_path};
+use crate::route::reply::{CachedResponse, Direction, Reply, Routed};
+use crate::route::sites::CacheEntry;
+use crate::worker::{CountedResponse, OutputRange, ResponseOutcome};
 use dunlin_fs::content::StoredContent;
+use dunlin_limits::bandwidth::Pacer;
+
+/// What the head of a request says about its body.
+struct BodyStart {
+    /// `None` if it is not stated.
+    length: Option<u64>,
+    has_ended: bool,
+    expects_continue: bool,
+}
 
 impl Connection {
     /// Starts the exchange of the request in the worker's buffers.
@@ -37,29 +49,57 @@ impl Connection {
             Ok(expects) => expects && !has_ended && length != Some(0),
             Err(error) => return self.reject_request(link, id, error, &request, out),
         };
+        let body = BodyStart { length, has_ended, expects_continue };
+        if has_ended {
+            let ctx = Rc::clone(link.ctx);
+            let worker_cache = ctx.files.cache.borrow();
+            let client = Client::of(link.peer, link.stream);
+            match fast_path(&ctx, &worker_cache, client, &request, INLINE_BODY) {
+                Some(FastPath::Response(answer)) => {
+                    return self.send_fast(link, id, &request, answer, out);
+                }
+                Some(FastPath::Routed(routed)) => {
+                    return self.start(link, id, (&request, *routed), body, out);
+                }
+                None => {}
+            }
+        }
         let connection = (link.peer, &mut *link.stream);
-        let routed = match dispatch_client(link.ctx, connection, &request, path) {
-            Ok(routed) => routed,
-            Err(error) => return self.reject_request(link, id, error, &request, out),
-        };
+        match dispatch_client(link.ctx, connection, &request, path) {
+            Ok(routed) => self.start(link, id, (&request, routed), body, out),
+            Err(error) => self.reject_request(link, id, error, &request, out),
+        }
+    }
+
+    /// Starts the exchange of a routed request.
+    fn start(
+        &mut self,
+        link: &mut Link<'_>,
+        id: u32,
+        (request, routed): (&Request<'_>, Routed),
+        body: BodyStart,
+        out: &mut Vec<u8>,
+    ) {
+        let BodyStart { length, has_ended, expects_continue } = body;
         if routed.direction == Direction::Ended {
             self.drain(link.ctx.clock.now(), out);
         }
         let ctx = link.ctx;
         let (connection, arrival) = link.arrival(self.read_times);
-        let started = start(ctx, &request, &connection, routed, Some(arrival));
+        let started = start(ctx, request, &connection, routed, Some(arrival));
         let Started { reply, context, body_limit, reads_body } = started;
         if length.is_some_and(|length| length > body_limit) {
-            return self.reject(link, id, TOO_LARGE, (&request, context), out);
+            return self.reject(link, id, TOO_LARGE, (request, context), out);
         }
         let (now, is_head) = (link.ctx.clock.now(), request.method() == Method::Head);
         let reply = match reply {
             Reply::Cached(cached) => {
-                return self.send_cached(link, id, cached, (&request, context), out);
+                let pacer = self.pacer(context.as_deref(), &cached, request.method());
+                return self.send_cached(link, id, cached, (request, context, pacer), out);
             }
             reply => reply,
         };
-        let log = deferred_record(&request, context);
+        let log = deferred_record(request, context);
         let mut exchange = match reply {
             Reply::Response(response) if !reads_body || has_ended => {
                 let stream = Stream::new(id, now, Exchange::new(log, is_head));
@@ -138,21 +178,81 @@ impl Connection {
         self.respond(link, Stream::new(id, link.ctx.clock.now(), exchange), response, out);
     }
 
+    /// Sends a response of the fast path. If it is only counted and the client's windows allow all of it, it needs no
+    /// context.
+    #[inline]
+    fn send_fast(
+        &mut self,
+        link: &mut Link<'_>,
+        id: u32,
+        request: &Request<'_>,
+        answer: FastResponse<'_>,
+        out: &mut Vec<u8>,
+    ) {
+        let FastResponse { cached, site, context } = answer;
+        let pacer = self.pacer(context.as_deref(), &cached, request.method());
+        let settings = &cached.entry.route;
+        if pacer.is_none()
+            && !link.ctx.needs_records()
+            && let Some(prebuilt) = cached.prebuilt(INLINE_BODY)
+            && prebuilt.sent(request.method()).len() <= self.engine.allowance(id)
+        {
+            *link.connection_start = None;
+            let (start, body) = (self.position(out), prebuilt.sent(request.method()));
+            let form = &cached.entry.resource.identity;
+            let lines = &form.block[..form.head_length];
+            self.send_head(link, id, 200, lines, form.serial, body.is_empty(), out);
+            if !body.is_empty() {
+                self.engine.send_whole(id, body, out);
+            }
+            if link.ctx.shared.is_counting {
+                let bytes = body.len() as u64;
+                let client = || Client::of(link.peer, link.stream);
+                let counted = CountedResponse::new(
+                    request,
+                    (settings.label, bytes),
+                    self.read_times,
+                    context.as_deref(),
+                    client,
+                );
+                let range = OutputRange { start, end: self.position(out), body: bytes };
+                self.pending.count(range, counted);
+            }
+            return;
+        }
+        let ctx = link.ctx;
+        let (connection, arrival) = link.arrival(self.read_times);
+        let context = begin(ctx, request, &connection, context, arrival);
+        if let Some(context) = &context {
+            context.set_route(site, settings.access_log, settings.telemetry());
+            link.ctx.publish_start(request, &link.connection_info(), context);
+        }
+        self.send_cached(link, id, cached, (request, context, pacer), out);
+    }
+
+    /// Returns the pacer of a cached response; `None` if all of it may be sent at once.
+    fn pacer<H: Deref<Target = CacheEntry>>(
+        &mut self,
+        context: Option<&RequestContext>,
+        cached: &CachedResponse<H>,
+        method: Method,
+    ) -> Option<Pacer> {
+        let short = cached.prebuilt(INLINE_BODY).map(|prebuilt| prebuilt.sent(method).len());
+        context?.pacer(&mut self.pace, short, clock::now)
+    }
+
     /// Sends a cached response.
     #[inline]
-    fn send_cached(
+    fn send_cached<H: Deref<Target = CacheEntry>>(
         &mut self,
         link: &Link<'_>,
         id: u32,
-        cached: CachedResponse,
-        (request, context): (&Request<'_>, Option<Rc<RequestContext>>),
+        cached: CachedResponse<H>,
+        (request, context, pacer): (&Request<'_>, Option<Rc<RequestContext>>, Option<Pacer>),
         out: &mut Vec<u8>,
     ) {
         let method = request.method();
         let start = self.position(out);
-        let short = cached.prebuilt(INLINE_BODY).map(|prebuilt| prebuilt.sent(method).len());
-        let pacer =
-            context.as_ref().and_then(|context| context.pacer(&mut self.pace, short, clock::now));
         let CachedParts { status, lines, serial, body, length, mut outcome } =
             CachedParts::new(&cached, method);
         self.send_head(link, id, status, lines, serial, body.is_none(), out);
