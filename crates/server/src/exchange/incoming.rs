@@ -13,7 +13,8 @@ use crate::transport::{Ends, Peer};
 /// The response of a handler that takes time.
 pub(crate) type ResponseFuture = Pin<Box<dyn Future<Output = Response>>>;
 
-/// What a streaming handler has of the request besides its head.
+/// What a streaming handler has of the request besides its head. It is passed on boxed, so that the futures that hold
+/// it stay small.
 pub(crate) struct Incoming {
     pub(crate) body: stream::Receiver,
     pub(crate) length: BodyLength,
@@ -34,9 +35,9 @@ pub(crate) struct Incoming {
 }
 
 impl Incoming {
-    /// Returns the same without a body, for a handler that responds after another has failed.
-    pub(crate) fn without_body(&self) -> Self {
-        Self {
+    /// Returns a copy without the body, for a handler that responds after another has failed.
+    pub(crate) fn without_body(&self) -> Box<Self> {
+        Box::new(Self {
             body: stream::empty(),
             length: BodyLength::None,
             received: None,
@@ -46,7 +47,12 @@ impl Incoming {
             redirects: self.redirects,
             script_context: Rc::clone(&self.script_context),
             early_hints: self.early_hints.clone(),
-        }
+        })
+    }
+
+    /// Drops the body.
+    pub(crate) fn with_empty_body(self) -> Self {
+        Self { body: stream::empty(), length: BodyLength::None, received: None, ..self }
     }
 
     /// Returns the client of the connection.

@@ -6,12 +6,12 @@ use std::sync::Arc;
 
 use dunlin_http::semantics::status::reason;
 use dunlin_http::semantics::{ContentCoding, Method};
-use dunlin_http::{BodyLength, FieldLines, Request};
+use dunlin_http::{FieldLines, Request};
 
 use super::error_page::{self, RequestLine};
 use super::rewrite::RewrittenRequest;
 use crate::config::{Handler, Mapping, Settings};
-use crate::exchange::{Body, Incoming, Piece, Response, stream};
+use crate::exchange::{Body, Piece, Response};
 use crate::field_edits::apply_to_message;
 use crate::handler::reply::complete;
 use crate::route::reply::Reply;
@@ -129,12 +129,7 @@ fn by_route(
             let request = rewritten.as_request();
             let reply =
                 ctx.router.handle(&ctx, &request, &page.borrow().with(context.as_ref())).reply;
-            let incoming = Incoming {
-                body: stream::empty(),
-                length: BodyLength::None,
-                received: None,
-                ..incoming
-            };
+            let incoming = Box::new(incoming.with_empty_body());
             let mut response = Box::pin(complete(&request, reply, incoming)).await;
             let settings = &matched.settings;
             if response.is_error {

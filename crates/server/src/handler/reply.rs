@@ -50,7 +50,11 @@ fn from_cached(request: &Request<'_>, cached: &CachedResponse) -> Response {
 }
 
 /// Waits for a reply, whose handler may read the request's body.
-pub(crate) async fn complete(request: &Request<'_>, reply: Reply, incoming: Incoming) -> Response {
+pub(crate) async fn complete(
+    request: &Request<'_>,
+    reply: Reply,
+    incoming: Box<Incoming>,
+) -> Response {
     match reply {
         Reply::Streaming(begin) => begin(incoming).await,
         reply => Box::pin(into_response(request, reply)).await,

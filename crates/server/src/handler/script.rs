@@ -34,13 +34,13 @@ pub(crate) fn respond(
     matched: &RouteMatch<'_>,
     rules: &Arc<Script>,
 ) -> Reply {
-    let exchange = ScriptExchange {
+    let exchange = Box::new(ScriptExchange {
         ctx: Rc::clone(ctx),
         request: request.to_owned(),
         matched: matched.to_owned(),
         context: matched.context.cloned(),
         rules: Arc::clone(rules),
-    };
+    });
     Reply::Streaming(Box::new(move |incoming| Box::pin(exchange.respond(incoming))))
 }
 
@@ -54,8 +54,8 @@ struct ScriptExchange {
 }
 
 impl ScriptExchange {
-    async fn respond(self, incoming: Incoming) -> Response {
-        let Self { ctx, request, matched, context, rules } = &self;
+    async fn respond(self: Box<Self>, incoming: Box<Incoming>) -> Response {
+        let Self { ctx, request, matched, context, rules } = &*self;
         let call = Call {
             scripts: &ctx.scripts,
             request: request.as_request(),
@@ -142,7 +142,7 @@ async fn error_response(
     request: &Request<'_>,
     matched: &RouteMatch<'_>,
     failure: &Failure,
-    incoming: Option<Incoming>,
+    incoming: Option<Box<Incoming>>,
 ) -> Response {
     // The name of the program is in the log only.
     let text = failure

@@ -55,7 +55,7 @@ async fn subrequest(
     let request = Request::new(message, &head);
     let client = Client { is_subrequest: true, ..context.client.admitted() };
     let routed = ctx.router.dispatch(ctx, client, Origin::Server, &request, &mut Vec::new());
-    let incoming = Incoming {
+    let incoming = Box::new(Incoming {
         body: stream::empty(),
         length: BodyLength::None,
         received: None,
@@ -66,7 +66,7 @@ async fn subrequest(
         // Interim responses of the endpoint are not sent to the client.
         early_hints: EarlyHints::new(false),
         redirects: 0,
-    };
+    });
     let reply = routed.map_err(|_| malformed())?.reply;
     let mut response = complete(&request, reply, incoming).await;
     // A streamed body is unbounded, so it is not sent to the client. Its script does not wait for a reader.

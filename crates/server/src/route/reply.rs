@@ -25,7 +25,7 @@ pub(crate) enum Reply {
 }
 
 /// Starts a handler that reads the request body or streams its response.
-pub(crate) type StreamingHandler = Box<dyn FnOnce(Incoming) -> ResponseFuture>;
+pub(crate) type StreamingHandler = Box<dyn FnOnce(Box<Incoming>) -> ResponseFuture>;
 
 /// A whole cached representation, or the 304 for it.
 pub(crate) struct CachedResponse<H = Rc<CacheEntry>> {

@@ -25,16 +25,7 @@ pub(super) async fn retry<T>(
     ctx: &Context,
     open: impl AsyncFn() -> io::Result<T>,
 ) -> io::Result<T> {
-    for pause in PAUSES {
-        match open().await {
-            Err(error) if lacks_descriptors(&error) => {
-                ctx.release_descriptors();
-                sleep(pause).await;
-            }
-            result => return result,
-        }
-    }
-    open().await
+    retry_if(ctx, open, lacks_descriptors).await
 }
 
 /// The same for functions that fail with [`Failure::NoDescriptor`].
@@ -42,14 +33,30 @@ pub(super) async fn retry_failed<T>(
     ctx: &Context,
     open: impl AsyncFn() -> Result<T, Failure>,
 ) -> Result<T, Failure> {
-    for pause in PAUSES {
-        match open().await {
-            Err(Failure::NoDescriptor) => {
-                ctx.release_descriptors();
-                sleep(pause).await;
-            }
-            result => return result,
-        }
+    retry_if(ctx, open, |failure| matches!(failure, Failure::NoDescriptor)).await
+}
+
+/// Calls `open` again after each error for which `is_shortage` returns `true`, as often as there are pauses.
+async fn retry_if<T, E>(
+    ctx: &Context,
+    open: impl AsyncFn() -> Result<T, E>,
+    is_shortage: impl Fn(&E) -> bool,
+) -> Result<T, E> {
+    let result = open().await;
+    if !result.as_ref().is_err_and(&is_shortage) {
+        return result;
     }
-    open().await
+    // Boxed, so that the futures of most requests have no room for it.
+    Box::pin(async {
+        for pause in PAUSES {
+            ctx.release_descriptors();
+            sleep(pause).await;
+            let result = open().await;
+            if !result.as_ref().is_err_and(&is_shortage) {
+                return result;
+            }
+        }
+        result
+    })
+    .await
 }

@@ -55,17 +55,7 @@ fn look_up(
 ) -> Result<Found, Option<Failure>> {
     let Wanted { route, path, query } = *wanted;
     let settings = route.settings();
-    if rules.mapping == Mapping::Application {
-        let (name, info) = rules.split(path);
-        let (program, name, info) = (PathBuf::new(), name.to_vec(), info.to_vec());
-        let located = Located { program, name, info, ..Located::default() };
-        return Ok(Found::Script(Arc::new(located)));
-    }
-    if rules.mapping == Mapping::Program {
-        let (name, info) = rules.split(path);
-        let (program, label) = (rules.directory.clone(), Arc::clone(&rules.label));
-        let (name, info) = (name.to_vec(), info.to_vec());
-        let located = Located { program, label, name, info, ..Located::default() };
+    if let Some(located) = without_files(rules, path) {
         return Ok(Found::Script(Arc::new(located)));
     }
     let root = files.root(&rules.directory).map_err(|error| {
@@ -100,6 +90,18 @@ fn look_up(
         }
     }
     Err(Some(Failure::Missing))
+}
+
+/// Returns the location of the one program or application of `rules`; `None` if files have to be looked up.
+fn without_files(rules: &Script, path: &[u8]) -> Option<Located> {
+    let (program, label) = match rules.mapping {
+        Mapping::Application => (PathBuf::new(), Arc::default()),
+        Mapping::Program => (rules.directory.clone(), Arc::clone(&rules.label)),
+        _ => return None,
+    };
+    let (name, info) = rules.split(path);
+    let (name, info) = (name.to_vec(), info.to_vec());
+    Some(Located { program, label, name, info, ..Located::default() })
 }
 
 struct Search<'a> {
@@ -260,14 +262,21 @@ fn remember(call: &Call<'_>, wanted: &Wanted<'_>, located: Arc<Located>) -> Arc<
     }
 }
 
-/// Looks up the script: in the cache, then on the worker thread as far as the kernel has the path in memory, then on
+/// Returns the script that the cache has for the path. An application has its location in its configuration.
+pub(super) fn cached(call: &Call<'_>) -> Option<Arc<Located>> {
+    let Call { scripts, rules, route, path, .. } = *call;
+    if let Some(located) = without_files(rules, path) {
+        return Some(Arc::new(located));
+    }
+    let now = scripts.ctx.clock.now();
+    scripts.locations.borrow().get(route, rules, path, now).cloned()
+}
+
+/// Looks up the script that is not in the cache: on the worker thread as far as the kernel has the path in memory, then on
 /// a thread that may block.
 pub(super) async fn find(call: &Call<'_>) -> Result<Found, Failure> {
     let Call { scripts, rules, route, path, query, .. } = *call;
     let ctx = &scripts.ctx;
-    if let Some(known) = scripts.locations.borrow().get(route, rules, path, ctx.clock.now()) {
-        return Ok(Found::Script(Arc::clone(known)));
-    }
     let wanted = Wanted { route, path, query };
     let found = look_up(&wanted, &*ctx.shared.files, rules, Mode::Inline);
     match found {

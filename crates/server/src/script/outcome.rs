@@ -20,7 +20,7 @@ pub(crate) enum Outcome {
 pub(crate) struct Internal {
     pub(crate) target: Target,
     /// The request besides its head.
-    pub(crate) incoming: Incoming,
+    pub(crate) incoming: Box<Incoming>,
 }
 
 /// The resource that the server responds with.
@@ -38,7 +38,7 @@ pub(crate) enum Target {
 }
 
 impl Outcome {
-    pub(super) fn internal(target: Target, incoming: Incoming) -> Self {
+    pub(super) fn internal(target: Target, incoming: Box<Incoming>) -> Self {
         Self::Internal(Box::new(Internal { target, incoming }))
     }
 }

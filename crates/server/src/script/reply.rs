@@ -32,7 +32,7 @@ pub(super) async fn receive(
 /// The outcome of a script that has written `written`. `body` is the stream of a body that follows.
 pub(super) fn outcome(
     call: &Call<'_>,
-    incoming: Incoming,
+    incoming: Box<Incoming>,
     written: ScriptResponse,
     body: stream::Receiver,
 ) -> Outcome {

@@ -20,7 +20,7 @@ use dunlin_config::{Interface, Script, Settings};
 /// Why the script gives no response. The caller logs it by [`report`].
 pub(crate) async fn respond(
     call: &Call<'_>,
-    incoming: Incoming,
+    incoming: Box<Incoming>,
     name: &mut Arc<str>,
 ) -> Result<Outcome, Failure> {
     call.begin(&incoming);
@@ -54,7 +54,10 @@ pub(crate) async fn respond(
 
 /// Finds the script that the path names.
 async fn find(call: &Call<'_>) -> Result<Found, Failure> {
-    descriptors::retry_failed(&call.scripts.ctx, async || lookup::find(call).await).await
+    if let Some(located) = lookup::cached(call) {
+        return Ok(Found::Script(located));
+    }
+    Box::pin(descriptors::retry_failed(&call.scripts.ctx, async || lookup::find(call).await)).await
 }
 
 /// Logs a failure of [`respond`], or of the server in following its outcome. With `show_errors`, collects what the

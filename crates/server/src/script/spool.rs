@@ -50,20 +50,24 @@ pub(super) async fn receive(
     let may_stream = incoming.length != BodyLength::Chunked || kind == ScriptKind::Asgi;
     match settings.body {
         BodyHandling::Stream if may_stream => Ok(()),
-        _ => receive_all(ctx, incoming).await,
+        _ if is_received(incoming) => Ok(()),
+        // Boxed, so that the futures of most requests have no room for it.
+        _ => Box::pin(receive_all(ctx, incoming)).await,
     }
 }
 
-async fn receive_all(ctx: &Context, incoming: &mut Incoming) -> Result<(), Failure> {
+/// Returns `true` if there is nothing to receive. Most bodies have arrived already, and stay where they are.
+fn is_received(incoming: &mut Incoming) -> bool {
     if incoming.length == BodyLength::None || incoming.received.is_some() {
-        return Ok(());
+        return true;
     }
-    // Most bodies have arrived already, and stay where they are.
-    if let Some(length) = incoming.body.whole_length() {
-        incoming.length = BodyLength::Known(length);
-        incoming.received = Some(Received { file: None, share: None });
-        return Ok(());
-    }
+    let Some(length) = incoming.body.whole_length() else { return false };
+    incoming.length = BodyLength::Known(length);
+    incoming.received = Some(Received { file: None, share: None });
+    true
+}
+
+async fn receive_all(ctx: &Context, incoming: &mut Incoming) -> Result<(), Failure> {
     let storage = &ctx.shared.bodies;
     if let BodyLength::Known(length) = incoming.length
         && length > MEMORY as u64

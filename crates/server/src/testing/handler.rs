@@ -173,7 +173,7 @@ fn mismatch(plan: &Plan) -> Response {
     response
 }
 
-async fn exchange(plan: Plan, mut incoming: Incoming, _running: Running) -> Response {
+async fn exchange(plan: Plan, mut incoming: Box<Incoming>, _running: Running) -> Response {
     if plan.hints {
         let mut fields = FieldLines::new();
         fields.push("Link", "</style.css>; rel=preload");

@@ -116,7 +116,7 @@ impl Exchange {
             context.set_script(Rc::clone(&script_context));
         }
         let early_hints = EarlyHints::new(connection.has_interim_responses);
-        let handler = begin(Incoming {
+        let handler = begin(Box::new(Incoming {
             body,
             length,
             received: None,
@@ -126,7 +126,7 @@ impl Exchange {
             script_context,
             redirects: 0,
             early_hints: early_hints.clone(),
-        });
+        }));
         Self {
             handler: Some(handler),
             early_hints: Some(early_hints),

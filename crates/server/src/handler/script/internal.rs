@@ -6,11 +6,10 @@ use std::os::unix::ffi::OsStrExt;
 use std::path::Path;
 use std::sync::Arc;
 
-use dunlin_http::BodyLength;
 use dunlin_http::semantics::Method;
 
 use super::ScriptExchange;
-use crate::exchange::{Incoming, Response, stream};
+use crate::exchange::{Incoming, Response};
 use crate::handler::files;
 use crate::handler::rejection::not_for_files;
 use crate::handler::reply::complete;
@@ -69,7 +68,7 @@ impl ScriptExchange {
     async fn redirect(
         &self,
         call: &Call<'_>,
-        incoming: Incoming,
+        incoming: Box<Incoming>,
         target: &[u8],
         origin: Origin,
     ) -> Result<Response, Failure> {
@@ -89,13 +88,8 @@ impl ScriptExchange {
             .router
             .dispatch(&self.ctx, client, origin, &request, &mut Vec::new())
             .map_err(|error| Failure::Malformed(format!("its {what}: {}", error.reason)))?;
-        let incoming = Incoming {
-            body: stream::empty(),
-            length: BodyLength::None,
-            received: None,
-            redirects: incoming.redirects + 1,
-            ..incoming
-        };
+        let redirects = incoming.redirects + 1;
+        let incoming = Box::new(Incoming { redirects, ..incoming.with_empty_body() });
         Ok(complete(&request, routed.reply, incoming).await)
     }
 
@@ -110,7 +104,7 @@ impl ScriptExchange {
     async fn file(
         &self,
         call: &Call<'_>,
-        incoming: Incoming,
+        incoming: Box<Incoming>,
         path: &[u8],
     ) -> Result<Response, Failure> {
         let misplaced = || {

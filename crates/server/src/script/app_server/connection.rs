@@ -71,18 +71,22 @@ const STRAY: &str = "data arrived that belongs to no request";
 const MAX_READS: usize = 4;
 
 impl AppConnections {
+    /// The connection to `worker`, if there is one.
+    pub(super) fn existing(&self, worker: &Arc<Worker>) -> Option<Rc<AppConnection>> {
+        self.all.borrow().get(&Arc::as_ptr(worker)).cloned()
+    }
+
     /// The connection to `worker`, which is opened if there is none.
     pub(super) async fn to(
         self: &Rc<Self>,
         worker: &Arc<Worker>,
     ) -> std::io::Result<Rc<AppConnection>> {
-        let key = Arc::as_ptr(worker);
-        if let Some(connection) = self.all.borrow().get(&key) {
-            return Ok(Rc::clone(connection));
+        if let Some(connection) = self.existing(worker) {
+            return Ok(connection);
         }
         let stream = UnixStream::connect(&worker.socket).await?;
-        if let Some(connection) = self.all.borrow().get(&key) {
-            return Ok(Rc::clone(connection));
+        if let Some(connection) = self.existing(worker) {
+            return Ok(connection);
         }
         let connection = Rc::new(AppConnection {
             worker: Arc::clone(worker),
@@ -91,7 +95,7 @@ impl AppConnections {
             requests: RefCell::default(),
             next: Cell::new(0),
         });
-        self.all.borrow_mut().insert(key, Rc::clone(&connection));
+        self.all.borrow_mut().insert(Arc::as_ptr(worker), Rc::clone(&connection));
         tokio::task::spawn_local(Rc::clone(self).drive(Rc::clone(&connection), stream));
         Ok(connection)
     }

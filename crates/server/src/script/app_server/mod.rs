@@ -56,8 +56,12 @@ impl Backend for Application {
         let capacity = capacity(call.rules.kind, local);
         let pool = pools.workers.pool(shared, call.rules, local, capacity)?;
         let checkout = pool.checkout(&call.scripts.ctx, request.name).await?;
-        let connect = async || call.scripts.app_connections.to(&checkout.worker).await;
-        match descriptors::retry(&call.scripts.ctx, connect).await {
+        let connections = &call.scripts.app_connections;
+        if let Some(connection) = connections.existing(&checkout.worker) {
+            return Ok(Connected { checkout, connection });
+        }
+        let connect = async || connections.to(&checkout.worker).await;
+        match Box::pin(descriptors::retry(&call.scripts.ctx, connect)).await {
             Ok(connection) => Ok(Connected { checkout, connection }),
             Err(error) if lacks_descriptors(&error) => Err(Failure::NoDescriptor),
             Err(error) => {

@@ -31,7 +31,7 @@ enum Attempt {
 pub(in super::super) async fn respond<B: Backend>(
     mut backend: B,
     call: &Call<'_>,
-    mut incoming: Incoming,
+    mut incoming: Box<Incoming>,
     located: &Located,
     name: &Arc<str>,
 ) -> Result<Outcome, Failure> {

@@ -24,7 +24,7 @@ use crate::exchange::{Incoming, stream};
 /// A request that is sent to a worker; to another one after a [retry].
 pub(super) struct Outgoing<'a> {
     pub(super) call: &'a Call<'a>,
-    pub(super) incoming: Incoming,
+    pub(super) incoming: Box<Incoming>,
     pub(super) located: &'a Located,
     /// The script's name in the log.
     pub(super) name: &'a Arc<str>,

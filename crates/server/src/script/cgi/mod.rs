@@ -29,7 +29,7 @@ use dunlin_net::temp_files::lacks_descriptors;
 /// Starts a process for the request and responds with its output.
 pub(super) async fn attempt(
     call: &Call<'_>,
-    mut incoming: Incoming,
+    mut incoming: Box<Incoming>,
     located: &Located,
     name: &Arc<str>,
 ) -> Result<Outcome, Failure> {

@@ -102,7 +102,7 @@ impl Backend for Socket {
                 }
                 let socket = &checkout.worker.socket;
                 let connect = async || UnixStream::connect(socket).await;
-                match descriptors::retry(&call.scripts.ctx, connect).await {
+                match Box::pin(descriptors::retry(&call.scripts.ctx, connect)).await {
                     Ok(stream) => Ok(Connected {
                         worker: HeldWorker::Local(checkout),
                         socket: WorkerSocket::Unix(stream),
