@@ -21,7 +21,10 @@ def dunlin():
 def output(*arguments):
     """What the program prints, 100 columns wide."""
     environment = os.environ | {"COLUMNS": "100"}
-    return subprocess.run([dunlin(), *arguments], check=True, stdout=subprocess.PIPE, text=True, env=environment).stdout
+    done = subprocess.run(
+        ["dunlin", *arguments], executable=dunlin(), check=True, stdout=subprocess.PIPE, text=True, env=environment
+    )
+    return done.stdout
 
 
 def sources(*folders):
