@@ -14,7 +14,7 @@ use dunlin_load::engine::{self, Job, Measured};
 use dunlin_load::fail_if::FailIf;
 use dunlin_load::outcome::Outcome;
 use dunlin_load::progress::Progress;
-use dunlin_load::show::{self, Live};
+use dunlin_load::show::{self, Live, Paint, TextOptions};
 use dunlin_load::{merge, preflight, self_test};
 use signal_hook::consts::SIGINT;
 
@@ -184,6 +184,9 @@ struct Search {
 #[derive(Args)]
 #[command(next_help_heading = "Output")]
 struct Output {
+    /// Show the distribution of response times, and more percentiles
+    #[arg(long)]
+    histogram: bool,
     /// Write the complete outcome as JSON
     #[arg(long, value_name = "FILE|-")]
     json: Option<PathBuf>,
@@ -207,7 +210,9 @@ Examples:
   dunlin load http://127.0.0.1:8080/ --rate poisson:500 -c 100 -d 30s --fail-if 'p99>20ms'
   dunlin load http://127.0.0.1:8080/a.css http://127.0.0.1:8080/b.js --choose random --verify=public
   dunlin load http://127.0.0.1:8080/big.iso --modem 33.6 --find-users
+  dunlin load http://127.0.0.1:8080/ --find-rate --p99 20ms
 
+Times have a unit (500ms, 10s, 2m); a number without a unit is in seconds.
 Exit status: 0 success, 1 failure or an invalid response, 2 usage error, 3 a --fail-if condition holds.";
 
 /// Runs a load.
@@ -307,12 +312,13 @@ fn run_once(job: &Job, progress: &Progress, quiet: bool) -> Result<Measured, Str
 
 /// Prints and writes the outcome, and determines the exit status.
 fn report(arguments: &Arguments, outcome: &Outcome, conditions: &[FailIf]) -> ExitCode {
-    let Output { json, csv, quiet, .. } = &arguments.output;
+    let Output { json, csv, quiet, histogram, .. } = &arguments.output;
     // Print first, so that nothing is lost if a file cannot be written.
     if json.as_deref() == Some(Path::new("-")) {
         put(&show::json(outcome));
     } else if !quiet {
-        put(&show::text(outcome));
+        let paint = Paint::new(crate::color::suits(&std::io::stdout()));
+        put(&show::text(outcome, TextOptions { paint, histogram: *histogram }));
     }
     let mut failed = false;
     for error in write_files(json.as_deref(), csv.as_deref(), outcome) {

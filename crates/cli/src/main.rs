@@ -7,6 +7,7 @@ mod output;
 
 mod admin;
 mod check;
+mod color;
 mod compare;
 mod completions;
 mod configuration;

@@ -139,7 +139,7 @@ impl Arguments {
         match self.color {
             Color::Always => true,
             Color::Never => false,
-            Color::Auto => io::stdout().is_terminal() && std::env::var_os("NO_COLOR").is_none(),
+            Color::Auto => crate::color::suits(&io::stdout()),
         }
     }
 }

@@ -215,13 +215,17 @@ fn series(
 
 fn together(each: &[&ProcessUse], requests: u64) -> ProcessUse {
     let cpu_seconds: f64 = each.iter().map(|u| u.cpu_seconds).sum();
-    let shares: f64 = each.iter().map(|u| u.cpu_share).sum();
+    let mean = |of: fn(&ProcessUse) -> f64| {
+        each.iter().map(|used| of(used)).sum::<f64>() / each.len().max(1) as f64
+    };
     ProcessUse {
         name: each.first().map(|u| u.name.clone()).unwrap_or_default(),
         processes: each.iter().map(|u| u.processes).max().unwrap_or_default(),
         cpu_seconds,
         cpu_us_per_request: (requests > 0).then(|| cpu_seconds * 1e6 / requests as f64),
-        cpu_share: shares / each.len().max(1) as f64,
+        cpu_share: mean(|used| used.cpu_share),
+        cpus_busy: mean(|used| used.cpus_busy),
+        waited_seconds: each.iter().map(|used| used.waited_seconds).sum(),
         memory_bytes: each.iter().map(|u| u.memory_bytes).max().unwrap_or_default(),
         voluntary_switches: each.iter().map(|u| u.voluntary_switches).sum(),
         involuntary_switches: each.iter().map(|u| u.involuntary_switches).sum(),

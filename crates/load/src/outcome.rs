@@ -111,6 +111,9 @@ pub enum ErrorKind {
     Other,
 }
 
+/// Description of a response that is a TLS record.
+pub(crate) const TLS_RECORD: &str = "the server sent a TLS record, not HTTP";
+
 /// Whether the figures of a run can be used.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
 #[serde(rename_all = "SCREAMING-KEBAB-CASE")]
@@ -254,6 +257,12 @@ pub struct ProcessUse {
     pub cpu_us_per_request: Option<f64>,
     /// Share of the processors that the group may use, 0 to 1.
     pub cpu_share: f64,
+    /// Processors kept busy, on average: 0.5 for half of one.
+    #[serde(default)]
+    pub cpus_busy: f64,
+    /// Time in which threads were ready and waited for a processor, in seconds.
+    #[serde(default)]
+    pub waited_seconds: f64,
     /// Memory at the end (proportional set size), in bytes.
     pub memory_bytes: u64,
     /// Voluntary context switches.

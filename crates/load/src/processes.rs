@@ -16,6 +16,8 @@ pub struct Sample {
     processes: u32,
     /// Processor time of all threads in nanoseconds.
     cpu: u64,
+    /// Time in which threads waited for a processor, in nanoseconds.
+    waited: u64,
     memory: u64,
     voluntary: u64,
     involuntary: u64,
@@ -63,6 +65,7 @@ pub fn sample(pids: &[u32]) -> Sample {
         name: String::new(),
         processes: 0,
         cpu: 0,
+        waited: 0,
         memory: 0,
         voluntary: 0,
         involuntary: 0,
@@ -104,7 +107,9 @@ pub fn sample_self() -> Sample {
 impl Sample {
     fn add_thread(&mut self, folder: &Path) {
         if let Ok(text) = fs::read_to_string(folder.join("schedstat")) {
-            self.cpu += text.split(' ').next().and_then(|text| text.parse().ok()).unwrap_or(0);
+            let mut nanos = text.split(' ').map(|text| text.parse().unwrap_or(0));
+            self.cpu += nanos.next().unwrap_or(0);
+            self.waited += nanos.next().unwrap_or(0);
         }
         let Ok(status) = fs::read_to_string(folder.join("status")) else { return };
         for line in status.lines() {
@@ -144,6 +149,8 @@ pub fn use_between(before: &Sample, after: &Sample, requests: u64) -> ProcessUse
         cpu_us_per_request: (requests > 0).then(|| cpu * 1e6 / requests as f64),
         // The ticks of threads that have ended may be a tick too many.
         cpu_share: (cpu / seconds / f64::from(after.processors)).min(1.0),
+        cpus_busy: (cpu / seconds).min(f64::from(after.processors)),
+        waited_seconds: after.waited.saturating_sub(before.waited) as f64 / 1e9,
         memory_bytes: after.memory,
         voluntary_switches: after.voluntary.saturating_sub(before.voluntary),
         involuntary_switches: after.involuntary.saturating_sub(before.involuntary),
@@ -239,6 +246,7 @@ mod tests {
         let used = use_between(&before, &sample_self(), 100);
         assert!(used.cpu_seconds >= 0.005 && used.memory_bytes > 100_000, "{used:?} {sum}");
         assert!((used.cpu_us_per_request.unwrap() - used.cpu_seconds * 1e4).abs() < 1e-6);
+        assert!(used.cpus_busy > 0.0 && used.cpus_busy >= used.cpu_share, "{used:?}");
         assert_eq!(use_between(&before, &sample_self(), 0).cpu_us_per_request, None);
         drop(listener);
         assert_eq!(listening_on(address), None);

@@ -238,7 +238,7 @@ fn has(o: &Outcome, kinds: &[ErrorKind]) -> Result<String, String> {
 fn timers(o: &Outcome) -> Result<String, String> {
     no_errors(o)?;
     let lag = o.lag_ms.as_ref().ok_or("no lag was measured")?;
-    let detail = format!("late by {:.3} ms at the median, {:.3} ms at 99 %", lag.p50, lag.p99);
+    let detail = format!("late by: p50 {:.3} ms, p99 {:.3} ms", lag.p50, lag.p99);
     if lag.p50 < 1.0 { Ok(detail) } else { Err(detail) }
 }
 
@@ -246,7 +246,7 @@ fn timers(o: &Outcome) -> Result<String, String> {
 fn shows_the_pause(o: &Outcome) -> Result<String, String> {
     no_errors(o)?;
     let detail = format!(
-        "response time at 99 % {:.0} ms, service time {:.1} ms",
+        "p99: response {:.0} ms, service {:.1} ms",
         times(&o.latency_ms).p99,
         times(&o.service_ms).p99
     );
@@ -303,11 +303,11 @@ fn closes_itself(o: &Outcome) -> Result<String, String> {
 fn delayed(o: &Outcome) -> Result<String, String> {
     no_errors(o)?;
     match o.findings.iter().find(|finding| finding.kind == "delayed-ack") {
-        Some(_) => Ok(format!("delayed-ack, {:.1} ms at 99 %", times(&o.service_ms).p99)),
+        Some(_) => Ok(format!("delayed-ack, p99 {:.1} ms", times(&o.service_ms).p99)),
         None => {
             let kinds: Vec<_> = o.findings.iter().map(|finding| finding.kind.as_str()).collect();
             let kinds = kinds.join(", ");
-            Err(format!("{:.1} ms at 99 %, findings: {kinds}", times(&o.service_ms).p99))
+            Err(format!("p99 {:.1} ms, findings: {kinds}", times(&o.service_ms).p99))
         }
     }
 }

@@ -1,8 +1,31 @@
-//! Formatting and parsing of dates.
+//! Formatting and parsing of dates and durations.
 
 use std::time::{Duration, SystemTime, UNIX_EPOCH};
 
 use dunlin_http::semantics::date::{civil_from_days, days_from_civil};
+
+/// Parses a duration such as `10s`, `500ms` or `2m`, in seconds. A number without a unit is in seconds.
+///
+/// # Errors
+/// It is not a duration.
+pub fn seconds(text: &str) -> Result<f64, String> {
+    let wrong = || "is not a time such as 10s or 500ms".to_owned();
+    let split = text.find(|c: char| c.is_ascii_alphabetic() || c == 'µ').unwrap_or(text.len());
+    let (number, unit) = text.split_at(split);
+    let scale = match unit {
+        "" | "s" => 1.0,
+        "ms" => 1e-3,
+        "us" | "µs" => 1e-6,
+        "ns" => 1e-9,
+        "m" | "min" => 60.0,
+        "h" => 3600.0,
+        _ => return Err(wrong()),
+    };
+    match number.trim().parse::<f64>() {
+        Ok(number) if number >= 0.0 && number.is_finite() => Ok(number * scale),
+        _ => Err(wrong()),
+    }
+}
 
 /// Formats a time in RFC 3339, UTC, with seconds.
 #[must_use]
@@ -55,8 +78,24 @@ pub(crate) fn instant(year: u64, month: u64, day: u64, clock: &str) -> Option<u6
 
 #[cfg(test)]
 mod tests {
-
     use super::*;
+
+    #[test]
+    fn durations_have_units() {
+        for (text, value) in [
+            ("10s", 10.0),
+            ("500ms", 0.5),
+            ("2m", 120.0),
+            ("1.5", 1.5),
+            ("1h", 3600.0),
+            ("0s", 0.0),
+        ] {
+            assert_eq!(seconds(text), Ok(value));
+        }
+        for text in ["", "s", "ten", "-1s", "1e400s", "5 parsecs"] {
+            assert!(seconds(text).is_err(), "{text}");
+        }
+    }
 
     #[test]
     fn dates_round_trip_across_leap_days() {

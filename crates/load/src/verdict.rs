@@ -18,6 +18,8 @@ pub struct Evidence {
     pub closed: bool,
     /// Processor usage of the generator per worker, 0 to 1.
     pub client_busy: f64,
+    /// Time in which the generator waited for a processor, as a share of the run and per worker.
+    pub client_waited: f64,
     /// Processors that the server kept busy, if known.
     pub server_busy: Option<f64>,
     /// 99th percentile of the generator's delay, in milliseconds; open models only.
@@ -66,6 +68,10 @@ const STALL_FACTOR: f64 = 5.0;
 const LEAST_STALL: f64 = 100.0;
 /// Share of silent time from which on the percentiles of a closed run are misleading.
 const SILENT_SHARE: f64 = 0.1;
+/// Share of the run from which on the generator's wait for a processor lowers its rate.
+const WAITED: f64 = 0.25;
+/// Shortest run in seconds whose wait is judged: the start of its threads counts too.
+const LEAST_DURATION: f64 = 0.25;
 /// Share of one processor that generator and server use together if they share it.
 const SHARED: std::ops::RangeInclusive<f64> = 0.9..=1.1;
 
@@ -98,6 +104,14 @@ impl Evidence {
             requests: outcome.requests,
             closed: matches!(plan.model, Model::Closed { .. }),
             client_busy: busy(&outcome.client) / f64::from(plan.threads.clamp(1, processors)),
+            client_waited: match outcome.duration_seconds >= LEAST_DURATION {
+                true => {
+                    outcome.client.waited_seconds
+                        / outcome.duration_seconds
+                        / f64::from(plan.threads.max(1))
+                }
+                false => 0.0,
+            },
             server_busy: outcome.server.as_ref().map(busy),
             lag_p99_ms: p99(&outcome.lag_ms),
             latency_p99_ms: p99(&outcome.latency_ms),
@@ -129,7 +143,7 @@ pub fn judge(evidence: &Evidence) -> (Verdict, Vec<String>) {
         (Verdict::Stalled, stalled(evidence)),
         (Verdict::Stalled, silent(evidence)),
         (Verdict::ClientBound, client_bound(evidence)),
-        (Verdict::ClientBound, shared_processor(evidence)),
+        (Verdict::ClientBound, waited(evidence).or_else(|| shared_processor(evidence))),
         (Verdict::LinkBound, link_bound(evidence)),
         (Verdict::Noisy, noisy(evidence)),
     ];
@@ -185,6 +199,17 @@ fn silent(e: &Evidence) -> Option<String> {
     ))
 }
 
+/// The server or other programs use the generator's processor, which lowers the rate of a closed run.
+fn waited(e: &Evidence) -> Option<String> {
+    let waits = e.closed && e.client_waited >= WAITED;
+    waits.then(|| {
+        format!(
+            "the generator waited for a processor for {:.0} % of the run, since the server or other programs used it: bind them to different ones (taskset)",
+            e.client_waited * 100.0
+        )
+    })
+}
+
 /// Neither side is at its limit, since both use the same processor.
 fn shared_processor(e: &Evidence) -> Option<String> {
     let server = e.server_busy?;
@@ -206,7 +231,7 @@ fn client_bound(e: &Evidence) -> Option<String> {
         let late = e.lag_p99_ms > LEAST_LAG && e.lag_p99_ms > LAG_SHARE * e.latency_p99_ms;
         return late.then(|| {
             format!(
-                "the generator itself was late: {:.2} ms at the 99th percentile, of {:.2} ms response time",
+                "the generator itself was late: p99 of its lag is {:.2} ms, of the response time {:.2} ms",
                 e.lag_p99_ms, e.latency_p99_ms
             )
         });
@@ -379,6 +404,19 @@ mod tests {
         assert_eq!(shared(0.47, 0.52, true), Verdict::ClientBound);
         assert_eq!(shared(0.47, 0.52, false), Verdict::Valid, "in turn, on two processors");
         assert_eq!(shared(0.10, 0.88, true), Verdict::Valid);
+    }
+
+    #[test]
+    fn a_generator_without_a_processor_of_its_own_is_reported() {
+        let waits = |client_waited, closed_model| {
+            let evidence = Evidence { client_waited, ..closed(0.47, Some(0.52)) };
+            judge(&Evidence { closed: closed_model, ..evidence })
+        };
+        let (verdict, reasons) = waits(0.45, true);
+        assert_eq!((verdict, reasons.len()), (Verdict::ClientBound, 1));
+        assert!(reasons[0].contains("for 45 % of the run"), "{reasons:?}");
+        assert_eq!(waits(0.05, true).0, Verdict::Valid);
+        assert_eq!(waits(0.45, false).0, Verdict::Valid, "the lag of an open run shows it");
     }
 
     #[test]

@@ -7,8 +7,8 @@ use dunlin_load::engine::Extras;
 use dunlin_load::plan::{
     Arrivals, Choice, End, Model, Plan, Protocol, RequestShape, Reuse, Verify,
 };
-use dunlin_load::replay;
 use dunlin_load::verify::Reference;
+use dunlin_load::{replay, time};
 
 use super::Arguments;
 
@@ -246,7 +246,8 @@ fn urls(arguments: &Arguments) -> Result<Vec<String>, String> {
         }
     }
     if urls.is_empty() {
-        return Err("there is no URL to load".to_owned());
+        return Err("there is no URL to load\n\nUsage: dunlin load [OPTIONS] URL...\n\nFor all options and examples, run 'dunlin load --help'."
+            .to_owned());
     }
     Ok(urls.into_iter().map(absolute).collect())
 }
@@ -352,21 +353,7 @@ fn positive(option: &str, text: &str) -> Result<f64, String> {
     }
 }
 
-/// `10s`, `500ms`, `2m`, `1h`; a bare number is seconds.
+/// A time, such as `10s`.
 fn seconds(option: &str, text: &str) -> Result<f64, String> {
-    let split = text.find(|c: char| c.is_ascii_alphabetic() || c == 'µ').unwrap_or(text.len());
-    let (number, unit) = text.split_at(split);
-    let scale = match unit {
-        "" | "s" => 1.0,
-        "ms" => 1e-3,
-        "us" | "µs" => 1e-6,
-        "ns" => 1e-9,
-        "m" | "min" => 60.0,
-        "h" => 3600.0,
-        _ => return Err(format!("{option} {text}: is not a time such as 10s or 500ms")),
-    };
-    match number.trim().parse::<f64>() {
-        Ok(number) if number >= 0.0 && number.is_finite() => Ok(number * scale),
-        _ => Err(format!("{option} {text}: is not a time such as 10s or 500ms")),
-    }
+    time::seconds(text).map_err(|error| format!("{option} {text}: {error}"))
 }

@@ -11,6 +11,7 @@ use dunlin_load::plan::{Arrivals, Model, Plan};
 use dunlin_load::preflight;
 use dunlin_load::progress::Progress;
 use dunlin_load::search::{Bounds, Trial, find};
+use dunlin_load::show::fill;
 
 use super::{Arguments, Search, plan};
 
@@ -18,7 +19,7 @@ use super::{Arguments, Search, plan};
 const MAX_USERS: f64 = 500_000.0;
 /// Limit of requests per second.
 const MAX_RATE: f64 = 10_000_000.0;
-/// Delay of the generator, as a share of --p99, from which on it cannot judge the server.
+/// Lag of the generator, as a share of --p99, from which on it may be the cause of a response time above that limit.
 const LAG_SHARE: f64 = 0.25;
 
 /// Runs trials until the highest level that holds is known. The outcome is that of the last trial that held.
@@ -52,7 +53,7 @@ pub(super) fn run(arguments: &Arguments, mut job: Job) -> Result<Outcome, String
         };
         if !arguments.output.quiet {
             let result = trial.fault.as_deref().unwrap_or("held");
-            eprintln!("{level:>10.0} {of}: {result}");
+            eprint!("{}", fill(&format!("{level:>10.0} {of}: "), result, 12));
         }
         if progress.stop_flag().load(Ordering::Relaxed) {
             return Err("interrupted".to_owned());
@@ -105,18 +106,9 @@ fn judge_rate(outcome: &Outcome, requested: f64, limit: f64) -> Trial {
     let p99 = outcome.latency_ms.as_ref().map_or(0.0, |latency| latency.p99);
     let lag = outcome.lag_ms.as_ref().map_or(0.0, |lag| lag.p99);
     let achieved = outcome.requests_per_second;
-    // The generator's delay counts relative to the permitted response time.
-    let client_bound = lag > limit * LAG_SHARE || is_busy(outcome);
-    let stalled = outcome.verdict == Verdict::Stalled;
-    let faults = [
-        (outcome.errors > 0).then(|| format!("{} failures", outcome.errors)),
-        stalled.then(|| outcome.reasons.first().cloned().unwrap_or_default()),
-        (p99 >= limit).then(|| format!("99th percentile {p99:.2} ms")),
-        (achieved < requested * 0.98)
-            .then(|| format!("{achieved:.0} requests/s of {requested:.0} requested")),
-        // A late generator cannot judge the server.
-        (lag > limit * LAG_SHARE).then(|| format!("the generator was late by {lag:.2} ms itself")),
-    ];
+    let faults = rate_faults(outcome, requested, limit, p99, lag);
+    // The response time includes the generator's lag, which matters only if the limit is exceeded.
+    let client_bound = p99 >= limit && lag > limit * LAG_SHARE || is_busy(outcome);
     Trial {
         achieved,
         p99_ms: p99,
@@ -124,4 +116,27 @@ fn judge_rate(outcome: &Outcome, requested: f64, limit: f64) -> Trial {
         fault: faults.into_iter().find_map(identity),
         client_bound,
     }
+}
+
+/// Why a level does not hold, the most important reason first.
+fn rate_faults(
+    outcome: &Outcome,
+    requested: f64,
+    limit: f64,
+    p99: f64,
+    lag: f64,
+) -> [Option<String>; 4] {
+    let achieved = outcome.requests_per_second;
+    let late = match lag > limit * LAG_SHARE {
+        true => format!(", and the generator was late by {lag:.2} ms itself"),
+        false => String::new(),
+    };
+    let stalled = outcome.verdict == Verdict::Stalled;
+    [
+        (outcome.errors > 0).then(|| format!("{} failures", outcome.errors)),
+        stalled.then(|| outcome.reasons.first().cloned().unwrap_or_default()),
+        (p99 >= limit).then(|| format!("p99 is {p99:.2} ms{late}")),
+        (achieved < requested * 0.98)
+            .then(|| format!("{achieved:.0} requests/s of {requested:.0} requested")),
+    ]
 }

@@ -117,6 +117,8 @@ impl Connection {
 
     /// Begins to connect. `due` is the time when the connection was due.
     pub(super) fn open(&mut self, shared: &mut Shared<'_>, due: Option<u64>) {
+        // Many connections may open at a time: each has its own start.
+        shared.tick();
         self.generation = self.generation.wrapping_add(1);
         self.opened = shared.now;
         self.began = shared.now;
@@ -181,6 +183,7 @@ impl Connection {
     }
 
     fn connected(&mut self, shared: &mut Shared<'_>) {
+        shared.tick();
         let Some(transport) = &self.transport else { return };
         if let Some(error) = transport.connect_error() {
             return self.fail(shared, &error);
@@ -470,7 +473,12 @@ impl Connection {
         shared.tally.closed_by_server += 1;
         if !self.flight.is_empty() {
             let (job, url) = (shared.job, self.flight.front().map_or(0, |request| request.url));
-            let reason = || url_of(job, url).to_owned();
+            let within = match self.reader.is_within() {
+                true => format!("after {} bytes of the body", self.response.body),
+                false => "before a response".to_owned(),
+            };
+            let reason =
+                || format!("{}: the server closed the connection {within}", url_of(job, url));
             shared.fault(ErrorKind::Closed, self.flight.len() as u64, reason);
             return self.retry(shared);
         }

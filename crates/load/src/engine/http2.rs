@@ -83,13 +83,13 @@ enum Failed {
     /// The server ended the connection gracefully and did not process this request, which can be sent again
     /// (RFC 9113 §6.8).
     NotServed,
-    For(ErrorKind),
+    For(ErrorKind, String),
 }
 
 impl From<h2::Error> for Failed {
     fn from(error: h2::Error) -> Self {
         let is_graceful = error.reason() == Some(h2::Reason::NO_ERROR);
-        Self::For(match error.get_io() {
+        let kind = match error.get_io() {
             Some(error) => ErrorKind::of(error, ErrorKind::Closed),
             // The h2 crate returns this error for streams above the last one that is served and for those that were
             // not opened. Lower streams end with a response or another error.
@@ -99,7 +99,8 @@ impl From<h2::Error> for Failed {
             None if error.is_go_away() => ErrorKind::Closed,
             None if error.is_reset() => ErrorKind::Reset,
             None => ErrorKind::Protocol,
-        })
+        };
+        Self::For(kind, error.to_string())
     }
 }
 
@@ -400,12 +401,12 @@ impl Shared<'_> {
                     connection.end(Ended::GoneAway);
                     return self.send_again(due);
                 }
-                Ok(Err(Failed::For(kind))) => Some(kind),
-                Err(_) => Some(ErrorKind::Timeout),
+                Ok(Err(Failed::For(kind, reason))) => Some((kind, reason)),
+                Err(_) => Some((ErrorKind::Timeout, format!("after {} s", plan.timeout_seconds))),
             };
-            if let Some(kind) = failed {
+            if let Some((kind, reason)) = failed {
                 connection.end(Ended::Failed);
-                return self.fault(kind, || self.job.plan.urls[url].clone());
+                return self.fault(kind, || format!("{}: {reason}", plan.urls[url]));
             }
             connection.responses.set(connection.responses.get() + 1);
             if let Model::Closed { think_seconds } = plan.model
@@ -423,7 +424,10 @@ impl Shared<'_> {
         due: u64,
     ) -> Result<(), Failed> {
         std::future::poll_fn(|cx| client.poll_ready(cx)).await?;
-        let (request, body) = self.job.http2_request(url).ok_or(Failed::For(ErrorKind::Other))?;
+        let (request, body) = self
+            .job
+            .http2_request(url)
+            .ok_or_else(|| Failed::For(ErrorKind::Other, "the request is invalid".to_owned()))?;
         let head_only = request.method() == http::Method::HEAD;
         let sent = self.clock.now();
         let (response, mut sender) = client.send_request(request, body.is_empty())?;

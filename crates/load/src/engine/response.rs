@@ -6,11 +6,11 @@ use rustix::io::Errno;
 
 use super::job::Job;
 use super::shared::{InFlight, Shared};
-use crate::outcome::ErrorKind;
+use crate::outcome::{ErrorKind, TLS_RECORD};
 use crate::verify::{Digest, Expected};
 
 /// Bytes of a body that are kept to report a failure.
-const REPORTED_BODY: usize = 400;
+const REPORTED_BODY: usize = 2000;
 
 /// A response that is being read.
 #[derive(Default)]
@@ -88,11 +88,21 @@ pub(super) fn describe_error(
 /// The start of what a server sent, on one line.
 pub(super) fn excerpt(bytes: &[u8]) -> String {
     const CHARACTERS: usize = 80;
+    // An alert or a handshake record of TLS (RFC 8446 §5.1).
+    if let [21 | 22, 3, ..] = bytes {
+        return TLS_RECORD.to_owned();
+    }
     let text = String::from_utf8_lossy(&bytes[..bytes.len().min(REPORTED_BODY)]);
-    let words: Vec<&str> = text.split_ascii_whitespace().collect();
+    let words: Vec<&str> = title(&text).unwrap_or(&text).split_ascii_whitespace().collect();
     let text: String =
         words.join(" ").chars().filter(|c| !c.is_control()).take(CHARACTERS).collect();
     format!("the server sent \"{text}\"")
+}
+
+/// The title of an HTML page.
+fn title(text: &str) -> Option<&str> {
+    let (_, rest) = text.split_once("<title>")?;
+    Some(rest.split_once("</title>")?.0)
 }
 
 /// The error in a complete response, if any.
@@ -140,5 +150,20 @@ impl ErrorKind {
             Some(Errno::MFILE | Errno::NFILE) => Self::NoDescriptor,
             _ => otherwise,
         }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn the_cause_of_a_failure_is_found_in_what_the_server_sent() {
+        let said = |text: &str| format!("the server sent \"{text}\"");
+        assert_eq!(excerpt(b"no\n such\x1b page"), said("no such page"));
+        let page = b"<!doctype html>\n<head><title>404 Not Found</title></head><body>much more";
+        assert_eq!(excerpt(page), said("404 Not Found"));
+        assert_eq!(excerpt(b"\x15\x03\x03\x00\x02\x02\x46"), TLS_RECORD);
+        assert_eq!(excerpt("ä".repeat(3000).as_bytes()), said(&"ä".repeat(80)));
     }
 }

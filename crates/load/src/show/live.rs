@@ -5,6 +5,7 @@ use std::io::{self, IsTerminal, Write};
 use std::net::SocketAddr;
 use std::time::{Duration, Instant};
 
+use super::number::{NONE, milliseconds};
 use crate::plan::{End, Plan};
 use crate::processes::{self, Sample};
 use crate::progress::{Progress, Snapshot};
@@ -60,9 +61,7 @@ impl<'a> Live<'a> {
         let seconds = now.duration_since(self.last.0).as_secs_f64().max(1e-6);
         let rate = snapshot.requests.saturating_sub(self.last.1.requests) as f64 / seconds;
         let client = processes::sample_self();
-        let busy = (client.cpu_seconds() - self.client.cpu_seconds())
-            / seconds
-            / f64::from(self.plan.threads.max(1));
+        let busy = (client.cpu_seconds() - self.client.cpu_seconds()) / seconds;
         let server = self.server.as_mut().map(|(pids, before)| {
             let cpu = processes::cpu(pids);
             let used = cpu.saturating_sub(std::mem::replace(before, cpu));
@@ -74,11 +73,7 @@ impl<'a> Live<'a> {
         if self.rates.len() > WIDTH {
             self.rates.pop_front();
         }
-        let text = if self.terminal {
-            self.drawing(rate, busy, server)
-        } else {
-            self.line(rate, busy, server)
-        };
+        let text = if self.terminal { self.drawing(rate, busy, server) } else { self.line(rate) };
         // A closed terminal is no reason to end the run.
         let _ = io::stderr().write_all(text.as_bytes());
         self.drawn = true;
@@ -92,15 +87,14 @@ impl<'a> Live<'a> {
         }
     }
 
-    fn line(&self, rate: f64, busy: f64, server: Option<f64>) -> String {
+    fn line(&self, rate: f64) -> String {
         let snapshot = &self.last.1;
         format!(
-            "{:6.1} s {rate:>10.0} requests/s, p50 {:.3} ms, p99 {:.3} ms, {} errors, {}\n",
+            "{:6.1} s {rate:>10.0} requests/s, p50 {}, p99 {}, {} errors\n",
             self.began.elapsed().as_secs_f64(),
-            snapshot.p50 as f64 / 1e6,
-            snapshot.p99 as f64 / 1e6,
-            snapshot.errors,
-            load(busy, server)
+            time(snapshot, snapshot.p50),
+            time(snapshot, snapshot.p99),
+            snapshot.errors
         )
     }
 
@@ -115,11 +109,11 @@ impl<'a> Live<'a> {
         let mean = snapshot.requests as f64 / self.began.elapsed().as_secs_f64().max(1e-6);
         let back = if self.drawn { format!("\x1b[{LINES}A") } else { String::new() };
         format!(
-            "{back}\x1b[2K{bar} {:3.0} % {rest}\n\x1b[2K{rate:>12.0} requests/s, {mean:.0} on average  {curve}\n\x1b[2K{:>12.3} ms p50, {:.3} ms p99, {:.1} ms max\n\x1b[2K{:>12} errors, {} in flight, {}\n",
+            "{back}\x1b[2K{bar} {:3.0} % {rest}\n\x1b[2K{rate:>12.0} requests/s, {mean:.0} on average  {curve}\n\x1b[2K{:>12} p50, {} p99, {} max\n\x1b[2K{:>12} errors, {} in flight, {}\n",
             share * 100.0,
-            snapshot.p50 as f64 / 1e6,
-            snapshot.p99 as f64 / 1e6,
-            snapshot.max as f64 / 1e6,
+            time(snapshot, snapshot.p50),
+            time(snapshot, snapshot.p99),
+            time(snapshot, snapshot.max),
             snapshot.errors,
             snapshot.in_flight,
             load(busy, server)
@@ -142,8 +136,16 @@ impl<'a> Live<'a> {
     }
 }
 
-/// Processor usage of both sides in percent.
+/// A time of valid responses.
+fn time(snapshot: &Snapshot, nanos: u64) -> String {
+    match snapshot.requests {
+        0 => NONE.to_owned(),
+        _ => format!("{} ms", milliseconds(nanos as f64 / 1e6)),
+    }
+}
+
+/// Processor usage of both sides, in percent of one processor.
 fn load(generator: f64, server: Option<f64>) -> String {
     let server = server.map_or(String::new(), |server| format!(", server {:.0} %", server * 100.0));
-    format!("generator {:.0} % busy{server}", generator * 100.0)
+    format!("CPU: load {:.0} %{server}", generator * 100.0)
 }

@@ -1,15 +1,21 @@
 //! Output formats of an outcome.
 
 mod csv;
+mod failures;
+mod histogram;
+mod layout;
 mod live;
+mod number;
 mod plan;
+mod search;
 mod text;
 
 pub use csv::{csv, csv_series};
+pub(crate) use failures::failures;
+pub use layout::{Color, Paint, WIDTH, fill};
 pub use live::Live;
 pub use plan::plan;
-pub(crate) use text::failures;
-pub use text::text;
+pub use text::{TextOptions, text};
 
 use crate::outcome::Outcome;
 

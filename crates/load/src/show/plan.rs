@@ -1,5 +1,6 @@
 //! The plan as text.
 
+use super::layout::fill;
 use crate::plan::{Arrivals, Choice, End, Model, Plan, Reuse, Verify};
 
 /// Formats the plan in a few lines.
@@ -32,7 +33,7 @@ pub fn plan(plan: &Plan) -> String {
     });
     rest.push(format!("seed {}", plan.seed));
     lines.push(rest.join(", "));
-    lines.join("\n") + "\n"
+    lines.iter().map(|line| fill("", line, 2)).collect()
 }
 
 fn choice(choice: &Choice) -> String {
@@ -73,7 +74,7 @@ fn reuse(plan: &Plan) -> String {
     let reuse = match plan.reuse {
         Reuse::Never => "a connection for each request".to_owned(),
         Reuse::Requests(count) => format!("{count} requests on each"),
-        Reuse::Kept => "kept".to_owned(),
+        Reuse::Kept => "keep-alive".to_owned(),
     };
     if plan.pipeline > 1 { format!("{reuse}, {} pipelined", plan.pipeline) } else { reuse }
 }

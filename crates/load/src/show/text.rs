@@ -2,43 +2,54 @@
 
 use std::fmt::Write;
 
-use crate::outcome::{ErrorKind, Latency, Outcome, ProcessUse, Search, Unfinished};
+use super::failures::{details, failures};
+use super::histogram::histogram;
+use super::layout::{Color, Paint, fill};
+use super::number::{NONE, bytes, count, milliseconds, number};
+use super::search::found;
+use crate::outcome::{Latency, Outcome, ProcessUse, Unfinished, Verdict};
 use crate::plan::Model;
-use crate::units::{scale_bytes, thousands};
 
-/// Formats an outcome as text.
+/// Options of the text.
+#[derive(Clone, Copy, Debug, Default)]
+pub struct TextOptions {
+    /// The colours.
+    pub paint: Paint,
+    /// Whether to show the distribution of response times.
+    pub histogram: bool,
+}
+
+/// Formats an outcome as text of at most 80 columns.
 #[must_use]
-pub fn text(outcome: &Outcome) -> String {
+pub fn text(outcome: &Outcome, options: TextOptions) -> String {
     let mut text = String::new();
     // Writing to a string cannot fail.
-    let _ = write(&mut text, outcome);
+    let _ = write(&mut text, outcome, options);
     text
 }
 
-fn write(text: &mut String, o: &Outcome) -> std::fmt::Result {
-    writeln!(text, "{}", o.verdict)?;
+/// Columns of the name of a row.
+const NAME: usize = 12;
+/// Columns of the value of a row.
+const VALUE: usize = 16;
+
+fn write(text: &mut String, o: &Outcome, options: TextOptions) -> std::fmt::Result {
+    let paint = options.paint;
+    writeln!(text, "{}", paint.apply(color(o.verdict), &o.verdict.to_string()))?;
     for reason in &o.reasons {
-        writeln!(text, "  {reason}")?;
+        text.push_str(&fill("  ", reason, 4));
+    }
+    if let Some(search) = &o.search {
+        found(text, search, paint);
+        let level = if search.found > 0.0 { "held" } else { "was tried" };
+        writeln!(text, "\nThe last level that {level}:")?;
     }
     writeln!(text)?;
-    row(
-        text,
-        "requests",
-        &format!("{}/s", number(o.requests_per_second)),
-        &format!("{} in {:.2} s", count(o.requests), o.duration_seconds),
-    )?;
-    row(text, "received", &format!("{}/s", bytes(o.bytes_per_second)), &bytes(o.bytes as f64))?;
-    let statuses: Vec<String> =
-        o.status.iter().map(|(status, n)| format!("{status}: {}", count(*n))).collect();
-    row(text, "status", &statuses.join(", "), "")?;
+    requests(text, o);
     if o.errors > 0 {
-        row(text, "errors", &count(o.errors), &failures(o))?;
-        for (kind, reason) in &o.first_errors {
-            writeln!(text, "  first {}: {reason}", words(*kind))?;
-        }
-        for hint in hints(o) {
-            writeln!(text, "  {hint}")?;
-        }
+        let row_of_errors = row("errors", &count(o.errors), &failures(o));
+        text.push_str(&row_of_errors.replacen("errors", &paint.apply(Color::Red, "errors"), 1));
+        text.push_str(&details(o));
     }
     if o.unfinished.in_flight > 0 || o.unfinished.waiting > 0 {
         let Unfinished { in_flight, oldest_ms, waiting, .. } = &o.unfinished;
@@ -47,37 +58,64 @@ fn write(text: &mut String, o: &Outcome) -> std::fmt::Result {
         if *waiting > 0 {
             let _ = write!(detail, "; {} more waited for a connection", count(*waiting));
         }
-        row(text, "unfinished", &count(*in_flight), &detail)?;
+        text.push_str(&row("unfinished", &count(*in_flight), &detail));
     }
-    times(text, o)?;
-    connections(text, o)?;
+    times(text, o, paint)?;
+    if let Some(latency) = o.latency_ms.as_ref().filter(|_| options.histogram) {
+        text.push_str(&histogram(latency, paint));
+    }
+    writeln!(text)?;
+    connections(text, o);
     if let Some(server) = &o.server {
-        process(text, "server", server)?;
+        process(text, "server", server);
     }
-    process(text, "client", &o.client)?;
-    if let Some(search) = &o.search {
-        found(text, search)?;
-    }
+    process(text, "client", &o.client);
     for finding in &o.findings {
-        writeln!(text, "\n{}: {}", finding.kind, finding.text)?;
+        text.push('\n');
+        text.push_str(&fill("", &format!("{}: {}", finding.kind, finding.text), 2));
     }
     Ok(())
 }
 
-fn row(text: &mut String, name: &str, value: &str, detail: &str) -> std::fmt::Result {
-    writeln!(text, "{}", format!("{name:<12}{value:<16} {detail}").trim_end())
+fn color(verdict: Verdict) -> Color {
+    match verdict {
+        Verdict::Valid => Color::Green,
+        Verdict::ClientBound | Verdict::LinkBound | Verdict::Noisy => Color::Yellow,
+        Verdict::Stalled | Verdict::WrongAnswers => Color::Red,
+    }
 }
 
-fn times(text: &mut String, o: &Outcome) -> std::fmt::Result {
-    writeln!(
-        text,
-        "\n{:<14}{:>10}{:>10}{:>10}{:>10}{:>10}{:>10}",
+/// A row of a name, a value and details, which wrap.
+fn row(name: &str, value: &str, detail: &str) -> String {
+    let prefix = format!("{name:<NAME$}{value:<VALUE$} ");
+    fill(&prefix, detail, NAME + VALUE + 1)
+}
+
+fn requests(text: &mut String, o: &Outcome) {
+    let rate = match o.requests {
+        0 => NONE.to_owned(),
+        _ => format!("{}/s", number(o.requests_per_second)),
+    };
+    let amount = format!("{} in {:.2} s", count(o.requests), o.duration_seconds);
+    text.push_str(&row("requests", &rate, &amount));
+    let rate = format!("{}/s", bytes(o.bytes_per_second));
+    text.push_str(&row("received", &rate, &bytes(o.bytes as f64)));
+    let statuses: Vec<String> =
+        o.status.iter().map(|(status, n)| format!("{status}: {}", count(*n))).collect();
+    let statuses = if statuses.is_empty() { NONE.to_owned() } else { statuses.join(", ") };
+    text.push_str(&fill(&format!("{:<NAME$}", "status"), &statuses, NAME));
+}
+
+fn times(text: &mut String, o: &Outcome, paint: Paint) -> std::fmt::Result {
+    let heading = format!(
+        "{:<14}{:>10}{:>10}{:>10}{:>10}{:>10}{:>10}",
         "ms", "mean", "p50", "p90", "p99", "p99.9", "max"
-    )?;
+    );
+    writeln!(text, "\n{}", paint.apply(Color::Bold, &heading))?;
     let open = !matches!(o.plan.model, Model::Closed { .. });
     let mut line = |name: &str, l: Option<&Latency>| {
         let Some(l) = l else {
-            let none = format!("{:>10}", "–").repeat(6);
+            let none = format!("{NONE:>10}").repeat(6);
             return writeln!(text, "{name:<14}{none}");
         };
         let cell = |value: f64| format!("{:>10}", milliseconds(value));
@@ -101,183 +139,57 @@ fn times(text: &mut String, o: &Outcome) -> std::fmt::Result {
             line(name, latency.as_ref())?;
         }
     }
-    writeln!(text)
+    Ok(())
 }
 
-fn connections(text: &mut String, o: &Outcome) -> std::fmt::Result {
+fn connections(text: &mut String, o: &Outcome) {
     let c = &o.connections;
-    let mut detail = format!("{:.1} requests each, {}", c.requests_each, c.protocol);
+    let mut details = vec![format!("{:.1} requests each", c.requests_each), c.protocol.clone()];
     if c.closed_by_server > 0 {
-        let _ = write!(detail, ", {} closed by the server", count(c.closed_by_server));
+        details.push(format!("{} closed by the server", count(c.closed_by_server)));
     }
     if let Some(fairness) = c.fairness {
-        let _ = write!(detail, ", fairness {fairness:.3}");
+        details.push(format!("fairness {fairness:.3}"));
     }
-    row(text, "connections", &count(c.opened), &detail)?;
+    text.push_str(&row("connections", &count(c.opened), &details.join(", ")));
     if let Some(bits) = o.plan.modem_bits_per_second {
         let detail = match c.receive_window {
             Some(window) => format!("the server can send {} bytes ahead", count(u64::from(window))),
             None => "the system does not report what the server can send ahead".to_owned(),
         };
-        row(text, "modem", &format!("{} kbit/s", bits as f64 / 1000.0), &detail)?;
+        text.push_str(&row("modem", &format!("{} kbit/s", bits as f64 / 1000.0), &detail));
     }
     if o.plan.pipeline > 1 {
         let short =
             if c.depth_mean < f64::from(o.plan.pipeline) * 0.9 { ": NOT reached" } else { "" };
-        row(
-            text,
-            "pipeline",
-            &format!("{:.1} deep", c.depth_mean),
-            &format!("{} requested{short}", o.plan.pipeline),
-        )?;
+        let detail = format!("{} requested{short}", o.plan.pipeline);
+        text.push_str(&row("pipeline", &format!("{:.1} deep", c.depth_mean), &detail));
     }
     if let Some(rate) = o.reply_rate.as_ref().filter(|rate| rate.samples > 1) {
         let spread = format!(
-            "min {} max {} stddev {}",
+            "min {}, max {}, standard deviation {} ({} samples of {} s)",
             number(rate.min),
             number(rate.max),
-            number(rate.stddev)
+            number(rate.stddev),
+            rate.samples,
+            rate.sample_seconds
         );
-        row(
-            text,
-            "reply rate",
-            &format!("{}/s", number(rate.mean)),
-            &format!("{spread} ({} samples of {} s)", rate.samples, rate.sample_seconds),
-        )?;
+        text.push_str(&row("reply rate", &format!("{}/s", number(rate.mean)), &spread));
     }
-    Ok(())
 }
 
-fn process(text: &mut String, name: &str, p: &ProcessUse) -> std::fmt::Result {
+fn process(text: &mut String, name: &str, p: &ProcessUse) {
     if p.processes == 0 {
-        return row(text, name, "–", "it has ended");
+        text.push_str(&row(name, NONE, "it has ended"));
+        return;
     }
-    let cpu = p.cpu_us_per_request.map_or("–".to_owned(), |cpu| format!("{cpu:.2} µs/request"));
+    let cpu = p.cpu_us_per_request.map_or(NONE.to_owned(), |cpu| format!("{cpu:.2} µs/request"));
     let name_of =
         if p.processes > 1 { format!("{} × {}", p.processes, p.name) } else { p.name.clone() };
-    let share = p.cpu_share * 100.0;
     let memory = bytes(p.memory_bytes as f64);
-    row(text, name, &cpu, &format!("{name_of}, {share:.0} % of its processors, {memory}"))?;
+    let detail = format!("{name_of}, {:.0} % of a CPU, {memory}", p.cpus_busy * 100.0);
+    text.push_str(&row(name, &cpu, &detail));
     let (voluntary, involuntary) = (count(p.voluntary_switches), count(p.involuntary_switches));
-    row(
-        text,
-        "",
-        "",
-        &format!("context switches: {voluntary} voluntary, {involuntary} involuntary"),
-    )
-}
-
-fn found(text: &mut String, search: &Search) -> std::fmt::Result {
-    let bounded = if search.bounded {
-        " (the generator, or the bound of the search, was the limit)"
-    } else if search.unfinished {
-        " (stopped at the limit of trials; results vary too much between trials)"
-    } else {
-        ""
-    };
-    let found = level(search, search.found);
-    writeln!(text, "\nfound        {found} {}{bounded}", search.of)?;
-    writeln!(text, "{:>12}{:>12}{:>12}  ", "tried", "achieved", "p99 ms")?;
-    for tried in &search.levels {
-        let why = if tried.held { "held" } else { &tried.why };
-        let p99 = if tried.p99_ms > 0.0 { milliseconds(tried.p99_ms) } else { "–".to_owned() };
-        writeln!(
-            text,
-            "{:>12}{:>12}{:>12}  {why}",
-            level(search, tried.level),
-            level(search, tried.achieved),
-            p99
-        )?;
-    }
-    Ok(())
-}
-
-/// Formats a level of a search. Users are integers.
-fn level(search: &Search, level: f64) -> String {
-    if search.of == "users" { count(level.round() as u64) } else { number(level) }
-}
-
-/// Advice on failures.
-fn hints(o: &Outcome) -> Vec<&'static str> {
-    let first = |kind: ErrorKind| o.first_errors.get(&kind).map_or("", String::as_str);
-    let tls = first(ErrorKind::Tls);
-    let mut hints = Vec::new();
-    if tls.contains("UnknownIssuer") || tls.contains("CaUsedAsEndEntity") {
-        hints.push("the certificate is not signed by a known authority: --insecure accepts it");
-    } else if tls.contains("NotValidForName") || tls.contains("not valid for name") {
-        hints.push("the certificate is for another name: --insecure accepts it");
-    } else if tls.contains("InvalidContentType") || tls.contains("corrupt message") {
-        hints.push("the port does not speak TLS: use http://");
-    }
-    if o.errors_by_kind.contains_key(&ErrorKind::Status) {
-        hints.push("--expect-status accepts other statuses");
-    }
-    hints
-}
-
-/// The number of failures by kind.
-pub(crate) fn failures(o: &Outcome) -> String {
-    let kinds = o.errors_by_kind.iter().map(|(kind, n)| format!("{} {}", count(*n), words(*kind)));
-    kinds.collect::<Vec<_>>().join(", ")
-}
-
-/// Description of a kind of failure.
-fn words(kind: ErrorKind) -> &'static str {
-    match kind {
-        ErrorKind::Refused => "connections refused",
-        ErrorKind::Reset => "connections reset",
-        ErrorKind::Closed => "cut short by a closed connection",
-        ErrorKind::Timeout => "timed out",
-        ErrorKind::NoAddress => "without a free local port",
-        ErrorKind::NoDescriptor => "without a free descriptor",
-        ErrorKind::Tls => "TLS handshakes failed",
-        ErrorKind::Protocol => "not HTTP",
-        ErrorKind::Status => "with another status",
-        ErrorKind::Length => "with another length",
-        ErrorKind::Hash => "with other content",
-        ErrorKind::Other => "other",
-    }
-}
-
-fn milliseconds(value: f64) -> String {
-    match value {
-        v if v >= 1000.0 => format!("{v:.0}"),
-        v if v >= 10.0 => format!("{v:.1}"),
-        v => format!("{v:.3}"),
-    }
-}
-
-fn number(value: f64) -> String {
-    if value >= 1000.0 { count(value.round() as u64) } else { format!("{value:.1}") }
-}
-
-/// Formats a number with thousands separators.
-fn count(value: u64) -> String {
-    thousands(&value.to_string())
-}
-
-/// Formats bytes in decimal units: 1 MB is a million bytes.
-fn bytes(value: f64) -> String {
-    match scale_bytes(value) {
-        (value, "B") => format!("{value:.0} B"),
-        (value, unit) => format!("{value:.1} {unit}"),
-    }
-}
-
-#[cfg(test)]
-mod tests {
-    use super::*;
-
-    #[test]
-    fn numbers_are_formatted_for_readers() {
-        assert_eq!(
-            (count(1_234_567), count(12), count(123_456)),
-            ("1,234,567".into(), "12".into(), "123,456".into())
-        );
-        assert_eq!((bytes(999.0), bytes(1_500_000.0)), ("999 B".into(), "1.5 MB".into()));
-        assert_eq!(
-            (milliseconds(0.1234), milliseconds(12.34), milliseconds(1234.5)),
-            ("0.123".into(), "12.3".into(), "1234".into())
-        );
-    }
+    let detail = format!("context switches: {voluntary} voluntary, {involuntary} involuntary");
+    text.push_str(&row("", "", &detail));
 }
