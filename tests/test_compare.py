@@ -1,5 +1,6 @@
 """Comparisons from end to end, their reports in a browser, and their statistics beside scipy's."""
 
+import html
 import json
 import math
 import re
@@ -27,9 +28,14 @@ def compare(*arguments, code=0, cwd=None):
 @pytest.mark.serial
 def test_three_servers_are_compared_within_a_minute(tmp_path):
     began = time.monotonic()
-    compare("wasd-files", "--servers", "dunlin,nginx,lighttpd", "--quick", "--out", tmp_path / "out")
+    done = compare("wasd-files", "--servers", "dunlin,nginx,lighttpd", "--quick", "--out", tmp_path / "out")
     assert time.monotonic() - began < 60
     out = tmp_path / "out"
+    check_text(done)
+    for name in ("dunlin", "nginx", "lighttpd"):
+        relation = r"first|tied with the first, 95 %|[\d.]+× slower, 95 %|not valid|not ranked"
+        assert re.search(rf"^  {name} +[\d,.]+/s ± +\d+ %  ({relation})", done.stdout, re.M), done.stdout
+    assert done.stdout.rstrip().endswith("report.html")
     results = json.loads((out / "results.json").read_text())
     (scenario,) = results["scenarios"]
     for row in scenario["rows"]:
@@ -44,10 +50,50 @@ def test_three_servers_are_compared_within_a_minute(tmp_path):
     assert {path.name for path in (out / "charts").iterdir()} >= {"wasd-files-requests_per_second.svg"}
     for server in results["servers"]:
         assert all((out / path).is_file() for path in server["configurations"].values())
-    assert "| 0 KB, 10 at a time |" in (out / "report.md").read_text()
-    same = compare("--diff", out, out).stdout
-    assert "same" in same and "better" not in same and "worse" not in same
+    assert "| 0 KB, 10 at a time, cache on |" in (out / "report.md").read_text()
+    same = compare("--diff", out, out)
+    check_text(same)
+    assert "figures: the interval includes 1" in same.stdout and "better" not in same.stdout and "worse" not in same.stdout
     check_page(out / "report.html", tmp_path)
+
+
+def check_text(done):
+    """Text for people has at most 80 columns, and no control characters where the output is no terminal."""
+    for line in (done.stdout + done.stderr).splitlines():
+        assert len(line) <= 80 or " " not in line.strip().removeprefix("Report: "), line
+    assert not re.search(r"[\x00-\x09\x0b-\x1f\x7f]", done.stdout + done.stderr)
+
+
+MEASURE = """
+const report = {wide: [], cut: [], unnamed: []};
+report.width = document.documentElement.scrollWidth;
+report.rows = Math.max(0, ...[...document.querySelectorAll('tbody tr')].map(row => row.getBoundingClientRect().height));
+for (const table of document.querySelectorAll('table'))
+  if (!table.caption || !table.caption.textContent.trim()) report.unnamed.push('table');
+for (const svg of document.querySelectorAll('svg')) {
+  const names = svg.getAttribute('aria-labelledby').split(' ').map(id => document.getElementById(id));
+  if (!names.every(name => name && svg.contains(name) && name.textContent.trim())) report.unnamed.push('svg');
+  const {width, height} = svg.viewBox.baseVal;
+  for (const text of svg.querySelectorAll('text')) {
+    const box = text.getBBox();
+    if (box.width && (box.x < -1 || box.y < -1 || box.x + box.width > width + 1 || box.y + box.height > height + 1))
+      report.cut.push(text.textContent);
+  }
+}
+document.title = 'measured ' + JSON.stringify(report);
+"""
+
+
+def measure(page, width, profile):
+    """Sizes of the page with all its sections open, in a window of that width."""
+    probe = page.with_name("probe.html")
+    text = page.read_text().replace("<details>", "<details open>")
+    probe.write_text(text.replace("</body>", f"<script>{MEASURE}</script></body>"))
+    done = subprocess.run(
+        [CHROMIUM, *FLAGS, f"--window-size={width},900", f"--user-data-dir={profile}", "--dump-dom", probe.as_uri()],
+        capture_output=True, text=True, timeout=120,
+    )
+    return json.loads(html.unescape(re.search(r"<title>measured (.*?)</title>", done.stdout)[1]))
 
 
 def check_page(page, tmp_path):
@@ -58,16 +104,10 @@ def check_page(page, tmp_path):
     shown, console = dom(page.as_uri(), tmp_path / "profile")
     assert not console, console
     assert "Servers compared" in shown
-    # A page that is wider than the window would have a wider root element.
-    probe = page.with_name("probe.html")
-    script = "<script>document.title = 'width ' + document.documentElement.scrollWidth</script>"
-    probe.write_text(text.replace("</body>", script + "</body>"))
-    done = subprocess.run(
-        [CHROMIUM, *FLAGS, "--window-size=500,900", f"--user-data-dir={tmp_path}/narrow", "--dump-dom", probe.as_uri()],
-        capture_output=True, text=True, timeout=120,
-    )
-    width = int(re.search(r"<title>width (\d+)", done.stdout)[1])
-    assert width <= 500, width
+    for width, highest in ((1280, 150), (500, 190)):
+        sizes = measure(page, width, tmp_path / f"profile-{width}")
+        assert sizes["width"] <= width, "the page itself does not scroll sideways"
+        assert sizes["rows"] <= highest and not sizes["cut"] and not sizes["unnamed"], sizes
 
 
 def results_of(values_by_server, metric="requests_per_second"):
@@ -114,7 +154,7 @@ def test_statistics_are_those_of_scipy(tmp_path):
     low, high = map(float, re.search(r"★ </span>12\.2<small>([\d.]+) – ([\d.]+)</small>", page).groups())
     expected = bootstrap(VALUES)
     assert math.isclose(low, expected.low, rel_tol=0.01) and math.isclose(high, expected.high, rel_tol=0.01)
-    ratio = re.search(r"a first: ([\d.]+) times b \[([\d.]+), ([\d.]+)\]", page)
+    ratio = re.search(r"first: a; next: b, ([\d.]+)× slower, 95 % interval ([\d.]+)–([\d.]+)", page)
     logs = [math.log(a / b) for a, b in zip(VALUES, OTHERS)]
     interval = bootstrap(logs)
     for reported, right in zip(ratio.groups(), (numpy.median(logs), interval.low, interval.high)):
@@ -126,8 +166,9 @@ def test_a_report_shows_failures_and_escapes_the_output_of_servers(tmp_path):
     compare("--report", tmp_path / "results.json", "--out", tmp_path / "out")
     page = (tmp_path / "out" / "report.html").read_text()
     assert "<script>alert" not in page and "&lt;script&gt;alert" in page and "&lt;b&gt;" in page
-    assert "failed: it died" in page and "not available: it is not installed" in page
-    assert "cannot be distinguished" in page and "then: 7.00" in page
+    assert "failed: it died" in page and "Not available: gone: it is not installed" in page
+    assert '<th scope="col">hurt</th>' in page and ">gone</th>" not in page, "a server that ran nowhere has no column"
+    assert "cannot be distinguished" in page and "7.00 <small>then</small>" in page
     check_page(tmp_path / "out" / "report.html", tmp_path)
 
 
@@ -136,8 +177,11 @@ def test_diff_reports_a_changed_figure(tmp_path):
         (tmp_path / name).mkdir()
         made = results_of({"x": [value * factor for value in VALUES]})
         (tmp_path / name / "results.json").write_text(json.dumps(made))
-    reported = compare("--diff", tmp_path / "a", tmp_path / "b").stdout
-    assert reported.startswith("better  × 1.300 [1.300, 1.300]"), reported
+    done = compare("--diff", tmp_path / "a", tmp_path / "b")
+    check_text(done)
+    heading, *rest = done.stdout.splitlines()
+    assert heading.startswith("The second comparison relative to the first"), done.stdout
+    assert "\n  better    1.300×  1.300–1.300  12.2 → 15.9/s  x, a row" in done.stdout, done.stdout
     assert "worse" in compare("--diff", tmp_path / "b", tmp_path / "a").stdout
     (tmp_path / "b" / "results.json").write_text('{\n "format": x')
     assert "results.json:2:" in compare("--diff", tmp_path / "a", tmp_path / "b", code=1).stderr
@@ -152,8 +196,10 @@ def test_a_custom_scenario_and_its_errors(tmp_path):
     (tmp_path / "bad.toml").write_text(good.replace("paths =", "pahts =", 1))
     reported = compare(tmp_path / "bad.toml", code=2).stderr
     assert re.search(r"bad\.toml:\d+:\d+: .*pahts", reported), reported
-    assert "nearest is wasd-files" in compare("wasd-fils", code=2).stderr
-    assert "nearest is nginx" in compare("wasd-files", "--servers", "ngnix", code=2).stderr
+    assert "did you mean wasd-files?" in compare("wasd-fils", code=2).stderr
+    assert "no server ngnix; did you mean nginx?" in compare("wasd-files", "--servers", "ngnix", code=2).stderr
+    unknown = compare("wasd-files", "--servers", "foo", code=2).stderr
+    assert "no server foo; the known ones are dunlin, nginx" in unknown and "mean" not in unknown
 
 
 def test_a_server_with_wrong_responses_is_a_cell_and_the_others_are_measured(tmp_path):
@@ -188,7 +234,35 @@ def test_an_interrupted_comparison_keeps_its_results(tmp_path):
 
 
 def test_scenarios_and_servers_are_listed():
-    reported = compare("--list").stdout
-    assert reported.count("rows)") == 12
+    done = compare("--list")
+    check_text(done)
+    reported = done.stdout
+    assert len(re.findall(r"\(\d+ rows?\)", " ".join(reported.split()))) == 12
     for server in ("dunlin", "nginx", "apache2", "h2o", "lighttpd", "caddy", "merecat", "mini-httpd"):
         assert f"  {server}" in reported
+    if "baseline              not installed" in reported:
+        assert "cargo build --release -p baseline" in " ".join(reported.split())
+    assert "cargo build --release -p baseline" in compare("--help").stdout
+
+
+def test_a_busy_machine_and_wide_intervals_are_reported(tmp_path):
+    results = results_of({"a": [10, 30, 11, 29, 20], "b": [10, 31, 11, 29, 21]})
+    results["machine"].update(load_before=3.5, others_share=0.25, processors=2)
+    (tmp_path / "results.json").write_text(json.dumps(results))
+    compare("--report", tmp_path / "results.json", "--out", tmp_path / "out")
+    for name in ("report.html", "report.md"):
+        page = (tmp_path / "out" / name).read_text()
+        assert "the load was 3.50 on 2 processors" in page and "other programs used 25 %" in page
+        assert "2 of 2 figures have an interval of more than ± 20 %" in page
+
+
+def test_figures_that_differ_much_have_a_logarithmic_scale(tmp_path):
+    for name, factor in (("near", 2), ("far", 300)):
+        results = results_of({"a": VALUES, "b": [value * factor for value in VALUES]})
+        (tmp_path / "results.json").write_text(json.dumps(results))
+        compare("--report", tmp_path / "results.json", "--out", tmp_path / name)
+        (chart,) = (tmp_path / name / "charts").iterdir()
+        svg = chart.read_text()
+        assert ("logarithmic scale" in svg) == (name == "far"), svg
+        assert "<title" in svg and "a 12.2/s" in svg, "the text alternative has the figures"
+        check_page(tmp_path / name / "report.html", tmp_path / f"{name}-profiles")

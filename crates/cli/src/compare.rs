@@ -7,11 +7,11 @@ use std::sync::atomic::AtomicBool;
 use std::time::SystemTime;
 
 use clap::Args;
-use dunlin_compare::results::{Cell, Results};
 use dunlin_compare::run::Options;
 use dunlin_compare::scenario::{self, BUILT_IN, Scenario};
 use dunlin_compare::{adapter, diff, report};
-use dunlin_load::time::rfc3339;
+use dunlin_load::show::{Paint, fill};
+use dunlin_load::time::{self, rfc3339};
 use signal_hook::consts::{SIGHUP, SIGINT, SIGTERM};
 
 /// The arguments of `dunlin compare`.
@@ -27,9 +27,9 @@ pub(crate) struct Arguments {
     /// Rounds of each row [default: 5, or 3 with --quick]
     #[arg(long, value_name = "N")]
     rounds: Option<u32>,
-    /// Seconds of each run [default: 1, or 0.5 with --quick]
-    #[arg(long, value_name = "SECONDS")]
-    duration: Option<f64>,
+    /// Duration of each run, such as 2s [default: 1s, or 500ms with --quick]
+    #[arg(long, value_name = "TIME")]
+    duration: Option<String>,
     /// Directory of the reports [default: ./dunlin-compare-DATE]
     #[arg(long, value_name = "DIR")]
     out: Option<PathBuf>,
@@ -65,6 +65,8 @@ Examples:
 
 Servers run one at a time in a random order within each round, on one processor; the load generator has another.
 The directory contains report.html, report.md, results.json, charts and the configurations.
+The server `baseline` is a bare responder, the lower bound of the cost of a response. It is not ranked. It is run if its
+program is beside that of dunlin: `cargo build --release -p baseline` builds it there.
 Exit status: 0 success, 1 failure (a server that fails is a cell, not a failure), 2 usage error.";
 
 /// Runs the command.
@@ -112,8 +114,17 @@ fn options(arguments: &Arguments) -> Result<Options, String> {
     }
     let processors = std::thread::available_parallelism().map_or(1, |count| count.get() as u32);
     let quick = arguments.quick;
-    let seconds = arguments.duration.unwrap_or(if quick { 0.5 } else { 1.0 });
-    if !seconds.is_finite() || seconds <= 0.0 || arguments.rounds == Some(0) {
+    let seconds = match &arguments.duration {
+        Some(text) => time::seconds(text).map_err(|error| format!("--duration {text}: {error}"))?,
+        None => {
+            if quick {
+                0.5
+            } else {
+                1.0
+            }
+        }
+    };
+    if seconds <= 0.0 || arguments.rounds == Some(0) {
         return Err("--duration and --rounds must be above 0".to_owned());
     }
     let load_processor = arguments.load_processor.unwrap_or(u32::from(processors > 1));
@@ -146,25 +157,13 @@ fn compare(options: &Options) -> Result<(), String> {
     if results.interrupted {
         eprintln!("interrupted; the results so far are kept");
     }
-    for (scenario, row, server, reason) in failures(&results) {
-        eprintln!("{scenario}, {row}, {server}: {reason}");
-    }
-    println!("{}\n{}", report::summary(&results), options.out.join("report.html").display());
+    println!("{}", report::summary(&results, paint()));
+    println!("Report: {}", options.out.join("report.html").display());
     Ok(())
 }
 
-fn failures(results: &Results) -> Vec<(&str, &str, &str, &str)> {
-    let mut failures = Vec::new();
-    for scenario in &results.scenarios {
-        for row in &scenario.rows {
-            for (server, cell) in &row.cells {
-                if let Cell::Failed { reason, .. } = cell {
-                    failures.push((&*scenario.name, &*row.title, &**server, &**reason));
-                }
-            }
-        }
-    }
-    failures
+fn paint() -> Paint {
+    Paint::new(crate::color::suits(&std::io::stdout()))
 }
 
 fn list() {
@@ -172,22 +171,27 @@ fn list() {
     for (name, _) in BUILT_IN {
         match scenario::load(name) {
             Ok(scenario) => {
-                println!("  {name:<22}{} ({} rows)", scenario.title, scenario.rows.len());
+                let rows = scenario.rows.len();
+                let s = if rows == 1 { "" } else { "s" };
+                let title = format!("{} ({rows} row{s})", scenario.title);
+                print!("{}", fill(&format!("  {name:<22}"), &title, 24));
             }
             Err(error) => println!("  {error}"),
         }
     }
     println!("\nServers");
     for adapter in adapter::ALL {
-        let version =
-            adapter.find().map_or("not installed".to_owned(), |program| adapter.version(&program));
-        println!("  {:<22}{version}", adapter.name);
+        let version = match adapter.find() {
+            Some(program) => adapter.version(&program),
+            None => format!("not installed ({})", adapter.install),
+        };
+        print!("{}", fill(&format!("  {:<22}", adapter.name), &version, 24));
     }
 }
 
 fn show_diff(a: &Path, b: &Path) -> Result<(), String> {
     let (a, b) = (diff::read(a)?, diff::read(b)?);
-    print!("{}", diff::text(&diff::diff(&a, &b)));
+    print!("{}", diff::text(&diff::diff(&a, &b), paint()));
     Ok(())
 }
 

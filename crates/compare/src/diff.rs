@@ -1,22 +1,37 @@
 //! Differences between two comparisons.
 
-use std::fmt::Write;
 use std::path::Path;
 
-use crate::results::{Better, Cell, Results};
+use dunlin_load::show::{Color, Paint, fill};
+
+use crate::report::format;
+use crate::results::{Better, Cell, Metric, Results};
 use crate::statistics::{Estimate, estimate, paired_ratio, pairs};
 
 /// A figure that both comparisons have.
 #[derive(Clone, Debug)]
 pub struct Change {
-    /// Scenario, row, server and metric.
-    pub what: String,
+    /// Its identity.
+    pub what: What,
     /// The medians of the first and of the second comparison.
     pub medians: (f64, f64),
     /// Ratio of the second to the first.
     pub ratio: Estimate,
-    /// Which way is better.
-    pub better: Better,
+    /// Its metric.
+    pub metric: Metric,
+}
+
+/// Identity of a figure.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct What {
+    /// Name of the scenario.
+    pub scenario: String,
+    /// Title of the row, with its group.
+    pub row: String,
+    /// Name of the server.
+    pub server: String,
+    /// Title of the metric.
+    pub metric: String,
 }
 
 /// The differences between two comparisons.
@@ -24,8 +39,10 @@ pub struct Change {
 pub struct Diff {
     /// Figures that both have, the largest change first.
     pub changes: Vec<Change>,
-    /// Figures that only one of them has.
-    pub alone: Vec<String>,
+    /// Figures that only the first has.
+    pub only_first: Vec<What>,
+    /// Figures that only the second has.
+    pub only_second: Vec<What>,
 }
 
 /// Reads the results of a comparison from its directory, or from its `results.json`.
@@ -45,7 +62,7 @@ pub fn read(path: &Path) -> Result<Results, String> {
 pub fn diff(a: &Results, b: &Results) -> Diff {
     let (before, after) = (figures(a), figures(b));
     let mut diff = Diff::default();
-    for (what, better, earlier) in &before {
+    for (what, metric, earlier) in &before {
         match after.iter().find(|(other, ..)| other == what) {
             Some((_, _, later)) => {
                 let values = |rounds: &[(u32, f64)]| {
@@ -53,16 +70,14 @@ pub fn diff(a: &Results, b: &Results) -> Diff {
                 };
                 let medians = (estimate(&values(earlier)).median, estimate(&values(later)).median);
                 let ratio = paired_ratio(&pairs(later, earlier));
-                diff.changes.push(Change { what: what.clone(), medians, ratio, better: *better });
+                let (what, metric) = (what.clone(), metric.clone());
+                diff.changes.push(Change { what, medians, ratio, metric });
             }
-            None => diff.alone.push(format!("only in the first: {what}")),
+            None => diff.only_first.push(what.clone()),
         }
     }
-    for (what, ..) in &after {
-        if !before.iter().any(|(other, ..)| other == what) {
-            diff.alone.push(format!("only in the second: {what}"));
-        }
-    }
+    let known = |what: &What| before.iter().any(|(other, ..)| other == what);
+    diff.only_second = after.into_iter().map(|(what, ..)| what).filter(|w| !known(w)).collect();
     diff.changes.sort_by(|x, y| {
         let size = |change: &Change| change.ratio.median.max(1e-9).ln().abs();
         size(y).total_cmp(&size(x))
@@ -70,7 +85,7 @@ pub fn diff(a: &Results, b: &Results) -> Diff {
     diff
 }
 
-type Figure = (String, Better, Vec<(u32, f64)>);
+type Figure = (What, Metric, Vec<(u32, f64)>);
 
 fn figures(results: &Results) -> Vec<Figure> {
     let mut figures = Vec::new();
@@ -84,11 +99,13 @@ fn figures(results: &Results) -> Vec<Figure> {
                         .filter_map(|round| Some((round.round, *round.values.get(&metric.key)?)))
                         .collect();
                     if !values.is_empty() {
-                        let what = format!(
-                            "{} / {} / {server} / {}",
-                            scenario.name, row.title, metric.title
-                        );
-                        figures.push((what, metric.better, values));
+                        let what = What {
+                            scenario: scenario.name.clone(),
+                            row: row.full_title(),
+                            server: server.clone(),
+                            metric: metric.title.clone(),
+                        };
+                        figures.push((what, metric.clone(), values));
                     }
                 }
             }
@@ -97,29 +114,73 @@ fn figures(results: &Results) -> Vec<Figure> {
     figures
 }
 
-/// Formats the differences as text.
-#[must_use]
-pub fn text(diff: &Diff) -> String {
-    let mut text = String::new();
-    for change in &diff.changes {
-        let ratio = change.ratio;
-        let sure = ratio.low > 1.0 || ratio.high < 1.0;
-        let grew = ratio.median > 1.0;
-        let word = match (sure, change.better, grew) {
-            (false, ..) => "same",
-            (true, Better::Neither, _) => "other",
-            (true, Better::Higher, true) | (true, Better::Lower, false) => "better",
-            (true, ..) => "worse",
-        };
-        // Writing to a string cannot fail.
-        let _ = writeln!(
-            text,
-            "{word:<7} × {:.3} [{:.3}, {:.3}]  {:.6} → {:.6}  {}",
-            ratio.median, ratio.low, ratio.high, change.medians.0, change.medians.1, change.what
-        );
+impl Change {
+    /// Whether it is `better`, `worse` or, if neither is better, `changed`; `None` if its interval includes 1.
+    #[must_use]
+    pub fn direction(&self) -> Option<&'static str> {
+        let grew = self.ratio.low > 1.0;
+        let shrank = self.ratio.high < 1.0;
+        (grew || shrank).then_some(match self.metric.better {
+            Better::Neither => "changed",
+            Better::Higher if grew => "better",
+            Better::Lower if shrank => "better",
+            _ => "worse",
+        })
     }
-    for alone in &diff.alone {
-        let _ = writeln!(text, "{alone}");
+}
+
+/// Formats the differences as text of at most 80 columns. Figures that are the same are counted.
+#[must_use]
+pub fn text(diff: &Diff, paint: Paint) -> String {
+    let mut text = fill("", "The second comparison relative to the first, by scenario:", 0);
+    text.push_str("ratio of the figures within rounds, its 95 % interval, both medians\n");
+    let mut scenarios: Vec<&str> = Vec::new();
+    for change in &diff.changes {
+        if !scenarios.contains(&change.what.scenario.as_str()) {
+            scenarios.push(&change.what.scenario);
+        }
+    }
+    for scenario in scenarios {
+        text.push('\n');
+        text.push_str(&paint.apply(Color::Bold, scenario));
+        text.push('\n');
+        let changes = || diff.changes.iter().filter(|change| change.what.scenario == scenario);
+        for (change, direction) in changes().filter_map(|c| Some((c, c.direction()?))) {
+            text.push_str(&line(change, direction, paint));
+        }
+        let same = changes().filter(|change| change.direction().is_none()).count();
+        if same > 0 {
+            let s = if same == 1 { "" } else { "s" };
+            text.push_str(&format!("  same     {same} figure{s}: the interval includes 1\n"));
+        }
+    }
+    for (name, alone) in [("first", &diff.only_first), ("second", &diff.only_second)] {
+        if !alone.is_empty() {
+            text.push_str(&format!("\nOnly in the {name} comparison:\n"));
+        }
+        for What { scenario, row, server, metric } in alone {
+            text.push_str(&fill("  ", &format!("{scenario}: {server}, {row}, {metric}"), 4));
+        }
     }
     text
+}
+
+fn line(change: &Change, direction: &str, paint: Paint) -> String {
+    let Change { what, medians, ratio, metric } = change;
+    let prefix = format!(
+        "  {direction:<7}  {:>6.3}×  {:.3}–{:.3}  {} → {}{}  ",
+        ratio.median,
+        ratio.low,
+        ratio.high,
+        format::value(medians.0, &metric.unit),
+        format::value(medians.1, &metric.unit),
+        format::unit_after(&metric.unit),
+    );
+    let filled = fill(&prefix, &format!("{}, {}, {}", what.server, what.row, what.metric), 11);
+    let color = match direction {
+        "better" => Color::Green,
+        "worse" => Color::Red,
+        _ => Color::Yellow,
+    };
+    filled.replacen(direction, &paint.apply(color, direction), 1)
 }

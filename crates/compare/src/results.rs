@@ -51,6 +51,12 @@ pub struct Machine {
     pub kernel: String,
     /// Name of the distribution.
     pub distribution: String,
+    /// Load average of one minute before the comparison; absent if unknown.
+    #[serde(default)]
+    pub load_before: Option<f64>,
+    /// Share of all processors that programs outside of the comparison used while it ran, 0 to 1; absent if unknown.
+    #[serde(default)]
+    pub others_share: Option<f64>,
     /// Other properties, such as the frequency governor, by name.
     pub facts: BTreeMap<String, String>,
 }
@@ -158,6 +164,17 @@ pub struct Row {
     pub notes: Vec<String>,
     /// A cell for each server, by name.
     pub cells: BTreeMap<String, Cell>,
+}
+
+impl Row {
+    /// The title with the group, which is unique within the scenario.
+    #[must_use]
+    pub fn full_title(&self) -> String {
+        match &self.group {
+            Some(group) => format!("{}, {group}", self.title),
+            None => self.title.clone(),
+        }
+    }
 }
 
 /// A figure of a document.

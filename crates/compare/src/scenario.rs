@@ -220,17 +220,14 @@ pub const BUILT_IN: [(&str, &str); 12] = [
 /// Reads a built-in scenario by name, or a scenario file.
 ///
 /// # Errors
-/// `FILE:LINE:COLUMN: message`, or the nearest name if there is no such scenario.
+/// `FILE:LINE:COLUMN: message`, or a similar name if there is no such scenario.
 pub fn load(name: &str) -> Result<Scenario, String> {
     if let Some((known, text)) = BUILT_IN.iter().find(|(known, _)| *known == name) {
         return parse(known, &format!("{known}.toml"), text);
     }
     if !name.ends_with(".toml") {
-        let nearest = BUILT_IN.iter().map(|(known, _)| (strsim::jaro_winkler(known, name), *known));
-        let nearest = nearest.max_by(|a, b| a.0.total_cmp(&b.0)).map_or("", |(_, known)| known);
-        return Err(format!(
-            "there is no scenario {name}; the nearest is {nearest} (--list shows all)"
-        ));
+        let near = did_you_mean(name, BUILT_IN.iter().map(|(known, _)| *known));
+        return Err(format!("there is no scenario {name}{near} (--list shows all)"));
     }
     let text = std::fs::read_to_string(name).map_err(|error| format!("{name}: {error}"))?;
     let stem = Path::new(name).file_stem().and_then(|stem| stem.to_str()).unwrap_or(name);
@@ -277,7 +274,10 @@ pub fn parse(name: &str, file: &str, text: &str) -> Result<Scenario, String> {
         if !scenario.metrics.iter().any(|known| known.key == metric) {
             let known = scenario.metrics.iter().map(|metric| metric.key.as_str());
             let place = named(metric);
-            return Err(format!("{place}: there is no metric {metric}{}", or_else(metric, known)));
+            return Err(format!(
+                "{place}: there is no metric {metric}{}",
+                did_you_mean(metric, known)
+            ));
         }
     }
     for chart in &scenario.charts {
@@ -285,7 +285,11 @@ pub fn parse(name: &str, file: &str, text: &str) -> Result<Scenario, String> {
             && !scenario.rows.iter().any(|known| known.id == *row)
         {
             let known = scenario.rows.iter().map(|row| row.id.as_str());
-            return Err(format!("{}: there is no row {row}{}", named(row), or_else(row, known)));
+            return Err(format!(
+                "{}: there is no row {row}{}",
+                named(row),
+                did_you_mean(row, known)
+            ));
         }
     }
     Ok(scenario)
@@ -302,9 +306,9 @@ fn metrics_named(scenario: &Scenario) -> impl Iterator<Item = &str> {
 }
 
 /// `; did you mean NAME?` if a known name is similar.
-fn or_else<'a>(word: &str, known: impl Iterator<Item = &'a str>) -> String {
+pub(crate) fn did_you_mean<'a>(word: &str, known: impl Iterator<Item = &'a str>) -> String {
     let near = known.map(|known| (strsim::damerau_levenshtein(known, word), known));
-    match near.min().filter(|(distance, known)| *distance <= known.len().max(3) / 3 + 1) {
+    match near.min().filter(|(distance, known)| *distance <= known.len().max(3) / 3) {
         Some((_, known)) => format!("; did you mean {known}?"),
         None => String::new(),
     }
@@ -315,7 +319,7 @@ fn in_words(message: &str) -> String {
     let mut quoted = message.split('`').skip(1).step_by(2);
     let unknown = message.starts_with("unknown field") || message.starts_with("unknown variant");
     match quoted.next().filter(|_| unknown) {
-        Some(word) => match or_else(word, quoted) {
+        Some(word) => match did_you_mean(word, quoted) {
             near if near.is_empty() => message.to_owned(),
             near => format!("there is no {word}{near}"),
         },

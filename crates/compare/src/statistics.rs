@@ -20,6 +20,15 @@ pub struct Estimate {
     pub count: usize,
 }
 
+impl Estimate {
+    /// The larger half of the interval as a share of the median; `None` for a median of 0 and for a single value.
+    #[must_use]
+    pub fn spread(&self) -> Option<f64> {
+        let half = (self.high - self.median).max(self.median - self.low);
+        (self.median != 0.0 && self.count > 1).then(|| half / self.median.abs())
+    }
+}
+
 const RESAMPLES: usize = 2_000;
 const SEED: u64 = 358;
 
@@ -171,6 +180,13 @@ mod tests {
         assert!(near(ratio.median, 1.212_121), "{ratio:?}");
         assert!(near(ratio.low, 1.178_218) && near(ratio.high, 1.247_525), "{ratio:?}");
         assert!(near(quantile(&[1.0, 2.0, 4.0, 8.0], 0.4), 2.4));
+    }
+
+    #[test]
+    fn the_spread_is_the_larger_half_of_the_interval() {
+        let estimate = |count| Estimate { median: 10.0, low: 8.0, high: 11.0, count };
+        assert_eq!((estimate(5).spread(), estimate(1).spread()), (Some(0.2), None));
+        assert_eq!(Estimate { median: 0.0, ..estimate(5) }.spread(), None);
     }
 
     #[test]

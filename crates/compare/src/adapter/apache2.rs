@@ -6,8 +6,14 @@ use std::path::PathBuf;
 use super::{Adapter, Launch, Site, lacks_dunlin_features};
 use crate::scenario::{Script, Variant};
 
-pub(super) const ADAPTER: Adapter =
-    Adapter { name: "apache2", program, version: &["-v"], lacks, launch };
+pub(super) const ADAPTER: Adapter = Adapter {
+    name: "apache2",
+    program,
+    install: "Debian package apache2",
+    version: &["-v"],
+    lacks,
+    launch,
+};
 
 /// The behaviour of the C program for mod_lua.
 const LUA: &str = r#"local line = string.rep("x", 1024)

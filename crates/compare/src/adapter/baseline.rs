@@ -6,8 +6,14 @@ use std::path::PathBuf;
 use super::{Adapter, BASELINE, BASELINE_FILE, Launch, Site};
 use crate::scenario::Variant;
 
-pub(super) const ADAPTER: Adapter =
-    Adapter { name: BASELINE, program, version: &[], lacks, launch };
+pub(super) const ADAPTER: Adapter = Adapter {
+    name: BASELINE,
+    program,
+    install: "built by `cargo build --release -p baseline`, beside this program",
+    version: &[],
+    lacks,
+    launch,
+};
 
 fn program() -> PathBuf {
     std::env::current_exe().unwrap_or_default().with_file_name("baseline")

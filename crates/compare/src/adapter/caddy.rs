@@ -6,8 +6,14 @@ use std::path::PathBuf;
 use super::{Adapter, Launch, Site, lacks_dunlin_features};
 use crate::scenario::Variant;
 
-pub(super) const ADAPTER: Adapter =
-    Adapter { name: "caddy", program, version: &["version"], lacks, launch };
+pub(super) const ADAPTER: Adapter = Adapter {
+    name: "caddy",
+    program,
+    install: "Debian package caddy",
+    version: &["version"],
+    lacks,
+    launch,
+};
 
 fn program() -> PathBuf {
     "caddy".into()

@@ -6,8 +6,14 @@ use std::path::PathBuf;
 use super::{Adapter, Launch, Site};
 use crate::scenario::{Script, Variant};
 
-pub(super) const ADAPTER: Adapter =
-    Adapter { name: "dunlin", program, version: &["version"], lacks, launch };
+pub(super) const ADAPTER: Adapter = Adapter {
+    name: "dunlin",
+    program,
+    install: "this program",
+    version: &["version"],
+    lacks,
+    launch,
+};
 
 fn program() -> PathBuf {
     std::env::current_exe().unwrap_or_default()

@@ -6,8 +6,14 @@ use std::path::PathBuf;
 use super::{Adapter, Launch, Site, lacks_dunlin_features};
 use crate::scenario::{Script, Variant};
 
-pub(super) const ADAPTER: Adapter =
-    Adapter { name: "h2o", program, version: &["--version"], lacks, launch };
+pub(super) const ADAPTER: Adapter = Adapter {
+    name: "h2o",
+    program,
+    install: "Debian package h2o",
+    version: &["--version"],
+    lacks,
+    launch,
+};
 
 /// The behaviour of the C program for mruby.
 const RUBY: &str = r#"

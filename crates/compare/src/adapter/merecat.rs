@@ -6,8 +6,14 @@ use std::path::PathBuf;
 use super::{Adapter, Launch, Site, lacks_dunlin_features};
 use crate::scenario::{Script, Variant};
 
-pub(super) const ADAPTER: Adapter =
-    Adapter { name: "merecat", program, version: &["-V"], lacks, launch };
+pub(super) const ADAPTER: Adapter = Adapter {
+    name: "merecat",
+    program,
+    install: "https://github.com/troglobit/merecat",
+    version: &["-V"],
+    lacks,
+    launch,
+};
 
 fn program() -> PathBuf {
     "merecat".into()

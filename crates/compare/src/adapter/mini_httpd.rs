@@ -6,8 +6,14 @@ use std::path::PathBuf;
 use super::{Adapter, Launch, Site, lacks_dunlin_features};
 use crate::scenario::{Script, Variant};
 
-pub(super) const ADAPTER: Adapter =
-    Adapter { name: "mini-httpd", program, version: &["-V"], lacks, launch };
+pub(super) const ADAPTER: Adapter = Adapter {
+    name: "mini-httpd",
+    program,
+    install: "Debian package mini-httpd",
+    version: &["-V"],
+    lacks,
+    launch,
+};
 
 fn program() -> PathBuf {
     "mini_httpd".into()

@@ -16,7 +16,7 @@ use std::net::SocketAddr;
 use std::path::{Path, PathBuf};
 use std::process::Command;
 
-use crate::scenario::{Script, Variant};
+use crate::scenario::{Script, Variant, did_you_mean};
 
 /// A server that can be compared.
 pub struct Adapter {
@@ -24,6 +24,8 @@ pub struct Adapter {
     pub name: &'static str,
     /// Its program: an absolute path, or a name to look for in `PATH`.
     program: fn() -> PathBuf,
+    /// How to install it, for users who lack it.
+    pub install: &'static str,
     /// Options that print the version. Empty for programs of this package.
     version: &'static [&'static str],
     /// Why the server does not support a variant; `None` if it does.
@@ -81,13 +83,16 @@ pub(crate) const BASELINE_FILE: &str = ".baseline";
 /// The adapter with that name.
 ///
 /// # Errors
-/// No adapter has that name; the message contains the nearest one.
+/// No adapter has that name; the message contains a similar one, or all.
 pub fn by_name(name: &str) -> Result<&'static Adapter, String> {
     ALL.iter().copied().find(|adapter| adapter.name == name).ok_or_else(|| {
-        let similar =
-            ALL.iter().map(|adapter| (strsim::jaro_winkler(adapter.name, name), adapter.name));
-        let nearest = similar.max_by(|a, b| a.0.total_cmp(&b.0)).map_or("", |(_, name)| name);
-        format!("there is no adapter for {name}; the nearest is {nearest}")
+        let names: Vec<&str> = ALL.iter().map(|adapter| adapter.name).collect();
+        match did_you_mean(name, names.iter().copied()) {
+            near if near.is_empty() => {
+                format!("there is no server {name}; the known ones are {}", names.join(", "))
+            }
+            near => format!("there is no server {name}{near}"),
+        }
     })
 }
 

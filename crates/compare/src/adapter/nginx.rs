@@ -6,8 +6,14 @@ use std::path::PathBuf;
 use super::{Adapter, Launch, Site, lacks_dunlin_features};
 use crate::scenario::{Script, Variant};
 
-pub(super) const ADAPTER: Adapter =
-    Adapter { name: "nginx", program, version: &["-v"], lacks, launch };
+pub(super) const ADAPTER: Adapter = Adapter {
+    name: "nginx",
+    program,
+    install: "Debian package nginx",
+    version: &["-v"],
+    lacks,
+    launch,
+};
 
 fn program() -> PathBuf {
     "nginx".into()

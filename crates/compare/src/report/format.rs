@@ -5,7 +5,7 @@ use dunlin_load::units::{scale_bytes, thousands};
 use crate::statistics::Estimate;
 
 /// Formats a value in its unit with three significant digits.
-pub(super) fn value(value: f64, unit: &str) -> String {
+pub(crate) fn value(value: f64, unit: &str) -> String {
     match unit {
         "bytes" => bytes(value),
         "bytes/s" => format!("{}/s", bytes(value)),
@@ -16,6 +16,15 @@ pub(super) fn value(value: f64, unit: &str) -> String {
 /// The unit in a heading. Empty for units that values show themselves.
 pub(super) fn unit(unit: &str) -> String {
     if unit.is_empty() || unit.starts_with("bytes") { String::new() } else { format!(" ({unit})") }
+}
+
+/// The unit after a value. Empty for units that values show themselves.
+pub(crate) fn unit_after(unit: &str) -> String {
+    match unit {
+        "" | "bytes" | "bytes/s" => String::new(),
+        unit if unit.starts_with('/') => unit.to_owned(),
+        unit => format!(" {unit}"),
+    }
 }
 
 fn number(value: f64) -> String {

@@ -2,11 +2,13 @@
 
 use std::fmt::{Result, Write};
 
-use super::chart::{COLOURS, Chart};
+use super::chart::Chart;
 use super::format::{self, escape};
-use super::table::{Entry, curves, entries, verdict};
-use crate::adapter::BASELINE;
-use crate::results::{Better, Metric, Results, Row, ScenarioResults};
+use super::html_table::table;
+use super::svg::COLOURS;
+use super::table::{curves, verdict};
+use super::warnings::warnings;
+use crate::results::{Cell, Results, ScenarioResults};
 
 pub(super) fn render(results: &Results, charts: &[Chart]) -> String {
     let mut page = String::new();
@@ -38,7 +40,7 @@ fn head(page: &mut String, results: &Results) -> Result {
     let machine = &results.machine;
     writeln!(
         page,
-        "<header>\n<h1>Servers compared</h1>\n<button id=\"theme\" hidden>Dark or light</button>\n<dl>"
+        "<header>\n<h1>Servers compared</h1>\n<button id=\"theme\" type=\"button\" hidden>Switch between light and dark</button>\n<dl>"
     )?;
     let mut fact = |name: &str, value: &str| {
         writeln!(page, "<dt>{}</dt><dd>{}</dd>", escape(name), escape(value))
@@ -61,6 +63,12 @@ fn head(page: &mut String, results: &Results) -> Result {
     for (name, value) in &machine.facts {
         fact(name, value)?;
     }
+    if let Some(load) = machine.load_before {
+        fact("load before", &format!("{load:.2} (average of one minute)"))?;
+    }
+    if let Some(share) = machine.others_share {
+        fact("other programs", &format!("{:.0} % of all processors", share * 100.0))?;
+    }
     fact(
         "method",
         &format!(
@@ -74,21 +82,39 @@ fn head(page: &mut String, results: &Results) -> Result {
     if results.interrupted {
         writeln!(page, "<p><strong>Interrupted: not all rounds were run.</strong></p>")?;
     }
+    for warning in warnings(results) {
+        writeln!(page, "<p class=\"warning\"><strong>Warning:</strong> {}</p>", escape(&warning))?;
+    }
+    servers(page, results)?;
+    writeln!(
+        page,
+        "<p class=\"soft\">Shaded figures with a ★ are the best tier: these rounds cannot distinguish the servers within one tier. Hatched figures are not valid; each has the reason.</p>\n</header>"
+    )
+}
+
+/// The servers with their colours and versions, and those that are not installed.
+fn servers(page: &mut String, results: &Results) -> Result {
     writeln!(page, "<ul class=\"key\">")?;
-    for (index, server) in results.servers.iter().enumerate() {
-        let version = server.version.as_deref().or(server.missing.as_deref()).unwrap_or_default();
+    for (index, server) in results.servers.iter().enumerate().filter(|(_, s)| s.missing.is_none()) {
         writeln!(
             page,
             "<li><span style=\"background:var(--c{})\"></span>{} <small>{}</small></li>",
             index % COLOURS.len(),
             escape(&server.name),
-            escape(version)
+            escape(server.version.as_deref().unwrap_or_default())
         )?;
     }
-    writeln!(
-        page,
-        "</ul>\n<p class=\"soft\">Shaded figures are the best tier: these rounds cannot distinguish the servers within one tier. Hatched figures may not be used; each shows the reason.</p>\n</header>"
-    )
+    writeln!(page, "</ul>")?;
+    let missing: Vec<&str> = results
+        .servers
+        .iter()
+        .filter(|server| server.missing.is_some())
+        .map(|server| server.name.as_str())
+        .collect();
+    if !missing.is_empty() {
+        writeln!(page, "<p class=\"soft\">Not installed: {}</p>", escape(&missing.join(", ")))?;
+    }
+    Ok(())
 }
 
 fn one(
@@ -108,19 +134,27 @@ fn one(
     let says = scenario.rows.iter().filter_map(|row| Some((row, verdict(results, scenario, row)?)));
     writeln!(page, "<ul class=\"says\">")?;
     for (row, verdict) in says {
-        writeln!(page, "<li>{}: {}</li>", escape(&row.title), escape(&verdict))?;
+        writeln!(
+            page,
+            "<li><strong>{}</strong>: {}</li>",
+            escape(&row.full_title()),
+            escape(&verdict)
+        )?;
     }
     writeln!(page, "</ul>")?;
+    let of_scenario = || charts.iter().filter(|chart| chart.scenario == scenario.name);
     for (index, metric) in scenario.metrics.iter().enumerate() {
         let heading = format!("{}{}", metric.title, format::unit(&metric.unit));
         let open = if index == 0 { " open" } else { "" };
-        writeln!(page, "<details{open}><summary><strong>{}</strong></summary>", escape(&heading))?;
+        writeln!(page, "<details{open}><summary><h3>{}</h3></summary>", escape(&heading))?;
         table(page, results, scenario, metric)?;
+        for chart in of_scenario().filter(|chart| chart.metric.as_ref() == Some(&metric.key)) {
+            figure(page, chart)?;
+        }
         writeln!(page, "</details>")?;
     }
-    for chart in charts.iter().filter(|chart| chart.scenario == scenario.name) {
-        writeln!(page, "<figure><figcaption>{}</figcaption>", escape(&chart.title))?;
-        writeln!(page, "<div class=\"scroll\">{}</div>\n</figure>", themed(&chart.svg))?;
+    for chart in of_scenario().filter(|chart| chart.metric.is_none()) {
+        figure(page, chart)?;
     }
     let curves = curves(results, scenario);
     if !curves.is_empty() {
@@ -131,7 +165,7 @@ fn one(
         writeln!(page, "</ul>")?;
     }
     if !scenario.notes.is_empty() {
-        writeln!(page, "<h3>To know</h3>\n<ul>")?;
+        writeln!(page, "<h3>Notes</h3>\n<ul>")?;
         for note in &scenario.notes {
             writeln!(page, "<li>{}</li>", escape(note))?;
         }
@@ -141,126 +175,18 @@ fn one(
     writeln!(page, "</section>")
 }
 
-fn table(
-    page: &mut String,
-    results: &Results,
-    scenario: &ScenarioResults,
-    metric: &Metric,
-) -> Result {
-    let has_then =
-        scenario.rows.iter().any(|row| row.then.iter().any(|then| then.metric == metric.key));
-    write!(page, "<div class=\"scroll\"><table>\n<thead><tr><th></th>")?;
-    for server in &results.servers {
-        let note = if server.name == BASELINE { " <small>not ranked</small>" } else { "" };
-        write!(page, "<th>{}{note}</th>", escape(&server.name))?;
+fn figure(page: &mut String, chart: &Chart) -> Result {
+    let title = escape(&chart.title);
+    writeln!(page, "<figure>")?;
+    // The chart of a metric has its heading, which is also that of the section.
+    if chart.metric.is_none() {
+        writeln!(page, "<figcaption>{title}</figcaption>")?;
     }
-    writeln!(page, "{}</tr></thead>\n<tbody>", if has_then { "<th>then</th>" } else { "" })?;
-    let mut group = None;
-    for row in &scenario.rows {
-        if row.group != group {
-            group.clone_from(&row.group);
-            let columns = results.servers.len() + 1 + usize::from(has_then);
-            writeln!(
-                page,
-                "<tr class=\"group\"><th colspan=\"{columns}\">{}</th></tr>",
-                escape(group.as_deref().unwrap_or_default())
-            )?;
-        }
-        line(page, results, row, metric, has_then)?;
-    }
-    writeln!(page, "</tbody></table></div>")
-}
-
-fn line(
-    page: &mut String,
-    results: &Results,
-    row: &Row,
-    metric: &Metric,
-    has_then: bool,
-) -> Result {
-    let entries = entries(results, row, metric);
-    let figures = entries.iter().filter_map(|entry| match entry {
-        Entry::Figure { estimate, .. } => Some(estimate.median),
-        _ => None,
-    });
-    let max = figures.fold(f64::MIN_POSITIVE, f64::max);
-    write!(page, "<tr><td>{}", escape(&row.title))?;
-    for note in &row.notes {
-        write!(page, "<small>{}</small>", escape(note))?;
-    }
-    write!(page, "</td>")?;
-    for entry in &entries {
-        cell(page, entry, metric, max)?;
-    }
-    if has_then {
-        let then = row.then.iter().filter(|then| then.metric == metric.key);
-        let earlier: Vec<String> = then
-            .map(|then| {
-                let note = if then.note.is_empty() {
-                    String::new()
-                } else {
-                    format!(" <small>{}</small>", escape(&then.note))
-                };
-                format!(
-                    "{}: {}{note}",
-                    escape(&then.server),
-                    format::value(then.value, &metric.unit)
-                )
-            })
-            .collect();
-        write!(page, "<td class=\"then\">{}</td>", earlier.join("<br>"))?;
-    }
-    writeln!(page, "</tr>")
-}
-
-fn cell(page: &mut String, entry: &Entry<'_>, metric: &Metric, max: f64) -> Result {
-    match entry {
-        Entry::Figure { estimate, tier, doubts } => {
-            let best = *tier == Some(0) && metric.better != Better::Neither;
-            let class = if !doubts.is_empty() {
-                "doubt"
-            } else if best {
-                "best"
-            } else {
-                ""
-            };
-            let mark = if best { "<span aria-label=\"best tier\">★ </span>" } else { "" };
-            let reason = if doubts.is_empty() {
-                String::new()
-            } else {
-                format!("<small>{}</small>", escape(&doubts.join("; ")))
-            };
-            write!(
-                page,
-                "<td class=\"{class}\">{mark}{}<small>{}</small>{reason}<span class=\"bar\" style=\"width:{:.0}%\"></span></td>",
-                format::value(estimate.median, &metric.unit),
-                format::interval(estimate, &metric.unit),
-                (estimate.median / max * 100.0).clamp(0.0, 100.0)
-            )
-        }
-        Entry::Facts(facts) => {
-            write!(page, "<td class=\"facts\">")?;
-            for (name, value) in facts {
-                write!(page, "{}: <strong>{}</strong><br>", escape(name), escape(value))?;
-            }
-            write!(page, "</td>")
-        }
-        Entry::Absent(reason) => {
-            write!(page, "<td class=\"absent\">not available: {}</td>", escape(reason))
-        }
-        Entry::Failed(reason, log) => {
-            write!(page, "<td class=\"failed\">failed: {}", escape(reason))?;
-            if !log.is_empty() {
-                write!(
-                    page,
-                    "<details><summary>log</summary><pre>{}</pre></details>",
-                    escape(log)
-                )?;
-            }
-            write!(page, "</td>")
-        }
-        Entry::Nothing => write!(page, "<td class=\"absent\">not run</td>"),
-    }
+    writeln!(
+        page,
+        "<div class=\"scroll\" tabindex=\"0\" role=\"region\" aria-label=\"Chart: {title}\">{}</div>\n</figure>",
+        themed(&chart.svg)
+    )
 }
 
 /// The commands of the first round of each row, of one server as an example.
@@ -268,18 +194,23 @@ fn commands(page: &mut String, scenario: &ScenarioResults) -> Result {
     writeln!(page, "<details><summary>Commands</summary><pre>")?;
     for row in &scenario.rows {
         let rounds = row.cells.values().find_map(|cell| match cell {
-            crate::results::Cell::Measured { rounds, .. } => rounds.first(),
+            Cell::Measured { rounds, .. } => rounds.first(),
             _ => None,
         });
         if let Some(round) = rounds {
-            writeln!(page, "{}:\n  {}", escape(&row.title), escape(&round.command.join(" ")))?;
+            writeln!(
+                page,
+                "{}:\n  {}",
+                escape(&row.full_title()),
+                escape(&round.command.join(" "))
+            )?;
         }
     }
     writeln!(page, "</pre></details>")
 }
 
 fn foot(page: &mut String, results: &Results) -> Result {
-    writeln!(page, "<footer><p>Configurations, so that their makers can object:</p><ul>")?;
+    writeln!(page, "<footer><p>Configurations of the servers:</p><ul>")?;
     for server in &results.servers {
         for (name, path) in &server.configurations {
             writeln!(page, "<li><a href=\"{}\">{}</a></li>", escape(path), escape(name))?;
@@ -290,12 +221,8 @@ fn foot(page: &mut String, results: &Results) -> Result {
 
 /// Adapts a chart to the colours of the page.
 fn themed(svg: &str) -> String {
-    let mut themed = svg.to_owned();
-    for (index, colour) in COLOURS.iter().enumerate() {
-        let hex = format!("#{:02X}{:02X}{:02X}", colour.0, colour.1, colour.2);
-        themed = themed.replace(&format!("\"{hex}\""), &format!("\"var(--c{index})\""));
-    }
-    themed = themed.replace("\"#000000\"", "\"currentColor\"");
-    // Remove the size, so that the chart follows the width of the page.
-    themed.replacen("<svg width=\"860\" height=\"420\"", "<svg role=\"img\"", 1)
+    let themed = svg.to_owned();
+    COLOURS.iter().enumerate().fold(themed, |themed, (index, colour)| {
+        themed.replace(&format!("\"{colour}\""), &format!("\"var(--c{index})\""))
+    })
 }

@@ -3,8 +3,9 @@
 use std::fmt::Write;
 
 use super::format;
-use super::table::{Entry, curves, entries, verdict};
-use crate::results::{Metric, Results, ScenarioResults};
+use super::table::{Entry, absent, columns, curves, entries, verdict};
+use super::warnings::warnings;
+use crate::results::{Metric, Results, Row, ScenarioResults};
 
 pub(super) fn render(results: &Results) -> String {
     let mut text = String::new();
@@ -36,6 +37,9 @@ fn write(text: &mut String, results: &Results) -> std::fmt::Result {
         writeln!(text, "- interrupted: not all rounds were run")?;
     }
     writeln!(text)?;
+    for warning in warnings(results) {
+        writeln!(text, "**Warning:** {warning}\n")?;
+    }
     for server in &results.servers {
         let version = server.version.as_deref().or(server.missing.as_deref()).unwrap_or_default();
         writeln!(text, "- {}: {version}", server.name)?;
@@ -54,7 +58,7 @@ fn one(text: &mut String, results: &Results, scenario: &ScenarioResults) -> std:
     )?;
     for row in &scenario.rows {
         if let Some(verdict) = verdict(results, scenario, row) {
-            writeln!(text, "- {}: {verdict}", row.title)?;
+            writeln!(text, "- {}: {verdict}", row.full_title())?;
         }
     }
     for metric in &scenario.metrics {
@@ -79,26 +83,32 @@ fn table(
     metric: &Metric,
 ) -> std::fmt::Result {
     writeln!(text, "\n### {}{}\n", metric.title, format::unit(&metric.unit))?;
-    let names: Vec<&str> = results.servers.iter().map(|server| server.name.as_str()).collect();
+    let columns = columns(results, scenario);
+    let names: Vec<&str> =
+        columns.iter().map(|index| results.servers[*index].name.as_str()).collect();
+    let of_metric = |row: &Row| -> Vec<String> {
+        let then = row.then.iter().filter(|then| then.metric == metric.key);
+        then.map(|t| format!("{}: {}", t.server, format::value(t.value, &metric.unit))).collect()
+    };
+    let has_original = scenario.rows.iter().any(|row| !of_metric(row).is_empty());
+    let (heading, rule) = if has_original { (" Original |", " --- |") } else { ("", "") };
     writeln!(
         text,
-        "| | {} | then |\n| --- |{} --- |",
+        "| Row | {} |{heading}\n| --- |{}{rule}",
         names.join(" | "),
         " ---: |".repeat(names.len())
     )?;
     let mut notes = Vec::new();
     for row in &scenario.rows {
-        let cells: Vec<String> = entries(results, row, metric)
-            .iter()
-            .map(|entry| cell(entry, metric, &mut notes))
-            .collect();
-        let then: Vec<String> = row
-            .then
-            .iter()
-            .filter(|then| then.metric == metric.key)
-            .map(|then| format!("{}: {}", then.server, format::value(then.value, &metric.unit)))
-            .collect();
-        writeln!(text, "| {} | {} | {} |", row.title, cells.join(" | "), then.join(", "))?;
+        let entries = entries(results, row, metric);
+        let cells: Vec<String> =
+            columns.iter().map(|index| cell(&entries[*index], metric, &mut notes)).collect();
+        let original =
+            if has_original { format!(" {} |", of_metric(row).join(", ")) } else { String::new() };
+        writeln!(text, "| {} | {} |{original}", row.full_title(), cells.join(" | "))?;
+    }
+    for (name, reason) in absent(results, scenario) {
+        notes.push(format!("{name} is not available: {reason}"));
     }
     if !notes.is_empty() {
         writeln!(text)?;

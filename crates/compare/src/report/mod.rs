@@ -1,15 +1,23 @@
 //! Reports of a comparison, computed from its results alone.
 
+mod bars;
 mod chart;
-mod format;
+pub(crate) mod format;
 mod html;
+mod html_table;
+mod lines;
 mod markdown;
+mod scale;
+mod svg;
 mod table;
 mod terminal;
+mod warnings;
 
 use std::fs;
 use std::io;
 use std::path::Path;
+
+use dunlin_load::show::Paint;
 
 use crate::results::Results;
 
@@ -31,8 +39,8 @@ pub fn write(results: &Results, out: &Path) -> io::Result<()> {
 
 /// Formats the results as tables for a terminal.
 #[must_use]
-pub fn summary(results: &Results) -> String {
-    terminal::render(results)
+pub fn summary(results: &Results, paint: Paint) -> String {
+    terminal::render(results, paint)
 }
 
 fn replace(file: &Path, text: &str) -> io::Result<()> {

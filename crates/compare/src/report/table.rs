@@ -112,7 +112,119 @@ pub(super) fn entries<'a>(results: &'a Results, row: &'a Row, metric: &Metric) -
         .collect()
 }
 
-/// Describes the first tier of a row, its lead over the next tier, and the servers whose figures cannot be used.
+/// The servers of a scenario: those that are installed and can run at least one of its rows.
+pub(super) fn columns(results: &Results, scenario: &ScenarioResults) -> Vec<usize> {
+    let shown = |index: &usize| why_absent(results, scenario, *index).is_none();
+    (0..results.servers.len()).filter(shown).collect()
+}
+
+/// The servers without a column, and the reasons.
+pub(super) fn absent<'a>(
+    results: &'a Results,
+    scenario: &'a ScenarioResults,
+) -> Vec<(&'a str, &'a str)> {
+    let absent = |index: usize| {
+        let reason = why_absent(results, scenario, index)?;
+        Some((results.servers[index].name.as_str(), reason))
+    };
+    (0..results.servers.len()).filter_map(absent).collect()
+}
+
+fn why_absent<'a>(
+    results: &'a Results,
+    scenario: &'a ScenarioResults,
+    index: usize,
+) -> Option<&'a str> {
+    let server = &results.servers[index];
+    if let Some(missing) = &server.missing {
+        return Some(missing);
+    }
+    let mut reason = None;
+    for row in &scenario.rows {
+        match row.cells.get(&server.name) {
+            Some(Cell::NotAvailable { reason: given }) => reason = Some(given.as_str()),
+            _ => return None,
+        }
+    }
+    reason
+}
+
+/// The servers of a row in relation to the best one.
+pub(super) struct Ranking {
+    /// For each ranked server except the best one: how many times the best one is better.
+    pub(super) factors: Vec<Option<Estimate>>,
+    /// The tiers, 0 for the best.
+    pub(super) tiers: Vec<Option<usize>>,
+}
+
+/// Ranks the servers of a row; `None` if none is ranked.
+pub(super) fn ranking(
+    results: &Results,
+    row: &Row,
+    metric: &Metric,
+    entries: &[Entry<'_>],
+) -> Option<Ranking> {
+    let tiers: Vec<Option<usize>> = entries
+        .iter()
+        .map(|entry| match entry {
+            Entry::Figure { tier, .. } => *tier,
+            _ => None,
+        })
+        .collect();
+    let rounds = |index: usize| {
+        let cell = row.cells.get(&results.servers[index].name);
+        cell.map_or(Vec::new(), |cell| rounds_of(cell, &metric.key, true))
+    };
+    let best = leader(&tiers, 0, entries, metric.better)?;
+    let of_best = rounds(best);
+    let factor = |index: usize| {
+        (index != best && tiers[index].is_some()).then(|| match metric.better {
+            Better::Lower => paired_ratio(&pairs(&rounds(index), &of_best)),
+            _ => paired_ratio(&pairs(&of_best, &rounds(index))),
+        })
+    };
+    let factors = (0..entries.len()).map(factor).collect();
+    Some(Ranking { factors, tiers })
+}
+
+/// The best server of a tier by median.
+fn leader(
+    tiers: &[Option<usize>],
+    tier: usize,
+    entries: &[Entry<'_>],
+    better: Better,
+) -> Option<usize> {
+    let of: Vec<usize> = (0..tiers.len()).filter(|&index| tiers[index] == Some(tier)).collect();
+    let median = |index: &usize| match &entries[*index] {
+        Entry::Figure { estimate, .. } => estimate.median,
+        _ => 0.0,
+    };
+    let order = |a: &&usize, b: &&usize| median(a).total_cmp(&median(b));
+    if better == Better::Lower { of.iter().min_by(order) } else { of.iter().max_by(order) }.copied()
+}
+
+/// Formats a factor: "1.31× slower, 95 % interval 1.05–1.65".
+pub(super) fn factor_text(factor: &Estimate, metric: &Metric) -> String {
+    format!(
+        "{:.2}× {}, 95 % interval {:.2}–{:.2}",
+        factor.median,
+        worse(metric),
+        factor.low,
+        factor.high
+    )
+}
+
+/// What a server is that is worse by a metric.
+fn worse(metric: &Metric) -> &'static str {
+    let is_time = metric.unit == "s" || metric.unit == "ms" || metric.unit == "/s";
+    match metric.better {
+        _ if is_time || metric.unit == "bytes/s" => "slower",
+        Better::Lower => "more",
+        Better::Higher | Better::Neither => "less",
+    }
+}
+
+/// Describes the first tier of a row, its lead over the next tier, and the servers whose figures are not valid.
 pub(super) fn verdict(results: &Results, scenario: &ScenarioResults, row: &Row) -> Option<String> {
     let metric = scenario.metrics.first()?;
     let entries = entries(results, row, metric);
@@ -127,54 +239,29 @@ pub(super) fn verdict(results: &Results, scenario: &ScenarioResults, row: &Row) 
         .map(|(server, _)| server.name.as_str())
         .collect();
     let first = first(results, row, metric, &entries);
-    match (first, doubtful.is_empty()) {
-        (first, true) => first,
-        (Some(first), false) => Some(format!("{first}; not judged: {}", doubtful.join(", "))),
-        (None, false) => Some(format!("not judged: {}", doubtful.join(", "))),
+    let doubtful = (!doubtful.is_empty()).then(|| format!("not valid: {}", doubtful.join(", ")));
+    match (first, doubtful) {
+        (Some(first), Some(doubtful)) => Some(format!("{first}; {doubtful}")),
+        (first, doubtful) => first.or(doubtful),
     }
 }
 
 fn first(results: &Results, row: &Row, metric: &Metric, entries: &[Entry<'_>]) -> Option<String> {
-    let of_tier = |wanted: usize| -> Vec<usize> {
-        let is = |entry: &Entry<'_>| matches!(entry, Entry::Figure { tier: Some(tier), .. } if *tier == wanted);
-        (0..entries.len()).filter(|&index| is(&entries[index])).collect()
-    };
-    let (first, second) = (of_tier(0), of_tier(1));
+    let ranking = ranking(results, row, metric, entries)?;
     let name = |index: usize| results.servers[index].name.as_str();
-    let names: Vec<&str> = first.iter().map(|&index| name(index)).collect();
-    if names.is_empty() {
-        return None;
-    }
-    if let ([only], true) = (&first[..], second.is_empty()) {
-        return Some(format!("only {} was measured", name(*only)));
-    }
-    let Some(next) = second.first() else {
-        return Some(format!("{} cannot be distinguished", names.join(", ")));
-    };
-    let rounds = |index: usize| {
-        row.cells.get(name(index)).map_or(Vec::new(), |cell| rounds_of(cell, &metric.key, true))
-    };
-    let best = leader(&first, entries, metric.better)?;
-    let next = leader(&second, entries, metric.better).unwrap_or(*next);
-    let ratio = paired_ratio(&pairs(&rounds(best), &rounds(next)));
-    Some(format!(
-        "{} first: {:.2} times {} [{:.2}, {:.2}]",
-        names.join(", "),
-        ratio.median,
-        name(next),
-        ratio.low,
-        ratio.high
-    ))
-}
-
-/// The best one by median.
-fn leader(of: &[usize], entries: &[Entry<'_>], better: Better) -> Option<usize> {
-    let median = |index: &usize| match &entries[*index] {
-        Entry::Figure { estimate, .. } => estimate.median,
-        _ => 0.0,
-    };
-    let order = |a: &&usize, b: &&usize| median(a).total_cmp(&median(b));
-    if better == Better::Lower { of.iter().min_by(order) } else { of.iter().max_by(order) }.copied()
+    let tied = (0..entries.len()).filter(|&index| ranking.tiers[index] == Some(0));
+    let names: Vec<&str> = tied.map(name).collect();
+    let next = leader(&ranking.tiers, 1, entries, metric.better);
+    let next = next.and_then(|next| Some((next, ranking.factors[next].as_ref()?)));
+    Some(match (&names[..], next) {
+        ([only], None) => format!("only {only} was measured"),
+        (_, None) => format!("{} cannot be distinguished", names.join(", ")),
+        (names, Some((next, factor))) => {
+            let tied = if names.len() > 1 { "tied first" } else { "first" };
+            let (names, next) = (names.join(", "), name(next));
+            format!("{tied}: {names}; next: {next}, {}", factor_text(factor, metric))
+        }
+    })
 }
 
 /// Knees and cliffs in the curves of a scenario, by server.

@@ -1,90 +1,163 @@
-//! The results on a terminal: a table of the main metric for each scenario.
+//! The results on a terminal: for each row of a scenario, the servers by the main metric, the best one first.
 
-use std::fmt::Write;
+use dunlin_load::show::{Color, Paint, fill};
 
 use super::format;
-use super::table::{Entry, entries};
-use crate::results::{Machine, Results, ScenarioResults};
+use super::table::{Entry, Ranking, entries, factor_text, ranking};
+use super::warnings::warnings;
+use crate::results::{Better, Metric, Results, Row, ScenarioResults};
+use crate::statistics::Estimate;
 
-/// Formats all scenarios. Servers that are not installed have no column.
-pub(super) fn render(results: &Results) -> String {
+/// Formats all scenarios in lines of at most 80 columns.
+pub(super) fn render(results: &Results, paint: Paint) -> String {
     let mut text = String::new();
     for scenario in &results.scenarios {
-        table(&mut text, results, scenario);
+        table(&mut text, results, scenario, paint);
     }
-    if let Some(warning) = busy(&results.machine) {
-        text.push_str(&warning);
+    let missing: Vec<&str> = results
+        .servers
+        .iter()
+        .filter(|server| server.missing.is_some())
+        .map(|server| server.name.as_str())
+        .collect();
+    if !missing.is_empty() {
+        text.push('\n');
+        text.push_str(&fill("", &format!("Not installed: {}", missing.join(", ")), 2));
+    }
+    for warning in warnings(results) {
+        text.push('\n');
+        let line = fill("", &format!("Warning: {warning}"), 2);
+        text.push_str(&line.replacen("Warning", &paint.apply(Color::Yellow, "Warning"), 1));
     }
     text
 }
 
-fn table(text: &mut String, results: &Results, scenario: &ScenarioResults) {
+/// A server's line: its order, its value, and its relation to the best one.
+struct Line<'a> {
+    name: &'a str,
+    order: (usize, f64),
+    value: String,
+    relation: String,
+    color: Option<Color>,
+}
+
+fn table(text: &mut String, results: &Results, scenario: &ScenarioResults, paint: Paint) {
     let Some(metric) = scenario.metrics.first() else { return };
-    let installed = |index: &usize| results.servers[*index].missing.is_none();
-    let columns: Vec<usize> = (0..results.servers.len()).filter(installed).collect();
-    let heading = format!("{}{}", metric.title, format::unit(&metric.unit));
-    let mut lines = vec![vec![heading]];
-    lines[0].extend(columns.iter().map(|index| results.servers[*index].name.clone()));
-    let mut doubtful = false;
-    for row in &scenario.rows {
-        let entries = entries(results, row, metric);
-        let mut cell = |index: &usize| match &entries[*index] {
-            Entry::Figure { estimate, tier, doubts } => {
-                let first = if *tier == Some(0) { "*" } else { "" };
-                let doubt = if doubts.is_empty() { "" } else { "?" };
-                doubtful |= !doubts.is_empty();
-                format!("{first}{}{doubt}", format::value(estimate.median, &metric.unit))
-            }
-            Entry::Failed(..) => "failed".to_owned(),
-            Entry::Facts(_) => "see report".to_owned(),
-            Entry::Absent(_) | Entry::Nothing => "–".to_owned(),
-        };
-        let mut line = vec![row.title.clone()];
-        line.extend(columns.iter().map(&mut cell));
-        lines.push(line);
+    let better = match metric.better {
+        Better::Higher => ", more is better",
+        Better::Lower => ", less is better",
+        Better::Neither => "",
+    };
+    let heading = format!("{}: {}{better}", scenario.title, metric.title);
+    text.push('\n');
+    text.push_str(&fill("", &heading, 2));
+    let rows: Vec<(&Row, Vec<Line<'_>>)> =
+        scenario.rows.iter().map(|row| (row, lines(results, row, metric))).collect();
+    let all = || rows.iter().flat_map(|(_, lines)| lines);
+    let names = all().map(|line| line.name.chars().count()).max().unwrap_or(0);
+    let values = all().map(|line| line.value.chars().count()).max().unwrap_or(0);
+    for (row, lines) in &rows {
+        text.push('\n');
+        text.push_str(&paint.apply(Color::Bold, &row.full_title()));
+        text.push('\n');
+        for line in lines {
+            let gap = " ".repeat(names - line.name.chars().count());
+            let prefix = format!("  {}{gap}  {:>values$}  ", line.name, line.value);
+            let filled = fill(&prefix, &line.relation, names + values + 6);
+            let colored = line.color.map(|color| paint.apply(color, line.name));
+            text.push_str(&match colored {
+                Some(colored) => filled.replacen(line.name, &colored, 1),
+                None => filled,
+            });
+        }
     }
-    let widths: Vec<usize> = (0..=columns.len())
-        .map(|column| lines.iter().map(|line| line[column].chars().count()).max().unwrap_or(0))
-        .collect();
-    // Writing to a string cannot fail.
-    let _ = writeln!(text, "\n{}", scenario.title);
-    for line in &lines {
-        let cells = line.iter().zip(&widths).enumerate().map(|(column, (cell, width))| {
-            let gap = " ".repeat(width - cell.chars().count());
-            if column == 0 { format!("{cell}{gap}") } else { format!("{gap}{cell}") }
-        });
-        let _ = writeln!(text, "  {}", cells.collect::<Vec<_>>().join("  "));
-    }
-    let _ = writeln!(text, "  * first, or not significantly different from the first");
-    if doubtful {
-        let _ = writeln!(text, "  ? no valid round; the report has the reason");
+    if let Some(doubt) = first_doubt(results, scenario, metric) {
+        text.push('\n');
+        text.push_str(&fill("", &doubt, 2));
     }
 }
 
-/// A warning if other programs used much of the machine before the comparison.
-fn busy(machine: &Machine) -> Option<String> {
-    let load: f64 = machine.facts.get("load before")?.split_whitespace().next()?.parse().ok()?;
-    (load > f64::from(machine.processors) * 0.5).then(|| {
-        format!(
-            "\nThe machine was busy before the comparison began (load {load:.2} on {} processors): run it again on a quiet one.\n",
-            machine.processors
-        )
+/// The reason of the first figure that is not valid. Those of the others are similar, and in the report.
+fn first_doubt(results: &Results, scenario: &ScenarioResults, metric: &Metric) -> Option<String> {
+    scenario.rows.iter().find_map(|row| {
+        let entries = entries(results, row, metric);
+        results.servers.iter().zip(entries).find_map(|(server, entry)| {
+            let Entry::Figure { doubts, .. } = entry else { return None };
+            let (title, name) = (row.full_title(), &server.name);
+            doubts.first().map(|doubt| format!("{title}, {name} is not valid: {doubt}"))
+        })
     })
 }
 
-#[cfg(test)]
-mod tests {
-    use super::*;
+/// The servers of a row, the best one first. Servers that are not installed have no line.
+fn lines<'a>(results: &'a Results, row: &Row, metric: &Metric) -> Vec<Line<'a>> {
+    let entries = entries(results, row, metric);
+    let ranking = ranking(results, row, metric, &entries);
+    let mut lines: Vec<Line<'a>> = results
+        .servers
+        .iter()
+        .zip(&entries)
+        .enumerate()
+        .filter(|(_, (server, _))| server.missing.is_none())
+        .filter_map(|(index, (server, entry))| {
+            line(&server.name, entry, metric, ranking.as_ref(), index)
+        })
+        .collect();
+    lines.sort_by(|a, b| a.order.0.cmp(&b.order.0).then(a.order.1.total_cmp(&b.order.1)));
+    lines
+}
 
-    #[test]
-    fn a_busy_machine_is_reported() {
-        let machine = |load: &str| {
-            let mut machine = crate::machine::describe(0, 0);
-            machine.processors = 2;
-            machine.facts.insert("load before".to_owned(), load.to_owned());
-            machine
-        };
-        assert!(busy(&machine("1.43 1.75 1.68 2/170 1345")).is_some());
-        assert!(busy(&machine("0.12 0.75 0.68 2/170 1345")).is_none());
+/// The last place, for servers without a valid figure.
+const LAST: usize = usize::MAX;
+
+fn line<'a>(
+    name: &'a str,
+    entry: &Entry<'_>,
+    metric: &Metric,
+    ranking: Option<&Ranking>,
+    index: usize,
+) -> Option<Line<'a>> {
+    let line = |order, value: &str, relation: String, color| {
+        Some(Line { name, order, value: value.to_owned(), relation, color })
+    };
+    match entry {
+        Entry::Figure { estimate, tier, doubts } => {
+            let value = figure(estimate, metric);
+            let directed = if metric.better == Better::Lower { 1.0 } else { -1.0 };
+            let order = (tier.unwrap_or(LAST - 1), estimate.median * directed);
+            if !doubts.is_empty() {
+                return line((LAST, 0.0), &value, "not valid".to_owned(), Some(Color::Dim));
+            }
+            let Some((tier, ranking)) = tier.zip(ranking) else {
+                return line(order, &value, "not ranked".to_owned(), None);
+            };
+            let relation = match (&ranking.factors[index], tier) {
+                (None, _) => "first".to_owned(),
+                (Some(factor), 0) => {
+                    format!(
+                        "tied with the first, 95 % interval {:.2}–{:.2}",
+                        factor.low, factor.high
+                    )
+                }
+                (Some(factor), _) => factor_text(factor, metric),
+            };
+            line(order, &value, relation, (tier == 0).then_some(Color::Green))
+        }
+        Entry::Failed(reason, _) => {
+            line((LAST, 1.0), "–", format!("failed: {reason}"), Some(Color::Red))
+        }
+        Entry::Facts(_) => line((LAST, 0.0), "–", "see the report".to_owned(), None),
+        Entry::Absent(reason) => line((LAST, 2.0), "–", format!("not available: {reason}"), None),
+        Entry::Nothing => None,
+    }
+}
+
+/// A value with the larger half of its 95 % interval, in percent.
+fn figure(estimate: &Estimate, metric: &Metric) -> String {
+    let unit = format::unit_after(&metric.unit);
+    let value = format::value(estimate.median, &metric.unit);
+    match estimate.spread() {
+        Some(spread) => format!("{value}{unit} ± {:>2.0} %", spread * 100.0),
+        None => format!("{value}{unit}"),
     }
 }

@@ -22,6 +22,7 @@ use std::time::SystemTime;
 
 use dunlin_load::time::rfc3339;
 
+use crate::machine::Usage;
 use crate::results::{Results, Row, ScenarioResults, ServerColumn};
 use crate::scenario::Scenario;
 use crate::{adapter, machine, report};
@@ -75,6 +76,7 @@ pub fn run(options: &Options) -> Result<Results, String> {
         servers: columns(&options.servers)?,
         scenarios: Vec::new(),
     };
+    let usage = Usage::now();
     for scenario in &options.scenarios {
         let mut run = rounds::ScenarioRun::new(options, scenario, &scratch.0)?;
         let rows = run.run(|rows| write_partial(options, &results, scenario, rows));
@@ -87,6 +89,8 @@ pub fn run(options: &Options) -> Result<Results, String> {
         }
         results.scenarios.push(scenario_results(scenario, rows));
         results.finished = rfc3339(SystemTime::now());
+        results.machine.others_share =
+            usage.as_ref().and_then(|usage| usage.others_since(results.machine.processors));
         results.interrupted = options.stop.load(Ordering::Relaxed);
         report::write(&results, &options.out).map_err(|error| at(&options.out, &error))?;
         if results.interrupted {
@@ -107,7 +111,9 @@ fn columns(servers: &[String]) -> Result<Vec<ServerColumn>, String> {
         Ok(ServerColumn {
             name: name.clone(),
             version: program.as_ref().map(|program| adapter.version(program)),
-            missing: program.is_none().then(|| "it is not installed".to_owned()),
+            missing: program
+                .is_none()
+                .then(|| format!("it is not installed ({})", adapter.install)),
             configurations: BTreeMap::new(),
         })
     };

@@ -3,6 +3,8 @@
 use std::io::IsTerminal;
 use std::time::Instant;
 
+use dunlin_load::show::WIDTH;
+
 /// Returns to the start of the terminal's line and clears it.
 const CLEAR_LINE: &str = "\r\x1b[2K";
 
@@ -27,6 +29,8 @@ impl Progress {
         };
         let line = format!("  {} of {}: {row}, {server}{left}", done + 1, self.runs);
         if self.is_terminal {
+            // A line that wraps could not be cleared.
+            let line: String = line.chars().take(WIDTH - 1).collect();
             eprint!("{CLEAR_LINE}{line}");
         } else {
             eprintln!("{line}");

@@ -40,9 +40,9 @@ fn bars(text: &mut String, samples: &Histogram<u64>, paint: Paint) -> std::fmt::
         let row = edges.partition_point(|edge| *edge <= value).saturating_sub(1);
         counts[row.min(edges.len() - 2)] += recorded.count_at_value();
     }
-    let most = counts.iter().copied().max().unwrap_or(1).max(1);
+    let max = counts.iter().copied().max().unwrap_or(1).max(1);
     for (pair, requests) in edges.windows(2).zip(&counts) {
-        let bar = bar(*requests as f64 / most as f64);
+        let bar = bar(*requests as f64 / max as f64);
         let gap = " ".repeat((BAR as usize).saturating_sub(bar.chars().count()));
         let share = *requests as f64 * 100.0 / samples.len() as f64;
         writeln!(
@@ -58,11 +58,11 @@ fn bars(text: &mut String, samples: &Histogram<u64>, paint: Paint) -> std::fmt::
 }
 
 /// Edges in equal ratios, since times differ by orders of magnitude. The last one is above the largest sample.
-fn edges(least: u64, most: u64) -> Vec<u64> {
-    let ratio = (most as f64 / least as f64).max(1.0).powf(1.0 / f64::from(ROWS));
+fn edges(min: u64, max: u64) -> Vec<u64> {
+    let ratio = (max as f64 / min as f64).max(1.0).powf(1.0 / f64::from(ROWS));
     let mut edges: Vec<u64> =
-        (0..ROWS).map(|row| (least as f64 * ratio.powi(row as i32)) as u64).collect();
-    edges.push(most + 1);
+        (0..ROWS).map(|row| (min as f64 * ratio.powi(row as i32)) as u64).collect();
+    edges.push(max + 1);
     edges.dedup();
     edges
 }
