@@ -107,7 +107,7 @@ def test_a_failure_is_explained_only_with_show_errors(cgi, shown):
     status, _, body = server.get("/cgi-bin/hangs")
     assert status == 504 and (b"waiting" in body) == shown
     # A missing script is not a failure.
-    assert b"cgi-bin/none" not in server.get("/cgi-bin/none")[2]
+    assert b"The program for" not in server.get("/cgi-bin/none")[2]
 
 
 def test_log_lines_by_fastcgi_have_the_request_id_too(serve, site):
