@@ -15,6 +15,7 @@ PAGE = """# Metrics
 
 The metrics of a [status route](watching.md#the-status-route) and of the admin socket, in the order of their output. Names follow OpenTelemetry's
 conventions for HTTP servers, for Prometheus. With OpenMetrics, the names of counters in `# TYPE` are without `_total`.
+Timestamps are seconds since 1970.
 
 | metric | type | labels | meaning |
 | --- | --- | --- | --- |
@@ -52,7 +53,7 @@ OPEN = {
     "kind": "`kind` of the scripts",
     "file": "file of the certificate; empty with ACME",
     "limit": "the limit: `address` or `idlest` of connections, the rule of a rate limit",
-    "dry_run": "`true` or `false`",
+    "dry_run": "`true` if the limit only counts what it would do",
     "phase": "a [phase](watching.md#phases)",
     "version": "version of the server",
     "le": "upper bound of a bucket",

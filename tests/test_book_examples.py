@@ -148,6 +148,7 @@ def end_group(group):
 
 @pytest.fixture
 def reader(tmp_path):
+    # The page has a fixed port, and so has its copy.
     with socket.create_server(("127.0.0.1", 0)) as free:
         port = free.getsockname()[1]
     reader = Reader(tmp_path, port)
