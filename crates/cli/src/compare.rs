@@ -65,8 +65,8 @@ Examples:
 
 Servers run one at a time in a random order within each round, on one processor; the load generator has another.
 The directory contains report.html, report.md, results.json, charts and the configurations.
-The server `baseline` is a bare responder, the lower bound of the cost of a response. It is not ranked. It is run if its
-program is beside that of dunlin: `cargo build --release -p baseline` builds it there.
+`baseline` is a bare responder, the lower bound of the cost of a response. It is not ranked.
+`cargo build --release -p baseline` builds its program, which has to be beside that of dunlin.
 Exit status: 0 success, 1 failure (a server that fails is a cell, not a failure), 2 usage error.";
 
 /// Runs the command.
