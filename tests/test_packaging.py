@@ -337,6 +337,16 @@ def test_the_metrics_of_alerts_and_dashboard_exist(serve):
 
 
 @have("promtool")
+def test_the_expressions_of_the_dashboard_are_valid(tmp_path):
+    def plain(expression):
+        return re.sub(r"\$(?:__)?\w+", "5m", expression)
+
+    rules = [{"record": f"panel:{n}", "expr": plain(text)} for n, text in enumerate(expressions()) if "label_values" not in text]
+    (tmp_path / "rules.yml").write_text(yaml.safe_dump({"groups": [{"name": "panels", "rules": rules}]}))
+    run("promtool", "check", "rules", tmp_path / "rules.yml")
+
+
+@have("promtool")
 def test_the_alerts_fire():
     run("promtool", "check", "rules", "alerts.yml", cwd=PACKAGING / "prometheus")
     run("promtool", "test", "rules", "alerts.test.yml", cwd=PACKAGING / "prometheus")
