@@ -15,6 +15,7 @@ from pathlib import Path
 import pytest
 
 from prometheus_client.parser import text_string_to_metric_families
+from werkzeug.security import generate_password_hash
 
 from support.acme import Authority, free_port
 from support.admin import pid_of
@@ -454,6 +455,40 @@ def test_protected_downloads(recipe):
     write(page.srv / "files" / "members" / "book.pdf", "the book\n")
     page.start()
     page.follow()
+
+
+def test_security_headers(recipe):
+    page = recipe("security-headers")
+    write(page.srv / "www" / "fonts" / "a.woff2", b"wOF2")
+    write(page.srv / "www" / "embed" / "map.html", "map")
+    script(page.srv / "cgi-bin", "list", "printf 'Status: 204\\n\\n'")
+    server = page.start()
+    page.follow()
+    assert "server" not in fetch(server, "/fonts/a.woff2")[1]
+
+
+def test_login_page(recipe):
+    page = recipe("login-page")
+    page.venv(page.srv / "login")
+    write(page.srv / "login" / "login.py", page.block("python"))
+    write(page.srv / "login" / "settings.py", f"SECRET_KEY = 'key'\nUSERS = {{'ann': {generate_password_hash('secret', 'pbkdf2:sha256:1000')!r}}}\n")
+    write(page.srv / "www" / "report.txt", "the report\n")
+    script(page.srv / "cgi-bin", "who", 'printf "Content-Type: text/plain\\n\\n$REMOTE_USER\\n"')
+    server = page.start()
+    page.follow()
+    assert {fetch(server, "/report.txt")[0] for _ in range(12)} == {302}
+    assert [fetch(server, "/login/")[0] for _ in range(12)][-1] == 429
+
+
+def test_client_certificates(recipe):
+    page = recipe("client-certificates")
+    certificate(page.etc, "server", ("internal.example.com",))
+    write(page.srv / "www" / "index.html", "internal\n")
+    script(page.srv / "cgi-bin", "who", 'printf "Content-Type: text/plain\\n\\n$SSL_CLIENT_S_DN\\n"')
+    page.follow(0)
+    page.start()
+    page.write_client_settings(f'cacert = "{page.etc}/server.pem"')
+    page.follow(1)
 
 
 def test_every_recipe_is_listed_and_tested():
