@@ -7,7 +7,7 @@ use std::io::{self, BufRead, IsTerminal, Write};
 use std::process::ExitCode;
 
 use clap::{Args, ValueEnum};
-use dunlin_server::Filter;
+use dunlin_telemetry::live::Filter;
 use ratatui::crossterm::terminal;
 use serde_json::Value;
 

@@ -12,7 +12,6 @@ pub mod password;
 mod route;
 mod script;
 mod server;
-mod telemetry;
 #[cfg(test)]
 mod testing;
 mod transport;
@@ -36,5 +35,3 @@ pub use server::{
     Confined, Findings, Origin, Server, StartError, Takeover, certificates, confine, hindrances,
     load_directory, reload, verify,
 };
-pub use telemetry::PHASES;
-pub use telemetry::live::{Filter, FilterError};

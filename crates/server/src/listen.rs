@@ -15,6 +15,8 @@ use dunlin_net::listener::Listener;
 pub(crate) use dunlin_net::listener::{ListenSocket, bind, bind_unix, probe, tune};
 use dunlin_net::proxy_protocol::{self, Addresses};
 use dunlin_net::stream::Stream;
+use dunlin_telemetry::ConnectionStart;
+use dunlin_telemetry::metrics::Handshake;
 use rustix::io::Errno;
 use tokio::sync::Notify;
 
@@ -22,8 +24,6 @@ use crate::clock;
 use crate::config::Listen;
 use crate::drive::accepted::Accepted;
 use crate::drive::http1::{Connection, Start};
-use crate::telemetry::ConnectionStart;
-use crate::telemetry::metrics::Handshake;
 use crate::tls;
 use crate::transport::{Ends, Peer, Transport};
 use crate::worker::{SharedState, Worker, WorkerContext};

@@ -34,14 +34,14 @@ use crate::route::router::Router;
 use crate::route::sites::{Route, Sites};
 use crate::script::context::Context;
 use crate::script::state::{Scripts, WorkerScripts};
-use crate::telemetry::live::LiveTap;
-use crate::telemetry::metrics::{Metrics, WorkerMetrics};
-use crate::telemetry::redact::Redactor;
-use crate::telemetry::traces::Tracer;
-use crate::telemetry::{AccessLog, ReverseDns, TimeCache, WorkerLog};
 use crate::tls::Certificates;
 use dunlin_fs::roots::Root;
 use dunlin_net::connection_limits::limiter::ConnectionLimiter;
+use dunlin_telemetry::live::LiveTap;
+use dunlin_telemetry::metrics::{Metrics, WorkerMetrics};
+use dunlin_telemetry::redact::Redactor;
+use dunlin_telemetry::traces::Tracer;
+use dunlin_telemetry::{AccessLog, ReverseDns, TimeCache, WorkerLog};
 
 /// What all workers share. Nothing here is locked on the way of a cached file.
 pub(crate) struct SharedState {

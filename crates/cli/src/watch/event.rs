@@ -2,7 +2,7 @@
 
 use std::fmt::Write as _;
 
-use dunlin_server::PHASES;
+use dunlin_telemetry::PHASES;
 use ratatui::text::Span;
 use serde_json::Value;
 

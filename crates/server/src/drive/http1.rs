@@ -17,6 +17,7 @@ use std::task::{Context, Poll, ready};
 
 use dunlin_http::http1;
 use dunlin_http::{Head, RequestError};
+use dunlin_telemetry::{ConnectionStart, ReadTimes};
 use tokio::io::ReadBuf;
 
 use self::body::BodyStep;
@@ -28,7 +29,6 @@ use super::http2;
 use super::send_progress::SendProgress;
 use crate::config::Persistence as ConnectionMode;
 use crate::connections::Waiting;
-use crate::telemetry::{ConnectionStart, ReadTimes};
 use crate::transport::{Ends, Peer, Transport};
 use crate::worker::{Buffers, Output, WorkerContext};
 use dunlin_limits::bandwidth::ConnectionPace;

@@ -17,13 +17,13 @@ use std::task::{Context, Poll};
 
 use dunlin_http::Head;
 use dunlin_http::http2::{self, Event, Settings};
+use dunlin_telemetry::{ConnectionStart, ReadTimes};
 use tokio::io::ReadBuf;
 
 use self::stream::Stream;
 use self::streams::Streams;
 use super::exchange::Arrival;
 use super::send_progress::SendProgress;
-use crate::telemetry::{ConnectionStart, ReadTimes};
 use crate::transport::{Ends, Peer, Transport};
 use crate::worker::{Buffers, Completion, ConnectionInfo, Pending, WorkerContext};
 use dunlin_limits::bandwidth::ConnectionPace;

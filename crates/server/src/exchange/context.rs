@@ -8,11 +8,11 @@ use std::time::Instant;
 use dunlin_http::FieldLines;
 use dunlin_limits::bandwidth::{ConnectionPace, Pacer, Sender};
 use dunlin_limits::concurrency::Permit;
+use dunlin_telemetry::traces::Span;
+use dunlin_telemetry::{ConnectionStart, ReadTimes, RouteTelemetry, ScriptContext, Timings, nanos};
 
 use super::Client;
 use crate::clock;
-use crate::telemetry::traces::Span;
-use crate::telemetry::{ConnectionStart, ReadTimes, RouteTelemetry, ScriptContext, Timings, nanos};
 use crate::transport::Ends;
 
 /// How a user was authenticated.

@@ -4,9 +4,9 @@ use std::pin::Pin;
 use std::rc::Rc;
 
 use dunlin_http::BodyLength;
+use dunlin_telemetry::ScriptContext;
 
 use super::{Client, EarlyHints, Received, Response, stream};
-use crate::telemetry::ScriptContext;
 use crate::tls::{Policy, TlsInfo};
 use crate::transport::{Ends, Peer};
 

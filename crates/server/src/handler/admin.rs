@@ -11,10 +11,11 @@ use crate::control::Action;
 use crate::exchange::Response;
 #[cfg(debug_assertions)]
 use crate::handler::break_out;
+use dunlin_telemetry::RouteTelemetry;
+
 use crate::handler::rejection::error_response;
 use crate::handler::status;
 use crate::route::reply::{Direction, Reply, Routed};
-use crate::telemetry::RouteTelemetry;
 use crate::worker::{SharedState, WorkerContext};
 
 /// Maximum length of a request body in bytes. No command uses one.

@@ -11,6 +11,8 @@ use dunlin_http::semantics::status::reason;
 use dunlin_http::{OwnedRequest, Request};
 
 pub(crate) use self::state::FileAccess;
+use dunlin_telemetry::ScriptContext;
+
 use super::redirect::to_slash;
 use super::reply::into_response;
 use super::{error_page, errors};
@@ -24,7 +26,6 @@ use crate::script::call::{Call, StderrSource};
 use crate::script::failure::Failure;
 use crate::script::outcome::Outcome;
 use crate::script::respond as scripts;
-use crate::telemetry::ScriptContext;
 use crate::worker::WorkerContext;
 
 /// Has a script of the route respond.

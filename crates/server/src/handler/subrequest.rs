@@ -9,12 +9,12 @@ use dunlin_client as client;
 use dunlin_http::http1::Connection;
 use dunlin_http::{BodyLength, Head, Request};
 use dunlin_net::blocking::Pool;
+use dunlin_telemetry::ScriptContext;
 
 use super::reply::complete;
 use crate::checks::Services;
 use crate::exchange::{Client, EarlyHints, Incoming, RequestContext, Response, stream};
 use crate::route::route_match::Origin;
-use crate::telemetry::ScriptContext;
 use crate::worker::WorkerContext;
 
 impl Services for WorkerContext {

@@ -4,10 +4,10 @@ use std::ops::Deref;
 use std::rc::Rc;
 
 use dunlin_http::semantics::ContentCoding;
+use dunlin_telemetry::RouteTelemetry;
 
 use super::sites::{CacheEntry, Route, Site};
 use crate::exchange::{Incoming, RequestContext, Response, ResponseFuture};
-use crate::telemetry::RouteTelemetry;
 use dunlin_files::cache::resource::Representation;
 use dunlin_files::cache::worker_cache::Prebuilt;
 use dunlin_fs::content::StoredContent;

@@ -5,12 +5,12 @@ use std::path::Path;
 use std::sync::Arc;
 
 use dunlin_http::semantics::host;
+use dunlin_telemetry::RouteTelemetry;
+use dunlin_telemetry::metrics::{Label, label};
 
 use super::registry::{Builder, Registry};
 use crate::checks::{Checks, RouteCounts};
 use crate::config::{self, Config, Handler, Origins, Settings};
-use crate::telemetry::RouteTelemetry;
-use crate::telemetry::metrics::{Label, label};
 use dunlin_files::cache::worker_cache;
 
 /// All sites of one generation of the configuration.

@@ -5,13 +5,13 @@ use std::pin::pin;
 use std::task::{Context, Poll};
 
 use bytes::Bytes;
+use dunlin_telemetry::ScriptContext;
 use futures_util::future::poll_fn;
 
 use super::body_buffer::{BodyBuffer, MAX_BUFFERED};
 use super::head::{self, ScriptHead};
 use super::source::{End, Source};
 use super::time_limit::next_limit;
-use crate::telemetry::ScriptContext;
 use dunlin_config::Script;
 use dunlin_net::deadlines::Deadlines;
 

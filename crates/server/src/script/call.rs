@@ -6,6 +6,7 @@ use std::time::Instant;
 
 use dunlin_http::semantics::Method;
 use dunlin_http::{FieldLines, FieldName, Request};
+use dunlin_telemetry::ScriptContext;
 
 use super::buffered::ResponseContext;
 use super::request_id;
@@ -13,7 +14,6 @@ use super::route::Route;
 use super::state::WorkerScripts;
 use super::workers::Worker;
 use crate::exchange::{Client, Incoming, RequestContext};
-use crate::telemetry::ScriptContext;
 use dunlin_config::Script;
 
 /// A request for a script.

@@ -8,13 +8,13 @@ use std::sync::Arc;
 
 use super::process_groups::ProcessGroups;
 use crate::exchange::Storage;
-use crate::telemetry::ReverseDns;
 use dunlin_config::ForwardedField;
 use dunlin_fs::roots::Root;
 use dunlin_fs::watch::Watch;
 use dunlin_net::blocking;
 use dunlin_net::clock::Clock;
 use dunlin_net::deadlines::Deadlines;
+use dunlin_telemetry::ReverseDns;
 
 /// What all workers share, in one generation of the configuration.
 pub(crate) struct Shared {

@@ -7,6 +7,7 @@ use dunlin_http::semantics::target::{self, Target};
 use dunlin_http::semantics::{host, is_token, path};
 use dunlin_http::{BodyLength, FieldName, Request};
 use dunlin_net::address::{Peer, UNIX};
+use dunlin_telemetry::ip;
 
 use super::call::Call;
 use super::located::Located;
@@ -14,7 +15,6 @@ use super::request_fields::ForwardedFields;
 use super::request_id;
 use super::variables::Variables;
 use crate::exchange::{Incoming, RequestContext, Scheme};
-use crate::telemetry::ip;
 use crate::tls::TlsInfo;
 use dunlin_config::Mapping;
 

@@ -1,8 +1,9 @@
 //! The ids of a request: its own, which joins the logs, the script and the client, and its trace (W3C Trace Context).
 
 use dunlin_http::Request;
+use dunlin_telemetry::ScriptContext;
+use dunlin_telemetry::ids::{push_hex, random, random_id};
 
-use crate::telemetry::{ScriptContext, push_hex, random, random_id};
 use dunlin_config::Script;
 
 /// The request id: the client's if the route accepts it and it is valid, otherwise a new one.

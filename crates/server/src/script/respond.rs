@@ -3,6 +3,7 @@
 use std::sync::Arc;
 
 use dunlin_http::Request;
+use dunlin_telemetry::ScriptContext;
 
 use super::call::Call;
 use super::failure::Failure;
@@ -11,7 +12,6 @@ use super::outcome::{Outcome, Target};
 use super::state::WorkerScripts;
 use super::{app_server, backend, cgi, cgiplus, descriptors, request_id, socket, spool};
 use crate::exchange::Incoming;
-use crate::telemetry::ScriptContext;
 use dunlin_config::{Interface, Script, Settings};
 
 /// Runs the script that the request is for. `name` becomes the script's name in the log as soon as it is known.

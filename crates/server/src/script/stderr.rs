@@ -6,13 +6,12 @@ use std::rc::Rc;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::{Duration, Instant};
 
+use dunlin_telemetry::ScriptContext;
 use tokio::net::unix::pipe;
 use tokio::sync::Notify;
 use tokio::time::timeout;
 
 use super::process::GROUP_GRACE;
-
-use crate::telemetry::ScriptContext;
 
 /// The log target of lines that scripts have written.
 pub const SCRIPTS: &str = "dunlin::scripts";

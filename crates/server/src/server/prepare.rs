@@ -8,6 +8,10 @@ use std::sync::Arc;
 use std::sync::atomic::AtomicU64;
 use std::time::SystemTime;
 
+use dunlin_telemetry::redact::Redactor;
+use dunlin_telemetry::traces::Tracer;
+use dunlin_telemetry::{AccessLog, AccessLogSettings, ReverseDns, ReverseDnsSettings};
+
 use super::{StartError, fail};
 use crate::blocking;
 use crate::config::{Config, Server, StartupSettings};
@@ -19,9 +23,6 @@ use crate::route::sites::Sites;
 use crate::script::Pools;
 use crate::script::context::Shared;
 use crate::script::state::Scripts;
-use crate::telemetry::redact::Redactor;
-use crate::telemetry::traces::Tracer;
-use crate::telemetry::{AccessLog, AccessLogSettings, ReverseDns, ReverseDnsSettings};
 use crate::tls::Certificates;
 use crate::worker::SharedState;
 

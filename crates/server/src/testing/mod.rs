@@ -32,6 +32,8 @@ use tokio::runtime::{Builder, LocalOptions};
 pub(crate) use self::http1::Http1;
 pub(crate) use self::http2::Http2;
 pub(crate) use self::message::{End, Message, Reply};
+use dunlin_telemetry::AccessLog;
+
 use crate::blocking;
 use crate::clock::{TICK, manual};
 use crate::config::{AccessLogFormat, Config, Listen, Overrides, StartupSettings};
@@ -39,7 +41,6 @@ use crate::control::Commands;
 use crate::listen::{self, ListenerHandle};
 use crate::route::dispatch;
 use crate::server::Generation;
-use crate::telemetry::AccessLog;
 use crate::transport::{Ends, Peer};
 use crate::worker::{SharedState, Worker};
 

@@ -6,12 +6,12 @@ use std::time::Instant;
 
 use dunlin_http::semantics::Method;
 use dunlin_http::{OwnedRequest, Request, Version};
+use dunlin_telemetry::ReadTimes;
+use dunlin_telemetry::metrics::Label;
 
 use super::{Completion, ConnectionInfo, ResponseOutcome, WorkerContext};
 use crate::clock;
 use crate::exchange::{Client, RequestContext};
-use crate::telemetry::ReadTimes;
-use crate::telemetry::metrics::Label;
 
 /// Bytes of one write, and the pending records of the responses that end in them.
 #[derive(Default)]

@@ -5,13 +5,13 @@ use std::time::{Duration, Instant};
 
 use dunlin_http::semantics::Method;
 use dunlin_http::{FieldName, Request, Version};
+use dunlin_telemetry::live::{LiveEvent, RequestHead};
+use dunlin_telemetry::metrics::{Finished, Key, Label, named};
+use dunlin_telemetry::{AccessRecord, ConnectionStart, ReadTimes, Timings};
 
 use super::{CountedResponse, SharedState, WorkerContext};
 use crate::clock;
 use crate::exchange::{Client, RequestContext};
-use crate::telemetry::live::{LiveEvent, RequestHead};
-use crate::telemetry::metrics::{Finished, Key, Label, named};
-use crate::telemetry::{AccessRecord, ConnectionStart, ReadTimes, Timings};
 use crate::transport::{Peer, Transport};
 
 /// The connection of a request.

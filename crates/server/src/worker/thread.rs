@@ -10,6 +10,8 @@ use std::task::Waker;
 use std::time::Duration;
 
 use dunlin_client::Client;
+use dunlin_telemetry::AccessLog;
+use dunlin_telemetry::metrics::WorkerMetrics;
 use tokio::net::unix::pipe::Receiver;
 use tokio::sync::Notify;
 
@@ -18,8 +20,6 @@ use crate::clock::{self, Clock};
 use crate::connections::{Connections, STATES};
 use crate::route::router::Router;
 use crate::script::state::ThreadState;
-use crate::telemetry::AccessLog;
-use crate::telemetry::metrics::WorkerMetrics;
 use dunlin_fs::watch::Watch;
 use dunlin_net::connection_limits::limiter::ConnectionLimiter;
 

@@ -3,11 +3,11 @@
 use std::rc::Rc;
 
 use dunlin_http::Request;
+use dunlin_telemetry::{ConnectionStart, ReadTimes};
 
 use crate::exchange::{Client, RequestContext};
 use crate::handler::reply::to_editable;
 use crate::route::reply::{Reply, Routed};
-use crate::telemetry::{ConnectionStart, ReadTimes};
 use crate::worker::{ConnectionInfo, DeferredRecord, WorkerContext};
 
 /// A routed request.

@@ -7,6 +7,7 @@ use std::path::Path;
 use std::sync::Arc;
 
 use dunlin_http::semantics::Method;
+use dunlin_telemetry::ScriptContext;
 
 use super::ScriptExchange;
 use crate::exchange::{Incoming, Response};
@@ -21,7 +22,6 @@ use crate::script::failure::Failure;
 use crate::script::head::ScriptHead;
 use crate::script::outcome::{Internal, Target, under_fields};
 use crate::script::printable;
-use crate::telemetry::ScriptContext;
 
 /// Redirects in a row, so that a loop ends.
 const MAX_REDIRECTS: u8 = 10;

@@ -3,9 +3,10 @@
 
 use std::fmt::{Display, Write};
 
+use dunlin_telemetry::metrics::{BOUNDS, Counts, Histogram, Label, SIZES, Series, named};
+
 use super::certificates::Certificate;
 use super::report::Report;
-use crate::telemetry::metrics::{BOUNDS, Counts, Histogram, Label, SIZES, Series, named};
 
 /// The two forms differ in little.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]

@@ -21,13 +21,14 @@ pub use self::limits::{Bandwidth, Concurrency, Rate, RouteLimits};
 pub use self::report::{
     Cache, Client, Connections, ProcessReport, Report, Requests, Route, Scripts, ServerReport, Tls,
 };
+use dunlin_telemetry::live::{Filter, Level, Subscription};
+
 use crate::config::Status;
 use crate::exchange::{Body, Response, Stream, StreamKind, stream};
 use crate::field_edits::apply_to_message;
 use crate::handler::rejection::error_response;
 use crate::route::reply::Reply;
 use crate::route::route_match::RouteMatch;
-use crate::telemetry::live::{Filter, Level, Subscription};
 use crate::worker::WorkerContext;
 
 /// Responds with the page that the pattern's `*` names.

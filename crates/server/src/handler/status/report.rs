@@ -4,13 +4,13 @@
 use std::sync::atomic::Ordering;
 use std::time::{SystemTime, UNIX_EPOCH};
 
+use dunlin_telemetry::metrics::{Counts, Fine, Label, Process, Route as RouteCounts, named};
 use serde::{Deserialize, Serialize};
 
 use super::certificates::{self, Certificate};
 use super::limits::{self, RouteLimits};
 use crate::connections::{STATES, Waiting};
 use crate::script::report::PoolReport;
-use crate::telemetry::metrics::{Counts, Fine, Label, Process, Route as RouteCounts, named};
 use crate::worker::{SharedState, WorkerContext};
 
 /// What the server is doing. Counters count from its start, so that a rate is the difference of two
@@ -315,7 +315,7 @@ fn routes(counts: &Counts) -> Vec<Route> {
 fn clients(counts: &Counts) -> Vec<Client> {
     let mut clients: Vec<_> = counts.clients.iter().collect();
     clients.sort_by_key(|client| std::cmp::Reverse(client.requests));
-    let report = |client: &crate::telemetry::metrics::Client| Client {
+    let report = |client: &dunlin_telemetry::metrics::Client| Client {
         address: client.address.to_string(),
         requests: client.requests,
         sent: client.sent,

@@ -7,6 +7,7 @@ use std::sync::Arc;
 use std::time::Instant;
 
 use bytes::Bytes;
+use dunlin_telemetry::ScriptContext;
 
 use super::super::failure::Failure;
 use super::super::output::Output;
@@ -14,7 +15,6 @@ use super::super::script_response::ResponseSender;
 use super::InFlight;
 use crate::exchange::stream;
 use crate::script::context::Context;
-use crate::telemetry::ScriptContext;
 use dunlin_config::Script;
 
 /// A request that a worker has. It owns all that it needs, because it outlives the handler's future when the response is sent

@@ -7,6 +7,7 @@ use std::sync::Arc;
 use std::time::{Duration, Instant};
 
 use bytes::Bytes;
+use dunlin_telemetry::ScriptContext;
 use tokio::net::unix::pipe;
 use tokio::time::timeout;
 
@@ -20,7 +21,6 @@ use crate::script::readiness::Readiness;
 use crate::script::script_response::ResponseSender;
 use crate::script::source::{End, Source};
 use crate::script::stderr::Stderr;
-use crate::telemetry::ScriptContext;
 use dunlin_config::Script;
 
 /// A process that runs a script. It owns all that it needs, because it outlives the request.

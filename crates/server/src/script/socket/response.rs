@@ -6,6 +6,7 @@ use std::rc::Rc;
 use std::sync::Arc;
 
 use bytes::{Buf, Bytes};
+use dunlin_telemetry::ScriptContext;
 
 use super::HeldWorker;
 use super::connection::WorkerSocket;
@@ -14,7 +15,6 @@ use crate::script::backend::InFlight;
 use crate::script::context::Context;
 use crate::script::source::{End, Source};
 use crate::script::stderr::Lines;
-use crate::telemetry::ScriptContext;
 
 /// How a request and its response lie on the connection.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]

@@ -7,14 +7,14 @@ use std::sync::{Mutex, PoisonError};
 
 /// Number of a pair of site and route.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq, Hash, PartialOrd, Ord)]
-pub(crate) struct Label(pub(super) u32);
+pub struct Label(pub(super) u32);
 
 impl Label {
     /// Label of requests without a site.
-    pub(crate) const NONE: Self = Self(0);
+    pub const NONE: Self = Self(0);
 
     /// Returns all numbers in order.
-    pub(crate) fn all() -> impl Iterator<Item = Self> {
+    pub fn all() -> impl Iterator<Item = Self> {
         (0..).map(Self)
     }
 }
@@ -22,7 +22,7 @@ impl Label {
 static NAMES: Mutex<Vec<(Box<str>, Box<str>)>> = Mutex::new(Vec::new());
 
 /// Returns the number of `site` and `route`. Assigns one to a new pair.
-pub(crate) fn label(site: &str, route: &str) -> Label {
+pub fn label(site: &str, route: &str) -> Label {
     let mut names = NAMES.lock().unwrap_or_else(PoisonError::into_inner);
     let known = names.iter().position(|(a, b)| &**a == site && &**b == route);
     let place = known.unwrap_or_else(|| {
@@ -34,7 +34,7 @@ pub(crate) fn label(site: &str, route: &str) -> Label {
 }
 
 /// Returns the site and the route of a number.
-pub(crate) fn named(label: Label) -> (Box<str>, Box<str>) {
+pub fn named(label: Label) -> (Box<str>, Box<str>) {
     let names = NAMES.lock().unwrap_or_else(PoisonError::into_inner);
     let place = (label.0 as usize).checked_sub(1);
     place.and_then(|place| names.get(place).cloned()).unwrap_or_default()

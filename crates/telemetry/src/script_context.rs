@@ -3,11 +3,11 @@
 use std::cell::{Cell, OnceCell, RefCell};
 use std::time::Instant;
 
-use crate::clock;
+use dunlin_net::clock;
 
 /// Context of one request to a script. The script, the logs and the response use it.
 #[derive(Debug)]
-pub(crate) struct ScriptContext {
+pub struct ScriptContext {
     /// The request head was complete.
     received: Instant,
     /// A process was available, and the body was received if it had to be.
@@ -15,14 +15,14 @@ pub(crate) struct ScriptContext {
     /// The program was loaded: between `chosen` and this are fork and exec.
     started: Cell<Option<Instant>>,
     /// The whole request body was written to the script.
-    pub(crate) handed_over: Cell<Option<Instant>>,
+    pub handed_over: Cell<Option<Instant>>,
     /// The first byte of the script's output arrived.
-    pub(crate) first_byte: Cell<Option<Instant>>,
+    pub first_byte: Cell<Option<Instant>>,
     /// The script's output ended.
-    pub(crate) ended: Cell<Option<Instant>>,
+    pub ended: Cell<Option<Instant>>,
     id: OnceCell<Box<str>>,
     /// Value of `traceparent` for the script, if the server traces the request.
-    pub(crate) traceparent: Option<Box<str>>,
+    pub traceparent: Option<Box<str>>,
     /// Captured lines of standard error; `None` if they are not shown to the client.
     errors: RefCell<Option<String>>,
 }
@@ -32,7 +32,8 @@ const ERRORS: usize = 16 * 1024;
 
 impl ScriptContext {
     /// Creates the context of a request whose head was complete at `received`.
-    pub(crate) fn new(received: Instant, traceparent: Option<Box<str>>) -> Self {
+    #[inline]
+    pub fn new(received: Instant, traceparent: Option<Box<str>>) -> Self {
         Self {
             received,
             traceparent,
@@ -47,7 +48,8 @@ impl ScriptContext {
     }
 
     /// Sets when a process was `chosen` and when it got the request or was `started`. Resets later timestamps.
-    pub(crate) fn start(&self, chosen: Instant, started: Instant) {
+    #[inline]
+    pub fn start(&self, chosen: Instant, started: Instant) {
         self.chosen.set(Some(chosen));
         self.started.set(Some(started));
         for later in [&self.handed_over, &self.first_byte, &self.ended] {
@@ -56,37 +58,41 @@ impl ScriptContext {
     }
 
     /// Sets a timestamp to the current time.
-    pub(crate) fn mark(&self, timestamp: &Cell<Option<Instant>>) {
+    #[inline]
+    pub fn mark(&self, timestamp: &Cell<Option<Instant>>) {
         timestamp.set(Some(clock::now()));
     }
 
     /// Returns when the script got the request, or else when the request arrived.
-    pub(crate) fn started(&self) -> Instant {
+    #[inline]
+    pub fn started(&self) -> Instant {
         self.started.get().unwrap_or(self.received)
     }
 
     /// Returns the request id; empty if it is not set.
-    pub(crate) fn id(&self) -> &str {
+    #[inline]
+    pub fn id(&self) -> &str {
         self.id.get().map_or("", |id| id)
     }
 
     /// Sets the request id. The first call wins, as an internal redirect to another script keeps the id.
-    pub(crate) fn set_id(&self, id: impl FnOnce() -> Box<str>) {
+    #[inline]
+    pub fn set_id(&self, id: impl FnOnce() -> Box<str>) {
         self.id.get_or_init(id);
     }
 
     /// Captures standard error from now on.
-    pub(crate) fn keep_errors(&self) {
+    pub fn keep_errors(&self) {
         self.errors.borrow_mut().get_or_insert_default();
     }
 
     /// Returns the captured standard error.
-    pub(crate) fn errors(&self) -> String {
+    pub fn errors(&self) -> String {
         self.errors.borrow().clone().unwrap_or_default()
     }
 
     /// Adds a line of standard error, if it is captured.
-    pub(crate) fn add_error(&self, line: &str) {
+    pub fn add_error(&self, line: &str) {
         if let Some(errors) = &mut *self.errors.borrow_mut()
             && errors.len() + line.len() < ERRORS
         {
@@ -111,7 +117,7 @@ impl ScriptContext {
     }
 
     /// Returns the phases so far as a value of `Server-Timing`, in milliseconds.
-    pub(crate) fn server_timing(&self) -> String {
+    pub fn server_timing(&self) -> String {
         let millis = |from: Instant, to: Instant| (to - from).as_secs_f64() * 1000.0;
         let (chosen, started) = (self.chosen.get().unwrap_or(self.received), self.started());
         let mut text = format!(
@@ -129,7 +135,7 @@ impl ScriptContext {
     }
 
     /// Logs the timestamps at level debug.
-    pub(crate) fn log_timestamps(&self, script: &str, pid: i32) {
+    pub fn log_timestamps(&self, script: &str, pid: i32) {
         let nanos = |to: Option<Instant>| {
             to.map(|to| to.duration_since(self.received).as_nanos() as u64).unwrap_or_default()
         };

@@ -338,8 +338,8 @@ impl<'a> Parser<'a> {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::telemetry::AccessRecord;
-    use crate::telemetry::access_record::tests::sample;
+    use crate::AccessRecord;
+    use crate::access_record::tests::sample;
 
     fn wants(filter: &str, record: &AccessRecord<'_>) -> bool {
         let event = LiveEvent::of(record, "/api/*");

@@ -20,19 +20,19 @@ use tokio::sync::mpsc::{UnboundedReceiver, UnboundedSender, unbounded_channel};
 
 /// Settings of reverse DNS.
 #[derive(Clone, Debug)]
-pub(crate) struct ReverseDnsSettings {
+pub struct ReverseDnsSettings {
     /// Address of the resolver; the system's by default.
-    pub(crate) resolver: Option<SocketAddr>,
+    pub resolver: Option<SocketAddr>,
     /// Timeout of a lookup.
-    pub(crate) timeout: Duration,
+    pub timeout: Duration,
     /// Maximum of concurrent lookups. Beyond it, clients are logged without a name.
-    pub(crate) max_under_way: usize,
+    pub max_under_way: usize,
     /// Approximate maximum of cached addresses. The oldest entry is evicted first.
-    pub(crate) cache_entries: usize,
+    pub cache_entries: usize,
     /// Maximum time for which a name is cached; its TTL may be shorter.
-    pub(crate) max_ttl: Duration,
+    pub max_ttl: Duration,
     /// Time for which a negative result or a failure is cached.
-    pub(crate) negative_ttl: Duration,
+    pub negative_ttl: Duration,
 }
 
 impl Default for ReverseDnsSettings {
@@ -53,7 +53,7 @@ impl Default for ReverseDnsSettings {
 ///
 /// Lookups run on a separate thread, which ends when this is dropped. The owner of the address
 /// chooses the name. It is not verified by a forward lookup, so it is for logs only.
-pub(crate) struct ReverseDns {
+pub struct ReverseDns {
     cache: Arc<Cache>,
     requests: UnboundedSender<Ticket>,
 }
@@ -63,7 +63,7 @@ impl ReverseDns {
     ///
     /// # Errors
     /// The system's resolver configuration cannot be read, or the thread cannot be started.
-    pub(crate) fn new(settings: ReverseDnsSettings) -> io::Result<Self> {
+    pub fn new(settings: ReverseDnsSettings) -> io::Result<Self> {
         let builder = resolver_builder(&settings)?;
         let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build()?;
         let resolver = {
@@ -81,7 +81,7 @@ impl ReverseDns {
     /// Returns the name of `address` if it is cached, and starts a lookup otherwise.
     ///
     /// Never blocks. An expired name is returned while it is looked up again.
-    pub(crate) fn name(&self, address: IpAddr) -> Option<Arc<str>> {
+    pub fn name(&self, address: IpAddr) -> Option<Arc<str>> {
         let (name, ticket) = self.cache.get(address.to_canonical(), now());
         if let Some(ticket) = ticket {
             // If the thread has ended, the ticket is dropped and counts as failed.

@@ -6,7 +6,7 @@ use dunlin_http::semantics::date;
 ///
 /// Times are always in UTC: local time is ambiguous for one hour each autumn.
 #[derive(Clone, Debug)]
-pub(crate) struct TimeCache {
+pub struct TimeCache {
     second: u64,
     clf: [u8; CLF_LENGTH],
     iso: [u8; ISO_LENGTH],
@@ -14,7 +14,7 @@ pub(crate) struct TimeCache {
 
 impl TimeCache {
     /// Creates a cache that contains the first second of 1970.
-    pub(crate) fn new() -> Self {
+    pub fn new() -> Self {
         Self { second: 0, clf: *b"01/Jan/1970:00:00:00 +0000", iso: *b"1970-01-01T00:00:00" }
     }
 

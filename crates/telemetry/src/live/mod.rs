@@ -11,32 +11,37 @@ use dunlin_http::Request;
 use tokio::sync::Notify;
 
 pub use self::filter::{Filter, FilterError};
+use dunlin_config::AccessLogFormat;
+
 use super::format::write_line;
 use super::redact::Redactor;
 use super::{AccessRecord, TimeCache};
-use crate::config::AccessLogFormat;
 
 /// Start or end of a request, as subscribers receive it.
-pub(crate) struct LiveEvent<'a> {
+pub struct LiveEvent<'a> {
     /// The request starts: values of its response are 0 or empty.
-    pub(crate) is_start: bool,
+    pub is_start: bool,
     /// The response was aborted.
-    pub(crate) broken_off: bool,
-    pub(crate) record: &'a AccessRecord<'a>,
+    pub broken_off: bool,
+    /// The request and its response.
+    pub record: &'a AccessRecord<'a>,
     /// Pattern of the route.
-    pub(crate) route: &'a str,
-    pub(crate) head: Option<RequestHead<'a>>,
+    pub route: &'a str,
+    /// The head of the request, if a subscriber may receive it.
+    pub head: Option<RequestHead<'a>>,
 }
 
 /// The head of a request, and the redactor of its secrets.
-pub(crate) struct RequestHead<'a> {
-    pub(crate) request: &'a Request<'a>,
-    pub(crate) redactor: &'a Redactor,
+pub struct RequestHead<'a> {
+    /// The head.
+    pub request: &'a Request<'a>,
+    /// Removes the secrets of its fields.
+    pub redactor: &'a Redactor,
 }
 
 /// Detail of the events that a subscriber receives.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(crate) enum Level {
+pub enum Level {
     /// The members of the JSON access log, with timings.
     Line,
     /// Also the fields of the request head.
@@ -47,7 +52,7 @@ pub(crate) enum Level {
 
 /// Distributes events to all subscribers.
 #[derive(Debug, Default)]
-pub(crate) struct LiveTap {
+pub struct LiveTap {
     count: AtomicUsize,
     /// Number of subscribers that also receive the start of requests.
     of_starts: AtomicUsize,
@@ -56,19 +61,19 @@ pub(crate) struct LiveTap {
 
 /// Queue of one subscriber. Events that it does not read in time are dropped and counted.
 #[derive(Debug)]
-pub(crate) struct Subscriber {
+pub struct Subscriber {
     filter: Filter,
     level: Level,
     /// Also receives the start of requests.
     wants_starts: bool,
     queue: Mutex<Queue>,
     /// Notified when the empty queue gets an event.
-    pub(crate) ready: Notify,
+    pub ready: Notify,
 }
 
 /// A subscription. Dropping it ends it.
 #[derive(Debug)]
-pub(crate) struct Subscription {
+pub struct Subscription {
     live: Arc<LiveTap>,
     subscriber: Arc<Subscriber>,
 }
@@ -85,7 +90,8 @@ const MAX_SUBSCRIBERS: usize = 16;
 const MAX_QUEUED: usize = 256 * 1024;
 
 impl Level {
-    pub(crate) fn parse(text: &[u8]) -> Option<Self> {
+    /// Returns the level of a name: `line`, `heads` or `errors`.
+    pub fn parse(text: &[u8]) -> Option<Self> {
         match text {
             // Each line contains the timings of all phases.
             b"line" | b"phases" => Some(Self::Line),
@@ -99,19 +105,19 @@ impl Level {
 impl LiveTap {
     /// Returns `true` if there are subscribers.
     #[inline]
-    pub(crate) fn has_subscribers(&self) -> bool {
+    pub fn has_subscribers(&self) -> bool {
         self.count.load(Ordering::Relaxed) > 0
     }
 
     /// Returns `true` if a subscriber also receives the start of requests.
     #[inline]
-    pub(crate) fn wants_starts(&self) -> bool {
+    pub fn wants_starts(&self) -> bool {
         self.of_starts.load(Ordering::Relaxed) > 0
     }
 
     /// Adds a subscriber; `None` if there are too many. With `wants_starts` it also receives the start of
     /// requests.
-    pub(crate) fn subscribe(
+    pub fn subscribe(
         self: &Arc<Self>,
         filter: Filter,
         level: Level,
@@ -136,7 +142,7 @@ impl LiveTap {
 
     /// Sends an event to all subscribers whose filter matches.
     #[cold]
-    pub(crate) fn publish(&self, event: &LiveEvent<'_>, time: &mut TimeCache) {
+    pub fn publish(&self, event: &LiveEvent<'_>, time: &mut TimeCache) {
         let mut line = Vec::new();
         for subscriber in &*self.subscribers.read().unwrap_or_else(PoisonError::into_inner) {
             if subscriber.wants(event) {
@@ -150,7 +156,8 @@ impl LiveTap {
 }
 
 impl Subscription {
-    pub(crate) fn subscriber(&self) -> &Subscriber {
+    /// Returns the queue of events.
+    pub fn subscriber(&self) -> &Subscriber {
         &self.subscriber
     }
 }
@@ -201,7 +208,7 @@ impl Subscriber {
 
     /// Returns the queued events, one JSON object per line. If events were dropped, the last line has their number:
     /// `{"lost":3}`.
-    pub(crate) fn take(&self) -> Vec<u8> {
+    pub fn take(&self) -> Vec<u8> {
         let mut queue = self.lock();
         let lost = std::mem::take(&mut queue.lost);
         let mut lines = std::mem::take(&mut queue.lines);
@@ -242,7 +249,7 @@ impl<'a> LiveEvent<'a> {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::telemetry::access_record::tests::sample;
+    use crate::access_record::tests::sample;
 
     fn live() -> Arc<LiveTap> {
         Arc::default()

@@ -1,9 +1,10 @@
 //! Templates of access log lines.
 
+use dunlin_config::{LogField, LogPiece, LogTemplate};
+
 use super::escape;
 use super::format::{address, bare_or_dash, duration_ms, number, quoted_or_dash, time_iso};
 use super::{AccessRecord, TimeCache};
-use crate::config::{LogField, LogPiece, LogTemplate};
 
 /// Appends the line without a line feed.
 pub(super) fn write(
@@ -63,7 +64,7 @@ fn write_field(
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::telemetry::access_record::tests::sample;
+    use crate::access_record::tests::sample;
 
     fn line(template: &str, record: &AccessRecord<'_>) -> String {
         let mut out = Vec::new();

@@ -19,85 +19,106 @@ use dunlin_http::Version;
 use dunlin_http::semantics::Method;
 use hashbrown::HashMap;
 
-pub(crate) use self::clients::{Client, Clients};
-pub(crate) use self::histogram::{BOUNDS, Fine, Histogram, SIZES, Seconds, Sizes};
-pub(crate) use self::labels::{Label, label, named};
-pub(crate) use self::phases::PhaseSums;
-pub(crate) use self::process::Process;
-use crate::clock::monotonic_millis;
-use crate::connections::STATES;
-use crate::telemetry::Timings;
-use crate::transport::Peer;
+pub use self::clients::{Client, Clients};
+pub use self::histogram::{BOUNDS, Fine, Histogram, SIZES, Seconds, Sizes};
+pub use self::labels::{Label, label, named};
+pub use self::phases::PhaseSums;
+pub use self::process::Process;
+use dunlin_net::address::Peer;
+use dunlin_net::clock::monotonic_millis;
+use dunlin_net::connections::STATES;
+
+use crate::Timings;
 
 /// Labels of a finished request.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, PartialOrd, Ord)]
-pub(crate) struct Key {
-    pub(crate) label: Label,
-    pub(crate) method: Method,
-    pub(crate) version: Version,
+pub struct Key {
+    /// Site and route.
+    pub label: Label,
+    /// The request method.
+    pub method: Method,
+    /// The version of HTTP.
+    pub version: Version,
     /// The client used TLS.
-    pub(crate) encrypted: bool,
-    pub(crate) status: u16,
+    pub encrypted: bool,
+    /// The status code of the response.
+    pub status: u16,
 }
 
 /// A finished request.
 #[derive(Debug, Clone, Copy)]
-pub(crate) struct Finished {
-    pub(crate) key: Key,
-    pub(crate) peer: Peer,
-    pub(crate) duration: Duration,
-    pub(crate) timings: Timings,
+pub struct Finished {
+    /// Its labels.
+    pub key: Key,
+    /// Address of the client.
+    pub peer: Peer,
+    /// From the first byte of the request to the last of the response.
+    pub duration: Duration,
+    /// Durations of the phases.
+    pub timings: Timings,
     /// Bytes of the response body that were sent.
-    pub(crate) sent: u64,
+    pub sent: u64,
 }
 
 /// Histograms of the requests with one [`Key`].
 #[derive(Debug, Clone)]
-pub(crate) struct Series {
-    pub(crate) key: Key,
-    pub(crate) durations: Seconds,
+pub struct Series {
+    /// The labels.
+    pub key: Key,
+    /// Durations of the requests.
+    pub durations: Seconds,
     /// Bytes of response bodies that were sent.
-    pub(crate) sizes: Sizes,
+    pub sizes: Sizes,
 }
 
 /// Counters of one route.
 #[derive(Debug, Clone, Default)]
-pub(crate) struct Route {
-    pub(crate) requests: u64,
+pub struct Route {
+    /// All requests.
+    pub requests: u64,
     /// Requests with a status of 500 or more.
-    pub(crate) failed: u64,
-    pub(crate) sent: u64,
-    pub(crate) durations: Fine,
-    pub(crate) phases: PhaseSums,
+    pub failed: u64,
+    /// Bytes of response bodies that were sent.
+    pub sent: u64,
+    /// Durations of the requests.
+    pub durations: Fine,
+    /// Durations of their phases.
+    pub phases: PhaseSums,
 }
 
 /// Result of a TLS handshake.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(crate) enum Handshake {
+pub enum Handshake {
+    /// A new session.
     Full,
+    /// A resumed session.
     Resumed,
+    /// The handshake failed.
     Failed,
+    /// The client took too long.
     Late,
 }
 
 /// Counters of one worker, or the sums of all workers.
 #[derive(Debug, Clone, Default)]
-pub(crate) struct Counts {
-    pub(crate) series: Vec<Series>,
+pub struct Counts {
+    /// Histograms by [`Key`].
+    pub series: Vec<Series>,
     /// By [`Label`]. Routes without requests may be absent.
-    pub(crate) routes: Vec<Route>,
+    pub routes: Vec<Route>,
     /// Accepted connections.
-    pub(crate) accepted: u64,
-    /// Open connections, by [`Waiting`](crate::connections::Waiting).
-    pub(crate) connections: [u64; STATES],
+    pub accepted: u64,
+    /// Open connections, by [`Waiting`](dunlin_net::connections::Waiting).
+    pub connections: [u64; STATES],
     /// By [`Handshake`].
-    pub(crate) handshakes: [u64; 4],
-    pub(crate) clients: Clients,
+    pub handshakes: [u64; 4],
+    /// The clients with the most requests, counted while the metrics are read.
+    pub clients: Clients,
 }
 
 /// The published counters of all workers.
 #[derive(Debug, Default)]
-pub(crate) struct Metrics {
+pub struct Metrics {
     published: Mutex<Vec<Arc<Mutex<Counts>>>>,
     /// When the counters were last read, in milliseconds of the monotonic clock; 0 for never.
     read_at: AtomicU64,
@@ -105,7 +126,7 @@ pub(crate) struct Metrics {
 
 /// Counters of one worker.
 #[derive(Debug)]
-pub(crate) struct WorkerMetrics {
+pub struct WorkerMetrics {
     counts: RefCell<Counts>,
     places: RefCell<HashMap<Key, usize>>,
     /// The last series that was used: most requests have the same key as the one before.
@@ -122,7 +143,7 @@ const COUNT_CLIENTS_FOR: u64 = 15_000;
 
 impl Metrics {
     /// Creates the counters of a worker.
-    pub(crate) fn for_worker(&self) -> WorkerMetrics {
+    pub fn for_worker(&self) -> WorkerMetrics {
         let published = Arc::<Mutex<Counts>>::default();
         lock(&self.published).push(Arc::clone(&published));
         WorkerMetrics {
@@ -136,7 +157,7 @@ impl Metrics {
     }
 
     /// Returns the sums of all workers at their last tick.
-    pub(crate) fn sum(&self) -> Counts {
+    pub fn sum(&self) -> Counts {
         self.read_at.store(monotonic_millis(), Ordering::Relaxed);
         let mut sum = Counts::default();
         for counts in &*lock(&self.published) {
@@ -156,7 +177,7 @@ impl Metrics {
 impl WorkerMetrics {
     /// Counts a finished request.
     #[inline]
-    pub(crate) fn count(&self, finished: &Finished) {
+    pub fn count(&self, finished: &Finished) {
         self.is_dirty.set(true);
         let counts = &mut *self.counts.borrow_mut();
         let place = match self.last.get() {
@@ -182,7 +203,7 @@ impl WorkerMetrics {
 
     /// Counts a response that lasts until its client closes the connection. Its duration is not a property of the
     /// server, so it is not in the histograms.
-    pub(crate) fn count_endless(&self, finished: &Finished) {
+    pub fn count_endless(&self, finished: &Finished) {
         self.is_dirty.set(true);
         let counts = &mut *self.counts.borrow_mut();
         let number = finished.key.label.0 as usize;
@@ -217,19 +238,20 @@ impl WorkerMetrics {
     }
 
     /// Counts an accepted connection.
-    pub(crate) fn accepted(&self) {
+    #[inline]
+    pub fn accepted(&self) {
         self.is_dirty.set(true);
         self.counts.borrow_mut().accepted += 1;
     }
 
     /// Counts a handshake.
-    pub(crate) fn handshake(&self, handshake: Handshake) {
+    pub fn handshake(&self, handshake: Handshake) {
         self.is_dirty.set(true);
         self.counts.borrow_mut().handshakes[handshake as usize] += 1;
     }
 
     /// Publishes the counters. `connections` are the open connections by state. Call this once a tick.
-    pub(crate) fn publish(&self, metrics: &Metrics, connections: [u64; STATES]) {
+    pub fn publish(&self, metrics: &Metrics, connections: [u64; STATES]) {
         let mut counts = self.counts.borrow_mut();
         let has_readers = metrics.has_readers();
         if self.counts_clients.replace(has_readers) != has_readers {

@@ -140,7 +140,7 @@ impl Queue {
     }
 
     /// Takes all that is queued, without a writer.
-    #[cfg(test)]
+    #[cfg(any(test, feature = "testing"))]
     pub(super) fn take_batches(&self) -> Vec<u8> {
         let mut state = self.lock();
         (state.bytes, state.lines) = (0, 0);

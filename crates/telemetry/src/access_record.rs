@@ -1,60 +1,60 @@
 //! The access record: all data about a finished request that logs, traces and subscribers use.
 
-use crate::transport::Peer;
+use dunlin_net::address::Peer;
+use dunlin_tls::TlsInfo;
 
 use super::{ScriptContext, Timings};
-use crate::tls::TlsInfo;
 
 /// One request and its response, borrowed from the connection.
 ///
 /// Data from the client is the bytes that were received; formats escape it. A request that could not be
 /// parsed may have an empty method and target.
 #[derive(Clone, Debug)]
-pub(crate) struct AccessRecord<'a> {
+pub struct AccessRecord<'a> {
     /// Address of the client.
-    pub(crate) peer: Peer,
+    pub peer: Peer,
     /// Name of the client by reverse DNS, if it is resolved by now.
-    pub(crate) peer_name: Option<&'a str>,
+    pub peer_name: Option<&'a str>,
     /// The authenticated user.
-    pub(crate) user: Option<&'a [u8]>,
+    pub user: Option<&'a [u8]>,
     /// Start of the request: seconds since 1970-01-01 UTC.
-    pub(crate) started_secs: u64,
+    pub started_secs: u64,
     /// Start of the request: nanoseconds within the second.
-    pub(crate) started_nanos: u32,
+    pub started_nanos: u32,
     /// From the request's first byte to the response's last, in nanoseconds.
-    pub(crate) duration_ns: u64,
+    pub duration_ns: u64,
     /// The method as received.
-    pub(crate) method: &'a [u8],
+    pub method: &'a [u8],
     /// The request-target as received (RFC 9112 §3.2).
-    pub(crate) target: &'a [u8],
+    pub target: &'a [u8],
     /// The request's protocol version, such as `HTTP/1.1`.
-    pub(crate) version: &'static str,
+    pub version: &'static str,
     /// The status code of the final response.
-    pub(crate) status: u16,
+    pub status: u16,
     /// Bytes of the response body that were sent.
-    pub(crate) body_bytes: u64,
+    pub body_bytes: u64,
     /// The `Referer` field.
-    pub(crate) referer: Option<&'a [u8]>,
+    pub referer: Option<&'a [u8]>,
     /// The `User-Agent` field.
-    pub(crate) user_agent: Option<&'a [u8]>,
+    pub user_agent: Option<&'a [u8]>,
     /// The `Host` field.
-    pub(crate) host: Option<&'a [u8]>,
+    pub host: Option<&'a [u8]>,
     /// The name of the site.
-    pub(crate) site: &'a str,
+    pub site: &'a str,
     /// Result of the file cache: `hit`, `miss`, `off` or `-`.
-    pub(crate) cache: &'static str,
+    pub cache: &'static str,
     /// The content coding of the response, such as `gzip`, or `-`.
-    pub(crate) coding: &'static str,
+    pub coding: &'static str,
     /// The serial number of the connection.
-    pub(crate) connection: u64,
+    pub connection: u64,
     /// Whether the client used TLS, to the server or to a trusted proxy.
-    pub(crate) encrypted: bool,
+    pub encrypted: bool,
     /// Durations of the phases.
-    pub(crate) timings: Timings,
+    pub timings: Timings,
     /// TLS parameters; `None` without TLS.
-    pub(crate) tls: Option<TlsInfo>,
+    pub tls: Option<TlsInfo>,
     /// Id and timestamps of the script's run, for requests to scripts.
-    pub(crate) script_context: Option<&'a ScriptContext>,
+    pub script_context: Option<&'a ScriptContext>,
 }
 
 impl<'a> AccessRecord<'a> {
@@ -64,12 +64,12 @@ impl<'a> AccessRecord<'a> {
     }
 
     /// Returns the request id. Only requests to scripts have one.
-    pub(crate) fn request_id(&self) -> Option<&'a str> {
+    pub fn request_id(&self) -> Option<&'a str> {
         self.script_context.map(ScriptContext::id).filter(|id| !id.is_empty())
     }
 
     /// Returns the path of the request-target, without the authority of the absolute form (RFC 9112 §3.2.2).
-    pub(crate) fn path(&self) -> &'a [u8] {
+    pub fn path(&self) -> &'a [u8] {
         let end = memchr::memchr(b'?', self.target).unwrap_or(self.target.len());
         let path = &self.target[..end];
         if path.first() == Some(&b'/') {
@@ -84,7 +84,7 @@ impl<'a> AccessRecord<'a> {
     }
 
     /// Returns the query of the request-target, without the question mark.
-    pub(crate) fn query(&self) -> Option<&'a [u8]> {
+    pub fn query(&self) -> Option<&'a [u8]> {
         let mark = memchr::memchr(b'?', self.target)?;
         Some(&self.target[mark + 1..])
     }
@@ -95,7 +95,7 @@ pub(super) mod tests {
     use super::*;
 
     /// Returns the record of a plain request, for tests to modify.
-    pub(in crate::telemetry) fn sample() -> AccessRecord<'static> {
+    pub(crate) fn sample() -> AccessRecord<'static> {
         AccessRecord {
             peer: Peer::Ip([192, 0, 2, 7].into()),
             peer_name: None,

@@ -1,40 +1,44 @@
 //! The clients with the most requests, by the Space-Saving algorithm (Metwally et al., 2005): a
 //! bounded table in which a new client replaces the one with the fewest requests.
 
-use crate::transport::Peer;
+use dunlin_net::address::Peer;
 
 /// Counters of one client.
 #[derive(Debug, Clone, Copy)]
-pub(crate) struct Client {
-    pub(crate) address: Peer,
+pub struct Client {
+    /// Its address.
+    pub address: Peer,
     /// Upper bound of its requests: a new client continues the count of the one that it replaces.
-    pub(crate) requests: u64,
-    pub(crate) sent: u64,
+    pub requests: u64,
+    /// Bytes of response bodies that were sent to it.
+    pub sent: u64,
     /// Sum of durations in nanoseconds.
-    pub(crate) sum: u64,
-    pub(crate) slowest: u64,
+    pub sum: u64,
+    /// The longest duration in nanoseconds.
+    pub slowest: u64,
 }
 
 /// A bounded table of clients.
 #[derive(Debug, Clone, Default)]
-pub(crate) struct Clients {
+pub struct Clients {
     all: Vec<Client>,
 }
 
 const MAX_CLIENTS: usize = 64;
 
 impl Clients {
-    pub(crate) fn count(&mut self, address: Peer, sent: u64, nanos: u64) {
+    pub(super) fn count(&mut self, address: Peer, sent: u64, nanos: u64) {
         self.merge(Client { address, requests: 1, sent, sum: nanos, slowest: nanos });
     }
 
-    pub(crate) fn add(&mut self, other: &Self) {
+    pub(super) fn add(&mut self, other: &Self) {
         for client in &other.all {
             self.merge(*client);
         }
     }
 
-    pub(crate) fn iter(&self) -> impl Iterator<Item = &Client> {
+    /// Returns the clients in no particular order.
+    pub fn iter(&self) -> impl Iterator<Item = &Client> {
         self.all.iter()
     }
 

@@ -6,26 +6,27 @@ use std::sync::Arc;
 use std::thread;
 use std::time::Duration;
 
+use dunlin_config::AccessLogFormat;
+
 use super::format::write_line;
 use super::log_queue::{BATCH_BYTES, Queue, new_buffer};
 use super::log_writer::{Target, Writer};
 use super::{AccessRecord, TimeCache};
-use crate::config::AccessLogFormat;
 
 /// Settings of an access log.
 #[derive(Clone, Debug)]
-pub(crate) struct AccessLogSettings {
+pub struct AccessLogSettings {
     /// The file, which is created with mode 0640 if it is missing; `-` is standard output.
-    pub(crate) path: PathBuf,
+    pub path: PathBuf,
     /// Format of a line.
-    pub(crate) format: AccessLogFormat,
+    pub format: AccessLogFormat,
     /// Maximum of queued bytes. Lines beyond it are dropped and counted.
-    pub(crate) queue_bytes: usize,
+    pub queue_bytes: usize,
 }
 
 impl AccessLogSettings {
     /// Settings with a queue of 16 MiB.
-    pub(crate) fn new(path: impl Into<PathBuf>, format: AccessLogFormat) -> Self {
+    pub fn new(path: impl Into<PathBuf>, format: AccessLogFormat) -> Self {
         Self { path: path.into(), format, queue_bytes: 16 * 1024 * 1024 }
     }
 }
@@ -38,7 +39,7 @@ impl AccessLogSettings {
 ///
 /// A renamed or removed file is detected within a second, before the next write, and opened again.
 /// [`AccessLog::reopen`] opens it at once.
-pub(crate) struct AccessLog {
+pub struct AccessLog {
     format: AccessLogFormat,
     queue: Arc<Queue>,
     reporter: Reporter,
@@ -53,7 +54,7 @@ impl AccessLog {
     /// # Errors
     /// The file cannot be opened, or the thread cannot be started. The text names the path and the
     /// cause.
-    pub(crate) fn open(settings: AccessLogSettings) -> io::Result<Arc<Self>> {
+    pub fn open(settings: AccessLogSettings) -> io::Result<Arc<Self>> {
         let name = name(&settings);
         Self::open_with(settings, Arc::new(move |text| tracing::error!("{name}: {text}")))
     }
@@ -76,33 +77,34 @@ impl AccessLog {
     }
 
     /// A log without a writer: lines wait until [`AccessLog::take_lines`].
-    #[cfg(test)]
-    pub(crate) fn in_memory(format: AccessLogFormat) -> Arc<Self> {
+    #[cfg(any(test, feature = "testing"))]
+    pub fn in_memory(format: AccessLogFormat) -> Arc<Self> {
         let queue = Arc::new(Queue::new(usize::MAX));
         Arc::new(Self { format, queue, reporter: Arc::new(|text| panic!("{text}")) })
     }
 
     /// The lines that the workers have flushed since the last call.
-    #[cfg(test)]
-    pub(crate) fn take_lines(&self) -> Vec<String> {
+    #[cfg(any(test, feature = "testing"))]
+    pub fn take_lines(&self) -> Vec<String> {
         let bytes = self.queue.take_batches();
         String::from_utf8(bytes).expect("records are text").lines().map(str::to_owned).collect()
     }
 
     /// Returns `true` if lines contain the timings of requests.
-    pub(crate) fn has_timings(&self) -> bool {
+    #[inline]
+    pub fn has_timings(&self) -> bool {
         matches!(self.format, AccessLogFormat::Json)
     }
 
     /// Returns the buffer of one worker.
-    pub(crate) fn worker_log(self: &Arc<Self>) -> WorkerLog {
+    pub fn worker_log(self: &Arc<Self>) -> WorkerLog {
         WorkerLog { log: Arc::clone(self), time: TimeCache::new(), buffer: new_buffer(), lines: 0 }
     }
 
     /// Opens the file at the path again, after all lines that are queued now are written to the old one.
     ///
     /// Returns at once. Does nothing for standard output.
-    pub(crate) fn reopen(&self) {
+    pub fn reopen(&self) {
         self.queue.push_reopen();
     }
 
@@ -110,13 +112,13 @@ impl AccessLog {
     ///
     /// Workers have to flush before; lines that they queue later are lost. Returns the number of lines
     /// that were dropped, which [`AccessLog::lost`] includes.
-    pub(crate) fn close(&self, timeout: Duration) -> u64 {
+    pub fn close(&self, timeout: Duration) -> u64 {
         self.queue.drain();
         self.queue.wait_drained(timeout)
     }
 
     /// Returns the number of lines that were lost since the log was opened.
-    pub(crate) fn lost(&self) -> u64 {
+    pub fn lost(&self) -> u64 {
         self.queue.lost()
     }
 
@@ -147,7 +149,7 @@ fn name(settings: &AccessLogSettings) -> String {
 }
 
 /// Buffer of one worker: its lines in order, until they are queued.
-pub(crate) struct WorkerLog {
+pub struct WorkerLog {
     log: Arc<AccessLog>,
     time: TimeCache,
     buffer: Vec<u8>,
@@ -156,12 +158,12 @@ pub(crate) struct WorkerLog {
 
 impl WorkerLog {
     /// Returns the number of lines of all workers that were lost since the log was opened.
-    pub(crate) fn lost(&self) -> u64 {
+    pub fn lost(&self) -> u64 {
         self.log.lost()
     }
 
     /// Appends the line of a record. Queues the lines when the buffer has 64 KiB.
-    pub(crate) fn record(&mut self, record: &AccessRecord<'_>) {
+    pub fn record(&mut self, record: &AccessRecord<'_>) {
         write_line(&self.log.format, record, &mut self.time, &mut self.buffer);
         self.lines += 1;
         if self.buffer.len() >= BATCH_BYTES {
@@ -172,7 +174,7 @@ impl WorkerLog {
     /// Queues the lines for the writing thread, without waiting for it.
     ///
     /// Call this at least each 500 ms, so that every line is in the file within a second.
-    pub(crate) fn flush(&mut self) {
+    pub fn flush(&mut self) {
         if self.lines == 0 {
             return;
         }
@@ -192,7 +194,7 @@ impl Drop for WorkerLog {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::telemetry::access_record::tests::sample;
+    use crate::access_record::tests::sample;
 
     use std::fs::{self, File};
     use std::io::{BufRead, BufReader, Read};

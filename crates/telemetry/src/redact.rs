@@ -9,14 +9,14 @@ const INSTEAD: &[u8] = b"REDACTED";
 
 /// Removes secrets from telemetry.
 #[derive(Debug, Clone)]
-pub(crate) struct Redactor {
+pub struct Redactor {
     /// In lower case.
     keys: Vec<Box<[u8]>>,
 }
 
 impl Redactor {
     /// Creates a redactor for the values of these query keys, ignoring case.
-    pub(crate) fn new<S: AsRef<str>>(keys: &[S]) -> Self {
+    pub fn new<S: AsRef<str>>(keys: &[S]) -> Self {
         let key = |key: &S| key.as_ref().to_ascii_lowercase().into_bytes().into_boxed_slice();
         Self { keys: keys.iter().map(key).collect() }
     }
@@ -24,7 +24,7 @@ impl Redactor {
     /// Redacts the values of secret query keys and the userinfo (RFC 3986 §3.2.1) of a request-target
     /// or URL.
     #[inline]
-    pub(crate) fn target<'a>(&self, target: &'a [u8]) -> Cow<'a, [u8]> {
+    pub fn target<'a>(&self, target: &'a [u8]) -> Cow<'a, [u8]> {
         if target.first() == Some(&b'/') && memchr::memchr(b'?', target).is_none() {
             return Cow::Borrowed(target);
         }
@@ -33,7 +33,7 @@ impl Redactor {
 
     /// Redacts the value of a field. Any field can contain a URL, as `Referer` does, so values are redacted like
     /// request-targets.
-    pub(crate) fn field<'a>(&self, name: &[u8], value: &'a [u8]) -> Cow<'a, [u8]> {
+    pub fn field<'a>(&self, name: &[u8], value: &'a [u8]) -> Cow<'a, [u8]> {
         if is_secret_field(name) { Cow::Borrowed(INSTEAD) } else { self.target(value) }
     }
 
@@ -107,7 +107,7 @@ mod tests {
 
     #[test]
     fn only_secrets_are_redacted() {
-        let redactor = Redactor::new(&crate::config::REDACTED_QUERY_KEYS);
+        let redactor = Redactor::new(&dunlin_config::REDACTED_QUERY_KEYS);
         for (target, clean) in [
             ("/a", "/a"),
             ("/a?", "/a?"),

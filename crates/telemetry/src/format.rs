@@ -3,10 +3,11 @@
 use std::io::Write;
 use std::net::{IpAddr, Ipv4Addr};
 
+use dunlin_config::AccessLogFormat;
+use dunlin_net::address::{Peer, UNIX};
+
 use super::{AccessRecord, ScriptContext, TimeCache};
 use super::{escape, template};
-use crate::config::AccessLogFormat;
-use crate::transport::{Peer, UNIX};
 
 /// Appends one line, with its line feed, to `out`.
 pub(crate) fn write_line(
@@ -170,7 +171,7 @@ pub(super) fn address(peer: Peer, out: &mut Vec<u8>) {
 }
 
 /// Writes an IP address. An IPv4-mapped IPv6 address is written as IPv4.
-pub(crate) fn ip(address: IpAddr, out: &mut Vec<u8>) {
+pub fn ip(address: IpAddr, out: &mut Vec<u8>) {
     match address.to_canonical() {
         IpAddr::V4(address) => address_v4(address, out),
         // Writes to a `Vec` do not fail.
@@ -220,7 +221,7 @@ fn non_empty(value: &[u8]) -> Option<&[u8]> {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::telemetry::access_record::tests::sample;
+    use crate::access_record::tests::sample;
 
     use proptest::collection::vec;
     use proptest::option;

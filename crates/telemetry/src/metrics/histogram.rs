@@ -3,7 +3,7 @@
 
 /// Upper bounds in nanoseconds, as OpenTelemetry's conventions recommend them for
 /// `http.server.request.duration`.
-pub(crate) const BOUNDS: [u64; 14] = [
+pub const BOUNDS: [u64; 14] = [
     5_000_000,
     10_000_000,
     25_000_000,
@@ -21,20 +21,22 @@ pub(crate) const BOUNDS: [u64; 14] = [
 ];
 
 /// Upper bounds of [`Sizes`] in bytes.
-pub(crate) const SIZES: [u64; 6] = [1_000, 10_000, 100_000, 1_000_000, 10_000_000, 100_000_000];
+pub const SIZES: [u64; 6] = [1_000, 10_000, 100_000, 1_000_000, 10_000_000, 100_000_000];
 
 /// Histogram of durations in nanoseconds with [`BOUNDS`].
-pub(crate) type Seconds = Histogram<{ BOUNDS.len() + 1 }>;
+pub type Seconds = Histogram<{ BOUNDS.len() + 1 }>;
 /// Histogram of bytes with [`SIZES`].
-pub(crate) type Sizes = Histogram<{ SIZES.len() + 1 }>;
+pub type Sizes = Histogram<{ SIZES.len() + 1 }>;
 
 /// A histogram with one bound less than buckets.
 #[derive(Debug, Clone, Copy)]
-pub(crate) struct Histogram<const BUCKETS: usize> {
-    pub(crate) count: u64,
-    pub(crate) sum: u64,
+pub struct Histogram<const BUCKETS: usize> {
+    /// Number of values.
+    pub count: u64,
+    /// Sum of the values.
+    pub sum: u64,
     /// Count per bucket. The last bucket has no upper bound.
-    pub(crate) buckets: [u64; BUCKETS],
+    pub buckets: [u64; BUCKETS],
 }
 
 impl<const BUCKETS: usize> Default for Histogram<BUCKETS> {
@@ -45,7 +47,7 @@ impl<const BUCKETS: usize> Default for Histogram<BUCKETS> {
 
 impl<const BUCKETS: usize> Histogram<BUCKETS> {
     #[inline]
-    pub(crate) fn count(&mut self, value: u64, bounds: &[u64]) {
+    pub(super) fn count(&mut self, value: u64, bounds: &[u64]) {
         self.count += 1;
         self.sum = self.sum.saturating_add(value);
         // Search linearly, as nearly all values are in the first bucket.
@@ -53,7 +55,7 @@ impl<const BUCKETS: usize> Histogram<BUCKETS> {
         self.buckets[bucket] += 1;
     }
 
-    pub(crate) fn add(&mut self, other: &Self) {
+    pub(super) fn add(&mut self, other: &Self) {
         self.count += other.count;
         self.sum = self.sum.saturating_add(other.sum);
         for (mine, count) in self.buckets.iter_mut().zip(other.buckets) {
@@ -64,9 +66,9 @@ impl<const BUCKETS: usize> Histogram<BUCKETS> {
 
 /// Histogram of durations from 128 ns to more than an hour. The relative width of a bucket is at most 1/16.
 #[derive(Debug, Clone, Default)]
-pub(crate) struct Fine {
+pub struct Fine {
     /// Sum in nanoseconds.
-    pub(crate) sum: u64,
+    pub sum: u64,
     /// Allocated for the first value.
     buckets: Option<Box<[u64; FINE]>>,
 }
@@ -77,12 +79,13 @@ const FINE: usize = 544;
 
 impl Fine {
     #[inline]
-    pub(crate) fn count(&mut self, nanos: u64) {
+    pub(super) fn count(&mut self, nanos: u64) {
         self.sum = self.sum.saturating_add(nanos);
         self.buckets.get_or_insert_with(|| Box::new([0; FINE]))[bucket(nanos)] += 1;
     }
 
-    pub(crate) fn add(&mut self, other: &Self) {
+    /// Adds the values of another histogram.
+    pub fn add(&mut self, other: &Self) {
         let Some(others) = &other.buckets else { return };
         self.sum = self.sum.saturating_add(other.sum);
         let buckets = self.buckets.get_or_insert_with(|| Box::new([0; FINE]));
@@ -92,7 +95,7 @@ impl Fine {
     }
 
     /// Returns the upper bound in nanoseconds and the count of each bucket that is not empty.
-    pub(crate) fn iter(&self) -> impl Iterator<Item = (u64, u64)> {
+    pub fn iter(&self) -> impl Iterator<Item = (u64, u64)> {
         let numbered = self.buckets.iter().flat_map(|buckets| buckets.iter()).enumerate();
         numbered.filter(|&(_, &count)| count > 0).map(|(number, &count)| (upper(number), count))
     }

@@ -3,7 +3,7 @@
 use std::hash::{BuildHasher, RandomState};
 
 /// Returns 32 random hexadecimal digits.
-pub(crate) fn random_id() -> String {
+pub fn random_id() -> String {
     let mut id = String::with_capacity(32);
     push_hex(random(), &mut id);
     push_hex(random(), &mut id);
@@ -11,14 +11,14 @@ pub(crate) fn random_id() -> String {
 }
 
 /// Appends the 16 hexadecimal digits of a number.
-pub(crate) fn push_hex(number: u64, text: &mut String) {
+pub fn push_hex(number: u64, text: &mut String) {
     let digits: [u8; 16] =
         std::array::from_fn(|at| b"0123456789abcdef"[(number >> (60 - 4 * at) & 15) as usize]);
     text.push_str(std::str::from_utf8(&digits).unwrap_or_default());
 }
 
 /// Returns 64 unpredictable bits: SipHash with random keys of the system.
-pub(crate) fn random() -> u64 {
+pub fn random() -> u64 {
     // 0 is not a valid id of a trace.
     RandomState::new().hash_one(0_u8).max(1)
 }

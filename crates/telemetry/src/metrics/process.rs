@@ -5,20 +5,20 @@ use rustix::time::{ClockId, clock_gettime};
 
 /// Current resource usage of the process.
 #[derive(Debug, Clone, Copy, Default)]
-pub(crate) struct Process {
+pub struct Process {
     /// CPU time of all threads in seconds.
-    pub(crate) cpu: f64,
+    pub cpu: f64,
     /// Resident memory in bytes.
-    pub(crate) resident: u64,
+    pub resident: u64,
     /// Open file descriptors.
-    pub(crate) descriptors: u64,
+    pub descriptors: u64,
     /// Maximum of open file descriptors.
-    pub(crate) descriptor_limit: u64,
+    pub descriptor_limit: u64,
 }
 
 impl Process {
     /// Reads the usage. Values that the kernel does not report are 0.
-    pub(crate) fn read() -> Self {
+    pub fn read() -> Self {
         let cpu = clock_gettime(ClockId::ProcessCPUTime);
         let pages = std::fs::read_to_string("/proc/self/statm").ok();
         let pages = pages.and_then(|text| text.split(' ').nth(1)?.parse::<u64>().ok());

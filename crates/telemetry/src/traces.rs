@@ -12,18 +12,19 @@ use std::thread::JoinHandle;
 use std::time::{Duration, Instant};
 
 use dunlin_client::{BlockingClient, Origin, Timeouts, Url};
+use dunlin_config::Traces;
 use dunlin_http::Request;
 use dunlin_http::semantics::host;
+use dunlin_net::address::Peer;
 use serde_json::{Value, json};
 
+use super::ids::random;
 use super::metrics::{Label, named};
-use super::{AccessRecord, Timings, random};
-use crate::config::Traces;
-use crate::transport::Peer;
+use super::{AccessRecord, Timings};
 
 /// Span of a traced request.
 #[derive(Debug, Clone, Copy)]
-pub(crate) struct Span {
+pub struct Span {
     trace: u128,
     id: u64,
     parent: Option<u64>,
@@ -31,7 +32,7 @@ pub(crate) struct Span {
 
 /// Exporter of spans.
 #[derive(Debug)]
-pub(crate) struct Tracer {
+pub struct Tracer {
     sample: f64,
     queue: SyncSender<Message>,
     thread: Mutex<Option<JoinHandle<()>>>,
@@ -41,9 +42,11 @@ pub(crate) struct Tracer {
 
 /// Counters of spans.
 #[derive(Debug, Default)]
-pub(crate) struct Counts {
-    pub(crate) sent: AtomicU64,
-    pub(crate) lost: AtomicU64,
+pub struct Counts {
+    /// Spans that the collector has accepted.
+    pub sent: AtomicU64,
+    /// Spans that were dropped.
+    pub lost: AtomicU64,
 }
 
 /// Message to the exporter thread.
@@ -86,7 +89,7 @@ const EVERY: Duration = Duration::from_secs(1);
 
 impl Span {
     /// Returns the value of `traceparent` for handlers: this span is the parent of theirs.
-    pub(crate) fn traceparent(&self) -> String {
+    pub fn traceparent(&self) -> String {
         format!("00-{:032x}-{:016x}-01", self.trace, self.id)
     }
 }
@@ -96,9 +99,9 @@ impl Tracer {
     ///
     /// # Errors
     /// The endpoint is invalid, or the thread cannot be started.
-    pub(crate) fn start(settings: &Traces) -> Result<Self, String> {
+    pub fn start(settings: &Traces) -> Result<Self, String> {
         let url = Url::parse(&settings.endpoint).map_err(|error| error.to_string())?;
-        let trusted = || crate::tls::client_config(settings.authority.as_deref());
+        let trusted = || dunlin_tls::client_config(settings.authority.as_deref());
         let origin = Origin::from_url(&url, trusted)?;
         let client = BlockingClient::new(&origin).map_err(|error| error.to_string())?;
         let client = client.with_timeouts(Timeouts::each(Duration::from_secs(5)));
@@ -124,12 +127,13 @@ impl Tracer {
         })
     }
 
-    pub(crate) fn counts(&self) -> &Counts {
+    /// Returns the counters of spans.
+    pub fn counts(&self) -> &Counts {
         &self.counts
     }
 
     /// Starts a span if the request is sampled: by the client's decision, or else at random.
-    pub(crate) fn begin(&self, request: &Request<'_>) -> Option<Box<Span>> {
+    pub fn begin(&self, request: &Request<'_>) -> Option<Box<Span>> {
         let mut parents =
             request.fields().filter(|(name, _)| name.eq_ignore_ascii_case(b"traceparent"));
         // Several fields are treated as none (W3C Trace Context §3.2).
@@ -147,7 +151,7 @@ impl Tracer {
     }
 
     /// Queues the span of a finished request.
-    pub(crate) fn end(
+    pub fn end(
         &self,
         span: &Span,
         record: &AccessRecord<'_>,
@@ -165,7 +169,7 @@ impl Tracer {
     }
 
     /// Sends the queued spans and ends the thread. The timeout of the collector bounds the duration.
-    pub(crate) fn finish(&self) {
+    pub fn finish(&self) {
         self.is_stopping.store(true, Ordering::Release);
         // If the queue is full, the thread is awake and checks the flag.
         let _ = self.queue.try_send(Message::Stop);
