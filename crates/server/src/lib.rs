@@ -4,7 +4,6 @@ mod checks;
 mod control;
 mod drive;
 pub mod error_log;
-mod exchange;
 mod explain;
 mod handler;
 mod listen;

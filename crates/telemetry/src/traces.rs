@@ -151,13 +151,7 @@ impl Tracer {
     }
 
     /// Queues the span of a finished request.
-    pub fn end(
-        &self,
-        span: &Span,
-        record: &AccessRecord<'_>,
-        timings: &Timings,
-        label: Label,
-    ) {
+    pub fn end(&self, span: &Span, record: &AccessRecord<'_>, timings: &Timings, label: Label) {
         let ended = Box::new(Ended::new(*span, record, timings, label));
         let result = self.queue.try_send(Message::Ended(ended));
         if result.is_err() {

@@ -1,10 +1,10 @@
 //! The client behind trusted proxies.
 
+use dunlin_exchange::Client;
 use dunlin_http::Request;
 
 use super::forwarding::{self, Forwarded};
 use crate::config::Server;
-use crate::exchange::Client;
 use crate::transport::Peer;
 
 /// Resolves the client behind trusted proxies. Does nothing when it is resolved already.

@@ -7,11 +7,12 @@ use std::pin::Pin;
 use std::sync::Arc;
 
 use bytes::Bytes;
+use dunlin_exchange::Body;
+use dunlin_fs::content::Piece;
 use dunlin_net::stream::{More, Stream};
 use rustix::io::Errno;
 
 use crate::blocking::Pool;
-use crate::exchange::{Body, Piece};
 use crate::tls::Session;
 use crate::transport::Transport;
 use dunlin_fs::content::ContentFile;

@@ -3,12 +3,12 @@
 use std::rc::Rc;
 use std::time::UNIX_EPOCH;
 
+use dunlin_exchange::Response;
 use dunlin_http::Request;
 use dunlin_http::semantics::Method;
 use serde_json::json;
 
 use crate::control::Action;
-use crate::exchange::Response;
 #[cfg(debug_assertions)]
 use crate::handler::break_out;
 use dunlin_telemetry::RouteTelemetry;

@@ -8,6 +8,7 @@ use std::io;
 use std::path::{Path, PathBuf};
 use std::process::Command;
 
+use dunlin_exchange::Response;
 use nix::mount::{MsFlags, mount, umount};
 use nix::sched::{CloneFlags, unshare};
 use nix::sys::{ptrace, wait};
@@ -15,7 +16,6 @@ use nix::unistd::Pid;
 use rustix::net::{AddressFamily, SocketFlags, SocketType, socket_with};
 use serde_json::{Map, Value, json};
 
-use crate::exchange::Response;
 use crate::route::reply::Reply;
 
 /// Whether this process was started for such a test.

@@ -3,6 +3,7 @@
 use std::rc::Rc;
 use std::sync::Arc;
 
+use dunlin_exchange::{Incoming, RequestContext};
 use dunlin_http::Request;
 
 use super::rejection::rejected;
@@ -11,7 +12,6 @@ use super::script;
 use super::subrequest::services;
 use crate::checks::{CheckInput, Checks, Decision, PendingDecision, Rejection, Selection};
 use crate::clock;
-use crate::exchange::{Incoming, RequestContext};
 use crate::route::reply::Reply;
 use crate::route::route_match::RouteMatch;
 use crate::worker::WorkerContext;

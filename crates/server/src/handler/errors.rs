@@ -7,11 +7,12 @@ use std::sync::Arc;
 use dunlin_http::semantics::status::reason;
 use dunlin_http::semantics::{ContentCoding, Method};
 use dunlin_http::{FieldLines, Request};
+use dunlin_exchange::{Body, Response};
+use dunlin_fs::content::Piece;
 
 use super::error_page::{self, RequestLine};
 use super::rewrite::RewrittenRequest;
 use crate::config::{Handler, Mapping, Settings};
-use crate::exchange::{Body, Piece, Response};
 use crate::field_edits::apply_to_message;
 use crate::handler::reply::complete;
 use crate::route::reply::Reply;

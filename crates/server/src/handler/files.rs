@@ -3,6 +3,7 @@
 use std::rc::Rc;
 use std::sync::Arc;
 
+use dunlin_exchange::{RequestContext, ResponseFuture};
 use dunlin_http::semantics::{ContentCoding, Method};
 use dunlin_http::{OwnedRequest, Request};
 
@@ -10,7 +11,6 @@ use super::error_page::quoted;
 use super::errors::{self, Details};
 use super::{redirect, reply};
 use crate::checks::Selection;
-use crate::exchange::{RequestContext, ResponseFuture};
 use crate::handler::checked::{CheckRun, check};
 use crate::handler::rejection::{error_response, not_for_files};
 use crate::handler::reply::complete;

@@ -1,10 +1,10 @@
 //! Responses from replies.
 
+use dunlin_exchange::{Body, Incoming, Response};
 use dunlin_http::Request;
 use dunlin_http::semantics::Method;
 
 use super::errors;
-use crate::exchange::{Body, Incoming, Response};
 use crate::route::reply::{CachedResponse, Reply};
 use dunlin_files::file_response::FileResponse;
 use dunlin_files::select;

@@ -1,7 +1,8 @@
 //! Fixed responses from the configuration.
 
+use dunlin_exchange::Response;
+
 use crate::config::{Respond, Settings};
-use crate::exchange::Response;
 use crate::field_edits::apply_edits;
 
 /// The fixed response of a route, for every method.

@@ -11,13 +11,13 @@ use dunlin_http::semantics::status::reason;
 use dunlin_http::{OwnedRequest, Request};
 
 pub(crate) use self::state::FileAccess;
+use dunlin_exchange::{Incoming, RequestContext, Response};
 use dunlin_telemetry::ScriptContext;
 
 use super::redirect::to_slash;
 use super::reply::into_response;
 use super::{error_page, errors};
 use crate::config::Script;
-use crate::exchange::{Incoming, RequestContext, Response};
 use crate::field_edits::{apply_edits, apply_to_message};
 use crate::handler::reply::complete;
 use crate::route::reply::Reply;

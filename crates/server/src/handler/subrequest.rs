@@ -6,6 +6,7 @@ use std::rc::Rc;
 use std::time::Instant;
 
 use dunlin_client as client;
+use dunlin_exchange::{Client, EarlyHints, Incoming, RequestContext, Response, stream};
 use dunlin_http::http1::Connection;
 use dunlin_http::{BodyLength, Head, Request};
 use dunlin_net::blocking::Pool;
@@ -13,7 +14,6 @@ use dunlin_telemetry::ScriptContext;
 
 use super::reply::complete;
 use crate::checks::Services;
-use crate::exchange::{Client, EarlyHints, Incoming, RequestContext, Response, stream};
 use crate::route::route_match::Origin;
 use crate::worker::WorkerContext;
 

@@ -3,6 +3,7 @@
 use std::rc::Rc;
 use std::sync::Arc;
 
+use dunlin_exchange::Client;
 use dunlin_http::semantics::path;
 use dunlin_http::{FieldName, Request};
 
@@ -10,7 +11,6 @@ use super::reply::{Direction, Routed};
 use super::route_match::{RouteMatch, Via};
 use super::sites::Site;
 use crate::checks::to_https;
-use crate::exchange::Client;
 use crate::field_edits::apply_to_message;
 use crate::handler::rejection::rejected;
 use crate::handler::{error_page, errors};

@@ -2,6 +2,7 @@
 
 use std::rc::Rc;
 
+use dunlin_exchange::{Client, RequestContext};
 use dunlin_http::Request;
 use dunlin_http::semantics::path;
 
@@ -10,7 +11,6 @@ use super::reply::{Reply, Routed};
 use super::route_match::RouteMatch;
 use crate::checks::{Selection, resolve_client};
 use crate::clock;
-use crate::exchange::{Client, RequestContext};
 use crate::handler::checked::{CheckRun, check};
 use crate::worker::WorkerContext;
 

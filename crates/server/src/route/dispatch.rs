@@ -3,6 +3,7 @@
 use std::rc::Rc;
 use std::sync::Arc;
 
+use dunlin_exchange::{Client, RequestContext, Response};
 use dunlin_http::semantics::target::{self, Target};
 use dunlin_http::semantics::{Method, path};
 use dunlin_http::{FieldName, Request, RequestError};
@@ -17,7 +18,6 @@ use super::router::Router;
 use super::sites::{CacheEntry, Route, Site};
 use crate::checks::{add_strict, resolve_client};
 use crate::config::Candidate;
-use crate::exchange::{Client, RequestContext, Response};
 use crate::field_edits::apply_to_message;
 use crate::handler::files;
 use crate::handler::rejection::{ALLOW, error_reply, error_response, options};

@@ -2,6 +2,7 @@
 
 use std::rc::Rc;
 
+use dunlin_exchange::{Client, RequestContext};
 use dunlin_http::semantics::Method;
 use dunlin_http::semantics::target::{self, Target};
 use dunlin_http::{FieldName, Request};
@@ -11,7 +12,6 @@ use super::admit::enter;
 use super::reply::{CachedResponse, Reply, Routed};
 use super::route_match::{RouteMatch, Via};
 use super::sites::{CacheEntry, WorkerCache};
-use crate::exchange::{Client, RequestContext};
 use crate::worker::WorkerContext;
 use dunlin_files::select::plain_coding;
 

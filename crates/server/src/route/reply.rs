@@ -3,11 +3,11 @@
 use std::ops::Deref;
 use std::rc::Rc;
 
+use dunlin_exchange::{Incoming, RequestContext, Response, ResponseFuture};
 use dunlin_http::semantics::ContentCoding;
 use dunlin_telemetry::RouteTelemetry;
 
 use super::sites::{CacheEntry, Route, Site};
-use crate::exchange::{Incoming, RequestContext, Response, ResponseFuture};
 use dunlin_files::cache::resource::Representation;
 use dunlin_files::cache::worker_cache::Prebuilt;
 use dunlin_fs::content::StoredContent;

@@ -2,6 +2,7 @@
 
 use std::rc::Rc;
 
+use dunlin_exchange::RequestContext;
 use dunlin_http::Request;
 
 use super::handle::handle;
@@ -9,7 +10,6 @@ use super::reply::Reply;
 use super::route_match::{RouteMatch, Via};
 use crate::checks::Selection;
 use crate::config::Candidate;
-use crate::exchange::RequestContext;
 use crate::handler::checked::{CheckRun, check};
 use crate::handler::rejection::error_reply;
 use crate::worker::WorkerContext;

@@ -3,8 +3,9 @@
 use std::rc::Rc;
 use std::sync::Arc;
 
+use dunlin_exchange::{Client, RequestContext};
+
 use super::sites::{Route, Site};
-use crate::exchange::{Client, RequestContext};
 
 /// The site, the route and the path of a request.
 pub(crate) struct RouteMatch<'a> {

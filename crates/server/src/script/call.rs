@@ -4,6 +4,7 @@ use std::cell::RefCell;
 use std::sync::Arc;
 use std::time::Instant;
 
+use dunlin_exchange::{Client, Incoming, RequestContext};
 use dunlin_http::semantics::Method;
 use dunlin_http::{FieldLines, FieldName, Request};
 use dunlin_telemetry::ScriptContext;
@@ -13,7 +14,6 @@ use super::request_id;
 use super::route::Route;
 use super::state::WorkerScripts;
 use super::workers::Worker;
-use crate::exchange::{Client, Incoming, RequestContext};
 use dunlin_config::Script;
 
 /// A request for a script.

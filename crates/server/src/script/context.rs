@@ -7,8 +7,8 @@ use std::rc::{Rc, Weak};
 use std::sync::Arc;
 
 use super::process_groups::ProcessGroups;
-use crate::exchange::Storage;
 use dunlin_config::ForwardedField;
+use dunlin_exchange::Storage;
 use dunlin_fs::roots::Root;
 use dunlin_fs::watch::Watch;
 use dunlin_net::blocking;

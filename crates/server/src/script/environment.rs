@@ -3,6 +3,7 @@
 use std::net::IpAddr;
 use std::os::unix::ffi::OsStrExt;
 
+use dunlin_exchange::{Incoming, RequestContext, Scheme};
 use dunlin_http::semantics::target::{self, Target};
 use dunlin_http::semantics::{host, is_token, path};
 use dunlin_http::{BodyLength, FieldName, Request};
@@ -14,7 +15,6 @@ use super::located::Located;
 use super::request_fields::ForwardedFields;
 use super::request_id;
 use super::variables::Variables;
-use crate::exchange::{Incoming, RequestContext, Scheme};
 use crate::tls::TlsInfo;
 use dunlin_config::Mapping;
 

@@ -1,8 +1,8 @@
 //! What comes of a request for a script: its response, or what the server has to respond with in its place.
 
 use super::head::ScriptHead;
-use crate::exchange::{Incoming, Response};
 use dunlin_config::Candidate;
+use dunlin_exchange::{Incoming, Response};
 
 /// What comes of a request for a script.
 pub(crate) enum Outcome {

@@ -8,6 +8,7 @@ use std::pin::{Pin, pin};
 use std::time::{Duration, Instant};
 
 use bytes::{Buf, Bytes};
+use dunlin_exchange::stream;
 use dunlin_telemetry::ScriptContext;
 use tokio::time::timeout;
 
@@ -19,7 +20,6 @@ use super::script_response::{ResponseSender, ScriptResponse};
 use super::source::{End, Source};
 use super::stderr::{TURN, printable};
 use super::time_limit::next_limit;
-use crate::exchange::stream;
 use dunlin_config::Script;
 use dunlin_net::deadlines::Deadlines;
 

@@ -1,5 +1,7 @@
 //! Makes a response of a script's output.
 
+use dunlin_exchange::{Body, Incoming, Response, Stream, StreamKind, stream};
+use dunlin_fs::content::Piece;
 use dunlin_http::semantics::{Method, status};
 
 use super::body_buffer::BodyBuffer;
@@ -8,7 +10,6 @@ use super::failure::Failure;
 use super::head::{ScriptHead, SendTarget};
 use super::outcome::{Outcome, Target};
 use super::script_response::{ResponseReceiver, ScriptResponse};
-use crate::exchange::{Body, Incoming, Piece, Response, Stream, StreamKind, stream};
 
 /// Bytes of a body that wait for the client, besides those in the socket's buffers.
 pub(super) const DOWNLOAD: usize = 64 * 1024;

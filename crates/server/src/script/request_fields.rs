@@ -2,8 +2,8 @@
 
 use super::call::Call;
 use super::variables::Treatment;
-use crate::exchange::Client;
 use dunlin_config::{ForwardedField, is_forwarding};
+use dunlin_exchange::Client;
 
 /// Decides which fields of a request a script gets.
 pub(super) struct ForwardedFields<'a> {

@@ -2,6 +2,7 @@
 
 use std::sync::Arc;
 
+use dunlin_exchange::Incoming;
 use dunlin_http::Request;
 use dunlin_telemetry::ScriptContext;
 
@@ -11,7 +12,6 @@ use super::lookup::{self, Found};
 use super::outcome::{Outcome, Target};
 use super::state::WorkerScripts;
 use super::{app_server, backend, cgi, cgiplus, descriptors, request_id, socket, spool};
-use crate::exchange::Incoming;
 use dunlin_config::{Interface, Script, Settings};
 
 /// Runs the script that the request is for. `name` becomes the script's name in the log as soon as it is known.

@@ -1,11 +1,11 @@
 //! The response that a script requests, on its way from the task that runs the script to the request.
 
+use dunlin_exchange::{EarlyHints, Incoming};
 use tokio::sync::oneshot;
 
 use super::body_buffer::BodyBuffer;
 use super::failure::Failure;
 use super::head::{ScriptHead, SendTarget};
-use crate::exchange::{EarlyHints, Incoming};
 
 /// The response that a script requests.
 pub(super) enum ScriptResponse {

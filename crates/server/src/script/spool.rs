@@ -6,6 +6,7 @@ use std::io::{self, Seek, Write};
 use std::sync::Arc;
 
 use bytes::Bytes;
+use dunlin_exchange::{Incoming, Received, Share, stream};
 use dunlin_http::BodyLength;
 use rustix::io::Errno;
 
@@ -15,7 +16,6 @@ use super::context::Context;
 use super::failure::Failure;
 use super::process::Input;
 use super::{descriptors, environment};
-use crate::exchange::{Incoming, Received, Share, stream};
 use dunlin_config::{BodyHandling, ScriptKind, Settings};
 use dunlin_fs::content::ContentFile;
 use dunlin_net::blocking::Pool;

@@ -8,6 +8,7 @@ use std::sync::Arc;
 use std::sync::atomic::AtomicU64;
 use std::time::SystemTime;
 
+use dunlin_exchange::Storage;
 use dunlin_telemetry::redact::Redactor;
 use dunlin_telemetry::traces::Tracer;
 use dunlin_telemetry::{AccessLog, AccessLogSettings, ReverseDns, ReverseDnsSettings};
@@ -16,7 +17,6 @@ use super::{StartError, fail};
 use crate::blocking;
 use crate::config::{Config, Server, StartupSettings};
 use crate::control::Commands;
-use crate::exchange::Storage;
 use crate::handler::script::FileAccess;
 use crate::listen::{ConnectionLimiter, ConnectionLimits};
 use crate::route::sites::Sites;

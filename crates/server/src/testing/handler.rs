@@ -6,13 +6,12 @@ use std::task::{Context, Poll};
 use std::time::Duration;
 
 use bytes::Bytes;
+use dunlin_exchange::{Body, Incoming, Response, ResponseFuture, Stream, StreamKind, stream};
+use dunlin_fs::content::Piece;
 use dunlin_http::{FieldLines, Request};
 
 use super::polls::count_poll;
 use crate::clock;
-use crate::exchange::{
-    Body, Incoming, Piece, Response, ResponseFuture, Stream, StreamKind, stream,
-};
 use crate::route::reply::Reply;
 
 /// The handler responds to requests for this path, after the checks of their route.

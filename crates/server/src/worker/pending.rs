@@ -4,6 +4,7 @@
 use std::rc::Rc;
 use std::time::Instant;
 
+use dunlin_exchange::{Client, RequestContext};
 use dunlin_http::semantics::Method;
 use dunlin_http::{OwnedRequest, Request, Version};
 use dunlin_telemetry::ReadTimes;
@@ -11,7 +12,6 @@ use dunlin_telemetry::metrics::Label;
 
 use super::{Completion, ConnectionInfo, ResponseOutcome, WorkerContext};
 use crate::clock;
-use crate::exchange::{Client, RequestContext};
 
 /// Bytes of one write, and the pending records of the responses that end in them.
 #[derive(Default)]

@@ -3,6 +3,7 @@
 use std::rc::Rc;
 use std::time::{Duration, Instant};
 
+use dunlin_exchange::{Client, RequestContext};
 use dunlin_http::semantics::Method;
 use dunlin_http::{FieldName, Request, Version};
 use dunlin_telemetry::live::{LiveEvent, RequestHead};
@@ -11,7 +12,6 @@ use dunlin_telemetry::{AccessRecord, ConnectionStart, ReadTimes, Timings};
 
 use super::{CountedResponse, SharedState, WorkerContext};
 use crate::clock;
-use crate::exchange::{Client, RequestContext};
 use crate::transport::{Peer, Transport};
 
 /// The connection of a request.

@@ -10,13 +10,14 @@ use std::sync::{Arc, OnceLock};
 use std::time::Duration;
 
 use dunlin_client as client;
+use dunlin_exchange::{Response, Scheme};
+use dunlin_fs::content::Piece;
 use dunlin_http::semantics::target;
 use dunlin_http::{FieldLines, FieldName, Request};
 
 use super::fields;
 use crate::checks::{CheckInput, Decision, Rejection};
 use crate::config::{AuthEndpoint, ForwardRules};
-use crate::exchange::{Piece, Response, Scheme};
 use crate::tls;
 
 /// Authentication by an endpoint.

@@ -22,10 +22,10 @@ pub(super) use self::request_body::RequestBody;
 pub(super) use self::response::{ResponseBody, StartedResponse, start_response};
 pub(super) use self::start::{Arrival, Started, begin, deferred_record, start};
 pub(super) use self::stream_body::{Chunk, StreamBody};
+use dunlin_exchange::{EarlyHints, Incoming, Response, ResponseFuture, stream};
 use dunlin_telemetry::ScriptContext;
 
 use crate::clock;
-use crate::exchange::{EarlyHints, Incoming, Response, ResponseFuture, stream};
 use crate::route::reply::StreamingHandler;
 use crate::tls::TlsInfo;
 use crate::transport::Ends;

@@ -1,8 +1,8 @@
 //! Responses to requests that an engine, the router or a limit rejects.
 
+use dunlin_exchange::Response;
 use dunlin_http::{Request, RequestError};
 
-use crate::exchange::Response;
 use crate::route::dispatch::invalid_request;
 use crate::transport::Peer;
 use crate::worker::WorkerContext;

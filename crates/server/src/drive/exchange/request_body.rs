@@ -3,10 +3,10 @@
 use std::task::Context;
 
 use bytes::Bytes;
+use dunlin_exchange::stream;
 use dunlin_http::RequestError;
 
 use super::body_limits::BodyLimits;
-use crate::exchange::stream;
 use crate::worker::Http1Settings;
 
 /// Bytes of a body that may wait for the handler.

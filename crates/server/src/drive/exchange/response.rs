@@ -1,13 +1,13 @@
 //! The rules of response heads and bodies (RFC 9110 §6.4, §8.6, §9.3.2), for every version of HTTP.
 
 use bytes::Bytes;
+use dunlin_exchange::{Body, Response, StreamKind, stream};
 use dunlin_http::FieldLines;
 use dunlin_http::semantics::status;
 
 use super::super::INLINE_BODY;
 use super::StreamBody;
 use crate::clock;
-use crate::exchange::{Body, Response, StreamKind, stream};
 use crate::worker::{DeferredRecord, ResponseOutcome, WorkerContext};
 use dunlin_limits::bandwidth::{ConnectionPace, Pacer};
 

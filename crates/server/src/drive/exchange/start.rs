@@ -2,10 +2,10 @@
 
 use std::rc::Rc;
 
+use dunlin_exchange::{Client, RequestContext};
 use dunlin_http::Request;
 use dunlin_telemetry::{ConnectionStart, ReadTimes};
 
-use crate::exchange::{Client, RequestContext};
 use crate::handler::reply::to_editable;
 use crate::route::reply::{Reply, Routed};
 use crate::worker::{ConnectionInfo, DeferredRecord, WorkerContext};

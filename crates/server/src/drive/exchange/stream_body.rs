@@ -3,8 +3,7 @@
 use std::task::{Context, Poll, ready};
 
 use bytes::Bytes;
-
-use crate::exchange::stream;
+use dunlin_exchange::stream;
 
 /// A streamed response body.
 pub(in super::super) struct StreamBody {

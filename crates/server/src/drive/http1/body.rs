@@ -1,11 +1,11 @@
 //! Receiving a request body that no handler reads: before a deferred response, or after a response.
 
+use dunlin_exchange::Response;
 use dunlin_http::RequestError;
 use dunlin_http::http1::BodyEvent;
 
 use super::super::exchange::{Exchange, reject};
 use super::{Connection, Next};
-use crate::exchange::Response;
 use crate::worker::{Completion, DeferredRecord, Output};
 
 /// The result of receiving a part of a body.

@@ -4,6 +4,7 @@
 use std::task::{Context, Poll};
 
 use bytes::Bytes;
+use dunlin_exchange::Response;
 use dunlin_http::http1::{BodyEvent, Persistence, response};
 use dunlin_http::{RequestError, Version};
 use tokio::io::ReadBuf;
@@ -13,7 +14,6 @@ use super::super::exchange::{
 };
 use super::{Connection, Next, Stage, Step};
 use crate::connections::Waiting;
-use crate::exchange::Response;
 use crate::worker::{Completion, DeferredRecord, Output, Pending};
 use dunlin_limits::bandwidth::Pacer;
 

@@ -6,8 +6,9 @@ use std::task::{Context, Poll, ready};
 use super::super::send::{self, Outgoing, Sent, Warming};
 use super::{Connection, Next, Stage, Step};
 use crate::connections::Waiting;
-use crate::exchange::{Body, Piece};
 use crate::worker::{Completion, DeferredRecord, Output, Pending, WorkerContext};
+use dunlin_exchange::Body;
+use dunlin_fs::content::Piece;
 use dunlin_limits::bandwidth::Pacer;
 use dunlin_net::listener::most_unsent;
 

@@ -1,6 +1,7 @@
 //! Messages that a script writes with their head (RFC 3875 §5), which HTTP/2 needs apart.
 
 use bytes::Bytes;
+use dunlin_exchange::stream;
 use dunlin_http::FieldLines;
 use dunlin_http::http2::ErrorCode;
 use dunlin_http::semantics::{is_field_value, is_token, status};
@@ -8,7 +9,6 @@ use dunlin_http::semantics::{is_field_value, is_token, status};
 use super::super::exchange::StreamBody;
 use super::stream::{Sending, Stream};
 use super::{Connection, Link};
-use crate::exchange::stream;
 use crate::worker::Completion;
 
 /// The head of such a message.

@@ -1,5 +1,7 @@
 //! Sends bodies as the client's windows allow, in the order of its priorities.
 
+use dunlin_exchange::Body;
+use dunlin_fs::content::Piece;
 use dunlin_http::http2::ErrorCode;
 use rustix::io::Errno;
 
@@ -7,7 +9,6 @@ use super::super::send;
 use super::stream::{Sending, Stream};
 use super::{BATCH, Connection, Link};
 use crate::blocking::Pool;
-use crate::exchange::{Body, Piece};
 use crate::worker::Completion;
 use dunlin_fs::content::ContentFile;
 

@@ -3,12 +3,12 @@
 use std::task::{Context, Poll};
 
 use bytes::Bytes;
+use dunlin_exchange::{Body, stream};
 
 use super::super::exchange::{Chunk, Exchange, RequestBody, StreamBody};
 use super::super::send::Warming;
 use super::message::MessageHead;
 use super::streams::WakerHandle;
-use crate::exchange::{Body, stream};
 use dunlin_limits::bandwidth::Pacer;
 
 /// A stream with its exchange.

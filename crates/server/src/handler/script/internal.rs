@@ -8,9 +8,9 @@ use std::sync::Arc;
 
 use dunlin_http::semantics::Method;
 use dunlin_telemetry::ScriptContext;
+use dunlin_exchange::{Incoming, Response};
 
 use super::ScriptExchange;
-use crate::exchange::{Incoming, Response};
 use crate::handler::files;
 use crate::handler::rejection::not_for_files;
 use crate::handler::reply::complete;

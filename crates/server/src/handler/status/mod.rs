@@ -21,10 +21,10 @@ pub use self::limits::{Bandwidth, Concurrency, Rate, RouteLimits};
 pub use self::report::{
     Cache, Client, Connections, ProcessReport, Report, Requests, Route, Scripts, ServerReport, Tls,
 };
+use dunlin_exchange::{Body, Response, Stream, StreamKind, stream};
 use dunlin_telemetry::live::{Filter, Level, Subscription};
 
 use crate::config::Status;
-use crate::exchange::{Body, Response, Stream, StreamKind, stream};
 use crate::field_edits::apply_to_message;
 use crate::handler::rejection::error_response;
 use crate::route::reply::Reply;

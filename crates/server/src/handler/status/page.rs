@@ -2,10 +2,9 @@
 
 use std::sync::LazyLock;
 
+use dunlin_exchange::Response;
 use dunlin_http::semantics::digest::base64;
 use sha2::{Digest, Sha256};
-
-use crate::exchange::Response;
 
 const STYLE: &str = include_str!("page.css");
 const SCRIPT: &str = include_str!("page.js");

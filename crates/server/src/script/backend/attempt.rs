@@ -4,6 +4,7 @@ use std::rc::Rc;
 use std::sync::Arc;
 use std::time::Instant;
 
+use dunlin_exchange::{Incoming, Response, stream};
 use dunlin_http::BodyLength;
 use dunlin_http::semantics::Method;
 
@@ -17,7 +18,6 @@ use super::super::{buffered, spool};
 use super::retry::Retries;
 use super::run::{Abandon, Run};
 use super::{Backend, Connection, InFlight, Outgoing};
-use crate::exchange::{Incoming, Response, stream};
 
 /// What one attempt leads to.
 enum Attempt {

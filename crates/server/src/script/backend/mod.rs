@@ -14,12 +14,13 @@ use std::sync::Arc;
 use bytes::Bytes;
 
 pub(super) use self::attempt::respond;
+use dunlin_exchange::{Incoming, stream};
+
 use super::call::Call;
 use super::failure::Failure;
 use super::located::Located;
 use super::source::Source;
 use super::workers::Worker;
-use crate::exchange::{Incoming, stream};
 
 /// A request that is sent to a worker; to another one after a [retry].
 pub(super) struct Outgoing<'a> {

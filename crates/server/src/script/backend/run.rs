@@ -7,13 +7,13 @@ use std::sync::Arc;
 use std::time::Instant;
 
 use bytes::Bytes;
+use dunlin_exchange::stream;
 use dunlin_telemetry::ScriptContext;
 
 use super::super::failure::Failure;
 use super::super::output::Output;
 use super::super::script_response::ResponseSender;
 use super::InFlight;
-use crate::exchange::stream;
 use crate::script::context::Context;
 use dunlin_config::Script;
 

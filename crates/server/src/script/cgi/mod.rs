@@ -9,6 +9,7 @@ use std::rc::Rc;
 use std::sync::Arc;
 use std::time::Instant;
 
+use dunlin_exchange::{Incoming, stream};
 use dunlin_http::semantics::Method;
 
 use self::run::Run;
@@ -22,7 +23,6 @@ use super::process_limit::ProcessPermit;
 use super::reply::{self, DOWNLOAD};
 use super::start_error::Rejected;
 use super::{arguments, descriptors, environment, script_response, spool, start_error, warm};
-use crate::exchange::{Incoming, stream};
 use dunlin_config::ScriptKind;
 use dunlin_net::temp_files::lacks_descriptors;
 

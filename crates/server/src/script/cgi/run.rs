@@ -7,12 +7,11 @@ use std::sync::Arc;
 use std::time::{Duration, Instant};
 
 use bytes::Bytes;
+use dunlin_exchange::{Share, stream};
 use dunlin_telemetry::ScriptContext;
 use tokio::net::unix::pipe;
 use tokio::time::timeout;
 
-use crate::exchange::Share;
-use crate::exchange::stream;
 use crate::script::context::Context;
 use crate::script::failure::Failure;
 use crate::script::output::Output;

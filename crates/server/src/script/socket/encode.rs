@@ -4,10 +4,10 @@ use std::future::poll_fn;
 use std::task::Poll;
 
 use bytes::Bytes;
+use dunlin_exchange::stream::{self, Broken};
 
 use super::response::Framing;
 use super::{fastcgi, scgi_uwsgi};
-use crate::exchange::stream::{self, Broken};
 use crate::script::backend::Outgoing;
 use crate::script::environment;
 use crate::script::failure::Failure;

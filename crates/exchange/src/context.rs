@@ -8,16 +8,16 @@ use std::time::Instant;
 use dunlin_http::FieldLines;
 use dunlin_limits::bandwidth::{ConnectionPace, Pacer, Sender};
 use dunlin_limits::concurrency::Permit;
+use dunlin_net::address::Ends;
+use dunlin_net::clock;
 use dunlin_telemetry::traces::Span;
 use dunlin_telemetry::{ConnectionStart, ReadTimes, RouteTelemetry, ScriptContext, Timings, nanos};
 
 use super::Client;
-use crate::clock;
-use crate::transport::Ends;
 
 /// How a user was authenticated.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(crate) enum Scheme {
+pub enum Scheme {
     /// Basic authentication (RFC 7617).
     Basic,
     /// By another service, with any scheme.
@@ -27,11 +27,11 @@ pub(crate) enum Scheme {
 /// The context of one request: what the server knows about it and has granted to it. The exchange owns it; dropping it
 /// returns the permits, for whatever reason the exchange ends.
 #[derive(Debug)]
-pub(crate) struct RequestContext {
+pub struct RequestContext {
     /// The client, resolved through trusted proxies.
-    pub(crate) client: Client,
+    pub client: Client,
     /// When routing was done and the first check ran.
-    pub(crate) routed_at: Instant,
+    pub routed_at: Instant,
     /// `routed_at` is the end of a phase of its own.
     measures_routing: bool,
     /// Start of the connection, for its first request.
@@ -62,12 +62,14 @@ pub(crate) struct RequestContext {
 
 impl RequestContext {
     /// Creates the context of a request that is routed now.
-    pub(crate) fn new(client: Client) -> Self {
+    #[inline]
+    pub fn new(client: Client) -> Self {
         Self { measures_routing: true, ..Self::unmeasured(client, clock::now()) }
     }
 
     /// Creates the context of a request whose routing is not measured.
-    pub(crate) fn unmeasured(client: Client, now: Instant) -> Self {
+    #[inline]
+    pub fn unmeasured(client: Client, now: Instant) -> Self {
         Self {
             client,
             routed_at: now,
@@ -90,75 +92,84 @@ impl RequestContext {
     }
 
     /// Sets when the request and its connection have begun.
-    pub(crate) fn set_times(
-        &self,
-        read_times: ReadTimes,
-        connection_start: Option<ConnectionStart>,
-    ) {
+    #[inline]
+    pub fn set_times(&self, read_times: ReadTimes, connection_start: Option<ConnectionStart>) {
         self.read_times.set(read_times);
         self.connection_start.set(connection_start);
     }
 
     /// Sets the span of a traced request.
-    pub(crate) fn set_span(&self, span: Box<Span>) {
+    #[inline]
+    pub fn set_span(&self, span: Box<Span>) {
         // A request has one span.
         let _ = self.span.set(span);
     }
 
-    pub(crate) fn span(&self) -> Option<&Span> {
+    /// Returns the span of a traced request.
+    #[inline]
+    pub fn span(&self) -> Option<&Span> {
         self.span.get().map(|span| &**span)
     }
 
     /// Sets the site and the telemetry settings of the route.
-    pub(crate) fn set_route(&self, site: usize, is_logged: bool, route: RouteTelemetry) {
+    #[inline]
+    pub fn set_route(&self, site: usize, is_logged: bool, route: RouteTelemetry) {
         self.site.set(site);
         self.is_logged.set(is_logged);
         self.route.set(route);
     }
 
     /// Index of the site.
-    pub(crate) fn site(&self) -> usize {
+    #[inline]
+    pub fn site(&self) -> usize {
         self.site.get()
     }
 
     /// Whether the request is logged.
-    pub(crate) fn is_logged(&self) -> bool {
+    #[inline]
+    pub fn is_logged(&self) -> bool {
         self.is_logged.get()
     }
 
     /// Telemetry settings of the route.
-    pub(crate) fn route(&self) -> RouteTelemetry {
+    #[inline]
+    pub fn route(&self) -> RouteTelemetry {
         self.route.get()
     }
 
     /// Sets the context of the script that runs.
-    pub(crate) fn set_script(&self, script: Rc<ScriptContext>) {
+    #[inline]
+    pub fn set_script(&self, script: Rc<ScriptContext>) {
         // Internal redirects to other scripts keep the context.
         let _ = self.script.set(script);
     }
 
     /// Returns the context of the script, if one runs.
-    pub(crate) fn script(&self) -> Option<&ScriptContext> {
+    #[inline]
+    pub fn script(&self) -> Option<&ScriptContext> {
         self.script.get().map(|script| &**script)
     }
 
     /// Returns when the first byte of the request was read.
-    pub(crate) fn first_byte(&self) -> Instant {
+    #[inline]
+    pub fn first_byte(&self) -> Instant {
         self.read_times.get().first_byte()
     }
 
     /// Returns the value of `traceparent` for handlers, if the request is traced.
-    pub(crate) fn traceparent(&self) -> Option<Box<str>> {
+    pub fn traceparent(&self) -> Option<Box<str>> {
         self.span().map(|span| span.traceparent().into())
     }
 
     /// Sets the time of the first byte of the response.
-    pub(crate) fn begin_response(&self) {
+    #[inline]
+    pub fn begin_response(&self) {
         self.response_at.set(Some(clock::now()));
     }
 
     /// Starts the response: appends the fields of the checks and `Server-Timing`.
-    pub(crate) fn append_fields(&self, fields: &mut FieldLines) {
+    #[inline]
+    pub fn append_fields(&self, fields: &mut FieldLines) {
         self.begin_response();
         fields.extend(&self.fields.borrow());
         if self.route().server_timing {
@@ -177,7 +188,8 @@ impl RequestContext {
     }
 
     /// Returns the durations of all phases. The last one ends at `end`.
-    pub(crate) fn timings(&self, end: Instant) -> Timings {
+    #[inline]
+    pub fn timings(&self, end: Instant) -> Timings {
         let (read_times, start) = (self.read_times.get(), self.connection_start.get());
         let (first_byte, head) = (read_times.first_byte(), read_times.last_read());
         let routed = self.measures_routing.then_some(self.routed_at);
@@ -195,70 +207,82 @@ impl RequestContext {
     }
 
     /// Returns the authenticated user.
-    pub(crate) fn user(&self) -> Option<&str> {
+    #[inline]
+    pub fn user(&self) -> Option<&str> {
         self.user.get().map(|(user, _)| &**user)
     }
 
     /// Returns how the user was authenticated.
-    pub(crate) fn scheme(&self) -> Option<Scheme> {
+    #[inline]
+    pub fn scheme(&self) -> Option<Scheme> {
         self.user.get().map(|(_, scheme)| *scheme)
     }
 
     /// Sets the authenticated user. The first call wins.
-    pub(crate) fn set_user(&self, user: impl Into<Arc<str>>, scheme: Scheme) {
+    pub fn set_user(&self, user: impl Into<Arc<str>>, scheme: Scheme) {
         // A second authentication check does not replace the user.
         let _ = self.user.set((user.into(), scheme));
     }
 
     /// Returns when the request was admitted, if it had to wait.
-    pub(crate) fn admitted_at(&self) -> Option<Instant> {
+    #[inline]
+    pub fn admitted_at(&self) -> Option<Instant> {
         self.admitted_at.get()
     }
 
-    pub(crate) fn set_admitted_at(&self, now: Instant) {
+    /// Sets when the request was admitted, after it had to wait.
+    #[inline]
+    pub fn set_admitted_at(&self, now: Instant) {
         self.admitted_at.set(Some(now));
     }
 
     /// Returns the remote and local address of the connection; `None` when they are unknown.
-    pub(crate) fn ends(&self) -> Option<Ends> {
+    #[inline]
+    pub fn ends(&self) -> Option<Ends> {
         self.ends.get().copied().flatten()
     }
 
-    pub(crate) fn set_ends(&self, ends: Option<Ends>) {
+    /// Sets the remote and local address of the connection.
+    #[inline]
+    pub fn set_ends(&self, ends: Option<Ends>) {
         // The addresses do not change during a request.
         let _ = self.ends.set(ends);
     }
 
     /// Adds a response field.
-    pub(crate) fn add_field(&self, name: &str, value: impl AsRef<[u8]>) {
+    pub fn add_field(&self, name: &str, value: impl AsRef<[u8]>) {
         self.fields.borrow_mut().push(name, value);
     }
 
     /// Returns `true` if checks have added response fields.
-    pub(crate) fn has_fields(&self) -> bool {
+    #[inline]
+    pub fn has_fields(&self) -> bool {
         !self.fields.borrow().as_bytes().is_empty()
     }
 
     /// Returns `true` if the response has fields that depend on this request.
     #[inline]
-    pub(crate) fn changes_response(&self) -> bool {
+    pub fn changes_response(&self) -> bool {
         self.route().server_timing || self.has_fields()
     }
 
     /// Sets the bandwidth share that paces the response; `None` when it is sent without pacing.
-    pub(crate) fn throttle(&self, sender: Option<Sender>) {
+    #[inline]
+    pub fn throttle(&self, sender: Option<Sender>) {
         // A route has one throttle.
         let _ = self.sender.set(sender);
     }
 
     /// Returns `true` if the bandwidth limit has decided about this request.
-    pub(crate) fn is_throttled(&self) -> bool {
+    #[inline]
+    pub fn is_throttled(&self) -> bool {
         self.sender.get().is_some()
     }
 
     /// Returns the pacer of the response body. `None` if the route has no bandwidth limit, or if the limit allows to
     /// send all `short` bytes of a body that is in memory now.
-    pub(crate) fn pacer(
+    #[inline]
+    pub fn pacer(
         &self,
         connection: &mut Option<ConnectionPace>,
         short: Option<usize>,
@@ -269,7 +293,8 @@ impl RequestContext {
     }
 
     /// Holds the permit until the exchange ends.
-    pub(crate) fn hold_permit(&self, permit: Permit) {
+    #[inline]
+    pub fn hold_permit(&self, permit: Permit) {
         // A route has one throttle.
         let _ = self.permit.set(permit);
     }

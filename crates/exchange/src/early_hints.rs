@@ -8,7 +8,7 @@ use dunlin_http::FieldLines;
 
 /// Queue of early hints of one request. The handler and the driver share it.
 #[derive(Debug, Clone)]
-pub(crate) struct EarlyHints {
+pub struct EarlyHints {
     /// `None` if the client does not support interim responses.
     state: Option<Rc<RefCell<State>>>,
 }
@@ -21,12 +21,13 @@ struct State {
 
 impl EarlyHints {
     /// Creates a queue. It drops all hints unless the client supports them.
-    pub(crate) fn new(is_supported: bool) -> Self {
+    #[inline]
+    pub fn new(is_supported: bool) -> Self {
         Self { state: is_supported.then(Rc::default) }
     }
 
     /// Sends an interim response with the fields. The driver drops it if the final response has started.
-    pub(crate) fn send(&self, fields: FieldLines) {
+    pub fn send(&self, fields: FieldLines) {
         let Some(state) = &self.state else { return };
         let mut state = state.borrow_mut();
         state.waiting.push(fields);
@@ -36,7 +37,8 @@ impl EarlyHints {
     }
 
     /// Takes the queued hints. Wakes the task when there are more.
-    pub(crate) fn take(&self, cx: &Context<'_>) -> Vec<FieldLines> {
+    #[inline]
+    pub fn take(&self, cx: &Context<'_>) -> Vec<FieldLines> {
         let Some(state) = &self.state else { return Vec::new() };
         let mut state = state.borrow_mut();
         match &mut state.driver {

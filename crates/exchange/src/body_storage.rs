@@ -5,11 +5,11 @@ use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Arc, Mutex, PoisonError};
 use std::time::{Duration, Instant};
 
-use crate::config::{Config, Site};
+use dunlin_config::{Config, Site};
 
 /// The usage of all bodies, over all worker threads.
 #[derive(Debug)]
-pub(crate) struct Storage {
+pub struct Storage {
     /// Memory of slow bodies, in bytes.
     memory: Use,
     /// Bytes in temporary files.
@@ -26,7 +26,7 @@ struct Use {
 
 /// The usage of one body. Dropping it releases the room.
 #[derive(Debug)]
-pub(crate) struct Share {
+pub struct Share {
     storage: Arc<Storage>,
     memory: u64,
     file: u64,
@@ -34,11 +34,11 @@ pub(crate) struct Share {
 
 /// A body that was received completely.
 #[derive(Debug)]
-pub(crate) struct Received {
+pub struct Received {
     /// The file that holds it. Without one, [`Incoming::body`](super::Incoming::body) holds it.
-    pub(crate) file: Option<File>,
+    pub file: Option<File>,
     /// Its share of the storage; `None` for a body that arrived with the first bytes.
-    pub(crate) share: Option<Share>,
+    pub share: Option<Share>,
 }
 
 /// Memory for bodies that did not arrive completely with their first bytes.
@@ -51,7 +51,8 @@ const LARGEST_BODIES: u64 = 4;
 const PAUSE: Duration = Duration::from_secs(60);
 
 impl Storage {
-    pub(crate) fn new(config: &Config) -> Self {
+    /// Creates the storage with the limits of a configuration.
+    pub fn new(config: &Config) -> Self {
         Self {
             memory: Use::new(MEMORY),
             files: Use::new(limit(config)),
@@ -60,17 +61,17 @@ impl Storage {
     }
 
     /// Applies a new configuration. Stored bodies stay.
-    pub(crate) fn set(&self, config: &Config) {
+    pub fn set(&self, config: &Config) {
         self.files.max.store(limit(config), Ordering::Relaxed);
     }
 
     /// An empty share for a body.
-    pub(crate) fn share(self: &Arc<Self>) -> Share {
+    pub fn share(self: &Arc<Self>) -> Share {
         Share { storage: Arc::clone(self), memory: 0, file: 0 }
     }
 
     /// Whether `bytes` more fit into files. If not, the body is to be rejected, which the log reports.
-    pub(crate) fn has_room(&self, bytes: u64) -> bool {
+    pub fn has_room(&self, bytes: u64) -> bool {
         let has_room = self.files.has_room(bytes);
         if !has_room {
             self.report();
@@ -124,21 +125,21 @@ impl Use {
 
 impl Share {
     /// Reserves memory; false if there is none.
-    pub(crate) fn take_memory(&mut self, bytes: u64) -> bool {
+    pub fn take_memory(&mut self, bytes: u64) -> bool {
         let taken = self.storage.memory.take(bytes);
         self.memory += if taken { bytes } else { 0 };
         taken
     }
 
     /// Reduces the reserved memory.
-    pub(crate) fn shrink_memory(&mut self, bytes: u64) {
+    pub fn shrink_memory(&mut self, bytes: u64) {
         let unused = self.memory.saturating_sub(bytes);
         self.memory -= unused;
         self.storage.memory.give_back(unused);
     }
 
     /// Reserves room in files; false if there is none.
-    pub(crate) fn take_file(&mut self, bytes: u64) -> bool {
+    pub fn take_file(&mut self, bytes: u64) -> bool {
         let taken = self.storage.files.take(bytes);
         match taken {
             true => self.file += bytes,

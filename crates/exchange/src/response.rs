@@ -4,47 +4,52 @@ use std::collections::VecDeque;
 use std::sync::Arc;
 
 use bytes::Bytes;
+use dunlin_fs::content::Piece;
 use dunlin_http::FieldLines;
 
-use crate::exchange::stream;
-pub(crate) use dunlin_fs::content::Piece;
+use crate::stream;
 
 /// A response: head and body.
 #[derive(Debug)]
-pub(crate) struct Response {
-    pub(crate) status: u16,
+pub struct Response {
+    /// The status code.
+    pub status: u16,
     /// All fields except Date, Connection, Server and Content-Length.
-    pub(crate) fields: FieldLines,
-    pub(crate) body: Body,
+    pub fields: FieldLines,
+    /// The body.
+    pub body: Body,
     /// The Content-Length if it differs from the length of the body: for HEAD and 304.
-    pub(crate) stated_length: Option<u64>,
+    pub stated_length: Option<u64>,
     /// Cache status for the log: "hit", "miss", "off" or "-".
-    pub(crate) cache: &'static str,
+    pub cache: &'static str,
     /// Content coding for the log, or "-".
-    pub(crate) coding: &'static str,
+    pub coding: &'static str,
     /// It is a default error page of the server.
-    pub(crate) is_error: bool,
+    pub is_error: bool,
 }
 
 /// A body: a sequence of pieces, or a stream.
 #[derive(Debug, Default)]
-pub(crate) struct Body {
+pub struct Body {
     pieces: VecDeque<Piece>,
     stream: Option<Box<Stream>>,
 }
 
 /// A body that is produced while it is sent.
 #[derive(Debug)]
-pub(crate) struct Stream {
-    pub(crate) source: stream::Receiver,
+pub struct Stream {
+    /// The bytes.
+    pub source: stream::Receiver,
     /// Total length in bytes, if known.
-    pub(crate) length: Option<u64>,
-    pub(crate) kind: StreamKind,
+    pub length: Option<u64>,
+    /// What they are.
+    pub kind: StreamKind,
 }
 
 /// The content of a stream.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(crate) enum StreamKind {
+pub enum StreamKind {
+    /// The body of a response.
     Body,
     /// An endless body: the client ends it.
     Endless,
@@ -53,7 +58,9 @@ pub(crate) enum StreamKind {
 }
 
 impl Response {
-    pub(crate) fn new(status: u16) -> Self {
+    /// Creates a response without fields and body.
+    #[inline]
+    pub fn new(status: u16) -> Self {
         Self {
             status,
             fields: FieldLines::new(),
@@ -66,7 +73,7 @@ impl Response {
     }
 
     /// A response with a text body.
-    pub(crate) fn with_text(status: u16, media_type: &str, text: impl Into<Bytes>) -> Self {
+    pub fn with_text(status: u16, media_type: &str, text: impl Into<Bytes>) -> Self {
         let mut response = Self::new(status);
         response.fields.push("Content-Type", media_type);
         response.body.push(Piece::Memory(text.into()));
@@ -74,7 +81,8 @@ impl Response {
     }
 
     /// Drops the body but keeps its Content-Length, for HEAD.
-    pub(crate) fn without_body(mut self) -> Self {
+    #[inline]
+    pub fn without_body(mut self) -> Self {
         self.stated_length = self.stated_length.or(Some(self.body.length()));
         self.body = Body::default();
         self
@@ -82,47 +90,59 @@ impl Response {
 }
 
 impl Body {
-    pub(crate) fn push(&mut self, piece: Piece) {
+    /// Appends a piece, unless it is empty.
+    #[inline]
+    pub fn push(&mut self, piece: Piece) {
         if piece.length() > 0 {
             self.pieces.push_back(piece);
         }
     }
 
     /// A body of pieces, none of which is empty.
-    pub(crate) fn of(pieces: VecDeque<Piece>) -> Self {
+    #[inline]
+    pub fn of(pieces: VecDeque<Piece>) -> Self {
         Self { pieces, stream: None }
     }
 
     /// A body that is produced while it is sent.
-    pub(crate) fn streamed(stream: Stream) -> Self {
+    #[inline]
+    pub fn streamed(stream: Stream) -> Self {
         Self { pieces: VecDeque::new(), stream: Some(Box::new(stream)) }
     }
 
     /// Takes the stream, if the body is one.
-    pub(crate) fn take_stream(&mut self) -> Option<Box<Stream>> {
+    #[inline]
+    pub fn take_stream(&mut self) -> Option<Box<Stream>> {
         self.stream.take()
     }
 
     /// Returns `true` if the body is produced while it is sent.
-    pub(crate) fn is_stream(&self) -> bool {
+    #[inline]
+    pub fn is_stream(&self) -> bool {
         self.stream.is_some()
     }
 
     /// Total length of all pieces in bytes.
-    pub(crate) fn length(&self) -> u64 {
+    #[inline]
+    pub fn length(&self) -> u64 {
         self.pieces.iter().map(Piece::length).sum()
     }
 
-    pub(crate) fn is_empty(&self) -> bool {
+    /// Returns `true` if there are no pieces.
+    #[inline]
+    pub fn is_empty(&self) -> bool {
         self.pieces.is_empty()
     }
 
-    pub(crate) fn first_mut(&mut self) -> Option<&mut Piece> {
+    /// Returns the first piece.
+    #[inline]
+    pub fn first_mut(&mut self) -> Option<&mut Piece> {
         self.pieces.front_mut()
     }
 
     /// Removes the first piece, and empty pieces after it.
-    pub(crate) fn drop_first(&mut self) {
+    #[inline]
+    pub fn drop_first(&mut self) {
         self.pieces.pop_front();
         while self.pieces.front().is_some_and(|piece| piece.length() == 0) {
             self.pieces.pop_front();
@@ -130,7 +150,7 @@ impl Body {
     }
 
     /// Removes up to `max` bytes from the front.
-    pub(crate) fn split_to(&mut self, max: u64) -> Self {
+    pub fn split_to(&mut self, max: u64) -> Self {
         let (mut taken, mut room) = (Self::default(), max);
         while room > 0
             && let Some(first) = self.pieces.front_mut()
@@ -155,12 +175,14 @@ impl Body {
     }
 
     /// Inserts a piece at the front.
-    pub(crate) fn push_first(&mut self, piece: Piece) {
+    #[inline]
+    pub fn push_first(&mut self, piece: Piece) {
         self.pieces.push_front(piece);
     }
 
     /// The body if it is a single piece in memory.
-    pub(crate) fn as_memory(&self) -> Option<&Bytes> {
+    #[inline]
+    pub fn as_memory(&self) -> Option<&Bytes> {
         match (self.pieces.front(), self.pieces.len()) {
             (Some(Piece::Memory(bytes)), 1) => Some(bytes),
             _ => None,

@@ -4,39 +4,41 @@ use std::pin::Pin;
 use std::rc::Rc;
 
 use dunlin_http::BodyLength;
+use dunlin_net::address::{Ends, Peer};
 use dunlin_telemetry::ScriptContext;
+use dunlin_tls::{Policy, TlsInfo};
 
 use super::{Client, EarlyHints, Received, Response, stream};
-use crate::tls::{Policy, TlsInfo};
-use crate::transport::{Ends, Peer};
 
 /// The response of a handler that takes time.
-pub(crate) type ResponseFuture = Pin<Box<dyn Future<Output = Response>>>;
+pub type ResponseFuture = Pin<Box<dyn Future<Output = Response>>>;
 
 /// What a streaming handler has of the request besides its head. It is passed on boxed, so that the futures that hold
 /// it stay small.
-pub(crate) struct Incoming {
-    pub(crate) body: stream::Receiver,
-    pub(crate) length: BodyLength,
+pub struct Incoming {
+    /// The request body.
+    pub body: stream::Receiver,
+    /// Its length, as the head states it.
+    pub length: BodyLength,
     /// The whole body, if it was received before the handler runs.
-    pub(crate) received: Option<Received>,
+    pub received: Option<Received>,
     /// Addresses of the connection; `None` for a Unix socket.
-    pub(crate) ends: Option<Ends>,
+    pub ends: Option<Ends>,
     /// The connection uses TLS.
-    pub(crate) encrypted: bool,
+    pub encrypted: bool,
     /// Properties of the TLS session.
-    pub(crate) tls: Option<TlsInfo>,
+    pub tls: Option<TlsInfo>,
     /// Internal redirects by scripts so far.
-    pub(crate) redirects: u8,
+    pub redirects: u8,
     /// Collects what the script reports about the request.
-    pub(crate) script_context: Rc<ScriptContext>,
+    pub script_context: Rc<ScriptContext>,
     /// Interim responses to send before the final response.
-    pub(crate) early_hints: EarlyHints,
+    pub early_hints: EarlyHints,
 }
 
 impl Incoming {
     /// Returns a copy without the body, for a handler that responds after another has failed.
-    pub(crate) fn without_body(&self) -> Box<Self> {
+    pub fn without_body(&self) -> Box<Self> {
         Box::new(Self {
             body: stream::empty(),
             length: BodyLength::None,
@@ -51,12 +53,14 @@ impl Incoming {
     }
 
     /// Drops the body.
-    pub(crate) fn with_empty_body(self) -> Self {
+    #[inline]
+    pub fn with_empty_body(self) -> Self {
         Self { body: stream::empty(), length: BodyLength::None, received: None, ..self }
     }
 
     /// Returns the client of the connection.
-    pub(crate) fn client(&self) -> Client {
+    #[inline]
+    pub fn client(&self) -> Client {
         let address = self.ends.map_or(Peer::Unix, |ends| Peer::of(ends.remote));
         Client {
             address,

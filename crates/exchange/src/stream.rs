@@ -13,24 +13,24 @@ use bytes::Bytes;
 
 /// The sending end. The stream is broken if it is dropped before [`Sender::end`].
 #[derive(Debug)]
-pub(crate) struct Sender {
+pub struct Sender {
     state: Arc<Mutex<State>>,
 }
 
 /// The receiving end.
 #[derive(Debug)]
-pub(crate) struct Receiver {
+pub struct Receiver {
     /// `None` when it has ended without a byte.
     state: Option<Arc<Mutex<State>>>,
 }
 
 /// The sender was dropped before the end.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(crate) struct Broken;
+pub struct Broken;
 
 /// The receiver was dropped.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(crate) struct Gone;
+pub struct Gone;
 
 #[derive(Debug)]
 struct State {
@@ -55,7 +55,7 @@ enum Receiving {
 }
 
 /// A stream that holds about `limit` bytes.
-pub(crate) fn channel(limit: usize) -> (Sender, Receiver) {
+pub fn channel(limit: usize) -> (Sender, Receiver) {
     let state = Arc::new(Mutex::new(State {
         chunks: VecDeque::new(),
         held: 0,
@@ -71,12 +71,13 @@ pub(crate) fn channel(limit: usize) -> (Sender, Receiver) {
 }
 
 /// A stream without bytes.
-pub(crate) fn empty() -> Receiver {
+#[inline]
+pub fn empty() -> Receiver {
     Receiver { state: None }
 }
 
 /// A stream of these bytes.
-pub(crate) fn of(chunks: impl IntoIterator<Item = Bytes>) -> Receiver {
+pub fn of(chunks: impl IntoIterator<Item = Bytes>) -> Receiver {
     let (sender, receiver) = channel(usize::MAX);
     chunks.into_iter().for_each(|bytes| sender.push(bytes));
     sender.end();
@@ -85,7 +86,8 @@ pub(crate) fn of(chunks: impl IntoIterator<Item = Bytes>) -> Receiver {
 
 impl Sender {
     /// Adds bytes. The caller waits for room before.
-    pub(crate) fn push(&self, bytes: Bytes) {
+    #[inline]
+    pub fn push(&self, bytes: Bytes) {
         let mut state = lock(&self.state);
         if bytes.is_empty() || state.receiving != Receiving::Yes {
             return;
@@ -96,14 +98,15 @@ impl Sender {
     }
 
     /// Ends the stream.
-    pub(crate) fn end(&self) {
+    #[inline]
+    pub fn end(&self) {
         let mut state = lock(&self.state);
         state.ended = true;
         state.wake_receiver();
     }
 
     /// Breaks the stream: its bytes are incomplete.
-    pub(crate) fn fail(&self) {
+    pub fn fail(&self) {
         let mut state = lock(&self.state);
         state.broken = !state.ended;
         state.wake_receiver();
@@ -111,7 +114,8 @@ impl Sender {
 
     /// Whether more may be sent now; wakes the task when that, or what the receiver wants,
     /// changes. When the receiver is gone there is always room.
-    pub(crate) fn poll_room(&self, cx: &mut Context<'_>) -> Poll<()> {
+    #[inline]
+    pub fn poll_room(&self, cx: &mut Context<'_>) -> Poll<()> {
         let mut state = lock(&self.state);
         if state.receiving != Receiving::Yes || state.held < state.limit {
             return Poll::Ready(());
@@ -121,7 +125,8 @@ impl Sender {
     }
 
     /// Wakes the task when the receiver takes bytes, waits for bytes, or is dropped.
-    pub(crate) fn watch(&self, cx: &Context<'_>) {
+    #[inline]
+    pub fn watch(&self, cx: &Context<'_>) {
         keep_waker(&mut lock(&self.state).sender, cx);
     }
 
@@ -129,13 +134,13 @@ impl Sender {
     ///
     /// # Errors
     /// [`Gone`] when the receiver is.
-    pub(crate) async fn room(&self) -> Result<(), Gone> {
+    pub async fn room(&self) -> Result<(), Gone> {
         poll_fn(|cx| self.poll_room(cx)).await;
         if self.is_abandoned() { Err(Gone) } else { Ok(()) }
     }
 
     /// Waits until the receiver is gone.
-    pub(crate) async fn abandoned(&self) {
+    pub async fn abandoned(&self) {
         poll_fn(|cx| {
             let mut state = lock(&self.state);
             if state.receiving == Receiving::Gone {
@@ -148,23 +153,27 @@ impl Sender {
     }
 
     /// Whether the receiver is gone.
-    pub(crate) fn is_abandoned(&self) -> bool {
+    #[inline]
+    pub fn is_abandoned(&self) -> bool {
         lock(&self.state).receiving == Receiving::Gone
     }
 
     /// Whether the receiver has to take something first.
-    pub(crate) fn is_full(&self) -> bool {
+    #[inline]
+    pub fn is_full(&self) -> bool {
         let state = lock(&self.state);
         state.receiving == Receiving::Yes && state.held >= state.limit
     }
 
     /// Bytes that the receiver has not taken.
-    pub(crate) fn held(&self) -> usize {
+    #[inline]
+    pub fn held(&self) -> usize {
         lock(&self.state).held
     }
 
     /// Returns `true` if the receiver has waited for bytes.
-    pub(crate) fn is_wanted(&self) -> bool {
+    #[inline]
+    pub fn is_wanted(&self) -> bool {
         lock(&self.state).wanted
     }
 }
@@ -177,17 +186,16 @@ impl Drop for Sender {
 
 impl Receiver {
     /// The bytes that are left, when the sender has sent all; `None` while more may come.
-    pub(crate) fn whole_length(&self) -> Option<u64> {
+    #[inline]
+    pub fn whole_length(&self) -> Option<u64> {
         let Some(state) = &self.state else { return Some(0) };
         let state = lock(state);
         state.ended.then_some(state.held as u64)
     }
 
     /// The next bytes; `None` at the end.
-    pub(crate) fn poll_next(
-        &mut self,
-        cx: &mut Context<'_>,
-    ) -> Poll<Result<Option<Bytes>, Broken>> {
+    #[inline]
+    pub fn poll_next(&mut self, cx: &mut Context<'_>) -> Poll<Result<Option<Bytes>, Broken>> {
         let Some(state) = &self.state else { return Poll::Ready(Ok(None)) };
         let mut state = lock(state);
         if let Some(bytes) = state.chunks.pop_front() {
@@ -209,12 +217,12 @@ impl Receiver {
     }
 
     /// Waits for the next bytes; `None` at the end.
-    pub(crate) async fn next(&mut self) -> Result<Option<Bytes>, Broken> {
+    pub async fn next(&mut self) -> Result<Option<Bytes>, Broken> {
         poll_fn(|cx| self.poll_next(cx)).await
     }
 
     /// Lets the sender go on to its end, and drops what it sends.
-    pub(crate) fn discard(self) {
+    pub fn discard(self) {
         let Some(state) = &self.state else { return };
         let mut state = lock(state);
         state.receiving = Receiving::Discarding;

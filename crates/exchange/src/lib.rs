@@ -1,0 +1,54 @@
+//! What a protocol adapter and a handler share of one request and its response: the data of the request besides its head,
+//! the response, the streams of their bodies, and interim responses.
+//!
+//! # What it does
+//! - A [`RequestContext`] lasts from the first byte of a request to its access record: client, user, timestamps, permits.
+//!   Dropping it returns the permits, for whatever reason the exchange ends.
+//! - An [`Incoming`] has what a handler needs to read the request body and to send interim responses ([`EarlyHints`]).
+//! - A [`Response`] is a head and a [`Body`]: pieces in memory or in files, or a [`Stream`] that is produced while it is
+//!   sent.
+//! - [`stream`] has the bounded streams of bytes between an adapter and a handler.
+//! - [`Storage`] limits the memory and the files of request bodies that are received before their handler runs.
+//!
+//! # Contract
+//! [`stream`] and [`Storage`] can be shared by threads; all other types belong to the worker that has the connection. A
+//! handler states neither Date nor Connection, Server or Content-Length: the adapter adds them. A sender of a stream waits
+//! for room before it adds bytes, and a stream whose sender is dropped before [`stream::Sender::end`] is broken, so that
+//! the client sees an incomplete response as such:
+//!
+//! ```
+//! use bytes::Bytes;
+//! use dunlin_exchange::{Body, Response, Stream, StreamKind, stream};
+//!
+//! /// Sends numbers until the client has gone.
+//! async fn count(sender: stream::Sender) {
+//!     for number in 0..1_000 {
+//!         if sender.room().await.is_err() {
+//!             return;
+//!         }
+//!         sender.push(Bytes::from(format!("{number}\n")));
+//!     }
+//!     sender.end();
+//! }
+//!
+//! let (sender, source) = stream::channel(64 * 1024);
+//! let mut response = Response::new(200);
+//! response.body = Body::streamed(Stream { source, length: None, kind: StreamKind::Body });
+//! assert!(response.body.is_stream());
+//! # drop(count(sender));
+//! ```
+
+mod body_storage;
+mod client;
+mod context;
+mod early_hints;
+mod incoming;
+mod response;
+pub mod stream;
+
+pub use self::body_storage::{Received, Share, Storage};
+pub use self::client::Client;
+pub use self::context::{RequestContext, Scheme};
+pub use self::early_hints::EarlyHints;
+pub use self::incoming::{Incoming, ResponseFuture};
+pub use self::response::{Body, Response, Stream, StreamKind};
