@@ -116,7 +116,7 @@ pub(crate) fn run(arguments: &Arguments) -> ExitCode {
             for line in dunlin_server::certificates(&config) {
                 println!("{line}");
             }
-            for (program, reason) in dunlin_server::cold_programs(&config) {
+            for (program, reason) in dunlin_script::cold_programs(&config) {
                 println!("{} runs as plain CGI: {reason}", program.display());
             }
             ExitCode::SUCCESS

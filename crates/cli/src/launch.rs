@@ -16,7 +16,7 @@ const NOT_RUN: u8 = 126;
 const NOT_FOUND: u8 = 127;
 
 pub(crate) fn run(arguments: Arguments) -> ExitCode {
-    let error = dunlin_server::launch(arguments.words.into_iter());
+    let error = dunlin_script::launch(arguments.words.into_iter());
     eprintln!("it was not run: {error}");
     let missing = error.kind() == std::io::ErrorKind::NotFound;
     ExitCode::from(if missing { NOT_FOUND } else { NOT_RUN })

@@ -66,7 +66,7 @@ enum Command {
     /// Print the version
     Version,
     /// Start a script; internal
-    #[command(name = dunlin_server::LAUNCH, hide = true)]
+    #[command(name = dunlin_script::LAUNCH, hide = true)]
     Launch(launch::Arguments),
 }
 

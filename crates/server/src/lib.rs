@@ -9,7 +9,6 @@ mod handler;
 mod listen;
 pub mod password;
 mod route;
-mod script;
 mod server;
 #[cfg(test)]
 mod testing;
@@ -21,7 +20,6 @@ use dunlin_config::field_edits;
 use dunlin_net::{blocking, clock, connections, log_limiter, temp_files};
 use dunlin_tls as tls;
 pub use explain::explain;
-pub use script::{LAUNCH, SCRIPTS, cold_programs, launch};
 /// The report of the status route, as in `status.json`.
 pub mod status {
     pub use crate::handler::status::{

@@ -52,7 +52,7 @@ impl<S> Filter<S> for Repeats {
 
     fn event_enabled(&self, event: &Event<'_>, _: &Context<'_, S>) -> bool {
         let metadata = event.metadata();
-        let passes = [OWN, dunlin_server::SCRIPTS].contains(&metadata.target());
+        let passes = [OWN, dunlin_script::SCRIPTS].contains(&metadata.target());
         if *metadata.level() > Level::INFO || passes {
             return true;
         }

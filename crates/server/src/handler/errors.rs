@@ -4,11 +4,11 @@
 use std::rc::Rc;
 use std::sync::Arc;
 
+use dunlin_exchange::{Body, Response};
+use dunlin_fs::content::Piece;
 use dunlin_http::semantics::status::reason;
 use dunlin_http::semantics::{ContentCoding, Method};
 use dunlin_http::{FieldLines, Request};
-use dunlin_exchange::{Body, Response};
-use dunlin_fs::content::Piece;
 
 use super::error_page::{self, RequestLine};
 use super::rewrite::RewrittenRequest;

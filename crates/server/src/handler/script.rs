@@ -12,6 +12,10 @@ use dunlin_http::{OwnedRequest, Request};
 
 pub(crate) use self::state::FileAccess;
 use dunlin_exchange::{Incoming, RequestContext, Response};
+use dunlin_script::call::{Call, StderrSource};
+use dunlin_script::failure::Failure;
+use dunlin_script::outcome::Outcome;
+use dunlin_script::respond as scripts;
 use dunlin_telemetry::ScriptContext;
 
 use super::redirect::to_slash;
@@ -22,10 +26,6 @@ use crate::field_edits::{apply_edits, apply_to_message};
 use crate::handler::reply::complete;
 use crate::route::reply::Reply;
 use crate::route::route_match::{OwnedRouteMatch, RouteMatch};
-use crate::script::call::{Call, StderrSource};
-use crate::script::failure::Failure;
-use crate::script::outcome::Outcome;
-use crate::script::respond as scripts;
 use crate::worker::WorkerContext;
 
 /// Has a script of the route respond.

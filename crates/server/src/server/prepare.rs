@@ -9,6 +9,9 @@ use std::sync::atomic::AtomicU64;
 use std::time::SystemTime;
 
 use dunlin_exchange::Storage;
+use dunlin_script::Pools;
+use dunlin_script::context::Shared;
+use dunlin_script::state::Scripts;
 use dunlin_telemetry::redact::Redactor;
 use dunlin_telemetry::traces::Tracer;
 use dunlin_telemetry::{AccessLog, AccessLogSettings, ReverseDns, ReverseDnsSettings};
@@ -20,9 +23,6 @@ use crate::control::Commands;
 use crate::handler::script::FileAccess;
 use crate::listen::{ConnectionLimiter, ConnectionLimits};
 use crate::route::sites::Sites;
-use crate::script::Pools;
-use crate::script::context::Shared;
-use crate::script::state::Scripts;
 use crate::tls::Certificates;
 use crate::worker::SharedState;
 

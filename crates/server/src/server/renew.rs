@@ -2,9 +2,10 @@
 
 use std::sync::Arc;
 
+use dunlin_script::Renewal;
+
 use super::prepare::Generation;
 use crate::control::Answer;
-use crate::script::Renewal;
 
 /// Replaces the script workers whose code has changed, or all of them, without blocking other commands. The response to
 /// the command is `text`, the result of the reload, followed by the results of the replacements.

@@ -10,6 +10,7 @@ use std::task::Waker;
 use std::time::Duration;
 
 use dunlin_client::Client;
+use dunlin_script::state::ThreadState;
 use dunlin_telemetry::AccessLog;
 use dunlin_telemetry::metrics::WorkerMetrics;
 use tokio::net::unix::pipe::Receiver;
@@ -19,7 +20,6 @@ use super::{Buffers, Deadlines, SharedState, Timer, WorkerContext};
 use crate::clock::{self, Clock};
 use crate::connections::{Connections, STATES};
 use crate::route::router::Router;
-use crate::script::state::ThreadState;
 use dunlin_fs::watch::Watch;
 use dunlin_net::connection_limits::limiter::ConnectionLimiter;
 

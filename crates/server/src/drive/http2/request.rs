@@ -3,11 +3,11 @@
 use std::ops::Deref;
 use std::rc::Rc;
 
+use dunlin_exchange::{Body, Client, RequestContext, Response};
+use dunlin_fs::content::Piece;
 use dunlin_http::http2::ResponseHead;
 use dunlin_http::semantics::{Method, expect};
 use dunlin_http::{BodyLength, Head, Request, RequestError};
-use dunlin_exchange::{Body, Client, RequestContext, Response};
-use dunlin_fs::content::Piece;
 
 use super::super::INLINE_BODY;
 use super::super::exchange::{

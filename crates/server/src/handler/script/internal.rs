@@ -6,9 +6,14 @@ use std::os::unix::ffi::OsStrExt;
 use std::path::Path;
 use std::sync::Arc;
 
-use dunlin_http::semantics::Method;
-use dunlin_telemetry::ScriptContext;
 use dunlin_exchange::{Incoming, Response};
+use dunlin_http::semantics::Method;
+use dunlin_script::call::Call;
+use dunlin_script::failure::Failure;
+use dunlin_script::head::ScriptHead;
+use dunlin_script::outcome::{Internal, Target, under_fields};
+use dunlin_script::printable;
+use dunlin_telemetry::ScriptContext;
 
 use super::ScriptExchange;
 use crate::handler::files;
@@ -17,11 +22,6 @@ use crate::handler::reply::complete;
 use crate::handler::rewrite::RewrittenRequest;
 use crate::route::route_match::{Origin, RouteMatch};
 use crate::route::sites::Route;
-use crate::script::call::Call;
-use crate::script::failure::Failure;
-use crate::script::head::ScriptHead;
-use crate::script::outcome::{Internal, Target, under_fields};
-use crate::script::printable;
 
 /// Redirects in a row, so that a loop ends.
 const MAX_REDIRECTS: u8 = 10;

@@ -7,13 +7,13 @@ use std::sync::Arc;
 use crate::config::Settings;
 use crate::route::route_match::OwnedRouteMatch;
 use crate::route::sites::{Route, Site};
-use crate::script::context::{Files, Host};
-use crate::script::route::Route as ScriptRoute;
 use crate::worker::WorkerContext;
 use dunlin_files::shared::Shared;
 use dunlin_fs::roots::Root;
 use dunlin_fs::watch::Watch;
 use dunlin_net::connection_limits::limiter::ConnectionLimiter;
+use dunlin_script::context::{Files, Host};
+use dunlin_script::route::Route as ScriptRoute;
 
 /// Access to files, in one generation of the configuration.
 pub(crate) struct FileAccess {

@@ -1,0 +1,305 @@
+//! A worker thread's connection to an application server. All its requests share the connection: those that arrive
+//! together leave in one write, and one read brings the responses of many.
+
+use std::cell::{Cell, RefCell};
+use std::collections::VecDeque;
+use std::future::poll_fn;
+use std::io::ErrorKind;
+use std::rc::Rc;
+use std::sync::Arc;
+use std::task::{Context, Poll, Waker};
+
+use bytes::{Bytes, BytesMut};
+use hashbrown::HashMap;
+use tokio::net::UnixStream;
+
+use super::frame::{self, Frame};
+use crate::file_version;
+use crate::readiness::Readiness;
+use crate::stderr::printable;
+use crate::workers::{Checkout, Worker};
+
+/// The connections of one worker thread to application servers.
+#[derive(Default)]
+pub(crate) struct AppConnections {
+    all: RefCell<HashMap<*const Worker, Rc<AppConnection>>>,
+}
+
+/// A connection to an application server.
+pub(super) struct AppConnection {
+    /// Keeps the address, which is the key, from being reused.
+    worker: Arc<Worker>,
+    output: RefCell<Vec<u8>>,
+    writer: RefCell<Option<Waker>>,
+    requests: RefCell<HashMap<u32, Rc<PendingRequest>>>,
+    next: Cell<u32>,
+}
+
+/// A request that an application server has.
+pub(super) struct PendingRequest {
+    id: u32,
+    checkout: RefCell<Option<Checkout>>,
+    pub(super) parts: RefCell<VecDeque<Bytes>>,
+    pub(super) state: RefCell<State>,
+    pub(super) has_begun: Cell<bool>,
+    /// The client has left.
+    pub(super) is_abandoned: Cell<bool>,
+    pub(super) waker: RefCell<Option<Waker>>,
+    /// Bytes of the body that the server may send.
+    room: Cell<usize>,
+    feeder: RefCell<Option<Waker>>,
+    /// Bytes of the response that were read since the last acknowledgement.
+    pub(super) taken: Cell<usize>,
+}
+
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub(super) enum State {
+    UnderWay,
+    Ended,
+    /// The application server reports why the response is incomplete.
+    Cut(String),
+    /// The connection is closed.
+    Lost(String),
+}
+
+/// Bytes that may be in flight, and how many are acknowledged at a time. The application server has the same values.
+const WINDOW: usize = 256 * 1024;
+pub(super) const ACKNOWLEDGE: usize = 64 * 1024;
+/// The reason for closing a connection on which unexpected data arrived.
+const STRAY: &str = "data arrived that belongs to no request";
+/// Reads in a row before other tasks run.
+const MAX_READS: usize = 4;
+
+impl AppConnections {
+    /// The connection to `worker`, if there is one.
+    pub(super) fn existing(&self, worker: &Arc<Worker>) -> Option<Rc<AppConnection>> {
+        self.all.borrow().get(&Arc::as_ptr(worker)).cloned()
+    }
+
+    /// The connection to `worker`, which is opened if there is none.
+    pub(super) async fn to(
+        self: &Rc<Self>,
+        worker: &Arc<Worker>,
+    ) -> std::io::Result<Rc<AppConnection>> {
+        if let Some(connection) = self.existing(worker) {
+            return Ok(connection);
+        }
+        let stream = UnixStream::connect(&worker.socket).await?;
+        if let Some(connection) = self.existing(worker) {
+            return Ok(connection);
+        }
+        let connection = Rc::new(AppConnection {
+            worker: Arc::clone(worker),
+            output: RefCell::default(),
+            writer: RefCell::default(),
+            requests: RefCell::default(),
+            next: Cell::new(0),
+        });
+        self.all.borrow_mut().insert(Arc::as_ptr(worker), Rc::clone(&connection));
+        tokio::task::spawn_local(Rc::clone(self).drive(Rc::clone(&connection), stream));
+        Ok(connection)
+    }
+
+    /// Reads and writes until the connection is closed.
+    async fn drive(self: Rc<Self>, connection: Rc<AppConnection>, stream: UnixStream) {
+        let mut input = BytesMut::with_capacity(ACKNOWLEDGE);
+        let why = poll_fn(|cx| connection.poll(cx, &stream, &mut input)).await;
+        if why == STRAY {
+            let pid = connection.worker.pid;
+            tracing::warn!(pid, "the connection to an application server is closed: {STRAY}");
+        }
+        self.all.borrow_mut().remove(&Arc::as_ptr(&connection.worker));
+        let requests: Vec<_> = connection.requests.borrow_mut().drain().collect();
+        for (_, pending) in requests {
+            pending.finish(State::Lost(why.clone()));
+        }
+    }
+}
+
+impl AppConnection {
+    /// Adds a request. `checkout` is released when the application server has finished it.
+    pub(super) fn enter(self: &Rc<Self>, checkout: Checkout) -> Rc<PendingRequest> {
+        let id = self.next.get();
+        self.next.set(id.wrapping_add(1));
+        let pending = Rc::new(PendingRequest {
+            id,
+            checkout: RefCell::new(Some(checkout)),
+            parts: RefCell::default(),
+            state: RefCell::new(State::UnderWay),
+            has_begun: Cell::new(false),
+            is_abandoned: Cell::new(false),
+            waker: RefCell::default(),
+            room: Cell::new(WINDOW),
+            feeder: RefCell::default(),
+            taken: Cell::new(0),
+        });
+        self.requests.borrow_mut().insert(id, Rc::clone(&pending));
+        pending
+    }
+
+    /// Queues a frame. It leaves together with all that are queued before the connection is polled.
+    pub(super) fn send(&self, id: u32, kind: u8, payload: &[u8]) {
+        self.send_with(id, kind, |output| output.extend_from_slice(payload));
+    }
+
+    /// The same for a payload that `write` appends.
+    pub(super) fn send_with(&self, id: u32, kind: u8, write: impl FnOnce(&mut Vec<u8>)) {
+        frame::write(id, kind, write, &mut self.output.borrow_mut());
+        if let Some(writer) = self.writer.borrow_mut().take() {
+            writer.wake();
+        }
+    }
+
+    fn poll(
+        &self,
+        cx: &mut Context<'_>,
+        stream: &UnixStream,
+        input: &mut BytesMut,
+    ) -> Poll<String> {
+        *self.writer.borrow_mut() = Some(cx.waker().clone());
+        for read in 0.. {
+            if read == MAX_READS {
+                cx.waker().wake_by_ref();
+                break;
+            }
+            match stream.poll_read_ready(cx) {
+                Poll::Pending => break,
+                Poll::Ready(Err(error)) => return Poll::Ready(error.to_string()),
+                Poll::Ready(Ok(())) => {}
+            }
+            input.reserve(ACKNOWLEDGE);
+            let room = input.capacity() - input.len();
+            match stream.try_read_buf(input) {
+                Ok(0) => {
+                    return Poll::Ready("the application server has closed the connection".into());
+                }
+                Ok(count) => {
+                    if count < room {
+                        // The buffer was not filled: nothing is left. This saves the read that would return EAGAIN.
+                        stream.clear();
+                    }
+                    if let Err(why) = self.take(input) {
+                        return Poll::Ready(why.into());
+                    }
+                }
+                Err(error) if error.kind() == ErrorKind::WouldBlock => {}
+                Err(error) => return Poll::Ready(error.to_string()),
+            }
+        }
+        if !input.is_empty() && self.requests.borrow().is_empty() {
+            // It would become part of the response to the next request.
+            return Poll::Ready(STRAY.into());
+        }
+        let mut output = self.output.borrow_mut();
+        let mut sent = 0;
+        while sent < output.len() {
+            match stream.try_write(&output[sent..]) {
+                Ok(count) => sent += count,
+                Err(error) if error.kind() == ErrorKind::WouldBlock => {
+                    match stream.poll_write_ready(cx) {
+                        Poll::Pending => break,
+                        Poll::Ready(Ok(())) => {}
+                        Poll::Ready(Err(error)) => return Poll::Ready(error.to_string()),
+                    }
+                }
+                Err(error) => return Poll::Ready(error.to_string()),
+            }
+        }
+        output.drain(..sent);
+        Poll::Pending
+    }
+
+    fn take(&self, input: &mut BytesMut) -> Result<(), &'static str> {
+        while let Some((id, frame)) = frame::read(input)? {
+            if let Frame::Loaded(files) = frame {
+                self.worker.note_loaded(file_version::paths(&files));
+                continue;
+            }
+            let ends = matches!(frame, Frame::End(_) | Frame::Whole(_));
+            let mut requests = self.requests.borrow_mut();
+            let pending =
+                if ends { requests.remove(&id) } else { requests.get(&id).map(Rc::clone) };
+            drop(requests);
+            let Some(pending) = pending else {
+                // A frame may arrive after the end of its request, but not before its beginning.
+                match self.next.get().wrapping_sub(id).wrapping_sub(1) < u32::MAX / 2 {
+                    true => continue,
+                    false => return Err(STRAY),
+                }
+            };
+            pending.has_begun.set(true);
+            match frame {
+                Frame::Part(_) if pending.is_abandoned.get() => self.send(id, frame::CANCEL, b""),
+                Frame::Part(bytes) => {
+                    pending.parts.borrow_mut().push_back(bytes);
+                    pending.wake();
+                }
+                Frame::Whole(bytes) => {
+                    pending.parts.borrow_mut().push_back(bytes);
+                    pending.finish(State::Ended);
+                }
+                Frame::End(why) if why.is_empty() => pending.finish(State::Ended),
+                Frame::End(why) => pending.finish(State::Cut(printable(&why))),
+                Frame::Loaded(_) => {}
+                Frame::Room(room) => {
+                    pending.room.set(pending.room.get().saturating_add(room));
+                    if let Some(feeder) = pending.feeder.borrow_mut().take() {
+                        feeder.wake();
+                    }
+                }
+            }
+        }
+        Ok(())
+    }
+}
+
+impl PendingRequest {
+    pub(super) fn id(&self) -> u32 {
+        self.id
+    }
+
+    /// Waits until a part of the body may be sent; returns its size.
+    pub(super) async fn room(&self) -> usize {
+        poll_fn(|cx| match self.room.get() {
+            0 => {
+                *self.feeder.borrow_mut() = Some(cx.waker().clone());
+                Poll::Pending
+            }
+            room => Poll::Ready(room),
+        })
+        .await
+    }
+
+    pub(super) fn use_room(&self, count: usize) {
+        self.room.set(self.room.get().saturating_sub(count));
+    }
+
+    /// Ends an application server that hangs.
+    pub(super) fn end_server(&self) {
+        if let Some(checkout) = self.checkout.borrow_mut().take() {
+            checkout.end();
+        }
+    }
+
+    pub(super) fn is_over(&self) -> bool {
+        *self.state.borrow() != State::UnderWay
+    }
+
+    fn finish(&self, state: State) {
+        let checkout = self.checkout.borrow_mut().take();
+        match (checkout, &state) {
+            // The pool probes whether the application server still works on the request.
+            (checkout, State::Lost(_)) => drop(checkout),
+            (Some(checkout), _) => checkout.release(None),
+            (None, _) => {}
+        }
+        *self.state.borrow_mut() = state;
+        self.wake();
+    }
+
+    fn wake(&self) {
+        if let Some(waker) = self.waker.borrow_mut().take() {
+            waker.wake();
+        }
+    }
+}

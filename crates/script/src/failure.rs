@@ -1,0 +1,133 @@
+//! Why a script gives no response.
+
+use super::start_error::Rejected;
+
+/// Why a script gives no response.
+#[derive(Debug)]
+pub enum Failure {
+    /// The path names no script.
+    Missing,
+    /// The script exists and may not be run.
+    Forbidden(Rejected),
+    /// All processes are in use, and too many requests wait or this one has waited too long. The pool has logged it.
+    Busy,
+    /// The server or the system cannot run the script.
+    Broken(String),
+    /// The script's output is no valid response.
+    Malformed(String),
+    /// The run-time environment or the application server reports that the script failed.
+    Failed,
+    /// The configuration names this status.
+    Status(u16),
+    /// The variables exceed what the protocol can carry.
+    TooLarge,
+    /// The worker has rejected the request before it began.
+    Rejected(String),
+    /// No worker can be reached or started. The log has the reason already.
+    Unreachable(String),
+    /// Nothing of the request could be written to a worker.
+    NotSent(String),
+    /// The worker ended before the first byte of a response. It may have begun.
+    Lost(String),
+    /// The server has no file descriptor left, even after the cache has closed its own.
+    NoDescriptor,
+    /// A time limit has passed.
+    Late(&'static str),
+    /// The client has left.
+    Abandoned,
+}
+
+impl Failure {
+    /// The status code of the response.
+    pub fn status(&self) -> u16 {
+        match self {
+            Self::Missing => 404,
+            Self::Forbidden(_) => 403,
+            Self::Busy | Self::Rejected(_) | Self::NoDescriptor => 503,
+            Self::Status(status) => *status,
+            Self::TooLarge => 431,
+            Self::Broken(_) | Self::Failed => 500,
+            Self::Malformed(_)
+            | Self::NotSent(_)
+            | Self::Lost(_)
+            | Self::Unreachable(_)
+            | Self::Abandoned => 502,
+            Self::Late(_) => 504,
+        }
+    }
+
+    /// Writes one line to the error log, unless there is nothing to be done about the failure.
+    pub(super) fn log(&self, name: &str, request_id: &str) {
+        let script = name;
+        match self {
+            Self::Missing | Self::Abandoned | Self::Busy | Self::Status(_) => {}
+            Self::TooLarge => {
+                tracing::warn!(
+                    script,
+                    request_id,
+                    "the script was not run: its variables are too long"
+                );
+            }
+            Self::NoDescriptor => {
+                tracing::error!(
+                    script,
+                    request_id,
+                    "the script was not run: no file descriptor is free; raise the limit (`limits.open_files`, ulimit -n)"
+                );
+            }
+            Self::Forbidden(Rejected { program, reason }) => {
+                let script = program.as_ref().map(|program| program.display().to_string());
+                let script = script.as_deref().unwrap_or(name);
+                tracing::warn!(script, request_id, "the script was not run: {reason}");
+            }
+            Self::Broken(reason) => {
+                tracing::error!(script, request_id, "the script was not run: {reason}");
+            }
+            Self::Malformed(reason)
+            | Self::NotSent(reason)
+            | Self::Lost(reason)
+            | Self::Rejected(reason) => {
+                tracing::error!(script, request_id, "the response is invalid: {reason}");
+            }
+            Self::Unreachable(reason) => {
+                tracing::debug!(script, request_id, "no worker is available: {reason}");
+            }
+            Self::Failed => tracing::error!(script, request_id, "the script failed"),
+            Self::Late(reason) => {
+                tracing::error!(script, request_id, "the script was terminated: {reason}");
+            }
+        }
+    }
+
+    /// The reason for the developers of the script.
+    pub fn reason(&self) -> &str {
+        match self {
+            Self::Malformed(reason)
+            | Self::Broken(reason)
+            | Self::NotSent(reason)
+            | Self::Lost(reason)
+            | Self::Rejected(reason)
+            | Self::Unreachable(reason) => reason,
+            Self::Late(reason) => reason,
+            Self::Failed => "the script failed",
+            Self::NoDescriptor => "no file descriptor is free",
+            _ => "too many requests wait",
+        }
+    }
+
+    /// The predicate of a sentence about the script for the error page, if the page has one.
+    pub fn summary(&self) -> Option<&'static str> {
+        Some(match self {
+            Self::Busy => "has too many requests to respond to; try again later",
+            Self::Rejected(_) => "did not take the request",
+            Self::Broken(_) | Self::NoDescriptor => "could not be run",
+            Self::Failed => "has failed",
+            Self::Malformed(_) => "gave no valid response",
+            Self::NotSent(_) | Self::Lost(_) => "ended before it responded",
+            Self::Unreachable(_) => "cannot be reached",
+            Self::Late(_) => "took too long to respond",
+            Self::Forbidden(_) => "may not be run",
+            Self::Missing | Self::Status(_) | Self::TooLarge | Self::Abandoned => return None,
+        })
+    }
+}

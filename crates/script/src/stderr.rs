@@ -1,0 +1,279 @@
+//! Scripts' standard error, which goes to the error log line by line.
+
+use std::collections::VecDeque;
+use std::ops::Deref;
+use std::rc::Rc;
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::time::{Duration, Instant};
+
+use dunlin_telemetry::ScriptContext;
+use tokio::net::unix::pipe;
+use tokio::sync::Notify;
+use tokio::time::timeout;
+
+use super::process::GROUP_GRACE;
+
+/// The log target of lines that scripts have written.
+pub const SCRIPTS: &str = "dunlin::scripts";
+
+/// Longest logged part of a line, in bytes.
+const LINE: usize = 4 * 1024;
+/// Logged bytes per process, and per [`WINDOW`] for a worker. What follows is read and dropped.
+const MAX_LOGGED: usize = 64 * 1024;
+const WINDOW: Duration = Duration::from_secs(10);
+
+/// Bytes of a worker's lines that are kept for error pages. When no line has come for [`QUIET`], there are probably
+/// no more.
+const MAX_RECENT: usize = 16 * 1024;
+const QUIET: Duration = Duration::from_millis(20);
+
+/// Reads in a row before other futures of the script are polled: one that writes without end must not delay its own
+/// time limits.
+pub(super) const TURN: u64 = 16;
+
+/// What lines belong to.
+pub(super) trait LineSubject {
+    /// The request, if the lines belong to one.
+    fn request(&self) -> Option<&ScriptContext>;
+
+    /// Records a line that cannot be assigned to a request.
+    fn record(&self, _line: &str) {}
+}
+
+impl LineSubject for &ScriptContext {
+    fn request(&self) -> Option<&ScriptContext> {
+        Some(self)
+    }
+}
+
+impl LineSubject for Rc<ScriptContext> {
+    fn request(&self) -> Option<&ScriptContext> {
+        Some(self)
+    }
+}
+
+/// The requests of a worker, one after the other or many at once.
+pub(super) struct ManyRequests(Option<Arc<RecentStderr>>);
+
+impl LineSubject for ManyRequests {
+    fn request(&self) -> Option<&ScriptContext> {
+        None
+    }
+
+    fn record(&self, line: &str) {
+        if let Some(recent) = &self.0 {
+            recent.add(line);
+        }
+    }
+}
+
+/// The lines that a worker wrote lately, for error pages. Lines do not name their request: those that were written
+/// while a request ran are taken for its own.
+#[derive(Debug, Default)]
+pub(super) struct RecentStderr {
+    state: Mutex<RecentLines>,
+    changed: Notify,
+}
+
+#[derive(Debug, Default)]
+struct RecentLines {
+    lines: VecDeque<(Instant, String)>,
+    length: usize,
+    /// The pipe is closed.
+    closed: bool,
+}
+
+impl RecentStderr {
+    /// The pipe is closed.
+    pub(super) fn close(&self) {
+        self.lock().closed = true;
+        self.changed.notify_waiters();
+    }
+
+    /// Adds the lines since `from` to the request, after a short wait for more of them.
+    pub(super) async fn collect(&self, from: Instant, script_context: &ScriptContext) {
+        // After this time, the lines so far have to do.
+        let _ = timeout(GROUP_GRACE, self.silence(from)).await;
+        let state = self.lock();
+        let lines = state.lines.iter().filter(|(at, _)| *at >= from);
+        lines.for_each(|(_, line)| script_context.add_error(line));
+    }
+
+    /// Waits until lines have come since `from` and no more follow.
+    async fn silence(&self, from: Instant) {
+        loop {
+            let changed = self.changed.notified();
+            let (closed, some) = {
+                let state = self.lock();
+                (state.closed, state.lines.back().is_some_and(|(at, _)| *at >= from))
+            };
+            if closed {
+                return;
+            }
+            if !some {
+                changed.await;
+            } else if timeout(QUIET, changed).await.is_err() {
+                return;
+            }
+        }
+    }
+
+    fn add(&self, line: &str) {
+        let mut state = self.lock();
+        state.length += line.len();
+        state.lines.push_back((Instant::now(), line.to_owned()));
+        while state.length > MAX_RECENT
+            && let Some((_, line)) = state.lines.pop_front()
+        {
+            state.length -= line.len();
+        }
+        drop(state);
+        self.changed.notify_waiters();
+    }
+
+    fn lock(&self) -> MutexGuard<'_, RecentLines> {
+        self.state.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+}
+
+/// Reads one process's standard error.
+pub(super) struct Stderr<'a, A: LineSubject> {
+    pipe: pipe::Receiver,
+    lines: Lines<&'a str, A>,
+}
+
+/// Joins pieces to lines and logs them, up to a limit.
+pub(super) struct Lines<S: Deref<Target = str>, A: LineSubject> {
+    script: S,
+    pid: i32,
+    subject: A,
+    line: Vec<u8>,
+    logged: usize,
+    dropped: u64,
+    /// The start of the current [`WINDOW`], if the limit is per window.
+    window: Option<Instant>,
+}
+
+impl<'a> Stderr<'a, &'a ScriptContext> {
+    /// The standard error of a process that runs one script.
+    pub(super) fn new(
+        pipe: pipe::Receiver,
+        script: &'a str,
+        pid: i32,
+        script_context: &'a ScriptContext,
+    ) -> Self {
+        Self { pipe, lines: Lines::new(script, pid, script_context) }
+    }
+}
+
+impl<'a> Stderr<'a, ManyRequests> {
+    /// The standard error of a worker.
+    pub(super) fn of_worker(
+        pipe: pipe::Receiver,
+        scripts: &'a str,
+        pid: i32,
+        recent: Option<Arc<RecentStderr>>,
+    ) -> Self {
+        let mut lines = Lines::new(scripts, pid, ManyRequests(recent));
+        lines.window = Some(Instant::now());
+        Self { pipe, lines }
+    }
+}
+
+impl<A: LineSubject> Stderr<'_, A> {
+    /// Logs lines until the other end is closed.
+    pub(super) async fn log(&mut self) {
+        let mut buffer = [0; 2048];
+        for reads in 1_u64.. {
+            if reads.is_multiple_of(TURN) {
+                tokio::task::yield_now().await;
+            }
+            if self.pipe.readable().await.is_err() {
+                return;
+            }
+            match self.pipe.try_read(&mut buffer) {
+                Ok(0) => return,
+                Ok(count) => self.lines.take(&buffer[..count]),
+                Err(error) if error.kind() == std::io::ErrorKind::WouldBlock => {}
+                Err(_) => return,
+            }
+        }
+    }
+}
+
+impl<S: Deref<Target = str>, A: LineSubject> Lines<S, A> {
+    /// Lines that the process `pid` writes for `script`.
+    pub(super) fn new(script: S, pid: i32, subject: A) -> Self {
+        Self { script, pid, subject, line: Vec::new(), logged: 0, dropped: 0, window: None }
+    }
+
+    pub(super) fn take(&mut self, mut bytes: &[u8]) {
+        if self.window.is_some_and(|began| began.elapsed() >= WINDOW) {
+            self.log_dropped();
+            self.logged = 0;
+            self.window = Some(Instant::now());
+        }
+        while let Some(end) = memchr::memchr(b'\n', bytes) {
+            self.add(&bytes[..end]);
+            self.log_line();
+            bytes = &bytes[end + 1..];
+        }
+        self.add(bytes);
+    }
+
+    fn add(&mut self, bytes: &[u8]) {
+        let room = LINE.saturating_sub(self.line.len()).min(MAX_LOGGED.saturating_sub(self.logged));
+        let kept = bytes.len().min(room);
+        self.line.extend_from_slice(&bytes[..kept]);
+        self.logged += kept;
+        self.dropped += (bytes.len() - kept) as u64;
+    }
+
+    fn log_line(&mut self) {
+        let line = self.line.strip_suffix(b"\r").unwrap_or(&self.line);
+        if !line.is_empty() {
+            let (script, pid, text) = (&*self.script, self.pid, printable(line));
+            match self.subject.request() {
+                Some(script_context) => {
+                    script_context.add_error(&text);
+                    tracing::warn!(target: SCRIPTS, script, pid, request_id = script_context.id(), "stderr: {text}");
+                }
+                None => {
+                    self.subject.record(&text);
+                    tracing::warn!(target: SCRIPTS, script, pid, "stderr: {text}");
+                }
+            }
+        }
+        self.line.clear();
+        // Counts empty lines too, so that these are limited as well.
+        self.logged += 1;
+    }
+
+    fn log_dropped(&mut self) {
+        let dropped = std::mem::take(&mut self.dropped);
+        if dropped > 0 {
+            let (script, pid) = (&*self.script, self.pid);
+            tracing::warn!(target: SCRIPTS, script, pid, "stderr: {dropped} more bytes were left out");
+        }
+    }
+}
+
+impl<S: Deref<Target = str>, A: LineSubject> Drop for Lines<S, A> {
+    fn drop(&mut self) {
+        self.log_line();
+        self.log_dropped();
+    }
+}
+
+/// The text with control characters escaped, so that it can neither control a terminal nor begin another line.
+pub fn printable(bytes: &[u8]) -> String {
+    let mut text = String::with_capacity(bytes.len());
+    for character in String::from_utf8_lossy(bytes).chars() {
+        if character.is_control() && character != '\t' {
+            text.extend(character.escape_default());
+        } else {
+            text.push(character);
+        }
+    }
+    text
+}

@@ -1,0 +1,139 @@
+//! Warm CGI: the same programs as CGI, without the cost of starting them.
+//!
+//! A fork server is the program itself, or its interpreter with the script loaded, stopped before it begins
+//! (`scripting/warm/preload.c`). For each request it forks one process, which becomes a child of the server and is
+//! supervised like any other. If anything is in the way, the script runs as plain CGI.
+
+mod check;
+mod fork_server;
+mod message;
+mod plan;
+mod registry;
+
+use std::io::{self, ErrorKind};
+use std::os::fd::AsFd;
+use std::rc::Rc;
+use std::sync::Arc;
+use std::time::Duration;
+
+use rustix::io::Errno;
+use rustix::process::Pid;
+use tokio::net::unix::pipe;
+use tokio::time::{Instant, sleep, timeout, timeout_at};
+
+pub use self::check::cold_programs;
+use self::fork_server::ForkServer;
+pub(super) use self::registry::ForkServers;
+use self::registry::Found;
+use super::descriptors;
+use super::pipes::{Ends, Pipes};
+use super::process::{self, Input, Process, Start};
+use crate::context::Context;
+
+/// Longest wait for a new process. Usually it takes less than a thousandth of this.
+const MAX_WAIT: Duration = Duration::from_secs(10);
+/// Pause between attempts while the fork server's socket is full.
+const PAUSE: Duration = Duration::from_millis(1);
+
+/// The result of requesting a process.
+pub(super) enum Outcome {
+    Started(io::Result<Process>),
+    /// Nothing of the script has run: it is to be started as plain CGI.
+    NotWarm(Start),
+}
+
+/// Has the program's fork server start a process, if there is one that is ready.
+pub(super) async fn start(
+    ctx: &Rc<Context>,
+    fork_servers: &Arc<ForkServers>,
+    start: Start,
+) -> Outcome {
+    let fork_server = loop {
+        match fork_servers.find(&ctx.shared, &start) {
+            Found::Ready(fork_server) => break fork_server,
+            Found::Starting(mut settled, until) => {
+                // Ready or not, the registry is looked up again.
+                let _ = timeout_at(until.into(), settled.changed()).await;
+                tokio::task::yield_now().await;
+            }
+            Found::Nothing => return Outcome::NotWarm(start),
+        }
+    };
+    let ctx = Rc::clone(ctx);
+    // The client may leave meanwhile; the process has to be supervised and ended all the same.
+    match tokio::task::spawn_local(async move { fork(&ctx, &fork_server, start).await }).await {
+        Ok(outcome) => outcome,
+        Err(error) => Outcome::Started(Err(io::Error::other(error))),
+    }
+}
+
+async fn fork(ctx: &Context, fork_server: &ForkServer, start: Start) -> Outcome {
+    let pipes = descriptors::retry(ctx, async || Pipes::new(&start.input)).await;
+    let pipes = match pipes {
+        Ok(pipes) => pipes,
+        Err(error) => return Outcome::Started(Err(error)),
+    };
+    let Pipes { stdin, stdout, stderr, ends } = pipes;
+    if !send(fork_server, &start, &ends).await {
+        return Outcome::NotWarm(start);
+    }
+    drop(ends);
+    let mut started = timeout(MAX_WAIT, process_id(&stdout)).await;
+    if started.is_err() {
+        fork_server.kill("it has not started a process in time");
+        // Its end closes the pipe, unless the process id arrives after all.
+        started = Ok(process_id(&stdout).await);
+    }
+    let Some(pid) = started.ok().flatten() else {
+        return Outcome::NotWarm(start);
+    };
+    match Pid::from_raw(pid).filter(|pid| pid.as_raw_nonzero().get() > 0) {
+        Some(pid) => {
+            let child = process::adopt(&ctx.shared.groups, pid, start.rules.as_ref(), start.permit);
+            Outcome::Started(child.map(|child| Process {
+                stdin,
+                stdout,
+                stderr,
+                child,
+                started: std::time::Instant::now(),
+            }))
+        }
+        None => Outcome::Started(Err(io::Error::from_raw_os_error(-pid))),
+    }
+}
+
+/// Sends the message; false if the fork server cannot be reached.
+async fn send(fork_server: &ForkServer, start: &Start, ends: &Ends) -> bool {
+    let message = message::encode(start, fork_server.arguments());
+    let input = match &start.input {
+        Input::File(file) => Some(file.as_fd()),
+        _ => ends.input.as_ref().map(AsFd::as_fd),
+    };
+    let began = Instant::now();
+    loop {
+        match fork_server.send(&message, input, &ends.output, &ends.errors) {
+            Ok(()) => return true,
+            Err(Errno::AGAIN | Errno::TOOMANYREFS) if began.elapsed() < MAX_WAIT => {
+                sleep(PAUSE).await;
+            }
+            Err(_) => return false,
+        }
+    }
+}
+
+/// Reads what the new process writes first: its id, or a negative error number. `None` if the fork server has ended
+/// instead.
+async fn process_id(stdout: &pipe::Receiver) -> Option<i32> {
+    let mut bytes = [0; 4];
+    let mut length = 0;
+    while length < bytes.len() {
+        stdout.readable().await.ok()?;
+        match stdout.try_read(&mut bytes[length..]) {
+            Ok(0) => return None,
+            Ok(count) => length += count,
+            Err(error) if error.kind() == ErrorKind::WouldBlock => {}
+            Err(_) => return None,
+        }
+    }
+    Some(i32::from_ne_bytes(bytes))
+}
