@@ -88,6 +88,15 @@ def test_a_status_that_is_not_explained_is_found(tmp_path):
     assert "does not explain [421]" in done.stderr
 
 
+def test_results_in_the_readme_are_those_of_the_page_on_benchmarks():
+    table = re.search(r"^\| measured side by side.*?\n\n", (ROOT / "README.md").read_text(), re.S | re.M)[0]
+    rows = [line.split("|")[2] for line in table.strip().splitlines()[2:]]
+    results = re.findall(r"[\d.]+(?:–[\d.]+)?(?: (?:ms|bytes|KB))?", " ".join(rows))
+    assert len(rows) <= 8 and len(results) >= len(rows)
+    page = (SOURCE / "figures.md").read_text()
+    assert not [result for result in results if not re.search(rf"(?<![\d.]){re.escape(result)}(?![\d.])", page)]
+
+
 @pytest.mark.skipif(not shutil.which("mdbook"), reason="mdbook is not installed")
 def test_mdbook_builds_the_book_with_search(tmp_path):
     done = subprocess.run(["mdbook", "build", "--dest-dir", tmp_path, ROOT / "docs"], capture_output=True, text=True, timeout=120)
