@@ -1,6 +1,6 @@
 //! Default bodies of error responses and redirects.
 
-use dunlin_http::{FieldLines, FieldName, Request};
+use dunlin_http::FieldLines;
 
 /// The media type of HTML pages.
 pub(crate) const HTML: &str = "text/html; charset=utf-8";
@@ -36,54 +36,34 @@ fn page(status: u16, reason: &str, more: &str) -> String {
     )
 }
 
-/// What pages repeat of a request.
-pub(crate) struct RequestLine<'a> {
-    method: &'a [u8],
-    host: &'a [u8],
-    target: &'a [u8],
-}
-
-impl<'a> RequestLine<'a> {
-    pub(crate) fn of(request: &Request<'a>) -> Self {
-        let host = request.field(FieldName::Host).unwrap_or_default();
-        Self { method: request.method_text(), host, target: request.target() }
-    }
-}
-
-/// A sentence about a response with this status to `request`, for the page of an error that has no other. `fields` are those
-/// of the response.
+/// A sentence about a response with this status, for the page of an error that has no other. `fields` are those of the
+/// response. It names the `host` and no path: text that somebody puts into a link should not appear as the server's.
 pub(crate) fn advice(
     status: u16,
-    request: &RequestLine<'_>,
+    method: &[u8],
+    host: &[u8],
     fields: &FieldLines,
 ) -> Option<String> {
-    let target = request.target.split(|&byte| byte == b'?').next().unwrap_or_default();
-    let is_path = target.starts_with(b"/");
-    let place = match target.windows(3).position(|part| part == b"://").filter(|_| !is_path) {
-        Some(end) => quoted(&target[end + 3..]),
-        None => quoted(&[request.host, target].concat()),
-    };
+    let host = if host.is_empty() { "This server".to_owned() } else { quoted(host) };
     let value = |name| fields.get(name).map(quoted);
     let later = match value("Retry-After") {
         Some(seconds) if seconds != "1" => format!("Try again in {seconds} seconds."),
         _ => "Try again in a moment.".to_owned(),
     };
     Some(match status {
-        401 => format!("{place} is only for users who have signed in."),
-        403 => format!("You are not permitted to open {place}."),
-        404 => format!("There is no page {place}. Check the address."),
+        401 => format!("{host} shows this page only to users who have signed in."),
+        403 => format!("{host} does not permit you to open this page."),
+        404 => format!("{host} has no page at this address. Check the address."),
         405 => {
-            let allowed =
-                value("Allow").map_or_else(String::new, |allow| format!(" Allowed: {allow}."));
-            let method = quoted(request.method);
-            format!("{place} does not accept the method {method}.{allowed}")
+            let (method, allow) = (quoted(method), value("Allow").unwrap_or_default());
+            format!("This address does not accept the method {method}. Allowed: {allow}.")
         }
-        410 => format!("{place} has been removed."),
-        413 => "The body of the request is larger than this server accepts.".to_owned(),
-        429 => format!("You have sent too many requests. {later}"),
-        503 => format!("The server cannot respond to {place} now. {later}"),
+        410 => format!("{host} has removed this page."),
+        413 => format!("{host} does not accept a request body of this size."),
+        429 => format!("You have sent too many requests to {host}. {later}"),
+        503 => format!("{host} cannot respond now. {later}"),
         500 | 502 | 504 => {
-            format!("The server failed to respond to {place}. Its error log has the reason.")
+            format!("{host} failed to respond to this request. Its error log has the reason.")
         }
         _ => return None,
     })
@@ -158,22 +138,14 @@ mod tests {
     }
 
     #[test]
-    fn pages_name_the_host_and_the_path() {
-        let advice = |target: &str, status, fields: &FieldLines| {
-            let (method, host, target) = (b"PUT".as_slice(), b"a.example", target.as_bytes());
-            advice(status, &RequestLine { method, host, target }, fields).unwrap()
-        };
-        let none = FieldLines::new();
-        for target in ["/x://y?secret", "http://a.example/x://y?secret"] {
-            let text = advice(target, 404, &none);
-            assert_eq!(text, "There is no page a.example/x://y. Check the address.");
-        }
+    fn pages_name_the_host_and_what_to_do() {
         let mut fields = FieldLines::new();
         fields.push("Allow", "GET, HEAD");
         fields.push("Retry-After", "30");
-        let text = advice("/x", 405, &fields);
-        assert_eq!(text, "a.example/x does not accept the method PUT. Allowed: GET, HEAD.");
-        assert!(advice("/x", 429, &fields).ends_with("Try again in 30 seconds."));
+        let advice = |status| advice(status, b"PUT", b"a.example", &fields).unwrap();
+        assert_eq!(advice(404), "a.example has no page at this address. Check the address.");
+        assert!(advice(405).ends_with(" the method PUT. Allowed: GET, HEAD."));
+        assert_eq!(advice(503), "a.example cannot respond now. Try again in 30 seconds.");
     }
 
     #[test]

@@ -8,9 +8,9 @@ use dunlin_exchange::{Body, Response};
 use dunlin_fs::content::Piece;
 use dunlin_http::semantics::status::reason;
 use dunlin_http::semantics::{ContentCoding, Method};
-use dunlin_http::{FieldLines, Request};
+use dunlin_http::{FieldLines, FieldName, Request};
 
-use super::error_page::{self, RequestLine};
+use super::error_page;
 use super::rewrite::RewrittenRequest;
 use crate::config::{Handler, Mapping, Settings};
 use crate::field_edits::apply_to_message;
@@ -203,8 +203,8 @@ fn with_content(settings: &Settings, status: u16, resource: &Resource) -> Respon
 
 /// The plain error response of the server.
 fn plain(settings: &Settings, status: u16, request: &Request<'_>, details: &Details) -> Response {
-    let line = RequestLine::of(request);
-    let advice = || error_page::advice(status, &line, &details.fields);
+    let host = request.field(FieldName::Host).unwrap_or_default();
+    let advice = || error_page::advice(status, request.method_text(), host, &details.fields);
     let text = details.text.clone().or_else(advice);
     let mut response = plain_page(status, text.as_deref(), true);
     response.is_error = true;
