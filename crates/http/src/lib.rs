@@ -48,6 +48,7 @@
 mod body_length;
 pub mod field;
 pub mod field_lines;
+pub mod html;
 pub mod http1;
 pub mod http2;
 mod limits;

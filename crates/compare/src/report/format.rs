@@ -48,19 +48,3 @@ fn bytes(value: f64) -> String {
 pub(super) fn interval(estimate: &Estimate, unit: &str) -> String {
     format!("{} – {}", value(estimate.low, unit), value(estimate.high, unit))
 }
-
-/// Escapes text for HTML.
-pub(super) fn escape(text: &str) -> String {
-    let mut escaped = String::with_capacity(text.len());
-    for character in text.chars() {
-        match character {
-            '&' => escaped.push_str("&amp;"),
-            '<' => escaped.push_str("&lt;"),
-            '>' => escaped.push_str("&gt;"),
-            '"' => escaped.push_str("&quot;"),
-            '\'' => escaped.push_str("&#39;"),
-            _ => escaped.push(character),
-        }
-    }
-    escaped
-}

@@ -2,8 +2,10 @@
 
 use std::fmt::{Result, Write};
 
+use dunlin_http::html::escape;
+
 use super::chart::Chart;
-use super::format::{self, escape};
+use super::format;
 use super::html_table::table;
 use super::svg::COLOURS;
 use super::table::{curves, verdict};
@@ -131,9 +133,10 @@ fn one(
         escape(&scenario.summary),
         escape(&scenario.document)
     )?;
-    let says = scenario.rows.iter().filter_map(|row| Some((row, verdict(results, scenario, row)?)));
-    writeln!(page, "<ul class=\"says\">")?;
-    for (row, verdict) in says {
+    let verdicts =
+        scenario.rows.iter().filter_map(|row| Some((row, verdict(results, scenario, row)?)));
+    writeln!(page, "<ul class=\"verdicts\">")?;
+    for (row, verdict) in verdicts {
         writeln!(
             page,
             "<li><strong>{}</strong>: {}</li>",

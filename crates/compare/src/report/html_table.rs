@@ -2,7 +2,9 @@
 
 use std::fmt::{Result, Write};
 
-use super::format::{self, escape};
+use dunlin_http::html::{escape, escape_lines};
+
+use super::format;
 use super::table::{Entry, absent, columns, entries};
 use crate::adapter::BASELINE;
 use crate::results::{Better, Metric, Results, Row, ScenarioResults};
@@ -138,7 +140,7 @@ fn cell(page: &mut String, entry: &Entry<'_>, metric: &Metric, max: f64) -> Resu
             )
         }
         Entry::Facts(facts) => {
-            write!(page, "<td class=\"facts\">")?;
+            write!(page, "<td class=\"properties\">")?;
             for (name, value) in facts {
                 write!(page, "{}: <strong>{}</strong><br>", escape(name), escape(value))?;
             }
@@ -153,7 +155,7 @@ fn cell(page: &mut String, entry: &Entry<'_>, metric: &Metric, max: f64) -> Resu
                 write!(
                     page,
                     "<details><summary>log</summary><pre>{}</pre></details>",
-                    escape(log)
+                    escape_lines(log)
                 )?;
             }
             write!(page, "</td>")

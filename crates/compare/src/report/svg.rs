@@ -2,7 +2,7 @@
 
 use std::fmt::Write;
 
-use super::format::escape;
+use dunlin_http::html::escape;
 
 /// A picture that is being drawn.
 pub(super) struct Svg {

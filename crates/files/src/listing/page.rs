@@ -3,6 +3,7 @@
 use std::fmt::Write;
 use std::sync::LazyLock;
 
+use dunlin_http::html::escape;
 use dunlin_http::semantics::digest::base64;
 use dunlin_http::semantics::path::encode;
 
@@ -187,25 +188,4 @@ fn human(size: u64) -> String {
 
 fn escape_bytes(bytes: &[u8]) -> String {
     escape(&String::from_utf8_lossy(bytes))
-}
-
-fn escape(text: &str) -> String {
-    let mut escaped = String::with_capacity(text.len());
-    for character in text.chars() {
-        match character {
-            '&' => escaped.push_str("&amp;"),
-            '<' => escaped.push_str("&lt;"),
-            '>' => escaped.push_str("&gt;"),
-            '"' => escaped.push_str("&quot;"),
-            '\'' => escaped.push_str("&#39;"),
-            // Control characters could change the direction of the text that follows, or hide it.
-            c if c.is_control()
-                || matches!(c, '\u{202a}'..='\u{202e}' | '\u{2066}'..='\u{2069}') =>
-            {
-                escaped.push('\u{fffd}');
-            }
-            c => escaped.push(c),
-        }
-    }
-    escaped
 }

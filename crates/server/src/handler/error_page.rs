@@ -1,6 +1,7 @@
 //! Default bodies of error responses and redirects.
 
 use dunlin_http::FieldLines;
+use dunlin_http::html::{escape, escape_lines};
 
 /// The media type of HTML pages.
 pub(crate) const HTML: &str = "text/html; charset=utf-8";
@@ -15,13 +16,13 @@ pub(crate) fn render(
     if !html {
         return ("text/plain; charset=utf-8", format!("{status} {reason}\n"));
     }
-    let detail = detail.map_or(String::new(), |detail| format!("<p>{}", escaped(detail)));
+    let detail = detail.map_or(String::new(), |detail| format!("<p>{}", escape(detail)));
     (HTML, page(status, reason, &detail))
 }
 
 /// The page of a redirect.
 pub(crate) fn linking(status: u16, reason: &str, location: &str) -> String {
-    let location = escaped(location);
+    let location = escape(location);
     page(status, reason, &format!("<p><a href=\"{location}\">{location}</a>"))
 }
 
@@ -99,19 +100,14 @@ pub(crate) fn explained(
          <h1>{status} {reason}</h1><dl>"
     );
     for (name, value) in details {
-        page.push_str(&format!("<dt>{name}<dd>{}", escaped(value)));
+        page.push_str(&format!("<dt>{name}<dd>{}", escape(value)));
     }
     let errors = if errors.is_empty() { "(nothing)" } else { errors };
     page.push_str(&format!(
         "</dl><h2>Standard error of the script</h2><pre>{}</pre></html>\n",
-        escaped(errors)
+        escape_lines(errors)
     ));
     page
-}
-
-fn escaped(text: &str) -> String {
-    let text = text.replace('&', "&amp;").replace('<', "&lt;").replace('>', "&gt;");
-    text.replace('"', "&quot;").replace('\'', "&#39;")
 }
 
 #[cfg(test)]
