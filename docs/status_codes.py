@@ -9,7 +9,7 @@ statuses; the script fails if the code sends one that the table lacks.
 
 import re
 
-from program import sources
+from program import ROOT, sources
 
 PAGE = """# Status codes
 
@@ -82,8 +82,13 @@ SENT = [
 ]
 
 
+# Crates of programs that are clients.
+CLIENTS = {"cli", "client", "compare", "load"}
+
+
 def code():
-    return list(sources("http", "server"))
+    crates = sorted(folder.name for folder in (ROOT / "crates").iterdir() if folder.name not in CLIENTS)
+    return list(sources(*crates))
 
 
 def phrases(files):
