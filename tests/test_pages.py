@@ -4,12 +4,14 @@ Pictures of the pages are kept in target/screenshots. Findings are those of axe-
 """
 
 import json
+import subprocess
 
 import pytest
 
 from support.browser import Browser, CHROMIUM, SCREENSHOTS
+from support.comparison import results_of
 from support.files import write
-from support.server import ROOT
+from support.server import DUNLIN, ROOT
 from support.waiting import wait_until
 
 pytestmark = pytest.mark.skipif(not CHROMIUM, reason="there is no Chromium here")
@@ -57,6 +59,18 @@ def plain(serve, site, tmp_path):
     return serve(text=text).url
 
 
+@pytest.fixture
+def report(tmp_path):
+    """The URL of a report of `dunlin compare`."""
+    results = results_of({"one": [12.0, 12.2, 11.9], "another": [10.0, 10.2, 10.1]})
+    (tmp_path / "results.json").write_text(json.dumps(results))
+    out = tmp_path / "out"
+    command = [DUNLIN, "compare", "--report", tmp_path / "results.json", "--out", out]
+    done = subprocess.run(command, capture_output=True, text=True)
+    assert done.returncode == 0, done.stderr
+    return (out / "report.html").as_uri()
+
+
 # Name, fixture, path, and what the page contains when it is complete.
 PAGES = [
     ("demo", "demo", "/", "Only what has changed"),
@@ -68,6 +82,7 @@ PAGES = [
     ("error-unlisted", "plain", "/unlisted/", "has no index page"),
     ("error-502", "plain", "/fails-quietly/fails.sh", "The program for"),
     ("error-502-explained", "plain", "/fails/fails.sh", "what went wrong"),
+    ("compare-report", "report", "", "Servers compared"),
 ]
 
 

@@ -41,7 +41,7 @@
   // Charts: a line has the key of a point, a colour, and a name. The first is drawn last, on top.
   const charts = [
     { id: "rate", name: "Requests per second", lines: [["rate", "--one"]], text: number, fill: true },
-    { id: "errors", name: "Errors per second", lines: [["server", "--bad", "5xx"], ["client", "--two", "4xx"], ["rejected", "--one", "rejected"]], text: number },
+    { id: "errors", name: "Errors per second", lines: [["server", "--bad", "5xx"], ["client", "--warn", "4xx"], ["rejected", "--one", "rejected"]], text: number },
     { id: "latency", name: "Time in the server", lines: [["p50", "--one", "p50"], ["p99", "--two", "p99"]], text: time },
     { id: "bytes", name: "Bytes sent per second", lines: [["bytes", "--one"]], text: (value) => size(value) + "/s", fill: true },
     { id: "open", name: "Open connections", lines: [["open", "--one"]], text: number, fill: true },
@@ -80,7 +80,8 @@
     paint.fillStyle = colour("--dim");
     paint.textAlign = "right";
     if (max) paint.fillText(chart.text(max), width, 12);
-    paint.fillText("0", width, bottom - 3);
+    paint.textAlign = "left";
+    paint.fillText("0", 0, bottom - 3);
     const steps = range() === 120 ? [120, 60, 0] : [900, 600, 300, 0];
     for (const seconds of steps) {
       paint.textAlign = seconds === steps[0] ? "left" : seconds ? "center" : "right";
