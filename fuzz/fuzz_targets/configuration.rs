@@ -3,7 +3,7 @@
 
 use std::path::Path;
 
-use dunlin_server::config::{Config, Overrides, explain};
+use dunlin_config::{Config, Overrides, explain};
 use libfuzzer_sys::fuzz_target;
 
 fuzz_target!(|input: (&str, &str, &[u8])| {

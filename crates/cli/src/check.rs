@@ -4,7 +4,7 @@ use std::path::{Path, PathBuf};
 use std::process::ExitCode;
 
 use clap::Args;
-use dunlin_server::config::{Config, Confinement, Overrides, Problem, StartupSettings, diff};
+use dunlin_config::{Config, Confinement, Overrides, Problem, StartupSettings, diff};
 use dunlin_server::explain;
 use serde::Deserialize;
 
@@ -110,7 +110,7 @@ pub(crate) fn run(arguments: &Arguments) -> ExitCode {
             for what in dunlin_server::hindrances(&config) {
                 println!("this user cannot start it: {what}");
             }
-            if let Some(warning) = dunlin_server::temporary_directory_warning() {
+            if let Some(warning) = dunlin_net::temp_files::warning() {
                 println!("warning: {warning}");
             }
             for line in dunlin_server::certificates(&config) {

@@ -2,7 +2,7 @@
 
 use std::path::{Path, PathBuf};
 
-use dunlin_server::config::{Config, Overrides};
+use dunlin_config::{Config, Overrides};
 
 /// The configuration of a command that names none: the first of the default files that exists.
 pub(crate) fn default_file() -> Option<PathBuf> {

@@ -5,8 +5,8 @@ mod repeats;
 use std::path::Path;
 use std::sync::OnceLock;
 
-use dunlin_server::config::file::{LogFormat, LogLevel};
-use dunlin_server::config::{ErrorLog, ErrorLogTarget};
+use dunlin_config::file::{LogFormat, LogLevel};
+use dunlin_config::{ErrorLog, ErrorLogTarget};
 use dunlin_server::error_log::LogFile;
 use tracing::Subscriber;
 use tracing::level_filters::LevelFilter;

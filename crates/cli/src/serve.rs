@@ -4,7 +4,7 @@ use std::path::{Path, PathBuf};
 use std::process::ExitCode;
 
 use clap::Args;
-use dunlin_server::config::{Config, ErrorLogTarget, Overrides, Problem};
+use dunlin_config::{Config, ErrorLogTarget, Overrides, Problem};
 use dunlin_server::{Origin, Server, Takeover};
 
 use crate::output::print_if_read;

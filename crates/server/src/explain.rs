@@ -4,11 +4,11 @@ use std::fmt::Write;
 use std::path::Path;
 use std::sync::Arc;
 
-use dunlin_http::semantics::{Method, host, path, target};
-
-use crate::config::{
+use dunlin_config::{
     Candidate, Config, Handler, Mapping, Script, Settings, Site, explain_settings,
 };
+use dunlin_http::semantics::{Method, host, path, target};
+
 use crate::handler::redirect;
 use crate::route::dispatch::path_rejection;
 use crate::route::reroute::MAX_REDIRECTS;
@@ -149,8 +149,9 @@ impl Explanation<'_> {
 
 #[cfg(test)]
 mod tests {
+    use dunlin_config::Overrides;
+
     use super::*;
-    use crate::config::Overrides;
 
     #[test]
     fn a_url_is_explained_with_the_place_of_each_setting() {

@@ -7,6 +7,9 @@ use std::rc::Rc;
 use std::sync::Arc;
 use std::time::Duration;
 
+use dunlin_config::Listen;
+use dunlin_net::address::{Ends, Peer};
+use dunlin_net::clock;
 use dunlin_net::connection_limits::limiter::EVICTION_INTERVAL;
 pub(crate) use dunlin_net::connection_limits::limiter::{
     ConnectionLimiter, ConnectionLimits, Permit,
@@ -17,15 +20,12 @@ use dunlin_net::proxy_protocol::{self, Addresses};
 use dunlin_net::stream::Stream;
 use dunlin_telemetry::ConnectionStart;
 use dunlin_telemetry::metrics::Handshake;
+use dunlin_tls::Transport;
 use rustix::io::Errno;
 use tokio::sync::Notify;
 
-use crate::clock;
-use crate::config::Listen;
 use crate::drive::accepted::Accepted;
 use crate::drive::http1::{Connection, Start};
-use crate::tls;
-use crate::transport::{Ends, Peer, Transport};
 use crate::worker::{SharedState, Worker, WorkerContext};
 
 /// A `[[listen]]` entry on one worker.
@@ -268,7 +268,8 @@ impl Preparing {
         let SharedState { config, certificates, .. } = &*ctx.shared;
         let limit = Duration::from_millis(ctx.http1.head_timeout);
         let arrived = std::mem::take(&mut self.accepted.arrived);
-        let handshake = tls::handshake(stream, arrived, config, certificates, self.protocols.http2);
+        let handshake =
+            dunlin_tls::handshake(stream, arrived, config, certificates, self.protocols.http2);
         let peer = self.accepted.peer;
         match clock::timeout(limit, handshake).await {
             Some(Ok(mut session)) if session.is_acme_challenge() => session.close(),

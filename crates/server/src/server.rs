@@ -40,8 +40,9 @@ pub use self::sandbox::{Confined, confine, hindrances};
 use self::seccomp::Starter;
 use self::upgrade::Upgrade;
 pub use self::verify::{Findings, certificates, verify};
+use dunlin_config::{Config, Problem, StartupSettings};
+
 use self::worker_thread::{WorkerCommand, WorkerHandle};
-use crate::config::{Config, Problem, StartupSettings};
 use crate::control::{Action, Answer, Command, Control, Event};
 
 /// Why a start, a reload or an upgrade failed.

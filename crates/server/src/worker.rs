@@ -24,17 +24,16 @@ pub(crate) use dunlin_net::timer::Timer;
 pub(crate) use self::pending::{CountedResponse, DeferredRecord, Output, OutputRange, Pending};
 pub(crate) use self::record::{Completion, ConnectionInfo, ResponseOutcome};
 pub(crate) use self::thread::Worker;
-use crate::blocking;
-use crate::clock::Clock;
-use crate::config::{Config, Persistence, Server, StartupSettings};
-use crate::connections::Connections;
 use crate::control::Commands;
 use crate::route::conditions::FastPathConditions;
 use crate::route::router::Router;
 use crate::route::sites::{Route, Sites};
-use crate::tls::Certificates;
+use dunlin_config::{Config, Persistence, Server, StartupSettings};
 use dunlin_fs::roots::Root;
+use dunlin_net::blocking;
+use dunlin_net::clock::Clock;
 use dunlin_net::connection_limits::limiter::ConnectionLimiter;
+use dunlin_net::connections::Connections;
 use dunlin_script::context::Context;
 use dunlin_script::state::{Scripts, WorkerScripts};
 use dunlin_telemetry::live::LiveTap;
@@ -42,6 +41,7 @@ use dunlin_telemetry::metrics::{Metrics, WorkerMetrics};
 use dunlin_telemetry::redact::Redactor;
 use dunlin_telemetry::traces::Tracer;
 use dunlin_telemetry::{AccessLog, ReverseDns, TimeCache, WorkerLog};
+use dunlin_tls::Certificates;
 
 /// What all workers share. Nothing here is locked on the way of a cached file.
 pub(crate) struct SharedState {

@@ -1,7 +1,7 @@
 //! The page of the configuration file, made from its JSON Schema.
 
 use clap_mangen::roff::{Roff, bold, italic, roman};
-use dunlin_server::config::Config;
+use dunlin_config::Config;
 use serde_json::{Map, Value};
 
 use super::text::inlines;

@@ -1,7 +1,8 @@
 //! Access by client address.
 
+use dunlin_config::AccessRules;
+
 use super::{CheckInput, Decision, Rejection};
-use crate::config::AccessRules;
 
 pub(super) fn check(rules: &AccessRules, input: &CheckInput<'_, '_>) -> Decision {
     if rules.allows(input.context.client.address.ip()) {

@@ -1,11 +1,11 @@
 //! The client behind trusted proxies.
 
+use dunlin_config::Server;
 use dunlin_exchange::Client;
 use dunlin_http::Request;
+use dunlin_net::address::Peer;
 
 use super::forwarding::{self, Forwarded};
-use crate::config::Server;
-use crate::transport::Peer;
 
 /// Resolves the client behind trusted proxies. Does nothing when it is resolved already.
 pub(crate) fn resolve_client(client: Client, request: &Request<'_>, server: &Server) -> Client {

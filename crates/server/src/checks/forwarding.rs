@@ -6,10 +6,9 @@
 
 use std::net::{IpAddr, SocketAddr};
 
+use dunlin_config::{ForwardedField, ForwardedKind, Network};
 use dunlin_http::Request;
 use dunlin_http::semantics::forwarded;
-
-use crate::config::{ForwardedField, ForwardedKind, Network};
 
 /// The client as a trusted proxy names it.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]

@@ -1,12 +1,12 @@
 //! TLS requirements of a route: redirect to `https` and `Strict-Transport-Security`.
 
+use dunlin_config::HttpsRules;
 use dunlin_exchange::RequestContext;
 use dunlin_http::semantics::host;
 use dunlin_http::semantics::target;
 use dunlin_http::{FieldName, Request};
 
 use super::{CheckInput, Decision, Rejection};
-use crate::config::HttpsRules;
 
 /// Adds `Strict-Transport-Security`, to responses over TLS only (RFC 6797 §7.2).
 pub(crate) fn add_strict(rules: &HttpsRules, context: &RequestContext) {

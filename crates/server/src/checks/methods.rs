@@ -1,7 +1,8 @@
 //! Request methods that a route allows.
 
+use dunlin_config::MethodRules;
+
 use super::{CheckInput, Decision, Rejection};
-use crate::config::MethodRules;
 
 pub(super) fn check(rules: &MethodRules, input: &CheckInput<'_, '_>) -> Decision {
     if rules.allows(input.request.method_text()) {

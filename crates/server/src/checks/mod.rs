@@ -25,9 +25,8 @@ pub(crate) use self::auth::{Auth, Basic, Forward, Logins, UserFile};
 pub(crate) use self::client::resolve_client;
 pub(crate) use self::https::{add_strict, to_https};
 pub(crate) use self::throttle::{Limited, RouteCounts, Throttle};
+use dunlin_config::{AccessRules, HttpsRules, MethodRules};
 use dunlin_exchange::{RequestContext, Response};
-
-use crate::config::{AccessRules, HttpsRules, MethodRules};
 
 /// The checks of a route. A check that the route does not configure is absent.
 #[derive(Debug, Default)]

@@ -2,10 +2,10 @@
 
 use std::sync::Arc;
 
+use dunlin_config::RateKey;
 use dunlin_limits::rate::{RateLimit, RateStatus, seconds};
 
 use super::{CheckInput, Decision, Rejection};
-use crate::config::RateKey;
 
 /// Checks all rate limits of a route. The first one that is exceeded rejects the request.
 pub(super) fn check(limits: &[Arc<RateLimit>], input: &CheckInput<'_, '_>) -> Decision {

@@ -4,12 +4,12 @@ use std::hash::{BuildHasher, RandomState};
 use std::rc::Rc;
 use std::sync::Arc;
 
+use dunlin_config::{ClientBy, ThrottleRules};
 use dunlin_limits::bandwidth::{Bandwidth, BandwidthCounts};
 use dunlin_limits::concurrency::{Concurrency, ConcurrencyCounts, Entry};
 use dunlin_limits::rate::RateCounts;
 
 use super::{CheckInput, Decision, Rejection};
-use crate::config::{ClientBy, ThrottleRules};
 
 /// The throttle of a route. All workers share it.
 #[derive(Debug)]

@@ -1,9 +1,8 @@
 //! Accepted connections.
 
+use dunlin_net::address::{Ends, Peer};
 use dunlin_net::connection_limits::limiter::Permit;
 use dunlin_telemetry::ConnectionStart;
-
-use crate::transport::{Ends, Peer};
 
 /// A connection whose protocol adapter has not started.
 pub(crate) struct Accepted {

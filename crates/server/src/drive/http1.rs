@@ -15,9 +15,13 @@ use std::pin::Pin;
 use std::rc::Rc;
 use std::task::{Context, Poll, ready};
 
+use dunlin_config::Persistence as ConnectionMode;
 use dunlin_http::http1;
 use dunlin_http::{Head, RequestError};
+use dunlin_net::address::{Ends, Peer};
+use dunlin_net::connections::Waiting;
 use dunlin_telemetry::{ConnectionStart, ReadTimes};
+use dunlin_tls::Transport;
 use tokio::io::ReadBuf;
 
 use self::body::BodyStep;
@@ -27,9 +31,6 @@ use super::accepted::Accepted;
 use super::exchange::{Exchange, STALLED};
 use super::http2;
 use super::send_progress::SendProgress;
-use crate::config::Persistence as ConnectionMode;
-use crate::connections::Waiting;
-use crate::transport::{Ends, Peer, Transport};
 use crate::worker::{Buffers, Output, WorkerContext};
 use dunlin_limits::bandwidth::ConnectionPace;
 use dunlin_net::connection_limits::limiter::Permit;

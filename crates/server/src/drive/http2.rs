@@ -17,14 +17,15 @@ use std::task::{Context, Poll};
 
 use dunlin_http::Head;
 use dunlin_http::http2::{self, Event, Settings};
+use dunlin_net::address::{Ends, Peer};
 use dunlin_telemetry::{ConnectionStart, ReadTimes};
+use dunlin_tls::Transport;
 use tokio::io::ReadBuf;
 
 use self::stream::Stream;
 use self::streams::Streams;
 use super::exchange::Arrival;
 use super::send_progress::SendProgress;
-use crate::transport::{Ends, Peer, Transport};
 use crate::worker::{Buffers, Completion, ConnectionInfo, Pending, WorkerContext};
 use dunlin_limits::bandwidth::ConnectionPace;
 

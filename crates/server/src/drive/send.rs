@@ -9,12 +9,11 @@ use std::sync::Arc;
 use bytes::Bytes;
 use dunlin_exchange::Body;
 use dunlin_fs::content::Piece;
+use dunlin_net::blocking::Pool;
 use dunlin_net::stream::{More, Stream};
+use dunlin_tls::{Session, Transport};
 use rustix::io::Errno;
 
-use crate::blocking::Pool;
-use crate::tls::Session;
-use crate::transport::Transport;
 use dunlin_fs::content::ContentFile;
 
 /// The unsent part of a response, or of several if only heads and small bodies are left.

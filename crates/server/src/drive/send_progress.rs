@@ -1,6 +1,6 @@
 //! Timeout of clients that receive nothing.
 
-use crate::transport::Transport;
+use dunlin_tls::Transport;
 
 /// Progress of one client that receives.
 ///

@@ -5,13 +5,13 @@ use std::sync::Arc;
 
 use dunlin_exchange::{Incoming, RequestContext};
 use dunlin_http::Request;
+use dunlin_net::clock;
 
 use super::rejection::rejected;
 use super::reply::complete;
 use super::script;
 use super::subrequest::services;
 use crate::checks::{CheckInput, Checks, Decision, PendingDecision, Rejection, Selection};
-use crate::clock;
 use crate::route::reply::Reply;
 use crate::route::route_match::RouteMatch;
 use crate::worker::WorkerContext;

@@ -4,6 +4,8 @@
 use std::rc::Rc;
 use std::sync::Arc;
 
+use dunlin_config::field_edits::apply_to_message;
+use dunlin_config::{Handler, Mapping, Settings};
 use dunlin_exchange::{Body, Response};
 use dunlin_fs::content::Piece;
 use dunlin_http::semantics::status::reason;
@@ -12,8 +14,6 @@ use dunlin_http::{FieldLines, FieldName, Request};
 
 use super::error_page;
 use super::rewrite::RewrittenRequest;
-use crate::config::{Handler, Mapping, Settings};
-use crate::field_edits::apply_to_message;
 use crate::handler::reply::complete;
 use crate::route::reply::Reply;
 use crate::route::route_match::{RouteMatch, Via};

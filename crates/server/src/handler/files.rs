@@ -6,6 +6,7 @@ use std::sync::Arc;
 use dunlin_exchange::{RequestContext, ResponseFuture};
 use dunlin_http::semantics::{ContentCoding, Method};
 use dunlin_http::{OwnedRequest, Request};
+use dunlin_net::log_limiter::LogLimiter;
 
 use super::error_page::quoted;
 use super::errors::{self, Details};
@@ -14,7 +15,6 @@ use crate::checks::Selection;
 use crate::handler::checked::{CheckRun, check};
 use crate::handler::rejection::{error_response, not_for_files};
 use crate::handler::reply::complete;
-use crate::log_limiter::LogLimiter;
 use crate::route::reply::{CachedResponse, Reply};
 use crate::route::route_match::RouteMatch;
 use crate::route::sites::CacheEntry;

@@ -1,13 +1,13 @@
 //! Redirects: of the configuration, and from a directory's name to the name with a slash.
 
+use dunlin_config::field_edits::apply_to_message;
+use dunlin_config::{Redirect, Settings, push_query};
 use dunlin_exchange::Response;
 use dunlin_http::semantics::Method;
 use dunlin_http::semantics::path::encode;
 use dunlin_http::semantics::status::reason;
 use dunlin_http::{FieldName, Request};
 
-use crate::config::{Redirect, Settings, push_query};
-use crate::field_edits::apply_to_message;
 use crate::handler::error_page;
 use crate::route::route_match::RouteMatch;
 

@@ -2,13 +2,13 @@
 
 use std::rc::Rc;
 
+use dunlin_config::field_edits::apply_to_message;
 use dunlin_exchange::Response;
 use dunlin_http::semantics::Method;
 use dunlin_http::{FieldLines, Request};
 
 use super::{errors, redirect};
 use crate::checks::Rejection;
-use crate::field_edits::apply_to_message;
 use crate::route::reply::Reply;
 use crate::route::route_match::RouteMatch;
 use crate::route::sites::Route;

@@ -1,9 +1,8 @@
 //! Fixed responses from the configuration.
 
+use dunlin_config::field_edits::apply_edits;
+use dunlin_config::{Respond, Settings};
 use dunlin_exchange::Response;
-
-use crate::config::{Respond, Settings};
-use crate::field_edits::apply_edits;
 
 /// The fixed response of a route, for every method.
 pub(crate) fn respond(settings: &Settings, fixed: &Respond) -> Response {

@@ -11,6 +11,8 @@ use dunlin_http::semantics::status::reason;
 use dunlin_http::{OwnedRequest, Request};
 
 pub(crate) use self::state::FileAccess;
+use dunlin_config::Script;
+use dunlin_config::field_edits::{apply_edits, apply_to_message};
 use dunlin_exchange::{Incoming, RequestContext, Response};
 use dunlin_script::call::{Call, StderrSource};
 use dunlin_script::failure::Failure;
@@ -21,8 +23,6 @@ use dunlin_telemetry::ScriptContext;
 use super::redirect::to_slash;
 use super::reply::into_response;
 use super::{error_page, errors};
-use crate::config::Script;
-use crate::field_edits::{apply_edits, apply_to_message};
 use crate::handler::reply::complete;
 use crate::route::reply::Reply;
 use crate::route::route_match::{OwnedRouteMatch, RouteMatch};

@@ -3,19 +3,19 @@
 use std::rc::Rc;
 use std::sync::Arc;
 
+use dunlin_config::field_edits::apply_to_message;
 use dunlin_exchange::Client;
 use dunlin_http::semantics::path;
 use dunlin_http::{FieldName, Request};
+use dunlin_net::log_limiter::LogLimiter;
+use dunlin_tls::Policy;
 
 use super::reply::{Direction, Routed};
 use super::route_match::{RouteMatch, Via};
 use super::sites::Site;
 use crate::checks::to_https;
-use crate::field_edits::apply_to_message;
 use crate::handler::rejection::rejected;
 use crate::handler::{error_page, errors};
-use crate::log_limiter::LogLimiter;
-use crate::tls::Policy;
 use crate::worker::WorkerContext;
 
 /// Whether the connection that the request came by meets what the site requires of handshakes. Without TLS there is none,

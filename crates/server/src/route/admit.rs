@@ -5,12 +5,12 @@ use std::rc::Rc;
 use dunlin_exchange::{Client, RequestContext};
 use dunlin_http::Request;
 use dunlin_http::semantics::path;
+use dunlin_net::clock;
 
 use super::handle::handle;
 use super::reply::{Reply, Routed};
 use super::route_match::RouteMatch;
 use crate::checks::{Selection, resolve_client};
-use crate::clock;
 use crate::handler::checked::{CheckRun, check};
 use crate::worker::WorkerContext;
 

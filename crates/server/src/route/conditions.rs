@@ -2,9 +2,10 @@
 
 use std::sync::Arc;
 
+use dunlin_config::Config;
+use dunlin_tls::Certificates;
+
 use super::sites::{Site, Sites};
-use crate::config::Config;
-use crate::tls::Certificates;
 
 /// What the fast path needs of the configuration.
 pub(crate) struct FastPathConditions {

@@ -3,10 +3,14 @@
 use std::rc::Rc;
 use std::sync::Arc;
 
+use dunlin_config::Candidate;
+use dunlin_config::field_edits::apply_to_message;
 use dunlin_exchange::{Client, RequestContext, Response};
 use dunlin_http::semantics::target::{self, Target};
 use dunlin_http::semantics::{Method, path};
 use dunlin_http::{FieldName, Request, RequestError};
+use dunlin_net::address::Peer;
+use dunlin_tls::{Standing, Transport};
 
 use super::admission::{is_admitted, misdirected};
 use super::admit::enter;
@@ -17,12 +21,8 @@ use super::route_match::{Origin, RouteMatch, Via};
 use super::router::Router;
 use super::sites::{CacheEntry, Route, Site};
 use crate::checks::{add_strict, resolve_client};
-use crate::config::Candidate;
-use crate::field_edits::apply_to_message;
 use crate::handler::files;
 use crate::handler::rejection::{ALLOW, error_reply, error_response, options};
-use crate::tls::Standing;
-use crate::transport::{Peer, Transport};
 use crate::worker::WorkerContext;
 use dunlin_files::select::has_changed;
 

@@ -2,12 +2,12 @@
 
 use std::rc::Rc;
 
+use dunlin_config::Handler;
 use dunlin_http::Request;
 use dunlin_http::semantics::Method;
 
 use super::reply::{Reply, Routed};
 use super::route_match::RouteMatch;
-use crate::config::Handler;
 use crate::handler::rejection::not_for_files;
 use crate::handler::{files, redirect, respond, script, status};
 use crate::worker::WorkerContext;

@@ -8,10 +8,10 @@ use std::fmt::Display;
 use std::path::PathBuf;
 use std::sync::Arc;
 
+use dunlin_config::{AuthRules, CheckRules, Origins, RateRules, Script, ThrottleRules};
 use dunlin_limits::rate::RateLimit;
 
 use crate::checks::{Auth, Basic, Checks, Forward, Limited, Logins, RouteCounts, Throttle};
-use crate::config::{AuthRules, CheckRules, Origins, RateRules, Script, ThrottleRules};
 
 /// The runtime objects of one generation of the configuration.
 #[derive(Debug, Default)]
@@ -193,7 +193,8 @@ mod tests {
     use std::path::Path;
     use std::sync::Arc;
 
-    use crate::config::{Config, Overrides};
+    use dunlin_config::{Config, Overrides};
+
     use crate::route::sites::{Route, Sites};
 
     const ROUTES: &str = "

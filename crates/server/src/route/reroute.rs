@@ -2,6 +2,7 @@
 
 use std::rc::Rc;
 
+use dunlin_config::Candidate;
 use dunlin_exchange::RequestContext;
 use dunlin_http::Request;
 
@@ -9,7 +10,6 @@ use super::handle::handle;
 use super::reply::Reply;
 use super::route_match::{RouteMatch, Via};
 use crate::checks::Selection;
-use crate::config::Candidate;
 use crate::handler::checked::{CheckRun, check};
 use crate::handler::rejection::error_reply;
 use crate::worker::WorkerContext;

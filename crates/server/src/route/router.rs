@@ -2,12 +2,12 @@
 
 use std::rc::Rc;
 
+use dunlin_config::Candidate;
 use dunlin_exchange::Client;
 use dunlin_http::{Request, RequestError};
 
 use super::reply::{Reply, Routed};
 use super::route_match::{Origin, RouteMatch};
-use crate::config::Candidate;
 use crate::worker::WorkerContext;
 
 /// The router, as handlers see it: they redirect requests internally, or have other routes respond.

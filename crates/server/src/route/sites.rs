@@ -4,13 +4,13 @@ use std::ops::Deref;
 use std::path::Path;
 use std::sync::Arc;
 
+use dunlin_config::{Config, Handler, Origins, Settings};
 use dunlin_http::semantics::host;
 use dunlin_telemetry::RouteTelemetry;
 use dunlin_telemetry::metrics::{Label, label};
 
 use super::registry::{Builder, Registry};
 use crate::checks::{Checks, RouteCounts};
-use crate::config::{self, Config, Handler, Origins, Settings};
 use dunlin_files::cache::worker_cache;
 
 /// All sites of one generation of the configuration.
@@ -28,10 +28,10 @@ pub(crate) struct Sites {
 /// A site.
 #[derive(Debug)]
 pub(crate) struct Site {
-    config: Arc<config::Site>,
+    config: Arc<dunlin_config::Site>,
     /// No other site of the process has or had this number.
     pub(crate) serial: usize,
-    table: config::RouteTable<Route>,
+    table: dunlin_config::RouteTable<Route>,
 }
 
 /// The settings of a path, with the runtime objects that belong to them.
@@ -128,7 +128,7 @@ impl Site {
     }
 
     /// The configuration of the site.
-    pub(crate) fn config(&self) -> &Arc<config::Site> {
+    pub(crate) fn config(&self) -> &Arc<dunlin_config::Site> {
         &self.config
     }
 
@@ -145,9 +145,9 @@ impl Site {
 }
 
 impl Deref for Site {
-    type Target = config::Site;
+    type Target = dunlin_config::Site;
 
-    fn deref(&self) -> &config::Site {
+    fn deref(&self) -> &dunlin_config::Site {
         &self.config
     }
 }
@@ -189,7 +189,7 @@ impl Route {
 }
 
 impl Route {
-    /// The settings as the configuration has them, which the path's [`config::Site::route`] returns.
+    /// The settings as the configuration has them, which the path's [`dunlin_config::Site::route`] returns.
     pub(crate) fn configured(&self) -> &Arc<Settings> {
         &self.configured
     }

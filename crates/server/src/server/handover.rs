@@ -14,6 +14,7 @@ use std::path::Path;
 use std::process::Command;
 use std::time::Duration;
 
+use dunlin_config::{Address, Config, Confinement, Jail, StartupSettings};
 use rustix::net::sockopt::{Timeout, set_socket_timeout, socket_domain, socket_type};
 use rustix::net::{
     AddressFamily, RecvAncillaryBuffer, RecvAncillaryMessage, RecvFlags, SendAncillaryBuffer,
@@ -21,7 +22,6 @@ use rustix::net::{
 };
 
 use super::{StartError, fail};
-use crate::config::{Address, Config, Confinement, Jail, StartupSettings};
 use crate::listen::{self, ListenSocket};
 
 /// Environment variable that marks an upgrade: the PID of the old process, which is the parent.

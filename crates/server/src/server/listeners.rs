@@ -5,10 +5,11 @@ use std::net::SocketAddr;
 use std::os::unix::fs::PermissionsExt;
 use std::sync::Arc;
 
+use dunlin_config::{Address, Listen};
+
 use super::handover::Inherited;
 use super::new_process::PassedListener;
 use super::{StartError, fail};
-use crate::config::{Address, Listen};
 use crate::listen::{self, ListenSocket};
 
 /// The open listeners.

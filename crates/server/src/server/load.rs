@@ -2,8 +2,9 @@
 
 use std::path::Path;
 
+use dunlin_config::{Config, Overrides, Problem};
+
 use super::verify::verify;
-use crate::config::{Config, Overrides, Problem};
 
 /// Reads and verifies the file at `path` for a server that reloads its configuration. Logs warnings.
 ///

@@ -12,6 +12,7 @@ use std::process::{Child, Command, ExitStatus};
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
+use dunlin_config::Confinement;
 use rustix::net::{AddressFamily, SocketFlags, SocketType, socketpair};
 use rustix::pipe::{PipeFlags, pipe_with};
 use tokio::io::Interest;
@@ -21,7 +22,6 @@ use tokio::time::{sleep, timeout};
 
 use super::handover::{Message, receive, send_end, send_listener, variables};
 use super::seccomp::{Starter, start_program};
-use crate::config::Confinement;
 use crate::listen::ListenSocket;
 
 /// An address with its sockets, and whether they belong to the service manager.

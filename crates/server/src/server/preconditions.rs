@@ -2,11 +2,11 @@
 
 use std::os::fd::AsRawFd;
 
+use dunlin_config::Config;
+use dunlin_net::temp_files;
 use nix::sys::signal::{SigSet, Signal};
 
 use super::{StartError, fail};
-use crate::config::Config;
-use crate::temp_files;
 
 /// Checks that a directory for temporary files is usable: sockets of script workers need one, and long request bodies.
 ///
@@ -37,7 +37,7 @@ const FOR_SCRIPTS: usize = 16;
 /// # Errors
 /// When it leaves too few.
 pub(super) fn check_descriptors(config: &Config) -> Result<(), StartError> {
-    let limit = crate::config::descriptor_limit();
+    let limit = dunlin_config::descriptor_limit();
     let lacking = |open: usize, needed: usize| {
         fail(format!(
             "limits: {limit} open descriptors are too few: the server itself needs {open}, requests at least {needed} \

@@ -8,22 +8,22 @@ use std::sync::Arc;
 use std::sync::atomic::AtomicU64;
 use std::time::SystemTime;
 
+use dunlin_config::{Config, Server, StartupSettings};
 use dunlin_exchange::Storage;
+use dunlin_net::blocking;
 use dunlin_script::Pools;
 use dunlin_script::context::Shared;
 use dunlin_script::state::Scripts;
 use dunlin_telemetry::redact::Redactor;
 use dunlin_telemetry::traces::Tracer;
 use dunlin_telemetry::{AccessLog, AccessLogSettings, ReverseDns, ReverseDnsSettings};
+use dunlin_tls::Certificates;
 
 use super::{StartError, fail};
-use crate::blocking;
-use crate::config::{Config, Server, StartupSettings};
 use crate::control::Commands;
 use crate::handler::script::FileAccess;
 use crate::listen::{ConnectionLimiter, ConnectionLimits};
 use crate::route::sites::Sites;
-use crate::tls::Certificates;
 use crate::worker::SharedState;
 
 /// One generation of the configuration: the shared state of the workers, and the access log.
@@ -49,7 +49,7 @@ impl Generation {
         let config = Arc::new(config);
         let server = &config.server;
         let files = Arc::new(dunlin_files::shared::Shared::first(&config, Arc::clone(&blocking)));
-        let limit = crate::config::descriptor_limit();
+        let limit = dunlin_config::descriptor_limit();
         let limiter = ConnectionLimiter::new(connections(server), server.threads, limit);
         let limiter = Arc::new(limiter);
         let access_log = access_log(server)?;
@@ -231,7 +231,7 @@ impl fmt::Display for Moved {
 
 /// The limits on connections.
 fn connections(server: &Server) -> ConnectionLimits {
-    let limit = crate::config::descriptor_limit();
+    let limit = dunlin_config::descriptor_limit();
     let connections = server.connections.unwrap_or(limit / 2);
     if connections + server.cache.descriptors > limit {
         tracing::warn!(

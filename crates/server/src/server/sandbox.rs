@@ -10,6 +10,7 @@ use std::fs::File;
 use std::os::unix::fs::{DirBuilderExt, MetadataExt, OpenOptionsExt, fchown};
 use std::path::{Path, PathBuf};
 
+use dunlin_config::{AllowedPaths, Calls, Config, ErrorLogTarget, Jail, ResourceLimits, Server};
 use landlock::{
     ABI, Access, AccessFs, BitFlags, Ruleset, RulesetAttr, RulesetCreatedAttr, RulesetStatus,
     path_beneath_rules,
@@ -23,7 +24,6 @@ use rustix::thread::{CapabilitySet, capabilities};
 use super::pid_file::PidFile;
 use super::seccomp::Starter;
 use super::{StartError, fail};
-use crate::config::{AllowedPaths, Calls, Config, ErrorLogTarget, Jail, ResourceLimits, Server};
 
 /// The state of a process after [`confine`], which a start needs.
 pub struct Confined {
@@ -73,7 +73,7 @@ pub fn confine(config: &Config) -> Result<Confined, StartError> {
 pub fn hindrances(config: &Config) -> Vec<String> {
     let mut what = Vec::new();
     what.extend(check_script_users(config).err().map(|error| error.to_string()));
-    match crate::temp_files::check() {
+    match dunlin_net::temp_files::check() {
         Err(error) if config.needs_sockets() => {
             what.push(format!("{error}; the sockets of scripts need one"));
         }

@@ -12,6 +12,7 @@ use std::io;
 use std::process::{Child, Command};
 use std::sync::mpsc;
 
+use dunlin_config::Calls;
 use seccompiler::SeccompCmpOp::{Eq, MaskedEq};
 use seccompiler::{
     BackendError, SeccompAction, SeccompCmpArgLen, SeccompCmpOp, SeccompCondition, SeccompFilter,
@@ -20,7 +21,6 @@ use seccompiler::{
 use tokio::sync::oneshot;
 
 use super::{StartError, fail};
-use crate::config::Calls;
 
 /// System calls with alternative conditions on their arguments; no conditions match any arguments.
 type Rules = BTreeMap<i64, Vec<SeccompRule>>;

@@ -5,12 +5,12 @@ use std::sync::atomic::{AtomicU64, Ordering};
 
 use super::listeners::Change;
 use super::prepare::Moved;
+use dunlin_config::{Config, Site};
 use dunlin_limits::bandwidth::BandwidthCounts;
 use dunlin_limits::concurrency::ConcurrencyCounts;
 use dunlin_limits::rate::RateCounts;
 
 use crate::checks::{Limited, RouteCounts};
-use crate::config::{Config, Site};
 use crate::worker::SharedState;
 use dunlin_files::shared::Shared;
 

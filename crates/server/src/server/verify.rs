@@ -6,14 +6,13 @@ mod programs;
 
 use std::path::{Path, PathBuf};
 
+use dunlin_config::{Acme, Config, Jail, Problem, Site};
 use nix::unistd::{Group, geteuid};
 
 use self::files::check_files;
 use self::programs::check_programs;
 use super::access::{Use, failures};
 use super::sandbox::{self, Confined, Identity};
-use crate::config::{Acme, Config, Jail, Problem, Site};
-use crate::tls;
 
 /// The result of a verification.
 #[derive(Debug, Default)]
@@ -186,7 +185,7 @@ fn check_certificates(site: &Site, warnings: &mut Vec<Problem>) {
     let Some(tls) = site.tls.as_ref().filter(|tls| tls.acme.is_none()) else { return };
     for (file, _) in &tls.certificates {
         // An unreadable certificate is reported as an error elsewhere.
-        for what in tls::shortcomings(file, site.hosts()) {
+        for what in dunlin_tls::shortcomings(file, site.hosts()) {
             let what = format!("tls: certificate {}: {what}", file.display());
             warnings.push(tls.problem.with_message(what));
         }
@@ -196,13 +195,14 @@ fn check_certificates(site: &Site, warnings: &mut Vec<Problem>) {
 /// Describes the certificates that the configuration names, one line for each.
 pub fn certificates(config: &Config) -> Vec<String> {
     let sites = config.sites.iter().filter_map(|site| site.tls.as_ref());
-    sites.flat_map(|tls| tls::examine(tls).unwrap_or_else(|error| vec![error])).collect()
+    sites.flat_map(|tls| dunlin_tls::examine(tls).unwrap_or_else(|error| vec![error])).collect()
 }
 
 #[cfg(test)]
 mod tests {
+    use dunlin_config::Overrides;
+
     use super::*;
-    use crate::config::Overrides;
 
     #[test]
     fn a_missing_directory_is_found_when_files_are_verified() {

@@ -9,9 +9,9 @@ use bytes::Bytes;
 use dunlin_exchange::{Body, Incoming, Response, ResponseFuture, Stream, StreamKind, stream};
 use dunlin_fs::content::Piece;
 use dunlin_http::{FieldLines, Request};
+use dunlin_net::clock;
 
 use super::polls::count_poll;
-use crate::clock;
 use crate::route::reply::Reply;
 
 /// The handler responds to requests for this path, after the checks of their route.

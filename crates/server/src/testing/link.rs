@@ -11,7 +11,6 @@ use rustls::pki_types::ServerName;
 use rustls::{ClientConfig, ClientConnection};
 
 use super::Server;
-use crate::tls;
 
 /// A stream of plaintext to a server.
 pub(crate) trait Link {
@@ -91,7 +90,8 @@ impl TlsEnd {
         directory: &Path,
         protocol: &[u8],
     ) -> Self {
-        let config = tls::client_config(Some(&directory.join("cert.pem"))).expect("an authority");
+        let config =
+            dunlin_tls::client_config(Some(&directory.join("cert.pem"))).expect("an authority");
         let mut config = ClientConfig::clone(&config);
         config.alpn_protocols = vec![protocol.to_vec()];
         let name = ServerName::try_from(HOST).expect("a host name");

@@ -32,16 +32,16 @@ use tokio::runtime::{Builder, LocalOptions};
 pub(crate) use self::http1::Http1;
 pub(crate) use self::http2::Http2;
 pub(crate) use self::message::{End, Message, Reply};
+use dunlin_config::{AccessLogFormat, Config, Listen, Overrides, StartupSettings};
+use dunlin_net::address::{Ends, Peer};
+use dunlin_net::blocking;
+use dunlin_net::clock::{TICK, manual};
 use dunlin_telemetry::AccessLog;
 
-use crate::blocking;
-use crate::clock::{TICK, manual};
-use crate::config::{AccessLogFormat, Config, Listen, Overrides, StartupSettings};
 use crate::control::Commands;
 use crate::listen::{self, ListenerHandle};
 use crate::route::dispatch;
 use crate::server::Generation;
-use crate::transport::{Ends, Peer};
 use crate::worker::{SharedState, Worker};
 
 thread_local! {

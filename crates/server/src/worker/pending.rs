@@ -7,11 +7,11 @@ use std::time::Instant;
 use dunlin_exchange::{Client, RequestContext};
 use dunlin_http::semantics::Method;
 use dunlin_http::{OwnedRequest, Request, Version};
+use dunlin_net::clock;
 use dunlin_telemetry::ReadTimes;
 use dunlin_telemetry::metrics::Label;
 
 use super::{Completion, ConnectionInfo, ResponseOutcome, WorkerContext};
-use crate::clock;
 
 /// Bytes of one write, and the pending records of the responses that end in them.
 #[derive(Default)]

@@ -6,13 +6,14 @@ use std::time::{Duration, Instant};
 use dunlin_exchange::{Client, RequestContext};
 use dunlin_http::semantics::Method;
 use dunlin_http::{FieldName, Request, Version};
+use dunlin_net::address::Peer;
+use dunlin_net::clock;
 use dunlin_telemetry::live::{LiveEvent, RequestHead};
 use dunlin_telemetry::metrics::{Finished, Key, Label, named};
 use dunlin_telemetry::{AccessRecord, ConnectionStart, ReadTimes, Timings};
+use dunlin_tls::Transport;
 
 use super::{CountedResponse, SharedState, WorkerContext};
-use crate::clock;
-use crate::transport::{Peer, Transport};
 
 /// The connection of a request.
 pub(crate) struct ConnectionInfo<'a> {

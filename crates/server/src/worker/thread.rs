@@ -10,6 +10,8 @@ use std::task::Waker;
 use std::time::Duration;
 
 use dunlin_client::Client;
+use dunlin_net::clock::{self, Clock};
+use dunlin_net::connections::{Connections, STATES};
 use dunlin_script::state::ThreadState;
 use dunlin_telemetry::AccessLog;
 use dunlin_telemetry::metrics::WorkerMetrics;
@@ -17,8 +19,6 @@ use tokio::net::unix::pipe::Receiver;
 use tokio::sync::Notify;
 
 use super::{Buffers, Deadlines, SharedState, Timer, WorkerContext};
-use crate::clock::{self, Clock};
-use crate::connections::{Connections, STATES};
 use crate::route::router::Router;
 use dunlin_fs::watch::Watch;
 use dunlin_net::connection_limits::limiter::ConnectionLimiter;

@@ -5,7 +5,7 @@ use std::collections::HashMap;
 use std::sync::{Mutex, PoisonError};
 use std::time::{Duration, Instant};
 
-use crate::transport::Peer;
+use dunlin_net::address::Peer;
 
 /// Failures by address. An IPv6 /64 network counts as one address, as one client can own all of it.
 #[derive(Debug, Default)]

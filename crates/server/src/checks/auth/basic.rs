@@ -6,13 +6,13 @@ use std::sync::{Arc, OnceLock};
 
 use base64::Engine;
 use base64::engine::general_purpose::STANDARD;
+use dunlin_config::BasicRules;
 use dunlin_exchange::Scheme;
 use dunlin_http::FieldName;
 use siphasher::sip128::{Hasher128, SipHasher24};
 
 use super::{Attempts, UserFile};
 use crate::checks::{CheckInput, Decision, Rejection};
-use crate::config::BasicRules;
 
 /// Basic authentication of a route.
 #[derive(Debug)]

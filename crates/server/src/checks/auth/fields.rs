@@ -1,9 +1,8 @@
 //! Fields that are forwarded between the client and the endpoint of forward authentication.
 
+use dunlin_config::HOP_BY_HOP;
 use dunlin_http::semantics::{is_field_value, is_token};
 use dunlin_http::{FieldLines, Request};
-
-use crate::config::HOP_BY_HOP;
 
 /// Response fields that the server sets itself.
 const OF_SERVER: [&str; 3] = ["content-length", "date", "server"];

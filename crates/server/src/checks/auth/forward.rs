@@ -10,6 +10,7 @@ use std::sync::{Arc, OnceLock};
 use std::time::Duration;
 
 use dunlin_client as client;
+use dunlin_config::{AuthEndpoint, ForwardRules};
 use dunlin_exchange::{Response, Scheme};
 use dunlin_fs::content::Piece;
 use dunlin_http::semantics::target;
@@ -17,8 +18,6 @@ use dunlin_http::{FieldLines, FieldName, Request};
 
 use super::fields;
 use crate::checks::{CheckInput, Decision, Rejection};
-use crate::config::{AuthEndpoint, ForwardRules};
-use crate::tls;
 
 /// Authentication by an endpoint.
 #[derive(Debug)]
@@ -49,7 +48,7 @@ impl Endpoint {
         }
         let origin = match &self.target {
             AuthEndpoint::Url { url, authority } => {
-                client::Origin::from_url(url, || tls::client_config(authority.as_deref()))?
+                client::Origin::from_url(url, || dunlin_tls::client_config(authority.as_deref()))?
             }
             AuthEndpoint::Unix { socket, .. } => client::Origin::unix(socket),
             AuthEndpoint::Path(_) => return Err("the endpoint is a path of this server".into()),

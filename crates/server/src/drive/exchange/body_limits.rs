@@ -55,8 +55,9 @@ impl BodyLimits {
 
 #[cfg(test)]
 mod tests {
+    use dunlin_config::Persistence;
+
     use super::*;
-    use crate::config::Persistence;
 
     fn settings() -> Http1Settings {
         Http1Settings {

@@ -23,12 +23,12 @@ pub(super) use self::response::{ResponseBody, StartedResponse, start_response};
 pub(super) use self::start::{Arrival, Started, begin, deferred_record, start};
 pub(super) use self::stream_body::{Chunk, StreamBody};
 use dunlin_exchange::{EarlyHints, Incoming, Response, ResponseFuture, stream};
+use dunlin_net::address::Ends;
+use dunlin_net::clock;
 use dunlin_telemetry::ScriptContext;
+use dunlin_tls::TlsInfo;
 
-use crate::clock;
 use crate::route::reply::StreamingHandler;
-use crate::tls::TlsInfo;
-use crate::transport::Ends;
 use crate::worker::DeferredRecord;
 
 /// A request whose response is not complete.

@@ -2,9 +2,9 @@
 
 use dunlin_exchange::Response;
 use dunlin_http::{Request, RequestError};
+use dunlin_net::address::Peer;
 
 use crate::route::dispatch::invalid_request;
-use crate::transport::Peer;
 use crate::worker::WorkerContext;
 
 /// Logs the rejection of a request and returns the response.

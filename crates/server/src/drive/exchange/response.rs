@@ -4,10 +4,10 @@ use bytes::Bytes;
 use dunlin_exchange::{Body, Response, StreamKind, stream};
 use dunlin_http::FieldLines;
 use dunlin_http::semantics::status;
+use dunlin_net::clock;
 
 use super::super::INLINE_BODY;
 use super::StreamBody;
-use crate::clock;
 use crate::worker::{DeferredRecord, ResponseOutcome, WorkerContext};
 use dunlin_limits::bandwidth::{ConnectionPace, Pacer};
 

@@ -7,13 +7,13 @@ use bytes::Bytes;
 use dunlin_exchange::Response;
 use dunlin_http::http1::{BodyEvent, Persistence, response};
 use dunlin_http::{RequestError, Version};
+use dunlin_net::connections::Waiting;
 use tokio::io::ReadBuf;
 
 use super::super::exchange::{
     Chunk, Exchange, ResponseBody, STALLED, StartedResponse, StreamBody, reject, start_response,
 };
 use super::{Connection, Next, Stage, Step};
-use crate::connections::Waiting;
 use crate::worker::{Completion, DeferredRecord, Output, Pending};
 use dunlin_limits::bandwidth::Pacer;
 

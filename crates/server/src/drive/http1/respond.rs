@@ -2,6 +2,7 @@
 
 use std::rc::Rc;
 
+use dunlin_config::Persistence as ConnectionMode;
 use dunlin_exchange::{Body, Client, RequestContext, Response};
 use dunlin_fs::content::Piece;
 use dunlin_http::http1::{Persistence, response};
@@ -15,7 +16,6 @@ use super::super::exchange::{
 };
 use super::sending::LastResponse;
 use super::{Connection, Next, Parts};
-use crate::config::Persistence as ConnectionMode;
 use crate::handler::admin;
 use crate::route::dispatch::dispatch_client;
 use crate::route::fast_path::{FastPath, FastResponse, fast_path};

@@ -5,11 +5,11 @@ use std::task::{Context, Poll, ready};
 
 use super::super::send::{self, Outgoing, Sent, Warming};
 use super::{Connection, Next, Stage, Step};
-use crate::connections::Waiting;
 use crate::worker::{Completion, DeferredRecord, Output, Pending, WorkerContext};
 use dunlin_exchange::Body;
 use dunlin_fs::content::Piece;
 use dunlin_limits::bandwidth::Pacer;
+use dunlin_net::connections::Waiting;
 use dunlin_net::listener::most_unsent;
 
 /// Responses that the socket did not accept at once.

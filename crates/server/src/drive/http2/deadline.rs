@@ -1,11 +1,11 @@
 //! Timeouts of a connection and its streams.
 
 use dunlin_http::http2::{BlockedBy, ErrorCode};
+use dunlin_net::connections::Waiting;
 
 use super::super::exchange::STALLED;
 use super::stream::Stream;
 use super::{Connection, Link, Parts};
-use crate::connections::Waiting;
 use crate::worker::{Completion, Pending};
 
 /// After this time without a request, memory that is kept for speed is freed, in milliseconds.

@@ -3,12 +3,12 @@
 use dunlin_exchange::Body;
 use dunlin_fs::content::Piece;
 use dunlin_http::http2::ErrorCode;
+use dunlin_net::blocking::Pool;
 use rustix::io::Errno;
 
 use super::super::send;
 use super::stream::{Sending, Stream};
 use super::{BATCH, Connection, Link};
-use crate::blocking::Pool;
 use crate::worker::Completion;
 use dunlin_fs::content::ContentFile;
 

@@ -8,6 +8,7 @@ use dunlin_fs::content::Piece;
 use dunlin_http::http2::ResponseHead;
 use dunlin_http::semantics::{Method, expect};
 use dunlin_http::{BodyLength, Head, Request, RequestError};
+use dunlin_net::clock;
 
 use super::super::INLINE_BODY;
 use super::super::exchange::{
@@ -17,7 +18,6 @@ use super::super::exchange::{
 use super::message::MessageHead;
 use super::stream::{Sending, Stream};
 use super::{Connection, Link, Parts};
-use crate::clock;
 use crate::route::dispatch::dispatch_client;
 use crate::route::fast_path::{FastPath, FastResponse, fast_path};
 use crate::route::reply::{CachedResponse, Direction, Reply, Routed};

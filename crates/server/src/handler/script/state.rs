@@ -4,10 +4,10 @@ use std::io;
 use std::path::Path;
 use std::sync::Arc;
 
-use crate::config::Settings;
 use crate::route::route_match::OwnedRouteMatch;
 use crate::route::sites::{Route, Site};
 use crate::worker::WorkerContext;
+use dunlin_config::Settings;
 use dunlin_files::shared::Shared;
 use dunlin_fs::roots::Root;
 use dunlin_fs::watch::Watch;

@@ -2,10 +2,10 @@
 
 use std::time::SystemTime;
 
+use dunlin_tls::{CertificateStatus, Certificates};
 use serde::{Deserialize, Serialize};
 
 use super::report::seconds;
-use crate::tls::{CertificateStatus, Certificates};
 
 /// A certificate of a site. Times are in seconds since 1970.
 #[derive(Debug, Clone, Default, Serialize, Deserialize)]

@@ -21,11 +21,11 @@ pub use self::limits::{Bandwidth, Concurrency, Rate, RouteLimits};
 pub use self::report::{
     Cache, Client, Connections, ProcessReport, Report, Requests, Route, Scripts, ServerReport, Tls,
 };
+use dunlin_config::Status;
+use dunlin_config::field_edits::apply_to_message;
 use dunlin_exchange::{Body, Response, Stream, StreamKind, stream};
 use dunlin_telemetry::live::{Filter, Level, Subscription};
 
-use crate::config::Status;
-use crate::field_edits::apply_to_message;
 use crate::handler::rejection::error_response;
 use crate::route::reply::Reply;
 use crate::route::route_match::RouteMatch;

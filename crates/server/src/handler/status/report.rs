@@ -4,13 +4,13 @@
 use std::sync::atomic::Ordering;
 use std::time::{SystemTime, UNIX_EPOCH};
 
+use dunlin_net::connections::{STATES, Waiting};
 use dunlin_script::report::PoolReport;
 use dunlin_telemetry::metrics::{Counts, Fine, Label, Process, Route as RouteCounts, named};
 use serde::{Deserialize, Serialize};
 
 use super::certificates::{self, Certificate};
 use super::limits::{self, RouteLimits};
-use crate::connections::{STATES, Waiting};
 use crate::worker::{SharedState, WorkerContext};
 
 /// What the server is doing. Counters count from its start, so that a rate is the difference of two

@@ -4,11 +4,11 @@ use std::io::ErrorKind;
 use std::os::unix::fs::PermissionsExt;
 use std::path::Path;
 
+use dunlin_config::{Config, Jail, NamedPath, Problem, Server};
+
 use super::Findings;
 use crate::checks::UserFile;
-use crate::config::{Config, Jail, NamedPath, Problem, Server};
 use crate::server::sandbox::check_identity;
-use crate::tls;
 
 /// Checks that the directories of the configuration exist and can be read, that certificates and files of users can be
 /// used, and that the server's user and group exist. In a check (`is_check`), a directory that a service manager creates
@@ -27,13 +27,13 @@ pub(super) fn check_files(config: &Config, is_check: bool, findings: &mut Findin
     }
     let problems = &mut findings.errors;
     for tls in config.sites.iter().filter_map(|site| site.tls.as_ref()) {
-        if let Err(what) = tls::examine(tls) {
+        if let Err(what) = dunlin_tls::examine(tls) {
             problems.push(tls.problem.with_message(what));
         }
     }
     config.users_files().iter().for_each(|file| check_users_file(file, problems));
     for NamedPath { key, path, problem } in config.authorities() {
-        if let Err(what) = tls::client_config(Some(path)) {
+        if let Err(what) = dunlin_tls::client_config(Some(path)) {
             problems.push(problem.with_message(format!("{key}: {what}")));
         }
     }

@@ -3,10 +3,9 @@
 use std::ffi::OsString;
 use std::path::{Path, PathBuf};
 
+use dunlin_config::file::{ScriptKind, ScriptTable};
+use dunlin_config::{Config, Language, Problem, Span, Spanned};
 use dunlin_script::search_path;
-
-use crate::config::file::{ScriptKind, ScriptTable};
-use crate::config::{Config, Language, Problem, Span, Spanned};
 
 /// Adds a warning for each program, application and socket that a script needs and that does not exist.
 pub(super) fn check_programs(config: &Config, warnings: &mut Vec<Problem>) {
