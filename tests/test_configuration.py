@@ -184,7 +184,7 @@ def test_the_demonstration_is_served(serve):
     server = serve(
         text=(ROOT / "demo" / "dunlin.toml").read_text().replace("127.0.0.1:8080", "127.0.0.1:0").replace('root = "."', f'root = "{ROOT}/demo"').replace('directory = "', f'directory = "{ROOT}/demo/')
     )
-    assert b"A web server that people can measure" in server.get("/")[2]
+    assert b"<h1>Dunlin</h1>" in server.get("/")[2]
     assert server.get("/records/notes.var")[2].startswith(b"A file of variable-length records.\n")
     assert b"planets.csv" in server.get("/files/")[2]
     status, fields, body = server.get("/scripts/seen.sh/a?b")
