@@ -88,7 +88,7 @@ def help_of(*arguments):
 
 def test_help_uses_the_terms_of_the_field():
     overview = help_of("help")
-    commands = re.findall(r"^  ([a-z]+) ", overview.partition("Commands:")[2], re.MULTILINE)
+    commands = re.findall(r"^  ([a-z]+) ", overview.partition("Commands:")[2].partition("\n\n")[0], re.MULTILINE)
     assert {"serve", "check", "load", "compare", "top", "watch"} <= set(commands)
     texts = {"help": overview, **{f"{name} --help": help_of(name, "--help") for name in commands if name != "help"}}
     assert_none(
