@@ -173,7 +173,15 @@ impl Connection {
             // Handlers may take the worker's buffers themselves.
             let mut moved = self.streams.poll(link.ctx.clock.now(), cx);
             let mut buffers = link.ctx.take_buffers();
+            // The lists of the worker, so that a connection needs lists of its own only for what the socket has not taken.
+            let is_borrowed = self.pending.is_empty();
+            if is_borrowed {
+                std::mem::swap(&mut self.pending, &mut buffers.output.pending);
+            }
             let turn = self.turn(link, cx, &mut buffers);
+            if is_borrowed && self.pending.is_empty() {
+                std::mem::swap(&mut self.pending, &mut buffers.output.pending);
+            }
             link.ctx.give_buffers(buffers);
             match turn {
                 Turn::Over(outcome) => {
