@@ -8,9 +8,12 @@ use std::task::{Context, Wake, Waker};
 
 use super::stream::Stream;
 
-/// Open streams of a connection.
+/// Open streams of a connection. An idle connection, which has none, needs no memory for them.
 #[derive(Default)]
-pub(super) struct Streams {
+pub(super) struct Streams(Option<Box<OpenStreams>>);
+
+#[derive(Default)]
+struct OpenStreams {
     /// The id of each entry of `streams`: a search touches few cache lines.
     ids: Vec<u32>,
     streams: Vec<Stream>,
@@ -52,60 +55,79 @@ pub(super) struct WakerHandle {
 
 impl Streams {
     pub(super) fn is_empty(&self) -> bool {
-        self.streams.is_empty()
+        self.0.as_ref().is_none_or(|open| open.streams.is_empty())
     }
 
     pub(super) fn iter(&self) -> impl Iterator<Item = &Stream> {
-        self.streams.iter()
+        self.0.iter().flat_map(|open| &open.streams)
     }
 
     /// Adds a stream. It is polled next.
     pub(super) fn insert(&mut self, stream: Stream) {
-        self.due.push(stream.id);
-        self.ids.push(stream.id);
-        self.streams.push(stream);
-    }
-
-    fn position(&self, id: u32) -> Option<usize> {
-        self.ids.iter().position(|&other| other == id)
+        let open = self.0.get_or_insert_default();
+        open.due.push(stream.id);
+        open.ids.push(stream.id);
+        open.streams.push(stream);
     }
 
     pub(super) fn get_mut(&mut self, id: u32) -> Option<&mut Stream> {
-        let number = self.position(id)?;
-        self.streams.get_mut(number)
+        let open = self.0.as_mut()?;
+        let number = open.position(id)?;
+        open.streams.get_mut(number)
     }
 
     pub(super) fn remove(&mut self, id: u32) -> Option<Stream> {
-        let number = self.position(id)?;
-        self.ids.swap_remove(number);
-        Some(self.streams.swap_remove(number))
+        let open = self.0.as_mut()?;
+        let number = open.position(id)?;
+        open.ids.swap_remove(number);
+        Some(open.streams.swap_remove(number))
     }
 
     /// Removes all streams.
     pub(super) fn take(&mut self) -> Vec<Stream> {
-        self.ids.clear();
-        self.due.clear();
-        self.polled.clear();
-        std::mem::take(&mut self.streams)
+        self.0.take().map(|open| open.streams).unwrap_or_default()
     }
 
     /// Returns the ids of all streams for which `is_selected` holds.
     pub(super) fn ids_where(&self, is_selected: impl Fn(&Stream) -> bool) -> Vec<u32> {
-        self.streams.iter().filter(|stream| is_selected(stream)).map(|stream| stream.id).collect()
+        self.iter().filter(|stream| is_selected(stream)).map(|stream| stream.id).collect()
     }
 
     /// Polls a stream again although nothing has woken it.
     pub(super) fn poll_again(&mut self, id: u32) {
-        self.due.push(id);
+        if let Some(open) = &mut self.0 {
+            open.due.push(id);
+        }
     }
 
     /// Returns `true` if a stream is to be polled although nothing has woken it.
     pub(super) fn has_due(&self) -> bool {
-        !self.due.is_empty()
+        self.0.as_ref().is_some_and(|open| !open.due.is_empty())
     }
 
     /// Polls the streams that were woken or are due. Returns `true` if one of them has made progress.
     pub(super) fn poll(&mut self, now: u64, cx: &Context<'_>) -> bool {
+        self.0.as_mut().is_some_and(|open| open.poll(now, cx))
+    }
+
+    /// Returns the next stream that was polled and whose results were not processed.
+    pub(super) fn next_polled(&mut self) -> Option<u32> {
+        self.0.as_mut()?.polled.pop_front()
+    }
+
+    /// Frees memory that is kept for further streams. There must be none.
+    pub(super) fn shrink(&mut self) {
+        debug_assert!(self.is_empty());
+        self.0 = None;
+    }
+}
+
+impl OpenStreams {
+    fn position(&self, id: u32) -> Option<usize> {
+        self.ids.iter().position(|&other| other == id)
+    }
+
+    fn poll(&mut self, now: u64, cx: &Context<'_>) -> bool {
         if self.streams.is_empty() {
             self.due.clear();
             return false;
@@ -128,17 +150,6 @@ impl Streams {
             polled.push_back(id);
         }
         has_progress
-    }
-
-    /// Returns the next stream that was polled and whose results were not processed.
-    pub(super) fn next_polled(&mut self) -> Option<u32> {
-        self.polled.pop_front()
-    }
-
-    /// Frees memory that is kept for further streams. There must be none.
-    pub(super) fn shrink(&mut self) {
-        debug_assert!(self.streams.is_empty());
-        *self = Self::default();
     }
 }
 
