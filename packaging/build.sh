@@ -86,6 +86,7 @@ deb() {
     mkdir -p target/debian/files
     install -m 755 "$binary" target/debian/files/dunlin
     cp -r "$OUT/share" target/debian/files/
+    gzip -9n <CHANGELOG.md >target/debian/files/changelog.gz
     # shellcheck disable=SC2086 # several options
     cargo deb --quiet --package dunlin --no-build --no-strip --output "$OUT/" ${DEB_OPTIONS-}
 }
