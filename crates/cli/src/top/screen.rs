@@ -96,7 +96,7 @@ impl Screen {
         let [_, charts, facts, parts @ .., _]: [Rect; 9] = areas;
         self.head(frame, head);
         let has_room = parts[self.selected as usize].height > 0;
-        let mut hidden = Vec::new();
+        let (mut hidden, mut calls) = (Vec::new(), false);
         if self.is_enlarged || !has_room {
             self.part(frame, body, self.selected);
         } else {
@@ -104,12 +104,15 @@ impl Screen {
             facts::draw(frame, facts, &self.figures);
             for (part, area) in Part::ALL.into_iter().zip(parts) {
                 match self.count(part) {
-                    count if area.height == 0 && count > 0 => hidden.push(part.counted(count)),
+                    count if area.height == 0 && count > 0 => {
+                        hidden.push(part.counted(count));
+                        calls |= self.lines(part).iter().any(|line| line.calls);
+                    }
                     _ => self.part(frame, area, part),
                 }
             }
         }
-        frame.render_widget(self.foot(&hidden), foot);
+        frame.render_widget(self.foot(&hidden, calls), foot);
         if self.shows_help {
             help::draw(frame, body);
         }
@@ -140,8 +143,8 @@ impl Screen {
         frame.render_widget(Line::from(line), area);
     }
 
-    /// The keys, and what there is no room for.
-    fn foot(&self, hidden: &[String]) -> Line<'static> {
+    /// The keys, and what there is no room for; `calls` if a line of it needs attention.
+    fn foot(&self, hidden: &[String], calls: bool) -> Line<'static> {
         let mut foot = Line::from(vec![
             " q ".reversed(),
             " end  ".into(),
@@ -153,7 +156,11 @@ impl Screen {
             " help".into(),
         ]);
         if !hidden.is_empty() {
-            foot.push_span(format!("  Tab: {}", hidden.join(", ")).yellow());
+            let hidden = hidden.join(", ");
+            foot.push_span(match calls {
+                true => format!("  !Tab: {hidden}").yellow(),
+                false => format!("  Tab: {hidden}").dim(),
+            });
         }
         foot
     }

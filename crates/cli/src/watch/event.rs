@@ -50,8 +50,8 @@ impl Format {
         text
     }
 
-    /// The line of a request. What the width of the terminal has no room for is omitted: first the notes, from the last,
-    /// then scheme and host.
+    /// The line of a request. What the width of the terminal has no room for is omitted: first the notes, then
+    /// scheme and host.
     fn request(&self, event: &Value) -> Pieces {
         let text = |key: &str| printable(event[key].as_str().unwrap_or("-"));
         let number = |key: &str| event[key].as_u64().unwrap_or(0);
@@ -78,6 +78,7 @@ impl Format {
                 ("", text("target")),
             ];
             if !notes.is_empty() {
+                let notes: Vec<_> = notes.iter().map(|(_, note)| note.as_str()).collect();
                 pieces.push((DIM, format!("  {}", notes.join(" "))));
             }
             if event.get("broken_off").is_some() {
@@ -87,8 +88,9 @@ impl Format {
             if has_room || notes.is_empty() && host.is_empty() {
                 return pieces;
             }
-            if notes.pop().is_none() {
-                host.clear();
+            match (0..notes.len()).min_by_key(|&at| notes[at].0) {
+                Some(least) => drop(notes.remove(least)),
+                None => host.clear(),
             }
         }
     }
@@ -161,16 +163,16 @@ fn fit(piece: &str, left: &mut usize) -> (String, bool) {
     (shown, false)
 }
 
-/// What else is known of the request, the most important first. What does not apply is omitted.
-fn notes(event: &Value) -> Vec<String> {
-    let value = |key: &str| match event[key].as_str() {
+/// What else is known of the request, each with its importance. What does not apply is omitted.
+fn notes(event: &Value) -> Vec<(u8, String)> {
+    let note = |(importance, key): (u8, &str)| match event[key].as_str() {
         None | Some("" | "-") => None,
-        Some(value) => Some(printable(value)),
+        Some(value) if key == "protocol" => Some((importance, printable(value))),
+        Some(value) => Some((importance, format!("{key}={}", printable(value)))),
     };
-    let named = |name: &str| value(name).map(|value| format!("{name}={value}"));
-    [value("protocol"), named("cache"), named("route"), named("site")]
+    [(3, "protocol"), (0, "site"), (2, "cache"), (1, "route")]
         .into_iter()
-        .flatten()
+        .filter_map(note)
         .collect()
 }
 
@@ -242,7 +244,7 @@ mod tests {
         });
         let whole = format(Level::Heads, None).text(&event);
         assert!(
-            whole.contains("  HTTP/1.1 cache=hit site=example.com\n") && !whole.contains("route="),
+            whole.contains("  HTTP/1.1 site=example.com cache=hit\n") && !whole.contains("route="),
             "{whole}"
         );
         for width in [1, 20, 40, 60, 80, 100, 120] {

@@ -54,7 +54,7 @@ impl Screen {
         }
     }
 
-    fn lines(&self, part: Part) -> Vec<ListLine> {
+    pub(super) fn lines(&self, part: Part) -> Vec<ListLine> {
         let report = &self.figures.report;
         let mut lines = match part {
             Part::Scripts => lines::scripts(report),
