@@ -25,7 +25,9 @@ pub(super) struct Heads {
     slots: Vec<Slot>,
     date: Vec<u8>,
     /// Number of changes of `date`.
-    dates: u64,
+    dates: u32,
+    /// A head was sent since the connection was idle.
+    is_in_use: bool,
 }
 
 /// A cached head.
@@ -35,7 +37,7 @@ struct Slot {
     status: u16,
     /// State of the encoder and of the date. The section is valid while both are unchanged.
     state: u64,
-    dates: u64,
+    dates: u32,
     /// The encoded section; empty if encoding it has changed the table.
     section: Vec<u8>,
 }
@@ -51,6 +53,7 @@ impl Heads {
     /// Releases the cache.
     pub(super) fn shrink(&mut self) {
         self.slots = Vec::new();
+        self.is_in_use = false;
     }
 
     /// Appends the encoded section to `out`.
@@ -59,12 +62,16 @@ impl Heads {
         if self.date != head.date {
             self.date.clear();
             self.date.extend_from_slice(head.date);
-            self.dates += 1;
+            self.dates = self.dates.wrapping_add(1);
         }
         if head.serial == 0 {
             return self.encode(head, false, out);
         }
         if self.slots.is_empty() {
+            // Many connections are idle after one response, which no cache helps.
+            if !std::mem::replace(&mut self.is_in_use, true) {
+                return self.encode(head, false, out);
+            }
             self.slots = vec![Slot::default(); SLOTS];
         }
         let number = head.serial as usize % SLOTS;
