@@ -363,6 +363,31 @@ def test_a_request_in_progress_ends_on_the_old_code(serve, tmp_path):
     wait_until(lambda: not os.path.exists(f"/proc/{pid}"), "the old worker ends")
 
 
+def test_an_additional_worker_that_cannot_start_fails_no_request(serve, tmp_path):
+    application = Application("wsgi", tmp_path / "application")
+    application.good = SLOW
+    application.write("one")
+    server = serve(more=application.route(", processes = 2"), server=ADMIN)
+    before = version_and_pid(server)
+    gate = tmp_path / "gate"
+    responses = []
+    visitors = [threading.Thread(target=lambda path=path: responses.append(server.get(path))) for path in (f"/app/?{gate}", "/app/")]
+    visitors[0].start()
+    wait_until((tmp_path / "gate.began").exists, "the one worker is busy")
+    # The second worker, for the second request, cannot load it.
+    application.write()
+    visitors[1].start()
+    server.logged("a worker ended with exit status 1; another is started after a pause")
+    gate.touch()
+    for visitor in visitors:
+        visitor.join()
+    assert [(status, body) for status, _, body in responses] == [(200, b"one %d" % before[1])] * 2
+    # Once it can be loaded again, there are two.
+    application.write("two")
+    assert "are replaced" in reload(server, tmp_path)
+    assert version_and_pid(server)[0] == "two"
+
+
 def test_no_request_fails_while_workers_are_replaced(serve, hosted, tmp_path):
     hosted.write("v0")
     server = serve(more=hosted.route(", processes = 2"), server=ADMIN)

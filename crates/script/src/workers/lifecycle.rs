@@ -1,6 +1,7 @@
 //! Watches a worker from its start to its end, on the supervisor thread.
 
 use std::sync::Arc;
+use std::time::Instant;
 
 use tokio::io::AsyncReadExt;
 use tokio::net::UnixStream;
@@ -117,10 +118,19 @@ async fn wait_for_report(pool: &Arc<Pool>, shared: &Arc<Shared>, worker: &Worker
         // It has ended, which the pidfd reports.
         Err(_) => return std::future::pending().await,
     }
-    let mut state = pool.lock();
-    state.down = None;
-    state.is_proven = true;
-    pool.grow(&mut state, shared);
+    {
+        let mut state = pool.lock();
+        state.down = None;
+        state.is_proven = true;
+        if let Some(slot) = state.slot(worker)
+            && slot.status == Status::Loading
+        {
+            slot.status = Status::Available;
+            slot.idle_since = Instant::now();
+        }
+    }
+    pool.serve_queue();
+    pool.grow(&mut pool.lock(), shared);
 }
 
 /// Removes a worker that has ended, and notes whether it has failed.

@@ -6,6 +6,7 @@ use std::time::Duration;
 use tokio::time::sleep;
 
 use super::pool::Pool;
+use super::replace::START;
 use super::schedule;
 use super::state::{Slot, Status};
 use super::worker::Worker;
@@ -24,6 +25,14 @@ pub(super) async fn run(pool: Arc<Pool>, shared: Arc<Shared>) {
         }
         let mut spare = state.slots.len().saturating_sub(local.min_processes);
         for slot in &mut state.slots {
+            if slot.status == Status::Loading && slot.worker.started.elapsed() >= START {
+                tracing::error!(
+                    scripts = pool.label,
+                    pid = slot.worker.pid,
+                    "a worker was not ready within {START:?}"
+                );
+                slot.end();
+            }
             if slot.status == Status::Available && is_due(&pool, slot) {
                 slot.status = Status::Draining;
             }

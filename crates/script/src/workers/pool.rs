@@ -250,10 +250,11 @@ impl Pool {
     }
 
     fn demand(&self, state: &State) -> Demand {
+        let loading = state.loading();
         Demand {
             waiting: state.queue.len(),
-            workers: state.slots.len(),
-            starting: state.starting,
+            workers: state.slots.len() - loading,
+            starting: state.starting + loading,
             min: self.local.min_processes,
             max: self.rules.processes,
             concurrent: self.capacity.concurrent,

@@ -26,7 +26,7 @@ pub enum Renewal {
 }
 
 /// How long a new worker may take until it is ready.
-const START: Duration = Duration::from_secs(60);
+pub(super) const START: Duration = Duration::from_secs(60);
 
 impl Registry {
     /// Has every pool try again to start workers that could not be started, and replaces the workers whose code has
@@ -75,12 +75,12 @@ impl Pool {
         Renewal::Replaced(self.label.clone())
     }
 
-    /// The workers whose code has changed; all available ones when `all`.
+    /// The workers whose code has changed; all that get requests, or will, when `all`.
     fn outdated(&self, all: bool) -> Vec<Arc<Worker>> {
         let workers: Vec<Arc<Worker>> = {
             let state = self.lock();
-            let available = state.slots.iter().filter(|slot| slot.status == Status::Available);
-            available.map(|slot| Arc::clone(&slot.worker)).collect()
+            let in_use = state.slots.iter().filter(|slot| slot.serves());
+            in_use.map(|slot| Arc::clone(&slot.worker)).collect()
         };
         let is_outdated = |worker: &Arc<Worker>| match self.changed_file(worker) {
             Some(file) => {
@@ -138,7 +138,7 @@ impl Pool {
     /// Ends a worker after the requests that it has.
     fn drain(&self, worker: &Worker) {
         if let Some(slot) = self.lock().slot(worker)
-            && slot.status == Status::Available
+            && slot.serves()
         {
             slot.drain();
         }

@@ -33,10 +33,18 @@ pub(super) async fn run(pool: Arc<Pool>, shared: Arc<Shared>) {
             () = resumed => {}
         }
     }
-    let is_stopping = pool.lock().is_stopping;
+    let (is_stopping, has_ready_worker) = {
+        let state = pool.lock();
+        (state.is_stopping, state.has_ready_worker())
+    };
+    // An application that cannot be loaded anymore fails no request as long as a worker has it.
+    let status = match pool.is_application() && has_ready_worker {
+        true => Status::Loading,
+        false => Status::Available,
+    };
     let started = match is_stopping {
         true => Ok(()),
-        false => start(&pool, &shared, Status::Available).await.map(drop),
+        false => start(&pool, &shared, status).await.map(drop),
     };
     let mut state = pool.lock();
     state.starting -= 1;

@@ -53,8 +53,10 @@ pub(super) struct Slot {
 /// Whether a worker gets requests.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) enum Status {
-    /// It gets requests once it is ready.
+    /// It replaces another one, and gets requests once it is ready.
     Starting,
+    /// It is an additional one, and gets requests once its application is loaded.
+    Loading,
     Available,
     /// It gets no more requests and ends after those that it has.
     Draining,
@@ -115,6 +117,16 @@ impl State {
         self.slots.iter_mut().find(|slot| slot.worker.number == worker.number)
     }
 
+    /// Workers that are loading the application while others serve it.
+    pub(super) fn loading(&self) -> usize {
+        self.slots.iter().filter(|slot| slot.status == Status::Loading).count()
+    }
+
+    /// Whether a worker that has loaded the application gets requests.
+    pub(super) fn has_ready_worker(&self) -> bool {
+        self.slots.iter().any(|slot| slot.status == Status::Available && slot.worker.is_ready())
+    }
+
     /// Removes requests from the queue whose clients have left.
     pub(super) fn drop_abandoned(&mut self) {
         self.queue.retain(|waiter| !waiter.reply.is_closed());
@@ -143,6 +155,11 @@ impl Slot {
     ) -> Self {
         let idle_since = worker.started;
         Self { worker, status, active: Vec::new(), given: 0, served: 0, idle_since, connection }
+    }
+
+    /// Whether it gets requests, now or when its application is loaded.
+    pub(super) fn serves(&self) -> bool {
+        matches!(self.status, Status::Available | Status::Loading)
     }
 
     /// Ends the worker.
