@@ -4,6 +4,7 @@ use super::connection::{Connection, Drain};
 use super::frame::{self, ErrorCode, FrameHeader, HEADER_LENGTH, flag, kind};
 use super::incoming::DRAIN_PING;
 use super::response::ResponseHead;
+use super::stream::Stream;
 
 /// Receive window of the connection in bytes, once a request has a body.
 const CONNECTION_WINDOW: u32 = 1 << 20;
@@ -37,7 +38,7 @@ impl Connection {
         }
         self.write_head(stream, head, ended, out);
         if ended {
-            self.finish(stream);
+            self.finish(stream, out);
         }
         true
     }
@@ -129,7 +130,7 @@ impl Connection {
         let head = FrameHeader { length, kind: kind::DATA, flags, stream };
         out[start..start + HEADER_LENGTH].copy_from_slice(&head.to_bytes());
         if ended {
-            self.finish(stream);
+            self.finish(stream, out);
         }
     }
 
@@ -160,11 +161,15 @@ impl Connection {
         self.flow.receive > 0 && stream.is_some_and(|stream| stream.is_open && stream.receive > 0)
     }
 
-    /// Ends the server's side of a stream: the response is complete.
+    /// Ends the server's side of a stream: the response is complete. The client may send the rest of the request body
+    /// as far as the stream's window is open, and otherwise does not need to send it (RFC 9113 §8.1).
     #[inline]
-    fn finish(&mut self, id: u32) {
+    fn finish(&mut self, id: u32, out: &mut Vec<u8>) {
         self.budget.earn();
         match self.streams.get_mut(id) {
+            Some(stream) if stream.is_open && stream.receive <= 0 => {
+                self.cancel(id, ErrorCode::NoError, out);
+            }
             Some(stream) if stream.is_open => {
                 stream.is_finished = true;
                 stream.is_ready = false;
@@ -211,14 +216,14 @@ impl Connection {
         }
     }
 
-    /// Reports that the handler has consumed `count` bytes of a request body, so that the client may send as many more. The
+    /// Reports that the handler has consumed `count` bytes of a request body, so that the client may send as many more on
+    /// the connection, and on the stream until the response is complete. The
     /// window of a stream doubles, up to a limit, each time its handler has consumed half of it.
     pub fn consumed(&mut self, stream: u32, count: usize, out: &mut Vec<u8>) {
         let count = u32::try_from(count).unwrap_or(u32::MAX);
         self.release_window(count, out);
-        let Some(stream) = self.streams.get_mut(stream).filter(|stream| stream.is_open) else {
-            return;
-        };
+        let receives = |stream: &&mut Stream| stream.is_open && !stream.is_finished;
+        let Some(stream) = self.streams.get_mut(stream).filter(receives) else { return };
         stream.taken += count;
         if stream.taken < stream.window / 2 {
             return;

@@ -1,11 +1,11 @@
 //! Flow control and priorities.
 
 use dunlin_http::Head;
-use dunlin_http::http2::frame::{kind, setting};
+use dunlin_http::http2::frame::{flag, kind, setting};
 use dunlin_http::http2::{BlockedBy, ErrorCode, Event};
 
 use crate::support::{
-    GET, POST, Server, data, frame, frames, headers, preface, settings, window, with,
+    GET, POST, Server, data, frame, frames, headers, plain, preface, settings, window, with,
 };
 
 #[test]
@@ -59,6 +59,30 @@ fn a_client_that_sends_beyond_its_windows_is_stopped() {
             assert_eq!(frames(&out)[0].3, (ErrorCode::FlowControlError as u32).to_be_bytes());
         }
     }
+}
+
+#[test]
+fn a_body_that_has_used_its_window_is_reset_with_the_end_of_the_response() {
+    let mut server = Server::open(None);
+    server.feed(&headers(1, POST, false));
+    let (mut head, mut text, mut out) = (Head::default(), Vec::new(), Vec::new());
+    // The handler consumes nothing.
+    for length in [16_384, 16_384, 16_384, 16_383] {
+        let (piece, mut at) = (data(1, &vec![0; length], false), 0);
+        let event = server.engine.next(&piece, &mut at, &mut head, &mut text, &mut out).unwrap();
+        assert!(matches!(event, Event::Data { .. }));
+    }
+    server.engine.respond(1, &plain(200), true, &mut server.out);
+    let sent = server.sent();
+    assert_eq!((sent[0].0, sent[0].1 & flag::END_STREAM), (kind::HEADERS, flag::END_STREAM));
+    assert_eq!(
+        sent[1],
+        (kind::RST_STREAM, 0, 1, (ErrorCode::NoError as u32).to_be_bytes().to_vec())
+    );
+    assert_eq!(server.engine.open_streams(), 0);
+    // The window of the connection is returned, and that of the stream stays closed.
+    server.engine.consumed(1, 65_535, &mut server.out);
+    assert!(server.sent().iter().all(|frame| frame.0 == kind::WINDOW_UPDATE && frame.2 == 0));
 }
 
 #[test]

@@ -305,7 +305,9 @@ impl Connection {
                 Ok(Event::Rejected { stream, error }) => {
                     self.reject_unread(link, stream, error, parts);
                 }
-                Ok(Event::Reset { stream }) => self.forget(link, stream, Completion::Aborted),
+                Ok(Event::Reset { stream }) => {
+                    self.forget(link, stream, Completion::Aborted, parts.out);
+                }
                 Err(failure) => {
                     let (code, reason) = (failure.code, failure.reason);
                     if failure.is_abuse() {

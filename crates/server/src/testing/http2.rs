@@ -178,6 +178,11 @@ impl<L: Link> Http2<L> {
         }
     }
 
+    /// Bytes of the request body that were not sent.
+    pub(crate) fn unsent(&self, id: u32) -> usize {
+        self.uploads.get(&id).map_or(0, |upload| upload.rest.len())
+    }
+
     /// Lets the server send `bytes` further bytes on a stream, 0 for the connection.
     pub(crate) fn open_window(&mut self, stream: u32, bytes: u32) {
         let mut frames = Vec::new();

@@ -108,6 +108,11 @@ impl RequestBody {
         newly
     }
 
+    /// Returns the number of bytes that the handler has not taken.
+    pub(in super::super) fn untaken(&self) -> usize {
+        self.passed - self.taken
+    }
+
     /// Ends the body: all of it was received.
     pub(super) fn end(self) {
         if let Some(sender) = self.sender {

@@ -78,7 +78,7 @@ impl Connection {
             if self.streams.get_mut(id).is_some_and(|stream| stream.has_bytes()) {
                 tracing::debug!(peer = %link.peer, "HTTP/2 stream ended: the client's window stays closed");
                 self.engine.cancel(id, ErrorCode::Cancel, parts.out);
-                self.forget(link, id, Completion::Aborted);
+                self.forget(link, id, Completion::Aborted, parts.out);
             } else {
                 self.reject_stream(link, id, STALLED, parts);
             }

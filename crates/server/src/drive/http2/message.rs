@@ -7,6 +7,7 @@ use dunlin_http::http2::ErrorCode;
 use dunlin_http::semantics::{is_field_value, is_token, status};
 
 use super::super::exchange::StreamBody;
+use super::progress::release_window;
 use super::stream::{Sending, Stream};
 use super::{Connection, Link};
 use crate::worker::Completion;
@@ -84,6 +85,7 @@ impl Connection {
     ) {
         let Some((status, fields, length)) = head.parse() else {
             tracing::warn!("a script's message cannot be sent over HTTP/2: its head is malformed");
+            release_window(&mut self.engine, &stream, out);
             self.engine.cancel(stream.id, ErrorCode::InternalError, out);
             return self.record(link, &mut stream, Completion::Aborted);
         };

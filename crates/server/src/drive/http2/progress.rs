@@ -48,7 +48,7 @@ impl Connection {
         match &stream.sending {
             Sending::Broken => {
                 self.engine.cancel(id, ErrorCode::InternalError, parts.out);
-                self.forget(link, id, Completion::Aborted);
+                self.forget(link, id, Completion::Aborted, parts.out);
                 return true;
             }
             Sending::Stream { chunk, is_at_end: true, .. } if chunk.is_empty() => {
@@ -85,6 +85,7 @@ impl Connection {
             is_consumed = !body.is_streamed();
             let copy = || Bytes::copy_from_slice(data);
             if let Err(error) = body.receive(data.len(), copy, now, &link.ctx.http1) {
+                self.engine.consumed(id, data.len(), parts.out);
                 return self.reject_stream(link, id, error, parts);
             }
         }
@@ -92,6 +93,7 @@ impl Connection {
             self.engine.consumed(id, data.len(), parts.out);
         }
         if has_ended && let Some(stream) = self.streams.get_mut(id) {
+            release_window(&mut self.engine, stream, parts.out);
             stream.exchange.end_body();
             if stream.exchange.has_response() {
                 self.begin_response(link, id, parts.out);
@@ -108,6 +110,7 @@ impl Connection {
         parts: &mut Parts<'_>,
     ) {
         let Some(mut stream) = self.streams.remove(id) else { return };
+        release_window(&mut self.engine, &stream, parts.out);
         if !stream.is_unanswered() {
             self.engine.cancel(id, ErrorCode::Cancel, parts.out);
             return self.record(link, &mut stream, Completion::Aborted);
@@ -136,21 +139,29 @@ impl Connection {
     }
 
     /// Ends a stream early.
-    pub(super) fn forget(&mut self, link: &Link<'_>, id: u32, completion: Completion) {
+    pub(super) fn forget(
+        &mut self,
+        link: &Link<'_>,
+        id: u32,
+        completion: Completion,
+        out: &mut Vec<u8>,
+    ) {
         if let Some(mut stream) = self.streams.remove(id) {
+            release_window(&mut self.engine, &stream, out);
             self.record(link, &mut stream, completion);
         }
     }
 
     /// Ends a stream whose response is complete in `out`.
-    pub(super) fn finish(&mut self, id: u32, out: &[u8]) {
+    pub(super) fn finish(&mut self, id: u32, out: &mut Vec<u8>) {
         if let Some(stream) = self.streams.remove(id) {
             self.finish_stream(stream, out);
         }
     }
 
     /// The same for a stream that was removed. It is recorded once its last byte was sent.
-    pub(super) fn finish_stream(&mut self, stream: Stream, out: &[u8]) {
+    pub(super) fn finish_stream(&mut self, stream: Stream, out: &mut Vec<u8>) {
+        release_window(&mut self.engine, &stream, out);
         let (bytes, unsent) = (stream.sent, stream.unsent(self.flushes));
         let Some(mut log) = stream.exchange.log else { return };
         log.outcome = log.outcome.finish(bytes, Completion::Complete);
@@ -195,6 +206,18 @@ impl Stream {
             Sending::Message { head, .. } => head.is_complete(),
             _ => false,
         }
+    }
+}
+
+/// Returns the bytes of a request body that the handler has not taken to the window of the connection. The stream
+/// receives no more of them.
+pub(super) fn release_window(
+    engine: &mut dunlin_http::http2::Connection,
+    stream: &Stream,
+    out: &mut Vec<u8>,
+) {
+    if let Some(body) = &stream.exchange.request_body {
+        engine.consumed(stream.id, body.untaken(), out);
     }
 }
 

@@ -63,7 +63,7 @@ impl Connection {
                 Filled::Changed => {
                     out.truncate(mark);
                     self.engine.cancel(id, ErrorCode::InternalError, out);
-                    self.forget(link, id, Completion::Aborted);
+                    self.forget(link, id, Completion::Aborted, out);
                 }
             }
         }

@@ -3,6 +3,8 @@
 use std::collections::BTreeMap;
 use std::time::Duration;
 
+use dunlin_http::http2::ErrorCode;
+
 use crate::testing::handler::{Kind, Plan, content, running};
 use crate::testing::{End, Http2, Message, Reply, Server, run, run_with};
 
@@ -240,5 +242,82 @@ fn early_hints_wait_for_room_in_the_socket_without_running_the_task() {
         client.receive(usize::MAX);
         let reply = &client.replies[&id];
         assert_eq!((&reply.interim[..], reply.status, reply.end), (&[103][..], 200, End::Complete));
+    });
+}
+
+#[test]
+fn uploads_do_not_use_up_the_window_of_their_connection() {
+    let streaming = Plan { id: 1, kind: Kind::Streaming, ..Plan::default() };
+    let plans = [
+        ("read", Plan { read: 1 << 20, ..streaming.clone() }),
+        ("read in part", Plan { read: 10, ..streaming.clone() }),
+        ("not read", streaming),
+        ("discarded", Plan { kind: Kind::Future, delay: 10, ..Plan::default() }),
+    ];
+    run("", FILES, async |server| {
+        for (name, plan) in plans {
+            let mut client = Http2::new(server.connect(), WINDOW);
+            // Twice the window of a connection, in all.
+            for number in 0..150 {
+                let message = Message::new("POST", plan.target()).streamed(content(1, 0..15_000));
+                let id = client.send(&message);
+                server.advance(Duration::from_millis(20)).await;
+                client.receive(usize::MAX);
+                assert_eq!(client.unsent(id), 0, "{name}: upload {number}");
+                let reply = &client.replies[&id];
+                assert_eq!((reply.status, reply.end), (200, End::Complete), "{name}: {number}");
+            }
+            drop(client);
+            server.settle().await;
+        }
+        nothing_is_left(server);
+    });
+}
+
+#[test]
+fn cancelled_uploads_do_not_use_up_the_window_of_their_connection() {
+    // The handler reads nothing before the client cancels.
+    let plan = Plan { id: 1, kind: Kind::Streaming, delay: 1000, ..Plan::default() };
+    run("", FILES, async |server| {
+        let mut client = Http2::new(server.connect(), WINDOW);
+        server.settle().await;
+        client.receive(usize::MAX);
+        for number in 0..40 {
+            let message = Message::new("POST", plan.target()).streamed(content(1, 0..70_000));
+            let id = client.send(&message);
+            server.settle().await;
+            client.receive(usize::MAX);
+            server.settle().await;
+            assert_eq!(client.unsent(id), 70_000 - WINDOW as usize, "upload {number}");
+            client.cancel(id);
+            server.settle().await;
+            client.receive(usize::MAX);
+        }
+        drop(client);
+        server.settle().await;
+        nothing_is_left(server);
+    });
+}
+
+#[test]
+fn a_long_request_body_is_reset_without_an_error_after_the_response() {
+    let plan = Plan { id: 1, kind: Kind::Streaming, delay: 50, ..Plan::default() };
+    run("", FILES, async |server| {
+        let mut client = Http2::new(server.connect(), WINDOW);
+        let message = Message::new("POST", plan.target()).streamed(content(1, 0..1_000_000));
+        let id = client.send(&message);
+        server.settle().await;
+        server.advance(Duration::from_millis(100)).await;
+        for _ in 0..10 {
+            client.receive(usize::MAX);
+            server.settle().await;
+        }
+        let reply = &client.replies[&id];
+        assert_eq!((reply.status, reply.end), (200, End::Complete));
+        assert_eq!(client.resets.get(&id), Some(&(ErrorCode::NoError as u32)));
+        let next = client.send(&Message::get("/a.txt"));
+        server.settle().await;
+        client.receive(usize::MAX);
+        assert_eq!((client.replies[&next].status, client.replies[&next].end), (200, End::Complete));
     });
 }
