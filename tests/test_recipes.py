@@ -358,7 +358,6 @@ def test_deploy(recipe):
         write(folder / "app.py", RELEASE.format(number) if number < 3 else "import no_such_module\n")
         write(folder / "public" / "static" / "version.txt", f"{number}\n")
     (page.srv / "current").symlink_to("releases/1")
-    # A busy machine would start an additional process, which the third release cannot.
     server = page.start()
     statuses, done = [], threading.Event()
 
