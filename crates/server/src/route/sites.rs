@@ -132,7 +132,7 @@ impl Site {
         &self.config
     }
 
-    /// The numbers of its scripts' pools; see [`config::Script::id`].
+    /// The numbers of its scripts' pools; see [`Script::id`](dunlin_config::Script::id).
     pub(crate) fn script_ids(&self) -> impl Iterator<Item = usize> {
         self.table.values().filter_map(|route| Some(route.handler.script()?.id))
     }
