@@ -217,8 +217,8 @@ impl Connection {
     }
 
     /// Reports that the handler has consumed `count` bytes of a request body, so that the client may send as many more on
-    /// the connection, and on the stream until the response is complete. The
-    /// window of a stream doubles, up to a limit, each time its handler has consumed half of it.
+    /// the connection, and on the stream until the response is complete. The window of a stream doubles, up to a limit,
+    /// each time its handler has consumed half of it.
     pub fn consumed(&mut self, stream: u32, count: usize, out: &mut Vec<u8>) {
         let count = u32::try_from(count).unwrap_or(u32::MAX);
         self.release_window(count, out);

@@ -26,8 +26,8 @@ pub(super) struct Heads {
     date: Vec<u8>,
     /// Number of changes of `date`.
     dates: u32,
-    /// A head was sent since the connection was idle.
-    is_in_use: bool,
+    /// Low bits of the serial of the first head since the cache was released, which is not in the cache; 0 before it.
+    first: u32,
 }
 
 /// A cached head.
@@ -53,7 +53,7 @@ impl Heads {
     /// Releases the cache.
     pub(super) fn shrink(&mut self) {
         self.slots = Vec::new();
-        self.is_in_use = false;
+        self.first = 0;
     }
 
     /// Appends the encoded section to `out`.
@@ -69,19 +69,22 @@ impl Heads {
         }
         if self.slots.is_empty() {
             // Many connections are idle after one response, which no cache helps.
-            if !std::mem::replace(&mut self.is_in_use, true) {
+            if self.first == 0 {
+                self.first = (head.serial as u32).max(1);
                 return self.encode(head, false, out);
             }
             self.slots = vec![Slot::default(); SLOTS];
         }
         let number = head.serial as usize % SLOTS;
         let slot = &self.slots[number];
-        let known = slot.serial == head.serial && slot.status == head.status;
+        let is_cached = slot.serial == head.serial && slot.status == head.status;
         let state = self.encoder.state();
-        if known && !slot.section.is_empty() && slot.state == state && slot.dates == self.dates {
+        if is_cached && !slot.section.is_empty() && slot.state == state && slot.dates == self.dates
+        {
             out.extend_from_slice(&slot.section);
             return;
         }
+        let known = is_cached || self.first == head.serial as u32;
         let start = out.len();
         self.encode(head, known, out);
         let slot = &mut self.slots[number];
