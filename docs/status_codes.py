@@ -74,8 +74,8 @@ STATUSES = {
 # How the code names a status that it sends.
 SENT = [
     r"\b(?:Rejection|RequestError)::new\(\s*(\d{3})\b",
-    r"\b(?:error_response|plain_page|Response::new|with_text|refuse)\(\s*(\d{3})\b",
-    r"\brefusal\([\w&]+, [\w&.]+, [\w&]+, (\d{3})\b",
+    r"\b(?:error_response|plain_page|Response::new|with_text|reject)\(\s*(\d{3})\b",
+    r"\berror_reply\([\w&]+, [\w&.]+, [\w&]+, (\d{3})\b",
     r"\berror\((\d{3})\)",
     r"\bRequestError \{\s*status: (\d{3}),",
     r"\bSelf::\w+(?:\(_\))? => (\d{3}),",

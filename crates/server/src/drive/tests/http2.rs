@@ -261,6 +261,7 @@ fn uploads_do_not_use_up_the_window_of_their_connection() {
             for number in 0..150 {
                 let message = Message::new("POST", plan.target()).streamed(content(1, 0..15_000));
                 let id = client.send(&message);
+                server.settle().await;
                 server.advance(Duration::from_millis(20)).await;
                 client.receive(usize::MAX);
                 assert_eq!(client.unsent(id), 0, "{name}: upload {number}");
