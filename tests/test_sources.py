@@ -280,7 +280,7 @@ def test_check_warns_of_scripts_in_directories_that_are_served_and_the_reverse(t
         text = check(tmp_path, site, cgi(directory))
         assert "warning: " in text and "check.toml:7:" in text and '"/*"' in text, text
     text = check(tmp_path, site, cgi(tmp_path))
-    assert "warning: " in text and "lies in the directory" in text, text
+    assert "warning: " in text and "is inside the directory" in text, text
     wsgi = 'script = {{ kind = "wsgi", directory = "{}", application = "app:application" }}'
     (site / "app.py").write_text("")
     assert "warning: " in check(tmp_path, site, route("/app/*", wsgi.format(site)))
