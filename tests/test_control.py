@@ -453,7 +453,8 @@ def test_no_request_fails_while_all_changes(serve, site, tmp_path, admin, kind):
         assert upgrades == 2 and reloads > 5
         assert reported["requests"] > 1000 and reported["errors"] == 0, counts
         assert set(reported["status"]) == {"200"}, counts
-        assert reported["connections"]["closed_by_server"] >= 16, "both upgrades ended all connections"
+        # The second upgrade may end some connections only after the load has ended.
+        assert reported["connections"]["closed_by_server"] > 8, "each upgrade ends the connections of the old process"
     finally:
         load.kill()
         if last != here.server.pid:
