@@ -7,18 +7,19 @@
 
 use std::fmt;
 use std::fs::File;
+use std::os::fd::OwnedFd;
 use std::os::unix::fs::{DirBuilderExt, MetadataExt, OpenOptionsExt, fchown};
 use std::path::{Path, PathBuf};
 
 use dunlin_config::{AllowedPaths, Calls, Config, ErrorLogTarget, Jail, ResourceLimits, Server};
 use landlock::{
-    ABI, Access, AccessFs, BitFlags, Ruleset, RulesetAttr, RulesetCreatedAttr, RulesetStatus,
-    path_beneath_rules,
+    ABI, Access, AccessFs, BitFlags, PathBeneath, Ruleset, RulesetAttr, RulesetCreatedAttr,
+    RulesetError, RulesetStatus,
 };
 use nix::unistd::{
     Gid, Group, Uid, User, getegid, geteuid, getgrouplist, setgid, setgroups, setuid,
 };
-use rustix::fs::OFlags;
+use rustix::fs::{FileType, Mode, OFlags};
 use rustix::thread::{CapabilitySet, capabilities};
 
 use super::pid_file::PidFile;
@@ -326,7 +327,7 @@ fn restrict_files(places: &AllowedPaths, starts_programs: bool) -> Result<(), St
     let unnamed = AccessFs::ReadFile | AccessFs::WriteFile;
     let temporary = if starts_programs { write } else { unnamed };
     let device = AccessFs::ReadFile | AccessFs::WriteFile | AccessFs::IoctlDev;
-    let explain = |error: landlock::RulesetError| error.to_string();
+    let explain = |error: RulesetError| error.to_string();
     let mut rules = Ruleset::default()
         .handle_access(AccessFs::from_all(abi))
         .map_err(explain)?
@@ -339,13 +340,13 @@ fn restrict_files(places: &AllowedPaths, starts_programs: bool) -> Result<(), St
         (&places.sockets, socket),
     ];
     for (paths, access) in named {
-        rules = rules.add_rules(path_beneath_rules(paths, access)).map_err(explain)?;
+        rules = rules.add_rules(rules_beneath(paths, access)).map_err(explain)?;
     }
     let always: [(&[&str], BitFlags<AccessFs>); 4] =
         [(&PROGRAMS, execute), (&SETTINGS, read), (&DEVICES, device), (&TEMPORARY, temporary)];
     for (paths, access) in always {
         let there = paths.iter().filter(|path| Path::new(path).exists());
-        rules = rules.add_rules(path_beneath_rules(there, access)).map_err(explain)?;
+        rules = rules.add_rules(rules_beneath(there, access)).map_err(explain)?;
     }
     let status = rules.restrict_self().map_err(explain)?;
     match status.ruleset {
@@ -358,6 +359,26 @@ fn restrict_files(places: &AllowedPaths, starts_programs: bool) -> Result<(), St
         }
         RulesetStatus::FullyEnforced => Ok(()),
     }
+}
+
+/// Rules for what exists of some paths.
+///
+/// The paths are opened without access to their content, which earlier restrictions may deny. The function of the crate does
+/// so with glibc only: with musl, the standard library drops `O_PATH` from the flags of a file.
+fn rules_beneath(
+    paths: impl IntoIterator<Item = impl AsRef<Path>>,
+    access: BitFlags<AccessFs>,
+) -> impl Iterator<Item = Result<PathBeneath<OwnedFd>, RulesetError>> {
+    paths.into_iter().filter_map(move |path| {
+        let flags = OFlags::PATH | OFlags::CLOEXEC;
+        let file = rustix::fs::open(path.as_ref(), flags, Mode::empty()).ok()?;
+        let metadata = rustix::fs::fstat(&file).ok()?;
+        let access = match FileType::from_raw_mode(metadata.st_mode) {
+            FileType::Directory => access,
+            _ => access & AccessFs::from_file(ABI::V5),
+        };
+        Some(Ok(PathBeneath::new(file, access)))
+    })
 }
 
 /// Directories of programs and libraries.
