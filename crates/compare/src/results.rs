@@ -34,6 +34,15 @@ pub struct Results {
     pub scenarios: Vec<ScenarioResults>,
 }
 
+impl Results {
+    /// The names of the servers that did not run, separated by commas; `None` if all did.
+    pub(crate) fn missing_servers(&self) -> Option<String> {
+        let missing = self.servers.iter().filter(|server| server.missing.is_some());
+        let names: Vec<&str> = missing.map(|server| server.name.as_str()).collect();
+        (!names.is_empty()).then(|| names.join(", "))
+    }
+}
+
 /// The machine of a comparison.
 #[derive(Clone, Debug, Default, Serialize, Deserialize, JsonSchema)]
 pub struct Machine {

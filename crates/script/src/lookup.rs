@@ -43,7 +43,7 @@ pub(super) enum Found {
     Elsewhere(Candidate),
 }
 
-/// Finds what the path names.
+/// Finds what the path names, for scripts that [`without_files`] does not locate.
 ///
 /// # Errors
 /// The error is `None` when a disk would have to be waited for and `mode` forbids it.
@@ -55,9 +55,6 @@ fn look_up(
 ) -> Result<Found, Option<Failure>> {
     let Wanted { route, path, query } = *wanted;
     let settings = route.settings();
-    if let Some(located) = without_files(rules, path) {
-        return Ok(Found::Script(Arc::new(located)));
-    }
     let root = files.root(&rules.directory).map_err(|error| {
         Some(match lacks_descriptors(&error) {
             true => Failure::NoDescriptor,
@@ -272,7 +269,7 @@ pub(super) fn cached(call: &Call<'_>) -> Option<Arc<Located>> {
     scripts.locations.borrow().get(route, rules, path, now).cloned()
 }
 
-/// Looks up the script that is not in the cache: on the worker thread as far as the kernel has the path in memory, then on
+/// Looks up the script that [`cached`] does not return: on the worker thread as far as the kernel has the path in memory, then on
 /// a thread that may block.
 pub(super) async fn find(call: &Call<'_>) -> Result<Found, Failure> {
     let Call { scripts, rules, route, path, query, .. } = *call;

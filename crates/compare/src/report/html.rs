@@ -107,14 +107,8 @@ fn servers(page: &mut String, results: &Results) -> Result {
         )?;
     }
     writeln!(page, "</ul>")?;
-    let missing: Vec<&str> = results
-        .servers
-        .iter()
-        .filter(|server| server.missing.is_some())
-        .map(|server| server.name.as_str())
-        .collect();
-    if !missing.is_empty() {
-        writeln!(page, "<p class=\"soft\">Not installed: {}</p>", escape(&missing.join(", ")))?;
+    if let Some(missing) = results.missing_servers() {
+        writeln!(page, "<p class=\"soft\">Not installed: {}</p>", escape(&missing))?;
     }
     Ok(())
 }

@@ -14,15 +14,9 @@ pub(super) fn render(results: &Results, paint: Paint) -> String {
     for scenario in &results.scenarios {
         table(&mut text, results, scenario, paint);
     }
-    let missing: Vec<&str> = results
-        .servers
-        .iter()
-        .filter(|server| server.missing.is_some())
-        .map(|server| server.name.as_str())
-        .collect();
-    if !missing.is_empty() {
+    if let Some(missing) = results.missing_servers() {
         text.push('\n');
-        text.push_str(&fill("", &format!("Not installed: {}", missing.join(", ")), 2));
+        text.push_str(&fill("", &format!("Not installed: {missing}"), 2));
     }
     for warning in warnings(results) {
         text.push('\n');

@@ -38,7 +38,7 @@ fn page(status: u16, reason: &str, more: &str) -> String {
 }
 
 /// A sentence about a response with this status, for the page of an error that has no other. `fields` are those of the
-/// response. It names the `host` and no path: text that somebody puts into a link should not appear as the server's.
+/// response. It names the `host` and no path: text from a link should not appear as the server's.
 pub(crate) fn advice(
     status: u16,
     method: &[u8],

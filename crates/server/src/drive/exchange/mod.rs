@@ -20,7 +20,7 @@ pub(super) use self::cached::CachedParts;
 pub(super) use self::reject::reject;
 pub(super) use self::request_body::RequestBody;
 pub(super) use self::response::{ResponseBody, StartedResponse, start_response};
-pub(super) use self::start::{Arrival, Started, begin, deferred_record, start};
+pub(super) use self::start::{Arrival, Started, begin, begin_fast, deferred_record, start};
 pub(super) use self::stream_body::{Chunk, StreamBody};
 use dunlin_exchange::{EarlyHints, Incoming, Response, ResponseFuture, stream};
 use dunlin_net::address::Ends;

@@ -8,6 +8,7 @@ use dunlin_telemetry::{ConnectionStart, ReadTimes};
 
 use crate::handler::reply::to_editable;
 use crate::route::reply::{Reply, Routed};
+use crate::route::sites::Route;
 use crate::worker::{ConnectionInfo, DeferredRecord, WorkerContext};
 
 /// A routed request.
@@ -68,6 +69,24 @@ pub(in super::super) fn begin(
 ) -> Option<Rc<RequestContext>> {
     let Arrival { read_times, connection_start } = arrival;
     ctx.begin_telemetry(request, connection, context, read_times, connection_start)
+}
+
+/// Prepares the context of a request to which the fast path responds, as [`begin`], and publishes its start.
+#[inline]
+pub(in super::super) fn begin_fast(
+    ctx: &WorkerContext,
+    request: &Request<'_>,
+    connection: &ConnectionInfo<'_>,
+    (site, settings): (usize, &Route),
+    context: Option<Rc<RequestContext>>,
+    arrival: Arrival<'_>,
+) -> Option<Rc<RequestContext>> {
+    let context = begin(ctx, request, connection, context, arrival);
+    if let Some(context) = &context {
+        context.set_route(site, settings.access_log, settings.telemetry());
+        ctx.publish_start(request, connection, context);
+    }
+    context
 }
 
 /// Returns the data for the access record of a request, if it has a context.

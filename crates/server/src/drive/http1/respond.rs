@@ -12,7 +12,7 @@ use dunlin_http::{BodyLength, Head, Request, RequestError, Version};
 use super::super::INLINE_BODY;
 use super::super::exchange::{
     Arrival, CachedParts, ConnectionView, Exchange, ResponseBody, Started, StartedResponse,
-    TOO_LARGE, begin, deferred_record, reject, start, start_response,
+    TOO_LARGE, begin, begin_fast, deferred_record, reject, start, start_response,
 };
 use super::sending::LastResponse;
 use super::{Connection, Next, Parts};
@@ -59,23 +59,19 @@ impl Connection {
         match dispatch_client(&self.ctx, connection, &request, path) {
             Ok(routed) => self.reply(&request, routed, output),
             Err(error) => {
-                let context = self.begin(&request, None);
+                let context = self.begin(&request);
                 Some(self.reject(error, (&request, context), output))
             }
         }
     }
 
     /// Prepares the context of a request for telemetry, if that is needed.
-    fn begin(
-        &mut self,
-        request: &Request<'_>,
-        context: Option<Rc<RequestContext>>,
-    ) -> Option<Rc<RequestContext>> {
+    fn begin(&mut self, request: &Request<'_>) -> Option<Rc<RequestContext>> {
         let connection =
             ConnectionInfo { peer: self.peer, serial: self.serial, stream: &self.stream };
         let connection_start = &mut self.connection_start;
         let arrival = Arrival { read_times: self.read_times, connection_start };
-        begin(&self.ctx, request, &connection, context, arrival)
+        begin(&self.ctx, request, &connection, None, arrival)
     }
 
     /// Sends a response of the fast path.
@@ -109,11 +105,12 @@ impl Connection {
             }
             return self.after_response(output);
         }
-        let context = self.begin(request, context);
-        if let Some(context) = &context {
-            context.set_route(site, settings.access_log, settings.telemetry());
-            self.ctx.publish_start(request, &self.connection_info(), context);
-        }
+        let connection =
+            ConnectionInfo { peer: self.peer, serial: self.serial, stream: &self.stream };
+        let connection_start = &mut self.connection_start;
+        let arrival = Arrival { read_times: self.read_times, connection_start };
+        let context =
+            begin_fast(&self.ctx, request, &connection, (site, settings), context, arrival);
         self.send_cached(request, cached, context, pacer, output)
     }
 
@@ -264,7 +261,7 @@ impl Connection {
         if self.engine.has_read_head() {
             let request = Request::new(message, head);
             self.requests += 1;
-            let context = self.begin(&request, None);
+            let context = self.begin(&request);
             return self.reject(error, (&request, context), output);
         }
         // A client that requests a head would take a body for the next response.
@@ -278,7 +275,7 @@ impl Connection {
     fn log_unread(&mut self) -> Option<Box<DeferredRecord>> {
         let head = Head::default();
         let request = Request::new(b"", &head);
-        let context = self.begin(&request, None);
+        let context = self.begin(&request);
         deferred_record(&request, context)
     }
 

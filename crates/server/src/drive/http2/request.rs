@@ -13,7 +13,7 @@ use dunlin_net::clock;
 use super::super::INLINE_BODY;
 use super::super::exchange::{
     CachedParts, ConnectionView, Exchange, ResponseBody, Started, StartedResponse, TOO_LARGE,
-    begin, deferred_record, reject, start, start_response,
+    begin, begin_fast, deferred_record, reject, start, start_response,
 };
 use super::message::MessageHead;
 use super::stream::{Sending, Stream};
@@ -223,11 +223,7 @@ impl Connection {
         }
         let ctx = link.ctx;
         let (connection, arrival) = link.arrival(self.read_times);
-        let context = begin(ctx, request, &connection, context, arrival);
-        if let Some(context) = &context {
-            context.set_route(site, settings.access_log, settings.telemetry());
-            link.ctx.publish_start(request, &link.connection_info(), context);
-        }
+        let context = begin_fast(ctx, request, &connection, (site, settings), context, arrival);
         self.send_cached(link, id, cached, (request, context, pacer), out);
     }
 
