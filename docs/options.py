@@ -36,6 +36,7 @@ TABLES = [
     ("`redirect`", "RedirectTable"),
     ("`respond`", "RespondTable"),
     ("`script`", "ScriptTable"),
+    ("`proxy`", "ProxyTable"),
     ("`hsts`", "HstsTable"),
     ("`auth`", "AuthTable"),
     ("`limit`", "RateLimitTable"),

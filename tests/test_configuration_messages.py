@@ -25,10 +25,9 @@ def check(folder, text, *arguments):
 @pytest.mark.parametrize(
     "key, what",
     [
-        ("proxy", "does not forward requests to HTTP servers"),
-        ("proxy_pass", "does not forward requests to HTTP servers"),
-        ("reverse_proxy", "does not forward requests to HTTP servers"),
-        ("ProxyPass", "does not forward requests to HTTP servers"),
+        ("proxy_pass", 'write proxy = "http://127.0.0.1:3000"'),
+        ("reverse_proxy", 'write proxy = "http://127.0.0.1:3000"'),
+        ("ProxyPass", 'write proxy = "http://127.0.0.1:3000"'),
         ("alias", "write `root` into a [[site.route]]"),
         ("location", "write [[site.route]] with path"),
         ("rewrite", "try = "),

@@ -164,6 +164,17 @@ def test_fastapi(recipe):
     assert fetch(server, "/static/style.css")[2] == b"body { margin: 0 }"
 
 
+def test_nodejs(recipe):
+    page = recipe("nodejs")
+    port = free_port()
+    write(page.srv / "app" / "server.js", page.block("js").replace("3000", str(port)))
+    write(page.srv / "www" / "static" / "style.css", "body { margin: 0 }\n")
+    page.companion("node", str(page.srv / "app" / "server.js"))
+    server = page.start(replace={"3000": port})
+    wait_until(lambda: fetch(server, "/")[0] == 200, "the application")
+    page.follow()
+
+
 @pytest.mark.skipif(subprocess.call(["perl", "-MMojolicious", "-e1"], stderr=subprocess.DEVNULL), reason="no Mojolicious")
 def test_perl(recipe):
     page = recipe("perl")

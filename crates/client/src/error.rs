@@ -106,6 +106,18 @@ impl Error {
         self.io_kind
     }
 
+    /// Whether the connection ended before any byte of the response arrived.
+    #[must_use]
+    pub fn is_unanswered(&self) -> bool {
+        self.is_unanswered
+    }
+
+    /// Whether the server has stated that it did not process the request.
+    #[must_use]
+    pub fn is_unprocessed(&self) -> bool {
+        self.is_unprocessed
+    }
+
     /// The reason without the origin.
     #[must_use]
     pub fn reason(&self) -> &str {

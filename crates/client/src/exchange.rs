@@ -15,7 +15,7 @@ use crate::event::{Event, Failure, SendState, Sending};
 use crate::pool::Pool;
 use crate::timer::Timer;
 use crate::transport::Transport;
-use crate::{Error, ErrorKind, Origin, Phase, Request, Upgraded};
+use crate::{Connection, Error, ErrorKind, Origin, Phase, Request, Upgraded};
 
 /// A request on its way and its response as it arrives.
 ///
@@ -23,9 +23,10 @@ use crate::{Error, ErrorKind, Origin, Phase, Request, Upgraded};
 /// response aborts it.
 pub struct Exchange<B> {
     origin: Origin,
-    pool: Arc<Pool>,
     /// `None` after the end.
     connection: Option<Active>,
+    /// The connection after the end, if another request may use it and it belongs to no pool.
+    finished: Option<Connection>,
     sending: Sending<B>,
     timer: Timer,
     /// A head that arrived before the caller waited for it.
@@ -36,14 +37,19 @@ pub struct Exchange<B> {
 
 struct Active {
     transport: Transport,
-    permit: OwnedSemaphorePermit,
+    lease: Option<Lease>,
+}
+
+/// The place in a pool of a connection in use.
+pub(crate) struct Lease {
+    pub(crate) pool: Arc<Pool>,
+    pub(crate) permit: OwnedSemaphorePermit,
 }
 
 impl<B: Body> Exchange<B> {
     /// Begins the exchange on a connection, or on a stream that was opened with the head of the request.
     pub(crate) fn begin(
-        pool: Arc<Pool>,
-        permit: OwnedSemaphorePermit,
+        lease: Option<Lease>,
         mut transport: Transport,
         request: &Request,
         body: B,
@@ -57,8 +63,8 @@ impl<B: Body> Exchange<B> {
         let sending = sending.map_err(|failure| error(&origin, failure))?;
         Ok(Self {
             origin,
-            pool,
-            connection: Some(Active { transport, permit }),
+            connection: Some(Active { transport, lease }),
+            finished: None,
             sending,
             timer: Timer::new(request.timeouts, end),
             head: None,
@@ -76,7 +82,37 @@ impl<B: Body> Exchange<B> {
 
     /// The permit and the body, of an exchange that has failed.
     pub(crate) fn into_parts(mut self) -> (Option<OwnedSemaphorePermit>, B) {
-        (self.connection.take().map(|active| active.permit), self.sending.body)
+        let lease = self.connection.take().and_then(|active| active.lease);
+        (lease.map(|lease| lease.permit), self.sending.body)
+    }
+
+    /// The body of a request whose exchange is over, to be sent again.
+    pub fn into_body(self) -> B {
+        self.sending.body
+    }
+
+    /// The connection of a complete exchange, if another request may use it and [`Connection::send`] began the exchange.
+    pub fn take_connection(&mut self) -> Option<Connection> {
+        self.finished.take()
+    }
+
+    /// Whether all of the request has been sent.
+    #[must_use]
+    pub fn is_sent(&self) -> bool {
+        self.connection.as_ref().is_none_or(|active| active.transport.is_sent())
+            && self.sending.state == SendState::Ended
+    }
+
+    /// Whether bytes of the request wait for the server to take them.
+    #[must_use]
+    pub fn is_blocked(&self) -> bool {
+        self.connection.as_ref().is_some_and(|active| active.transport.is_sending())
+    }
+
+    /// A number that changes whenever bytes of the exchange move.
+    #[must_use]
+    pub fn progress(&self) -> u64 {
+        self.connection.as_ref().map_or(u64::MAX, |active| active.transport.progress())
     }
 
     /// The next head: of an interim response, or the final one.
@@ -175,11 +211,11 @@ impl<B: Body> Exchange<B> {
     /// If the response did not switch protocols.
     pub fn upgrade(mut self) -> Result<Upgraded, Error> {
         match self.connection.take() {
-            Some(Active { transport: Transport::Http1(http1), permit })
+            Some(Active { transport: Transport::Http1(http1), lease })
                 if http1.is_tunnel() && !http1.is_sending() =>
             {
                 let (stream, early) = http1.into_parts();
-                Ok(Upgraded::new(stream, early, permit))
+                Ok(Upgraded::new(stream, early, lease.map(|lease| lease.permit)))
             }
             _ => {
                 let reason = "the response does not switch to another protocol";
@@ -232,15 +268,17 @@ impl<B: Body> Exchange<B> {
         }
     }
 
-    /// Gives the connection back to the pool, if another request may use it.
+    /// Gives the connection back to the pool or keeps it for the caller, if another request may use it.
     fn release(&mut self) {
-        let Some(Active { transport, permit }) = self.connection.take() else { return };
+        let Some(Active { transport, lease }) = self.connection.take() else { return };
         if let Transport::Http1(http1) = transport
             && http1.is_reusable()
         {
-            self.pool.put(&self.origin, http1);
+            match &lease {
+                Some(lease) => lease.pool.put(&self.origin, http1),
+                None => self.finished = Some(Connection::new(http1)),
+            }
         }
-        drop(permit);
     }
 }
 

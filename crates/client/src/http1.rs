@@ -36,7 +36,9 @@ pub(crate) struct Http1<S> {
 /// Bytes that the stream has not taken.
 #[derive(Debug, Default)]
 struct Output {
-    head: BytesMut,
+    head: Vec<u8>,
+    /// Bytes of `head` that were written.
+    head_sent: usize,
     data: Bytes,
     tail: &'static [u8],
     needs_flush: bool,
@@ -46,6 +48,8 @@ struct Output {
 const READ: usize = 4 * 1024;
 /// Bytes that a read makes room for.
 const ROOM: usize = 16 * 1024;
+/// The same within a large body.
+const BODY_ROOM: usize = 64 * 1024;
 
 impl<S: AsyncRead + AsyncWrite + Unpin> Http1<S> {
     pub(crate) fn new(stream: S) -> Self {
@@ -68,10 +72,8 @@ impl<S: AsyncRead + AsyncWrite + Unpin> Http1<S> {
         head: &RequestHead,
         body: B,
     ) -> Result<Sending<B>, Failure> {
-        let mut bytes = Vec::new();
         let size = body.size();
-        self.engine.send_head(head, size, &mut bytes)?;
-        self.output.head.extend_from_slice(&bytes);
+        self.engine.send_head(head, size, &mut self.output.head)?;
         (self.is_answered, self.has_head) = (false, false);
         let state = match size {
             BodySize::Empty | BodySize::Known(0) => SendState::Ended,
@@ -113,17 +115,17 @@ impl<S: AsyncRead + AsyncWrite + Unpin> Http1<S> {
         if sending.state != SendState::Streaming || !is_idle {
             return Ok(());
         }
-        let mut frame = Vec::new();
+        let frame = &mut self.output.head;
         match sending.body.poll_chunk(context) {
             Poll::Pending => return Ok(()),
             Poll::Ready(Some(Ok(chunk))) if chunk.is_empty() => {}
             Poll::Ready(Some(Ok(chunk))) => {
-                self.engine.begin_data(chunk.len(), &mut frame)?;
+                self.engine.begin_data(chunk.len(), frame)?;
                 self.output.data = chunk;
                 self.output.tail = self.engine.end_data();
             }
             Poll::Ready(None) => {
-                self.engine.end_body(&sending.body.trailers(), &mut frame)?;
+                self.engine.end_body(&sending.body.trailers(), frame)?;
                 sending.state = SendState::Ended;
             }
             Poll::Ready(Some(Err(error))) => {
@@ -131,7 +133,6 @@ impl<S: AsyncRead + AsyncWrite + Unpin> Http1<S> {
                 return Err(Failure::new(ErrorKind::RequestBody, reason));
             }
         }
-        self.output.head.extend_from_slice(&frame);
         Ok(())
     }
 
@@ -146,8 +147,14 @@ impl<S: AsyncRead + AsyncWrite + Unpin> Http1<S> {
             }
             return Poll::Ready(Ok(false));
         }
-        let parts = [&output.head[..], &output.data[..], output.tail].map(IoSlice::new);
-        let count = ready!(stream.poll_write_vectored(context, &parts))?;
+        let head = &output.head[output.head_sent..];
+        let written = if output.data.is_empty() && output.tail.is_empty() {
+            stream.poll_write(context, head)
+        } else {
+            let parts = [head, &output.data[..], output.tail].map(IoSlice::new);
+            stream.poll_write_vectored(context, &parts)
+        };
+        let count = ready!(written)?;
         if count == 0 {
             return Poll::Ready(Err(io::ErrorKind::WriteZero.into()));
         }
@@ -202,7 +209,8 @@ impl<S: AsyncRead + AsyncWrite + Unpin> Http1<S> {
 
     fn poll_read(&mut self, context: &mut Context<'_>) -> Poll<Result<(), Failure>> {
         if self.input.capacity() - self.input.len() < READ {
-            self.input.reserve(ROOM);
+            let is_large = self.engine.remaining().is_some_and(|left| left > ROOM as u64);
+            self.input.reserve(if is_large { BODY_ROOM } else { ROOM });
         }
         let read = pin!(self.stream.read_buf(&mut self.input)).poll(context);
         match ready!(read) {
@@ -234,6 +242,11 @@ impl<S: AsyncRead + AsyncWrite + Unpin> Http1<S> {
     /// Whether the final head has arrived.
     pub(crate) fn has_head(&self) -> bool {
         self.has_head
+    }
+
+    /// Whether the whole request has been sent.
+    pub(crate) fn is_sent(&self) -> bool {
+        self.engine.is_sent() && !self.is_sending()
     }
 
     /// Whether another protocol uses the connection now.
@@ -273,8 +286,12 @@ impl Output {
     }
 
     fn advance(&mut self, count: usize) {
-        let of_head = count.min(self.head.len());
-        self.head.advance(of_head);
+        let of_head = count.min(self.head.len() - self.head_sent);
+        self.head_sent += of_head;
+        if self.head_sent == self.head.len() {
+            self.head.clear();
+            self.head_sent = 0;
+        }
         let of_data = (count - of_head).min(self.data.len());
         self.data.advance(of_data);
         self.tail = &self.tail[count - of_head - of_data..];

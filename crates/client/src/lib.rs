@@ -1,5 +1,5 @@
 //! An asynchronous HTTP client for the server's own needs: forward authentication, export of traces, ACME, and
-//! commands that talk to a running server. A reverse proxy can be built on it.
+//! commands that talk to a running server. The reverse proxy keeps pools of its own ([`Connection`]).
 //!
 //! # What it does
 //! - It opens connections by TCP, TLS and Unix sockets, keeps idle ones, and reuses a connection only if the framing of
@@ -42,6 +42,7 @@ mod blocking;
 mod body;
 mod client;
 mod connect;
+mod connection;
 mod error;
 mod event;
 mod exchange;
@@ -60,6 +61,7 @@ mod upgraded;
 pub use blocking::{BlockingClient, BlockingResponse};
 pub use body::{Body, Empty, Full};
 pub use client::Client;
+pub use connection::Connection;
 pub use dunlin_http::semantics::url::{InvalidUrl, Url};
 pub use error::{Error, ErrorKind, Phase};
 pub use exchange::Exchange;

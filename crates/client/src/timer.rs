@@ -118,6 +118,10 @@ impl Timer {
         phase: Option<Phase>,
         progress: u64,
     ) -> Poll<Phase> {
+        if self.end.is_none() && phase.is_none_or(|phase| self.timeouts.of(phase).is_none()) {
+            self.waiting = None;
+            return Poll::Pending;
+        }
         let now = Instant::now();
         let is_same = |(old, at, _): &(Phase, u64, Instant)| (Some(*old), *at) == (phase, progress);
         if !self.waiting.as_ref().is_some_and(is_same) {

@@ -52,6 +52,14 @@ impl Transport {
         }
     }
 
+    /// Whether the connection has taken all that it was given of the request.
+    pub(crate) fn is_sent(&self) -> bool {
+        match self {
+            Self::Http1(http1) => http1.is_sent(),
+            Self::Http2(stream) => !stream.is_sending(),
+        }
+    }
+
     /// Whether the final head has arrived.
     pub(crate) fn has_head(&self) -> bool {
         match self {

@@ -17,11 +17,15 @@ pub struct Upgraded {
     /// Bytes of the other protocol that came with the head of the response.
     early: BytesMut,
     /// The connection counts until it is closed.
-    _permit: OwnedSemaphorePermit,
+    _permit: Option<OwnedSemaphorePermit>,
 }
 
 impl Upgraded {
-    pub(crate) fn new(stream: Stream, early: BytesMut, permit: OwnedSemaphorePermit) -> Self {
+    pub(crate) fn new(
+        stream: Stream,
+        early: BytesMut,
+        permit: Option<OwnedSemaphorePermit>,
+    ) -> Self {
         Self { stream, early, _permit: permit }
     }
 }

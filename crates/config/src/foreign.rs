@@ -7,8 +7,8 @@ pub(super) fn hint(key: &str) -> Option<&'static str> {
     Some(hint)
 }
 
-const PROXY: &str = "Dunlin does not forward requests to HTTP servers; applications are reached by `script` with \
-    kind = \"fastcgi\", \"scgi\" or \"uwsgi\" and `connect`, or are run as \"wsgi\", \"asgi\" or \"psgi\"";
+const PROXY: &str = "write proxy = \"http://127.0.0.1:3000\", a list of such URLs, or a table such as { to = [\"...\"], strip = \
+    \"/prefix\" } into a [[site.route]]";
 const LOCATION: &str = "write [[site.route]] with path = \"/PREFIX/*\", path = \"*.EXTENSION\" or an exact path; the more \
     specific pattern wins";
 const REWRITE: &str = "write try = [\"{path}\", \"/index.php\"] into a [[site.route]] to look for files in turn, or \
@@ -24,7 +24,6 @@ const FIELDS: &str = "write set_fields = { \"NAME\" = \"VALUE\" } or remove_fiel
 const DIRECTIVES: [(&[&str], &str); 29] = [
     (
         &[
-            "proxy",
             "proxy_pass",
             "proxypass",
             "proxypassmatch",
@@ -237,7 +236,7 @@ mod tests {
         for (at, name) in names.iter().enumerate() {
             assert!(!names[at + 1..].contains(name), "{name} is named twice");
         }
-        assert!(hint("Proxy_Pass").is_some_and(|hint| hint.contains("connect")));
+        assert!(hint("Proxy_Pass").is_some_and(|hint| hint.contains("proxy = ")));
         assert!(hint("listing").is_none());
     }
 }

@@ -10,7 +10,7 @@ use serde::de::{Deserializer, Error, MapAccess, SeqAccess, Visitor};
 
 use super::file::{
     AccessLog, AccessLogTable, Auth, AuthTable, CodingName, Codings, Hsts, HstsTable, OneOrMany,
-    RateLimitTable, RateLimits, RecordFormat, RecordRules, RecordsTable, RedirectHttps,
+    ProxyTable, RateLimitTable, RateLimits, RecordFormat, RecordRules, RecordsTable, RedirectHttps,
     RedirectTable, RouteCache, RouteCacheTable,
 };
 use super::spanned::Spanned;
@@ -95,7 +95,8 @@ deserialize_forms!(
     OneOrMany<String>,
     Hsts,
     RedirectHttps,
-    RedirectTable
+    RedirectTable,
+    ProxyTable
 );
 
 impl Forms for RedirectTable {
@@ -104,6 +105,28 @@ impl Forms for RedirectTable {
 
     fn from_str<E: Error>(text: &str) -> Result<Self, E> {
         Ok(Self { to: Spanned::detached(text.to_owned()), status: None })
+    }
+
+    fn from_map<'de, A: MapAccess<'de>>(map: A) -> Result<Self, A::Error> {
+        // The derived implementation, not the trait's.
+        Self::deserialize(MapAccessDeserializer::new(map))
+    }
+}
+
+impl Forms for ProxyTable {
+    const EXPECTED: &'static str =
+        "a URL, a list of URLs, or a table such as { to = \"http://127.0.0.1:3000\" }";
+
+    fn from_str<E: Error>(text: &str) -> Result<Self, E> {
+        Ok(Self::to(vec![Spanned::detached(text.to_owned())]))
+    }
+
+    fn from_seq<'de, A: SeqAccess<'de>>(mut list: A) -> Result<Self, A::Error> {
+        let mut upstreams = Vec::new();
+        while let Some(upstream) = list.next_element()? {
+            upstreams.push(upstream);
+        }
+        Ok(Self::to(upstreams))
     }
 
     fn from_map<'de, A: MapAccess<'de>>(map: A) -> Result<Self, A::Error> {

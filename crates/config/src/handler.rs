@@ -5,6 +5,7 @@ use std::sync::Arc;
 use super::file::Route;
 use super::merge::Patterns;
 use super::pattern::Pattern;
+use super::proxy::{self, Proxy};
 use super::redirect::{self, Redirect};
 use super::report::Report;
 use super::respond::{self, Respond};
@@ -18,6 +19,8 @@ pub enum Handler {
     Files,
     /// Scripts or an application.
     Script(Arc<Script>),
+    /// Other HTTP servers.
+    Proxy(Arc<Proxy>),
     /// A redirect to another URL.
     Redirect(Redirect),
     /// A fixed text.
@@ -39,6 +42,10 @@ impl Handler {
                 let script = script::read(route.script.as_ref()?, pattern, report);
                 Some(Self::Script(Arc::new(script)))
             }
+            HandlerKey::Proxy => {
+                let proxy = proxy::read(route.proxy.as_ref()?, report);
+                Some(Self::Proxy(Arc::new(proxy)))
+            }
             HandlerKey::Redirect => {
                 redirect::read(route.redirect.as_ref()?, pattern, report).map(Self::Redirect)
             }
@@ -57,6 +64,14 @@ impl Handler {
         }
     }
 
+    /// Returns the proxy settings, if the handler is a proxy.
+    pub fn proxy(&self) -> Option<&Arc<Proxy>> {
+        match self {
+            Self::Proxy(proxy) => Some(proxy),
+            _ => None,
+        }
+    }
+
     /// Returns `true` if the handler is files.
     pub fn is_files(&self) -> bool {
         matches!(self, Self::Files)
@@ -67,7 +82,11 @@ impl Handler {
         match self {
             Self::Files => Some(&["GET", "HEAD", "OPTIONS"]),
             Self::Status(_) => Some(&["GET", "HEAD"]),
-            Self::Script(_) | Self::Redirect(_) | Self::Respond(_) | Self::AddSlash => None,
+            Self::Script(_)
+            | Self::Proxy(_)
+            | Self::Redirect(_)
+            | Self::Respond(_)
+            | Self::AddSlash => None,
         }
     }
 }
@@ -99,6 +118,7 @@ impl Status {
 pub(super) enum HandlerKey {
     Status,
     Script,
+    Proxy,
     Redirect,
     Respond,
 }
@@ -108,6 +128,7 @@ impl HandlerKey {
         match self {
             Self::Status => "status",
             Self::Script => "script",
+            Self::Proxy => "proxy",
             Self::Redirect => "redirect",
             Self::Respond => "respond",
         }
@@ -121,6 +142,7 @@ impl Route {
         [
             (HandlerKey::Status, status),
             (HandlerKey::Script, self.script.as_ref().map(|at| &at.span)),
+            (HandlerKey::Proxy, self.proxy.as_ref().map(|at| &at.span)),
             (HandlerKey::Redirect, self.redirect.as_ref().map(|at| &at.span)),
             (HandlerKey::Respond, self.respond.as_ref().map(|at| &at.span)),
         ]
@@ -147,6 +169,7 @@ impl Route {
     pub(super) fn clear_handler(&mut self) {
         self.status = None;
         self.script = None;
+        self.proxy = None;
         self.redirect = None;
         self.respond = None;
     }

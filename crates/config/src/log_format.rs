@@ -190,6 +190,14 @@ fields! {
     TlsClientVerify = "tls_client_verify",
     /// ID of the request, of requests to scripts.
     RequestId = "request_id",
+    /// Upstream that got the request last, as in the configuration, of requests to a `proxy`.
+    Upstream = "upstream",
+    /// Time from the request's head to the connection to the upstream, in microseconds: waiting and connecting.
+    UpstreamConnectUs = "upstream_connect_us",
+    /// Time from there to the first byte of the upstream's response, in microseconds.
+    UpstreamUs = "upstream_us",
+    /// How often the request was sent to another upstream.
+    Retries = "retries",
 }
 
 /// Returns the candidate that is most similar to `word`.

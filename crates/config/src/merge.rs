@@ -23,7 +23,7 @@ pub(super) struct Patterns<'r> {
     pub(super) handler: &'r Pattern,
     /// Pattern of the route that has the `try` list: for `{rest}` of its steps.
     pub(super) tries: &'r Pattern,
-    origins: [&'r str; 4],
+    origins: [&'r str; 5],
 }
 
 /// Patterns of the routes that the tables of settings come from. Settings whose table comes from the same route share
@@ -38,15 +38,17 @@ pub struct Origins {
     pub limit: String,
     /// Pattern of the route whose `throttle` applies; empty if there is none.
     pub throttle: String,
+    /// Pattern of the route whose `proxy` applies; empty if there is none.
+    pub proxy: String,
 }
 
 impl Patterns<'_> {
     pub(super) const EVERYTHING: Self =
-        Self { handler: &Pattern::EVERYTHING, tries: &Pattern::EVERYTHING, origins: [""; 4] };
+        Self { handler: &Pattern::EVERYTHING, tries: &Pattern::EVERYTHING, origins: [""; 5] };
 
     pub(super) fn origins(&self) -> Origins {
-        let [script, auth, limit, throttle] = self.origins.map(str::to_owned);
-        Origins { script, auth, limit, throttle }
+        let [script, auth, limit, throttle, proxy] = self.origins.map(str::to_owned);
+        Origins { script, auth, limit, throttle, proxy }
     }
 }
 
@@ -65,8 +67,14 @@ pub(super) fn merge<'r>(
         if route.route.r#try.is_some() {
             merged.patterns.tries = &route.pattern;
         }
-        let Route { path, script, auth, limit, throttle, .. } = &route.route;
-        let has = [script.is_some(), auth.is_some(), limit.is_some(), throttle.is_some()];
+        let Route { path, script, auth, limit, throttle, proxy, .. } = &route.route;
+        let has = [
+            script.is_some(),
+            auth.is_some(),
+            limit.is_some(),
+            throttle.is_some(),
+            proxy.is_some(),
+        ];
         for (origin, has) in merged.patterns.origins.iter_mut().zip(has) {
             if has {
                 *origin = &path.value;

@@ -290,11 +290,11 @@ fn user_fields(routes: &[SiteRoute]) -> Vec<String> {
     names
 }
 
-/// Returns the paths that lack only the last slash of a route with an application or the status: `/app` for `/app/*`,
+/// Returns the paths that lack only the last slash of a route with an application, a proxy or the status: `/app` for `/app/*`,
 /// unless another route, which is not for every path, matches.
 fn mounts(routes: &[SiteRoute]) -> Vec<Pattern> {
     let is_mount = |route: &Route| match route.handler_key() {
-        Some(HandlerKey::Status) => true,
+        Some(HandlerKey::Status | HandlerKey::Proxy) => true,
         Some(HandlerKey::Script) => route.script.as_deref().is_some_and(|script| {
             matches!(script.mapping(), Mapping::Application | Mapping::Program)
         }),

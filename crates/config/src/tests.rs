@@ -366,10 +366,7 @@ fn errors_in_routes_are_reported_with_line_and_column() {
             "14:23: error_pages: \"x\" is not a path that begins with `/`",
         ),
         ("ranges = -1", "14:10: ranges: invalid value: integer `-1`, expected a whole number"),
-        (
-            "proxy_pass = 1",
-            "14:1: there is no key `proxy_pass` in [[site.route]]: Dunlin does not forward requests to HTTP servers",
-        ),
+        ("proxy_pass = 1", "14:1: there is no key `proxy_pass` in [[site.route]]: write proxy = "),
         (
             "auth = { basic = 'x', forward = '/y' }",
             "14:33: auth: either `basic` or `forward` decides",

@@ -1,4 +1,5 @@
-//! Interim responses with status 103 (RFC 8297): passes their fields from a handler to the connection's driver.
+//! Interim responses (RFC 9110 §15.2), above all with status 103 (RFC 8297): passes them from a handler to the
+//! connection's driver.
 
 use std::cell::RefCell;
 use std::rc::Rc;
@@ -6,7 +7,10 @@ use std::task::{Context, Waker};
 
 use dunlin_http::FieldLines;
 
-/// Queue of early hints of one request. The handler and the driver share it.
+/// An interim response: its status, which is neither 100 nor 101, and its fields.
+pub type Interim = (u16, FieldLines);
+
+/// Queue of the interim responses of one request. The handler and the driver share it.
 #[derive(Debug, Clone)]
 pub struct EarlyHints {
     /// `None` if the client does not support interim responses.
@@ -15,30 +19,35 @@ pub struct EarlyHints {
 
 #[derive(Debug, Default)]
 struct State {
-    waiting: Vec<FieldLines>,
+    waiting: Vec<Interim>,
     driver: Option<Waker>,
 }
 
 impl EarlyHints {
-    /// Creates a queue. It drops all hints unless the client supports them.
+    /// Creates a queue. It drops all responses unless the client supports them.
     #[inline]
     pub fn new(is_supported: bool) -> Self {
         Self { state: is_supported.then(Rc::default) }
     }
 
-    /// Sends an interim response with the fields. The driver drops it if the final response has started.
+    /// Sends an interim response with status 103 and the fields. The driver drops it if the final response has started.
     pub fn send(&self, fields: FieldLines) {
+        self.send_interim((103, fields));
+    }
+
+    /// Sends an interim response. The driver drops it if the final response has started.
+    pub fn send_interim(&self, interim: Interim) {
         let Some(state) = &self.state else { return };
         let mut state = state.borrow_mut();
-        state.waiting.push(fields);
+        state.waiting.push(interim);
         if let Some(driver) = state.driver.take() {
             driver.wake();
         }
     }
 
-    /// Takes the queued hints. Wakes the task when there are more.
+    /// Takes the queued responses. Wakes the task when there are more.
     #[inline]
-    pub fn take(&self, cx: &Context<'_>) -> Vec<FieldLines> {
+    pub fn take(&self, cx: &Context<'_>) -> Vec<Interim> {
         let Some(state) = &self.state else { return Vec::new() };
         let mut state = state.borrow_mut();
         match &mut state.driver {

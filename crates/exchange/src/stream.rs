@@ -3,6 +3,9 @@
 //!
 //! The bound is what gives back-pressure: a sender waits for room, so that nothing is read from a
 //! source faster than it is taken. One chunk may pass the bound, so that no chunk has to be split.
+//!
+//! A handler whose body needs no task of its own gives the receiver a [`Source`], which produces the bytes when they are
+//! polled for.
 
 use std::collections::VecDeque;
 use std::future::poll_fn;
@@ -10,6 +13,7 @@ use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::task::{Context, Poll, Waker};
 
 use bytes::Bytes;
+use dunlin_http::FieldLines;
 
 /// The sending end. The stream is broken if it is dropped before [`Sender::end`].
 #[derive(Debug)]
@@ -20,8 +24,29 @@ pub struct Sender {
 /// The receiving end.
 #[derive(Debug)]
 pub struct Receiver {
-    /// `None` when it has ended without a byte.
-    state: Option<Arc<Mutex<State>>>,
+    from: From,
+}
+
+#[derive(Debug)]
+enum From {
+    /// It has ended without a byte.
+    Nothing,
+    Sender(Arc<Mutex<State>>),
+    Source(Box<dyn Source>),
+}
+
+/// A body that is produced when it is polled for. Dropping it aborts it.
+pub trait Source: std::fmt::Debug {
+    /// The next bytes; `None` at the end.
+    fn poll_next(&mut self, cx: &mut Context<'_>) -> Poll<Result<Option<Bytes>, Broken>>;
+
+    /// The trailer fields, after the end.
+    fn take_trailers(&mut self) -> FieldLines {
+        FieldLines::default()
+    }
+
+    /// All bytes that the receiver wants were produced.
+    fn finish(self: Box<Self>) {}
 }
 
 /// The sender was dropped before the end.
@@ -67,13 +92,18 @@ pub fn channel(limit: usize) -> (Sender, Receiver) {
         sender: None,
         receiver: None,
     }));
-    (Sender { state: Arc::clone(&state) }, Receiver { state: Some(state) })
+    (Sender { state: Arc::clone(&state) }, Receiver { from: From::Sender(state) })
 }
 
 /// A stream without bytes.
 #[inline]
 pub fn empty() -> Receiver {
-    Receiver { state: None }
+    Receiver { from: From::Nothing }
+}
+
+/// A stream whose bytes come from `source`.
+pub fn from_source(source: Box<dyn Source>) -> Receiver {
+    Receiver { from: From::Source(source) }
 }
 
 /// A stream of these bytes.
@@ -188,16 +218,22 @@ impl Receiver {
     /// The bytes that are left, when the sender has sent all; `None` while more may come.
     #[inline]
     pub fn whole_length(&self) -> Option<u64> {
-        let Some(state) = &self.state else { return Some(0) };
-        let state = lock(state);
+        let state = match &self.from {
+            From::Nothing => return Some(0),
+            From::Source(_) => return None,
+            From::Sender(state) => lock(state),
+        };
         state.ended.then_some(state.held as u64)
     }
 
     /// The next bytes; `None` at the end.
     #[inline]
     pub fn poll_next(&mut self, cx: &mut Context<'_>) -> Poll<Result<Option<Bytes>, Broken>> {
-        let Some(state) = &self.state else { return Poll::Ready(Ok(None)) };
-        let mut state = lock(state);
+        let mut state = match &mut self.from {
+            From::Nothing => return Poll::Ready(Ok(None)),
+            From::Source(source) => return source.poll_next(cx),
+            From::Sender(state) => lock(state),
+        };
         if let Some(bytes) = state.chunks.pop_front() {
             state.held -= bytes.len();
             state.wake_sender();
@@ -221,10 +257,22 @@ impl Receiver {
         poll_fn(|cx| self.poll_next(cx)).await
     }
 
+    /// The trailer fields, after the end.
+    pub fn take_trailers(&mut self) -> FieldLines {
+        match &mut self.from {
+            From::Source(source) => source.take_trailers(),
+            From::Nothing | From::Sender(_) => FieldLines::default(),
+        }
+    }
+
     /// Lets the sender go on to its end, and drops what it sends.
-    pub fn discard(self) {
-        let Some(state) = &self.state else { return };
-        let mut state = lock(state);
+    pub fn discard(mut self) {
+        let state = match std::mem::replace(&mut self.from, From::Nothing) {
+            From::Nothing => return,
+            From::Source(source) => return source.finish(),
+            From::Sender(state) => state,
+        };
+        let mut state = lock(&state);
         state.receiving = Receiving::Discarding;
         state.drop_chunks();
     }
@@ -232,7 +280,7 @@ impl Receiver {
 
 impl Drop for Receiver {
     fn drop(&mut self) {
-        let Some(state) = &self.state else { return };
+        let From::Sender(state) = &self.from else { return };
         let mut state = lock(state);
         if state.receiving == Receiving::Yes {
             state.receiving = Receiving::Gone;

@@ -10,6 +10,9 @@ pub struct FieldLines {
 }
 
 impl FieldLines {
+    /// No fields.
+    pub const NONE: Self = Self { lines: Vec::new() };
+
     /// An empty list.
     pub fn new() -> Self {
         Self { lines: Vec::with_capacity(256) }
@@ -22,6 +25,30 @@ impl FieldLines {
         self.lines.extend_from_slice(b": ");
         self.append(value.as_ref());
         self.lines.extend_from_slice(b"\r\n");
+    }
+
+    /// Appends a field of a message that an engine has parsed, which needs no check. CR, LF and NUL must not occur.
+    #[inline]
+    pub fn push_parsed(&mut self, name: &[u8], value: &[u8]) {
+        debug_assert!(![name, value].concat().iter().any(|byte| matches!(byte, b'\r' | b'\n' | 0)));
+        self.lines.reserve(name.len() + value.len() + 4);
+        self.lines.extend_from_slice(name);
+        self.lines.extend_from_slice(b": ");
+        self.lines.extend_from_slice(value);
+        self.lines.extend_from_slice(b"\r\n");
+    }
+
+    /// Appends to the value of the last field, which comes from a message that an engine has parsed.
+    pub(crate) fn extend_last_value(&mut self, more: &[u8]) {
+        self.lines.truncate(self.lines.len() - b"\r\n".len());
+        self.lines.extend_from_slice(more);
+        self.lines.extend_from_slice(b"\r\n");
+    }
+
+    /// Whether there are no fields.
+    #[inline]
+    pub fn is_empty(&self) -> bool {
+        self.lines.is_empty()
     }
 
     /// Appends a field with a numeric value.
@@ -68,11 +95,12 @@ impl FieldLines {
     pub fn iter(&self) -> impl Iterator<Item = (&[u8], &[u8])> {
         let mut rest = self.lines.as_slice();
         std::iter::from_fn(move || {
-            let end = memchr::memmem::find(rest, b"\r\n")?;
-            let line = &rest[..end];
-            rest = &rest[end + 2..];
-            let colon = memchr::memmem::find(line, b": ")?;
-            Some((&line[..colon], &line[colon + 2..]))
+            // No line has another line feed, and no name a colon.
+            let end = memchr::memchr(b'\n', rest)?;
+            let line = rest[..end].strip_suffix(b"\r")?;
+            rest = &rest[end + 1..];
+            let colon = memchr::memchr(b':', line)?;
+            Some((&line[..colon], line[colon..].strip_prefix(b": ")?))
         })
     }
 

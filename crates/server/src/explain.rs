@@ -5,7 +5,7 @@ use std::path::Path;
 use std::sync::Arc;
 
 use dunlin_config::{
-    Candidate, Config, Handler, Mapping, Script, Settings, Site, explain_settings,
+    Candidate, Config, Handler, Mapping, Proxy, Script, Settings, Site, explain_settings,
 };
 use dunlin_http::semantics::{Method, host, path, target};
 
@@ -74,6 +74,7 @@ impl Explanation<'_> {
         match &settings.handler {
             Handler::Files => self.files(&Wanted { site: self.site, route: settings, path, query }),
             Handler::Script(script) => self.script(script, path),
+            Handler::Proxy(proxy) => self.proxy(proxy),
             Handler::Redirect(rule) => {
                 let location = redirect::location(rule, path, query, self.host);
                 let location = String::from_utf8_lossy(&location);
@@ -95,6 +96,12 @@ impl Explanation<'_> {
         }
         let name = String::from_utf8_lossy(script.rest(path));
         self.add(format_args!("the script that {name:?} names in {label}"));
+    }
+
+    fn proxy(&mut self, proxy: &Proxy) {
+        let names = proxy.upstreams.iter().map(|upstream| upstream.address.to_string());
+        let names = names.collect::<Vec<_>>().join(" or ");
+        self.add(format_args!("from the upstream {names}"));
     }
 
     fn files(&mut self, wanted: &Wanted<'_>) {

@@ -34,6 +34,7 @@ use dunlin_net::blocking;
 use dunlin_net::clock::Clock;
 use dunlin_net::connection_limits::limiter::ConnectionLimiter;
 use dunlin_net::connections::Connections;
+use dunlin_proxy::WorkerProxy;
 use dunlin_script::context::Context;
 use dunlin_script::state::{Scripts, WorkerScripts};
 use dunlin_telemetry::live::LiveTap;
@@ -88,6 +89,8 @@ pub(crate) struct WorkerContext {
     pub(crate) files: dunlin_files::worker::Worker<Route>,
     /// Requests to other servers.
     pub(crate) client: Client,
+    /// Connections to upstreams.
+    pub(crate) proxy: Rc<WorkerProxy>,
     /// The state of scripts.
     pub(crate) scripts: WorkerScripts,
     pub(crate) metrics: Rc<WorkerMetrics>,
@@ -198,6 +201,7 @@ impl WorkerContext {
                 server.cache.entries,
             ),
             client: worker.client.clone(),
+            proxy: Rc::clone(&worker.proxy),
             scripts: WorkerScripts::new(
                 &shared.scripts,
                 &worker.scripts,

@@ -1,5 +1,7 @@
 //! The access record: all data about a finished request that logs, traces and subscribers use.
 
+use std::sync::Arc;
+
 use dunlin_net::address::Peer;
 use dunlin_tls::TlsInfo;
 
@@ -53,7 +55,7 @@ pub struct AccessRecord<'a> {
     pub timings: Timings,
     /// TLS parameters; `None` without TLS.
     pub tls: Option<TlsInfo>,
-    /// Id and timestamps of the script's run, for requests to scripts.
+    /// Id and timestamps of the script's run, or the upstream, for requests to scripts and upstreams.
     pub script_context: Option<&'a ScriptContext>,
 }
 
@@ -66,6 +68,11 @@ impl<'a> AccessRecord<'a> {
     /// Returns the request id. Only requests to scripts have one.
     pub fn request_id(&self) -> Option<&'a str> {
         self.script_context.map(ScriptContext::id).filter(|id| !id.is_empty())
+    }
+
+    /// Returns the upstream that got the request last, for requests to upstreams.
+    pub fn upstream(&self) -> Option<Arc<str>> {
+        self.script_context.and_then(ScriptContext::upstream)
     }
 
     /// Returns the path of the request-target, without the authority of the absolute form (RFC 9112 §3.2.2).

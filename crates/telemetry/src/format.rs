@@ -107,7 +107,30 @@ fn write_json(record: &AccessRecord<'_>, time: &mut TimeCache, out: &mut Vec<u8>
     if let (Some(script_context), Some(id)) = (record.script_context, record.request_id()) {
         json_course(script_context, id, out);
     }
+    if let Some(script_context) = record.script_context
+        && let Some(upstream) = script_context.upstream()
+    {
+        json_upstream(script_context, &upstream, out);
+    }
     out.push(b'}');
+}
+
+/// Writes the members of requests to upstreams: its name, times in microseconds, and how often the request was sent again.
+fn json_upstream(script_context: &ScriptContext, upstream: &str, out: &mut Vec<u8>) {
+    json_member(b",\"upstream\":", Some(upstream.as_bytes()), out);
+    let times = [
+        (&b",\"upstream_connect_us\":"[..], script_context.connect_ns()),
+        (b",\"upstream_us\":", script_context.upstream_ns()),
+    ];
+    for (key, nanos) in times {
+        out.extend_from_slice(key);
+        match nanos {
+            Some(nanos) => number(nanos / 1_000, out),
+            None => out.extend_from_slice(b"null"),
+        }
+    }
+    out.extend_from_slice(b",\"retries\":");
+    number(script_context.retries(), out);
 }
 
 /// Writes the members of requests to scripts: the id, and timestamps in nanoseconds since the head.

@@ -1,11 +1,12 @@
-//! Context of a request to a script: id, timestamps, captured standard error.
+//! Context of a request to a script or an upstream: id, timestamps, captured standard error.
 
 use std::cell::{Cell, OnceCell, RefCell};
+use std::sync::Arc;
 use std::time::Instant;
 
 use dunlin_net::clock;
 
-/// Context of one request to a script. The script, the logs and the response use it.
+/// Context of one request to a script or an upstream. The script, the logs and the response use it.
 #[derive(Debug)]
 pub struct ScriptContext {
     /// The request head was complete.
@@ -23,6 +24,10 @@ pub struct ScriptContext {
     id: OnceCell<Box<str>>,
     /// Value of `traceparent` for the script, if the server traces the request.
     pub traceparent: Option<Box<str>>,
+    /// The upstream that got the request last.
+    upstream: RefCell<Option<Arc<str>>>,
+    /// How often the request was sent again.
+    retries: Cell<u32>,
     /// Captured lines of standard error; `None` if they are not shown to the client.
     errors: RefCell<Option<String>>,
 }
@@ -43,6 +48,8 @@ impl ScriptContext {
             first_byte: Cell::default(),
             ended: Cell::default(),
             id: OnceCell::new(),
+            upstream: RefCell::default(),
+            retries: Cell::new(0),
             errors: RefCell::default(),
         }
     }
@@ -79,6 +86,40 @@ impl ScriptContext {
     #[inline]
     pub fn set_id(&self, id: impl FnOnce() -> Box<str>) {
         self.id.get_or_init(id);
+    }
+
+    /// Sets the upstream that gets the request.
+    #[inline]
+    pub fn set_upstream(&self, name: &Arc<str>) {
+        *self.upstream.borrow_mut() = Some(Arc::clone(name));
+    }
+
+    /// Returns the upstream that got the request last.
+    pub fn upstream(&self) -> Option<Arc<str>> {
+        self.upstream.borrow().clone()
+    }
+
+    /// Counts another attempt at an upstream.
+    pub fn count_retry(&self) {
+        self.retries.set(self.retries.get() + 1);
+    }
+
+    /// Returns how often the request was sent again.
+    pub fn retries(&self) -> u32 {
+        self.retries.get()
+    }
+
+    /// Returns the time from the connection to the upstream to the first byte of its response, in nanoseconds.
+    pub fn upstream_ns(&self) -> Option<u64> {
+        self.upstream.borrow().as_ref()?;
+        let (started, first_byte) = (self.started.get()?, self.first_byte.get()?);
+        Some(first_byte.saturating_duration_since(started).as_nanos() as u64)
+    }
+
+    /// Returns the time to the connection to the upstream, in nanoseconds: waiting and connecting.
+    pub fn connect_ns(&self) -> Option<u64> {
+        self.upstream.borrow().as_ref()?;
+        Some(self.started.get()?.saturating_duration_since(self.received).as_nanos() as u64)
     }
 
     /// Captures standard error from now on.

@@ -4,7 +4,7 @@ use dunlin_config::{LogField, LogPiece, LogTemplate};
 
 use super::escape;
 use super::format::{address, bare_or_dash, duration_ms, number, quoted_or_dash, time_iso};
-use super::{AccessRecord, TimeCache};
+use super::{AccessRecord, ScriptContext, TimeCache};
 
 /// Appends the line without a line feed.
 pub(super) fn write(
@@ -58,6 +58,24 @@ fn write_field(
         LogField::TlsClientSubject => text(record.tls_client(), out),
         LogField::TlsClientVerify => text(tls.map(|tls| tls.verified().as_bytes()), out),
         LogField::RequestId => text(record.request_id().map(str::as_bytes), out),
+        LogField::Upstream => text(record.upstream().as_deref().map(str::as_bytes), out),
+        LogField::UpstreamConnectUs => {
+            micros(record.script_context, ScriptContext::connect_ns, out);
+        }
+        LogField::UpstreamUs => micros(record.script_context, ScriptContext::upstream_ns, out),
+        LogField::Retries => number(record.script_context.map_or(0, ScriptContext::retries), out),
+    }
+}
+
+/// Writes a time of the upstream in microseconds.
+fn micros(
+    context: Option<&ScriptContext>,
+    time: fn(&ScriptContext) -> Option<u64>,
+    out: &mut Vec<u8>,
+) {
+    match context.and_then(time) {
+        Some(nanos) => number(nanos / 1_000, out),
+        None => out.push(b'-'),
     }
 }
 

@@ -75,6 +75,15 @@ impl Checker<'_> {
                     path.value = self.authority("auth", "forward_authority", path);
                 }
             }
+            if let Some(proxy) = &mut route.proxy {
+                proxy.set_places();
+                for upstream in &mut proxy.value.to.value.0 {
+                    self.socket_in(&mut upstream.value);
+                }
+                if let Some(path) = &mut proxy.value.authority {
+                    path.value = self.authority("proxy", "authority", path);
+                }
+            }
             if let Some(script) = &mut route.script {
                 let files = route.root.as_ref().map(|root| &root.value).or(root.as_ref());
                 self.script(&mut script.value, files.map(PathBuf::as_path));

@@ -4,6 +4,7 @@
 mod checks;
 mod files;
 mod log;
+mod proxy;
 mod route;
 mod script;
 mod server;
@@ -17,6 +18,7 @@ use serde::Deserialize;
 pub use self::checks::*;
 pub use self::files::*;
 pub use self::log::*;
+pub use self::proxy::*;
 pub use self::route::*;
 pub use self::script::*;
 pub use self::server::*;

@@ -12,6 +12,7 @@ use super::files::{
     Codings, CodingsSchema, EtagKind, RecordRules, RecordsSchema, RouteCache, RouteCacheSchema,
     Symlinks,
 };
+use super::proxy::{ProxySchema, ProxyTable};
 use super::script::{BodyHandling, ScriptTable};
 use super::tls::{Hsts, HstsSchema, RedirectHttps, RedirectHttpsSchema};
 use crate::units::{DurationValue, Size};
@@ -55,7 +56,8 @@ macro_rules! route {
 }
 
 route! {
-    /// Directory of the files, instead of the site's. It ends an inherited `redirect`, `respond` or `script`.
+    /// Directory of the files, instead of the site's. It ends an inherited `proxy`, `redirect`,
+    /// `respond` or `script`.
     root: PathBuf,
     /// Files that are sent for their directory. Default: `["index.html"]`, after `index.php` if a `script` has a
     /// `root` or a `directory` of PHP files.
@@ -77,6 +79,9 @@ route! {
     respond: RespondTable,
     /// Generates responses by programs.
     script: ScriptTable,
+    /// Forwards requests to other HTTP servers: a URL, a list of URLs, or a table.
+    #[schemars(with = "Option<ProxySchema>")]
+    proxy: ProxyTable,
     /// Publishes the state of the server: a page with `status.json`, `metrics` (Prometheus), `events` and `watch`
     /// beside it, for a pattern that ends with `*`, such as `/status/*`. Default: false.
     status: bool,

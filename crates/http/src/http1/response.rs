@@ -6,8 +6,12 @@ use crate::semantics::status::reason;
 /// The interim response 100 (Continue), after which the client sends the body (RFC 9110 §15.2.1).
 pub const CONTINUE: &[u8] = b"HTTP/1.1 100 Continue\r\n\r\n";
 
-/// The last chunk of a chunked body without trailers.
-pub const LAST_CHUNK: &[u8] = b"0\r\n\r\n";
+/// Appends the last chunk of a chunked body, with the trailer fields in `lines`, each with CR LF.
+pub fn last_chunk(lines: &[u8], out: &mut Vec<u8>) {
+    out.extend_from_slice(b"0\r\n");
+    out.extend_from_slice(lines);
+    out.extend_from_slice(b"\r\n");
+}
 
 /// Appends the status line and the fields that differ between responses of the same content. `date_line` is a complete
 /// `Date` line with CR LF, or empty. The caller appends the other fields and the empty line, which can be prepared ahead
@@ -27,9 +31,9 @@ pub fn begin(status: u16, date_line: &[u8], persistence: Persistence, out: &mut 
     }
 }
 
-/// Appends the interim response 103 (Early Hints, RFC 8297). `lines` are its fields, each with CR LF.
-pub fn early_hints(lines: &[u8], out: &mut Vec<u8>) {
-    status_line(103, out);
+/// Appends an interim response (RFC 9110 §15.2). `lines` are its fields, each with CR LF.
+pub fn interim(status: u16, lines: &[u8], out: &mut Vec<u8>) {
+    status_line(status, out);
     out.extend_from_slice(lines);
     out.extend_from_slice(b"\r\n");
 }

@@ -3,7 +3,7 @@
 use super::connection::{Connection, Drain};
 use super::frame::{self, ErrorCode, FrameHeader, HEADER_LENGTH, flag, kind};
 use super::incoming::DRAIN_PING;
-use super::response::ResponseHead;
+use super::response::{Heads, ResponseHead};
 use super::stream::Stream;
 
 /// Receive window of the connection in bytes, once a request has a body.
@@ -51,11 +51,31 @@ impl Connection {
         }
     }
 
+    /// Ends the response with trailer fields (RFC 9113 §8.1): HTTP/1 lines (`Name: value`, CR LF) without the empty line.
+    pub fn send_trailers(&mut self, stream: u32, lines: &[u8], out: &mut Vec<u8>) {
+        if self.streams.get_mut(stream).is_some_and(|stream| !stream.is_finished) {
+            self.write_section(stream, true, out, |heads, out| heads.write_trailers(lines, out));
+            self.finish(stream, out);
+        }
+    }
+
     #[inline]
     fn write_head(&mut self, stream: u32, head: &ResponseHead<'_>, ended: bool, out: &mut Vec<u8>) {
+        self.write_section(stream, ended, out, |heads, out| heads.write(head, out));
+    }
+
+    /// Writes a field section in as many frames as it needs.
+    #[inline]
+    fn write_section(
+        &mut self,
+        stream: u32,
+        ended: bool,
+        out: &mut Vec<u8>,
+        write: impl FnOnce(&mut Heads, &mut Vec<u8>),
+    ) {
         let start = out.len();
         out.extend_from_slice(&[0; HEADER_LENGTH]);
-        self.heads.write(head, out);
+        write(&mut self.heads, out);
         let flags = if ended { flag::END_STREAM } else { 0 };
         let length = out.len() - start - HEADER_LENGTH;
         if length <= self.flow.frame {

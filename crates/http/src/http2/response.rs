@@ -104,7 +104,17 @@ impl Heads {
         if !head.date.is_empty() {
             self.encoder.field(b"date", head.date, Indexing::Incremental, out);
         }
-        let mut rest = head.lines;
+        self.lines(head.lines, known, out);
+    }
+
+    /// Appends the encoded section of trailer fields to `out`.
+    pub(super) fn write_trailers(&mut self, lines: &[u8], out: &mut Vec<u8>) {
+        self.encoder.begin(out);
+        self.lines(lines, false, out);
+    }
+
+    fn lines(&mut self, lines: &[u8], known: bool, out: &mut Vec<u8>) {
+        let mut rest = lines;
         while let Some(end) = memchr::memchr(b'\n', rest) {
             let line = rest[..end].strip_suffix(b"\r").unwrap_or(&rest[..end]);
             rest = &rest[end + 1..];

@@ -95,7 +95,7 @@ fn is_generated(settings: &Settings, path: &[u8]) -> bool {
             let by_name = script.mapping != Mapping::Application && !script.extensions.is_empty();
             !by_name || script.is_script(path)
         }
-        Handler::Redirect(_) | Handler::Respond(_) | Handler::Status(_) => true,
+        Handler::Proxy(_) | Handler::Redirect(_) | Handler::Respond(_) | Handler::Status(_) => true,
     }
 }
 

@@ -8,8 +8,8 @@ use dunlin_http::semantics::Method;
 
 use super::reply::{Reply, Routed};
 use super::route_match::RouteMatch;
-use crate::handler::rejection::not_for_files;
-use crate::handler::{files, redirect, respond, script, status};
+use crate::handler::rejection::{error_reply, not_for_files};
+use crate::handler::{files, proxy, redirect, respond, script, status};
 use crate::worker::WorkerContext;
 
 /// Calls the handler of the route.
@@ -26,9 +26,15 @@ pub(crate) fn handle(
     let mut reads_body = false;
     let reply = match &settings.handler {
         Handler::Files => files(ctx, request, matched),
-        Handler::Script(_) if matches!(request.method(), Method::Trace | Method::Connect) => {
+        Handler::Script(_) | Handler::Proxy(_)
+            if matches!(request.method(), Method::Trace | Method::Connect) =>
+        {
             not_for_files(ctx, request, matched)
         }
+        Handler::Proxy(_) => match &settings.proxy {
+            Some(group) => proxy::respond(ctx, request, matched, group),
+            None => error_reply(ctx, request, matched, 500),
+        },
         Handler::Script(script) => script::respond(ctx, request, matched, script),
         Handler::Redirect(rule) => {
             reads_body = true;

@@ -1,4 +1,5 @@
-//! The runtime objects of routes, by site, route and table: limits, throttles, logins, and the numbers of script pools.
+//! The runtime objects of routes, by site, route and table: limits, throttles, logins, upstreams, and the
+//! numbers of script pools.
 //!
 //! The configuration is pure data. One table may be part of the settings of many paths, which share its object; and a
 //! reload keeps the objects of the tables that it does not change: what clients have used up, who runs and who waits.
@@ -8,8 +9,9 @@ use std::fmt::Display;
 use std::path::PathBuf;
 use std::sync::Arc;
 
-use dunlin_config::{AuthRules, CheckRules, Origins, RateRules, Script, ThrottleRules};
+use dunlin_config::{AuthRules, CheckRules, Origins, Proxy, RateRules, Script, ThrottleRules};
 use dunlin_limits::rate::RateLimit;
+use dunlin_proxy::Group;
 
 use crate::checks::{Auth, Basic, Checks, Forward, Limited, Logins, RouteCounts, Throttle};
 
@@ -37,6 +39,7 @@ struct Objects {
     logins: Option<(PathBuf, Logins)>,
     /// The number of the pool.
     script: Option<(Script, usize)>,
+    proxy: Option<Arc<Group>>,
 }
 
 /// The limits of a route, in the order of the file.
@@ -108,6 +111,17 @@ impl<'a> Builder<'a> {
         id
     }
 
+    /// The upstreams of a proxy.
+    pub(super) fn proxy(&mut self, site: &str, route: &str, rules: &Arc<Proxy>) -> Arc<Group> {
+        let (own, before) = self.objects(site, route);
+        let group = own.proxy.get_or_insert_with(|| {
+            let kept = before.and_then(|before| before.proxy.clone());
+            let kept = kept.filter(|group| group.rules() == rules);
+            kept.unwrap_or_else(|| Arc::new(Group::new(rules)))
+        });
+        Arc::clone(group)
+    }
+
     fn limits(&mut self, site: &str, route: &str, rules: &[RateRules]) -> Vec<Arc<RateLimit>> {
         if rules.is_empty() {
             return Vec::new();
@@ -158,6 +172,12 @@ impl<'a> Builder<'a> {
 }
 
 impl Registry {
+    /// The upstreams of a route; `None` when it has none.
+    pub(super) fn proxy(&self, site: &str, route: &str) -> Option<&Arc<Group>> {
+        let key = Key { site: site.to_owned(), route: route.to_owned() };
+        self.routes.get(&key)?.proxy.as_ref()
+    }
+
     /// The counts of the limits of a route; `None` when it has none.
     pub(super) fn counts(&self, site: &str, route: &str) -> Option<RouteCounts> {
         let key = Key { site: site.to_owned(), route: route.to_owned() };

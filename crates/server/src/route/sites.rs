@@ -6,6 +6,7 @@ use std::sync::Arc;
 
 use dunlin_config::{Config, Handler, Origins, Settings};
 use dunlin_http::semantics::host;
+use dunlin_proxy::{Group, UpstreamReport};
 use dunlin_telemetry::RouteTelemetry;
 use dunlin_telemetry::metrics::{Label, label};
 
@@ -42,6 +43,8 @@ pub(crate) struct Route {
     configured: Arc<Settings>,
     /// The checks before the handler; `None` when there are none.
     pub(crate) checks: Option<Arc<Checks>>,
+    /// The upstreams, if the handler is a proxy.
+    pub(crate) proxy: Option<Arc<Group>>,
     /// The site and the route, by which requests are counted.
     pub(crate) label: Label,
     /// How files are served that a script names by `X-Sendfile`, for each of its directories.
@@ -120,6 +123,19 @@ impl Sites {
     }
 }
 
+impl Sites {
+    /// The state of the upstreams of all routes, each with its site and the route's pattern.
+    pub(crate) fn upstreams(&self) -> impl Iterator<Item = (&str, &str, UpstreamReport)> {
+        self.all.iter().flat_map(move |site| {
+            site.patterns().flat_map(move |route| {
+                let group = self.registry.proxy(&site.name, route);
+                let reports = group.into_iter().flat_map(|group| group.reports());
+                reports.map(move |report| (&*site.name, route, report))
+            })
+        })
+    }
+}
+
 impl Site {
     /// The route of a decoded path.
     #[inline]
@@ -175,12 +191,15 @@ impl Route {
             let id = builder.pool(site, &origins.script, script);
             Arc::make_mut(script).id = id;
         }
+        let proxy =
+            settings.handler.proxy().map(|rules| builder.proxy(site, &origins.proxy, rules));
         let roots = settings.sendfile_roots.iter();
         let sendfile_routes =
             roots.map(|root| Arc::new(Self::of(site, root, origins, builder))).collect();
         Self {
             sendfile_routes,
             checks: builder.checks(site, origins, &settings.check_rules),
+            proxy,
             label: label(site, &settings.pattern),
             settings,
             configured: Arc::clone(configured),

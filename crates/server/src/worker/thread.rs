@@ -12,6 +12,7 @@ use std::time::Duration;
 use dunlin_client::Client;
 use dunlin_net::clock::{self, Clock};
 use dunlin_net::connections::{Connections, STATES};
+use dunlin_proxy::WorkerProxy;
 use dunlin_script::state::ThreadState;
 use dunlin_telemetry::AccessLog;
 use dunlin_telemetry::metrics::WorkerMetrics;
@@ -31,6 +32,7 @@ pub(crate) struct Worker {
     pub(super) router: &'static dyn Router,
     pub(super) deadlines: Rc<Deadlines>,
     pub(super) client: Client,
+    pub(super) proxy: Rc<WorkerProxy>,
     pub(super) scripts: ThreadState,
     /// What it has counted, whatever the configuration was.
     pub(super) metrics: OnceCell<Rc<WorkerMetrics>>,
@@ -49,12 +51,14 @@ pub(crate) struct Worker {
 impl Worker {
     pub(crate) fn new(number: usize, router: &'static dyn Router) -> Rc<Self> {
         let ticker = Rc::new(Notify::new());
+        let deadlines = Rc::new(Deadlines::new(Rc::clone(&ticker)));
         Rc::new(Self {
             number,
             router,
             clock: Rc::new(Clock::new()),
             connections: Rc::default(),
-            deadlines: Rc::new(Deadlines::new(Rc::clone(&ticker))),
+            proxy: WorkerProxy::new(&deadlines),
+            deadlines,
             client: Client::default(),
             scripts: ThreadState::default(),
             metrics: OnceCell::new(),

@@ -7,6 +7,7 @@
 use memchr::memchr;
 
 use super::Malformed;
+use crate::FieldLines;
 use crate::message::ResponseHead;
 use crate::request::Version;
 use crate::semantics::{is_field_value, is_token};
@@ -44,21 +45,25 @@ pub(super) fn length(input: &[u8], scanned: &mut usize) -> Result<Option<usize>,
 pub(super) fn parse(block: &[u8]) -> Result<ResponseHead, Malformed> {
     let mut lines = block.split_inclusive(|&byte| byte == b'\n').map(without_line_end);
     let (status, version) = status_line(lines.next().unwrap_or_default())?;
-    let mut head = ResponseHead { status, version, ..ResponseHead::default() };
-    let mut field: Option<(&[u8], Vec<u8>)> = None;
+    let mut fields = FieldLines::new();
     for line in lines.take_while(|line| !line.is_empty()) {
         if matches!(line[0], b' ' | b'\t') {
-            let (_, value) = field.as_mut().ok_or(Malformed("the first field is folded"))?;
-            value.push(b' ');
-            value.extend_from_slice(line.trim_ascii());
+            if fields.is_empty() {
+                return Err(Malformed("the first field is folded"));
+            }
+            let more = checked_value(line.trim_ascii())?;
+            fields.extend_last_value(b" ");
+            fields.extend_last_value(more);
             continue;
         }
-        finish_field(&mut head, field.take())?;
         let colon = memchr(b':', line).ok_or(Malformed("a field has no colon"))?;
-        field = Some((&line[..colon], line[colon + 1..].trim_ascii().to_vec()));
+        let name = &line[..colon];
+        if !is_token(name) {
+            return Err(Malformed("a field name is malformed"));
+        }
+        fields.push_parsed(name, checked_value(line[colon + 1..].trim_ascii())?);
     }
-    finish_field(&mut head, field)?;
-    Ok(head)
+    Ok(ResponseHead { status, version, fields })
 }
 
 fn without_line_end(line: &[u8]) -> &[u8] {
@@ -66,15 +71,9 @@ fn without_line_end(line: &[u8]) -> &[u8] {
     line.strip_suffix(b"\r").unwrap_or(line)
 }
 
-fn finish_field(head: &mut ResponseHead, field: Option<(&[u8], Vec<u8>)>) -> Result<(), Malformed> {
-    let Some((name, value)) = field else { return Ok(()) };
-    let name_text = std::str::from_utf8(name).ok().filter(|_| is_token(name));
-    let name = name_text.ok_or(Malformed("a field name is malformed"))?;
-    if !is_field_value(&value) {
-        return Err(Malformed("a field value has a control character"));
-    }
-    head.fields.push(name, value);
-    Ok(())
+fn checked_value(value: &[u8]) -> Result<&[u8], Malformed> {
+    let control = Malformed("a field value has a control character");
+    if is_field_value(value) { Ok(value) } else { Err(control) }
 }
 
 /// `HTTP-version SP status-code SP [ reason-phrase ]` (RFC 9112 §4).

@@ -13,7 +13,7 @@ mod stream_body;
 use std::rc::Rc;
 use std::task::{Context, Poll};
 
-use dunlin_http::{BodyLength, FieldLines};
+use dunlin_http::BodyLength;
 
 pub(super) use self::body_limits::{STALLED, TOO_LARGE};
 pub(super) use self::cached::CachedParts;
@@ -22,7 +22,7 @@ pub(super) use self::request_body::RequestBody;
 pub(super) use self::response::{ResponseBody, StartedResponse, start_response};
 pub(super) use self::start::{Arrival, Started, begin, begin_fast, deferred_record, start};
 pub(super) use self::stream_body::{Chunk, StreamBody};
-use dunlin_exchange::{EarlyHints, Incoming, Response, ResponseFuture, stream};
+use dunlin_exchange::{EarlyHints, Incoming, Interim, Response, ResponseFuture, stream};
 use dunlin_net::address::Ends;
 use dunlin_net::clock;
 use dunlin_telemetry::ScriptContext;
@@ -36,8 +36,8 @@ pub(super) struct Exchange {
     /// The handler, until it has responded.
     handler: Option<ResponseFuture>,
     early_hints: Option<EarlyHints>,
-    /// Fields of interim responses that were not sent.
-    hints: Vec<FieldLines>,
+    /// Interim responses that were not sent.
+    hints: Vec<Interim>,
     /// The response of the handler, until the adapter starts to send it.
     response: Option<Response>,
     /// The response is sent after the end of the request body.
@@ -180,8 +180,8 @@ impl Exchange {
         has_progress
     }
 
-    /// Takes the fields of the interim responses with status 103 to send.
-    pub(super) fn take_hints(&mut self) -> impl Iterator<Item = FieldLines> {
+    /// Takes the interim responses to send.
+    pub(super) fn take_hints(&mut self) -> impl Iterator<Item = Interim> {
         self.hints.drain(..)
     }
 

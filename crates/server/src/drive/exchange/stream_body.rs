@@ -4,6 +4,7 @@ use std::task::{Context, Poll, ready};
 
 use bytes::Bytes;
 use dunlin_exchange::stream;
+use dunlin_http::FieldLines;
 
 /// A streamed response body.
 pub(in super::super) struct StreamBody {
@@ -17,8 +18,8 @@ pub(in super::super) struct StreamBody {
 #[derive(Debug, PartialEq, Eq)]
 pub(in super::super) enum Chunk {
     Data(Bytes),
-    /// The body is complete.
-    End,
+    /// The body is complete; its trailer fields.
+    End(FieldLines),
     /// The handler has ended the body early. The client must see that it is not complete.
     Broken,
 }
@@ -35,10 +36,12 @@ impl StreamBody {
 
     /// Returns the next chunk. A chunk ends at the stated length; bytes behind it are dropped.
     pub(in super::super) fn poll_chunk(&mut self, cx: &mut Context<'_>) -> Poll<Chunk> {
-        let Some(source) = &mut self.source else { return Poll::Ready(Chunk::End) };
+        let Some(source) = &mut self.source else {
+            return Poll::Ready(Chunk::End(FieldLines::default()));
+        };
         Poll::Ready(match ready!(source.poll_next(cx)) {
             Ok(Some(bytes)) => Chunk::Data(self.take_part(bytes)),
-            Ok(None) if self.left.is_none() => Chunk::End,
+            Ok(None) if self.left.is_none() => Chunk::End(source.take_trailers()),
             Ok(None) | Err(stream::Broken) => Chunk::Broken,
         })
     }
@@ -74,6 +77,8 @@ mod tests {
 
     use super::*;
 
+    const END: Chunk = Chunk::End(FieldLines::NONE);
+
     fn chunks(body: &mut StreamBody) -> Vec<Chunk> {
         let mut chunks = Vec::new();
         while let Poll::Ready(chunk) = body.poll_chunk(&mut Context::from_waker(Waker::noop())) {
@@ -93,11 +98,11 @@ mod tests {
     #[test]
     fn a_body_ends_at_its_stated_length() {
         let data = |text: &'static str| Chunk::Data(Bytes::from_static(text.as_bytes()));
-        assert_eq!(chunks(&mut StreamBody::new(source("ab"), None)), [data("ab"), Chunk::End]);
-        assert_eq!(chunks(&mut StreamBody::new(source("ab"), Some(2))), [data("ab"), Chunk::End]);
-        assert_eq!(chunks(&mut StreamBody::new(source("abc"), Some(2))), [data("ab"), Chunk::End]);
+        assert_eq!(chunks(&mut StreamBody::new(source("ab"), None)), [data("ab"), END]);
+        assert_eq!(chunks(&mut StreamBody::new(source("ab"), Some(2))), [data("ab"), END]);
+        assert_eq!(chunks(&mut StreamBody::new(source("abc"), Some(2))), [data("ab"), END]);
         assert_eq!(chunks(&mut StreamBody::new(source("a"), Some(2))), [data("a"), Chunk::Broken]);
-        assert_eq!(chunks(&mut StreamBody::new(source("a"), Some(0))), [Chunk::End]);
+        assert_eq!(chunks(&mut StreamBody::new(source("a"), Some(0))), [END]);
     }
 
     #[test]

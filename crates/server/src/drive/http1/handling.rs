@@ -236,8 +236,8 @@ impl Connection {
         if !exchange.poll_handler(cx) {
             return Moved::No;
         }
-        for fields in exchange.take_hints() {
-            response::early_hints(fields.as_bytes(), &mut handling.output);
+        for (status, fields) in exchange.take_hints() {
+            response::interim(status, fields.as_bytes(), &mut handling.output);
         }
         let Some(response) = exchange.take_response() else { return Moved::Yes };
         if self.engine.has_body() && self.engine.expects_continue() {
@@ -305,9 +305,9 @@ impl Connection {
                         handling.body = None;
                     }
                 }
-                Poll::Ready(Chunk::End) => {
+                Poll::Ready(Chunk::End(trailers)) => {
                     if *framing == Framing::Chunked {
-                        handling.output.extend_from_slice(response::LAST_CHUNK);
+                        response::last_chunk(trailers.as_bytes(), &mut handling.output);
                     }
                     handling.body = None;
                 }

@@ -104,7 +104,8 @@ impl Connection {
         let mut body = StreamBody::new(source, length);
         let chunk = body.take_part(first);
         let is_at_end = body.is_complete();
-        stream.sending = Sending::Stream { body, chunk, is_at_end };
+        let trailers = FieldLines::default();
+        stream.sending = Sending::Stream { body, chunk, is_at_end, trailers };
         self.streams.insert(stream);
     }
 }

@@ -24,8 +24,8 @@ impl Connection {
         let now = link.ctx.clock.now();
         let Some(stream) = self.streams.get_mut(id) else { return false };
         let mut has_progress = false;
-        for fields in stream.exchange.take_hints() {
-            send_interim(&mut self.engine, id, 103, fields.as_bytes(), parts.out);
+        for (status, fields) in stream.exchange.take_hints() {
+            send_interim(&mut self.engine, id, status, fields.as_bytes(), parts.out);
         }
         if stream.expects_continue && stream.exchange.wants_continue() {
             stream.expects_continue = false;
@@ -51,9 +51,13 @@ impl Connection {
                 self.forget(link, id, Completion::Aborted, parts.out);
                 return true;
             }
-            Sending::Stream { chunk, is_at_end: true, .. } if chunk.is_empty() => {
-                let mark = self.engine.begin_data(parts.out);
-                self.engine.end_data(id, mark, true, parts.out);
+            Sending::Stream { chunk, is_at_end: true, trailers, .. } if chunk.is_empty() => {
+                if trailers.is_empty() {
+                    let mark = self.engine.begin_data(parts.out);
+                    self.engine.end_data(id, mark, true, parts.out);
+                } else {
+                    self.engine.send_trailers(id, trailers.as_bytes(), parts.out);
+                }
                 self.finish(id, parts.out);
                 return true;
             }

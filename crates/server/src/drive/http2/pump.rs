@@ -82,10 +82,10 @@ impl Stream {
                 }
                 filled
             }
-            Sending::Stream { chunk, is_at_end, .. } => {
+            Sending::Stream { chunk, is_at_end, trailers, .. } => {
                 let bytes = chunk.split_to(chunk.len().min(room));
                 out.extend_from_slice(&bytes);
-                match chunk.is_empty() && *is_at_end {
+                match chunk.is_empty() && *is_at_end && trailers.is_empty() {
                     true => Filled::End,
                     false => Filled::More,
                 }

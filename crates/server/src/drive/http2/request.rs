@@ -315,8 +315,7 @@ impl Connection {
         self.send_head(link, stream.id, status, fields.as_bytes(), 0, has_ended, out);
         match body {
             ResponseBody::Stream { body, .. } => {
-                let (chunk, is_at_end) = (bytes::Bytes::new(), false);
-                stream.sending = Sending::Stream { body, chunk, is_at_end };
+                stream.sending = Sending::stream(body);
                 self.streams.insert(stream);
             }
             ResponseBody::Pieces(body) => {

@@ -4,6 +4,7 @@ use std::task::{Context, Poll};
 
 use bytes::Bytes;
 use dunlin_exchange::{Body, stream};
+use dunlin_http::FieldLines;
 
 use super::super::exchange::{Chunk, Exchange, RequestBody, StreamBody};
 use super::super::send::Warming;
@@ -46,13 +47,22 @@ pub(super) enum Sending {
         body: StreamBody,
         /// The bytes to send next.
         chunk: Bytes,
-        /// Nothing follows `chunk`.
+        /// Nothing but the trailer fields follows `chunk`.
         is_at_end: bool,
+        trailers: FieldLines,
     },
     /// A message that includes its head, which is not complete.
     Message { source: stream::Receiver, head: MessageHead },
     /// The handler has ended the body early. The client must see that it is not complete.
     Broken,
+}
+
+impl Sending {
+    /// A streamed body, of which nothing was sent.
+    pub(super) fn stream(body: StreamBody) -> Self {
+        let (chunk, trailers) = (Bytes::new(), FieldLines::default());
+        Self::Stream { body, chunk, is_at_end: false, trailers }
+    }
 }
 
 impl Stream {
@@ -134,13 +144,15 @@ impl Stream {
                 }
                 *warming = None;
             }
-            Sending::Stream { body, chunk, is_at_end } if chunk.is_empty() && !*is_at_end => {
+            Sending::Stream { body, chunk, is_at_end, trailers }
+                if chunk.is_empty() && !*is_at_end =>
+            {
                 match body.poll_chunk(cx) {
                     Poll::Pending => return false,
                     Poll::Ready(Chunk::Data(bytes)) => {
                         (*chunk, *is_at_end) = (bytes, body.is_complete());
                     }
-                    Poll::Ready(Chunk::End) => *is_at_end = true,
+                    Poll::Ready(Chunk::End(fields)) => (*is_at_end, *trailers) = (true, fields),
                     Poll::Ready(Chunk::Broken) => self.sending = Sending::Broken,
                 }
             }

@@ -6,7 +6,7 @@ use std::fmt::{Display, Write};
 use dunlin_telemetry::metrics::{BOUNDS, Counts, Histogram, Label, SIZES, Series, named};
 
 use super::certificates::Certificate;
-use super::report::Report;
+use super::report::{Report, Upstream};
 
 /// The two forms differ in little.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -39,6 +39,7 @@ pub(super) fn render(report: &Report, counts: &Counts, form: Form) -> String {
     out.certificates(report);
     out.cache(report);
     out.scripts(report);
+    out.upstreams(report);
     out.limits(report);
     out.process(report);
     if form == Form::OpenMetrics {
@@ -189,6 +190,34 @@ impl Exposition {
             for pool in &report.scripts {
                 let (label, kind, value) = (escape(&pool.name), &pool.kind, of(pool));
                 line!(self, "{name}{{pool=\"{label}\",kind=\"{kind}\"}} {value}");
+            }
+        }
+    }
+
+    fn upstreams(&mut self, report: &Report) {
+        type Of = fn(&Upstream) -> u64;
+        let families: [(&str, &str, &str, Of); 5] = [
+            ("in_flight", "gauge", "Requests that an upstream works on.", |of| of.in_flight),
+            ("waiting", "gauge", "Requests that wait for a connection to an upstream.", |of| {
+                of.waiting
+            }),
+            ("requests", "counter", "Requests sent to an upstream.", |of| of.requests),
+            ("failures", "counter", "Attempts at an upstream without a response.", |of| {
+                of.failures
+            }),
+            ("connections", "counter", "Connections opened to an upstream.", |of| of.connections),
+        ];
+        for (name, kind, help, of) in families {
+            let name = format!("dunlin_upstream_{name}");
+            self.family(&name, kind, help);
+            let suffix = if kind == "counter" { "_total" } else { "" };
+            for upstream in &report.upstreams {
+                let (site, route) = (escape(&upstream.site), escape(&upstream.route));
+                let (label, value) = (escape(&upstream.name), of(upstream));
+                line!(
+                    self,
+                    "{name}{suffix}{{dunlin_site=\"{site}\",http_route=\"{route}\",upstream=\"{label}\"}} {value}"
+                );
             }
         }
     }

@@ -5,6 +5,7 @@ use std::sync::atomic::Ordering;
 use std::time::{SystemTime, UNIX_EPOCH};
 
 use dunlin_net::connections::{STATES, Waiting};
+use dunlin_proxy::UpstreamReport;
 use dunlin_script::report::PoolReport;
 use dunlin_telemetry::metrics::{Counts, Fine, Label, Process, Route as RouteCounts, named};
 use serde::{Deserialize, Serialize};
@@ -31,6 +32,8 @@ pub struct Report {
     pub clients: Vec<Client>,
     /// The pools of scripts that had requests.
     pub scripts: Vec<Scripts>,
+    /// The upstreams of routes with a proxy.
+    pub upstreams: Vec<Upstream>,
     /// What the limits of routes do and have done.
     pub limits: Vec<RouteLimits>,
     /// What is known of the certificates of sites.
@@ -195,6 +198,36 @@ pub struct Scripts {
     pub longest_script: String,
 }
 
+/// An upstream of a proxy.
+#[derive(Debug, Clone, Default, Serialize, Deserialize)]
+#[serde(default)]
+pub struct Upstream {
+    /// The site's name.
+    pub site: String,
+    /// The pattern of the route that names it.
+    pub route: String,
+    /// Its address as in the configuration.
+    pub name: String,
+    /// Requests that it works on.
+    pub in_flight: u64,
+    /// Requests that wait for a connection.
+    pub waiting: u64,
+    /// Requests that it was sent.
+    pub requests: u64,
+    /// Attempts that brought no response.
+    pub failures: u64,
+    /// Connections that were opened.
+    pub connections: u64,
+}
+
+impl From<(&str, &str, UpstreamReport)> for Upstream {
+    fn from((site, route, report): (&str, &str, UpstreamReport)) -> Self {
+        let UpstreamReport { name, in_flight, waiting, requests, failures, connections } = report;
+        let (site, route) = (site.into(), route.into());
+        Self { site, route, name, in_flight, waiting, requests, failures, connections }
+    }
+}
+
 impl From<PoolReport> for Scripts {
     fn from(pool: PoolReport) -> Self {
         let PoolReport { name, kind, max, processes, busy, waiting, longest, longest_script } =
@@ -240,6 +273,7 @@ impl Report {
             routes: routes(counts),
             clients: clients(counts),
             scripts: shared.scripts.pools.report().into_iter().map(Scripts::from).collect(),
+            upstreams: shared.sites.upstreams().map(Upstream::from).collect(),
             limits: limits::report(&shared.sites),
             certificates: certificates::report(&shared.certificates),
             log_lines_lost: ctx.lost_lines(),

@@ -1,0 +1,272 @@
+//! The way of a request to an upstream and back.
+
+use std::collections::VecDeque;
+use std::future::poll_fn;
+use std::rc::Rc;
+use std::sync::atomic::Ordering;
+use std::task::{Context, Poll};
+
+use bytes::Bytes;
+use dunlin_client::{Exchange, Request as ClientRequest};
+use dunlin_config::{ForwardedField, Proxy};
+use dunlin_exchange::{
+    Body, Client, EarlyHints, Incoming, RequestContext, Response, Stream, StreamKind, stream,
+};
+use dunlin_fs::content::Piece;
+use dunlin_http::semantics::{Method, status};
+use dunlin_http::{FieldLines, FieldName, Request, ResponseHead};
+use dunlin_net::clock;
+
+use crate::download::{Download, Running};
+use crate::failure::{Failure, Kind};
+use crate::group::Group;
+use crate::lease::Lease;
+use crate::pool::{Reuse, WorkerProxy};
+use crate::request;
+use crate::response::{self, Fields};
+use crate::upload::Upload;
+use crate::upstream::Upstream;
+use crate::watchdog::Watchdog;
+
+/// A request for the upstreams of a group.
+pub struct Call<'a> {
+    /// The idle connections of the worker.
+    pub worker: &'a Rc<WorkerProxy>,
+    /// The upstreams.
+    pub group: &'a Group,
+    /// The head of the request.
+    pub request: Request<'a>,
+    /// The path as in the request target.
+    pub raw_path: &'a [u8],
+    /// The decoded path that led to the route.
+    pub path: &'a [u8],
+    /// The query, without the question mark.
+    pub query: Option<&'a [u8]>,
+    /// The client, resolved through trusted proxies.
+    pub client: Client,
+    /// What the checks know of the request; `None` if the route has no checks.
+    pub checked: Option<&'a RequestContext>,
+    /// Names of the request fields that only the server sets, in lower case.
+    pub user_fields: &'a [String],
+    /// The field in which trusted proxies name the client.
+    pub forwarded_field: &'a ForwardedField,
+}
+
+/// A response with at most this much of a body is sent at once if it arrives at once.
+const WHOLE: usize = 64 * 1024;
+
+/// Forwards a request and returns the response as soon as its head is there.
+///
+/// # Errors
+/// Why no upstream has responded. The failure was logged.
+pub async fn forward(call: &Call<'_>, mut incoming: Box<Incoming>) -> Result<Response, Failure> {
+    if request::is_in_loop(call) {
+        return Err(Failure::new(Kind::Loop, "the request has come through this server before"));
+    }
+    let expects_continue = call.request.has(FieldName::Expect);
+    let mut upload = Some(Upload::begin(&mut incoming, expects_continue).await?);
+    let mut tried = Vec::new();
+    let mut last = Failure::new(Kind::Configuration, "there is no upstream");
+    while let Some(upstream) = call.group.choose(&tried) {
+        let attempt = Attempt { call, incoming: &incoming, upstream };
+        let failure = match attempt.run(&mut upload).await {
+            Ok(response) => return Ok(response),
+            Err(failure) => failure,
+        };
+        tried.push(upstream.id);
+        let can_restart = upload.as_ref().is_some_and(Upload::can_restart);
+        let has_other = call.group.choose(&tried).is_some();
+        let tries_other = failure.is_before_request() && can_restart && has_other;
+        if failure.is_of_upstream() {
+            let status = failure.status();
+            let result = match tries_other {
+                true => "another one gets the request".to_owned(),
+                false => format!("the response is {status}"),
+            };
+            upstream.report_failure(failure.reason(), &result, clock::now());
+        }
+        last = failure;
+        if !tries_other {
+            break;
+        }
+        incoming.script_context.count_retry();
+    }
+    Err(last)
+}
+
+/// One upstream's chance to respond.
+struct Attempt<'a> {
+    call: &'a Call<'a>,
+    incoming: &'a Incoming,
+    upstream: &'a std::sync::Arc<Upstream>,
+}
+
+impl Attempt<'_> {
+    /// Sends the request. `upload` is `None` afterwards if the body is gone.
+    async fn run(&self, upload: &mut Option<Upload>) -> Result<Response, Failure> {
+        let Self { call, incoming, upstream } = self;
+        let script_context = &incoming.script_context;
+        script_context.set_upstream(&upstream.name);
+        let lease = Lease::wait(call.worker, call.group, upstream).await?;
+        let chosen = clock::now();
+        let origin = upstream.origin(&lease.rules);
+        let origin = origin.map_err(|reason| Failure::new(Kind::Configuration, reason))?;
+        let request = request::request(call, incoming, upstream, origin);
+        upstream.counts.requests.fetch_add(1, Ordering::Relaxed);
+        let is_idempotent = call.request.method().is_idempotent();
+        let can_repeat = is_idempotent && upload.as_ref().is_some_and(Upload::can_restart);
+        let mut reuse = if can_repeat { Reuse::Any } else { Reuse::Recent };
+        loop {
+            let (connection, was_idle) = lease.connect(reuse).await?;
+            script_context.start(chosen, clock::now());
+            let Some(body) = upload.take() else {
+                return Err(Failure::new(Kind::Client, "the body of the request is gone"));
+            };
+            let exchange = connection.send(&request, body);
+            let mut exchange = exchange.map_err(|error| Failure::of_client(&error))?;
+            let before = exchange.progress();
+            let mut watchdog = Watchdog::new(&lease.worker.deadlines);
+            let head =
+                head(&mut exchange, &mut watchdog, &lease.rules, &incoming.early_hints).await;
+            let failure = match head {
+                Ok(head) => {
+                    script_context.mark(&script_context.first_byte);
+                    let script_context = Rc::clone(script_context);
+                    let running = Running { exchange, lease, watchdog, script_context };
+                    return self.respond(&request, head, running).await;
+                }
+                Err(failure) => failure,
+            };
+            // Nothing was processed of a request of which nothing was sent.
+            let is_unsent = exchange.progress() == before;
+            let body = upload.insert(exchange.into_body());
+            let is_lost = was_idle && failure.kind == Kind::Lost;
+            if !is_lost || !(is_idempotent || is_unsent) || !dunlin_client::Body::restart(body) {
+                return Err(failure);
+            }
+            // The upstream has closed the idle connection.
+            reuse = Reuse::None;
+        }
+    }
+
+    /// The response with this head. Waits for nothing.
+    async fn respond(
+        &self,
+        request: &ClientRequest,
+        head: ResponseHead,
+        mut running: Running,
+    ) -> Result<Response, Failure> {
+        let Fields { lines, length } = response::fields(&head);
+        let mut response = Response::new(head.status);
+        response.fields = lines;
+        let is_head = &*request.head.method == "HEAD";
+        debug_assert_eq!(is_head, self.call.request.method() == Method::Head);
+        if is_head || !status::has_body(head.status) {
+            let has_ended = poll_fn(|cx| Poll::Ready(running.exchange.poll_data(cx))).await;
+            if let Poll::Ready(None) = has_ended {
+                running.end();
+            }
+            response.body = streamed(stream::empty(), length);
+            return Ok(response);
+        }
+        let mut pieces = VecDeque::new();
+        let arrived = poll_fn(|cx| Poll::Ready(arrived(&mut running.exchange, &mut pieces, cx)));
+        match arrived.await? {
+            Arrived::All => {
+                let trailers = running.end();
+                complete(&mut response, pieces, trailers);
+            }
+            Arrived::Part => {
+                let download = Box::new(Download::new(pieces, running));
+                response.body = streamed(stream::from_source(download), length);
+            }
+        }
+        Ok(response)
+    }
+}
+
+/// Waits for the head of the final response, and passes interim responses on.
+async fn head(
+    exchange: &mut Exchange<Upload>,
+    watchdog: &mut Watchdog,
+    rules: &Proxy,
+    hints: &EarlyHints,
+) -> Result<ResponseHead, Failure> {
+    let mut was_sent = false;
+    poll_fn(|cx| {
+        loop {
+            match exchange.poll_head(cx) {
+                Poll::Ready(Ok(head)) if head.is_interim() => pass_on(&head, hints),
+                Poll::Ready(Ok(head)) => return Poll::Ready(Ok(head)),
+                Poll::Ready(Err(error)) => return Poll::Ready(Err(Failure::of_client(&error))),
+                Poll::Pending => break,
+            }
+        }
+        let is_sent = exchange.is_sent();
+        if is_sent != was_sent {
+            watchdog.reset();
+            was_sent = is_sent;
+        }
+        let (limit, kind, reason) = if is_sent {
+            let reason = "no response within `first_byte_timeout`";
+            (rules.first_byte_timeout, Kind::ResponseTimeout, reason)
+        } else if exchange.is_blocked() {
+            let reason = "it took nothing of the request within `idle_timeout`";
+            (rules.idle_timeout, Kind::WriteTimeout, reason)
+        } else {
+            // The client has not sent the rest of the body; it has a time limit of its own.
+            return Poll::Pending;
+        };
+        let late = watchdog.poll(cx, limit, exchange.progress());
+        late.map(|()| Err(Failure::new(kind, reason)))
+    })
+    .await
+}
+
+/// Passes an interim response on to the client. The server sends 100 itself when the body is read.
+fn pass_on(head: &ResponseHead, hints: &EarlyHints) {
+    if head.status != 100 {
+        hints.send_interim((head.status, response::fields(head).lines));
+    }
+}
+
+/// How much of a body has arrived with its head.
+enum Arrived {
+    All,
+    Part,
+}
+
+/// Takes what has arrived of a body.
+fn arrived(
+    exchange: &mut Exchange<Upload>,
+    pieces: &mut VecDeque<Bytes>,
+    cx: &mut Context<'_>,
+) -> Result<Arrived, Failure> {
+    let mut length = 0;
+    while length < WHOLE {
+        match exchange.poll_data(cx) {
+            Poll::Ready(Some(Ok(bytes))) => {
+                length += bytes.len();
+                pieces.push_back(bytes);
+            }
+            Poll::Ready(None) => return Ok(Arrived::All),
+            Poll::Ready(Some(Err(error))) => return Err(Failure::of_client(&error)),
+            Poll::Pending => return Ok(Arrived::Part),
+        }
+    }
+    Ok(Arrived::Part)
+}
+
+/// Gives the response a body that has arrived completely.
+fn complete(response: &mut Response, pieces: VecDeque<Bytes>, trailers: FieldLines) {
+    if !trailers.is_empty() {
+        let download = Box::new(Download::complete(pieces, trailers));
+        response.body = streamed(stream::from_source(download), None);
+        return;
+    }
+    pieces.into_iter().for_each(|bytes| response.body.push(Piece::Memory(bytes)));
+}
+
+fn streamed(source: stream::Receiver, length: Option<u64>) -> Body {
+    Body::streamed(Stream { source, length, kind: StreamKind::Body })
+}

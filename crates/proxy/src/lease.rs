@@ -1,0 +1,87 @@
+//! A request's right to use an upstream.
+
+use std::rc::Rc;
+use std::sync::Arc;
+use std::sync::atomic::Ordering;
+
+use dunlin_client::{Connection, Timeouts};
+use dunlin_config::Proxy;
+use dunlin_limits::concurrency::{Entry, Permit};
+use dunlin_net::clock;
+
+use crate::failure::{Failure, Kind};
+use crate::group::Group;
+use crate::pool::{Reuse, WorkerProxy};
+use crate::upstream::Upstream;
+
+/// A request's right to use a connection of an upstream. It counts until it is dropped.
+#[derive(Debug)]
+pub(crate) struct Lease {
+    pub(crate) upstream: Arc<Upstream>,
+    pub(crate) rules: Arc<Proxy>,
+    pub(crate) worker: Rc<WorkerProxy>,
+    _permit: Permit,
+}
+
+impl Lease {
+    /// Waits until the upstream may have another connection in use.
+    ///
+    /// # Errors
+    /// All connections are in use, and too many requests wait or this one has waited too long.
+    pub(crate) async fn wait(
+        worker: &Rc<WorkerProxy>,
+        group: &Group,
+        upstream: &Arc<Upstream>,
+    ) -> Result<Self, Failure> {
+        let permit = match upstream.connections.enter(None, clock::now()) {
+            Entry::Run(permit) => permit,
+            Entry::Wait(waiter) => Box::pin(waiter)
+                .await
+                .ok_or_else(|| Failure::new(Kind::Busy, "all connections stayed in use"))?,
+            Entry::Busy(_) => {
+                let reason = "all connections are in use, and the queue is full";
+                return Err(Failure::new(Kind::Busy, reason));
+            }
+        };
+        upstream.in_flight.fetch_add(1, Ordering::Relaxed);
+        Ok(Self {
+            upstream: Arc::clone(upstream),
+            rules: Arc::clone(&group.rules),
+            worker: Rc::clone(worker),
+            _permit: permit,
+        })
+    }
+
+    /// A connection, and whether it was idle.
+    ///
+    /// # Errors
+    /// The upstream cannot be reached.
+    pub(crate) async fn connect(&self, reuse: Reuse) -> Result<(Connection, bool), Failure> {
+        if let Some(connection) = self.worker.take(&self.upstream, reuse) {
+            return Ok((connection, true));
+        }
+        Ok((Box::pin(self.open()).await?, false))
+    }
+
+    async fn open(&self) -> Result<Connection, Failure> {
+        let origin = self.upstream.origin(&self.rules);
+        let origin = origin.map_err(|reason| Failure::new(Kind::Configuration, reason))?;
+        self.upstream.counts.opened.fetch_add(1, Ordering::Relaxed);
+        let limit = Some(self.rules.connect_timeout);
+        let timeouts = Timeouts { connect: limit, tls: limit, ..Timeouts::none() };
+        Connection::open(origin, &timeouts).await.map_err(|error| Failure::of_client(&error))
+    }
+
+    /// Keeps the connection for another request.
+    pub(crate) fn give_back(&self, connection: Option<Connection>) {
+        if let Some(connection) = connection {
+            self.worker.put(&self.upstream, &self.rules, connection);
+        }
+    }
+}
+
+impl Drop for Lease {
+    fn drop(&mut self) {
+        self.upstream.in_flight.fetch_sub(1, Ordering::Relaxed);
+    }
+}

@@ -1,0 +1,120 @@
+//! The idle connections of one worker.
+
+use std::cell::{Cell, RefCell};
+use std::collections::VecDeque;
+use std::rc::{Rc, Weak};
+use std::time::{Duration, Instant};
+
+use dunlin_client::Connection;
+use dunlin_config::Proxy;
+use dunlin_net::clock;
+use dunlin_net::deadlines::Deadlines;
+use hashbrown::HashMap;
+
+use crate::upstream::Upstream;
+
+/// What one worker keeps for its life: idle connections by upstream.
+#[derive(Debug)]
+pub struct WorkerProxy {
+    pub(crate) deadlines: Rc<Deadlines>,
+    idle: RefCell<HashMap<usize, VecDeque<Idle>>>,
+    /// A task closes connections that are idle for too long.
+    is_swept: Cell<bool>,
+}
+
+#[derive(Debug)]
+struct Idle {
+    connection: Connection,
+    since: Instant,
+    /// When it is closed.
+    until: Instant,
+}
+
+/// Which idle connections a request may use.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) enum Reuse {
+    Any,
+    /// Those that were used a moment ago: a request that cannot be repeated must not meet a server that closes the
+    /// connection at the end of its own idle time.
+    Recent,
+    None,
+}
+
+/// Servers that close idle connections wait at least this long.
+const RECENT: Duration = Duration::from_secs(1);
+/// Interval at which connections are closed that are idle for too long, or that their server has closed.
+const SWEEP: Duration = Duration::from_secs(1);
+
+impl WorkerProxy {
+    /// No connections. `deadlines` are those of the worker.
+    pub fn new(deadlines: &Rc<Deadlines>) -> Rc<Self> {
+        Rc::new(Self {
+            deadlines: Rc::clone(deadlines),
+            idle: RefCell::default(),
+            is_swept: Cell::new(false),
+        })
+    }
+
+    /// An idle connection to the upstream: the one that was used last.
+    pub(crate) fn take(&self, upstream: &Upstream, reuse: Reuse) -> Option<Connection> {
+        if reuse == Reuse::None {
+            return None;
+        }
+        let now = clock::now();
+        let mut idle = self.idle.borrow_mut();
+        let idle = idle.get_mut(&upstream.id)?;
+        while let Some(mut last) = idle.pop_back() {
+            if last.until <= now || !last.connection.is_healthy() {
+                continue;
+            }
+            if reuse == Reuse::Recent && now.duration_since(last.since) > RECENT {
+                idle.push_back(last);
+                return None;
+            }
+            return Some(last.connection);
+        }
+        None
+    }
+
+    /// Keeps a connection for another request.
+    pub(crate) fn put(self: &Rc<Self>, upstream: &Upstream, rules: &Proxy, connection: Connection) {
+        if rules.idle_connections == 0 {
+            return;
+        }
+        let since = clock::now();
+        let mut all = self.idle.borrow_mut();
+        let idle = all.entry(upstream.id).or_default();
+        idle.push_back(Idle { connection, since, until: since + rules.keep_alive });
+        let surplus = if idle.len() > rules.idle_connections { idle.pop_front() } else { None };
+        drop(all);
+        drop(surplus);
+        if !self.is_swept.replace(true) {
+            tokio::task::spawn_local(sweep(Rc::downgrade(self), Rc::clone(&self.deadlines)));
+        }
+    }
+
+    /// Closes the connections that are of no more use. Returns `false` if none is left.
+    fn close_unusable(&self) -> bool {
+        let now = clock::now();
+        let mut all = self.idle.borrow_mut();
+        all.retain(|_, idle| {
+            idle.retain_mut(|idle| idle.until > now && idle.connection.is_healthy());
+            !idle.is_empty()
+        });
+        let is_left = !all.is_empty();
+        self.is_swept.set(is_left);
+        is_left
+    }
+}
+
+/// Closes connections that are idle for too long, or that their server has closed, until there are none.
+async fn sweep(pools: Weak<WorkerProxy>, deadlines: Rc<Deadlines>) {
+    loop {
+        let now = clock::now();
+        deadlines.until(now + SWEEP, now).await;
+        let is_left = pools.upgrade().is_some_and(|pools| pools.close_unusable());
+        if !is_left {
+            return;
+        }
+    }
+}

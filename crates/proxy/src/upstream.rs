@@ -1,0 +1,115 @@
+//! One upstream, as all workers share it.
+
+use std::sync::atomic::{AtomicU64, AtomicUsize, Ordering};
+use std::sync::{Arc, OnceLock};
+use std::time::Instant;
+
+use dunlin_client::Origin;
+use dunlin_config::{ConcurrencyRules, Proxy, UpstreamAddress};
+use dunlin_limits::concurrency::Concurrency;
+use dunlin_net::log_limiter::LogLimiter;
+
+use crate::address;
+
+/// An upstream.
+#[derive(Debug)]
+pub(crate) struct Upstream {
+    /// No other upstream of the process has or had this number.
+    pub(crate) id: usize,
+    /// Its name in logs: its address as in the configuration.
+    pub(crate) name: Arc<str>,
+    pub(crate) address: UpstreamAddress,
+    /// Created for the first request, as an https upstream needs certificates from files.
+    origin: OnceLock<Origin>,
+    /// Connections that are in use.
+    pub(crate) connections: Arc<Concurrency>,
+    /// Requests that it works on.
+    pub(crate) in_flight: AtomicUsize,
+    pub(crate) counts: Counts,
+    log_limiter: LogLimiter,
+}
+
+/// What has happened since the start.
+#[derive(Debug, Default)]
+pub(crate) struct Counts {
+    pub(crate) requests: AtomicU64,
+    /// Attempts that brought no response.
+    pub(crate) failures: AtomicU64,
+    /// Connections that were opened.
+    pub(crate) opened: AtomicU64,
+}
+
+/// The state of an upstream, for the status page and metrics.
+#[derive(Debug, Clone, Default, PartialEq, Eq)]
+pub struct UpstreamReport {
+    /// Its address as in the configuration.
+    pub name: String,
+    /// Requests that it works on.
+    pub in_flight: u64,
+    /// Requests that wait for a connection.
+    pub waiting: u64,
+    /// Requests that it was sent.
+    pub requests: u64,
+    /// Attempts that brought no response.
+    pub failures: u64,
+    /// Connections that were opened.
+    pub connections: u64,
+}
+
+static LAST_ID: AtomicUsize = AtomicUsize::new(0);
+
+impl Upstream {
+    pub(crate) fn new(upstream: &dunlin_config::Upstream, rules: &Proxy) -> Self {
+        let connections = ConcurrencyRules {
+            max_concurrent: rules.connections,
+            queue: rules.queue,
+            burst_concurrent: rules.connections,
+            burst_after: None,
+            queue_timeout: rules.queue_timeout,
+            max_per_client: None,
+            dry_run: false,
+        };
+        Self {
+            id: LAST_ID.fetch_add(1, Ordering::Relaxed),
+            name: upstream.address.to_string().into(),
+            address: upstream.address.clone(),
+            origin: OnceLock::new(),
+            connections: Arc::new(Concurrency::new(connections)),
+            in_flight: AtomicUsize::new(0),
+            counts: Counts::default(),
+            log_limiter: LogLimiter::new(),
+        }
+    }
+
+    /// Its origin.
+    ///
+    /// # Errors
+    /// It needs TLS, and no authority can be trusted: the reason.
+    pub(crate) fn origin(&self, rules: &Proxy) -> Result<&Origin, String> {
+        if let Some(origin) = self.origin.get() {
+            return Ok(origin);
+        }
+        let origin = address::origin(&self.address, rules.authority.as_deref())?;
+        Ok(self.origin.get_or_init(|| origin))
+    }
+
+    /// Counts a failure, and logs it at most once a second. `result` is what follows for the client.
+    pub(crate) fn report_failure(&self, reason: &str, result: &str, _now: Instant) {
+        self.counts.failures.fetch_add(1, Ordering::Relaxed);
+        if self.log_limiter.is_due() {
+            tracing::error!(upstream = &*self.name, "the upstream failed: {reason}; {result}");
+        }
+    }
+
+    pub(crate) fn report(&self) -> UpstreamReport {
+        let count = |counter: &AtomicU64| counter.load(Ordering::Relaxed);
+        UpstreamReport {
+            name: self.name.to_string(),
+            in_flight: self.in_flight.load(Ordering::Relaxed) as u64,
+            waiting: self.connections.counts().waiting as u64,
+            requests: count(&self.counts.requests),
+            failures: count(&self.counts.failures),
+            connections: count(&self.counts.opened),
+        }
+    }
+}
