@@ -44,12 +44,16 @@ def plain(serve, site, tmp_path):
     for number in range(1, 13):
         write(site / "list" / f"report-{number}.txt", "x" * number * 1000)
     write(site / "list" / "a folder" / "index.html", "in the folder")
+    (site / "many").mkdir()
+    for number in range(2_003):
+        (site / "many" / f"file {number}.txt").touch()
     (site / "unlisted").mkdir()
     write(site / "cgi" / "fails.sh", "#!/bin/sh\necho what went wrong >&2\nexit 3\n").chmod(0o755)
     route = '[[site.route]]\npath = "{}"\n{}\n'
     script = f'script = {{ kind = "cgi", directory = "{site}/cgi", show_errors = %s }}'
     more = (
         route.format("/list/*", "listing = true")
+        + route.format("/many/*", "listing = true")
         + route.format("/fails/*", script % "true")
         + route.format("/fails-quietly/*", script % "false")
         + route.format("/private/*", 'deny = ["0.0.0.0/0"]')
@@ -77,6 +81,8 @@ PAGES = [
     ("demo-not-found", "demo", "/none", "Not here"),
     ("status", "demo", "/status/", "live"),
     ("listing", "plain", "/list/", "report-12.txt"),
+    ("listing-last-page", "plain", "/many/?page=2", "Page 2 of 2"),
+    ("listing-filtered", "plain", "/many/?filter=FILE+200&sort=size&order=desc", "4 of 2,003 names match"),
     ("error-404", "plain", f"/{'long' * 30}", "has no page at this address"),
     ("error-403", "plain", "/private/x", "does not permit"),
     ("error-unlisted", "plain", "/unlisted/", "has no index page"),
@@ -180,6 +186,46 @@ def test_a_listing_is_filtered_and_moved_through_by_keys(browser, plain):
     browser.press("/")
     assert browser.evaluate("document.activeElement.id") == ""
     browser.evaluate("document.getElementById('letters').click()")
+
+
+@pytest.mark.parametrize("scripts", [True, False])
+def test_the_pages_of_a_listing_are_reached_by_keyboard(browser, plain, scripts):
+    complete = "document.readyState === 'complete' &&"
+    page = lambda: browser.evaluate(f"{complete} document.querySelector('nav span')?.textContent")
+    count = lambda: browser.evaluate(f"{complete} document.getElementById('count')?.textContent")
+    browser.call("Emulation.setScriptExecutionDisabled", value=not scripts)
+    try:
+        for width in (PHONE, DESKTOP):
+            browser.open(f"{plain}/many/?order=desc", width=width)
+            assert page() == "Page 1 of 2" and count() == "2,003 files, 0 B"
+            assert browser.evaluate("document.documentElement.scrollWidth") <= width
+            # From the top, without passing the names.
+            for _ in range(10):
+                browser.press("Tab")
+                if browser.evaluate("document.activeElement.rel") == "next":
+                    break
+            browser.press("Enter")
+            wait_until(lambda: page() == "Page 2 of 2", "the second page")
+            assert browser.evaluate("[...document.querySelectorAll('bdi')].map((name) => name.textContent)") == [
+                "file 2.txt", "file 1.txt", "file 0.txt"]
+            assert browser.evaluate("document.title").startswith("/many/, page 2 of 2 – ")
+            browser.evaluate("document.getElementById('filter').focus()")
+            for key in "200":
+                browser.press(key)
+            assert count() == "2,003 files, 0 B", "the browser does not filter some of the names"
+            browser.press("Enter")
+            wait_until(lambda: "5 of" in (count() or ""), "the names that match")
+            assert count() == "5 of 2,003 names match “200”: 5 files, 0 B" and page() is None
+            assert browser.evaluate("document.querySelector('bdi').textContent") == "file 2002.txt", "the order is kept"
+            browser.evaluate("document.querySelector('form a').focus()")
+            browser.press("Enter")
+            wait_until(lambda: page() == "Page 1 of 2", "all names")
+    finally:
+        browser.call("Emulation.setScriptExecutionDisabled", value=False)
+    if scripts:
+        for key, number in [("n", 2), ("p", 1)]:
+            browser.press(key)
+            wait_until(lambda: page() == f"Page {number} of 2", f"page {number}")
 
 
 def test_charts_have_values_under_the_pointer_and_for_the_keyboard(browser, demo):

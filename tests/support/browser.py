@@ -21,6 +21,7 @@ FLAGS = [
 # Pictures of pages, kept for a look at them after the tests.
 SCREENSHOTS = ROOT / "target" / "screenshots"
 
+TEXTS = {"Enter": "\r"}
 KEY_CODES = {"Tab": 9, "Enter": 13, "Escape": 27, "End": 35, "Home": 36, "ArrowLeft": 37, "ArrowUp": 38, "ArrowRight": 39, "ArrowDown": 40}
 
 
@@ -107,7 +108,8 @@ class Browser:
 
     def press(self, key):
         for kind in ("keyDown", "keyUp"):
-            text = {"text": key} if len(key) == 1 and kind == "keyDown" else {}
+            text = TEXTS.get(key, key if len(key) == 1 else None) if kind == "keyDown" else None
+            text = {"text": text} if text else {}
             self.call("Input.dispatchKeyEvent", type=kind, key=key, windowsVirtualKeyCode=KEY_CODES.get(key, 0), **text)
 
     def console_errors(self):

@@ -125,7 +125,7 @@ fn select_form(
     now: u64,
 ) -> Selected {
     let expires = resource.settings.expires;
-    let mut response = match precondition(request, form) {
+    let mut response = match precondition(request, &validators(form)) {
         Outcome::NotModified => {
             let is_prepared = !form.head_not_modified.is_empty();
             if is_prepared && expires.is_none() {
@@ -155,7 +155,8 @@ fn select_form(
     Selected::Response(response)
 }
 
-fn precondition(request: &Request<'_>, form: &Representation) -> Outcome {
+/// Evaluates the conditions of the request for a representation with these validators.
+pub(super) fn precondition(request: &Request<'_>, current: &Validators<'_>) -> Outcome {
     let values = |name| request.values(name).collect::<SmallVec<[&[u8]; 2]>>();
     let preconditions = Preconditions {
         if_match: &values(FieldName::IfMatch),
@@ -163,7 +164,7 @@ fn precondition(request: &Request<'_>, form: &Representation) -> Outcome {
         if_modified_since: &values(FieldName::IfModifiedSince),
         if_unmodified_since: &values(FieldName::IfUnmodifiedSince),
     };
-    conditional::evaluate(request.method(), &preconditions, Some(&validators(form)))
+    conditional::evaluate(request.method(), &preconditions, Some(current))
 }
 
 fn validators(form: &Representation) -> Validators<'_> {

@@ -6,6 +6,7 @@ use std::sync::Arc;
 
 use super::cache::resource::Resource;
 use super::cache::shared_cache::{Bounds, SharedCache};
+use super::listing::cache::ListingCache;
 use super::source::Reported;
 use dunlin_config::{Config, Server};
 use dunlin_fs::protected::Protected;
@@ -20,6 +21,8 @@ pub struct Shared {
     pub cache: Arc<SharedCache>,
     /// `None` if change notification is switched off or not available.
     pub watch: Option<Arc<Watch>>,
+    /// The contents of large directories.
+    pub listings: Arc<ListingCache>,
     /// The open root directories.
     pub roots: Arc<Roots>,
     /// Files that are never sent.
@@ -50,6 +53,7 @@ impl Shared {
         Self {
             cache: Arc::new(SharedCache::new(bounds(server))),
             watch: watch.map(Arc::new),
+            listings: Arc::default(),
             roots: Arc::default(),
             protected: Arc::new(Protected::new(config.protected_files())),
             pools,
@@ -69,6 +73,8 @@ impl Shared {
         Self {
             cache,
             watch: self.watch.clone(),
+            // Files that are protected from now on may be counted in what was read.
+            listings: Arc::default(),
             roots: Arc::clone(&self.roots),
             protected: Arc::new(Protected::new(config.protected_files())),
             pools: Arc::clone(&self.pools),

@@ -120,13 +120,20 @@ fn suffix(coding: ContentCoding) -> String {
     }
 }
 
+/// Whether every change of a file after `seen`, a time since 1970, gives it another change time.
+pub(super) fn is_change_settled(metadata: &FileMetadata, seen: Duration) -> bool {
+    let FileMetadata { changed, changed_nanos, .. } = *metadata;
+    seen >= Duration::new(changed.max(0) as u64, changed_nanos) + grain(changed_nanos)
+}
+
 /// Minimum distance of two changes with different times: a tick of the kernel's clock, or two seconds on file systems that
 /// store whole seconds.
 fn grain(nanos: u32) -> Duration {
     if nanos == 0 { Duration::from_secs(2) } else { Duration::from_millis(20) }
 }
 
-fn hex(bytes: &[u8]) -> String {
+/// The bytes as hexadecimal digits.
+pub(super) fn hex(bytes: &[u8]) -> String {
     bytes.iter().map(|byte| format!("{byte:02x}")).collect()
 }
 

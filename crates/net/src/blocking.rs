@@ -13,8 +13,11 @@ use tokio::sync::oneshot;
 pub struct Pools {
     /// Looking up and reading files for which the kernel has to wait for a disk.
     pub files: Pool,
-    /// Reading and sorting directories.
+    /// Reading small directories, and making the pages of listings.
     pub listings: Pool,
+    /// Reading and sorting large directories, one at a time: each takes memory, and further requests for it wait for the
+    /// same result.
+    pub large_listings: Pool,
     /// Comparing passwords.
     pub passwords: Pool,
     /// Starting scripts and fork servers.
@@ -95,6 +98,7 @@ impl Default for Pools {
         Self {
             files: Pool::new(bounds("files", 16)),
             listings: Pool::new(bounds("listings", cores.max(2))),
+            large_listings: Pool::new(Bounds { nice: 10, ..bounds("large listings", 1) }),
             passwords: Pool::new(bounds("passwords", cores)),
             starts: Pool::new(bounds("starts", (2 * cores).max(8))),
             bodies: Pool::new(bounds("bodies", (2 * cores).max(8))),
@@ -118,6 +122,7 @@ impl Pools {
         Self {
             files: pool(),
             listings: pool(),
+            large_listings: pool(),
             passwords: pool(),
             starts: pool(),
             bodies: pool(),

@@ -2,11 +2,9 @@
 
 use std::cmp::Ordering;
 
-use super::Entry;
-
 /// The sort key of a listing. Directories always come first.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(crate) enum Sort {
+pub(super) enum Sort {
     Name,
     Size,
     Modified,
@@ -14,26 +12,13 @@ pub(crate) enum Sort {
 
 /// The sort direction.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(crate) enum Order {
+pub(super) enum Order {
     Ascending,
     Descending,
 }
 
 impl Sort {
-    /// Parses `sort=name|size|modified&order=asc|desc`. Other values are ignored.
-    pub(crate) fn from_query(query: Option<&[u8]>) -> (Self, Order) {
-        let (mut sort, mut order) = (Self::Name, Order::Ascending);
-        for pair in query.unwrap_or_default().split(|&b| b == b'&') {
-            match pair {
-                b"sort=size" => sort = Self::Size,
-                b"sort=modified" => sort = Self::Modified,
-                b"order=desc" => order = Order::Descending,
-                _ => {}
-            }
-        }
-        (sort, order)
-    }
-
+    /// The value of `sort` in a query.
     pub(super) fn as_str(self) -> &'static str {
         match self {
             Self::Name => "name",
@@ -43,24 +28,21 @@ impl Sort {
     }
 }
 
-/// Sorts `entries`. Entries of the same size or time are in the order of their names.
-pub(super) fn sort(entries: &mut [Entry], sort: Sort, order: Order) {
-    entries.sort_by(|one, other| natural(&one.name, &other.name));
-    match sort {
-        Sort::Name => {}
-        Sort::Size => entries.sort_by_key(|entry| entry.size),
-        Sort::Modified => entries.sort_by_key(|entry| entry.modified),
+impl Order {
+    /// The value of `order` in a query.
+    pub(super) fn as_str(self) -> &'static str {
+        match self {
+            Self::Ascending => "asc",
+            Self::Descending => "desc",
+        }
     }
-    if order == Order::Descending {
-        entries.reverse();
-    }
-    entries.sort_by_key(|entry| !entry.directory);
 }
 
 /// Compares names without regard to case, and runs of digits by their value: `report-2` comes before `report-10`. Names
 /// that differ only in case or leading zeros are compared by their bytes.
-fn natural(one: &[u8], other: &[u8]) -> Ordering {
-    let (mut left, mut right) = (one, other);
+pub(super) fn natural(one: &[u8], other: &[u8]) -> Ordering {
+    let start = common_prefix(one, other);
+    let (mut left, mut right) = (&one[start..], &other[start..]);
     loop {
         let compared = match (left.first(), right.first()) {
             (None, None) => return one.cmp(other),
@@ -82,6 +64,13 @@ fn natural(one: &[u8], other: &[u8]) -> Ordering {
     }
 }
 
+/// The length of the common prefix of both names, without the digits at its end: a number may continue behind it.
+fn common_prefix(one: &[u8], other: &[u8]) -> usize {
+    let common = one.iter().zip(other).take_while(|(a, b)| a == b).count();
+    let digits = one[..common].iter().rev().take_while(|byte| byte.is_ascii_digit()).count();
+    common - digits
+}
+
 /// Removes the digits that `text` begins with, and returns them without leading zeros.
 fn take_number<'a>(text: &mut &'a [u8]) -> &'a [u8] {
     let digits = text.iter().take_while(|byte| byte.is_ascii_digit()).count();
@@ -97,7 +86,7 @@ mod tests {
 
     #[test]
     fn numbers_in_names_are_compared_by_value() {
-        let names: [&[u8]; 12] = [
+        let names: [&[u8]; 14] = [
             b"",
             b"1",
             b"01a",
@@ -110,6 +99,8 @@ mod tests {
             b"report-2",
             b"report-10",
             b"report-10.txt",
+            b"report-101",
+            b"report-1001",
         ];
         for (at, one) in names.iter().enumerate() {
             for (place, other) in names.iter().enumerate() {

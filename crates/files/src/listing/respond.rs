@@ -1,74 +1,208 @@
-//! The response with a directory listing.
+//! The response with a page of a directory listing.
 
 use std::fs::File;
 use std::io;
-use std::path::Path;
+use std::sync::Arc;
+use std::time::Instant;
 
+use dunlin_http::semantics::EntityTag;
+use dunlin_http::semantics::conditional::{Outcome, Validators};
 use dunlin_http::semantics::negotiate::prefers_json;
-use dunlin_http::{FieldLines, FieldName, Request};
-use rustix::fs::{OFlags, Stat, open};
+use dunlin_http::{FieldLines, FieldName, OwnedRequest};
 use smallvec::SmallVec;
 
-use super::order::Sort;
+use super::cache::{Kept, Key, ListingCache, MAX_BYTES};
+use super::contents::{Contents, NoSuchPage};
+use super::json::json;
 use super::page::{self, View, html};
-use super::{Links, json, read};
+use super::query::Query;
+use super::read::{Bounds, Links, Reader};
+use super::{PAGE, Page, navigation};
+use crate::compress::sha256;
 use crate::file_response::FileResponse;
+use crate::select::precondition;
+use crate::{render, validators};
 use dunlin_config::field_edits::apply_edits;
-use dunlin_config::{Settings, Symlinks};
+use dunlin_config::{EtagKind, Settings};
 use dunlin_fs::content::Piece;
-use dunlin_fs::mode::Mode;
+use dunlin_fs::file_system::FileSystem;
+use dunlin_fs::metadata::FileMetadata;
 use dunlin_fs::protected::Protected;
+use dunlin_net::clock;
 
-/// Maximum number of entries in a listing.
-const MAX_ENTRIES: usize = 10_000;
+/// What is read of a directory that is not kept.
+const SMALL: Bounds = Bounds { names: PAGE, bytes: MAX_BYTES };
 
-/// Lists `directory`, the directory of the decoded `path`, as JSON for clients that prefer it, otherwise as HTML. Blocks; for
-/// the pool for listings.
-///
-/// # Errors
-/// When the directory cannot be read.
-pub fn respond(
-    request: &Request<'_>,
-    settings: &Settings,
-    (path, query): (&[u8], Option<&[u8]>),
-    directory: &File,
-    protected: &Protected,
-) -> io::Result<FileResponse> {
-    let links = links(settings.symlinks, &settings.root, path)?;
-    // Omit names that would get 404.
-    let is_omitted = |stat: &Stat| protected.covers(stat, Mode::Blocking).unwrap_or(true);
-    let mut listing = read(directory, settings.hidden, &links, MAX_ENTRIES, &is_omitted)?;
-    let (sort, order) = Sort::from_query(query);
-    let accept: SmallVec<[&[u8]; 2]> = request.values(FieldName::Accept).collect();
-    let mut response = FileResponse::new(200, FieldLines::new());
-    let text = if prefers_json(&accept) {
-        response.fields.push("Content-Type", "application/json");
-        json(&mut listing, path, sort, order)
-    } else {
-        response.fields.push("Content-Type", "text/html; charset=utf-8");
-        response.fields.push("Content-Security-Policy", &*page::CSP);
-        let host = request.field(FieldName::Host).unwrap_or_default();
-        html(&mut listing, View { path, host, sort, order })
-    };
-    response.push(Piece::Memory(text.into()));
-    response.fields.push("Vary", "Accept");
-    response.fields.push("Cache-Control", "no-cache");
-    if settings.nosniff {
-        response.fields.push("X-Content-Type-Options", "nosniff");
-    }
-    apply_edits(settings, &mut response.fields);
-    Ok(response)
+/// What is read of any directory. The last entry may exceed the bytes.
+const LARGE: Bounds = Bounds { names: 1_000_000, bytes: MAX_BYTES - 1024 };
+
+/// A request for the listing of a directory.
+#[derive(Debug)]
+pub struct ListingRequest {
+    /// The request, with GET or HEAD.
+    pub request: OwnedRequest,
+    /// The settings of its route.
+    pub settings: Arc<Settings>,
+    /// The decoded path of the directory, with a final slash.
+    pub path: Box<[u8]>,
+    /// The query.
+    pub query: Option<Box<[u8]>>,
+    /// The directory.
+    pub directory: File,
+    /// Files that are not listed.
+    pub protected: Arc<Protected>,
+    /// The contents of large directories.
+    pub cache: Arc<ListingCache>,
+    /// The time of the request, before `directory` was opened or later.
+    pub arrived: Instant,
 }
 
-/// The symlinks that requests of the route can follow, so that the listing contains only these.
-fn links<'a>(symlinks: Symlinks, root: &Path, path: &'a [u8]) -> io::Result<Links<'a>> {
-    Ok(match symlinks {
-        Symlinks::Deny => Links::Omit,
-        Symlinks::Follow => Links::Follow,
-        Symlinks::Beneath => {
-            let flags = OFlags::PATH | OFlags::DIRECTORY | OFlags::CLOEXEC;
-            let root = open(root, flags, rustix::fs::Mode::empty())?;
-            Links::Beneath { root, path: path.strip_prefix(b"/").unwrap_or(path) }
+/// The result of a request for a listing.
+#[derive(Debug)]
+pub enum Listed {
+    /// The page. The caller omits the body for HEAD.
+    Response(FileResponse),
+    /// An error with this status, these additional fields and this text.
+    Error(u16, FieldLines, Option<String>),
+    /// The directory is large and its contents are not known: the caller repeats the request with
+    /// [`ListingRequest::list_large`].
+    Large(Box<ListingRequest>),
+}
+
+impl ListingRequest {
+    /// Lists a small directory, or one whose contents are known, as JSON for clients that prefer it, otherwise as HTML.
+    /// Blocks; for the pool for listings.
+    ///
+    /// # Errors
+    /// When the directory cannot be read.
+    pub fn list(self: Box<Self>) -> io::Result<Listed> {
+        if let Some(contents) = self.known()? {
+            return self.respond(&contents, true);
         }
-    })
+        let contents = self.reader()?.read(SMALL)?;
+        if contents.truncated {
+            return Ok(Listed::Large(self));
+        }
+        self.respond(&contents, false)
+    }
+
+    /// Lists a directory of any size. Blocks; for the pool for large listings.
+    ///
+    /// # Errors
+    /// When the directory cannot be read.
+    pub fn list_large(self: Box<Self>) -> io::Result<Listed> {
+        // An earlier job of the pool may have read the directory.
+        if let Some(contents) = self.known()? {
+            return self.respond(&contents, true);
+        }
+        let started = clock::now();
+        let seen = clock::since_1970();
+        let directory = FileMetadata::of(&self.directory)?;
+        let is_settled = self.settings.cache.enabled
+            && FileSystem::of(&self.directory).keeps_change_times
+            && validators::is_change_settled(&directory, seen);
+        let contents = Arc::new(self.reader()?.read(LARGE)?);
+        let kept = Arc::clone(&contents);
+        self.cache.insert(Kept { key: self.key(), directory, is_settled, started, contents: kept });
+        self.respond(&contents, false)
+    }
+
+    /// The contents of the directory if they were read before and may be used.
+    fn known(&self) -> io::Result<Option<Arc<Contents>>> {
+        let directory = FileMetadata::of(&self.directory)?;
+        Ok(self.cache.get(&self.key(), &directory, self.arrived))
+    }
+
+    fn key(&self) -> Key {
+        let Settings { root, hidden, symlinks, .. } = &*self.settings;
+        Key { root: root.clone(), path: self.path.clone(), hidden: *hidden, symlinks: *symlinks }
+    }
+
+    fn reader(&self) -> io::Result<Reader<'_>> {
+        let links = Links::of(&self.settings, &self.path)?;
+        let (hidden, protected) = (self.settings.hidden, &self.protected);
+        Ok(Reader { directory: &self.directory, hidden, links, protected })
+    }
+
+    /// Responds with the requested page. If the contents were `read_before`, the metadata of its names is read again.
+    fn respond(&self, contents: &Contents, read_before: bool) -> io::Result<Listed> {
+        let query = Query::parse(self.query.as_deref());
+        let mut page = match contents.page(&query) {
+            Ok(page) => page,
+            Err(NoSuchPage { pages }) => {
+                let text = match pages {
+                    1 => "This listing has one page.".to_owned(),
+                    pages => format!("This listing has the pages 1 to {pages}."),
+                };
+                return Ok(Listed::Error(404, FieldLines::new(), Some(text)));
+            }
+        };
+        if read_before {
+            let reader = self.reader()?;
+            let entries = page.entries.iter().filter_map(|entry| reader.entry(&entry.name));
+            page.entries = entries.collect();
+        }
+        Ok(self.conditional(&page, &query))
+    }
+
+    /// The response with the page, or the result of the request's conditions.
+    fn conditional(&self, page: &Page, query: &Query) -> Listed {
+        let mut response = self.complete(page, query);
+        let request = self.request.as_request();
+        let etag = response.body.front().and_then(|body| self.entity_tag(body));
+        if let Some(etag) = &etag {
+            response.fields.push("ETag", etag.to_string());
+        }
+        apply_edits(&self.settings, &mut response.fields);
+        match precondition(&request, &Validators { etag: etag.as_ref(), last_modified: None }) {
+            Outcome::Proceed => Listed::Response(response),
+            Outcome::NotModified => {
+                let fields = render::without_content(&response.fields);
+                Listed::Response(FileResponse::new(304, fields))
+            }
+            Outcome::PreconditionFailed => {
+                let mut fields = FieldLines::new();
+                if let Some(etag) = etag {
+                    fields.push("ETag", etag.to_string());
+                }
+                Listed::Error(412, fields, None)
+            }
+        }
+    }
+
+    /// A hash of the page: no time of the directory covers the files in it.
+    fn entity_tag(&self, body: &Piece) -> Option<EntityTag> {
+        match body {
+            Piece::Memory(text) if self.settings.etag != EtagKind::Off => {
+                Some(EntityTag::strong(validators::hex(&sha256(text)[..16])))
+            }
+            _ => None,
+        }
+    }
+
+    /// The 200 with the page.
+    fn complete(&self, page: &Page, query: &Query) -> FileResponse {
+        let request = self.request.as_request();
+        let accept: SmallVec<[&[u8]; 2]> = request.values(FieldName::Accept).collect();
+        let mut response = FileResponse::new(200, FieldLines::new());
+        let text = if prefers_json(&accept) {
+            response.fields.push("Content-Type", "application/json");
+            json(page, &self.path)
+        } else {
+            response.fields.push("Content-Type", "text/html; charset=utf-8");
+            response.fields.push("Content-Security-Policy", &*page::CSP);
+            let host = request.field(FieldName::Host).unwrap_or_default();
+            html(page, View { path: &self.path, host, query })
+        };
+        response.push(Piece::Memory(text.into()));
+        response.fields.push("Vary", "Accept");
+        response.fields.push("Cache-Control", "no-cache");
+        if let Some(links) = navigation::field(page, query) {
+            response.fields.push("Link", links);
+        }
+        if self.settings.nosniff {
+            response.fields.push("X-Content-Type-Options", "nosniff");
+        }
+        response
+    }
 }

@@ -1,11 +1,13 @@
 //! The handler for files: makes replies from the results of [`dunlin_files`].
 
+use std::io;
 use std::rc::Rc;
 use std::sync::Arc;
 
-use dunlin_exchange::{RequestContext, ResponseFuture};
+use dunlin_exchange::RequestContext;
 use dunlin_http::semantics::{ContentCoding, Method};
 use dunlin_http::{OwnedRequest, Request};
+use dunlin_net::clock;
 use dunlin_net::log_limiter::LogLimiter;
 
 use super::error_page::quoted;
@@ -21,10 +23,11 @@ use crate::route::sites::CacheEntry;
 use crate::worker::WorkerContext;
 use dunlin_files::cache::resource::Resource;
 use dunlin_files::cache::shared_cache::Key;
+use dunlin_files::listing::respond::{Listed, ListingRequest};
 use dunlin_files::resolve::{Resolved, Resolver, resolve};
 use dunlin_files::search::{Found, Wanted};
 use dunlin_files::select::{Selected, select, select_identity};
-use dunlin_files::{encoded, listing, uncached};
+use dunlin_files::{encoded, uncached};
 use dunlin_fs::failure::Failure;
 use dunlin_fs::mode::Mode;
 
@@ -115,7 +118,7 @@ fn conclude(
             respond_checked(ctx, request, matched, &entry, cache)
         }
         Ok(Found::Directory) => redirect::to_slash(request, matched).into(),
-        Ok(Found::Listing(directory)) => Reply::Future(list(ctx, request, matched, directory)),
+        Ok(Found::Listing(directory)) => list(ctx, request, matched, directory),
         Ok(Found::Status(status)) => error(status),
         Ok(Found::Elsewhere(target)) => ctx.router.reroute(ctx, request, matched, &target),
         Err(Failure::Unlisted) => unlisted(ctx, request, matched),
@@ -294,23 +297,38 @@ fn list(
     request: &Request<'_>,
     matched: &RouteMatch<'_>,
     directory: std::fs::File,
-) -> ResponseFuture {
-    let (shared, method) = (Arc::clone(&ctx.files.shared), request.method());
-    let settings = Arc::clone(matched.settings.configured());
-    let (path, query) = (matched.path.to_vec(), matched.query.map(<[u8]>::to_vec));
-    let request = request.to_owned();
-    Box::pin(async move {
-        let protected = Arc::clone(&shared.protected);
-        let listed = shared.pools.listings.run(move || {
-            let (request, target) = (request.as_request(), (&*path, query.as_deref()));
-            listing::respond::respond(&request, &settings, target, &directory, &protected)
-                .inspect_err(|error| {
-                    tracing::error!("{}: {error}", String::from_utf8_lossy(&path));
-                })
-        });
-        match listed.await {
-            Ok(Ok(response)) => reply::from_file(method, response, "-"),
-            _ => error_response(500, true),
+) -> Reply {
+    let (ctx, owned, context) = (Rc::clone(ctx), matched.to_owned(), matched.context.cloned());
+    let wanted = Box::new(ListingRequest {
+        request: request.to_owned(),
+        settings: Arc::clone(matched.settings.configured()),
+        path: matched.path.into(),
+        query: matched.query.map(Into::into),
+        directory,
+        protected: Arc::clone(&ctx.files.shared.protected),
+        cache: Arc::clone(&ctx.files.shared.listings),
+        arrived: clock::now(),
+    });
+    deferred(request.to_owned(), matched.may_run_script(), async move |request| {
+        let pools = &ctx.files.shared.pools;
+        let mut listed = pools.listings.run(move || wanted.list()).await;
+        if let Ok(Ok(Listed::Large(wanted))) = listed {
+            listed = pools.large_listings.run(move || wanted.list_large()).await;
+        }
+        let matched = owned.borrow().with(context.as_ref());
+        match listed.map_err(io::Error::from).flatten() {
+            Ok(Listed::Response(response)) => {
+                reply::from_file(request.method(), response, "-").into()
+            }
+            Ok(Listed::Error(status, fields, text)) => {
+                errors::reply(&ctx, request, &matched, status, Details { fields, text })
+            }
+            // Only the first pool finds that a directory is large.
+            Ok(Listed::Large(_)) => error_response(500, true).into(),
+            Err(error) => {
+                tracing::error!("listing {}: {error}", String::from_utf8_lossy(matched.path));
+                errors::reply(&ctx, request, &matched, 500, Details::default())
+            }
         }
     })
 }

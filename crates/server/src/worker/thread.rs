@@ -171,6 +171,7 @@ impl Worker {
         if self.clock.now() >= self.looked.get() + LOOK {
             self.looked.set(self.clock.now());
             ctx.shared.files.check_roots();
+            ctx.shared.files.listings.expire(clock::now());
             ctx.sweep();
         }
         expired
