@@ -10,8 +10,8 @@ use serde::de::{Deserializer, Error, MapAccess, SeqAccess, Visitor};
 
 use super::file::{
     AccessLog, AccessLogTable, Auth, AuthTable, CodingName, Codings, Hsts, HstsTable, OneOrMany,
-    ProxyTable, RateLimitTable, RateLimits, RecordFormat, RecordRules, RecordsTable, RedirectHttps,
-    RedirectTable, RouteCache, RouteCacheTable,
+    ProxyTable, ProxyTarget, ProxyTargets, RateLimitTable, RateLimits, RecordFormat, RecordRules,
+    RecordsTable, RedirectHttps, RedirectTable, Retry, RetryTable, RouteCache, RouteCacheTable,
 };
 use super::spanned::Spanned;
 use super::units::DurationValue;
@@ -96,7 +96,10 @@ deserialize_forms!(
     Hsts,
     RedirectHttps,
     RedirectTable,
-    ProxyTable
+    ProxyTable,
+    ProxyTargets,
+    ProxyTarget,
+    Retry
 );
 
 impl Forms for RedirectTable {
@@ -118,20 +121,60 @@ impl Forms for ProxyTable {
         "a URL, a list of URLs, or a table such as { to = \"http://127.0.0.1:3000\" }";
 
     fn from_str<E: Error>(text: &str) -> Result<Self, E> {
-        Ok(Self::to(vec![Spanned::detached(text.to_owned())]))
+        ProxyTargets::from_str(text).map(Self::to)
     }
 
-    fn from_seq<'de, A: SeqAccess<'de>>(mut list: A) -> Result<Self, A::Error> {
-        let mut upstreams = Vec::new();
-        while let Some(upstream) = list.next_element()? {
-            upstreams.push(upstream);
-        }
-        Ok(Self::to(upstreams))
+    fn from_seq<'de, A: SeqAccess<'de>>(list: A) -> Result<Self, A::Error> {
+        ProxyTargets::from_seq(list).map(Self::to)
     }
 
     fn from_map<'de, A: MapAccess<'de>>(map: A) -> Result<Self, A::Error> {
         // The derived implementation, not the trait's.
         Self::deserialize(MapAccessDeserializer::new(map))
+    }
+}
+
+impl Forms for ProxyTargets {
+    const EXPECTED: &'static str = "a URL or a list of URLs";
+
+    fn from_str<E: Error>(text: &str) -> Result<Self, E> {
+        Ok(Self(vec![ProxyTarget::at(text.to_owned())]))
+    }
+
+    fn from_seq<'de, A: SeqAccess<'de>>(mut list: A) -> Result<Self, A::Error> {
+        let mut upstreams = Vec::new();
+        while let Some(Spanned { value, span }) = list.next_element::<Spanned<ProxyTarget>>()? {
+            let mut upstream: ProxyTarget = value;
+            upstream.url.span = upstream.url.span.take().or(span);
+            upstreams.push(upstream);
+        }
+        Ok(Self(upstreams))
+    }
+}
+
+impl Forms for ProxyTarget {
+    const EXPECTED: &'static str =
+        "a URL or a table such as { url = \"http://127.0.0.1:3000\", weight = 2 }";
+
+    fn from_str<E: Error>(text: &str) -> Result<Self, E> {
+        Ok(Self::at(text.to_owned()))
+    }
+
+    fn from_map<'de, A: MapAccess<'de>>(map: A) -> Result<Self, A::Error> {
+        // The derived implementation, not the trait's.
+        Self::deserialize(MapAccessDeserializer::new(map))
+    }
+}
+
+impl Forms for Retry {
+    const EXPECTED: &'static str = "false or a table such as { attempts = 2 }";
+
+    fn from_bool<E: Error>(value: bool) -> Result<Self, E> {
+        Ok(if value { Self::Table(RetryTable::default()) } else { Self::Off })
+    }
+
+    fn from_map<'de, A: MapAccess<'de>>(map: A) -> Result<Self, A::Error> {
+        RetryTable::deserialize(MapAccessDeserializer::new(map)).map(Self::Table)
     }
 }
 

@@ -115,7 +115,9 @@ pub use merge::Origins;
 pub use methods::MethodRules;
 pub use network::Network;
 pub use overrides::Overrides;
-pub use proxy::{Proxy, Upstream, UpstreamAddress};
+pub use proxy::{
+    Balance, Ejection, HashKey, HealthCheck, Proxy, Retries, Upstream, UpstreamAddress,
+};
 pub use rate_limit::{RateKey, RateRules};
 pub use redirect::Redirect;
 pub use respond::Respond;

@@ -6,7 +6,7 @@ use std::time::Duration;
 
 use dunlin_http::semantics::{Url, is_field_value, is_token};
 
-use super::file::{ProxyHost, ProxyTable};
+use super::file::{EjectTable, ProxyHost, ProxyTable, Retry, RetryTable};
 use super::forward_fields::HOP_BY_HOP;
 use super::report::Report;
 use super::spanned::{Span, Spanned};
@@ -17,6 +17,14 @@ use super::units::DurationValue;
 pub struct Proxy {
     /// The upstreams.
     pub upstreams: Vec<Upstream>,
+    /// How the upstream of a request is chosen.
+    pub balance: Balance,
+    /// When requests are sent again; `None` for never.
+    pub retry: Option<Retries>,
+    /// When upstreams get no further requests.
+    pub eject: Ejection,
+    /// The health check.
+    pub health: Option<HealthCheck>,
     /// Prefix that is removed from paths, without a slash at its end.
     pub strip: Option<String>,
     /// Upstreams get the host of the client's request.
@@ -48,6 +56,69 @@ pub struct Proxy {
 pub struct Upstream {
     /// Its address.
     pub address: UpstreamAddress,
+    /// Its share of the requests, relative to those of the others.
+    pub weight: u32,
+}
+
+/// How the upstream of a request is chosen.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub enum Balance {
+    /// Of two at random, the one with the shorter response time and fewer requests.
+    LeastLoaded,
+    /// The one with the fewest requests.
+    LeastConnections,
+    /// Each in turn.
+    RoundRobin,
+    /// Requests with the same value have the same upstream.
+    Hash(HashKey),
+}
+
+/// The value by which requests have the same upstream.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub enum HashKey {
+    /// The address of the client.
+    Address,
+    /// The value of a request field; the address of the client if the request has none.
+    Field(String),
+}
+
+/// When requests are sent again.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Retries {
+    /// Maximum of further attempts.
+    pub attempts: u32,
+    /// Time after which another attempt is made; `None` for that of the first byte.
+    pub timeout: Option<Duration>,
+    /// Maximum share of further attempts, in percent.
+    pub budget: u32,
+}
+
+/// When an upstream whose requests fail gets no further requests.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Ejection {
+    /// Failures in a row; 0 for never.
+    pub failures: u32,
+    /// For how long.
+    pub time: Duration,
+    /// Maximum share of ejected upstreams, in percent.
+    pub share: u32,
+}
+
+/// A health check.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct HealthCheck {
+    /// Path and query.
+    pub path: String,
+    /// Time between two checks.
+    pub interval: Duration,
+    /// Maximum time of each part of a check.
+    pub timeout: Duration,
+    /// Status of a healthy upstream; `None` for 200 to 399.
+    pub status: Option<u16>,
+    /// Failed checks in a row after which the upstream gets no requests.
+    pub failures: u32,
+    /// Successful checks in a row after which it gets requests again.
+    pub successes: u32,
 }
 
 /// The address of an upstream.
@@ -76,6 +147,14 @@ impl Proxy {
     pub(super) fn describe(&self) -> String {
         let names = self.upstreams.iter().map(|upstream| upstream.address.to_string());
         let mut text = names.collect::<Vec<_>>().join(", ");
+        if self.upstreams.len() > 1 {
+            text.push_str(match self.balance {
+                Balance::LeastLoaded => ", least-loaded",
+                Balance::LeastConnections => ", least-connections",
+                Balance::RoundRobin => ", round-robin",
+                Balance::Hash(_) => ", by hash",
+            });
+        }
         if let Some(prefix) = &self.strip {
             text.push_str(&format!(", without the prefix {prefix}"));
         }
@@ -111,6 +190,10 @@ impl Reader<'_> {
         };
         Proxy {
             upstreams: self.upstreams(),
+            balance: self.balance(),
+            retry: self.retry(),
+            eject: self.eject(),
+            health: self.health(),
             strip: self.strip(),
             preserves_host: table.host != Some(ProxyHost::Upstream),
             set_request_fields: self.set_request_fields(),
@@ -133,18 +216,105 @@ impl Reader<'_> {
             (self.report)(&place, "proxy: the list of upstreams is empty".into());
         }
         let mut upstreams: Vec<Upstream> = Vec::new();
-        for text in &table.to.0 {
-            let place = text.span.clone().or_else(|| place.clone());
-            match address(text) {
+        for target in &table.to.0 {
+            let place = target.url.span.clone().or_else(|| place.clone());
+            let weight = self.between("weight", &target.weight, 1, 1, 1000);
+            match address(&target.url) {
                 Ok(address) if upstreams.iter().any(|other| other.address == address) => {
                     let what = format!("proxy: the upstream {address} stands twice");
                     (self.report)(&place, what);
                 }
-                Ok(address) => upstreams.push(Upstream { address }),
+                Ok(address) => upstreams.push(Upstream { address, weight }),
                 Err(what) => (self.report)(&place, format!("proxy: {what}")),
             }
         }
         upstreams
+    }
+
+    fn balance(&mut self) -> Balance {
+        let Some(name) = &self.table.balance else { return Balance::LeastLoaded };
+        match name.as_str() {
+            "least-loaded" => Balance::LeastLoaded,
+            "least-connections" => Balance::LeastConnections,
+            "round-robin" => Balance::RoundRobin,
+            "hash:address" => Balance::Hash(HashKey::Address),
+            other => match other.strip_prefix("hash:").filter(|field| is_token(field.as_bytes())) {
+                Some(field) => Balance::Hash(HashKey::Field(field.to_owned())),
+                None => {
+                    let what = format!(
+                        "proxy: balance: {other:?} is none of `least-loaded`, `least-connections`, `round-robin`, \
+                         `hash:address` and `hash:FIELD`"
+                    );
+                    (self.report)(&name.span, what);
+                    Balance::LeastLoaded
+                }
+            },
+        }
+    }
+
+    fn retry(&mut self) -> Option<Retries> {
+        let default = RetryTable::default();
+        let table = match &self.table.retry {
+            Some(Retry::Off) => return None,
+            Some(Retry::Table(table)) => table,
+            None => &default,
+        };
+        let timeout = table.timeout.as_ref().map(|time| time.value.0);
+        Some(Retries {
+            attempts: self.between("retry: attempts", &table.attempts, 2, 1, 10),
+            timeout: timeout.map(|time| self.time("retry: timeout", &table.timeout, time)),
+            budget: self.between("retry: budget", &table.budget, 20, 1, 100),
+        })
+    }
+
+    fn eject(&mut self) -> Ejection {
+        let default = EjectTable::default();
+        let table = self.table.eject.as_ref().unwrap_or(&default);
+        Ejection {
+            failures: table.failures.unwrap_or(3),
+            time: self.time("eject: time", &table.time, Duration::from_secs(10)),
+            share: self.between("eject: share", &table.share, 50, 0, 100),
+        }
+    }
+
+    fn health(&mut self) -> Option<HealthCheck> {
+        let table = self.table.health.as_ref()?;
+        let is_plain = |byte: u8| byte.is_ascii_graphic() && byte != b'#';
+        if !table.path.starts_with('/') || !table.path.bytes().all(is_plain) {
+            let what =
+                format!("proxy: health: {:?} is no path such as \"/health\"", table.path.value);
+            (self.report)(&table.path.span, what);
+        }
+        if let Some(status) =
+            table.status.as_ref().filter(|status| !(200..600).contains(&status.value))
+        {
+            let what = format!("proxy: health: {} is no status of a response", status.value);
+            (self.report)(&status.span, what);
+        }
+        Some(HealthCheck {
+            path: table.path.value.clone(),
+            interval: self.time("health: interval", &table.interval, Duration::from_secs(10)),
+            timeout: self.time("health: timeout", &table.timeout, Duration::from_secs(5)),
+            status: table.status.as_ref().map(|status| status.value),
+            failures: self.between("health: failures", &table.failures, 2, 1, 100),
+            successes: self.between("health: successes", &table.successes, 1, 1, 100),
+        })
+    }
+
+    fn between(
+        &mut self,
+        key: &str,
+        number: &Option<Spanned<u32>>,
+        default: u32,
+        least: u32,
+        most: u32,
+    ) -> u32 {
+        let Some(number) = number else { return default };
+        if !(least..=most).contains(&number.value) {
+            let what = format!("proxy: {key} is not between {least} and {most}");
+            (self.report)(&number.span, what);
+        }
+        number.value
     }
 
     fn strip(&mut self) -> Option<String> {
@@ -180,7 +350,7 @@ impl Reader<'_> {
 
     fn authority(&mut self) -> Option<PathBuf> {
         let authority = self.table.authority.as_ref()?;
-        let has_tls = self.table.to.0.iter().any(|to| to.starts_with("https:"));
+        let has_tls = self.table.to.0.iter().any(|to| to.url.starts_with("https:"));
         if !has_tls {
             let what = "proxy: authority does nothing without an https upstream";
             (self.report)(&authority.span, what.into());
@@ -207,7 +377,8 @@ impl Spanned<ProxyTable> {
     pub(super) fn set_places(&mut self) {
         let to = &mut self.value.to;
         let place: Span = to.span.take().or_else(|| self.span.clone());
-        for text in &mut to.value.0 {
+        for target in &mut to.value.0 {
+            let text = &mut target.url;
             text.span = text.span.take().or_else(|| place.clone());
         }
         to.span = place;
@@ -268,6 +439,7 @@ fn check_field(name: &str, value: &str) -> Result<(), String> {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::file::{ProxyTarget, ProxyTargets};
 
     #[test]
     fn addresses_are_read_and_wrong_ones_explained() {
@@ -285,7 +457,7 @@ mod tests {
     fn a_prefix_ends_at_a_slash() {
         let table = Spanned::detached(ProxyTable {
             strip: Some(Spanned::detached("/app/".into())),
-            ..ProxyTable::to(vec![Spanned::detached("http://a".into())])
+            ..ProxyTable::to(ProxyTargets(vec![ProxyTarget::at("http://a".into())]))
         });
         let proxy = read(&table, &mut |_, what| panic!("{what}"));
         assert_eq!(proxy.strip(b"/app/x"), Some((&b"/app"[..], &b"/x"[..])));

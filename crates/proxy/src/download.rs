@@ -8,7 +8,6 @@ use bytes::Bytes;
 use dunlin_client::Exchange;
 use dunlin_exchange::stream::{Broken, Source};
 use dunlin_http::FieldLines;
-use dunlin_net::clock;
 use dunlin_telemetry::ScriptContext;
 
 use crate::failure::Failure;
@@ -59,7 +58,7 @@ impl Download {
     fn fail(&mut self, reason: &str) {
         if let Some(running) = self.running.take() {
             let result = "the response is incomplete";
-            running.lease.upstream.report_failure(reason, result, clock::now());
+            running.lease.upstream.report_failure(reason, result);
         }
     }
 }

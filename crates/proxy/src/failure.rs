@@ -120,8 +120,16 @@ impl Failure {
         )
     }
 
+    /// Whether a request with an idempotent method may be sent again.
+    pub(crate) fn may_be_repeated(&self) -> bool {
+        matches!(
+            self.kind,
+            Kind::Lost | Kind::Incomplete | Kind::ResponseTimeout | Kind::WriteTimeout | Kind::Busy
+        )
+    }
+
     /// Whether the upstream is the cause.
     pub(crate) fn is_of_upstream(&self) -> bool {
-        !matches!(self.kind, Kind::Request | Kind::Client | Kind::Loop)
+        !matches!(self.kind, Kind::Request | Kind::Client | Kind::Loop | Kind::Configuration)
     }
 }

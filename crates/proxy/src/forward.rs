@@ -3,12 +3,14 @@
 use std::collections::VecDeque;
 use std::future::poll_fn;
 use std::rc::Rc;
+use std::sync::Arc;
 use std::sync::atomic::Ordering;
 use std::task::{Context, Poll};
+use std::time::{Duration, Instant};
 
 use bytes::Bytes;
 use dunlin_client::{Exchange, Request as ClientRequest};
-use dunlin_config::{ForwardedField, Proxy};
+use dunlin_config::{Balance, ForwardedField, HashKey, Proxy};
 use dunlin_exchange::{
     Body, Client, EarlyHints, Incoming, RequestContext, Response, Stream, StreamKind, stream,
 };
@@ -17,6 +19,7 @@ use dunlin_http::semantics::{Method, status};
 use dunlin_http::{FieldLines, FieldName, Request, ResponseHead};
 use dunlin_net::clock;
 
+use crate::balance::Choice;
 use crate::download::{Download, Running};
 use crate::failure::{Failure, Kind};
 use crate::group::Group;
@@ -65,46 +68,87 @@ pub async fn forward(call: &Call<'_>, mut incoming: Box<Incoming>) -> Result<Res
     }
     let expects_continue = call.request.has(FieldName::Expect);
     let mut upload = Some(Upload::begin(&mut incoming, expects_continue).await?);
+    let group = call.group;
+    if let Some(retry) = &group.rules.retry {
+        group.retries.earn(retry.budget);
+    }
+    let key = call.key();
     let mut tried = Vec::new();
-    let mut last = Failure::new(Kind::Configuration, "there is no upstream");
-    while let Some(upstream) = call.group.choose(&tried) {
-        let attempt = Attempt { call, incoming: &incoming, upstream };
+    loop {
+        let choice = Choice { tried: &tried, key: &key, now: clock::now() };
+        let Some(upstream) = group.choose(choice) else {
+            return Err(Failure::new(Kind::Configuration, "there is no upstream"));
+        };
+        let attempt = Attempt { call, incoming: &incoming, upstream, tried: tried.len() };
         let failure = match attempt.run(&mut upload).await {
             Ok(response) => return Ok(response),
             Err(failure) => failure,
         };
         tried.push(upstream.id);
-        let can_restart = upload.as_ref().is_some_and(Upload::can_restart);
-        let has_other = call.group.choose(&tried).is_some();
-        let tries_other = failure.is_before_request() && can_restart && has_other;
+        let is_retried = call.retries(&failure, upload.as_ref(), tried.len());
         if failure.is_of_upstream() {
             let status = failure.status();
-            let result = match tries_other {
+            let result = match is_retried {
                 true => "another one gets the request".to_owned(),
                 false => format!("the response is {status}"),
             };
-            upstream.report_failure(failure.reason(), &result, clock::now());
+            upstream.report_failure(failure.reason(), &result);
+            group.note_failure(upstream, clock::now());
         }
-        last = failure;
-        if !tries_other {
-            break;
+        if !is_retried {
+            return Err(failure);
         }
         incoming.script_context.count_retry();
     }
-    Err(last)
+}
+
+impl Call<'_> {
+    /// The value by which requests have the same upstream; empty if that does not depend on the request.
+    fn key(&self) -> Vec<u8> {
+        let Balance::Hash(key) = &self.group.rules.balance else { return Vec::new() };
+        let field = match key {
+            HashKey::Address => None,
+            HashKey::Field(name) => {
+                let is_it =
+                    |(other, _): &(&[u8], &[u8])| other.eq_ignore_ascii_case(name.as_bytes());
+                self.request.fields().find(is_it)
+            }
+        };
+        field.map_or_else(
+            || self.client.address.to_string().into_bytes(),
+            |(_, value)| value.to_vec(),
+        )
+    }
+
+    /// Whether another upstream gets the request after a failure, which then counts. `attempts` were made.
+    fn retries(&self, failure: &Failure, upload: Option<&Upload>, attempts: usize) -> bool {
+        let Some(retry) = &self.group.rules.retry else { return false };
+        let can_restart = upload.is_some_and(Upload::can_restart);
+        let has_other = attempts < self.group.upstreams.len();
+        if !can_restart || !has_other || attempts > retry.attempts as usize {
+            return false;
+        }
+        // Where nothing was sent, another attempt is no further load for an upstream.
+        failure.is_before_request()
+            || failure.may_be_repeated()
+                && self.request.method().is_idempotent()
+                && self.group.retries.spend()
+    }
 }
 
 /// One upstream's chance to respond.
 struct Attempt<'a> {
     call: &'a Call<'a>,
     incoming: &'a Incoming,
-    upstream: &'a std::sync::Arc<Upstream>,
+    upstream: &'a Arc<Upstream>,
+    /// Upstreams that were tried before.
+    tried: usize,
 }
 
 impl Attempt<'_> {
     /// Sends the request. `upload` is `None` afterwards if the body is gone.
     async fn run(&self, upload: &mut Option<Upload>) -> Result<Response, Failure> {
-        let Self { call, incoming, upstream } = self;
+        let Self { call, incoming, upstream, .. } = self;
         let script_context = &incoming.script_context;
         script_context.set_upstream(&upstream.name);
         let lease = Lease::wait(call.worker, call.group, upstream).await?;
@@ -126,11 +170,13 @@ impl Attempt<'_> {
             let mut exchange = exchange.map_err(|error| Failure::of_client(&error))?;
             let before = exchange.progress();
             let mut watchdog = Watchdog::new(&lease.worker.deadlines);
-            let head =
-                head(&mut exchange, &mut watchdog, &lease.rules, &incoming.early_hints).await;
+            let limits = self.limits(&lease.rules, can_repeat);
+            let sent = clock::now();
+            let head = head(&mut exchange, &mut watchdog, limits, &incoming.early_hints).await;
             let failure = match head {
                 Ok(head) => {
                     script_context.mark(&script_context.first_byte);
+                    self.note_response(head.status, sent);
                     let script_context = Rc::clone(script_context);
                     let running = Running { exchange, lease, watchdog, script_context };
                     return self.respond(&request, head, running).await;
@@ -146,6 +192,32 @@ impl Attempt<'_> {
             }
             // The upstream has closed the idle connection.
             reuse = Reuse::None;
+        }
+    }
+
+    /// The limits of time for the head of the response.
+    fn limits(&self, rules: &Proxy, can_repeat: bool) -> Limits {
+        let retry = rules.retry.as_ref().filter(|retry| {
+            let attempts = self.tried + 1;
+            can_repeat
+                && attempts < self.call.group.upstreams.len()
+                && attempts <= retry.attempts as usize
+        });
+        let first_byte = retry.and_then(|retry| retry.timeout).or(rules.first_byte_timeout);
+        Limits { first_byte, idle: rules.idle_timeout }
+    }
+
+    /// Notes that the upstream has responded.
+    fn note_response(&self, status: u16, sent: Instant) {
+        let group = self.call.group;
+        if group.upstreams.len() == 1 {
+            return;
+        }
+        let now = clock::now();
+        self.upstream.note_time(now.saturating_duration_since(sent));
+        match status {
+            502..=504 => group.note_failure(self.upstream, now),
+            _ => group.note_success(self.upstream),
         }
     }
 
@@ -185,11 +257,18 @@ impl Attempt<'_> {
     }
 }
 
+/// Limits of time for the head of a response.
+#[derive(Clone, Copy)]
+struct Limits {
+    first_byte: Option<Duration>,
+    idle: Option<Duration>,
+}
+
 /// Waits for the head of the final response, and passes interim responses on.
 async fn head(
     exchange: &mut Exchange<Upload>,
     watchdog: &mut Watchdog,
-    rules: &Proxy,
+    limits: Limits,
     hints: &EarlyHints,
 ) -> Result<ResponseHead, Failure> {
     let mut was_sent = false;
@@ -208,11 +287,11 @@ async fn head(
             was_sent = is_sent;
         }
         let (limit, kind, reason) = if is_sent {
-            let reason = "no response within `first_byte_timeout`";
-            (rules.first_byte_timeout, Kind::ResponseTimeout, reason)
+            let reason = "no response within the time limit (`first_byte_timeout`)";
+            (limits.first_byte, Kind::ResponseTimeout, reason)
         } else if exchange.is_blocked() {
             let reason = "it took nothing of the request within `idle_timeout`";
-            (rules.idle_timeout, Kind::WriteTimeout, reason)
+            (limits.idle, Kind::WriteTimeout, reason)
         } else {
             // The client has not sent the rest of the body; it has a time limit of its own.
             return Poll::Pending;

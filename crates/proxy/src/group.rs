@@ -1,10 +1,13 @@
 //! The upstreams of one table `proxy`.
 
 use std::sync::Arc;
-use std::sync::atomic::AtomicUsize;
+use std::sync::atomic::{AtomicU64, AtomicUsize};
+use std::time::Instant;
 
 use dunlin_config::Proxy;
+use dunlin_net::clock;
 
+use crate::budget::Budget;
 use crate::upstream::{Upstream, UpstreamReport};
 
 /// The upstreams of one table `proxy`, shared by all workers.
@@ -12,8 +15,12 @@ use crate::upstream::{Upstream, UpstreamReport};
 pub struct Group {
     pub(crate) rules: Arc<Proxy>,
     pub(crate) upstreams: Vec<Arc<Upstream>>,
-    /// Number of the upstream at which the next choice begins.
+    /// Counts the choices.
     pub(crate) next: AtomicUsize,
+    pub(crate) retries: Budget,
+    pub(crate) made: Instant,
+    /// When the last health check began, in milliseconds since `made`; 0 before the first.
+    pub(crate) checked: AtomicU64,
 }
 
 impl Group {
@@ -24,6 +31,9 @@ impl Group {
             rules: Arc::clone(rules),
             upstreams: rules.upstreams.iter().map(upstream).collect(),
             next: AtomicUsize::new(0),
+            retries: Budget::default(),
+            made: clock::now(),
+            checked: AtomicU64::new(0),
         }
     }
 

@@ -16,15 +16,20 @@
 
 mod address;
 mod balance;
+mod budget;
+mod check;
 mod download;
 mod failure;
 mod forward;
 mod group;
+mod health;
 mod lease;
 mod pool;
 mod request;
 mod response;
 mod target;
+#[cfg(test)]
+mod testing;
 mod upload;
 mod upstream;
 mod watchdog;

@@ -3,6 +3,7 @@
 use std::cell::{Cell, RefCell};
 use std::collections::VecDeque;
 use std::rc::{Rc, Weak};
+use std::sync::Arc;
 use std::time::{Duration, Instant};
 
 use dunlin_client::Connection;
@@ -11,6 +12,7 @@ use dunlin_net::clock;
 use dunlin_net::deadlines::Deadlines;
 use hashbrown::HashMap;
 
+use crate::group::Group;
 use crate::upstream::Upstream;
 
 /// What one worker keeps for its life: idle connections by upstream.
@@ -20,6 +22,8 @@ pub struct WorkerProxy {
     idle: RefCell<HashMap<usize, VecDeque<Idle>>>,
     /// A task closes connections that are idle for too long.
     is_swept: Cell<bool>,
+    /// The groups whose health a task checks.
+    checked: RefCell<Vec<std::sync::Weak<Group>>>,
 }
 
 #[derive(Debug)]
@@ -52,7 +56,19 @@ impl WorkerProxy {
             deadlines: Rc::clone(deadlines),
             idle: RefCell::default(),
             is_swept: Cell::new(false),
+            checked: RefCell::default(),
         })
+    }
+
+    /// Whether the health of the group has to be checked by a new task of this worker, which is noted.
+    pub(crate) fn begins_checks(&self, group: &Arc<Group>) -> bool {
+        let mut checked = self.checked.borrow_mut();
+        checked.retain(|group| group.strong_count() > 0);
+        let is_new = !checked.iter().any(|other| std::ptr::eq(other.as_ptr(), &raw const **group));
+        if is_new {
+            checked.push(Arc::downgrade(group));
+        }
+        is_new
     }
 
     /// An idle connection to the upstream: the one that was used last.

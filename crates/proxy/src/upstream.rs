@@ -2,14 +2,16 @@
 
 use std::sync::atomic::{AtomicU64, AtomicUsize, Ordering};
 use std::sync::{Arc, OnceLock};
-use std::time::Instant;
+use std::time::Duration;
 
 use dunlin_client::Origin;
 use dunlin_config::{ConcurrencyRules, Proxy, UpstreamAddress};
 use dunlin_limits::concurrency::Concurrency;
+use dunlin_net::clock;
 use dunlin_net::log_limiter::LogLimiter;
 
 use crate::address;
+use crate::health::{Health, ResponseTime};
 
 /// An upstream.
 #[derive(Debug)]
@@ -23,8 +25,12 @@ pub(crate) struct Upstream {
     origin: OnceLock<Origin>,
     /// Connections that are in use.
     pub(crate) connections: Arc<Concurrency>,
+    /// Its share of the requests, relative to those of the others.
+    pub(crate) weight: u32,
     /// Requests that it works on.
     pub(crate) in_flight: AtomicUsize,
+    pub(crate) health: Health,
+    response_time: ResponseTime,
     pub(crate) counts: Counts,
     log_limiter: LogLimiter,
 }
@@ -54,6 +60,8 @@ pub struct UpstreamReport {
     pub failures: u64,
     /// Connections that were opened.
     pub connections: u64,
+    /// Whether it gets requests: neither have its requests failed lately, nor its health checks.
+    pub is_available: bool,
 }
 
 static LAST_ID: AtomicUsize = AtomicUsize::new(0);
@@ -75,7 +83,10 @@ impl Upstream {
             address: upstream.address.clone(),
             origin: OnceLock::new(),
             connections: Arc::new(Concurrency::new(connections)),
+            weight: upstream.weight,
             in_flight: AtomicUsize::new(0),
+            health: Health::default(),
+            response_time: ResponseTime::default(),
             counts: Counts::default(),
             log_limiter: LogLimiter::new(),
         }
@@ -93,8 +104,25 @@ impl Upstream {
         Ok(self.origin.get_or_init(|| origin))
     }
 
+    /// Notes the time of a response.
+    pub(crate) fn note_time(&self, time: Duration) {
+        self.response_time.note(time, clock::now());
+    }
+
+    /// How long a request probably takes, relative to its weight.
+    pub(crate) fn load(&self) -> f64 {
+        // Before the first response, an upstream is taken for a fast one.
+        let nanos = self.response_time.nanos().max(1);
+        nanos as f64 * self.requests_per_weight()
+    }
+
+    /// Requests in progress, with the next one, relative to its weight.
+    pub(crate) fn requests_per_weight(&self) -> f64 {
+        (self.in_flight.load(Ordering::Relaxed) + 1) as f64 / f64::from(self.weight)
+    }
+
     /// Counts a failure, and logs it at most once a second. `result` is what follows for the client.
-    pub(crate) fn report_failure(&self, reason: &str, result: &str, _now: Instant) {
+    pub(crate) fn report_failure(&self, reason: &str, result: &str) {
         self.counts.failures.fetch_add(1, Ordering::Relaxed);
         if self.log_limiter.is_due() {
             tracing::error!(upstream = &*self.name, "the upstream failed: {reason}; {result}");
@@ -110,6 +138,7 @@ impl Upstream {
             requests: count(&self.counts.requests),
             failures: count(&self.counts.failures),
             connections: count(&self.counts.opened),
+            is_available: self.health.is_available(clock::now()),
         }
     }
 }

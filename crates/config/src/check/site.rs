@@ -78,7 +78,7 @@ impl Checker<'_> {
             if let Some(proxy) = &mut route.proxy {
                 proxy.set_places();
                 for upstream in &mut proxy.value.to.value.0 {
-                    self.socket_in(&mut upstream.value);
+                    self.socket_in(&mut upstream.url.value);
                 }
                 if let Some(path) = &mut proxy.value.authority {
                     path.value = self.authority("proxy", "authority", path);

@@ -6,7 +6,7 @@ use std::path::PathBuf;
 use schemars::JsonSchema;
 use serde::Deserialize;
 
-use super::{OneOrMany, Spanned};
+use super::Spanned;
 use crate::units::DurationValue;
 
 /// Forwards requests to other HTTP servers, the upstreams.
@@ -14,9 +14,20 @@ use crate::units::DurationValue;
 #[serde(deny_unknown_fields, remote = "Self")]
 pub struct ProxyTable {
     /// The upstreams, one or a list: `http://HOST:PORT`, `https://HOST:PORT`, or `unix:PATH` for a server at a Unix
-    /// socket.
-    #[schemars(with = "super::OneOrManySchema")]
-    pub to: Spanned<OneOrMany<String>>,
+    /// socket; in a list also tables `{ url = "...", weight = 2 }`. Default weight: 1.
+    #[schemars(with = "ProxyTargetsSchema")]
+    pub to: Spanned<ProxyTargets>,
+    /// How the upstream of a request is chosen: `least-loaded` (of two at random, the one with the shorter response time
+    /// and fewer requests in progress), `least-connections`, `round-robin`, `hash:FIELD` (requests with the same value
+    /// of that field have the same upstream) or `hash:address` (of the client). Default: `least-loaded`.
+    pub balance: Option<Spanned<String>>,
+    /// When a request is sent to another upstream after a failure; `false` for never.
+    #[schemars(with = "Option<RetrySchema>")]
+    pub retry: Option<Retry>,
+    /// When an upstream whose requests fail gets no further requests.
+    pub eject: Option<EjectTable>,
+    /// Checks the health of upstreams regularly: a table such as `{ path = "/health" }`. Default: no check.
+    pub health: Option<HealthTable>,
     /// Prefix that is removed from the path of requests, such as `/app`. Upstreams get it as `X-Forwarded-Prefix`.
     /// Default: none.
     pub strip: Option<Spanned<String>>,
@@ -61,20 +72,123 @@ pub enum ProxyHost {
     Upstream,
 }
 
+/// The upstreams of a proxy.
+#[derive(Debug, Clone)]
+pub struct ProxyTargets(pub Vec<ProxyTarget>);
+
+/// An upstream.
+#[derive(Debug, Clone, Deserialize, JsonSchema)]
+#[serde(deny_unknown_fields, remote = "Self")]
+pub struct ProxyTarget {
+    /// Its address.
+    pub url: Spanned<String>,
+    /// Share of the requests, relative to those of the others: 1 to 1000. Default: 1.
+    pub weight: Option<Spanned<u32>>,
+}
+
+impl ProxyTarget {
+    /// The upstream at `url`.
+    pub(crate) fn at(url: String) -> Self {
+        Self { url: Spanned::detached(url), weight: None }
+    }
+}
+
+#[derive(JsonSchema)]
+#[schemars(rename = "ProxyTargets", untagged)]
+#[expect(dead_code, reason = "only its schema is used")]
+pub(super) enum ProxyTargetsSchema {
+    One(String),
+    Many(Vec<ProxyTargetSchema>),
+}
+
+#[derive(JsonSchema)]
+#[schemars(rename = "ProxyTarget", untagged)]
+#[expect(dead_code, reason = "only its schema is used")]
+pub(super) enum ProxyTargetSchema {
+    Url(String),
+    Table(ProxyTarget),
+}
+
+/// Whether and when requests are sent again.
+#[derive(Debug, Clone)]
+pub enum Retry {
+    /// Never.
+    Off,
+    /// As the table has it.
+    Table(RetryTable),
+}
+
+/// When a request is sent to another upstream: if nothing of it was sent, or if its method is idempotent, its body is in memory, and
+/// the response has not begun.
+#[derive(Debug, Clone, Default, Deserialize, JsonSchema)]
+#[serde(deny_unknown_fields)]
+pub struct RetryTable {
+    /// Maximum number of further attempts: 1 to 10. Default: 2.
+    pub attempts: Option<Spanned<u32>>,
+    /// Time after which an attempt without a response is given up and the request sent to another upstream. Default:
+    /// `first_byte_timeout`, after which there is no other attempt.
+    pub timeout: Option<Spanned<DurationValue>>,
+    /// Maximum share of further attempts among all requests, in percent: 1 to 100. Default: 20.
+    pub budget: Option<Spanned<u32>>,
+}
+
+#[derive(JsonSchema)]
+#[schemars(rename = "Retry", untagged)]
+#[expect(dead_code, reason = "only its schema is used")]
+pub(super) enum RetrySchema {
+    Off(bool),
+    Table(RetryTable),
+}
+
+/// When an upstream whose requests fail gets no further requests for a while. Failures are attempts without a response and
+/// responses with status 502, 503 or 504.
+#[derive(Debug, Clone, Default, Deserialize, JsonSchema)]
+#[serde(deny_unknown_fields)]
+pub struct EjectTable {
+    /// Number of failures in a row after which an upstream is ejected; 0 for never. Default: 3.
+    pub failures: Option<u32>,
+    /// Time for which it is ejected, longer each time until a request succeeds, up to ten times. Default: `10s`.
+    pub time: Option<Spanned<DurationValue>>,
+    /// Maximum share of upstreams that are ejected at a time, in percent. Default: 50.
+    pub share: Option<Spanned<u32>>,
+}
+
+/// A health check.
+#[derive(Debug, Clone, Deserialize, JsonSchema)]
+#[serde(deny_unknown_fields)]
+pub struct HealthTable {
+    /// Path that is requested, with its query.
+    pub path: Spanned<String>,
+    /// Time between two checks. Default: `10s`.
+    pub interval: Option<Spanned<DurationValue>>,
+    /// Maximum time of each part of a check: connecting, and waiting for the response. Default: `5s`.
+    pub timeout: Option<Spanned<DurationValue>>,
+    /// Status of a healthy upstream. Default: every status from 200 to 399.
+    pub status: Option<Spanned<u16>>,
+    /// Number of failed checks in a row after which an upstream gets no requests. Default: 2.
+    pub failures: Option<Spanned<u32>>,
+    /// Number of successful checks in a row after which it gets requests again. Default: 1.
+    pub successes: Option<Spanned<u32>>,
+}
+
 #[derive(JsonSchema)]
 #[schemars(rename = "Proxy", untagged)]
 #[expect(dead_code, reason = "only its schema is used")]
 pub(super) enum ProxySchema {
     To(String),
-    Many(Vec<String>),
+    Many(Vec<ProxyTargetSchema>),
     Table(Box<ProxyTable>),
 }
 
 impl ProxyTable {
     /// The table with this `to` alone.
-    pub(crate) fn to(upstreams: Vec<Spanned<String>>) -> Self {
+    pub(crate) fn to(upstreams: ProxyTargets) -> Self {
         Self {
-            to: Spanned::detached(OneOrMany(upstreams)),
+            to: Spanned::detached(upstreams),
+            balance: None,
+            retry: None,
+            eject: None,
+            health: None,
             strip: None,
             host: None,
             set_request_fields: None,

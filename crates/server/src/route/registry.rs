@@ -172,6 +172,11 @@ impl<'a> Builder<'a> {
 }
 
 impl Registry {
+    /// The upstreams of all routes.
+    pub(super) fn proxies(&self) -> impl Iterator<Item = &Arc<Group>> {
+        self.routes.values().filter_map(|objects| objects.proxy.as_ref())
+    }
+
     /// The upstreams of a route; `None` when it has none.
     pub(super) fn proxy(&self, site: &str, route: &str) -> Option<&Arc<Group>> {
         let key = Key { site: site.to_owned(), route: route.to_owned() };

@@ -124,6 +124,11 @@ impl Sites {
 }
 
 impl Sites {
+    /// The upstreams of all routes.
+    pub(crate) fn proxies(&self) -> impl Iterator<Item = &Arc<Group>> {
+        self.registry.proxies()
+    }
+
     /// The state of the upstreams of all routes, each with its site and the route's pattern.
     pub(crate) fn upstreams(&self) -> impl Iterator<Item = (&str, &str, UpstreamReport)> {
         self.all.iter().flat_map(move |site| {

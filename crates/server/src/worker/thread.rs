@@ -75,6 +75,9 @@ impl Worker {
 
     /// Applies a new configuration.
     pub(crate) fn apply(self: &Rc<Self>, shared: Arc<SharedState>, log: Option<&Arc<AccessLog>>) {
+        for group in shared.sites.proxies() {
+            self.proxy.check_health(group);
+        }
         let ctx = WorkerContext::new(self, shared, log);
         let Some(before) = self.current.replace(Some(Rc::clone(&ctx))) else { return };
         before.superseded.set(true);

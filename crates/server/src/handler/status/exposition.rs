@@ -196,7 +196,10 @@ impl Exposition {
 
     fn upstreams(&mut self, report: &Report) {
         type Of = fn(&Upstream) -> u64;
-        let families: [(&str, &str, &str, Of); 5] = [
+        let families: [(&str, &str, &str, Of); 6] = [
+            ("available", "gauge", "Whether an upstream gets requests.", |of| {
+                of.is_available.into()
+            }),
             ("in_flight", "gauge", "Requests that an upstream works on.", |of| of.in_flight),
             ("waiting", "gauge", "Requests that wait for a connection to an upstream.", |of| {
                 of.waiting

@@ -239,7 +239,7 @@
     }).sort((a, b) => b.failed - a.failed || b.rate - a.rate || b.route.requests - a.route.requests);
     table("routes", routes.map(({ route, rate, sent, p50, p99 }) => [route.site || "–", route.route || "–", number(rate), size(sent), time(p50), time(p99), number(route.requests), bad(route.failed)]), "No request yet.");
     byId("upstreams").closest("section").hidden = !now.upstreams.length;
-    table("upstreams", now.upstreams.map((upstream) => [upstream.name, `${upstream.site} ${upstream.route}`, number(upstream.in_flight), bad(upstream.waiting), number(upstream.requests), bad(upstream.failures)]), "");
+    table("upstreams", now.upstreams.map((upstream) => [upstream.name, `${upstream.site} ${upstream.route}`, upstream.is_available ? "available" : "not used", number(upstream.in_flight), bad(upstream.waiting), number(upstream.requests), bad(upstream.failures)]), "");
     byId("scripts").closest("section").hidden = !now.scripts.length;
     table("scripts", now.scripts.map((pool) => [pool.name, pool.kind, `${number(pool.processes)} of ${number(pool.max)}`, number(pool.busy), bad(pool.waiting), pool.longest ? `${time(pool.longest * 1e6)} ${pool.longest_script}` : "–"]), "");
     const limits = now.limits.flatMap((of) => [

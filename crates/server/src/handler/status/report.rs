@@ -218,13 +218,23 @@ pub struct Upstream {
     pub failures: u64,
     /// Connections that were opened.
     pub connections: u64,
+    /// Whether it gets requests.
+    pub is_available: bool,
 }
 
 impl From<(&str, &str, UpstreamReport)> for Upstream {
     fn from((site, route, report): (&str, &str, UpstreamReport)) -> Self {
-        let UpstreamReport { name, in_flight, waiting, requests, failures, connections } = report;
-        let (site, route) = (site.into(), route.into());
-        Self { site, route, name, in_flight, waiting, requests, failures, connections }
+        Self {
+            site: site.into(),
+            route: route.into(),
+            name: report.name,
+            in_flight: report.in_flight,
+            waiting: report.waiting,
+            requests: report.requests,
+            failures: report.failures,
+            connections: report.connections,
+            is_available: report.is_available,
+        }
     }
 }
 

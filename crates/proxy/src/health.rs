@@ -1,0 +1,210 @@
+//! Whether an upstream can be used: what its requests and its health checks have shown.
+
+use std::sync::atomic::{AtomicBool, AtomicU32, AtomicU64, Ordering};
+use std::sync::{Arc, LazyLock};
+use std::time::{Duration, Instant};
+
+use crate::group::Group;
+use crate::upstream::Upstream;
+
+/// The health of an upstream.
+#[derive(Debug)]
+pub(crate) struct Health {
+    /// Failed requests in a row.
+    failures: AtomicU32,
+    /// Until when it is not used because requests have failed, in milliseconds since [`START`].
+    ejected_until: AtomicU64,
+    /// How often it was ejected in a row, without a request that succeeded.
+    ejections: AtomicU32,
+    /// The last health checks have failed.
+    is_down: AtomicBool,
+    /// Health checks in a row whose result differs from `is_down`.
+    checks: AtomicU32,
+}
+
+static START: LazyLock<Instant> = LazyLock::new(Instant::now);
+
+/// An upstream that fails again and again is ejected for up to so many times the configured time.
+const MAX_EJECTIONS: u32 = 10;
+
+fn millis(now: Instant) -> u64 {
+    now.saturating_duration_since(*START).as_millis() as u64
+}
+
+impl Default for Health {
+    fn default() -> Self {
+        LazyLock::force(&START);
+        Self {
+            failures: AtomicU32::new(0),
+            ejected_until: AtomicU64::new(0),
+            ejections: AtomicU32::new(0),
+            is_down: AtomicBool::new(false),
+            checks: AtomicU32::new(0),
+        }
+    }
+}
+
+impl Health {
+    /// Whether requests have neither failed lately nor have the health checks.
+    pub(crate) fn is_available(&self, now: Instant) -> bool {
+        !self.is_ejected(now) && !self.is_down.load(Ordering::Relaxed)
+    }
+
+    fn is_ejected(&self, now: Instant) -> bool {
+        let until = self.ejected_until.load(Ordering::Relaxed);
+        until != 0 && millis(now) < until
+    }
+
+    /// Notes a request that succeeded. Returns `true` if it ends a series of ejections.
+    fn note_success(&self) -> bool {
+        if self.failures.load(Ordering::Relaxed) != 0 {
+            self.failures.store(0, Ordering::Relaxed);
+        }
+        self.ejections.load(Ordering::Relaxed) != 0
+            && self.ejections.swap(0, Ordering::Relaxed) != 0
+    }
+
+    /// Notes the result of a health check. Returns the new state, if it has changed: it takes `needed` equal results.
+    pub(crate) fn note_check(&self, is_good: bool, needed: u32) -> Option<bool> {
+        if is_good != self.is_down.load(Ordering::Relaxed) {
+            self.checks.store(0, Ordering::Relaxed);
+            return None;
+        }
+        if self.checks.fetch_add(1, Ordering::Relaxed) + 1 < needed {
+            return None;
+        }
+        self.checks.store(0, Ordering::Relaxed);
+        self.is_down.store(!is_good, Ordering::Relaxed);
+        Some(is_good)
+    }
+}
+
+impl Group {
+    /// Notes that an upstream has responded.
+    pub(crate) fn note_success(&self, upstream: &Upstream) {
+        if upstream.health.note_success() {
+            tracing::info!(upstream = &*upstream.name, "the upstream responds again");
+        }
+    }
+
+    /// Notes that an upstream has failed. It is ejected after as many failures in a row as the configuration permits, unless
+    /// too many others are.
+    pub(crate) fn note_failure(&self, upstream: &Upstream, now: Instant) {
+        let rules = &self.rules.eject;
+        let health = &upstream.health;
+        let failures = health.failures.fetch_add(1, Ordering::Relaxed) + 1;
+        // One success is missing after an ejection: another failure ejects it again.
+        let is_on_trial = health.ejections.load(Ordering::Relaxed) != 0;
+        if rules.failures == 0
+            || health.is_ejected(now)
+            || !is_on_trial && failures < rules.failures
+        {
+            return;
+        }
+        let is_ejected = |other: &&Arc<Upstream>| other.health.is_ejected(now);
+        let ejected = self.upstreams.iter().filter(is_ejected).count() + 1;
+        if ejected * 100 > rules.share as usize * self.upstreams.len() {
+            return;
+        }
+        let times = (health.ejections.fetch_add(1, Ordering::Relaxed) + 1).min(MAX_EJECTIONS);
+        let time = rules.time * times;
+        health.failures.store(0, Ordering::Relaxed);
+        let until = millis(now) + time.as_millis() as u64;
+        health.ejected_until.store(until.max(1), Ordering::Relaxed);
+        tracing::warn!(
+            upstream = &*upstream.name,
+            "the upstream has failed {failures} times in a row; it gets no requests for {time:?}"
+        );
+    }
+}
+
+/// The average time to a response, which rises at once and falls slowly (peak EWMA).
+#[derive(Debug, Default)]
+pub(crate) struct ResponseTime {
+    /// Nanoseconds; 0 before the first response.
+    average: AtomicU64,
+    /// When it was noted last, in milliseconds since [`START`].
+    noted: AtomicU64,
+}
+
+/// After this time, a measurement counts a third.
+const DECAY: Duration = Duration::from_secs(10);
+
+impl ResponseTime {
+    /// Notes the time of a response. Concurrent calls may lose one of them.
+    pub(crate) fn note(&self, time: Duration, now: Instant) {
+        let time = time.as_nanos() as f64;
+        let now = millis(now);
+        let before = self.average.load(Ordering::Relaxed) as f64;
+        let elapsed = now.saturating_sub(self.noted.swap(now, Ordering::Relaxed));
+        let kept = (-(elapsed as f64 + 1.0) / DECAY.as_millis() as f64).exp();
+        let average = if time > before { time } else { before * kept + time * (1.0 - kept) };
+        self.average.store(average.max(1.0) as u64, Ordering::Relaxed);
+    }
+
+    /// The average in nanoseconds.
+    pub(crate) fn nanos(&self) -> u64 {
+        self.average.load(Ordering::Relaxed)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::testing::group;
+
+    #[test]
+    fn an_upstream_is_ejected_after_failures_in_a_row_and_longer_each_time() {
+        let group = group("eject = { failures = 3, time = '10s' }", &[1, 1]);
+        let upstream = &group.upstreams[0];
+        let mut now = Instant::now();
+        let fail = |times, now| (0..times).for_each(|_| group.note_failure(upstream, now));
+        fail(2, now);
+        group.note_success(upstream);
+        fail(2, now);
+        assert!(upstream.health.is_available(now));
+        fail(1, now);
+        assert!(!upstream.health.is_available(now + Duration::from_secs(9)));
+        now += Duration::from_secs(11);
+        assert!(upstream.health.is_available(now));
+        fail(1, now);
+        assert!(!upstream.health.is_available(now + Duration::from_secs(19)));
+        now += Duration::from_secs(21);
+        group.note_success(upstream);
+        fail(2, now);
+        assert!(upstream.health.is_available(now));
+    }
+
+    #[test]
+    fn not_all_upstreams_are_ejected() {
+        let group = group("eject = { failures = 1 }", &[1, 1]);
+        let now = Instant::now();
+        group.note_failure(&group.upstreams[0], now);
+        group.note_failure(&group.upstreams[1], now);
+        let available = group.upstreams.iter().filter(|upstream| upstream.health.is_available(now));
+        assert_eq!(available.count(), 1);
+    }
+
+    #[test]
+    fn health_checks_have_to_agree() {
+        let health = Health::default();
+        assert_eq!(health.note_check(false, 2), None);
+        assert_eq!(health.note_check(true, 2), None);
+        assert_eq!(health.note_check(false, 2), None);
+        assert_eq!(health.note_check(false, 2), Some(false));
+        assert_eq!(health.note_check(true, 1), Some(true));
+    }
+
+    #[test]
+    fn the_response_time_rises_at_once_and_falls_slowly() {
+        let time = ResponseTime::default();
+        let now = Instant::now();
+        time.note(Duration::from_millis(1), now);
+        time.note(Duration::from_millis(100), now);
+        assert_eq!(time.nanos(), 100_000_000);
+        time.note(Duration::from_millis(1), now);
+        assert!(time.nanos() > 99_000_000);
+        time.note(Duration::from_millis(1), now + Duration::from_secs(100));
+        assert!(time.nanos() < 2_000_000);
+    }
+}
