@@ -47,6 +47,8 @@ pub struct Proxy {
     pub first_byte_timeout: Option<Duration>,
     /// Maximum time without progress of a body; `None` for no limit.
     pub idle_timeout: Option<Duration>,
+    /// Maximum time without a byte of another protocol; `None` for no limit.
+    pub tunnel_timeout: Option<Duration>,
     /// Authorities that upstreams with TLS have their certificates from; those of the system if absent.
     pub authority: Option<PathBuf>,
 }
@@ -184,8 +186,8 @@ impl Reader<'_> {
     fn proxy(mut self) -> Proxy {
         let table = self.table;
         let seconds = Duration::from_secs;
-        let timeout = |value: Option<DurationValue>| {
-            let time = value.map_or(seconds(60), |time| time.0);
+        let timeout = |value: Option<DurationValue>, default| {
+            let time = value.map_or(seconds(default), |time| time.0);
             (!time.is_zero()).then_some(time)
         };
         Proxy {
@@ -203,8 +205,9 @@ impl Reader<'_> {
             idle_connections: table.idle_connections.unwrap_or(32),
             keep_alive: self.time("keep_alive", &table.keep_alive, seconds(30)),
             connect_timeout: self.time("connect_timeout", &table.connect_timeout, seconds(5)),
-            first_byte_timeout: timeout(table.first_byte_timeout),
-            idle_timeout: timeout(table.idle_timeout),
+            first_byte_timeout: timeout(table.first_byte_timeout, 60),
+            idle_timeout: timeout(table.idle_timeout, 60),
+            tunnel_timeout: timeout(table.tunnel_timeout, 3600),
             authority: self.authority(),
         }
     }

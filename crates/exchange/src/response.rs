@@ -26,6 +26,8 @@ pub struct Response {
     pub coding: &'static str,
     /// It is a default error page of the server.
     pub is_error: bool,
+    /// With status 101: takes the bytes that the client sends by the other protocol. The body has those for the client.
+    pub upgrade: Option<stream::Sender>,
 }
 
 /// A body: a sequence of pieces, or a stream.
@@ -69,6 +71,7 @@ impl Response {
             cache: "-",
             coding: "-",
             is_error: false,
+            upgrade: None,
         }
     }
 

@@ -30,25 +30,27 @@ impl Group {
         let is_available = |upstream: &&Arc<Upstream>| upstream.health.is_available(choice.now);
         let available = || self.upstreams.iter().filter(untried).filter(is_available);
         match available().count() {
-            0 => self.choose_from(&|| self.upstreams.iter().filter(untried), choice.key),
-            _ => self.choose_from(&available, choice.key),
+            0 => self.choose_from(&|| self.upstreams.iter().filter(untried), choice),
+            _ => self.choose_from(&available, choice),
         }
     }
 
     fn choose_from<'g, I>(
         &'g self,
         candidates: &impl Fn() -> I,
-        key: &[u8],
+        choice: Choice<'_>,
     ) -> Option<&'g Arc<Upstream>>
     where
         I: Iterator<Item = &'g Arc<Upstream>>,
     {
-        let turn = self.next.fetch_add(1, Ordering::Relaxed);
+        // Another attempt takes no turn of another request.
+        let step = usize::from(choice.tried.is_empty());
+        let turn = self.next.fetch_add(step, Ordering::Relaxed);
         match self.rules.balance {
             Balance::LeastLoaded => two_choices(candidates, turn),
             Balance::LeastConnections => least_connections(candidates, turn),
             Balance::RoundRobin => by_turn(candidates, turn),
-            Balance::Hash(_) => by_hash(candidates, key),
+            Balance::Hash(_) => by_hash(candidates, choice.key),
         }
     }
 }

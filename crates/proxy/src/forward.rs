@@ -27,6 +27,7 @@ use crate::lease::Lease;
 use crate::pool::{Reuse, WorkerProxy};
 use crate::request;
 use crate::response::{self, Fields};
+use crate::tunnel::Tunnel;
 use crate::upload::Upload;
 use crate::upstream::Upstream;
 use crate::watchdog::Watchdog;
@@ -231,6 +232,9 @@ impl Attempt<'_> {
         let Fields { lines, length } = response::fields(&head);
         let mut response = Response::new(head.status);
         response.fields = lines;
+        if head.status == 101 {
+            return switch(response, &head, running);
+        }
         let is_head = &*request.head.method == "HEAD";
         debug_assert_eq!(is_head, self.call.request.method() == Method::Head);
         if is_head || !status::has_body(head.status) {
@@ -255,6 +259,26 @@ impl Attempt<'_> {
         }
         Ok(response)
     }
+}
+
+/// Switches to the protocol that the upstream has accepted.
+fn switch(
+    mut response: Response,
+    head: &ResponseHead,
+    running: Running,
+) -> Result<Response, Failure> {
+    let Running { exchange, lease, mut watchdog, .. } = running;
+    let upgraded = exchange.upgrade().map_err(|error| Failure::of_client(&error))?;
+    if let Some(protocol) = head.fields.get("Upgrade") {
+        response.fields.push("Upgrade", protocol);
+    }
+    watchdog.reset();
+    let (sender, client) = stream::channel(WHOLE);
+    response.upgrade = Some(sender);
+    let source = stream::from_source(Box::new(Tunnel::new(upgraded, client, lease, watchdog)));
+    let (length, kind) = (None, StreamKind::Endless);
+    response.body = Body::streamed(Stream { source, length, kind });
+    Ok(response)
 }
 
 /// Limits of time for the head of a response.

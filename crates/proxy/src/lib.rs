@@ -30,6 +30,7 @@ mod response;
 mod target;
 #[cfg(test)]
 mod testing;
+mod tunnel;
 mod upload;
 mod upstream;
 mod watchdog;

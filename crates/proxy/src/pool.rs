@@ -22,6 +22,8 @@ pub struct WorkerProxy {
     idle: RefCell<HashMap<usize, VecDeque<Idle>>>,
     /// A task closes connections that are idle for too long.
     is_swept: Cell<bool>,
+    /// The buffer for reading from connections that use another protocol, which so have none while they are idle.
+    buffer: RefCell<Box<[u8]>>,
     /// The groups whose health a task checks.
     checked: RefCell<Vec<std::sync::Weak<Group>>>,
 }
@@ -46,6 +48,8 @@ pub(crate) enum Reuse {
 
 /// Servers that close idle connections wait at least this long.
 const RECENT: Duration = Duration::from_secs(1);
+/// Bytes of the buffer.
+const BUFFER: usize = 32 * 1024;
 /// Interval at which connections are closed that are idle for too long, or that their server has closed.
 const SWEEP: Duration = Duration::from_secs(1);
 
@@ -56,6 +60,7 @@ impl WorkerProxy {
             deadlines: Rc::clone(deadlines),
             idle: RefCell::default(),
             is_swept: Cell::new(false),
+            buffer: RefCell::default(),
             checked: RefCell::default(),
         })
     }
@@ -69,6 +74,15 @@ impl WorkerProxy {
             checked.push(Arc::downgrade(group));
         }
         is_new
+    }
+
+    /// Calls `read` with the buffer of the worker.
+    pub(crate) fn with_buffer<T>(&self, read: impl FnOnce(&mut [u8]) -> T) -> T {
+        let mut buffer = self.buffer.borrow_mut();
+        if buffer.is_empty() {
+            *buffer = vec![0; BUFFER].into();
+        }
+        read(&mut buffer)
     }
 
     /// An idle connection to the upstream: the one that was used last.

@@ -6,7 +6,7 @@ use dunlin_client::{Origin, Request as ClientRequest, Timeouts};
 use dunlin_config::is_forwarding;
 use dunlin_exchange::{Incoming, RequestContext, Scheme};
 use dunlin_http::semantics::host;
-use dunlin_http::{FieldLines, FieldName, RequestHead};
+use dunlin_http::{BodyLength, FieldLines, FieldName, RequestHead, Version};
 use dunlin_telemetry::ip;
 
 use crate::address;
@@ -40,6 +40,10 @@ pub(crate) fn request(
     *fields = FieldLines::new();
     add_client_fields(call, incoming, fields);
     add_server_fields(call, incoming, host, prefix.as_deref(), fields);
+    if let Some(protocol) = wanted_upgrade(call, incoming) {
+        fields.push("Connection", "Upgrade");
+        fields.push("Upgrade", protocol);
+    }
     for (name, value) in &rules.set_request_fields {
         match value.is_empty() {
             true => fields.remove(name),
@@ -49,6 +53,23 @@ pub(crate) fn request(
     let origin = origin.clone();
     let timeouts = Timeouts::none();
     ClientRequest { origin, head: head.assume_parsed(), timeouts }
+}
+
+/// The protocol that the client wants to switch to. HTTP/2 (`h2c`) is not forwarded: requests on such a connection would
+/// evade all checks.
+fn wanted_upgrade<'r>(call: &Call<'r>, incoming: &Incoming) -> Option<&'r [u8]> {
+    let protocols = call.request.field(FieldName::Upgrade)?;
+    let is_listed = |option: &[u8]| option.eq_ignore_ascii_case(b"upgrade");
+    let can_switch = call.request.version() == Version::Http11
+        && incoming.length == BodyLength::None
+        && !call.request.is_repeated(FieldName::Upgrade)
+        && listed_options(call).into_iter().any(is_listed);
+    let mut names = protocols.split(|&byte| byte == b',').map(<[u8]>::trim_ascii);
+    let is_http = |name: &[u8]| {
+        let lower = name.to_ascii_lowercase();
+        lower.starts_with(b"h2") || lower.starts_with(b"http") || lower.starts_with(b"tls")
+    };
+    (can_switch && !names.any(is_http)).then_some(protocols)
 }
 
 /// Whether the request has come through this server so often that it is in a loop.

@@ -43,6 +43,8 @@ pub(crate) struct Counts {
     pub(crate) failures: AtomicU64,
     /// Connections that were opened.
     pub(crate) opened: AtomicU64,
+    /// Connections that use another protocol now.
+    pub(crate) tunnels: AtomicU64,
 }
 
 /// The state of an upstream, for the status page and metrics.
@@ -60,6 +62,8 @@ pub struct UpstreamReport {
     pub failures: u64,
     /// Connections that were opened.
     pub connections: u64,
+    /// Connections that use another protocol, such as WebSocket.
+    pub tunnels: u64,
     /// Whether it gets requests: neither have its requests failed lately, nor its health checks.
     pub is_available: bool,
 }
@@ -138,6 +142,7 @@ impl Upstream {
             requests: count(&self.counts.requests),
             failures: count(&self.counts.failures),
             connections: count(&self.counts.opened),
+            tunnels: count(&self.counts.tunnels),
             is_available: self.health.is_available(clock::now()),
         }
     }

@@ -57,6 +57,9 @@ pub struct ProxyTable {
     /// Maximum time in which an upstream neither reads nor writes while a body is sent. The response is aborted after
     /// it. 0 for no limit. Default: `60s`.
     pub idle_timeout: Option<DurationValue>,
+    /// Maximum time without a byte in either direction after a connection has switched to another protocol, such as
+    /// WebSocket. 0 for no limit. Default: `1h`.
+    pub tunnel_timeout: Option<DurationValue>,
     /// File with the certificates of the authorities that upstreams with TLS must have their certificates from.
     /// Default: the authorities that the system trusts.
     pub authority: Option<Spanned<PathBuf>>,
@@ -200,6 +203,7 @@ impl ProxyTable {
             connect_timeout: None,
             first_byte_timeout: None,
             idle_timeout: None,
+            tunnel_timeout: None,
             authority: None,
         }
     }

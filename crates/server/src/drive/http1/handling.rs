@@ -4,7 +4,7 @@
 use std::task::{Context, Poll};
 
 use bytes::Bytes;
-use dunlin_exchange::Response;
+use dunlin_exchange::{Response, stream};
 use dunlin_http::http1::{BodyEvent, Persistence, response};
 use dunlin_http::{RequestError, Version};
 use dunlin_net::connections::Waiting;
@@ -14,7 +14,7 @@ use super::super::exchange::{
     Chunk, Exchange, ResponseBody, STALLED, StartedResponse, StreamBody, reject, start_response,
 };
 use super::{Connection, Next, Stage, Step};
-use crate::worker::{Completion, DeferredRecord, Output, Pending};
+use crate::worker::{Completion, DeferredRecord, Output, Pending, ResponseOutcome};
 use dunlin_limits::bandwidth::Pacer;
 
 /// A request whose handler is at work, or streams its response.
@@ -38,6 +38,8 @@ pub(super) struct Handling {
     was_blocked: bool,
     /// Paces the response body, if a bandwidth limit applies.
     pacer: Option<Pacer>,
+    /// Takes what the client sends, once the connection uses another protocol.
+    tunnel: Option<stream::Sender>,
 }
 
 /// The framing of a streamed body.
@@ -56,7 +58,7 @@ const WAITING: usize = 64 * 1024;
 const STEPS: usize = 16;
 
 /// The result of one step.
-enum Moved {
+pub(super) enum Moved {
     Yes,
     No,
     /// The handling is over.
@@ -84,6 +86,7 @@ impl Connection {
             sent: 0,
             was_blocked: false,
             pacer: None,
+            tunnel: None,
         }))
     }
 
@@ -137,6 +140,9 @@ impl Connection {
 
     /// Receives the request body, and notices a client that has closed the connection.
     fn receive_body(&mut self, cx: &mut Context<'_>, handling: &mut Handling) -> Moved {
+        if handling.tunnel.is_some() {
+            return self.receive_for_tunnel(cx, handling);
+        }
         if !handling.reads_ahead {
             return Moved::No;
         }
@@ -239,7 +245,11 @@ impl Connection {
         for (status, fields) in exchange.take_hints() {
             response::interim(status, fields.as_bytes(), &mut handling.output);
         }
-        let Some(response) = exchange.take_response() else { return Moved::Yes };
+        let Some(mut response) = exchange.take_response() else { return Moved::Yes };
+        if let Some(tunnel) = response.upgrade.take() {
+            self.begin_tunnel(handling, response, tunnel);
+            return Moved::Yes;
+        }
         if self.engine.has_body() && self.engine.expects_continue() {
             // The client decides whether it sends the body after a final response.
             self.engine.close();
@@ -342,7 +352,11 @@ impl Connection {
         if end < handling.output.len() {
             return moved;
         }
-        handling.output.clear();
+        match handling.tunnel {
+            // A tunnel is idle most of the time.
+            Some(_) => handling.output = Vec::new(),
+            None => handling.output.clear(),
+        }
         handling.at = 0;
         if !handling.exchange.has_handler() && handling.body.is_none() {
             return Moved::Over(self.end_handling(handling));
@@ -455,6 +469,35 @@ impl Connection {
 }
 
 impl Handling {
+    /// Begins to forward bytes of another protocol in both directions: the body of `response` has those for the client.
+    pub(super) fn begin_tunnel(&mut self, response: &mut Response, tunnel: stream::Sender) {
+        if let Some(log) = &mut self.exchange.log {
+            let status = response.status;
+            log.outcome = ResponseOutcome { status, is_endless: true, ..ResponseOutcome::NONE };
+            log.context.begin_response();
+        }
+        if let Some(stream) = response.body.take_stream() {
+            self.body = Some((StreamBody::new(stream.source, None), Framing::Close));
+        }
+        self.tunnel = Some(tunnel);
+    }
+
+    /// What takes the bytes of the other protocol that the client sends; `None` when it sends no more.
+    pub(super) fn tunnel(&self) -> Option<&stream::Sender> {
+        self.tunnel.as_ref()
+    }
+
+    /// The client sends nothing more, or nothing takes it.
+    pub(super) fn end_tunnel(&mut self) {
+        self.tunnel = None;
+        self.reads_ahead = false;
+    }
+
+    /// Bytes that are to be sent.
+    pub(super) fn output(&mut self) -> &mut Vec<u8> {
+        &mut self.output
+    }
+
     /// Adds bytes of the body to the output.
     fn frame(&mut self, bytes: &[u8], framing: Framing) {
         if bytes.is_empty() {

@@ -1,11 +1,17 @@
-//! HTTP/2 with prior knowledge (RFC 9113 §3.3).
+//! Connections that use another protocol: HTTP/2 with prior knowledge (RFC 9113 §3.3), and protocols that a handler has
+//! switched to (RFC 9110 §7.8), such as WebSocket.
 
 use std::task::{Context, Poll, ready};
 
+use bytes::Bytes;
+use dunlin_exchange::{Response, stream};
+use dunlin_http::http1::{Persistence, response};
 use dunlin_http::http2::PREFACE;
 use dunlin_http::semantics::is_token;
+use tokio::io::ReadBuf;
 
 use super::super::http2::{self, Link, Outcome};
+use super::handling::{Handling, Moved};
 use super::{Connection, Next, Stage, Step};
 
 /// Returns `true` if a connection that begins with these bytes uses HTTP/2; `None` if there are too few.
@@ -34,6 +40,64 @@ pub(super) fn is_invalid_preface(start: &[u8]) -> bool {
 }
 
 impl Connection {
+    /// Switches the connection to another protocol. `tunnel` takes what the client sends.
+    pub(super) fn begin_tunnel(
+        &mut self,
+        handling: &mut Handling,
+        mut response: Response,
+        tunnel: stream::Sender,
+    ) {
+        handling.begin_tunnel(&mut response, tunnel);
+        self.engine.close();
+        self.closing = true;
+        self.ctx.clock.with_date_line(|date| {
+            response::begin(response.status, date, Persistence::Keep, handling.output());
+        });
+        let output = handling.output();
+        output.extend_from_slice(b"Connection: upgrade\r\n");
+        output.extend_from_slice(response.fields.as_bytes());
+        output.extend_from_slice(b"\r\n");
+    }
+
+    /// Receives bytes of the other protocol.
+    pub(super) fn receive_for_tunnel(
+        &mut self,
+        cx: &mut Context<'_>,
+        handling: &mut Handling,
+    ) -> Moved {
+        let Some(tunnel) = handling.tunnel() else { return Moved::No };
+        tunnel.watch(cx);
+        if tunnel.is_abandoned() {
+            // What the handler has sent before is still sent.
+            handling.end_tunnel();
+            return Moved::Yes;
+        }
+        if tunnel.is_full() {
+            return Moved::No;
+        }
+        if !self.unread.is_empty() {
+            tunnel.push(std::mem::take(&mut self.unread).into());
+            return Moved::Yes;
+        }
+        let mut buffers = self.ctx.take_buffers();
+        let mut read = ReadBuf::new(&mut buffers.input);
+        let moved = match self.stream.poll_read(cx, &mut read) {
+            Poll::Pending => Moved::No,
+            Poll::Ready(Ok(())) if !read.filled().is_empty() => {
+                tunnel.push(Bytes::copy_from_slice(read.filled()));
+                Moved::Yes
+            }
+            Poll::Ready(Ok(())) => {
+                tunnel.end();
+                handling.end_tunnel();
+                Moved::Yes
+            }
+            Poll::Ready(Err(_)) => Moved::Over(Next::Abort),
+        };
+        self.ctx.give_buffers(buffers);
+        moved
+    }
+
     pub(super) fn begin_http2(&mut self) {
         let unread = std::mem::take(&mut self.unread);
         self.stage = Stage::Http2(Box::new(http2::Connection::new(&self.ctx, unread)));

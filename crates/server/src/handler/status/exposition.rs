@@ -196,7 +196,13 @@ impl Exposition {
 
     fn upstreams(&mut self, report: &Report) {
         type Of = fn(&Upstream) -> u64;
-        let families: [(&str, &str, &str, Of); 6] = [
+        let families: [(&str, &str, &str, Of); 7] = [
+            (
+                "tunnels",
+                "gauge",
+                "Connections to an upstream by another protocol than HTTP, such as WebSocket.",
+                |of| of.tunnels,
+            ),
             ("available", "gauge", "Whether an upstream gets requests.", |of| {
                 of.is_available.into()
             }),

@@ -218,6 +218,8 @@ pub struct Upstream {
     pub failures: u64,
     /// Connections that were opened.
     pub connections: u64,
+    /// Connections that use another protocol, such as WebSocket.
+    pub tunnels: u64,
     /// Whether it gets requests.
     pub is_available: bool,
 }
@@ -233,6 +235,7 @@ impl From<(&str, &str, UpstreamReport)> for Upstream {
             requests: report.requests,
             failures: report.failures,
             connections: report.connections,
+            tunnels: report.tunnels,
             is_available: report.is_available,
         }
     }
