@@ -1,6 +1,7 @@
 //! Opening connections.
 
 use std::io;
+use std::net::SocketAddr;
 use std::sync::Arc;
 use std::time::Duration;
 
@@ -13,7 +14,24 @@ use crate::{Error, ErrorKind, Phase, Timeouts};
 
 /// Opens a connection to `origin`, with its TLS handshake.
 pub(crate) async fn connect(origin: &Origin, timeouts: &Timeouts) -> Result<Stream, Error> {
-    let plain = within(Phase::Connect, timeouts.connect, origin, open(origin)).await?;
+    connect_to(origin, open(origin), timeouts).await
+}
+
+/// The same at one of these addresses of the origin, the first that can be reached.
+pub(crate) async fn connect_at(
+    origin: &Origin,
+    addresses: &[SocketAddr],
+    timeouts: &Timeouts,
+) -> Result<Stream, Error> {
+    connect_to(origin, open_first(origin, addresses.iter().copied()), timeouts).await
+}
+
+async fn connect_to(
+    origin: &Origin,
+    open: impl Future<Output = Result<Stream, Error>>,
+    timeouts: &Timeouts,
+) -> Result<Stream, Error> {
+    let plain = within(Phase::Connect, timeouts.connect, origin, open).await?;
     let Some(tls) = origin.tls() else { return Ok(plain) };
     let Stream::Tcp(tcp) = plain else { return Ok(plain) };
     let handshake = TlsConnector::from(Arc::clone(&tls.config)).connect(tls.name.clone(), tcp);
@@ -52,7 +70,16 @@ async fn open(origin: &Origin) -> Result<Stream, Error> {
     let addresses = lookup_host((host.as_str(), port)).await;
     let addresses =
         addresses.map_err(|error| resolve(format!("resolving {host} failed: {error}")))?;
-    let mut last = resolve(format!("{host} has no address"));
+    open_first(origin, addresses).await
+}
+
+async fn open_first(
+    origin: &Origin,
+    addresses: impl Iterator<Item = SocketAddr>,
+) -> Result<Stream, Error> {
+    let failed =
+        |error: io::Error| Error::of_system(ErrorKind::Connect, origin, "connecting", &error);
+    let mut last = Error::new(ErrorKind::Resolve, origin, "the name has no address");
     for address in addresses {
         match TcpStream::connect(address).await {
             Ok(stream) => {

@@ -1,9 +1,10 @@
 //! Single connections, for callers that keep their own pools.
 
+use std::net::SocketAddr;
 use std::task::{Context, Waker};
 
 use crate::body::Body;
-use crate::connect::connect;
+use crate::connect::{connect, connect_at};
 use crate::exchange::Exchange;
 use crate::http1::Http1;
 use crate::stream::Stream;
@@ -23,6 +24,19 @@ impl Connection {
     /// If the connection cannot be opened within the limits of time.
     pub async fn open(origin: &Origin, timeouts: &Timeouts) -> Result<Self, Error> {
         let stream = connect(origin, timeouts).await?;
+        Ok(Self { http1: Box::new(Http1::new(stream)) })
+    }
+
+    /// The same at one of these addresses of the origin: the first that can be reached.
+    ///
+    /// # Errors
+    /// As [`Connection::open`].
+    pub async fn open_at(
+        origin: &Origin,
+        addresses: &[SocketAddr],
+        timeouts: &Timeouts,
+    ) -> Result<Self, Error> {
+        let stream = connect_at(origin, addresses, timeouts).await?;
         Ok(Self { http1: Box::new(Http1::new(stream)) })
     }
 

@@ -5,7 +5,7 @@ use std::sync::atomic::Ordering;
 use std::sync::{Arc, Weak};
 use std::time::Instant;
 
-use dunlin_client::{Connection, Empty, Request, Timeouts};
+use dunlin_client::{Empty, Request, Timeouts};
 use dunlin_config::HealthCheck;
 use dunlin_net::clock;
 
@@ -78,10 +78,10 @@ async fn probe(group: &Group, upstream: &Upstream, check: &HealthCheck) -> Resul
     request.head.fields.push("User-Agent", concat!("dunlin/", env!("CARGO_PKG_VERSION")));
     request.head.fields.push("Connection", "close");
     request.timeouts = Timeouts::each(check.timeout);
-    let status = async {
-        let connection = Connection::open(origin, &request.timeouts).await?;
-        connection.send(&request, Empty)?.final_head().await.map(|head| head.status)
-    };
+    let connection = upstream.open(origin, &request.timeouts).await;
+    let connection = connection.map_err(|failure| failure.reason().to_owned())?;
+    let status =
+        async { connection.send(&request, Empty)?.final_head().await.map(|head| head.status) };
     let status = status.await.map_err(|error| error.reason().to_owned())?;
     match check.status {
         Some(wanted) if status == wanted => Ok(()),

@@ -69,7 +69,7 @@ impl Lease {
         self.upstream.counts.opened.fetch_add(1, Ordering::Relaxed);
         let limit = Some(self.rules.connect_timeout);
         let timeouts = Timeouts { connect: limit, tls: limit, ..Timeouts::none() };
-        Connection::open(origin, &timeouts).await.map_err(|error| Failure::of_client(&error))
+        self.upstream.open(origin, &timeouts).await
     }
 
     /// Keeps the connection for another request.

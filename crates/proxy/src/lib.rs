@@ -26,6 +26,7 @@ mod health;
 mod lease;
 mod pool;
 mod request;
+mod resolve;
 mod response;
 mod target;
 #[cfg(test)]

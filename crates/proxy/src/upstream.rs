@@ -4,14 +4,16 @@ use std::sync::atomic::{AtomicU64, AtomicUsize, Ordering};
 use std::sync::{Arc, OnceLock};
 use std::time::Duration;
 
-use dunlin_client::Origin;
+use dunlin_client::{Connection, Origin, Timeouts};
 use dunlin_config::{ConcurrencyRules, Proxy, UpstreamAddress};
 use dunlin_limits::concurrency::Concurrency;
 use dunlin_net::clock;
 use dunlin_net::log_limiter::LogLimiter;
 
 use crate::address;
+use crate::failure::Failure;
 use crate::health::{Health, ResponseTime};
+use crate::resolve::Resolved;
 
 /// An upstream.
 #[derive(Debug)]
@@ -23,6 +25,7 @@ pub(crate) struct Upstream {
     pub(crate) address: UpstreamAddress,
     /// Created for the first request, as an https upstream needs certificates from files.
     origin: OnceLock<Origin>,
+    pub(crate) resolved: Resolved,
     /// Connections that are in use.
     pub(crate) connections: Arc<Concurrency>,
     /// Its share of the requests, relative to those of the others.
@@ -86,6 +89,7 @@ impl Upstream {
             name: upstream.address.to_string().into(),
             address: upstream.address.clone(),
             origin: OnceLock::new(),
+            resolved: Resolved::default(),
             connections: Arc::new(Concurrency::new(connections)),
             weight: upstream.weight,
             in_flight: AtomicUsize::new(0),
@@ -128,9 +132,32 @@ impl Upstream {
     /// Counts a failure, and logs it at most once a second. `result` is what follows for the client.
     pub(crate) fn report_failure(&self, reason: &str, result: &str) {
         self.counts.failures.fetch_add(1, Ordering::Relaxed);
+        self.log(|name| {
+            tracing::error!(upstream = name, "the upstream failed: {reason}; {result}");
+        });
+    }
+
+    /// Calls `log` with the name, at most once a second.
+    pub(crate) fn log(&self, log: impl FnOnce(&str)) {
         if self.log_limiter.is_due() {
-            tracing::error!(upstream = &*self.name, "the upstream failed: {reason}; {result}");
+            log(&self.name);
         }
+    }
+
+    /// Opens a connection.
+    ///
+    /// # Errors
+    /// The upstream cannot be reached.
+    pub(crate) async fn open(
+        &self,
+        origin: &Origin,
+        timeouts: &Timeouts,
+    ) -> Result<Connection, Failure> {
+        let opened = match self.addresses().await? {
+            Some(addresses) => Connection::open_at(origin, &addresses, timeouts).await,
+            None => Connection::open(origin, timeouts).await,
+        };
+        opened.map_err(|error| Failure::of_client(&error))
     }
 
     pub(crate) fn report(&self) -> UpstreamReport {
