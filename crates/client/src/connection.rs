@@ -2,14 +2,18 @@
 
 use std::net::SocketAddr;
 use std::task::{Context, Waker};
+use std::time::Duration;
+
+use dunlin_http::BodySize;
 
 use crate::body::Body;
 use crate::connect::{connect, connect_at};
 use crate::exchange::Exchange;
 use crate::http1::Http1;
+use crate::http2::{Http2, Http2Stream};
 use crate::stream::Stream;
 use crate::transport::Transport;
-use crate::{Error, Origin, Request, Timeouts};
+use crate::{Error, ErrorKind, Origin, Request, Timeouts};
 
 /// An idle connection of HTTP/1.1. Its owner decides which requests use it, how long it is kept, and how many there are.
 #[derive(Debug)]
@@ -58,5 +62,73 @@ impl Connection {
 
     pub(crate) fn new(http1: Box<Http1<Stream>>) -> Self {
         Self { http1 }
+    }
+}
+
+/// A connection of HTTP/2, which many exchanges use at the same time. Clones are the same connection.
+#[derive(Debug, Clone)]
+pub struct SharedConnection {
+    http2: Http2,
+}
+
+/// A stream of a [`SharedConnection`], whose request has its head.
+#[derive(Debug)]
+pub struct OpenStream {
+    stream: Http2Stream,
+}
+
+impl SharedConnection {
+    /// Opens a connection to `origin`, at one of `addresses` if there are any. It closes itself when it was without a stream for
+    /// `idle_time`.
+    ///
+    /// # Errors
+    /// If the connection cannot be opened within the limits of time, or the server does not select HTTP/2.
+    pub async fn open(
+        origin: &Origin,
+        addresses: Option<&[SocketAddr]>,
+        timeouts: &Timeouts,
+        idle_time: Duration,
+    ) -> Result<Self, Error> {
+        let stream = match addresses {
+            Some(addresses) => connect_at(origin, addresses, timeouts).await?,
+            None => connect(origin, timeouts).await?,
+        };
+        if !origin.has_prior_knowledge() && !stream.has_selected_http2() {
+            let reason = "the server has not selected HTTP/2";
+            return Err(Error::new(ErrorKind::Protocol, origin, reason));
+        }
+        Ok(Self { http2: Http2::start(stream, origin.is_secure(), idle_time) })
+    }
+
+    /// Whether the connection takes further requests.
+    #[must_use]
+    pub fn is_usable(&self) -> bool {
+        self.http2.is_usable()
+    }
+
+    /// Opens a stream with the head of a request, when the server permits one; `None` if the connection takes no further
+    /// request.
+    ///
+    /// # Errors
+    /// If the request cannot be sent as it is.
+    pub async fn open_stream(
+        &self,
+        request: &Request,
+        size: BodySize,
+    ) -> Result<Option<OpenStream>, Error> {
+        let invalid = |error| Error::new(ErrorKind::InvalidRequest, &request.origin, error);
+        let stream = self.http2.open(&request.head, size).await.map_err(invalid)?;
+        Ok(stream.map(|stream| OpenStream { stream }))
+    }
+}
+
+impl OpenStream {
+    /// Begins the exchange of the request that the stream was opened with. The limits of the request for waiting and
+    /// connecting do not apply.
+    ///
+    /// # Errors
+    /// If the request cannot be sent as it is.
+    pub fn send<B: Body>(self, request: &Request, body: B) -> Result<Exchange<B>, Error> {
+        Exchange::begin(None, Transport::Http2(self.stream), request, body, None)
     }
 }

@@ -128,6 +128,8 @@ pub struct HealthCheck {
 pub enum UpstreamAddress {
     /// A server at a TCP port, with TLS if the URL has it.
     Url(Url),
+    /// The same by HTTP/2.
+    Http2(Url),
     /// A server at a Unix socket.
     Unix(PathBuf),
 }
@@ -139,8 +141,27 @@ impl fmt::Display for UpstreamAddress {
                 let scheme = if url.is_secure() { "https" } else { "http" };
                 write!(f, "{scheme}://{}", url.authority())
             }
+            Self::Http2(url) => {
+                let scheme = if url.is_secure() { "h2" } else { "h2c" };
+                write!(f, "{scheme}://{}", url.authority())
+            }
             Self::Unix(path) => write!(f, "unix:{}", path.display()),
         }
+    }
+}
+
+impl UpstreamAddress {
+    /// The URL; `None` for a Unix socket.
+    pub fn url(&self) -> Option<&Url> {
+        match self {
+            Self::Url(url) | Self::Http2(url) => Some(url),
+            Self::Unix(_) => None,
+        }
+    }
+
+    /// Whether requests are sent by HTTP/2.
+    pub fn is_http2(&self) -> bool {
+        matches!(self, Self::Http2(_))
     }
 }
 
@@ -353,7 +374,12 @@ impl Reader<'_> {
 
     fn authority(&mut self) -> Option<PathBuf> {
         let authority = self.table.authority.as_ref()?;
-        let has_tls = self.table.to.0.iter().any(|to| to.url.starts_with("https:"));
+        let has_tls = self
+            .table
+            .to
+            .0
+            .iter()
+            .any(|to| to.url.starts_with("https:") || to.url.starts_with("h2:"));
         if !has_tls {
             let what = "proxy: authority does nothing without an https upstream";
             (self.report)(&authority.span, what.into());
@@ -398,10 +424,13 @@ fn address(text: &str) -> Result<UpstreamAddress, String> {
             "{path:?} is not the absolute path of a socket, of less than 108 bytes"
         ));
     }
-    let url = Url::parse(text).map_err(|_| {
+    let http2 = [("h2c://", "http://"), ("h2://", "https://")]
+        .into_iter()
+        .find_map(|(own, scheme)| Some(format!("{scheme}{}", text.strip_prefix(own)?)));
+    let url = Url::parse(http2.as_deref().unwrap_or(text)).map_err(|_| {
         let hint = format!(
-            "{text:?} is no upstream such as \"http://127.0.0.1:3000\", \"https://app.example\" or \
-             \"unix:/run/app.sock\""
+            "{text:?} is no upstream such as \"http://127.0.0.1:3000\", \"https://app.example\", \
+             \"h2c://127.0.0.1:50051\" or \"unix:/run/app.sock\""
         );
         match text.contains("://") {
             false if Url::parse(&format!("http://{text}")).is_ok() => {
@@ -418,7 +447,7 @@ fn address(text: &str) -> Result<UpstreamAddress, String> {
     if url.port() == 0 {
         return Err(format!("{text:?} has no port that can be connected to"));
     }
-    Ok(UpstreamAddress::Url(url))
+    Ok(if http2.is_some() { UpstreamAddress::Http2(url) } else { UpstreamAddress::Url(url) })
 }
 
 /// Checks a field to set in requests.
@@ -446,7 +475,14 @@ mod tests {
 
     #[test]
     fn addresses_are_read_and_wrong_ones_explained() {
-        for text in ["http://127.0.0.1:3000", "https://a.example", "http://[::1]:80", "unix:/a"] {
+        for text in [
+            "http://127.0.0.1:3000",
+            "https://a.example",
+            "http://[::1]:80",
+            "h2c://a:50051",
+            "h2://a",
+            "unix:/a",
+        ] {
             assert_eq!(address(text).unwrap().to_string(), text);
         }
         let error = |text: &str| address(text).unwrap_err();

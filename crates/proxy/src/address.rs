@@ -14,20 +14,20 @@ pub(crate) fn origin(
     address: &UpstreamAddress,
     authority: Option<&Path>,
 ) -> Result<Origin, String> {
-    match address {
-        UpstreamAddress::Unix(path) => Ok(Origin::unix(path)),
-        UpstreamAddress::Url(url) => Origin::from_url(url, || {
-            let mut config = Arc::unwrap_or_clone(dunlin_tls::client_config(authority)?);
-            config.alpn_protocols = vec![b"http/1.1".to_vec()];
-            Ok(Arc::new(config))
-        }),
-    }
+    let (url, protocol) = match address {
+        UpstreamAddress::Unix(path) => return Ok(Origin::unix(path)),
+        UpstreamAddress::Url(url) => (url, &b"http/1.1"[..]),
+        UpstreamAddress::Http2(url) => (url, &b"h2"[..]),
+    };
+    let origin = Origin::from_url(url, || {
+        let mut config = Arc::unwrap_or_clone(dunlin_tls::client_config(authority)?);
+        config.alpn_protocols = vec![protocol.to_vec()];
+        Ok(Arc::new(config))
+    })?;
+    Ok(if address.is_http2() { origin.with_prior_knowledge() } else { origin })
 }
 
 /// Host and port of an upstream, as its requests name them if they do not name the client's.
 pub(crate) fn authority(address: &UpstreamAddress) -> &str {
-    match address {
-        UpstreamAddress::Unix(_) => "localhost",
-        UpstreamAddress::Url(url) => url.authority(),
-    }
+    address.url().map_or("localhost", |url| url.authority())
 }

@@ -26,6 +26,8 @@ pub(crate) enum Kind {
     Busy,
     /// The connection ended before the response did.
     Lost,
+    /// The upstream has stated that it did not process the request.
+    Unprocessed,
     /// The connection ended within the response.
     Incomplete,
     /// The response is no valid HTTP.
@@ -59,6 +61,7 @@ impl Failure {
             ErrorKind::Tls => Kind::Tls,
             ErrorKind::Timeout(Phase::Connect | Phase::Tls) => Kind::ConnectTimeout,
             ErrorKind::Timeout(_) => Kind::ResponseTimeout,
+            _ if error.is_unprocessed() => Kind::Unprocessed,
             ErrorKind::Connection if error.is_unanswered() => Kind::Lost,
             ErrorKind::Connection => Kind::Incomplete,
             ErrorKind::RequestBody => Kind::Client,
@@ -95,7 +98,7 @@ impl Failure {
             Kind::ConnectTimeout => "connection_timeout",
             Kind::Tls => "tls_protocol_error",
             Kind::Busy => "connection_limit_reached",
-            Kind::Lost => "connection_terminated",
+            Kind::Lost | Kind::Unprocessed => "connection_terminated",
             Kind::Incomplete => "http_response_incomplete",
             Kind::Malformed => "http_protocol_error",
             Kind::ResponseTimeout => "http_response_timeout",
@@ -116,7 +119,12 @@ impl Failure {
     pub(crate) fn is_before_request(&self) -> bool {
         matches!(
             self.kind,
-            Kind::Resolve | Kind::Refused | Kind::Unreachable | Kind::ConnectTimeout | Kind::Tls
+            Kind::Resolve
+                | Kind::Refused
+                | Kind::Unreachable
+                | Kind::ConnectTimeout
+                | Kind::Tls
+                | Kind::Unprocessed
         )
     }
 

@@ -16,7 +16,7 @@ use dunlin_exchange::{
 };
 use dunlin_fs::content::Piece;
 use dunlin_http::semantics::{Method, status};
-use dunlin_http::{FieldLines, FieldName, Request, ResponseHead};
+use dunlin_http::{BodySize, FieldLines, FieldName, Request, ResponseHead};
 use dunlin_net::clock;
 
 use crate::balance::Choice;
@@ -162,12 +162,13 @@ impl Attempt<'_> {
         let can_repeat = is_idempotent && upload.as_ref().is_some_and(Upload::can_restart);
         let mut reuse = if can_repeat { Reuse::Any } else { Reuse::Recent };
         loop {
-            let (connection, was_idle) = lease.connect(reuse).await?;
+            let size = upload.as_ref().map_or(BodySize::Empty, dunlin_client::Body::size);
+            let (link, was_open) = lease.connect(reuse, &request, size).await?;
             script_context.start(chosen, clock::now());
             let Some(body) = upload.take() else {
                 return Err(Failure::new(Kind::Client, "the body of the request is gone"));
             };
-            let exchange = connection.send(&request, body);
+            let exchange = link.send(&request, body);
             let mut exchange = exchange.map_err(|error| Failure::of_client(&error))?;
             let before = exchange.progress();
             let mut watchdog = Watchdog::new(&lease.worker.deadlines);
@@ -185,9 +186,12 @@ impl Attempt<'_> {
                 Err(failure) => failure,
             };
             // Nothing was processed of a request of which nothing was sent.
-            let is_unsent = exchange.progress() == before;
+            let is_unsent = match upstream.address.is_http2() {
+                true => failure.kind == Kind::Unprocessed,
+                false => exchange.progress() == before,
+            };
             let body = upload.insert(exchange.into_body());
-            let is_lost = was_idle && failure.kind == Kind::Lost;
+            let is_lost = was_open && matches!(failure.kind, Kind::Lost | Kind::Unprocessed);
             if !is_lost || !(is_idempotent || is_unsent) || !dunlin_client::Body::restart(body) {
                 return Err(failure);
             }

@@ -4,13 +4,15 @@ use std::rc::Rc;
 use std::sync::Arc;
 use std::sync::atomic::Ordering;
 
-use dunlin_client::{Connection, Timeouts};
+use dunlin_client::{Connection, Error, Request, SharedConnection, Timeouts};
 use dunlin_config::Proxy;
+use dunlin_http::BodySize;
 use dunlin_limits::concurrency::{Entry, Permit};
 use dunlin_net::clock;
 
 use crate::failure::{Failure, Kind};
 use crate::group::Group;
+use crate::link::Link;
 use crate::pool::{Reuse, WorkerProxy};
 use crate::upstream::Upstream;
 
@@ -52,24 +54,61 @@ impl Lease {
         })
     }
 
-    /// A connection, and whether it was idle.
+    /// A connection for a request with a body of this `size`, and whether it was open before.
     ///
     /// # Errors
     /// The upstream cannot be reached.
-    pub(crate) async fn connect(&self, reuse: Reuse) -> Result<(Connection, bool), Failure> {
-        if let Some(connection) = self.worker.take(&self.upstream, reuse) {
-            return Ok((connection, true));
+    pub(crate) async fn connect(
+        &self,
+        reuse: Reuse,
+        request: &Request,
+        size: BodySize,
+    ) -> Result<(Link, bool), Failure> {
+        if self.upstream.address.is_http2() {
+            return Box::pin(self.open_stream(reuse, request, size)).await;
         }
-        Ok((Box::pin(self.open()).await?, false))
+        if let Some(connection) = self.worker.take(&self.upstream, reuse) {
+            return Ok((Link::Http1(connection), true));
+        }
+        Ok((Link::Http1(Box::pin(self.open()).await?), false))
+    }
+
+    /// Opens a stream on the worker's connection of HTTP/2, or on a new one.
+    async fn open_stream(
+        &self,
+        reuse: Reuse,
+        request: &Request,
+        size: BodySize,
+    ) -> Result<(Link, bool), Failure> {
+        let failed = |error: Error| Failure::of_client(&error);
+        if reuse != Reuse::None
+            && let Some(shared) = self.worker.shared(&self.upstream)
+            && let Some(stream) = shared.open_stream(request, size).await.map_err(failed)?
+        {
+            return Ok((Link::Http2(stream), true));
+        }
+        self.upstream.counts.opened.fetch_add(1, Ordering::Relaxed);
+        let addresses = self.upstream.addresses().await?;
+        let (origin, idle_time) = (&request.origin, self.rules.keep_alive);
+        let timeouts = self.timeouts();
+        let shared = SharedConnection::open(origin, addresses.as_deref(), &timeouts, idle_time);
+        let shared = shared.await.map_err(failed)?;
+        self.worker.share(&self.upstream, &shared);
+        let stream = shared.open_stream(request, size).await.map_err(failed)?;
+        let ended = || Failure::new(Kind::Lost, "the upstream closed the connection at once");
+        Ok((Link::Http2(stream.ok_or_else(ended)?), false))
+    }
+
+    fn timeouts(&self) -> Timeouts {
+        let limit = Some(self.rules.connect_timeout);
+        Timeouts { connect: limit, tls: limit, ..Timeouts::none() }
     }
 
     async fn open(&self) -> Result<Connection, Failure> {
         let origin = self.upstream.origin(&self.rules);
         let origin = origin.map_err(|reason| Failure::new(Kind::Configuration, reason))?;
         self.upstream.counts.opened.fetch_add(1, Ordering::Relaxed);
-        let limit = Some(self.rules.connect_timeout);
-        let timeouts = Timeouts { connect: limit, tls: limit, ..Timeouts::none() };
-        self.upstream.open(origin, &timeouts).await
+        self.upstream.open(origin, &self.timeouts()).await
     }
 
     /// Keeps the connection for another request.

@@ -24,6 +24,7 @@ mod forward;
 mod group;
 mod health;
 mod lease;
+mod link;
 mod pool;
 mod request;
 mod resolve;

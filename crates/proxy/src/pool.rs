@@ -6,7 +6,7 @@ use std::rc::{Rc, Weak};
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
-use dunlin_client::Connection;
+use dunlin_client::{Connection, SharedConnection};
 use dunlin_config::Proxy;
 use dunlin_net::clock;
 use dunlin_net::deadlines::Deadlines;
@@ -20,6 +20,8 @@ use crate::upstream::Upstream;
 pub struct WorkerProxy {
     pub(crate) deadlines: Rc<Deadlines>,
     idle: RefCell<HashMap<usize, VecDeque<Idle>>>,
+    /// Connections of HTTP/2 by upstream.
+    shared: RefCell<HashMap<usize, SharedConnection>>,
     /// A task closes connections that are idle for too long.
     is_swept: Cell<bool>,
     /// The buffer for reading from connections that use another protocol, which so have none while they are idle.
@@ -59,6 +61,7 @@ impl WorkerProxy {
         Rc::new(Self {
             deadlines: Rc::clone(deadlines),
             idle: RefCell::default(),
+            shared: RefCell::default(),
             is_swept: Cell::new(false),
             buffer: RefCell::default(),
             checked: RefCell::default(),
@@ -104,6 +107,22 @@ impl WorkerProxy {
             return Some(last.connection);
         }
         None
+    }
+
+    /// The connection of HTTP/2 to the upstream, if it takes further requests.
+    pub(crate) fn shared(&self, upstream: &Upstream) -> Option<SharedConnection> {
+        let mut all = self.shared.borrow_mut();
+        let usable = all.get(&upstream.id).filter(|shared| shared.is_usable()).cloned();
+        if usable.is_none() {
+            // Also those of upstreams that are gone have closed themselves.
+            all.retain(|_, shared| shared.is_usable());
+        }
+        usable
+    }
+
+    /// Has further requests use a connection of HTTP/2.
+    pub(crate) fn share(&self, upstream: &Upstream, shared: &SharedConnection) {
+        self.shared.borrow_mut().insert(upstream.id, shared.clone());
     }
 
     /// Keeps a connection for another request.

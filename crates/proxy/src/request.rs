@@ -40,7 +40,14 @@ pub(crate) fn request(
     *fields = FieldLines::new();
     add_client_fields(call, incoming, fields);
     add_server_fields(call, incoming, host, prefix.as_deref(), fields);
-    if let Some(protocol) = wanted_upgrade(call, incoming) {
+    let is_http2 = upstream.address.is_http2();
+    if wants_trailers(call) {
+        if !is_http2 {
+            fields.push("Connection", "TE");
+        }
+        fields.push("TE", "trailers");
+    }
+    if let Some(protocol) = wanted_upgrade(call, incoming).filter(|_| !is_http2) {
         fields.push("Connection", "Upgrade");
         fields.push("Upgrade", protocol);
     }
@@ -227,9 +234,10 @@ fn add_server_fields(
         // RFC 8470 §5.1.
         fields.push("Early-Data", "1");
     }
-    let mut te = call.request.values(FieldName::Te);
-    if te.any(|value| value.to_ascii_lowercase().windows(8).any(|part| part == b"trailers")) {
-        fields.push("Connection", "TE");
-        fields.push("TE", "trailers");
-    }
+}
+
+/// Whether the client accepts trailer fields (RFC 9110 §10.1.4).
+fn wants_trailers(call: &Call<'_>) -> bool {
+    let members = call.request.values(FieldName::Te).flat_map(|te| te.split(|&byte| byte == b','));
+    members.map(<[u8]>::trim_ascii).any(|member| member.eq_ignore_ascii_case(b"trailers"))
 }

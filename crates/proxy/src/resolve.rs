@@ -4,7 +4,6 @@ use std::net::SocketAddr;
 use std::sync::{Mutex, PoisonError};
 use std::time::{Duration, Instant};
 
-use dunlin_config::UpstreamAddress;
 use dunlin_net::clock;
 use tokio::net::lookup_host;
 
@@ -36,7 +35,7 @@ impl Upstream {
     /// # Errors
     /// The name has no address, and had none before.
     pub(crate) async fn addresses(&self) -> Result<Option<Vec<SocketAddr>>, Failure> {
-        let UpstreamAddress::Url(url) = &self.address else { return Ok(None) };
+        let Some(url) = self.address.url() else { return Ok(None) };
         let host = url.host().trim_start_matches('[').trim_end_matches(']');
         if let Ok(address) = host.parse() {
             return Ok(Some(vec![SocketAddr::new(address, url.port())]));
