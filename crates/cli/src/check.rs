@@ -78,7 +78,7 @@ pub(crate) fn run(arguments: &Arguments) -> ExitCode {
             return ExitCode::FAILURE;
         }
     };
-    let findings = dunlin_server::verify(&config, None);
+    let mut findings = dunlin_server::verify(&config, None);
     report(&findings.errors);
     if !findings.errors.is_empty() {
         report_warnings(&findings.warnings);
@@ -94,6 +94,7 @@ pub(crate) fn run(arguments: &Arguments) -> ExitCode {
     }
     match &arguments.explain {
         None => {
+            findings.warnings.extend(dunlin_server::unresolved_upstreams(&config));
             report_warnings(&findings.warnings);
             if arguments.strict && !findings.warnings.is_empty() {
                 return ExitCode::FAILURE;

@@ -415,7 +415,7 @@ impl Spanned<ProxyTable> {
 }
 
 /// Parses the address of an upstream.
-fn address(text: &str) -> Result<UpstreamAddress, String> {
+pub(super) fn address(text: &str) -> Result<UpstreamAddress, String> {
     if let Some(path) = text.strip_prefix("unix:") {
         if path.starts_with('/') && path.len() < 108 && !path.contains('\0') {
             return Ok(UpstreamAddress::Unix(path.into()));

@@ -1,9 +1,12 @@
 //! Warnings about a configuration with which the server starts.
 
+use std::net::IpAddr;
+
 use super::address::Address;
 use super::config::Config;
 use super::error::{Problem, Source};
 use super::file::AcmeChallenge;
+use super::proxy::address as upstream_address;
 use super::site_route::SiteRoute;
 use super::sites::Site;
 
@@ -39,6 +42,21 @@ impl Config {
         let what = "scripts run as root: write user = \"www-data\" or another user into [server], or `user` into the \
                     script's table";
         Some(source.problem(script.span.as_ref(), what.into()))
+    }
+
+    /// Returns host and port of the upstreams whose URLs have a name, each with its position and an empty message.
+    pub fn upstream_names(&self) -> Vec<(String, u16, Problem)> {
+        let source = Source { path: &self.path, text: &self.text };
+        let routes = self.sites.iter().flat_map(|site| site.routes.iter());
+        let tables = routes.filter_map(|route| route.route.proxy.as_ref());
+        let targets = tables.flat_map(|table| &table.to.0).filter_map(|target| {
+            let url = upstream_address(&target.url).ok()?.url()?.clone();
+            let host = url.host().to_owned();
+            let is_address = host.starts_with('[') || host.parse::<IpAddr>().is_ok();
+            let problem = source.problem(target.url.span.as_ref(), String::new());
+            (!is_address).then(|| (host, url.port(), problem))
+        });
+        targets.collect()
     }
 
     /// Warns if no listener has the ports to which ACME authorities connect.

@@ -24,5 +24,5 @@ pub mod status {
 }
 pub use server::{
     Confined, Findings, Origin, Server, StartError, Takeover, certificates, confine, hindrances,
-    load_directory, reload, verify,
+    load_directory, reload, unresolved_upstreams, verify,
 };

@@ -3,6 +3,7 @@
 
 mod files;
 mod programs;
+mod upstreams;
 
 use std::path::{Path, PathBuf};
 
@@ -11,6 +12,7 @@ use nix::unistd::{Group, geteuid};
 
 use self::files::check_files;
 use self::programs::check_programs;
+pub use self::upstreams::unresolved_upstreams;
 use super::access::{Use, failures};
 use super::sandbox::{self, Confined, Identity};
 
