@@ -10,51 +10,25 @@ use std::time::{Duration, Instant};
 
 use bytes::Bytes;
 use dunlin_client::{Exchange, Request as ClientRequest};
-use dunlin_config::{Balance, ForwardedField, HashKey, Proxy};
-use dunlin_exchange::{
-    Body, Client, EarlyHints, Incoming, RequestContext, Response, Stream, StreamKind, stream,
-};
+use dunlin_config::Proxy;
+use dunlin_exchange::{Body, EarlyHints, Incoming, Response, Stream, StreamKind, stream};
 use dunlin_fs::content::Piece;
 use dunlin_http::semantics::{Method, status};
-use dunlin_http::{BodySize, FieldLines, FieldName, Request, ResponseHead};
+use dunlin_http::{BodySize, FieldLines, FieldName, ResponseHead};
 use dunlin_net::clock;
 
 use crate::balance::Choice;
+use crate::call::Call;
 use crate::download::{Download, Running};
 use crate::failure::{Failure, Kind};
-use crate::group::Group;
 use crate::lease::Lease;
-use crate::pool::{Reuse, WorkerProxy};
+use crate::pool::Reuse;
 use crate::request;
 use crate::response::{self, Fields};
 use crate::tunnel::Tunnel;
 use crate::upload::Upload;
 use crate::upstream::Upstream;
 use crate::watchdog::Watchdog;
-
-/// A request for the upstreams of a group.
-pub struct Call<'a> {
-    /// The idle connections of the worker.
-    pub worker: &'a Rc<WorkerProxy>,
-    /// The upstreams.
-    pub group: &'a Group,
-    /// The head of the request.
-    pub request: Request<'a>,
-    /// The path as in the request target.
-    pub raw_path: &'a [u8],
-    /// The decoded path that led to the route.
-    pub path: &'a [u8],
-    /// The query, without the question mark.
-    pub query: Option<&'a [u8]>,
-    /// The client, resolved through trusted proxies.
-    pub client: Client,
-    /// What the checks know of the request; `None` if the route has no checks.
-    pub checked: Option<&'a RequestContext>,
-    /// Names of the request fields that only the server sets, in lower case.
-    pub user_fields: &'a [String],
-    /// The field in which trusted proxies name the client.
-    pub forwarded_field: &'a ForwardedField,
-}
 
 /// A response with at most this much of a body is sent at once if it arrives at once.
 const WHOLE: usize = 64 * 1024;
@@ -100,40 +74,6 @@ pub async fn forward(call: &Call<'_>, mut incoming: Box<Incoming>) -> Result<Res
             return Err(failure);
         }
         incoming.script_context.count_retry();
-    }
-}
-
-impl Call<'_> {
-    /// The value by which requests have the same upstream; empty if that does not depend on the request.
-    fn key(&self) -> Vec<u8> {
-        let Balance::Hash(key) = &self.group.rules.balance else { return Vec::new() };
-        let field = match key {
-            HashKey::Address => None,
-            HashKey::Field(name) => {
-                let is_it =
-                    |(other, _): &(&[u8], &[u8])| other.eq_ignore_ascii_case(name.as_bytes());
-                self.request.fields().find(is_it)
-            }
-        };
-        field.map_or_else(
-            || self.client.address.to_string().into_bytes(),
-            |(_, value)| value.to_vec(),
-        )
-    }
-
-    /// Whether another upstream gets the request after a failure, which then counts. `attempts` were made.
-    fn retries(&self, failure: &Failure, upload: Option<&Upload>, attempts: usize) -> bool {
-        let Some(retry) = &self.group.rules.retry else { return false };
-        let can_restart = upload.is_some_and(Upload::can_restart);
-        let has_other = attempts < self.group.upstreams.len();
-        if !can_restart || !has_other || attempts > retry.attempts as usize {
-            return false;
-        }
-        // Where nothing was sent, another attempt is no further load for an upstream.
-        failure.is_before_request()
-            || failure.may_be_repeated()
-                && self.request.method().is_idempotent()
-                && self.group.retries.spend()
     }
 }
 

@@ -5,7 +5,7 @@
 //! - A [`Group`] has the upstreams of one table `proxy`. All workers share it, and it outlives a reload that does not
 //!   change the table: who is loaded, who has failed.
 //! - [`WorkerProxy`] has the idle connections of one worker.
-//! - [`forward`] sends one request and returns the head of the response as soon as it is there. No task is needed: the
+//! - [`forward()`] sends one request and returns the head of the response as soon as it is there. No task is needed: the
 //!   request and the response make progress when the client's connection polls them, each no faster than its receiver
 //!   takes it. A short response that is complete at the first read leaves in one write.
 //!
@@ -17,6 +17,7 @@
 mod address;
 mod balance;
 mod budget;
+mod call;
 mod check;
 mod download;
 mod failure;
@@ -37,8 +38,9 @@ mod upload;
 mod upstream;
 mod watchdog;
 
+pub use self::call::Call;
 pub use self::failure::Failure;
-pub use self::forward::{Call, forward};
+pub use self::forward::forward;
 pub use self::group::Group;
 pub use self::pool::WorkerProxy;
 pub use self::upstream::UpstreamReport;

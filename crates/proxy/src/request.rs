@@ -10,7 +10,7 @@ use dunlin_http::{BodyLength, FieldLines, FieldName, RequestHead, Version};
 use dunlin_telemetry::ip;
 
 use crate::address;
-use crate::forward::Call;
+use crate::call::Call;
 use crate::target;
 use crate::upstream::Upstream;
 
