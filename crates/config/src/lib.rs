@@ -38,6 +38,7 @@ mod check_rules;
 mod ciphers;
 mod config;
 mod confinement;
+mod deserialize;
 mod diff;
 mod error;
 mod explain;

@@ -3,9 +3,11 @@
 use std::ops::Range;
 
 use serde::Deserialize;
+use serde::de::value::MapAccessDeserializer;
 use toml::Spanned as TomlSpanned;
-use toml::de::{DeArray, DeTable, DeValue, Deserializer};
+use toml::de::{DeArray, DeTable, DeValue};
 
+use super::deserialize::{Error, TableAccess, What};
 use super::error::{Problem, Source};
 use super::file::File;
 use super::vocabulary;
@@ -24,18 +26,22 @@ pub(super) fn read(source: &Source<'_>) -> Result<File, Vec<Problem>> {
     let mut problems = Vec::new();
     let mut taken_out = Vec::new();
     loop {
-        let error = match File::deserialize(Deserializer::from(table.clone())) {
+        let root = MapAccessDeserializer::new(TableAccess::new(table.get_ref()));
+        let Error { span, what } = match File::deserialize(root) {
             Ok(file) if problems.is_empty() => return Ok(file),
             Ok(_) => return Err(problems),
             Err(error) => error,
         };
-        let offset = error.span().map(|span| span.start);
-        let steps = offset.and_then(|offset| in_table(table.get_ref(), offset)).unwrap_or_default();
-        let steps = to_key(steps, vocabulary::unknown_name(error.message()));
-        let lacks = vocabulary::missing_key(error.message());
-        if !lacks.is_some_and(|key| taken_out.iter().any(|taken| taken == key)) {
-            let what = vocabulary::explain(&one_line(error.message()), &keys(&steps));
-            problems.push(source.problem(error.span().as_ref(), what));
+        let offset = span.as_ref().map(|span| span.start);
+        let mut steps =
+            offset.and_then(|offset| in_table(table.get_ref(), offset)).unwrap_or_default();
+        if let What::UnknownKey(key, _) = &what {
+            steps = to_key(steps, key);
+        }
+        let is_taken_out = |key| taken_out.iter().any(|taken| taken == key);
+        if !matches!(what, What::MissingKey(key) if is_taken_out(key)) {
+            let what = vocabulary::explain(&what, &keys(&steps));
+            problems.push(source.problem(span.as_ref(), what));
         }
         taken_out.extend(keys(&steps).last().map(|&key| key.to_owned()));
         if steps.is_empty() || problems.len() > MAX || !remove_entry(table.get_mut(), &steps) {
@@ -48,8 +54,8 @@ pub(super) fn read(source: &Source<'_>) -> Result<File, Vec<Problem>> {
 const MAX: usize = 50;
 
 /// Extends the steps to an entry by the unknown key beneath it.
-fn to_key(mut steps: Vec<Step>, unknown: Option<&str>) -> Vec<Step> {
-    let is_key = |step: &Step| matches!(step, Step::Key(key) if Some(key.as_str()) == unknown);
+fn to_key(mut steps: Vec<Step>, unknown: &str) -> Vec<Step> {
+    let is_key = |step: &Step| matches!(step, Step::Key(key) if key == unknown);
     if let Some(at) = steps.iter().position(is_key) {
         steps.truncate(at + 1);
     }

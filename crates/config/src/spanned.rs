@@ -3,10 +3,13 @@
 use std::borrow::Cow;
 use std::cmp::Ordering;
 use std::fmt;
+use std::marker::PhantomData;
 use std::ops::{Deref, Range};
 
 use schemars::{JsonSchema, Schema, SchemaGenerator};
-use serde::de::{Deserialize, Deserializer};
+use serde::de::{Deserialize, Deserializer, Error, SeqAccess, Visitor};
+
+use super::deserialize::SPANNED;
 
 /// A value and its position in the file. Comparison and formatting use the value only.
 #[derive(Clone)]
@@ -43,9 +46,25 @@ impl<T> Deref for Spanned<T> {
 
 impl<'de, T: Deserialize<'de>> Deserialize<'de> for Spanned<T> {
     fn deserialize<D: Deserializer<'de>>(deserializer: D) -> Result<Self, D::Error> {
-        let spanned = toml::Spanned::<T>::deserialize(deserializer)?;
-        let span = Some(spanned.span());
-        Ok(Self { value: spanned.into_inner(), span })
+        deserializer.deserialize_tuple_struct(SPANNED, 3, SpannedVisitor(PhantomData))
+    }
+}
+
+struct SpannedVisitor<T>(PhantomData<T>);
+
+impl<'de, T: Deserialize<'de>> Visitor<'de> for SpannedVisitor<T> {
+    type Value = Spanned<T>;
+
+    fn expecting(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str("a value and its position")
+    }
+
+    fn visit_seq<A: SeqAccess<'de>>(self, mut parts: A) -> Result<Spanned<T>, A::Error> {
+        let lacks = |at| A::Error::invalid_length(at, &self);
+        let start = parts.next_element()?.ok_or_else(|| lacks(0))?;
+        let end = parts.next_element()?.ok_or_else(|| lacks(1))?;
+        let value = parts.next_element()?.ok_or_else(|| lacks(2))?;
+        Ok(Spanned { value, span: Some(start..end) })
     }
 }
 

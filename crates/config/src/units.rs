@@ -102,8 +102,19 @@ fn parse_frequency(text: &str) -> Result<Frequency, String> {
 
 impl<'de> Deserialize<'de> for Frequency {
     fn deserialize<D: Deserializer<'de>>(deserializer: D) -> Result<Self, D::Error> {
-        let text = <Cow<'_, str>>::deserialize(deserializer)?;
-        parse_frequency(&text).map_err(D::Error::custom)
+        struct Text;
+        impl Visitor<'_> for Text {
+            type Value = Frequency;
+
+            fn expecting(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+                f.write_str("a number per time such as \"10/s\" or \"100/m\"")
+            }
+
+            fn visit_str<E: Error>(self, text: &str) -> Result<Frequency, E> {
+                parse_frequency(text).map_err(E::custom)
+            }
+        }
+        deserializer.deserialize_any(Text)
     }
 }
 

@@ -1,64 +1,32 @@
 //! The keys of the file, and error messages about them in the terms of the file.
 
+use super::deserialize::What;
 use super::error::nearest;
 use super::foreign;
 use super::renamed;
 use super::schema::schema;
 
-/// Translates an error of serde about the entry at `keys` into the terms of the file.
-pub(super) fn explain(message: &str, keys: &[&str]) -> String {
-    if let Some((key, known)) = quoted_list(message, "unknown field `") {
-        return unknown_key(key, &known, keys.split_last().map_or(keys, |(_, section)| section));
-    }
-    if let Some((value, known)) = quoted_list(message, "unknown variant `") {
-        let list = known.join("`, `");
-        return match nearest(value, &known) {
-            Some(nearest) => {
-                format!("`{value}` is none of `{list}`; did you mean `{nearest}`?")
-            }
-            None => format!("`{value}` is none of `{list}`"),
-        };
-    }
-    if let Some(key) = missing_key(message) {
-        return format!("{} lacks the key `{key}`", section(keys));
-    }
-    let message = in_plain_terms(message);
-    match keys.last() {
-        Some(key) => format!("{key}: {message}"),
-        None => message,
-    }
-}
-
-/// Returns the key of serde's error "unknown field".
-pub(super) fn unknown_name(message: &str) -> Option<&str> {
-    message.trim().strip_prefix("unknown field `")?.split('`').next()
-}
-
-/// Returns the key of serde's error "missing field".
-pub(super) fn missing_key(message: &str) -> Option<&str> {
-    message.trim().strip_prefix("missing field `")?.split('`').next()
-}
-
-/// Describes the expected value without names of Rust types.
-fn in_plain_terms(message: &str) -> String {
-    let Some((found, expected)) = message.split_once("expected ") else {
-        return message.to_owned();
-    };
-    let kind = expected.split([',', ' ']).next().unwrap_or_default();
-    let plain = match expected {
-        _ if ["usize", "u64", "u32", "u16", "u8", "i64", "i32", "i16"].contains(&kind) => {
-            "a whole number"
+/// Describes an error about the entry at `keys`.
+pub(super) fn explain(what: &What, keys: &[&str]) -> String {
+    match what {
+        What::UnknownKey(key, known) => {
+            unknown_key(key, known, keys.split_last().map_or(keys, |(_, section)| section))
         }
-        _ if ["f64", "f32"].contains(&kind) => "a number",
-        "a sequence" => "a list such as [\"...\"]",
-        "a map" => "a table such as { key = \"value\" }",
-        "a string" | "path string" => "a text in quotes",
-        "a boolean" => "true or false",
-        "socket address" => "an address such as \"127.0.0.1:53\"",
-        _ if kind == "struct" => "a table such as { key = \"value\" }",
-        expected => expected,
-    };
-    format!("{found}expected {plain}")
+        What::UnknownName(value, known) => {
+            let list = known.join("`, `");
+            match nearest(value, known) {
+                Some(nearest) => {
+                    format!("`{value}` is none of `{list}`; did you mean `{nearest}`?")
+                }
+                None => format!("`{value}` is none of `{list}`"),
+            }
+        }
+        What::MissingKey(key) => format!("{} lacks the key `{key}`", section(keys)),
+        What::Other(text) => match keys.last() {
+            Some(key) => format!("{key}: {text}"),
+            None => text.clone(),
+        },
+    }
 }
 
 fn unknown_key(key: &str, known: &[&str], keys: &[&str]) -> String {
@@ -111,10 +79,4 @@ fn section(keys: &[&str]) -> String {
         ["site", "route", rest @ ..] => format!("`{}`", rest.join(".")),
         _ => format!("[{}]", keys.join(".")),
     }
-}
-
-/// Parses serde's "unknown ... `x`, expected one of `a`, `b`".
-fn quoted_list<'m>(message: &'m str, start: &str) -> Option<(&'m str, Vec<&'m str>)> {
-    let (key, rest) = message.strip_prefix(start)?.split_once('`')?;
-    Some((key, rest.split('`').skip(1).step_by(2).collect()))
 }
