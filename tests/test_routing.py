@@ -95,6 +95,54 @@ def test_a_directory_that_try_finds_is_redirected_to_its_slash(serve, site, scri
         assert server.get("/wp-admin", "Content-Length: 0", method="POST")[0] == 308
 
 
+def test_a_directory_of_another_path_is_redirected_to_its_slash(serve, site, tmp_path):
+    manual = tmp_path / "manual"
+    write(manual / "guide" / "index.html", "guide")
+    write(manual / "index.html", "manual")
+    write(manual / "a.txt", "a")
+    write(site / "elsewhere" / "index.html", "elsewhere")
+    write(manual / "users" / "ann" / "index.html", "ann")
+    server = serve(
+        more=f"""
+        [[site.route]]
+        path = "/docs/*"
+        root = "{manual}"
+        try = ["/{{rest}}", "/{{rest}}/", "=404"]
+        [[site.route]]
+        path = "/user-*"
+        root = "{manual}"
+        try = ["/users/{{rest}}/", "=404"]
+        [[site.route]]
+        path = "/fixed"
+        root = "{manual}"
+        try = ["/guide/", "=404"]
+        [[site.route]]
+        path = "*.page"
+        root = "{manual}"
+        try = ["/{{rest}}/", "=404"]
+        [[site.route]]
+        path = "/last/*"
+        root = "{manual}"
+        try = ["/{{rest}}", "/{{rest}}/"]
+        """
+    )
+    for _ in range(2):
+        for path, location in (("/docs/guide?x=%20", "/docs/guide/?x=%20"), ("/user-ann", "/user-ann/")):
+            status, fields, _ = server.get(path)
+            assert (status, fields.get("location")) == (301, location), path
+            status, _, body = server.get(location)
+            assert status == 200 and body in (b"guide", b"ann"), (location, body)
+        assert server.get("/docs/")[::2] == (200, b"manual")
+        assert server.get("/docs/a.txt")[::2] == (200, b"a")
+        assert server.get("/docs/none")[0] == server.get("/docs/none/")[0] == 404
+        # A path without variables is that page, whatever the request is.
+        assert server.get("/fixed")[::2] == (200, b"guide")
+        # With a slash, this path would belong to another route.
+        assert server.get("/guide.page")[::2] == (200, b"guide")
+        # The last path is an internal redirect, as with nginx.
+        assert server.get("/last/elsewhere")[::2] == (200, b"elsewhere")
+
+
 def test_the_last_path_of_try_has_the_settings_and_checks_of_its_own_route(serve, site):
     write(site / "app.html", "app")
     write(site / "closed.html", "closed")

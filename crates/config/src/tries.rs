@@ -20,6 +20,8 @@ pub struct TryPath {
     pattern: Pattern,
     /// `{rest}` follows a slash.
     after_slash: bool,
+    /// It ends with a variable and a slash: the directory of what the variable stands for.
+    is_directory: bool,
 }
 
 /// A path within the site with its query.
@@ -31,6 +33,8 @@ pub struct Candidate {
     pub query: Option<Vec<u8>>,
     /// The path does not depend on the request: it may be that of an `internal` route.
     pub is_fixed: bool,
+    /// It is the directory that a variable stands for, as with `/{rest}/`.
+    pub is_directory: bool,
 }
 
 const IN_PATHS: [&str; 2] = ["path", "rest"];
@@ -62,8 +66,21 @@ impl TryStep {
             None => (&**step, None),
         };
         let after_slash = path.contains("/{rest}");
+        let is_directory = path.ends_with("{rest}/") || path.ends_with("{path}/");
         let path = Template::parse(path, &IN_PATHS)?;
-        Ok(Self::Path(TryPath { path, query, pattern: pattern.clone(), after_slash }))
+        Ok(Self::Path(TryPath { path, query, pattern: pattern.clone(), after_slash, is_directory }))
+    }
+}
+
+impl Candidate {
+    /// Whether this is a directory and a request for `path` should be redirected to the same path with a slash at its end,
+    /// so that relative links in the index file work. `is_same_route` says whether a path belongs to the route that has the
+    /// list: otherwise the path with the slash would be another page.
+    pub fn lacks_slash(&self, path: &[u8], is_same_route: impl FnOnce(&[u8]) -> bool) -> bool {
+        if self.path.strip_suffix(b"/") == Some(path) {
+            return true;
+        }
+        self.is_directory && !path.ends_with(b"/") && is_same_route(&[path, b"/"].concat())
     }
 }
 
@@ -86,7 +103,8 @@ impl TryPath {
             None => query.map(<[u8]>::to_vec),
             Some(template) => Some(self.query(template, path, rest, query)),
         };
-        Some(Candidate { path: text, query, is_fixed: self.path.is_fixed() })
+        let (is_fixed, is_directory) = (self.path.is_fixed(), self.is_directory);
+        Some(Candidate { path: text, query, is_fixed, is_directory })
     }
 
     fn query(

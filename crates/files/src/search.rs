@@ -92,11 +92,12 @@ fn search_list<O: Opener>(wanted: &Wanted<'_>, opener: &O) -> SearchResult<O> {
         if !settings.hidden && has_hidden_segment(&candidate.path) {
             continue;
         }
-        let is_probe = is_slash_of(&candidate.path, path);
+        let is_same = |other: &[u8]| Arc::ptr_eq(site.route(other), route);
+        let is_probe = candidate.lacks_slash(path, is_same);
         match search_path(wanted, opener, &candidate.path, is_probe) {
             // A directory matches only if the list names it with a final slash.
             Ok(Found::Directory) => {}
-            // `{path}/` has matched, but the request lacks the slash.
+            // The directory has matched, but the request lacks the slash.
             Ok(_) if is_probe => return Ok(Found::Directory),
             Err(failure @ (Failure::Missing | Failure::Forbidden | Failure::Unlisted)) => {
                 last = failure;
@@ -160,11 +161,6 @@ impl Wanted<'_> {
         // The configuration names an index file in every directory.
         let name = program.rsplit(|&byte| byte == b'/').next().unwrap_or_default();
         let is_fixed = self.route.index.iter().any(|index| index.as_bytes() == name);
-        Ok(Candidate { path: url, query, is_fixed })
+        Ok(Candidate { path: url, query, is_fixed, is_directory: false })
     }
-}
-
-/// Whether `candidate` is `path` with a final slash.
-pub fn is_slash_of(candidate: &[u8], path: &[u8]) -> bool {
-    candidate.strip_suffix(b"/") == Some(path)
 }

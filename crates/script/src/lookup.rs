@@ -78,8 +78,8 @@ fn look_up(
         match search.path(&candidate.path) {
             // A directory counts only if the list names it with its slash.
             Ok(Found::Directory) | Err(Some(Failure::Missing)) => {}
-            // `{path}/` has matched, but the request lacks the slash.
-            Ok(_) if candidate.path.strip_suffix(b"/") == Some(path) => {
+            // The directory has matched, but the request lacks the slash.
+            Ok(_) if candidate.lacks_slash(path, |other| route.covers(other)) => {
                 return Ok(Found::Directory);
             }
             Ok(Found::Script(located)) => return Ok(Found::Script(located.with(candidate.query))),
