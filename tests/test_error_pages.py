@@ -257,3 +257,109 @@ def test_an_error_page_of_any_other_route(serve, site, tmp_path):
     assert server.get("/denied")[::2] == (403, b"fixed")
     status, _, body = server.get("/gone")
     assert status == 410 and b"<h1>410</h1>" in body
+
+
+RETRY = 'set_fields = { Retry-After = "600" }'
+
+
+@pytest.fixture(params=["HTTP/1.1", "HTTP/2"])
+def fetched(serve, site, tmp_path, request):
+    """The response of each path of a site whose errors have pages with and without `Retry-After`."""
+    write(site / "busy.html", "<h1>Busy</h1>")
+    write(site / "plain.html", "<h1>Plain</h1>")
+    directory = tmp_path / "cgi-bin"
+    script(directory, "busy", "printf 'Content-Type: text/plain\\nRetry-After: 77\\n\\nbusy'")
+    server = serve(
+        more=f"""
+        [[site.route]]
+        path = "/busy.html"
+        internal = true
+        {RETRY}
+        [[site.route]]
+        path = "/busy"
+        respond = {{ body = "busy" }}
+        {RETRY}
+        [[site.route]]
+        path = "/cgi-bin/*"
+        script = {{ kind = "cgi", directory = "{directory}" }}
+        [[site.route]]
+        path = "/default"
+        try = ["=503"]
+        [[site.route]]
+        path = "/own"
+        try = ["=503"]
+        {RETRY}
+        [[site.route]]
+        path = "/date"
+        try = ["=503"]
+        set_fields = {{ Retry-After = "Fri, 31 Dec 2100 23:59:59 GMT" }}
+        [[site.route]]
+        path = "/without"
+        try = ["=503"]
+        remove_fields = ["Retry-After"]
+        [[site.route]]
+        path = "/other"
+        try = ["=404"]
+        {RETRY}
+        [[site.route]]
+        path = "/by-file"
+        try = ["=503"]
+        error_pages = {{ 503 = "/busy.html" }}
+        [[site.route]]
+        path = "/by-route"
+        try = ["=503"]
+        error_pages = {{ 503 = "/busy" }}
+        [[site.route]]
+        path = "/by-script"
+        try = ["=503"]
+        error_pages = {{ 503 = "/cgi-bin/busy" }}
+        [[site.route]]
+        path = "/own-by-plain-file"
+        try = ["=503"]
+        error_pages = {{ 503 = "/plain.html" }}
+        {RETRY}
+        [[site.route]]
+        path = "/gone"
+        try = ["=410"]
+        error_pages = {{ 410 = "/busy.html" }}
+        [[site.route]]
+        path = "/limited"
+        limit = {{ requests = "1/h", burst = 1 }}
+        try = ["/plain.html"]
+        [[site.route]]
+        path = "/limited-own"
+        limit = {{ requests = "1/h", burst = 1 }}
+        try = ["/plain.html"]
+        {RETRY}
+        """,
+    )
+    with httpx.Client(http1=request.param == "HTTP/1.1", http2=request.param == "HTTP/2", base_url=server.url) as client:
+        yield client.get
+
+
+@pytest.mark.parametrize(
+    "path, status, value, text",
+    [
+        ("/default", 503, "1", "Try again in a moment."),
+        ("/own", 503, "600", "Try again in 600 seconds."),
+        ("/date", 503, "Fri, 31 Dec 2100 23:59:59 GMT", "Try again after Fri, 31 Dec 2100 23:59:59 GMT."),
+        ("/without", 503, None, "Try again in a moment."),
+        ("/other", 404, None, "404"),
+        ("/by-file", 503, "600", "<h1>Busy</h1>"),
+        ("/by-route", 503, "600", "busy"),
+        ("/by-script", 503, "77", "busy"),
+        ("/own-by-plain-file", 503, "600", "<h1>Plain</h1>"),
+        ("/gone", 410, None, "<h1>Busy</h1>"),
+    ],
+)
+def test_retry_after_of_an_error_is_that_of_its_route_or_page(fetched, path, status, value, text):
+    response = fetched(path)
+    assert response.status_code == status and text in response.text, response.text
+    assert response.headers.get_list("Retry-After") == ([value] if value else [])
+
+
+def test_retry_after_replaces_the_time_of_a_rate_limit(fetched):
+    for path, values in (("/limited", range(3000, 3601)), ("/limited-own", [600])):
+        assert fetched(path).status_code == 200
+        response = fetched(path)
+        assert response.status_code == 429 and int(response.headers["retry-after"]) in values

@@ -47,9 +47,12 @@ pub(crate) fn advice(
 ) -> Option<String> {
     let host = if host.is_empty() { "This server".to_owned() } else { quoted(host) };
     let value = |name| fields.get(name).map(quoted);
-    let later = match value("Retry-After") {
-        Some(seconds) if seconds != "1" => format!("Try again in {seconds} seconds."),
-        _ => "Try again in a moment.".to_owned(),
+    let later = match value("Retry-After").as_deref() {
+        None | Some("1") => "Try again in a moment.".to_owned(),
+        Some(seconds) if seconds.bytes().all(|byte| byte.is_ascii_digit()) => {
+            format!("Try again in {seconds} seconds.")
+        }
+        Some(date) => format!("Try again after {date}."),
     };
     Some(match status {
         401 => format!("{host} shows this page only to users who have signed in."),

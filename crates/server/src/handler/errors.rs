@@ -4,7 +4,7 @@
 use std::rc::Rc;
 use std::sync::Arc;
 
-use dunlin_config::field_edits::apply_to_message;
+use dunlin_config::field_edits::{apply_to_message, edit_retry_after};
 use dunlin_config::{Handler, Mapping, Settings};
 use dunlin_exchange::{Body, Response};
 use dunlin_fs::content::Piece;
@@ -45,9 +45,13 @@ pub(crate) fn reply(
     request: &Request<'_>,
     matched: &RouteMatch<'_>,
     status: u16,
-    details: Details,
+    mut details: Details,
 ) -> Reply {
     let settings = matched.settings;
+    if status == 503 && details.fields.get("Retry-After").is_none() {
+        details.fields.push("Retry-After", "1");
+    }
+    edit_retry_after(settings, status, &mut details.fields);
     let page = settings.error_pages.get(&status).filter(|_| matched.via.error.is_none());
     let Some(page) = page else { return plain(settings, status, request, &details).into() };
     let (path, query) = match page.split_once('?') {
@@ -59,13 +63,14 @@ pub(crate) fn reply(
         return by_route(ctx, request, matched, (path, query), status, details)
             .unwrap_or_else(|details| plain(settings, status, request, &details).into());
     }
-    let (ctx, path) = (Rc::clone(ctx), path.to_owned());
+    let (ctx, path, owner) = (Rc::clone(ctx), path.to_owned(), Arc::clone(owner));
     let (request, matched) = (request.to_owned(), matched.to_owned());
     Reply::Future(Box::pin(async move {
         let (settings, request) = (&matched.settings, request.as_request());
         match find_page(&ctx, &matched.site, path.as_bytes()).await {
             Some(resource) => {
-                let response = with_content(settings, status, &resource);
+                let mut response = with_content(settings, status, &resource);
+                edit_retry_after(&owner, status, &mut response.fields);
                 finish(response, settings, &request, &details.fields)
             }
             None => {
@@ -225,9 +230,11 @@ fn finish(
     request: &Request<'_>,
     extra: &FieldLines,
 ) -> Response {
+    // The page's own value holds.
+    let own = response.fields.get("Retry-After").map(<[u8]>::to_vec);
     response.fields.extend(extra);
-    if response.status == 503 && extra.get("Retry-After").is_none() {
-        response.fields.push("Retry-After", "1");
+    if let Some(own) = own {
+        response.fields.set("Retry-After", own);
     }
     apply_to_message(settings, &mut response.fields);
     if request.method() == Method::Head { response.without_body() } else { response }
