@@ -173,7 +173,7 @@ def test_certificates_are_renewed_without_losing_a_connection(tls):
     done = subprocess.run(
         [DUNLIN, "top", "--once", "--interval", "0.1", "--admin", str(tls.folder / "admin")], capture_output=True, text=True
     )
-    assert re.search(r"^certificate  default localhost: expires in 59 days, failed 1 times: .*own.pem", done.stdout, re.M), done
+    assert re.search(r"^certificate  default localhost: expires in 59 days, failed once: .*own.pem", done.stdout, re.M), done
     tls.own[0].write_text(good)
     server.logged("the certificate was reloaded from its files")
     wait_until(lambda: failures(server, trust) == [0], "the failure to be forgotten")
@@ -212,6 +212,50 @@ def test_client_certificates_can_be_required(tls):
     server = tls(f'client_authority = "{authority[0]}", client_required = false')
     with connect(server, context(tls.own[0])) as connection:
         assert fetch(connection)[0] == 200
+
+
+@pytest.mark.parametrize("version", [ssl.TLSVersion.TLSv1_2, ssl.TLSVersion.TLSv1_3])
+@pytest.mark.parametrize(
+    "kind, reason",
+    [
+        ("version 1", "its X.509 version is not 3"),
+        ("stranger", "no authority in `client_authority` has issued it"),
+    ],
+)
+def test_a_rejected_client_certificate_is_logged_once(tls, kind, reason, version):
+    authority = certificate(tls.folder, "authority")
+    if kind == "version 1":
+        client = version_1(tls.folder, authority)
+    else:
+        client = certificate(tls.folder, kind, issuer=certificate(tls.folder, "another authority"))
+    server = tls(f'client_authority = "{authority[0]}"')
+    for _ in range(5):
+        with pytest.raises((ssl.SSLError, ConnectionError)):
+            with connect(server, context(tls.own[0], version, client=client)) as connection:
+                fetch(connection)
+    # A client without a certificate is nothing to report.
+    with pytest.raises((ssl.SSLError, ConnectionError)):
+        with connect(server, context(tls.own[0], version)) as connection:
+            fetch(connection)
+    log = server.logged("client certificate")
+    lines = [line for line in log.splitlines() if "the client certificate is rejected" in line]
+    assert reason in lines[0] and "peer=127.0.0.1" in lines[0], log
+    # At most one a second.
+    assert len(lines) < 5, log
+
+
+def version_1(folder, authority):
+    """A certificate of X.509 version 1, which OpenSSL makes of a request without extensions."""
+    key, file = folder / "old.key", folder / "old.pem"
+    request = openssl(
+        "req", "-new", "-newkey", "ec", "-pkeyopt", "ec_paramgen_curve:P-256", "-nodes", "-keyout", key, "-subj", "/CN=old"
+    )
+    openssl(
+        "x509", "-req", "-CA", authority[0], "-CAkey", authority[1], "-CAcreateserial", "-out", file,
+        input=request.encode(),
+    )
+    assert "Version: 1" in openssl("x509", "-in", file, "-noout", "-text")
+    return file, key
 
 
 def test_curl_and_http_client(tls):

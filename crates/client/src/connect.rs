@@ -10,6 +10,7 @@ use tokio_rustls::TlsConnector;
 
 use crate::origin::{Origin, Place};
 use crate::stream::Stream;
+use crate::tls_error::describe_tls_error;
 use crate::{Error, ErrorKind, Phase, Timeouts};
 
 /// Opens a connection to `origin`, with its TLS handshake.
@@ -36,7 +37,8 @@ async fn connect_to(
     let Stream::Tcp(tcp) = plain else { return Ok(plain) };
     let handshake = TlsConnector::from(Arc::clone(&tls.config)).connect(tls.name.clone(), tcp);
     let failed = |error: io::Error| {
-        Error::new(ErrorKind::Tls, origin, format_args!("the TLS handshake failed: {error}"))
+        let reason = describe_tls_error(&error);
+        Error::new(ErrorKind::Tls, origin, format_args!("the TLS handshake failed: {reason}"))
     };
     let handshake = async { handshake.await.map_err(failed) };
     let stream = within(Phase::Tls, timeouts.tls, origin, handshake).await?;

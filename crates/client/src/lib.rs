@@ -55,6 +55,7 @@ mod stream;
 #[cfg(test)]
 mod test_stream;
 mod timer;
+mod tls_error;
 mod transport;
 mod upgraded;
 
@@ -69,4 +70,5 @@ pub use origin::Origin;
 pub use pool::PoolLimits;
 pub use request::Request;
 pub use timer::Timeouts;
+pub use tls_error::{describe_certificate_error, describe_tls_error};
 pub use upgraded::Upgraded;

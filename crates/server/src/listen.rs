@@ -16,6 +16,7 @@ pub(crate) use dunlin_net::connection_limits::limiter::{
 };
 use dunlin_net::listener::Listener;
 pub(crate) use dunlin_net::listener::{ListenSocket, bind, bind_unix, probe, tune};
+use dunlin_net::log_limiter::LogLimiter;
 use dunlin_net::proxy_protocol::{self, Addresses};
 use dunlin_net::stream::Stream;
 use dunlin_telemetry::ConnectionStart;
@@ -285,13 +286,25 @@ impl Preparing {
             }
             Some(Err(error)) => {
                 ctx.metrics.handshake(Handshake::Failed);
-                tracing::debug!(%peer, "TLS handshake: {error}");
+                log_failed_handshake(peer, &error);
             }
             None => {
                 ctx.metrics.handshake(Handshake::Late);
                 tracing::debug!(%peer, "TLS handshake: it took too long");
             }
         }
+    }
+}
+
+/// Logs why a handshake failed. A rejected client certificate is logged at level `info`, at most once a second: the
+/// client learns only that there was an error.
+fn log_failed_handshake(peer: Peer, error: &io::Error) {
+    static LOG_LIMITER: LogLimiter = LogLimiter::new();
+    match dunlin_tls::client_rejection(error) {
+        Some(reason) if LOG_LIMITER.is_due() => {
+            tracing::info!(%peer, "TLS handshake: the client certificate is rejected: {reason}");
+        }
+        _ => tracing::debug!(%peer, "TLS handshake: {error}"),
     }
 }
 

@@ -39,6 +39,7 @@
 mod acme;
 mod certificate;
 mod certificates;
+mod client_rejection;
 mod clock;
 mod coverage;
 mod handshake;
@@ -54,6 +55,7 @@ mod trust;
 
 pub use self::acme::challenges::Challenges;
 pub use self::certificates::{Certificates, examine};
+pub use self::client_rejection::client_rejection;
 pub use self::coverage::shortcomings;
 pub use self::handshake::{Standing, handshake};
 pub use self::info::{ClientCertificate, TlsInfo};

@@ -3,6 +3,7 @@
 use std::collections::VecDeque;
 use std::io;
 
+use dunlin_client::describe_tls_error;
 use dunlin_http::http1::client::{ResponseEvent, ResponseReader};
 use rustix::event::epoll;
 
@@ -206,7 +207,8 @@ impl Connection {
         let Some(transport) = &mut self.transport else { return };
         if let Err(error) = transport.handshake() {
             let job = shared.job;
-            let reason = || format!("{error} (connecting to {})", job.address);
+            let reason =
+                || format!("{} (connecting to {})", describe_tls_error(&error), job.address);
             shared.fault(ErrorKind::of(&error, ErrorKind::Tls), 1, reason);
             return self.retry(shared);
         }

@@ -7,6 +7,7 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use bytes::Bytes;
+use dunlin_client::describe_tls_error;
 use h2::client::{Builder, SendRequest};
 use tokio::io::{AsyncRead, AsyncWrite};
 use tokio::net::TcpStream;
@@ -259,7 +260,13 @@ impl Shared<'_> {
                     }
                 }
                 Ok(Err(error)) => {
-                    let reason = || format!("{error} (connecting to {})", self.job.address);
+                    let reason = || {
+                        format!(
+                            "{} (connecting to {})",
+                            describe_tls_error(&error),
+                            self.job.address
+                        )
+                    };
                     self.fault(ErrorKind::of(&error, ErrorKind::Tls), reason);
                     self.count_failed_connection();
                 }

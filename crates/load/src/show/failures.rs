@@ -49,11 +49,9 @@ fn hints(o: &Outcome) -> Vec<String> {
     let tls = first(ErrorKind::Tls);
     let mut hints = Vec::new();
     let mut hint = |text: &str| hints.push(text.to_owned());
-    if tls.contains("UnknownIssuer") || tls.contains("CaUsedAsEndEntity") {
-        hint("the certificate is not signed by a known authority; --insecure accepts it");
-    } else if tls.contains("NotValidForName") || tls.contains("not valid for name") {
-        hint("the certificate is for another name; --insecure accepts it");
-    } else if tls.contains("InvalidContentType") || tls.contains("corrupt message") {
+    if tls.contains("certificate is rejected") {
+        hint("--insecure accepts any certificate");
+    } else if tls.contains("did not respond with TLS") {
         hint("the port does not use TLS; use http://");
     }
     let is_plain = o.plan.urls.first().is_some_and(|url| url.starts_with("http://"));
