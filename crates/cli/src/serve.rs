@@ -85,8 +85,8 @@ pub(crate) fn run(arguments: &Arguments) -> ExitCode {
         print_if_read(format_args!("{url}\n"));
     }
     if let Some(file) = found {
-        let what = "the configuration here; name a directory to serve its files without it";
-        print_if_read(format_args!("by {}, {what}\n", file.display()));
+        let what = "name a directory to serve it without this configuration";
+        print_if_read(format_args!("configuration: {}; {what}\n", file.display()));
     }
     if let Some((certificate, _)) = &certificate {
         print_if_read(format_args!(

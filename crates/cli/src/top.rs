@@ -34,8 +34,7 @@ pub(crate) struct Arguments {
 }
 
 const EXAMPLES: &str = "\
-Keys: q or Esc ends, p pauses, s sorts routes and clients by requests, latency, bytes or errors, Tab selects a part,
-the arrow keys scroll it, Enter shows it alone, ? shows all keys.
+Keys: q or Esc ends, p pauses, s sorts routes and clients by requests, latency, bytes or errors, Tab selects a part, the arrow keys scroll it, Enter shows it alone, ? shows all keys.
 
 Examples:
   dunlin top                                          by the admin socket

@@ -78,12 +78,14 @@ fn overlap(source: &Source<'_>, route: &SiteRoute, served: &[Served]) -> Option<
     let what = served.iter().find_map(|served| {
         let Served { route, directory: root } = served;
         if directory.starts_with(root) {
-            let beneath = if directory == *root { "is" } else { "lies in" };
+            let within = match directory == *root {
+                true => String::new(),
+                false => format!("is in {}, and ", root.display()),
+            };
             return Some(format!(
-                "script: the directory {} {beneath} {}, whose files route {route:?} sends; its programs are not sent, \
-                 but keep them in a directory of their own",
+                "script: the directory {} {within}is served by route {route:?}; its programs are not sent, but keep them \
+                 in a directory of their own",
                 directory.display(),
-                root.display()
             ));
         }
         (root.starts_with(&directory) && !is_application).then(|| {

@@ -125,9 +125,9 @@ pub fn silence(silence: &Silence) -> Option<Finding> {
         finding(
             "stall",
             format!(
-                "{} times there was no response on any connection, for up to {:.1} s and {:.0} % of the run (first at {:.1} s). Look for pauses of the server: garbage collection, log rotation, writes to disk.",
-                silence.times,
-                silence.longest_ms / 1e3,
+                "there was no response on any connection {}, for up to {:.0} ms and {:.0} % of the run (first at {:.1} s). Look for pauses of the server: garbage collection, log rotation, writes to disk.",
+                silence.occurrences(),
+                silence.longest_ms,
                 silence.share * 100.0,
                 silence.first_at
             ),
@@ -294,7 +294,7 @@ mod tests {
             of(1400.0, 0.01)
                 .unwrap()
                 .text
-                .contains("up to 1.4 s and 1 % of the run (first at 0.3 s)")
+                .contains("up to 1400 ms and 1 % of the run (first at 0.3 s)")
         );
         assert!(of(30.0, 0.05).is_some());
         assert_eq!(of(30.0, 0.005), None);

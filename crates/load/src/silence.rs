@@ -38,6 +38,12 @@ impl Silence {
             first_at: first.start as f64 / 1e9,
         })
     }
+
+    /// How often the server was silent: `once`, `3 times`.
+    #[must_use]
+    pub fn occurrences(&self) -> String {
+        if self.times == 1 { "once".to_owned() } else { format!("{} times", self.times) }
+    }
 }
 
 #[cfg(test)]
@@ -50,7 +56,8 @@ mod tests {
         let silence = Silence::of(&pauses, 5.0, 0.2).unwrap();
         assert_eq!((silence.times, silence.longest_ms, silence.first_at), (2, 300.0, 0.3));
         assert!((silence.share - 0.1).abs() < 1e-9);
-        assert_eq!(Silence::of(&pauses, 5.0, 25.0).unwrap().times, 1);
+        assert_eq!(silence.occurrences(), "2 times");
+        assert_eq!(Silence::of(&pauses, 5.0, 25.0).unwrap().occurrences(), "once");
         assert_eq!(Silence::of(&pauses, 5.0, 200.0), None);
         assert_eq!(Silence::of(&[], 5.0, 0.2), None);
     }

@@ -192,8 +192,8 @@ fn stalled(e: &Evidence) -> Option<String> {
 fn silent(e: &Evidence) -> Option<String> {
     let silence = e.silence.as_ref().filter(|silence| e.closed && silence.share >= SILENT_SHARE)?;
     Some(format!(
-        "the server was silent {} times, for {:.0} % of the run and up to {:.0} ms; the percentiles of a closed run hide that: use --rate",
-        silence.times,
+        "the server was silent {}, for {:.0} % of the run and up to {:.0} ms; the percentiles of a closed run hide that: use --rate",
+        silence.occurrences(),
         silence.share * 100.0,
         silence.longest_ms
     ))

@@ -80,7 +80,11 @@ impl Figures {
             let old = old.get(&(&route.site, &route.route));
             let latency = fresh(&route.latency, old.map_or(&[], |old| &old.latency));
             Row {
-                name: format!("{} {}", route.site, route.route),
+                name: match &*route.site {
+                    // Rejected before a site was found.
+                    "" => "(no site)".to_owned(),
+                    site => format!("{site} {}", route.route),
+                },
                 rate: rate(route.requests, old.map_or(0, |old| old.requests)),
                 sent: rate(route.sent, old.map_or(0, |old| old.sent)),
                 latency: Latency::of(&latency),
@@ -128,7 +132,7 @@ impl Figures {
     pub(crate) fn text(&self) -> String {
         let report = &self.report;
         let mut text = format!(
-            "requests     {:.1}/s, {}/s\nlatency      {}\nprocessor    {:.1} % of one, {} of memory\n\
+            "requests     {:.1}/s, {}/s\nlatency      {}\nCPU          {:.1} % of one core, {} of memory\n\
              connections  {} open, {} accepted\n",
             self.rate,
             size(self.sent as u64),
@@ -173,8 +177,9 @@ impl Figures {
 impl Row {
     fn text(&self, times: [&str; 2]) -> String {
         let failed = self.failed.map_or_else(String::new, |failed| format!(", {failed} failed"));
+        let plural = if self.requests == 1 { "" } else { "s" };
         format!(
-            "{}: {:.1}/s, {}/s, {}, {} requests{failed}",
+            "{}: {:.1}/s, {}/s, {}, {} request{plural}{failed}",
             self.name,
             self.rate,
             size(self.sent as u64),

@@ -80,7 +80,11 @@ pub(super) fn certificates(report: &Report) -> Vec<ListLine> {
             let _ = write!(text, ", renewal in {}", days(renewal));
         }
         if let Some(error) = &of.error {
-            let _ = write!(text, ", failed {} times: {error}", of.failures);
+            let times = match of.failures {
+                1 => "once".to_owned(),
+                failures => format!("{failures} times"),
+            };
+            let _ = write!(text, ", failed {times}: {error}");
         }
         let calls = of.error.is_some() || of.expires.is_none_or(|until| until <= now);
         ListLine { text, calls }

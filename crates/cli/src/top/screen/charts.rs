@@ -20,7 +20,7 @@ pub(super) fn draw(frame: &mut Frame<'_>, area: Rect, figures: &Figures, history
             &history.latency,
             Color::Magenta,
         ),
-        (["Processor", "CPU"], format!("{:.0} %", figures.cpu * 100.0), &history.cpu, Color::Green),
+        (["CPU", "CPU"], format!("{:.0} %", figures.cpu * 100.0), &history.cpu, Color::Green),
     ];
     // Widths of the longest values with the short names on 80 columns.
     let areas = Layout::horizontal([20, 18, 29, 13].map(Constraint::Fill)).areas::<4>(area);

@@ -45,7 +45,7 @@
     { id: "latency", name: "Time in the server", lines: [["p50", "--one", "p50"], ["p99", "--two", "p99"]], text: time },
     { id: "bytes", name: "Bytes sent per second", lines: [["bytes", "--one"]], text: (value) => size(value) + "/s", fill: true },
     { id: "open", name: "Open connections", lines: [["open", "--one"]], text: number, fill: true },
-    { id: "cpu", name: "Processor time, of one core", lines: [["cpu", "--one"]], text: percent, fill: true },
+    { id: "cpu", name: "CPU time, of one core", lines: [["cpu", "--one"]], text: percent, fill: true },
   ];
   for (const chart of charts) chart.canvas = byId(chart.id + "-chart");
   const range = () => Number(byId("range").value);
@@ -231,7 +231,7 @@
     facts("responses", [["total", number(now.requests.total)], ...now.requests.status.map(([kind, count]) => [kind, number(count), kind === "5xx"]), ...now.requests.method.map(([name, count]) => [name, number(count)]), ...now.requests.protocol.map(([name, count]) => [name, number(count)])]);
     const lookups = now.cache.hits + now.cache.misses;
     facts("cache", [["hits", lookups ? (now.cache.hits / lookups * 100).toFixed(1) + " %" : "–"], ["files", number(now.cache.files)], ["memory", `${size(now.cache.bytes)} of ${size(now.cache.max_bytes)}`], ["descriptors", number(now.cache.descriptors)], ["evictions", number(now.cache.evictions)]]);
-    facts("process", [["memory", size(now.process.resident)], ["descriptors", `${number(now.process.descriptors)} of ${number(now.process.descriptor_limit)}`], ["processor time", now.process.cpu.toFixed(1) + " s"], ["log lines lost", number(now.log_lines_lost), now.log_lines_lost > 0]]);
+    facts("process", [["memory", size(now.process.resident)], ["descriptors", `${number(now.process.descriptors)} of ${number(now.process.descriptor_limit)}`], ["CPU time", now.process.cpu.toFixed(1) + " s"], ["log lines lost", number(now.log_lines_lost), now.log_lines_lost > 0]]);
     const routes = now.routes.map((route) => {
       const old = then.routes.find((other) => other.site === route.site && other.route === route.route) || { requests: 0, sent: 0, failed: 0, latency: [] };
       const took = now === then ? [] : fresh(route.latency, old.latency);
