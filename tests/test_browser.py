@@ -30,7 +30,7 @@ def test_a_listing_works_under_its_own_policy(serve, site, tmp_path):
 @pytest.mark.skipif(not CHROMIUM, reason="there is no Chromium here")
 def test_the_demonstration_has_no_errors(serve, tmp_path):
     text = (ROOT / "demo" / "dunlin.toml").read_text()
-    text = text.replace("127.0.0.1:8080", "127.0.0.1:0").replace('root = "."', f'root = "{ROOT}/demo"').replace('directory = "', f'directory = "{ROOT}/demo/')
+    text = text.replace("127.0.0.1:8080", "127.0.0.1:0").replace('root = "www"', f'root = "{ROOT}/demo/www"').replace('directory = "', f'directory = "{ROOT}/demo/')
     server = serve(text=text)
     for path in ("/scripts/seen.sh", "/warm/seen.sh", "/app/a"):
         status, fields, _ = server.get(path)

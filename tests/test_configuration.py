@@ -55,7 +55,7 @@ def test_the_admin_socket_is_not_counted_among_the_listeners(tmp_path):
     "old, new, place, what",
     [
         ("threads = 2", "thread = 2", "2:1", "did you mean `threads`?"),
-        ("threads = 2", 'threads = "2"', "2:11", "invalid type"),
+        ("threads = 2", 'threads = "2"', "2:11", "expected a whole number"),
         ("threads = 2", "threads = 0", "2:11", "less than 1"),
         ('format = "combined"', 'format = "combind"', "3:46", "combined"),
         ('format = "combined"', 'format = "{stats}"', "3:46", "status"),
@@ -182,7 +182,7 @@ def test_start_up_errors_are_one_line_that_helps(serve, site, tmp_path):
 
 def test_the_demonstration_is_served(serve):
     server = serve(
-        text=(ROOT / "demo" / "dunlin.toml").read_text().replace("127.0.0.1:8080", "127.0.0.1:0").replace('root = "."', f'root = "{ROOT}/demo"').replace('directory = "', f'directory = "{ROOT}/demo/')
+        text=(ROOT / "demo" / "dunlin.toml").read_text().replace("127.0.0.1:8080", "127.0.0.1:0").replace('root = "www"', f'root = "{ROOT}/demo/www"').replace('directory = "', f'directory = "{ROOT}/demo/')
     )
     assert b"<h1>Dunlin</h1>" in server.get("/")[2]
     assert server.get("/records/notes.var")[2].startswith(b"A file of variable-length records.\n")

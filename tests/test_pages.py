@@ -34,7 +34,7 @@ def browser(tmp_path_factory):
 def demo(serve):
     """The URL of the demonstration."""
     text = (ROOT / "demo" / "dunlin.toml").read_text()
-    text = text.replace("127.0.0.1:8080", "127.0.0.1:0").replace('root = "."', f'root = "{ROOT}/demo"')
+    text = text.replace("127.0.0.1:8080", "127.0.0.1:0").replace('root = "www"', f'root = "{ROOT}/demo/www"')
     return serve(text=text.replace('directory = "', f'directory = "{ROOT}/demo/')).url
 
 
