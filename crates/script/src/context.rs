@@ -1,4 +1,4 @@
-//! What scripts use of the server: its files, its threads, and the worker that they run in.
+//! The parts of the server that scripts use: its files, its threads, and the worker that they run in.
 
 use std::cell::Cell;
 use std::io;
@@ -16,7 +16,7 @@ use dunlin_net::clock::Clock;
 use dunlin_net::deadlines::Deadlines;
 use dunlin_telemetry::ReverseDns;
 
-/// What all workers share, in one generation of the configuration.
+/// The state that all workers share, in one generation of the configuration.
 pub struct Shared {
     /// The process groups of scripts that run.
     pub groups: Arc<ProcessGroups>,
@@ -55,7 +55,7 @@ pub trait Host {
     /// Returns `true` if lately all requests of the worker were for scripts that start a process.
     fn has_programs_alone(&self) -> bool;
 
-    /// Notes a request for something else than a script that starts a process.
+    /// Records a request that is not for a script that starts a process.
     fn note_other(&self);
 }
 
@@ -63,7 +63,7 @@ pub trait Host {
 #[derive(Default)]
 pub struct InputBuffer(Cell<Option<Box<[u8]>>>);
 
-/// What scripts use in one worker and one generation of the configuration.
+/// The state that scripts use in one worker and one generation of the configuration.
 pub struct Context {
     pub(super) shared: Arc<Shared>,
     pub(super) clock: Rc<Clock>,
@@ -72,7 +72,7 @@ pub struct Context {
     host: Weak<dyn Host>,
 }
 
-/// Bytes of one read: 64 KB of a response with its framing.
+/// Maximum of bytes per read: 64 KB of a response with its framing.
 const INPUT: usize = 80 * 1024;
 
 impl Context {
@@ -101,12 +101,12 @@ impl Context {
         }
     }
 
-    /// Whether lately all requests of this worker were for scripts that start a process.
+    /// Returns `true` if lately all requests of this worker were for scripts that start a process.
     pub(super) fn has_programs_alone(&self) -> bool {
         self.host.upgrade().is_some_and(|host| host.has_programs_alone())
     }
 
-    /// Notes a request for a script that starts no process.
+    /// Records a request for a script that starts no process.
     pub(super) fn note_other(&self) {
         if let Some(host) = self.host.upgrade() {
             host.note_other();

@@ -1,11 +1,11 @@
 //! Scripts: programs that produce responses.
 //!
 //! # What it does
-//! [`respond`](respond::respond) runs the script for a request, a [`Call`](call::Call). What comes of it is an
-//! [`Outcome`](outcome::Outcome): a response, or a resource that the server has to respond with in place of the script.
+//! [`respond`](respond::respond) runs the script for a request, a [`Call`](call::Call), and returns an
+//! [`Outcome`](outcome::Outcome): a response, or a resource that the server has to send instead.
 //! Failures are returned, so that the server makes the error page.
 //!
-//! The files of `src` hold what all kinds share; `cgi` and `warm` start a process for each request, and `backend` is the
+//! The files of `src` have what all kinds share; `cgi` and `warm` start a process for each request, and `backend` is the
 //! interface of the kinds whose workers outlive a request: `socket` (FastCGI, SCGI, uWSGI), `cgiplus` and `app_server`
 //! (WSGI, ASGI, PSGI), with pools of processes in `workers`.
 //!
@@ -29,7 +29,7 @@
 //! use dunlin_script::outcome::Outcome;
 //! use dunlin_script::respond::{report, respond};
 //!
-//! /// The response of a script; `None` if the server has to respond in its place.
+//! /// The response of a script; `None` if the server has to respond instead.
 //! async fn run(call: &Call<'_>, incoming: Box<Incoming>) -> Option<Response> {
 //!     let script_context = Rc::clone(&incoming.script_context);
 //!     let mut name = Arc::clone(&call.rules.label);

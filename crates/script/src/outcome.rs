@@ -1,10 +1,10 @@
-//! What comes of a request for a script: its response, or what the server has to respond with in its place.
+//! The outcome of a request for a script: its response, or the resource that the server sends instead.
 
 use super::head::ScriptHead;
 use dunlin_config::Candidate;
 use dunlin_exchange::{Incoming, Response};
 
-/// What comes of a request for a script.
+/// The outcome of a request for a script.
 pub enum Outcome {
     /// The script's response. The response fields of the route are not added yet.
     Response(Response),
@@ -12,19 +12,19 @@ pub enum Outcome {
     Message(Response),
     /// The path names a directory and lacks the slash at its end.
     Directory,
-    /// The server responds in place of the script. Boxed, because most requests have another outcome.
+    /// The server responds instead of the script. Boxed, because most requests have another outcome.
     Internal(Box<Internal>),
 }
 
-/// A response that the server makes.
+/// A response that the server generates.
 pub struct Internal {
-    /// What to respond with.
+    /// The resource to send.
     pub target: Target,
-    /// The request besides its head.
+    /// The request without its head.
     pub incoming: Box<Incoming>,
 }
 
-/// The resource that the server responds with.
+/// The resource that the server sends.
 pub enum Target {
     /// The path names a file that is not a script.
     File,

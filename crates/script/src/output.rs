@@ -1,5 +1,4 @@
-//! A script's output on its way to the client: the header, the body, and whether the output is complete. The same for
-//! every kind.
+//! The output of a script between its protocol and the client, for all kinds of scripts: header, body and completeness.
 
 use std::cell::{Cell, RefCell};
 use std::collections::VecDeque;
@@ -29,7 +28,7 @@ const BUFFER_TIME: Duration = Duration::from_millis(2);
 /// Early Hints per response.
 const MAX_HINTS: usize = 8;
 
-/// A script's output on its way to the client.
+/// The output of a script between its protocol and the client.
 pub(super) struct Output<'a, S> {
     deadlines: &'a Deadlines,
     pub(super) name: &'a str,
@@ -82,7 +81,7 @@ impl<'a, S: Source> Output<'a, S> {
         }
     }
 
-    /// Has the output begin with bytes that were read before.
+    /// Sets bytes that were read before as the start of the output.
     pub(super) fn begin_with(&self, early: Vec<Bytes>) {
         self.early.replace(early.into());
     }
@@ -214,7 +213,7 @@ impl<'a, S: Source> Output<'a, S> {
         Ok(())
     }
 
-    /// Adds what is read to `body`; true at the end of the output.
+    /// Reads more of the output into `body`. Returns `true` at its end.
     async fn read_whole(&self, body: &mut BodyBuffer) -> Result<bool, Failure> {
         while body.length < MAX_BUFFERED {
             match self.read_body().await? {

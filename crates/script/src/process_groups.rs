@@ -19,7 +19,7 @@ impl ProcessGroups {
         self.is_stopping.load(Ordering::Acquire)
     }
 
-    /// Notes that the server is stopping: processes end because it wants them to.
+    /// Records that the server is stopping, so that the end of a process is expected.
     pub(super) fn stop(&self) {
         self.is_stopping.store(true, Ordering::Release);
     }

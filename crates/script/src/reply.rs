@@ -1,4 +1,4 @@
-//! Makes a response of a script's output.
+//! Generates a response from a script's output.
 
 use dunlin_exchange::{Body, Incoming, Response, Stream, StreamKind, stream};
 use dunlin_fs::content::Piece;
@@ -11,7 +11,7 @@ use super::head::{ScriptHead, SendTarget};
 use super::outcome::{Outcome, Target};
 use super::script_response::{ResponseReceiver, ScriptResponse};
 
-/// Bytes of a body that wait for the client, besides those in the socket's buffers.
+/// Maximum of buffered bytes of a body, besides the buffers of the socket.
 pub(super) const DOWNLOAD: usize = 64 * 1024;
 
 /// Polls `run` until it has a response or a failure. If it is not finished then, it goes on as a task.

@@ -1,4 +1,4 @@
-//! The state of scripts: the processes that all workers share, and what one worker keeps of its own.
+//! The state of scripts: the processes that all workers share, and the state of one worker.
 
 use std::cell::RefCell;
 use std::rc::Rc;
@@ -14,11 +14,11 @@ use super::workers::Renewal;
 pub struct Scripts {
     /// Processes and their limits. They outlive a generation.
     pub pools: Arc<Pools>,
-    /// What they use of the server.
+    /// The parts of the server that scripts use.
     pub shared: Arc<Shared>,
 }
 
-/// What one worker keeps for its life.
+/// The state of one worker that outlives reloads.
 #[derive(Default)]
 pub struct ThreadState {
     pub(super) app_connections: Rc<AppConnections>,

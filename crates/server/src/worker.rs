@@ -1,8 +1,8 @@
-//! One worker: a thread with its own listeners, connections, buffers and cache front.
+//! A worker: a thread with its own listeners, connections, buffers and worker cache.
 //!
-//! What belongs to the thread is in [`Worker`]; what follows from the configuration is in [`WorkerContext`], of
-//! which there is a new one after each reload. Requests under way keep the `WorkerContext` that they began
-//! with, and connections take the current one before their next request.
+//! [`Worker`] has the state of the thread, [`WorkerContext`] the state that depends on the configuration. Each reload creates
+//! a new [`WorkerContext`]. Requests in progress keep the one that they started with; connections switch to the current one
+//! before their next request.
 
 mod pending;
 mod record;
@@ -44,7 +44,7 @@ use dunlin_telemetry::traces::Tracer;
 use dunlin_telemetry::{AccessLog, ReverseDns, TimeCache, WorkerLog};
 use dunlin_tls::Certificates;
 
-/// What all workers share. Nothing here is locked on the way of a cached file.
+/// The state that all workers share. A request for a cached file takes no lock of it.
 pub(crate) struct SharedState {
     pub(crate) config: Arc<Config>,
     /// The sites of the configuration, with the runtime objects of their routes.
@@ -53,31 +53,32 @@ pub(crate) struct SharedState {
     pub(crate) files: Arc<dunlin_files::shared::Shared>,
     /// Threads for work that may block.
     pub(crate) blocking: Arc<blocking::Pools>,
-    /// Processes of scripts, and what they depend on.
+    /// Processes of scripts, and the state that scripts share.
     pub(crate) scripts: Scripts,
     pub(crate) certificates: Arc<Certificates>,
     pub(crate) limiter: Arc<ConnectionLimiter>,
     pub(crate) reverse_dns: Option<Arc<ReverseDns>>,
-    /// Of the connection that was accepted last.
+    /// Serial number of the last accepted connection.
     pub(crate) serial: Arc<AtomicU64>,
-    /// Where commands to the server go.
+    /// The queue of commands to the server.
     pub(crate) commands: Commands,
-    /// What is fixed since the start of the process.
+    /// Settings that only a restart changes.
     pub(crate) startup: Arc<StartupSettings>,
-    /// When the configuration was read.
+    /// Time when the configuration was read.
     pub(crate) loaded: SystemTime,
-    /// When the server was started.
+    /// Time of the start.
     pub(crate) started: SystemTime,
     pub(crate) metrics: Arc<Metrics>,
     /// Whether requests are counted.
     pub(crate) is_counting: bool,
     pub(crate) tracer: Option<Arc<Tracer>>,
-    /// Who watches requests.
+    /// Subscribers of the live view.
     pub(crate) live: Arc<LiveTap>,
     pub(crate) redactor: Redactor,
 }
 
-/// One worker's state by one configuration. Its connections and handlers reach everything through it.
+/// The state of a worker in one generation of the configuration. Connections and handlers have access to all state through
+/// it.
 pub(crate) struct WorkerContext {
     pub(crate) router: &'static dyn Router,
     pub(crate) shared: Arc<SharedState>,
@@ -85,9 +86,9 @@ pub(crate) struct WorkerContext {
     pub(crate) connections: Rc<Connections>,
     pub(crate) http1: Http1Settings,
     pub(crate) fast_path: FastPathConditions,
-    /// The worker's cache of files.
+    /// The worker cache.
     pub(crate) files: dunlin_files::worker::Worker<Route>,
-    /// Requests to other servers.
+    /// The client for requests to other servers.
     pub(crate) client: Client,
     /// Connections to upstreams.
     pub(crate) proxy: Rc<WorkerProxy>,
@@ -96,46 +97,46 @@ pub(crate) struct WorkerContext {
     pub(crate) metrics: Rc<WorkerMetrics>,
     log: RefCell<Option<WorkerLog>>,
     is_logging: bool,
-    /// Whether the log has the timings of requests.
+    /// Whether the access log contains the timings of requests.
     logs_timings: bool,
     time: RefCell<TimeCache>,
     worker: Rc<Worker>,
-    /// There is a newer one.
+    /// A reload has created a newer context.
     superseded: Cell<bool>,
-    /// Whether there were requests for neither programs nor files since the last tick, and for anything but programs in the
-    /// tick before.
+    /// Whether a request since the last tick was neither for a program nor for a file.
     others: Cell<bool>,
+    /// Whether a request in the tick before was not for a program.
     had_others: Cell<bool>,
 }
 
-/// The settings of HTTP/1, in the units that the driver uses.
+/// The settings of HTTP/1, in the units of the adapter. Times are in milliseconds.
 pub(crate) struct Http1Settings {
     pub(crate) persistence: Persistence,
     pub(crate) limits: Limits,
-    /// Milliseconds, as the other times.
     pub(crate) idle_timeout: u64,
     pub(crate) head_timeout: u64,
     pub(crate) body_timeout: u64,
     pub(crate) send_timeout: u64,
-    /// Bytes a second.
+    /// Minimum rate of a request body in bytes per second; 0 for none.
     pub(crate) body_rate: u64,
-    /// The most requests of one connection; 0 for no limit.
+    /// Maximum of requests per connection; 0 for no limit.
     pub(crate) requests: u64,
     pub(crate) server_field: bool,
 }
 
-/// Buffers that are lent to one connection at a time.
+/// The buffers of a worker, which one connection uses at a time.
 pub(crate) struct Buffers {
     pub(crate) input: Box<[u8]>,
     pub(crate) output: Output,
     pub(crate) head: Head,
     pub(crate) path: Vec<u8>,
-    /// The text that `head` is read beside, when that is not the input itself.
+    /// The text of `head`, if it is not in `input`.
     pub(crate) text: Vec<u8>,
 }
 
-/// Bytes of one read.
+/// Size of the buffer for input, and so the maximum of bytes per read.
 const INPUT: usize = 80 * 1024;
+/// Initial size of the buffer for output in bytes.
 const OUTPUT: usize = 128 * 1024;
 
 impl Default for Buffers {
@@ -151,7 +152,7 @@ impl Default for Buffers {
 }
 
 impl SharedState {
-    /// The directory to which `path`, a path of the configuration, resolves.
+    /// Returns the directory at `path`, a path in the configuration.
     ///
     /// # Errors
     /// When the directory cannot be opened.
@@ -226,7 +227,7 @@ impl WorkerContext {
         })
     }
 
-    /// What goes by a newer configuration, when there is one.
+    /// Returns the current context if this one is superseded.
     #[inline]
     pub(crate) fn superseded_by(&self) -> Option<Rc<Self>> {
         if !self.superseded.get() {
@@ -235,27 +236,30 @@ impl WorkerContext {
         self.worker.current()
     }
 
-    /// The worker's buffers; to be given back within the same poll.
+    /// Takes the worker's buffers. The caller returns them with [`Self::give_buffers`] within the same poll.
     pub(crate) fn take_buffers(&self) -> Box<Buffers> {
         self.worker.buffers.take().unwrap_or_default()
     }
 
+    /// Returns the buffers to the worker.
     pub(crate) fn give_buffers(&self, mut buffers: Box<Buffers>) {
         buffers.output.bytes.clear();
         buffers.output.pending.clear();
         self.worker.buffers.set(Some(buffers));
     }
 
+    /// Returns the serial number of a new connection.
     pub(crate) fn next_serial(&self) -> u64 {
         self.shared.serial.fetch_add(1, Ordering::Relaxed) + 1
     }
 
+    /// Returns `true` if the worker is stopping.
     #[inline]
     pub(crate) fn is_draining(&self) -> bool {
         self.worker.draining.get()
     }
 
-    /// Resolves when connections that wait for a request are to be closed.
+    /// Resolves when idle connections have to close.
     pub(crate) async fn closing(&self) {
         loop {
             let notified = self.worker.drain.notified();
@@ -266,7 +270,7 @@ impl WorkerContext {
         }
     }
 
-    /// Whether connections that wait for a request are to be closed.
+    /// Returns `true` if idle connections have to close.
     pub(crate) fn closes_idle(&self) -> bool {
         self.worker.closes_idle.get()
     }
@@ -277,13 +281,13 @@ impl WorkerContext {
         self.files.count_hit();
     }
 
-    /// Publishes the counts of the cache, and drops invalidated entries.
+    /// Publishes the counters of the cache and removes invalidated entries.
     pub(crate) fn sweep(&self) {
         self.files.publish_counts();
         self.files.cache.borrow_mut().sweep();
     }
 
-    /// Counts a request that is neither for a file nor for a program to start.
+    /// Records a request that is neither for a file nor for a program to start.
     pub(crate) fn count_other(&self) {
         self.others.set(true);
     }
@@ -297,18 +301,18 @@ impl WorkerContext {
         self.others.get() || self.files.has_counts()
     }
 
-    /// A tick has gone by.
+    /// Moves the requests of the current tick to the previous one. Called once a tick.
     fn look_back(&self) {
         self.had_others.set(self.has_others());
         self.others.set(false);
     }
 
-    /// Lines of the access log that were lost since it was opened.
+    /// Returns the number of lines that were lost since the access log was opened.
     pub(crate) fn lost_lines(&self) -> u64 {
         self.log.borrow().as_ref().map_or(0, WorkerLog::lost)
     }
 
-    /// Starts the clock again after it stood still for want of connections.
+    /// Restarts the ticks of the clock, which stop while there are no connections.
     pub(crate) fn wake_ticker(&self) {
         if self.connections.is_empty() {
             self.clock.update();
@@ -318,16 +322,17 @@ impl WorkerContext {
 
     /// Reads pending change notifications now. The kernel reports descriptors in the order in which they became ready, so
     /// that a worker sees a change before a request that came after it. But a socket that became ready for another reason
-    /// (it was accepted, or has room again) keeps its place when a request arrives later, and would overtake the change.
+    /// (it was accepted, or has room again) keeps its position when a request arrives later, which would then precede the change.
     pub(crate) fn look_for_changes(&self) {
         self.shared.files.read_changes();
     }
 
-    /// The same for mounts and unmounts.
+    /// Reads pending notifications of mounts and unmounts now.
     pub(crate) fn look_for_mounts(&self) {
         self.shared.files.read_mounts();
     }
 
+    /// Queues the buffered lines of the access log.
     pub(crate) fn flush_log(&self) {
         if let Some(log) = &mut *self.log.borrow_mut() {
             log.flush();

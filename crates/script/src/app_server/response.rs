@@ -114,7 +114,7 @@ impl Source for Response {
             State::UnderWay | State::Ended => End::Well,
             State::Cut(why) => End::Cut(why.clone()),
             State::Lost(why) if self.pending.has_begun.get() => End::Cut(why.clone()),
-            // The error log says why its application could not be loaded.
+            // The error log has the reason why its application could not be loaded.
             State::Lost(why) if !self.worker.is_ready() => End::Unreachable(why.clone()),
             State::Lost(why) => End::Lost(why.clone()),
         }

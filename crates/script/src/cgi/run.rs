@@ -179,7 +179,7 @@ impl Source for Stdout<'_> {
 }
 
 impl Stdout<'_> {
-    /// Reads what is there; `None` at the end.
+    /// Reads the available output; `None` at its end.
     fn try_read(&self) -> io::Result<Option<Bytes>> {
         self.ctx.with_buffer(|buffer| {
             let count = self.pipe.try_read(buffer)?;

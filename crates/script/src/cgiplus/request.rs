@@ -26,7 +26,7 @@ pub(super) fn records(variables: &Variables) -> Vec<u8> {
 /// NUL at its end; a length of 0.
 ///
 /// # Errors
-/// [`Failure::TooLarge`] when a variable is longer than its length can say, 64 KiB less one byte.
+/// [`Failure::TooLarge`] when a variable is longer than its length field can express, 64 KiB less one byte.
 pub(super) fn structs(variables: &Variables) -> Result<Vec<u8>, Failure> {
     let mut entries = Vec::with_capacity(2048);
     for (name, value) in variables.iter() {

@@ -175,7 +175,7 @@ impl InFlight for Response {
     }
 
     fn abandon(&self) {
-        // Where in its response the worker is cannot be known.
+        // The position in the response of the worker is unknown.
         if let Some(checkout) = self.take_checkout() {
             checkout.end();
         }

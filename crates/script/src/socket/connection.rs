@@ -25,7 +25,7 @@ impl WorkerSocket {
 
     /// Whether an idle connection can carry another request: nothing has arrived on it, and the worker has not closed
     /// it. Bytes that arrived would otherwise be read as the response to the next request. The system is queried, because
-    /// the loop may not have polled the socket since.
+    /// the runtime may not have polled the socket since.
     pub(in super::super) fn is_reusable(&self) -> bool {
         let fd = match self {
             Self::Unix(stream) => stream.as_fd(),

@@ -29,7 +29,7 @@ use dunlin_net::temp_files::lacks_descriptors;
 pub(super) struct Socket {
     /// The encoded request, the same for each attempt.
     encoded: Option<Encoded>,
-    /// The address that the request was last sent to, among workers elsewhere.
+    /// The address of the external worker to which the request was last sent.
     tried: Option<usize>,
     /// The request was sent before: an open connection may be stale, so that a new one is used.
     is_retry: bool,

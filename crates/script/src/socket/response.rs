@@ -201,7 +201,7 @@ impl InFlight for Response {
 
     fn abandon(&self) {
         if !self.has_ended() && self.framing == Framing::Records {
-            // When it is not read, the end of the connection says the same.
+            // If it is not read, the end of the connection has the same meaning.
             let _ = self.socket.try_write(&fastcgi::abort());
         }
     }

@@ -42,7 +42,7 @@ pub(super) enum Outcome {
     NotWarm(Start),
 }
 
-/// Has the program's fork server start a process, if there is one that is ready.
+/// Makes the program's fork server start a process, if a fork server is ready.
 pub(super) async fn start(
     ctx: &Rc<Context>,
     fork_servers: &Arc<ForkServers>,

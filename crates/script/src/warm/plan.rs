@@ -66,7 +66,7 @@ pub(super) fn plan(program: &Path, path: &OsStr) -> Result<Plan, String> {
     Ok(Plan { command, name, option: option.map(OsStr::to_owned), language })
 }
 
-/// The language, if the interpreter's options only say how it starts. With any other option, the interpreter is
+/// The language, if the interpreter's options only affect its start. With any other option, the interpreter is
 /// stopped before it begins, like any program.
 fn language(command: &Path, option: Option<&OsStr>) -> Language {
     let name = command.file_name().unwrap_or_default().as_bytes();

@@ -6,8 +6,8 @@ use super::connection::PooledConnection;
 use super::pool::Pool;
 use super::worker::Worker;
 
-/// The right to give a worker one request. Dropped after the worker was sent the request, it has the pool probe when the worker has
-/// finished it; dropped before, it returns the worker.
+/// The right to give a worker one request. Dropping it returns the worker. If the request was sent, the pool first probes until the
+/// worker has finished it.
 #[derive(Debug)]
 pub(in super::super) struct Checkout {
     pool: Arc<Pool>,

@@ -26,7 +26,7 @@ pub(super) struct Started {
 /// Variables of a worker's environment.
 type Environment = Vec<(OsString, OsString)>;
 
-/// Creates the socket or the FIFO of a worker at `socket`, and says what to start.
+/// Creates the socket or the FIFO of a worker at `socket`, and returns the command that starts the worker.
 pub(super) fn prepare(pool: &PoolSettings, socket: &Path) -> io::Result<Started> {
     match pool.rules.kind.interface() {
         Interface::Socket | Interface::Application => with_socket(pool, socket),

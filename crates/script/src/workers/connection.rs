@@ -10,7 +10,7 @@ use super::super::socket::connection::WorkerSocket;
 /// system call.
 #[derive(Debug)]
 pub(in super::super) struct PooledConnection {
-    /// The thread of that loop.
+    /// The thread of that worker.
     pub(super) owner: ThreadId,
     connection: Connection,
 }
@@ -22,17 +22,17 @@ enum Connection {
 }
 
 impl PooledConnection {
-    /// A socket that is registered with this thread's loop.
+    /// A socket that is registered with this worker thread.
     pub(in super::super) fn socket(socket: WorkerSocket) -> Self {
         Self { owner: std::thread::current().id(), connection: Connection::Socket(socket) }
     }
 
-    /// Streams that are registered with this thread's loop.
+    /// Streams that are registered with this worker thread.
     pub(in super::super) fn streams(streams: Streams) -> Self {
         Self { owner: std::thread::current().id(), connection: Connection::Streams(streams) }
     }
 
-    /// The socket, registered with this thread's loop.
+    /// The socket, registered with this worker thread.
     ///
     /// # Errors
     /// When it cannot be registered, or the connection is no socket.
@@ -45,7 +45,7 @@ impl PooledConnection {
         }
     }
 
-    /// The streams, registered with this thread's loop.
+    /// The streams, registered with this worker thread.
     ///
     /// # Errors
     /// When they cannot be registered, or the connection is a socket.

@@ -1,7 +1,7 @@
-//! Workers: processes that outlive a request, for every kind that has such.
+//! Workers: processes that outlive a request, for every kind that has workers.
 //!
 //! Each route has one [`Pool`] for all workers of the server; the [`Registry`] holds them. A request on any thread takes a [`Checkout`] under one short
-//! lock and returns it. A supervisor thread of its own starts, watches and ends the processes. `schedule` decides without a clock or
+//! lock and returns it. A separate supervisor thread starts, watches and ends the processes. `schedule` decides without a clock or
 //! a lock; the pool carries the decisions out.
 
 mod backoff;

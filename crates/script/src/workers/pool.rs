@@ -102,7 +102,7 @@ impl Pool {
     }
 
     pub(super) fn lock(&self) -> MutexGuard<'_, State> {
-        // A state is whole after every statement, so that a panic elsewhere spoils nothing.
+        // The state is consistent after every statement, so a panic of another thread does no harm.
         self.state.lock().unwrap_or_else(PoisonError::into_inner)
     }
 

@@ -41,7 +41,7 @@ impl Equivalent<(usize, PathBuf)> for Key<'_> {
 }
 
 impl Registry {
-    /// The pool of `rules`, which is created at its first use. `capacity` says how many requests each of its workers has at once.
+    /// The pool of `rules`, which is created at its first use. `capacity` is the maximum of concurrent requests per worker.
     ///
     /// # Errors
     /// [`Failure::Broken`] when the supervisor cannot be started.

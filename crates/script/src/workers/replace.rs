@@ -29,7 +29,7 @@ pub enum Renewal {
 pub(super) const START: Duration = Duration::from_secs(60);
 
 impl Registry {
-    /// Has every pool try again to start workers that could not be started, and replaces the workers whose code has
+    /// Makes every pool try again to start workers that could not be started, and replaces the workers whose code has
     /// changed; all workers when `all`.
     pub(in super::super) async fn renew(&self, shared: &Arc<Shared>, all: bool) -> Vec<Renewal> {
         let mut renewals = Vec::new();

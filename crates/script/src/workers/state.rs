@@ -1,4 +1,4 @@
-//! What a pool knows of its workers and of the requests that wait for one. All of it is under the pool's lock.
+//! The state of a pool: its workers and the requests that wait for one. The lock of the pool protects all of it.
 
 use std::collections::VecDeque;
 use std::sync::Arc;
@@ -14,7 +14,7 @@ use super::worker::{Command, Worker};
 
 #[derive(Debug)]
 pub(super) struct State {
-    /// How long a request takes on average, lately.
+    /// Moving average of the duration of requests.
     pub(super) average: Duration,
     pub(super) slots: Vec<Slot>,
     pub(super) queue: VecDeque<Waiter>,
@@ -23,7 +23,7 @@ pub(super) struct State {
     /// Workers in a row that ended before they had responded, and when the next may be started.
     pub(super) failures: u32,
     pub(super) not_before: Instant,
-    /// Why no worker can be started. A request after `not_before` has it tried again.
+    /// Why no worker can be started. A request after `not_before` starts another attempt.
     pub(super) down: Option<Arc<str>>,
     /// A worker has been ready since the last one that could not be started.
     pub(super) is_proven: bool,
@@ -41,7 +41,7 @@ pub(super) struct Slot {
     pub(super) worker: Arc<Worker>,
     pub(super) status: Status,
     pub(super) active: Vec<ActiveRequest>,
-    /// Requests that it was given so far.
+    /// Requests that it has received.
     pub(super) given: u64,
     /// Requests that it has finished.
     pub(super) served: u64,

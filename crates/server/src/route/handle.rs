@@ -44,7 +44,7 @@ pub(crate) fn handle(
             reads_body = true;
             respond::respond(settings, fixed).into()
         }
-        Handler::Status(status) => status::answer(ctx, request, matched, status),
+        Handler::Status(status) => status::respond(ctx, request, matched, status),
         Handler::AddSlash => {
             reads_body = true;
             redirect::to_slash(request, matched).into()

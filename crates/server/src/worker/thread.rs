@@ -1,5 +1,4 @@
-//! What a worker's thread does besides serving: it keeps the time, ends what waits too long, follows changes on
-//! disk, and drains.
+//! The permanent tasks of a worker: ticks of the clock, timeouts, change notifications, eviction and draining.
 
 use std::cell::{Cell, OnceCell, RefCell};
 use std::fs::File;
@@ -24,7 +23,7 @@ use crate::route::router::Router;
 use dunlin_fs::watch::Watch;
 use dunlin_net::connection_limits::limiter::ConnectionLimiter;
 
-/// What a worker's thread keeps whatever the configuration becomes.
+/// The state of a worker that outlives reloads.
 pub(crate) struct Worker {
     number: usize,
     pub(super) clock: Rc<Clock>,
@@ -34,17 +33,17 @@ pub(crate) struct Worker {
     pub(super) client: Client,
     pub(super) proxy: Rc<WorkerProxy>,
     pub(super) scripts: ThreadState,
-    /// What it has counted, whatever the configuration was.
+    /// The counters of the worker.
     pub(super) metrics: OnceCell<Rc<WorkerMetrics>>,
     pub(super) buffers: Cell<Option<Box<Buffers>>>,
     pub(super) current: RefCell<Option<Rc<WorkerContext>>>,
     pub(super) draining: Cell<bool>,
-    /// Connections that wait for a request are closed.
+    /// Idle connections have to close.
     pub(super) closes_idle: Cell<bool>,
     pub(super) drain: Notify,
     pub(super) ticker: Rc<Notify>,
     ticks: Cell<u64>,
-    /// When the worker last looked at what is not notified, in milliseconds of its clock.
+    /// Time of the last check of state that sends no notifications, in milliseconds of the clock.
     looked: Cell<u64>,
 }
 
@@ -87,16 +86,16 @@ impl Worker {
             .cache
             .borrow_mut()
             .take_over(&before.files.cache, |site| ctx.shared.sites.has(site));
-        // Those that wait for a request release the previous configuration.
+        // Idle connections wake up and release the previous configuration.
         self.connections.wake_idle();
     }
 
-    /// What new connections go by; `None` before the first.
+    /// Returns the context of new connections; `None` before the first configuration.
     pub(crate) fn current(&self) -> Option<Rc<WorkerContext>> {
         self.current.borrow().clone()
     }
 
-    /// Resolves when the worker has the command to stop.
+    /// Resolves when the worker has received the command to stop.
     pub(crate) async fn drained(&self) {
         let notified = self.drain.notified();
         if !self.draining.get() {
@@ -109,10 +108,10 @@ impl Worker {
     pub(crate) async fn drain(&self, grace: Duration) {
         self.draining.set(true);
         self.drain.notify_waiters();
-        // Those who have connected by now are accepted first.
+        // Accept first the connections that are in the backlog now.
         clock::sleep(Duration::from_millis(5)).await;
         if !grace.is_zero() {
-            // Whether all have ended or the time is up, what is left is closed.
+            // Then close the remaining connections.
             let _ = clock::timeout(grace, self.connections.emptied()).await;
         }
         self.closes_idle.set(true);
@@ -125,8 +124,8 @@ impl Worker {
         }
     }
 
-    /// Keeps the time, ends what has waited too long and hands over log lines, for as long as
-    /// there are connections or limits to look at; sleeps otherwise.
+    /// Runs the ticks: updates the clock, wakes tasks whose deadline has passed and flushes the log. Sleeps while there are
+    /// neither connections nor deadlines.
     pub(crate) async fn tick(self: Rc<Self>, timer: Timer) {
         let mut expired = Vec::new();
         loop {
@@ -143,7 +142,7 @@ impl Worker {
         }
     }
 
-    /// Whether no task has the buffers.
+    /// Returns `true` if no task has taken the buffers.
     #[cfg(test)]
     pub(crate) fn has_buffers(&self) -> bool {
         let buffers = self.buffers.take();
@@ -180,12 +179,12 @@ impl Worker {
         expired
     }
 
-    /// Closes connections when new ones need room.
+    /// Closes idle connections to make room for new ones, on request of the limiter.
     pub(crate) async fn evict(self: Rc<Self>, limiter: Arc<ConnectionLimiter>) {
         let eviction = limiter.eviction();
         loop {
             for _ in 0..eviction.requested(self.number).await {
-                // This worker's first one may have been closed since the request.
+                // The candidate of this worker may have been closed since the request.
                 if eviction.is_another_first(self.number) {
                     eviction.evict_one();
                     continue;
@@ -213,7 +212,7 @@ impl Worker {
         }
     }
 
-    /// Closes the descriptors that the cache keeps when another part of the server needs them.
+    /// Closes file descriptors of the cache when another part of the server needs them.
     pub(crate) async fn release_descriptors(self: Rc<Self>, limiter: Arc<ConnectionLimiter>) {
         loop {
             limiter.release_requested().await;
@@ -223,22 +222,22 @@ impl Worker {
         }
     }
 
-    /// Follows changes on disk.
+    /// Reads change notifications of files.
     pub(crate) async fn follow_changes(self: Rc<Self>, watch: Arc<Watch>) {
         self.follow(watch.duplicate(), WorkerContext::look_for_changes).await;
     }
 
-    /// Follows mounts and unmounts.
+    /// Reads notifications of mounts and unmounts.
     pub(crate) async fn follow_mounts(self: Rc<Self>, watch: Arc<Watch>) {
         if let Some(events) = watch.duplicate_mounts() {
             self.follow(events, WorkerContext::look_for_mounts).await;
         }
     }
 
-    /// Calls `look` whenever that descriptor becomes ready.
+    /// Calls `look` whenever the descriptor becomes readable.
     async fn follow(&self, events: io::Result<File>, look: impl Fn(&WorkerContext)) {
-        // Each worker polls a duplicate. The runtime has no type for such descriptors of its own;
-        // a pipe's receiving end is polled in the same way.
+        // Each worker polls a duplicate. tokio has no type for such descriptors; the receiving end of a pipe is polled in
+        // the same way.
         let events = match events.and_then(Receiver::from_file_unchecked) {
             Ok(events) => events,
             Err(error) => {
@@ -251,7 +250,7 @@ impl Worker {
                 if let Some(ctx) = self.current() {
                     look(&ctx);
                 }
-                // All has been read: the next change makes it ready again.
+                // Everything was read, so the next change makes the descriptor readable again.
                 Err::<(), _>(io::ErrorKind::WouldBlock.into())
             });
             debug_assert!(result.is_err());
@@ -259,14 +258,15 @@ impl Worker {
     }
 }
 
-/// How often the worker looks at what is not notified, in milliseconds.
+/// Interval of checks of state that sends no notifications, in milliseconds.
 const LOOK: u64 = 1000;
-/// How many connections are ended in a row, and how long others have their turn before the next.
+/// Maximum of expired tasks that are woken at once.
 const PORTION: usize = 32;
+/// Pause between two portions, in which other tasks run.
 const PAUSE: Duration = Duration::from_millis(1);
 
-/// Returns at the next tick. Until then, wakes connections that have waited too long: a few at a time, so that
-/// requests that arrive need not wait until thousands of them have ended. Who has no turn is found again.
+/// Returns at the next tick. Until then, wakes expired tasks in portions, so that new requests do not wait until thousands of
+/// connections have closed. Tasks that are not woken before the tick expire again.
 async fn wake_until_tick(timer: &Timer, expired: Vec<Waker>) {
     let tick = clock::now() + Clock::until_tick();
     for portion in expired.chunks(PORTION) {

@@ -1,4 +1,4 @@
-//! Certificates, as the report shows them.
+//! The report on certificates.
 
 use std::time::SystemTime;
 
@@ -11,27 +11,27 @@ use super::report::seconds;
 #[derive(Debug, Clone, Default, Serialize, Deserialize)]
 #[serde(default)]
 pub struct Certificate {
-    /// The site's name.
+    /// Name of the site.
     pub site: String,
-    /// The file that it is in.
+    /// File of the certificate.
     pub file: String,
-    /// The hosts that it is for.
+    /// Names in the certificate.
     pub names: Vec<String>,
-    /// Until when it is good; absent when there is none yet.
+    /// End of its validity; `None` if there is no certificate yet.
     pub expires: Option<f64>,
-    /// When it will be renewed; absent when it is not obtained by the server.
+    /// Time of the renewal; `None` if the server does not obtain the certificate.
     pub renewal: Option<f64>,
-    /// How often the next one failed, since it last went well.
+    /// Failed attempts to load or renew it since the last success.
     pub failures: u64,
-    /// Why, the last time.
+    /// Error of the last attempt.
     pub error: Option<String>,
-    /// When that was.
+    /// Time of the last failed attempt.
     pub failed_at: Option<f64>,
-    /// When it is tried again; absent when that is when the files change.
+    /// Time of the next attempt; `None` if the next attempt follows a change of the files.
     pub next_try: Option<f64>,
 }
 
-/// Those of every site that has any.
+/// Reports the certificates of all sites.
 pub(super) fn report(certificates: &Certificates) -> Vec<Certificate> {
     certificates.status().into_iter().map(Certificate::from).collect()
 }

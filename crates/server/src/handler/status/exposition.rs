@@ -1,5 +1,5 @@
-//! The metrics as text for Prometheus (format 0.0.4) and as OpenMetrics 1.0. Names follow the
-//! conventions of OpenTelemetry for HTTP servers.
+//! The metrics in the text format of Prometheus (0.0.4) and in OpenMetrics 1.0. Names follow the conventions of
+//! OpenTelemetry for HTTP servers.
 
 use std::fmt::{Display, Write};
 
@@ -8,7 +8,7 @@ use dunlin_telemetry::metrics::{BOUNDS, Counts, Histogram, Label, SIZES, Series,
 use super::certificates::Certificate;
 use super::report::{Report, Upstream};
 
-/// The two forms differ in little.
+/// A text format. The two differ in the names of counters and at the end.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) enum Form {
     Prometheus,
@@ -16,7 +16,7 @@ pub(super) enum Form {
 }
 
 impl Form {
-    /// What the client prefers.
+    /// Returns the format that the client prefers.
     pub(super) fn of(accept: Option<&[u8]>) -> Self {
         let wanted = b"application/openmetrics-text";
         let accepted = accept.is_some_and(|types| memchr::memmem::find(types, wanted).is_some());
@@ -31,7 +31,7 @@ impl Form {
     }
 }
 
-/// All metrics.
+/// Returns all metrics.
 pub(super) fn render(report: &Report, counts: &Counts, form: Form) -> String {
     let mut out = Exposition { text: String::with_capacity(16 * 1024), form };
     out.requests(counts);
@@ -86,7 +86,7 @@ impl Exposition {
         }
     }
 
-    /// One histogram, with bounds and sum in the unit of its name.
+    /// Writes a histogram, with bounds and sum in the unit of its name.
     fn histogram<const BUCKETS: usize>(
         &mut self,
         name: &str,
@@ -301,7 +301,7 @@ impl Exposition {
 
     fn process(&mut self, report: &Report) {
         let process = &report.process;
-        let help = "Processor time of the server.";
+        let help = "CPU time of the server.";
         self.counter("process_cpu_seconds", help, process.cpu);
         self.gauge("process_resident_memory_bytes", "Memory of the server.", process.resident);
         self.gauge("process_open_fds", "Open descriptors.", process.descriptors);
@@ -323,7 +323,7 @@ impl Exposition {
         line!(self, "{name} {value}");
     }
 
-    /// OpenMetrics names a counter's family without the suffix that its samples have.
+    /// Writes the head of a counter. In OpenMetrics its name lacks the suffix `_total` of the samples.
     fn family(&mut self, name: &str, kind: &str, help: &str) {
         let total = kind == "counter" && self.form == Form::Prometheus;
         let suffix = if total { "_total" } else { "" };
@@ -332,7 +332,7 @@ impl Exposition {
     }
 }
 
-/// Labels as OpenTelemetry's conventions name the attributes. An empty one is as if it were absent.
+/// Returns the labels, named after the attributes of OpenTelemetry. An empty label is equal to an absent one.
 fn labels(series: &Series) -> String {
     let key = &series.key;
     let (site, route) = named(key.label);

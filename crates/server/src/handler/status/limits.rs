@@ -1,4 +1,4 @@
-//! Limits of routes, as the report shows them.
+//! The report on the limits of routes.
 
 use serde::{Deserialize, Serialize};
 
@@ -9,15 +9,15 @@ use dunlin_limits::rate::RateCounts;
 use crate::checks::{Limited, RouteCounts};
 use crate::route::sites::Sites;
 
-/// The limits of a route. Counters count since the limit is in force.
+/// The limits of a route. Counters start at 0 when the limit comes into force.
 #[derive(Debug, Clone, Default, Serialize, Deserialize)]
 #[serde(default)]
 pub struct RouteLimits {
-    /// The site's name.
+    /// Name of the site.
     pub site: String,
-    /// The route's pattern.
+    /// Pattern of the route.
     pub route: String,
-    /// How many requests run at once.
+    /// The concurrency limit.
     pub concurrency: Option<Concurrency>,
     /// The bandwidth limit.
     pub bandwidth: Option<Bandwidth>,
@@ -25,45 +25,45 @@ pub struct RouteLimits {
     pub rates: Vec<Rate>,
 }
 
-/// A concurrency limit. In a dry run, requests that count as queued or rejected have run.
+/// A concurrency limit. In a dry run, requests that are counted as queued or rejected are processed.
 #[derive(Debug, Clone, Default, Serialize, Deserialize)]
 #[serde(default)]
 pub struct Concurrency {
-    /// What it says.
+    /// The limit as text.
     pub rule: String,
-    /// Whether it only counts.
+    /// Whether requests are only counted (`dry_run`).
     pub dry_run: bool,
-    /// Requests that run.
+    /// Requests in progress.
     pub running: u64,
-    /// Requests that wait.
+    /// Requests in the queue.
     pub waiting: u64,
-    /// Requests that have run, or are running.
+    /// Requests that were or are in progress.
     pub served: u64,
-    /// Requests that have waited, or are waiting.
+    /// Requests that were or are in the queue.
     pub queued: u64,
-    /// Requests that ran because they had waited long enough.
+    /// Requests that were processed beyond the limit after they had waited for `burst_after`.
     pub overdue: u64,
-    /// Requests that found the queue full.
+    /// Requests that were rejected because the queue was full.
     pub rejected: u64,
-    /// Requests that waited in vain.
+    /// Requests that were rejected after `queue_timeout`.
     pub expired: u64,
-    /// Requests whose client did not wait.
+    /// Requests whose client disconnected while they were in the queue.
     pub left: u64,
 }
 
-/// A throttle of bandwidth.
+/// A bandwidth limit.
 #[derive(Debug, Clone, Default, Serialize, Deserialize)]
 #[serde(default)]
 pub struct Bandwidth {
-    /// What it says.
+    /// The limit as text.
     pub rule: String,
-    /// Whether it only counts.
+    /// Whether requests are only counted (`dry_run`).
     pub dry_run: bool,
     /// Responses in progress.
     pub sending: u64,
-    /// Bytes of bodies that were let through.
+    /// Bytes of response bodies that were sent.
     pub sent: u64,
-    /// Requests whose share was below the minimum.
+    /// Requests that were rejected because their share was below the minimum.
     pub rejected: u64,
 }
 
@@ -71,17 +71,17 @@ pub struct Bandwidth {
 #[derive(Debug, Clone, Default, Serialize, Deserialize)]
 #[serde(default)]
 pub struct Rate {
-    /// What it says.
+    /// The limit as text.
     pub rule: String,
-    /// Whether it only counts.
+    /// Whether requests are only counted (`dry_run`).
     pub dry_run: bool,
     /// Requests within the limit.
     pub passed: u64,
-    /// Requests beyond it.
+    /// Requests beyond the limit.
     pub rejected: u64,
 }
 
-/// Those of every route that has any.
+/// Reports the limits of all routes that have limits.
 pub(super) fn report(sites: &Sites) -> Vec<RouteLimits> {
     sites.limits().map(RouteLimits::from).collect()
 }
@@ -91,7 +91,7 @@ impl From<RouteCounts> for RouteLimits {
         let RouteCounts { site, route, concurrency, bandwidth, limits } = counts;
         let mut rates: Vec<Rate> = Vec::with_capacity(limits.len());
         for rate in limits.into_iter().map(Rate::from) {
-            // Two that say the same would be one series.
+            // Equal limits would be the same series of a metric.
             if !rates.iter().any(|other| other.rule == rate.rule) {
                 rates.push(rate);
             }

@@ -1,5 +1,4 @@
-//! The status of the server: a page for people, JSON and Prometheus text for programs, and
-//! requests as they happen.
+//! The status of the server: a page, the report as JSON, metrics for Prometheus, and the live view of requests.
 
 mod certificates;
 mod exposition;
@@ -31,8 +30,8 @@ use crate::route::reply::Reply;
 use crate::route::route_match::RouteMatch;
 use crate::worker::WorkerContext;
 
-/// Responds with the page that the pattern's `*` names.
-pub(crate) fn answer(
+/// Responds with the resource whose name the pattern's `*` matches.
+pub(crate) fn respond(
     ctx: &Rc<WorkerContext>,
     request: &Request<'_>,
     matched: &RouteMatch<'_>,
@@ -45,7 +44,7 @@ pub(crate) fn answer(
     reply
 }
 
-/// The page of that name.
+/// Returns the resource `name`: the page, `status.json`, `metrics`, `events` or `watch`.
 pub(crate) fn page(
     ctx: &Rc<WorkerContext>,
     request: &Request<'_>,
@@ -81,10 +80,10 @@ fn text(media_type: &str, text: impl Into<Bytes>) -> Response {
 }
 
 fn json(ctx: &Rc<WorkerContext>) -> String {
-    // A stream may have begun under an earlier configuration.
+    // A stream may have started with an earlier configuration.
     let ctx = ctx.superseded_by().unwrap_or_else(|| Rc::clone(ctx));
     let report = Report::new(&ctx, &ctx.shared.metrics.sum());
-    // A structure of numbers and texts can always be written.
+    // The serialization of numbers and texts cannot fail.
     serde_json::to_string(&report).unwrap_or_default()
 }
 
@@ -95,14 +94,14 @@ fn metrics(ctx: &WorkerContext, request: &Request<'_>) -> Response {
     text(form.media_type(), exposition::render(&report, &counts, form))
 }
 
-/// Bytes of a stream that may wait for its reader.
+/// Maximum of queued bytes per stream.
 const WAITING: usize = 64 * 1024;
-/// Interval of updates to the page.
+/// Interval of updates of the page.
 const EVERY: Duration = Duration::from_secs(1);
-/// How often something is sent to a watcher, so that one who is gone is noticed.
+/// Interval of empty lines to a subscriber, so that a closed connection is detected.
 const HEARTBEAT: Duration = Duration::from_secs(15);
 
-/// A body that is made by a task of its own for as long as it is read.
+/// Returns a response whose body a separate task generates until the client disconnects.
 fn streamed<F: Future<Output = ()> + 'static>(
     ctx: &Rc<WorkerContext>,
     media_type: &'static str,
@@ -121,7 +120,7 @@ fn streamed<F: Future<Output = ()> + 'static>(
     }))
 }
 
-/// The report, each second, as server-sent events.
+/// Sends the report every second as a server-sent event.
 async fn events(ctx: Rc<WorkerContext>, sender: stream::Sender) {
     let mut next = tokio::time::interval(EVERY);
     loop {
@@ -130,7 +129,7 @@ async fn events(ctx: Rc<WorkerContext>, sender: stream::Sender) {
             () = sender.abandoned() => return,
             () = ctx.closing() => break,
         }
-        // Updates that were not read are not repeated.
+        // A client that has not read the previous update gets no further one.
         if sender.held() == 0 {
             sender.push(format!("data: {}\n\n", json(&ctx)).into());
         }
@@ -138,7 +137,7 @@ async fn events(ctx: Rc<WorkerContext>, sender: stream::Sender) {
     sender.end();
 }
 
-/// Requests as they happen: `filter` and `level` are in the query.
+/// Starts the live view of requests. The query contains `filter`, `level` and `begins`.
 fn subscribe(ctx: &Rc<WorkerContext>, query: Option<&[u8]>) -> Reply {
     let filter = parameter(query, b"filter");
     let level = parameter(query, b"level");
@@ -157,13 +156,13 @@ fn subscribe(ctx: &Rc<WorkerContext>, query: Option<&[u8]>) -> Reply {
     let Some(subscription) = ctx.shared.live.subscribe(filter, level, wants_starts) else {
         return reject(503, "the maximum of subscribers is reached".into());
     };
-    streamed(ctx, "application/x-ndjson", |ctx, sender| hand_on(ctx, subscription, sender))
+    streamed(ctx, "application/x-ndjson", |ctx, sender| forward(ctx, subscription, sender))
 }
 
-async fn hand_on(ctx: Rc<WorkerContext>, subscription: Subscription, sender: stream::Sender) {
+/// Forwards the events of a subscription until the client disconnects or the server stops.
+async fn forward(ctx: Rc<WorkerContext>, subscription: Subscription, sender: stream::Sender) {
     let subscriber = subscription.subscriber();
-    // The head is sent with the first bytes: from then on the client knows that nothing is
-    // missed.
+    // The response head is sent with the first bytes. Once the client has it, it misses no request.
     sender.push(Bytes::from_static(b"\n"));
     loop {
         let lines = tokio::select! {
@@ -180,7 +179,7 @@ async fn hand_on(ctx: Rc<WorkerContext>, subscription: Subscription, sender: str
     sender.end();
 }
 
-/// A parameter of the query, decoded; empty when there is none.
+/// Returns the decoded value of a query parameter; empty if the query lacks it.
 fn parameter(query: Option<&[u8]>, name: &[u8]) -> String {
     let pairs = query.unwrap_or_default().split(|&byte| byte == b'&');
     let value = pairs.filter_map(|pair| pair.strip_prefix(name)?.strip_prefix(b"=")).next();

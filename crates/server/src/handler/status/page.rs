@@ -1,4 +1,4 @@
-//! The status as a page: one file, with no outside resources.
+//! The status page: one file without external resources.
 
 use std::sync::LazyLock;
 
@@ -10,7 +10,7 @@ const STYLE: &str = include_str!("page.css");
 const SCRIPT: &str = include_str!("page.js");
 const BODY: &str = include_str!("page.html");
 
-/// The policy that the page is sent with: its own style and script, and its own server.
+/// Content Security Policy of the page: only its own style, its own script and requests to its own server.
 static CSP: LazyLock<String> = LazyLock::new(|| {
     let hash = |text: &str| base64(&Sha256::digest(text));
     format!(
@@ -30,7 +30,7 @@ static PAGE: LazyLock<String> = LazyLock::new(|| {
     )
 });
 
-/// The page.
+/// Returns the page.
 pub(super) fn response() -> Response {
     let mut response = super::text("text/html; charset=utf-8", PAGE.as_bytes());
     response.fields.push("Content-Security-Policy", &*CSP);

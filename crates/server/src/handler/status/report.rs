@@ -1,5 +1,4 @@
-//! What the server is doing, in one structure: the JSON of the status page, and what `dunlin top`
-//! reads.
+//! The report on the state of the server, as JSON for the status page and `dunlin top`.
 
 use std::sync::atomic::Ordering;
 use std::time::{SystemTime, UNIX_EPOCH};
@@ -14,11 +13,11 @@ use super::certificates::{self, Certificate};
 use super::limits::{self, RouteLimits};
 use crate::worker::{SharedState, WorkerContext};
 
-/// What the server is doing. Counters count from its start, so that a rate is the difference of two
-/// reports over that of their times.
+/// The state of the server. Counters start at 0 with the process: a rate is the difference of two reports divided by the
+/// difference of their times.
 #[derive(Debug, Clone, Default, Serialize, Deserialize)]
 #[serde(default)]
-#[expect(missing_docs, reason = "each is described at its type")]
+#[expect(missing_docs, reason = "each type describes its fields")]
 pub struct Report {
     pub server: ServerReport,
     pub process: ProcessReport,
@@ -26,51 +25,51 @@ pub struct Report {
     pub tls: Tls,
     pub requests: Requests,
     pub cache: Cache,
-    /// Every route that had a request.
+    /// Routes with at least one request.
     pub routes: Vec<Route>,
-    /// The clients with the most requests since the report has readers; at most 64.
+    /// The clients with the most requests, counted while reports are read; at most 64.
     pub clients: Vec<Client>,
-    /// The pools of scripts that had requests.
+    /// Pools of scripts with at least one request.
     pub scripts: Vec<Scripts>,
     /// The upstreams of routes with a proxy.
     pub upstreams: Vec<Upstream>,
-    /// What the limits of routes do and have done.
+    /// Limits of routes and their counters.
     pub limits: Vec<RouteLimits>,
-    /// What is known of the certificates of sites.
+    /// Certificates of sites.
     pub certificates: Vec<Certificate>,
-    /// Lines of the access log that were lost.
+    /// Lost lines of the access log.
     pub log_lines_lost: u64,
-    /// Spans that a collector has taken, and spans that were lost.
+    /// Spans that the collector has accepted, and lost spans.
     pub spans: (u64, u64),
 }
 
-/// The server.
+/// The server process.
 #[derive(Debug, Clone, Default, Serialize, Deserialize)]
 #[serde(default)]
 pub struct ServerReport {
-    /// Its version.
+    /// Version of the program.
     pub version: String,
-    /// Its process.
+    /// Process id.
     pub pid: u32,
-    /// Its workers.
+    /// Number of workers.
     pub threads: usize,
-    /// When it was started, in seconds since 1970.
+    /// Time of the start, in seconds since 1970.
     pub started: f64,
-    /// When this report was made, in seconds since 1970.
+    /// Time of this report, in seconds since 1970.
     pub time: f64,
 }
 
-/// Its process.
+/// Resource usage of the process.
 #[derive(Debug, Clone, Default, Serialize, Deserialize)]
 #[serde(default)]
 pub struct ProcessReport {
-    /// Processor time in seconds.
+    /// CPU time in seconds.
     pub cpu: f64,
-    /// Bytes of memory.
+    /// Resident memory in bytes.
     pub resident: u64,
-    /// Open descriptors.
+    /// Open file descriptors.
     pub descriptors: u64,
-    /// The most that may be open.
+    /// Maximum of open file descriptors.
     pub descriptor_limit: u64,
 }
 
@@ -78,22 +77,22 @@ pub struct ProcessReport {
 #[derive(Debug, Clone, Default, Serialize, Deserialize)]
 #[serde(default)]
 pub struct Connections {
-    /// Accepted since the start.
+    /// Connections accepted since the start.
     pub accepted: u64,
-    /// The most that may be open.
+    /// Maximum of open connections.
     pub max: u64,
-    /// Idle connections that were closed for new ones.
+    /// Idle connections that were closed to make room for new ones.
     pub evicted: u64,
-    /// Those that were closed at once because their address had as many as it may.
+    /// New connections that were closed because their address had reached its limit.
     pub rejected: u64,
-    /// Open ones by what they wait for.
+    /// Open connections by state.
     pub open: Vec<(String, u64)>,
 }
 
 /// TLS handshakes since the start.
 #[derive(Debug, Clone, Default, Serialize, Deserialize)]
 #[serde(default)]
-#[expect(missing_docs, reason = "named after what came of the handshake")]
+#[expect(missing_docs, reason = "the fields are named after the result of the handshake")]
 pub struct Tls {
     pub full: u64,
     pub resumed: u64,
@@ -105,18 +104,17 @@ pub struct Tls {
 #[derive(Debug, Clone, Default, Serialize, Deserialize)]
 #[serde(default)]
 pub struct Requests {
-    /// All of them.
+    /// All requests.
     pub total: u64,
-    /// Bytes of bodies that were sent.
+    /// Bytes of response bodies that were sent.
     pub sent: u64,
-    /// By the first digit of the status.
+    /// Requests by the first digit of the status.
     pub status: Vec<(String, u64)>,
-    /// By method.
+    /// Requests by method.
     pub method: Vec<(String, u64)>,
-    /// By protocol.
+    /// Requests by protocol.
     pub protocol: Vec<(String, u64)>,
-    /// How long they took: an upper bound in nanoseconds, and how many are below it and above the
-    /// one before.
+    /// Histogram of durations: the upper bound of each bucket in nanoseconds, and its count.
     pub latency: Vec<(u64, u64)>,
 }
 
@@ -126,53 +124,53 @@ pub struct Requests {
 pub struct Cache {
     /// Responses from the cache since the start.
     pub hits: u64,
-    /// Responses that the cache did not have.
+    /// Responses that were not in the cache.
     pub misses: u64,
-    /// Files that made room for others.
+    /// Files that were evicted.
     pub evictions: u64,
-    /// Files that it has.
+    /// Files in the cache.
     pub files: u64,
-    /// Bytes of memory.
+    /// Used memory in bytes.
     pub bytes: u64,
-    /// Bytes of memory that it may have.
+    /// Maximum of used memory in bytes.
     pub max_bytes: u64,
-    /// Descriptors that it keeps open.
+    /// File descriptors of cached files.
     pub descriptors: u64,
 }
 
-/// A route.
+/// Counters of a route.
 #[derive(Debug, Clone, Default, Serialize, Deserialize)]
 #[serde(default)]
 pub struct Route {
-    /// The site's name.
+    /// Name of the site.
     pub site: String,
-    /// The route's pattern.
+    /// Pattern of the route.
     pub route: String,
     /// Requests since the start.
     pub requests: u64,
     /// Responses with status 500 or more.
     pub failed: u64,
-    /// Bytes of bodies that were sent.
+    /// Bytes of response bodies that were sent.
     pub sent: u64,
-    /// Nanoseconds that they took together.
+    /// Sum of the durations in nanoseconds.
     pub took: u64,
-    /// As [`Requests::latency`].
+    /// Histogram of durations, as [`Requests::latency`].
     pub latency: Vec<(u64, u64)>,
 }
 
-/// A client.
+/// Counters of a client.
 #[derive(Debug, Clone, Default, Serialize, Deserialize)]
 #[serde(default)]
 pub struct Client {
-    /// Its address.
+    /// Address of the client.
     pub address: String,
-    /// Its requests.
+    /// Requests of the client.
     pub requests: u64,
-    /// Bytes of bodies that were sent to it.
+    /// Bytes of response bodies that were sent to it.
     pub sent: u64,
-    /// Nanoseconds that its requests took together.
+    /// Sum of the durations in nanoseconds.
     pub took: u64,
-    /// Nanoseconds of the slowest.
+    /// The longest duration in nanoseconds.
     pub slowest: u64,
 }
 
@@ -180,21 +178,21 @@ pub struct Client {
 #[derive(Debug, Clone, Default, Serialize, Deserialize)]
 #[serde(default)]
 pub struct Scripts {
-    /// What is run.
+    /// Name of the script or application.
     pub name: String,
-    /// The kind of scripts.
+    /// Kind of scripts.
     pub kind: String,
-    /// The most processes.
+    /// Maximum of processes.
     pub max: u64,
-    /// Processes that are there.
+    /// Running processes.
     pub processes: u64,
-    /// Requests that are being worked on.
+    /// Requests in progress.
     pub busy: u64,
-    /// Requests that wait.
+    /// Requests in the queue.
     pub waiting: u64,
-    /// How long the oldest request has been worked on, in milliseconds.
+    /// Duration of the oldest request in progress, in milliseconds.
     pub longest: u64,
-    /// The script that works on it.
+    /// Script that handles this request.
     pub longest_script: String,
 }
 
@@ -250,7 +248,7 @@ impl From<PoolReport> for Scripts {
 }
 
 impl Report {
-    /// What the server is doing now; `counts` are those of all workers.
+    /// Creates the report. `counts` are the sums of all workers.
     pub(super) fn new(ctx: &WorkerContext, counts: &Counts) -> Self {
         let shared = &*ctx.shared;
         let process = Process::read();
@@ -372,7 +370,7 @@ fn clients(counts: &Counts) -> Vec<Client> {
     clients.into_iter().map(report).collect()
 }
 
-/// Seconds since 1970.
+/// Returns the seconds since 1970.
 pub(super) fn seconds(time: SystemTime) -> f64 {
     time.duration_since(UNIX_EPOCH).unwrap_or_default().as_secs_f64()
 }
