@@ -11,7 +11,7 @@ use crate::output::print_if_read;
 use crate::{logging, self_signed};
 
 /// The arguments of `dunlin serve`.
-#[derive(Args)]
+#[derive(Debug, PartialEq, Eq, Args)]
 #[command(after_help = EXAMPLES)]
 pub(crate) struct Arguments {
     /// Directory to serve. Without it and --config: ./dunlin.toml is used if it exists, else the current directory is

@@ -6,11 +6,13 @@ use std::io;
 use std::os::unix::fs::FileExt;
 use std::sync::{Mutex, PoisonError};
 
-/// The mounts of this process when the file was last read.
+/// The mounts of this process.
 #[derive(Debug)]
 pub(crate) struct Mounts {
     file: File,
-    known: Mutex<HashSet<Mount>>,
+    /// The content of the file when it was last read; `None` before the first time. A worker reads it before its first
+    /// request, as the descriptor is ready from the start.
+    known: Mutex<Option<Vec<u8>>>,
 }
 
 #[derive(Debug, Clone, PartialEq, Eq, Hash)]
@@ -25,8 +27,7 @@ impl Mounts {
     /// When the file cannot be read, for example where /proc is not mounted.
     pub(crate) fn open() -> io::Result<Self> {
         let file = File::open("/proc/self/mountinfo")?;
-        let known = Mutex::new(parse(&read(&file)?));
-        Ok(Self { file, known })
+        Ok(Self { file, known: Mutex::default() })
     }
 
     /// A duplicate of the descriptor, for a worker to poll.
@@ -38,10 +39,9 @@ impl Mounts {
     pub(crate) fn changed(&self) -> Vec<Vec<u8>> {
         let mut known = self.known.lock().unwrap_or_else(PoisonError::into_inner);
         let Ok(text) = read(&self.file) else { return Vec::new() };
-        let now = parse(&text);
-        let changed = known.symmetric_difference(&now).map(|mount| mount.point.clone()).collect();
-        *known = now;
-        changed
+        let Some(before) = known.replace(text) else { return Vec::new() };
+        let (before, now) = (parse(&before), parse(known.as_deref().unwrap_or_default()));
+        before.symmetric_difference(&now).map(|mount| mount.point.clone()).collect()
     }
 }
 
@@ -104,7 +104,8 @@ mod tests {
     #[test]
     fn mounts_are_unchanged_between_two_reads() {
         let mounts = Mounts::open().unwrap();
-        assert!(!mounts.known.lock().unwrap().is_empty());
+        assert!(mounts.changed().is_empty() && mounts.changed().is_empty());
+        assert!(mounts.known.lock().unwrap().as_ref().is_some_and(|text| !text.is_empty()));
         assert_eq!(read(&mounts.file).unwrap(), read(&mounts.file).unwrap());
     }
 }

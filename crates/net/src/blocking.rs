@@ -3,7 +3,7 @@
 use std::collections::VecDeque;
 use std::io;
 use std::panic::{AssertUnwindSafe, catch_unwind};
-use std::sync::{Arc, Condvar, Mutex, MutexGuard, PoisonError};
+use std::sync::{Arc, Condvar, LazyLock, Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
 
 use tokio::sync::oneshot;
@@ -50,14 +50,35 @@ pub enum Rejected {
 pub struct Bounds {
     /// The name of the threads.
     pub name: &'static str,
-    /// Jobs that run at once. With none, the caller runs each job itself.
-    pub threads: usize,
-    /// Jobs that wait for a thread.
+    /// Jobs that run at once.
+    pub threads: Threads,
+    /// Jobs that wait, for each thread.
     pub queue: usize,
     /// The sum of the weights of jobs that run at once. A heavier job runs alone.
     pub weight: u64,
     /// Added to the nice value of the threads.
     pub nice: i32,
+}
+
+/// A number of threads.
+#[derive(Debug, Clone, Copy)]
+pub enum Threads {
+    /// So many. With none, the caller runs each job itself.
+    Exactly(usize),
+    /// So many for each processor, and at least as many as the second number.
+    PerCore(usize, usize),
+}
+
+impl Threads {
+    fn count(self) -> usize {
+        // Reads several files, so it is not done before it is needed.
+        static CORES: LazyLock<usize> =
+            LazyLock::new(|| std::thread::available_parallelism().map_or(1, usize::from));
+        match self {
+            Self::Exactly(count) => count,
+            Self::PerCore(each, least) => (each * *CORES).max(least),
+        }
+    }
 }
 
 #[derive(Debug)]
@@ -92,23 +113,25 @@ const COMPRESSION_MEMORY: u64 = 40 << 20;
 
 impl Default for Pools {
     fn default() -> Self {
-        let cores = std::thread::available_parallelism().map_or(1, usize::from);
         let bounds =
             |name, threads| Bounds { name, threads, queue: usize::MAX, weight: u64::MAX, nice: 0 };
         Self {
-            files: Pool::new(bounds("files", 16)),
+            files: Pool::new(bounds("files", Threads::Exactly(16))),
             // Listings give way to the workers. On one core, requests for files beside a flood of pages took 1 to 2 ms at the
             // 90th percentile instead of 4.
-            listings: Pool::new(Bounds { nice: 5, ..bounds("listings", cores.max(2)) }),
-            large_listings: Pool::new(Bounds { nice: 10, ..bounds("large listings", 1) }),
-            passwords: Pool::new(bounds("passwords", cores)),
-            starts: Pool::new(bounds("starts", (2 * cores).max(8))),
-            bodies: Pool::new(bounds("bodies", (2 * cores).max(8))),
+            listings: Pool::new(Bounds { nice: 5, ..bounds("listings", Threads::PerCore(1, 2)) }),
+            large_listings: Pool::new(Bounds {
+                nice: 10,
+                ..bounds("large listings", Threads::Exactly(1))
+            }),
+            passwords: Pool::new(bounds("passwords", Threads::PerCore(1, 1))),
+            starts: Pool::new(bounds("starts", Threads::PerCore(2, 8))),
+            bodies: Pool::new(bounds("bodies", Threads::PerCore(2, 8))),
             compression: Pool::new(Bounds {
-                queue: 8 * cores,
+                queue: 8,
                 weight: COMPRESSION_MEMORY,
                 nice: 10,
-                ..bounds("compression", cores)
+                ..bounds("compression", Threads::PerCore(1, 1))
             }),
         }
     }
@@ -119,7 +142,8 @@ impl Pools {
     /// Pools without threads: the caller runs each job itself, so that the order of all work is the same in each run.
     pub fn inline() -> Self {
         let pool = || {
-            Pool::new(Bounds { name: "inline", threads: 0, queue: 0, weight: u64::MAX, nice: 0 })
+            let threads = Threads::Exactly(0);
+            Pool::new(Bounds { name: "inline", threads, queue: 0, weight: u64::MAX, nice: 0 })
         };
         Self {
             files: pool(),
@@ -166,16 +190,17 @@ impl Pool {
         work: impl FnOnce() + Send + 'static,
     ) -> Result<(), Rejected> {
         let inner = &self.inner;
-        if inner.bounds.threads == 0 {
+        let threads = inner.bounds.threads.count();
+        if threads == 0 {
             work();
             return Ok(());
         }
         let mut state = inner.lock();
-        if state.queue.len() >= inner.bounds.queue {
+        if state.queue.len() >= inner.bounds.queue.saturating_mul(threads) {
             return Err(Rejected::Full);
         }
         // An idle thread may have been notified of an earlier job already.
-        if state.idle <= state.queue.len() && state.threads < inner.bounds.threads {
+        if state.idle <= state.queue.len() && state.threads < threads {
             match Inner::start_thread(inner) {
                 Ok(()) => state.threads += 1,
                 Err(error) if state.threads == 0 => {
@@ -282,6 +307,7 @@ mod tests {
     use super::*;
 
     fn pool(threads: usize, queue: usize, weight: u64) -> Pool {
+        let threads = Threads::Exactly(threads);
         Pool::new(Bounds { name: "test", threads, queue, weight, nice: 0 })
     }
 

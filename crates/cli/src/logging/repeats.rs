@@ -3,7 +3,7 @@
 use std::collections::HashMap;
 use std::fmt::{Debug, Write};
 use std::hash::{BuildHasher, BuildHasherDefault, DefaultHasher};
-use std::sync::{Condvar, LazyLock, Mutex, MutexGuard, PoisonError};
+use std::sync::{Condvar, LazyLock, Mutex, MutexGuard, Once, PoisonError};
 use std::time::{Duration, Instant};
 
 use tracing::callsite::Identifier;
@@ -32,6 +32,8 @@ struct Kinds {
     by_place: Mutex<HashMap<Identifier, Kind>>,
     /// Whether a message was suppressed.
     held_back: Condvar,
+    /// Starts the thread that logs summaries, when the first message is suppressed.
+    thread: Once,
 }
 
 const WINDOW: Duration = Duration::from_secs(10);
@@ -39,11 +41,7 @@ const MAX_OF_A_KIND: usize = 20;
 /// Target of the summaries, which are never suppressed.
 const OWN: &str = "dunlin::repeats";
 
-static KINDS: LazyLock<Kinds> = LazyLock::new(|| {
-    // Without the thread, summaries are logged with the next message or at the end.
-    let _ = std::thread::Builder::new().name("log-repeats".into()).spawn(summarize_periodically);
-    Kinds { by_place: Mutex::default(), held_back: Condvar::new() }
-});
+static KINDS: LazyLock<Kinds> = LazyLock::new(Kinds::new);
 
 impl<S> Filter<S> for Repeats {
     fn enabled(&self, _: &Metadata<'_>, _: &Context<'_, S>) -> bool {
@@ -79,6 +77,10 @@ fn summarize_periodically() {
 }
 
 impl Kinds {
+    fn new() -> Self {
+        Self { by_place: Mutex::default(), held_back: Condvar::new(), thread: Once::new() }
+    }
+
     fn passes(&self, place: Identifier, level: Level, text: String, now: Instant) -> bool {
         let hash = BuildHasherDefault::<DefaultHasher>::default().hash_one(&text);
         let mut kinds = self.lock();
@@ -99,6 +101,12 @@ impl Kinds {
         }
         kind.held_back += 1;
         kind.last = text;
+        drop(kinds);
+        self.thread.call_once(|| {
+            // Without the thread, summaries are logged at the end.
+            let thread = std::thread::Builder::new().name("log-repeats".into());
+            let _ = thread.spawn(summarize_periodically);
+        });
         self.held_back.notify_one();
         false
     }
@@ -148,7 +156,7 @@ mod tests {
 
     #[test]
     fn equal_messages_are_logged_once_and_kinds_a_few_times() {
-        let kinds = Kinds { by_place: Mutex::default(), held_back: Condvar::new() };
+        let kinds = Kinds::new();
         let place = || {
             let callsite = tracing::callsite!(
                 name: "here",
