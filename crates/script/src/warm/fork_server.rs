@@ -20,7 +20,7 @@ use rustix::net::{
     SocketFlags, SocketType, recv, sendmsg, shutdown, socketpair, sockopt,
 };
 use rustix::process::{Pid, PidfdFlags, Signal, kill_process_group, pidfd_open};
-use tokio::sync::watch;
+use tokio::sync::{Notify, watch};
 
 use super::super::file_version::WatchedFiles;
 use super::super::launch::{self, What};
@@ -62,6 +62,8 @@ pub(super) struct ForkServer {
     arguments: Vec<OsString>,
     state: Arc<State>,
     checked: Mutex<Instant>,
+    /// Notified for each request that the fork server has taken from its socket.
+    pub(super) room: Notify,
 }
 
 /// The state that the watching thread maintains.
@@ -150,7 +152,8 @@ impl ForkServer {
         thread.spawn(move || watcher.run())?;
         let null = File::open("/dev/null")?.into();
         let checked = Mutex::new(Instant::now());
-        Ok(Self { socket, null, arguments: arguments(program, plan), state, checked })
+        let (arguments, room) = (arguments(program, plan), Notify::new());
+        Ok(Self { socket, null, arguments, state, checked, room })
     }
 
     /// The arguments in front of those of the request.

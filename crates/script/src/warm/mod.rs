@@ -12,6 +12,7 @@ mod registry;
 
 use std::io::{self, ErrorKind};
 use std::os::fd::AsFd;
+use std::pin::pin;
 use std::rc::Rc;
 use std::sync::Arc;
 use std::time::Duration;
@@ -19,7 +20,7 @@ use std::time::Duration;
 use rustix::io::Errno;
 use rustix::process::Pid;
 use tokio::net::unix::pipe;
-use tokio::time::{Instant, sleep, timeout, timeout_at};
+use tokio::time::{Instant, timeout, timeout_at};
 
 pub use self::check::cold_programs;
 use self::fork_server::ForkServer;
@@ -32,7 +33,8 @@ use crate::context::Context;
 
 /// Longest wait for a new process. Usually it takes less than a thousandth of this.
 const MAX_WAIT: Duration = Duration::from_secs(10);
-/// Pause between attempts while the fork server's socket is full.
+/// Pause between attempts while the user has too many descriptors on their way through sockets. They need not be on their
+/// way to this fork server, so no event reports when there are fewer.
 const PAUSE: Duration = Duration::from_millis(1);
 
 /// The result of requesting a process.
@@ -75,6 +77,8 @@ async fn fork(ctx: &Context, fork_server: &ForkServer, start: Start) -> Outcome 
     };
     let Pipes { stdin, stdout, stderr, ends } = pipes;
     if !send(fork_server, &start, &ends).await {
+        // The next request in line fails as well.
+        fork_server.room.notify_one();
         return Outcome::NotWarm(start);
     }
     drop(ends);
@@ -84,6 +88,7 @@ async fn fork(ctx: &Context, fork_server: &ForkServer, start: Start) -> Outcome 
         // Its end closes the pipe, unless the process id arrives after all.
         started = Ok(process_id(&stdout).await);
     }
+    fork_server.room.notify_one();
     let Some(pid) = started.ok().flatten() else {
         return Outcome::NotWarm(start);
     };
@@ -111,13 +116,20 @@ async fn send(fork_server: &ForkServer, start: &Start, ends: &Ends) -> bool {
     };
     let began = Instant::now();
     loop {
-        match fork_server.send(&message, input, &ends.output, &ends.errors) {
+        // Waits from before the attempt on, so that no notification after it is missed.
+        let mut room = pin!(fork_server.room.notified());
+        room.as_mut().enable();
+        let left = MAX_WAIT.saturating_sub(began.elapsed());
+        let wait = match fork_server.send(&message, input, &ends.output, &ends.errors) {
             Ok(()) => return true,
-            Err(Errno::AGAIN | Errno::TOOMANYREFS) if began.elapsed() < MAX_WAIT => {
-                sleep(PAUSE).await;
-            }
+            Err(Errno::AGAIN) => left,
+            Err(Errno::TOOMANYREFS) => left.min(PAUSE),
             Err(_) => return false,
+        };
+        if left.is_zero() {
+            return false;
         }
+        let _ = timeout(wait, room).await;
     }
 }
 
