@@ -3,8 +3,8 @@
 
     benches/figures.py ROW... [--rounds 5] [--seconds 2] [--json FILE]
 
-Rows: keepalive-1k random-1k pipeline-10 sizes churn cache-off access-log idle-memory first-byte
-scaling checks metrics slowloris http2 tls handshakes cgi cgiplus php wsgi load, or all. The server has processor 0,
+Rows: keepalive-1k random-1k pipeline-10 sizes churn cache-off large-site few-connections access-log idle-memory
+first-byte scaling checks metrics slowloris http2 tls handshakes cgi cgiplus php wsgi load, or all. The server has processor 0,
 the load processor 1; rounds are interleaved in a random order; medians are printed. A run during which the host of a
 virtual machine gave its processors to other guests is repeated. The responses are compared with the files before the first
 run. A run with an error does not count.
@@ -45,6 +45,12 @@ def stolen():
     return int(Path("/proc/stat").read_text().split(None, 9)[8]) / os.sysconf("SC_CLK_TCK")
 
 
+def core_time():
+    """Seconds of work of processor 0, the server's: user, nice, system, irq and softirq time."""
+    fields = Path("/proc/stat").read_text().splitlines()[1].split()
+    return sum(int(fields[n]) for n in (1, 2, 3, 6, 7)) / os.sysconf("SC_CLK_TCK")
+
+
 class Bench:
     def __init__(self, options):
         self.options = options
@@ -76,24 +82,27 @@ class Bench:
         if status != 200 or hashlib.sha256(body).digest() != hashlib.sha256(expected).digest():
             raise RuntimeError(f"{server.name} sends a wrong response to {path}: {status}")
 
-    def wrk(self, server, path, connections, script=None, fields=()):
-        """One run: requests per second, and processor time of the server per request in microseconds."""
+    def wrk(self, server, path, connections, script=None, fields=(), cpu=None):
+        """One run: requests per second, and processor time of the server per request in microseconds.
+
+        `cpu` reads a clock of processor time in seconds; without it, the time of the server's threads counts."""
+        cpu = cpu or server.cpu
         command = ["taskset", "-c", "1", "wrk", "-t1", f"-c{connections}", f"-d{self.options.seconds}s"]
         for field in fields:
             command += ["-H", field]
         if script:
             command += ["-s", str(script)]
-        before = server.cpu()
+        before = cpu()
         out = subprocess.run(
             [*command, f"http://127.0.0.1:{server.port}{path}"], capture_output=True, text=True
         ).stdout
-        cpu = server.cpu() - before
+        used = cpu() - before
         if "Socket errors" in out or "Non-2xx" in out or "requests in" not in out:
             print(f"    {server.name}: not counted: {out.strip().splitlines()[-3:]}", file=sys.stderr)
             return None
         requests = int(re.search(r"(\d+) requests in", out)[1])
         rate = float(re.search(r"Requests/sec:\s+([\d.]+)", out)[1])
-        return rate, cpu / requests * 1e6
+        return rate, used / requests * 1e6
 
     def rounds(self, subjects, run):
         """Runs every server in each round, in a random order. Returns medians by name."""
@@ -254,19 +263,99 @@ class Bench:
         self.assess("requests per CPU second against nginx, new connections", ratio, ratio >= 1, "≥ 1")
 
     def cache_off(self):
-        """Against nginx with the same setting: sendfile, or a copy of the file."""
+        """Against nginx with the same setting (sendfile, or a copy of the file), and against H2O."""
         ways = {"copied": False, "sendfile": True}
         variants = {
             f"{name}, {way}": (name, {"cache": False, "sendfile": sendfile})
             for name in ("dunlin", "nginx")
             for way, sendfile in ways.items()
         }
-        for path in ("/1k.bin", "/64k.bin"):
-            r = self.race(f"cache off, {path}, 32 connections", [], path, 32, variants)
+        variants["h2o"] = ("h2o", {})
+        (self.root / "11k.bin").write_bytes(self.random.randbytes(11 * 1024))
+        os.utime(self.root / "11k.bin", (time.time() - 3600,) * 2)
+        for path in ("/1k.bin", "/11k.bin", "/64k.bin"):
+            run = lambda _, server: self.wrk(server, path, 32, cpu=core_time)
+            check = lambda _, server: self.verify(server, path)
+            r = self.compete(f"cache off, {path}, 32 connections", variants, check, run)
+            least = min(r[f"dunlin, {way}"]["cpu_us"] for way in ways)
+            ratio = least / r["h2o"]["cpu_us"]
+            self.assess(f"CPU against H2O, cache off, {path}", ratio, ratio <= 1, "≤ 1")
             for way in ways:
                 ratio = r[f"nginx, {way}"]["cpu_us"] / r[f"dunlin, {way}"]["cpu_us"]
                 what = f"requests per CPU second against nginx, cache off, {path}, {way}"
                 self.assess(what, ratio, ratio >= 1, "≥ 1")
+
+    def documents(self, count=20_000):
+        """HTML documents of the Rust toolchain's own documentation: their paths in the root, and their size in bytes."""
+        sysroot = Path(subprocess.check_output(["rustc", "--print", "sysroot"], text=True).strip())
+        source = sysroot / "share/doc/rust/html"
+        pages = sorted(path.relative_to(source) for path in source.rglob("*.html"))
+        if len(pages) < count:
+            raise RuntimeError(f"{source} has {len(pages)} documents, {count} are needed: rustup component add rust-docs")
+        paths, size, past = [], 0, time.time() - 3600
+        for page in self.random.sample(pages, count):
+            target = self.root / "doc" / page
+            target.parent.mkdir(parents=True, exist_ok=True)
+            shutil.copyfile(source / page, target)
+            os.utime(target, (past, past))
+            size += target.stat().st_size
+            paths.append(f"/doc/{page}")
+        for path in (self.root / "doc").rglob("*"):
+            path.chmod(0o755 if path.is_dir() else 0o644)
+        return paths, size
+
+    def sequence(self, name, paths):
+        """A script that makes wrk request these paths in this order, again and again."""
+        listed, lua = self.folder / f"{name}.txt", self.folder / f"{name}.lua"
+        listed.write_text("\n".join(paths) + "\n")
+        lua.write_text(
+            "local requests, next = {}, 0\n"
+            f'function init(args) for path in io.lines("{listed}") do requests[#requests + 1] = wrk.format("GET", path) end end\n'
+            "function request() next = next % #requests + 1 return requests[next] end\n"
+        )
+        return lua
+
+    def large_site(self):
+        """A site that is larger than the cache: uniform and Zipf popularity, caches of a half, a quarter and a sixteenth."""
+        paths, size = self.documents()
+        print(f"\n{len(paths):,} documents, {size / 1e6:,.0f} MB; all time of the server's core counts, softirq included")
+        weights = [1 / rank for rank in range(1, len(paths) + 1)]
+        loads = {
+            "uniform": self.sequence("uniform", self.random.choices(paths, k=400_000)),
+            "Zipf 1.0": self.sequence("zipf", self.random.choices(paths, weights, k=400_000)),
+        }
+        variants = {"h2o": ("h2o", {}), "nginx": ("nginx", {"cache": False}), "dunlin, cache off": ("dunlin", {"cache": False})}
+        for part in (2, 4, 16):
+            server = f"cache = {{ size = {size // part} }}"
+            variants[f"dunlin, 1/{part} cached"] = ("dunlin", {"server": server})
+        def run_warm(server, script):
+            # The kernel may have evicted documents from the page cache.
+            for path in paths:
+                (self.root / path.lstrip("/")).read_bytes()
+            return self.wrk(server, "/", 32, script=script, cpu=core_time)
+
+        for load, script in loads.items():
+            run = lambda _, server: run_warm(server, script)
+            check = lambda _, server: self.verify(server, paths[0])
+            r = self.compete(f"large site, {load}, 32 connections", variants, check, run)
+            for part in (2, 4, 16):
+                own = r[f"dunlin, 1/{part} cached"]["cpu_us"]
+                most = 1.0 if load == "uniform" else 0.85
+                ratio = own / r["h2o"]["cpu_us"]
+                self.assess(f"CPU against H2O, {load}, 1/{part} cached", ratio, ratio <= most, f"≤ {most}")
+                if load == "uniform":
+                    ratio = own / r["dunlin, cache off"]["cpu_us"]
+                    self.assess(f"CPU against no cache, 1/{part} cached", ratio, ratio <= 1.02, "≤ 1.02")
+
+    def few_connections(self):
+        """1 KB over 1, 2, 4 and 8 connections: the server sleeps between requests."""
+        for connections in (1, 2, 4, 8):
+            title = f"1 KB, {connections} connection{'s' * (connections > 1)}"
+            run = lambda _, server: self.wrk(server, "/1k.bin", connections, cpu=core_time)
+            check = lambda _, server: self.verify(server, "/1k.bin")
+            r = self.compete(title, {name: (name, {}) for name in ("dunlin", "nginx", "h2o")}, check, run)
+            ratio = r["dunlin"]["rate"] / r["nginx"]["rate"]
+            self.assess(f"requests/s against nginx, {title}", ratio, ratio >= 1, "≥ 1")
 
     def access_log(self):
         variants = {
@@ -707,7 +796,7 @@ class Bench:
         return rate, cpu / (rate * self.options.seconds) * 1e6
 
 
-ROWS = ["keepalive-1k", "random-1k", "pipeline-10", "sizes", "churn", "cache-off", "access-log", "idle-memory", "first-byte", "scaling", "checks", "metrics", "slowloris", "http2", "tls", "handshakes", "cgi", "cgiplus", "php", "wsgi", "load"]
+ROWS = ["keepalive-1k", "random-1k", "pipeline-10", "sizes", "churn", "cache-off", "large-site", "few-connections", "access-log", "idle-memory", "first-byte", "scaling", "checks", "metrics", "slowloris", "http2", "tls", "handshakes", "cgi", "cgiplus", "php", "wsgi", "load"]
 
 
 def main():
