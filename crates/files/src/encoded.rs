@@ -16,7 +16,6 @@ use super::validators::{self, Basis, coded_tag};
 use dunlin_config::{EtagKind, Settings};
 use dunlin_fs::content::{ContentFile, StoredContent};
 use dunlin_fs::failure::Failure;
-use dunlin_fs::file_system::FileSystem;
 use dunlin_fs::follow;
 use dunlin_fs::metadata::FileMetadata;
 use dunlin_fs::mode::Mode;
@@ -38,8 +37,7 @@ pub(super) fn is_possible(resource: &Resource, coding: ContentCoding) -> bool {
     if resource.content_type.coding != ContentCoding::Identity {
         return false;
     }
-    let media_type = &resource.content_type.media_type;
-    settings.precompressed.contains(&coding) && !compress::is_compressed(media_type)
+    settings.precompressed.contains(&coding) && !resource.content_type.is_compressed
         || is_made(resource, coding)
 }
 
@@ -48,7 +46,7 @@ fn is_made(resource: &Resource, coding: ContentCoding) -> bool {
     let length = resource.identity.length;
     settings.compress.contains(&coding)
         && (MIN_SIZE..=settings.compress_size).contains(&length)
-        && compress::compressible(&resource.content_type.media_type)
+        && resource.content_type.is_compressible
 }
 
 /// Finds a sibling of `resource` in this content coding, or compresses it, or finds that neither is worthwhile.
@@ -159,7 +157,7 @@ fn open_checked(
 ) -> Result<(OwnedFd, FileMetadata), Failure> {
     let fd = open(root, file, settings.symlinks, mode)?;
     let metadata = FileMetadata::of(&fd).map_err(|_| Failure::Broken)?;
-    shared.protected.check(&fd, mode)?;
+    shared.protected.check(&metadata, mode)?;
     // It may be a link to a program.
     if is_source(shared, settings, root, file, &fd, &metadata) {
         return Err(Failure::Missing);
@@ -176,7 +174,7 @@ fn sibling(
 ) -> Option<Representation> {
     let settings = &resource.settings;
     let Sibling { root, file, fd, metadata, seen } = sibling;
-    let file_system = FileSystem::of(&fd);
+    let file_system = root.file_system(&fd, &metadata);
     let basis = Basis { settings, metadata: &metadata, file_system, seen };
     let now = monotonic_millis();
     let watched = metadata.links <= 1
@@ -220,6 +218,7 @@ fn sibling(
         length: metadata.size,
         sha256,
         is_settled: basis.is_settled(),
+        keep: settings.cache.enabled,
     };
     Some(render::representation(description, stored, shared.server_field))
 }
@@ -255,6 +254,7 @@ fn compressed(
         length: encoded.len() as u64,
         sha256,
         is_settled: original.is_settled,
+        keep: resource.is_cached(),
     };
     Some(render::representation(description, StoredContent::on_disk(encoded), shared.server_field))
 }

@@ -37,7 +37,7 @@
 //! let (site, path) = (config.sites.only().ok_or_else(Vec::new)?, b"/version");
 //! let wanted = Wanted { site, route: site.route(path), path, query: None };
 //! let (previous, copy, mode) = (None, false, Mode::Blocking);
-//! let resolver = Resolver { shared: &shared, site: 1, previous, copy, now: 0, mode };
+//! let resolver = Resolver { shared: &shared, site: 1, previous, keep: true, copy, now: 0, mode };
 //! assert!(matches!(resolve(&wanted, &resolver), Ok(Found::File(_))));
 //! # Ok::<(), Vec<dunlin_config::Problem>>(())
 //! ```

@@ -82,6 +82,7 @@ pub(super) fn load(
         length: length(&stored),
         sha256,
         is_settled: basis.is_settled(),
+        keep: resolver.keeps(settings),
     };
     let identity = render::representation(description, stored, resolver.shared.server_field);
     let resource = Resource::new(
@@ -157,7 +158,7 @@ fn content(
         let stored = converted(settings, rules, root, file, fd, &metadata)?;
         return Ok((Content::Converted(stored), metadata));
     }
-    let max = match settings.cache.enabled {
+    let max = match resolver.keeps(settings) {
         true if resolver.copy => settings.cache.file.max(resolver.shared.cache.largest_copy()),
         true => settings.cache.file,
         false => MAX_UNCACHED_READ,
@@ -165,7 +166,7 @@ fn content(
     if metadata.size > max {
         // Send the copy that is hashed: writes through a memory mapping would not be noticed.
         let is_copied = metadata.size <= resolver.shared.cache.largest_copy();
-        if settings.etag == EtagKind::Sha256 && !settings.cache.enabled && is_copied {
+        if settings.etag == EtagKind::Sha256 && !resolver.keeps(settings) && is_copied {
             return copied(settings, fd, metadata).map(|copy| (Content::Converted(copy), metadata));
         }
         let live = ContentFile::live(fd, metadata, settings.sendfile);

@@ -5,7 +5,6 @@ use dunlin_http::FieldLines;
 use dunlin_http::semantics::{ContentCoding, EntityTag, date};
 
 use super::cache::resource::Representation;
-use super::compress;
 use super::media_type::ContentType;
 use dunlin_config::Settings;
 use dunlin_config::field_edits::apply_edits;
@@ -22,6 +21,8 @@ pub(super) struct Description<'a> {
     pub(super) length: u64,
     pub(super) sha256: Option<[u8; 32]>,
     pub(super) is_settled: bool,
+    /// Whether it will be cached. Otherwise it serves one request, and the head of a 304 is built on demand.
+    pub(super) keep: bool,
 }
 
 /// Makes a representation of `body`.
@@ -31,8 +32,8 @@ pub(super) fn representation(
     server_field: bool,
 ) -> Representation {
     let fields = fields(&description);
-    let kept = description.settings.cache.enabled;
-    let Description { coding, etag, last_modified, length, sha256, is_settled, .. } = description;
+    let Description { coding, etag, last_modified, length, sha256, is_settled, keep, .. } =
+        description;
     let mut block = head(&fields, Some(length), server_field);
     let head_length = block.len();
     // One allocation for head and body, so that they are contiguous.
@@ -45,8 +46,7 @@ pub(super) fn representation(
         }
         body => (Bytes::from(block), body),
     };
-    // An uncached representation serves one request, so the head of a 304 is built on demand.
-    let not_modified = if kept {
+    let not_modified = if keep {
         head(&without_content(&fields), None, server_field).into()
     } else {
         Box::default()
@@ -97,10 +97,11 @@ fn head(fields: &FieldLines, length: Option<u64>, server_field: bool) -> Vec<u8>
 /// Content in memory is never larger; see [`StoredContent::in_memory`].
 const SMALL: u64 = 32 * 1024;
 
-fn fields(description: &Description<'_>) -> FieldLines {
+/// The fields of the 200 response without `Content-Length`.
+pub(super) fn fields(description: &Description<'_>) -> FieldLines {
     let Description { settings, content_type, coding, etag, last_modified, .. } = description;
     let mut fields = FieldLines::new();
-    fields.push("Content-Type", &content_type.media_type);
+    fields.push("Content-Type", &*content_type.media_type);
     let content_coding =
         if *coding == ContentCoding::Identity { content_type.coding } else { *coding };
     if content_coding != ContentCoding::Identity {
@@ -110,7 +111,7 @@ fn fields(description: &Description<'_>) -> FieldLines {
         fields.push("Vary", "Accept-Encoding");
     }
     if let Some(etag) = etag {
-        fields.push("ETag", etag.to_string());
+        fields.push("ETag", etag.to_bytes());
     }
     if let Some(last_modified) = last_modified {
         fields.push("Last-Modified", date::format(*last_modified));
@@ -130,12 +131,11 @@ fn fields(description: &Description<'_>) -> FieldLines {
 
 /// Whether the response depends on Accept-Encoding.
 pub(super) fn may_be_coded(settings: &Settings, content_type: &ContentType) -> bool {
-    let media_type = &*content_type.media_type;
     if content_type.coding != ContentCoding::Identity {
         false
-    } else if compress::compressible(media_type) {
+    } else if content_type.is_compressible {
         !settings.compress.is_empty() || !settings.precompressed.is_empty()
     } else {
-        !settings.precompressed.is_empty() && !compress::is_compressed(media_type)
+        !settings.precompressed.is_empty() && !content_type.is_compressed
     }
 }

@@ -14,7 +14,6 @@ use super::shared::Shared;
 use super::source::is_source;
 use dunlin_config::Settings;
 use dunlin_fs::failure::Failure;
-use dunlin_fs::file_system::FileSystem;
 use dunlin_fs::follow;
 use dunlin_fs::metadata::FileMetadata;
 use dunlin_fs::mode::Mode;
@@ -31,12 +30,21 @@ pub struct Resolver<'a> {
     pub site: usize,
     /// The resource that the cache has for the path.
     pub previous: Option<Arc<Resource>>,
+    /// Whether to cache the file, if the route permits that.
+    pub keep: bool,
     /// Whether to cache a copy of the content even if the file is large.
     pub copy: bool,
     /// Milliseconds of the worker's clock.
     pub now: u64,
     /// Whether the resolution may wait for a disk.
     pub mode: Mode,
+}
+
+impl Resolver<'_> {
+    /// Whether to cache files of this route.
+    pub(super) fn keeps(&self, settings: &Settings) -> bool {
+        self.keep && settings.cache.enabled
+    }
 }
 
 /// The result of a resolution.
@@ -69,7 +77,7 @@ pub(super) fn open_file(
         FileType::Directory => return Ok(None),
         _ => return Err(Failure::Forbidden),
     }
-    protected.check(&fd, mode)?;
+    protected.check(&metadata, mode)?;
     Ok(Some((fd, metadata)))
 }
 
@@ -86,7 +94,7 @@ impl Opener for ResourceOpener<'_> {
     fn file(&self, wanted: &Wanted<'_>, file: &[u8], is_probe: bool) -> Resolved {
         let shared = self.resolver.shared;
         let validity = Arc::new(Validity::default());
-        let followed = wanted.route.cache.enabled
+        let followed = self.resolver.keeps(wanted.route)
             && shared
                 .watch
                 .as_deref()
@@ -119,7 +127,7 @@ impl ResourceOpener<'_> {
         let settings = wanted.route;
         let opened = open_file(&self.root, file, settings, &shared.protected, mode)?;
         let Some((fd, metadata)) = opened else { return Ok(Found::Directory) };
-        let file_system = FileSystem::of(&fd);
+        let file_system = self.root.file_system(&fd, &metadata);
         // A file with other names can be changed by one that is not watched.
         let watched = followed
             && metadata.links <= 1
@@ -138,8 +146,8 @@ impl ResourceOpener<'_> {
         let validity = Arc::clone(validity);
         let opened = Loaded { fd, metadata, file, file_system, validity, watched };
         let resource = Arc::new(load::load(wanted, self.resolver, &self.root, opened)?);
-        if settings.cache.enabled && !is_probe {
-            shared.cache.insert(Arc::clone(&resource));
+        if self.resolver.keeps(settings) && !is_probe {
+            shared.cache.insert(&resource);
         }
         Ok(Found::File(resource))
     }

@@ -17,7 +17,7 @@ use super::{encoded, render};
 use dunlin_fs::content::{Piece, StoredContent};
 
 /// Request fields that can make the response differ from the complete 200.
-const SPECIAL: FieldSet = FieldSet::of(&[
+pub(super) const SPECIAL: FieldSet = FieldSet::of(&[
     FieldName::IfMatch,
     FieldName::IfNoneMatch,
     FieldName::IfModifiedSince,

@@ -5,7 +5,7 @@ use std::path::Path;
 use std::sync::Arc;
 
 use super::cache::resource::Resource;
-use super::cache::shared_cache::{Bounds, SharedCache};
+use super::cache::shared_cache::{Cost, SharedCache};
 use super::listing::cache::ListingCache;
 use super::source::Reported;
 use dunlin_config::{Config, Server};
@@ -160,7 +160,7 @@ impl Shared {
     }
 }
 
-fn bounds(server: &Server) -> Bounds {
+fn bounds(server: &Server) -> Cost {
     let cache = &server.cache;
-    Bounds { bytes: cache.size, entries: cache.entries, descriptors: cache.descriptors }
+    Cost { bytes: cache.size, entries: cache.entries, descriptors: cache.descriptors }
 }

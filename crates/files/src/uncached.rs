@@ -1,92 +1,198 @@
-//! Files of routes with `cache = false`: each request checks the metadata and reads the content, but the response fields are
-//! built once for each version of a file.
+//! Whole files that the cache does not hold: each request opens, reads and checks the file, and builds the response, with as
+//! few system calls as possible.
+//!
+//! This is a shorter way to the response of [`resolve`](crate::resolve::resolve) and [`select`](crate::select::select) for
+//! the most frequent requests; the server's parity tests compare both.
 
-use std::rc::Rc;
+use std::cell::RefCell;
+use std::io;
+use std::os::fd::OwnedFd;
 use std::sync::Arc;
 
+use bytes::Bytes;
 use dunlin_http::Request;
+use dunlin_http::semantics::negotiate::accept_encoding;
+use dunlin_http::semantics::path::has_hidden_segment;
 use dunlin_http::semantics::{ContentCoding, Method};
+use dunlin_http::{FieldLines, FieldName};
+use rustix::fs::FileType;
+use rustix::io::{Errno, ReadWriteFlags, preadv2};
+use smallvec::SmallVec;
 
-use super::cache::resource::Resource;
-use super::cache::worker_cache::CacheEntry;
-use super::load::{MAX_UNCACHED_READ, read};
-use super::select::plain_coding;
+use super::file_response::FileResponse;
+use super::load::{MAX_UNCACHED_READ, file_name};
+use super::media_type::{ContentType, content_type};
+use super::render::{self, Description};
+use super::select::SPECIAL;
 use super::shared::Shared;
-use super::worker::Worker;
-use dunlin_config::EtagKind;
-use dunlin_fs::content::{ContentFile, StoredContent};
-use dunlin_fs::failure::Failure;
+use super::validators::{self, Basis};
+use dunlin_config::{EtagKind, Settings};
+use dunlin_fs::content::{ContentFile, Piece};
 use dunlin_fs::metadata::FileMetadata;
 use dunlin_fs::mode::Mode;
 use dunlin_fs::open::open;
+use dunlin_fs::roots::Root;
 
-/// Maximum number of files whose fields a worker keeps, about 1.5 KB each.
-pub(super) const MAX_ENTRIES: usize = 2048;
+/// A response with a whole file.
+#[derive(Debug)]
+pub struct WholeFile {
+    /// The response; its body is there for HEAD, too.
+    pub response: FileResponse,
+    /// Length of the file in bytes.
+    pub length: u64,
+    /// The date of the field `Last-Modified`, in seconds since 1970.
+    pub last_modified: Option<u64>,
+}
 
-/// The entry for an uncached file and its content, for a response with the complete file. `site` and `path` identify the
-/// requested path, `route` its route. Returns `None` if the file has changed since its fields were built, if the response is
-/// another, and on errors.
-pub fn find<R>(
-    worker: &Worker<R>,
+thread_local! {
+    /// Free buffers. A buffer that is used again need not be cleared, and its content need not be copied.
+    static FREE: RefCell<Vec<Box<[u8]>>> = const { RefCell::new(Vec::new()) };
+}
+
+/// Maximum number of free buffers of a thread.
+const MAX_FREE: usize = 32;
+
+/// The start of a file. Its buffer is used again after it was sent.
+struct Content {
+    /// Has room for one byte more than a file that is sent from memory can have.
+    buffer: Box<[u8]>,
+    length: usize,
+}
+
+impl AsRef<[u8]> for Content {
+    fn as_ref(&self) -> &[u8] {
+        &self.buffer[..self.length]
+    }
+}
+
+impl Drop for Content {
+    fn drop(&mut self) {
+        let buffer = std::mem::take(&mut self.buffer);
+        // An error means that the thread ends.
+        let _ = FREE.try_with(|free| {
+            let mut free = free.borrow_mut();
+            if free.len() < MAX_FREE {
+                free.push(buffer);
+            }
+        });
+    }
+}
+
+/// The response with the whole file at the decoded `path`. Returns `None` if the response is another one, an error or a
+/// variant, or if it takes more than opening and reading one file.
+pub fn respond(
+    shared: &Shared,
     request: &Request<'_>,
-    (site, path): (usize, &[u8]),
-    route: &Arc<R>,
-) -> Option<(Rc<CacheEntry<R>>, StoredContent)> {
-    let entry = worker.heads.borrow().get(site, path, worker.clock.now()).cloned()?;
-    let is_plain = plain_coding(request, &entry) == Some(ContentCoding::Identity);
-    if !is_plain || !Arc::ptr_eq(&entry.route, route) {
+    settings: &Settings,
+    path: &[u8],
+) -> Option<WholeFile> {
+    let file = path.strip_prefix(b"/")?;
+    let is_hidden = !settings.hidden && has_hidden_segment(path);
+    if !is_plain(settings) || request.has_any(SPECIAL) || is_hidden || file.ends_with(b"/") {
         return None;
     }
-    let is_head = request.method() == Method::Head;
-    let content = content(&worker.shared, &entry.resource, is_head).ok().flatten()?;
-    Some((entry, content))
-}
-
-/// The content to send; `None` when the file has changed.
-fn content(
-    shared: &Shared,
-    known: &Resource,
-    is_head: bool,
-) -> Result<Option<StoredContent>, Failure> {
-    let settings = &known.settings;
-    let root = shared.root(&settings.root).map_err(|_| Failure::Broken)?;
-    let fd = open(&root, &known.file, settings.symlinks, Mode::Inline)?;
-    // It may have become a link to a protected file.
-    shared.protected.check(&fd, Mode::Inline)?;
-    let is_unchanged =
-        || FileMetadata::of(&fd).is_ok_and(|metadata| metadata.same_file(&known.metadata));
-    let length = known.metadata.size;
-    if is_head || length > MAX_UNCACHED_READ {
-        let is_unchanged = is_unchanged();
-        let live = ContentFile::live(fd, known.metadata, settings.sendfile);
-        return Ok(is_unchanged.then(|| StoredContent::File(Arc::new(live))));
+    let content_type = content_type(&file_name(file), &settings.types, &settings.charset);
+    if !accepts_identity(request, settings, &content_type) {
+        return None;
     }
-    // Metadata that is equal after the read was equal during the read.
-    let bytes = read(&fd, length, Mode::Inline)?;
-    let is_whole = bytes.len() as u64 == length;
-    Ok((is_whole && is_unchanged()).then(|| StoredContent::Memory(bytes.into())))
+    let root = shared.root(&settings.root).ok()?;
+    // Before the file is opened: a change that is not earlier than this may be a change during the read.
+    let seen = validators::now();
+    let fd = open(&root, file, settings.symlinks, Mode::Inline).ok()?;
+    let content = match request.method() {
+        Method::Get => Some(read(&fd)?),
+        _ => None,
+    };
+    let metadata = FileMetadata::of(&fd).ok()?;
+    if metadata.file_type() != FileType::RegularFile {
+        return None;
+    }
+    shared.protected.check(&metadata, Mode::Inline).ok()?;
+    let basis = basis(settings, &root, &fd, &metadata, seen)?;
+    let (fields, last_modified) = fields(&basis, &content_type);
+    let mut response = FileResponse::new(200, fields);
+    let length = metadata.size;
+    match content.filter(|_| length <= MAX_UNCACHED_READ) {
+        Some(content) if content.length as u64 != length => return None,
+        Some(content) => response.push(Piece::Memory(Bytes::from_owner(content))),
+        None => {
+            let live = ContentFile::live(fd, metadata, settings.sendfile);
+            response.push(Piece::File(Arc::new(live), 0..length));
+        }
+    }
+    Some(WholeFile { response, length, last_modified })
 }
 
-/// Keeps the fields of a file that is sent, if the response depends only on the file.
-pub fn learn<R>(
-    worker: &Worker<R>,
+/// Whether a file of the route is found by its path alone, and its response depends on nothing but its metadata.
+fn is_plain(settings: &Settings) -> bool {
+    settings.try_files.is_empty()
+        && settings.records.is_none()
+        && settings.sources.is_none()
+        && settings.expires.is_none()
+        && settings.etag != EtagKind::Sha256
+        && settings.handler.script().is_none()
+}
+
+/// Whether the response has no content coding, whatever codings the file may have.
+fn accepts_identity(
     request: &Request<'_>,
-    (site, path): (usize, &[u8]),
-    route: &Arc<R>,
-    resource: &Arc<Resource>,
-) {
-    let settings = &resource.settings;
-    let is_own = path.strip_prefix(b"/") == Some(&*resource.file);
-    let is_found = settings.try_files.is_empty() && settings.records.is_none();
-    // The weak entity tag of a recently changed file becomes strong later.
-    let lasts =
-        resource.is_settled() && settings.etag != EtagKind::Sha256 && settings.expires.is_none();
-    if !(is_own && is_found && lasts) {
-        return;
+    settings: &Settings,
+    content_type: &ContentType,
+) -> bool {
+    if !request.has(FieldName::AcceptEncoding) {
+        return true;
     }
-    let heads = Arc::new(resource.heads());
-    let entry = CacheEntry::new((site, path), Arc::clone(route), heads, None);
-    if plain_coding(request, &entry) == Some(ContentCoding::Identity) {
-        worker.heads.borrow_mut().insert(&worker.shared.cache, entry);
+    let values: SmallVec<[&[u8]; 2]> = request.values(FieldName::AcceptEncoding).collect();
+    let chosen = accept_encoding(&values).choose(&[ContentCoding::Identity]);
+    !render::may_be_coded(settings, content_type) && chosen.is_some()
+}
+
+/// The basis of the validators, if the metadata shows that the file did not change while it was read: its last change is
+/// older than `seen` by more than the granularity of its times.
+fn basis<'a>(
+    settings: &'a Settings,
+    root: &Root,
+    fd: &OwnedFd,
+    metadata: &'a FileMetadata,
+    seen: std::time::Duration,
+) -> Option<Basis<'a>> {
+    let file_system = root.file_system(fd, metadata);
+    let basis = Basis { settings, metadata, file_system, seen };
+    (file_system.keeps_change_times && basis.is_settled()).then_some(basis)
+}
+
+fn fields(basis: &Basis<'_>, content_type: &ContentType) -> (FieldLines, Option<u64>) {
+    let coding = ContentCoding::Identity;
+    let last_modified = basis.last_modified();
+    let description = Description {
+        settings: basis.settings,
+        content_type,
+        coding,
+        etag: basis.entity_tag(None, coding),
+        last_modified,
+        length: basis.metadata.size,
+        sha256: None,
+        is_settled: true,
+        keep: false,
+    };
+    (render::fields(&description), last_modified)
+}
+
+/// Reads the start of a file, as far as the page cache has it, in one call.
+fn read(fd: &OwnedFd) -> Option<Content> {
+    let free = FREE.with_borrow_mut(Vec::pop);
+    let buffer = free.unwrap_or_else(|| vec![0; MAX_UNCACHED_READ as usize + 1].into());
+    let mut content = Content { buffer, length: 0 };
+    loop {
+        let mut slices = [io::IoSliceMut::new(&mut content.buffer)];
+        match preadv2(fd, &mut slices, 0, ReadWriteFlags::NOWAIT) {
+            Ok(count) => {
+                content.length = count;
+                return Some(content);
+            }
+            Err(Errno::INTR) => {}
+            // A directory, a file whose pages are not in memory, or an error: the other way finds out.
+            Err(_) => return None,
+        }
     }
 }

@@ -5,11 +5,11 @@ use std::rc::Rc;
 use std::sync::Arc;
 use std::sync::atomic::Ordering;
 
-use super::cache::resource::{Representation, Resource};
-use super::cache::shared_cache::Key;
-use super::cache::worker_cache::WorkerCache;
+use super::cache::resource::Resource;
+use super::cache::sampler::Sampler;
+use super::cache::shared_cache::{Key, LookUp};
+use super::cache::worker_cache::{CacheEntry, WorkerCache};
 use super::shared::Shared;
-use super::uncached;
 use dunlin_net::clock::Clock;
 
 /// The state of one worker with one configuration. `R` is the type of the caller's routes.
@@ -19,12 +19,13 @@ pub struct Worker<R> {
     pub shared: Arc<Shared>,
     /// The first level of the cache.
     pub cache: RefCell<WorkerCache<R>>,
-    /// Heads of files whose content is not cached.
-    pub(super) heads: RefCell<WorkerCache<R>>,
-    pub(super) clock: Rc<Clock>,
-    /// Responses from the cache and others, since [`Worker::publish_counts`].
+    clock: Rc<Clock>,
+    /// Responses from the cache, the bytes of their bodies, and other responses, since [`Worker::publish_counts`].
     hits: Cell<u64>,
+    hit_bytes: Cell<u64>,
     misses: Cell<u64>,
+    miss_bytes: Cell<u64>,
+    sampler: Sampler,
 }
 
 impl<R> Worker<R> {
@@ -33,16 +34,18 @@ impl<R> Worker<R> {
         Self {
             shared,
             cache: RefCell::new(WorkerCache::new(max_entries)),
-            heads: RefCell::new(WorkerCache::new(uncached::MAX_ENTRIES)),
             clock,
             hits: Cell::new(0),
+            hit_bytes: Cell::new(0),
             misses: Cell::new(0),
+            miss_bytes: Cell::new(0),
+            sampler: Sampler::default(),
         }
     }
 
-    /// The resource that the shared cache has for `key`.
-    pub fn cached(&self, key: &Key) -> Option<Arc<Resource>> {
-        self.shared.cache.get(key)
+    /// The resource that the shared cache has for `key`, or whether to insert it.
+    pub fn look_up(&self, key: &Key) -> LookUp {
+        self.shared.cache.look_up(key, self.sampler.is_due())
     }
 
     /// Whether `resource` may be used without a check of the file and without a copy of its content.
@@ -50,23 +53,43 @@ impl<R> Worker<R> {
         resource.validity.is_fresh(self.clock.now()) && !self.shared.is_worth_a_copy(resource)
     }
 
-    /// Updates the clock if `Last-Modified` of the representation would be later than `Date`: the worker reads the clock
-    /// only once per tick.
-    pub fn update_clock_for(&self, form: &Representation) {
-        if form.last_modified.is_some_and(|date| date > self.clock.unix()) {
+    /// Updates the clock if `Last-Modified` (seconds since 1970) would be later than `Date`: the worker reads the clock only
+    /// once per tick.
+    pub fn update_clock_for(&self, last_modified: Option<u64>) {
+        if last_modified.is_some_and(|date| date > self.clock.unix()) {
             self.clock.update();
         }
     }
 
-    /// Counts a response from the cache.
+    /// Counts a response from an entry of the worker's cache.
     #[inline]
-    pub fn count_hit(&self) {
+    pub fn count_hit(&self, entry: &CacheEntry<R>) {
+        self.add_hit(entry.length());
+        if self.sampler.is_due() {
+            let shared = &self.shared.cache;
+            self.sampler.hit(shared.hash(&entry.resource.key), shared);
+        }
+    }
+
+    /// Counts a response from the shared cache, where [`Worker::look_up`] has found it.
+    pub fn count_shared_hit(&self, resource: &Resource) {
+        self.add_hit(resource.identity.length);
+    }
+
+    #[inline]
+    fn add_hit(&self, length: u64) {
         self.hits.set(self.hits.get() + 1);
+        self.hit_bytes.set(self.hit_bytes.get() + length);
     }
 
     /// Counts a request that the cache could not serve.
     pub fn count_miss(&self) {
         self.misses.set(self.misses.get() + 1);
+    }
+
+    /// Counts the bytes of a file that the cache did not have.
+    pub fn count_miss_bytes(&self, length: u64) {
+        self.miss_bytes.set(self.miss_bytes.get() + length);
     }
 
     /// Whether a request was counted since [`Worker::publish_counts`].
@@ -78,6 +101,8 @@ impl<R> Worker<R> {
     pub fn publish_counts(&self) {
         let counters = &self.shared.cache.counters;
         counters.hits.fetch_add(self.hits.take(), Ordering::Relaxed);
+        counters.hit_bytes.fetch_add(self.hit_bytes.take(), Ordering::Relaxed);
         counters.misses.fetch_add(self.misses.take(), Ordering::Relaxed);
+        counters.miss_bytes.fetch_add(self.miss_bytes.take(), Ordering::Relaxed);
     }
 }

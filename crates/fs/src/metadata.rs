@@ -3,7 +3,7 @@
 use std::io;
 use std::os::fd::AsFd;
 
-use rustix::fs::fstat;
+use rustix::fs::{Stat, fstat};
 
 /// The fields of `stat` that identify the content of a file.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -34,18 +34,7 @@ impl FileMetadata {
     /// # Errors
     /// When `fstat` fails.
     pub fn of(fd: impl AsFd) -> io::Result<Self> {
-        let stat = fstat(fd)?;
-        Ok(Self {
-            device: stat.st_dev,
-            inode: stat.st_ino,
-            size: stat.st_size.max(0) as u64,
-            modified: stat.st_mtime,
-            modified_nanos: stat.st_mtime_nsec as u32,
-            changed: stat.st_ctime,
-            changed_nanos: stat.st_ctime_nsec as u32,
-            links: stat.st_nlink,
-            mode: stat.st_mode,
-        })
+        Ok(Self::from(&fstat(fd)?))
     }
 
     /// Whether both describe the same content: same file, size and times.
@@ -68,5 +57,21 @@ impl FileMetadata {
     /// The type of the file.
     pub fn file_type(&self) -> rustix::fs::FileType {
         rustix::fs::FileType::from_raw_mode(self.mode)
+    }
+}
+
+impl From<&Stat> for FileMetadata {
+    fn from(stat: &Stat) -> Self {
+        Self {
+            device: stat.st_dev,
+            inode: stat.st_ino,
+            size: stat.st_size.max(0) as u64,
+            modified: stat.st_mtime,
+            modified_nanos: stat.st_mtime_nsec as u32,
+            changed: stat.st_ctime,
+            changed_nanos: stat.st_ctime_nsec as u32,
+            links: stat.st_nlink,
+            mode: stat.st_mode,
+        }
     }
 }

@@ -3,14 +3,14 @@
 //! They are identified by device and inode, which are looked up again whenever an opened file could have become one.
 
 use std::collections::HashSet;
-use std::os::fd::AsFd;
 use std::path::PathBuf;
 use std::sync::{PoisonError, RwLock};
 use std::time::{Duration, SystemTime, UNIX_EPOCH};
 
-use rustix::fs::{Stat, fstat, stat};
+use rustix::fs::stat;
 
 use super::failure::Failure;
+use super::metadata::FileMetadata;
 use super::mode::Mode;
 
 /// The protected files of a configuration.
@@ -45,17 +45,16 @@ impl Protected {
         self.paths.iter().all(|path| other.paths.contains(path))
     }
 
-    /// Rejects a protected file as missing.
+    /// Rejects a protected file, whose metadata was read from its open descriptor, as missing.
     ///
     /// # Errors
     /// [`Failure::Missing`] for a protected file; [`Failure::WouldBlock`] when `mode` forbids waiting for a disk.
-    pub fn check(&self, fd: impl AsFd, mode: Mode) -> Result<(), Failure> {
-        let stat = fstat(fd).map_err(|_| Failure::Broken)?;
-        if !self.covers(&stat, mode)? {
+    pub fn check(&self, file: &FileMetadata, mode: Mode) -> Result<(), Failure> {
+        if !self.covers(file, mode)? {
             return Ok(());
         }
         tracing::warn!(
-            inode = stat.st_ino,
+            inode = file.inode,
             "a request for the configuration, a users' file or a private key got a 404; keep these files \
              out of directories that are served"
         );
@@ -66,14 +65,14 @@ impl Protected {
     ///
     /// # Errors
     /// [`Failure::WouldBlock`] when `mode` forbids waiting for a disk.
-    pub fn covers(&self, stat: &Stat, mode: Mode) -> Result<bool, Failure> {
-        let identity = (stat.st_dev, stat.st_ino);
+    pub fn covers(&self, file: &FileMetadata, mode: Mode) -> Result<bool, Failure> {
+        let identity = (file.device, file.inode);
         {
             let identities = self.identities.read().unwrap_or_else(PoisonError::into_inner);
             if identities.files.contains(&identity) {
                 return Ok(true);
             }
-            if identities.holds_for(stat) {
+            if identities.holds_for(file) {
                 return Ok(false);
             }
         }
@@ -96,9 +95,9 @@ impl Identities {
 
     /// Whether the file cannot have become a protected one since the lookup: creating, linking and renaming a file change
     /// its ctime.
-    fn holds_for(&self, stat: &Stat) -> bool {
-        let seconds = u64::try_from(stat.st_ctime).unwrap_or_default();
-        let nanos = u32::try_from(stat.st_ctime_nsec).unwrap_or_default().min(999_999_999);
+    fn holds_for(&self, file: &FileMetadata) -> bool {
+        let seconds = u64::try_from(file.changed).unwrap_or_default();
+        let nanos = file.changed_nanos.min(999_999_999);
         let changed = UNIX_EPOCH.checked_add(Duration::new(seconds, nanos) + GRAIN);
         let is_recent = SystemTime::now().duration_since(self.at).is_ok_and(|age| age < HOLDS);
         is_recent && changed.is_some_and(|changed| changed < self.at)
@@ -118,8 +117,10 @@ mod tests {
         fs::write(path("dunlin.toml"), "1").unwrap();
         fs::write(path("page"), "2").unwrap();
         let protected = Protected::new(vec![path("dunlin.toml"), path("missing")]);
-        let is_sent =
-            |name: &str| protected.check(File::open(path(name)).unwrap(), Mode::Blocking).is_ok();
+        let is_sent = |name: &str| {
+            let file = FileMetadata::of(File::open(path(name)).unwrap()).unwrap();
+            protected.check(&file, Mode::Blocking).is_ok()
+        };
         assert!(!is_sent("dunlin.toml") && is_sent("page"));
         fs::hard_link(path("dunlin.toml"), path("hard")).unwrap();
         std::os::unix::fs::symlink("dunlin.toml", path("soft")).unwrap();

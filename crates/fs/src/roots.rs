@@ -2,7 +2,7 @@
 
 use std::ffi::OsStr;
 use std::io;
-use std::os::fd::OwnedFd;
+use std::os::fd::{AsFd, OwnedFd};
 use std::os::unix::ffi::OsStrExt;
 use std::path::{Path, PathBuf};
 use std::sync::atomic::{AtomicU64, Ordering};
@@ -12,6 +12,8 @@ use hashbrown::HashMap;
 use rustix::fs::{Mode, OFlags, fstat, open, stat};
 use rustix::io::Errno;
 
+use super::file_system::FileSystem;
+use super::metadata::FileMetadata;
 use super::watch::Watch;
 use dunlin_net::clock::monotonic_millis;
 
@@ -24,9 +26,17 @@ pub struct Root {
     pub path: Box<[u8]>,
     /// Device and inode.
     identity: (u64, u64),
+    /// The file system of the directory.
+    file_system: FileSystem,
 }
 
 impl Root {
+    /// The file system of an open file with this metadata, which was reached from the root.
+    pub fn file_system(&self, fd: impl AsFd, file: &FileMetadata) -> FileSystem {
+        // The open directory keeps its file system mounted, so that no other one has its device number.
+        if file.device == self.identity.0 { self.file_system } else { FileSystem::of(fd) }
+    }
+
     /// The real path at the time of opening.
     pub fn place(&self) -> &Path {
         Path::new(OsStr::from_bytes(&self.path))
@@ -149,6 +159,7 @@ impl Root {
         let stat = fstat(&fd)?;
         let canonical = path.canonicalize()?;
         Ok(Self {
+            file_system: FileSystem::of(&fd),
             fd,
             path: canonical.as_os_str().as_bytes().into(),
             identity: (stat.st_dev, stat.st_ino),

@@ -7,8 +7,8 @@ use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 #[derive(Debug, Default)]
 pub struct Validity {
     invalidated: AtomicBool,
-    /// Set on use, cleared by the CLOCK hand of the shared cache.
-    used: AtomicBool,
+    /// The shared cache does not keep the data any more, although it is valid.
+    retired: AtomicBool,
     /// Until when the data may be used without a check of the file, in milliseconds of the workers' clock.
     fresh_until: AtomicU64,
 }
@@ -17,7 +17,7 @@ pub struct Validity {
 static EPOCH: AtomicU64 = AtomicU64::new(0);
 
 impl Validity {
-    /// A global counter. It advances whenever any validity is invalidated, expires earlier, or has its use mark cleared.
+    /// A global counter. It advances whenever any validity is invalidated or expires earlier.
     #[inline]
     pub fn epoch() -> u64 {
         EPOCH.load(Ordering::Acquire)
@@ -53,21 +53,14 @@ impl Validity {
         }
     }
 
-    /// Sets the use mark.
-    #[inline]
-    pub fn mark_used(&self) {
-        if !self.used.load(Ordering::Relaxed) {
-            self.used.store(true, Ordering::Relaxed);
-        }
+    /// Records that the shared cache has evicted the data. Readers may use it until they free its memory.
+    pub fn retire(&self) {
+        self.retired.store(true, Ordering::Relaxed);
     }
 
-    /// Clears the use mark and returns whether it was set.
-    pub fn take_used(&self) -> bool {
-        let was_used = self.used.swap(false, Ordering::Relaxed);
-        if was_used {
-            EPOCH.fetch_add(1, Ordering::Release);
-        }
-        was_used
+    /// Whether the memory of the data is to be freed.
+    pub fn is_retired(&self) -> bool {
+        self.retired.load(Ordering::Relaxed) || self.is_invalidated()
     }
 
     /// Makes the data invalid for all readers.
@@ -82,15 +75,13 @@ mod tests {
     use super::*;
 
     #[test]
-    fn the_epoch_advances_when_the_use_mark_is_cleared_and_on_invalidation() {
+    fn retired_data_stays_valid_and_invalidated_data_does_not() {
         let (validity, epoch) = (Validity::default(), Validity::epoch());
         validity.set_fresh_until(5);
-        assert!(validity.is_fresh(4) && !validity.is_fresh(5));
-        validity.mark_used();
-        assert!(validity.take_used());
-        let cleared = Validity::epoch();
-        assert!(cleared > epoch);
+        assert!(validity.is_fresh(4) && !validity.is_fresh(5) && !validity.is_retired());
+        validity.retire();
+        assert!(validity.is_fresh(4) && validity.is_retired());
         validity.invalidate();
-        assert!(Validity::epoch() > cleared && !validity.is_fresh(4));
+        assert!(Validity::epoch() > epoch && !validity.is_fresh(4));
     }
 }

@@ -27,7 +27,7 @@ pub(crate) use self::thread::Worker;
 use crate::control::Commands;
 use crate::route::conditions::FastPathConditions;
 use crate::route::router::Router;
-use crate::route::sites::{Route, Sites};
+use crate::route::sites::{CacheEntry, Route, Sites};
 use dunlin_config::{Config, Persistence, Server, StartupSettings};
 use dunlin_fs::roots::Root;
 use dunlin_net::blocking;
@@ -277,8 +277,8 @@ impl WorkerContext {
 
     /// Counts a response from the file cache.
     #[inline]
-    pub(crate) fn count_hit(&self) {
-        self.files.count_hit();
+    pub(crate) fn count_hit(&self, entry: &CacheEntry) {
+        self.files.count_hit(entry);
     }
 
     /// Publishes the counters of the cache and removes invalidated entries.

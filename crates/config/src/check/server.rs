@@ -11,7 +11,7 @@ use crate::access::networks;
 use crate::allowed_paths::AllowedPaths;
 use crate::file;
 use crate::forwarded_field::ForwardedField;
-use crate::limits::descriptor_limit;
+use crate::limits::{default_cache_size, descriptor_limit};
 use crate::log_format::AccessLogFormat;
 use crate::server::{
     AccessLog, Cache, Calls, ErrorLog, ErrorLogTarget, Http1, REDACTED_QUERY_KEYS, ResourceLimits,
@@ -70,7 +70,7 @@ impl Checker<'_> {
             }),
             http1: self.http1(&server.http1),
             cache: Cache {
-                size: cache.size.map_or(128 << 20, |size| size.0 as usize),
+                size: cache.size.map_or_else(default_cache_size, |size| size.0 as usize),
                 file: cache.file.map_or(256_000, |size| size.0),
                 entries: cache.entries.unwrap_or(50_000),
                 descriptors: cache.descriptors.unwrap_or_else(|| {

@@ -155,7 +155,8 @@ pub enum ConnectionUse {
 #[derive(Debug, Default, Deserialize, JsonSchema)]
 #[serde(deny_unknown_fields, default)]
 pub struct Cache {
-    /// Memory for content. Default: `128MiB`.
+    /// Memory for content. Default: a sixteenth of the memory of the machine or container, but at least `32MiB` and at
+    /// most `1GiB`.
     pub size: Option<Size>,
     /// Size up to which a file is held completely; larger ones are held as open descriptors. Default: `256KB`.
     pub file: Option<Size>,

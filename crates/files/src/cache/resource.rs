@@ -8,7 +8,7 @@ use dunlin_http::FieldLines;
 use dunlin_http::semantics::{ContentCoding, EntityTag};
 use tokio::sync::Notify;
 
-use super::shared_cache::Key;
+use super::shared_cache::{Cost, Key};
 use crate::media_type::ContentType;
 use dunlin_config::Settings;
 use dunlin_fs::content::StoredContent;
@@ -39,6 +39,8 @@ pub struct Resource {
     pub validity: Arc<Validity>,
     /// It was sent before.
     was_sent: AtomicBool,
+    /// The shared cache has or had it.
+    is_cached: AtomicBool,
 }
 
 /// The result of a search for an encoded variant.
@@ -103,17 +105,8 @@ impl Resource {
             has_unwatched_sibling: AtomicBool::new(false),
             validity,
             was_sent: AtomicBool::new(false),
+            is_cached: AtomicBool::new(false),
         }
-    }
-
-    /// A copy without content that never expires.
-    pub(crate) fn heads(&self) -> Self {
-        let identity = self.identity.without_body();
-        let validity = Arc::new(Validity::default());
-        validity.set_fresh_until(u64::MAX);
-        let (key, settings) = (self.key.clone(), Arc::clone(&self.settings));
-        let content_type = self.content_type.clone();
-        Self::new(key, settings, &self.file, self.metadata, content_type, identity, validity)
     }
 
     /// The representation in that content coding: `None` when it was not searched for yet, `Some(None)` when there is
@@ -171,6 +164,16 @@ impl Resource {
         self.has_unwatched_sibling.load(Ordering::Relaxed)
     }
 
+    /// Records that the shared cache has it.
+    pub(crate) fn set_cached(&self) {
+        self.is_cached.store(true, Ordering::Relaxed);
+    }
+
+    /// Whether the shared cache has or had it. Otherwise it serves one request.
+    pub fn is_cached(&self) -> bool {
+        self.is_cached.load(Ordering::Relaxed)
+    }
+
     /// Whether to replace the stored content by a copy on disk: the copy is cheaper to send, has at most `max` bytes, and
     /// this is not the first request for the resource.
     pub(crate) fn is_worth_a_copy(&self, max: u64) -> bool {
@@ -180,15 +183,16 @@ impl Resource {
             && self.was_sent.swap(true, Ordering::Relaxed)
     }
 
-    /// Bytes of memory and number of descriptors that it occupies.
-    pub(crate) fn cost(&self) -> (usize, usize) {
+    /// What it occupies.
+    pub(crate) fn cost(&self) -> Cost {
         // Maps, keys and heads, in addition to the content.
         const OVERHEAD: usize = 2048;
         let encoded = self.encoded.iter().filter_map(|slot| slot.get()?.form.as_ref());
-        encoded
+        let (bytes, descriptors) = encoded
             .chain([&self.identity])
             .map(|form| form.body.cost())
-            .fold((OVERHEAD, 0), |(bytes, descriptors), (b, d)| (bytes + b, descriptors + d))
+            .fold((OVERHEAD, 0), |(bytes, descriptors), (b, d)| (bytes + b, descriptors + d));
+        Cost { bytes, entries: 1, descriptors }
     }
 }
 
@@ -253,18 +257,6 @@ impl Drop for SearchGuard {
 }
 
 impl Representation {
-    /// A copy without the body. The fields still state its length.
-    fn without_body(&self) -> Self {
-        Self {
-            block: Bytes::copy_from_slice(&self.block[..self.head_length]),
-            body: StoredContent::Memory(Bytes::new()),
-            head_not_modified: self.head_not_modified.clone(),
-            fields: self.fields.clone(),
-            etag: self.etag.clone(),
-            ..*self
-        }
-    }
-
     /// The serial of a new representation.
     pub(crate) fn next_serial() -> u64 {
         static LAST: AtomicU64 = AtomicU64::new(0);

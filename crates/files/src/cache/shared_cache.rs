@@ -1,12 +1,14 @@
 //! The second level of the cache: shared by all workers, bounded by bytes, entries and descriptors.
 
-use std::collections::VecDeque;
+use std::hash::BuildHasher;
 use std::sync::atomic::{AtomicU64, AtomicUsize, Ordering};
 use std::sync::{Arc, Mutex, PoisonError};
 
-use hashbrown::HashMap;
+use hashbrown::DefaultHashBuilder;
 
 use super::resource::Resource;
+pub(crate) use super::store::Cost;
+use super::store::{Inserted, Store};
 
 /// The key of a resource: its site and decoded path.
 #[derive(Debug, Clone, PartialEq, Eq, Hash)]
@@ -17,23 +19,12 @@ pub struct Key {
     pub path: Box<[u8]>,
 }
 
-/// Bounds of a [`SharedCache`].
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(crate) struct Bounds {
-    /// Maximum memory in bytes.
-    pub(crate) bytes: usize,
-    /// Maximum number of entries.
-    pub(crate) entries: usize,
-    /// Maximum number of open descriptors.
-    pub(crate) descriptors: usize,
-}
-
-/// Resources by path. Eviction follows the CLOCK algorithm: an entry that was used since the hand last passed it gets
-/// another round.
+/// Resources by path; see [`Store`] for what is admitted and evicted.
 #[derive(Debug)]
 pub struct SharedCache {
-    bounds: Bounds,
-    inner: Mutex<Inner>,
+    bounds: Cost,
+    hasher: DefaultHashBuilder,
+    store: Mutex<Store<Key, Arc<Resource>>>,
     /// Counters for the status page.
     pub counters: Counters,
     /// Bytes and descriptors of all evicted entries since the start.
@@ -45,129 +36,159 @@ pub struct SharedCache {
 pub struct Counters {
     /// Responses from the cache.
     pub hits: AtomicU64,
+    /// Bytes of the bodies of these responses.
+    pub hit_bytes: AtomicU64,
     /// Requests that the cache could not serve.
     pub misses: AtomicU64,
-    /// Entries that were removed to make room.
-    pub evictions: AtomicU64,
+    /// Bytes of the files of these requests.
+    pub miss_bytes: AtomicU64,
+    /// Files that were admitted.
+    pub admitted: AtomicU64,
+    /// Requests whose file was not admitted, as it is used less than those in the cache.
+    pub rejected: AtomicU64,
+    /// Removed entries.
+    pub evictions: Evictions,
 }
 
+/// Removed entries by reason.
 #[derive(Debug, Default)]
-struct Inner {
-    map: HashMap<Key, Entry>,
-    clock: VecDeque<Key>,
-    bytes: usize,
-    descriptors: usize,
+pub struct Evictions {
+    /// Others are used more often.
+    pub room: AtomicU64,
+    /// The file has changed.
+    pub changed: AtomicU64,
+    /// Descriptors were needed for connections.
+    pub descriptors: AtomicU64,
+    /// Another configuration, or everything was invalidated.
+    pub cleared: AtomicU64,
 }
 
+impl Evictions {
+    /// The counts with the names of the reasons.
+    pub fn by_reason(&self) -> [(&'static str, u64); 4] {
+        let count = |counter: &AtomicU64| counter.load(Ordering::Relaxed);
+        [
+            ("room", count(&self.room)),
+            ("changed", count(&self.changed)),
+            ("descriptors", count(&self.descriptors)),
+            ("cleared", count(&self.cleared)),
+        ]
+    }
+}
+
+/// The result of [`SharedCache::look_up`].
 #[derive(Debug)]
-struct Entry {
-    resource: Arc<Resource>,
-    bytes: usize,
-    descriptors: usize,
+pub enum LookUp {
+    /// The cache has it.
+    Found(Arc<Resource>),
+    /// The cache does not have it. `admit`: it is worth its memory.
+    Missing {
+        /// Whether to load and insert it.
+        admit: bool,
+    },
 }
 
 impl SharedCache {
     /// The bounds of the cache.
-    pub(crate) fn bounds(&self) -> Bounds {
+    pub(crate) fn bounds(&self) -> Cost {
         self.bounds
     }
 
     /// An empty cache.
-    pub(crate) fn new(bounds: Bounds) -> Self {
+    pub(crate) fn new(bounds: Cost) -> Self {
         Self {
             bounds,
-            inner: Mutex::default(),
+            hasher: DefaultHashBuilder::default(),
+            store: Mutex::new(Store::new(bounds)),
             counters: Counters::default(),
             evicted: Default::default(),
         }
     }
 
-    /// The resource of `key`, unless it was invalidated.
-    pub fn get(&self, key: &Key) -> Option<Arc<Resource>> {
-        let mut inner = self.lock();
-        let resource = inner.map.get(key)?.resource.clone();
-        if resource.validity.is_invalidated() {
-            inner.remove(key);
-            return None;
-        }
-        resource.validity.mark_used();
-        Some(resource)
+    /// The hash of a key, for [`SharedCache::count`].
+    pub(crate) fn hash(&self, key: &Key) -> u64 {
+        self.hasher.hash_one(key)
     }
 
-    /// Inserts `resource` and evicts others to make room for it. A resource that exceeds the bounds by itself is not
-    /// inserted, and its file is checked on each use.
-    pub(crate) fn insert(&self, resource: Arc<Resource>) {
-        let key = resource.key.clone();
-        let (bytes, descriptors) = resource.cost();
-        if bytes > self.bounds.bytes || descriptors > self.bounds.descriptors {
-            resource.validity.set_fresh_until(0);
-            return;
+    /// The resource of `key`, unless it was invalidated.
+    pub fn get(&self, key: &Key) -> Option<Arc<Resource>> {
+        self.get_from(&mut self.lock(), self.hash(key), key)
+    }
+
+    /// The resource of `key`, or whether to insert it. A request that is `sampled` counts as a use; when the cache is full,
+    /// only such a request has something admitted.
+    pub fn look_up(&self, key: &Key, sampled: bool) -> LookUp {
+        let hash = self.hash(key);
+        let mut store = self.lock();
+        if sampled {
+            store.count(hash);
         }
-        let mut inner = self.lock();
-        if let Some(old) = inner.remove(&key) {
-            old.validity.invalidate();
+        if let Some(resource) = self.get_from(&mut store, hash, key) {
+            return LookUp::Found(resource);
         }
-        inner.bytes += bytes;
-        inner.descriptors += descriptors;
-        inner.map.insert(key.clone(), Entry { resource, bytes, descriptors });
-        inner.clock.push_back(key);
-        self.make_room(&mut inner);
+        let admit = (sampled || store.has_room()) && store.would_store(hash);
+        if !admit {
+            self.counters.rejected.fetch_add(1, Ordering::Relaxed);
+        }
+        LookUp::Missing { admit }
+    }
+
+    /// Counts uses of keys with these hashes, unless another worker uses the cache.
+    pub(crate) fn count(&self, hashes: &[u64]) {
+        if let Ok(mut store) = self.store.try_lock() {
+            hashes.iter().for_each(|&hash| store.count(hash));
+        }
+    }
+
+    /// Inserts `resource` and evicts others to make room for it. A resource that exceeds the bounds by itself, or that is
+    /// used less than those in the cache, is not inserted.
+    pub(crate) fn insert(&self, resource: &Arc<Resource>) {
+        let (key, cost) = (resource.key.clone(), resource.cost());
+        let hash = self.hash(&key);
+        match self.lock().insert((hash, key), Arc::clone(resource), cost) {
+            Inserted::Rejected => {
+                self.counters.rejected.fetch_add(1, Ordering::Relaxed);
+            }
+            Inserted::Stored { replaced, evicted } => {
+                resource.set_cached();
+                self.counters.admitted.fetch_add(1, Ordering::Relaxed);
+                self.end(replaced, &self.counters.evictions.changed);
+                self.end_evicted(evicted);
+            }
+        }
     }
 
     /// Updates the cost of a resource after an encoded variant was added to it.
     pub(crate) fn recount(&self, resource: &Arc<Resource>) {
-        let (bytes, descriptors) = resource.cost();
-        let mut inner = self.lock();
-        let Some(entry) =
-            inner.map.get_mut(&resource.key).filter(|e| Arc::ptr_eq(&e.resource, resource))
-        else {
-            return;
-        };
-        let (old_bytes, old_descriptors) = (entry.bytes, entry.descriptors);
-        (entry.bytes, entry.descriptors) = (bytes, descriptors);
-        inner.bytes = inner.bytes - old_bytes + bytes;
-        inner.descriptors = inner.descriptors - old_descriptors + descriptors;
-        self.make_room(&mut inner);
+        let key = &resource.key;
+        let is_it = |stored: &Arc<Resource>| Arc::ptr_eq(stored, resource);
+        let evicted = self.lock().set_cost((self.hash(key), key), resource.cost(), is_it);
+        self.end_evicted(evicted);
     }
 
     /// Expires every resource: its file is checked before the next use.
     pub(crate) fn expire_all(&self) {
-        for entry in self.lock().map.values() {
-            entry.resource.validity.limit_fresh_until(0);
+        for resource in self.lock().values() {
+            resource.validity.limit_fresh_until(0);
         }
     }
 
     /// Invalidates and removes every resource.
     pub fn clear(&self) {
-        let mut inner = self.lock();
-        for entry in inner.map.values() {
-            entry.resource.validity.invalidate();
-        }
-        *inner = Inner::default();
+        let removed = self.lock().remove_if(|_, _, _| true);
+        self.end(removed, &self.counters.evictions.cleared);
     }
 
     /// Evicts every resource that holds a descriptor.
     pub fn release_descriptors(&self) {
-        let mut inner = self.lock();
-        let open = |(key, entry): (&Key, &Entry)| (entry.descriptors > 0).then(|| key.clone());
-        let open: Vec<Key> = inner.map.iter().filter_map(open).collect();
-        for key in open {
-            if let Some(resource) = inner.remove(&key) {
-                resource.validity.invalidate();
-                self.counters.evictions.fetch_add(1, Ordering::Relaxed);
-            }
-        }
+        let removed = self.lock().remove_if(|_, _, cost| cost.descriptors > 0);
+        self.end(removed, &self.counters.evictions.descriptors);
     }
 
     /// Removes the resources of sites for which `has` returns false.
     pub(crate) fn retain_sites(&self, has: impl Fn(usize) -> bool) {
-        let mut inner = self.lock();
-        let gone: Vec<Key> = inner.map.keys().filter(|key| !has(key.site)).cloned().collect();
-        for key in gone {
-            if let Some(resource) = inner.remove(&key) {
-                resource.validity.invalidate();
-            }
-        }
+        let removed = self.lock().remove_if(|key, _, _| !has(key.site));
+        self.end(removed, &self.counters.evictions.cleared);
     }
 
     /// Size in bytes of the largest file that is copied into the cache.
@@ -190,49 +211,45 @@ impl SharedCache {
 
     /// Current bytes, entries and descriptors.
     pub fn usage(&self) -> (usize, usize, usize) {
-        let inner = self.lock();
-        (inner.bytes, inner.map.len(), inner.descriptors)
+        let Cost { bytes, entries, descriptors } = self.lock().used();
+        (bytes, entries, descriptors)
     }
 
-    fn make_room(&self, inner: &mut Inner) {
-        while inner.bytes > self.bounds.bytes
-            || inner.map.len() > self.bounds.entries
-            || inner.descriptors > self.bounds.descriptors
-        {
-            let Some(key) = inner.clock.pop_front() else { return };
-            let Some(entry) = inner.map.get(&key) else { continue };
-            let validity = &entry.resource.validity;
-            if !validity.is_invalidated() && validity.take_used() {
-                inner.clock.push_back(key);
-                continue;
-            }
-            self.evicted.0.fetch_add(entry.bytes, Ordering::Relaxed);
-            self.evicted.1.fetch_add(entry.descriptors, Ordering::Relaxed);
-            if let Some(resource) = inner.remove(&key) {
-                if !resource.validity.is_invalidated() {
-                    self.counters.evictions.fetch_add(1, Ordering::Relaxed);
-                }
-                resource.validity.invalidate();
-            }
+    fn get_from(
+        &self,
+        store: &mut Store<Key, Arc<Resource>>,
+        hash: u64,
+        key: &Key,
+    ) -> Option<Arc<Resource>> {
+        let resource = Arc::clone(store.get(hash, key)?);
+        if !resource.validity.is_invalidated() {
+            return Some(resource);
         }
-        // Removed keys stay in the clock; drop them when they outnumber the live ones.
-        if inner.clock.len() > 2 * inner.map.len() + 64 {
-            let Inner { map, clock, .. } = inner;
-            let mut seen = hashbrown::HashSet::new();
-            clock.retain(|key| map.contains_key(key) && seen.insert(key.clone()));
+        store.remove(hash, key);
+        self.counters.evictions.changed.fetch_add(1, Ordering::Relaxed);
+        None
+    }
+
+    /// Invalidates resources that were removed, for a reason that `counter` counts.
+    fn end(&self, removed: impl IntoIterator<Item = Arc<Resource>>, counter: &AtomicU64) {
+        for resource in removed {
+            resource.validity.invalidate();
+            counter.fetch_add(1, Ordering::Relaxed);
         }
     }
 
-    fn lock(&self) -> std::sync::MutexGuard<'_, Inner> {
-        self.inner.lock().unwrap_or_else(PoisonError::into_inner)
+    /// Retires resources that made room for others. They stay valid: an invalidation would make every worker check all of
+    /// its entries.
+    fn end_evicted(&self, evicted: Vec<(Arc<Resource>, Cost)>) {
+        for (resource, cost) in evicted {
+            self.evicted.0.fetch_add(cost.bytes, Ordering::Relaxed);
+            self.evicted.1.fetch_add(cost.descriptors, Ordering::Relaxed);
+            resource.validity.retire();
+            self.counters.evictions.room.fetch_add(1, Ordering::Relaxed);
+        }
     }
-}
 
-impl Inner {
-    fn remove(&mut self, key: &Key) -> Option<Arc<Resource>> {
-        let entry = self.map.remove(key)?;
-        self.bytes -= entry.bytes;
-        self.descriptors -= entry.descriptors;
-        Some(entry.resource)
+    fn lock(&self) -> std::sync::MutexGuard<'_, Store<Key, Arc<Resource>>> {
+        self.store.lock().unwrap_or_else(PoisonError::into_inner)
     }
 }

@@ -108,6 +108,15 @@ impl<R> CacheEntry<R> {
         }
     }
 
+    /// Length in bytes of the body without content coding.
+    #[inline]
+    pub fn length(&self) -> u64 {
+        match &self.prebuilt {
+            Some(prebuilt) => (prebuilt.block.len() - prebuilt.head_length()) as u64,
+            None => self.resource.identity.length,
+        }
+    }
+
     /// Whether the fast path may send the prebuilt response.
     #[inline]
     pub fn is_ready(&self) -> bool {
@@ -126,7 +135,6 @@ impl<R> CacheEntry<R> {
     fn refresh(&self, epoch: u64, now: u64) -> bool {
         let is_fresh = self.validity.is_fresh(now);
         if is_fresh {
-            self.validity.mark_used();
             self.epoch.set(epoch);
             self.fresh_until.set(self.validity.fresh_until());
         }
@@ -200,9 +208,9 @@ impl<R> WorkerCache<R> {
         entry
     }
 
-    /// Drops invalidated entries, so that their memory is freed.
+    /// Drops the entries that are invalid or were evicted from the shared cache, so that their memory is freed.
     pub fn sweep(&mut self) {
-        self.table.retain(|entry| !entry.validity.is_invalidated());
+        self.table.retain(|entry| !entry.validity.is_retired());
     }
 }
 

@@ -13,6 +13,7 @@ use rustix::fs::{
 use super::Entry;
 use super::contents::Contents;
 use dunlin_config::{Settings, Symlinks};
+use dunlin_fs::metadata::FileMetadata;
 use dunlin_fs::protected::Protected;
 
 /// How much of a directory is read.
@@ -95,7 +96,8 @@ impl Reader<'_> {
             FileType::Directory => Some((true, stat)),
             FileType::RegularFile => {
                 let mode = dunlin_fs::mode::Mode::Blocking;
-                let is_listed = self.protected.covers(&stat, mode) == Ok(false);
+                let is_listed =
+                    self.protected.covers(&FileMetadata::from(&stat), mode) == Ok(false);
                 is_listed.then_some((false, stat))
             }
             _ => None,

@@ -3,19 +3,34 @@
 mod table;
 
 use std::borrow::Cow;
+use std::cell::RefCell;
 use std::collections::HashMap;
-use std::sync::LazyLock;
+use std::sync::{Arc, LazyLock};
 
 use dunlin_http::semantics::ContentCoding;
+
+use super::compress;
 
 /// The content type that a file name implies.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct ContentType {
     /// With a `charset` parameter if the type is text that does not declare one itself.
-    pub media_type: String,
+    pub media_type: Arc<str>,
     /// The content coding of the file itself; usually [`ContentCoding::Identity`].
     pub coding: ContentCoding,
+    /// Whether compression pays.
+    pub is_compressible: bool,
+    /// Whether the format compresses its content.
+    pub is_compressed: bool,
 }
+
+thread_local! {
+    /// Content types without a route's list, by charset and extension.
+    static KNOWN: RefCell<HashMap<String, HashMap<String, ContentType>>> = RefCell::default();
+}
+
+/// Maximum number of extensions with one charset.
+const MAX_KNOWN: usize = 256;
 
 /// The content type of a file name: by the route's list (`overrides`), then by the built-in table, then by `mime_guess`.
 pub(crate) fn content_type(
@@ -23,6 +38,25 @@ pub(crate) fn content_type(
     overrides: &HashMap<String, String>,
     charset: &str,
 ) -> ContentType {
+    let extension = file_name.rsplit_once('.').map(|(_, extension)| extension);
+    let Some(extension) = extension.filter(|_| overrides.is_empty()) else {
+        return look_up(file_name, overrides, charset);
+    };
+    KNOWN.with_borrow_mut(|known| {
+        if let Some(found) = known.get(charset).and_then(|of_charset| of_charset.get(extension)) {
+            return found.clone();
+        }
+        let found = look_up(file_name, overrides, charset);
+        let of_charset = known.entry(charset.to_owned()).or_default();
+        if of_charset.len() >= MAX_KNOWN {
+            of_charset.clear();
+        }
+        of_charset.insert(extension.to_owned(), found.clone());
+        found
+    })
+}
+
+fn look_up(file_name: &str, overrides: &HashMap<String, String>, charset: &str) -> ContentType {
     let name = file_name.to_ascii_lowercase();
     let extension = name.rsplit_once('.').map(|(_, extension)| extension);
     let media_type = match extension.and_then(|extension| overrides.get(extension)) {
@@ -32,7 +66,10 @@ pub(crate) fn content_type(
     // `svgz` is SVG compressed with gzip.
     let is_svgz = extension == Some("svgz") && essence(&media_type) == "image/svg+xml";
     let coding = if is_svgz { ContentCoding::Gzip } else { ContentCoding::Identity };
-    ContentType { media_type: with_charset(&media_type, charset), coding }
+    let media_type = with_charset(&media_type, charset);
+    let is_compressible = compress::compressible(&media_type);
+    let is_compressed = compress::is_compressed(&media_type);
+    ContentType { media_type: media_type.into(), coding, is_compressible, is_compressed }
 }
 
 fn with_charset(media_type: &str, charset: &str) -> String {
@@ -85,7 +122,7 @@ mod tests {
             ("foo".to_owned(), "text/x-foo".to_owned()),
             ("page".to_owned(), "Text/XML".to_owned()),
         ]);
-        content_type(name, &overrides, "utf-8").media_type
+        content_type(name, &overrides, "utf-8").media_type.to_string()
     }
 
     #[test]
@@ -120,7 +157,8 @@ mod tests {
         ] {
             assert_eq!(media_type(name), expected, "{name}");
         }
-        assert_eq!(content_type("a.html", &HashMap::new(), "").media_type, "text/html");
+        let without = content_type("a.html", &HashMap::new(), "");
+        assert_eq!((&*without.media_type, without.is_compressible), ("text/html", true));
     }
 
     #[test]
@@ -181,8 +219,8 @@ mod tests {
             ("a.svgz", &types, "application/gzip", ContentCoding::Identity),
             ("a.svg", &HashMap::new(), "image/svg+xml", ContentCoding::Identity),
         ] {
-            let expected = ContentType { media_type: media_type.to_owned(), coding };
-            assert_eq!(content_type(name, types, "utf-8"), expected, "{name}");
+            let found = content_type(name, types, "utf-8");
+            assert_eq!((&*found.media_type, found.coding), (media_type, coding), "{name}");
         }
     }
 

@@ -1,17 +1,27 @@
 //! Dates in fields (RFC 9110 §5.6.7).
 
-use std::io::Write;
-use std::time::{Duration, SystemTime, UNIX_EPOCH};
+use std::time::{SystemTime, UNIX_EPOCH};
 
 /// The last second that the format can represent: the end of the year 9999.
 const LAST: u64 = 253_402_300_799;
 
 /// Formats seconds since 1970 as IMF-fixdate. Times after the year 9999 become its last second.
 pub fn format(unix_seconds: u64) -> [u8; 29] {
-    let time = UNIX_EPOCH + Duration::from_secs(unix_seconds.min(LAST));
-    let mut text = [b' '; 29];
-    // The format has a fixed width of 29 bytes.
-    let _ = write!(text.as_mut_slice(), "{}", httpdate::HttpDate::from(time));
+    const DAYS: &[u8; 21] = b"ThuFriSatSunMonTueWed";
+    const MONTHS: &[u8; 36] = b"JanFebMarAprMayJunJulAugSepOctNovDec";
+    let seconds = unix_seconds.min(LAST);
+    let (days, of_day) = (seconds / 86_400, seconds % 86_400);
+    let (year, month, day) = civil_from_days(days);
+    let mut text = *b"ddd, 00 mmm 0000 00:00:00 GMT";
+    let name = |table: &'static [u8], at: u64| &table[at as usize * 3..at as usize * 3 + 3];
+    text[..3].copy_from_slice(name(DAYS, days % 7));
+    text[8..11].copy_from_slice(name(MONTHS, month - 1));
+    let pairs = [(5, day), (12, year / 100), (14, year % 100)];
+    let times = [(17, of_day / 3600), (20, of_day / 60 % 60), (23, of_day % 60)];
+    for (at, value) in pairs.into_iter().chain(times) {
+        text[at] += (value / 10) as u8;
+        text[at + 1] += (value % 10) as u8;
+    }
     text
 }
 
@@ -63,6 +73,11 @@ mod tests {
             assert_eq!(parse(text.as_bytes()), Some(784_111_777), "{text}");
         }
         assert_eq!(&format(784_111_777), b"Sun, 06 Nov 1994 08:49:37 GMT");
+        for second in (0..LAST).step_by(100_003 * 601) {
+            let expected = UNIX_EPOCH + std::time::Duration::from_secs(second);
+            let expected = httpdate::HttpDate::from(expected).to_string();
+            assert_eq!(&format(second)[..], expected.as_bytes());
+        }
         assert_eq!(&format(u64::MAX)[..], b"Fri, 31 Dec 9999 23:59:59 GMT");
         assert_eq!(parse(b"yesterday"), None);
     }

@@ -42,6 +42,12 @@ impl EntityTag {
         opaque.iter().all(legal).then(|| Self { weak, opaque: opaque.into() })
     }
 
+    /// The tag with its quotes, as fields have it.
+    pub fn to_bytes(&self) -> Vec<u8> {
+        let prefix: &[u8] = if self.weak { b"W/\"" } else { b"\"" };
+        [prefix, &self.opaque, b"\""].concat()
+    }
+
     /// Strong comparison (RFC 9110 §8.8.3.2): both tags are strong and equal.
     pub fn strong_eq(&self, other: &Self) -> bool {
         !self.weak && !other.weak && self.opaque == other.opaque

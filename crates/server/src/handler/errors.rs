@@ -170,7 +170,7 @@ async fn find_page(
         }
         let wanted = Wanted { site: &site, route: site.route(&page), path: &page, query: None };
         let (shared, site, mode) = (&shared, serial, Mode::Blocking);
-        resolve(&wanted, &Resolver { shared, site, previous, copy: false, now, mode })
+        resolve(&wanted, &Resolver { shared, site, previous, keep: true, copy: false, now, mode })
     });
     match found.await {
         Ok(Ok(Found::File(resource))) => Some(resource),
@@ -192,8 +192,8 @@ fn log_missing(matched: &RouteMatch<'_>, page: &str, status: u16) {
 fn with_content(settings: &Settings, status: u16, resource: &Resource) -> Response {
     let mut response = Response::new(status);
     let form = &resource.identity;
-    let ContentType { media_type, coding } = &resource.content_type;
-    response.fields.push("Content-Type", media_type);
+    let ContentType { media_type, coding, .. } = &resource.content_type;
+    response.fields.push("Content-Type", &**media_type);
     if *coding != ContentCoding::Identity {
         response.fields.push("Content-Encoding", coding.as_str());
     }

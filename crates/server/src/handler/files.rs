@@ -5,7 +5,7 @@ use std::rc::Rc;
 use std::sync::Arc;
 
 use dunlin_exchange::RequestContext;
-use dunlin_http::semantics::{ContentCoding, Method};
+use dunlin_http::semantics::Method;
 use dunlin_http::{OwnedRequest, Request};
 use dunlin_net::clock;
 use dunlin_net::log_limiter::LogLimiter;
@@ -22,7 +22,7 @@ use crate::route::route_match::RouteMatch;
 use crate::route::sites::CacheEntry;
 use crate::worker::WorkerContext;
 use dunlin_files::cache::resource::Resource;
-use dunlin_files::cache::shared_cache::Key;
+use dunlin_files::cache::shared_cache::{Key, LookUp};
 use dunlin_files::listing::respond::{Listed, ListingRequest};
 use dunlin_files::resolve::{Resolved, Resolver, resolve};
 use dunlin_files::search::{Found, Wanted};
@@ -39,46 +39,50 @@ pub(crate) fn respond(
 ) -> Reply {
     let (files, settings) = (&ctx.files, matched.settings);
     let is_read = matches!(request.method(), Method::Get | Method::Head);
-    let mut previous = None;
+    let (mut previous, mut keep) = (None, false);
     if settings.cache.enabled && is_read {
-        previous = files.cached(&Key { site: matched.site.serial, path: matched.path.into() });
-        if let Some(resource) = previous.as_ref().filter(|resource| files.is_usable(resource)) {
-            files.count_hit();
-            files.update_clock_for(&resource.identity);
-            let entry = cache_entry(ctx, matched, Arc::clone(resource));
-            return respond_checked(ctx, request, matched, &entry, "hit");
+        match files.look_up(&Key { site: matched.site.serial, path: matched.path.into() }) {
+            LookUp::Found(resource) if files.is_usable(&resource) => {
+                files.count_shared_hit(&resource);
+                files.update_clock_for(resource.identity.last_modified);
+                let entry = cache_entry(ctx, matched, resource);
+                return respond_checked(ctx, request, matched, &entry, "hit");
+            }
+            LookUp::Found(resource) => (previous, keep) = (Some(resource), true),
+            LookUp::Missing { admit } => keep = admit,
         }
     }
     files.count_miss();
-    if !settings.cache.enabled
+    if !keep
         && is_read
-        && let Some((entry, content)) = uncached::find(files, request, key(matched), settings)
+        && let Some(whole) = uncached::respond(&files.shared, request, settings, matched.path)
     {
-        let (coding, content) = (ContentCoding::Identity, Some(content));
-        let cached = CachedResponse { entry, coding, not_modified: false, cache: "off", content };
-        return Reply::Cached(cached);
+        files.count_miss_bytes(whole.length);
+        files.update_clock_for(whole.last_modified);
+        return reply::from_file(request.method(), whole.response, cache_status(matched)).into();
     }
     let copy = previous.as_ref().is_some_and(|resource| files.shared.is_worth_a_copy(resource));
     let resolver = Resolver {
         shared: &files.shared,
         site: matched.site.serial,
         previous,
+        keep,
         copy,
         now: ctx.clock.now(),
         mode: Mode::Inline,
     };
     match resolve(&wanted(matched), &resolver) {
         Err(Failure::WouldBlock) => {
-            let Resolver { previous, copy, .. } = resolver;
-            resolve_blocking(ctx, request, matched, previous, copy)
+            let Resolver { previous, keep, copy, .. } = resolver;
+            resolve_blocking(ctx, request, matched, previous, (keep, copy))
         }
         result => conclude(ctx, request, matched, result),
     }
 }
 
-/// The site and the path by which uncached files are kept.
-fn key<'a>(matched: &RouteMatch<'a>) -> (usize, &'a [u8]) {
-    (matched.site.serial, matched.path)
+/// The cache status of a response that did not come from the cache.
+fn cache_status(matched: &RouteMatch<'_>) -> &'static str {
+    if matched.settings.cache.enabled { "miss" } else { "off" }
 }
 
 fn wanted<'a>(matched: &RouteMatch<'a>) -> Wanted<'a> {
@@ -105,17 +109,14 @@ fn conclude(
     }
     match result {
         Ok(Found::File(resource)) => {
-            let is_cached = matched.settings.cache.enabled;
-            ctx.files.update_clock_for(&resource.identity);
-            let entry = if is_cached {
+            ctx.files.update_clock_for(resource.identity.last_modified);
+            ctx.files.count_miss_bytes(resource.identity.length);
+            let entry = if resource.is_cached() {
                 cache_entry(ctx, matched, resource)
             } else {
-                let (key, route) = (key(matched), matched.settings);
-                uncached::learn(&ctx.files, request, key, route, &resource);
                 Rc::new(new_entry(matched, resource))
             };
-            let cache = if is_cached { "miss" } else { "off" };
-            respond_checked(ctx, request, matched, &entry, cache)
+            respond_checked(ctx, request, matched, &entry, cache_status(matched))
         }
         Ok(Found::Directory) => redirect::to_slash(request, matched).into(),
         Ok(Found::Listing(directory)) => list(ctx, request, matched, directory),
@@ -206,7 +207,7 @@ pub(crate) fn respond_from_cache(
                 let resource = &entry.resource;
                 encoded::search(&ctx.files.shared, resource, coding).await;
                 if let Some(Some(form)) = resource.representation(coding) {
-                    ctx.files.update_clock_for(form);
+                    ctx.files.update_clock_for(form.last_modified);
                 }
                 let matched = owned.borrow().with(context.as_ref());
                 if resource.representation(coding).is_some() {
@@ -250,7 +251,7 @@ fn resolve_blocking(
     request: &Request<'_>,
     matched: &RouteMatch<'_>,
     previous: Option<Arc<Resource>>,
-    copy: bool,
+    (keep, copy): (bool, bool),
 ) -> Reply {
     let (ctx, owned, context) = (Rc::clone(ctx), matched.to_owned(), matched.context.cloned());
     let (shared, now) = (Arc::clone(&ctx.files.shared), ctx.clock.now());
@@ -261,7 +262,7 @@ fn resolve_blocking(
         let query = query.as_deref();
         let wanted = Wanted { site: &site, route: &route, path: &path, query };
         let (shared, site, mode) = (&shared, serial, Mode::Blocking);
-        resolve(&wanted, &Resolver { shared, site, previous, copy, now, mode })
+        resolve(&wanted, &Resolver { shared, site, previous, keep, copy, now, mode })
     };
     deferred(request.to_owned(), matched.may_run_script(), async move |request| {
         let pool = &ctx.files.shared.pools.files;

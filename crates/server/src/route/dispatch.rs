@@ -226,7 +226,7 @@ fn dispatch_cached(
         Ok(context) => context,
         Err(stopped) => return Some(*stopped),
     };
-    ctx.count_hit();
+    ctx.count_hit(entry);
     let matched = matched.with(context.as_ref());
     let reply = files::respond_from_cache(ctx, request, &matched, entry, "hit");
     Some(Routed::new(site, settings, reply, false, context))

@@ -75,7 +75,7 @@ pub(crate) fn fast_path<'f>(
         let at_once = cached.prebuilt(short).map(|prebuilt| prebuilt.sent(method).len() as u64);
         return Some(run_checks(ctx, request, &matched, (entry, cached), at_once));
     }
-    ctx.count_hit();
+    ctx.count_hit(entry);
     Some(FastPath::Response(FastResponse { cached, site: site.index, context: None }))
 }
 
@@ -90,7 +90,7 @@ fn run_checks<'f>(
         Ok(context) => context,
         Err(stopped) => return FastPath::Routed(stopped),
     };
-    ctx.count_hit();
+    ctx.count_hit(entry);
     if !context.as_ref().is_some_and(|context| context.has_fields()) {
         return FastPath::Response(FastResponse { cached, site: matched.site.index, context });
     }

@@ -59,7 +59,9 @@ fn log_cache(shared: &SharedState) {
     tracing::info!(
         hits = count(&cache.counters.hits),
         misses = count(&cache.counters.misses),
-        evictions = count(&cache.counters.evictions),
+        admitted = count(&cache.counters.admitted),
+        rejected = count(&cache.counters.rejected),
+        evictions = cache.counters.evictions.by_reason().iter().map(|(_, n)| n).sum::<u64>(),
         changes = watch.as_ref().map_or(0, |watch| count(&watch.invalidations)),
         bytes,
         files,

@@ -74,6 +74,8 @@ fn cache(figures: &Figures) -> Vec<(String, String)> {
         ("files".to_owned(), cache.files.to_string()),
         ("memory".to_owned(), format!("{} of {}", size(cache.bytes), size(cache.max_bytes))),
         ("descriptors".to_owned(), cache.descriptors.to_string()),
+        ("admitted".to_owned(), cache.admitted.to_string()),
+        ("not admitted".to_owned(), cache.rejected.to_string()),
         ("evictions".to_owned(), cache.evictions.to_string()),
     ]
 }

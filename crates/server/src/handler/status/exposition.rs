@@ -169,7 +169,19 @@ impl Exposition {
         self.family(name, "counter", "Lookups in the file cache by result.");
         line!(self, "{name}_total{{result=\"hit\"}} {}", cache.hits);
         line!(self, "{name}_total{{result=\"miss\"}} {}", cache.misses);
-        self.counter("dunlin_cache_evictions", "Evicted files.", cache.evictions);
+        let name = "dunlin_cache_response_bytes";
+        self.family(name, "counter", "Bytes of files by whether the file cache had them.");
+        line!(self, "{name}_total{{result=\"hit\"}} {}", cache.hit_bytes);
+        line!(self, "{name}_total{{result=\"miss\"}} {}", cache.miss_bytes);
+        let name = "dunlin_cache_admissions";
+        self.family(name, "counter", "Files that the file cache did not have, by its decision.");
+        line!(self, "{name}_total{{result=\"admitted\"}} {}", cache.admitted);
+        line!(self, "{name}_total{{result=\"rejected\"}} {}", cache.rejected);
+        let name = "dunlin_cache_evictions";
+        self.family(name, "counter", "Files that were removed from the file cache, by reason.");
+        for (reason, count) in &cache.eviction {
+            line!(self, "{name}_total{{reason=\"{reason}\"}} {count}");
+        }
         self.gauge("dunlin_cache_files", "Files in the cache.", cache.files);
         self.gauge("dunlin_cache_bytes", "Bytes in the cache.", cache.bytes);
         let help = "Descriptors that the cache keeps open.";

@@ -1,6 +1,6 @@
 //! The report on the state of the server, as JSON for the status page and `dunlin top`.
 
-use std::sync::atomic::Ordering;
+use std::sync::atomic::{AtomicU64, Ordering};
 use std::time::{SystemTime, UNIX_EPOCH};
 
 use dunlin_net::connections::{STATES, Waiting};
@@ -126,8 +126,19 @@ pub struct Cache {
     pub hits: u64,
     /// Responses that were not in the cache.
     pub misses: u64,
-    /// Files that were evicted.
+    /// Bytes of the files that came from the cache.
+    pub hit_bytes: u64,
+    /// Bytes of the files that the cache did not have.
+    pub miss_bytes: u64,
+    /// Files that were admitted to the cache.
+    pub admitted: u64,
+    /// Requests for files that are used less than those in the cache.
+    pub rejected: u64,
+    /// Files that were removed from the cache.
     pub evictions: u64,
+    /// By reason: `room` for files that are used more often, a `changed` file, `descriptors` for connections, and
+    /// `cleared` by a reload or when everything was checked anew.
+    pub eviction: Vec<(String, u64)>,
     /// Files in the cache.
     pub files: u64,
     /// Used memory in bytes.
@@ -321,10 +332,17 @@ impl Cache {
     fn new(shared: &SharedState) -> Self {
         let counters = &shared.files.cache.counters;
         let (bytes, files, descriptors) = shared.files.cache.usage();
+        let count = |counter: &AtomicU64| counter.load(Ordering::Relaxed);
+        let eviction = counters.evictions.by_reason().map(|(reason, n)| (reason.to_owned(), n));
         Self {
-            hits: counters.hits.load(Ordering::Relaxed),
-            misses: counters.misses.load(Ordering::Relaxed),
-            evictions: counters.evictions.load(Ordering::Relaxed),
+            hits: count(&counters.hits),
+            misses: count(&counters.misses),
+            hit_bytes: count(&counters.hit_bytes),
+            miss_bytes: count(&counters.miss_bytes),
+            admitted: count(&counters.admitted),
+            rejected: count(&counters.rejected),
+            evictions: eviction.iter().map(|(_, count)| count).sum(),
+            eviction: eviction.into(),
             files: files as u64,
             bytes: bytes as u64,
             max_bytes: shared.config.server.cache.size as u64,

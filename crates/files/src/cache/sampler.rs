@@ -1,0 +1,78 @@
+//! Samples the requests of one worker, from which the shared cache learns what is used often.
+
+use std::cell::{Cell, RefCell};
+
+use super::SAMPLE;
+use super::shared_cache::SharedCache;
+
+/// Hits that are reported together.
+const BATCH: usize = 64;
+
+/// The sampler of one worker.
+#[derive(Debug)]
+pub struct Sampler {
+    /// Requests until the next one that is sampled.
+    left: Cell<u32>,
+    /// The state of the generator of gaps (xorshift).
+    random: Cell<u32>,
+    /// Hashes of sampled hits.
+    hits: RefCell<Vec<u64>>,
+}
+
+impl Default for Sampler {
+    fn default() -> Self {
+        Self { left: Cell::new(0), random: Cell::new(0x2545_f491), hits: RefCell::default() }
+    }
+}
+
+impl Sampler {
+    /// Whether this request is sampled: one of [`SAMPLE`], at random distances, so that a periodic sequence of requests is
+    /// sampled evenly.
+    #[inline]
+    pub fn is_due(&self) -> bool {
+        let left = self.left.get();
+        if left > 0 {
+            self.left.set(left - 1);
+            return false;
+        }
+        self.draw();
+        true
+    }
+
+    /// Reports a sampled hit. Drops the reports while another worker uses the shared cache, so that no hit waits.
+    #[cold]
+    pub fn hit(&self, hash: u64, shared: &SharedCache) {
+        let mut hits = self.hits.borrow_mut();
+        hits.push(hash);
+        if hits.len() >= BATCH {
+            shared.count(&hits);
+            hits.clear();
+        }
+    }
+
+    #[cold]
+    fn draw(&self) {
+        let mut bits = self.random.get();
+        bits ^= bits << 13;
+        bits ^= bits >> 17;
+        bits ^= bits << 5;
+        self.random.set(bits);
+        // Distances from 1 to 2 × SAMPLE - 1.
+        self.left.set(bits % (2 * SAMPLE - 1));
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn one_of_eight_requests_is_sampled_at_varying_distances() {
+        let sampler = Sampler::default();
+        let sampled: Vec<usize> = (0..80_000).filter(|_| sampler.is_due()).collect();
+        assert!((9_500..10_500).contains(&sampled.len()), "{}", sampled.len());
+        let mut phases = [0; 8];
+        sampled.iter().for_each(|at| phases[at % 8] += 1);
+        assert!(phases.iter().all(|&count| count > 1_000), "{phases:?}");
+    }
+}
