@@ -26,7 +26,7 @@ impl Default for Sampler {
 }
 
 impl Sampler {
-    /// Whether this request is sampled: one of [`SAMPLE`], at random distances, so that a periodic sequence of requests is
+    /// Whether this request is sampled: one of `SAMPLE`, at random distances, so that a periodic sequence of requests is
     /// sampled evenly.
     #[inline]
     pub fn is_due(&self) -> bool {

@@ -19,7 +19,7 @@ pub struct Key {
     pub path: Box<[u8]>,
 }
 
-/// Resources by path; see [`Store`] for what is admitted and evicted.
+/// Resources by path; the module `store` describes what is admitted and evicted.
 #[derive(Debug)]
 pub struct SharedCache {
     bounds: Cost,
