@@ -105,7 +105,7 @@ pub(super) enum ProxyTargetsSchema {
 }
 
 #[derive(JsonSchema)]
-#[schemars(rename = "ProxyTarget", untagged)]
+#[schemars(rename = "ProxyTargetOrUrl", untagged)]
 #[expect(dead_code, reason = "only its schema is used")]
 pub(super) enum ProxyTargetSchema {
     Url(String),
