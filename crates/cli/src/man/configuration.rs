@@ -123,7 +123,10 @@ fn table<'a>(schema: &'a Value, value: &'a Value) -> Option<(&'a Map<String, Val
     if let Some(items) = value.get("items") {
         return table(schema, items).map(|(keys, _)| (keys, true));
     }
-    alternatives(value).find_map(|value| table(schema, value))
+    // A table has more keys than those of a list that replaces it.
+    let is_list = |value: &&Value| resolve(schema, value).get("items").is_some();
+    let tables = alternatives(value).filter(|value| !is_list(value));
+    tables.chain(alternatives(value).filter(is_list)).find_map(|value| table(schema, value))
 }
 
 fn section(page: &mut Roff, schema: &Value, table: &Table<'_>) {
