@@ -706,8 +706,13 @@ def test_the_error_log_is_a_file_that_can_be_rotated(serve, site, tmp_path):
     log.rename(tmp_path / "error.log.1")
     server.process.send_signal(signal.SIGUSR1)
     wait_until(log.exists, "the new file")
-    server.exchange(b"nonsense\r\n\r\n")
-    wait_until(lambda: "request rejected" in log.read_text(), "the message in the new file")
+
+    # A message that is written while the file is opened is in the old one.
+    def is_in_the_new_file():
+        server.exchange(b"nonsense\r\n\r\n")
+        return "request rejected" in log.read_text()
+
+    wait_until(is_in_the_new_file, "the message in the new file")
     assert server.log == "" and server.stop() == 0
 
 
