@@ -66,7 +66,7 @@ const FORWARDING: [&str; 35] = [
 ];
 
 /// Returns `true` for fields in which proxies name the client. `name` is in lower case.
-pub fn is_forwarding(name: &[u8]) -> bool {
+pub(crate) fn is_forwarding(name: &[u8]) -> bool {
     name.starts_with(b"x-forwarded")
         || FORWARDING.binary_search_by(|known| known.as_bytes().cmp(name)).is_ok()
 }
@@ -103,6 +103,13 @@ impl ForwardedField {
             ForwardedKind::XForwardedFor => name.starts_with(b"x-forwarded-"),
             ForwardedKind::Forwarded | ForwardedKind::Addresses => name == self.name.as_bytes(),
         }
+    }
+
+    /// Returns `true` if a request has the field of that name from its client: only proxies may set it, and no trusted
+    /// one has. `via_proxy` is set for requests of trusted proxies. `name` is in lower case.
+    pub fn is_spoofed(&self, name: &[u8], via_proxy: bool) -> bool {
+        let is_of_proxies = self.covers(name);
+        (is_of_proxies || is_forwarding(name)) && !(via_proxy && is_of_proxies)
     }
 
     /// Returns the name, in lower case.

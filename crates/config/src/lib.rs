@@ -105,7 +105,7 @@ pub use file::{
     ScriptKind, Symlinks, TlsVersion,
 };
 pub use forward_fields::HOP_BY_HOP;
-pub use forwarded_field::{ForwardedField, ForwardedKind, is_forwarding};
+pub use forwarded_field::{ForwardedField, ForwardedKind};
 pub use handler::{Handler, Status};
 pub use https::HttpsRules;
 pub use jail::Jail;

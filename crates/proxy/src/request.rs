@@ -3,7 +3,6 @@
 use std::net::IpAddr;
 
 use dunlin_client::{Origin, Request as ClientRequest, Timeouts};
-use dunlin_config::is_forwarding;
 use dunlin_exchange::{Incoming, RequestContext, Scheme};
 use dunlin_http::semantics::host;
 use dunlin_http::{BodyLength, FieldLines, FieldName, RequestHead, Version};
@@ -177,8 +176,7 @@ fn is_spoofed(call: &Call<'_>, name: &[u8]) -> bool {
     {
         return true;
     }
-    let is_of_proxies = call.forwarded_field.covers(name);
-    (is_of_proxies || is_forwarding(name)) && !(call.client.via_proxy && is_of_proxies)
+    call.forwarded_field.is_spoofed(name, call.client.via_proxy)
 }
 
 /// The fields that `Connection` lists, which end here.

@@ -2,7 +2,7 @@
 
 use super::call::Call;
 use super::variables::Treatment;
-use dunlin_config::{ForwardedField, is_forwarding};
+use dunlin_config::ForwardedField;
 use dunlin_exchange::Client;
 
 /// Decides which fields of a request a script gets.
@@ -26,13 +26,11 @@ impl<'a> ForwardedFields<'a> {
     /// Whether only a trusted proxy or the server may set a field of this name, and neither has. The name is in lower
     /// case.
     fn is_spoofed(&self, name: &[u8]) -> bool {
-        let is_of_proxies = self.forwarded_field.covers(name);
         let is_set_by_server = self.client.is_subrequest;
-        let is_set_by_proxy = self.client.via_proxy && is_of_proxies;
         if self.user_fields.iter().any(|user| user.as_bytes() == name) {
             return true;
         }
-        (is_of_proxies || is_forwarding(name)) && !is_set_by_server && !is_set_by_proxy
+        !is_set_by_server && self.forwarded_field.is_spoofed(name, self.client.via_proxy)
     }
 
     /// Decides about a field by its name in lower case.
