@@ -9,7 +9,7 @@ use std::task::{Context, Poll};
 use std::time::{Duration, Instant};
 
 use bytes::Bytes;
-use dunlin_client::{Exchange, Request as ClientRequest};
+use dunlin_client::Exchange;
 use dunlin_config::Proxy;
 use dunlin_exchange::{Body, EarlyHints, Incoming, Response, Stream, StreamKind, stream};
 use dunlin_fs::content::Piece;
@@ -121,7 +121,7 @@ impl Attempt<'_> {
                     self.note_response(head.status, sent);
                     let script_context = Rc::clone(script_context);
                     let running = Running { exchange, lease, watchdog, script_context };
-                    return self.respond(&request, head, running).await;
+                    return self.respond(head, running).await;
                 }
                 Err(failure) => failure,
             };
@@ -167,20 +167,14 @@ impl Attempt<'_> {
     }
 
     /// The response with this head. Waits for nothing.
-    async fn respond(
-        &self,
-        request: &ClientRequest,
-        head: ResponseHead,
-        mut running: Running,
-    ) -> Result<Response, Failure> {
+    async fn respond(&self, head: ResponseHead, mut running: Running) -> Result<Response, Failure> {
         let Fields { lines, length } = response::fields(&head);
         let mut response = Response::new(head.status);
         response.fields = lines;
         if head.status == 101 {
             return switch(response, &head, running);
         }
-        let is_head = &*request.head.method == "HEAD";
-        debug_assert_eq!(is_head, self.call.request.method() == Method::Head);
+        let is_head = self.call.request.method() == Method::Head;
         if is_head || !status::has_body(head.status) {
             let has_ended = poll_fn(|cx| Poll::Ready(running.exchange.poll_data(cx))).await;
             if let Poll::Ready(None) = has_ended {

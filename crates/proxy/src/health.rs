@@ -24,7 +24,7 @@ pub(crate) struct Health {
 
 static START: LazyLock<Instant> = LazyLock::new(Instant::now);
 
-/// An upstream that fails again and again is ejected for up to so many times the configured time.
+/// An upstream that fails again and again is ejected for up to this multiple of the configured time.
 const MAX_EJECTIONS: u32 = 10;
 
 fn millis(now: Instant) -> u64 {

@@ -4,7 +4,7 @@ use std::rc::Rc;
 use std::sync::Arc;
 use std::sync::atomic::Ordering;
 
-use dunlin_client::{Connection, Error, Request, SharedConnection, Timeouts};
+use dunlin_client::{Connection, Error, Origin, Request, SharedConnection, Timeouts};
 use dunlin_config::Proxy;
 use dunlin_http::BodySize;
 use dunlin_limits::concurrency::{Entry, Permit};
@@ -70,7 +70,7 @@ impl Lease {
         if let Some(connection) = self.worker.take(&self.upstream, reuse) {
             return Ok((Link::Http1(connection), true));
         }
-        Ok((Link::Http1(Box::pin(self.open()).await?), false))
+        Ok((Link::Http1(Box::pin(self.open(&request.origin)).await?), false))
     }
 
     /// Opens a stream on the worker's connection of HTTP/2, or on a new one.
@@ -104,9 +104,7 @@ impl Lease {
         Timeouts { connect: limit, tls: limit, ..Timeouts::none() }
     }
 
-    async fn open(&self) -> Result<Connection, Failure> {
-        let origin = self.upstream.origin(&self.rules);
-        let origin = origin.map_err(|reason| Failure::new(Kind::Configuration, reason))?;
+    async fn open(&self, origin: &Origin) -> Result<Connection, Failure> {
         self.upstream.counts.opened.fetch_add(1, Ordering::Relaxed);
         self.upstream.open(origin, &self.timeouts()).await
     }
