@@ -200,7 +200,7 @@ fn read_whole(
 }
 
 /// Reads up to `size` bytes from the start.
-pub(super) fn read(fd: &OwnedFd, size: u64, mode: Mode) -> Result<Vec<u8>, Failure> {
+fn read(fd: &OwnedFd, size: u64, mode: Mode) -> Result<Vec<u8>, Failure> {
     let mut content = vec![0; size as usize];
     let mut filled = 0;
     while filled < content.len() {

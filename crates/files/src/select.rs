@@ -135,7 +135,7 @@ fn select_form(
         }
         Outcome::PreconditionFailed => return Selected::Error(412, precondition_failed(form)),
         Outcome::Proceed => match wanted_ranges(request, resource, form, now) {
-            RangeOutcome::Whole => whole(form, &form.body),
+            RangeOutcome::Whole => whole(form),
             RangeOutcome::Ranges(ranges) => partial(resource, form, &ranges),
             RangeOutcome::Unsatisfiable => return Selected::Error(416, unsatisfiable(form)),
         },
@@ -189,10 +189,10 @@ fn wanted_ranges(
     range::parse(&values, form.length, max)
 }
 
-/// The complete 200 response with `body`.
-pub fn whole(form: &Representation, body: &StoredContent) -> FileResponse {
+/// The complete 200 response.
+pub fn whole(form: &Representation) -> FileResponse {
     let mut response = start(200, form);
-    response.push(Piece::of(body, 0..form.length));
+    response.push(Piece::of(&form.body, 0..form.length));
     response
 }
 

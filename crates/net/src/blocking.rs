@@ -63,9 +63,9 @@ pub struct Bounds {
 /// A number of threads.
 #[derive(Debug, Clone, Copy)]
 pub enum Threads {
-    /// So many. With none, the caller runs each job itself.
+    /// This number. With 0, the caller runs each job itself.
     Exactly(usize),
-    /// So many for each processor, and at least as many as the second number.
+    /// The first number for each processor, and at least the second.
     PerCore(usize, usize),
 }
 

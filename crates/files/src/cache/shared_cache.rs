@@ -126,7 +126,7 @@ impl SharedCache {
         if let Some(resource) = self.get_from(&mut store, hash, key) {
             return LookUp::Found(resource);
         }
-        let admit = (sampled || store.has_room()) && store.would_store(hash);
+        let admit = store.has_room() || sampled && store.would_displace(hash);
         if !admit {
             self.counters.rejected.fetch_add(1, Ordering::Relaxed);
         }

@@ -134,11 +134,8 @@ impl<K: Eq + Hash, V> Store<K, V> {
         Cost { bytes, entries: 1, descriptors: 0 }
     }
 
-    /// Whether an average entry with this hash would be stored. Looks at other victims each time.
-    pub(super) fn would_store(&mut self, hash: u64) -> bool {
-        if self.has_room() {
-            return true;
-        }
+    /// Whether an average entry with this hash would displace others. Looks at other victims each time.
+    pub(super) fn would_displace(&mut self, hash: u64) -> bool {
         let limit = self.frequencies.of(hash);
         let Some(victims) = self.victims(self.average(), Some(limit), None) else { return false };
         // The next call considers the same ones first.

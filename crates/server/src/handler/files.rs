@@ -242,7 +242,7 @@ fn respond_selected(
         Selected::Unknown(_) => return error_response(500, true).into(),
     };
     let entry = Rc::clone(entry);
-    Reply::Cached(CachedResponse { entry, coding, not_modified, cache, content: None })
+    Reply::Cached(CachedResponse { entry, coding, not_modified, cache })
 }
 
 /// Resolves the path on the pool for files, where it may wait for a disk.

@@ -44,7 +44,7 @@ fn from_cached(request: &Request<'_>, cached: &CachedResponse) -> Response {
     };
     let response = match cached.not_modified {
         true => select::not_modified(form),
-        false => select::whole(form, cached.body(form)),
+        false => select::whole(form),
     };
     from_file(request.method(), response, cached.cache)
 }

@@ -61,13 +61,7 @@ pub(crate) fn fast_path<'f>(
     let entry =
         worker_cache.get(site.serial, path, ctx.clock.now()).filter(|entry| entry.is_ready())?;
     let coding = plain_coding(request, entry)?;
-    let cached = CachedResponse {
-        entry: &**entry,
-        coding,
-        not_modified: false,
-        cache: "hit",
-        content: None,
-    };
+    let cached = CachedResponse { entry: &**entry, coding, not_modified: false, cache: "hit" };
     if entry.route.checks.is_some() || ctx.needs_timings() {
         let (settings, raw_path, via) = (&entry.route, path, Via::default());
         let matched =
@@ -94,8 +88,8 @@ fn run_checks<'f>(
     if !context.as_ref().is_some_and(|context| context.has_fields()) {
         return FastPath::Response(FastResponse { cached, site: matched.site.index, context });
     }
-    let CachedResponse { coding, not_modified, cache, content, .. } = cached;
+    let CachedResponse { coding, not_modified, cache, .. } = cached;
     let entry = Rc::clone(entry);
-    let reply = Reply::Cached(CachedResponse { entry, coding, not_modified, cache, content });
+    let reply = Reply::Cached(CachedResponse { entry, coding, not_modified, cache });
     FastPath::Routed(Box::new(Routed::new(matched.site, matched.settings, reply, false, context)))
 }

@@ -8,9 +8,7 @@ use dunlin_http::semantics::ContentCoding;
 use dunlin_telemetry::RouteTelemetry;
 
 use super::sites::{CacheEntry, Route, Site};
-use dunlin_files::cache::resource::Representation;
 use dunlin_files::cache::worker_cache::Prebuilt;
-use dunlin_fs::content::StoredContent;
 
 /// The reply of a handler.
 pub(crate) enum Reply {
@@ -34,8 +32,6 @@ pub(crate) struct CachedResponse<H = Rc<CacheEntry>> {
     pub(crate) not_modified: bool,
     /// Cache status for the log.
     pub(crate) cache: &'static str,
-    /// The body, if it is not the one of the resource.
-    pub(crate) content: Option<StoredContent>,
 }
 
 impl<H: Deref<Target = CacheEntry>> CachedResponse<H> {
@@ -43,13 +39,7 @@ impl<H: Deref<Target = CacheEntry>> CachedResponse<H> {
     #[inline]
     pub(crate) fn prebuilt(&self, max: usize) -> Option<&Prebuilt> {
         let is_whole = self.coding == ContentCoding::Identity && !self.not_modified;
-        let is_kept = is_whole && self.content.is_none();
-        self.entry.prebuilt.as_ref().filter(|prebuilt| is_kept && prebuilt.block.len() <= max)
-    }
-
-    /// Returns the body in that representation.
-    pub(crate) fn body<'a>(&'a self, form: &'a Representation) -> &'a StoredContent {
-        self.content.as_ref().unwrap_or(&form.body)
+        self.entry.prebuilt.as_ref().filter(|prebuilt| is_whole && prebuilt.block.len() <= max)
     }
 }
 

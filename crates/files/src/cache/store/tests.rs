@@ -78,9 +78,7 @@ impl Replay {
             return;
         }
         let cost = Cost { bytes, entries: 1, descriptors: 0 };
-        let is_full = self.store.used().bytes + bytes > self.store.bounds().bytes;
-        if (is_sampled || !is_full)
-            && self.store.would_store(hash)
+        if (self.store.has_room() || is_sampled && self.store.would_displace(hash))
             && self.store.insert((hash, key), key, cost) != Inserted::Rejected
         {
             self.admitted += 1;

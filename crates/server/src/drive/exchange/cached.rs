@@ -49,7 +49,7 @@ impl<'a> CachedParts<'a> {
             status,
             lines,
             serial: form.serial,
-            body: has_body.then(|| cached.body(form)),
+            body: has_body.then_some(&form.body),
             length: if has_body { form.length } else { 0 },
             outcome: ResponseOutcome { status, cache, coding, ..ResponseOutcome::NONE },
         }

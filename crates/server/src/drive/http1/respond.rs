@@ -193,9 +193,8 @@ impl Connection {
             }
         }
         let (exchange, reads_ahead) = match reply {
-            Reply::Cached(CachedResponse { entry, coding, not_modified, cache, content }) => {
-                let cached =
-                    CachedResponse { entry: &*entry, coding, not_modified, cache, content };
+            Reply::Cached(CachedResponse { entry, coding, not_modified, cache }) => {
+                let cached = CachedResponse { entry: &*entry, coding, not_modified, cache };
                 let pacer = self.pacer(context.as_deref(), &cached, request.method());
                 return self.send_cached(request, cached, context, pacer, output);
             }
