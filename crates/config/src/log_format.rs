@@ -162,6 +162,8 @@ fields! {
     Status = "status",
     /// Bytes of the response body that were sent.
     Bytes = "bytes",
+    /// Bytes that the client has sent through a tunnel, such as a WebSocket.
+    Received = "received",
     /// The `Referer` field.
     Referer = "referer",
     /// The `User-Agent` field.

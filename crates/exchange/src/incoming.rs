@@ -13,12 +13,24 @@ use super::{Client, EarlyHints, Received, Response, stream};
 /// The response of a handler that takes time.
 pub type ResponseFuture = Pin<Box<dyn Future<Output = Response>>>;
 
+/// Bytes of a client that wait for the other side of its tunnel.
+const TUNNEL: usize = 64 * 1024;
+
+/// The client's side of a connection that may switch to another protocol.
+#[derive(Debug)]
+pub struct Tunnel {
+    /// What the client sends.
+    pub client: stream::Receiver,
+    /// The value of [`Response::upgrade`] with status 101.
+    pub upgrade: Option<stream::Sender>,
+}
+
 /// What a streaming handler has of the request besides its head. It is passed on boxed, so that the futures that hold
 /// it stay small.
 pub struct Incoming {
-    /// The request body.
+    /// The request body; what the client sends through the tunnel, if it has requested one with extended CONNECT.
     pub body: stream::Receiver,
-    /// Its length, as the head states it.
+    /// Length of the body, as the head states it.
     pub length: BodyLength,
     /// The whole body, if it was received before the handler runs.
     pub received: Option<Received>,
@@ -50,6 +62,17 @@ impl Incoming {
             script_context: Rc::clone(&self.script_context),
             early_hints: self.early_hints.clone(),
         })
+    }
+
+    /// Takes what the client sends once its connection uses another protocol. It is the body of an extended CONNECT. For a
+    /// request of HTTP/1.1 the adapter gets the sender with the response ([`Response::upgrade`]).
+    pub fn take_tunnel(&mut self, is_extended_connect: bool) -> Tunnel {
+        let body = std::mem::replace(&mut self.body, stream::empty());
+        if is_extended_connect {
+            return Tunnel { client: body, upgrade: None };
+        }
+        let (sender, client) = stream::channel(TUNNEL);
+        Tunnel { client, upgrade: Some(sender) }
     }
 
     /// Drops the body.

@@ -50,5 +50,5 @@ pub use self::body_storage::{Received, Share, Storage};
 pub use self::client::Client;
 pub use self::context::{RequestContext, Scheme};
 pub use self::early_hints::{EarlyHints, Interim};
-pub use self::incoming::{Incoming, ResponseFuture};
+pub use self::incoming::{Incoming, ResponseFuture, Tunnel};
 pub use self::response::{Body, Response, Stream, StreamKind};

@@ -26,7 +26,8 @@ pub struct Response {
     pub coding: &'static str,
     /// It is a default error page of the server.
     pub is_error: bool,
-    /// With status 101: takes the bytes that the client sends by the other protocol. The body has those for the client.
+    /// With status 101 to a request of HTTP/1.1: takes the bytes that the client sends by the other protocol. The body has
+    /// those for the client. The response to an extended CONNECT has status 101, too, which the adapter sends as 200.
     pub upgrade: Option<stream::Sender>,
 }
 

@@ -1,7 +1,7 @@
 //! HTTP for servers and clients, without I/O: bytes in, events out.
 //!
 //! The crate has the protocol engines of HTTP/1 ([`http1`]) and HTTP/2 ([`http2`]), the request types that both produce,
-//! and the rules of HTTP that hold for every version ([`semantics`]). It opens no socket, reads no clock and starts no
+//! the rules of HTTP that hold for every version ([`semantics`]), and WebSocket ([`websocket`]). It opens no socket, reads no clock and starts no
 //! task: all input is an argument and all output a value. Every part can therefore be tested at each split of its input,
 //! fuzzed, and used by a server, a load generator or a test alike.
 //!
@@ -56,6 +56,7 @@ pub mod message;
 pub mod request;
 mod request_error;
 pub mod semantics;
+pub mod websocket;
 
 pub use body_length::BodyLength;
 pub use field::{FieldName, FieldSet};

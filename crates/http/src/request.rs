@@ -76,6 +76,8 @@ pub struct Head {
     pub(crate) method_text: Span,
     pub(crate) target: Span,
     pub(crate) version: Version,
+    /// The value of `:protocol`; empty if the request has none.
+    pub(crate) protocol: Span,
     fields: Vec<FieldSpan>,
     /// Index of the first field with each name that is present.
     first: [u8; FieldName::COUNT],
@@ -118,6 +120,7 @@ impl Default for Head {
             method_text: Span::default(),
             target: Span::default(),
             version: Version::Http11,
+            protocol: Span::default(),
             fields: Vec::with_capacity(32),
             first: [0; FieldName::COUNT],
             present: FieldSet::EMPTY,
@@ -149,6 +152,7 @@ impl Head {
         self.method_text = Span::default();
         self.target = Span::default();
         self.version = Version::Http11;
+        self.protocol = Span::default();
     }
 
     /// Stores the bytes that the fields were parsed from. They end with the empty line and begin at offset `start`.
@@ -239,6 +243,21 @@ impl<'a> Request<'a> {
     #[inline]
     pub fn method_text(&self) -> &'a [u8] {
         self.head.method_text.of(self.bytes)
+    }
+
+    /// The method of the equivalent request of HTTP/1.1: GET with `Upgrade` in place of [`Method::ExtendedConnect`]
+    /// (RFC 8441 §5), else the method as sent.
+    pub fn equivalent_method(&self) -> &'a [u8] {
+        match self.method() {
+            Method::ExtendedConnect => b"GET",
+            _ => self.method_text(),
+        }
+    }
+
+    /// The protocol that an extended CONNECT names in `:protocol` (RFC 8441 §4).
+    pub fn protocol(&self) -> Option<&'a [u8]> {
+        let is_extended = self.method() == Method::ExtendedConnect;
+        is_extended.then(|| self.head.protocol.of(self.bytes))
     }
 
     /// The request-target as sent (RFC 9112 §3.2).

@@ -39,6 +39,10 @@ pub(crate) enum Kind {
     Configuration,
     /// The request came through this server already.
     Loop,
+    /// The upstream has not switched to the protocol of an extended CONNECT.
+    Upgrade,
+    /// The upstreams have no tunnels for the request.
+    NoTunnel,
     /// The request cannot be sent to an upstream.
     Request,
     /// The client has left, or its body is incomplete.
@@ -78,6 +82,7 @@ impl Failure {
             Kind::ConnectTimeout | Kind::ResponseTimeout | Kind::WriteTimeout => 504,
             Kind::Busy => 503,
             Kind::Configuration => 500,
+            Kind::NoTunnel => 501,
             Kind::Request | Kind::Client => 400,
             _ => 502,
         }
@@ -104,6 +109,7 @@ impl Failure {
             Kind::ResponseTimeout => "http_response_timeout",
             Kind::WriteTimeout => "connection_write_timeout",
             Kind::Configuration => "proxy_configuration_error",
+            Kind::Upgrade | Kind::NoTunnel => "http_upgrade_failed",
             Kind::Loop => "proxy_loop_detected",
             Kind::Request | Kind::Client => "http_request_error",
         }
@@ -138,6 +144,15 @@ impl Failure {
 
     /// Whether the upstream is the cause.
     pub(crate) fn is_of_upstream(&self) -> bool {
-        !matches!(self.kind, Kind::Request | Kind::Client | Kind::Loop | Kind::Configuration)
+        !matches!(
+            self.kind,
+            Kind::Request
+                | Kind::Client
+                | Kind::Loop
+                | Kind::Configuration
+                // The path decides, which is the client's choice.
+                | Kind::Upgrade
+                | Kind::NoTunnel
+        )
     }
 }

@@ -25,6 +25,7 @@ use crate::lease::Lease;
 use crate::pool::Reuse;
 use crate::request;
 use crate::response::{self, Fields};
+use crate::switch::Switch;
 use crate::tunnel::Tunnel;
 use crate::upload::Upload;
 use crate::upstream::Upstream;
@@ -41,6 +42,7 @@ pub async fn forward(call: &Call<'_>, mut incoming: Box<Incoming>) -> Result<Res
     if request::is_in_loop(call) {
         return Err(Failure::new(Kind::Loop, "the request has come through this server before"));
     }
+    let switch = Switch::requested(call, &mut incoming)?;
     let expects_continue = call.request.has(FieldName::Expect);
     let mut upload = Some(Upload::begin(&mut incoming, expects_continue).await?);
     let group = call.group;
@@ -54,7 +56,8 @@ pub async fn forward(call: &Call<'_>, mut incoming: Box<Incoming>) -> Result<Res
         let Some(upstream) = group.choose(choice) else {
             return Err(Failure::new(Kind::Configuration, "there is no upstream"));
         };
-        let attempt = Attempt { call, incoming: &incoming, upstream, tried: tried.len() };
+        let (switch, tried_before) = (switch.as_ref(), tried.len());
+        let attempt = Attempt { call, incoming: &incoming, switch, upstream, tried: tried_before };
         let failure = match attempt.run(&mut upload).await {
             Ok(response) => return Ok(response),
             Err(failure) => failure,
@@ -81,6 +84,8 @@ pub async fn forward(call: &Call<'_>, mut incoming: Box<Incoming>) -> Result<Res
 struct Attempt<'a> {
     call: &'a Call<'a>,
     incoming: &'a Incoming,
+    /// The client's wish for another protocol.
+    switch: Option<&'a Switch<'a>>,
     upstream: &'a Arc<Upstream>,
     /// Upstreams that were tried before.
     tried: usize,
@@ -96,7 +101,11 @@ impl Attempt<'_> {
         let chosen = clock::now();
         let origin = upstream.origin(&lease.rules);
         let origin = origin.map_err(|reason| Failure::new(Kind::Configuration, reason))?;
-        let request = request::request(call, incoming, upstream, origin);
+        if self.switch.is_some_and(Switch::needs_http1) && upstream.address.is_http2() {
+            let reason = "requests for another protocol need an upstream of HTTP/1.1";
+            return Err(Failure::new(Kind::NoTunnel, reason));
+        }
+        let request = request::request(call, incoming, upstream, origin, self.switch);
         upstream.counts.requests.fetch_add(1, Ordering::Relaxed);
         let is_idempotent = call.request.method().is_idempotent();
         let can_repeat = is_idempotent && upload.as_ref().is_some_and(Upload::can_restart);
@@ -168,11 +177,14 @@ impl Attempt<'_> {
 
     /// The response with this head. Waits for nothing.
     async fn respond(&self, head: ResponseHead, mut running: Running) -> Result<Response, Failure> {
+        if let Some(switch) = self.switch {
+            switch.check(&head).inspect_err(|failure| self.upstream.log_refusal(failure))?;
+        }
         let Fields { lines, length } = response::fields(&head);
         let mut response = Response::new(head.status);
         response.fields = lines;
         if head.status == 101 {
-            return switch(response, &head, running);
+            return self.switch(response, &head, running);
         }
         let is_head = self.call.request.method() == Method::Head;
         if is_head || !status::has_body(head.status) {
@@ -197,26 +209,27 @@ impl Attempt<'_> {
         }
         Ok(response)
     }
-}
 
-/// Switches to the protocol that the upstream has accepted.
-fn switch(
-    mut response: Response,
-    head: &ResponseHead,
-    running: Running,
-) -> Result<Response, Failure> {
-    let Running { exchange, lease, mut watchdog, .. } = running;
-    let upgraded = exchange.upgrade().map_err(|error| Failure::of_client(&error))?;
-    if let Some(protocol) = head.fields.get("Upgrade") {
-        response.fields.push("Upgrade", protocol);
+    /// Switches to the protocol that the upstream has accepted.
+    fn switch(
+        &self,
+        mut response: Response,
+        head: &ResponseHead,
+        running: Running,
+    ) -> Result<Response, Failure> {
+        let Some(switch) = self.switch else {
+            let reason = "it has switched to another protocol without a request";
+            return Err(Failure::new(Kind::Malformed, reason));
+        };
+        let Running { exchange, lease, mut watchdog, .. } = running;
+        let upgraded = exchange.upgrade().map_err(|error| Failure::of_client(&error))?;
+        let client = switch.begin(&mut response, head);
+        watchdog.reset();
+        let source = stream::from_source(Box::new(Tunnel::new(upgraded, client, lease, watchdog)));
+        let (length, kind) = (None, StreamKind::Endless);
+        response.body = Body::streamed(Stream { source, length, kind });
+        Ok(response)
     }
-    watchdog.reset();
-    let (sender, client) = stream::channel(WHOLE);
-    response.upgrade = Some(sender);
-    let source = stream::from_source(Box::new(Tunnel::new(upgraded, client, lease, watchdog)));
-    let (length, kind) = (None, StreamKind::Endless);
-    response.body = Body::streamed(Stream { source, length, kind });
-    Ok(response)
 }
 
 /// Limits of time for the head of a response.

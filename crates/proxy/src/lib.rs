@@ -30,6 +30,7 @@ mod pool;
 mod request;
 mod resolve;
 mod response;
+mod switch;
 mod target;
 #[cfg(test)]
 mod testing;

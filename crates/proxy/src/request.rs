@@ -5,11 +5,12 @@ use std::net::IpAddr;
 use dunlin_client::{Origin, Request as ClientRequest, Timeouts};
 use dunlin_exchange::{Incoming, RequestContext, Scheme};
 use dunlin_http::semantics::host;
-use dunlin_http::{BodyLength, FieldLines, FieldName, RequestHead, Version};
+use dunlin_http::{FieldLines, FieldName, RequestHead};
 use dunlin_telemetry::ip;
 
 use crate::address;
 use crate::call::Call;
+use crate::switch::Switch;
 use crate::target;
 use crate::upstream::Upstream;
 
@@ -20,12 +21,13 @@ const MAX_VIA: usize = 8;
 /// The field with the authenticated user.
 const USER: &str = "Remote-User";
 
-/// The request that `upstream`, whose origin is `origin`, gets.
+/// The request that `upstream`, whose origin is `origin`, gets. `switch` is its wish for another protocol.
 pub(crate) fn request(
     call: &Call<'_>,
     incoming: &Incoming,
     upstream: &Upstream,
     origin: &Origin,
+    switch: Option<&Switch<'_>>,
 ) -> ClientRequest {
     let rules = call.group.rules();
     let host = call.request.field(FieldName::Host).unwrap_or_default();
@@ -33,7 +35,7 @@ pub(crate) fn request(
     let preserved = Some(host).filter(|host| rules.preserves_host && !host.is_empty());
     let authority = preserved.unwrap_or_else(|| address::authority(&upstream.address));
     let (target, prefix) = target::target(rules, call.raw_path, call.path, call.query);
-    let method = std::str::from_utf8(call.request.method_text()).unwrap_or_default();
+    let method = std::str::from_utf8(call.request.equivalent_method()).unwrap_or_default();
     let mut head = RequestHead::new(method, authority, &target);
     let fields = &mut head.fields;
     *fields = FieldLines::new();
@@ -46,9 +48,8 @@ pub(crate) fn request(
         }
         fields.push("TE", "trailers");
     }
-    if let Some(protocol) = wanted_upgrade(call, incoming).filter(|_| !is_http2) {
-        fields.push("Connection", "Upgrade");
-        fields.push("Upgrade", protocol);
+    if let Some(switch) = switch.filter(|_| !is_http2) {
+        switch.add_fields(fields);
     }
     for (name, value) in &rules.set_request_fields {
         match value.is_empty() {
@@ -59,23 +60,6 @@ pub(crate) fn request(
     let origin = origin.clone();
     let timeouts = Timeouts::none();
     ClientRequest { origin, head: head.assume_parsed(), timeouts }
-}
-
-/// The protocol that the client wants to switch to. HTTP/2 (`h2c`) is not forwarded: requests on such a connection would
-/// evade all checks.
-fn wanted_upgrade<'r>(call: &Call<'r>, incoming: &Incoming) -> Option<&'r [u8]> {
-    let protocols = call.request.field(FieldName::Upgrade)?;
-    let is_listed = |option: &[u8]| option.eq_ignore_ascii_case(b"upgrade");
-    let can_switch = call.request.version() == Version::Http11
-        && incoming.length == BodyLength::None
-        && !call.request.is_repeated(FieldName::Upgrade)
-        && listed_options(call).into_iter().any(is_listed);
-    let mut names = protocols.split(|&byte| byte == b',').map(<[u8]>::trim_ascii);
-    let is_http = |name: &[u8]| {
-        let lower = name.to_ascii_lowercase();
-        lower.starts_with(b"h2") || lower.starts_with(b"http") || lower.starts_with(b"tls")
-    };
-    (can_switch && !names.any(is_http)).then_some(protocols)
 }
 
 /// Whether the request has come through this server so often that it is in a loop.
@@ -180,7 +164,7 @@ fn is_spoofed(call: &Call<'_>, name: &[u8]) -> bool {
 }
 
 /// The fields that `Connection` lists, which end here.
-fn listed_options<'r>(call: &Call<'r>) -> Vec<&'r [u8]> {
+pub(crate) fn listed_options<'r>(call: &Call<'r>) -> Vec<&'r [u8]> {
     let values = call.request.values(FieldName::Connection);
     let options =
         values.flat_map(|value| value.split(|&byte| byte == b',')).map(<[u8]>::trim_ascii);

@@ -137,6 +137,14 @@ impl Upstream {
         });
     }
 
+    /// Logs a response that a client cannot get, which is no failure of the upstream.
+    pub(crate) fn log_refusal(&self, failure: &Failure) {
+        let (reason, status) = (failure.reason(), failure.status());
+        self.log(|name| {
+            tracing::warn!(upstream = name, "{reason}; the response is {status}");
+        });
+    }
+
     /// Calls `log` with the name, at most once a second.
     pub(crate) fn log(&self, log: impl FnOnce(&str)) {
         if self.log_limiter.is_due() {

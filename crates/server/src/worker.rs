@@ -7,6 +7,7 @@
 mod pending;
 mod record;
 mod thread;
+mod tunnel_meter;
 
 use std::cell::{Cell, RefCell};
 use std::io;
@@ -24,6 +25,7 @@ pub(crate) use dunlin_net::timer::Timer;
 pub(crate) use self::pending::{CountedResponse, DeferredRecord, Output, OutputRange, Pending};
 pub(crate) use self::record::{Completion, ConnectionInfo, ResponseOutcome};
 pub(crate) use self::thread::Worker;
+pub(crate) use self::tunnel_meter::TunnelMeter;
 use crate::control::Commands;
 use crate::route::conditions::FastPathConditions;
 use crate::route::router::Router;

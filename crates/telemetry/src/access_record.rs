@@ -35,6 +35,8 @@ pub struct AccessRecord<'a> {
     pub status: u16,
     /// Bytes of the response body that were sent.
     pub body_bytes: u64,
+    /// Bytes that the client has sent through a tunnel; `None` if there was no tunnel.
+    pub tunnel_received: Option<u64>,
     /// The `Referer` field.
     pub referer: Option<&'a [u8]>,
     /// The `User-Agent` field.
@@ -115,6 +117,7 @@ pub(super) mod tests {
             version: "HTTP/1.1",
             status: 200,
             body_bytes: 2326,
+            tunnel_received: None,
             referer: Some(b"http://www.example.com/start.html"),
             user_agent: Some(
                 b"Mozilla/5.0 (X11; Linux x86_64; rv:128.0) Gecko/20100101 Firefox/128.0",

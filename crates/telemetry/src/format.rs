@@ -80,6 +80,10 @@ fn write_json(record: &AccessRecord<'_>, time: &mut TimeCache, out: &mut Vec<u8>
     number(record.status, out);
     out.extend_from_slice(b",\"bytes\":");
     number(record.body_bytes, out);
+    if let Some(received) = record.tunnel_received {
+        out.extend_from_slice(b",\"received\":");
+        number(received, out);
+    }
     json_member(b",\"referer\":", record.referer, out);
     json_member(b",\"user_agent\":", record.user_agent, out);
     json_member(b",\"host\":", record.host, out);

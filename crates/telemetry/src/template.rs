@@ -44,6 +44,10 @@ fn write_field(
         LogField::Protocol => out.extend_from_slice(record.version.as_bytes()),
         LogField::Status => number(record.status, out),
         LogField::Bytes => number(record.body_bytes, out),
+        LogField::Received => match record.tunnel_received {
+            Some(received) => number(received, out),
+            None => out.push(b'-'),
+        },
         LogField::Referer => text(record.referer, out),
         LogField::UserAgent => text(record.user_agent, out),
         LogField::Host => text(record.host, out),

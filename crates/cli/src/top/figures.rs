@@ -146,6 +146,17 @@ impl Figures {
         for (state, count) in report.connections.open.iter().filter(|(_, count)| *count > 0) {
             let _ = writeln!(text, "  {state:<10} {count}");
         }
+        let tunnels = &report.tunnels;
+        if tunnels.opened > 0 {
+            let _ = writeln!(
+                text,
+                "tunnels      {} open, {} opened, {} received, {} sent",
+                tunnels.open,
+                tunnels.opened,
+                size(tunnels.received),
+                size(tunnels.sent)
+            );
+        }
         let cache = &report.cache;
         let _ = writeln!(
             text,

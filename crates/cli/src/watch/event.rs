@@ -170,10 +170,11 @@ fn notes(event: &Value) -> Vec<(u8, String)> {
         Some(value) if key == "protocol" => Some((importance, printable(value))),
         Some(value) => Some((importance, format!("{key}={}", printable(value)))),
     };
-    [(3, "protocol"), (0, "site"), (2, "cache"), (1, "route")]
-        .into_iter()
-        .filter_map(note)
-        .collect()
+    let keys = [(3, "protocol"), (0, "site"), (2, "cache"), (1, "route")];
+    // Only tunnels have it.
+    let received = event["received"].as_u64();
+    let received = received.map(|bytes| (4, format!("received={}", size(bytes).replace(' ', ""))));
+    keys.into_iter().filter_map(note).chain(received).collect()
 }
 
 /// Scheme and host of the URL; empty if the target contains them.

@@ -173,6 +173,7 @@ impl Connection {
             &[
                 (setting::MAX_CONCURRENT_STREAMS, settings.streams),
                 (setting::MAX_HEADER_LIST_SIZE, settings.limits.head_size as u32),
+                (setting::ENABLE_CONNECT_PROTOCOL, 1),
                 (setting::NO_RFC7540_PRIORITIES, 1),
             ],
             out,

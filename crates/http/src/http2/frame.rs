@@ -65,6 +65,8 @@ pub mod setting {
     pub const MAX_FRAME_SIZE: u16 = 5;
     /// Largest field section that the sender accepts, in decoded bytes; unlimited by default.
     pub const MAX_HEADER_LIST_SIZE: u16 = 6;
+    /// 1 when the sender accepts CONNECT with `:protocol` (RFC 8441 §3).
+    pub const ENABLE_CONNECT_PROTOCOL: u16 = 8;
     /// 1 when the sender ignores the priorities of RFC 7540.
     pub const NO_RFC7540_PRIORITIES: u16 = 9;
 }

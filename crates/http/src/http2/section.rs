@@ -18,6 +18,7 @@ pub(super) struct Reader<'a> {
     method: Option<Range<usize>>,
     scheme: Option<Range<usize>>,
     path: Option<Range<usize>>,
+    protocol: Option<Range<usize>>,
     has_authority: bool,
     has_host: bool,
     /// Whether the scheme is well-formed, but neither http nor https.
@@ -57,6 +58,7 @@ impl<'a> Reader<'a> {
             method: None,
             scheme: None,
             path: None,
+            protocol: None,
             has_authority: false,
             has_host: false,
             has_other_scheme: false,
@@ -83,7 +85,10 @@ impl<'a> Reader<'a> {
             return self.field(text, id, &name, value);
         }
         if self.has_fields
-            && matches!(kind, Kind::Method | Kind::Scheme | Kind::Authority | Kind::Path)
+            && matches!(
+                kind,
+                Kind::Method | Kind::Scheme | Kind::Authority | Kind::Path | Kind::Protocol
+            )
         {
             return self.fail("a pseudo-header field follows a regular field");
         }
@@ -91,6 +96,7 @@ impl<'a> Reader<'a> {
             Kind::Method => &mut self.method,
             Kind::Scheme => &mut self.scheme,
             Kind::Path => &mut self.path,
+            Kind::Protocol => &mut self.protocol,
             Kind::Authority if self.has_authority => {
                 return self.fail("a pseudo-header field is repeated");
             }
@@ -170,6 +176,9 @@ impl<'a> Reader<'a> {
         self.head.version = Version::Http2;
         self.head.method = Method::from_bytes(&text[method.clone()]);
         self.head.method_text = Span::new(method);
+        if let Some(protocol) = self.protocol.clone() {
+            self.protocol(text, protocol)?;
+        }
         if self.head.method == Method::Connect {
             self.connect()?;
         } else {
@@ -195,8 +204,24 @@ impl<'a> Reader<'a> {
             Some(b"") => return Err(":authority is empty"),
             Some(_) => return Err(":authority is malformed"),
         }
+        if self.head.method == Method::ExtendedConnect && request.has(FieldName::ContentLength) {
+            return Err("CONNECT with :protocol has Content-Length");
+        }
         let priority = request.field(FieldName::Priority).map(Priority::parse);
         Ok(Metadata { length: stated_length(&request)?, priority: priority.unwrap_or_default() })
+    }
+
+    /// Checks `:protocol`, which only CONNECT may have (RFC 8441 §4).
+    fn protocol(&mut self, text: &[u8], protocol: Range<usize>) -> Result<(), &'static str> {
+        if self.head.method != Method::Connect {
+            return Err(":protocol is in a request other than CONNECT");
+        }
+        if !is_token(&text[protocol.clone()]) {
+            return Err(":protocol is malformed");
+        }
+        self.head.method = Method::ExtendedConnect;
+        self.head.protocol = Span::new(protocol);
+        Ok(())
     }
 
     /// Checks a CONNECT request (RFC 9113 §8.5).
@@ -210,8 +235,8 @@ impl<'a> Reader<'a> {
 
     /// Completes the section of trailers, which are checked and discarded (RFC 9113 §8.1).
     pub(super) fn finish_trailers(self) -> Option<&'static str> {
-        let pseudo = self.method.is_some() || self.scheme.is_some() || self.path.is_some();
-        if pseudo || self.has_authority {
+        let has_target = self.scheme.is_some() || self.path.is_some() || self.has_authority;
+        if self.method.is_some() || self.protocol.is_some() || has_target {
             return Some("trailers contain a pseudo-header field");
         }
         self.malformed

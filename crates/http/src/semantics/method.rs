@@ -12,6 +12,9 @@ pub enum Method {
     Options,
     Trace,
     Connect,
+    /// CONNECT with `:protocol` (RFC 8441): it requests a tunnel to the resource of its path, as GET with `Upgrade` does
+    /// in HTTP/1.1. No name gives this variant.
+    ExtendedConnect,
     Patch,
     /// Any other token.
     Other,
@@ -45,7 +48,7 @@ impl Method {
             Self::Delete => "DELETE",
             Self::Options => "OPTIONS",
             Self::Trace => "TRACE",
-            Self::Connect => "CONNECT",
+            Self::Connect | Self::ExtendedConnect => "CONNECT",
             Self::Patch => "PATCH",
             Self::Other => "_OTHER",
         }
@@ -56,8 +59,9 @@ impl Method {
         matches!(self, Self::Get | Self::Head | Self::Options | Self::Trace)
     }
 
-    /// Whether the method is idempotent: repeated requests have the effect of one (RFC 9110 §9.2.2).
+    /// Whether the method is idempotent: repeated requests have the effect of one (RFC 9110 §9.2.2). An extended CONNECT
+    /// is, as the GET that it is equivalent to.
     pub fn is_idempotent(self) -> bool {
-        self.is_safe() || matches!(self, Self::Put | Self::Delete)
+        self.is_safe() || matches!(self, Self::Put | Self::Delete | Self::ExtendedConnect)
     }
 }

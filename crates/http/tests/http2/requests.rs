@@ -1,10 +1,12 @@
 //! Requests: malformed ones, unusual forms, bodies and fields.
 
 use dunlin_http::http2::ErrorCode;
-use dunlin_http::http2::frame::{flag, kind};
-use dunlin_http::{FieldName, Request};
+use dunlin_http::http2::frame::{flag, kind, setting};
+use dunlin_http::{FieldName, Method, Request};
 
-use crate::support::{GET, POST, Server, data, frame, headers, replaced, with, without};
+use crate::support::{
+    GET, POST, Server, data, frame, headers, plain, preface, replaced, with, without,
+};
 
 #[test]
 fn a_body_reaches_the_handler_with_its_trailers_dropped() {
@@ -16,6 +18,41 @@ fn a_body_reaches_the_handler_with_its_trailers_dropped() {
     assert_eq!(server.seen.bodies, [(1, b"abcdef".to_vec(), true)]);
     server.respond(1, 3);
     assert_eq!(server.engine.open_streams(), 0);
+}
+
+/// An extended CONNECT with this value of a field.
+fn tunnel<'a>(name: &'a str, value: &'a str) -> Vec<(&'a str, &'a str)> {
+    let fields = [
+        (":method", "CONNECT"),
+        (":protocol", "websocket"),
+        (":scheme", "https"),
+        (":path", "/chat?a"),
+        (":authority", "h:1"),
+    ];
+    fields.map(|(known, set)| (known, if known == name { value } else { set })).to_vec()
+}
+
+#[test]
+fn an_extended_connect_is_a_request_whose_stream_stays_open() {
+    let mut server = Server::new(None);
+    server.feed(&preface(&[]));
+    let announced = [&setting::ENABLE_CONNECT_PROTOCOL.to_be_bytes()[..], &[0, 0, 0, 1]].concat();
+    assert!(server.sent()[0].3.chunks(6).any(|pair| pair == announced), "RFC 8441 §3");
+    server.feed(&headers(1, &tunnel("", ""), false));
+    assert_eq!(server.seen.requests, [(1, "CONNECT /chat?a host=h:1".to_owned())]);
+    let request = Request::new(&server.text, &server.head);
+    assert_eq!(request.method(), Method::ExtendedConnect);
+    assert_eq!(request.protocol(), Some(&b"websocket"[..]));
+    assert_eq!(request.equivalent_method(), b"GET");
+    server.feed(&data(1, b"up", false));
+    server.engine.respond(1, &plain(200), false, &mut server.out);
+    server.feed(&data(1, b"", true));
+    assert_eq!(server.seen.bodies, [(1, b"up".to_vec(), true)]);
+    assert!(server.engine.send_whole(1, b"down", &mut server.out));
+    assert_eq!((server.engine.open_streams(), server.seen.failure.is_none()), (0, true));
+    // The next request is no longer one.
+    server.feed(&headers(3, GET, true));
+    assert_eq!(Request::new(&server.text, &server.head).protocol(), None);
 }
 
 #[test]
@@ -60,6 +97,18 @@ fn a_malformed_request_is_reset_and_the_next_is_served() {
         (
             "CONNECT with a protocol",
             vec![(":method", "CONNECT"), (":authority", "h:1"), (":protocol", "websocket")],
+        ),
+        ("a protocol without CONNECT", with(GET, &[(":protocol", "websocket")])),
+        ("an empty protocol", tunnel(":protocol", "")),
+        ("a protocol that is no token", tunnel(":protocol", "web socket")),
+        ("a tunnel to an asterisk", tunnel(":path", "*")),
+        ("a tunnel to an authority", tunnel(":path", "h:1")),
+        ("a tunnel with a wrong scheme", tunnel(":scheme", "1")),
+        ("two protocols", [tunnel(":path", "/"), vec![(":protocol", "x")]].concat()),
+        ("a tunnel with a length", [tunnel(":path", "/"), vec![("content-length", "0")]].concat()),
+        (
+            "a protocol behind a field",
+            [GET.to_vec(), vec![("a", "b"), (":protocol", "x")]].concat(),
         ),
         ("a second path", with(GET, &[(":path", "/")])),
         ("a second authority", with(GET, &[(":authority", "h:1")])),

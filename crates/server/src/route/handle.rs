@@ -24,6 +24,10 @@ pub(crate) fn handle(
         return Routed::new(matched.site, settings, reply, true, matched.context.cloned());
     }
     let mut reads_body = false;
+    if request.method() == Method::ExtendedConnect && !has_tunnels(&settings.handler) {
+        let reply = error_reply(ctx, request, matched, 501);
+        return Routed::new(matched.site, settings, reply, false, matched.context.cloned());
+    }
     let reply = match &settings.handler {
         Handler::Files => files(ctx, request, matched),
         Handler::Script(_) | Handler::Proxy(_)
@@ -51,6 +55,11 @@ pub(crate) fn handle(
         }
     };
     Routed::new(matched.site, settings, reply, reads_body, matched.context.cloned())
+}
+
+/// Whether the handler can switch to another protocol.
+fn has_tunnels(handler: &Handler) -> bool {
+    matches!(handler, Handler::Proxy(_))
 }
 
 /// The response for the route's files.

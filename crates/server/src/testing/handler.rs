@@ -6,7 +6,9 @@ use std::task::{Context, Poll};
 use std::time::Duration;
 
 use bytes::Bytes;
-use dunlin_exchange::{Body, Incoming, Response, ResponseFuture, Stream, StreamKind, stream};
+use dunlin_exchange::{
+    Body, Incoming, Response, ResponseFuture, Stream, StreamKind, Tunnel, stream,
+};
 use dunlin_fs::content::Piece;
 use dunlin_http::{FieldLines, Request};
 use dunlin_net::clock;
@@ -61,6 +63,8 @@ pub(crate) enum Kind {
     Future,
     /// Reads the request body, and may stream its response.
     Streaming,
+    /// Switches to a protocol that sends back what the client sends. `fail` breaks it after this number of bytes.
+    Tunnel,
 }
 
 impl Plan {
@@ -84,6 +88,7 @@ impl Plan {
             kind: match kind {
                 0 => Kind::Ready,
                 1 => Kind::Future,
+                3 => Kind::Tunnel,
                 _ => Kind::Streaming,
             },
             size: size as usize,
@@ -110,6 +115,7 @@ pub(crate) fn content(id: u64, range: std::ops::Range<usize>) -> Vec<u8> {
 }
 
 /// Counts one that runs.
+#[derive(Debug)]
 struct Running;
 
 impl Running {
@@ -146,6 +152,13 @@ pub(crate) fn reply(path: &[u8], request: &Request<'_>) -> Option<Reply> {
             let running = Running::begin();
             let begin =
                 move |incoming| -> ResponseFuture { Box::pin(exchange(plan, incoming, running)) };
+            Reply::Streaming(Box::new(begin))
+        }
+        Kind::Tunnel => {
+            let (running, extended) = (Running::begin(), request.protocol().is_some());
+            let begin = move |incoming| -> ResponseFuture {
+                Box::pin(switch(plan, incoming, extended, running))
+            };
             Reply::Streaming(Box::new(begin))
         }
     })
@@ -203,6 +216,43 @@ async fn exchange(plan: Plan, mut incoming: Box<Incoming>, _running: Running) ->
     tokio::task::spawn_local(counted(produce(plan, sender, Running::begin())));
     response.body = Body::streamed(Stream { source, length, kind: StreamKind::Body });
     response
+}
+
+async fn switch(
+    plan: Plan,
+    mut incoming: Box<Incoming>,
+    is_extended_connect: bool,
+    running: Running,
+) -> Response {
+    clock::sleep(Duration::from_millis(plan.delay)).await;
+    let Tunnel { client, upgrade } = incoming.take_tunnel(is_extended_connect);
+    let mut response = Response { upgrade, ..Response::new(101) };
+    response.fields.push("Upgrade", "echo");
+    let left = plan.fail.unwrap_or(usize::MAX);
+    let source = stream::from_source(Box::new(Echo { client, left, _running: running }));
+    response.body = Body::streamed(Stream { source, length: None, kind: StreamKind::Endless });
+    response
+}
+
+/// Sends back what comes.
+#[derive(Debug)]
+struct Echo {
+    client: stream::Receiver,
+    left: usize,
+    _running: Running,
+}
+
+impl stream::Source for Echo {
+    fn poll_next(&mut self, cx: &mut Context<'_>) -> Poll<Result<Option<Bytes>, stream::Broken>> {
+        let polled = self.client.poll_next(cx);
+        if let Poll::Ready(Ok(Some(bytes))) = &polled {
+            match self.left.checked_sub(bytes.len()) {
+                Some(left) => self.left = left,
+                None => return Poll::Ready(Err(stream::Broken)),
+            }
+        }
+        polled
+    }
 }
 
 /// Sends the body piece by piece.

@@ -105,6 +105,23 @@ impl<L: Link> Http2<L> {
         }
     }
 
+    /// Sends the head of a request whose body the caller sends.
+    pub(crate) fn open(&mut self, message: &Message) -> u32 {
+        let body = message.body.clone().or_else(|| Some(Vec::new()));
+        let (id, bytes) = self.begin(&Message { body, states_length: false, ..message.clone() });
+        self.uploads.remove(&id);
+        self.queue(&bytes);
+        id
+    }
+
+    /// Sends a part of a body, whatever the window.
+    pub(crate) fn data(&mut self, id: u32, data: &[u8], is_end: bool) {
+        let mut bytes = Vec::new();
+        write_data_head(id, data.len(), is_end, &mut bytes);
+        bytes.extend_from_slice(data);
+        self.queue(&bytes);
+    }
+
     /// The frames of a request's head, which the caller sends, and its stream.
     pub(crate) fn begin(&mut self, message: &Message) -> (u32, Vec<u8>) {
         let Message { method, target, host, fields, body, states_length } = message;

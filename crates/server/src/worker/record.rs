@@ -29,6 +29,8 @@ pub(crate) struct ResponseOutcome {
     pub(crate) status: u16,
     /// Bytes of the body that were sent.
     pub(crate) bytes: u64,
+    /// Bytes that the client has sent through a tunnel; `None` if there is no tunnel.
+    pub(crate) received: Option<u64>,
     pub(crate) cache: &'static str,
     pub(crate) coding: &'static str,
     pub(crate) completion: Completion,
@@ -49,6 +51,7 @@ impl ResponseOutcome {
     pub(crate) const NONE: Self = Self {
         status: 0,
         bytes: 0,
+        received: None,
         cache: "-",
         coding: "-",
         completion: Completion::Complete,
@@ -239,6 +242,7 @@ impl WorkerContext {
             version: request.version().as_str(),
             status: outcome.status,
             body_bytes: outcome.bytes,
+            tunnel_received: outcome.received,
             referer: referer.as_deref(),
             user_agent: request.field(FieldName::UserAgent),
             host: request.field(FieldName::Host),
@@ -286,6 +290,8 @@ fn finished(
     (duration, timings): (Duration, Timings),
     sent: u64,
 ) -> Finished {
+    // Both are CONNECT.
+    let method = if method == Method::ExtendedConnect { Method::Connect } else { method };
     let key = Key { label, method, version, encrypted: client.encrypted, status };
     Finished { key, peer: client.address, duration, timings, sent }
 }

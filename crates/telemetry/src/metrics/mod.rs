@@ -99,6 +99,19 @@ pub enum Handshake {
     Late,
 }
 
+/// Counters of tunnels: connections and streams that use another protocol than HTTP, such as WebSocket.
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
+pub struct Tunnels {
+    /// Open tunnels.
+    pub open: u64,
+    /// Tunnels that were opened.
+    pub opened: u64,
+    /// Bytes that clients have sent.
+    pub received: u64,
+    /// Bytes for clients.
+    pub sent: u64,
+}
+
 /// Counters of one worker, or the sums of all workers.
 #[derive(Debug, Clone, Default)]
 pub struct Counts {
@@ -110,6 +123,8 @@ pub struct Counts {
     pub accepted: u64,
     /// Open connections, by [`Waiting`](dunlin_net::connections::Waiting).
     pub connections: [u64; STATES],
+    /// Tunnels.
+    pub tunnels: Tunnels,
     /// By [`Handshake`].
     pub handshakes: [u64; 4],
     /// The clients with the most requests, counted while the metrics are read.
@@ -244,6 +259,32 @@ impl WorkerMetrics {
         self.counts.borrow_mut().accepted += 1;
     }
 
+    /// Counts a tunnel that opens.
+    pub fn tunnel_opened(&self) {
+        self.change_tunnels(|tunnels| {
+            tunnels.open += 1;
+            tunnels.opened += 1;
+        });
+    }
+
+    /// Counts bytes of a tunnel: those of the client, and those for it.
+    pub fn tunnel_moved(&self, received: u64, sent: u64) {
+        self.change_tunnels(|tunnels| {
+            tunnels.received += received;
+            tunnels.sent += sent;
+        });
+    }
+
+    /// Counts a tunnel that closes. It was opened on the same worker.
+    pub fn tunnel_closed(&self) {
+        self.change_tunnels(|tunnels| tunnels.open = tunnels.open.saturating_sub(1));
+    }
+
+    fn change_tunnels(&self, change: impl FnOnce(&mut Tunnels)) {
+        self.is_dirty.set(true);
+        change(&mut self.counts.borrow_mut().tunnels);
+    }
+
     /// Counts a handshake.
     pub fn handshake(&self, handshake: Handshake) {
         self.is_dirty.set(true);
@@ -287,6 +328,7 @@ impl Counts {
         self.routes.extend_from_slice(&other.routes[known..]);
         self.accepted = other.accepted;
         self.connections = other.connections;
+        self.tunnels = other.tunnels;
         self.handshakes = other.handshakes;
         self.clients.clone_from(&other.clients);
     }
@@ -315,6 +357,10 @@ impl Counts {
         for (mine, count) in self.connections.iter_mut().zip(other.connections) {
             *mine += count;
         }
+        self.tunnels.open += other.tunnels.open;
+        self.tunnels.opened += other.tunnels.opened;
+        self.tunnels.received += other.tunnels.received;
+        self.tunnels.sent += other.tunnels.sent;
         for (mine, count) in self.handshakes.iter_mut().zip(other.handshakes) {
             *mine += count;
         }
@@ -355,6 +401,10 @@ mod tests {
             own.count(&finished(200, 100));
             own.count(&finished(500, 20_000));
             own.accepted();
+            own.tunnel_opened();
+            own.tunnel_opened();
+            own.tunnel_moved(3, 5);
+            own.tunnel_closed();
         }
         assert!(metrics.sum().series.is_empty(), "nothing is published before the tick");
         for own in &workers {
@@ -369,6 +419,8 @@ mod tests {
         let phases: Vec<_> = route.phases.iter().collect();
         assert_eq!(phases, [("head", 4, 0), ("handler", 4, 40_200_000)]);
         assert_eq!((sum.accepted, sum.connections[0]), (2, 2));
+        let tunnels = Tunnels { open: 2, opened: 4, received: 6, sent: 10 };
+        assert_eq!(sum.tunnels, tunnels);
     }
 
     #[test]

@@ -56,6 +56,10 @@ fn connections(figures: &Figures) -> Vec<(String, String)> {
         ("open".to_owned(), format!("{} of {}", figures.open(), connections.max)),
         ("new/s".to_owned(), format!("{:.0}", figures.accepted)),
     ];
+    let tunnels = &figures.report.tunnels;
+    if tunnels.opened > 0 {
+        facts.push(("tunnels".to_owned(), tunnels.open.to_string()));
+    }
     facts.extend(open.map(|(state, count)| (format!("· {state}"), count.to_string())));
     facts
 }

@@ -6,12 +6,13 @@ use crate::semantics::is_field_value;
 /// Classification of a request field. It is stored with each entry of the dynamic table, so that an indexed field is not
 /// classified again.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-#[expect(missing_docs, reason = "the first four are the pseudo-fields of that name")]
+#[expect(missing_docs, reason = "the first five are the pseudo-fields of that name")]
 pub enum Kind {
     Method,
     Scheme,
     Authority,
     Path,
+    Protocol,
     /// A pseudo-header field that is not defined for requests.
     OtherPseudo,
     /// A connection-specific field, which HTTP/2 forbids (RFC 9113 §8.2.2).
@@ -41,6 +42,7 @@ impl Kind {
             b":scheme" => Self::Scheme,
             b":authority" => Self::Authority,
             b":path" => Self::Path,
+            b":protocol" => Self::Protocol,
             [b':', ..] => Self::OtherPseudo,
             b"transfer-encoding" => Self::ConnectionSpecific,
             _ => Self::Field(FieldName::Other),

@@ -130,10 +130,10 @@ impl Forward {
         let CheckInput { request, context, .. } = input;
         let host = request.field(FieldName::Host).unwrap_or_default();
         let mut lines = FieldLines::new();
-        lines.push("X-Original-Method", request.method_text());
+        lines.push("X-Original-Method", request.equivalent_method());
         let uri = origin_form(request);
         lines.push("X-Original-URI", &uri);
-        lines.push("X-Forwarded-Method", request.method_text());
+        lines.push("X-Forwarded-Method", request.equivalent_method());
         lines.push("X-Forwarded-Uri", &uri);
         lines.push("X-Forwarded-Host", host);
         lines.push("X-Forwarded-For", context.client.address.to_string());

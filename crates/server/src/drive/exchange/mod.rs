@@ -48,6 +48,14 @@ pub(super) struct Exchange {
     pub(super) is_head: bool,
 }
 
+/// The bytes behind the head of a request.
+#[derive(Debug, Clone, Copy)]
+pub(super) enum Content {
+    Body(BodyLength),
+    /// What the client sends through a tunnel, which it has requested with extended CONNECT (RFC 8441).
+    Tunnel,
+}
+
 /// Properties of the connection that a streaming handler gets.
 pub(super) struct ConnectionView {
     pub(super) ends: Option<Ends>,
@@ -95,19 +103,23 @@ impl Exchange {
         Self { handler: Some(handler), ..Self::new(log, is_head) }
     }
 
-    /// Starts a handler that reads the request body of this `length`, of which `limit` bytes are accepted.
+    /// Starts a handler that reads the `content` of the request, of whose body `limit` bytes are accepted.
     pub(super) fn with_streaming_handler(
         begin: StreamingHandler,
-        (length, limit, now): (BodyLength, u64, u64),
+        (content, limit, now): (Content, u64, u64),
         connection: ConnectionView,
         log: Option<Box<DeferredRecord>>,
         is_head: bool,
     ) -> Self {
-        let (request_body, body) = match length {
-            BodyLength::None => (None, stream::empty()),
-            _ => {
+        let (request_body, body, length) = match content {
+            Content::Body(BodyLength::None) => (None, stream::empty(), BodyLength::None),
+            Content::Body(length) => {
                 let (request_body, receiver) = RequestBody::streamed(limit, now);
-                (Some(request_body), receiver)
+                (Some(request_body), receiver, length)
+            }
+            Content::Tunnel => {
+                let (request_body, receiver) = RequestBody::tunnel();
+                (Some(request_body), receiver, BodyLength::None)
             }
         };
         let context = log.as_ref().map(|log| &log.context);
@@ -201,7 +213,9 @@ impl Exchange {
     /// Returns `true` if the exchange waits for the client to send more of the request body.
     pub(super) fn waits_for_body(&self) -> bool {
         match &self.request_body {
-            Some(body) if body.is_streamed() => self.handler.is_some() && !body.is_full(),
+            Some(body) if body.is_streamed() => {
+                self.handler.is_some() && !body.is_full() && !body.is_tunnel()
+            }
             _ => self.awaits_body,
         }
     }

@@ -14,7 +14,8 @@ const QUEUE: usize = 64 * 1024;
 
 /// A request body that was not received completely.
 pub(in super::super) struct RequestBody {
-    limits: BodyLimits,
+    /// `None` if the bytes are those of a tunnel.
+    limits: Option<BodyLimits>,
     /// The stream to the handler; `None` if the body is discarded.
     sender: Option<stream::Sender>,
     /// Bytes passed to the stream, and those of them that the handler is known to have taken.
@@ -26,7 +27,7 @@ pub(in super::super) struct RequestBody {
 
 impl RequestBody {
     fn new(sender: Option<stream::Sender>, limit: u64, now: u64) -> Self {
-        let limits = BodyLimits::new(limit, now);
+        let limits = Some(BodyLimits::new(limit, now));
         Self { limits, sender, passed: 0, taken: 0, is_blocked: false }
     }
 
@@ -41,11 +42,29 @@ impl RequestBody {
         (Self::new(Some(sender), limit, now), receiver)
     }
 
+    /// Creates the stream of what the client sends through a tunnel, whose size and rate have no limits.
+    pub(super) fn tunnel() -> (Self, stream::Receiver) {
+        let (body, receiver) = Self::streamed(u64::MAX, 0);
+        (Self { limits: None, ..body }, receiver)
+    }
+
     /// Discards the rest of the body. The handler finds its stream broken.
     pub(super) fn into_discarded(mut self, now: u64) -> Self {
         self.sender = None;
-        self.limits.restart(now);
+        self.restart(now);
         self
+    }
+
+    /// The client alone determines the rate from now on.
+    fn restart(&mut self, now: u64) {
+        if let Some(limits) = &mut self.limits {
+            limits.restart(now);
+        }
+    }
+
+    /// Returns `true` if the client sends when it has something to send, and need not.
+    pub(super) fn is_tunnel(&self) -> bool {
+        self.limits.is_none()
     }
 
     /// Returns `true` if a handler gets the body.
@@ -75,7 +94,7 @@ impl RequestBody {
     pub(in super::super) fn has_room(&mut self, now: u64) -> bool {
         let is_blocked = self.is_full();
         if std::mem::replace(&mut self.is_blocked, is_blocked) && !is_blocked {
-            self.limits.restart(now);
+            self.restart(now);
         }
         !is_blocked
     }
@@ -91,7 +110,9 @@ impl RequestBody {
         now: u64,
         settings: &Http1Settings,
     ) -> Result<(), RequestError> {
-        self.limits.take(length, now, settings)?;
+        if let Some(limits) = &mut self.limits {
+            limits.take(length, now, settings)?;
+        }
         if let Some(sender) = &self.sender {
             self.passed += length;
             sender.push(data());
@@ -106,6 +127,11 @@ impl RequestBody {
         let newly = taken.saturating_sub(self.taken);
         self.taken += newly;
         newly
+    }
+
+    /// Returns the number of bytes that the handler has got or gets.
+    pub(in super::super) fn passed(&self) -> usize {
+        self.passed
     }
 
     /// Returns the number of bytes that the handler has not taken.

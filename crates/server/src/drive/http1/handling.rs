@@ -14,7 +14,7 @@ use super::super::exchange::{
     Chunk, Exchange, ResponseBody, STALLED, StartedResponse, StreamBody, reject, start_response,
 };
 use super::{Connection, Next, Stage, Step};
-use crate::worker::{Completion, DeferredRecord, Output, Pending, ResponseOutcome};
+use crate::worker::{Completion, DeferredRecord, Output, Pending, ResponseOutcome, TunnelMeter};
 use dunlin_limits::bandwidth::Pacer;
 
 /// A request whose handler is at work, or streams its response.
@@ -40,6 +40,8 @@ pub(super) struct Handling {
     pacer: Option<Pacer>,
     /// Takes what the client sends, once the connection uses another protocol.
     tunnel: Option<stream::Sender>,
+    /// Counts the bytes of the other protocol, once it is in use.
+    meter: Option<TunnelMeter>,
 }
 
 /// The framing of a streamed body.
@@ -87,6 +89,7 @@ impl Connection {
             was_blocked: false,
             pacer: None,
             tunnel: None,
+            meter: None,
         }))
     }
 
@@ -460,6 +463,7 @@ impl Connection {
         let unsent = (handling.output.len() - handling.at + self.stream.unsent()) as u64;
         let sent = handling.sent.saturating_sub(unsent);
         let mut outcome = log.outcome.finish(sent, completion);
+        outcome.received = handling.meter.as_ref().map(TunnelMeter::received);
         if completion == Completion::Aborted && !handling.has_begun {
             outcome.status = 0;
         }
@@ -470,7 +474,12 @@ impl Connection {
 
 impl Handling {
     /// Begins to forward bytes of another protocol in both directions: the body of `response` has those for the client.
-    pub(super) fn begin_tunnel(&mut self, response: &mut Response, tunnel: stream::Sender) {
+    pub(super) fn begin_tunnel(
+        &mut self,
+        response: &mut Response,
+        tunnel: stream::Sender,
+        meter: TunnelMeter,
+    ) {
         if let Some(log) = &mut self.exchange.log {
             let status = response.status;
             log.outcome = ResponseOutcome { status, is_endless: true, ..ResponseOutcome::NONE };
@@ -479,7 +488,15 @@ impl Handling {
         if let Some(stream) = response.body.take_stream() {
             self.body = Some((StreamBody::new(stream.source, None), Framing::Close));
         }
-        self.tunnel = Some(tunnel);
+        (self.tunnel, self.meter) = (Some(tunnel), Some(meter));
+    }
+
+    /// Takes bytes of the other protocol that the client has sent.
+    pub(super) fn receive_for_tunnel(&mut self, bytes: Bytes) {
+        if let (Some(tunnel), Some(meter)) = (&self.tunnel, &mut self.meter) {
+            meter.receive(bytes.len());
+            tunnel.push(bytes);
+        }
     }
 
     /// What takes the bytes of the other protocol that the client sends; `None` when it sends no more.
@@ -504,6 +521,9 @@ impl Handling {
             return;
         }
         self.sent += bytes.len() as u64;
+        if let Some(meter) = &self.meter {
+            meter.send(bytes.len());
+        }
         if framing != Framing::Chunked {
             return self.output.extend_from_slice(bytes);
         }

@@ -11,8 +11,8 @@ use dunlin_http::{BodyLength, Head, Request, RequestError, Version};
 
 use super::super::INLINE_BODY;
 use super::super::exchange::{
-    Arrival, CachedParts, ConnectionView, Exchange, ResponseBody, Started, StartedResponse,
-    TOO_LARGE, begin, begin_fast, deferred_record, reject, start, start_response,
+    Arrival, CachedParts, ConnectionView, Content, Exchange, ResponseBody, Started,
+    StartedResponse, TOO_LARGE, begin, begin_fast, deferred_record, reject, start, start_response,
 };
 use super::sending::LastResponse;
 use super::{Connection, Next, Parts};
@@ -215,7 +215,8 @@ impl Connection {
                     has_interim_responses: request.version() != Version::Http10,
                 };
                 let log = deferred_record(request, context);
-                let body = (self.engine.body_length(), body_limit, self.ctx.clock.now());
+                let content = Content::Body(self.engine.body_length());
+                let body = (content, body_limit, self.ctx.clock.now());
                 let exchange =
                     Exchange::with_streaming_handler(begin, body, connection, log, is_head);
                 (exchange, true)

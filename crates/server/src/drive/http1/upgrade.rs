@@ -13,6 +13,7 @@ use tokio::io::ReadBuf;
 use super::super::http2::{self, Link, Outcome};
 use super::handling::{Handling, Moved};
 use super::{Connection, Next, Stage, Step};
+use crate::worker::TunnelMeter;
 
 /// Returns `true` if a connection that begins with these bytes uses HTTP/2; `None` if there are too few.
 #[inline]
@@ -47,7 +48,8 @@ impl Connection {
         mut response: Response,
         tunnel: stream::Sender,
     ) {
-        handling.begin_tunnel(&mut response, tunnel);
+        let meter = TunnelMeter::begin(&self.ctx.metrics);
+        handling.begin_tunnel(&mut response, tunnel, meter);
         self.engine.close();
         self.closing = true;
         self.ctx.clock.with_date_line(|date| {
@@ -76,7 +78,7 @@ impl Connection {
             return Moved::No;
         }
         if !self.unread.is_empty() {
-            tunnel.push(std::mem::take(&mut self.unread).into());
+            handling.receive_for_tunnel(std::mem::take(&mut self.unread).into());
             return Moved::Yes;
         }
         let mut buffers = self.ctx.take_buffers();
@@ -84,7 +86,7 @@ impl Connection {
         let moved = match self.stream.poll_read(cx, &mut read) {
             Poll::Pending => Moved::No,
             Poll::Ready(Ok(())) if !read.filled().is_empty() => {
-                tunnel.push(Bytes::copy_from_slice(read.filled()));
+                handling.receive_for_tunnel(Bytes::copy_from_slice(read.filled()));
                 Moved::Yes
             }
             Poll::Ready(Ok(())) => {

@@ -47,7 +47,7 @@ impl Connection {
         }
         match &stream.sending {
             Sending::Broken => {
-                self.engine.cancel(id, ErrorCode::InternalError, parts.out);
+                self.engine.cancel(id, stream.broken_code(), parts.out);
                 self.forget(link, id, Completion::Aborted, parts.out);
                 return true;
             }
@@ -84,6 +84,9 @@ impl Connection {
         };
         stream.expects_continue = false;
         stream.moved = now;
+        if let Some(meter) = &mut stream.meter {
+            meter.receive(data.len());
+        }
         let mut is_consumed = true;
         if let Some(body) = &mut stream.exchange.request_body {
             is_consumed = !body.is_streamed();
@@ -167,8 +170,10 @@ impl Connection {
     pub(super) fn finish_stream(&mut self, stream: Stream, out: &mut Vec<u8>) {
         release_window(&mut self.engine, &stream, out);
         let (bytes, unsent) = (stream.sent, stream.unsent(self.flushes));
+        let received = stream.received();
         let Some(mut log) = stream.exchange.log else { return };
         log.outcome = log.outcome.finish(bytes, Completion::Complete);
+        log.outcome.received = received;
         let range = OutputRange { start: stream.start, end: self.position(out), body: unsent };
         self.pending.record_later(range, log);
     }
@@ -197,12 +202,19 @@ impl Connection {
 
     pub(super) fn record(&self, link: &Link<'_>, stream: &mut Stream, completion: Completion) {
         let Some(log) = stream.exchange.log.take() else { return };
-        let outcome = log.outcome.finish(stream.sent, completion).or_client_closed();
+        let mut outcome = log.outcome.finish(stream.sent, completion).or_client_closed();
+        outcome.received = stream.received();
         link.ctx.record(&log.request.as_request(), &link.connection_info(), &log.context, &outcome);
     }
 }
 
 impl Stream {
+    /// The code of the reset that shows that the response is not complete. Within a tunnel it stands for a reset of the
+    /// other connection (RFC 8441 §5).
+    fn broken_code(&self) -> ErrorCode {
+        if self.is_tunnel { ErrorCode::Cancel } else { ErrorCode::InternalError }
+    }
+
     /// Returns `true` if the head of the response can be sent.
     fn is_ready(&self) -> bool {
         match &self.sending {

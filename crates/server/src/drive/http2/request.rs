@@ -12,12 +12,13 @@ use dunlin_net::clock;
 
 use super::super::INLINE_BODY;
 use super::super::exchange::{
-    CachedParts, ConnectionView, Exchange, ResponseBody, Started, StartedResponse, TOO_LARGE,
-    begin, begin_fast, deferred_record, reject, start, start_response,
+    CachedParts, ConnectionView, Content, Exchange, ResponseBody, Started, StartedResponse,
+    TOO_LARGE, begin, begin_fast, deferred_record, reject, start, start_response,
 };
 use super::message::MessageHead;
 use super::stream::{Sending, Stream};
 use super::{Connection, Link, Parts};
+use crate::handler::rejection::error_response;
 use crate::route::dispatch::dispatch_client;
 use crate::route::fast_path::{FastPath, FastResponse, fast_path};
 use crate::route::reply::{CachedResponse, Direction, Reply, Routed};
@@ -101,9 +102,11 @@ impl Connection {
             reply => reply,
         };
         let log = deferred_record(request, context);
+        let is_tunnel = request.method() == Method::ExtendedConnect;
         let mut exchange = match reply {
             Reply::Response(response) if !reads_body || has_ended => {
-                let stream = Stream::new(id, now, Exchange::new(log, is_head));
+                let mut stream = Stream::new(id, now, Exchange::new(log, is_head));
+                stream.is_tunnel = is_tunnel;
                 return self.respond(link, stream, *response, out);
             }
             Reply::Response(response) => Exchange::with_response(*response, log, is_head),
@@ -113,9 +116,11 @@ impl Connection {
                     self.is_over = true;
                     return;
                 };
-                let length = match (has_ended, length) {
-                    (true, _) => BodyLength::None,
-                    (false, length) => length.map_or(BodyLength::Chunked, BodyLength::Known),
+                let content = match (has_ended, length) {
+                    _ if is_tunnel => Content::Tunnel,
+                    (true, _) => Content::Body(BodyLength::None),
+                    (false, None) => Content::Body(BodyLength::Chunked),
+                    (false, Some(length)) => Content::Body(BodyLength::Known(length)),
                 };
                 let connection = ConnectionView {
                     ends,
@@ -123,16 +128,20 @@ impl Connection {
                     tls: link.stream.tls(),
                     has_interim_responses: true,
                 };
-                let body = (length, body_limit, now);
+                let body = (content, body_limit, now);
                 Exchange::with_streaming_handler(begin, body, connection, log, is_head)
             }
             Reply::Cached(_) => return,
         };
+        if is_tunnel && has_ended {
+            exchange.end_body();
+        }
         if !has_ended && exchange.request_body.is_none() {
             exchange.discard_body(body_limit, now, reads_body);
         }
         let mut stream = Stream::new(id, now, exchange);
         stream.expects_continue = expects_continue;
+        stream.is_tunnel = is_tunnel;
         self.streams.insert(stream);
     }
 
@@ -298,9 +307,15 @@ impl Connection {
         &mut self,
         link: &Link<'_>,
         mut stream: Stream,
-        response: Response,
+        mut response: Response,
         out: &mut Vec<u8>,
     ) {
+        if stream.is_tunnel {
+            if response.status == 101 {
+                stream.begin_tunnel(&link.ctx.metrics);
+            }
+            response = tunnel_response(response);
+        }
         let log = stream.exchange.log.as_deref_mut();
         let is_head = stream.exchange.is_head;
         let started = start_response(link.ctx, response, is_head, log, &mut self.pace);
@@ -354,5 +369,18 @@ impl Connection {
             let head = ResponseHead { status, date, lines, serial };
             self.engine.respond(id, &head, has_ended, out)
         });
+    }
+}
+
+/// The response to an extended CONNECT. A successful one means that the stream is a tunnel (RFC 8441 §5), which only a
+/// handler that has switched protocols provides.
+fn tunnel_response(mut response: Response) -> Response {
+    match response.status {
+        101 => {
+            response.fields.remove("Upgrade");
+            Response { status: 200, ..response }
+        }
+        200..300 => error_response(501, true),
+        _ => response,
     }
 }

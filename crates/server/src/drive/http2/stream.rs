@@ -1,15 +1,18 @@
 //! A stream whose response is not complete.
 
+use std::rc::Rc;
 use std::task::{Context, Poll};
 
 use bytes::Bytes;
 use dunlin_exchange::{Body, stream};
 use dunlin_http::FieldLines;
+use dunlin_telemetry::metrics::WorkerMetrics;
 
 use super::super::exchange::{Chunk, Exchange, RequestBody, StreamBody};
 use super::super::send::Warming;
 use super::message::MessageHead;
 use super::streams::WakerHandle;
+use crate::worker::TunnelMeter;
 use dunlin_limits::bandwidth::Pacer;
 
 /// A stream with its exchange.
@@ -17,6 +20,10 @@ pub(super) struct Stream {
     pub(super) id: u32,
     pub(super) exchange: Exchange,
     pub(super) sending: Sending,
+    /// The client has requested a tunnel (RFC 8441).
+    pub(super) is_tunnel: bool,
+    /// Counts the bytes of the tunnel, once it is open.
+    pub(super) meter: Option<TunnelMeter>,
     /// Paces the response body, if a bandwidth limit applies.
     pub(super) pacer: Option<Pacer>,
     /// The client waits for an interim response with status 100 before it sends the body.
@@ -71,6 +78,8 @@ impl Stream {
             id,
             exchange,
             sending: Sending::Nothing,
+            is_tunnel: false,
+            meter: None,
             pacer: None,
             expects_continue: false,
             sent: 0,
@@ -84,7 +93,22 @@ impl Stream {
     /// Counts bytes of the body that were written.
     pub(super) fn note_sent(&mut self, bytes: usize, flushes: u64) {
         self.sent += bytes as u64;
+        if let Some(meter) = &self.meter {
+            meter.send(bytes);
+        }
         self.unsent = (self.unsent(flushes) + bytes as u64, flushes);
+    }
+
+    /// Opens the tunnel. The client may have sent bytes before.
+    pub(super) fn begin_tunnel(&mut self, metrics: &Rc<WorkerMetrics>) {
+        let mut meter = TunnelMeter::begin(metrics);
+        meter.receive(self.exchange.request_body.as_ref().map_or(0, RequestBody::passed));
+        self.meter = Some(meter);
+    }
+
+    /// Returns the number of bytes that the client has sent through the tunnel; `None` if there is none.
+    pub(super) fn received(&self) -> Option<u64> {
+        self.meter.as_ref().map(TunnelMeter::received)
     }
 
     /// Returns the number of body bytes that may not have been sent.

@@ -5,3 +5,4 @@ mod http2;
 mod reload;
 mod stop;
 mod time;
+mod tunnel;

@@ -36,6 +36,7 @@ pub(super) fn render(report: &Report, counts: &Counts, form: Form) -> String {
     let mut out = Exposition { text: String::with_capacity(16 * 1024), form };
     out.requests(counts);
     out.connections(report);
+    out.tunnels(report);
     out.certificates(report);
     out.cache(report);
     out.scripts(report);
@@ -140,6 +141,17 @@ impl Exposition {
         line!(self, "{name}_total{{result=\"lost\"}} {}", report.spans.1);
         let help = "Lines of the access log that were lost.";
         self.counter("dunlin_access_log_lines_lost", help, report.log_lines_lost);
+    }
+
+    fn tunnels(&mut self, report: &Report) {
+        let tunnels = &report.tunnels;
+        let help = "Open tunnels: connections and streams by another protocol than HTTP, such as WebSocket.";
+        self.gauge("dunlin_tunnels", help, tunnels.open);
+        self.counter("dunlin_tunnels_opened", "Tunnels that were opened.", tunnels.opened);
+        let name = "dunlin_tunnel_bytes";
+        self.family(name, "counter", "Bytes through tunnels, from clients and to them.");
+        line!(self, "{name}_total{{direction=\"received\"}} {}", tunnels.received);
+        line!(self, "{name}_total{{direction=\"sent\"}} {}", tunnels.sent);
     }
 
     fn certificates(&mut self, report: &Report) {

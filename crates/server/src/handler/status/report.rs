@@ -23,6 +23,8 @@ pub struct Report {
     pub process: ProcessReport,
     pub connections: Connections,
     pub tls: Tls,
+    /// Connections and streams that use another protocol than HTTP, such as WebSocket.
+    pub tunnels: Tunnels,
     pub requests: Requests,
     pub cache: Cache,
     /// Routes with at least one request.
@@ -98,6 +100,20 @@ pub struct Tls {
     pub resumed: u64,
     pub failed: u64,
     pub late: u64,
+}
+
+/// Tunnels: connections and streams that use another protocol than HTTP, such as WebSocket.
+#[derive(Debug, Clone, Default, Serialize, Deserialize)]
+#[serde(default)]
+pub struct Tunnels {
+    /// Open tunnels.
+    pub open: u64,
+    /// Tunnels opened since the start.
+    pub opened: u64,
+    /// Bytes that clients have sent since the start.
+    pub received: u64,
+    /// Bytes that were sent to clients since the start.
+    pub sent: u64,
 }
 
 /// Requests since the start.
@@ -289,6 +305,12 @@ impl Report {
             tls: {
                 let [full, resumed, failed, late] = counts.handshakes;
                 Tls { full, resumed, failed, late }
+            },
+            tunnels: Tunnels {
+                open: counts.tunnels.open,
+                opened: counts.tunnels.opened,
+                received: counts.tunnels.received,
+                sent: counts.tunnels.sent,
             },
             requests: Requests::new(counts),
             cache: Cache::new(shared),
