@@ -6,10 +6,10 @@ use std::sync::Arc;
 use std::sync::atomic::Ordering;
 
 use super::cache::resource::Resource;
-use super::cache::sampler::Sampler;
 use super::cache::shared_cache::{Key, LookUp};
 use super::cache::worker_cache::{CacheEntry, WorkerCache};
 use super::shared::Shared;
+use dunlin_admission::sampler::Sampler;
 use dunlin_net::clock::Clock;
 
 /// The state of one worker with one configuration. `R` is the type of the caller's routes.
@@ -67,7 +67,8 @@ impl<R> Worker<R> {
         self.add_hit(entry.length());
         if self.sampler.is_due() {
             let shared = &self.shared.cache;
-            self.sampler.hit(shared.hash(&entry.resource.key), shared);
+            let hash = shared.hash(&entry.resource.key);
+            self.sampler.hit(hash, |hashes| shared.count(hashes));
         }
     }
 

@@ -4,11 +4,11 @@ use std::hash::BuildHasher;
 use std::sync::atomic::{AtomicU64, AtomicUsize, Ordering};
 use std::sync::{Arc, Mutex, PoisonError};
 
+pub(crate) use dunlin_admission::store::Cost;
+use dunlin_admission::store::{Inserted, Store};
 use hashbrown::DefaultHashBuilder;
 
 use super::resource::Resource;
-pub(crate) use super::store::Cost;
-use super::store::{Inserted, Store};
 
 /// The key of a resource: its site and decoded path.
 #[derive(Debug, Clone, PartialEq, Eq, Hash)]
@@ -19,7 +19,7 @@ pub struct Key {
     pub path: Box<[u8]>,
 }
 
-/// Resources by path; the module `store` describes what is admitted and evicted.
+/// Resources by path; [`Store`] describes what is admitted and evicted.
 #[derive(Debug)]
 pub struct SharedCache {
     bounds: Cost,
@@ -133,7 +133,7 @@ impl SharedCache {
         LookUp::Missing { admit }
     }
 
-    /// Counts uses of keys with these hashes, unless another worker uses the cache.
+    /// Counts uses of keys with these hashes. Drops them while another worker uses the cache, so that no hit waits.
     pub(crate) fn count(&self, hashes: &[u64]) {
         if let Ok(mut store) = self.store.try_lock() {
             hashes.iter().for_each(|&hash| store.count(hash));

@@ -3,7 +3,7 @@
 use super::*;
 
 /// Mixes the bits of a key (splitmix64).
-pub(in super::super) fn hash(key: u64) -> u64 {
+pub(crate) fn hash(key: u64) -> u64 {
     let mut bits = key.wrapping_add(0x9e37_79b9_7f4a_7c15);
     bits = (bits ^ bits >> 30).wrapping_mul(0xbf58_476d_1ce4_e5b9);
     bits = (bits ^ bits >> 27).wrapping_mul(0x94d0_49bb_1331_11eb);
@@ -45,7 +45,7 @@ fn draw(sums: &[f64], random: &mut Random) -> u64 {
     sums.partition_point(|&sum| sum < wanted) as u64
 }
 
-/// A store that is used as the cache uses it: one of [`SAMPLE`](super::super::SAMPLE) requests is counted.
+/// A store that is used as the cache uses it: one of [`SAMPLE`](crate::sampler::SAMPLE) requests is counted.
 struct Replay {
     store: Store<u64, u64>,
     random: Random,
@@ -69,7 +69,7 @@ impl Replay {
     fn request_of(&mut self, key: u64, bytes: usize) {
         let hash = hash(key);
         self.requests += 1;
-        let is_sampled = self.random.below(super::super::SAMPLE.into()) == 0;
+        let is_sampled = self.random.below(crate::sampler::SAMPLE.into()) == 0;
         if is_sampled {
             self.store.count(hash);
         }

@@ -19,7 +19,7 @@ const MIN_PERIOD: usize = 1024;
 
 /// Estimated frequencies of keys, by their hashes.
 #[derive(Debug)]
-pub(super) struct Frequencies {
+pub(crate) struct Frequencies {
     words: Box<[u64]>,
     /// Uses since the counters were halved.
     uses: usize,
@@ -27,13 +27,13 @@ pub(super) struct Frequencies {
 
 impl Frequencies {
     /// No key was used. `entries` is the number of keys that shall be told apart well.
-    pub(super) fn new(entries: usize) -> Self {
+    pub(crate) fn new(entries: usize) -> Self {
         let counters = (entries.clamp(1024, 1 << 20) * 8).next_power_of_two();
         Self { words: vec![0; counters / PER_WORD as usize].into(), uses: 0 }
     }
 
     /// Counts a use of a key. `entries` is the number of entries of the cache.
-    pub(super) fn add(&mut self, hash: u64, entries: usize) {
+    pub(crate) fn add(&mut self, hash: u64, entries: usize) {
         for row in 0..ROWS {
             let (word, shift) = self.place(hash, row);
             if self.words[word] >> shift & MAX < MAX {
@@ -47,7 +47,7 @@ impl Frequencies {
     }
 
     /// The estimated number of uses, at most 15. It is never lower than the number since the counters were halved.
-    pub(super) fn of(&self, hash: u64) -> u64 {
+    pub(crate) fn of(&self, hash: u64) -> u64 {
         let counter = |row| {
             let (word, shift) = self.place(hash, row);
             self.words[word] >> shift & MAX
@@ -74,8 +74,8 @@ impl Frequencies {
 
 #[cfg(test)]
 mod tests {
-    use super::super::store::tests::hash;
     use super::*;
+    use crate::store::tests::hash;
 
     #[test]
     fn estimates_are_never_too_low_and_seldom_too_high() {

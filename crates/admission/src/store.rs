@@ -12,17 +12,17 @@ use std::hash::Hash;
 use hashbrown::{HashSet, HashTable};
 use smallvec::{SmallVec, smallvec};
 
-use super::frequency::Frequencies;
+use crate::frequency::Frequencies;
 
 /// What an entry occupies, and the bounds of what all entries occupy.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
-pub(crate) struct Cost {
+pub struct Cost {
     /// Memory in bytes.
-    pub(crate) bytes: usize,
+    pub bytes: usize,
     /// Number of entries.
-    pub(crate) entries: usize,
+    pub entries: usize,
     /// Number of open descriptors.
-    pub(crate) descriptors: usize,
+    pub descriptors: usize,
 }
 
 /// Entries of which a victim is the least used one.
@@ -32,7 +32,7 @@ const AVERAGE: usize = 4096;
 
 /// Values by key, within bounds.
 #[derive(Debug)]
-pub(super) struct Store<K, V> {
+pub struct Store<K, V> {
     bounds: Cost,
     table: HashTable<Entry<K, V>>,
     /// The hashes of the entries in the order in which they are considered for eviction, with some of removed entries.
@@ -51,9 +51,14 @@ struct Entry<K, V> {
 
 /// The result of [`Store::insert`].
 #[derive(Debug, PartialEq, Eq)]
-pub(super) enum Inserted<V> {
-    /// The value is stored. `replaced` had the same key; `evicted` made room.
-    Stored { replaced: Option<V>, evicted: Vec<(V, Cost)> },
+pub enum Inserted<V> {
+    /// The value is stored.
+    Stored {
+        /// The value that had the same key.
+        replaced: Option<V>,
+        /// The values that made room, with what they occupied.
+        evicted: Vec<(V, Cost)>,
+    },
     /// The value exceeds the bounds, or was not used often enough to displace others.
     Rejected,
 }
@@ -87,7 +92,7 @@ impl Cost {
 
 impl<K: Eq + Hash, V> Store<K, V> {
     /// An empty store.
-    pub(super) fn new(bounds: Cost) -> Self {
+    pub fn new(bounds: Cost) -> Self {
         let entries = bounds.entries.min(bounds.bytes / AVERAGE);
         Self {
             bounds,
@@ -99,33 +104,37 @@ impl<K: Eq + Hash, V> Store<K, V> {
     }
 
     /// The bounds.
-    #[cfg(test)]
-    pub(super) fn bounds(&self) -> Cost {
+    pub fn bounds(&self) -> Cost {
         self.bounds
     }
 
     /// What all entries occupy.
-    pub(super) fn used(&self) -> Cost {
+    pub fn used(&self) -> Cost {
         self.used
     }
 
     /// All values.
-    pub(super) fn values(&self) -> impl Iterator<Item = &V> {
+    pub fn values(&self) -> impl Iterator<Item = &V> {
         self.table.iter().map(|entry| &entry.value)
     }
 
     /// The value of a key.
-    pub(super) fn get(&self, hash: u64, key: &K) -> Option<&V> {
-        self.table.find(hash, |entry| entry.key == *key).map(|entry| &entry.value)
+    pub fn get(&self, hash: u64, key: &K) -> Option<&V> {
+        self.find(hash, |other| other == key)
+    }
+
+    /// The value of the key with that hash which `is_it` accepts.
+    pub fn find(&self, hash: u64, is_it: impl Fn(&K) -> bool) -> Option<&V> {
+        self.table.find(hash, |entry| is_it(&entry.key)).map(|entry| &entry.value)
     }
 
     /// Counts a use of a key, whether the store has it or not.
-    pub(super) fn count(&mut self, hash: u64) {
+    pub fn count(&mut self, hash: u64) {
         self.frequencies.add(hash, self.table.len());
     }
 
     /// Whether there is room for an average entry.
-    pub(super) fn has_room(&self) -> bool {
+    pub fn has_room(&self) -> bool {
         self.used.plus(self.average()).is_within(self.bounds)
     }
 
@@ -135,7 +144,7 @@ impl<K: Eq + Hash, V> Store<K, V> {
     }
 
     /// Whether an average entry with this hash would displace others. Looks at other victims each time.
-    pub(super) fn would_displace(&mut self, hash: u64) -> bool {
+    pub fn would_displace(&mut self, hash: u64) -> bool {
         let limit = self.frequencies.of(hash);
         let Some(victims) = self.victims(self.average(), Some(limit), None) else { return false };
         // The next call considers the same ones first.
@@ -144,7 +153,7 @@ impl<K: Eq + Hash, V> Store<K, V> {
     }
 
     /// Stores a value, and evicts others to make room for it.
-    pub(super) fn insert(&mut self, (hash, key): (u64, K), value: V, cost: Cost) -> Inserted<V> {
+    pub fn insert(&mut self, (hash, key): (u64, K), value: V, cost: Cost) -> Inserted<V> {
         if !cost.is_within(self.bounds) {
             return Inserted::Rejected;
         }
@@ -160,7 +169,7 @@ impl<K: Eq + Hash, V> Store<K, V> {
     }
 
     /// Changes the cost of an entry whose value is accepted by `is_it`. Returns what was evicted to make room for more.
-    pub(super) fn set_cost(
+    pub fn set_cost(
         &mut self,
         (hash, key): (u64, &K),
         cost: Cost,
@@ -178,7 +187,7 @@ impl<K: Eq + Hash, V> Store<K, V> {
     }
 
     /// Removes an entry.
-    pub(super) fn remove(&mut self, hash: u64, key: &K) -> Option<V> {
+    pub fn remove(&mut self, hash: u64, key: &K) -> Option<V> {
         let found = self.table.find_entry(hash, |entry| entry.key == *key).ok()?;
         let (entry, _) = found.remove();
         self.used = self.used.minus(entry.cost);
@@ -186,7 +195,7 @@ impl<K: Eq + Hash, V> Store<K, V> {
     }
 
     /// Removes the entries for which `is_out` returns true.
-    pub(super) fn remove_if(&mut self, is_out: impl Fn(&K, &V, Cost) -> bool) -> Vec<V> {
+    pub fn remove_if(&mut self, is_out: impl Fn(&K, &V, Cost) -> bool) -> Vec<V> {
         let out = self.table.extract_if(|entry| is_out(&entry.key, &entry.value, entry.cost));
         let out: Vec<Entry<K, V>> = out.collect();
         for entry in &out {
@@ -273,4 +282,4 @@ impl<K: Eq + Hash, V> Store<K, V> {
 }
 
 #[cfg(test)]
-pub(super) mod tests;
+pub(crate) mod tests;

@@ -1,9 +1,9 @@
-//! Samples the requests of one worker, from which the shared cache learns what is used often.
+//! Samples the requests of one worker, from which a shared cache learns what is used often.
 
 use std::cell::{Cell, RefCell};
 
-use super::SAMPLE;
-use super::shared_cache::SharedCache;
+/// Requests of which one, chosen at random, counts as a use of its entry.
+pub(crate) const SAMPLE: u32 = 8;
 
 /// Hits that are reported together.
 const BATCH: usize = 64;
@@ -39,13 +39,13 @@ impl Sampler {
         true
     }
 
-    /// Reports a sampled hit. Drops the reports while another worker uses the shared cache, so that no hit waits.
+    /// Notes a sampled hit, and passes the hashes of several at a time to `report`.
     #[cold]
-    pub fn hit(&self, hash: u64, shared: &SharedCache) {
+    pub fn hit(&self, hash: u64, report: impl FnOnce(&[u64])) {
         let mut hits = self.hits.borrow_mut();
         hits.push(hash);
         if hits.len() >= BATCH {
-            shared.count(&hits);
+            report(&hits);
             hits.clear();
         }
     }
