@@ -2,12 +2,12 @@
 
 /// The members of a comma-separated list over all lines of a field, without empty ones. Commas in quoted strings do not
 /// separate members.
-pub(super) fn members<'a>(values: &'a [&'a [u8]]) -> impl Iterator<Item = &'a [u8]> {
+pub fn members<'a>(values: &'a [&'a [u8]]) -> impl Iterator<Item = &'a [u8]> {
     values.iter().flat_map(|value| split(value, b',')).filter(|member| !member.is_empty())
 }
 
 /// The trimmed parts of `text` between separators outside quoted strings.
-pub(super) fn split(text: &[u8], separator: u8) -> impl Iterator<Item = &[u8]> {
+pub fn split(text: &[u8], separator: u8) -> impl Iterator<Item = &[u8]> {
     let mut rest = Some(text);
     std::iter::from_fn(move || {
         let text = rest?;
@@ -28,7 +28,7 @@ pub(super) fn split(text: &[u8], separator: u8) -> impl Iterator<Item = &[u8]> {
 }
 
 /// A member's weight in thousandths: 1000 by default, `None` if malformed.
-pub(super) fn weight<'a>(parameters: impl Iterator<Item = &'a [u8]>) -> Option<u16> {
+pub fn weight<'a>(parameters: impl Iterator<Item = &'a [u8]>) -> Option<u16> {
     for parameter in parameters {
         if let [b'q' | b'Q', b'=', value @ ..] = parameter {
             return thousandths(value);

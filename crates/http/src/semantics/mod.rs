@@ -10,7 +10,7 @@ pub mod etag;
 pub mod expect;
 pub mod forwarded;
 pub mod host;
-mod list;
+pub mod list;
 pub mod method;
 pub mod multipart;
 pub mod negotiate;

@@ -1,0 +1,394 @@
+//! Collapsed forwarding: one request goes upstream, and others for the same URL wait for its response.
+//!
+//! The first request of a URL leads: it goes upstream. Those that come until its response is stored join it. When the head
+//! of the response is there, its leader decides: if the response may be stored, all read its body while it arrives, each at its
+//! own pace; otherwise each request goes upstream by itself. A leader that gives up leaves its place to one of the others.
+//!
+//! The body is kept whole, so that no reader waits for another one. A body that turns out to be larger than what may be
+//! stored becomes a window: it is not stored, and what every reader has read is dropped.
+
+use std::collections::VecDeque;
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::task::{Context, Poll, Waker};
+
+use bytes::{Bytes, BytesMut};
+use hashbrown::HashMap;
+
+use crate::key::Key;
+use crate::stored::{Stored, StoredHead};
+
+/// Bytes of a window that may wait for the slowest reader.
+const WINDOW: usize = 256 * 1024;
+
+/// The requests of all workers that are upstream.
+#[derive(Debug, Default)]
+pub struct Flights {
+    table: Mutex<HashMap<Key, Arc<Flight>>>,
+}
+
+/// The part of a request in a flight.
+#[derive(Debug)]
+pub enum Role {
+    /// It goes upstream.
+    Leader(Leader),
+    /// It waits for the leader.
+    Waiter(Reader),
+}
+
+/// The request that goes upstream. Dropping it without a decision lets another one lead.
+#[derive(Debug)]
+pub struct Leader {
+    flight: Joined,
+    is_decided: bool,
+}
+
+/// The body of a response on its way from upstream. Dropping it before the end breaks the body for its readers.
+#[derive(Debug)]
+pub struct Writer {
+    flight: Joined,
+    max_body: u64,
+    is_ended: bool,
+}
+
+/// A request that waits for the head of a response, then a reader of its body.
+#[derive(Debug)]
+pub struct Reader {
+    flight: Arc<Flight>,
+    number: usize,
+}
+
+/// What the leader has decided.
+#[derive(Debug)]
+pub enum Decision {
+    /// The body can be read. The total length, if it is known.
+    Response(Arc<StoredHead>, Option<u64>),
+    /// The request has to go upstream by itself.
+    Forward,
+    /// The leader has given up: the request has to join again.
+    Rejoin,
+}
+
+/// The body is incomplete.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct Broken;
+
+/// A flight that is in the table.
+#[derive(Debug)]
+struct Joined {
+    flights: Arc<Flights>,
+    key: Key,
+    flight: Arc<Flight>,
+}
+
+#[derive(Debug, Default)]
+struct Flight {
+    state: Mutex<State>,
+}
+
+#[derive(Debug, Default)]
+struct State {
+    phase: Phase,
+    /// What was received, without what every reader of a window has read.
+    chunks: VecDeque<Bytes>,
+    /// Number of chunks that were dropped.
+    dropped: usize,
+    /// Bytes in `chunks`.
+    held: usize,
+    /// Bytes received.
+    received: u64,
+    /// The body is too large to be stored.
+    is_window: bool,
+    /// The URL was invalidated after the request: the response is not stored.
+    is_invalidated: bool,
+    /// The readers by their numbers.
+    readers: HashMap<usize, Position>,
+    next_number: usize,
+    /// The writer, when it waits for readers of a window.
+    writer: Option<Waker>,
+}
+
+#[derive(Debug, Default)]
+enum Phase {
+    #[default]
+    Waiting,
+    Forward,
+    Rejoin,
+    Body(Arc<StoredHead>, Option<u64>),
+    Ended(Arc<StoredHead>, Option<u64>),
+    Broken,
+}
+
+/// The next chunk of a reader, and its waker while it waits.
+#[derive(Debug, Default)]
+struct Position {
+    chunk: usize,
+    waker: Option<Waker>,
+}
+
+impl Flights {
+    /// Joins the flight of a URL, or starts it.
+    pub fn join(self: &Arc<Self>, key: &Key) -> Role {
+        let mut table = lock(&self.table);
+        if let Some(flight) = table.get(key) {
+            return Role::Waiter(flight.reader());
+        }
+        let flight = Arc::new(Flight::default());
+        table.insert(key.clone(), Arc::clone(&flight));
+        drop(table);
+        let flight = Joined { flights: Arc::clone(self), key: key.clone(), flight };
+        Role::Leader(Leader { flight, is_decided: false })
+    }
+
+    /// The response that is on its way is not stored, and no further request joins it: the URL was invalidated.
+    pub fn invalidate(&self, key: &Key) {
+        if let Some(flight) = lock(&self.table).remove(key) {
+            flight.lock().is_invalidated = true;
+        }
+    }
+}
+
+impl Leader {
+    /// The response may not be stored: the others go upstream by themselves.
+    pub fn decline(mut self) {
+        self.decide(Phase::Forward);
+        self.flight.leave();
+    }
+
+    /// The response may be stored if its body, whose `length` may be known, is not larger than `max_body`. Returns the end for
+    /// its bytes, and the leader's own reader.
+    pub fn begin(
+        mut self,
+        head: StoredHead,
+        length: Option<u64>,
+        max_body: u64,
+    ) -> (Writer, Reader) {
+        let reader = self.flight.flight.reader();
+        self.decide(Phase::Body(Arc::new(head), length));
+        let Joined { flights, key, flight } = &self.flight;
+        let flight =
+            Joined { flights: Arc::clone(flights), key: key.clone(), flight: Arc::clone(flight) };
+        (Writer { flight, max_body, is_ended: false }, reader)
+    }
+
+    fn decide(&mut self, phase: Phase) {
+        self.is_decided = true;
+        self.flight.flight.enter(phase);
+    }
+}
+
+impl Drop for Leader {
+    fn drop(&mut self) {
+        if !self.is_decided {
+            // They join the next flight.
+            self.flight.leave();
+            self.flight.flight.enter(Phase::Rejoin);
+        }
+    }
+}
+
+impl Writer {
+    /// Whether more may be received now.
+    pub fn poll_room(&self, cx: &Context<'_>) -> Poll<()> {
+        let mut state = self.flight.flight.lock();
+        if !state.is_window || state.held < WINDOW {
+            return Poll::Ready(());
+        }
+        keep_waker(&mut state.writer, cx);
+        Poll::Pending
+    }
+
+    /// Whether nobody needs the body: it will not be stored, and has no reader.
+    pub fn is_useless(&self) -> bool {
+        let state = self.flight.flight.lock();
+        (state.is_window || state.is_invalidated) && state.readers.is_empty()
+    }
+
+    /// Adds bytes of the body.
+    pub fn push(&self, bytes: Bytes) {
+        if bytes.is_empty() {
+            return;
+        }
+        let mut state = self.flight.flight.lock();
+        state.received += bytes.len() as u64;
+        state.held += bytes.len();
+        state.chunks.push_back(bytes);
+        if !state.is_window && state.received > self.max_body {
+            state.is_window = true;
+            drop(state);
+            // A later request could not read the body from its start.
+            self.flight.leave();
+            state = self.flight.flight.lock();
+        }
+        state.drop_read();
+        state.wake_readers();
+    }
+
+    /// Ends the body. Returns the response if it is to be stored. The caller stores it before it drops the writer, so that each
+    /// later request joins the flight or finds the stored response.
+    pub fn end(&mut self) -> Option<Stored> {
+        self.is_ended = true;
+        let mut state = self.flight.flight.lock();
+        let Phase::Body(head, length) = &state.phase else { return None };
+        let (head, length) = (Arc::clone(head), *length);
+        let is_complete = length.is_none_or(|length| length == state.received);
+        let stored = is_complete && !state.is_window && !state.is_invalidated;
+        let stored = stored.then(|| Stored { head: StoredHead::clone(&head), body: state.whole() });
+        state.phase = match is_complete {
+            true => Phase::Ended(head, length),
+            false => Phase::Broken,
+        };
+        state.wake_readers();
+        stored
+    }
+}
+
+impl Drop for Writer {
+    fn drop(&mut self) {
+        self.flight.leave();
+        if !self.is_ended {
+            self.flight.flight.enter(Phase::Broken);
+        }
+    }
+}
+
+impl Reader {
+    /// What the leader has decided.
+    pub fn poll_decision(&self, cx: &Context<'_>) -> Poll<Decision> {
+        let mut state = self.flight.lock();
+        match &state.phase {
+            Phase::Waiting => {}
+            Phase::Forward => return Poll::Ready(Decision::Forward),
+            Phase::Rejoin | Phase::Broken => return Poll::Ready(Decision::Rejoin),
+            Phase::Body(head, length) | Phase::Ended(head, length) => {
+                return Poll::Ready(Decision::Response(Arc::clone(head), *length));
+            }
+        }
+        state.wait(self.number, cx);
+        Poll::Pending
+    }
+
+    /// The next bytes of the body; `None` at its end.
+    ///
+    /// # Errors
+    /// If the body is incomplete.
+    pub fn poll_next(&mut self, cx: &Context<'_>) -> Poll<Result<Option<Bytes>, Broken>> {
+        let mut state = self.flight.lock();
+        let dropped = state.dropped;
+        let Some(position) = state.readers.get_mut(&self.number) else {
+            return Poll::Ready(Err(Broken));
+        };
+        let next = position.chunk.checked_sub(dropped);
+        if let Some(bytes) = next.and_then(|at| state.chunks.get(at).cloned()) {
+            if let Some(position) = state.readers.get_mut(&self.number) {
+                position.chunk += 1;
+            }
+            state.drop_read();
+            return Poll::Ready(Ok(Some(bytes)));
+        }
+        match state.phase {
+            Phase::Ended(..) => Poll::Ready(Ok(None)),
+            Phase::Waiting | Phase::Body(..) => {
+                state.wait(self.number, cx);
+                Poll::Pending
+            }
+            Phase::Forward | Phase::Rejoin | Phase::Broken => Poll::Ready(Err(Broken)),
+        }
+    }
+}
+
+impl Drop for Reader {
+    fn drop(&mut self) {
+        let mut state = self.flight.lock();
+        state.readers.remove(&self.number);
+        state.drop_read();
+    }
+}
+
+impl Joined {
+    /// Removes the flight from the table: no further request joins it.
+    fn leave(&self) {
+        let mut table = lock(&self.flights.table);
+        // After an invalidation another flight may have its place.
+        if table.get(&self.key).is_some_and(|other| Arc::ptr_eq(other, &self.flight)) {
+            table.remove(&self.key);
+        }
+    }
+}
+
+impl Flight {
+    /// A reader that begins with the first byte.
+    fn reader(self: &Arc<Self>) -> Reader {
+        let mut state = self.lock();
+        let number = state.next_number;
+        state.next_number += 1;
+        state.readers.insert(number, Position::default());
+        Reader { flight: Arc::clone(self), number }
+    }
+
+    fn enter(&self, phase: Phase) {
+        let mut state = self.lock();
+        state.phase = phase;
+        state.wake_readers();
+    }
+
+    fn lock(&self) -> MutexGuard<'_, State> {
+        lock(&self.state)
+    }
+}
+
+impl State {
+    /// Drops what every reader of a window has read, and wakes the writer if there is room.
+    fn drop_read(&mut self) {
+        if !self.is_window {
+            return;
+        }
+        let all = self.dropped + self.chunks.len();
+        let least = self.readers.values().map(|position| position.chunk).min().unwrap_or(all);
+        while self.dropped < least
+            && let Some(bytes) = self.chunks.pop_front()
+        {
+            self.held -= bytes.len();
+            self.dropped += 1;
+        }
+        if (self.held < WINDOW || self.readers.is_empty())
+            && let Some(writer) = self.writer.take()
+        {
+            writer.wake();
+        }
+    }
+
+    fn wait(&mut self, number: usize, cx: &Context<'_>) {
+        if let Some(position) = self.readers.get_mut(&number) {
+            keep_waker(&mut position.waker, cx);
+        }
+    }
+
+    fn wake_readers(&mut self) {
+        for position in self.readers.values_mut() {
+            if let Some(waker) = position.waker.take() {
+                waker.wake();
+            }
+        }
+    }
+
+    /// The body in one piece: a copy, as a piece may be a small part of a large buffer.
+    fn whole(&self) -> Bytes {
+        let mut whole = BytesMut::with_capacity(self.held);
+        self.chunks.iter().for_each(|bytes| whole.extend_from_slice(bytes));
+        whole.freeze()
+    }
+}
+
+fn keep_waker(kept: &mut Option<Waker>, cx: &Context<'_>) {
+    match kept {
+        Some(kept) => kept.clone_from(cx.waker()),
+        kept => *kept = Some(cx.waker().clone()),
+    }
+}
+
+fn lock<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
+    mutex.lock().unwrap_or_else(PoisonError::into_inner)
+}
+
+#[cfg(test)]
+mod tests;

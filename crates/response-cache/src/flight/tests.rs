@@ -1,0 +1,180 @@
+//! Flights whose tasks are polled by hand.
+
+use std::sync::atomic::{AtomicUsize, Ordering};
+use std::task::Wake;
+
+use super::*;
+use crate::freshness::Received;
+use crate::storable::{Requested, Rules};
+use crate::testing::{fields, request};
+use dunlin_http::Method;
+
+/// Counts how often a task is woken.
+#[derive(Default)]
+struct Count(AtomicUsize);
+
+impl Wake for Count {
+    fn wake(self: Arc<Self>) {
+        self.0.fetch_add(1, Ordering::Relaxed);
+    }
+}
+
+impl Count {
+    fn taken(&self) -> usize {
+        self.0.swap(0, Ordering::Relaxed)
+    }
+}
+
+fn key() -> Key {
+    Key { site: 1, url: b"http://example.com/".as_slice().into() }
+}
+
+fn head() -> StoredHead {
+    let requested = Requested { method: Method::Get, is_authenticated: false, no_store: false };
+    let rules = Rules { set_cookie: false, is_heuristic: true, max_body: 1000 };
+    let request = request("GET", "/", "");
+    let received = Received { date: None, unix: 784_111_777, at: 0, delay: 0 };
+    let fields = fields(&[("Cache-Control", "max-age=9")]);
+    let head = StoredHead::new(requested, &request.as_request(), (200, &fields), received, &rules);
+    head.expect("it may be stored")
+}
+
+fn leader(flights: &Arc<Flights>) -> Leader {
+    match flights.join(&key()) {
+        Role::Leader(leader) => leader,
+        Role::Waiter(_) => panic!("another request leads"),
+    }
+}
+
+fn waiter(flights: &Arc<Flights>) -> Reader {
+    match flights.join(&key()) {
+        Role::Waiter(waiter) => waiter,
+        Role::Leader(_) => panic!("no request leads"),
+    }
+}
+
+/// What can be read now, and how it ends.
+fn read(reader: &mut Reader, waker: &Waker) -> (String, &'static str) {
+    let mut text = String::new();
+    loop {
+        match reader.poll_next(&Context::from_waker(waker)) {
+            Poll::Ready(Ok(Some(bytes))) => text.push_str(&String::from_utf8_lossy(&bytes)),
+            Poll::Ready(Ok(None)) => return (text, "end"),
+            Poll::Ready(Err(Broken)) => return (text, "broken"),
+            Poll::Pending => return (text, "more"),
+        }
+    }
+}
+
+#[test]
+fn a_thousand_requests_read_one_response() {
+    let flights = Arc::<Flights>::default();
+    let leader = leader(&flights);
+    let count = Arc::<Count>::default();
+    let waker = Waker::from(Arc::clone(&count));
+    let cx = &Context::from_waker(&waker);
+    let mut readers: Vec<Reader> = (0..999).map(|_| waiter(&flights)).collect();
+    assert!(readers.iter().all(|reader| reader.poll_decision(cx).is_pending()));
+    let (mut writer, own) = leader.begin(head(), None, 100);
+    assert_eq!(count.taken(), 999);
+    readers.push(own);
+    for reader in &readers {
+        assert!(matches!(reader.poll_decision(cx), Poll::Ready(Decision::Response(_, None))));
+    }
+    writer.push(Bytes::from_static(b"a"));
+    assert!(readers.iter_mut().all(|reader| read(reader, &waker) == ("a".into(), "more")));
+    writer.push(Bytes::from_static(b"b"));
+    assert_eq!(count.taken(), 1000);
+    // One that joins while the body arrives.
+    readers.push(waiter(&flights));
+    let stored = writer.end().expect("stored");
+    assert_eq!(&stored.body[..], b"ab");
+    drop(writer);
+    let late = readers.pop().map(|mut late| read(&mut late, &waker));
+    assert_eq!(late, Some(("ab".into(), "end")));
+    assert!(readers.iter_mut().all(|reader| read(reader, &waker) == ("b".into(), "end")));
+    assert!(matches!(flights.join(&key()), Role::Leader(_)));
+}
+
+#[test]
+fn requests_go_upstream_when_the_response_may_not_be_stored() {
+    let flights = Arc::<Flights>::default();
+    let leader = leader(&flights);
+    let waiter = waiter(&flights);
+    leader.decline();
+    let cx = &Context::from_waker(Waker::noop());
+    assert!(matches!(waiter.poll_decision(cx), Poll::Ready(Decision::Forward)));
+    assert!(matches!(flights.join(&key()), Role::Leader(_)));
+}
+
+#[test]
+fn another_request_leads_when_the_leader_gives_up() {
+    let flights = Arc::<Flights>::default();
+    let (first, waiting) = (leader(&flights), waiter(&flights));
+    drop(first);
+    let cx = &Context::from_waker(Waker::noop());
+    assert!(matches!(waiting.poll_decision(cx), Poll::Ready(Decision::Rejoin)));
+    let _next = leader(&flights);
+    let _waiting = waiter(&flights);
+}
+
+#[test]
+fn a_body_that_breaks_off_is_broken_for_all_and_not_stored() {
+    let flights = Arc::<Flights>::default();
+    let (mut writer, mut reader) = leader(&flights).begin(head(), Some(3), 100);
+    writer.push(Bytes::from_static(b"ab"));
+    assert!(writer.end().is_none(), "it is shorter than its stated length");
+    assert_eq!(read(&mut reader, Waker::noop()), ("ab".into(), "broken"));
+    drop(writer);
+    let (writer, mut reader) = leader(&flights).begin(head(), None, 100);
+    writer.push(Bytes::from_static(b"ab"));
+    drop(writer);
+    assert_eq!(read(&mut reader, Waker::noop()), ("ab".into(), "broken"));
+}
+
+#[test]
+fn an_invalidated_response_is_read_but_not_stored() {
+    let flights = Arc::<Flights>::default();
+    let (mut writer, mut reader) = leader(&flights).begin(head(), None, 100);
+    flights.invalidate(&key());
+    // Later requests need a newer response.
+    let _next = leader(&flights);
+    writer.push(Bytes::from_static(b"ab"));
+    assert!(!writer.is_useless() && writer.end().is_none());
+    assert_eq!(read(&mut reader, Waker::noop()), ("ab".into(), "end"));
+    drop(writer);
+    let _waiting = waiter(&flights);
+}
+
+#[test]
+fn a_body_that_is_too_large_is_bounded_by_its_slowest_reader() {
+    let flights = Arc::<Flights>::default();
+    let first = leader(&flights);
+    let mut slow = waiter(&flights);
+    let max_body = 2 * WINDOW as u64;
+    let (mut writer, mut fast) = first.begin(head(), None, max_body);
+    let count = Arc::<Count>::default();
+    let waker = Waker::from(Arc::clone(&count));
+    let cx = &Context::from_waker(&waker);
+    let piece = Bytes::from(vec![b'x'; WINDOW / 2]);
+    for number in 0..5 {
+        assert!(writer.poll_room(cx).is_ready(), "{number}");
+        writer.push(piece.clone());
+        read(&mut fast, Waker::noop());
+    }
+    // Nobody can join who would miss the start.
+    assert!(matches!(flights.join(&key()), Role::Leader(_)));
+    assert!(writer.poll_room(cx).is_pending());
+    let (text, state) = read(&mut slow, Waker::noop());
+    assert_eq!((text.len(), state, count.taken()), (5 * WINDOW / 2, "more", 1));
+    assert!(writer.poll_room(cx).is_ready());
+    writer.push(piece);
+    // A reader that leaves holds nothing up.
+    drop(slow);
+    read(&mut fast, Waker::noop());
+    assert!(writer.poll_room(cx).is_ready() && !writer.is_useless());
+    assert!(writer.end().is_none());
+    assert_eq!(read(&mut fast, Waker::noop()), (String::new(), "end"));
+    drop(fast);
+    assert!(writer.is_useless());
+}

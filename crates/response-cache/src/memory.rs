@@ -1,0 +1,304 @@
+//! The bounded store of responses, which all workers share.
+//!
+//! An entry has the responses for one URL, each for other values of the selecting request fields. The module
+//! [`dunlin_admission::store`] describes what is admitted and evicted.
+
+use std::hash::BuildHasher;
+use std::sync::atomic::{AtomicU64, Ordering};
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+
+use dunlin_admission::store::{Cost, Inserted, Store};
+use dunlin_http::Request;
+use hashbrown::DefaultHashBuilder;
+use smallvec::SmallVec;
+
+use crate::key::{self, Key};
+use crate::stored::Stored;
+
+/// The most responses for one URL. The oldest one makes room for another.
+const MAX_VARIANTS: usize = 32;
+
+/// The responses for one URL, the newest one first.
+type Variants = SmallVec<[Arc<Stored>; 1]>;
+
+/// Responses by URL, within bounds.
+#[derive(Debug)]
+pub struct Memory {
+    hasher: DefaultHashBuilder,
+    bounds: Cost,
+    store: Mutex<Store<Key, Variants>>,
+    /// Counters for metrics.
+    pub counters: Counters,
+}
+
+/// Counters since the start.
+#[derive(Debug, Default)]
+pub struct Counters {
+    /// Responses that were stored.
+    pub stored: AtomicU64,
+    /// Responses that were not stored, as they are used less than those in the store.
+    pub rejected: AtomicU64,
+    /// Entries that made room for others.
+    pub evicted: AtomicU64,
+    /// Entries that were purged or invalidated.
+    pub purged: AtomicU64,
+}
+
+/// The result of [`Memory::find`].
+#[derive(Debug)]
+pub enum Found {
+    /// The newest response that the request selects.
+    Response(Arc<Stored>),
+    /// There are responses for other values of the selecting fields only.
+    OtherVariants,
+    /// There is no response for the URL.
+    Nothing,
+}
+
+/// Which responses to purge.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub enum Purge {
+    /// Those whose path is this one, for every query, or begins with it.
+    Path {
+        /// The path as in requests.
+        path: Box<[u8]>,
+        /// All paths that begin with it.
+        is_prefix: bool,
+    },
+    /// Those with this tag.
+    Tag(Box<[u8]>),
+    /// All.
+    Everything,
+}
+
+impl Memory {
+    /// An empty store of at most `bytes` bytes and `entries` URLs.
+    pub fn new(bytes: usize, entries: usize) -> Self {
+        let bounds = Cost { bytes, entries, descriptors: 0 };
+        Self {
+            hasher: DefaultHashBuilder::default(),
+            bounds,
+            store: Mutex::new(Store::new(bounds)),
+            counters: Counters::default(),
+        }
+    }
+
+    /// The bounds: bytes and URLs.
+    pub fn bounds(&self) -> (usize, usize) {
+        (self.bounds.bytes, self.bounds.entries)
+    }
+
+    /// The hash of the key with these parts.
+    pub fn hash(&self, site: usize, url: &[u8]) -> u64 {
+        self.hasher.hash_one((site, url))
+    }
+
+    /// Finds the response for a request of that URL.
+    pub fn find(&self, (site, url): (usize, &[u8]), request: &Request<'_>) -> Found {
+        let hash = self.hash(site, url);
+        let store = self.lock();
+        let Some(variants) = store.find(hash, |key| key.site == site && *key.url == *url) else {
+            return Found::Nothing;
+        };
+        let found = variants.iter().find(|stored| stored.head.vary.matches(request));
+        found.map_or(Found::OtherVariants, |stored| Found::Response(Arc::clone(stored)))
+    }
+
+    /// Counts uses of keys with these hashes. Drops them while another worker uses the store, so that no hit waits.
+    pub fn count(&self, hashes: &[u64]) {
+        if let Ok(mut store) = self.store.try_lock() {
+            hashes.iter().for_each(|&hash| store.count(hash));
+        }
+    }
+
+    /// Stores a response. It replaces the one for the same values of the selecting fields. Returns `false` if it exceeds the
+    /// bounds or is used less than those in the store.
+    pub fn insert(&self, key: Key, stored: Arc<Stored>) -> bool {
+        let hash = self.hash(key.site, &key.url);
+        let mut store = self.lock();
+        // The request that has led to the response is a use of the key.
+        store.count(hash);
+        let mut variants = Variants::from_iter([Arc::clone(&stored)]);
+        if let Some(others) = store.get(hash, &key) {
+            let others = others.iter().filter(|other| !other.head.vary.is_same(&stored.head.vary));
+            variants.extend(others.take(MAX_VARIANTS - 1).cloned());
+        }
+        let bytes = key.url.len() + variants.iter().map(|stored| stored.size()).sum::<usize>();
+        let cost = Cost { bytes, entries: 1, descriptors: 0 };
+        let inserted = store.insert((hash, key), variants, cost);
+        drop(store);
+        match inserted {
+            Inserted::Stored { evicted, .. } => {
+                self.counters.stored.fetch_add(1, Ordering::Relaxed);
+                self.counters.evicted.fetch_add(evicted.len() as u64, Ordering::Relaxed);
+                true
+            }
+            Inserted::Rejected => {
+                self.counters.rejected.fetch_add(1, Ordering::Relaxed);
+                false
+            }
+        }
+    }
+
+    /// Removes all responses for a URL.
+    pub fn remove(&self, key: &Key) {
+        let hash = self.hash(key.site, &key.url);
+        if self.lock().remove(hash, key).is_some() {
+            self.counters.purged.fetch_add(1, Ordering::Relaxed);
+        }
+    }
+
+    /// Removes responses of the site with that number, or of all sites. Returns the number of URLs.
+    pub fn purge(&self, site: Option<usize>, purge: &Purge) -> usize {
+        let is_out = |key: &Key, variants: &Variants, _| {
+            site.is_none_or(|site| key.site == site) && purge.concerns(key, variants)
+        };
+        let removed = self.lock().remove_if(is_out).len();
+        self.counters.purged.fetch_add(removed as u64, Ordering::Relaxed);
+        removed
+    }
+
+    /// Removes the responses of sites for which `has` returns false.
+    pub fn retain_sites(&self, has: impl Fn(usize) -> bool) {
+        self.lock().remove_if(|key, _, _| !has(key.site));
+    }
+
+    /// Current bytes and URLs.
+    pub fn usage(&self) -> (usize, usize) {
+        let used = self.lock().used();
+        (used.bytes, used.entries)
+    }
+
+    fn lock(&self) -> MutexGuard<'_, Store<Key, Variants>> {
+        self.store.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+}
+
+impl Purge {
+    fn concerns(&self, key: &Key, variants: &Variants) -> bool {
+        match self {
+            Self::Path { path, is_prefix: false } => *key::path(&key.url) == **path,
+            Self::Path { path, is_prefix: true } => key::path(&key.url).starts_with(path),
+            Self::Tag(tag) => variants.iter().any(|stored| stored.head.has_tag(tag)),
+            Self::Everything => true,
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::freshness::Received;
+    use crate::storable::{Requested, Rules};
+    use crate::stored::StoredHead;
+    use crate::testing::{fields, request};
+    use bytes::Bytes;
+    use dunlin_http::Method;
+
+    fn stored(pairs: &[(&str, &str)], request_fields: &str, body: &'static str) -> Arc<Stored> {
+        let requested = Requested { method: Method::Get, is_authenticated: false, no_store: false };
+        let rules = Rules { set_cookie: false, is_heuristic: true, max_body: 1000 };
+        let request = request("GET", "/", request_fields);
+        let received = Received { date: None, unix: 784_111_777, at: 0, delay: 0 };
+        let pairs: Vec<_> = pairs.iter().copied().chain([("Cache-Control", "max-age=9")]).collect();
+        let head = StoredHead::new(
+            requested,
+            &request.as_request(),
+            (200, &fields(&pairs)),
+            received,
+            &rules,
+        );
+        Arc::new(Stored { head: head.expect("stored"), body: Bytes::from_static(body.as_bytes()) })
+    }
+
+    fn key(site: usize, url: &str) -> Key {
+        Key { site, url: url.as_bytes().into() }
+    }
+
+    fn body(memory: &Memory, site: usize, url: &str, request_fields: &str) -> Option<String> {
+        let request = request("GET", "/", request_fields);
+        match memory.find((site, url.as_bytes()), &request.as_request()) {
+            Found::Response(stored) => Some(String::from_utf8_lossy(&stored.body).into()),
+            Found::OtherVariants => Some("other".into()),
+            Found::Nothing => None,
+        }
+    }
+
+    #[test]
+    fn each_variant_of_a_url_is_found_and_replaced() {
+        let memory = Memory::new(1 << 20, 100);
+        let vary = [("Vary", "A")];
+        let one = "A: 1\r\n";
+        let two = "A: 2\r\n";
+        assert!(memory.insert(key(1, "u"), stored(&vary, one, "first")));
+        assert_eq!(body(&memory, 1, "u", one).as_deref(), Some("first"));
+        assert_eq!(body(&memory, 1, "u", two).as_deref(), Some("other"));
+        assert_eq!(body(&memory, 2, "u", one), None);
+        assert_eq!(body(&memory, 1, "v", one), None);
+        memory.insert(key(1, "u"), stored(&vary, two, "second"));
+        memory.insert(key(1, "u"), stored(&vary, one, "third"));
+        assert_eq!(body(&memory, 1, "u", one).as_deref(), Some("third"));
+        assert_eq!(body(&memory, 1, "u", two).as_deref(), Some("second"));
+        assert_eq!(memory.usage().1, 1);
+        memory.remove(&key(1, "u"));
+        assert_eq!((body(&memory, 1, "u", one), memory.usage()), (None, (0, 0)));
+    }
+
+    #[test]
+    fn the_number_of_variants_is_bounded() {
+        let memory = Memory::new(1 << 20, 100);
+        for number in 0..2 * MAX_VARIANTS {
+            let line = format!("A: {number}\r\n");
+            memory.insert(key(1, "u"), stored(&[("Vary", "A")], &line, "x"));
+        }
+        assert_eq!(body(&memory, 1, "u", "A: 0\r\n").as_deref(), Some("other"));
+        assert_eq!(body(&memory, 1, "u", "A: 32\r\n").as_deref(), Some("x"));
+        assert_eq!(body(&memory, 1, "u", "A: 63\r\n").as_deref(), Some("x"));
+    }
+
+    #[test]
+    fn the_bounds_hold() {
+        let memory = Memory::new(10_000, 5);
+        for number in 0..20 {
+            memory.insert(key(1, &format!("u{number}")), stored(&[], "", "x"));
+            let (bytes, entries) = memory.usage();
+            assert!(bytes <= 10_000 && entries <= 5, "{bytes} {entries}");
+        }
+        let counters = &memory.counters;
+        let count = |counter: &AtomicU64| counter.load(Ordering::Relaxed);
+        assert_eq!(count(&counters.stored) + count(&counters.rejected), 20);
+        assert!(!Memory::new(100, 5).insert(key(1, "u"), stored(&[], "", "x")));
+    }
+
+    #[test]
+    fn responses_are_purged_by_path_tag_and_site() {
+        let filled = || {
+            let memory = Memory::new(1 << 20, 100);
+            memory.insert(key(1, "http://a/x"), stored(&[("Cache-Tag", "t, u")], "", ""));
+            memory.insert(key(1, "http://a/x?q"), stored(&[], "", ""));
+            memory.insert(key(1, "http://a/x/y"), stored(&[("Cache-Tag", "t")], "", ""));
+            memory.insert(key(2, "http://b/x"), stored(&[("Surrogate-Key", "v t")], "", ""));
+            memory
+        };
+        let path = |path: &str, is_prefix| Purge::Path { path: path.as_bytes().into(), is_prefix };
+        let tag = |tag: &str| Purge::Tag(tag.as_bytes().into());
+        for (site, purge, expected) in [
+            (None, path("/x", false), 3),
+            (Some(1), path("/x", false), 2),
+            (None, path("/x", true), 4),
+            (None, path("/y", true), 0),
+            (None, tag("t"), 3),
+            (None, tag("u"), 1),
+            (Some(2), tag("t"), 1),
+            (None, tag("w"), 0),
+            (Some(1), Purge::Everything, 3),
+        ] {
+            let memory = filled();
+            assert_eq!(memory.purge(site, &purge), expected, "{site:?} {purge:?}");
+            assert_eq!(memory.usage().1, 4 - expected);
+        }
+        let memory = filled();
+        memory.retain_sites(|site| site == 2);
+        assert_eq!(memory.usage().1, 1);
+    }
+}

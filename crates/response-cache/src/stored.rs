@@ -1,0 +1,271 @@
+//! A stored response, and its update by a 304 (RFC 9111 §3.1, §3.2, §4.3.4).
+
+use bytes::Bytes;
+use dunlin_http::semantics::conditional::Validators;
+use dunlin_http::semantics::list::members;
+use dunlin_http::semantics::{EntityTag, date};
+use dunlin_http::{FieldLines, Request};
+
+use crate::directives::{Directives, TARGETED};
+use crate::fields::values;
+use crate::freshness::{Freshness, Received};
+use crate::storable::{self, Requested, Rules};
+use crate::vary::Vary;
+
+/// The fields that a response lists as its tags, by which it can be purged.
+const TAG_FIELDS: [&str; 2] = ["Cache-Tag", "Surrogate-Key"];
+
+/// Fields of a stored response that a 304 does not change: they describe the content that is stored.
+const OF_CONTENT: [&str; 5] =
+    ["Content-Encoding", "Content-Length", "Content-MD5", "Content-Range", "ETag"];
+
+/// Fields that are not stored: of one message, or for this cache alone.
+const NOT_STORED: [&str; 5] = ["Age", "Content-Length", "Date", "Proxy-Authorization", TARGETED[0]];
+
+/// The head of a response that may be stored, before its body has arrived.
+#[derive(Debug, Clone)]
+pub struct StoredHead {
+    /// The status code.
+    pub status: u16,
+    /// The fields for clients, without `Age`, `Date` and `Content-Length`.
+    pub fields: FieldLines,
+    /// The `Date`, in seconds since 1970.
+    pub date: u64,
+    /// How long it may be used.
+    pub freshness: Freshness,
+    /// What it depends on.
+    pub vary: Vary,
+    etag: Option<EntityTag>,
+    last_modified: Option<u64>,
+    /// The directives, for the update by a 304.
+    rules: Rules,
+}
+
+/// A stored response.
+#[derive(Debug)]
+pub struct Stored {
+    /// Its head.
+    pub head: StoredHead,
+    /// Its complete body.
+    pub body: Bytes,
+}
+
+impl StoredHead {
+    /// The head of a response to `request`, if it may be stored.
+    ///
+    /// # Errors
+    /// Why not, as a token for `Cache-Status`.
+    pub fn new(
+        requested: Requested,
+        request: &Request<'_>,
+        (status, fields): (u16, &FieldLines),
+        received: Received,
+        rules: &Rules,
+    ) -> Result<Self, &'static str> {
+        let directives = Directives::of(fields);
+        let freshness = Freshness::of(status, fields, &directives, received, rules.is_heuristic);
+        storable::check(requested, status, fields, &directives, &freshness, rules)?;
+        let Some(vary) = Vary::of(fields, request) else { return Err("vary") };
+        let is_stored = |name: &[u8]| {
+            !NOT_STORED.iter().any(|other| name.eq_ignore_ascii_case(other.as_bytes()))
+                && !directives.no_cache_fields.iter().any(|other| name.eq_ignore_ascii_case(other))
+        };
+        let mut kept = FieldLines::new();
+        for (name, value) in fields.iter().filter(|(name, _)| is_stored(name)) {
+            kept.push_parsed(name, value);
+        }
+        let etag = values(fields, "ETag").first().and_then(|tag| EntityTag::parse(tag));
+        let last_modified = values(fields, "Last-Modified").first().and_then(|at| date::parse(at));
+        let date = received.date.unwrap_or(received.unix);
+        let rules = *rules;
+        Ok(Self { status, fields: kept, date, freshness, vary, etag, last_modified, rules })
+    }
+
+    /// Its validators (RFC 9110 §8.8).
+    pub fn validators(&self) -> Validators<'_> {
+        Validators { etag: self.etag.as_ref(), last_modified: self.last_modified }
+    }
+
+    /// The date that `If-Modified-Since` is compared with: without `Last-Modified` that of the response (RFC 9111 §4.3.2).
+    pub fn modified(&self) -> u64 {
+        self.last_modified.unwrap_or(self.date)
+    }
+
+    /// The conditional fields that validate it (RFC 9111 §4.3.1); none if it has no validator.
+    pub fn conditions(&self) -> FieldLines {
+        let mut conditions = FieldLines::new();
+        for (field, condition) in
+            [("ETag", "If-None-Match"), ("Last-Modified", "If-Modified-Since")]
+        {
+            if let Some(value) = self.fields.get(field) {
+                conditions.push(condition, value);
+            }
+        }
+        conditions
+    }
+
+    /// Whether a response has the tag.
+    pub fn has_tag(&self, tag: &[u8]) -> bool {
+        TAG_FIELDS.iter().any(|name| {
+            let lines = values(&self.fields, name);
+            let mut words = members(&lines).flat_map(|member| member.split(|&byte| byte == b' '));
+            words.any(|word| word == tag)
+        })
+    }
+
+    /// The head after a validation by a 304 with these fields (RFC 9111 §4.3.4).
+    ///
+    /// # Errors
+    /// Why the result may not be stored, as a token for `Cache-Status`.
+    pub fn updated(
+        &self,
+        requested: Requested,
+        request: &Request<'_>,
+        fields: &FieldLines,
+        received: Received,
+    ) -> Result<Self, &'static str> {
+        let merged = merged(&self.fields, fields);
+        let mut head =
+            Self::new(requested, request, (self.status, &merged), received, &self.rules)?;
+        // The request that validates has the values that the stored response depends on.
+        if !head.vary.is_same(&self.vary) && fields.get("Vary").is_none() {
+            head.vary = self.vary.clone();
+        }
+        Ok(head)
+    }
+
+    fn size(&self) -> usize {
+        size_of::<Stored>() + self.fields.as_bytes().len() + self.vary.size()
+    }
+}
+
+/// The fields of a stored response, replaced by those of a 304 (RFC 9111 §3.2).
+pub fn merged(stored: &FieldLines, update: &FieldLines) -> FieldLines {
+    let is_in = |fields: &FieldLines, name: &[u8]| {
+        fields.iter().any(|(other, _)| other.eq_ignore_ascii_case(name))
+    };
+    let is_of_content =
+        |name: &[u8]| OF_CONTENT.iter().any(|other| name.eq_ignore_ascii_case(other.as_bytes()));
+    let mut merged = FieldLines::new();
+    for (name, value) in stored.iter() {
+        if is_of_content(name) || !is_in(update, name) {
+            merged.push_parsed(name, value);
+        }
+    }
+    for (name, value) in update.iter().filter(|(name, _)| !is_of_content(name)) {
+        merged.push_parsed(name, value);
+    }
+    merged
+}
+
+impl Stored {
+    /// Memory in bytes.
+    pub fn size(&self) -> usize {
+        self.head.size() + self.body.len()
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::testing::{fields, request};
+    use dunlin_http::Method;
+
+    const REQUESTED: Requested =
+        Requested { method: Method::Get, is_authenticated: false, no_store: false };
+    const RULES: Rules = Rules { set_cookie: false, is_heuristic: true, max_body: 1000 };
+
+    fn received(at: u64) -> Received {
+        Received { date: None, unix: 784_111_777 + at, at: at * 1000, delay: 0 }
+    }
+
+    fn head(pairs: &[(&str, &str)]) -> Result<StoredHead, &'static str> {
+        let request = request("GET", "/", "");
+        StoredHead::new(
+            REQUESTED,
+            &request.as_request(),
+            (200, &fields(pairs)),
+            received(0),
+            &RULES,
+        )
+    }
+
+    #[test]
+    fn fields_of_one_message_are_not_stored() {
+        let stored = head(&[
+            ("Cache-Control", "max-age=60, no-cache=\"A, b\""),
+            ("Age", "5"),
+            ("Content-Length", "5"),
+            ("Date", "x"),
+            ("A", "1"),
+            ("B", "2"),
+            ("C", "3"),
+            ("CDN-Cache-Control", ""),
+        ])
+        .expect("it may be stored");
+        let names: Vec<_> = stored.fields.iter().map(|(name, _)| name.to_vec()).collect();
+        assert_eq!(names, [&b"Cache-Control"[..], b"C", b"CDN-Cache-Control"]);
+        let stored = head(&[("Dunlin-Cache-Control", "max-age=5")]).expect("it may be stored");
+        assert!(stored.fields.is_empty() && stored.freshness.lifetime == 5);
+        assert_eq!(head(&[("Cache-Control", "max-age=60"), ("Vary", "*")]).err(), Some("vary"));
+    }
+
+    #[test]
+    fn conditions_repeat_the_validators() {
+        let date = "Sun, 06 Nov 1994 08:49:37 GMT";
+        let stored = head(&[("ETag", "W/\"a\""), ("Last-Modified", date)]).expect("stored");
+        let expected = fields(&[("If-None-Match", "W/\"a\""), ("If-Modified-Since", date)]);
+        assert_eq!(stored.conditions(), expected);
+        let stored = head(&[("Cache-Control", "max-age=1")]).expect("stored");
+        assert!(stored.conditions().is_empty());
+    }
+
+    #[test]
+    fn a_304_updates_the_fields_and_the_freshness() {
+        let stored = head(&[
+            ("Cache-Control", "max-age=1"),
+            ("ETag", "\"a\""),
+            ("Content-Encoding", "gzip"),
+            ("Kept", "1"),
+            ("Set", "1"),
+            ("Set", "2"),
+        ])
+        .expect("stored");
+        assert!(!stored.freshness.is_fresh(2_000));
+        let update = fields(&[
+            ("cache-control", "max-age=5"),
+            ("ETag", "\"b\""),
+            ("Content-Encoding", "br"),
+            ("Set", "3"),
+            ("New", "4"),
+        ]);
+        let request = request("GET", "/", "");
+        let updated = stored.updated(REQUESTED, &request.as_request(), &update, received(2));
+        let updated = updated.expect("stored");
+        let expected = fields(&[
+            ("ETag", "\"a\""),
+            ("Content-Encoding", "gzip"),
+            ("Kept", "1"),
+            ("cache-control", "max-age=5"),
+            ("Set", "3"),
+            ("New", "4"),
+        ]);
+        assert_eq!(updated.fields, expected);
+        assert!(updated.freshness.is_fresh(6_999) && !updated.freshness.is_fresh(7_000));
+        let forbidden = fields(&[("Cache-Control", "no-store")]);
+        let updated = stored.updated(REQUESTED, &request.as_request(), &forbidden, received(2));
+        assert_eq!(updated.err(), Some("no-store"));
+    }
+
+    #[test]
+    fn tags_are_lists_of_words() {
+        let stored = head(&[
+            ("Cache-Control", "max-age=1"),
+            ("Cache-Tag", "a, b"),
+            ("Surrogate-Key", "c d"),
+        ])
+        .expect("stored");
+        let has = |tag: &str| stored.has_tag(tag.as_bytes());
+        assert!(has("a") && has("b") && has("c") && has("d") && !has("e") && !has("a, b"));
+    }
+}
