@@ -181,3 +181,21 @@ def test_checks_apply_before_the_switch(serve, upstream):
         connection.sendall(REQUEST)
         assert read_response(connection)[0] == 403
     assert not upstream.requests
+
+
+def test_websockets_have_a_limit_of_their_own(serve, upstream):
+    server = serve(route=f'proxy = {{ to = "{upstream.url}", connections = 1, queue = 0, tunnels = 2, retry = false }}')
+    with server.connect() as first, server.connect() as second:
+        for connection in (first, second):
+            connection.sendall(REQUEST)
+            assert head(connection).startswith(b"HTTP/1.1 101 ")
+        rejected = attempt(server)
+        assert rejected.startswith(b"HTTP/1.1 503 ") and b"error=connection_limit_reached" in rejected
+    wait_until(lambda: attempt(server).startswith(b"HTTP/1.1 101 "), "the end of a tunnel")
+
+
+def attempt(server):
+    """The head of the response to a request for a WebSocket."""
+    with server.connect() as connection:
+        connection.sendall(REQUEST)
+        return head(connection)

@@ -172,7 +172,10 @@ def test_nodejs(recipe):
     page.companion("node", str(page.srv / "app" / "server.js"))
     server = page.start(replace={"3000": port})
     wait_until(lambda: fetch(server, "/")[0] == 200, "the application")
-    page.follow()
+    page.follow(0)
+    write(page.srv / "app" / "public" / "favicon.svg", '<svg xmlns="http://www.w3.org/2000/svg"/>\n')
+    page.start(2, replace={"3000": port})
+    page.follow(1)
 
 
 @pytest.mark.skipif(subprocess.call(["perl", "-MMojolicious", "-e1"], stderr=subprocess.DEVNULL), reason="no Mojolicious")

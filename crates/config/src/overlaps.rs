@@ -64,6 +64,7 @@ fn sends_files(settings: &Settings) -> bool {
         Handler::Files => true,
         // The route sends the files beside its scripts.
         Handler::Script(script) => script.mapping == Mapping::Path,
+        Handler::Proxy(_) => settings.tries_files(),
         _ => false,
     };
     sends_files && !settings.root.as_os_str().is_empty()

@@ -33,6 +33,8 @@ pub struct Proxy {
     pub set_request_fields: Vec<(String, String)>,
     /// Maximum of connections to one upstream that are in use.
     pub connections: usize,
+    /// Maximum of connections to one upstream that use another protocol.
+    pub tunnels: usize,
     /// Maximum of requests that wait for a connection.
     pub queue: usize,
     /// Maximum wait for a connection.
@@ -221,6 +223,7 @@ impl Reader<'_> {
             preserves_host: table.host != Some(ProxyHost::Upstream),
             set_request_fields: self.set_request_fields(),
             connections: self.connections(),
+            tunnels: table.tunnels.unwrap_or(16384),
             queue: table.queue.unwrap_or(1024),
             queue_timeout: self.time("queue_timeout", &table.queue_timeout, seconds(30)),
             idle_connections: table.idle_connections.unwrap_or(32),

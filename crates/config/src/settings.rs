@@ -124,6 +124,11 @@ impl Settings {
 }
 
 impl Settings {
+    /// Whether files are searched for before the proxy of the route responds.
+    pub fn tries_files(&self) -> bool {
+        self.try_files.last() == Some(&TryStep::Proxy)
+    }
+
     /// Prevents the sources of the site's scripts from being sent, unless the route sends sources.
     pub(super) fn guard(&mut self, sources: &Option<Arc<Sources>>) {
         if self.serve_source {
@@ -153,7 +158,7 @@ impl Reader<'_> {
         Settings {
             root,
             index: self.index(),
-            try_files: self.try_files(patterns.tries),
+            try_files: self.try_files(patterns.tries, &handler),
             listing: route.listing.as_deref().copied().unwrap_or(false),
             sources: None,
             serve_source: route.serve_source.as_deref().copied().unwrap_or(false),
@@ -211,15 +216,17 @@ impl Reader<'_> {
         names.iter().map(|name| name.value.clone()).collect()
     }
 
-    fn try_files(&mut self, pattern: &Pattern) -> Vec<TryStep> {
+    fn try_files(&mut self, pattern: &Pattern, handler: &Handler) -> Vec<TryStep> {
         let steps = self.route.r#try.as_ref().map_or(&[][..], |steps| &steps.value);
         let mut read = Vec::with_capacity(steps.len());
         for (at, step) in steps.iter().enumerate() {
             match TryStep::parse(step, pattern) {
-                Ok(TryStep::Status(_)) if at + 1 < steps.len() => {
+                Ok(TryStep::Status(_) | TryStep::Proxy) if at + 1 < steps.len() => {
                     let what = format!("try: nothing is looked for after {:?}", step.value);
                     (self.report)(&step.span, what);
                 }
+                // The route has replaced the proxy of the more general route that has the list.
+                Ok(TryStep::Proxy) if handler.proxy().is_none() => read.push(TryStep::Status(404)),
                 Ok(step) => read.push(step),
                 Err(what) => (self.report)(&step.span, format!("try: {what}")),
             }

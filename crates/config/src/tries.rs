@@ -10,6 +10,8 @@ pub enum TryStep {
     Path(TryPath),
     /// The status at the end of the search.
     Status(u16),
+    /// The proxy of the route responds.
+    Proxy,
 }
 
 /// A path of a `try` list and its query.
@@ -37,6 +39,9 @@ pub struct Candidate {
     pub is_directory: bool,
 }
 
+/// The last step of a list after whose files the proxy of the route responds.
+pub(super) const PROXY: &str = "=proxy";
+
 const IN_PATHS: [&str; 2] = ["path", "rest"];
 const IN_QUERIES: [&str; 3] = ["path", "query", "rest"];
 
@@ -45,11 +50,14 @@ impl TryStep {
     ///
     /// # Errors The step is invalid.
     pub(super) fn parse(step: &str, pattern: &Pattern) -> Result<Self, String> {
+        if step == PROXY {
+            return Ok(Self::Proxy);
+        }
         if let Some(status) = step.strip_prefix('=') {
             let status = status.parse().ok().filter(|status| (400..600).contains(status));
             return status
                 .map(Self::Status)
-                .ok_or_else(|| format!("{step:?} is not an error status such as \"=404\""));
+                .ok_or_else(|| format!("{step:?} is neither an error status such as \"=404\" nor \"=proxy\""));
         }
         // Parse all of it first, so that errors name the variable that is written there.
         Template::parse(step, &IN_QUERIES)?;

@@ -31,6 +31,8 @@ pub enum Found<F, D> {
     Listing(D),
     /// The status at the end of a `try` list.
     Status(u16),
+    /// None of the files exists before which the route has its proxy.
+    Proxy,
     /// Another path of the site, whose route makes the response.
     Elsewhere(Candidate),
 }
@@ -65,7 +67,7 @@ pub fn search<O: Opener>(
 ) -> SearchResult<O> {
     let (settings, path) = (wanted.route, wanted.path);
     if !settings.hidden && has_hidden_segment(path) {
-        return Err(Failure::Missing);
+        return if settings.tries_files() { Ok(Found::Proxy) } else { Err(Failure::Missing) };
     }
     let opener = open_root()?;
     if settings.try_files.is_empty() {
@@ -82,6 +84,7 @@ fn search_list<O: Opener>(wanted: &Wanted<'_>, opener: &O) -> SearchResult<O> {
     for (at, step) in settings.try_files.iter().enumerate() {
         let candidate = match step {
             TryStep::Status(status) => return Ok(Found::Status(*status)),
+            TryStep::Proxy => return Ok(Found::Proxy),
             TryStep::Path(step) => step.expand(path, query),
         };
         let Some(candidate) = candidate else { continue };

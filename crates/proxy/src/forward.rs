@@ -221,7 +221,8 @@ impl Attempt<'_> {
             let reason = "it has switched to another protocol without a request";
             return Err(Failure::new(Kind::Malformed, reason));
         };
-        let Running { exchange, lease, mut watchdog, .. } = running;
+        let Running { exchange, mut lease, mut watchdog, .. } = running;
+        lease.become_tunnel()?;
         let upgraded = exchange.upgrade().map_err(|error| Failure::of_client(&error))?;
         let client = switch.begin(&mut response, head);
         watchdog.reset();

@@ -16,13 +16,13 @@ use crate::link::Link;
 use crate::pool::{Reuse, WorkerProxy};
 use crate::upstream::Upstream;
 
-/// A request's right to use a connection of an upstream. It counts until it is dropped.
+/// A request's right to use a connection of an upstream, or a tunnel's. It counts until it is dropped.
 #[derive(Debug)]
 pub(crate) struct Lease {
     pub(crate) upstream: Arc<Upstream>,
     pub(crate) rules: Arc<Proxy>,
     pub(crate) worker: Rc<WorkerProxy>,
-    _permit: Permit,
+    permit: Permit,
 }
 
 impl Lease {
@@ -50,8 +50,24 @@ impl Lease {
             upstream: Arc::clone(upstream),
             rules: Arc::clone(&group.rules),
             worker: Rc::clone(worker),
-            _permit: permit,
+            permit,
         })
+    }
+
+    /// Has the connection, which uses another protocol now, count as a tunnel.
+    ///
+    /// # Errors
+    /// The upstream has as many tunnels as it may have.
+    pub(crate) fn become_tunnel(&mut self) -> Result<(), Failure> {
+        match self.upstream.tunnels.enter(None, clock::now()) {
+            Entry::Run(permit) => {
+                self.permit = permit;
+                Ok(())
+            }
+            Entry::Wait(_) | Entry::Busy(_) => {
+                Err(Failure::new(Kind::Busy, "all connections for other protocols are in use (`tunnels`)"))
+            }
+        }
     }
 
     /// A connection for a request with a body of this `size`, and whether it was open before.

@@ -7,15 +7,21 @@ use dunlin_http::semantics::path;
 /// client sent it, `decoded` the path that the router has matched.
 ///
 /// The upstream gets the client's own spelling, unless it could be read as another path than the one that was matched:
-/// a path with `.` and `..` segments or empty ones is sent in its normal form.
+/// a path with `.` and `..` segments or empty ones is sent in its normal form. Encoded slashes stay encoded.
 pub(crate) fn target(
     rules: &Proxy,
     raw: &[u8],
     decoded: &[u8],
     query: Option<&[u8]>,
 ) -> (String, Option<String>) {
-    let encoded;
-    let mut path = raw;
+    let (encoded, opaque);
+    let (mut path, mut decoded) = (raw, decoded);
+    if memchr::memchr(b'%', raw).is_some()
+        && let Some(found) = with_encoded_slashes(raw, decoded)
+    {
+        opaque = found;
+        decoded = &opaque;
+    }
     let is_client_spelling = raw == decoded || is_spelling_of(raw, decoded);
     let keeps_prefix = rules.strip(raw).is_none() && rules.strip(decoded).is_some();
     if !is_client_spelling || keeps_prefix {
@@ -36,6 +42,14 @@ pub(crate) fn target(
     (target, prefix)
 }
 
+/// The path in which encoded slashes are parts of names, if `raw` has any and is a spelling of `decoded`.
+fn with_encoded_slashes(raw: &[u8], decoded: &[u8]) -> Option<Vec<u8>> {
+    let (mut opaque, mut open) = (Vec::new(), Vec::new());
+    path::decode_opaque(raw, &mut opaque).ok()?;
+    path::open_slashes(&opaque, &mut open).ok()?;
+    (open == decoded && opaque.contains(&0)).then_some(opaque)
+}
+
 /// Whether `raw` is a spelling of the path `decoded` that nothing reads in another way.
 fn is_spelling_of(raw: &[u8], decoded: &[u8]) -> bool {
     let mut before = 0;
@@ -49,7 +63,7 @@ fn is_spelling_of(raw: &[u8], decoded: &[u8]) -> bool {
         before = byte;
     }
     let mut again = Vec::with_capacity(raw.len());
-    path::decode(raw, &mut again).is_ok() && again == decoded
+    path::decode_opaque(raw, &mut again).is_ok() && again == decoded
 }
 
 /// Appends bytes of a target. Those that are not ASCII are encoded.
@@ -85,7 +99,12 @@ mod tests {
 
     fn sent(raw: &str, strip: &str) -> String {
         let mut decoded = Vec::new();
-        path::decode(raw.as_bytes(), &mut decoded).unwrap();
+        if path::decode(raw.as_bytes(), &mut decoded).is_err() {
+            let mut opaque = Vec::new();
+            decoded.clear();
+            path::decode_opaque(raw.as_bytes(), &mut opaque).unwrap();
+            path::open_slashes(&opaque, &mut decoded).unwrap();
+        }
         target(&rules(strip), raw.as_bytes(), &decoded, None).0
     }
 
@@ -112,6 +131,24 @@ mod tests {
         }
         // An internal redirect has led to another path than the client's.
         assert_eq!(target(&rules("/"), b"/x", b"/y z", None).0, "/y%20z");
+    }
+
+    #[test]
+    fn encoded_slashes_stay_encoded() {
+        for (path, sent_path) in [
+            ("/a%2Fb", "/a%2Fb"),
+            ("/a%2fb%20c/%252F", "/a%2fb%20c/%252F"),
+            ("/x/http:%2F%2Fb", "/x/http:%2F%2Fb"),
+            ("/a/../b%2fc", "/b%2Fc"),
+            ("/a//b%2fc", "/a/b%2Fc"),
+            ("/app/%2Fx", "/%2Fx"),
+            ("/%61pp/a%2Fx", "/a%2Fx"),
+            ("/app%2Fx", "/app%2Fx"),
+        ] {
+            assert_eq!(sent(path, "/app"), sent_path, "{path}");
+        }
+        // An error page has another path than the client's.
+        assert_eq!(target(&rules("/"), b"/a%2Fb", b"/c d", None).0, "/c%20d");
     }
 
     #[test]

@@ -26,8 +26,10 @@ pub(crate) struct Upstream {
     /// Created for the first request, as an https upstream needs certificates from files.
     origin: OnceLock<Origin>,
     pub(crate) resolved: Resolved,
-    /// Connections that are in use.
+    /// Connections that are in use for requests.
     pub(crate) connections: Arc<Concurrency>,
+    /// Connections that use another protocol.
+    pub(crate) tunnels: Arc<Concurrency>,
     /// Its share of the requests, relative to those of the others.
     pub(crate) weight: u32,
     /// Requests that it works on.
@@ -75,14 +77,16 @@ static LAST_ID: AtomicUsize = AtomicUsize::new(0);
 
 impl Upstream {
     pub(crate) fn new(upstream: &dunlin_config::Upstream, rules: &Proxy) -> Self {
-        let connections = ConcurrencyRules {
-            max_concurrent: rules.connections,
-            queue: rules.queue,
-            burst_concurrent: rules.connections,
-            burst_after: None,
-            queue_timeout: rules.queue_timeout,
-            max_per_client: None,
-            dry_run: false,
+        let limit = |max_concurrent, queue| {
+            Arc::new(Concurrency::new(ConcurrencyRules {
+                max_concurrent,
+                queue,
+                burst_concurrent: max_concurrent,
+                burst_after: None,
+                queue_timeout: rules.queue_timeout,
+                max_per_client: None,
+                dry_run: false,
+            }))
         };
         Self {
             id: LAST_ID.fetch_add(1, Ordering::Relaxed),
@@ -90,7 +94,8 @@ impl Upstream {
             address: upstream.address.clone(),
             origin: OnceLock::new(),
             resolved: Resolved::default(),
-            connections: Arc::new(Concurrency::new(connections)),
+            connections: limit(rules.connections, rules.queue),
+            tunnels: limit(rules.tunnels, 0),
             weight: upstream.weight,
             in_flight: AtomicUsize::new(0),
             health: Health::default(),

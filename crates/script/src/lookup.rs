@@ -68,6 +68,8 @@ fn look_up(
     for (at, step) in settings.try_files.iter().enumerate() {
         let candidate = match step {
             TryStep::Status(status) => return Err(Some(Failure::Status(*status))),
+            // Only the list of a route with a proxy has it.
+            TryStep::Proxy => return Err(Some(Failure::Missing)),
             TryStep::Path(step) => step.expand(path, query),
         };
         let Some(candidate) = candidate else { continue };

@@ -10,7 +10,7 @@ use dunlin_config::{
 use dunlin_http::semantics::{Method, host, path, target};
 
 use crate::handler::redirect;
-use crate::route::dispatch::path_rejection;
+use crate::route::decode::{decode, rejection};
 use crate::route::reroute::MAX_REDIRECTS;
 use dunlin_files::explain::{Explained, explain as explain_files};
 use dunlin_files::search::{Found, Wanted};
@@ -40,8 +40,8 @@ pub fn explain(config: &Config, file: &Path, url: &str, all: bool) -> Result<Str
         let _ = writeln!(text, "tls       {}", tls.describe());
     }
     let mut decoded = Vec::new();
-    if let Err(error) = path::decode(raw_path, &mut decoded) {
-        let (status, reason) = path_rejection(error);
+    if let Err(error) = decode(raw_path, site, &mut decoded) {
+        let (status, reason) = rejection(error);
         let _ = writeln!(text, "path      rejected with {status}: {reason}");
         return Ok(text);
     }
@@ -74,6 +74,9 @@ impl Explanation<'_> {
         match &settings.handler {
             Handler::Files => self.files(&Wanted { site: self.site, route: settings, path, query }),
             Handler::Script(script) => self.script(script, path),
+            Handler::Proxy(_) if settings.tries_files() => {
+                self.files(&Wanted { site: self.site, route: settings, path, query });
+            }
             Handler::Proxy(proxy) => self.proxy(proxy),
             Handler::Redirect(rule) => {
                 let location = redirect::location(rule, path, query, self.host);
@@ -116,6 +119,11 @@ impl Explanation<'_> {
             }
             Ok(Found::Directory) => self.add_slash(wanted.path, wanted.query),
             Ok(Found::Status(status)) => self.add(status),
+            Ok(Found::Proxy) => {
+                if let Some(proxy) = wanted.route.handler.proxy() {
+                    self.proxy(proxy);
+                }
+            }
             Ok(Found::Elsewhere(candidate)) => self.reroute(&candidate),
             Err(failure) => self.failure(wanted, failure),
         }

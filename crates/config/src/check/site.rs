@@ -10,6 +10,7 @@ use crate::site_route::SiteRoute;
 use crate::sites::{Defaults, Site, Sites};
 use crate::spanned::{Span, Spanned};
 use crate::tls::{self, Surroundings, Tls};
+use crate::tries::PROXY as PROXY_STEP;
 
 impl Checker<'_> {
     pub(super) fn sites(&mut self, file: Vec<Spanned<FileSite>>, around: &Around<'_>) -> Sites {
@@ -103,7 +104,25 @@ impl Checker<'_> {
         let mut report = |place: &Span, what| self.problem(place, what);
         let mut site = Site::new(index, hosts, &defaults, routes, &mut report);
         site.tls = tls;
+        self.proxy_steps(&site);
         site
+    }
+
+    /// Reports `try` lists that end with a proxy, of routes that have none.
+    fn proxy_steps(&mut self, site: &Site) {
+        for SiteRoute { pattern, route } in &site.routes {
+            let steps = route.r#try.iter().flat_map(|steps| &steps.value);
+            let Some(step) = steps.clone().find(|step| step.value == PROXY_STEP) else { continue };
+            // No pattern contains a NUL, so that no longer one matches this path.
+            let mut path = pattern.prefix().to_vec();
+            if !pattern.is_literal() {
+                path.push(0);
+                path.extend_from_slice(pattern.suffix());
+            }
+            if !site.route(&path).tries_files() {
+                self.problem(&step.span, "try: \"=proxy\" stands in a route without `proxy`");
+            }
+        }
     }
 
     pub(super) fn tls(

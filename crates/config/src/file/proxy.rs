@@ -40,6 +40,9 @@ pub struct ProxyTable {
     /// Maximum number of connections to each upstream that are in use, in all workers together. Further requests
     /// wait. Default: 1024.
     pub connections: Option<Spanned<usize>>,
+    /// Maximum number of connections to each upstream that have switched to another protocol, such as WebSocket, in all
+    /// workers together; further ones get 503. Default: 16384.
+    pub tunnels: Option<usize>,
     /// Maximum number of requests that wait for a connection; further ones get 503. Default: 1024.
     pub queue: Option<usize>,
     /// Maximum wait for a connection while all are in use; 503 after it. Default: `30s`.
@@ -196,6 +199,7 @@ impl ProxyTable {
             host: None,
             set_request_fields: None,
             connections: None,
+            tunnels: None,
             queue: None,
             queue_timeout: None,
             idle_connections: None,

@@ -63,7 +63,7 @@ route! {
     /// `root` or a `directory` of PHP files.
     index: Vec<Spanned<String>>,
     /// Paths that are looked for in turn, with `{path}` for the request's path and `{rest}` for what the `*` of the
-    /// pattern matched; a last `=404` is a status. The last path is routed again, so that a script can respond to
+    /// pattern matched; a last `=404` is a status, and a last `=proxy` the `proxy` of the route. The last path is routed again, so that a script can respond to
     /// it; it may have a query: `"/index.php?q={path}&{query}"`. A single-page application has `["{path}",
     /// "/index.html"]`.
     r#try: Vec<Spanned<String>>,

@@ -36,11 +36,37 @@ pub fn decode(raw: &[u8], out: &mut Vec<u8>) -> Result<(), PathError> {
         out.extend_from_slice(raw);
         return Ok(());
     }
-    unescape(raw, out)?;
+    unescape(raw, None, out)?;
     resolve_segments(out)
 }
 
-fn unescape(raw: &[u8], out: &mut Vec<u8>) -> Result<(), PathError> {
+/// As [`decode`], for a path with encoded slashes (`%2F`): they become part of their segments, as NULs, which no other path
+/// has. [`encode`] restores them.
+///
+/// # Errors
+/// A [`PathError`]; the content of `out` is then unspecified.
+pub fn decode_opaque(raw: &[u8], out: &mut Vec<u8>) -> Result<(), PathError> {
+    if raw.first() != Some(&b'/') {
+        return Err(PathError::Malformed);
+    }
+    unescape(raw, Some(0), out)?;
+    resolve_segments(out)
+}
+
+/// Appends a result of [`decode_opaque`] to `out`, which must be empty, with its encoded slashes as slashes: the other
+/// meaning that a recipient may give them. Consecutive slashes are merged.
+///
+/// # Errors
+/// [`PathError::EncodedSlash`] if the path then has `.` or `..` segments, which would lead to different resources.
+pub fn open_slashes(opaque: &[u8], out: &mut Vec<u8>) -> Result<(), PathError> {
+    out.extend(opaque.iter().map(|&byte| if byte == 0 { b'/' } else { byte }));
+    out.dedup_by(|byte, before| (*byte, *before) == (b'/', b'/'));
+    let has_dots = out.split(|&byte| byte == b'/').any(|name| matches!(name, b"." | b".."));
+    if has_dots { Err(PathError::EncodedSlash) } else { Ok(()) }
+}
+
+/// Decodes percent-encoding. `slash` stands for encoded slashes, which are an error without it.
+fn unescape(raw: &[u8], slash: Option<u8>, out: &mut Vec<u8>) -> Result<(), PathError> {
     let mut rest = raw;
     while let Some((&byte, after)) = rest.split_first() {
         rest = after;
@@ -56,7 +82,7 @@ fn unescape(raw: &[u8], out: &mut Vec<u8>) -> Result<(), PathError> {
         match hex(high).zip(hex(low)).map(|(high, low)| high << 4 | low) {
             None => return Err(PathError::Malformed),
             Some(0) => return Err(PathError::Nul),
-            Some(b'/') => return Err(PathError::EncodedSlash),
+            Some(b'/') => out.push(slash.ok_or(PathError::EncodedSlash)?),
             Some(byte) => out.push(byte),
         }
     }
@@ -111,12 +137,14 @@ pub fn has_hidden_segment(path: &[u8]) -> bool {
 const SEGMENTS: [bool; 256] = alphanumeric_and(b"-._~/!$&()*+,;=:@");
 
 /// Encodes a decoded path for a Location field or a link. The result never begins with two slashes, which would be an
-/// authority.
+/// authority. A NUL stands for an encoded slash, as in the results of [`decode_opaque`].
 pub fn encode(path: &[u8]) -> String {
     let mut text = String::with_capacity(path.len() + 8);
     for (at, &byte) in path.iter().enumerate() {
         if SEGMENTS[usize::from(byte)] && !(at == 1 && path.starts_with(b"//")) {
             text.push(byte as char);
+        } else if byte == 0 {
+            text.push_str("%2F");
         } else {
             const DIGITS: &[u8; 16] = b"0123456789ABCDEF";
             text.push('%');
@@ -177,6 +205,29 @@ mod tests {
         ] {
             assert_eq!(decoded(raw.as_bytes()), Err(expected), "{raw}");
         }
+    }
+
+    #[test]
+    fn encoded_slashes_are_part_of_a_name_or_slashes() {
+        for (raw, opaque, open) in [
+            ("/a%2fb/c", "/a\0b/c", "/a/b/c"),
+            ("/a/../b%2F%2Fc", "/b\0\0c", "/b/c"),
+            ("/%2Fa%20b/", "/\0a b/", "/a b/"),
+            ("/a%2Fb/../c", "/c", "/c"),
+            ("/a%252F", "/a%2F", "/a%2F"),
+        ] {
+            let (mut first, mut second) = (Vec::new(), Vec::new());
+            assert_eq!(decode_opaque(raw.as_bytes(), &mut first), Ok(()), "{raw}");
+            assert_eq!(open_slashes(&first, &mut second), Ok(()), "{raw}");
+            assert_eq!((&first[..], &second[..]), (opaque.as_bytes(), open.as_bytes()), "{raw}");
+        }
+        assert_eq!(encode(b"/a\0b c"), "/a%2Fb%20c");
+        for raw in ["/a/..%2Fb", "/a/%2e.%2fb", "/a%2F..", "/a%2F.", "/.%2Fa"] {
+            let (mut opaque, mut open) = (Vec::new(), Vec::new());
+            assert_eq!(decode_opaque(raw.as_bytes(), &mut opaque), Ok(()), "{raw}");
+            assert_eq!(open_slashes(&opaque, &mut open), Err(PathError::EncodedSlash), "{raw}");
+        }
+        assert_eq!(decode_opaque(b"/a%2F%00", &mut Vec::new()), Err(PathError::Nul));
     }
 
     #[test]

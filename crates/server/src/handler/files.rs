@@ -12,7 +12,7 @@ use dunlin_net::log_limiter::LogLimiter;
 
 use super::error_page::quoted;
 use super::errors::{self, Details};
-use super::{redirect, reply};
+use super::{proxy, redirect, reply};
 use crate::checks::Selection;
 use crate::handler::checked::{CheckRun, check};
 use crate::handler::rejection::{error_response, not_for_files};
@@ -103,7 +103,7 @@ fn conclude(
 ) -> Reply {
     let error = |status| errors::reply(ctx, request, matched, status, Details::default());
     if !matches!(request.method(), Method::Get | Method::Head)
-        && !matches!(result, Ok(Found::Elsewhere(_) | Found::Directory | Found::Status(_)))
+        && !matches!(result, Ok(Found::Elsewhere(_) | Found::Directory | Found::Status(_) | Found::Proxy))
     {
         return not_for_files(ctx, request, matched);
     }
@@ -121,6 +121,7 @@ fn conclude(
         Ok(Found::Directory) => redirect::to_slash(request, matched).into(),
         Ok(Found::Listing(directory)) => list(ctx, request, matched, directory),
         Ok(Found::Status(status)) => error(status),
+        Ok(Found::Proxy) => proxy::respond(ctx, request, matched),
         Ok(Found::Elsewhere(target)) => ctx.router.reroute(ctx, request, matched, &target),
         Err(Failure::Unlisted) => unlisted(ctx, request, matched),
         Err(failure) => error(failure.status()),

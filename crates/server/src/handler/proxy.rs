@@ -10,6 +10,7 @@ use dunlin_proxy::{Call, Failure, Group, forward};
 use dunlin_telemetry::ScriptContext;
 
 use super::errors;
+use crate::handler::rejection::error_reply;
 use crate::handler::reply::complete;
 use crate::route::reply::Reply;
 use crate::route::route_match::{OwnedRouteMatch, RouteMatch};
@@ -20,8 +21,10 @@ pub(crate) fn respond(
     ctx: &Rc<WorkerContext>,
     request: &Request<'_>,
     matched: &RouteMatch<'_>,
-    group: &Arc<Group>,
 ) -> Reply {
+    let Some(group) = &matched.settings.proxy else {
+        return error_reply(ctx, request, matched, 500);
+    };
     let exchange = Box::new(ProxyExchange {
         ctx: Rc::clone(ctx),
         request: request.to_owned(),

@@ -5,11 +5,11 @@ use std::sync::Arc;
 
 use dunlin_config::field_edits::apply_to_message;
 use dunlin_exchange::Client;
-use dunlin_http::semantics::path;
 use dunlin_http::{FieldName, Request};
 use dunlin_net::log_limiter::LogLimiter;
 use dunlin_tls::Policy;
 
+use super::decode::decode;
 use super::reply::{Direction, Routed};
 use super::route_match::{RouteMatch, Via};
 use super::sites::Site;
@@ -91,7 +91,7 @@ fn redirect_to_tls(
     site: &Arc<Site>,
 ) -> Option<Routed> {
     let mut path = Vec::new();
-    path::decode(raw_path, &mut path).ok()?;
+    decode(raw_path, site.config(), &mut path).ok()?;
     let settings = site.route(&path);
     let port = settings.checks.as_ref()?.https.as_ref()?.redirect?;
     let matched = RouteMatch {

@@ -7,13 +7,14 @@ use dunlin_config::Candidate;
 use dunlin_config::field_edits::apply_to_message;
 use dunlin_exchange::{Client, RequestContext, Response};
 use dunlin_http::semantics::target::{self, Target};
-use dunlin_http::semantics::{Method, path};
+use dunlin_http::semantics::Method;
 use dunlin_http::{FieldName, Request, RequestError};
 use dunlin_net::address::Peer;
 use dunlin_tls::{Standing, Transport};
 
 use super::admission::{is_admitted, misdirected};
 use super::admit::enter;
+use super::decode::{decode, rejection};
 use super::handle::handle;
 use super::reply::{Direction, Reply, Routed};
 use super::reroute::reroute;
@@ -114,8 +115,8 @@ pub(crate) fn dispatch(
         return Ok(Routed::unrouted(options(ALLOW)));
     }
     path_buffer.clear();
-    if let Err(error) = path::decode(raw_path, path_buffer) {
-        let (status, reason) = path_rejection(error);
+    if let Err(error) = decode(raw_path, site.config(), path_buffer) {
+        let (status, reason) = rejection(error);
         if status == 404 {
             let settings = site.route(b"/");
             let (reply, context) = not_found(ctx, request, site, settings, client);
@@ -172,20 +173,6 @@ pub(crate) fn dispatch_client(
             dispatch(ctx, Client::of(peer, stream), Origin::Client, request, path_buffer)
         }
         Standing::Unmet => Ok(Routed { direction: Direction::Ended, ..routed }),
-    }
-}
-
-/// The status of the response to a path that cannot be decoded, and the reason.
-pub(crate) fn path_rejection(error: path::PathError) -> (u16, &'static str) {
-    match error {
-        path::PathError::Malformed => {
-            (400, "a percent sign in the path is not followed by two hexadecimal digits")
-        }
-        path::PathError::Nul => (400, "the path holds a NUL"),
-        path::PathError::EncodedSlash => {
-            (404, "the path holds an encoded slash, which no file name can")
-        }
-        path::PathError::AboveRoot => (400, "the path leads above the root"),
     }
 }
 
@@ -281,7 +268,7 @@ pub(crate) fn invalid_request(
         return response;
     };
     let mut path = Vec::new();
-    let settings = match path::decode(raw_path, &mut path) {
+    let settings = match decode(raw_path, site.config(), &mut path) {
         Ok(()) => site.route(&path),
         Err(_) => site.route(b"/"),
     };

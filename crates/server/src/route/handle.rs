@@ -5,10 +5,11 @@ use std::rc::Rc;
 use dunlin_config::Handler;
 use dunlin_http::Request;
 use dunlin_http::semantics::Method;
+use dunlin_http::semantics::path::{self, PathError};
 
 use super::reply::{Reply, Routed};
 use super::route_match::RouteMatch;
-use crate::handler::rejection::{error_reply, not_for_files};
+use crate::handler::rejection::not_for_files;
 use crate::handler::{files, proxy, redirect, respond, script, status};
 use crate::worker::WorkerContext;
 
@@ -35,10 +36,10 @@ pub(crate) fn handle(
         {
             not_for_files(ctx, request, matched)
         }
-        Handler::Proxy(_) => match &settings.proxy {
-            Some(group) => proxy::respond(ctx, request, matched, group),
-            None => error_reply(ctx, request, matched, 500),
-        },
+        Handler::Proxy(_) if settings.tries_files() && may_be_file(request, matched) => {
+            files::respond(ctx, request, matched)
+        }
+        Handler::Proxy(_) => proxy::respond(ctx, request, matched),
         Handler::Script(script) => script::respond(ctx, request, matched, script),
         Handler::Redirect(rule) => {
             reads_body = true;
@@ -60,6 +61,13 @@ pub(crate) fn handle(
 /// Whether the handler can switch to another protocol.
 fn has_tunnels(handler: &Handler) -> bool {
     matches!(handler, Handler::Proxy(_))
+}
+
+/// Whether a file may respond to a request before the proxy of its route does.
+fn may_be_file(request: &Request<'_>, matched: &RouteMatch<'_>) -> bool {
+    // No file name has an encoded slash.
+    matches!(request.method(), Method::Get | Method::Head)
+        && path::decode(matched.raw_path, &mut Vec::new()) != Err(PathError::EncodedSlash)
 }
 
 /// The response for the route's files.

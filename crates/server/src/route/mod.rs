@@ -5,6 +5,7 @@
 mod admission;
 mod admit;
 pub(crate) mod conditions;
+pub(crate) mod decode;
 pub(crate) mod dispatch;
 pub(crate) mod fast_path;
 mod handle;
