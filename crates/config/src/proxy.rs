@@ -31,6 +31,8 @@ pub struct Proxy {
     pub preserves_host: bool,
     /// Request fields to set; an empty value removes the field.
     pub set_request_fields: Vec<(String, String)>,
+    /// Error pages replace error responses of upstreams.
+    pub intercepts_errors: bool,
     /// Maximum of connections to one upstream that are in use.
     pub connections: usize,
     /// Maximum of connections to one upstream that use another protocol.
@@ -222,6 +224,7 @@ impl Reader<'_> {
             strip: self.strip(),
             preserves_host: table.host != Some(ProxyHost::Upstream),
             set_request_fields: self.set_request_fields(),
+            intercepts_errors: table.intercept_errors.unwrap_or(false),
             connections: self.connections(),
             tunnels: table.tunnels.unwrap_or(16384),
             queue: table.queue.unwrap_or(1024),

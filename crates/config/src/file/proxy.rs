@@ -37,6 +37,8 @@ pub struct ProxyTable {
     /// Request fields to set, after those of the client and of the server: `{ "X-Source" = "edge" }`. An empty value
     /// removes the field.
     pub set_request_fields: Option<BTreeMap<Spanned<String>, Spanned<String>>>,
+    /// Whether `error_pages` replace error responses of upstreams, too, and not only those of the server. Default: false.
+    pub intercept_errors: Option<bool>,
     /// Maximum number of connections to each upstream that are in use, in all workers together. Further requests
     /// wait. Default: 1024.
     pub connections: Option<Spanned<usize>>,
@@ -198,6 +200,7 @@ impl ProxyTable {
             strip: None,
             host: None,
             set_request_fields: None,
+            intercept_errors: None,
             connections: None,
             tunnels: None,
             queue: None,

@@ -6,7 +6,7 @@ use std::sync::Arc;
 use dunlin_config::field_edits::apply_edits;
 use dunlin_exchange::{Incoming, RequestContext, Response};
 use dunlin_http::{FieldLines, OwnedRequest, Request};
-use dunlin_proxy::{Call, Failure, Group, forward};
+use dunlin_proxy::{Call, Group, forward};
 use dunlin_telemetry::ScriptContext;
 
 use super::errors;
@@ -64,9 +64,25 @@ impl ProxyExchange {
         let has_pages = !matched.settings.error_pages.is_empty();
         let again = has_pages.then(|| incoming.without_body());
         match forward(&call, incoming).await {
+            Ok(response) if self.is_intercepted(&response) => {
+                let (status, fields) = (response.status, kept_fields(&response));
+                // The rest of its body is not received.
+                drop(response);
+                Box::pin(self.error_response(status, fields, again)).await
+            }
             Ok(response) => self.finish(response, &script_context),
-            Err(failure) => Box::pin(self.error_response(&failure, again)).await,
+            Err(failure) => {
+                let mut fields = FieldLines::default();
+                fields.push("Proxy-Status", failure.proxy_status());
+                Box::pin(self.error_response(failure.status(), fields, again)).await
+            }
         }
+    }
+
+    /// Whether an error page replaces an upstream's response.
+    fn is_intercepted(&self, response: &Response) -> bool {
+        self.group.rules().intercepts_errors
+            && self.matched.settings.error_pages.contains_key(&response.status)
     }
 
     /// Adds the fields of the route to an upstream's response.
@@ -80,20 +96,36 @@ impl ProxyExchange {
     }
 
     /// The error page in place of an upstream's response. It does not name the upstream.
-    async fn error_response(&self, failure: &Failure, again: Option<Box<Incoming>>) -> Response {
-        let mut fields = FieldLines::default();
-        fields.push("Proxy-Status", failure.proxy_status());
+    async fn error_response(
+        &self,
+        status: u16,
+        fields: FieldLines,
+        again: Option<Box<Incoming>>,
+    ) -> Response {
         let details = errors::Details { fields, text: None };
         let request = self.request.as_request();
         let matched = self.matched.borrow();
         let matched = matched.with(self.context.as_ref());
-        let reply = errors::reply(&self.ctx, &request, &matched, failure.status(), details);
+        let reply = errors::reply(&self.ctx, &request, &matched, status, details);
         match again {
             Some(incoming) => complete(&request, reply, incoming).await,
             None => super::reply::into_response(&request, reply).await,
         }
     }
 }
+
+/// The fields of an upstream's error response that its error page has, too: clients act on them.
+fn kept_fields(response: &Response) -> FieldLines {
+    let mut kept = FieldLines::default();
+    for (name, value) in response.fields.iter() {
+        if KEPT.iter().any(|other| name.eq_ignore_ascii_case(other.as_bytes())) {
+            kept.push_parsed(name, value);
+        }
+    }
+    kept
+}
+
+const KEPT: [&str; 4] = ["Allow", "Retry-After", "Set-Cookie", "WWW-Authenticate"];
 
 /// The times of the upstream as a value of `Server-Timing`, in milliseconds.
 fn upstream_timing(script_context: &ScriptContext) -> String {
