@@ -1,16 +1,20 @@
 //! The table `proxy`: forwards requests to other HTTP servers.
 
-use std::fmt;
 use std::path::PathBuf;
 use std::time::Duration;
 
-use dunlin_http::semantics::{Url, is_field_value, is_token};
+use dunlin_http::semantics::{is_field_value, is_token};
 
-use super::file::{EjectTable, ProxyHost, ProxyTable, Retry, RetryTable};
+use super::file::{BufferTable, EjectTable, ProxyHost, ProxyTable, Retry, RetryTable};
 use super::forward_fields::HOP_BY_HOP;
 use super::report::Report;
 use super::spanned::{Span, Spanned};
-use super::units::DurationValue;
+use super::units::{DurationValue, Size};
+
+mod address;
+
+pub use self::address::UpstreamAddress;
+pub(super) use self::address::address;
 
 /// A reverse proxy, with every default filled in.
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -31,6 +35,8 @@ pub struct Proxy {
     pub preserves_host: bool,
     /// Request fields to set; an empty value removes the field.
     pub set_request_fields: Vec<(String, String)>,
+    /// Which bodies are collected in memory.
+    pub buffer: Buffer,
     /// Error pages replace error responses of upstreams.
     pub intercepts_errors: bool,
     /// Maximum of connections to one upstream that are in use.
@@ -110,6 +116,17 @@ pub struct Ejection {
     pub share: u32,
 }
 
+/// Which bodies are collected in memory.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Buffer {
+    /// Bytes of a request body that is received before the request takes an upstream; `None` for the default.
+    pub request: Option<u64>,
+    /// Bytes of a response body that wait for the client.
+    pub response: u64,
+    /// Bytes of all bodies.
+    pub total: u64,
+}
+
 /// A health check.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct HealthCheck {
@@ -125,48 +142,6 @@ pub struct HealthCheck {
     pub failures: u32,
     /// Successful checks in a row after which it gets requests again.
     pub successes: u32,
-}
-
-/// The address of an upstream.
-#[derive(Debug, Clone, PartialEq, Eq)]
-pub enum UpstreamAddress {
-    /// A server at a TCP port, with TLS if the URL has it.
-    Url(Url),
-    /// The same by HTTP/2.
-    Http2(Url),
-    /// A server at a Unix socket.
-    Unix(PathBuf),
-}
-
-impl fmt::Display for UpstreamAddress {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        match self {
-            Self::Url(url) => {
-                let scheme = if url.is_secure() { "https" } else { "http" };
-                write!(f, "{scheme}://{}", url.authority())
-            }
-            Self::Http2(url) => {
-                let scheme = if url.is_secure() { "h2" } else { "h2c" };
-                write!(f, "{scheme}://{}", url.authority())
-            }
-            Self::Unix(path) => write!(f, "unix:{}", path.display()),
-        }
-    }
-}
-
-impl UpstreamAddress {
-    /// The URL; `None` for a Unix socket.
-    pub fn url(&self) -> Option<&Url> {
-        match self {
-            Self::Url(url) | Self::Http2(url) => Some(url),
-            Self::Unix(_) => None,
-        }
-    }
-
-    /// Whether requests are sent by HTTP/2.
-    pub fn is_http2(&self) -> bool {
-        matches!(self, Self::Http2(_))
-    }
 }
 
 impl Proxy {
@@ -224,6 +199,7 @@ impl Reader<'_> {
             strip: self.strip(),
             preserves_host: table.host != Some(ProxyHost::Upstream),
             set_request_fields: self.set_request_fields(),
+            buffer: buffer(table.buffer.as_ref()),
             intercepts_errors: table.intercept_errors.unwrap_or(false),
             connections: self.connections(),
             tunnels: table.tunnels.unwrap_or(16384),
@@ -420,40 +396,13 @@ impl Spanned<ProxyTable> {
     }
 }
 
-/// Parses the address of an upstream.
-pub(super) fn address(text: &str) -> Result<UpstreamAddress, String> {
-    if let Some(path) = text.strip_prefix("unix:") {
-        if path.starts_with('/') && path.len() < 108 && !path.contains('\0') {
-            return Ok(UpstreamAddress::Unix(path.into()));
-        }
-        return Err(format!(
-            "{path:?} is not the absolute path of a socket, of less than 108 bytes"
-        ));
+fn buffer(table: Option<&BufferTable>) -> Buffer {
+    let bytes = |size: fn(&BufferTable) -> Option<Size>| Some(table.and_then(size)?.0);
+    Buffer {
+        request: bytes(|table| table.request),
+        response: bytes(|table| table.response).unwrap_or(0),
+        total: bytes(|table| table.total).unwrap_or(256 << 20),
     }
-    let http2 = [("h2c://", "http://"), ("h2://", "https://")]
-        .into_iter()
-        .find_map(|(own, scheme)| Some(format!("{scheme}{}", text.strip_prefix(own)?)));
-    let url = Url::parse(http2.as_deref().unwrap_or(text)).map_err(|_| {
-        let hint = format!(
-            "{text:?} is no upstream such as \"http://127.0.0.1:3000\", \"https://app.example\", \
-             \"h2c://127.0.0.1:50051\" or \"unix:/run/app.sock\""
-        );
-        match text.contains("://") {
-            false if Url::parse(&format!("http://{text}")).is_ok() => {
-                format!("{hint}; did you mean \"http://{text}\"?")
-            }
-            _ => hint,
-        }
-    })?;
-    if url.target() != "/" {
-        return Err(format!(
-            "{text:?} has a path; upstreams get the path of the request, from which `strip` removes a prefix"
-        ));
-    }
-    if url.port() == 0 {
-        return Err(format!("{text:?} has no port that can be connected to"));
-    }
-    Ok(if http2.is_some() { UpstreamAddress::Http2(url) } else { UpstreamAddress::Url(url) })
 }
 
 /// Checks a field to set in requests.
@@ -478,25 +427,6 @@ fn check_field(name: &str, value: &str) -> Result<(), String> {
 mod tests {
     use super::*;
     use crate::file::{ProxyTarget, ProxyTargets};
-
-    #[test]
-    fn addresses_are_read_and_wrong_ones_explained() {
-        for text in [
-            "http://127.0.0.1:3000",
-            "https://a.example",
-            "http://[::1]:80",
-            "h2c://a:50051",
-            "h2://a",
-            "unix:/a",
-        ] {
-            assert_eq!(address(text).unwrap().to_string(), text);
-        }
-        let error = |text: &str| address(text).unwrap_err();
-        assert!(error("127.0.0.1:3000").ends_with("did you mean \"http://127.0.0.1:3000\"?"));
-        assert!(error("http://a/b").contains("`strip`"));
-        assert!(error("unix:a").contains("absolute"));
-        assert!(error("ftp://a").contains("no upstream such as"));
-    }
 
     #[test]
     fn a_prefix_ends_at_a_slash() {

@@ -55,9 +55,9 @@ impl TryStep {
         }
         if let Some(status) = step.strip_prefix('=') {
             let status = status.parse().ok().filter(|status| (400..600).contains(status));
-            return status
-                .map(Self::Status)
-                .ok_or_else(|| format!("{step:?} is neither an error status such as \"=404\" nor \"=proxy\""));
+            return status.map(Self::Status).ok_or_else(|| {
+                format!("{step:?} is neither an error status such as \"=404\" nor \"=proxy\"")
+            });
         }
         // Parse all of it first, so that errors name the variable that is written there.
         Template::parse(step, &IN_QUERIES)?;

@@ -23,6 +23,7 @@ use crate::download::{Download, Running};
 use crate::failure::{Failure, Kind};
 use crate::lease::Lease;
 use crate::pool::Reuse;
+use crate::read_ahead::read_ahead;
 use crate::request;
 use crate::response::{self, Fields};
 use crate::switch::Switch;
@@ -44,7 +45,7 @@ pub async fn forward(call: &Call<'_>, mut incoming: Box<Incoming>) -> Result<Res
     }
     let switch = Switch::requested(call, &mut incoming)?;
     let expects_continue = call.request.has(FieldName::Expect);
-    let mut upload = Some(Upload::begin(&mut incoming, expects_continue).await?);
+    let mut upload = Some(Upload::begin(&mut incoming, expects_continue, call.group).await?);
     let group = call.group;
     if let Some(retry) = &group.rules.retry {
         group.retries.earn(retry.budget);
@@ -175,6 +176,17 @@ impl Attempt<'_> {
         }
     }
 
+    /// The body of a response of this length. As much of it as `buffer` allows is received before the client takes it.
+    fn source(&self, download: Download, length: Option<u64>) -> stream::Receiver {
+        let group = self.call.group;
+        let limit = length.unwrap_or(u64::MAX).min(group.rules.buffer.response);
+        let memory = if limit > 0 { group.memory.reserve(limit) } else { None };
+        match memory {
+            Some(memory) => read_ahead(download, limit, memory),
+            None => stream::from_source(Box::new(download)),
+        }
+    }
+
     /// The response with this head. Waits for nothing.
     async fn respond(&self, head: ResponseHead, mut running: Running) -> Result<Response, Failure> {
         if let Some(switch) = self.switch {
@@ -203,8 +215,8 @@ impl Attempt<'_> {
                 complete(&mut response, pieces, trailers);
             }
             Arrived::Part => {
-                let download = Box::new(Download::new(pieces, running));
-                response.body = streamed(stream::from_source(download), length);
+                let download = Download::new(pieces, running);
+                response.body = streamed(self.source(download, length), length);
             }
         }
         Ok(response)

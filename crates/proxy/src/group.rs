@@ -8,6 +8,7 @@ use dunlin_config::Proxy;
 use dunlin_net::clock;
 
 use crate::budget::Budget;
+use crate::memory::Memory;
 use crate::upstream::{Upstream, UpstreamReport};
 
 /// The upstreams of one table `proxy`, shared by all workers.
@@ -18,6 +19,8 @@ pub struct Group {
     /// Counts the choices.
     pub(crate) next: AtomicUsize,
     pub(crate) retries: Budget,
+    /// For bodies that are collected.
+    pub(crate) memory: Arc<Memory>,
     pub(crate) made: Instant,
     /// When the last health check began, in milliseconds since `made`; 0 before the first.
     pub(crate) checked: AtomicU64,
@@ -32,6 +35,7 @@ impl Group {
             upstreams: rules.upstreams.iter().map(upstream).collect(),
             next: AtomicUsize::new(0),
             retries: Budget::default(),
+            memory: Memory::new(rules.buffer.total),
             made: clock::now(),
             checked: AtomicU64::new(0),
         }

@@ -64,9 +64,10 @@ impl Lease {
                 self.permit = permit;
                 Ok(())
             }
-            Entry::Wait(_) | Entry::Busy(_) => {
-                Err(Failure::new(Kind::Busy, "all connections for other protocols are in use (`tunnels`)"))
-            }
+            Entry::Wait(_) | Entry::Busy(_) => Err(Failure::new(
+                Kind::Busy,
+                "all connections for other protocols are in use (`tunnels`)",
+            )),
         }
     }
 

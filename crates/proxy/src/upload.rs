@@ -9,6 +9,8 @@ use dunlin_exchange::{Incoming, stream};
 use dunlin_http::{BodyLength, BodySize};
 
 use crate::failure::{Failure, Kind};
+use crate::group::Group;
+use crate::memory::Reservation;
 
 /// The body of a request.
 #[derive(Debug)]
@@ -17,8 +19,12 @@ pub(crate) enum Upload {
     Whole {
         bytes: Bytes,
         is_taken: bool,
+        /// `None` for a small one.
+        _memory: Option<Reservation>,
     },
     Stream {
+        /// What was received before the request took an upstream, with its memory.
+        start: Option<(Bytes, Reservation)>,
         source: stream::Receiver,
         size: BodySize,
         is_begun: bool,
@@ -31,28 +37,55 @@ const WHOLE: u64 = 64 * 1024;
 
 impl Upload {
     /// Takes the body of a request. Receives it first if it is small, unless the client waits for a 100 response, which is
-    /// the upstream's to send.
+    /// the upstream's to send; a larger one if the group collects it.
     ///
     /// # Errors
     /// If the client does not send all of it.
     pub(crate) async fn begin(
         incoming: &mut Incoming,
         expects_continue: bool,
+        group: &Group,
     ) -> Result<Self, Failure> {
         let source = std::mem::replace(&mut incoming.body, stream::empty());
-        let size = match incoming.length {
-            BodyLength::None => return Ok(Self::whole(Bytes::new())),
-            BodyLength::Known(length) if length <= WHOLE && !expects_continue => {
-                return receive(source, length as usize).await.map(Self::whole);
-            }
-            BodyLength::Known(length) => BodySize::Known(length),
-            BodyLength::Chunked => BodySize::Unknown,
+        let configured = group.rules.buffer.request;
+        let small = configured.unwrap_or(WHOLE).min(WHOLE);
+        let (length, size) = match incoming.length {
+            BodyLength::None => return Ok(Self::whole(Bytes::new(), None)),
+            BodyLength::Known(length) => (Some(length), BodySize::Known(length)),
+            BodyLength::Chunked => (None, BodySize::Unknown),
         };
-        Ok(Self::Stream { source, size, is_begun: false })
+        if let Some(length) = length.filter(|length| *length <= small && !expects_continue) {
+            let all = receive(source, length as usize).await?;
+            return Ok(Self::whole(all, None));
+        }
+        let room = configured.filter(|limit| length.is_none_or(|length| length <= *limit));
+        let room = room.map(|limit| length.unwrap_or(limit)).filter(|room| *room > 0);
+        match room.and_then(|room| Some((room, group.memory.reserve(room)?))) {
+            Some((room, memory)) => Box::pin(Self::collect(source, size, room, memory)).await,
+            None => Ok(Self::Stream { start: None, source, size, is_begun: false }),
+        }
     }
 
-    fn whole(bytes: Bytes) -> Self {
-        Self::Whole { bytes, is_taken: false }
+    fn whole(bytes: Bytes, memory: Option<Reservation>) -> Self {
+        Self::Whole { bytes, is_taken: false, _memory: memory }
+    }
+
+    /// Receives the body until its end, or until `room` bytes have arrived.
+    async fn collect(
+        mut source: stream::Receiver,
+        size: BodySize,
+        room: u64,
+        memory: Reservation,
+    ) -> Result<Self, Failure> {
+        let mut start = BytesMut::new();
+        while let Some(bytes) = source.next().await.map_err(incomplete)? {
+            start.extend_from_slice(&bytes);
+            if size == BodySize::Unknown && start.len() as u64 >= room {
+                let start = Some((start.freeze(), memory));
+                return Ok(Self::Stream { start, source, size, is_begun: false });
+            }
+        }
+        Ok(Self::whole(start.freeze(), Some(memory)))
     }
 
     /// Whether the body can be sent again.
@@ -66,7 +99,6 @@ impl Upload {
 
 /// Receives a body of this stated length.
 async fn receive(mut source: stream::Receiver, length: usize) -> Result<Bytes, Failure> {
-    let incomplete = |_| Failure::new(Kind::Client, "the body of the request is incomplete");
     let mut first = Bytes::new();
     let mut all = BytesMut::new();
     while let Some(bytes) = source.next().await.map_err(incomplete)? {
@@ -84,6 +116,10 @@ async fn receive(mut source: stream::Receiver, length: usize) -> Result<Bytes, F
     Ok(if all.is_empty() { first } else { all.freeze() })
 }
 
+fn incomplete(_: stream::Broken) -> Failure {
+    Failure::new(Kind::Client, "the body of the request is incomplete")
+}
+
 impl Body for Upload {
     fn size(&self) -> BodySize {
         match self {
@@ -95,14 +131,21 @@ impl Body for Upload {
 
     fn poll_chunk(&mut self, context: &mut Context<'_>) -> Poll<Option<io::Result<Bytes>>> {
         match self {
-            Self::Whole { bytes, is_taken } => {
+            Self::Whole { bytes, is_taken, .. } => {
                 let is_over = std::mem::replace(is_taken, true) || bytes.is_empty();
                 Poll::Ready((!is_over).then(|| Ok(bytes.clone())))
             }
-            Self::Stream { source, is_begun, .. } => source.poll_next(context).map(|next| {
-                *is_begun = true;
-                next.map_err(|stream::Broken| io::Error::other("the client has left")).transpose()
-            }),
+            Self::Stream { start, source, is_begun, .. } => {
+                if let Some((start, _)) = start.take() {
+                    *is_begun = true;
+                    return Poll::Ready(Some(Ok(start)));
+                }
+                source.poll_next(context).map(|next| {
+                    *is_begun = true;
+                    next.map_err(|stream::Broken| io::Error::other("the client has left"))
+                        .transpose()
+                })
+            }
         }
     }
 

@@ -7,7 +7,7 @@ use schemars::JsonSchema;
 use serde::Deserialize;
 
 use super::Spanned;
-use crate::units::DurationValue;
+use crate::units::{DurationValue, Size};
 
 /// Forwards requests to other HTTP servers, the upstreams.
 #[derive(Debug, Clone, Deserialize, JsonSchema)]
@@ -37,6 +37,9 @@ pub struct ProxyTable {
     /// Request fields to set, after those of the client and of the server: `{ "X-Source" = "edge" }`. An empty value
     /// removes the field.
     pub set_request_fields: Option<BTreeMap<Spanned<String>, Spanned<String>>>,
+    /// Collects bodies in memory, so that slow clients do not occupy upstreams: a table such as `{ response = "1MiB" }`.
+    /// Default: request bodies with a `Content-Length` of up to `64KiB`, and no responses.
+    pub buffer: Option<BufferTable>,
     /// Whether `error_pages` replace error responses of upstreams, too, and not only those of the server. Default: false.
     pub intercept_errors: Option<bool>,
     /// Maximum number of connections to each upstream that are in use, in all workers together. Further requests
@@ -161,6 +164,19 @@ pub struct EjectTable {
     pub share: Option<Spanned<u32>>,
 }
 
+/// Which bodies are collected in memory.
+#[derive(Debug, Clone, Default, Deserialize, JsonSchema)]
+#[serde(deny_unknown_fields)]
+pub struct BufferTable {
+    /// Size up to which a request body is received before the request takes an upstream, in chunks, too. Larger ones are
+    /// streamed. Default: `64KiB`, and bodies in chunks are streamed.
+    pub request: Option<Size>,
+    /// Maximum part of a response body that is received from the upstream before the client takes it. Default: 0.
+    pub response: Option<Size>,
+    /// Maximum memory of all bodies that are collected at a time; further ones are streamed. Default: `256MiB`.
+    pub total: Option<Size>,
+}
+
 /// A health check.
 #[derive(Debug, Clone, Deserialize, JsonSchema)]
 #[serde(deny_unknown_fields)]
@@ -200,6 +216,7 @@ impl ProxyTable {
             strip: None,
             host: None,
             set_request_fields: None,
+            buffer: None,
             intercept_errors: None,
             connections: None,
             tunnels: None,

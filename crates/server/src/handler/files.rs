@@ -103,7 +103,10 @@ fn conclude(
 ) -> Reply {
     let error = |status| errors::reply(ctx, request, matched, status, Details::default());
     if !matches!(request.method(), Method::Get | Method::Head)
-        && !matches!(result, Ok(Found::Elsewhere(_) | Found::Directory | Found::Status(_) | Found::Proxy))
+        && !matches!(
+            result,
+            Ok(Found::Elsewhere(_) | Found::Directory | Found::Status(_) | Found::Proxy)
+        )
     {
         return not_for_files(ctx, request, matched);
     }

@@ -10,11 +10,7 @@ use dunlin_http::semantics::path::{self, PathError};
 ///
 /// # Errors
 /// The path is malformed, or has encoded slashes, or leads above the root.
-pub(crate) fn decode(
-    raw_path: &[u8],
-    site: &Site,
-    path: &mut Vec<u8>,
-) -> Result<(), PathError> {
+pub(crate) fn decode(raw_path: &[u8], site: &Site, path: &mut Vec<u8>) -> Result<(), PathError> {
     let error = match path::decode(raw_path, path) {
         Err(error @ PathError::EncodedSlash) => error,
         result => return result,
@@ -35,9 +31,10 @@ pub(crate) fn rejection(error: PathError) -> (u16, &'static str) {
             (400, "a percent sign in the path is not followed by two hexadecimal digits")
         }
         PathError::Nul => (400, "the path holds a NUL"),
-        PathError::EncodedSlash => {
-            (404, "the path holds an encoded slash, which no file name can, or which hides another path")
-        }
+        PathError::EncodedSlash => (
+            404,
+            "the path holds an encoded slash, which no file name can, or which hides another path",
+        ),
         PathError::AboveRoot => (400, "the path leads above the root"),
     }
 }

@@ -1,0 +1,108 @@
+//! Addresses of upstreams.
+
+use std::fmt;
+use std::path::PathBuf;
+
+use dunlin_http::semantics::Url;
+
+/// The address of an upstream.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub enum UpstreamAddress {
+    /// A server at a TCP port, with TLS if the URL has it.
+    Url(Url),
+    /// The same by HTTP/2.
+    Http2(Url),
+    /// A server at a Unix socket.
+    Unix(PathBuf),
+}
+
+impl fmt::Display for UpstreamAddress {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            Self::Url(url) => {
+                let scheme = if url.is_secure() { "https" } else { "http" };
+                write!(f, "{scheme}://{}", url.authority())
+            }
+            Self::Http2(url) => {
+                let scheme = if url.is_secure() { "h2" } else { "h2c" };
+                write!(f, "{scheme}://{}", url.authority())
+            }
+            Self::Unix(path) => write!(f, "unix:{}", path.display()),
+        }
+    }
+}
+
+impl UpstreamAddress {
+    /// The URL; `None` for a Unix socket.
+    pub fn url(&self) -> Option<&Url> {
+        match self {
+            Self::Url(url) | Self::Http2(url) => Some(url),
+            Self::Unix(_) => None,
+        }
+    }
+
+    /// Whether requests are sent by HTTP/2.
+    pub fn is_http2(&self) -> bool {
+        matches!(self, Self::Http2(_))
+    }
+}
+
+/// Parses the address of an upstream.
+pub(in super::super) fn address(text: &str) -> Result<UpstreamAddress, String> {
+    if let Some(path) = text.strip_prefix("unix:") {
+        if path.starts_with('/') && path.len() < 108 && !path.contains('\0') {
+            return Ok(UpstreamAddress::Unix(path.into()));
+        }
+        return Err(format!(
+            "{path:?} is not the absolute path of a socket, of less than 108 bytes"
+        ));
+    }
+    let http2 = [("h2c://", "http://"), ("h2://", "https://")]
+        .into_iter()
+        .find_map(|(own, scheme)| Some(format!("{scheme}{}", text.strip_prefix(own)?)));
+    let url = Url::parse(http2.as_deref().unwrap_or(text)).map_err(|_| {
+        let hint = format!(
+            "{text:?} is no upstream such as \"http://127.0.0.1:3000\", \"https://app.example\", \
+             \"h2c://127.0.0.1:50051\" or \"unix:/run/app.sock\""
+        );
+        match text.contains("://") {
+            false if Url::parse(&format!("http://{text}")).is_ok() => {
+                format!("{hint}; did you mean \"http://{text}\"?")
+            }
+            _ => hint,
+        }
+    })?;
+    if url.target() != "/" {
+        return Err(format!(
+            "{text:?} has a path; upstreams get the path of the request, from which `strip` removes a prefix"
+        ));
+    }
+    if url.port() == 0 {
+        return Err(format!("{text:?} has no port that can be connected to"));
+    }
+    Ok(if http2.is_some() { UpstreamAddress::Http2(url) } else { UpstreamAddress::Url(url) })
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn addresses_are_read_and_wrong_ones_explained() {
+        for text in [
+            "http://127.0.0.1:3000",
+            "https://a.example",
+            "http://[::1]:80",
+            "h2c://a:50051",
+            "h2://a",
+            "unix:/a",
+        ] {
+            assert_eq!(address(text).unwrap().to_string(), text);
+        }
+        let error = |text: &str| address(text).unwrap_err();
+        assert!(error("127.0.0.1:3000").ends_with("did you mean \"http://127.0.0.1:3000\"?"));
+        assert!(error("http://a/b").contains("`strip`"));
+        assert!(error("unix:a").contains("absolute"));
+        assert!(error("ftp://a").contains("no upstream such as"));
+    }
+}
