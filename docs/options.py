@@ -40,6 +40,7 @@ TABLES = [
     ("an upstream in `to`", "ProxyTarget"),
     ("`retry` in `proxy`", "RetryTable"),
     ("`eject` in `proxy`", "EjectTable"),
+    ("`sticky` in `proxy`", "StickyTable"),
     ("`buffer` in `proxy`", "BufferTable"),
     ("`health` in `proxy`", "HealthTable"),
     ("`hsts`", "HstsTable"),

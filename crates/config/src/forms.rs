@@ -12,6 +12,7 @@ use super::file::{
     AccessLog, AccessLogTable, Auth, AuthTable, CodingName, Codings, Hsts, HstsTable, OneOrMany,
     ProxyTable, ProxyTarget, ProxyTargets, RateLimitTable, RateLimits, RecordFormat, RecordRules,
     RecordsTable, RedirectHttps, RedirectTable, Retry, RetryTable, RouteCache, RouteCacheTable,
+    StickyTable,
 };
 use super::spanned::Spanned;
 use super::units::DurationValue;
@@ -99,7 +100,8 @@ deserialize_forms!(
     ProxyTable,
     ProxyTargets,
     ProxyTarget,
-    Retry
+    Retry,
+    StickyTable
 );
 
 impl Forms for RedirectTable {
@@ -158,6 +160,20 @@ impl Forms for ProxyTarget {
 
     fn from_str<E: Error>(text: &str) -> Result<Self, E> {
         Ok(Self::at(text.to_owned()))
+    }
+
+    fn from_map<'de, A: MapAccess<'de>>(map: A) -> Result<Self, A::Error> {
+        // The derived implementation, not the trait's.
+        Self::deserialize(MapAccessDeserializer::new(map))
+    }
+}
+
+impl Forms for StickyTable {
+    const EXPECTED: &'static str =
+        "the name of a cookie or a table such as { cookie = \"upstream\" }";
+
+    fn from_str<E: Error>(text: &str) -> Result<Self, E> {
+        Ok(Self::named(text.to_owned()))
     }
 
     fn from_map<'de, A: MapAccess<'de>>(map: A) -> Result<Self, A::Error> {

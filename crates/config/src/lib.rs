@@ -102,7 +102,7 @@ pub use error::Problem;
 pub use explain::explain_settings;
 pub use file::{
     AcmeChallenge, BodyHandling, ClientBy, ConnectionUse as Persistence, EtagKind, Interface,
-    ScriptKind, Symlinks, TlsVersion,
+    SameSite, ScriptKind, Symlinks, TlsVersion,
 };
 pub use forward_fields::HOP_BY_HOP;
 pub use forwarded_field::{ForwardedField, ForwardedKind};
@@ -117,7 +117,8 @@ pub use methods::MethodRules;
 pub use network::Network;
 pub use overrides::Overrides;
 pub use proxy::{
-    Balance, Ejection, HashKey, HealthCheck, Proxy, Retries, Upstream, UpstreamAddress,
+    Balance, Buffer, Ejection, HashKey, HealthCheck, Proxy, Retries, Sticky, Upstream,
+    UpstreamAddress,
 };
 pub use rate_limit::{RateKey, RateRules};
 pub use redirect::Redirect;

@@ -12,9 +12,11 @@ use super::spanned::{Span, Spanned};
 use super::units::{DurationValue, Size};
 
 mod address;
+mod sticky;
 
 pub use self::address::UpstreamAddress;
 pub(super) use self::address::address;
+pub use self::sticky::Sticky;
 
 /// A reverse proxy, with every default filled in.
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -23,6 +25,10 @@ pub struct Proxy {
     pub upstreams: Vec<Upstream>,
     /// How the upstream of a request is chosen.
     pub balance: Balance,
+    /// The cookie that keeps the requests of a client at one upstream.
+    pub sticky: Option<Sticky>,
+    /// Time in which an upstream that is available again gets more and more requests.
+    pub slow_start: Duration,
     /// When requests are sent again; `None` for never.
     pub retry: Option<Retries>,
     /// When upstreams get no further requests.
@@ -191,6 +197,11 @@ impl Reader<'_> {
             (!time.is_zero()).then_some(time)
         };
         Proxy {
+            sticky: table
+                .sticky
+                .as_ref()
+                .map(|sticky| Sticky::read(sticky, table.to.0.len(), self.report)),
+            slow_start: table.slow_start.map_or(Duration::ZERO, |time| time.0),
             upstreams: self.upstreams(),
             balance: self.balance(),
             retry: self.retry(),

@@ -16,6 +16,8 @@ pub(crate) struct Choice<'a> {
     pub(crate) tried: &'a [usize],
     /// The value that requests with the same upstream have in common.
     pub(crate) key: &'a [u8],
+    /// Number of the upstream that the client's cookie names.
+    pub(crate) bound: Option<usize>,
     pub(crate) now: Instant,
 }
 
@@ -29,10 +31,30 @@ impl Group {
         let untried = |upstream: &&Arc<Upstream>| !choice.tried.contains(&upstream.id);
         let is_available = |upstream: &&Arc<Upstream>| upstream.health.is_available(choice.now);
         let available = || self.upstreams.iter().filter(untried).filter(is_available);
-        match available().count() {
-            0 => self.choose_from(&|| self.upstreams.iter().filter(untried), choice),
-            _ => self.choose_from(&available, choice),
+        if let Some(id) = choice.bound
+            && let Some(bound) = available().find(|upstream| upstream.id == id)
+        {
+            return Some(bound);
         }
+        if available().next().is_none() {
+            return self.choose_from(&|| self.upstreams.iter().filter(untried), choice);
+        }
+        if !self.rules.slow_start.is_zero() && !matches!(self.rules.balance, Balance::Hash(_)) {
+            let turn = self.next.load(Ordering::Relaxed);
+            let is_warm = |upstream: &&Arc<Upstream>| self.takes_turn(upstream, turn, choice.now);
+            let warm = || available().filter(is_warm);
+            if warm().next().is_some() {
+                return self.choose_from(&warm, choice);
+            }
+        }
+        self.choose_from(&available, choice)
+    }
+
+    /// Whether an upstream that is available again is considered for a request: the more often, the longer it is.
+    fn takes_turn(&self, upstream: &Upstream, turn: usize, now: Instant) -> bool {
+        let share = upstream.health.share(self.rules.slow_start, now);
+        let random = mix(turn as u64 ^ (upstream.id as u64) << 32) >> 11;
+        share >= 1.0 || (random as f64) < share * (1_u64 << 53) as f64
     }
 
     fn choose_from<'g, I>(
@@ -136,7 +158,7 @@ mod tests {
     use crate::testing::group;
 
     fn chosen(group: &Group, tried: &[usize], key: &[u8]) -> usize {
-        let choice = Choice { tried, key, now: Instant::now() };
+        let choice = Choice { tried, key, bound: None, now: Instant::now() };
         let upstream = group.choose(choice).unwrap();
         group.upstreams.iter().position(|other| other.id == upstream.id).unwrap()
     }
@@ -174,6 +196,37 @@ mod tests {
         group.upstreams[1].note_time(Duration::from_secs(5));
         group.upstreams[0].note_time(Duration::from_millis(1));
         assert_eq!(counts(&group, 100), [100, 0]);
+    }
+
+    #[test]
+    fn an_upstream_that_is_available_again_gets_more_and_more_requests() {
+        let group = group("balance = 'round-robin', slow_start = '10s'", &[1, 1]);
+        let start = Instant::now();
+        group.upstreams[0].health.note_check(false, 1);
+        group.upstreams[0].health.note_recovery(start);
+        group.upstreams[0].health.note_check(true, 1);
+        let share = |seconds| {
+            let now = start + Duration::from_secs(seconds);
+            let choice = Choice { tried: &[], key: &[], bound: None, now };
+            let is_it = |_: &usize| group.choose(choice).unwrap().id == group.upstreams[0].id;
+            (0..1000).filter(is_it).count()
+        };
+        let shares = [0, 5, 11].map(share);
+        assert!((20..100).contains(&shares[0]), "{shares:?}");
+        assert!((180..320).contains(&shares[1]), "{shares:?}");
+        assert_eq!(shares[2], 500);
+    }
+
+    #[test]
+    fn a_cookie_keeps_its_upstream_while_it_is_available() {
+        let group = group("eject = { failures = 1 }", &[1, 1, 1]);
+        let bound = &group.upstreams[1];
+        let choice = Choice { tried: &[], key: &[], bound: Some(bound.id), now: Instant::now() };
+        assert!((0..10).all(|_| group.choose(choice).unwrap().id == bound.id));
+        let tried = [bound.id];
+        assert_ne!(group.choose(Choice { tried: &tried, ..choice }).unwrap().id, bound.id);
+        group.note_failure(bound, choice.now);
+        assert_ne!(group.choose(choice).unwrap().id, bound.id);
     }
 
     #[test]

@@ -41,7 +41,10 @@ async fn check_if_due(group: &Weak<Group>) -> Option<std::time::Duration> {
             let needed = if error.is_some() { check.failures } else { check.successes };
             let (name, reason) = (&*upstream.name, error.unwrap_or_default());
             match upstream.health.note_check(reason.is_empty(), needed) {
-                Some(true) => tracing::info!(upstream = name, "the upstream is healthy again"),
+                Some(true) => {
+                    upstream.health.note_recovery(clock::now());
+                    tracing::info!(upstream = name, "the upstream is healthy again");
+                }
                 Some(false) => tracing::warn!(
                     upstream = name,
                     "the health check of the upstream fails: {reason}; it gets no requests"

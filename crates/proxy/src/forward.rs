@@ -51,16 +51,23 @@ pub async fn forward(call: &Call<'_>, mut incoming: Box<Incoming>) -> Result<Res
         group.retries.earn(retry.budget);
     }
     let key = call.key();
+    let bound = call.bound_upstream();
     let mut tried = Vec::new();
     loop {
-        let choice = Choice { tried: &tried, key: &key, now: clock::now() };
+        let bound_id = bound.map(|upstream| upstream.id);
+        let choice = Choice { tried: &tried, key: &key, bound: bound_id, now: clock::now() };
         let Some(upstream) = group.choose(choice) else {
             return Err(Failure::new(Kind::Configuration, "there is no upstream"));
         };
         let (switch, tried_before) = (switch.as_ref(), tried.len());
         let attempt = Attempt { call, incoming: &incoming, switch, upstream, tried: tried_before };
         let failure = match attempt.run(&mut upload).await {
-            Ok(response) => return Ok(response),
+            Ok(mut response) => {
+                if let Some(cookie) = call.set_cookie(bound, upstream) {
+                    response.fields.push("Set-Cookie", cookie);
+                }
+                return Ok(response);
+            }
             Err(failure) => failure,
         };
         tried.push(upstream.id);
@@ -76,6 +83,9 @@ pub async fn forward(call: &Call<'_>, mut incoming: Box<Incoming>) -> Result<Res
         }
         if !is_retried {
             return Err(failure);
+        }
+        if let Some(upload) = &mut upload {
+            dunlin_client::Body::restart(upload);
         }
         incoming.script_context.count_retry();
     }

@@ -18,6 +18,8 @@ pub(crate) struct Health {
     ejections: AtomicU32,
     /// The last health checks have failed.
     is_down: AtomicBool,
+    /// When it was healthy again by its health checks, in milliseconds since [`START`]; 0 for never.
+    recovered: AtomicU64,
     /// Health checks in a row whose result differs from `is_down`.
     checks: AtomicU32,
 }
@@ -26,6 +28,8 @@ static START: LazyLock<Instant> = LazyLock::new(Instant::now);
 
 /// An upstream that fails again and again is ejected for up to this multiple of the configured time.
 const MAX_EJECTIONS: u32 = 10;
+/// The share at which a slow start begins.
+const FIRST_SHARE: f64 = 0.1;
 
 fn millis(now: Instant) -> u64 {
     now.saturating_duration_since(*START).as_millis() as u64
@@ -39,6 +43,7 @@ impl Default for Health {
             ejected_until: AtomicU64::new(0),
             ejections: AtomicU32::new(0),
             is_down: AtomicBool::new(false),
+            recovered: AtomicU64::new(0),
             checks: AtomicU32::new(0),
         }
     }
@@ -53,6 +58,22 @@ impl Health {
     fn is_ejected(&self, now: Instant) -> bool {
         let until = self.ejected_until.load(Ordering::Relaxed);
         until != 0 && millis(now) < until
+    }
+
+    /// The share of its requests that it gets, between 0 and 1: it rises for `slow_start` after it is available again.
+    pub(crate) fn share(&self, slow_start: Duration, now: Instant) -> f64 {
+        let since = self.ejected_until.load(Ordering::Relaxed);
+        let since = since.max(self.recovered.load(Ordering::Relaxed));
+        let elapsed = millis(now).saturating_sub(since) as f64;
+        match since {
+            0 => 1.0,
+            _ => (elapsed / slow_start.as_millis().max(1) as f64).clamp(FIRST_SHARE, 1.0),
+        }
+    }
+
+    /// Notes that the health checks succeed again.
+    pub(crate) fn note_recovery(&self, now: Instant) {
+        self.recovered.store(millis(now).max(1), Ordering::Relaxed);
     }
 
     /// Notes a request that succeeded. Returns `true` if it ends a series of ejections.

@@ -32,6 +32,7 @@ mod read_ahead;
 mod request;
 mod resolve;
 mod response;
+mod sticky;
 mod switch;
 mod target;
 #[cfg(test)]

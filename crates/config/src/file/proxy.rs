@@ -21,6 +21,13 @@ pub struct ProxyTable {
     /// and fewer requests in progress), `least-connections`, `round-robin`, `hash:FIELD` (requests with the same value
     /// of that field have the same upstream) or `hash:address` (of the client). Default: `least-loaded`.
     pub balance: Option<Spanned<String>>,
+    /// Keeps the requests of a client at one upstream by a cookie: its name, or a table such as `{ cookie = "upstream",
+    /// same_site = "none" }`. Default: none.
+    #[schemars(with = "Option<StickySchema>")]
+    pub sticky: Option<Spanned<StickyTable>>,
+    /// Time in which an upstream that is available again gets more and more requests, until it has its share. Not with
+    /// `hash` and for requests with a `sticky` cookie. Default: `0s`.
+    pub slow_start: Option<DurationValue>,
     /// When a request is sent to another upstream after a failure; `false` for never.
     #[schemars(with = "Option<RetrySchema>")]
     pub retry: Option<Retry>,
@@ -120,6 +127,48 @@ pub(super) enum ProxyTargetSchema {
     Table(ProxyTarget),
 }
 
+/// The cookie that names a client's upstream. It has `HttpOnly` and `Path=/`.
+#[derive(Debug, Clone, Deserialize, JsonSchema)]
+#[serde(deny_unknown_fields, remote = "Self")]
+pub struct StickyTable {
+    /// Its name.
+    pub cookie: Spanned<String>,
+    /// `SameSite`: `lax`, `strict`, or `none` for pages of other sites that embed this one, which needs HTTPS. Default: `lax`.
+    pub same_site: Option<SameSite>,
+    /// Time for which browsers keep it. Default: until they are closed.
+    pub max_age: Option<Spanned<DurationValue>>,
+    /// Whether it has `Secure`. Default: for clients with TLS.
+    pub secure: Option<bool>,
+}
+
+/// Requests from other sites that have a cookie.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Deserialize, JsonSchema)]
+#[serde(rename_all = "lowercase")]
+pub enum SameSite {
+    /// Those that show another page.
+    Lax,
+    /// None.
+    Strict,
+    /// All.
+    None,
+}
+
+impl StickyTable {
+    /// The cookie with this name.
+    pub(crate) fn named(cookie: String) -> Self {
+        let cookie = Spanned::detached(cookie);
+        Self { cookie, same_site: None, max_age: None, secure: None }
+    }
+}
+
+#[derive(JsonSchema)]
+#[schemars(rename = "Sticky", untagged)]
+#[expect(dead_code, reason = "only its schema is used")]
+pub(super) enum StickySchema {
+    Cookie(String),
+    Table(StickyTable),
+}
+
 /// Whether and when requests are sent again.
 #[derive(Debug, Clone)]
 pub enum Retry {
@@ -210,6 +259,8 @@ impl ProxyTable {
         Self {
             to: Spanned::detached(upstreams),
             balance: None,
+            sticky: None,
+            slow_start: None,
             retry: None,
             eject: None,
             health: None,

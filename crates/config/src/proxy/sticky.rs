@@ -1,0 +1,42 @@
+//! The cookie that keeps the requests of a client at one upstream.
+
+use std::time::Duration;
+
+use dunlin_http::semantics::is_token;
+
+use super::super::file::{SameSite, StickyTable};
+use super::super::report::Report;
+use super::super::spanned::Spanned;
+
+/// The cookie that names a client's upstream.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Sticky {
+    /// Its name.
+    pub cookie: String,
+    /// Which requests from other sites have it.
+    pub same_site: SameSite,
+    /// Time for which browsers keep it; `None` until they are closed.
+    pub max_age: Option<Duration>,
+    /// Only connections with TLS have it; `None` if the client's connection has TLS.
+    pub secure: Option<bool>,
+}
+
+impl Sticky {
+    pub(super) fn read(table: &Spanned<StickyTable>, upstreams: usize, report: Report<'_>) -> Self {
+        let StickyTable { cookie, same_site, max_age, secure } = &table.value;
+        let place = cookie.span.clone().or_else(|| table.span.clone());
+        if !is_token(cookie.as_bytes()) {
+            report(&place, format!("proxy: sticky: {:?} is no name of a cookie", cookie.value));
+        }
+        if upstreams == 1 {
+            report(&place, "proxy: sticky does nothing with one upstream".into());
+        }
+        let same_site = same_site.unwrap_or(SameSite::Lax);
+        if same_site == SameSite::None && *secure == Some(false) {
+            let what = "proxy: sticky: browsers reject a cookie with same_site = \"none\" and without `secure`";
+            report(&place, what.into());
+        }
+        let max_age = max_age.as_ref().map(|age| age.value.0);
+        Self { cookie: cookie.value.clone(), same_site, max_age, secure: *secure }
+    }
+}

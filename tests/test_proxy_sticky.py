@@ -1,0 +1,56 @@
+"""The reverse proxy: the cookie that keeps a client at one upstream."""
+
+import re
+
+import pytest
+
+from support.upstream import Upstream, response
+
+pytestmark = pytest.mark.usefixtures("orderly_stop")
+
+
+@pytest.fixture
+def upstreams():
+    return [Upstream(lambda *_, name=name: response(name)) for name in (b"a", b"b", b"c")]
+
+
+def start(serve, upstreams, keys='sticky = "at"', **more):
+    urls = ", ".join(f'"{upstream.url}"' for upstream in upstreams)
+    return serve(route=f"proxy = {{ to = [{urls}], balance = 'round-robin', {keys} }}", **more)
+
+
+def test_a_cookie_keeps_a_client_at_its_upstream(serve, upstreams):
+    server = start(serve, upstreams)
+    for _ in range(3):
+        status, fields, name = server.get("/")
+        assert re.fullmatch(r"at=[0-9a-f]{16}; Path=/; HttpOnly; SameSite=Lax", fields["set-cookie"])
+        cookie = fields["set-cookie"].partition(";")[0]
+        for _ in range(4):
+            _, again, got = server.get("/", f"Cookie: x=at=1; {cookie}; y=2")
+            assert got == name and "set-cookie" not in again
+    restarted = start(serve, upstreams)
+    assert restarted.get("/", f"Cookie: {cookie}")[2] == name
+
+
+def test_a_client_whose_upstream_is_gone_gets_another(serve, upstreams):
+    server = start(serve, upstreams)
+    fields, name = server.get("/")[1:]
+    cookie = fields["set-cookie"].partition(";")[0]
+    upstreams[b"abc".index(name)].stop()
+    status, fields, other = server.get("/", f"Cookie: {cookie}")
+    assert status == 200 and other != name and fields["set-cookie"].partition(";")[0] != cookie
+    assert server.get("/", "Cookie: at=unknown")[1]["set-cookie"].startswith("at=")
+
+
+def test_the_attributes_of_the_cookie_can_be_set(serve, upstreams):
+    server = start(serve, upstreams, 'sticky = { cookie = "at", same_site = "none", max_age = "1h" }')
+    assert server.get("/")[1]["set-cookie"].endswith("; Path=/; HttpOnly; SameSite=None; Max-Age=3600; Secure")
+
+
+@pytest.mark.parametrize(
+    "keys, reason",
+    [('sticky = "a b"', "no name of a cookie"), ('sticky = { cookie = "a", same_site = "none", secure = false }', "without `secure`")],
+)
+def test_wrong_cookies_are_reported(serve, upstreams, keys, reason):
+    with pytest.raises(AssertionError, match=reason):
+        start(serve, upstreams, keys)
