@@ -9,7 +9,7 @@ use dunlin_http::semantics::path::{self, PathError};
 
 use super::reply::{Reply, Routed};
 use super::route_match::RouteMatch;
-use crate::handler::rejection::not_for_files;
+use crate::handler::rejection::{error_reply, not_for_files};
 use crate::handler::{files, proxy, redirect, respond, script, status};
 use crate::worker::WorkerContext;
 
