@@ -329,11 +329,16 @@ impl Connection {
         is_among_first
     }
 
+    /// The next reads may overtake change notifications.
+    fn expect_early_reads(&mut self) {
+        self.early_reads = 2;
+    }
+
     fn follow(&mut self, next: Next) -> Step {
         match next {
             Next::Receive => {
                 self.stage = Stage::Receive;
-                self.early_reads = 2;
+                self.expect_early_reads();
                 // Bytes of the next request were read with the last ones.
                 self.read_times = self.read_times.filter(|_| !self.unread.is_empty());
                 self.resume = !self.unread.is_empty();

@@ -104,6 +104,10 @@ impl Connection {
         mut last: Option<LastResponse>,
         output: &mut Output,
     ) -> Next {
+        if at > 0 || body.length() > LARGE {
+            // The socket may have been full between two writes, and then become ready before the next request arrives.
+            self.expect_early_reads();
+        }
         let mut sent = 0;
         let bytes = &output.bytes;
         let result = send::send(&mut self.stream, bytes, &mut at, &mut body, &mut sent);
