@@ -1,5 +1,6 @@
 //! Loads an open file as a resource: stores its content and builds its heads.
 
+use std::borrow::Cow;
 use std::fs::File;
 use std::io::{self, Read, Write};
 use std::os::fd::OwnedFd;
@@ -329,9 +330,9 @@ fn hash(content: &Content) -> Result<[u8; 32], Failure> {
     }
 }
 
-pub(super) fn file_name(file: &[u8]) -> String {
+pub(super) fn file_name(file: &[u8]) -> Cow<'_, str> {
     let start = memchr::memrchr(b'/', file).map_or(0, |slash| slash + 1);
-    String::from_utf8_lossy(&file[start..]).into_owned()
+    String::from_utf8_lossy(&file[start..])
 }
 
 /// Reads the whole content.

@@ -1,6 +1,6 @@
 //! The root directories of routes: kept open, and reopened when their paths resolve to other directories.
 
-use std::ffi::OsStr;
+use std::ffi::{OsStr, OsString};
 use std::io;
 use std::os::fd::{AsFd, OwnedFd};
 use std::os::unix::ffi::OsStrExt;
@@ -43,10 +43,10 @@ impl Root {
     }
 }
 
-/// Open root directories by configured path.
+/// Open root directories by configured path, which is compared byte by byte.
 #[derive(Debug, Default)]
 pub struct Roots {
-    open: RwLock<HashMap<PathBuf, Entry>>,
+    open: RwLock<HashMap<OsString, Entry>>,
     /// Number of calls of [`Roots::revalidate`].
     revalidations: AtomicU64,
 }
@@ -77,7 +77,7 @@ impl Roots {
             self.revalidations.load(Ordering::Acquire) + watch.map_or(0, Watch::clearings);
         let needs_check = {
             let open = self.open.read().unwrap_or_else(PoisonError::into_inner);
-            match open.get(path) {
+            match open.get(path.as_os_str()) {
                 Some(entry) if entry.is_trusted(now, revalidations, trusted) => {
                     return Lookup { root: Ok(Arc::clone(&entry.root)), has_moved: false };
                 }
@@ -99,15 +99,15 @@ impl Roots {
         let opened = match opened {
             Ok(root) => Arc::new(root),
             Err(error) => {
-                if let Some(entry) = open.get(path).filter(|_| is_exhausted(&error)) {
+                if let Some(entry) = open.get(path.as_os_str()).filter(|_| is_exhausted(&error)) {
                     return Lookup { root: Ok(Arc::clone(&entry.root)), has_moved: false };
                 }
-                let has_moved = open.remove(path).is_some();
+                let has_moved = open.remove(path.as_os_str()).is_some();
                 return Lookup { root: Err(error), has_moved };
             }
         };
         if needs_check
-            && let Some(entry) = open.get(path)
+            && let Some(entry) = open.get(path.as_os_str())
             && entry.root.identity == opened.identity
             && entry.root.path == opened.path
         {
@@ -117,14 +117,14 @@ impl Roots {
         }
         let (checked, revalidations) = (AtomicU64::new(now), AtomicU64::new(revalidations));
         let entry = Entry { root: Arc::clone(&opened), checked, revalidations };
-        let has_moved = open.insert(path.to_owned(), entry).is_some();
+        let has_moved = open.insert(path.into(), entry).is_some();
         Lookup { root: Ok(opened), has_moved }
     }
 
     /// The paths of the open roots.
     pub fn paths(&self) -> Vec<PathBuf> {
         let open = self.open.read().unwrap_or_else(PoisonError::into_inner);
-        open.keys().cloned().collect()
+        open.keys().map(PathBuf::from).collect()
     }
 
     /// Makes every path be checked and watched again before its next use.
@@ -135,7 +135,7 @@ impl Roots {
     /// Closes the roots that are not `used`.
     pub fn retain(&self, used: impl Fn(&Path) -> bool) {
         let mut open = self.open.write().unwrap_or_else(PoisonError::into_inner);
-        open.retain(|path, _| used(path));
+        open.retain(|path, _| used(Path::new(path)));
     }
 }
 

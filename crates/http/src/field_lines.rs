@@ -9,18 +9,23 @@ pub struct FieldLines {
     lines: Vec<u8>,
 }
 
+/// The size of a usual head in bytes.
+const USUAL: usize = 256;
+
 impl FieldLines {
     /// No fields.
     pub const NONE: Self = Self { lines: Vec::new() };
 
-    /// An empty list.
+    /// An empty list. Allocates at its first field, with room for a usual head.
+    #[inline]
     pub fn new() -> Self {
-        Self { lines: Vec::with_capacity(256) }
+        Self::NONE
     }
 
     /// Appends a field. CR, LF and NUL become spaces. Every response field is added here, so that no value can split a
     /// response.
     pub fn push(&mut self, name: &str, value: impl AsRef<[u8]>) {
+        self.allocate();
         self.append(name.as_bytes());
         self.lines.extend_from_slice(b": ");
         self.append(value.as_ref());
@@ -31,6 +36,7 @@ impl FieldLines {
     #[inline]
     pub fn push_parsed(&mut self, name: &[u8], value: &[u8]) {
         debug_assert!(![name, value].concat().iter().any(|byte| matches!(byte, b'\r' | b'\n' | 0)));
+        self.allocate();
         self.lines.reserve(name.len() + value.len() + 4);
         self.lines.extend_from_slice(name);
         self.lines.extend_from_slice(b": ");
@@ -108,6 +114,13 @@ impl FieldLines {
     #[inline]
     pub fn as_bytes(&self) -> &[u8] {
         &self.lines
+    }
+
+    #[inline]
+    fn allocate(&mut self) {
+        if self.lines.capacity() == 0 {
+            self.lines.reserve(USUAL);
+        }
     }
 
     fn append(&mut self, text: &[u8]) {

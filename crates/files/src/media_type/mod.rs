@@ -26,7 +26,7 @@ pub struct ContentType {
 
 thread_local! {
     /// Content types without a route's list, by charset and extension.
-    static KNOWN: RefCell<HashMap<String, HashMap<String, ContentType>>> = RefCell::default();
+    static KNOWN: RefCell<hashbrown::HashMap<String, hashbrown::HashMap<String, ContentType>>> = RefCell::default();
 }
 
 /// Maximum number of extensions with one charset.
