@@ -47,6 +47,7 @@ mod compress;
 pub mod encoded;
 pub mod explain;
 pub mod file_response;
+mod kept;
 pub mod listing;
 mod load;
 pub mod media_type;

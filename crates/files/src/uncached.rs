@@ -1,12 +1,14 @@
 //! Whole files that the cache does not hold: each request opens, reads and checks the file, and builds the response, with as
 //! few system calls as possible.
 //!
+//! A file that is requested again and again is kept open for a short time.
+//!
 //! This is a shorter way to the response of [`resolve`](crate::resolve::resolve) and [`select`](crate::select::select) for
 //! the most frequent requests; the server's parity tests compare both.
 
 use std::cell::RefCell;
 use std::io;
-use std::os::fd::OwnedFd;
+use std::os::fd::{AsFd, OwnedFd};
 use std::sync::Arc;
 
 use bytes::Bytes;
@@ -20,12 +22,13 @@ use rustix::io::{Errno, ReadWriteFlags, preadv2};
 use smallvec::SmallVec;
 
 use super::file_response::FileResponse;
-use super::load::{MAX_UNCACHED_READ, file_name};
+use super::kept::KeptFile;
+use super::load::{MAX_UNCACHED_READ, UNWATCHED, file_name};
 use super::media_type::{ContentType, content_type};
 use super::render::{self, Description};
 use super::select::SPECIAL;
-use super::shared::Shared;
 use super::validators::{self, Basis};
+use super::worker::Worker;
 use dunlin_config::{EtagKind, Settings};
 use dunlin_fs::content::{ContentFile, Piece};
 use dunlin_fs::metadata::FileMetadata;
@@ -80,8 +83,8 @@ impl Drop for Content {
 
 /// The response with the whole file at the decoded `path`. Returns `None` if the response is another one, an error or a
 /// variant, or if it takes more than opening and reading one file.
-pub fn respond(
-    shared: &Shared,
+pub fn respond<R>(
+    worker: &Worker<R>,
     request: &Request<'_>,
     settings: &Settings,
     path: &[u8],
@@ -91,11 +94,54 @@ pub fn respond(
     if !is_plain(settings) || request.has_any(SPECIAL) || is_hidden || file.ends_with(b"/") {
         return None;
     }
+    // A change of the root invalidates the files that are kept open.
+    respond_kept(worker, request, settings, file)
+        .or_else(|| respond_opened(worker, request, settings, file))
+}
+
+/// The response with a file that is kept open.
+fn respond_kept<R>(
+    worker: &Worker<R>,
+    request: &Request<'_>,
+    settings: &Settings,
+    file: &[u8],
+) -> Option<WholeFile> {
+    let mut kept_files = worker.kept.borrow_mut();
+    let kept = kept_files.get(settings, file, worker.clock.now())?;
+    if !accepts_identity(request, settings, &kept.content_type) {
+        return None;
+    }
+    let (file_content, length) = (&kept.content, kept.content.length);
+    let body = match request.method() {
+        Method::Get if length <= MAX_UNCACHED_READ => {
+            read(file_content).filter(|content| content.length as u64 == length).map(Body::Read)
+        }
+        _ => Some(Body::File(Arc::clone(file_content))),
+    };
+    // After the read: the content is that of the version which the fields describe.
+    let Some(body) = body.filter(|_| file_content.is_unchanged()) else {
+        kept_files.remove(settings, file);
+        return None;
+    };
+    let (fields, last_modified) = (kept.fields.clone(), kept.last_modified);
+    Some(whole(fields, last_modified, body, length))
+}
+
+/// The response with a file that is opened for it.
+fn respond_opened<R>(
+    worker: &Worker<R>,
+    request: &Request<'_>,
+    settings: &Settings,
+    file: &[u8],
+) -> Option<WholeFile> {
+    let shared = &worker.shared;
+    let root = shared.root(&settings.root).ok()?;
     let content_type = content_type(&file_name(file), &settings.types, &settings.charset);
     if !accepts_identity(request, settings, &content_type) {
         return None;
     }
-    let root = shared.root(&settings.root).ok()?;
+    let watch = shared.watch.as_ref().filter(|_| shared.revalidate > 0);
+    let candidate = worker.kept.borrow_mut().candidate(settings, (watch, &root), file);
     // Before the file is opened: a change that is not earlier than this may be a change during the read.
     let seen = validators::now();
     let fd = open(&root, file, settings.symlinks, Mode::Inline).ok()?;
@@ -110,17 +156,38 @@ pub fn respond(
     shared.protected.check(&metadata, Mode::Inline).ok()?;
     let basis = basis(settings, &root, &fd, &metadata, seen)?;
     let (fields, last_modified) = fields(&basis, &content_type);
-    let mut response = FileResponse::new(200, fields);
     let length = metadata.size;
-    match content.filter(|_| length <= MAX_UNCACHED_READ) {
-        Some(content) if content.length as u64 != length => return None,
-        Some(content) => response.push(Piece::Memory(Bytes::from_owner(content))),
-        None => {
-            let live = ContentFile::live(fd, metadata, settings.sendfile);
-            response.push(Piece::File(Arc::new(live), 0..length));
-        }
+    let content = content.filter(|_| length <= MAX_UNCACHED_READ);
+    if content.as_ref().is_some_and(|content| content.length as u64 != length) {
+        return None;
     }
-    Some(WholeFile { response, length, last_modified })
+    let candidate = candidate
+        .filter(|candidate| candidate.is_watched(&fd, &metadata, root.file_system(&fd, &metadata)));
+    let live = (candidate.is_some() || content.is_none())
+        .then(|| Arc::new(ContentFile::live(fd, metadata, settings.sendfile)));
+    if let (Some(candidate), Some(live)) = (candidate, &live) {
+        let (content, fields) = (Arc::clone(live), fields.clone());
+        let kept = KeptFile { content, content_type, fields, last_modified };
+        let until = worker.clock.now() + shared.revalidate.min(UNWATCHED);
+        worker.kept.borrow_mut().insert(candidate, kept, until);
+    }
+    let body = content.map(Body::Read).or_else(|| live.map(Body::File))?;
+    Some(whole(fields, last_modified, body, length))
+}
+
+/// The body of a response.
+enum Body {
+    Read(Content),
+    File(Arc<ContentFile>),
+}
+
+fn whole(fields: FieldLines, last_modified: Option<u64>, body: Body, length: u64) -> WholeFile {
+    let mut response = FileResponse::new(200, fields);
+    response.push(match body {
+        Body::Read(content) => Piece::Memory(Bytes::from_owner(content)),
+        Body::File(file) => Piece::File(file, 0..length),
+    });
+    WholeFile { response, length, last_modified }
 }
 
 /// Whether a file of the route is found by its path alone, and its response depends on nothing but its metadata.
@@ -179,13 +246,13 @@ fn fields(basis: &Basis<'_>, content_type: &ContentType) -> (FieldLines, Option<
 }
 
 /// Reads the start of a file, as far as the page cache has it, in one call.
-fn read(fd: &OwnedFd) -> Option<Content> {
+fn read(fd: impl AsFd) -> Option<Content> {
     let free = FREE.with_borrow_mut(Vec::pop);
     let buffer = free.unwrap_or_else(|| vec![0; MAX_UNCACHED_READ as usize + 1].into());
     let mut content = Content { buffer, length: 0 };
     loop {
         let mut slices = [io::IoSliceMut::new(&mut content.buffer)];
-        match preadv2(fd, &mut slices, 0, ReadWriteFlags::NOWAIT) {
+        match preadv2(&fd, &mut slices, 0, ReadWriteFlags::NOWAIT) {
             Ok(count) => {
                 content.length = count;
                 return Some(content);

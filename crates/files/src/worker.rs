@@ -8,6 +8,7 @@ use std::sync::atomic::Ordering;
 use super::cache::resource::Resource;
 use super::cache::shared_cache::{Key, LookUp};
 use super::cache::worker_cache::{CacheEntry, WorkerCache};
+use super::kept::KeptFiles;
 use super::shared::Shared;
 use dunlin_admission::sampler::Sampler;
 use dunlin_net::clock::Clock;
@@ -19,7 +20,8 @@ pub struct Worker<R> {
     pub shared: Arc<Shared>,
     /// The first level of the cache.
     pub cache: RefCell<WorkerCache<R>>,
-    clock: Rc<Clock>,
+    pub(super) clock: Rc<Clock>,
+    pub(super) kept: RefCell<KeptFiles>,
     /// Responses from the cache, the bytes of their bodies, and other responses, since [`Worker::publish_counts`].
     hits: Cell<u64>,
     hit_bytes: Cell<u64>,
@@ -35,6 +37,7 @@ impl<R> Worker<R> {
             shared,
             cache: RefCell::new(WorkerCache::new(max_entries)),
             clock,
+            kept: RefCell::default(),
             hits: Cell::new(0),
             hit_bytes: Cell::new(0),
             misses: Cell::new(0),
@@ -91,6 +94,13 @@ impl<R> Worker<R> {
     /// Counts the bytes of a file that the cache did not have.
     pub fn count_miss_bytes(&self, length: u64) {
         self.miss_bytes.set(self.miss_bytes.get() + length);
+    }
+
+    /// Frees what the worker holds of evicted and invalidated files, and closes the files that it keeps open.
+    pub fn sweep(&self) {
+        self.publish_counts();
+        self.cache.borrow_mut().sweep();
+        self.kept.borrow_mut().clear();
     }
 
     /// Whether a request was counted since [`Worker::publish_counts`].

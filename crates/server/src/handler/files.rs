@@ -55,7 +55,7 @@ pub(crate) fn respond(
     files.count_miss();
     if !keep
         && is_read
-        && let Some(whole) = uncached::respond(&files.shared, request, settings, matched.path)
+        && let Some(whole) = uncached::respond(files, request, settings, matched.path)
     {
         files.count_miss_bytes(whole.length);
         files.update_clock_for(whole.last_modified);
