@@ -41,6 +41,8 @@ pub const REDACTED_QUERY_KEYS: [&str; 19] = [
 pub struct Server {
     /// Worker threads.
     pub threads: usize,
+    /// How long an idle worker polls its sockets before it sleeps; zero if it sleeps at once.
+    pub busy_poll: Duration,
     /// The access log; `None` if there is none.
     pub access_log: Option<AccessLog>,
     /// The user to switch to.

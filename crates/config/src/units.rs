@@ -12,7 +12,7 @@ use serde::de::{Deserialize, Deserializer, Error, Visitor};
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
 pub struct Size(pub u64);
 
-/// A duration: `"500ms"`, `"30s"`, `"5m"`, `"1h"`, `"1d"`.
+/// A duration: `"50us"`, `"500ms"`, `"30s"`, `"5m"`, `"1h"`, `"1d"`.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
 pub struct DurationValue(pub Duration);
 
@@ -63,6 +63,7 @@ fn parse_duration(text: &str) -> Result<Duration, String> {
     let hint = || format!("{text:?} is not a time; write for example \"500ms\", \"30s\" or \"5m\"");
     let (number, unit) = split(text).ok_or_else(hint)?;
     let seconds = match unit {
+        "us" => number / 1e6,
         "ms" => number / 1000.0,
         "s" => number,
         "m" => number * 60.0,
@@ -194,7 +195,7 @@ with_unit!(
         0 => Ok(DurationValue(Duration::ZERO)),
         _ => Err(format!("{number} has no unit; write for example \"{number}s\"")),
     },
-    r"^\d+(\.\d+)? *(ms|s|m|h|d)$|^0$",
+    r"^\d+(\.\d+)? *(us|ms|s|m|h|d)$|^0$",
     { "const": 0 }
 );
 with_unit!(

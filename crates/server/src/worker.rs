@@ -4,6 +4,7 @@
 //! a new [`WorkerContext`]. Requests in progress keep the one that they started with; connections switch to the current one
 //! before their next request.
 
+pub(crate) mod busy_poll;
 mod pending;
 mod record;
 mod thread;
@@ -240,6 +241,7 @@ impl WorkerContext {
 
     /// Takes the worker's buffers. The caller returns them with [`Self::give_buffers`] within the same poll.
     pub(crate) fn take_buffers(&self) -> Box<Buffers> {
+        busy_poll::record_activity();
         self.worker.buffers.take().unwrap_or_default()
     }
 
@@ -285,8 +287,7 @@ impl WorkerContext {
 
     /// Publishes the counters of the cache and removes invalidated entries.
     pub(crate) fn sweep(&self) {
-        self.files.publish_counts();
-        self.files.cache.borrow_mut().sweep();
+        self.files.sweep();
     }
 
     /// Records a request that is neither for a file nor for a program to start.

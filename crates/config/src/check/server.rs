@@ -18,7 +18,7 @@ use crate::server::{
     ReverseDns, Server, Traces,
 };
 use crate::spanned::Spanned;
-use crate::units::Size;
+use crate::units::{DurationValue, Size};
 
 impl Checker<'_> {
     pub(super) fn server(&mut self, server: &file::Server) -> Server {
@@ -32,6 +32,7 @@ impl Checker<'_> {
             threads: server.threads.as_deref().copied().unwrap_or_else(|| {
                 std::thread::available_parallelism().map_or(1, std::num::NonZero::get)
             }),
+            busy_poll: self.busy_poll(server),
             access_log: self.access_log(server),
             user: server.user.as_ref().map(|user| user.value.clone()),
             group: server.group.as_ref().map(|group| group.value.clone()),
@@ -84,6 +85,18 @@ impl Checker<'_> {
             redact_query: self.redact_query(server),
             reverse_dns: server.reverse_dns.as_ref().map(|dns| self.reverse_dns(dns)),
         }
+    }
+
+    fn busy_poll(&mut self, server: &file::Server) -> Duration {
+        let Some(Spanned { value: DurationValue(time), span }) = &server.busy_poll else {
+            return Duration::ZERO;
+        };
+        // Longer than a sleep and a wake-up take on any machine.
+        const MAX: Duration = Duration::from_millis(1);
+        if *time > MAX {
+            self.problem(span, "busy_poll: the maximum is 1ms");
+        }
+        *time
     }
 
     pub(super) fn traces(&mut self, traces: &file::Traces) -> Traces {

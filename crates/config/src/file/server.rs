@@ -15,6 +15,10 @@ use crate::units::{DurationValue, Rate, Size};
 pub struct Server {
     /// Number of worker threads. Default: one for each processor.
     pub threads: Option<Spanned<usize>>,
+    /// How long a worker that has no work polls its sockets before it sleeps, at most `1ms`. It does so only while
+    /// its waits for work are shorter than that. Responses start sooner, at the price of processor time. Default: 0,
+    /// the worker sleeps at once.
+    pub busy_poll: Option<Spanned<DurationValue>>,
     /// Access log: a path, `-` for standard output, `off`, or a table with a format. Default: off.
     #[schemars(with = "Option<AccessLogSchema>")]
     pub access_log: Option<Spanned<AccessLog>>,

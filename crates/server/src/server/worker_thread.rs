@@ -14,7 +14,7 @@ use super::listeners::WorkerListener;
 use super::prepare::Generation;
 use crate::listen::{self, ListenerHandle};
 use crate::route::dispatch;
-use crate::worker::{Timer, Worker};
+use crate::worker::{Timer, Worker, busy_poll};
 
 /// The control's side of a worker.
 pub(super) struct WorkerHandle {
@@ -73,6 +73,8 @@ fn run(number: usize, mut commands: mpsc::UnboundedReceiver<WorkerCommand>) {
         // Serve everything that one poll of the sockets has found before the next poll.
         .event_interval(1024)
         .global_queue_interval(1024)
+        .on_thread_park(busy_poll::before_sleep)
+        .on_thread_unpark(busy_poll::after_poll)
         .build_local(LocalOptions::default());
     let runtime = match runtime {
         Ok(runtime) => runtime,
@@ -91,6 +93,7 @@ fn run(number: usize, mut commands: mpsc::UnboundedReceiver<WorkerCommand>) {
         };
         let worker = Worker::new(number, &dispatch::ROUTER);
         tokio::task::spawn_local(Rc::clone(&worker).tick(timer));
+        tokio::task::spawn_local(busy_poll::stay_awake());
         let mut handles: HashMap<u64, Rc<ListenerHandle>> = HashMap::new();
         // The channel closes when the server is dropped.
         while let Some(command) = commands.recv().await {

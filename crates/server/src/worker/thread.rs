@@ -18,6 +18,7 @@ use dunlin_telemetry::metrics::WorkerMetrics;
 use tokio::net::unix::pipe::Receiver;
 use tokio::sync::Notify;
 
+use super::busy_poll;
 use super::{Buffers, Deadlines, SharedState, Timer, WorkerContext};
 use crate::route::router::Router;
 use dunlin_fs::watch::Watch;
@@ -77,6 +78,7 @@ impl Worker {
         for group in shared.sites.proxies() {
             self.proxy.check_health(group);
         }
+        busy_poll::set_bound(shared.config.server.busy_poll);
         let ctx = WorkerContext::new(self, shared, log);
         let Some(before) = self.current.replace(Some(Rc::clone(&ctx))) else { return };
         before.superseded.set(true);
