@@ -1,6 +1,7 @@
 """Connections: persistence, rejection, timeouts and the end, byte for byte."""
 
 import http.client
+import os
 import re
 import select
 import socket
@@ -9,11 +10,13 @@ import struct
 import subprocess
 import threading
 import time
+from pathlib import Path
 
 import pytest
 
 from support.files import write
 from support.http import read_all, read_response
+from support.server import DUNLIN
 from support.waiting import wait_until
 
 GET = b"GET /a HTTP/1.1\r\nHost: x\r\n\r\n"
@@ -427,3 +430,32 @@ def test_each_head_has_its_own_timeout(serve, page):
             status, _, _, rest = read_response(connection, rest)
             assert status == 200
             time.sleep(0.05)
+
+
+def test_a_worker_that_polls_its_sockets_sleeps_when_requests_are_rare(serve, site):
+    write(site / "a.txt", "a")
+    server = serve(server='busy_poll = "1ms"')
+
+    def processor_time():
+        fields = Path(f"/proc/{server.pid}/stat").read_text().rsplit(")", 1)[1].split()
+        return (int(fields[11]) + int(fields[12])) / os.sysconf("SC_CLK_TCK")
+
+    with server.connect() as connection:
+        for _ in range(200):
+            connection.sendall(b"GET /a.txt HTTP/1.1\r\nHost: x\r\n\r\n")
+            assert read_response(connection)[0] == 200
+        before, waits = processor_time(), 100
+        for _ in range(waits):
+            time.sleep(0.01)
+            connection.sendall(b"GET /a.txt HTTP/1.1\r\nHost: x\r\n\r\n")
+            assert read_response(connection)[0] == 200
+        # Polling through every wait would take at least a second.
+        assert processor_time() - before < 0.5
+    assert server.get("/a.txt")[2] == b"a"
+
+
+def test_the_time_of_polling_is_bounded(tmp_path):
+    configuration = tmp_path / "dunlin.toml"
+    configuration.write_text('[server]\nbusy_poll = "2ms"\n[[listen]]\naddress = "127.0.0.1:0"\n[[site]]\nroot = "/tmp"\n')
+    checked = subprocess.run([DUNLIN, "check", "--config", configuration], capture_output=True, text=True)
+    assert checked.returncode != 0 and "dunlin.toml:2:13: busy_poll: the maximum is 1ms" in checked.stderr
