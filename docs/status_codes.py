@@ -61,6 +61,7 @@ STATUSES = {
     417: "an expectation other than `100-continue`",
     421: "no site has this host, or the TLS handshake did not meet the policy of its site; see [HTTPS](tls.md#several-sites-on-one-listener)",
     425: "early data with a request that is not safe, or for a site without `early_data`",
+    426: "a WebSocket of another version than 13, for an [ASGI application](applications.md#websocket)",
     429: "`limit`; too many wrong passwords of an address",
     431: "the head is larger than `head_size` or has more than `fields` fields; variables of a script exceed its protocol",
     500: "a script or application failed; a file cannot be read; too many internal redirects",

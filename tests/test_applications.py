@@ -316,7 +316,7 @@ def test_the_authentication_type_is_that_of_the_request(serve, tmp_path, raw_ser
 
 def test_a_wish_for_a_websocket_is_reported_once(serve, tmp_path):
     (tmp_path / "hop.py").write_text(HOP_BY_HOP)
-    server = serve(route='script = { kind = "asgi", application = "hop:asgi" }')
+    server = serve(route='script = { kind = "wsgi", application = "hop:application" }')
     fields = ("Upgrade: websocket", "Sec-WebSocket-Key: dGhlIHNhbXBsZSBub25jZQ==", "Sec-WebSocket-Version: 13")
     for _ in range(3):
         assert server.get("/", *fields)[0] == 200

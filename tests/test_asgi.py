@@ -9,6 +9,7 @@ import threading
 import pytest
 
 from support.http import parse, post, read_all, read_until_cut
+from support.http2 import curl
 from support.processes import is_alive, workers
 from support.scripts import assert_an_upload_arrives, assert_events_arrive_as_they_are_sent
 from support.waiting import wait_until
@@ -177,6 +178,15 @@ def test_the_scope_describes_the_request_and_the_lifespan(asgi, tmp_path):
     assert not (tmp_path / "ended").exists()
     assert server.stop() == 0
     assert (tmp_path / "ended").read_text() == "ended\n"
+
+
+def test_the_scope_has_the_version_of_http_as_asgi_writes_it(asgi):
+    server = asgi()
+    found = [json.loads(curl(server, "/app/env")[2])]
+    for version in (b"1.1", b"1.0"):
+        response = server.exchange(b"GET /app/env HTTP/%s\r\nHost: x\r\nConnection: close\r\n\r\n" % version)
+        found.append(json.loads(parse(response)[2]))
+    assert [reported["scope"]["http_version"] for reported in found] == ["2", "1.1", "1.0"]
 
 
 def test_requests_are_processed_concurrently(asgi, tmp_path):

@@ -18,6 +18,8 @@ import shlex
 import signal
 import socket
 import subprocess
+import sys
+from pathlib import Path
 
 import pytest
 
@@ -63,6 +65,7 @@ class Reader:
             write(folder / "srv" / name, text)
         for name in DIRECTORIES:
             (folder / "srv" / name).mkdir()
+        (folder / "srv" / "app" / "venv").symlink_to(Path(sys.executable).parent.parent)
         write(folder / "public" / "index.html", "<h1>public</h1>\n")
         (folder / "bin").mkdir()
         (folder / "bin" / "dunlin").symlink_to(DUNLIN)

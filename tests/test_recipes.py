@@ -15,6 +15,7 @@ from pathlib import Path
 import pytest
 
 from prometheus_client.parser import text_string_to_metric_families
+from websockets.sync.client import connect
 from werkzeug.security import generate_password_hash
 
 from support.acme import Authority, free_port
@@ -162,6 +163,9 @@ def test_fastapi(recipe):
     server = page.start()
     page.follow()
     assert fetch(server, "/static/style.css")[2] == b"body { margin: 0 }"
+    with connect(f"ws://127.0.0.1:{server.port}/chat/tea") as client:
+        client.send("hello")
+        assert client.recv() == "tea: hello"
 
 
 def test_nodejs(recipe):

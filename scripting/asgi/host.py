@@ -25,10 +25,18 @@ HEADER = struct.Struct("<IIB")
 # From the server: a request without and with a body, parts of the body, its end, room for the
 # response, and cancellation.
 REQUEST, REQUEST_WITH_BODY, BODY, BODY_END, ROOM, CANCEL = 1, 2, 3, 4, 5, 6
+# A request for a WebSocket, whose body and response consist of records.
+WEBSOCKET = 7
 # To the server: a part of the response, its end, both in one, and room for the body.
 PART, END, WHOLE, BODY_ROOM = 1, 2, 3, 4
 # For no request: the files of the application, which report that it is ready.
 LOADED = 5
+
+# Records of a WebSocket: kind, length of the payload, payload. A message is a TEXT or BYTES, after parts of it.
+RECORD = struct.Struct("<BI")
+TEXT_PART, TEXT, BYTES_PART, BYTES, CLOSE = 1, 2, 3, 4, 5
+# Codes of WebSockets: the default, no code, and no close frame.
+NORMAL, NO_STATUS, ABNORMAL = 1000, 1005, 1006
 
 # Bytes that may be in flight to the other side, and the number that is acknowledged at a time.
 WINDOW = 256 * 1024
@@ -90,8 +98,12 @@ class Connection(asyncio.BufferedProtocol):
             if end > size:
                 break
             at = end
-            if kind == REQUEST or kind == REQUEST_WITH_BODY:
-                request = self.requests[ident] = Request(self, ident, kind == REQUEST)
+            if kind == REQUEST or kind == REQUEST_WITH_BODY or kind == WEBSOCKET:
+                if kind == WEBSOCKET:
+                    request = WebSocket(self, ident)
+                else:
+                    request = Request(self, ident, kind == REQUEST)
+                self.requests[ident] = request
                 request.task = loop.create_task(request.run(data, start, end))
                 tasks.add(request.task)
             elif request := self.requests.get(ident):
@@ -221,20 +233,31 @@ class Request:
         if not more:
             self.finish(END)
 
+    def has_left(self):
+        """Whether the client has disconnected."""
+        return self.cancelled
+
+    def end(self):
+        """Whether the response may end where the application has."""
+        return False
+
     def finish(self, kind, payload=b""):
         self.complete = True
         self.connection.send(self.ident, kind, payload)
         if self.waiting:
             self.wake()
 
+    def scope(self, data, at, end):
+        return scope_of(self.connection, data, at, end)
+
     async def run(self, data, at, end):
         try:
-            scope = scope_of(self.connection, data, at, end)
+            scope = self.scope(data, at, end)
             await application(scope, self.receive, self.send)
-            if not self.complete and not self.cancelled:
+            if not self.complete and not self.cancelled and not self.end():
                 raise RuntimeError("the application ended before its response")
         except Exception:
-            if not self.cancelled:
+            if not self.has_left():
                 traceback.print_exc()
                 sys.stderr.flush()
             if not self.complete and not self.begun:
@@ -244,6 +267,166 @@ class Request:
                 self.finish(END, b"the client disconnected" if self.cancelled else b"the application failed")
             self.connection.requests.pop(self.ident, None)
             tasks.discard(self.task)
+
+
+class WebSocket(Request):
+    """A WebSocket. The server reads and writes its frames."""
+
+    __slots__ = ("rest", "partial", "messages", "held", "is_connected", "is_open", "closed")
+
+    def __init__(self, connection, ident):
+        super().__init__(connection, ident, False)
+        # A record that is not complete, and the parts of a message.
+        self.rest = b""
+        self.partial = []
+        self.messages = collections.deque()
+        # Bytes that are not acknowledged.
+        self.held = 0
+        self.is_connected = False
+        self.is_open = False
+        # Code and reason of the end.
+        self.closed = None
+
+    def scope(self, data, at, end):
+        scope = scope_of(self.connection, data, at, end)
+        scope["type"] = "websocket"
+        scope["scheme"] = "wss" if scope["scheme"] == "https" else "ws"
+        scope["asgi"]["spec_version"] = "2.4"
+        del scope["method"]
+        offered = [value for name, value in scope["headers"] if name == b"sec-websocket-protocol"]
+        names = b",".join(offered).decode("latin-1").split(",")
+        scope["subprotocols"] = [name.strip() for name in names if name.strip()]
+        scope["extensions"] = {"websocket.http.response": {}}
+        return scope
+
+    def process_frame(self, kind, payload):
+        if kind != BODY:
+            super().process_frame(kind, payload)
+            return
+        self.held += len(payload)
+        data = self.rest + payload if self.rest else payload
+        at, size = 0, len(data)
+        while size - at >= RECORD.size:
+            kind, length = RECORD.unpack_from(data, at)
+            start, end = at + RECORD.size, at + RECORD.size + length
+            if end > size:
+                break
+            at = end
+            if kind == CLOSE:
+                code = int.from_bytes(data[start : start + 2], "little")
+                self.closed = self.closed or (code, data[start + 2 : end].decode())
+                continue
+            part = data[start:end]
+            if kind == TEXT_PART or kind == BYTES_PART:
+                self.partial.append(part)
+                continue
+            if self.partial:
+                part = b"".join((*self.partial, part))
+                self.partial = []
+            self.messages.append(part.decode() if kind == TEXT else part)
+        self.rest = data[at:]
+        self.acknowledge()
+        self.wake()
+
+    def acknowledge(self):
+        # While messages wait, the server may send only what is in the window. A message that is incomplete, whose size
+        # has a limit, may exceed it.
+        if self.held and not self.messages:
+            self.connection.send(self.ident, BODY_ROOM, self.held.to_bytes(4, "little"))
+            self.held = 0
+
+    def has_left(self):
+        return self.cancelled or self.closed is not None
+
+    async def receive(self):
+        if not self.is_connected:
+            self.is_connected = True
+            return {"type": "websocket.connect"}
+        while True:
+            if self.messages:
+                message = self.messages.popleft()
+                self.acknowledge()
+                if type(message) is str:
+                    return {"type": "websocket.receive", "text": message}
+                return {"type": "websocket.receive", "bytes": message}
+            if self.closed or self.cancelled or self.complete:
+                code, reason = self.closed or (ABNORMAL, "")
+                return {"type": "websocket.disconnect", "code": code, "reason": reason}
+            await self.change()
+
+    async def send(self, message):
+        kind = message["type"]
+        if kind == "websocket.send":
+            await self.send_message(message)
+        elif kind == "websocket.accept":
+            self.accept(message)
+        elif kind == "websocket.close":
+            self.close(message)
+        elif kind in ("websocket.http.response.start", "websocket.http.response.body"):
+            if self.is_open:
+                raise RuntimeError("%s after websocket.accept" % kind)
+            await super().send({**message, "type": kind[len("websocket.") :]})
+            if self.complete:
+                self.closed = self.closed or (ABNORMAL, "")
+        else:
+            raise RuntimeError("an unknown message: %r" % kind)
+
+    def accept(self, message):
+        if self.is_open or self.head or self.complete:
+            raise RuntimeError("websocket.accept after a response")
+        headers = [(b"dunlin-switch", b"1"), *message.get("headers", ())]
+        subprotocol = message.get("subprotocol")
+        if subprotocol is not None:
+            headers.append((b"sec-websocket-protocol", subprotocol.encode()))
+        head = encode(200, headers)
+        self.room -= len(head)
+        self.is_open = self.begun = True
+        self.connection.send(self.ident, PART, head)
+
+    def close(self, message):
+        if self.complete:
+            raise RuntimeError("websocket.close after the end")
+        code, reason = message.get("code", NORMAL), message.get("reason") or ""
+        if not self.is_open:
+            if self.head is not None:
+                raise RuntimeError("websocket.close within a response")
+            self.closed = ABNORMAL, ""
+            self.finish(WHOLE, encode(403, [(b"content-length", b"0")]))
+            return
+        self.closed = self.closed or (code, reason)
+        self.send_close(code, reason)
+        self.finish(END)
+
+    def send_close(self, code, reason):
+        payload = code.to_bytes(2, "little") + reason.encode()
+        self.connection.send(self.ident, PART, RECORD.pack(CLOSE, len(payload)) + payload)
+
+    async def send_message(self, message):
+        if not self.is_open:
+            raise RuntimeError("websocket.send before websocket.accept")
+        text = message.get("text")
+        data, last, part = (
+            (message.get("bytes") or b"", BYTES, BYTES_PART) if text is None else (text.encode(), TEXT, TEXT_PART)
+        )
+        size = len(data)
+        for at in range(0, size or 1, STEP):
+            piece = bytes(data[at : at + STEP])
+            while self.room < len(piece) and not (self.cancelled or self.closed):
+                await self.change()
+            if self.cancelled or self.closed or self.complete:
+                raise OSError("the WebSocket is closed")
+            self.room -= len(piece) + RECORD.size
+            kind = last if at + STEP >= size else part
+            self.connection.send(self.ident, PART, RECORD.pack(kind, len(piece)) + piece)
+
+    def end(self):
+        if not self.is_open:
+            if self.closed:
+                self.finish(END, b"the client disconnected")
+            return self.complete
+        self.send_close(NORMAL, "")
+        self.finish(END)
+        return True
 
 
 def head_of(status, headers):
@@ -296,9 +479,10 @@ def parse_common(part):
     variables = dict(zip(parts, parts))
     get = variables.get
     prefix = get(b"SCRIPT_NAME", b"")
+    version = get(b"SERVER_PROTOCOL", b"HTTP/1.1")[5:].decode()
     scope = {
         "type": "http",
-        "http_version": get(b"SERVER_PROTOCOL", b"HTTP/1.1")[5:].decode(),
+        "http_version": "2" if version == "2.0" else version,
         "method": get(b"REQUEST_METHOD", b"GET").decode("latin-1"),
         "scheme": get(b"REQUEST_SCHEME", b"http").decode(),
         "root_path": prefix.decode("utf-8", "replace"),

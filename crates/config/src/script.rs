@@ -61,6 +61,10 @@ pub struct Script {
     pub memory: Option<u64>,
     /// Maximum processor time in seconds.
     pub cpu: Option<u64>,
+    /// Maximum size of a WebSocket message of a client in bytes.
+    pub message_size: u64,
+    /// Maximum time without a byte of a WebSocket; `None` for no limit.
+    pub tunnel_timeout: Option<Duration>,
     /// Modules that fork servers of Python and Perl load.
     pub preload: Vec<String>,
     pattern: Pattern,

@@ -3,7 +3,7 @@
 //! # Time
 //! [`clock`] has the sources of time and the [`Clock`](clock::Clock) of a worker, a copy that costs no system call.
 //! [`deadlines`] and [`timer`] wait for moments: a worker checks all deadlines together once a tick, for which it waits
-//! by one timer of the kernel.
+//! by one timer of the kernel. [`watchdog`] measures the time without progress.
 //!
 //! # Connections
 //! [`listener`] opens listening sockets and accepts connections. [`stream`] has the byte streams of connections: TCP,
@@ -67,3 +67,4 @@ pub mod spawn;
 pub mod stream;
 pub mod temp_files;
 pub mod timer;
+pub mod watchdog;

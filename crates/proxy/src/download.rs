@@ -8,13 +8,13 @@ use bytes::Bytes;
 use dunlin_client::Exchange;
 use dunlin_exchange::stream::{Broken, Source};
 use dunlin_http::FieldLines;
+use dunlin_net::watchdog::Watchdog;
 use dunlin_telemetry::ScriptContext;
 
 use crate::failure::Failure;
 use crate::lease::Lease;
 use crate::response;
 use crate::upload::Upload;
-use crate::watchdog::Watchdog;
 
 /// The rest of an exchange whose response has begun. Polling it sends the rest of the request, too.
 #[derive(Debug)]

@@ -16,6 +16,7 @@ use dunlin_fs::content::Piece;
 use dunlin_http::semantics::{Method, status};
 use dunlin_http::{BodySize, FieldLines, FieldName, ResponseHead};
 use dunlin_net::clock;
+use dunlin_net::watchdog::Watchdog;
 
 use crate::balance::Choice;
 use crate::call::Call;
@@ -30,7 +31,6 @@ use crate::switch::Switch;
 use crate::tunnel::Tunnel;
 use crate::upload::Upload;
 use crate::upstream::Upstream;
-use crate::watchdog::Watchdog;
 
 /// A response with at most this much of a body is sent at once if it arrives at once.
 const WHOLE: usize = 64 * 1024;

@@ -40,7 +40,6 @@ mod testing;
 mod tunnel;
 mod upload;
 mod upstream;
-mod watchdog;
 
 pub use self::call::Call;
 pub use self::failure::Failure;

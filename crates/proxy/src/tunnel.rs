@@ -7,10 +7,10 @@ use std::task::{Context, Poll, ready};
 use bytes::{Buf, Bytes};
 use dunlin_client::Upgraded;
 use dunlin_exchange::stream::{self, Broken, Source};
+use dunlin_net::watchdog::Watchdog;
 use tokio::io::{AsyncRead, AsyncWrite, ReadBuf};
 
 use crate::lease::Lease;
-use crate::watchdog::Watchdog;
 
 /// Both directions of a connection that uses another protocol. Polling for bytes of the upstream also sends those of the
 /// client.

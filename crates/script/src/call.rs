@@ -14,7 +14,7 @@ use super::request_id;
 use super::route::Route;
 use super::state::WorkerScripts;
 use super::workers::Worker;
-use dunlin_config::Script;
+use dunlin_config::{Script, ScriptKind};
 
 /// A request for a script.
 pub struct Call<'a> {
@@ -53,7 +53,7 @@ impl Call<'_> {
             script_context.keep_errors();
         }
         self.hint(incoming);
-        if self.wants_websocket() {
+        if self.rules.kind != ScriptKind::Asgi && self.wants_websocket() {
             self.scripts.pools.report_websocket(self.rules);
         }
         if !self.rules.kind.is_cgi() {

@@ -36,7 +36,7 @@ pub(super) fn variables(
         list.write("SERVER_ADDR", false, |value| ip(ends.local.ip(), value));
     }
     list.add("SERVER_PROTOCOL", request.version().as_str());
-    list.add("REQUEST_METHOD", request.method_text());
+    list.add("REQUEST_METHOD", request.equivalent_method());
     let client = call.client(incoming);
     list.add("REQUEST_SCHEME", if client.encrypted { "https" } else { "http" });
     if client.encrypted {

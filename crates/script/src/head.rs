@@ -18,6 +18,8 @@ pub struct ScriptHead {
     pub fields: FieldLines,
     /// The run-time environment or the application server reports that the script failed.
     pub(super) failed: bool,
+    /// The application server reports that the application has accepted a WebSocket.
+    pub(super) switches: bool,
     /// The body is sent in the chunked transfer coding.
     pub(super) is_chunked: bool,
     /// The status comes from a status line.
@@ -165,6 +167,10 @@ impl ScriptHead {
             }
             b"dunlin-failed" => {
                 self.failed = true;
+                return Ok(());
+            }
+            b"dunlin-switch" => {
+                self.switches = true;
                 return Ok(());
             }
             b"x-accel-redirect" => return self.set_send_target(SendTarget::Path(value.to_vec())),

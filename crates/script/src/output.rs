@@ -44,6 +44,10 @@ pub(super) struct Output<'a, S> {
     chunks: RefCell<Option<ChunkedBody>>,
     /// The script's interface leaves the transfer coding to the server: Transfer-Encoding is ignored.
     ignores_codings: Cell<bool>,
+    /// The response may switch to another protocol.
+    may_switch: Cell<bool>,
+    /// It has: it may last, and be idle.
+    has_switched: Cell<bool>,
     /// When the script last read or wrote.
     active: Cell<Instant>,
     reads: Cell<u64>,
@@ -74,6 +78,8 @@ impl<'a, S: Source> Output<'a, S> {
             early: RefCell::default(),
             chunks: RefCell::default(),
             ignores_codings: Cell::new(false),
+            may_switch: Cell::new(false),
+            has_switched: Cell::new(false),
             active: Cell::new(script_context.started()),
             reads: Cell::new(0),
             is_blocked: Cell::new(false),
@@ -84,6 +90,11 @@ impl<'a, S: Source> Output<'a, S> {
     /// Sets bytes that were read before as the start of the output.
     pub(super) fn begin_with(&self, early: Vec<Bytes>) {
         self.early.replace(early.into());
+    }
+
+    /// Permits a response that switches to another protocol.
+    pub(super) fn allow_switch(&self) {
+        self.may_switch.set(true);
     }
 
     /// Ignores Transfer-Encoding in the header (PEP 3333, ASGI).
@@ -149,6 +160,11 @@ impl<'a, S: Source> Output<'a, S> {
             self.deliver(ScriptResponse::SendTarget(head, target));
             while self.read().await.is_some() {}
             return Ok(());
+        }
+        if head.switches && self.may_switch.get() {
+            self.has_switched.set(true);
+            self.deliver(ScriptResponse::Switched(head));
+            return Box::pin(self.stream(vec![first], None)).await;
         }
         let mut body = BodyBuffer::default();
         if head.is_chunked && !self.ignores_codings.get() {
@@ -395,6 +411,9 @@ impl<'a, S: Source> Output<'a, S> {
     /// Waits until a time limit has passed and returns its description.
     pub(super) async fn watch(&self, rules: &Script) -> &'static str {
         loop {
+            if self.has_switched.get() {
+                return pending().await;
+            }
             let now = Instant::now();
             let is_first = self.report.borrow().is_some();
             let active = if self.is_blocked.get() { now } else { self.active.get() };

@@ -83,13 +83,13 @@ impl Pools {
         all
     }
 
-    /// Reports, once for each route, that a client wanted a WebSocket, which no kind of script supports.
+    /// Reports, once for each route, that a client wanted a WebSocket, which only ASGI applications support.
     pub(super) fn report_websocket(&self, script: &Script) {
         let mut reported = self.websockets.lock().unwrap_or_else(PoisonError::into_inner);
         if reported.insert(script.id) {
             tracing::warn!(
                 scripts = &*script.label,
-                "a client requested a WebSocket, which is not supported; the application gets a plain HTTP request"
+                "a client requested a WebSocket, which only ASGI applications support; the script gets a plain HTTP request"
             );
         }
     }

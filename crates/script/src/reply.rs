@@ -60,6 +60,10 @@ pub(super) fn outcome(
             body.discard();
             whole(call, head, buffer)
         }
+        ScriptResponse::Switched(head) => {
+            let stream = Stream { source: body, length: None, kind: StreamKind::Endless };
+            Response { status: 101, ..begin(head, Body::streamed(stream)) }
+        }
         ScriptResponse::Streamed(head) if !status::allows_content(head.status()) => {
             body.discard();
             whole(call, head, BodyBuffer::default())

@@ -12,7 +12,7 @@ use super::lookup::{self, Found};
 use super::outcome::{Outcome, Target};
 use super::state::WorkerScripts;
 use super::{app_server, backend, cgi, cgiplus, descriptors, request_id, socket, spool};
-use dunlin_config::{Interface, Script, Settings};
+use dunlin_config::{Interface, Script, ScriptKind, Settings};
 
 /// Runs the script that the request is for. `name` becomes the script's name in the log as soon as it is known.
 ///
@@ -45,9 +45,15 @@ pub async fn respond(
         Interface::Streams => {
             Box::pin(backend::respond(cgiplus::Cgiplus, call, incoming, &located, name)).await
         }
+        Interface::Application
+            if call.rules.kind == ScriptKind::Asgi
+                && app_server::websocket::is_requested(call, &incoming) =>
+        {
+            Box::pin(app_server::websocket::respond(call, incoming, &located, name)).await
+        }
         Interface::Application => {
-            Box::pin(backend::respond(app_server::Application, call, incoming, &located, name))
-                .await
+            let backend = app_server::Application::default();
+            Box::pin(backend::respond(backend, call, incoming, &located, name)).await
         }
     }
 }

@@ -13,6 +13,8 @@ pub(super) enum ScriptResponse {
     Buffered(ScriptHead, BodyBuffer),
     /// A body that is streamed.
     Streamed(ScriptHead),
+    /// The body is that of another protocol.
+    Switched(ScriptHead),
     /// A whole HTTP message that is streamed, with its status.
     Message(u16),
     /// The response for this path (RFC 3875 §6.2.2).

@@ -58,6 +58,11 @@ pub struct ScriptTable {
     pub interpreter: Option<Spanned<String>>,
     /// Concurrent requests of one process of a `wsgi` application. Default: 1.
     pub threads: Option<Spanned<usize>>,
+    /// Maximum size of a WebSocket message that a client sends to an `asgi` application. Default: `16MB`.
+    pub message_size: Option<Spanned<Size>>,
+    /// Maximum time without a byte in either direction of a WebSocket of an `asgi` application; 0 for no limit.
+    /// Default: `1h`.
+    pub tunnel_timeout: Option<Spanned<DurationValue>>,
     /// Maximum number of processes, with `cgiplus` of each program; with `connect`, of requests. Default: 32; 4 for
     /// workers that the server starts.
     pub processes: Option<Spanned<usize>>,

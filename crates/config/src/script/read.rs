@@ -22,6 +22,11 @@ struct Reader<'a> {
     report: Report<'a>,
 }
 
+/// Default of the largest message of a WebSocket in bytes.
+const MESSAGE: u64 = 16 << 20;
+/// Default of the time without a byte of a WebSocket.
+const TUNNEL: Duration = Duration::from_secs(3600);
+
 impl Reader<'_> {
     fn script(mut self, pattern: &Pattern) -> Script {
         let table = self.table;
@@ -40,6 +45,7 @@ impl Reader<'_> {
         let timeout = self.time("timeout", &table.timeout);
         let cpu = self.time("cpu", &table.cpu).map(|time| time.as_secs().max(1));
         let idle_timeout = table.idle_timeout.map_or(Duration::from_secs(60), |span| span.0);
+        let tunnel_timeout = table.tunnel_timeout.as_deref().map_or(TUNNEL, |span| span.0);
         let directory = table.file.as_ref().or(table.directory.as_ref()).or(table.root.as_ref());
         let directory = directory.map(|at| at.value.clone()).unwrap_or_default();
         let mapping = table.mapping();
@@ -73,6 +79,8 @@ impl Reader<'_> {
             nice: table.nice.as_deref().copied().unwrap_or(0),
             memory: table.memory.as_deref().map(|size| size.0),
             cpu,
+            message_size: table.message_size.as_deref().map_or(MESSAGE, |size| size.0),
+            tunnel_timeout: (!tunnel_timeout.is_zero()).then_some(tunnel_timeout),
             preload: preload(table, self.report),
             pattern: pattern.clone(),
         }
@@ -80,7 +88,7 @@ impl Reader<'_> {
 
     /// Reports keys that are missing, or that do not apply to the kind.
     fn fitness(&mut self) {
-        use ScriptKind::{FastCgi, Rte, Wsgi};
+        use ScriptKind::{Asgi, FastCgi, Rte, Wsgi};
         let table = self.table;
         let kind = table.kind.value;
         let name = kind.as_str();
@@ -142,6 +150,7 @@ impl Reader<'_> {
         only!(by_name, "scripts beneath a `root` or `directory` that workers run": extensions);
         only!(kind.has_host(), "kinds \"wsgi\", \"asgi\" and \"psgi\"": application);
         only!(kind == Wsgi, "kind \"wsgi\"": threads);
+        only!(kind == Asgi, "kind \"asgi\"": message_size, tunnel_timeout);
         only!(kind.has_host() || kind == Rte, "kinds \"wsgi\", \"asgi\", \"psgi\" and \"rte\"":
             interpreter);
         only!(local, "workers that are started here":

@@ -20,6 +20,8 @@ pub(super) const BODY_END: u8 = 4;
 pub(super) const ROOM: u8 = 5;
 /// The client has left.
 pub(super) const CANCEL: u8 = 6;
+/// A request for a WebSocket. The parts of its body are records, and those of its response, if that switches.
+pub(super) const WEBSOCKET: u8 = 7;
 
 /// A frame from the application server.
 #[derive(Debug, PartialEq, Eq)]

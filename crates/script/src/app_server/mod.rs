@@ -7,6 +7,7 @@ pub(super) mod files;
 mod frame;
 pub(super) mod report;
 mod response;
+pub(super) mod websocket;
 
 use std::rc::Rc;
 use std::sync::Arc;
@@ -29,7 +30,11 @@ const AHEAD: usize = 64;
 const LENGTH: usize = 4;
 
 /// An application server, for one request.
-pub(super) struct Application;
+#[derive(Default)]
+pub(super) struct Application {
+    /// The request is for a WebSocket.
+    is_websocket: bool,
+}
 
 /// An application server with room for a request, and this worker thread's connection to it.
 pub(super) struct Connected {
@@ -84,10 +89,18 @@ impl Backend for Application {
         let worker = Arc::clone(&checkout.worker);
         let pending = connection.enter(checkout);
         let Outgoing { call, incoming, located, length, body, .. } = request;
-        let kind = if body.is_some() { frame::REQUEST_WITH_BODY } else { frame::REQUEST };
+        let kind = match body {
+            _ if self.is_websocket => frame::WEBSOCKET,
+            Some(_) => frame::REQUEST_WITH_BODY,
+            None => frame::REQUEST,
+        };
         let variables = environment::variables(call, incoming, located, *length);
         connection.send_with(pending.id(), kind, |output| write(&variables, output));
         Ok(Response::new(worker, connection, pending))
+    }
+
+    fn may_switch(&self) -> bool {
+        self.is_websocket
     }
 }
 

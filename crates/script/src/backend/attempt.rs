@@ -97,6 +97,7 @@ async fn attempt<B: Backend>(
         name: Arc::clone(name),
         pid,
         writes_message,
+        may_switch: backend.may_switch(),
         is_bodiless,
         script_context: Rc::clone(script_context),
         in_flight,

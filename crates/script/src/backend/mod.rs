@@ -59,6 +59,11 @@ pub(super) trait Backend {
         connection: Self::Connection,
     ) -> Result<Self::InFlight, Failure>;
 
+    /// Whether the response may switch to another protocol.
+    fn may_switch(&self) -> bool {
+        false
+    }
+
     /// Whether the script writes a whole HTTP message, which is sent as it is.
     fn writes_message(&self, _request: &Outgoing<'_>) -> bool {
         false

@@ -27,6 +27,8 @@ pub(super) struct Run<F> {
     pub(super) pid: i32,
     /// The script writes a whole HTTP message, which is sent as it is.
     pub(super) writes_message: bool,
+    /// The response may switch to another protocol.
+    pub(super) may_switch: bool,
     /// The method is HEAD: a stated length is not that of the body.
     pub(super) is_bodiless: bool,
     pub(super) script_context: Rc<ScriptContext>,
@@ -58,6 +60,9 @@ impl<F: InFlight> Run<F> {
             report,
         );
         output.begin_with(self.early);
+        if self.may_switch {
+            output.allow_switch();
+        }
         if rules.kind.leaves_coding_to_server() {
             output.ignore_codings();
         }

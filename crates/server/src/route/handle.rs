@@ -2,7 +2,7 @@
 
 use std::rc::Rc;
 
-use dunlin_config::Handler;
+use dunlin_config::{Handler, ScriptKind};
 use dunlin_http::Request;
 use dunlin_http::semantics::Method;
 use dunlin_http::semantics::path::{self, PathError};
@@ -60,7 +60,11 @@ pub(crate) fn handle(
 
 /// Whether the handler can switch to another protocol.
 fn has_tunnels(handler: &Handler) -> bool {
-    matches!(handler, Handler::Proxy(_))
+    match handler {
+        Handler::Proxy(_) => true,
+        Handler::Script(script) => script.kind == ScriptKind::Asgi,
+        _ => false,
+    }
 }
 
 /// Whether a file may respond to a request before the proxy of its route does.

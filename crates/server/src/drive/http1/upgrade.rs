@@ -52,6 +52,8 @@ impl Connection {
         handling.begin_tunnel(&mut response, tunnel, meter);
         self.engine.close();
         self.closing = true;
+        // What the client still sends must not reset the connection before it has received the last bytes.
+        self.linger = true;
         self.ctx.clock.with_date_line(|date| {
             response::begin(response.status, date, Persistence::Keep, handling.output());
         });

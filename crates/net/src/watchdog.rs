@@ -6,12 +6,12 @@ use std::rc::Rc;
 use std::task::{Context, Poll};
 use std::time::{Duration, Instant};
 
-use dunlin_net::clock;
-use dunlin_net::deadlines::Deadlines;
+use crate::clock;
+use crate::deadlines::Deadlines;
 
 /// Measures the time since the last progress. Progress costs nothing but a look at the clock: a deadline that passes too
 /// early is set again.
-pub(crate) struct Watchdog {
+pub struct Watchdog {
     deadlines: Rc<Deadlines>,
     progress: u64,
     since: Instant,
@@ -19,14 +19,15 @@ pub(crate) struct Watchdog {
 }
 
 impl Watchdog {
-    pub(crate) fn new(deadlines: &Rc<Deadlines>) -> Self {
+    /// Creates a watchdog. The time begins with the first poll.
+    pub fn new(deadlines: &Rc<Deadlines>) -> Self {
         let deadlines = Rc::clone(deadlines);
         Self { deadlines, progress: u64::MAX, since: clock::now(), sleep: None }
     }
 
     /// Polls while there is nothing to do. `progress` differs if something has happened since the last call. Ready when
     /// nothing has happened for as long as `limit`.
-    pub(crate) fn poll(
+    pub fn poll(
         &mut self,
         cx: &mut Context<'_>,
         limit: Option<Duration>,
@@ -37,7 +38,12 @@ impl Watchdog {
         if progress != self.progress {
             (self.progress, self.since) = (progress, now);
         }
-        let end = self.since + limit;
+        self.poll_until(cx, self.since + limit)
+    }
+
+    /// Polls while there is nothing to do. Ready at `end`, which may be later with each call.
+    pub fn poll_until(&mut self, cx: &mut Context<'_>, end: Instant) -> Poll<()> {
+        let now = clock::now();
         if now >= end {
             return Poll::Ready(());
         }
@@ -58,7 +64,7 @@ impl Watchdog {
     }
 
     /// Forgets the deadline: the next call of [`Self::poll`] may have a shorter limit.
-    pub(crate) fn reset(&mut self) {
+    pub fn reset(&mut self) {
         self.sleep = None;
         self.progress = u64::MAX;
     }
