@@ -85,7 +85,7 @@ class Tunnel:
         return self.status
 
     def read(self, count):
-        """Waits for so many bytes, and takes them."""
+        """Waits for `count` bytes, and removes them from those received."""
         self.wait(lambda: len(self.data) >= count or self.ended or self.reset is not None)
         assert len(self.data) >= count, (bytes(self.data[:100]), self.ended, self.reset)
         taken = bytes(self.data[:count])

@@ -21,5 +21,5 @@ pub(crate) fn delta_seconds(text: &[u8]) -> Option<u64> {
     Some(text.iter().fold(0, digit))
 }
 
-/// The largest number of seconds that is told apart (RFC 9111 §1.2.2).
+/// The largest number of seconds; larger ones count as this (RFC 9111 §1.2.2).
 pub(crate) const MAX_SECONDS: u64 = 1 << 31;

@@ -197,7 +197,7 @@ impl Writer {
         Poll::Pending
     }
 
-    /// Whether nobody needs the body: it will not be stored, and has no reader.
+    /// Whether the body is not needed: it will not be stored, and has no reader.
     pub fn is_useless(&self) -> bool {
         let state = self.flight.flight.lock();
         (state.is_window || state.is_invalidated) && state.readers.is_empty()

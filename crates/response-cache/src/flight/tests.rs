@@ -162,7 +162,7 @@ fn a_body_that_is_too_large_is_bounded_by_its_slowest_reader() {
         writer.push(piece.clone());
         read(&mut fast, Waker::noop());
     }
-    // Nobody can join who would miss the start.
+    // A new reader would miss the start, so it does not join.
     assert!(matches!(flights.join(&key()), Role::Leader(_)));
     assert!(writer.poll_room(cx).is_pending());
     let (text, state) = read(&mut slow, Waker::noop());
