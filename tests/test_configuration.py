@@ -144,8 +144,8 @@ def test_every_example_of_the_book_is_accepted(tmp_path, text):
         else:
             (tmp_path / path).mkdir(parents=True, exist_ok=True)
     text = text.replace('"/srv', f'"{tmp_path}/srv')
-    if '"example.pem"' in text:
-        certificate(tmp_path, "example", hosts=("example.com", "*.example.com"))
+    for name in set(re.findall(r'"([\w-]+)\.pem"', text)):
+        certificate(tmp_path, name, hosts=("example.com", "*.example.com"))
     code, output = check(tmp_path, text)
     assert code == 0, output
 

@@ -92,8 +92,16 @@ impl Origin {
         let Place::Tcp(host, _) = &self.inner.place else {
             return Err(format!("{self}: a Unix socket has no name for TLS"));
         };
-        let name = ServerName::try_from(host.clone());
-        let name = name.map_err(|error| format!("{host:?}: {error}"))?;
+        self.with_tls_name(config, host)
+    }
+
+    /// The same server by TLS. The handshake names `name`, and the server has to prove that it is that host.
+    ///
+    /// # Errors
+    /// If `name` cannot be the name of a certificate.
+    pub fn with_tls_name(&self, config: Arc<ClientConfig>, name: &str) -> Result<Self, String> {
+        let server = ServerName::try_from(name.to_owned());
+        let name = server.map_err(|error| format!("{name:?}: {error}"))?;
         let inner = Inner { tls: Some(Tls { config, name }), ..(*self.inner).clone() };
         Ok(Self { inner: Arc::new(inner) })
     }

@@ -64,9 +64,23 @@ impl Config {
                 files.extend(acme.external.iter().map(|external| external.key.clone()));
             }
         }
+        files.extend(self.client_certificates().into_iter().map(|(_, key)| key));
         files.sort();
         files.dedup();
         files
+    }
+
+    /// Returns the certificates that upstreams get, each with the file of its key.
+    pub fn client_certificates(&self) -> Vec<(NamedPath, PathBuf)> {
+        let routes = self.sites.iter().flat_map(|site| site.routes.iter());
+        let tables = routes.filter_map(|route| route.route.proxy.as_ref());
+        let pairs = tables.filter_map(|table| table.client_certificate.as_ref());
+        let named = pairs.map(|pair| {
+            let problem = self.problem_at(&pair.certificate.span, String::new());
+            let path = pair.certificate.value.clone();
+            (NamedPath { key: "proxy", path, problem }, pair.key.value.clone())
+        });
+        named.collect()
     }
 
     /// Returns why a running server cannot switch to this configuration: it starts programs, but seccomp allows only

@@ -4,6 +4,7 @@ use std::path::PathBuf;
 use std::time::Duration;
 
 use dunlin_http::semantics::{is_field_value, is_token};
+use rustls::pki_types::ServerName;
 
 use super::file::{BufferTable, EjectTable, ProxyHost, ProxyTable, Retry, RetryTable};
 use super::forward_fields::HOP_BY_HOP;
@@ -67,6 +68,10 @@ pub struct Proxy {
     pub tunnel_timeout: Option<Duration>,
     /// Authorities that upstreams with TLS have their certificates from; those of the system if absent.
     pub authority: Option<PathBuf>,
+    /// Name in the certificates of upstreams with TLS; the host of each URL if absent.
+    pub server_name: Option<String>,
+    /// Files of the certificate and the key that upstreams with TLS get.
+    pub client_certificate: Option<(PathBuf, PathBuf)>,
 }
 
 /// An upstream as it is configured.
@@ -151,6 +156,12 @@ pub struct HealthCheck {
 }
 
 impl Proxy {
+    /// The files that TLS to upstreams needs.
+    pub fn tls_files(&self) -> impl Iterator<Item = &PathBuf> {
+        let pair = self.client_certificate.iter().flat_map(|(certificate, key)| [certificate, key]);
+        self.authority.iter().chain(pair)
+    }
+
     /// Describes the proxy in one line.
     pub(super) fn describe(&self) -> String {
         let names = self.upstreams.iter().map(|upstream| upstream.address.to_string());
@@ -223,6 +234,8 @@ impl Reader<'_> {
             idle_timeout: timeout(table.idle_timeout, 60),
             tunnel_timeout: timeout(table.tunnel_timeout, 3600),
             authority: self.authority(),
+            server_name: self.server_name(),
+            client_certificate: self.client_certificate(),
         }
     }
 
@@ -367,17 +380,33 @@ impl Reader<'_> {
 
     fn authority(&mut self) -> Option<PathBuf> {
         let authority = self.table.authority.as_ref()?;
-        let has_tls = self
-            .table
-            .to
-            .0
-            .iter()
-            .any(|to| to.url.starts_with("https:") || to.url.starts_with("h2:"));
-        if !has_tls {
-            let what = "proxy: authority does nothing without an https upstream";
-            (self.report)(&authority.span, what.into());
-        }
+        self.needs_tls("authority", &authority.span);
         Some(authority.value.clone())
+    }
+
+    fn server_name(&mut self) -> Option<String> {
+        let name = self.table.server_name.as_ref()?;
+        self.needs_tls("server_name", &name.span);
+        if ServerName::try_from(name.as_str()).is_err() {
+            let what = format!("proxy: server_name: {:?} is no name of a host", name.value);
+            (self.report)(&name.span, what);
+        }
+        Some(name.value.clone())
+    }
+
+    fn client_certificate(&mut self) -> Option<(PathBuf, PathBuf)> {
+        let table = self.table.client_certificate.as_ref()?;
+        self.needs_tls("client_certificate", &table.span);
+        Some((table.certificate.value.clone(), table.key.value.clone()))
+    }
+
+    /// Reports a key that does nothing, since no upstream has TLS.
+    fn needs_tls(&mut self, key: &str, place: &Span) {
+        let is_secure = |url: &str| url.starts_with("https:") || url.starts_with("h2:");
+        if !self.table.to.0.iter().any(|to| is_secure(&to.url)) {
+            let what = format!("proxy: {key} does nothing without an https upstream");
+            (self.report)(place, what);
+        }
     }
 
     fn time(

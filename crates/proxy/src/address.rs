@@ -1,29 +1,36 @@
 //! The client's view of an upstream.
 
-use std::path::Path;
 use std::sync::Arc;
 
 use dunlin_client::Origin;
-use dunlin_config::UpstreamAddress;
+use dunlin_config::{Proxy, UpstreamAddress};
 
-/// The origin of an upstream. `authority` is the file of the authorities that are trusted.
+use crate::tls::Outcome;
+
+/// The origin of an upstream. `tls` is for one with TLS.
 ///
 /// # Errors
-/// The upstream needs TLS, and no authority can be trusted: the reason.
+/// The upstream needs TLS, and there is no configuration of it: the reason.
 pub(crate) fn origin(
     address: &UpstreamAddress,
-    authority: Option<&Path>,
+    rules: &Proxy,
+    tls: &Outcome,
 ) -> Result<Origin, String> {
     let (url, protocol) = match address {
         UpstreamAddress::Unix(path) => return Ok(Origin::unix(path)),
         UpstreamAddress::Url(url) => (url, &b"http/1.1"[..]),
         UpstreamAddress::Http2(url) => (url, &b"h2"[..]),
     };
-    let origin = Origin::from_url(url, || {
-        let mut config = Arc::unwrap_or_clone(dunlin_tls::client_config(authority)?);
+    let mut origin = Origin::tcp(url.host(), url.port());
+    if url.is_secure() {
+        let mut config = dunlin_tls::ClientConfig::clone(tls.as_ref().map_err(String::clone)?);
         config.alpn_protocols = vec![protocol.to_vec()];
-        Ok(Arc::new(config))
-    })?;
+        let config = Arc::new(config);
+        origin = match &rules.server_name {
+            Some(name) => origin.with_tls_name(config, name)?,
+            None => origin.with_tls(config)?,
+        };
+    }
     Ok(if address.is_http2() { origin.with_prior_knowledge() } else { origin })
 }
 

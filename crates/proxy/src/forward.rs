@@ -110,7 +110,7 @@ impl Attempt<'_> {
         script_context.set_upstream(&upstream.name);
         let lease = Lease::wait(call.worker, call.group, upstream).await?;
         let chosen = clock::now();
-        let origin = upstream.origin(&lease.rules);
+        let origin = upstream.origin();
         let origin = origin.map_err(|reason| Failure::new(Kind::Configuration, reason))?;
         if self.switch.is_some_and(Switch::needs_http1) && upstream.address.is_http2() {
             let reason = "requests for another protocol need an upstream of HTTP/1.1";

@@ -22,6 +22,8 @@ pub(crate) struct Lease {
     pub(crate) upstream: Arc<Upstream>,
     pub(crate) rules: Arc<Proxy>,
     pub(crate) worker: Rc<WorkerProxy>,
+    /// The pool of its connection. Read before the origin is: a connection by an older origin is in an older pool.
+    pool: usize,
     permit: Permit,
 }
 
@@ -50,6 +52,7 @@ impl Lease {
             upstream: Arc::clone(upstream),
             rules: Arc::clone(&group.rules),
             worker: Rc::clone(worker),
+            pool: upstream.pool(),
             permit,
         })
     }
@@ -84,7 +87,7 @@ impl Lease {
         if self.upstream.address.is_http2() {
             return Box::pin(self.open_stream(reuse, request, size)).await;
         }
-        if let Some(connection) = self.worker.take(&self.upstream, reuse) {
+        if let Some(connection) = self.worker.take(self.pool, reuse) {
             return Ok((Link::Http1(connection), true));
         }
         Ok((Link::Http1(Box::pin(self.open(&request.origin)).await?), false))
@@ -99,7 +102,7 @@ impl Lease {
     ) -> Result<(Link, bool), Failure> {
         let failed = |error: Error| Failure::of_client(&error);
         if reuse != Reuse::None
-            && let Some(shared) = self.worker.shared(&self.upstream)
+            && let Some(shared) = self.worker.shared(self.pool)
             && let Some(stream) = shared.open_stream(request, size).await.map_err(failed)?
         {
             return Ok((Link::Http2(stream), true));
@@ -110,7 +113,7 @@ impl Lease {
         let timeouts = self.timeouts();
         let shared = SharedConnection::open(origin, addresses.as_deref(), &timeouts, idle_time);
         let shared = shared.await.map_err(failed)?;
-        self.worker.share(&self.upstream, &shared);
+        self.worker.share(self.pool, &shared);
         let stream = shared.open_stream(request, size).await.map_err(failed)?;
         let ended = || Failure::new(Kind::Lost, "the upstream closed the connection at once");
         Ok((Link::Http2(stream.ok_or_else(ended)?), false))
@@ -129,7 +132,7 @@ impl Lease {
     /// Keeps the connection for another request.
     pub(crate) fn give_back(&self, connection: Option<Connection>) {
         if let Some(connection) = connection {
-            self.worker.put(&self.upstream, &self.rules, connection);
+            self.worker.put(self.pool, &self.rules, connection);
         }
     }
 }

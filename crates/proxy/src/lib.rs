@@ -37,6 +37,7 @@ mod switch;
 mod target;
 #[cfg(test)]
 mod testing;
+mod tls;
 mod tunnel;
 mod upload;
 mod upstream;

@@ -13,14 +13,13 @@ use dunlin_net::deadlines::Deadlines;
 use hashbrown::HashMap;
 
 use crate::group::Group;
-use crate::upstream::Upstream;
 
-/// What one worker keeps for its life: idle connections by upstream.
+/// What one worker keeps for its life: idle connections by the number of their pool.
 #[derive(Debug)]
 pub struct WorkerProxy {
     pub(crate) deadlines: Rc<Deadlines>,
     idle: RefCell<HashMap<usize, VecDeque<Idle>>>,
-    /// Connections of HTTP/2 by upstream.
+    /// Connections of HTTP/2 by pool.
     shared: RefCell<HashMap<usize, SharedConnection>>,
     /// A task closes connections that are idle for too long.
     is_swept: Cell<bool>,
@@ -88,14 +87,14 @@ impl WorkerProxy {
         read(&mut buffer)
     }
 
-    /// An idle connection to the upstream: the one that was used last.
-    pub(crate) fn take(&self, upstream: &Upstream, reuse: Reuse) -> Option<Connection> {
+    /// An idle connection of the pool of an upstream: the one that was used last.
+    pub(crate) fn take(&self, pool: usize, reuse: Reuse) -> Option<Connection> {
         if reuse == Reuse::None {
             return None;
         }
         let now = clock::now();
         let mut idle = self.idle.borrow_mut();
-        let idle = idle.get_mut(&upstream.id)?;
+        let idle = idle.get_mut(&pool)?;
         while let Some(mut last) = idle.pop_back() {
             if last.until <= now || !last.connection.is_healthy() {
                 continue;
@@ -110,9 +109,9 @@ impl WorkerProxy {
     }
 
     /// The connection of HTTP/2 to the upstream, if it takes further requests.
-    pub(crate) fn shared(&self, upstream: &Upstream) -> Option<SharedConnection> {
+    pub(crate) fn shared(&self, pool: usize) -> Option<SharedConnection> {
         let mut all = self.shared.borrow_mut();
-        let usable = all.get(&upstream.id).filter(|shared| shared.is_usable()).cloned();
+        let usable = all.get(&pool).filter(|shared| shared.is_usable()).cloned();
         if usable.is_none() {
             // Also those of upstreams that are gone have closed themselves.
             all.retain(|_, shared| shared.is_usable());
@@ -121,18 +120,18 @@ impl WorkerProxy {
     }
 
     /// Has further requests use a connection of HTTP/2.
-    pub(crate) fn share(&self, upstream: &Upstream, shared: &SharedConnection) {
-        self.shared.borrow_mut().insert(upstream.id, shared.clone());
+    pub(crate) fn share(&self, pool: usize, shared: &SharedConnection) {
+        self.shared.borrow_mut().insert(pool, shared.clone());
     }
 
     /// Keeps a connection for another request.
-    pub(crate) fn put(self: &Rc<Self>, upstream: &Upstream, rules: &Proxy, connection: Connection) {
+    pub(crate) fn put(self: &Rc<Self>, pool: usize, rules: &Proxy, connection: Connection) {
         if rules.idle_connections == 0 {
             return;
         }
         let since = clock::now();
         let mut all = self.idle.borrow_mut();
-        let idle = all.entry(upstream.id).or_default();
+        let idle = all.entry(pool).or_default();
         idle.push_back(Idle { connection, since, until: since + rules.keep_alive });
         let surplus = if idle.len() > rules.idle_connections { idle.pop_front() } else { None };
         drop(all);

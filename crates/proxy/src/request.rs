@@ -26,7 +26,7 @@ pub(crate) fn request(
     call: &Call<'_>,
     incoming: &Incoming,
     upstream: &Upstream,
-    origin: &Origin,
+    origin: Origin,
     switch: Option<&Switch<'_>>,
 ) -> ClientRequest {
     let rules = call.group.rules();
@@ -57,7 +57,6 @@ pub(crate) fn request(
             false => fields.set(name, value),
         }
     }
-    let origin = origin.clone();
     let timeouts = Timeouts::none();
     ClientRequest { origin, head: head.assume_parsed(), timeouts }
 }

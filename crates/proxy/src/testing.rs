@@ -1,8 +1,9 @@
 //! Groups for unit tests.
 
 use std::path::Path;
+use std::sync::Arc;
 
-use dunlin_config::{Config, Overrides};
+use dunlin_config::{Config, Overrides, Proxy};
 
 use crate::group::Group;
 
@@ -12,11 +13,15 @@ pub(crate) fn group(keys: &str, weights: &[u32]) -> Group {
     let upstreams =
         upstreams.map(|(at, weight)| format!("{{ url = 'http://{at}.test', weight = {weight} }}"));
     let upstreams = upstreams.collect::<Vec<_>>().join(", ");
+    Group::new(&rules(&format!("to = [{upstreams}], {keys}")))
+}
+
+/// The table with these keys.
+pub(crate) fn rules(keys: &str) -> Arc<Proxy> {
     let text = format!(
-        "[[listen]]\naddress = ':1'\n[[site]]\n[[site.route]]\npath = '/*'\n\
-         proxy = {{ to = [{upstreams}], {keys} }}"
+        "[[listen]]\naddress = ':1'\n[[site]]\n[[site.route]]\npath = '/*'\nproxy = {{ {keys} }}"
     );
     let config = Config::parse(&text, Path::new("/d.toml"), &Overrides::default()).unwrap();
     let site = config.sites.iter().next().unwrap();
-    Group::new(site.route(b"/").handler.proxy().unwrap())
+    Arc::clone(site.route(b"/").handler.proxy().unwrap())
 }

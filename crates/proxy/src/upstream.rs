@@ -1,7 +1,7 @@
 //! One upstream, as all workers share it.
 
 use std::sync::atomic::{AtomicU64, AtomicUsize, Ordering};
-use std::sync::{Arc, OnceLock};
+use std::sync::{Arc, PoisonError, RwLock};
 use std::time::Duration;
 
 use dunlin_client::{Connection, Origin, Timeouts};
@@ -14,6 +14,7 @@ use crate::address;
 use crate::failure::Failure;
 use crate::health::{Health, ResponseTime};
 use crate::resolve::Resolved;
+use crate::tls::Outcome;
 
 /// An upstream.
 #[derive(Debug)]
@@ -23,8 +24,9 @@ pub(crate) struct Upstream {
     /// Its name in logs: its address as in the configuration.
     pub(crate) name: Arc<str>,
     pub(crate) address: UpstreamAddress,
-    /// Created for the first request, as an https upstream needs certificates from files.
-    origin: OnceLock<Origin>,
+    target: Target,
+    /// The number by which workers keep its idle connections: another one after a change of certificates.
+    pool: AtomicUsize,
     pub(crate) resolved: Resolved,
     /// Connections that are in use for requests.
     pub(crate) connections: Arc<Concurrency>,
@@ -38,6 +40,14 @@ pub(crate) struct Upstream {
     response_time: ResponseTime,
     pub(crate) counts: Counts,
     log_limiter: LogLimiter,
+}
+
+/// How to connect.
+#[derive(Debug)]
+enum Target {
+    Plain(Origin),
+    /// Changes with the files of certificates; or why they cannot be used.
+    Tls(RwLock<Result<Origin, String>>),
 }
 
 /// What has happened since the start.
@@ -76,7 +86,14 @@ pub struct UpstreamReport {
 static LAST_ID: AtomicUsize = AtomicUsize::new(0);
 
 impl Upstream {
-    pub(crate) fn new(upstream: &dunlin_config::Upstream, rules: &Proxy) -> Self {
+    /// `tls` is for an upstream with TLS.
+    pub(crate) fn new(upstream: &dunlin_config::Upstream, rules: &Proxy, tls: &Outcome) -> Self {
+        let origin = address::origin(&upstream.address, rules, tls);
+        let target = match origin {
+            Ok(origin) if !origin.is_secure() => Target::Plain(origin),
+            origin => Target::Tls(RwLock::new(origin)),
+        };
+        let id = LAST_ID.fetch_add(1, Ordering::Relaxed);
         let limit = |max_concurrent, queue| {
             Arc::new(Concurrency::new(ConcurrencyRules {
                 max_concurrent,
@@ -89,10 +106,11 @@ impl Upstream {
             }))
         };
         Self {
-            id: LAST_ID.fetch_add(1, Ordering::Relaxed),
+            id,
+            pool: AtomicUsize::new(id),
+            target,
             name: upstream.address.to_string().into(),
             address: upstream.address.clone(),
-            origin: OnceLock::new(),
             resolved: Resolved::default(),
             connections: limit(rules.connections, rules.queue),
             tunnels: limit(rules.tunnels, 0),
@@ -108,13 +126,25 @@ impl Upstream {
     /// Its origin.
     ///
     /// # Errors
-    /// It needs TLS, and no authority can be trusted: the reason.
-    pub(crate) fn origin(&self, rules: &Proxy) -> Result<&Origin, String> {
-        if let Some(origin) = self.origin.get() {
-            return Ok(origin);
+    /// It needs TLS, and the certificates cannot be used: the reason.
+    pub(crate) fn origin(&self) -> Result<Origin, String> {
+        match &self.target {
+            Target::Plain(origin) => Ok(origin.clone()),
+            Target::Tls(origin) => origin.read().unwrap_or_else(PoisonError::into_inner).clone(),
         }
-        let origin = address::origin(&self.address, rules.authority.as_deref())?;
-        Ok(self.origin.get_or_init(|| origin))
+    }
+
+    /// Has further requests use new connections with this configuration.
+    pub(crate) fn set_tls(&self, rules: &Proxy, tls: &Outcome) {
+        let Target::Tls(origin) = &self.target else { return };
+        *origin.write().unwrap_or_else(PoisonError::into_inner) =
+            address::origin(&self.address, rules, tls);
+        self.pool.store(LAST_ID.fetch_add(1, Ordering::Relaxed), Ordering::Release);
+    }
+
+    /// The number of the pool that a connection is taken from or put into.
+    pub(crate) fn pool(&self) -> usize {
+        self.pool.load(Ordering::Acquire)
     }
 
     /// Notes the time of a response.

@@ -78,12 +78,12 @@ pub(crate) fn describe(error: &rustls::pki_types::pem::Error) -> String {
     }
 }
 
-/// Checks that a file holds a certificate and its key.
+/// Checks that files hold a certificate and its key.
 ///
 /// # Errors
-/// When it does not; the message names the file.
-pub(crate) fn check_pair(file: &Path) -> Result<(), String> {
-    load(&provider(), file, file, None).map(drop)
+/// When they do not; the message names the file.
+pub fn check_pair(certificate: &Path, key: &Path) -> Result<(), String> {
+    load(&provider(), certificate, key, None).map(drop)
 }
 
 /// The validity period of a certificate.

@@ -256,7 +256,10 @@ impl SiteTls {
 
 /// Whether the certificate is missing and ACME will obtain it.
 fn awaits_acme(settings: &Tls) -> bool {
-    settings.acme.as_ref().is_some_and(|acme| certificate::check_pair(&acme.file()).is_err())
+    settings.acme.as_ref().is_some_and(|acme| {
+        let file = acme.file();
+        certificate::check_pair(&file, &file).is_err()
+    })
 }
 
 fn stamps(settings: &Tls) -> Vec<Stamp> {

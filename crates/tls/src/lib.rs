@@ -54,6 +54,7 @@ mod transport;
 mod trust;
 
 pub use self::acme::challenges::Challenges;
+pub use self::certificate::check_pair;
 pub use self::certificates::{Certificates, examine};
 pub use self::client_rejection::client_rejection;
 pub use self::coverage::shortcomings;
@@ -63,4 +64,5 @@ pub use self::policy::Policy;
 pub use self::session::Session;
 pub use self::status::{CertificateStatus, RenewalFailure};
 pub use self::transport::Transport;
-pub use self::trust::client_config;
+pub use self::trust::{client_config, client_config_with};
+pub use rustls::ClientConfig;

@@ -4,9 +4,10 @@ use std::path::Path;
 use std::sync::Arc;
 
 use rustls::pki_types::CertificateDer;
+use rustls::sign::SingleCertAndKey;
 use rustls::{ClientConfig, RootCertStore};
 
-use super::certificate::{chain, provider};
+use super::certificate::{chain, load, provider};
 use super::clock::WallClock;
 
 /// The configuration of a client that trusts servers whose certificates are signed by the authorities in the file
@@ -15,11 +16,29 @@ use super::clock::WallClock;
 /// # Errors
 /// If no authority can be trusted: the reason.
 pub fn client_config(authority: Option<&Path>) -> Result<Arc<ClientConfig>, String> {
-    let mut config = ClientConfig::builder_with_details(provider(), Arc::new(WallClock))
+    client_config_with(authority, None)
+}
+
+/// The same of a client that proves who it is, if a server asks for it: by the certificate and the key in two files.
+///
+/// # Errors
+/// As [`client_config`]; or the certificate and its key cannot be used: the message names the file.
+pub fn client_config_with(
+    authority: Option<&Path>,
+    identity: Option<(&Path, &Path)>,
+) -> Result<Arc<ClientConfig>, String> {
+    let provider = provider();
+    let builder = ClientConfig::builder_with_details(Arc::clone(&provider), Arc::new(WallClock))
         .with_safe_default_protocol_versions()
         .map_err(|error| error.to_string())?
-        .with_root_certificates(roots(authority)?)
-        .with_no_client_auth();
+        .with_root_certificates(roots(authority)?);
+    let mut config = match identity {
+        Some((certificate, key)) => {
+            let certified = load(&provider, certificate, key, None)?;
+            builder.with_client_cert_resolver(Arc::new(SingleCertAndKey::from(certified)))
+        }
+        None => builder.with_no_client_auth(),
+    };
     config.alpn_protocols = vec![b"h2".to_vec(), b"http/1.1".to_vec()];
     Ok(Arc::new(config))
 }

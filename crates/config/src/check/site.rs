@@ -4,7 +4,7 @@ use std::path::PathBuf;
 use std::sync::Arc;
 
 use super::{Around, Checker};
-use crate::file::{self, OneOrMany, Site as FileSite, TlsTable};
+use crate::file::{self, ClientCertificateTable, OneOrMany, Site as FileSite, TlsTable};
 use crate::pattern::Pattern;
 use crate::site_route::SiteRoute;
 use crate::sites::{Defaults, Site, Sites};
@@ -83,6 +83,15 @@ impl Checker<'_> {
                 }
                 if let Some(path) = &mut proxy.value.authority {
                     path.value = self.authority("proxy", "authority", path);
+                }
+                if let Some(pair) = &mut proxy.value.client_certificate {
+                    let ClientCertificateTable { certificate, key } = &mut pair.value;
+                    for path in [certificate, key] {
+                        path.value = self.absolute(path);
+                        if let Some(folder) = path.value.clone().parent() {
+                            self.look_up_later("client_certificate", folder, &path.span);
+                        }
+                    }
                 }
             }
             if let Some(script) = &mut route.script {

@@ -78,6 +78,25 @@ pub struct ProxyTable {
     /// File with the certificates of the authorities that upstreams with TLS must have their certificates from.
     /// Default: the authorities that the system trusts.
     pub authority: Option<Spanned<PathBuf>>,
+    /// Name that upstreams with TLS must have a certificate for. The handshake names it (SNI). Default: the host of each
+    /// URL.
+    pub server_name: Option<Spanned<String>>,
+    /// Certificate by which upstreams with TLS recognize this server: `{ certificate = "client.pem", key = "client.key" }`.
+    /// A reload reads the files again. Default: none.
+    pub client_certificate: Option<Spanned<ClientCertificateTable>>,
+}
+
+/// A certificate of this server for upstreams.
+#[derive(Debug, Clone, Deserialize, JsonSchema)]
+#[serde(
+    deny_unknown_fields,
+    expecting = "a table such as { certificate = \"client.pem\", key = \"client.key\" }"
+)]
+pub struct ClientCertificateTable {
+    /// File in PEM form with the certificate and the chain to its authority.
+    pub certificate: Spanned<PathBuf>,
+    /// File in PEM form with its key.
+    pub key: Spanned<PathBuf>,
 }
 
 /// The host that upstreams get.
@@ -280,6 +299,8 @@ impl ProxyTable {
             idle_timeout: None,
             tunnel_timeout: None,
             authority: None,
+            server_name: None,
+            client_certificate: None,
         }
     }
 }

@@ -41,6 +41,11 @@ impl UpstreamAddress {
         }
     }
 
+    /// Whether connections use TLS.
+    pub fn is_secure(&self) -> bool {
+        self.url().is_some_and(Url::is_secure)
+    }
+
     /// Whether requests are sent by HTTP/2.
     pub fn is_http2(&self) -> bool {
         matches!(self, Self::Http2(_))

@@ -176,6 +176,7 @@ impl Generation {
         let SharedState { config, sites, files, scripts, limiter, .. } = &*self.shared;
         scripts.shared.bodies.set(config);
         before.shared.certificates.retire();
+        sites.proxies().for_each(|group| group.reload_certificates());
         limiter.set(connections(&config.server));
         let is_root = |path: &Path| self.directories.contains_key(path);
         files.release(&before.shared.files, |site| sites.has(site), is_root);

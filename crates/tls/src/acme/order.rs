@@ -68,7 +68,7 @@ pub(crate) async fn obtain(
     order.finalize_csr(request.der()).await?;
     let chain = order.poll_certificate(&RETRY).await?;
     let text = format!("{}{chain}", key.serialize_pem());
-    replace(&acme.file(), text.as_bytes(), certificate::check_pair)
+    replace(&acme.file(), text.as_bytes(), |file| certificate::check_pair(file, file))
         .map_err(|error| format!("{}: {error}", acme.file().display()).into())
 }
 

@@ -10,7 +10,7 @@ use crate::certificate;
 /// between 1 % and 95 % of the lifetime. Without one, it is when a third of the lifetime is left, or up to a twentieth
 /// earlier, so that many servers do not renew in the same hour.
 pub(crate) fn renewal(file: &Path) -> SystemTime {
-    let usable = certificate::check_pair(file).and_then(|()| certificate::validity(file));
+    let usable = certificate::check_pair(file, file).and_then(|()| certificate::validity(file));
     let Ok(validity) = usable else { return SystemTime::now() };
     let life = validity.until.duration_since(validity.from).unwrap_or_default();
     if let Some(advice) = Advice::read(file) {

@@ -37,6 +37,12 @@ pub(super) fn check_files(config: &Config, is_check: bool, findings: &mut Findin
             problems.push(problem.with_message(format!("{key}: {what}")));
         }
     }
+    for (certificate, key) in config.client_certificates() {
+        if let Err(what) = dunlin_tls::check_pair(&certificate.path, &key) {
+            let what = format!("proxy: client_certificate: {what}");
+            problems.push(certificate.problem.with_message(what));
+        }
+    }
     let Server { user, group, .. } = &config.server;
     // In a chroot, names of users are not available, and the identity was determined before.
     if Jail::entered().is_none()
