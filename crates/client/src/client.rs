@@ -6,7 +6,7 @@ use tokio::sync::OwnedSemaphorePermit;
 use tokio::time::Instant;
 
 use crate::body::Body;
-use crate::connect::{connect, within};
+use crate::connect::{Dial, connect, within};
 use crate::exchange::{Exchange, Lease};
 use crate::http1::Http1;
 use crate::http2::Http2;
@@ -90,7 +90,9 @@ impl Client {
 
     /// A new connection.
     async fn open<B: Body>(&self, request: &Request, body: &B) -> Result<Transport, Error> {
-        let stream = connect(&request.origin, &request.timeouts).await?;
+        let stream =
+            connect(&request.origin, &Dial { timeouts: request.timeouts, ..Dial::default() })
+                .await?;
         if !request.origin.has_prior_knowledge() && !stream.has_selected_http2() {
             return Ok(Transport::Http1(Box::new(Http1::new(stream))));
         }

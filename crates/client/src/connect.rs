@@ -5,6 +5,7 @@ use std::net::SocketAddr;
 use std::sync::Arc;
 use std::time::Duration;
 
+use tokio::io::AsyncWriteExt;
 use tokio::net::{TcpStream, UnixStream, lookup_host};
 use tokio_rustls::TlsConnector;
 
@@ -13,25 +14,32 @@ use crate::stream::Stream;
 use crate::tls_error::describe_tls_error;
 use crate::{Error, ErrorKind, Phase, Timeouts};
 
+/// How a connection is opened.
+#[derive(Debug, Clone, Copy, Default)]
+pub struct Dial<'a> {
+    /// Addresses of the origin, of which the first that can be reached is used; `None` for those that its name has.
+    pub addresses: Option<&'a [SocketAddr]>,
+    /// Bytes with which the connection begins, before TLS: a header of the PROXY protocol.
+    pub preface: &'a [u8],
+    /// Limits of time.
+    pub timeouts: Timeouts,
+}
+
 /// Opens a connection to `origin`, with its TLS handshake.
-pub(crate) async fn connect(origin: &Origin, timeouts: &Timeouts) -> Result<Stream, Error> {
-    connect_to(origin, open(origin), timeouts).await
-}
-
-/// The same at one of these addresses of the origin, the first that can be reached.
-pub(crate) async fn connect_at(
-    origin: &Origin,
-    addresses: &[SocketAddr],
-    timeouts: &Timeouts,
-) -> Result<Stream, Error> {
-    connect_to(origin, open_first(origin, addresses.iter().copied()), timeouts).await
-}
-
-async fn connect_to(
-    origin: &Origin,
-    open: impl Future<Output = Result<Stream, Error>>,
-    timeouts: &Timeouts,
-) -> Result<Stream, Error> {
+pub(crate) async fn connect(origin: &Origin, dial: &Dial<'_>) -> Result<Stream, Error> {
+    let timeouts = &dial.timeouts;
+    let open = async {
+        let mut stream = match dial.addresses {
+            Some(addresses) => open_first(origin, addresses.iter().copied()).await?,
+            None => open(origin).await?,
+        };
+        let failed =
+            |error| Error::of_system(ErrorKind::Connect, origin, "sending the header", &error);
+        if !dial.preface.is_empty() {
+            stream.write_all(dial.preface).await.map_err(failed)?;
+        }
+        Ok(stream)
+    };
     let plain = within(Phase::Connect, timeouts.connect, origin, open).await?;
     let Some(tls) = origin.tls() else { return Ok(plain) };
     let Stream::Tcp(tcp) = plain else { return Ok(plain) };

@@ -1,19 +1,18 @@
 //! Single connections, for callers that keep their own pools.
 
-use std::net::SocketAddr;
 use std::task::{Context, Waker};
 use std::time::Duration;
 
 use dunlin_http::BodySize;
 
 use crate::body::Body;
-use crate::connect::{connect, connect_at};
+use crate::connect::{Dial, connect};
 use crate::exchange::Exchange;
 use crate::http1::Http1;
 use crate::http2::{Http2, Http2Stream};
 use crate::stream::Stream;
 use crate::transport::Transport;
-use crate::{Error, ErrorKind, Origin, Request, Timeouts};
+use crate::{Error, ErrorKind, Origin, Request};
 
 /// An idle connection of HTTP/1.1. Its owner decides which requests use it, how long it is kept, and how many there are.
 #[derive(Debug)]
@@ -26,21 +25,8 @@ impl Connection {
     ///
     /// # Errors
     /// If the connection cannot be opened within the limits of time.
-    pub async fn open(origin: &Origin, timeouts: &Timeouts) -> Result<Self, Error> {
-        let stream = connect(origin, timeouts).await?;
-        Ok(Self { http1: Box::new(Http1::new(stream)) })
-    }
-
-    /// The same at one of these addresses of the origin: the first that can be reached.
-    ///
-    /// # Errors
-    /// As [`Connection::open`].
-    pub async fn open_at(
-        origin: &Origin,
-        addresses: &[SocketAddr],
-        timeouts: &Timeouts,
-    ) -> Result<Self, Error> {
-        let stream = connect_at(origin, addresses, timeouts).await?;
+    pub async fn open(origin: &Origin, dial: &Dial<'_>) -> Result<Self, Error> {
+        let stream = connect(origin, dial).await?;
         Ok(Self { http1: Box::new(Http1::new(stream)) })
     }
 
@@ -78,21 +64,16 @@ pub struct OpenStream {
 }
 
 impl SharedConnection {
-    /// Opens a connection to `origin`, at one of `addresses` if there are any. It closes itself when it was without a stream for
-    /// `idle_time`.
+    /// Opens a connection to `origin`. It closes itself when it was without a stream for `idle_time`.
     ///
     /// # Errors
     /// If the connection cannot be opened within the limits of time, or the server does not select HTTP/2.
     pub async fn open(
         origin: &Origin,
-        addresses: Option<&[SocketAddr]>,
-        timeouts: &Timeouts,
+        dial: &Dial<'_>,
         idle_time: Duration,
     ) -> Result<Self, Error> {
-        let stream = match addresses {
-            Some(addresses) => connect_at(origin, addresses, timeouts).await?,
-            None => connect(origin, timeouts).await?,
-        };
+        let stream = connect(origin, dial).await?;
         if !origin.has_prior_knowledge() && !stream.has_selected_http2() {
             let reason = "the server has not selected HTTP/2";
             return Err(Error::new(ErrorKind::Protocol, origin, reason));

@@ -62,6 +62,7 @@ mod upgraded;
 pub use blocking::{BlockingClient, BlockingResponse};
 pub use body::{Body, Empty, Full};
 pub use client::Client;
+pub use connect::Dial;
 pub use connection::{Connection, OpenStream, SharedConnection};
 pub use dunlin_http::semantics::url::{InvalidUrl, Url};
 pub use error::{Error, ErrorKind, Phase};

@@ -101,8 +101,8 @@ pub use diff::diff;
 pub use error::Problem;
 pub use explain::explain_settings;
 pub use file::{
-    AcmeChallenge, BodyHandling, ClientBy, ConnectionUse as Persistence, EtagKind, Interface,
-    SameSite, ScriptKind, Symlinks, TlsVersion,
+    AcmeChallenge, BodyHandling, ClientBy, ConnectionUse as Persistence, EtagKind,
+    ForwardCertificate, Interface, ProxyProtocol, SameSite, ScriptKind, Symlinks, TlsVersion,
 };
 pub use forward_fields::HOP_BY_HOP;
 pub use forwarded_field::{ForwardedField, ForwardedKind};

@@ -6,7 +6,10 @@ use std::time::Duration;
 use dunlin_http::semantics::{is_field_value, is_token};
 use rustls::pki_types::ServerName;
 
-use super::file::{BufferTable, EjectTable, ProxyHost, ProxyTable, Retry, RetryTable};
+use super::file::{
+    BufferTable, EjectTable, ForwardCertificate, ProxyHost, ProxyProtocol, ProxyTable, Retry,
+    RetryTable,
+};
 use super::forward_fields::HOP_BY_HOP;
 use super::report::Report;
 use super::spanned::{Span, Spanned};
@@ -72,6 +75,10 @@ pub struct Proxy {
     pub server_name: Option<String>,
     /// Files of the certificate and the key that upstreams with TLS get.
     pub client_certificate: Option<(PathBuf, PathBuf)>,
+    /// The header with which connections begin.
+    pub proxy_protocol: Option<ProxyProtocol>,
+    /// What upstreams get of the certificate of a client.
+    pub forward_client_certificate: Option<ForwardCertificate>,
 }
 
 /// An upstream as it is configured.
@@ -236,6 +243,11 @@ impl Reader<'_> {
             authority: self.authority(),
             server_name: self.server_name(),
             client_certificate: self.client_certificate(),
+            proxy_protocol: table.proxy_protocol,
+            forward_client_certificate: table
+                .forward_client_certificate
+                .as_ref()
+                .map(|how| how.value),
         }
     }
 

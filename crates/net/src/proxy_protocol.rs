@@ -39,6 +39,72 @@ pub async fn read(stream: &mut (impl AsyncRead + Unpin)) -> io::Result<(Addresse
     }
 }
 
+/// A version of the protocol.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Version {
+    /// A line of text.
+    One,
+    /// A binary header.
+    Two,
+}
+
+/// Whose connection it is that begins with a header.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Sender {
+    /// A client's; [`None`] if it has no address.
+    Client(Addresses),
+    /// The proxy's own, such as a health check.
+    Proxy,
+}
+
+/// The header of a connection.
+#[must_use]
+pub fn write(version: Version, sender: Sender) -> Vec<u8> {
+    let addresses = match sender {
+        Sender::Client(Some((client, server))) => {
+            let (a, b) = (client.ip().to_canonical(), server.ip().to_canonical());
+            // Both addresses are of one family.
+            let (a, b) = match (a, b) {
+                (IpAddr::V4(v4), IpAddr::V6(_)) => (v4.to_ipv6_mapped().into(), b),
+                (IpAddr::V6(_), IpAddr::V4(v4)) => (a, v4.to_ipv6_mapped().into()),
+                same => same,
+            };
+            Some((SocketAddr::new(a, client.port()), SocketAddr::new(b, server.port())))
+        }
+        Sender::Client(None) | Sender::Proxy => None,
+    };
+    match version {
+        Version::One => write_line(addresses),
+        Version::Two => write_binary(addresses, sender != Sender::Proxy),
+    }
+}
+
+fn write_line(addresses: Addresses) -> Vec<u8> {
+    let Some((client, server)) = addresses else { return b"PROXY UNKNOWN\r\n".to_vec() };
+    let family = if client.is_ipv4() { "TCP4" } else { "TCP6" };
+    let (a, b) = (client.ip(), server.ip());
+    format!("PROXY {family} {a} {b} {} {}\r\n", client.port(), server.port()).into_bytes()
+}
+
+fn write_binary(addresses: Addresses, is_client: bool) -> Vec<u8> {
+    let mut body = Vec::with_capacity(36);
+    let mut family = 0;
+    if let Some((client, server)) = addresses {
+        family = if client.is_ipv4() { 0x11 } else { 0x21 };
+        for address in [client.ip(), server.ip()] {
+            match address {
+                IpAddr::V4(address) => body.extend(address.octets()),
+                IpAddr::V6(address) => body.extend(address.octets()),
+            }
+        }
+        body.extend(client.port().to_be_bytes());
+        body.extend(server.port().to_be_bytes());
+    }
+    let command = 0x20 | u8::from(is_client);
+    let length = (body.len() as u16).to_be_bytes();
+    [&SIGNATURE[..], &[command, family], &length, &body].concat()
+}
+
 #[derive(Debug, PartialEq, Eq)]
 enum Parsed {
     /// The header is complete, with this length.
@@ -189,6 +255,33 @@ mod tests {
         assert_eq!(feed(&header(0x11, 0x11, &v4)), None);
         assert_eq!(feed(&header(0x21, 0x11, &[0; 5000])), None);
         assert_eq!(feed(&header(0x21, 0x31, &[0; 216])), None);
+    }
+
+    #[test]
+    fn written_headers_are_read_as_they_were_meant() {
+        for (client, server) in [
+            ("192.0.2.1:80", "192.0.2.2:443"),
+            ("[2001:db8::1]:65535", "[::1]:1"),
+            ("[::ffff:192.0.2.1]:80", "192.0.2.2:443"),
+            ("192.0.2.1:0", "[::1]:1"),
+            ("[::1]:1", "192.0.2.1:0"),
+        ] {
+            let sent = both(client, server);
+            let canonical =
+                |address: SocketAddr| SocketAddr::new(address.ip().to_canonical(), address.port());
+            for version in [Version::One, Version::Two] {
+                let (read, rest) = feed(&write(version, Sender::Client(sent))).unwrap();
+                let plain = |both: Addresses| both.map(|(a, b)| (canonical(a), canonical(b)));
+                assert_eq!((plain(read), rest), (plain(sent), 0), "{client} {version:?}");
+            }
+        }
+        for sender in [Sender::Client(None), Sender::Proxy] {
+            for version in [Version::One, Version::Two] {
+                assert_eq!(feed(&write(version, sender)), Some((None, 0)));
+            }
+        }
+        assert_eq!(write(Version::Two, Sender::Proxy)[12], 0x20);
+        assert_eq!(write(Version::Two, Sender::Client(None))[12], 0x21);
     }
 
     /// A stream that counts its reads.

@@ -6,12 +6,13 @@ use std::sync::{Arc, Weak};
 use std::time::Instant;
 
 use dunlin_client::{Empty, Request, Timeouts};
-use dunlin_config::HealthCheck;
+use dunlin_config::{HealthCheck, Proxy};
 use dunlin_net::clock;
 
 use crate::address;
 use crate::group::Group;
 use crate::pool::WorkerProxy;
+use crate::preface;
 use crate::upstream::Upstream;
 
 impl WorkerProxy {
@@ -37,7 +38,7 @@ async fn check_if_due(group: &Weak<Group>) -> Option<std::time::Duration> {
     let check = group.rules.health.as_ref()?;
     if group.begins_check(check, clock::now()) {
         for upstream in &group.upstreams {
-            let error = probe(upstream, check).await.err();
+            let error = probe(&group.rules, upstream, check).await.err();
             let needed = if error.is_some() { check.failures } else { check.successes };
             let (name, reason) = (&*upstream.name, error.unwrap_or_default());
             match upstream.health.note_check(reason.is_empty(), needed) {
@@ -74,14 +75,15 @@ impl Group {
 ///
 /// # Errors
 /// Why the upstream is not healthy.
-async fn probe(upstream: &Upstream, check: &HealthCheck) -> Result<(), String> {
+async fn probe(rules: &Proxy, upstream: &Upstream, check: &HealthCheck) -> Result<(), String> {
     let origin = upstream.origin()?;
     let mut request = Request::new(&origin, "GET", &check.path);
     request.head.authority = address::authority(&upstream.address).into();
     request.head.fields.push("User-Agent", concat!("dunlin/", env!("CARGO_PKG_VERSION")));
     request.head.fields.push("Connection", "close");
     request.timeouts = Timeouts::each(check.timeout);
-    let connection = upstream.open(&origin, &request.timeouts).await;
+    let preface = preface::own(rules);
+    let connection = upstream.open(&origin, request.timeouts, &preface).await;
     let connection = connection.map_err(|failure| failure.reason().to_owned())?;
     let status =
         async { connection.send(&request, Empty)?.final_head().await.map(|head| head.status) };

@@ -24,6 +24,7 @@ use crate::download::{Download, Running};
 use crate::failure::{Failure, Kind};
 use crate::lease::Lease;
 use crate::pool::Reuse;
+use crate::preface;
 use crate::read_ahead::read_ahead;
 use crate::request;
 use crate::response::{self, Fields};
@@ -118,12 +119,13 @@ impl Attempt<'_> {
         }
         let request = request::request(call, incoming, upstream, origin, self.switch);
         upstream.counts.requests.fetch_add(1, Ordering::Relaxed);
+        let preface = preface::of(call, incoming);
         let is_idempotent = call.request.method().is_idempotent();
         let can_repeat = is_idempotent && upload.as_ref().is_some_and(Upload::can_restart);
         let mut reuse = if can_repeat { Reuse::Any } else { Reuse::Recent };
         loop {
             let size = upload.as_ref().map_or(BodySize::Empty, dunlin_client::Body::size);
-            let (link, was_open) = lease.connect(reuse, &request, size).await?;
+            let (link, was_open) = lease.connect(reuse, &request, size, &preface).await?;
             script_context.start(chosen, clock::now());
             let Some(body) = upload.take() else {
                 return Err(Failure::new(Kind::Client, "the body of the request is gone"));

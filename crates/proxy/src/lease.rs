@@ -4,7 +4,7 @@ use std::rc::Rc;
 use std::sync::Arc;
 use std::sync::atomic::Ordering;
 
-use dunlin_client::{Connection, Error, Origin, Request, SharedConnection, Timeouts};
+use dunlin_client::{Connection, Dial, Error, Origin, Request, SharedConnection, Timeouts};
 use dunlin_config::Proxy;
 use dunlin_http::BodySize;
 use dunlin_limits::concurrency::{Entry, Permit};
@@ -74,7 +74,8 @@ impl Lease {
         }
     }
 
-    /// A connection for a request with a body of this `size`, and whether it was open before.
+    /// A connection for a request with a body of this `size`, and whether it was open before. A new one begins with
+    /// `preface`; if there is one, the connection is for this request alone.
     ///
     /// # Errors
     /// The upstream cannot be reached.
@@ -83,14 +84,16 @@ impl Lease {
         reuse: Reuse,
         request: &Request,
         size: BodySize,
+        preface: &[u8],
     ) -> Result<(Link, bool), Failure> {
+        let reuse = if preface.is_empty() { reuse } else { Reuse::None };
         if self.upstream.address.is_http2() {
-            return Box::pin(self.open_stream(reuse, request, size)).await;
+            return Box::pin(self.open_stream(reuse, request, size, preface)).await;
         }
         if let Some(connection) = self.worker.take(self.pool, reuse) {
             return Ok((Link::Http1(connection), true));
         }
-        Ok((Link::Http1(Box::pin(self.open(&request.origin)).await?), false))
+        Ok((Link::Http1(Box::pin(self.open(&request.origin, preface)).await?), false))
     }
 
     /// Opens a stream on the worker's connection of HTTP/2, or on a new one.
@@ -99,6 +102,7 @@ impl Lease {
         reuse: Reuse,
         request: &Request,
         size: BodySize,
+        preface: &[u8],
     ) -> Result<(Link, bool), Failure> {
         let failed = |error: Error| Failure::of_client(&error);
         if reuse != Reuse::None
@@ -110,10 +114,11 @@ impl Lease {
         self.upstream.counts.opened.fetch_add(1, Ordering::Relaxed);
         let addresses = self.upstream.addresses().await?;
         let (origin, idle_time) = (&request.origin, self.rules.keep_alive);
-        let timeouts = self.timeouts();
-        let shared = SharedConnection::open(origin, addresses.as_deref(), &timeouts, idle_time);
-        let shared = shared.await.map_err(failed)?;
-        self.worker.share(self.pool, &shared);
+        let dial = Dial { addresses: addresses.as_deref(), preface, timeouts: self.timeouts() };
+        let shared = SharedConnection::open(origin, &dial, idle_time).await.map_err(failed)?;
+        if preface.is_empty() {
+            self.worker.share(self.pool, &shared);
+        }
         let stream = shared.open_stream(request, size).await.map_err(failed)?;
         let ended = || Failure::new(Kind::Lost, "the upstream closed the connection at once");
         Ok((Link::Http2(stream.ok_or_else(ended)?), false))
@@ -124,14 +129,16 @@ impl Lease {
         Timeouts { connect: limit, tls: limit, ..Timeouts::none() }
     }
 
-    async fn open(&self, origin: &Origin) -> Result<Connection, Failure> {
+    async fn open(&self, origin: &Origin, preface: &[u8]) -> Result<Connection, Failure> {
         self.upstream.counts.opened.fetch_add(1, Ordering::Relaxed);
-        self.upstream.open(origin, &self.timeouts()).await
+        self.upstream.open(origin, self.timeouts(), preface).await
     }
 
     /// Keeps the connection for another request.
     pub(crate) fn give_back(&self, connection: Option<Connection>) {
-        if let Some(connection) = connection {
+        if let Some(connection) = connection
+            && self.rules.proxy_protocol.is_none()
+        {
             self.worker.put(self.pool, &self.rules, connection);
         }
     }

@@ -28,6 +28,7 @@ mod lease;
 mod link;
 mod memory;
 mod pool;
+mod preface;
 mod read_ahead;
 mod request;
 mod resolve;

@@ -3,6 +3,7 @@
 use std::net::IpAddr;
 
 use dunlin_client::{Origin, Request as ClientRequest, Timeouts};
+use dunlin_config::ForwardCertificate;
 use dunlin_exchange::{Incoming, RequestContext, Scheme};
 use dunlin_http::semantics::host;
 use dunlin_http::{FieldLines, FieldName, RequestHead};
@@ -154,7 +155,8 @@ fn is_spoofed(call: &Call<'_>, name: &[u8]) -> bool {
         plain = name.iter().map(dash).collect::<Vec<u8>>();
         name = &plain;
     }
-    if name.eq_ignore_ascii_case(USER.as_bytes())
+    if matches!(name, b"client-cert" | b"client-cert-chain")
+        || name.eq_ignore_ascii_case(USER.as_bytes())
         || call.user_fields.iter().any(|user| user.as_bytes() == name)
     {
         return true;
@@ -211,9 +213,22 @@ fn add_server_fields(
     if let Some(traceparent) = &incoming.script_context.traceparent {
         fields.push("traceparent", traceparent.as_bytes());
     }
+    if let Some(how) = call.group.rules().forward_client_certificate {
+        add_client_certificate(how, incoming, fields);
+    }
     if incoming.tls.as_ref().is_some_and(|tls| tls.early) {
         // RFC 8470 §5.1.
         fields.push("Early-Data", "1");
+    }
+}
+
+/// Adds the verified certificate of the client (RFC 9440).
+fn add_client_certificate(how: ForwardCertificate, incoming: &Incoming, fields: &mut FieldLines) {
+    let client = incoming.tls.as_ref().and_then(|tls| tls.client.as_ref());
+    let Some(client) = client else { return };
+    fields.push("Client-Cert", client.client_cert());
+    if how == ForwardCertificate::Chain && !client.client_cert_chain().is_empty() {
+        fields.push("Client-Cert-Chain", client.client_cert_chain());
     }
 }
 

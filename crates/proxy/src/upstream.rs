@@ -4,7 +4,7 @@ use std::sync::atomic::{AtomicU64, AtomicUsize, Ordering};
 use std::sync::{Arc, PoisonError, RwLock};
 use std::time::Duration;
 
-use dunlin_client::{Connection, Origin, Timeouts};
+use dunlin_client::{Connection, Dial, Origin, Timeouts};
 use dunlin_config::{ConcurrencyRules, Proxy, UpstreamAddress};
 use dunlin_limits::concurrency::Concurrency;
 use dunlin_net::clock;
@@ -187,20 +187,19 @@ impl Upstream {
         }
     }
 
-    /// Opens a connection.
+    /// Opens a connection that begins with `preface`.
     ///
     /// # Errors
     /// The upstream cannot be reached.
     pub(crate) async fn open(
         &self,
         origin: &Origin,
-        timeouts: &Timeouts,
+        timeouts: Timeouts,
+        preface: &[u8],
     ) -> Result<Connection, Failure> {
-        let opened = match self.addresses().await? {
-            Some(addresses) => Connection::open_at(origin, &addresses, timeouts).await,
-            None => Connection::open(origin, timeouts).await,
-        };
-        opened.map_err(|error| Failure::of_client(&error))
+        let addresses = self.addresses().await?;
+        let dial = Dial { addresses: addresses.as_deref(), preface, timeouts };
+        Connection::open(origin, &dial).await.map_err(|error| Failure::of_client(&error))
     }
 
     pub(crate) fn report(&self) -> UpstreamReport {

@@ -1,8 +1,11 @@
 //! Information about a TLS connection.
 
+use std::cell::OnceCell;
 use std::fmt::Write;
 use std::rc::Rc;
 
+use base64::Engine;
+use base64::engine::general_purpose::STANDARD;
 use dunlin_config::cipher_name;
 use rustls::pki_types::CertificateDer;
 use rustls::{CommonState, ProtocolVersion};
@@ -30,6 +33,10 @@ pub struct ClientCertificate {
     pub issuer: String,
     /// The serial number in hexadecimal.
     pub serial: String,
+    /// The certificate, then those that the client has sent with it.
+    chain: Vec<CertificateDer<'static>>,
+    /// The first of the chain, and the others, as values of fields.
+    values: OnceCell<(String, String)>,
 }
 
 impl TlsInfo {
@@ -50,9 +57,30 @@ impl TlsInfo {
 }
 
 impl ClientCertificate {
-    /// `None` when the certificate cannot be parsed.
-    pub(crate) fn read(certificate: &CertificateDer<'_>) -> Option<Self> {
-        let (_, parsed) = x509_parser::parse_x509_certificate(certificate).ok()?;
+    /// The value of the field `Client-Cert` (RFC 9440 §2.2): the certificate.
+    pub fn client_cert(&self) -> &str {
+        &self.values().0
+    }
+
+    /// The value of the field `Client-Cert-Chain` (RFC 9440 §2.3): the certificates that the client has sent with its own, which
+    /// may be none.
+    pub fn client_cert_chain(&self) -> &str {
+        &self.values().1
+    }
+
+    fn values(&self) -> &(String, String) {
+        self.values.get_or_init(|| {
+            // A byte sequence (RFC 9651 §3.3.5).
+            let item = |der: &CertificateDer<'_>| format!(":{}:", STANDARD.encode(der));
+            let (first, others) = self.chain.split_at(self.chain.len().min(1));
+            let others: Vec<_> = others.iter().map(item).collect();
+            (first.iter().map(item).collect(), others.join(", "))
+        })
+    }
+
+    /// `None` when the certificate, the first of the chain, cannot be parsed.
+    pub(crate) fn read(chain: &[CertificateDer<'_>]) -> Option<Self> {
+        let (_, parsed) = x509_parser::parse_x509_certificate(chain.first()?).ok()?;
         Some(Self {
             subject: distinguished_name(parsed.subject()),
             issuer: distinguished_name(parsed.issuer()),
@@ -60,6 +88,8 @@ impl ClientCertificate {
                 let _ = write!(text, "{byte:02X}");
                 text
             }),
+            chain: chain.iter().map(|der| der.clone().into_owned()).collect(),
+            values: OnceCell::new(),
         })
     }
 }
@@ -127,6 +157,18 @@ mod tests {
         assert_eq!(escaped("James \"Jim\" Smith, III"), "James \\\"Jim\\\" Smith\\, III");
         assert_eq!(escaped(" #a\r\n "), "\\ #a\\0D\\0A\\ ");
         assert_eq!(escaped("#Lučić"), "\\#Lučić");
+    }
+
+    #[test]
+    fn certificates_are_values_of_fields() {
+        let made = rcgen::generate_simple_self_signed(["a.test".to_owned()]).unwrap();
+        let own = made.cert.der().clone();
+        let encoded = format!(":{}:", STANDARD.encode(&own));
+        let alone = ClientCertificate::read(std::slice::from_ref(&own)).unwrap();
+        assert_eq!((alone.client_cert(), alone.client_cert_chain()), (&*encoded, ""));
+        let with_others = ClientCertificate::read(&[own.clone(), own.clone(), own]).unwrap();
+        assert_eq!(with_others.client_cert_chain(), format!("{encoded}, {encoded}"));
+        assert!(ClientCertificate::read(&[]).is_none());
     }
 
     #[test]

@@ -272,8 +272,7 @@ impl Session {
 
     /// Stores the client certificate. Called at the end of the handshake.
     pub(crate) fn store_client_certificate(&mut self) {
-        let certificate = self.tls.peer_certificates().and_then(|chain| chain.first());
-        self.client = certificate.and_then(ClientCertificate::read).map(Rc::new);
+        self.client = self.tls.peer_certificates().and_then(ClientCertificate::read).map(Rc::new);
     }
 
     /// Whether received data is early data, which an attacker may replay (RFC 8446 §8).

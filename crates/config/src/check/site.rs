@@ -114,6 +114,7 @@ impl Checker<'_> {
         let mut site = Site::new(index, hosts, &defaults, routes, &mut report);
         site.tls = tls;
         self.proxy_steps(&site);
+        self.forwarded_certificates(&site);
         site
     }
 
@@ -130,6 +131,20 @@ impl Checker<'_> {
             }
             if !site.route(&path).tries_files() {
                 self.problem(&step.span, "try: \"=proxy\" stands in a route without `proxy`");
+            }
+        }
+    }
+
+    /// Reports proxies that forward certificates of clients, where clients are asked for none.
+    fn forwarded_certificates(&mut self, site: &Site) {
+        if site.tls.as_ref().is_some_and(|tls| tls.clients.is_some()) {
+            return;
+        }
+        for SiteRoute { route, .. } in &site.routes {
+            let proxy = route.proxy.as_ref();
+            if let Some(how) = proxy.and_then(|proxy| proxy.forward_client_certificate.as_ref()) {
+                let what = "proxy: forward_client_certificate does nothing without `client_authority` in the site's tls";
+                self.problem(&how.span, what);
             }
         }
     }

@@ -84,6 +84,32 @@ pub struct ProxyTable {
     /// Certificate by which upstreams with TLS recognize this server: `{ certificate = "client.pem", key = "client.key" }`.
     /// A reload reads the files again. Default: none.
     pub client_certificate: Option<Spanned<ClientCertificateTable>>,
+    /// Begins each connection with a header of the PROXY protocol, `v1` or `v2`, that has the address of the client. Each
+    /// request then has a connection of its own. Default: none.
+    pub proxy_protocol: Option<ProxyProtocol>,
+    /// Sends the verified certificate of the client to upstreams (RFC 9440): `leaf` in the field `Client-Cert`, `chain` with
+    /// the certificates of its authorities, as the client sent them, in `Client-Cert-Chain`. Default: none.
+    pub forward_client_certificate: Option<Spanned<ForwardCertificate>>,
+}
+
+/// A version of the PROXY protocol.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Deserialize, JsonSchema)]
+#[serde(rename_all = "lowercase")]
+pub enum ProxyProtocol {
+    /// A line of text.
+    V1,
+    /// A binary header.
+    V2,
+}
+
+/// What upstreams get of the certificate of a client.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Deserialize, JsonSchema)]
+#[serde(rename_all = "lowercase")]
+pub enum ForwardCertificate {
+    /// The certificate.
+    Leaf,
+    /// The certificate and those of its authorities.
+    Chain,
 }
 
 /// A certificate of this server for upstreams.
@@ -301,6 +327,8 @@ impl ProxyTable {
             authority: None,
             server_name: None,
             client_certificate: None,
+            proxy_protocol: None,
+            forward_client_certificate: None,
         }
     }
 }
