@@ -1,4 +1,4 @@
-//! `dunlin reload`, `dunlin upgrade`: commands to a running server, by its admin socket.
+//! `dunlin reload`, `dunlin upgrade`, `dunlin purge`: commands to a running server, by its admin socket.
 
 use std::io;
 use std::path::{Path, PathBuf};
@@ -34,6 +34,45 @@ pub(crate) struct ReloadArguments {
     /// Replace all workers of applications, and not only those whose code has changed
     #[arg(long)]
     workers: bool,
+}
+
+/// What is purged.
+#[derive(Args)]
+pub(crate) struct PurgeArguments {
+    /// Path of the responses, for every query; `*` at its end for all paths that begin so
+    #[arg(value_name = "PATH", required_unless_present = "tag")]
+    path: Option<String>,
+    /// Responses with this tag in `Cache-Tag` or `Surrogate-Key`
+    #[arg(long, value_name = "TAG", conflicts_with = "path")]
+    tag: Option<String>,
+    /// Responses of the site with this name alone
+    #[arg(long, value_name = "NAME")]
+    site: Option<String>,
+    #[command(flatten)]
+    server: Arguments,
+}
+
+/// Has the server remove responses from its cache, and prints how many URLs had some.
+pub(crate) fn purge(arguments: &PurgeArguments) -> ExitCode {
+    let PurgeArguments { path, tag, site, server } = arguments;
+    let mut target = "/purge?".to_owned();
+    for (name, value) in [("path", path), ("tag", tag), ("site", site)] {
+        if let Some(value) = value {
+            target.push_str(&format!("{name}={}&", encoded(value)));
+        }
+    }
+    run(&target, server)
+}
+
+/// A value in a query.
+fn encoded(value: &str) -> String {
+    let encode = |byte: u8| match byte {
+        b'a'..=b'z' | b'A'..=b'Z' | b'0'..=b'9' | b'/' | b'-' | b'.' | b'_' | b'~' => {
+            char::from(byte).to_string()
+        }
+        byte => format!("%{byte:02X}"),
+    };
+    value.bytes().map(encode).collect()
 }
 
 /// Has the server read its configuration again, and prints what came of it.

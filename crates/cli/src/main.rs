@@ -50,6 +50,8 @@ enum Command {
     Reload(admin::ReloadArguments),
     /// Replace a running server by a new process of the program
     Upgrade(admin::Arguments),
+    /// Remove responses from the cache of a running server
+    Purge(admin::PurgeArguments),
     /// Send load to a server and measure its responses
     Load(Box<load::Arguments>),
     /// Compare servers and write a report
@@ -122,6 +124,7 @@ fn main() -> ExitCode {
         Command::Check(arguments) => check::run(&arguments),
         Command::Reload(arguments) => admin::reload(&arguments),
         Command::Upgrade(arguments) => admin::run("/upgrade", &arguments),
+        Command::Purge(arguments) => admin::purge(&arguments),
         Command::Load(arguments) => load::run(&arguments),
         Command::Compare(arguments) => compare::run(&arguments),
         Command::Watch(arguments) => watch::run(&arguments),

@@ -8,7 +8,7 @@ use super::error::Source;
 use super::handler::Handler;
 use super::merge::merge;
 use super::script::Script;
-use super::settings::{RecordFormat, Records, Settings};
+use super::settings::{CacheRules, RecordFormat, Records, Settings};
 use super::site_route::SiteRoute;
 use super::sites::Site;
 
@@ -111,6 +111,19 @@ fn describe_script(settings: &Settings, script: &Script) -> String {
     text
 }
 
+fn cache(rules: &CacheRules) -> String {
+    if !rules.enabled {
+        return "off".to_owned();
+    }
+    let mut text = format!("files up to {} are held whole", size(rules.file));
+    if let Some(responses) = &rules.responses {
+        let _ = write!(text, "; responses up to {}", size(responses.response_size));
+        text.push_str(if responses.is_heuristic { "" } else { ", heuristic = false" });
+        text.push_str(if responses.set_cookie { ", set_cookie = true" } else { "" });
+    }
+    text
+}
+
 fn records(rules: Records) -> String {
     let format = match rules.format {
         RecordFormat::Variable => "variable".to_owned(),
@@ -183,14 +196,7 @@ fn describe(settings: &Settings) -> Vec<(&'static str, String)> {
         ("compress", codings(&settings.compress)),
         ("compress_size", size(settings.compress_size)),
         ("precompressed", codings(&settings.precompressed)),
-        (
-            "cache",
-            if settings.cache.enabled {
-                format!("files up to {} are held whole", size(settings.cache.file))
-            } else {
-                "off".to_owned()
-            },
-        ),
+        ("cache", cache(&settings.cache)),
         ("sendfile", settings.sendfile.to_string()),
         ("etag", format!("{:?}", settings.etag).to_lowercase()),
         ("records", settings.records.map_or(String::new(), records)),

@@ -129,7 +129,7 @@ pub use server::{
     AccessLog, Cache, Calls, ErrorLog, ErrorLogTarget, Http1, REDACTED_QUERY_KEYS, ResourceLimits,
     ReverseDns, Server, Traces,
 };
-pub use settings::{CacheRules, RecordFormat, Records, Settings};
+pub use settings::{CacheRules, RecordFormat, Records, ResponseCacheRules, Settings};
 pub use sites::{Site, Sites};
 pub use sources::{SourceRule, Sources, original};
 pub use spanned::{Span, Spanned};

@@ -178,7 +178,7 @@ fields! {
     Connection = "connection",
     /// Name of the site: its first `host`, or `default`.
     Site = "site",
-    /// Result of the file cache: `hit`, `miss`, or `off` with `cache = false`.
+    /// Result of the file cache: `hit`, `miss`, or `off` with `cache = false`. Of the response cache: also `stale`, `revalidated` and `collapsed`.
     Cache = "cache",
     /// Content coding of the response, such as `gzip`.
     ContentCoding = "coding",

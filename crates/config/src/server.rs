@@ -87,7 +87,7 @@ pub struct Server {
     pub forwarded_field: ForwardedField,
     /// Settings of HTTP/1.
     pub http1: Http1,
-    /// Limits of the file cache.
+    /// Limits of the file cache and of the response cache.
     pub cache: Cache,
     /// Export of traces; `None` if there is none.
     pub traces: Option<Traces>,
@@ -190,14 +190,16 @@ pub struct Http1 {
     pub requests: u64,
 }
 
-/// Limits of the file cache.
+/// Limits of the file cache and of the response cache.
 #[derive(Debug)]
 pub struct Cache {
     /// Bytes of all files.
     pub size: usize,
+    /// Bytes of all responses.
+    pub responses: usize,
     /// Maximum size of a file whose content is cached.
     pub file: u64,
-    /// Number of entries.
+    /// Number of files, and of URLs with responses.
     pub entries: usize,
     /// Number of open descriptors.
     pub descriptors: usize,

@@ -76,6 +76,19 @@ pub struct CacheRules {
     pub enabled: bool,
     /// Maximum size of a file whose content is cached.
     pub file: u64,
+    /// How responses of proxies and scripts are cached; `None` if they are not.
+    pub responses: Option<ResponseCacheRules>,
+}
+
+/// How responses are cached.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct ResponseCacheRules {
+    /// Maximum size of a body in bytes.
+    pub response_size: u64,
+    /// Responses without an explicit lifetime have a heuristic one.
+    pub is_heuristic: bool,
+    /// Cache responses with `Set-Cookie`.
+    pub set_cookie: bool,
 }
 
 /// Format of the records of a file.
@@ -180,13 +193,7 @@ impl Reader<'_> {
             compress: codings(&route.compress),
             compress_size: route.compress_size.as_deref().map_or(8 << 20, |size| size.0),
             precompressed: codings(&route.precompressed),
-            cache: match route.cache.as_deref() {
-                Some(RouteCache::Switch(enabled)) => {
-                    CacheRules { enabled: *enabled, file: cache_file }
-                }
-                Some(RouteCache::Table(table)) => CacheRules { enabled: true, file: table.file.0 },
-                None => CacheRules { enabled: true, file: cache_file },
-            },
+            cache: self.cache(cache_file),
             sendfile: route.sendfile.as_deref().copied().unwrap_or(false),
             etag: route.etag.as_deref().copied().unwrap_or(EtagKind::Stat),
             records: self.records(),
@@ -200,6 +207,32 @@ impl Reader<'_> {
             body: route.body.as_deref().copied().unwrap_or_default(),
             ranges: route.ranges.as_deref().copied().unwrap_or(16),
         }
+    }
+
+    fn cache(&mut self, cache_file: u64) -> CacheRules {
+        let enabled = CacheRules { enabled: true, file: cache_file, responses: None };
+        let Some(Spanned { value, span }) = &self.route.cache else { return enabled };
+        let table = match value {
+            RouteCache::Switch(enabled) => {
+                return CacheRules { enabled: *enabled, file: cache_file, responses: None };
+            }
+            RouteCache::Table(table) => table,
+        };
+        let are_cached = table.responses == Some(true);
+        let keys = [
+            ("response_size", table.response_size.is_some()),
+            ("heuristic", table.heuristic.is_some()),
+            ("set_cookie", table.set_cookie.is_some()),
+        ];
+        if let Some((key, _)) = keys.into_iter().find(|&(_, is_set)| is_set && !are_cached) {
+            (self.report)(span, format!("cache: `{key}` needs `responses = true`"));
+        }
+        let responses = are_cached.then(|| ResponseCacheRules {
+            response_size: table.response_size.map_or(1 << 20, |size| size.0),
+            is_heuristic: table.heuristic.unwrap_or(true),
+            set_cookie: table.set_cookie.unwrap_or(false),
+        });
+        CacheRules { file: table.file.map_or(cache_file, |size| size.0), responses, ..enabled }
     }
 
     fn index(&mut self) -> Vec<String> {

@@ -126,6 +126,16 @@ impl Body {
         self.stream.is_some()
     }
 
+    /// What the stream has, if the body is one.
+    pub fn stream_kind(&self) -> Option<StreamKind> {
+        self.stream.as_ref().map(|stream| stream.kind)
+    }
+
+    /// Total length in bytes, if it is known.
+    pub fn known_length(&self) -> Option<u64> {
+        self.stream.as_ref().map_or_else(|| Some(self.length()), |stream| stream.length)
+    }
+
     /// Total length of all pieces in bytes.
     #[inline]
     pub fn length(&self) -> u64 {

@@ -31,6 +31,8 @@ pub struct Call<'a> {
     pub checked: Option<&'a RequestContext>,
     /// Names of the request fields that only the server sets, in lower case.
     pub user_fields: &'a [String],
+    /// The response keeps the field `Date` of the upstream, for a cache.
+    pub keeps_date: bool,
     /// The field in which trusted proxies name the client.
     pub forwarded_field: &'a ForwardedField,
 }

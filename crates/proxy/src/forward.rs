@@ -207,6 +207,9 @@ impl Attempt<'_> {
         let Fields { lines, length } = response::fields(&head);
         let mut response = Response::new(head.status);
         response.fields = lines;
+        if let Some(date) = head.fields.get("Date").filter(|_| self.call.keeps_date) {
+            response.fields.push_parsed(b"Date", date);
+        }
         if head.status == 101 {
             return self.switch(response, &head, running);
         }

@@ -5,9 +5,11 @@
 //! own pace; otherwise each request goes upstream by itself. A leader that gives up leaves its place to one of the others.
 //!
 //! The body is kept whole, so that no reader waits for another one. A body that turns out to be larger than what may be
-//! stored becomes a window: it is not stored, and what every reader has read is dropped.
+//! stored becomes a window: it is not stored, and what every reader has read is dropped. So does a body for which the memory of
+//! all flights has no room.
 
 use std::collections::VecDeque;
+use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::task::{Context, Poll, Waker};
 
@@ -15,15 +17,22 @@ use bytes::{Bytes, BytesMut};
 use hashbrown::HashMap;
 
 use crate::key::Key;
+use crate::memory::Purge;
 use crate::stored::{Stored, StoredHead};
 
 /// Bytes of a window that may wait for the slowest reader.
 const WINDOW: usize = 256 * 1024;
 
 /// The requests of all workers that are upstream.
-#[derive(Debug, Default)]
+#[derive(Debug)]
 pub struct Flights {
     table: Mutex<HashMap<Key, Arc<Flight>>>,
+    /// Bytes that all bodies may hold that may be stored.
+    max_held: u64,
+    /// Bytes that they hold.
+    held: AtomicU64,
+    /// The number of the last flight that no other request joins.
+    last_number: AtomicU64,
 }
 
 /// The part of a request in a flight.
@@ -62,6 +71,8 @@ pub struct Reader {
 pub enum Decision {
     /// The body can be read. The total length, if it is known.
     Response(Arc<StoredHead>, Option<u64>),
+    /// The response is in the store: it was validated, or it replaces an error.
+    Stored(Arc<Stored>),
     /// The request has to go upstream by itself.
     Forward,
     /// The leader has given up: the request has to join again.
@@ -94,6 +105,8 @@ struct State {
     dropped: usize,
     /// Bytes in `chunks`.
     held: usize,
+    /// Bytes of the memory of all flights that the body has taken.
+    reserved: u64,
     /// Bytes received.
     received: u64,
     /// The body is too large to be stored.
@@ -113,6 +126,7 @@ enum Phase {
     Waiting,
     Forward,
     Rejoin,
+    Stored(Arc<Stored>),
     Body(Arc<StoredHead>, Option<u64>),
     Ended(Arc<StoredHead>, Option<u64>),
     Broken,
@@ -126,25 +140,91 @@ struct Position {
 }
 
 impl Flights {
-    /// Joins the flight of a URL, or starts it.
-    pub fn join(self: &Arc<Self>, key: &Key) -> Role {
-        let mut table = lock(&self.table);
-        if let Some(flight) = table.get(key) {
-            return Role::Waiter(flight.reader());
-        }
-        let flight = Arc::new(Flight::default());
-        table.insert(key.clone(), Arc::clone(&flight));
-        drop(table);
-        let flight = Joined { flights: Arc::clone(self), key: key.clone(), flight };
-        Role::Leader(Leader { flight, is_decided: false })
+    /// No flights. The bodies that may be stored hold at most `max_held` bytes.
+    pub fn new(max_held: u64) -> Arc<Self> {
+        Arc::new(Self {
+            table: Mutex::default(),
+            max_held,
+            held: AtomicU64::new(0),
+            last_number: AtomicU64::new(0),
+        })
     }
 
-    /// The response that is on its way is not stored, and no further request joins it: the URL was invalidated.
-    pub fn invalidate(&self, key: &Key) {
-        if let Some(flight) = lock(&self.table).remove(key) {
-            flight.lock().is_invalidated = true;
+    /// Joins the flight of a URL, or starts it. `variant` tells apart the requests that need different responses for the URL; see
+    /// [`Vary::variant`](crate::vary::Vary::variant).
+    pub fn join(self: &Arc<Self>, key: &Key, variant: &[u8]) -> Role {
+        let key = match variant {
+            [] => key.clone(),
+            variant => extended(key, variant),
+        };
+        let mut table = lock(&self.table);
+        if let Some(flight) = table.get(&key) {
+            return Role::Waiter(flight.reader());
         }
+        Role::Leader(self.start(&mut table, key))
     }
+
+    /// Starts a flight that no other request joins.
+    pub fn lead(self: &Arc<Self>, key: &Key) -> Leader {
+        let number = self.last_number.fetch_add(1, Ordering::Relaxed);
+        let key = extended(key, &[&[0], &number.to_le_bytes()[..]].concat());
+        self.start(&mut lock(&self.table), key)
+    }
+
+    /// The responses that are on their way for that URL are not stored, and no further request joins them: the URL was
+    /// invalidated.
+    pub fn invalidate(&self, key: &Key) {
+        self.invalidate_if(|site, url, _| site == key.site && *url == *key.url);
+    }
+
+    /// As [`invalidate`](Self::invalidate), for the responses that `purge` concerns, of one site or of all. It concerns every
+    /// tag that is not yet known.
+    pub fn purge(&self, site: Option<usize>, purge: &Purge) {
+        self.invalidate_if(|of, url, head| {
+            site.is_none_or(|site| site == of) && purge.concerns(url, head)
+        });
+    }
+
+    /// The number of requests that are upstream, and the bytes that their bodies hold.
+    pub fn usage(&self) -> (usize, u64) {
+        (lock(&self.table).len(), self.held.load(Ordering::Relaxed))
+    }
+
+    fn invalidate_if(&self, is_out: impl Fn(usize, &[u8], Option<&StoredHead>) -> bool) {
+        lock(&self.table).retain(|key, flight| {
+            let mut state = flight.lock();
+            let head = match &state.phase {
+                Phase::Body(head, _) | Phase::Ended(head, _) => Some(Arc::clone(head)),
+                _ => None,
+            };
+            let is_invalidated = is_out(key.site, url_of(key), head.as_deref());
+            state.is_invalidated |= is_invalidated;
+            !is_invalidated
+        });
+    }
+
+    fn start(self: &Arc<Self>, table: &mut HashMap<Key, Arc<Flight>>, key: Key) -> Leader {
+        let flight = Arc::new(Flight::default());
+        table.insert(key.clone(), Arc::clone(&flight));
+        let flight = Joined { flights: Arc::clone(self), key, flight };
+        Leader { flight, is_decided: false }
+    }
+
+    /// Takes memory for a body. Returns `false` if there is not enough.
+    fn reserve(&self, bytes: u64) -> bool {
+        let take = |held: u64| held.checked_add(bytes).filter(|&held| held <= self.max_held);
+        self.held.fetch_update(Ordering::Relaxed, Ordering::Relaxed, take).is_ok()
+    }
+}
+
+/// The key of a flight for some requests of a URL. No URL has a NUL.
+fn extended(key: &Key, more: &[u8]) -> Key {
+    Key { site: key.site, url: [&key.url, &[0][..], more].concat().into() }
+}
+
+/// The URL of the key of a flight.
+fn url_of(key: &Key) -> &[u8] {
+    key.url.split(|&byte| byte == 0).next().unwrap_or_default()
 }
 
 impl Leader {
@@ -152,6 +232,17 @@ impl Leader {
     pub fn decline(mut self) {
         self.decide(Phase::Forward);
         self.flight.leave();
+    }
+
+    /// The others have the response that is in the store. If the URL was invalidated since, they go upstream.
+    pub fn resolve(mut self, stored: Arc<Stored>) {
+        self.decide(Phase::Stored(stored));
+        self.flight.leave();
+    }
+
+    /// Whether the URL was invalidated after the request, so that its response must not be stored.
+    pub fn is_invalidated(&self) -> bool {
+        self.flight.flight.lock().is_invalidated
     }
 
     /// The response may be stored if its body, whose `length` may be known, is not larger than `max_body`. Returns the end for
@@ -208,16 +299,23 @@ impl Writer {
         if bytes.is_empty() {
             return;
         }
+        let length = bytes.len() as u64;
         let mut state = self.flight.flight.lock();
-        state.received += bytes.len() as u64;
+        state.received += length;
         state.held += bytes.len();
         state.chunks.push_back(bytes);
-        if !state.is_window && state.received > self.max_body {
-            state.is_window = true;
-            drop(state);
-            // A later request could not read the body from its start.
-            self.flight.leave();
-            state = self.flight.flight.lock();
+        if !state.is_window {
+            let has_room = state.received <= self.max_body && self.flight.flights.reserve(length);
+            state.reserved += if has_room { length } else { 0 };
+            if !has_room {
+                state.is_window = true;
+                let reserved = std::mem::take(&mut state.reserved);
+                self.flight.flights.held.fetch_sub(reserved, Ordering::Relaxed);
+                drop(state);
+                // A later request could not read the body from its start.
+                self.flight.leave();
+                state = self.flight.flight.lock();
+            }
         }
         state.drop_read();
         state.wake_readers();
@@ -231,6 +329,7 @@ impl Writer {
         let Phase::Body(head, length) = &state.phase else { return None };
         let (head, length) = (Arc::clone(head), *length);
         let is_complete = length.is_none_or(|length| length == state.received);
+        let length = Some(state.received);
         let stored = is_complete && !state.is_window && !state.is_invalidated;
         let stored = stored.then(|| Stored { head: StoredHead::clone(&head), body: state.whole() });
         state.phase = match is_complete {
@@ -245,6 +344,8 @@ impl Writer {
 impl Drop for Writer {
     fn drop(&mut self) {
         self.flight.leave();
+        let reserved = std::mem::take(&mut self.flight.flight.lock().reserved);
+        self.flight.flights.held.fetch_sub(reserved, Ordering::Relaxed);
         if !self.is_ended {
             self.flight.flight.enter(Phase::Broken);
         }
@@ -258,6 +359,7 @@ impl Reader {
         match &state.phase {
             Phase::Waiting => {}
             Phase::Forward => return Poll::Ready(Decision::Forward),
+            Phase::Stored(stored) => return Poll::Ready(Decision::Stored(Arc::clone(stored))),
             Phase::Rejoin | Phase::Broken => return Poll::Ready(Decision::Rejoin),
             Phase::Body(head, length) | Phase::Ended(head, length) => {
                 return Poll::Ready(Decision::Response(Arc::clone(head), *length));
@@ -291,7 +393,9 @@ impl Reader {
                 state.wait(self.number, cx);
                 Poll::Pending
             }
-            Phase::Forward | Phase::Rejoin | Phase::Broken => Poll::Ready(Err(Broken)),
+            Phase::Forward | Phase::Rejoin | Phase::Stored(_) | Phase::Broken => {
+                Poll::Ready(Err(Broken))
+            }
         }
     }
 }

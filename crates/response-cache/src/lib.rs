@@ -10,7 +10,8 @@
 //! [`cache_status`](status::cache_status) the field `Cache-Status` (RFC 9211).
 //!
 //! [`Memory`](memory::Memory) keeps responses within bounds, for all workers. [`Flights`](flight::Flights) has the requests that
-//! are upstream, so that one request is made for many of the same URL.
+//! are upstream, so that one request is made for many of the same URL, and [`Marks`](marks::Marks) the URLs for which that
+//! is of no use.
 //!
 //! # Contract
 //! The crate does no I/O and reads no clock: times are arguments, in the units that each function names.
@@ -21,6 +22,7 @@ pub mod flight;
 pub mod freshness;
 pub mod invalidation;
 pub mod key;
+pub mod marks;
 pub mod memory;
 pub mod request;
 pub mod respond;

@@ -13,7 +13,7 @@ use hashbrown::DefaultHashBuilder;
 use smallvec::SmallVec;
 
 use crate::key::{self, Key};
-use crate::stored::Stored;
+use crate::stored::{Stored, StoredHead};
 
 /// The most responses for one URL. The oldest one makes room for another.
 const MAX_VARIANTS: usize = 32;
@@ -151,7 +151,9 @@ impl Memory {
     /// Removes responses of the site with that number, or of all sites. Returns the number of URLs.
     pub fn purge(&self, site: Option<usize>, purge: &Purge) -> usize {
         let is_out = |key: &Key, variants: &Variants, _| {
-            site.is_none_or(|site| key.site == site) && purge.concerns(key, variants)
+            let mut heads = variants.iter().map(|stored| &stored.head);
+            site.is_none_or(|site| key.site == site)
+                && heads.any(|head| purge.concerns(&key.url, Some(head)))
         };
         let removed = self.lock().remove_if(is_out).len();
         self.counters.purged.fetch_add(removed as u64, Ordering::Relaxed);
@@ -175,11 +177,12 @@ impl Memory {
 }
 
 impl Purge {
-    fn concerns(&self, key: &Key, variants: &Variants) -> bool {
+    /// Whether it concerns a response for that URL; `None` if the response is not known.
+    pub(crate) fn concerns(&self, url: &[u8], head: Option<&StoredHead>) -> bool {
         match self {
-            Self::Path { path, is_prefix: false } => *key::path(&key.url) == **path,
-            Self::Path { path, is_prefix: true } => key::path(&key.url).starts_with(path),
-            Self::Tag(tag) => variants.iter().any(|stored| stored.head.has_tag(tag)),
+            Self::Path { path, is_prefix: false } => *key::path(url) == **path,
+            Self::Path { path, is_prefix: true } => key::path(url).starts_with(path),
+            Self::Tag(tag) => head.is_none_or(|head| head.has_tag(tag)),
             Self::Everything => true,
         }
     }
@@ -190,7 +193,6 @@ mod tests {
     use super::*;
     use crate::freshness::Received;
     use crate::storable::{Requested, Rules};
-    use crate::stored::StoredHead;
     use crate::testing::{fields, request};
     use bytes::Bytes;
     use dunlin_http::Method;

@@ -58,6 +58,20 @@ impl Vary {
             && pairs().all(|(a, b)| a.name == b.name && a.value == b.value)
     }
 
+    /// What of the request selects its response: the same for requests that the same response suits.
+    pub fn variant(&self, request: &Request<'_>) -> Vec<u8> {
+        let mut variant = Vec::new();
+        for field in &self.fields {
+            variant.extend_from_slice(&field.name);
+            if let Some(raw) = raw_value(request, &field.name) {
+                variant.push(b':');
+                variant.extend_from_slice(&normalised(&field.name, &raw));
+            }
+            variant.push(b'\n');
+        }
+        variant
+    }
+
     /// Memory in bytes.
     pub(crate) fn size(&self) -> usize {
         let text = |text: &Option<Box<[u8]>>| text.as_ref().map_or(0, |text| text.len());
@@ -226,6 +240,19 @@ mod tests {
             assert_eq!(matches(&[("Vary", vary)], "", ""), None, "{vary}");
         }
         assert_eq!(matches(&[("Vary", "A"), ("Vary", "*")], "", ""), None);
+    }
+
+    #[test]
+    fn variants_are_those_of_the_selecting_fields() {
+        let stored = request("GET", "/", "");
+        let vary = Vary::of(&fields(&[("Vary", "A, Accept")]), &stored.as_request());
+        let variant = |lines| {
+            vary.as_ref().map(|vary| vary.variant(&request("GET", "/", lines).as_request()))
+        };
+        let expected = Some(b"a\naccept:x\n".to_vec());
+        assert_eq!(variant("Accept: x\r\nB: 1\r\n"), expected);
+        assert_eq!(variant("accept: X\r\n"), expected);
+        assert_ne!(variant("A: \r\nAccept: x\r\n"), expected);
     }
 
     #[test]

@@ -19,7 +19,7 @@ pub use explain::explain;
 pub mod status {
     pub use crate::handler::status::{
         Bandwidth, Cache, Certificate, Client, Concurrency, Connections, ProcessReport, Rate,
-        Report, Requests, Route, RouteLimits, Scripts, ServerReport, Tls,
+        Report, Requests, Responses, Route, RouteLimits, Scripts, ServerReport, Tls,
     };
 }
 pub use server::{

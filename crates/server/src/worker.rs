@@ -28,6 +28,7 @@ pub(crate) use self::record::{Completion, ConnectionInfo, ResponseOutcome};
 pub(crate) use self::thread::Worker;
 pub(crate) use self::tunnel_meter::TunnelMeter;
 use crate::control::Commands;
+use crate::handler::response_cache::ResponseCache;
 use crate::route::conditions::FastPathConditions;
 use crate::route::router::Router;
 use crate::route::sites::{CacheEntry, Route, Sites};
@@ -54,6 +55,8 @@ pub(crate) struct SharedState {
     pub(crate) sites: Sites,
     /// The file cache, the root directories and change notification.
     pub(crate) files: Arc<dunlin_files::shared::Shared>,
+    /// The response cache; `None` if no route has one.
+    pub(crate) responses: Option<Arc<ResponseCache>>,
     /// Threads for work that may block.
     pub(crate) blocking: Arc<blocking::Pools>,
     /// Processes of scripts, and the state that scripts share.

@@ -45,7 +45,7 @@ pub struct AccessRecord<'a> {
     pub host: Option<&'a [u8]>,
     /// The name of the site.
     pub site: &'a str,
-    /// Result of the file cache: `hit`, `miss`, `off` or `-`.
+    /// Result of the file cache or of the response cache: `hit`, `stale`, `revalidated`, `collapsed`, `miss`, `off` or `-`.
     pub cache: &'static str,
     /// The content coding of the response, such as `gzip`, or `-`.
     pub coding: &'static str,

@@ -31,12 +31,21 @@ pub enum Symlinks {
     Deny,
 }
 
-/// The limits of the cache on a route.
+/// The cache on a route.
 #[derive(Debug, Clone, Deserialize, JsonSchema)]
 #[serde(deny_unknown_fields)]
 pub struct RouteCacheTable {
     /// Size up to which a file is held completely, instead of that of the server.
-    pub file: Size,
+    pub file: Option<Size>,
+    /// Whether responses of the route's `proxy` or `script` are cached by the rules of RFC 9111. Default: false.
+    pub responses: Option<bool>,
+    /// Size up to which a response is cached. Default: `1MiB`.
+    pub response_size: Option<Size>,
+    /// Whether responses with `Last-Modified` and without an explicit lifetime are cached for a tenth of the time since
+    /// they were modified, at most a day. Default: true.
+    pub heuristic: Option<bool>,
+    /// Whether responses with `Set-Cookie` are cached, for all clients. Default: false.
+    pub set_cookie: Option<bool>,
 }
 
 /// The cache on a route, in either form.
@@ -44,7 +53,7 @@ pub struct RouteCacheTable {
 pub enum RouteCache {
     /// On or off.
     Switch(bool),
-    /// On, with a limit of its own.
+    /// On, with settings of its own.
     Table(RouteCacheTable),
 }
 

@@ -116,7 +116,7 @@ route! {
     /// Content codings whose siblings (`.zst`, `.br`, `.gz`) are sent. Default: true.
     #[schemars(with = "Option<CodingsSchema>")]
     precompressed: Codings,
-    /// Whether files are cached, or a table with a limit. Default: true.
+    /// Whether files are cached, or a table, which can have responses of proxies and scripts cached, too. Default: true.
     #[schemars(with = "Option<RouteCacheSchema>")]
     cache: RouteCache,
     /// Whether files that are too large for the cache are sent without copying (sendfile), at half the cost. If

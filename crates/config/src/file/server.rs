@@ -78,7 +78,7 @@ pub struct Server {
     pub forwarded_field: Option<Spanned<String>>,
     /// Sizes and timeouts of connections.
     pub http1: Http1,
-    /// Bounds of the file cache.
+    /// Bounds of the file cache and of the response cache.
     pub cache: Cache,
     /// Collector of traces. Default: no traces are sent.
     pub traces: Option<Spanned<Traces>>,
@@ -155,7 +155,7 @@ pub enum ConnectionUse {
     Pipelined,
 }
 
-/// Bounds of the file cache.
+/// Bounds of the file cache and of the response cache.
 #[derive(Debug, Default, Deserialize, JsonSchema)]
 #[serde(deny_unknown_fields, default)]
 pub struct Cache {
@@ -164,7 +164,9 @@ pub struct Cache {
     pub size: Option<Size>,
     /// Size up to which a file is held completely; larger ones are held as open descriptors. Default: `256KB`.
     pub file: Option<Size>,
-    /// Maximum number of files. Default: 50000.
+    /// Memory for responses, on routes with `cache = { responses = true }`. Default: as much as `size`.
+    pub responses: Option<Spanned<Size>>,
+    /// Maximum number of files, and of URLs with cached responses. Default: 50000.
     pub entries: Option<usize>,
     /// Maximum number of descriptors that stay open. Default: a quarter of the descriptor limit.
     pub descriptors: Option<usize>,

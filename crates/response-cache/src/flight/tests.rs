@@ -40,14 +40,14 @@ fn head() -> StoredHead {
 }
 
 fn leader(flights: &Arc<Flights>) -> Leader {
-    match flights.join(&key()) {
+    match flights.join(&key(), b"") {
         Role::Leader(leader) => leader,
         Role::Waiter(_) => panic!("another request leads"),
     }
 }
 
 fn waiter(flights: &Arc<Flights>) -> Reader {
-    match flights.join(&key()) {
+    match flights.join(&key(), b"") {
         Role::Waiter(waiter) => waiter,
         Role::Leader(_) => panic!("no request leads"),
     }
@@ -68,7 +68,7 @@ fn read(reader: &mut Reader, waker: &Waker) -> (String, &'static str) {
 
 #[test]
 fn a_thousand_requests_read_one_response() {
-    let flights = Arc::<Flights>::default();
+    let flights = Flights::new(1 << 20);
     let leader = leader(&flights);
     let count = Arc::<Count>::default();
     let waker = Waker::from(Arc::clone(&count));
@@ -93,23 +93,23 @@ fn a_thousand_requests_read_one_response() {
     let late = readers.pop().map(|mut late| read(&mut late, &waker));
     assert_eq!(late, Some(("ab".into(), "end")));
     assert!(readers.iter_mut().all(|reader| read(reader, &waker) == ("b".into(), "end")));
-    assert!(matches!(flights.join(&key()), Role::Leader(_)));
+    assert!(matches!(flights.join(&key(), b""), Role::Leader(_)));
 }
 
 #[test]
 fn requests_go_upstream_when_the_response_may_not_be_stored() {
-    let flights = Arc::<Flights>::default();
+    let flights = Flights::new(1 << 20);
     let leader = leader(&flights);
     let waiter = waiter(&flights);
     leader.decline();
     let cx = &Context::from_waker(Waker::noop());
     assert!(matches!(waiter.poll_decision(cx), Poll::Ready(Decision::Forward)));
-    assert!(matches!(flights.join(&key()), Role::Leader(_)));
+    assert!(matches!(flights.join(&key(), b""), Role::Leader(_)));
 }
 
 #[test]
 fn another_request_leads_when_the_leader_gives_up() {
-    let flights = Arc::<Flights>::default();
+    let flights = Flights::new(1 << 20);
     let (first, waiting) = (leader(&flights), waiter(&flights));
     drop(first);
     let cx = &Context::from_waker(Waker::noop());
@@ -120,7 +120,7 @@ fn another_request_leads_when_the_leader_gives_up() {
 
 #[test]
 fn a_body_that_breaks_off_is_broken_for_all_and_not_stored() {
-    let flights = Arc::<Flights>::default();
+    let flights = Flights::new(1 << 20);
     let (mut writer, mut reader) = leader(&flights).begin(head(), Some(3), 100);
     writer.push(Bytes::from_static(b"ab"));
     assert!(writer.end().is_none(), "it is shorter than its stated length");
@@ -134,7 +134,7 @@ fn a_body_that_breaks_off_is_broken_for_all_and_not_stored() {
 
 #[test]
 fn an_invalidated_response_is_read_but_not_stored() {
-    let flights = Arc::<Flights>::default();
+    let flights = Flights::new(1 << 20);
     let (mut writer, mut reader) = leader(&flights).begin(head(), None, 100);
     flights.invalidate(&key());
     // Later requests need a newer response.
@@ -148,7 +148,7 @@ fn an_invalidated_response_is_read_but_not_stored() {
 
 #[test]
 fn a_body_that_is_too_large_is_bounded_by_its_slowest_reader() {
-    let flights = Arc::<Flights>::default();
+    let flights = Flights::new(1 << 20);
     let first = leader(&flights);
     let mut slow = waiter(&flights);
     let max_body = 2 * WINDOW as u64;
@@ -163,7 +163,7 @@ fn a_body_that_is_too_large_is_bounded_by_its_slowest_reader() {
         read(&mut fast, Waker::noop());
     }
     // A new reader would miss the start, so it does not join.
-    assert!(matches!(flights.join(&key()), Role::Leader(_)));
+    assert!(matches!(flights.join(&key(), b""), Role::Leader(_)));
     assert!(writer.poll_room(cx).is_pending());
     let (text, state) = read(&mut slow, Waker::noop());
     assert_eq!((text.len(), state, count.taken()), (5 * WINDOW / 2, "more", 1));
@@ -177,4 +177,64 @@ fn a_body_that_is_too_large_is_bounded_by_its_slowest_reader() {
     assert_eq!(read(&mut fast, Waker::noop()), (String::new(), "end"));
     drop(fast);
     assert!(writer.is_useless());
+}
+
+#[test]
+fn requests_for_another_variant_have_another_flight() {
+    let flights = Flights::new(1 << 20);
+    let _leader = leader(&flights);
+    let Role::Leader(other) = flights.join(&key(), b"a:1\n") else { panic!("another one leads") };
+    assert!(matches!(flights.join(&key(), b"a:1\n"), Role::Waiter(_)));
+    let (alone, also_alone) = (flights.lead(&key()), flights.lead(&key()));
+    assert_eq!(flights.usage().0, 4);
+    flights.invalidate(&Key { url: b"http://example.com/x".as_slice().into(), ..key() });
+    assert_eq!(flights.usage().0, 4);
+    flights.invalidate(&key());
+    assert_eq!(flights.usage().0, 0);
+    assert!(other.is_invalidated() && alone.is_invalidated() && also_alone.is_invalidated());
+}
+
+#[test]
+fn a_purge_concerns_responses_that_are_on_their_way() {
+    let flights = Flights::new(1 << 20);
+    let waiting = leader(&flights);
+    flights.purge(Some(2), &Purge::Everything);
+    flights.purge(None, &Purge::Path { path: b"/x".as_slice().into(), is_prefix: true });
+    assert!(!waiting.is_invalidated());
+    // Its tags are not known yet.
+    flights.purge(Some(1), &Purge::Tag(b"t".as_slice().into()));
+    assert!(waiting.is_invalidated());
+    let (mut writer, _reader) = leader(&flights).begin(head(), None, 100);
+    flights.purge(None, &Purge::Tag(b"t".as_slice().into()));
+    assert!(writer.end().is_some());
+}
+
+#[test]
+fn waiters_have_the_response_that_was_validated() {
+    let flights = Flights::new(1 << 20);
+    let leader = leader(&flights);
+    let waiter = waiter(&flights);
+    leader.resolve(Arc::new(Stored { head: head(), body: Bytes::from_static(b"ab") }));
+    let cx = &Context::from_waker(Waker::noop());
+    let Poll::Ready(Decision::Stored(stored)) = waiter.poll_decision(cx) else {
+        panic!("there is no response")
+    };
+    assert_eq!(&stored.body[..], b"ab");
+}
+
+#[test]
+fn the_memory_of_all_bodies_is_bounded() {
+    let flights = Flights::new(5);
+    let (mut writer, _reader) = leader(&flights).begin(head(), None, 100);
+    writer.push(Bytes::from_static(b"abc"));
+    let (mut other, mut reader) = flights.lead(&key()).begin(head(), None, 100);
+    other.push(Bytes::from_static(b"ab"));
+    assert_eq!(flights.usage().1, 5);
+    other.push(Bytes::from_static(b"c"));
+    assert_eq!(flights.usage().1, 3);
+    assert!(other.end().is_none());
+    assert_eq!(read(&mut reader, Waker::noop()), ("abc".into(), "end"));
+    assert!(writer.end().is_some());
+    drop(writer);
+    assert_eq!(flights.usage().1, 0);
 }

@@ -14,6 +14,7 @@ use crate::handler::break_out;
 use dunlin_telemetry::RouteTelemetry;
 
 use crate::handler::rejection::error_response;
+use crate::handler::response_cache::purge::purge;
 use crate::handler::status;
 use crate::route::reply::{Direction, Reply, Routed};
 use crate::worker::{SharedState, WorkerContext};
@@ -31,12 +32,13 @@ pub(crate) fn answer(ctx: &Rc<WorkerContext>, request: &Request<'_>) -> Routed {
         }
         (b"/upgrade", Method::Post) => command(ctx, Action::Upgrade),
         (b"/reopen", Method::Post) => command(ctx, Action::Reopen),
+        (b"/purge", Method::Post) => purge(&ctx.shared, query).into(),
         (b"/config", Method::Get | Method::Head) => configuration(&ctx.shared).into(),
         #[cfg(debug_assertions)]
         (b"/debug/break", Method::Post) if break_out::is_asked_for() => {
             break_out::answer(query.unwrap_or_default())
         }
-        (b"/reload" | b"/upgrade" | b"/reopen", _) => not_allowed("POST").into(),
+        (b"/reload" | b"/upgrade" | b"/reopen" | b"/purge", _) => not_allowed("POST").into(),
         (b"/config", _) => not_allowed("GET, HEAD").into(),
         _ => status::page(ctx, request, path, query),
     };

@@ -12,6 +12,7 @@ pub(crate) mod redirect;
 pub(crate) mod rejection;
 pub(crate) mod reply;
 pub(crate) mod respond;
+pub(crate) mod response_cache;
 pub(crate) mod rewrite;
 pub(crate) mod script;
 pub(crate) mod status;

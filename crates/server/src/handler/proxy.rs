@@ -9,19 +9,27 @@ use dunlin_http::{FieldLines, OwnedRequest, Request};
 use dunlin_proxy::{Call, Group, forward};
 use dunlin_telemetry::ScriptContext;
 
-use super::errors;
+use super::{errors, response_cache};
 use crate::handler::rejection::error_reply;
 use crate::handler::reply::complete;
 use crate::route::reply::Reply;
 use crate::route::route_match::{OwnedRouteMatch, RouteMatch};
 use crate::worker::WorkerContext;
 
-/// Forwards a request to the upstreams of the route.
+/// Responds to a request from the cache, or forwards it to the upstreams of the route.
 pub(crate) fn respond(
     ctx: &Rc<WorkerContext>,
     request: &Request<'_>,
     matched: &RouteMatch<'_>,
 ) -> Reply {
+    match &matched.settings.cache.responses {
+        Some(rules) => response_cache::respond(ctx, request, matched, rules, forwarded),
+        None => forwarded(ctx, request, matched),
+    }
+}
+
+/// Forwards a request to the upstreams of the route.
+fn forwarded(ctx: &Rc<WorkerContext>, request: &Request<'_>, matched: &RouteMatch<'_>) -> Reply {
     let Some(group) = &matched.settings.proxy else {
         return error_reply(ctx, request, matched, 500);
     };
@@ -57,6 +65,7 @@ impl ProxyExchange {
             client: context.as_ref().map_or(matched.client, |context| context.client),
             checked: context.as_deref(),
             user_fields: &matched.site.user_fields,
+            keeps_date: matched.settings.cache.responses.is_some(),
             forwarded_field: &ctx.shared.config.server.forwarded_field,
         };
         ctx.count_other();

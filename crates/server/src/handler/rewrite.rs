@@ -1,7 +1,7 @@
 //! Requests that the server makes of others: the same fields, another target, no body.
 
 use dunlin_http::http1::Connection;
-use dunlin_http::{Head, Limits, Request, Version};
+use dunlin_http::{FieldLines, Head, Limits, Request, Version};
 
 /// The head of a rewritten request.
 pub(crate) struct RewrittenRequest {
@@ -18,7 +18,18 @@ impl RewrittenRequest {
         left_out: &[&str],
         limits: &Limits,
     ) -> Option<Self> {
-        let bytes = rewritten(request, target, left_out);
+        Self::with_fields(request, target, left_out, &FieldLines::NONE, limits)
+    }
+
+    /// As [`new`](Self::new), with the fields `added`.
+    pub(crate) fn with_fields(
+        request: &Request<'_>,
+        target: &[u8],
+        left_out: &[&str],
+        added: &FieldLines,
+        limits: &Limits,
+    ) -> Option<Self> {
+        let bytes = rewritten(request, target, left_out, added);
         let mut head = Head::default();
         let read = Connection::default().head(&bytes, limits, &mut head);
         (read == Ok(Some(bytes.len()))).then_some(Self { bytes, head })
@@ -29,7 +40,12 @@ impl RewrittenRequest {
     }
 }
 
-fn rewritten(request: &Request<'_>, target: &[u8], left_out: &[&str]) -> Vec<u8> {
+fn rewritten(
+    request: &Request<'_>,
+    target: &[u8],
+    left_out: &[&str],
+    added: &FieldLines,
+) -> Vec<u8> {
     let version = match request.version() {
         Version::Http10 => "HTTP/1.0",
         _ => "HTTP/1.1",
@@ -43,6 +59,7 @@ fn rewritten(request: &Request<'_>, target: &[u8], left_out: &[&str]) -> Vec<u8>
             bytes.extend_from_slice(&[name, b": ", value, b"\r\n"].concat());
         }
     }
+    bytes.extend_from_slice(added.as_bytes());
     bytes.extend_from_slice(b"\r\n");
     bytes
 }

@@ -22,14 +22,36 @@ use dunlin_telemetry::ScriptContext;
 
 use super::redirect::to_slash;
 use super::reply::into_response;
-use super::{error_page, errors};
+use super::{error_page, errors, response_cache};
+use crate::handler::rejection::error_reply;
 use crate::handler::reply::complete;
 use crate::route::reply::Reply;
 use crate::route::route_match::{OwnedRouteMatch, RouteMatch};
 use crate::worker::WorkerContext;
 
-/// Has a script of the route respond.
+/// Responds to a request from the cache, or has a script of the route respond.
 pub(crate) fn respond(
+    ctx: &Rc<WorkerContext>,
+    request: &Request<'_>,
+    matched: &RouteMatch<'_>,
+    rules: &Arc<Script>,
+) -> Reply {
+    match &matched.settings.cache.responses {
+        Some(cache) => response_cache::respond(ctx, request, matched, cache, generated),
+        None => generate(ctx, request, matched, rules),
+    }
+}
+
+/// As [`generate`], by the script of the route.
+fn generated(ctx: &Rc<WorkerContext>, request: &Request<'_>, matched: &RouteMatch<'_>) -> Reply {
+    match matched.settings.handler.script() {
+        Some(rules) => generate(ctx, request, matched, rules),
+        None => error_reply(ctx, request, matched, 500),
+    }
+}
+
+/// Has a script of the route respond.
+fn generate(
     ctx: &Rc<WorkerContext>,
     request: &Request<'_>,
     matched: &RouteMatch<'_>,

@@ -21,6 +21,7 @@ use dunlin_tls::Certificates;
 
 use super::{StartError, fail};
 use crate::control::Commands;
+use crate::handler::response_cache::ResponseCache;
 use crate::handler::script::FileAccess;
 use crate::listen::{ConnectionLimiter, ConnectionLimits};
 use crate::route::sites::Sites;
@@ -63,11 +64,13 @@ impl Generation {
             reverse_dns: reverse_dns(server)?,
             forwarded_field: server.forwarded_field.clone(),
         });
+        let sites = Sites::new(&config, None);
         Ok(Self {
             access_log,
             directories: Arc::new(directories(&config)),
             shared: Arc::new(SharedState {
                 files,
+                responses: ResponseCache::for_sites(&sites, &config, None),
                 certificates,
                 blocking,
                 limiter,
@@ -83,7 +86,7 @@ impl Generation {
                 tracer: tracer(server)?,
                 live: Arc::default(),
                 redactor: Redactor::new(&server.redact_query),
-                sites: Sites::new(&config, None),
+                sites,
                 config,
             }),
         })
@@ -125,11 +128,13 @@ impl Generation {
             reverse_dns: reverse_dns.clone(),
             forwarded_field: now.forwarded_field.clone(),
         });
+        let sites = Sites::new(&config, Some(&before.sites));
         Ok(Self {
             access_log,
             directories: Arc::new(directories(&config)),
             shared: Arc::new(SharedState {
                 files,
+                responses: ResponseCache::for_sites(&sites, &config, before.responses.as_ref()),
                 scripts: Scripts { pools, shared: scripts },
                 blocking: Arc::clone(&before.blocking),
                 certificates: certificates(&config)?,
@@ -145,7 +150,7 @@ impl Generation {
                 tracer,
                 live: Arc::clone(&before.live),
                 redactor: Redactor::new(&now.redact_query),
-                sites: Sites::new(&config, Some(&before.sites)),
+                sites,
                 config,
             }),
         })
@@ -175,6 +180,9 @@ impl Generation {
     pub(crate) fn takes_over(&self, before: &Self, moved: &[Moved]) {
         let SharedState { config, sites, files, scripts, limiter, .. } = &*self.shared;
         scripts.shared.bodies.set(config);
+        if let Some(responses) = &self.shared.responses {
+            responses.memory.retain_sites(|site| sites.has(site));
+        }
         before.shared.certificates.retire();
         sites.proxies().for_each(|group| group.reload_certificates());
         limiter.set(connections(&config.server));

@@ -39,6 +39,7 @@ pub(super) fn render(report: &Report, counts: &Counts, form: Form) -> String {
     out.tunnels(report);
     out.certificates(report);
     out.cache(report);
+    out.responses(report);
     out.scripts(report);
     out.upstreams(report);
     out.limits(report);
@@ -198,6 +199,27 @@ impl Exposition {
         self.gauge("dunlin_cache_bytes", "Bytes in the cache.", cache.bytes);
         let help = "Descriptors that the cache keeps open.";
         self.gauge("dunlin_cache_descriptors", help, cache.descriptors);
+    }
+
+    fn responses(&mut self, report: &Report) {
+        let cache = &report.responses;
+        let name = "dunlin_response_cache_requests";
+        self.family(name, "counter", "Requests on routes that cache responses, by result.");
+        for (result, count) in &cache.requests {
+            line!(self, "{name}_total{{result=\"{result}\"}} {count}");
+        }
+        let name = "dunlin_response_cache_admissions";
+        self.family(name, "counter", "Responses that may be stored, by the decision of the cache.");
+        line!(self, "{name}_total{{result=\"admitted\"}} {}", cache.stored);
+        line!(self, "{name}_total{{result=\"rejected\"}} {}", cache.rejected);
+        let name = "dunlin_response_cache_removals";
+        self.family(name, "counter", "URLs whose responses were removed, by reason.");
+        line!(self, "{name}_total{{reason=\"room\"}} {}", cache.evicted);
+        line!(self, "{name}_total{{reason=\"purged\"}} {}", cache.purged);
+        self.gauge("dunlin_response_cache_urls", "URLs with stored responses.", cache.urls);
+        self.gauge("dunlin_response_cache_bytes", "Bytes of stored responses.", cache.bytes);
+        let help = "Requests upstream whose responses may be stored.";
+        self.gauge("dunlin_response_cache_in_flight", help, cache.in_flight);
     }
 
     fn scripts(&mut self, report: &Report) {

@@ -5,6 +5,7 @@ mod exposition;
 mod limits;
 mod page;
 mod report;
+mod responses;
 
 use std::rc::Rc;
 use std::time::Duration;
@@ -20,6 +21,7 @@ pub use self::limits::{Bandwidth, Concurrency, Rate, RouteLimits};
 pub use self::report::{
     Cache, Client, Connections, ProcessReport, Report, Requests, Route, Scripts, ServerReport, Tls,
 };
+pub use self::responses::Responses;
 use dunlin_config::Status;
 use dunlin_config::field_edits::apply_to_message;
 use dunlin_exchange::{Body, Response, Stream, StreamKind, stream};
@@ -180,7 +182,7 @@ async fn forward(ctx: Rc<WorkerContext>, subscription: Subscription, sender: str
 }
 
 /// Returns the decoded value of a query parameter; empty if the query lacks it.
-fn parameter(query: Option<&[u8]>, name: &[u8]) -> String {
+pub(super) fn parameter(query: Option<&[u8]>, name: &[u8]) -> String {
     let pairs = query.unwrap_or_default().split(|&byte| byte == b'&');
     let value = pairs.filter_map(|pair| pair.strip_prefix(name)?.strip_prefix(b"=")).next();
     let value: Vec<u8> = value.unwrap_or_default().to_vec();

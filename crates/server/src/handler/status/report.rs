@@ -11,6 +11,7 @@ use serde::{Deserialize, Serialize};
 
 use super::certificates::{self, Certificate};
 use super::limits::{self, RouteLimits};
+use super::responses::Responses;
 use crate::worker::{SharedState, WorkerContext};
 
 /// The state of the server. Counters start at 0 with the process: a rate is the difference of two reports divided by the
@@ -27,6 +28,7 @@ pub struct Report {
     pub tunnels: Tunnels,
     pub requests: Requests,
     pub cache: Cache,
+    pub responses: Responses,
     /// Routes with at least one request.
     pub routes: Vec<Route>,
     /// The clients with the most requests, counted while reports are read; at most 64.
@@ -314,6 +316,7 @@ impl Report {
             },
             requests: Requests::new(counts),
             cache: Cache::new(shared),
+            responses: Responses::new(shared),
             routes: routes(counts),
             clients: clients(counts),
             scripts: shared.scripts.pools.report().into_iter().map(Scripts::from).collect(),

@@ -1,0 +1,397 @@
+//! Requests that the store has no response for.
+
+use std::future::poll_fn;
+use std::rc::Rc;
+use std::sync::Arc;
+use std::time::Duration;
+
+use dunlin_config::ResponseCacheRules;
+use dunlin_exchange::{Body, Incoming, RequestContext, Response, Stream, StreamKind, stream};
+use dunlin_fs::content::Piece;
+use dunlin_http::semantics::date;
+use dunlin_http::{FieldLines, FieldName, FieldSet, Method, OwnedRequest, Request};
+use dunlin_net::clock;
+use dunlin_response_cache::flight::{Decision, Leader, Role};
+use dunlin_response_cache::freshness::{Freshness, Received, Usability};
+use dunlin_response_cache::invalidation::{is_successful, named_urls};
+use dunlin_response_cache::key::Key;
+use dunlin_response_cache::memory::Found;
+use dunlin_response_cache::request::RequestDirectives;
+use dunlin_response_cache::respond::{is_not_modified, without_content};
+use dunlin_response_cache::status::Forward;
+use dunlin_response_cache::storable::{Requested, Rules};
+use dunlin_response_cache::stored::{Stored, StoredHead, merged};
+
+use super::fill::{FlightBody, fill, store};
+use super::outcome::Outcome;
+use super::reuse::{from_flight, from_stored, reuse};
+use super::shared::ResponseCache;
+use super::{Origin, Reusable, without_own_fields};
+use crate::handler::reply::complete;
+use crate::handler::rewrite::RewrittenRequest;
+use crate::route::route_match::{OwnedRouteMatch, RouteMatch};
+use crate::worker::WorkerContext;
+
+/// How long a request waits for the response to another one before it goes upstream itself.
+const WAIT: Duration = Duration::from_secs(10);
+
+/// Fields of requests whose response may be another than the whole one.
+const SPECIAL: FieldSet = FieldSet::of(&[
+    FieldName::IfNoneMatch,
+    FieldName::IfModifiedSince,
+    FieldName::Range,
+    FieldName::IfRange,
+]);
+/// The same by their names, for requests that ask for the whole response.
+const CONDITIONS: [&str; 4] = ["if-none-match", "if-modified-since", "range", "if-range"];
+
+/// A request that the store has no response for.
+pub(super) struct Forwarding {
+    pub(super) ctx: Rc<WorkerContext>,
+    pub(super) cache: Arc<ResponseCache>,
+    pub(super) request: OwnedRequest,
+    pub(super) matched: OwnedRouteMatch,
+    pub(super) context: Option<Rc<RequestContext>>,
+    pub(super) key: Key,
+    pub(super) origin: Origin,
+    pub(super) rules: ResponseCacheRules,
+    pub(super) directives: RequestDirectives,
+    /// A stored response that needs a validation.
+    pub(super) stored: Reusable,
+    pub(super) why: Forward,
+}
+
+impl Forwarding {
+    pub(super) fn new(
+        (ctx, cache): (&Rc<WorkerContext>, &Arc<ResponseCache>),
+        (request, matched): (&Request<'_>, &RouteMatch<'_>),
+        key: Key,
+        origin: Origin,
+    ) -> Self {
+        Self {
+            ctx: Rc::clone(ctx),
+            cache: Arc::clone(cache),
+            request: request.to_owned(),
+            matched: matched.to_owned(),
+            context: matched.context.cloned(),
+            key,
+            origin,
+            rules: ResponseCacheRules { response_size: 0, is_heuristic: false, set_cookie: false },
+            directives: RequestDirectives::default(),
+            stored: None,
+            why: Forward::UriMiss,
+        }
+    }
+
+    /// Responds as soon as the head of a response is there.
+    pub(super) async fn respond(mut self: Box<Self>, incoming: Box<Incoming>) -> Response {
+        let hash = self.cache.memory.hash(self.key.site, &self.key.url);
+        let is_marked = self.cache.marks.has(hash, self.ctx.clock.now());
+        let is_conditional = self.request.as_request().has_any(SPECIAL);
+        if !self.wants_whole() || is_marked && is_conditional && self.stored.is_none() {
+            return self.pass(incoming).await;
+        }
+        // A response to an earlier request is not as new as these demand.
+        let demands_new = self.directives.no_cache || self.directives.max_age == Some(0);
+        let mut joins = !is_marked && !demands_new;
+        let mut variant = Vec::new();
+        while joins {
+            let reader = match self.cache.flights.join(&self.key, &variant) {
+                Role::Leader(leader) => return self.lead(leader, incoming).await,
+                Role::Waiter(reader) => reader,
+            };
+            let decision = poll_fn(|cx| reader.poll_decision(cx));
+            match clock::timeout(WAIT, decision).await {
+                Some(Decision::Rejoin) => {}
+                None | Some(Decision::Forward) => joins = false,
+                Some(Decision::Stored(stored)) => match self.usable(&stored.head) {
+                    true => return self.reuse(&stored, Outcome::Collapsed(self.why)),
+                    false => joins = false,
+                },
+                Some(Decision::Response(head, length)) => {
+                    let request = self.request.as_request();
+                    if head.vary.matches(&request) {
+                        if self.is_usable_now(&head.freshness) {
+                            let response = from_flight(&request, &head, reader, length);
+                            return Outcome::Collapsed(self.why).note(&self.cache, response);
+                        }
+                        joins = false;
+                    } else {
+                        // It waits for the response that it selects, if that is not the case already.
+                        joins = variant.is_empty();
+                        variant = head.vary.variant(&request);
+                    }
+                }
+            }
+        }
+        let leader = self.cache.flights.lead(&self.key);
+        self.fetch(leader, incoming).await
+    }
+
+    /// Goes upstream for all requests that wait, unless the response was stored since the store was looked into.
+    async fn lead(&mut self, leader: Leader, incoming: Box<Incoming>) -> Response {
+        let request = self.request.as_request();
+        if let Found::Response(stored) =
+            self.cache.memory.find((self.key.site, &self.key.url), &request)
+        {
+            if self.is_usable_now(&stored.head.freshness) {
+                leader.resolve(Arc::clone(&stored));
+                return self.reuse(&stored, Outcome::Hit);
+            }
+            self.stored = Some(stored);
+        }
+        self.fetch(leader, incoming).await
+    }
+
+    /// Forwards a request for the whole response, which is stored if it may be.
+    pub(super) async fn fetch(&self, leader: Leader, incoming: Box<Incoming>) -> Response {
+        let request = self.request.as_request();
+        let conditions =
+            self.stored.as_ref().map_or(FieldLines::NONE, |stored| stored.head.conditions());
+        let rewritten;
+        let asked = if conditions.is_empty() && !request.has_any(SPECIAL) {
+            request
+        } else {
+            let limits = &self.ctx.http1.limits;
+            let target = request.target();
+            let Some(made) =
+                RewrittenRequest::with_fields(&request, target, &CONDITIONS, &conditions, limits)
+            else {
+                drop(leader);
+                return self.pass(incoming).await;
+            };
+            rewritten = made;
+            rewritten.as_request()
+        };
+        let began = clock::monotonic_millis();
+        let mut response = self.forward(&asked, incoming).await;
+        let date = response.fields.get("Date").and_then(date::parse);
+        response.fields.remove("Date");
+        let at = clock::monotonic_millis();
+        let unix = clock::since_1970().as_secs();
+        let delay = at.saturating_sub(began);
+        // The age is computed by the clock of the worker, which may be late by a tick.
+        let at = at.saturating_sub(clock::TICK.as_millis() as u64);
+        let received = Received { date, unix, at, delay };
+        if let Some(stored) = &self.stored {
+            if response.status == 304 {
+                return self.validated(leader, stored, &response, received);
+            }
+            let is_error = matches!(response.status, 500 | 502 | 503 | 504);
+            if is_error && stored.head.freshness.is_usable_after_error(at) {
+                leader.resolve(Arc::clone(stored));
+                return self.reuse(stored, Outcome::InsteadOf(response.status));
+            }
+        }
+        self.received(leader, response, received)
+    }
+
+    /// Has the origin respond to the request as it is, and its success invalidate what is stored (RFC 9111 §4.4).
+    pub(super) async fn invalidate(self: Box<Self>, incoming: Box<Incoming>) -> Response {
+        let response = self.forward(&self.request.as_request(), incoming).await;
+        if is_successful(response.status) {
+            self.cache.invalidate(&self.key);
+            for url in named_urls(&self.key.url, &response.fields) {
+                self.cache.invalidate(&Key { site: self.key.site, url: url[..].into() });
+            }
+        }
+        Outcome::Bypass(self.why).note(&self.cache, without_own_fields(response))
+    }
+
+    /// Has the origin respond to the request as it is.
+    async fn pass(&self, incoming: Box<Incoming>) -> Response {
+        let response = self.forward(&self.request.as_request(), incoming).await;
+        let detail = match self.request.as_request() {
+            request if request.method() == Method::Head => "method",
+            request if request.has(FieldName::Range) => "partial",
+            _ => "conditional",
+        };
+        Outcome::Miss(self.why, Err(detail)).note(&self.cache, without_own_fields(response))
+    }
+
+    async fn forward(&self, request: &Request<'_>, incoming: Box<Incoming>) -> Response {
+        let matched = self.matched.borrow();
+        let reply = (self.origin)(&self.ctx, request, &matched.with(self.context.as_ref()));
+        complete(request, reply, incoming).await
+    }
+
+    /// Whether the whole response can satisfy the request: a range in the middle may be a small part of it.
+    fn wants_whole(&self) -> bool {
+        let request = self.request.as_request();
+        let is_from_start = |range: &[u8]| range.starts_with(b"bytes=0-");
+        request.method() == Method::Get
+            && !request.has(FieldName::IfRange)
+            && request.field(FieldName::Range).is_none_or(is_from_start)
+    }
+
+    /// The response with a 304 of the origin: the stored one with new fields (RFC 9111 §4.3.4).
+    fn validated(
+        &self,
+        leader: Leader,
+        stored: &Arc<Stored>,
+        response: &Response,
+        received: Received,
+    ) -> Response {
+        let request = self.request.as_request();
+        let fields = self.storable_fields(&response.fields);
+        match stored.head.updated(self.requested(), &request, &fields, received) {
+            Ok(head) => {
+                let updated = Arc::new(Stored { head, body: stored.body.clone() });
+                if !leader.is_invalidated() {
+                    self.cache.memory.insert(self.key.clone(), Arc::clone(&updated));
+                }
+                leader.resolve(Arc::clone(&updated));
+                self.reuse(&updated, Outcome::Revalidated)
+            }
+            Err(detail) => {
+                leader.decline();
+                self.cache.memory.remove(&self.key);
+                let mut response = from_stored(&self.ctx, &request, &self.matched.settings, stored);
+                response.fields = merged(&response.fields, &fields);
+                Outcome::Miss(self.why, Err(detail)).note(&self.cache, without_own_fields(response))
+            }
+        }
+    }
+
+    /// The response with one of the origin, which is stored if it may be.
+    fn received(&self, leader: Leader, response: Response, received: Received) -> Response {
+        let head = match self.storable(&response, received) {
+            Ok(head) => head,
+            Err(detail) => {
+                leader.decline();
+                self.mark();
+                // What is stored is not the current response.
+                if self.stored.is_some() && response.status < 500 {
+                    self.cache.memory.remove(&self.key);
+                }
+                return Outcome::Miss(self.why, Err(detail))
+                    .note(&self.cache, without_own_fields(response));
+            }
+        };
+        if head.freshness.usability(&RequestDirectives::default(), received.at)
+            == Usability::Validate
+        {
+            // Requests that wait could not use it.
+            self.mark();
+        }
+        let response = self.keep(leader, head, response);
+        Outcome::Miss(self.why, Ok(())).note(&self.cache, without_own_fields(response))
+    }
+
+    /// Has the body of a response stored.
+    fn keep(&self, leader: Leader, head: StoredHead, mut response: Response) -> Response {
+        let request = self.request.as_request();
+        let not_modified = matches!(head.status, 200..=299) && is_not_modified(&request, &head);
+        let max = self.rules.response_size;
+        let Some(stream) = response.body.take_stream() else {
+            let (mut writer, _) = leader.begin(head.clone(), Some(response.body.length()), max);
+            let mut body = std::mem::take(&mut response.body);
+            while let Some(Piece::Memory(bytes)) = body.first_mut() {
+                writer.push(bytes.clone());
+                response.body.push(Piece::Memory(bytes.clone()));
+                body.drop_first();
+            }
+            if request.has_any(SPECIAL)
+                && let Some(stored) = writer.end()
+            {
+                let response = from_stored(&self.ctx, &request, &self.matched.settings, &stored);
+                self.cache.memory.insert(self.key.clone(), Arc::new(stored));
+                return response;
+            }
+            store(&self.cache, self.key.clone(), &mut writer);
+            return response;
+        };
+        let Stream { source, length, .. } = *stream;
+        let (writer, reader) = leader.begin(head, length, max);
+        tokio::task::spawn_local(fill(Arc::clone(&self.cache), self.key.clone(), source, writer));
+        if not_modified {
+            response.status = 304;
+            response.fields = without_content(&response.fields);
+            return response;
+        }
+        let source = stream::from_source(Box::new(FlightBody(reader)));
+        response.body = Body::streamed(Stream { source, length, kind: StreamKind::Body });
+        response
+    }
+
+    /// The head of a response if it may be stored; otherwise why not.
+    fn storable(
+        &self,
+        response: &Response,
+        received: Received,
+    ) -> Result<StoredHead, &'static str> {
+        // A file has a cache of its own.
+        if response.cache != "-" || response.upgrade.is_some() {
+            return Err("not-generated");
+        }
+        let proxy_status = response.fields.get("Proxy-Status").unwrap_or_default();
+        if response.is_error || proxy_status.starts_with(b"dunlin; error=") {
+            return Err("error");
+        }
+        if response.body.stream_kind().is_some_and(|kind| kind != StreamKind::Body) {
+            return Err("endless");
+        }
+        let fields = self.storable_fields(&response.fields);
+        let rules = Rules {
+            set_cookie: self.rules.set_cookie,
+            is_heuristic: self.rules.is_heuristic,
+            max_body: self.rules.response_size,
+        };
+        let request = self.request.as_request();
+        let head = (response.status, &fields);
+        let head = StoredHead::new(self.requested(), &request, head, received, &rules)?;
+        let length = response.body.known_length();
+        if length.is_some_and(|length| length > self.rules.response_size) {
+            return Err("too-large");
+        }
+        Ok(head)
+    }
+
+    /// The fields of a response without those that the server has added for one request.
+    fn storable_fields(&self, fields: &FieldLines) -> FieldLines {
+        let settings = &self.matched.settings;
+        let mut fields = fields.clone();
+        if settings.server_timing {
+            fields.remove("Server-Timing");
+        }
+        if settings.handler.script().is_some_and(|script| script.send_request_id) {
+            fields.remove("X-Request-Id");
+        }
+        fields
+    }
+
+    fn requested(&self) -> Requested {
+        let request = self.request.as_request();
+        let has_user = self.context.as_ref().is_some_and(|context| context.user().is_some());
+        let mut names = request.fields().map(|(name, _)| name);
+        Requested {
+            method: request.method(),
+            is_authenticated: has_user
+                || names.any(|name| name.eq_ignore_ascii_case(b"authorization")),
+            no_store: self.directives.no_store,
+        }
+    }
+
+    fn reuse(&self, stored: &Stored, outcome: Outcome) -> Response {
+        let request = self.request.as_request();
+        reuse(&self.ctx, &self.cache, &request, &self.matched.settings, stored, outcome)
+    }
+
+    /// Whether the request may have a response that another one has validated.
+    fn usable(&self, head: &StoredHead) -> bool {
+        let now = clock::monotonic_millis();
+        head.vary.matches(&self.request.as_request())
+            && (self.is_usable_now(&head.freshness) || head.freshness.is_usable_after_error(now))
+    }
+
+    fn is_usable_now(&self, freshness: &Freshness) -> bool {
+        let usability = freshness.usability(&self.directives, clock::monotonic_millis());
+        usability != Usability::Validate
+    }
+
+    /// Further requests for the URL do not wait for each other.
+    fn mark(&self) {
+        let hash = self.cache.memory.hash(self.key.site, &self.key.url);
+        self.cache.marks.set(hash, clock::monotonic_millis());
+    }
+}

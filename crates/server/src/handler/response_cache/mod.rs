@@ -1,0 +1,146 @@
+//! The response cache of routes with a proxy or scripts: responds with stored responses, and forwards the other requests in
+//! such a way that their responses can be stored.
+//!
+//! A response that is stored and fresh is ready at once. Otherwise the request is forwarded ([`forwarding`]), by one of all
+//! requests for the same URL. The rules are those of the crate `response-cache`.
+
+mod background;
+mod fill;
+mod forwarding;
+mod outcome;
+pub(super) mod purge;
+mod reuse;
+mod shared;
+
+use std::rc::Rc;
+use std::sync::Arc;
+
+use dunlin_config::ResponseCacheRules;
+use dunlin_exchange::Response;
+use dunlin_http::semantics::target::{self, Target};
+use dunlin_http::{FieldName, Request};
+use dunlin_response_cache::freshness::Usability;
+use dunlin_response_cache::key::{self, Key, KeyText};
+use dunlin_response_cache::memory::Found;
+use dunlin_response_cache::request::{RequestDirectives, Use, use_for};
+use dunlin_response_cache::status::Forward;
+use dunlin_response_cache::stored::Stored;
+
+use self::forwarding::Forwarding;
+use self::outcome::Outcome;
+use self::reuse::{reuse, unavailable};
+pub(crate) use self::shared::ResponseCache;
+use crate::handler::reply::complete;
+use crate::route::reply::Reply;
+use crate::route::route_match::RouteMatch;
+use crate::worker::WorkerContext;
+
+/// The handler behind the cache.
+pub(crate) type Origin = fn(&Rc<WorkerContext>, &Request<'_>, &RouteMatch<'_>) -> Reply;
+
+/// Responds to a request from the cache, or has `origin` respond.
+pub(crate) fn respond(
+    ctx: &Rc<WorkerContext>,
+    request: &Request<'_>,
+    matched: &RouteMatch<'_>,
+    rules: &ResponseCacheRules,
+    origin: Origin,
+) -> Reply {
+    let Some(cache) = &ctx.shared.responses else { return origin(ctx, request, matched) };
+    // A request for an error page has the URL of another response.
+    let has_url = matched.via.error.is_none() && !matched.client.is_subrequest;
+    let url = if has_url { url(request, matched) } else { None };
+    let used = use_for(request);
+    let (Some(url), Use::Cache | Use::Invalidate) = (url, used) else {
+        return pass(ctx, cache, request, matched, origin);
+    };
+    let forwarding = |stored, why, directives| {
+        let key = Key { site: matched.site.serial, url: url[..].into() };
+        let forwarding = Forwarding::new((ctx, cache), (request, matched), key, origin);
+        Box::new(Forwarding { stored, why, directives, rules: *rules, ..forwarding })
+    };
+    if used == Use::Invalidate {
+        let forwarding = forwarding(None, Forward::Method, RequestDirectives::default());
+        return Reply::Streaming(Box::new(|incoming| Box::pin(forwarding.invalidate(incoming))));
+    }
+    let directives = RequestDirectives::of(request);
+    let (stored, why) = match look_up(ctx, cache, request, (matched.site.serial, &url)) {
+        Found::Nothing => (None, Forward::UriMiss),
+        Found::OtherVariants => (None, Forward::VaryMiss),
+        Found::Response(stored) => {
+            let outcome = match stored.head.freshness.usability(&directives, ctx.clock.now()) {
+                Usability::Fresh => Some(Outcome::Hit),
+                Usability::AllowedStale => Some(Outcome::Stale),
+                Usability::WhileRevalidate => {
+                    let forwarding = forwarding(Some(stored), Forward::Stale, directives);
+                    return Reply::Streaming(Box::new(|incoming| {
+                        Box::pin(forwarding.revalidate_later(incoming))
+                    }));
+                }
+                Usability::Validate => None,
+            };
+            if let Some(outcome) = outcome {
+                return reuse(ctx, cache, request, matched.settings, &stored, outcome).into();
+            }
+            let is_fresh = stored.head.freshness.is_fresh(ctx.clock.now());
+            let demands = is_fresh && !stored.head.freshness.always_validate;
+            (Some(stored), if demands { Forward::Request } else { Forward::Stale })
+        }
+    };
+    if directives.only_if_cached {
+        return unavailable(cache).into();
+    }
+    let forwarding = forwarding(stored, why, directives);
+    Reply::Streaming(Box::new(|incoming| Box::pin(forwarding.respond(incoming))))
+}
+
+/// The URL of a request; `None` if it has none, such as `*`.
+fn url(request: &Request<'_>, matched: &RouteMatch<'_>) -> Option<KeyText> {
+    let host = request.field(FieldName::Host).unwrap_or_default();
+    let encrypted = matched.client.encrypted;
+    match target::parse(request.method(), request.target()) {
+        Ok(Target::Origin { path, query } | Target::Absolute { path, query, .. }) => {
+            Some(key::url(encrypted, host, path, query))
+        }
+        _ => None,
+    }
+}
+
+fn look_up(
+    ctx: &Rc<WorkerContext>,
+    cache: &ResponseCache,
+    request: &Request<'_>,
+    (site, url): (usize, &[u8]),
+) -> Found {
+    ctx.count_other();
+    cache.memory.count(&[cache.memory.hash(site, url)]);
+    cache.memory.find((site, url), request)
+}
+
+/// Has `origin` respond to a request that does not concern the cache.
+fn pass(
+    ctx: &Rc<WorkerContext>,
+    cache: &Arc<ResponseCache>,
+    request: &Request<'_>,
+    matched: &RouteMatch<'_>,
+    origin: Origin,
+) -> Reply {
+    let reply = origin(ctx, request, matched);
+    let (cache, request) = (Arc::clone(cache), request.to_owned());
+    Reply::Streaming(Box::new(move |incoming| {
+        Box::pin(async move {
+            let response = complete(&request.as_request(), reply, incoming).await;
+            Outcome::Bypass(Forward::Bypass).note(&cache, without_own_fields(response))
+        })
+    }))
+}
+
+/// Removes the fields of an origin's response that are for this cache alone.
+fn without_own_fields(mut response: Response) -> Response {
+    response.fields.remove("Date");
+    response.fields.remove("Dunlin-Cache-Control");
+    response
+}
+
+/// What a request for a URL has found.
+type Reusable = Option<Arc<Stored>>;

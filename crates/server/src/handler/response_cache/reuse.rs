@@ -1,0 +1,67 @@
+//! Responses from stored ones.
+
+use dunlin_config::Settings;
+use dunlin_exchange::{Body, Response, Stream, StreamKind, stream};
+use dunlin_fs::content::Piece;
+use dunlin_http::Request;
+use dunlin_response_cache::flight::Reader;
+use dunlin_response_cache::respond::{is_not_modified, respond, without_content};
+use dunlin_response_cache::stored::{Stored, StoredHead};
+
+use super::fill::FlightBody;
+use super::outcome::Outcome;
+use super::shared::ResponseCache;
+use crate::worker::WorkerContext;
+
+/// The response to a request from a stored one.
+pub(super) fn reuse(
+    ctx: &WorkerContext,
+    cache: &ResponseCache,
+    request: &Request<'_>,
+    settings: &Settings,
+    stored: &Stored,
+    outcome: Outcome,
+) -> Response {
+    let now = ctx.clock.now();
+    let mut response = from_stored(ctx, request, settings, stored);
+    response.fields.push_number("Age", stored.head.freshness.age(now));
+    outcome.note_with(cache, stored.head.freshness.time_to_live(now), response)
+}
+
+/// The response to a request from a stored one, without `Age`.
+pub(super) fn from_stored(
+    ctx: &WorkerContext,
+    request: &Request<'_>,
+    settings: &Settings,
+    stored: &Stored,
+) -> Response {
+    let made = respond(request, stored, settings.ranges, ctx.clock.unix());
+    let body = Body::of(made.body.into_iter().map(Piece::Memory).collect());
+    Response { fields: made.fields, body, ..Response::new(made.status) }
+}
+
+/// The response to a request from one whose body is on its way.
+pub(super) fn from_flight(
+    request: &Request<'_>,
+    head: &StoredHead,
+    reader: Reader,
+    length: Option<u64>,
+) -> Response {
+    let mut response = Response::new(head.status);
+    if matches!(head.status, 200..=299) && is_not_modified(request, head) {
+        response.status = 304;
+        response.fields = without_content(&head.fields);
+        return response;
+    }
+    response.fields = head.fields.clone();
+    let source = stream::from_source(Box::new(FlightBody(reader)));
+    response.body = Body::streamed(Stream { source, length, kind: StreamKind::Body });
+    response
+}
+
+/// The response to a request that demands a stored response if there is none (RFC 9111 §5.2.1.7).
+pub(super) fn unavailable(cache: &ResponseCache) -> Response {
+    let text = "There is no stored response.\n";
+    let response = Response::with_text(504, "text/plain; charset=utf-8", text);
+    Outcome::Unavailable.note(cache, response)
+}

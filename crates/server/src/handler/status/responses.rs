@@ -1,0 +1,73 @@
+//! The part of the report about the response cache.
+
+use std::sync::atomic::{AtomicU64, Ordering};
+
+use serde::{Deserialize, Serialize};
+
+use crate::worker::SharedState;
+
+/// The response cache.
+#[derive(Debug, Clone, Default, Serialize, Deserialize)]
+#[serde(default)]
+pub struct Responses {
+    /// Requests since the start, by result: `hit`, `stale`, `revalidated`, `collapsed`, `miss` and `bypass`.
+    pub requests: Vec<(String, u64)>,
+    /// Responses that were stored.
+    pub stored: u64,
+    /// Responses that were not stored, as they are used less than those in the store.
+    pub rejected: u64,
+    /// URLs whose responses made room for others.
+    pub evicted: u64,
+    /// URLs whose responses were purged or invalidated.
+    pub purged: u64,
+    /// URLs with stored responses.
+    pub urls: u64,
+    /// Used memory in bytes.
+    pub bytes: u64,
+    /// Maximum of used memory in bytes; 0 if no route caches responses.
+    pub max_bytes: u64,
+    /// Requests upstream whose responses may be stored.
+    pub in_flight: u64,
+    /// Bytes of their bodies.
+    pub in_flight_bytes: u64,
+}
+
+impl Responses {
+    pub(super) fn new(shared: &SharedState) -> Self {
+        let Some(cache) = &shared.responses else {
+            return Self {
+                requests: RESULTS.map(|name| (name.to_owned(), 0)).into(),
+                ..Self::default()
+            };
+        };
+        let count = |counter: &AtomicU64| counter.load(Ordering::Relaxed);
+        let (counts, counters) = (&cache.counts, &cache.memory.counters);
+        let requests = [
+            &counts.hits,
+            &counts.stale,
+            &counts.revalidated,
+            &counts.collapsed,
+            &counts.misses,
+            &counts.bypassed,
+        ];
+        let requests = RESULTS.iter().zip(requests);
+        let (bytes, urls) = cache.memory.usage();
+        let (in_flight, in_flight_bytes) = cache.flights.usage();
+        Self {
+            requests: requests
+                .map(|(name, counter)| ((*name).to_owned(), count(counter)))
+                .collect(),
+            stored: count(&counters.stored),
+            rejected: count(&counters.rejected),
+            evicted: count(&counters.evicted),
+            purged: count(&counters.purged),
+            urls: urls as u64,
+            bytes: bytes as u64,
+            max_bytes: cache.memory.bounds().0 as u64,
+            in_flight: in_flight as u64,
+            in_flight_bytes,
+        }
+    }
+}
+
+const RESULTS: [&str; 6] = ["hit", "stale", "revalidated", "collapsed", "miss", "bypass"];
