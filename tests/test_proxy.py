@@ -711,6 +711,7 @@ def test_a_name_without_an_address_is_a_warning(tmp_path):
         ('{ to = "https://a", client_certificate = { certificate = "x.pem", key = "y" } }', "client_certificate: certificate"),
         ('{ to = "http://a", proxy_protocol = "v3" }', "none of `v1`, `v2`"),
         ('{ to = "http://a", forward_client_certificate = "leaf" }', "does nothing without `client_authority`"),
+        ('"srv+http://_http._tcp.a:80"', "is no service such as"),
         ("{ }", "lacks the key `to`"),
         ("1", "expected a URL, a list of URLs, or a table"),
     ],

@@ -42,7 +42,7 @@ class Upstream(StubServer):
     """A server of HTTP/1.1. `answer(upstream, connection, request)` writes responses: it returns bytes to send, or None
     to close the connection. `requests` has what arrived, `connections` their number."""
 
-    def __init__(self, answer=None, path=None, tls=None):
+    def __init__(self, answer=None, path=None, tls=None, host="127.0.0.1", port=0):
         self.requests, self.connections, self.open = [], 0, []
         self.lock = threading.Lock()
         self.answer = answer or (lambda *_: response(b"hello"))
@@ -53,9 +53,9 @@ class Upstream(StubServer):
             listener.listen(64)
             self.url = f"unix:{path}"
         else:
-            listener = socket.create_server(("127.0.0.1", 0), backlog=64)
+            listener = socket.create_server((host, port), backlog=64)
             self.port = listener.getsockname()[1]
-            self.authority = f"127.0.0.1:{self.port}"
+            self.authority = f"{host}:{self.port}"
             self.url = f"{'https' if tls else 'http'}://{self.authority}"
         super().__init__(listener)
 

@@ -117,7 +117,7 @@ pub use methods::MethodRules;
 pub use network::Network;
 pub use overrides::Overrides;
 pub use proxy::{
-    Balance, Buffer, Ejection, HashKey, HealthCheck, Proxy, Retries, Sticky, Upstream,
+    Balance, Buffer, Ejection, HashKey, HealthCheck, Proxy, Retries, Service, Sticky, Upstream,
     UpstreamAddress,
 };
 pub use rate_limit::{RateKey, RateRules};

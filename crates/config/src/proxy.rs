@@ -18,8 +18,8 @@ use super::units::{DurationValue, Size};
 mod address;
 mod sticky;
 
-pub use self::address::UpstreamAddress;
 pub(super) use self::address::address;
+pub use self::address::{Service, UpstreamAddress};
 pub use self::sticky::Sticky;
 
 /// A reverse proxy, with every default filled in.
@@ -218,7 +218,7 @@ impl Reader<'_> {
             sticky: table
                 .sticky
                 .as_ref()
-                .map(|sticky| Sticky::read(sticky, table.to.0.len(), self.report)),
+                .map(|sticky| Sticky::read(sticky, self.has_several(), self.report)),
             slow_start: table.slow_start.map_or(Duration::ZERO, |time| time.0),
             upstreams: self.upstreams(),
             balance: self.balance(),
@@ -249,6 +249,12 @@ impl Reader<'_> {
                 .as_ref()
                 .map(|how| how.value),
         }
+    }
+
+    /// Whether there can be several upstreams.
+    fn has_several(&self) -> bool {
+        let to = &self.table.to.0;
+        to.len() > 1 || to.iter().any(|to| to.url.starts_with("srv+"))
     }
 
     fn upstreams(&mut self) -> Vec<Upstream> {
@@ -414,7 +420,10 @@ impl Reader<'_> {
 
     /// Reports a key that does nothing, since no upstream has TLS.
     fn needs_tls(&mut self, key: &str, place: &Span) {
-        let is_secure = |url: &str| url.starts_with("https:") || url.starts_with("h2:");
+        let is_secure = |url: &str| {
+            let url = url.strip_prefix("srv+").unwrap_or(url);
+            url.starts_with("https:") || url.starts_with("h2:")
+        };
         if !self.table.to.0.iter().any(|to| is_secure(&to.url)) {
             let what = format!("proxy: {key} does nothing without an https upstream");
             (self.report)(place, what);

@@ -85,6 +85,8 @@ pub struct Server {
     pub trusted_proxies: Vec<Network>,
     /// The field in which trusted proxies name the client.
     pub forwarded_field: ForwardedField,
+    /// Name servers for upstreams of proxies; those of the system if there are none.
+    pub resolver: Vec<SocketAddr>,
     /// Settings of HTTP/1.
     pub http1: Http1,
     /// Limits of the file cache and of the response cache.

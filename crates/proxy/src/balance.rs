@@ -30,7 +30,10 @@ impl Group {
         }
         let untried = |upstream: &&Arc<Upstream>| !choice.tried.contains(&upstream.id);
         let is_available = |upstream: &&Arc<Upstream>| upstream.health.is_available(choice.now);
-        let available = || self.upstreams.iter().filter(untried).filter(is_available);
+        let first = self.first_priority(&untried, &is_available);
+        let is_first = |upstream: &&Arc<Upstream>| first.is_none_or(|it| upstream.priority == it);
+        let available =
+            || self.upstreams.iter().filter(untried).filter(is_available).filter(is_first);
         if let Some(id) = choice.bound
             && let Some(bound) = available().find(|upstream| upstream.id == id)
         {
@@ -48,6 +51,16 @@ impl Group {
             }
         }
         self.choose_from(&available, choice)
+    }
+
+    /// The lowest priority of an upstream that fits both; `None` if all have the same.
+    fn first_priority(
+        &self,
+        a: &impl Fn(&&Arc<Upstream>) -> bool,
+        b: &impl Fn(&&Arc<Upstream>) -> bool,
+    ) -> Option<u16> {
+        let fit = || self.upstreams.iter().filter(a).filter(b);
+        self.has_priorities.then(|| fit().map(|upstream| upstream.priority).min()).flatten()
     }
 
     /// Whether an upstream that is available again is considered for a request: the more often, the longer it is.

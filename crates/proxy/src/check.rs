@@ -22,9 +22,9 @@ impl WorkerProxy {
             return;
         }
         let deadlines = Rc::clone(&self.deadlines);
-        let group = Arc::downgrade(group);
+        let (group, worker) = (Arc::downgrade(group), Rc::downgrade(self));
         tokio::task::spawn_local(async move {
-            while let Some(wait) = check_if_due(&group).await {
+            while let Some(wait) = check_if_due(&worker, &group).await {
                 let now = clock::now();
                 deadlines.until(now + wait, now).await;
             }
@@ -33,12 +33,19 @@ impl WorkerProxy {
 }
 
 /// Checks the upstreams if that is due. Returns the time to the next check; `None` when the group is gone.
-async fn check_if_due(group: &Weak<Group>) -> Option<std::time::Duration> {
-    let group = group.upgrade()?;
+async fn check_if_due(
+    worker: &std::rc::Weak<WorkerProxy>,
+    group: &Weak<Group>,
+) -> Option<std::time::Duration> {
+    let (group, worker) = (group.upgrade()?, worker.upgrade()?);
     let check = group.rules.health.as_ref()?;
     if group.begins_check(check, clock::now()) {
-        for upstream in &group.upstreams {
-            let error = probe(&group.rules, upstream, check).await.err();
+        if group.has_services() {
+            // The failure was logged.
+            drop(group.present(&worker).await);
+        }
+        for upstream in &group.last_upstreams() {
+            let error = probe(&worker, &group.rules, upstream, check).await.err();
             let needed = if error.is_some() { check.failures } else { check.successes };
             let (name, reason) = (&*upstream.name, error.unwrap_or_default());
             match upstream.health.note_check(reason.is_empty(), needed) {
@@ -75,7 +82,12 @@ impl Group {
 ///
 /// # Errors
 /// Why the upstream is not healthy.
-async fn probe(rules: &Proxy, upstream: &Upstream, check: &HealthCheck) -> Result<(), String> {
+async fn probe(
+    worker: &WorkerProxy,
+    rules: &Proxy,
+    upstream: &Upstream,
+    check: &HealthCheck,
+) -> Result<(), String> {
     let origin = upstream.origin()?;
     let mut request = Request::new(&origin, "GET", &check.path);
     request.head.authority = address::authority(&upstream.address).into();
@@ -83,7 +95,7 @@ async fn probe(rules: &Proxy, upstream: &Upstream, check: &HealthCheck) -> Resul
     request.head.fields.push("Connection", "close");
     request.timeouts = Timeouts::each(check.timeout);
     let preface = preface::own(rules);
-    let connection = upstream.open(&origin, request.timeouts, &preface).await;
+    let connection = upstream.open(worker, &origin, request.timeouts, &preface).await;
     let connection = connection.map_err(|failure| failure.reason().to_owned())?;
     let status =
         async { connection.send(&request, Empty)?.final_head().await.map(|head| head.status) };

@@ -1,7 +1,7 @@
 //! The upstreams of one table `proxy`.
 
-use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, AtomicUsize};
+use std::sync::{Arc, PoisonError, RwLock};
 use std::time::Instant;
 
 use dunlin_config::Proxy;
@@ -9,19 +9,27 @@ use dunlin_net::clock;
 
 use crate::budget::Budget;
 use crate::memory::Memory;
-use crate::tls::Files;
+use crate::services::Services;
+use crate::tls::{Files, Outcome};
 use crate::upstream::{Upstream, UpstreamReport};
 
 /// The upstreams of one table `proxy`, shared by all workers.
 #[derive(Debug)]
 pub struct Group {
     pub(crate) rules: Arc<Proxy>,
+    /// Those that are fixed; in a group that [`Group::present`] has made, all.
     pub(crate) upstreams: Vec<Arc<Upstream>>,
+    /// The services whose records name further ones.
+    pub(crate) services: Option<Services>,
+    /// Upstreams have different priorities.
+    pub(crate) has_priorities: bool,
     /// Counts the choices.
     pub(crate) next: AtomicUsize,
-    pub(crate) retries: Budget,
+    pub(crate) retries: Arc<Budget>,
     /// The files of TLS.
-    files: Files,
+    files: Arc<Files>,
+    /// What they are for; an error if no upstream has TLS.
+    tls: Arc<RwLock<Outcome>>,
     /// For bodies that are collected.
     pub(crate) memory: Arc<Memory>,
     pub(crate) made: Instant,
@@ -33,20 +41,28 @@ impl Group {
     /// The upstreams of `rules`.
     pub fn new(rules: &Arc<Proxy>) -> Self {
         let is_secure = |upstream: &dunlin_config::Upstream| upstream.address.is_secure();
-        let files = Files::default();
+        let files = Arc::new(Files::default());
         // Read before the process switches users: nobody else may be able to read the key.
         let tls = match rules.upstreams.iter().any(is_secure) {
             true => files.read(rules),
             false => None,
         };
         let tls = tls.unwrap_or_else(|| Err("no upstream has TLS".into()));
+        let fixed = rules.upstreams.iter().filter(|upstream| upstream.address.service().is_none());
         let upstream = |upstream| Arc::new(Upstream::new(upstream, rules, &tls));
+        let upstreams = fixed.map(upstream).collect();
+        let service = |upstream: &dunlin_config::Upstream| {
+            Some((upstream.address.service()?.clone(), upstream.weight))
+        };
         Self {
             files,
+            services: Services::new(rules.upstreams.iter().filter_map(service).collect()),
+            has_priorities: false,
+            upstreams,
+            tls: Arc::new(RwLock::new(tls)),
             rules: Arc::clone(rules),
-            upstreams: rules.upstreams.iter().map(upstream).collect(),
             next: AtomicUsize::new(0),
-            retries: Budget::default(),
+            retries: Arc::default(),
             memory: Memory::new(rules.buffer.total),
             made: clock::now(),
             checked: AtomicU64::new(0),
@@ -55,15 +71,15 @@ impl Group {
 
     /// Reads the certificates and the key for TLS again. If they have changed, further requests use new connections.
     pub fn reload_certificates(&self) {
-        let is_secure = |upstream: &&Arc<Upstream>| upstream.address.is_secure();
-        let mut secure = self.upstreams.iter().filter(is_secure).peekable();
-        if secure.peek().is_none() {
+        if !self.rules.upstreams.iter().any(|upstream| upstream.address.is_secure()) {
             return;
         }
         match self.files.read(&self.rules) {
             Some(Ok(tls)) => {
                 let tls = Ok(tls);
-                secure.for_each(|upstream| upstream.set_tls(&self.rules, &tls));
+                *self.tls.write().unwrap_or_else(PoisonError::into_inner) = tls.clone();
+                let upstreams = self.last_upstreams();
+                upstreams.iter().for_each(|upstream| upstream.set_tls(&self.rules, &tls));
             }
             // The check of the configuration has reported it, unless the file has changed since.
             Some(Err(what)) => {
@@ -82,6 +98,28 @@ impl Group {
 
     /// The state of each upstream.
     pub fn reports(&self) -> impl Iterator<Item = UpstreamReport> {
-        self.upstreams.iter().map(|upstream| upstream.report())
+        self.last_upstreams().into_iter().map(|upstream| upstream.report())
+    }
+
+    /// Calls `make` with the configuration of TLS.
+    pub(crate) fn with_tls<T>(&self, make: impl FnOnce(&Outcome) -> T) -> T {
+        make(&self.tls.read().unwrap_or_else(PoisonError::into_inner))
+    }
+
+    /// A group without upstreams and with the state of this one.
+    pub(crate) fn copy(&self) -> Self {
+        Self {
+            rules: Arc::clone(&self.rules),
+            upstreams: Vec::new(),
+            services: None,
+            has_priorities: false,
+            next: AtomicUsize::new(0),
+            retries: Arc::clone(&self.retries),
+            files: Arc::clone(&self.files),
+            tls: Arc::clone(&self.tls),
+            memory: Arc::clone(&self.memory),
+            made: self.made,
+            checked: AtomicU64::new(0),
+        }
     }
 }

@@ -112,7 +112,7 @@ impl Lease {
             return Ok((Link::Http2(stream), true));
         }
         self.upstream.counts.opened.fetch_add(1, Ordering::Relaxed);
-        let addresses = self.upstream.addresses().await?;
+        let addresses = self.upstream.addresses(&self.worker).await?;
         let (origin, idle_time) = (&request.origin, self.rules.keep_alive);
         let dial = Dial { addresses: addresses.as_deref(), preface, timeouts: self.timeouts() };
         let shared = SharedConnection::open(origin, &dial, idle_time).await.map_err(failed)?;
@@ -131,7 +131,7 @@ impl Lease {
 
     async fn open(&self, origin: &Origin, preface: &[u8]) -> Result<Connection, Failure> {
         self.upstream.counts.opened.fetch_add(1, Ordering::Relaxed);
-        self.upstream.open(origin, self.timeouts(), preface).await
+        self.upstream.open(&self.worker, origin, self.timeouts(), preface).await
     }
 
     /// Keeps the connection for another request.

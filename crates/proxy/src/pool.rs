@@ -2,6 +2,7 @@
 
 use std::cell::{Cell, RefCell};
 use std::collections::VecDeque;
+use std::net::SocketAddr;
 use std::rc::{Rc, Weak};
 use std::sync::Arc;
 use std::time::{Duration, Instant};
@@ -25,6 +26,8 @@ pub struct WorkerProxy {
     is_swept: Cell<bool>,
     /// The buffer for reading from connections that use another protocol, which so have none while they are idle.
     buffer: RefCell<Box<[u8]>>,
+    /// Name servers; empty for those of the system.
+    name_servers: RefCell<Rc<[SocketAddr]>>,
     /// The groups whose health a task checks.
     checked: RefCell<Vec<std::sync::Weak<Group>>>,
 }
@@ -63,8 +66,18 @@ impl WorkerProxy {
             shared: RefCell::default(),
             is_swept: Cell::new(false),
             buffer: RefCell::default(),
+            name_servers: RefCell::new(Rc::from([])),
             checked: RefCell::default(),
         })
+    }
+
+    /// Has names resolved by these name servers; by those of the system if there are none.
+    pub fn set_name_servers(&self, servers: &[SocketAddr]) {
+        *self.name_servers.borrow_mut() = servers.into();
+    }
+
+    pub(crate) fn name_servers(&self) -> Rc<[SocketAddr]> {
+        Rc::clone(&self.name_servers.borrow())
     }
 
     /// Whether the health of the group has to be checked by a new task of this worker, which is noted.

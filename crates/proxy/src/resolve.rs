@@ -5,9 +5,10 @@ use std::sync::{Mutex, PoisonError};
 use std::time::{Duration, Instant};
 
 use dunlin_net::clock;
-use tokio::net::lookup_host;
 
+use crate::dns;
 use crate::failure::{Failure, Kind};
+use crate::pool::WorkerProxy;
 use crate::upstream::Upstream;
 
 /// The addresses that a name has had lately.
@@ -25,8 +26,10 @@ struct State {
     next: usize,
 }
 
-/// How long an answer is used.
-const TIME: Duration = Duration::from_secs(10);
+/// After this time without an answer, the last one is used.
+pub(crate) const PATIENCE: Duration = Duration::from_secs(1);
+/// How long the last answer is used before another question.
+pub(crate) const RETRY: Duration = Duration::from_secs(5);
 
 impl Upstream {
     /// The addresses to connect to, in the order in which to try them: each connection begins with another one. `None` for a
@@ -34,51 +37,73 @@ impl Upstream {
     ///
     /// # Errors
     /// The name has no address, and had none before.
-    pub(crate) async fn addresses(&self) -> Result<Option<Vec<SocketAddr>>, Failure> {
+    pub(crate) async fn addresses(
+        &self,
+        worker: &WorkerProxy,
+    ) -> Result<Option<Vec<SocketAddr>>, Failure> {
         let Some(url) = self.address.url() else { return Ok(None) };
         let host = url.host().trim_start_matches('[').trim_end_matches(']');
         if let Ok(address) = host.parse() {
             return Ok(Some(vec![SocketAddr::new(address, url.port())]));
         }
-        let now = clock::now();
-        if let Some(addresses) = self.resolved.known(Some(now)) {
+        if let Some(addresses) = self.resolved.fresh(clock::now()) {
             return Ok(Some(addresses));
         }
-        let answer = lookup_host((host, url.port())).await.map(Iterator::collect::<Vec<_>>);
-        let reason = match answer {
-            Ok(addresses) if !addresses.is_empty() => {
-                self.resolved.set(addresses, now + TIME);
-                String::new()
-            }
-            Ok(_) => format!("{host} has no address"),
-            Err(error) => format!("resolving {host} failed: {error}"),
+        let servers = worker.name_servers();
+        let question = Box::pin(dns::addresses(&servers, host));
+        // Who has addresses does not wait long for others.
+        let answer = match self.resolved.begin(clock::now()) {
+            true => tokio::time::timeout(PATIENCE, question)
+                .await
+                .unwrap_or_else(|_| Err(format!("resolving {host} takes too long"))),
+            false => question.await,
         };
-        match self.resolved.known(None) {
-            Some(addresses) => {
-                if !reason.is_empty() {
+        let reason = match answer {
+            Ok(answer) => {
+                let with_port = |address| SocketAddr::new(address, url.port());
+                let addresses = answer.items.into_iter().map(with_port).collect();
+                self.resolved.set(addresses, clock::now() + answer.time);
+                None
+            }
+            Err(reason) => Some(reason),
+        };
+        match (self.resolved.last(), reason) {
+            (Some(addresses), reason) => {
+                if let Some(reason) = reason {
                     self.log(|name| {
                         tracing::warn!(upstream = name, "{reason}; its last addresses are used");
                     });
                 }
                 Ok(Some(addresses))
             }
-            None => Err(Failure::new(Kind::Resolve, reason)),
+            (None, reason) => Err(Failure::new(Kind::Resolve, reason.unwrap_or_default())),
         }
     }
 }
 
 impl Resolved {
-    /// The addresses, if there are any; with `now` only if they are not too old.
-    fn known(&self, now: Option<Instant>) -> Option<Vec<SocketAddr>> {
+    /// The addresses, if their time is not over.
+    fn fresh(&self, now: Instant) -> Option<Vec<SocketAddr>> {
         let mut state = self.state.lock().unwrap_or_else(PoisonError::into_inner);
-        let is_old = now.is_some_and(|now| state.until.is_none_or(|until| until <= now));
-        if is_old || state.addresses.is_empty() {
+        if state.until.is_none_or(|until| until <= now) {
             return None;
         }
-        let start = state.next % state.addresses.len();
-        state.next = state.next.wrapping_add(1);
-        let (before, after) = state.addresses.split_at(start);
-        Some([after, before].concat())
+        state.rotated()
+    }
+
+    /// The addresses of the last answer.
+    fn last(&self) -> Option<Vec<SocketAddr>> {
+        self.state.lock().unwrap_or_else(PoisonError::into_inner).rotated()
+    }
+
+    /// Notes that somebody asks. Until there is an answer, others use the last one. Returns `false` if there was none.
+    fn begin(&self, now: Instant) -> bool {
+        let mut state = self.state.lock().unwrap_or_else(PoisonError::into_inner);
+        if state.addresses.is_empty() {
+            return false;
+        }
+        state.until = Some(now + RETRY);
+        true
     }
 
     fn set(&self, mut addresses: Vec<SocketAddr>, until: Instant) {
@@ -89,20 +114,48 @@ impl Resolved {
     }
 }
 
+impl State {
+    /// The addresses, beginning with another one each time; `None` if there are none.
+    fn rotated(&mut self) -> Option<Vec<SocketAddr>> {
+        if self.addresses.is_empty() {
+            return None;
+        }
+        let start = self.next % self.addresses.len();
+        self.next = self.next.wrapping_add(1);
+        let (before, after) = self.addresses.split_at(start);
+        Some([after, before].concat())
+    }
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    const TIME: Duration = Duration::from_secs(10);
 
     #[test]
     fn connections_begin_with_each_address_in_turn() {
         let resolved = Resolved::default();
         let now = Instant::now();
-        assert_eq!(resolved.known(Some(now)), None);
+        assert_eq!(resolved.fresh(now), None);
+        assert!(!resolved.begin(now));
         let [a, b] = ["10.0.0.1:1", "10.0.0.2:1"].map(|text| text.parse().unwrap());
         resolved.set(vec![b, a, b], now + TIME);
-        assert_eq!(resolved.known(Some(now)), Some(vec![a, b]));
-        assert_eq!(resolved.known(Some(now)), Some(vec![b, a]));
-        assert_eq!(resolved.known(Some(now + TIME)), None);
-        assert_eq!(resolved.known(None), Some(vec![a, b]), "the last answer is kept");
+        assert_eq!(resolved.fresh(now), Some(vec![a, b]));
+        assert_eq!(resolved.fresh(now), Some(vec![b, a]));
+    }
+
+    #[test]
+    fn the_last_answer_is_kept_while_there_is_no_other() {
+        let resolved = Resolved::default();
+        let now = Instant::now();
+        let a = "10.0.0.1:1".parse().unwrap();
+        resolved.set(vec![a], now + TIME);
+        assert_eq!(resolved.fresh(now + TIME), None);
+        assert_eq!(resolved.last(), Some(vec![a]));
+        // One request asks, and the others use the last answer meanwhile.
+        assert!(resolved.begin(now + TIME));
+        assert_eq!(resolved.fresh(now + TIME), Some(vec![a]));
+        assert_eq!(resolved.fresh(now + TIME + RETRY), None);
     }
 }

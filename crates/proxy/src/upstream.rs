@@ -13,6 +13,7 @@ use dunlin_net::log_limiter::LogLimiter;
 use crate::address;
 use crate::failure::Failure;
 use crate::health::{Health, ResponseTime};
+use crate::pool::WorkerProxy;
 use crate::resolve::Resolved;
 use crate::tls::Outcome;
 
@@ -34,6 +35,8 @@ pub(crate) struct Upstream {
     pub(crate) tunnels: Arc<Concurrency>,
     /// Its share of the requests, relative to those of the others.
     pub(crate) weight: u32,
+    /// Those with a higher number get requests only if none with a lower one can.
+    pub(crate) priority: u16,
     /// Requests that it works on.
     pub(crate) in_flight: AtomicUsize,
     pub(crate) health: Health,
@@ -115,12 +118,18 @@ impl Upstream {
             connections: limit(rules.connections, rules.queue),
             tunnels: limit(rules.tunnels, 0),
             weight: upstream.weight,
+            priority: 0,
             in_flight: AtomicUsize::new(0),
             health: Health::default(),
             response_time: ResponseTime::default(),
             counts: Counts::default(),
             log_limiter: LogLimiter::new(),
         }
+    }
+
+    /// The same with this priority.
+    pub(crate) fn with_priority(self, priority: u16) -> Self {
+        Self { priority, ..self }
     }
 
     /// Its origin.
@@ -193,11 +202,12 @@ impl Upstream {
     /// The upstream cannot be reached.
     pub(crate) async fn open(
         &self,
+        worker: &WorkerProxy,
         origin: &Origin,
         timeouts: Timeouts,
         preface: &[u8],
     ) -> Result<Connection, Failure> {
-        let addresses = self.addresses().await?;
+        let addresses = self.addresses(worker).await?;
         let dial = Dial { addresses: addresses.as_deref(), preface, timeouts };
         Connection::open(origin, &dial).await.map_err(|error| Failure::of_client(&error))
     }

@@ -67,6 +67,7 @@ impl Checker<'_> {
                 server.trusted_proxies.as_deref().unwrap_or_default(),
                 &mut |place, what| self.problem(place, what),
             ),
+            resolver: server.resolver.clone().unwrap_or_default(),
             forwarded_field: ForwardedField::read(server, &mut |place, what| {
                 self.problem(place, what);
             }),

@@ -14,7 +14,8 @@ use crate::units::{DurationValue, Size};
 #[serde(deny_unknown_fields, remote = "Self")]
 pub struct ProxyTable {
     /// The upstreams, one or a list: `http://HOST:PORT`, `https://HOST:PORT`, `h2c://HOST:PORT` and `h2://HOST:PORT` for
-    /// HTTP/2 without and with TLS, or `unix:PATH` for a server at a Unix socket; in a list also tables `{ url = "...", weight = 2 }`. Default weight: 1.
+    /// HTTP/2 without and with TLS, `srv+http://NAME` (or `srv+https`, `srv+h2c`, `srv+h2`) for the servers that SRV
+    /// records name, or `unix:PATH` for a server at a Unix socket; in a list also tables `{ url = "...", weight = 2 }`. Default weight: 1.
     #[schemars(with = "ProxyTargetsSchema")]
     pub to: Spanned<ProxyTargets>,
     /// How the upstream of a request is chosen: `least-loaded` (of two at random, the one with the shorter response time

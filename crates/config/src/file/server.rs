@@ -70,6 +70,9 @@ pub struct Server {
     /// Directory for data that the server keeps over a restart: accounts and certificates of ACME. Default:
     /// `/var/lib/dunlin`.
     pub state: Option<Spanned<PathBuf>>,
+    /// Addresses and ports of the name servers that resolve the names of upstreams of proxies: `["10.0.0.2:53"]`. Default: those
+    /// of `/etc/resolv.conf`. `/etc/hosts` applies in both cases.
+    pub resolver: Option<Vec<std::net::SocketAddr>>,
     /// Networks of proxies that are trusted to name the client of a request, by `forwarded_field`. Default: none.
     pub trusted_proxies: Option<Vec<Spanned<String>>>,
     /// Field by which trusted proxies name the client: `X-Forwarded-For` (with `X-Forwarded-Proto`), `Forwarded`,

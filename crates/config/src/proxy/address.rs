@@ -14,6 +14,38 @@ pub enum UpstreamAddress {
     Http2(Url),
     /// A server at a Unix socket.
     Unix(PathBuf),
+    /// The servers that SRV records name.
+    Service(Service),
+}
+
+/// A service whose servers SRV records name (RFC 2782).
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Service {
+    /// The name, such as `_http._tcp.example.com`.
+    pub name: String,
+    /// The scheme of its servers: `http`, `https`, `h2c` or `h2`.
+    scheme: &'static str,
+}
+
+impl Service {
+    /// A server of the service; `None` if its host is no name that a URL can have.
+    pub fn at(&self, host: &str, port: u16) -> Option<UpstreamAddress> {
+        address(&format!("{}://{host}:{port}", self.scheme)).ok()
+    }
+
+    fn parse(text: &str) -> Option<Result<Self, String>> {
+        let (scheme, name) = text.strip_prefix("srv+")?.split_once("://")?;
+        let scheme = ["http", "https", "h2c", "h2"].into_iter().find(|known| *known == scheme)?;
+        let is_plain =
+            |byte: u8| byte.is_ascii_alphanumeric() || matches!(byte, b'-' | b'_' | b'.');
+        let labels = name.trim_end_matches('.');
+        let is_name =
+            name.bytes().all(is_plain) && labels.split('.').all(|label| !label.is_empty());
+        let wrong = format!(
+            "{text:?} is no service such as \"srv+http://_http._tcp.example.com\", whose records have the ports"
+        );
+        Some(is_name.then(|| Self { name: labels.to_owned(), scheme }).ok_or(wrong))
+    }
 }
 
 impl fmt::Display for UpstreamAddress {
@@ -28,22 +60,32 @@ impl fmt::Display for UpstreamAddress {
                 write!(f, "{scheme}://{}", url.authority())
             }
             Self::Unix(path) => write!(f, "unix:{}", path.display()),
+            Self::Service(Service { name, scheme }) => write!(f, "srv+{scheme}://{name}"),
         }
     }
 }
 
 impl UpstreamAddress {
-    /// The URL; `None` for a Unix socket.
+    /// The URL; `None` for a Unix socket and a service.
     pub fn url(&self) -> Option<&Url> {
         match self {
             Self::Url(url) | Self::Http2(url) => Some(url),
-            Self::Unix(_) => None,
+            Self::Unix(_) | Self::Service(_) => None,
+        }
+    }
+
+    /// The service whose records name the servers.
+    pub fn service(&self) -> Option<&Service> {
+        match self {
+            Self::Service(service) => Some(service),
+            _ => None,
         }
     }
 
     /// Whether connections use TLS.
     pub fn is_secure(&self) -> bool {
         self.url().is_some_and(Url::is_secure)
+            || self.service().is_some_and(|service| matches!(service.scheme, "https" | "h2"))
     }
 
     /// Whether requests are sent by HTTP/2.
@@ -62,13 +104,16 @@ pub(in super::super) fn address(text: &str) -> Result<UpstreamAddress, String> {
             "{path:?} is not the absolute path of a socket, of less than 108 bytes"
         ));
     }
+    if let Some(service) = Service::parse(text) {
+        return service.map(UpstreamAddress::Service);
+    }
     let http2 = [("h2c://", "http://"), ("h2://", "https://")]
         .into_iter()
         .find_map(|(own, scheme)| Some(format!("{scheme}{}", text.strip_prefix(own)?)));
     let url = Url::parse(http2.as_deref().unwrap_or(text)).map_err(|_| {
         let hint = format!(
             "{text:?} is no upstream such as \"http://127.0.0.1:3000\", \"https://app.example\", \
-             \"h2c://127.0.0.1:50051\" or \"unix:/run/app.sock\""
+             \"h2c://127.0.0.1:50051\", \"srv+http://_http._tcp.example.com\" or \"unix:/run/app.sock\""
         );
         match text.contains("://") {
             false if Url::parse(&format!("http://{text}")).is_ok() => {
@@ -101,6 +146,8 @@ mod tests {
             "h2c://a:50051",
             "h2://a",
             "unix:/a",
+            "srv+http://_http._tcp.a.example",
+            "srv+h2://a",
         ] {
             assert_eq!(address(text).unwrap().to_string(), text);
         }
@@ -108,6 +155,12 @@ mod tests {
         assert!(error("127.0.0.1:3000").ends_with("did you mean \"http://127.0.0.1:3000\"?"));
         assert!(error("http://a/b").contains("`strip`"));
         assert!(error("unix:a").contains("absolute"));
+        for wrong in
+            ["srv+http://_http._tcp.a:80", "srv+http://", "srv+https://a..b", "srv+http://a/b"]
+        {
+            assert!(error(wrong).contains("no service such as"), "{wrong}");
+        }
+        assert!(error("srv+ftp://a").contains("no upstream such as"));
         assert!(error("ftp://a").contains("no upstream such as"));
     }
 }

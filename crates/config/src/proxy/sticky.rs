@@ -22,13 +22,17 @@ pub struct Sticky {
 }
 
 impl Sticky {
-    pub(super) fn read(table: &Spanned<StickyTable>, upstreams: usize, report: Report<'_>) -> Self {
+    pub(super) fn read(
+        table: &Spanned<StickyTable>,
+        has_several: bool,
+        report: Report<'_>,
+    ) -> Self {
         let StickyTable { cookie, same_site, max_age, secure } = &table.value;
         let place = cookie.span.clone().or_else(|| table.span.clone());
         if !is_token(cookie.as_bytes()) {
             report(&place, format!("proxy: sticky: {:?} is no name of a cookie", cookie.value));
         }
-        if upstreams == 1 {
+        if !has_several {
             report(&place, "proxy: sticky does nothing with one upstream".into());
         }
         let same_site = same_site.unwrap_or(SameSite::Lax);

@@ -6,7 +6,7 @@ use std::sync::Arc;
 use dunlin_config::field_edits::apply_edits;
 use dunlin_exchange::{Incoming, RequestContext, Response};
 use dunlin_http::{FieldLines, OwnedRequest, Request};
-use dunlin_proxy::{Call, Group, forward};
+use dunlin_proxy::{Call, Failure, Group, forward};
 use dunlin_telemetry::ScriptContext;
 
 use super::{errors, response_cache};
@@ -55,6 +55,16 @@ struct ProxyExchange {
 impl ProxyExchange {
     async fn respond(self: Box<Self>, incoming: Box<Incoming>) -> Response {
         let Self { ctx, request, matched, context, group } = &*self;
+        let present;
+        let group = if group.has_services() {
+            match group.present(&ctx.proxy).await {
+                Ok(group) => present = group,
+                Err(failure) => return Box::pin(self.failed(&failure, Some(incoming))).await,
+            }
+            &present
+        } else {
+            group
+        };
         let call = Call {
             worker: &ctx.proxy,
             group,
@@ -80,12 +90,15 @@ impl ProxyExchange {
                 Box::pin(self.error_response(status, fields, again)).await
             }
             Ok(response) => self.finish(response, &script_context),
-            Err(failure) => {
-                let mut fields = FieldLines::default();
-                fields.push("Proxy-Status", failure.proxy_status());
-                Box::pin(self.error_response(failure.status(), fields, again)).await
-            }
+            Err(failure) => Box::pin(self.failed(&failure, again)).await,
         }
+    }
+
+    /// The response if no upstream has one.
+    async fn failed(&self, failure: &Failure, again: Option<Box<Incoming>>) -> Response {
+        let mut fields = FieldLines::default();
+        fields.push("Proxy-Status", failure.proxy_status());
+        self.error_response(failure.status(), fields, again).await
     }
 
     /// Whether an error page replaces an upstream's response.

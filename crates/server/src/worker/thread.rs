@@ -75,6 +75,7 @@ impl Worker {
 
     /// Applies a new configuration.
     pub(crate) fn apply(self: &Rc<Self>, shared: Arc<SharedState>, log: Option<&Arc<AccessLog>>) {
+        self.proxy.set_name_servers(&shared.config.server.resolver);
         for group in shared.sites.proxies() {
             self.proxy.check_health(group);
         }

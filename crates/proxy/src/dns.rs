@@ -1,0 +1,115 @@
+//! Questions to the Domain Name System.
+
+use std::net::{IpAddr, SocketAddr};
+use std::time::{Duration, Instant};
+
+use hickory_resolver::config::{LookupIpStrategy, NameServerConfig, ResolveHosts, ResolverConfig};
+use hickory_resolver::net::runtime::TokioRuntimeProvider;
+use hickory_resolver::proto::rr::RData;
+use hickory_resolver::{Resolver, TokioResolver};
+
+/// An answer, and how long it may be used.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub(crate) struct Answer<T> {
+    pub(crate) items: Vec<T>,
+    pub(crate) time: Duration,
+}
+
+/// A server of a service (RFC 2782).
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub(crate) struct Target {
+    /// Those with the lowest number are used first.
+    pub(crate) priority: u16,
+    pub(crate) weight: u16,
+    pub(crate) host: String,
+    pub(crate) port: u16,
+}
+
+/// An answer is used for at least this long, whatever its TTL.
+const MIN_TIME: Duration = Duration::from_secs(1);
+/// An answer is used for at most this long: /etc/hosts has no TTL.
+const MAX_TIME: Duration = Duration::from_secs(60);
+/// Maximum wait for one response of a name server.
+const TIMEOUT: Duration = Duration::from_secs(2);
+/// Targets of a service at most.
+const MAX_TARGETS: usize = 256;
+
+/// The addresses of a name: from /etc/hosts, or from the name servers, which are those of /etc/resolv.conf if `servers` is
+/// empty.
+///
+/// # Errors
+/// The name has no address, or no name server has responded.
+pub(crate) async fn addresses(
+    servers: &[SocketAddr],
+    host: &str,
+) -> Result<Answer<IpAddr>, String> {
+    let failed = |error: &dyn std::fmt::Display| format!("resolving {host} failed: {error}");
+    let resolver = resolver(servers).await.map_err(|error| failed(&error))?;
+    let found = resolver.lookup_ip(host).await.map_err(|error| failed(&error))?;
+    let items: Vec<_> = found.iter().collect();
+    if items.is_empty() {
+        return Err(format!("{host} has no address"));
+    }
+    Ok(Answer { items, time: time(found.valid_until()) })
+}
+
+/// The targets of a service such as `_http._tcp.example.com`.
+///
+/// # Errors
+/// The name has none, or no name server has responded.
+pub(crate) async fn targets(servers: &[SocketAddr], name: &str) -> Result<Answer<Target>, String> {
+    let failed = |error: &dyn std::fmt::Display| format!("resolving {name} failed: {error}");
+    let resolver = resolver(servers).await.map_err(|error| failed(&error))?;
+    let found = resolver.srv_lookup(name).await.map_err(|error| failed(&error))?;
+    let targets = found.answers().iter().filter_map(|record| match &record.data {
+        // The name `.` says that there is no such service.
+        RData::SRV(srv) if !srv.target.is_root() && srv.port != 0 => Some(Target {
+            priority: srv.priority,
+            weight: srv.weight,
+            host: srv.target.to_ascii().trim_end_matches('.').to_owned(),
+            port: srv.port,
+        }),
+        _ => None,
+    });
+    let items: Vec<_> = targets.take(MAX_TARGETS).collect();
+    if items.is_empty() {
+        return Err(format!("{name} has no SRV record"));
+    }
+    Ok(Answer { items, time: time(found.valid_until()) })
+}
+
+fn time(until: Instant) -> Duration {
+    until.saturating_duration_since(Instant::now()).clamp(MIN_TIME, MAX_TIME)
+}
+
+/// A resolver with the present content of /etc/hosts and /etc/resolv.conf.
+async fn resolver(servers: &[SocketAddr]) -> Result<TokioResolver, String> {
+    let servers = servers.to_vec();
+    // Reading files may block.
+    let made = tokio::task::spawn_blocking(move || make(&servers)).await;
+    made.map_err(|error| error.to_string())?
+}
+
+fn make(servers: &[SocketAddr]) -> Result<TokioResolver, String> {
+    let mut builder = if servers.is_empty() {
+        TokioResolver::builder_tokio().map_err(|error| format!("/etc/resolv.conf: {error}"))?
+    } else {
+        let server = |address: &SocketAddr| {
+            let mut server = NameServerConfig::udp_and_tcp(address.ip());
+            for connection in &mut server.connections {
+                connection.port = address.port();
+            }
+            server
+        };
+        let config = ResolverConfig::from_name_servers(servers.iter().map(server).collect());
+        Resolver::builder_with_config(config, TokioRuntimeProvider::default())
+    };
+    let options = builder.options_mut();
+    options.timeout = TIMEOUT;
+    options.attempts = 2;
+    // What is known is kept by the upstream.
+    options.cache_size = 0;
+    options.ip_strategy = LookupIpStrategy::Ipv4AndIpv6;
+    options.use_hosts_file = ResolveHosts::Always;
+    builder.build().map_err(|error| error.to_string())
+}

@@ -1,0 +1,143 @@
+"""The reverse proxy: names of upstreams, and services that SRV records name, with a name server of the test's own."""
+
+import pytest
+
+from support.dns import A, AAAA, SRV, NameServer
+from support.upstream import Upstream, response
+from support.waiting import wait_until
+
+pytestmark = pytest.mark.usefixtures("orderly_stop")
+
+SERVICE = "_http._tcp.app.test"
+
+
+@pytest.fixture
+def names():
+    server = NameServer()
+    yield server
+    server.socket.close()
+
+
+def named(text):
+    """An upstream that responds with its name."""
+    return Upstream(lambda *_: response(text.encode(), "200 OK", "Connection: close"))
+
+
+def resolver(names):
+    return f'resolver = ["{names.address}"]'
+
+
+def test_a_name_is_resolved_by_the_name_server_again_after_its_ttl(serve, names):
+    upstream = named("a")
+    names.records[("app.test", A)] = ["127.0.0.1"]
+    server = serve(route=f'proxy = "http://app.test:{upstream.port}"', server=resolver(names))
+    assert server.get("/")[2] == b"a"
+    assert ("app.test", A) in names.questions and ("app.test", AAAA) in names.questions
+    first = len(names.questions)
+    wait_until(lambda: server.get("/")[2] == b"a" and len(names.questions) > first, "another question")
+    # The other address is used when the first one is gone from the answer.
+    names.records[("app.test", A)] = ["127.0.0.77"]
+    other = Upstream(lambda *_: response(b"other", "200 OK", "Connection: close"), host="127.0.0.77", port=upstream.port)
+    wait_until(lambda: server.get("/")[2] == b"other", "the other address")
+    assert other.requests
+
+
+@pytest.mark.parametrize("fault", ["is_failing", "is_silent"])
+def test_the_last_addresses_are_used_while_no_name_server_responds(serve, names, fault):
+    upstream = named("a")
+    names.records[("app.test", A)] = ["127.0.0.1"]
+    server = serve(route=f'proxy = "http://app.test:{upstream.port}"', server=resolver(names))
+    assert server.get("/")[2] == b"a"
+    setattr(names, fault, True)
+
+    def is_logged():
+        assert server.get("/")[2] == b"a"
+        return "its last addresses are used" in server.log
+
+    wait_until(is_logged, "the failure in the log")
+
+
+def test_a_name_without_an_answer_is_an_error_of_dns(serve, names):
+    route = 'proxy = "http://none.test:1"'
+    server = serve(route=route, server=resolver(names))
+    status, fields, _ = server.get("/")
+    assert status == 502 and fields["proxy-status"] == "dunlin; error=dns_error"
+    assert "resolving none.test failed" in server.logged("the upstream failed")
+
+
+def test_names_of_the_hosts_file_need_no_name_server(serve, names):
+    upstream = named("a")
+    names.is_failing = True
+    server = serve(route=f'proxy = "http://localhost:{upstream.port}"', server=resolver(names))
+    assert server.get("/")[2] == b"a"
+
+
+def test_srv_records_name_upstreams_with_ports_and_weights(serve, names):
+    a, b = named("a"), named("b")
+    names.records[(SERVICE, SRV)] = [(0, 1, a.port, "a.test"), (0, 3, b.port, "b.test")]
+    names.records[("a.test", A)] = names.records[("b.test", A)] = ["127.0.0.1"]
+    route = f'proxy = {{ to = "srv+http://{SERVICE}", balance = "round-robin", host = "upstream" }}'
+    server = serve(route=route, server=resolver(names))
+    bodies = [server.get("/")[2] for _ in range(40)]
+    assert 8 <= bodies.count(b"a") <= 12 and bodies.count(b"a") + bodies.count(b"b") == 40
+    assert a.requests[0].fields["host"] == f"a.test:{a.port}"
+    c = named("c")
+    names.records[(SERVICE, SRV)] = [(0, 1, c.port, "a.test")]
+    wait_until(lambda: server.get("/")[2] == b"c", "the new record")
+    assert {server.get("/")[2] for _ in range(5)} == {b"c"}
+
+
+def test_another_target_gets_the_request_if_one_fails(serve, names):
+    a, b = named("a"), named("b")
+    a.stop()
+    names.records[(SERVICE, SRV)] = [(0, 1, a.port, "a.test"), (5, 1, b.port, "a.test")]
+    names.records[("a.test", A)] = ["127.0.0.1"]
+    server = serve(route=f'proxy = "srv+http://{SERVICE}"', server=resolver(names))
+    assert [server.get("/")[2] for _ in range(5)] == [b"b"] * 5
+    assert "connection refused" in server.log.lower() and "another one gets the request" in server.log
+
+
+def test_targets_of_another_priority_get_no_requests_while_the_first_responds(serve, names):
+    a, b = named("a"), named("b")
+    names.records[(SERVICE, SRV)] = [(1, 1, a.port, "a.test"), (2, 100, b.port, "a.test")]
+    names.records[("a.test", A)] = ["127.0.0.1"]
+    server = serve(route=f'proxy = "srv+http://{SERVICE}"', server=resolver(names))
+    assert {server.get("/")[2] for _ in range(20)} == {b"a"}
+
+
+@pytest.mark.parametrize("fault", ["is_failing", "is_silent"])
+def test_the_last_records_are_used_while_no_name_server_responds(serve, names, fault):
+    a = named("a")
+    names.records[(SERVICE, SRV)] = [(0, 1, a.port, "a.test")]
+    names.records[("a.test", A)] = ["127.0.0.1"]
+    server = serve(route=f'proxy = "srv+http://{SERVICE}"', server=resolver(names))
+    assert server.get("/")[2] == b"a"
+    setattr(names, fault, True)
+
+    def is_logged():
+        assert server.get("/")[2] == b"a"
+        return "the last records are used" in server.log
+
+    wait_until(is_logged, "the failure in the log")
+    setattr(names, fault, False)
+    b = named("b")
+    names.records[(SERVICE, SRV)] = [(0, 1, b.port, "a.test")]
+    wait_until(lambda: server.get("/")[2] == b"b", "the new record", 20)
+
+
+def test_a_service_without_records_is_an_error_of_dns(serve, names):
+    server = serve(route=f'proxy = "srv+http://{SERVICE}"', server=resolver(names))
+    status, fields, _ = server.get("/")
+    assert status == 502 and fields["proxy-status"] == "dunlin; error=dns_error"
+    assert f"resolving {SERVICE} failed" in server.logged("proxy: ")
+
+
+def test_targets_are_checked_for_their_health(serve, names):
+    a = named("a")
+    names.records[(SERVICE, SRV)] = [(0, 1, a.port, "a.test")]
+    names.records[("a.test", A)] = ["127.0.0.1"]
+    serve(
+        route=f'proxy = {{ to = "srv+http://{SERVICE}", health = {{ path = "/health", interval = "50ms" }} }}',
+        server=resolver(names),
+    )
+    wait_until(lambda: any(request.target == "/health" for request in a.requests), "a health check")
