@@ -64,6 +64,7 @@ struct State {
     limit: usize,
     ended: bool,
     broken: bool,
+    trailers: Option<Box<FieldLines>>,
     receiving: Receiving,
     /// The receiver has waited for bytes.
     wanted: bool,
@@ -87,6 +88,7 @@ pub fn channel(limit: usize) -> (Sender, Receiver) {
         limit,
         ended: false,
         broken: false,
+        trailers: None,
         receiving: Receiving::Yes,
         wanted: false,
         sender: None,
@@ -133,6 +135,14 @@ impl Sender {
         let mut state = lock(&self.state);
         state.ended = true;
         state.wake_receiver();
+    }
+
+    /// Ends the stream with trailer fields.
+    pub fn end_with(&self, trailers: FieldLines) {
+        if !trailers.is_empty() {
+            lock(&self.state).trailers = Some(Box::new(trailers));
+        }
+        self.end();
     }
 
     /// Breaks the stream: its bytes are incomplete.
@@ -261,7 +271,10 @@ impl Receiver {
     pub fn take_trailers(&mut self) -> FieldLines {
         match &mut self.from {
             From::Source(source) => source.take_trailers(),
-            From::Nothing | From::Sender(_) => FieldLines::default(),
+            From::Nothing => FieldLines::default(),
+            From::Sender(state) => {
+                lock(state).trailers.take().map_or_else(FieldLines::default, |it| *it)
+            }
         }
     }
 
@@ -340,6 +353,17 @@ mod tests {
         assert!(poll(|cx| sender.poll_room(cx)).is_ready());
         sender.end();
         assert_eq!(poll(|cx| receiver.poll_next(cx)), Poll::Ready(Ok(None)));
+    }
+
+    #[test]
+    fn trailer_fields_arrive_after_the_end() {
+        let (sender, mut receiver) = channel(4);
+        let mut trailers = FieldLines::default();
+        trailers.push("Digest", "x");
+        sender.end_with(trailers.clone());
+        assert_eq!(poll(|cx| receiver.poll_next(cx)), Poll::Ready(Ok(None)));
+        assert_eq!(receiver.take_trailers(), trailers);
+        assert!(receiver.take_trailers().is_empty());
     }
 
     #[test]

@@ -585,3 +585,23 @@ proptest! {
         read_in_pieces(&input, &[], &Limits::default());
     }
 }
+
+#[test]
+fn trailer_fields_are_kept_until_they_are_taken() {
+    let mut connection = Connection::default();
+    let mut head = Head::default();
+    let request = b"POST / HTTP/1.1\r\nHost: a\r\nTransfer-Encoding: chunked\r\n\r\n";
+    connection.head(request, &Limits::default(), &mut head).unwrap();
+    let body = b"1\r\nx\r\n0\r\nDigest:  y \r\nB: \r\n\r\nGET";
+    let mut at = 0;
+    loop {
+        let (used, event) = connection.body(&body[at..]).unwrap();
+        at += used;
+        if event == BodyEvent::End {
+            break;
+        }
+    }
+    assert_eq!(&body[at..], b"GET");
+    assert_eq!(connection.take_trailers().as_bytes(), b"Digest: y\r\nB: \r\n");
+    assert!(connection.take_trailers().is_empty());
+}

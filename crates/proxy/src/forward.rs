@@ -46,7 +46,7 @@ pub async fn forward(call: &Call<'_>, mut incoming: Box<Incoming>) -> Result<Res
     }
     let switch = Switch::requested(call, &mut incoming)?;
     let expects_continue = call.request.has(FieldName::Expect);
-    let mut upload = Some(Upload::begin(&mut incoming, expects_continue, call.group).await?);
+    let mut upload = Some(Upload::begin(&mut incoming, expects_continue, call).await?);
     let group = call.group;
     if let Some(retry) = &group.rules.retry {
         group.retries.earn(retry.budget);

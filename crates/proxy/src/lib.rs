@@ -41,6 +41,7 @@ mod target;
 #[cfg(test)]
 mod testing;
 mod tls;
+mod trailers;
 mod tunnel;
 mod upload;
 mod upstream;

@@ -6,7 +6,7 @@ use dunlin_client::{Origin, Request as ClientRequest, Timeouts};
 use dunlin_config::ForwardCertificate;
 use dunlin_exchange::{Incoming, RequestContext, Scheme};
 use dunlin_http::semantics::host;
-use dunlin_http::{FieldLines, FieldName, RequestHead};
+use dunlin_http::{BodyLength, FieldLines, FieldName, RequestHead};
 use dunlin_telemetry::ip;
 
 use crate::address;
@@ -84,6 +84,7 @@ fn add_client_fields(call: &Call<'_>, incoming: &Incoming, fields: &mut FieldLin
                 match &*lower {
                     b"traceparent" => keeps_traceparent,
                     b"authorization" => keeps_authorization,
+                    b"trailer" => incoming.length == BodyLength::Chunked,
                     lower => is_kept(call, lower),
                 }
             }

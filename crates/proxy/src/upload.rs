@@ -6,11 +6,12 @@ use std::task::{Context, Poll};
 use bytes::{Bytes, BytesMut};
 use dunlin_client::Body;
 use dunlin_exchange::{Incoming, stream};
-use dunlin_http::{BodyLength, BodySize};
+use dunlin_http::{BodyLength, BodySize, FieldLines};
 
+use crate::call::Call;
 use crate::failure::{Failure, Kind};
-use crate::group::Group;
 use crate::memory::Reservation;
+use crate::trailers::Trailers;
 
 /// The body of a request.
 #[derive(Debug)]
@@ -28,6 +29,8 @@ pub(crate) enum Upload {
         source: stream::Receiver,
         size: BodySize,
         is_begun: bool,
+        /// Which trailer fields pass; `None` if the length is stated, so that there can be none.
+        trailers: Option<Box<Trailers>>,
     },
 }
 
@@ -44,8 +47,9 @@ impl Upload {
     pub(crate) async fn begin(
         incoming: &mut Incoming,
         expects_continue: bool,
-        group: &Group,
+        call: &Call<'_>,
     ) -> Result<Self, Failure> {
+        let group = call.group;
         let source = std::mem::replace(&mut incoming.body, stream::empty());
         let configured = group.rules.buffer.request;
         let small = configured.unwrap_or(WHOLE).min(WHOLE);
@@ -58,11 +62,14 @@ impl Upload {
             let all = receive(source, length as usize).await?;
             return Ok(Self::whole(all, None));
         }
+        let trailers = (size == BodySize::Unknown).then(|| Box::new(Trailers::of(call)));
         let room = configured.filter(|limit| length.is_none_or(|length| length <= *limit));
         let room = room.map(|limit| length.unwrap_or(limit)).filter(|room| *room > 0);
         match room.and_then(|room| Some((room, group.memory.reserve(room)?))) {
-            Some((room, memory)) => Box::pin(Self::collect(source, size, room, memory)).await,
-            None => Ok(Self::Stream { start: None, source, size, is_begun: false }),
+            Some((room, memory)) => {
+                Box::pin(Self::collect(source, size, room, memory, trailers)).await
+            }
+            None => Ok(Self::Stream { start: None, source, size, is_begun: false, trailers }),
         }
     }
 
@@ -76,14 +83,22 @@ impl Upload {
         size: BodySize,
         room: u64,
         memory: Reservation,
+        mut trailers: Option<Box<Trailers>>,
     ) -> Result<Self, Failure> {
         let mut start = BytesMut::new();
         while let Some(bytes) = source.next().await.map_err(incomplete)? {
             start.extend_from_slice(&bytes);
             if size == BodySize::Unknown && start.len() as u64 >= room {
                 let start = Some((start.freeze(), memory));
-                return Ok(Self::Stream { start, source, size, is_begun: false });
+                return Ok(Self::Stream { start, source, size, is_begun: false, trailers });
             }
+        }
+        if let Some(kept) = &mut trailers
+            && kept.receive(&mut source)
+        {
+            // It stays a body without a stated length, as no other can have them.
+            let start = Some((start.freeze(), memory));
+            return Ok(Self::Stream { start, source, size, is_begun: false, trailers });
         }
         Ok(Self::whole(start.freeze(), Some(memory)))
     }
@@ -146,6 +161,16 @@ impl Body for Upload {
                         .transpose()
                 })
             }
+        }
+    }
+
+    fn trailers(&mut self) -> FieldLines {
+        match self {
+            Self::Stream { source, trailers: Some(trailers), .. } => {
+                trailers.receive(source);
+                trailers.take()
+            }
+            _ => FieldLines::default(),
         }
     }
 

@@ -5,8 +5,7 @@ use crate::field::FieldName;
 use crate::semantics::{is_field_value, is_token};
 use crate::{FieldLines, RequestError};
 
-/// Incremental decoder of a chunked body. Extensions and trailer fields are validated. The decoder of a response keeps the
-/// trailer fields.
+/// Incremental decoder of a chunked body. Extensions and trailer fields are validated.
 #[derive(Debug, Clone, Default)]
 pub struct ChunkedDecoder {
     state: State,
@@ -19,7 +18,6 @@ pub struct ChunkedDecoder {
     /// Whether to accept arbitrary extensions without control characters, and whitespace after a size, which some servers
     /// send.
     is_lenient: bool,
-    /// The trailer fields of a response.
     trailers: FieldLines,
 }
 
@@ -68,7 +66,7 @@ impl ChunkedDecoder {
         Self { is_lenient: true, ..Self::default() }
     }
 
-    /// The trailer fields of a response, after [`Decoded::End`].
+    /// The trailer fields, after [`Decoded::End`].
     pub(super) fn take_trailers(&mut self) -> FieldLines {
         std::mem::take(&mut self.trailers)
     }
@@ -182,9 +180,7 @@ impl ChunkedDecoder {
                 Err(RequestError::bad("a trailer field is not permitted in trailers"))
             }
             _ => {
-                if let (true, Ok(name)) = (self.is_lenient, std::str::from_utf8(&line[..colon])) {
-                    self.trailers.push(name, line[colon + 1..].trim_ascii());
-                }
+                self.trailers.push_parsed(&line[..colon], line[colon + 1..].trim_ascii());
                 Ok(State::Trailer)
             }
         }

@@ -2,6 +2,7 @@
 
 use super::chunked::{ChunkedDecoder, Decoded};
 use super::{framing, head};
+use crate::FieldLines;
 use crate::field::FieldName;
 use crate::request::{Head, Request, Version};
 use crate::semantics::target::{self, Target};
@@ -16,6 +17,8 @@ pub struct Connection {
     scanned: u32,
     persistence: Persistence,
     expects_continue: bool,
+    /// The trailer fields of the last body.
+    trailers: Option<Box<FieldLines>>,
     /// The last call of [`Connection::head`] has read a whole head.
     has_read_head: bool,
 }
@@ -57,6 +60,7 @@ impl Default for Connection {
             scanned: 0,
             persistence: Persistence::Keep,
             expects_continue: false,
+            trailers: None,
             has_read_head: false,
         }
     }
@@ -147,12 +151,22 @@ impl Connection {
             }
         };
         if event == BodyEvent::End {
+            if let Body::Chunked(decoder) = &mut self.body {
+                let trailers = decoder.take_trailers();
+                self.trailers = (!trailers.is_empty()).then(|| Box::new(trailers));
+            }
             self.body = Body::Ended;
             self.expects_continue = false;
         } else if used > 0 {
             self.expects_continue = false;
         }
         Ok((used, event))
+    }
+
+    /// The trailer fields of a body, after [`BodyEvent::End`]. Their size is bounded, and none concerns the framing; which of them
+    /// have a meaning is for the caller to decide (RFC 9110 §6.5.1).
+    pub fn take_trailers(&mut self) -> FieldLines {
+        self.trailers.take().map_or_else(FieldLines::default, |trailers| *trailers)
     }
 
     /// Whether the current request has a body that has not been read to its end.

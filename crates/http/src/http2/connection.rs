@@ -10,6 +10,7 @@ use super::hpack::{Decoder, TABLE_SIZE};
 use super::response::Heads;
 use super::stream::{Stream, Streams};
 use super::{ConnectionError, Priority};
+use crate::FieldLines;
 use crate::request::Head;
 use crate::{Limits, RequestError};
 
@@ -90,6 +91,8 @@ pub struct Connection {
     pub(super) data_frames: u64,
     pub(super) drain: Drain,
     pub(super) reset_reason: Option<&'static str>,
+    /// The stream whose body ended last with trailer fields, and these.
+    pub(super) trailers: Option<Box<(u32, FieldLines)>>,
 }
 
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]

@@ -5,6 +5,8 @@ use super::connection::{Connection, Drain, Event, HeadBuffers, Section};
 use super::frame::{self, ErrorCode, FrameHeader, flag, kind, number, setting};
 use super::section::{Metadata, Outcome, Reader};
 use super::{ConnectionError, Priority};
+use crate::FieldLines;
+use crate::Request;
 
 type EventResult = Result<Option<Event>, ConnectionError>;
 
@@ -92,7 +94,15 @@ impl Connection {
             self.budget.spend(Cost::LargeHead)?;
         }
         if id <= self.last {
+            let is_too_large = reader.is_too_large();
             let malformed = reader.finish_trailers();
+            self.trailers = None;
+            if malformed.is_none() && !is_too_large {
+                let mut lines = FieldLines::default();
+                let fields = Request::new(into.text, into.head);
+                fields.fields().for_each(|(name, value)| lines.push_parsed(name, value));
+                self.trailers = (!lines.is_empty()).then(|| Box::new((id, lines)));
+            }
             return self.trailers(id, ended, malformed, out);
         }
         let outcome = reader.finish(text);
@@ -180,6 +190,14 @@ impl Connection {
             return Ok(None);
         }
         Ok(Some(Event::Data { stream: id, data: 0..0, ended: true }))
+    }
+
+    /// The trailer fields of a request, when its body has ended (RFC 9113 §8.1). Sections beyond the limits of a head are
+    /// discarded; which fields have a meaning is for the caller to decide (RFC 9110 §6.5.1).
+    pub fn take_trailers(&mut self, stream: u32) -> FieldLines {
+        let is_of_stream = self.trailers.as_ref().is_some_and(|trailers| trailers.0 == stream);
+        let trailers = if is_of_stream { self.trailers.take() } else { None };
+        trailers.map_or_else(FieldLines::default, |trailers| trailers.1)
     }
 
     pub(super) fn body(

@@ -233,7 +233,7 @@ impl<'a> Reader<'a> {
         Ok(())
     }
 
-    /// Completes the section of trailers, which are checked and discarded (RFC 9113 §8.1).
+    /// Completes the section of trailers, which are checked (RFC 9113 §8.1).
     pub(super) fn finish_trailers(self) -> Option<&'static str> {
         let has_target = self.scheme.is_some() || self.path.is_some() || self.has_authority;
         if self.method.is_some() || self.protocol.is_some() || has_target {

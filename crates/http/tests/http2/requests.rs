@@ -9,13 +9,16 @@ use crate::support::{
 };
 
 #[test]
-fn a_body_reaches_the_handler_with_its_trailers_dropped() {
+fn a_body_reaches_the_handler_with_its_trailers() {
     let mut server = Server::open(None);
     server.feed(&headers(1, &with(POST, &[("content-length", "6")]), false));
     server.feed(&data(1, b"abc", false));
     server.feed(&frame(kind::DATA, flag::PADDED, 1, b"\x01defx"));
     server.feed(&headers(1, &[("x", "y")], true));
     assert_eq!(server.seen.bodies, [(1, b"abcdef".to_vec(), true)]);
+    assert!(server.engine.take_trailers(3).is_empty());
+    assert_eq!(server.engine.take_trailers(1).as_bytes(), b"x: y\r\n");
+    assert!(server.engine.take_trailers(1).is_empty());
     server.respond(1, 3);
     assert_eq!(server.engine.open_streams(), 0);
 }

@@ -13,7 +13,7 @@ mod stream_body;
 use std::rc::Rc;
 use std::task::{Context, Poll};
 
-use dunlin_http::BodyLength;
+use dunlin_http::{BodyLength, FieldLines};
 
 pub(super) use self::body_limits::{STALLED, TOO_LARGE};
 pub(super) use self::cached::CachedParts;
@@ -220,10 +220,10 @@ impl Exchange {
         }
     }
 
-    /// Ends the request body.
-    pub(super) fn end_body(&mut self) {
+    /// Ends the request body with these trailer fields.
+    pub(super) fn end_body(&mut self, trailers: FieldLines) {
         if let Some(body) = self.request_body.take() {
-            body.end();
+            body.end(trailers);
         }
         self.awaits_body = false;
     }

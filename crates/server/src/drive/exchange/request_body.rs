@@ -4,7 +4,7 @@ use std::task::Context;
 
 use bytes::Bytes;
 use dunlin_exchange::stream;
-use dunlin_http::RequestError;
+use dunlin_http::{FieldLines, RequestError};
 
 use super::body_limits::BodyLimits;
 use crate::worker::Http1Settings;
@@ -139,10 +139,10 @@ impl RequestBody {
         self.passed - self.taken
     }
 
-    /// Ends the body: all of it was received.
-    pub(super) fn end(self) {
+    /// Ends the body with these trailer fields: all of it was received.
+    pub(super) fn end(self, trailers: FieldLines) {
         if let Some(sender) = self.sender {
-            sender.end();
+            sender.end_with(trailers);
         }
     }
 }

@@ -60,7 +60,7 @@ impl Connection {
             }
             BodyEvent::End => {
                 let Some(mut exchange) = self.body.take() else { return BodyStep::Ended(None) };
-                exchange.end_body();
+                exchange.end_body(self.engine.take_trailers());
                 BodyStep::Ended(exchange.take_response().and_then(|response| {
                     self.send_response(response, exchange.is_head, exchange.log, output)
                 }))

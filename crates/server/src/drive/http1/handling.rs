@@ -221,7 +221,7 @@ impl Connection {
             }
         }
         if has_ended {
-            handling.exchange.end_body();
+            handling.exchange.end_body(self.engine.take_trailers());
         }
         // Bytes of the next request.
         self.unread.extend_from_slice(&data[at..]);

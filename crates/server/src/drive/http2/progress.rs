@@ -101,7 +101,7 @@ impl Connection {
         }
         if has_ended && let Some(stream) = self.streams.get_mut(id) {
             release_window(&mut self.engine, stream, parts.out);
-            stream.exchange.end_body();
+            stream.exchange.end_body(self.engine.take_trailers(id));
             if stream.exchange.has_response() {
                 self.begin_response(link, id, parts.out);
             }

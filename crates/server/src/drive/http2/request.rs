@@ -7,7 +7,7 @@ use dunlin_exchange::{Body, Client, RequestContext, Response};
 use dunlin_fs::content::Piece;
 use dunlin_http::http2::ResponseHead;
 use dunlin_http::semantics::{Method, expect};
-use dunlin_http::{BodyLength, Head, Request, RequestError};
+use dunlin_http::{BodyLength, FieldLines, Head, Request, RequestError};
 use dunlin_net::clock;
 
 use super::super::INLINE_BODY;
@@ -134,7 +134,7 @@ impl Connection {
             Reply::Cached(_) => return,
         };
         if is_tunnel && has_ended {
-            exchange.end_body();
+            exchange.end_body(FieldLines::default());
         }
         if !has_ended && exchange.request_body.is_none() {
             exchange.discard_body(body_limit, now, reads_body);

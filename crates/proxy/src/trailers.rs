@@ -1,0 +1,144 @@
+//! Trailer fields of requests on their way to an upstream.
+
+use dunlin_config::ForwardedField;
+use dunlin_exchange::stream;
+use dunlin_http::FieldLines;
+
+use crate::call::Call;
+
+/// The trailer fields of a body.
+///
+/// Programs may merge them into the fields of the head, so that nothing passes that is decided there (RFC 9110 §6.5.1), or
+/// that only the server may set.
+#[derive(Debug)]
+pub(crate) struct Trailers {
+    fields: FieldLines,
+    forwarded_field: ForwardedField,
+    user_fields: Vec<String>,
+}
+
+/// Fields that have no meaning after the body, or another one: framing, routing, authentication, conditions, and the format of the
+/// content. In lower case.
+const HEAD_ONLY: [&str; 45] = [
+    "accept",
+    "accept-charset",
+    "accept-encoding",
+    "accept-language",
+    "authorization",
+    "cache-control",
+    "client-cert",
+    "client-cert-chain",
+    "connection",
+    "content-encoding",
+    "content-length",
+    "content-range",
+    "content-type",
+    "cookie",
+    "early-data",
+    "expect",
+    "forwarded",
+    "from",
+    "host",
+    "if-match",
+    "if-modified-since",
+    "if-none-match",
+    "if-range",
+    "if-unmodified-since",
+    "keep-alive",
+    "max-forwards",
+    "origin",
+    "pragma",
+    "priority",
+    "proxy",
+    "proxy-authorization",
+    "proxy-connection",
+    "range",
+    "referer",
+    "remote-user",
+    "sec-websocket-key",
+    "te",
+    "traceparent",
+    "tracestate",
+    "trailer",
+    "transfer-encoding",
+    "upgrade",
+    "user-agent",
+    "via",
+    "x-http-method-override",
+];
+
+impl Trailers {
+    /// None yet, of a request.
+    pub(crate) fn of(call: &Call<'_>) -> Self {
+        Self {
+            fields: FieldLines::default(),
+            forwarded_field: call.forwarded_field.clone(),
+            user_fields: call.user_fields.to_vec(),
+        }
+    }
+
+    /// Takes those of a body that has ended. Returns `true` if there are any.
+    pub(crate) fn receive(&mut self, body: &mut stream::Receiver) -> bool {
+        for (name, value) in body.take_trailers().iter() {
+            if self.passes(name) {
+                self.fields.push_parsed(name, value);
+            }
+        }
+        !self.fields.is_empty()
+    }
+
+    /// The fields for the upstream.
+    pub(crate) fn take(&mut self) -> FieldLines {
+        std::mem::take(&mut self.fields)
+    }
+
+    fn passes(&self, name: &[u8]) -> bool {
+        // Programs may take `_` and `.` for `-`.
+        let plain = |byte: &u8| match byte {
+            b'_' | b'.' => b'-',
+            byte => byte.to_ascii_lowercase(),
+        };
+        let name: Vec<u8> = name.iter().map(plain).collect();
+        let is_it = |other: &str| other.as_bytes() == name;
+        !HEAD_ONLY.iter().any(|other| is_it(other))
+            && !name.starts_with(b"sec-")
+            && !self.forwarded_field.is_spoofed(&name, false)
+            && !self.user_fields.iter().any(|user| is_it(user))
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn only_fields_that_decide_nothing_pass() {
+        let (sender, mut body) = stream::channel(1);
+        let mut fields = FieldLines::default();
+        for name in [
+            "Digest",
+            "Content-Length",
+            "Content_Type",
+            "authorization",
+            "X-Forwarded-For",
+            "x_real_ip",
+            "X-Customer",
+            "X.User",
+            "Client-Cert",
+            "Remote_User",
+            "Sec-Fetch-Site",
+            "X-Checksum",
+        ] {
+            fields.push(name, "v");
+        }
+        sender.end_with(fields);
+        let mut trailers = Trailers {
+            fields: FieldLines::default(),
+            forwarded_field: ForwardedField::parse("X-Customer").unwrap(),
+            user_fields: vec!["x-user".to_owned()],
+        };
+        assert!(trailers.receive(&mut body));
+        assert_eq!(trailers.take().as_bytes(), b"Digest: v\r\nX-Checksum: v\r\n");
+        assert!(!trailers.receive(&mut body));
+    }
+}
