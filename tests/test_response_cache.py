@@ -1,10 +1,11 @@
 """The response cache, with real upstreams and scripts."""
 
+import subprocess
 import threading
 
 import pytest
 
-from support.admin import run
+from support.admin import fetch, run
 from support.http import parse, read_all
 from support.upstream import Upstream, chunked, response
 from support.waiting import wait_until
@@ -215,6 +216,33 @@ def test_responses_are_purged(serve, tmp_path):
     assert bodies() == [8, 9, 10]
     assert "there is no site" in run("purge", "/*", "--site", "none", "--admin", str(admin))[2]
     assert "begins with" in run("purge", "a", "--admin", str(admin))[2]
+
+
+def test_the_results_are_counted(serve, tmp_path):
+    admin = tmp_path / "admin.sock"
+    upstream = Upstream(lambda *_: fresh(b"x" * 1000))
+    server = serve(route=cached(upstream), server=f'admin = "{admin}"\ncache.responses = "4KB"')
+    for path in "/a", "/a", "/a", "/b":
+        server.get(path)
+    server.get("/a", "Content-Length: 0", method="POST")
+    text = fetch(admin, "/metrics")[2].decode()
+    values = dict(line.rsplit(" ", 1) for line in text.splitlines() if line.startswith("dunlin_response_cache"))
+    results = {name.split('"')[1]: int(count) for name, count in values.items() if "requests_total" in name}
+    assert results == {"hit": 2, "stale": 0, "revalidated": 0, "collapsed": 0, "miss": 2, "bypass": 1}
+    assert values['dunlin_response_cache_removals_total{reason="purged"}'] == "1"
+    assert values["dunlin_response_cache_urls"] == "1" and 1000 < int(values["dunlin_response_cache_bytes"]) < 4000
+    assert values["dunlin_response_cache_in_flight"] == "0"
+
+
+def test_http2_has_the_same_responses(serve):
+    upstream = Upstream(lambda *_: fresh(b"hello"))
+    server = serve(route=cached(upstream))
+    command = ["curl", "-sSi", "--http2-prior-knowledge", f"http://127.0.0.1:{server.port}/"]
+    for word in ("stored", "hit"):
+        out = subprocess.run(command, capture_output=True, check=True, text=True).stdout
+        assert out.startswith("HTTP/2 200") and out.endswith("hello")
+        assert word in next(line for line in out.splitlines() if line.startswith("cache-status: "))
+    assert len(upstream.requests) == 1
 
 
 def test_a_reload_keeps_the_responses_of_sites_that_do_not_change(serve, tmp_path, site):

@@ -284,7 +284,7 @@ impl Forwarding {
         let not_modified = matches!(head.status, 200..=299) && is_not_modified(&request, &head);
         let max = self.rules.response_size;
         let Some(stream) = response.body.take_stream() else {
-            let (mut writer, _) = leader.begin(head.clone(), Some(response.body.length()), max);
+            let (mut writer, _) = leader.begin(head, Some(response.body.length()), max);
             let mut body = std::mem::take(&mut response.body);
             while let Some(Piece::Memory(bytes)) = body.first_mut() {
                 writer.push(bytes.clone());
