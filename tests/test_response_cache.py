@@ -99,6 +99,87 @@ def test_another_request_leads_when_the_first_client_leaves(serve):
     gate.set()
 
 
+def test_the_others_have_the_whole_body_when_the_first_client_leaves(serve):
+    gate, begun = threading.Event(), threading.Event()
+    body = b"x" * 500_000
+
+    def slowly(_, connection, request):
+        whole = fresh(body)
+        connection.sendall(whole[:200_000])
+        begun.set()
+        gate.wait(30)
+        return whole[200_000:]
+
+    upstream = Upstream(slowly)
+    server = serve(route=cached(upstream))
+    leader = server.connect()
+    leader.sendall(GET % b"/")
+    assert begun.wait(15) and leader.recv(100)
+    with server.connect() as other:
+        other.sendall(GET % b"/")
+        assert other.recv(5) == b"HTTP/"
+        leader.close()
+        gate.set()
+        assert parse(b"HTTP/" + read_all(other))[2] == body
+    wait_until(lambda: "hit" in server.get("/")[1]["cache-status"], "the stored response")
+    assert len(upstream.requests) == 1
+
+
+def test_concurrent_requests_for_each_variant_are_one(serve):
+    gate = threading.Event()
+
+    def slowly(_, connection, request):
+        gate.wait(30)
+        return fresh(request.fields["accept-language"].encode(), "Vary: Accept-Language")
+
+    upstream = Upstream(slowly)
+    server = serve(route=cached(upstream))
+    languages = ["de", "fr"] * 50
+    connections = [server.connect(60) for _ in languages]
+    for connection, language in zip(connections, languages):
+        connection.sendall(f"GET / HTTP/1.1\r\nHost: x\r\nAccept-Language: {language}\r\nConnection: close\r\n\r\n".encode())
+    wait_until(lambda: upstream.requests, "the request")
+    gate.set()
+    for connection, language in zip(connections, languages):
+        assert parse(read_all(connection))[2] == language.encode()
+    assert len(upstream.requests) == 2
+
+
+def test_concurrent_requests_have_responses_of_their_own_if_none_may_be_stored(serve):
+    gate = threading.Event()
+
+    def slowly(upstream, connection, request):
+        gate.wait(30)
+        return response(request.fields["cookie"].encode(), "200 OK", "Cache-Control: private")
+
+    upstream = Upstream(slowly)
+    server = serve(route=cached(upstream))
+    connections = [server.connect(60) for _ in range(50)]
+    for number, connection in enumerate(connections):
+        connection.sendall(f"GET / HTTP/1.1\r\nHost: x\r\nCookie: {number}\r\nConnection: close\r\n\r\n".encode())
+    wait_until(lambda: upstream.requests, "the request")
+    gate.set()
+    for number, connection in enumerate(connections):
+        assert parse(read_all(connection))[2] == str(number).encode()
+    assert len(upstream.requests) == 50
+
+
+def test_responses_for_users_are_for_them_alone(serve, tmp_path):
+    upstream = Upstream(lambda _, __, request: fresh(request.fields.get("authorization", "-").encode()))
+    server = serve(route=cached(upstream))
+    assert server.get("/", "Authorization: Bearer a")[2] == b"Bearer a"
+    assert server.get("/", "Authorization: Bearer b")[2] == b"Bearer b"
+    assert server.get("/")[2] == b"-"
+
+
+def test_the_checks_of_the_route_come_first(serve):
+    upstream = Upstream(lambda *_: fresh())
+    server = serve(route=cached(upstream) + '\nlimit = { requests = "2/d", burst = 1 }')
+    statuses = [server.get("/")[0] for _ in range(4)]
+    assert statuses[0] == 200 and statuses[-1] == 429
+    assert len(upstream.requests) == 1
+
+
 @pytest.mark.parametrize("is_chunked", [False, True])
 def test_a_response_that_is_cut_is_not_stored(serve, is_chunked):
     body = b"x" * 300_000
@@ -169,6 +250,25 @@ def test_unsafe_methods_invalidate(serve):
     assert [server.get(path)[2] for path in ("/a", "/b", "/c", "/a")] == [b"1", b"2", b"3", b"1"]
     assert server.get("/a", "Content-Length: 0", method="POST")[0] == 200
     assert [server.get(path)[2] for path in ("/a", "/b", "/c")] == [b"5", b"6", b"3"]
+
+
+def test_the_content_of_query_is_a_part_of_the_key(serve):
+    upstream = Upstream(lambda _, __, request: fresh(request.body + b" " + str(len(upstream.requests)).encode()))
+    server = serve(route=cached(upstream))
+
+    def query(text, *fields, path="/a"):
+        lines = "".join(f"{field}\r\n" for field in ("Content-Type: text/x", *fields))
+        head = f"QUERY {path} HTTP/1.1\r\nHost: 127.0.0.1\r\nConnection: close\r\nContent-Length: {len(text)}\r\n{lines}\r\n"
+        return parse(server.exchange(head.encode() + text))[2]
+
+    assert [query(text) for text in (b"x", b"y", b"x", b"y")] == [b"x 1", b"y 2", b"x 1", b"y 2"]
+    assert query(b"x", "Content-Language: de") == b"x 3"
+    assert query(b"x", "Cache-Control: no-cache") == b"x 4"
+    assert [query(b"x"), query(b"x", path="/b")] == [b"x 4", b"x 5"]
+    large = b"x" * 100_000
+    assert query(large) == large + b" 6" and query(large) == large + b" 7"
+    assert server.exchange(b"POST /a HTTP/1.1\r\nHost: 127.0.0.1\r\nConnection: close\r\nContent-Length: 0\r\n\r\n")
+    assert [query(b"x"), query(b"x", path="/b")] == [b"x 9", b"x 5"]
 
 
 def test_responses_that_may_not_be_stored_are_not(serve):

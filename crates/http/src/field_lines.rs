@@ -51,6 +51,13 @@ impl FieldLines {
         self.lines.extend_from_slice(b"\r\n");
     }
 
+    /// The same fields, with room for `more` bytes of others.
+    pub fn with_room(&self, more: usize) -> Self {
+        let mut lines = Vec::with_capacity(self.lines.len() + more);
+        lines.extend_from_slice(&self.lines);
+        Self { lines }
+    }
+
     /// Whether there are no fields.
     #[inline]
     pub fn is_empty(&self) -> bool {

@@ -174,7 +174,10 @@ impl Flights {
     /// The responses that are on their way for that URL are not stored, and no further request joins them: the URL was
     /// invalidated.
     pub fn invalidate(&self, key: &Key) {
-        self.invalidate_if(|site, url, _| site == key.site && *url == *key.url);
+        self.invalidate_if(|site, url, _| {
+            let rest = url.strip_prefix(&*key.url);
+            site == key.site && rest.is_some_and(|rest| rest.is_empty() || rest.starts_with(b"\n"))
+        });
     }
 
     /// As [`invalidate`](Self::invalidate), for the responses that `purge` concerns, of one site or of all. It concerns every

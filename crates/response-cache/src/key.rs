@@ -10,7 +10,7 @@ pub type KeyText = SmallVec<[u8; 192]>;
 pub struct Key {
     /// The site: a number that no other configuration of it has.
     pub site: usize,
-    /// The URL; see [`url`].
+    /// The URL; see [`url`]. For a QUERY, a line feed and what identifies its content follow.
     pub url: Box<[u8]>,
 }
 
@@ -30,10 +30,10 @@ pub fn url(is_encrypted: bool, authority: &[u8], path: &[u8], query: Option<&[u8
     url
 }
 
-/// The path of the URL of a key, without the query.
+/// The path of the URL of a key, without the query and without the content of a QUERY, which stands behind a line feed.
 pub fn path(url: &[u8]) -> &[u8] {
     let target = target(url);
-    let end = target.iter().position(|&byte| byte == b'?');
+    let end = target.iter().position(|&byte| matches!(byte, b'?' | b'\n'));
     &target[..end.unwrap_or(target.len())]
 }
 
@@ -63,6 +63,7 @@ mod tests {
         let url = url(false, b"Example.COM:80", b"/A/b", Some(b"q=/"));
         assert_eq!(&url[..], b"http://example.com/A/b?q=/");
         assert_eq!((authority(&url), path(&url)), (&b"example.com"[..], &b"/A/b"[..]));
+        assert_eq!(path(b"http://example.com/a\n?x"), b"/a");
         let url = super::url(true, b"[::1]:80", b"/", None);
         assert_eq!(&url[..], b"https://[::1]:80/");
         assert_eq!((authority(&url), path(&url)), (&b"[::1]:80"[..], &b"/"[..]));

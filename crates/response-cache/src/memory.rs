@@ -4,7 +4,7 @@
 //! [`dunlin_admission::store`] describes what is admitted and evicted.
 
 use std::hash::BuildHasher;
-use std::sync::atomic::{AtomicU64, Ordering};
+use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
 use dunlin_admission::store::{Cost, Inserted, Store};
@@ -27,6 +27,8 @@ pub struct Memory {
     hasher: DefaultHashBuilder,
     bounds: Cost,
     store: Mutex<Store<Key, Variants>>,
+    /// Responses to QUERY were stored.
+    has_queries: AtomicBool,
     /// Counters for metrics.
     pub counters: Counters,
 }
@@ -79,6 +81,7 @@ impl Memory {
             hasher: DefaultHashBuilder::default(),
             bounds,
             store: Mutex::new(Store::new(bounds)),
+            has_queries: AtomicBool::new(false),
             counters: Counters::default(),
         }
     }
@@ -93,10 +96,11 @@ impl Memory {
         self.hasher.hash_one((site, url))
     }
 
-    /// Finds the response for a request of that URL.
+    /// Finds the response for a request of that URL, and counts the use of its key.
     pub fn find(&self, (site, url): (usize, &[u8]), request: &Request<'_>) -> Found {
         let hash = self.hash(site, url);
-        let store = self.lock();
+        let mut store = self.lock();
+        store.count(hash);
         let Some(variants) = store.find(hash, |key| key.site == site && *key.url == *url) else {
             return Found::Nothing;
         };
@@ -104,20 +108,14 @@ impl Memory {
         found.map_or(Found::OtherVariants, |stored| Found::Response(Arc::clone(stored)))
     }
 
-    /// Counts uses of keys with these hashes. Drops them while another worker uses the store, so that no hit waits.
-    pub fn count(&self, hashes: &[u64]) {
-        if let Ok(mut store) = self.store.try_lock() {
-            hashes.iter().for_each(|&hash| store.count(hash));
-        }
-    }
-
     /// Stores a response. It replaces the one for the same values of the selecting fields. Returns `false` if it exceeds the
     /// bounds or is used less than those in the store.
     pub fn insert(&self, key: Key, stored: Arc<Stored>) -> bool {
         let hash = self.hash(key.site, &key.url);
+        if is_query(&key.url) {
+            self.has_queries.store(true, Ordering::Relaxed);
+        }
         let mut store = self.lock();
-        // The request that has led to the response is a use of the key.
-        store.count(hash);
         let mut variants = Variants::from_iter([Arc::clone(&stored)]);
         if let Some(others) = store.get(hash, &key) {
             let others = others.iter().filter(|other| !other.head.vary.is_same(&stored.head.vary));
@@ -143,9 +141,15 @@ impl Memory {
     /// Removes all responses for a URL.
     pub fn remove(&self, key: &Key) {
         let hash = self.hash(key.site, &key.url);
-        if self.lock().remove(hash, key).is_some() {
-            self.counters.purged.fetch_add(1, Ordering::Relaxed);
+        let mut removed = usize::from(self.lock().remove(hash, key).is_some());
+        if self.has_queries.load(Ordering::Relaxed) && !is_query(&key.url) {
+            let is_of_url = |other: &Key, _: &Variants, _| {
+                let rest = other.url.strip_prefix(&*key.url);
+                other.site == key.site && rest.is_some_and(|rest| rest.starts_with(b"\n"))
+            };
+            removed += self.lock().remove_if(is_of_url).len();
         }
+        self.counters.purged.fetch_add(removed as u64, Ordering::Relaxed);
     }
 
     /// Removes responses of the site with that number, or of all sites. Returns the number of URLs.
@@ -174,6 +178,11 @@ impl Memory {
     fn lock(&self) -> MutexGuard<'_, Store<Key, Variants>> {
         self.store.lock().unwrap_or_else(PoisonError::into_inner)
     }
+}
+
+/// Whether a key is of a QUERY.
+fn is_query(url: &[u8]) -> bool {
+    url.contains(&b'\n')
 }
 
 impl Purge {

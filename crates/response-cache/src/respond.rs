@@ -28,6 +28,9 @@ pub struct CachedResponse {
 const SPECIAL: FieldSet =
     FieldSet::of(&[FieldName::IfNoneMatch, FieldName::IfModifiedSince, FieldName::Range]);
 
+/// Bytes of the fields that the server adds.
+const ROOM: usize = 160;
+
 /// Fields that a 304 does not need (RFC 9110 §15.4.5).
 const ONLY_WITH_CONTENT: [&str; 4] =
     ["Content-Encoding", "Content-Language", "Content-Type", "Content-Range"];
@@ -86,7 +89,7 @@ fn whole(stored: &Stored) -> CachedResponse {
     if !stored.body.is_empty() {
         body.push(stored.body.clone());
     }
-    CachedResponse { status: stored.head.status, fields: stored.head.fields.clone(), body }
+    CachedResponse { status: stored.head.status, fields: stored.head.fields.with_room(ROOM), body }
 }
 
 /// The fields of a 304.

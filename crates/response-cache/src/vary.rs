@@ -84,6 +84,13 @@ impl Vary {
 
 impl Selecting {
     fn matches(&self, request: &Request<'_>) -> bool {
+        let mut lines = lines(request, &self.name);
+        // Most requests have one line.
+        if let (first, None) = (lines.next(), lines.next())
+            && first == self.raw.as_deref()
+        {
+            return true;
+        }
         let raw = raw_value(request, &self.name);
         if raw.as_deref() == self.raw.as_deref() {
             return true;
@@ -99,14 +106,19 @@ impl Selecting {
 
 /// The lines of a request field, joined by commas.
 fn raw_value(request: &Request<'_>, name: &[u8]) -> Option<Vec<u8>> {
-    let is_it = |(other, _): &(&[u8], &[u8])| other.eq_ignore_ascii_case(name);
-    let mut lines = request.fields().filter(is_it).map(|(_, value)| value);
+    let mut lines = lines(request, name);
     let mut joined = lines.next()?.to_vec();
     for line in lines {
         joined.push(b',');
         joined.extend_from_slice(line);
     }
     Some(joined)
+}
+
+/// The values of the lines of a request field.
+fn lines<'r>(request: &Request<'r>, name: &[u8]) -> impl Iterator<Item = &'r [u8]> {
+    let is_it = move |(other, _): &(&[u8], &[u8])| other.eq_ignore_ascii_case(name);
+    request.fields().filter(is_it).map(|(_, value)| value)
 }
 
 /// A value in a form that is equal for values of the same meaning.

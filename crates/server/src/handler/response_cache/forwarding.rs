@@ -36,7 +36,7 @@ use crate::worker::WorkerContext;
 const WAIT: Duration = Duration::from_secs(10);
 
 /// Fields of requests whose response may be another than the whole one.
-const SPECIAL: FieldSet = FieldSet::of(&[
+pub(super) const SPECIAL: FieldSet = FieldSet::of(&[
     FieldName::IfNoneMatch,
     FieldName::IfModifiedSince,
     FieldName::Range,
@@ -53,6 +53,7 @@ pub(super) struct Forwarding {
     pub(super) matched: OwnedRouteMatch,
     pub(super) context: Option<Rc<RequestContext>>,
     pub(super) key: Key,
+    pub(super) is_query: bool,
     pub(super) origin: Origin,
     pub(super) rules: ResponseCacheRules,
     pub(super) directives: RequestDirectives,
@@ -75,6 +76,7 @@ impl Forwarding {
             matched: matched.to_owned(),
             context: matched.context.cloned(),
             key,
+            is_query: false,
             origin,
             rules: ResponseCacheRules { response_size: 0, is_heuristic: false, set_cookie: false },
             directives: RequestDirectives::default(),
@@ -146,8 +148,9 @@ impl Forwarding {
     /// Forwards a request for the whole response, which is stored if it may be.
     pub(super) async fn fetch(&self, leader: Leader, incoming: Box<Incoming>) -> Response {
         let request = self.request.as_request();
-        let conditions =
-            self.stored.as_ref().map_or(FieldLines::NONE, |stored| stored.head.conditions());
+        // The content of a QUERY cannot be sent with other fields.
+        let validated = self.stored.as_ref().filter(|_| !self.is_query);
+        let conditions = validated.map_or(FieldLines::NONE, |stored| stored.head.conditions());
         let rewritten;
         let asked = if conditions.is_empty() && !request.has_any(SPECIAL) {
             request
@@ -219,7 +222,7 @@ impl Forwarding {
     fn wants_whole(&self) -> bool {
         let request = self.request.as_request();
         let is_from_start = |range: &[u8]| range.starts_with(b"bytes=0-");
-        request.method() == Method::Get
+        (request.method() == Method::Get || self.is_query)
             && !request.has(FieldName::IfRange)
             && request.field(FieldName::Range).is_none_or(is_from_start)
     }
@@ -365,14 +368,14 @@ impl Forwarding {
         let has_user = self.context.as_ref().is_some_and(|context| context.user().is_some());
         let mut names = request.fields().map(|(name, _)| name);
         Requested {
-            method: request.method(),
+            method: if self.is_query { Method::Get } else { request.method() },
             is_authenticated: has_user
                 || names.any(|name| name.eq_ignore_ascii_case(b"authorization")),
             no_store: self.directives.no_store,
         }
     }
 
-    fn reuse(&self, stored: &Stored, outcome: Outcome) -> Response {
+    pub(super) fn reuse(&self, stored: &Stored, outcome: Outcome) -> Response {
         let request = self.request.as_request();
         reuse(&self.ctx, &self.cache, &request, &self.matched.settings, stored, outcome)
     }

@@ -9,6 +9,7 @@ mod fill;
 mod forwarding;
 mod outcome;
 pub(super) mod purge;
+mod query;
 mod reuse;
 mod shared;
 
@@ -50,20 +51,25 @@ pub(crate) fn respond(
     // A request for an error page has the URL of another response.
     let has_url = matched.via.error.is_none() && !matched.client.is_subrequest;
     let url = if has_url { url(request, matched) } else { None };
-    let used = use_for(request);
+    let is_query = query::is_query(request);
+    let used = if is_query { Use::Cache } else { use_for(request) };
     let (Some(url), Use::Cache | Use::Invalidate) = (url, used) else {
         return pass(ctx, cache, request, matched, origin);
     };
     let forwarding = |stored, why, directives| {
         let key = Key { site: matched.site.serial, url: url[..].into() };
         let forwarding = Forwarding::new((ctx, cache), (request, matched), key, origin);
-        Box::new(Forwarding { stored, why, directives, rules: *rules, ..forwarding })
+        Box::new(Forwarding { is_query, stored, why, directives, rules: *rules, ..forwarding })
     };
     if used == Use::Invalidate {
         let forwarding = forwarding(None, Forward::Method, RequestDirectives::default());
         return Reply::Streaming(Box::new(|incoming| Box::pin(forwarding.invalidate(incoming))));
     }
     let directives = RequestDirectives::of(request);
+    if is_query {
+        let forwarding = forwarding(None, Forward::UriMiss, directives);
+        return Reply::Streaming(Box::new(|incoming| Box::pin(forwarding.query(incoming))));
+    }
     let (stored, why) = match look_up(ctx, cache, request, (matched.site.serial, &url)) {
         Found::Nothing => (None, Forward::UriMiss),
         Found::OtherVariants => (None, Forward::VaryMiss),
@@ -113,7 +119,6 @@ fn look_up(
     (site, url): (usize, &[u8]),
 ) -> Found {
     ctx.count_other();
-    cache.memory.count(&[cache.memory.hash(site, url)]);
     cache.memory.find((site, url), request)
 }
 
