@@ -6,6 +6,7 @@ import threading
 import pytest
 
 from support.admin import fetch, run
+from support.files import write
 from support.http import parse, read_all
 from support.upstream import Upstream, chunked, response
 from support.waiting import wait_until
@@ -170,6 +171,27 @@ def test_responses_for_users_are_for_them_alone(serve, tmp_path):
     assert server.get("/", "Authorization: Bearer a")[2] == b"Bearer a"
     assert server.get("/", "Authorization: Bearer b")[2] == b"Bearer b"
     assert server.get("/")[2] == b"-"
+
+
+def test_files_come_before_the_cache(serve, site):
+    upstream = Upstream(lambda *_: fresh(b"generated"))
+    server = serve(route=cached(upstream) + '\ntry = ["{path}", "=proxy"]')
+    assert [server.get("/a")[2] for _ in range(2)] == [b"generated"] * 2
+    write(site / "a", "file")
+    assert server.get("/a")[2] == b"file"
+    assert len(upstream.requests) == 1
+
+
+def test_a_body_without_a_stated_length_is_no_part_of_the_key(serve):
+    upstream = Upstream(lambda _, __, request: fresh(b"got " + request.body))
+    server = serve(route=cached(upstream))
+    with server.connect() as connection:
+        connection.sendall(b"GET / HTTP/1.1\r\nHost: 127.0.0.1\r\nConnection: close\r\nTransfer-Encoding: chunked\r\n\r\n1\r\nx\r\n0\r\n\r\n")
+        assert parse(read_all(connection))[2] == b"got x"
+    command = ["curl", "-sSi", "--http2-prior-knowledge", "-X", "GET", "-H", "Content-Length:", "-T", "-", f"http://127.0.0.1:{server.port}/"]
+    out = subprocess.run(command, capture_output=True, check=True, text=True, input="y").stdout
+    assert out.endswith("got y") and "detail=body" in out
+    assert server.get("/")[2] == b"got "
 
 
 def test_the_checks_of_the_route_come_first(serve):

@@ -73,7 +73,7 @@ fn responses(figures: &Figures) -> Vec<(String, String)> {
 fn cache(figures: &Figures) -> Vec<(String, String)> {
     let cache = &figures.report.cache;
     let share = figures.hits.map_or_else(|| "–".into(), |hits| format!("{:.1} %", hits * 100.0));
-    vec![
+    let mut facts = vec![
         ("hits now".to_owned(), share),
         ("files".to_owned(), cache.files.to_string()),
         ("memory".to_owned(), format!("{} of {}", size(cache.bytes), size(cache.max_bytes))),
@@ -81,7 +81,13 @@ fn cache(figures: &Figures) -> Vec<(String, String)> {
         ("admitted".to_owned(), cache.admitted.to_string()),
         ("not admitted".to_owned(), cache.rejected.to_string()),
         ("evictions".to_owned(), cache.evictions.to_string()),
-    ]
+    ];
+    let responses = &figures.report.responses;
+    if responses.max_bytes > 0 {
+        let memory = format!("{} of {}", size(responses.bytes), size(responses.max_bytes));
+        facts.insert(1, ("responses".to_owned(), memory));
+    }
+    facts
 }
 
 fn process(figures: &Figures) -> Vec<(String, String)> {

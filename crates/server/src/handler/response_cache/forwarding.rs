@@ -9,7 +9,7 @@ use dunlin_config::ResponseCacheRules;
 use dunlin_exchange::{Body, Incoming, RequestContext, Response, Stream, StreamKind, stream};
 use dunlin_fs::content::Piece;
 use dunlin_http::semantics::date;
-use dunlin_http::{FieldLines, FieldName, FieldSet, Method, OwnedRequest, Request};
+use dunlin_http::{BodyLength, FieldLines, FieldName, FieldSet, Method, OwnedRequest, Request};
 use dunlin_net::clock;
 use dunlin_response_cache::flight::{Decision, Leader, Role};
 use dunlin_response_cache::freshness::{Freshness, Received, Usability};
@@ -90,7 +90,9 @@ impl Forwarding {
         let hash = self.cache.memory.hash(self.key.site, &self.key.url);
         let is_marked = self.cache.marks.has(hash, self.ctx.clock.now());
         let is_conditional = self.request.as_request().has_any(SPECIAL);
-        if !self.wants_whole() || is_marked && is_conditional && self.stored.is_none() {
+        // A body without a stated length, as HTTP/2 allows. It is no part of the key.
+        let has_body = incoming.length != BodyLength::None && !self.is_query;
+        if has_body || !self.wants_whole() || is_marked && is_conditional && self.stored.is_none() {
             return self.pass(incoming).await;
         }
         // A response to an earlier request is not as new as these demand.
@@ -207,6 +209,7 @@ impl Forwarding {
         let detail = match self.request.as_request() {
             request if request.method() == Method::Head => "method",
             request if request.has(FieldName::Range) => "partial",
+            request if !request.has_any(SPECIAL) => "body",
             _ => "conditional",
         };
         Outcome::Miss(self.why, Err(detail)).note(&self.cache, without_own_fields(response))
