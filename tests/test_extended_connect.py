@@ -146,7 +146,7 @@ def test_what_is_no_switch_is_no_success(serve):
     server.logged("without switching")
 
 
-@pytest.mark.parametrize("route", ["", 'respond = { body = "text" }', 'proxy = "h2c://127.0.0.1:9"'])
+@pytest.mark.parametrize("route", ["", 'respond = { body = "text" }'])
 def test_what_has_no_tunnels_responds_501(serve, site, route):
     (site / "a.txt").write_text("a")
     server = serve(route=route)

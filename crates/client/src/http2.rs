@@ -94,7 +94,9 @@ impl Http2 {
         if !state.is_usable() {
             return Poll::Ready(Ok(None));
         }
-        if !state.engine.can_open() {
+        let waits_for_settings =
+            head.protocol.is_some() && state.engine.accepts_extended_connect().is_none();
+        if !state.engine.can_open() || waits_for_settings {
             state.waiting.push(context.waker().clone());
             return Poll::Pending;
         }

@@ -19,6 +19,8 @@ pub struct RequestHead {
     pub authority: Box<str>,
     /// All other fields.
     pub fields: FieldLines,
+    /// The protocol of an extended CONNECT (RFC 8441), which only HTTP/2 has; the target is a path then.
+    pub protocol: Option<Box<str>>,
     /// Its parts need no check.
     is_parsed: bool,
 }
@@ -78,6 +80,7 @@ impl RequestHead {
             target: target.into(),
             authority: authority.into(),
             fields: FieldLines::default(),
+            protocol: None,
             is_parsed: false,
         }
     }
@@ -99,6 +102,11 @@ impl RequestHead {
         }
         if !is_token(self.method.as_bytes()) {
             return invalid(format!("the method {:?} is not a token", self.method));
+        }
+        if let Some(protocol) = &self.protocol
+            && (!is_token(protocol.as_bytes()) || &*self.method != "CONNECT")
+        {
+            return invalid(format!("the protocol {protocol:?} is no token, or not in a CONNECT"));
         }
         let is_target_byte = |byte: u8| byte > b' ' && byte != 0x7f;
         if self.target.is_empty() || !self.target.bytes().all(is_target_byte) {

@@ -458,6 +458,9 @@ fn as_server(head: &RequestHead, size: BodySize) -> (String, Option<u64>, bool) 
     let mut out = Vec::new();
     let mut connection = Connection::new(&mut out);
     assert!(out.starts_with(PREFACE));
+    let mut settings = Vec::new();
+    frame::write_settings(&[(setting::ENABLE_CONNECT_PROTOCOL, 1)], &mut settings);
+    connection.receive(&settings, &mut 0, &mut out).unwrap();
     connection.open(head, "https", size, &mut out).unwrap();
     let mut server = Served::new(Settings::default(), &mut Vec::new());
     let (mut at, mut head, mut text) = (0, dunlin_http::Head::default(), Vec::new());
@@ -523,4 +526,29 @@ fn a_request_with_trailers_ends_with_them() {
     out.clear();
     connection.end_body(id, &trailers, &mut out);
     assert_eq!(out, b"", "once only");
+}
+
+#[test]
+fn an_extended_connect_waits_for_the_servers_settings() {
+    let mut head = RequestHead::new("CONNECT", "a.example", "/chat?a");
+    head.protocol = Some("websocket".into());
+    let mut out = Vec::new();
+    for (value, accepted) in [(1, true), (0, false)] {
+        let mut connection = Connection::new(&mut out);
+        assert_eq!(connection.accepts_extended_connect(), None);
+        let opened = connection.open(&head, "https", BodySize::Unknown, &mut out);
+        assert!(opened.unwrap_err().to_string().contains("SETTINGS_ENABLE_CONNECT_PROTOCOL"));
+        let mut settings = Vec::new();
+        frame::write_settings(&[(setting::ENABLE_CONNECT_PROTOCOL, value)], &mut settings);
+        connection.receive(&settings, &mut 0, &mut out).unwrap();
+        assert_eq!(connection.accepts_extended_connect(), Some(accepted));
+        let opened = connection.open(&head, "https", BodySize::Unknown, &mut out);
+        assert_eq!(opened.is_ok(), accepted);
+    }
+    let (line, length, ended) = as_server(&head, BodySize::Unknown);
+    assert_eq!(line, "CONNECT /chat?a; host: a.example");
+    assert_eq!((length, ended), (None, false));
+    head.method = "GET".into();
+    let mut connection = Connection::new(&mut out);
+    assert!(connection.open(&head, "https", BodySize::Unknown, &mut out).is_err());
 }

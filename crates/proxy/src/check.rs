@@ -95,7 +95,8 @@ async fn probe(
     request.head.fields.push("Connection", "close");
     request.timeouts = Timeouts::each(check.timeout);
     let preface = preface::own(rules);
-    let connection = upstream.open(worker, &origin, request.timeouts, &preface).await;
+    let connection =
+        upstream.open(&worker.name_servers(), &origin, request.timeouts, &preface).await;
     let connection = connection.map_err(|failure| failure.reason().to_owned())?;
     let status =
         async { connection.send(&request, Empty)?.final_head().await.map(|head| head.status) };

@@ -28,7 +28,9 @@ use crate::preface;
 use crate::read_ahead::read_ahead;
 use crate::request;
 use crate::response::{self, Fields};
+use crate::stream_tunnel::StreamTunnel;
 use crate::switch::Switch;
+use crate::trailers::Trailers;
 use crate::tunnel::Tunnel;
 use crate::upload::Upload;
 use crate::upstream::Upstream;
@@ -46,7 +48,9 @@ pub async fn forward(call: &Call<'_>, mut incoming: Box<Incoming>) -> Result<Res
     }
     let switch = Switch::requested(call, &mut incoming)?;
     let expects_continue = call.request.has(FieldName::Expect);
-    let mut upload = Some(Upload::begin(&mut incoming, expects_continue, call).await?);
+    let trailers = || Trailers::new(call.forwarded_field, call.user_fields);
+    let upload = Upload::begin(&mut incoming, expects_continue, call.group, trailers);
+    let mut upload = Some(upload.await?);
     let group = call.group;
     if let Some(retry) = &group.rules.retry {
         group.retries.earn(retry.budget);
@@ -113,9 +117,8 @@ impl Attempt<'_> {
         let chosen = clock::now();
         let origin = upstream.origin();
         let origin = origin.map_err(|reason| Failure::new(Kind::Configuration, reason))?;
-        if self.switch.is_some_and(Switch::needs_http1) && upstream.address.is_http2() {
-            let reason = "requests for another protocol need an upstream of HTTP/1.1";
-            return Err(Failure::new(Kind::NoTunnel, reason));
+        if let Some(switch) = self.switch.filter(|switch| switch.extended_connect().is_some()) {
+            self.prepare_tunnel(switch, upload);
         }
         let request = request::request(call, incoming, upstream, origin, self.switch);
         upstream.counts.requests.fetch_add(1, Ordering::Relaxed);
@@ -125,7 +128,13 @@ impl Attempt<'_> {
         let mut reuse = if can_repeat { Reuse::Any } else { Reuse::Recent };
         loop {
             let size = upload.as_ref().map_or(BodySize::Empty, dunlin_client::Body::size);
-            let (link, was_open) = lease.connect(reuse, &request, size, &preface).await?;
+            let connected = lease.connect(reuse, &request, size, &preface).await;
+            let refused = |failure: &Failure| {
+                if failure.kind == Kind::Upgrade {
+                    upstream.log_refusal(failure);
+                }
+            };
+            let (link, was_open) = connected.inspect_err(refused)?;
             script_context.start(chosen, clock::now());
             let Some(body) = upload.take() else {
                 return Err(Failure::new(Kind::Client, "the body of the request is gone"));
@@ -162,6 +171,23 @@ impl Attempt<'_> {
         }
     }
 
+    /// Gives what the client of an extended CONNECT sends to the request, or to the tunnel that follows it.
+    fn prepare_tunnel(&self, switch: &Switch<'_>, upload: &mut Option<Upload>) {
+        if !self.upstream.address.is_http2() {
+            if self.tried > 0 && upload.as_ref().is_some_and(Upload::is_tunnel) {
+                switch.take_back(upload);
+            }
+        } else if let Some(body) = switch.as_body() {
+            *upload = Some(body);
+        }
+    }
+
+    /// Whether the upstream gets an extended CONNECT.
+    fn is_extended_connect(&self) -> bool {
+        self.upstream.address.is_http2()
+            && self.switch.is_some_and(|it| it.extended_connect().is_some())
+    }
+
     /// The limits of time for the head of the response.
     fn limits(&self, rules: &Proxy, can_repeat: bool) -> Limits {
         let retry = rules.retry.as_ref().filter(|retry| {
@@ -171,7 +197,7 @@ impl Attempt<'_> {
                 && attempts <= retry.attempts as usize
         });
         let first_byte = retry.and_then(|retry| retry.timeout).or(rules.first_byte_timeout);
-        Limits { first_byte, idle: rules.idle_timeout }
+        Limits { first_byte, idle: rules.idle_timeout, is_tunnel: self.is_extended_connect() }
     }
 
     /// Notes that the upstream has responded.
@@ -213,6 +239,9 @@ impl Attempt<'_> {
         if head.status == 101 {
             return self.switch(response, &head, running);
         }
+        if (200..300).contains(&head.status) && self.is_extended_connect() {
+            return Self::open_tunnel(response, running);
+        }
         let is_head = self.call.request.method() == Method::Head;
         if is_head || !status::has_body(head.status) {
             let has_ended = poll_fn(|cx| Poll::Ready(running.exchange.poll_data(cx))).await;
@@ -234,6 +263,18 @@ impl Attempt<'_> {
                 response.body = streamed(self.source(download, length), length);
             }
         }
+        Ok(response)
+    }
+
+    /// Begins the tunnel of an extended CONNECT that an upstream of HTTP/2 has accepted.
+    fn open_tunnel(mut response: Response, mut running: Running) -> Result<Response, Failure> {
+        running.lease.become_tunnel()?;
+        running.watchdog.reset();
+        // For clients, it is a success (RFC 8441 §5).
+        response.status = 101;
+        let source = stream::from_source(Box::new(StreamTunnel::new(running)));
+        let (length, kind) = (None, StreamKind::Endless);
+        response.body = Body::streamed(Stream { source, length, kind });
         Ok(response)
     }
 
@@ -265,6 +306,8 @@ impl Attempt<'_> {
 struct Limits {
     first_byte: Option<Duration>,
     idle: Option<Duration>,
+    /// The response comes before the end of what the client sends.
+    is_tunnel: bool,
 }
 
 /// Waits for the head of the final response, and passes interim responses on.
@@ -284,7 +327,7 @@ async fn head(
                 Poll::Pending => break,
             }
         }
-        let is_sent = exchange.is_sent();
+        let is_sent = exchange.is_sent() || limits.is_tunnel;
         if is_sent != was_sent {
             watchdog.reset();
             was_sent = is_sent;

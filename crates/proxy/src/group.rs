@@ -20,7 +20,7 @@ pub struct Group {
     /// Those that are fixed; in a group that [`Group::present`] has made, all.
     pub(crate) upstreams: Vec<Arc<Upstream>>,
     /// The services whose records name further ones.
-    pub(crate) services: Option<Services>,
+    pub(crate) services: Option<Services<Self>>,
     /// Upstreams have different priorities.
     pub(crate) has_priorities: bool,
     /// Counts the choices.

@@ -4,7 +4,9 @@ use std::rc::Rc;
 use std::sync::Arc;
 use std::sync::atomic::Ordering;
 
-use dunlin_client::{Connection, Dial, Error, Origin, Request, SharedConnection, Timeouts};
+use dunlin_client::{
+    Connection, Dial, Error, ErrorKind, Origin, Request, SharedConnection, Timeouts,
+};
 use dunlin_config::Proxy;
 use dunlin_http::BodySize;
 use dunlin_limits::concurrency::{Entry, Permit};
@@ -104,7 +106,12 @@ impl Lease {
         size: BodySize,
         preface: &[u8],
     ) -> Result<(Link, bool), Failure> {
-        let failed = |error: Error| Failure::of_client(&error);
+        let is_extended = request.head.protocol.is_some();
+        let failed = |error: Error| match error.kind() {
+            // The upstream is the cause, not the request.
+            ErrorKind::InvalidRequest if is_extended => Failure::new(Kind::Upgrade, error.reason()),
+            _ => Failure::of_client(&error),
+        };
         if reuse != Reuse::None
             && let Some(shared) = self.worker.shared(self.pool)
             && let Some(stream) = shared.open_stream(request, size).await.map_err(failed)?
@@ -112,14 +119,23 @@ impl Lease {
             return Ok((Link::Http2(stream), true));
         }
         self.upstream.counts.opened.fetch_add(1, Ordering::Relaxed);
-        let addresses = self.upstream.addresses(&self.worker).await?;
+        let addresses = self.upstream.addresses(&self.worker.name_servers()).await?;
         let (origin, idle_time) = (&request.origin, self.rules.keep_alive);
         let dial = Dial { addresses: addresses.as_deref(), preface, timeouts: self.timeouts() };
         let shared = SharedConnection::open(origin, &dial, idle_time).await.map_err(failed)?;
         if preface.is_empty() {
             self.worker.share(self.pool, &shared);
         }
-        let stream = shared.open_stream(request, size).await.map_err(failed)?;
+        let opened = shared.open_stream(request, size);
+        // An extended CONNECT waits for the settings of the upstream.
+        let opened =
+            match is_extended {
+                true => tokio::time::timeout(self.rules.connect_timeout, opened).await.map_err(
+                    |_| Failure::new(Kind::ConnectTimeout, "no SETTINGS within `connect_timeout`"),
+                )?,
+                false => opened.await,
+            };
+        let stream = opened.map_err(failed)?;
         let ended = || Failure::new(Kind::Lost, "the upstream closed the connection at once");
         Ok((Link::Http2(stream.ok_or_else(ended)?), false))
     }
@@ -131,7 +147,7 @@ impl Lease {
 
     async fn open(&self, origin: &Origin, preface: &[u8]) -> Result<Connection, Failure> {
         self.upstream.counts.opened.fetch_add(1, Ordering::Relaxed);
-        self.upstream.open(&self.worker, origin, self.timeouts(), preface).await
+        self.upstream.open(&self.worker.name_servers(), origin, self.timeouts(), preface).await
     }
 
     /// Keeps the connection for another request.

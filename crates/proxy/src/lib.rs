@@ -30,12 +30,14 @@ mod link;
 mod memory;
 mod pool;
 mod preface;
+mod present;
 mod read_ahead;
 mod request;
 mod resolve;
 mod response;
 mod services;
 mod sticky;
+mod stream_tunnel;
 mod switch;
 mod target;
 #[cfg(test)]

@@ -38,6 +38,11 @@ pub(crate) fn request(
     let (target, prefix) = target::target(rules, call.raw_path, call.path, call.query);
     let method = std::str::from_utf8(call.request.equivalent_method()).unwrap_or_default();
     let mut head = RequestHead::new(method, authority, &target);
+    let protocol = switch.and_then(Switch::extended_connect);
+    if let Some(protocol) = protocol.filter(|_| upstream.address.is_http2()) {
+        head.method = "CONNECT".into();
+        head.protocol = Some(String::from_utf8_lossy(protocol).into());
+    }
     let fields = &mut head.fields;
     *fields = FieldLines::new();
     add_client_fields(call, incoming, fields);

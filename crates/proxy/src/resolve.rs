@@ -2,13 +2,12 @@
 
 use std::net::SocketAddr;
 use std::sync::{Mutex, PoisonError};
-use std::time::{Duration, Instant};
+use std::time::Instant;
 
 use dunlin_net::clock;
 
-use crate::dns;
+use crate::dns::{self, PATIENCE, RETRY};
 use crate::failure::{Failure, Kind};
-use crate::pool::WorkerProxy;
 use crate::upstream::Upstream;
 
 /// The addresses that a name has had lately.
@@ -26,11 +25,6 @@ struct State {
     next: usize,
 }
 
-/// After this time without an answer, the last one is used.
-pub(crate) const PATIENCE: Duration = Duration::from_secs(1);
-/// How long the last answer is used before another question.
-pub(crate) const RETRY: Duration = Duration::from_secs(5);
-
 impl Upstream {
     /// The addresses to connect to, in the order in which to try them: each connection begins with another one. `None` for a
     /// Unix socket. If the name cannot be resolved, its last addresses are used.
@@ -39,7 +33,7 @@ impl Upstream {
     /// The name has no address, and had none before.
     pub(crate) async fn addresses(
         &self,
-        worker: &WorkerProxy,
+        servers: &[SocketAddr],
     ) -> Result<Option<Vec<SocketAddr>>, Failure> {
         let Some(url) = self.address.url() else { return Ok(None) };
         let host = url.host().trim_start_matches('[').trim_end_matches(']');
@@ -49,8 +43,7 @@ impl Upstream {
         if let Some(addresses) = self.resolved.fresh(clock::now()) {
             return Ok(Some(addresses));
         }
-        let servers = worker.name_servers();
-        let question = Box::pin(dns::addresses(&servers, host));
+        let question = Box::pin(dns::addresses(servers, host));
         // Who has addresses does not wait long for others.
         let answer = match self.resolved.begin(clock::now()) {
             true => tokio::time::timeout(PATIENCE, question)
@@ -129,6 +122,8 @@ impl State {
 
 #[cfg(test)]
 mod tests {
+    use std::time::Duration;
+
     use super::*;
 
     const TIME: Duration = Duration::from_secs(10);

@@ -1,236 +1,51 @@
-//! Upstreams that SRV records name (RFC 2782).
+//! The services of a group, whose SRV records name upstreams (RFC 2782).
 
-use std::sync::atomic::Ordering;
 use std::sync::{Arc, Mutex, PoisonError};
-use std::time::{Duration, Instant};
+use std::time::Instant;
 
 use dunlin_config::Service;
-use dunlin_net::clock;
 
-use crate::dns::{self, Answer, Target};
-use crate::failure::{Failure, Kind};
-use crate::group::Group;
-use crate::pool::WorkerProxy;
-use crate::resolve::{PATIENCE, RETRY};
-use crate::upstream::Upstream;
+use crate::dns::{RETRY, Target};
 
-/// The services of a group, and the upstreams that they have had lately.
+/// The services of a group, and what they have had lately. `G` is a group of the upstreams that there are now.
 #[derive(Debug)]
-pub(crate) struct Services {
-    services: Vec<(Service, u32)>,
-    state: Mutex<State>,
+pub(crate) struct Services<G> {
+    /// Each with its weight.
+    pub(crate) services: Vec<(Service, u32)>,
+    pub(crate) state: Mutex<State<G>>,
 }
 
-#[derive(Debug, Default)]
-struct State {
+#[derive(Debug)]
+pub(crate) struct State<G> {
     /// The last answer for each service.
-    targets: Vec<Vec<Target>>,
-    /// A group of the upstreams that there are now.
-    group: Option<Arc<Group>>,
+    pub(crate) targets: Vec<Vec<Target>>,
+    pub(crate) group: Option<Arc<G>>,
     /// When the services are resolved again.
-    until: Option<Instant>,
+    pub(crate) until: Option<Instant>,
 }
 
-impl Group {
-    /// Whether [`Group::present`] has to be called for each request.
-    pub fn has_services(&self) -> bool {
-        self.services.is_some()
-    }
-
-    /// The group with the upstreams that SRV records name now. If the names cannot be resolved, those of their last
-    /// records are used.
-    ///
-    /// # Errors
-    /// There are no upstreams, and there were none before.
-    pub async fn present(&self, worker: &WorkerProxy) -> Result<Arc<Self>, Failure> {
-        let none = || Failure::new(Kind::Resolve, "the group has no services");
-        let Some(services) = &self.services else { return Err(none()) };
-        if let Some(group) = services.fresh(clock::now()) {
-            return Ok(group);
-        }
-        let has_group = services.begin(clock::now());
-        let mut answers = Vec::new();
-        for (service, _) in &services.services {
-            let servers = worker.name_servers();
-            let question = Box::pin(dns::targets(&servers, &service.name));
-            let late = || Err(format!("resolving {} takes too long", service.name));
-            answers.push(match has_group {
-                true => tokio::time::timeout(PATIENCE, question).await.unwrap_or_else(|_| late()),
-                false => question.await,
-            });
-        }
-        self.update(services, answers)
-    }
-
-    /// The upstreams of the last answers.
-    pub(crate) fn last_upstreams(&self) -> Vec<Arc<Upstream>> {
-        let last = self.services.as_ref().and_then(Services::last);
-        last.as_deref().unwrap_or(self).upstreams.clone()
-    }
-
-    fn update(
-        &self,
-        services: &Services,
-        answers: Vec<Result<Answer<Target>, String>>,
-    ) -> Result<Arc<Self>, Failure> {
-        let mut state = services.state.lock().unwrap_or_else(PoisonError::into_inner);
-        state.targets.resize(answers.len(), Vec::new());
-        let (mut time, mut failed) = (Duration::MAX, None);
-        for (answer, last) in answers.into_iter().zip(&mut state.targets) {
-            match answer {
-                Ok(answer) => {
-                    time = time.min(answer.time);
-                    *last = answer.items;
-                }
-                Err(reason) => {
-                    time = time.min(RETRY);
-                    failed = Some(reason);
-                }
-            }
-        }
-        let before = state.group.as_ref().map_or(&[][..], |group| &group.upstreams);
-        let mut upstreams = self.upstreams.clone();
-        for ((service, weight), targets) in services.services.iter().zip(&state.targets) {
-            for target in targets {
-                upstreams.extend(self.upstream_of(service, *weight, target, before));
-            }
-        }
-        match failed {
-            Some(reason) if upstreams.is_empty() => {
-                tracing::error!("proxy: {reason}");
-                return Err(Failure::new(Kind::Resolve, reason));
-            }
-            Some(reason) => tracing::warn!("proxy: {reason}; the last records are used"),
-            None => {}
-        }
-        let is_same = |group: &Arc<Self>| {
-            group.upstreams.len() == upstreams.len()
-                && group.upstreams.iter().zip(&upstreams).all(|(a, b)| Arc::ptr_eq(a, b))
-        };
-        let kept = state.group.take().filter(is_same);
-        let group = kept.unwrap_or_else(|| Arc::new(self.with(upstreams)));
-        (state.group, state.until) = (Some(Arc::clone(&group)), Some(clock::now() + time));
-        Ok(group)
-    }
-
-    /// The upstream of a target: the one that it had before, with its state, if nothing has changed.
-    fn upstream_of(
-        &self,
-        service: &Service,
-        weight: u32,
-        target: &Target,
-        before: &[Arc<Upstream>],
-    ) -> Option<Arc<Upstream>> {
-        let address = service.at(&target.host, target.port)?;
-        // Weight 0 is for targets that get nearly no requests; the weight of the service applies to each.
-        let weight = u32::from(target.weight).max(1) * weight;
-        let is_it = |other: &&Arc<Upstream>| {
-            other.address == address && (other.weight, other.priority) == (weight, target.priority)
-        };
-        if let Some(kept) = before.iter().find(is_it) {
-            return Some(Arc::clone(kept));
-        }
-        let upstream = dunlin_config::Upstream { address, weight };
-        let made = self.with_tls(|tls| Upstream::new(&upstream, &self.rules, tls));
-        Some(Arc::new(made.with_priority(target.priority)))
-    }
-
-    /// A group with these upstreams and the state of this one.
-    fn with(&self, upstreams: Vec<Arc<Upstream>>) -> Self {
-        let lowest = upstreams.first().map(|upstream| upstream.priority);
-        let mut group = self.copy();
-        group.has_priorities = upstreams.iter().any(|other| Some(other.priority) != lowest);
-        group.upstreams = upstreams;
-        group.next.store(self.next.load(Ordering::Relaxed), Ordering::Relaxed);
-        group
-    }
-}
-
-impl Services {
+impl<G> Services<G> {
     /// Those services, each with its weight; `None` if there are none.
     pub(crate) fn new(services: Vec<(Service, u32)>) -> Option<Self> {
-        (!services.is_empty()).then(|| Self { services, state: Mutex::default() })
+        let state = State { targets: Vec::new(), group: None, until: None };
+        (!services.is_empty()).then(|| Self { services, state: Mutex::new(state) })
     }
 
-    fn fresh(&self, now: Instant) -> Option<Arc<Group>> {
+    pub(crate) fn fresh(&self, now: Instant) -> Option<Arc<G>> {
         let state = self.state.lock().unwrap_or_else(PoisonError::into_inner);
         state.group.as_ref().filter(|_| state.until.is_some_and(|until| now < until)).cloned()
     }
 
-    fn last(&self) -> Option<Arc<Group>> {
+    pub(crate) fn last(&self) -> Option<Arc<G>> {
         self.state.lock().unwrap_or_else(PoisonError::into_inner).group.clone()
     }
 
     /// Notes that somebody asks: until there is an answer, others use the last one. Returns `false` if there was none.
-    fn begin(&self, now: Instant) -> bool {
+    pub(crate) fn begin(&self, now: Instant) -> bool {
         let mut state = self.state.lock().unwrap_or_else(PoisonError::into_inner);
         if state.group.is_some() {
             state.until = Some(now + RETRY);
         }
         state.group.is_some()
-    }
-}
-
-#[cfg(test)]
-mod tests {
-    use super::*;
-    use crate::balance::Choice;
-    use crate::testing::rules;
-
-    fn target(host: &str, priority: u16, weight: u16) -> Target {
-        Target { priority, weight, host: host.to_owned(), port: 80 }
-    }
-
-    fn answer(items: Vec<Target>) -> Vec<Result<Answer<Target>, String>> {
-        vec![Ok(Answer { items, time: Duration::from_secs(10) })]
-    }
-
-    fn names(group: &Group) -> Vec<&str> {
-        group.upstreams.iter().map(|upstream| &*upstream.name).collect()
-    }
-
-    #[test]
-    fn upstreams_follow_the_records_and_keep_their_state() {
-        let group = Group::new(&rules("to = ['srv+http://_http._tcp.test', 'http://fixed']"));
-        let services = group.services.as_ref().unwrap();
-        assert!(group.update(services, vec![Err("no answer".into())]).is_ok(), "one is fixed");
-        let update = |items| group.update(services, answer(items)).unwrap();
-        let first = update(vec![target("a", 0, 1), target("b", 0, 1)]);
-        assert_eq!(names(&first), ["http://fixed", "http://a", "http://b"]);
-        let same = update(vec![target("a", 0, 1), target("b", 0, 1)]);
-        assert!(Arc::ptr_eq(&first, &same));
-        let second = update(vec![target("b", 0, 1), target("c", 0, 5)]);
-        assert_eq!(names(&second), ["http://fixed", "http://b", "http://c"]);
-        assert!(Arc::ptr_eq(&first.upstreams[2], &second.upstreams[1]));
-        assert_eq!(second.upstreams[2].weight, 5);
-        let kept = group.update(services, vec![Err("no answer".into())]).unwrap();
-        assert_eq!(names(&kept), names(&second));
-        assert_eq!(group.last_upstreams().len(), 3);
-    }
-
-    #[test]
-    fn without_any_record_there_is_no_upstream() {
-        let group = Group::new(&rules("to = 'srv+http://_http._tcp.test'"));
-        let services = group.services.as_ref().unwrap();
-        let failure = group.update(services, vec![Err("no answer".into())]).unwrap_err();
-        assert_eq!((failure.status(), failure.reason()), (502, "no answer"));
-    }
-
-    #[test]
-    fn other_priorities_are_used_only_if_the_first_fails() {
-        let group = Group::new(&rules(
-            "to = 'srv+http://_http._tcp.test', balance = 'round-robin', eject = { failures = 1 }",
-        ));
-        let services = group.services.as_ref().unwrap();
-        let targets = vec![target("a", 1, 1), target("b", 2, 1), target("c", 2, 1)];
-        let present = group.update(services, answer(targets)).unwrap();
-        let now = Instant::now();
-        let choice = Choice { tried: &[], key: &[], bound: None, now };
-        let chosen = |choice| present.choose(choice).unwrap().name.to_string();
-        assert!((0..5).all(|_| chosen(choice) == "http://a"));
-        let tried = [present.upstreams[0].id];
-        assert_ne!(chosen(Choice { tried: &tried, ..choice }), "http://a");
-        present.note_failure(&present.upstreams[0], now);
-        assert!((0..5).all(|_| chosen(choice) != "http://a"));
     }
 }

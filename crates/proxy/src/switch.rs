@@ -1,5 +1,5 @@
-//! Requests for another protocol: with `Upgrade` (RFC 9110 §7.8) or by extended CONNECT (RFC 8441). An upstream gets both as
-//! GET with `Upgrade`.
+//! Requests for another protocol: with `Upgrade` (RFC 9110 §7.8) or by extended CONNECT (RFC 8441). An upstream of HTTP/1.1 gets
+//! both as GET with `Upgrade`, one of HTTP/2 the latter as it is.
 
 use std::cell::Cell;
 use std::hash::{BuildHasher, RandomState};
@@ -11,6 +11,7 @@ use dunlin_http::{BodyLength, FieldLines, FieldName, Request, ResponseHead, Vers
 use crate::call::Call;
 use crate::failure::{Failure, Kind};
 use crate::request::listed_options;
+use crate::upload::Upload;
 
 /// A request for another protocol.
 pub(crate) struct Switch<'a> {
@@ -51,9 +52,22 @@ impl<'a> Switch<'a> {
         }))
     }
 
-    /// Whether the upstream has to be of HTTP/1.1. The requests of HTTP/1.1 are ordinary ones for others.
-    pub(crate) fn needs_http1(&self) -> bool {
-        self.is_extended_connect
+    /// The protocol, if an upstream of HTTP/2 gets an extended CONNECT. The requests of HTTP/1.1 are ordinary ones for it.
+    pub(crate) fn extended_connect(&self) -> Option<&'a [u8]> {
+        self.is_extended_connect.then_some(self.protocol)
+    }
+
+    /// The body of the extended CONNECT that an upstream of HTTP/2 gets: what the client sends.
+    pub(crate) fn as_body(&self) -> Option<Upload> {
+        self.tunnel.take().map(|tunnel| Upload::tunnel(tunnel.client))
+    }
+
+    /// Takes the body back for an upstream of HTTP/1.1, which gets it as a tunnel.
+    pub(crate) fn take_back(&self, upload: &mut Option<Upload>) {
+        if let Some(Upload::Stream { source, is_begun: false, .. }) = upload.take() {
+            self.tunnel.set(Some(Tunnel { client: source, upgrade: None }));
+        }
+        *upload = Some(Upload::none());
     }
 
     /// Adds the fields for an upstream.
@@ -71,7 +85,8 @@ impl<'a> Switch<'a> {
     /// # Errors
     /// If the client would take another meaning from it than the upstream.
     pub(crate) fn check(&self, head: &ResponseHead) -> Result<(), Failure> {
-        if !self.is_extended_connect {
+        // By HTTP/2, any success is a tunnel.
+        if !self.is_extended_connect || head.version == Version::Http2 {
             return Ok(());
         }
         let error = |reason| Err(Failure::new(Kind::Upgrade, reason));

@@ -4,8 +4,6 @@ use dunlin_config::ForwardedField;
 use dunlin_exchange::stream;
 use dunlin_http::FieldLines;
 
-use crate::call::Call;
-
 /// The trailer fields of a body.
 ///
 /// Programs may merge them into the fields of the head, so that nothing passes that is decided there (RFC 9110 §6.5.1), or
@@ -68,12 +66,12 @@ const HEAD_ONLY: [&str; 45] = [
 ];
 
 impl Trailers {
-    /// None yet, of a request.
-    pub(crate) fn of(call: &Call<'_>) -> Self {
+    /// None yet, of a request. `user_fields` are fields that only the server sets, in lower case.
+    pub(crate) fn new(forwarded_field: &ForwardedField, user_fields: &[String]) -> Self {
         Self {
             fields: FieldLines::default(),
-            forwarded_field: call.forwarded_field.clone(),
-            user_fields: call.user_fields.to_vec(),
+            forwarded_field: forwarded_field.clone(),
+            user_fields: user_fields.to_vec(),
         }
     }
 

@@ -8,8 +8,8 @@ use dunlin_client::Body;
 use dunlin_exchange::{Incoming, stream};
 use dunlin_http::{BodyLength, BodySize, FieldLines};
 
-use crate::call::Call;
 use crate::failure::{Failure, Kind};
+use crate::group::Group;
 use crate::memory::Reservation;
 use crate::trailers::Trailers;
 
@@ -40,21 +40,21 @@ const WHOLE: u64 = 64 * 1024;
 
 impl Upload {
     /// Takes the body of a request. Receives it first if it is small, unless the client waits for a 100 response, which is
-    /// the upstream's to send; a larger one if the group collects it.
+    /// the upstream's to send; a larger one if the group collects it. `trailers` is for one without a stated length.
     ///
     /// # Errors
     /// If the client does not send all of it.
     pub(crate) async fn begin(
         incoming: &mut Incoming,
         expects_continue: bool,
-        call: &Call<'_>,
+        group: &Group,
+        trailers: impl FnOnce() -> Trailers,
     ) -> Result<Self, Failure> {
-        let group = call.group;
         let source = std::mem::replace(&mut incoming.body, stream::empty());
         let configured = group.rules.buffer.request;
         let small = configured.unwrap_or(WHOLE).min(WHOLE);
         let (length, size) = match incoming.length {
-            BodyLength::None => return Ok(Self::whole(Bytes::new(), None)),
+            BodyLength::None => return Ok(Self::none()),
             BodyLength::Known(length) => (Some(length), BodySize::Known(length)),
             BodyLength::Chunked => (None, BodySize::Unknown),
         };
@@ -62,7 +62,7 @@ impl Upload {
             let all = receive(source, length as usize).await?;
             return Ok(Self::whole(all, None));
         }
-        let trailers = (size == BodySize::Unknown).then(|| Box::new(Trailers::of(call)));
+        let trailers = (size == BodySize::Unknown).then(|| Box::new(trailers()));
         let room = configured.filter(|limit| length.is_none_or(|length| length <= *limit));
         let room = room.map(|limit| length.unwrap_or(limit)).filter(|room| *room > 0);
         match room.and_then(|room| Some((room, group.memory.reserve(room)?))) {
@@ -71,6 +71,17 @@ impl Upload {
             }
             None => Ok(Self::Stream { start: None, source, size, is_begun: false, trailers }),
         }
+    }
+
+    /// What the client of a tunnel sends.
+    pub(crate) fn tunnel(source: stream::Receiver) -> Self {
+        let size = BodySize::Unknown;
+        Self::Stream { start: None, source, size, is_begun: false, trailers: None }
+    }
+
+    /// No body.
+    pub(crate) fn none() -> Self {
+        Self::whole(Bytes::new(), None)
     }
 
     fn whole(bytes: Bytes, memory: Option<Reservation>) -> Self {
@@ -101,6 +112,11 @@ impl Upload {
             return Ok(Self::Stream { start, source, size, is_begun: false, trailers });
         }
         Ok(Self::whole(start.freeze(), Some(memory)))
+    }
+
+    /// Whether it is what the client of a tunnel sends, or another body of unknown length.
+    pub(crate) fn is_tunnel(&self) -> bool {
+        matches!(self, Self::Stream { size: BodySize::Unknown, .. })
     }
 
     /// Whether the body can be sent again.

@@ -1,5 +1,6 @@
 //! One upstream, as all workers share it.
 
+use std::net::SocketAddr;
 use std::sync::atomic::{AtomicU64, AtomicUsize, Ordering};
 use std::sync::{Arc, PoisonError, RwLock};
 use std::time::Duration;
@@ -13,7 +14,6 @@ use dunlin_net::log_limiter::LogLimiter;
 use crate::address;
 use crate::failure::Failure;
 use crate::health::{Health, ResponseTime};
-use crate::pool::WorkerProxy;
 use crate::resolve::Resolved;
 use crate::tls::Outcome;
 
@@ -196,18 +196,18 @@ impl Upstream {
         }
     }
 
-    /// Opens a connection that begins with `preface`.
+    /// Opens a connection that begins with `preface`. `servers` resolve the name.
     ///
     /// # Errors
     /// The upstream cannot be reached.
     pub(crate) async fn open(
         &self,
-        worker: &WorkerProxy,
+        servers: &[SocketAddr],
         origin: &Origin,
         timeouts: Timeouts,
         preface: &[u8],
     ) -> Result<Connection, Failure> {
-        let addresses = self.addresses(worker).await?;
+        let addresses = self.addresses(servers).await?;
         let dial = Dial { addresses: addresses.as_deref(), preface, timeouts };
         Connection::open(origin, &dial).await.map_err(|error| Failure::of_client(&error))
     }

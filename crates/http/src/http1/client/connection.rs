@@ -88,6 +88,9 @@ impl Connection {
         if !matches!(self.receive, Receive::Idle) || self.send != Send::Complete {
             return Err(InvalidRequest("the last request is not complete".into()));
         }
+        if head.protocol.is_some() {
+            return Err(InvalidRequest("HTTP/1.1 has no extended CONNECT".into()));
+        }
         self.sent = request::write(head, size, out)?;
         self.send = match size {
             BodySize::Empty | BodySize::Known(0) => Send::Complete,

@@ -94,6 +94,8 @@ pub(super) struct Peer {
     pub(super) max_streams: u32,
     pub(super) initial_window: i64,
     pub(super) max_frame: usize,
+    /// It accepts extended CONNECT (RFC 8441 §3).
+    pub(super) accepts_extended_connect: bool,
 }
 
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -145,6 +147,7 @@ impl Connection {
                 max_streams: DEFAULT_STREAMS,
                 initial_window: i64::from(DEFAULT_WINDOW),
                 max_frame: MAX_PAYLOAD,
+                accepts_extended_connect: false,
             },
             send: i64::from(DEFAULT_WINDOW),
             receive: i64::from(CONNECTION_WINDOW),
@@ -169,6 +172,12 @@ impl Connection {
         self.phase != Phase::Failed && self.last_processed.is_none() && has_numbers
     }
 
+    /// Whether the server accepts extended CONNECT (RFC 8441 §3); `None` before its settings have arrived.
+    #[must_use]
+    pub fn accepts_extended_connect(&self) -> Option<bool> {
+        (self.phase != Phase::Settings).then_some(self.peer.accepts_extended_connect)
+    }
+
     /// Requests that are not complete.
     #[must_use]
     pub fn open_streams(&self) -> usize {
@@ -190,6 +199,11 @@ impl Connection {
         head.check()?;
         if !self.can_open() {
             return Err(InvalidRequest("the connection takes no further request".into()));
+        }
+        if head.protocol.is_some() && self.accepts_extended_connect() != Some(true) {
+            let reason =
+                "the server does not accept extended CONNECT (SETTINGS_ENABLE_CONNECT_PROTOCOL)";
+            return Err(InvalidRequest(reason.into()));
         }
         let block = encode(head, scheme, size, &mut self.encoder);
         let is_end = matches!(size, BodySize::Empty | BodySize::Known(0));

@@ -276,6 +276,7 @@ impl Connection {
             setting::ENABLE_PUSH if value != 0 => {
                 return Err(ConnectionError::protocol("a server cannot enable push"));
             }
+            setting::ENABLE_CONNECT_PROTOCOL => self.peer.accepts_extended_connect = value == 1,
             setting::MAX_CONCURRENT_STREAMS => self.peer.max_streams = value,
             setting::INITIAL_WINDOW_SIZE => {
                 if i64::from(value) > MAX_WINDOW {

@@ -29,7 +29,10 @@ pub(super) fn encode(
         encoder.field(name.as_bytes(), value.as_bytes(), indexing, &mut block);
     };
     pseudo(":method", &head.method, Indexing::Incremental);
-    if &*head.method == "CONNECT" {
+    if let Some(protocol) = &head.protocol {
+        pseudo(":protocol", protocol, Indexing::Without);
+    }
+    if &*head.method == "CONNECT" && head.protocol.is_none() {
         pseudo(":authority", &head.target, Indexing::Incremental);
     } else {
         pseudo(":scheme", scheme, Indexing::Incremental);
