@@ -4,7 +4,7 @@
     benches/figures.py ROW... [--rounds 5] [--seconds 2] [--json FILE]
 
 Rows: keepalive-1k random-1k pipeline-10 sizes churn cache-off large-site few-connections access-log idle-memory
-first-byte scaling checks metrics slowloris http2 tls handshakes cgi cgiplus php wsgi load, or all. The server has processor 0,
+first-byte scaling checks response-cache metrics slowloris http2 tls handshakes cgi cgiplus php wsgi load, or all. The server has processor 0,
 the load processor 1; rounds are interleaved in a random order; medians are printed. A run during which the host of a
 virtual machine gave its processors to other guests is repeated. The responses are compared with the files before the first
 run. A run with an error does not count.
@@ -471,6 +471,18 @@ class Bench:
         r = self.compete("checks that allow every request, 1 KB, 32 connections", variants, check, run)
         self.overhead("all checks", r["no checks"], r["all checks"], 0.95)
 
+    def response_cache(self):
+        origin = self.start("dunlin", rules='cache_control = "max-age=86400"')
+        try:
+            rules = f'proxy = "http://127.0.0.1:{origin.port}"\ncache = {{ responses = true }}'
+            variants = {"file": ("dunlin", {}), "stored response": ("dunlin", {"rules": rules})}
+            for size in ("1k", "16k"):
+                r = self.race(f"a cached file and a stored response, {size}, 32 connections", [], f"/{size}.bin", 32, variants)
+                ratio = r["stored response"]["cpu_us"] / r["file"]["cpu_us"]
+                self.assess(f"CPU of a stored response against a file, {size}", ratio, ratio <= 1.15, "≤ 1.15")
+        finally:
+            origin.stop()
+
     def metrics(self):
         variants = {"off": ("dunlin", {}), "phases and metrics": ("dunlin", {"counted": True})}
         r = self.race("phases and metrics, 1 KB, 32 connections", [], "/1k.bin", 32, variants)
@@ -796,7 +808,7 @@ class Bench:
         return rate, cpu / (rate * self.options.seconds) * 1e6
 
 
-ROWS = ["keepalive-1k", "random-1k", "pipeline-10", "sizes", "churn", "cache-off", "large-site", "few-connections", "access-log", "idle-memory", "first-byte", "scaling", "checks", "metrics", "slowloris", "http2", "tls", "handshakes", "cgi", "cgiplus", "php", "wsgi", "load"]
+ROWS = ["keepalive-1k", "random-1k", "pipeline-10", "sizes", "churn", "cache-off", "large-site", "few-connections", "access-log", "idle-memory", "first-byte", "scaling", "checks", "response-cache", "metrics", "slowloris", "http2", "tls", "handshakes", "cgi", "cgiplus", "php", "wsgi", "load"]
 
 
 def main():
