@@ -156,11 +156,11 @@ mod tests {
         assert!(group.update(services, vec![Err("no answer".into())]).is_ok(), "one is fixed");
         let update = |items| group.update(services, answer(items)).unwrap();
         let first = update(vec![target("a", 0, 1), target("b", 0, 1)]);
-        assert_eq!(names(&first), ["http://fixed", "http://a", "http://b"]);
+        assert_eq!(names(&first), ["http://fixed", "http://a:80", "http://b:80"]);
         let same = update(vec![target("a", 0, 1), target("b", 0, 1)]);
         assert!(Arc::ptr_eq(&first, &same));
         let second = update(vec![target("b", 0, 1), target("c", 0, 5)]);
-        assert_eq!(names(&second), ["http://fixed", "http://b", "http://c"]);
+        assert_eq!(names(&second), ["http://fixed", "http://b:80", "http://c:80"]);
         assert!(Arc::ptr_eq(&first.upstreams[2], &second.upstreams[1]));
         assert_eq!(second.upstreams[2].weight, 5);
         let kept = group.update(services, vec![Err("no answer".into())]).unwrap();
@@ -187,10 +187,10 @@ mod tests {
         let now = Instant::now();
         let choice = Choice { tried: &[], key: &[], bound: None, now };
         let chosen = |choice| present.choose(choice).unwrap().name.to_string();
-        assert!((0..5).all(|_| chosen(choice) == "http://a"));
+        assert!((0..5).all(|_| chosen(choice) == "http://a:80"));
         let tried = [present.upstreams[0].id];
-        assert_ne!(chosen(Choice { tried: &tried, ..choice }), "http://a");
+        assert_ne!(chosen(Choice { tried: &tried, ..choice }), "http://a:80");
         present.note_failure(&present.upstreams[0], now);
-        assert!((0..5).all(|_| chosen(choice) != "http://a"));
+        assert!((0..5).all(|_| chosen(choice) != "http://a:80"));
     }
 }
