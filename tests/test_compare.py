@@ -204,12 +204,30 @@ def test_an_interrupted_comparison_keeps_its_results(tmp_path):
     assert len(runs) >= 2
 
 
+@pytest.mark.serial
+def test_proxies_are_compared_before_one_upstream(tmp_path):
+    out = tmp_path / "out"
+    compare("proxy-small", "proxy-large", "--servers", "dunlin,nginx,haproxy,lighttpd", "--quick", "--rounds", 1, "--duration", "1s", "--out", out)
+    results = json.loads((out / "results.json").read_text())
+    installed = {server["name"] for server in results["servers"] if not server.get("missing")}
+    assert "dunlin" in installed
+    for scenario in results["scenarios"]:
+        for row in scenario["rows"]:
+            for name in installed & {"dunlin", "nginx", "haproxy"}:
+                cell = row["cells"][name]
+                assert cell["state"] == "measured", cell
+                assert all(run["values"]["errors"] == 0 for run in cell["rounds"])
+            assert row["cells"]["lighttpd"]["state"] != "measured"
+    text = (out / "configurations" / "proxy-small-dunlin-proxy.conf").read_text()
+    assert 'proxy = { to = "http://127.0.0.1:' in text
+
+
 def test_scenarios_and_servers_are_listed():
     done = compare("--list")
     check_text(done)
     reported = done.stdout
-    assert len(re.findall(r"\(\d+ rows?\)", " ".join(reported.split()))) == 12
-    for server in ("dunlin", "nginx", "apache2", "h2o", "lighttpd", "caddy", "merecat", "mini-httpd"):
+    assert len(re.findall(r"\(\d+ rows?\)", " ".join(reported.split()))) == 14
+    for server in ("dunlin", "nginx", "apache2", "h2o", "lighttpd", "caddy", "haproxy", "merecat", "mini-httpd"):
         assert f"  {server}" in reported
     if "baseline              not installed" in reported:
         assert "cargo build --release -p baseline" in " ".join(reported.split())

@@ -163,6 +163,8 @@ pub struct Variant {
     pub dns: bool,
     /// Connections are closed after each response.
     pub no_keepalive: bool,
+    /// As a reverse proxy: the files are those of an upstream, which is Dunlin for all.
+    pub proxy: bool,
 }
 
 /// A kind of script.
@@ -194,6 +196,7 @@ impl Variant {
             (self.records, "records"),
             (self.dns, "dns"),
             (self.no_keepalive, "no-keepalive"),
+            (self.proxy, "proxy"),
             (script.is_some(), script.as_deref().unwrap_or_default()),
         ];
         let named: Vec<&str> = parts.iter().filter(|(on, _)| *on).map(|(_, name)| *name).collect();
@@ -202,7 +205,7 @@ impl Variant {
 }
 
 /// The built-in scenarios: names and texts.
-pub const BUILT_IN: [(&str, &str); 12] = [
+pub const BUILT_IN: [(&str, &str); 14] = [
     ("wasd-files", include_str!("../../../scenarios/wasd-files.toml")),
     ("wasd-transfer", include_str!("../../../scenarios/wasd-transfer.toml")),
     ("wasd-secure", include_str!("../../../scenarios/wasd-secure.toml")),
@@ -214,6 +217,8 @@ pub const BUILT_IN: [(&str, &str); 12] = [
     ("thttpd-users", include_str!("../../../scenarios/thttpd-users.toml")),
     ("thttpd-table", include_str!("../../../scenarios/thttpd-table.toml")),
     ("student-connections", include_str!("../../../scenarios/student-connections.toml")),
+    ("proxy-small", include_str!("../../../scenarios/proxy-small.toml")),
+    ("proxy-large", include_str!("../../../scenarios/proxy-large.toml")),
     ("cgi-phases", include_str!("../../../scenarios/cgi-phases.toml")),
 ];
 

@@ -3,7 +3,7 @@
 use std::io;
 use std::path::PathBuf;
 
-use super::{Adapter, Launch, Site, lacks_dunlin_features};
+use super::{Adapter, Launch, Site, lacks_proxy};
 use crate::scenario::{Script, Variant};
 
 pub(super) const ADAPTER: Adapter = Adapter {
@@ -34,9 +34,7 @@ fn program() -> PathBuf {
 
 fn lacks(variant: &Variant) -> Option<&'static str> {
     match variant.script {
-        Some(Script::Cgi | Script::Fastcgi | Script::InProcess) | None => {
-            lacks_dunlin_features(variant)
-        }
+        Some(Script::Cgi | Script::Fastcgi | Script::InProcess) | None => lacks_proxy(variant),
         Some(_) => Some("it does not support such scripts"),
     }
 }

@@ -43,6 +43,10 @@ fn launch(site: &Site<'_>) -> io::Result<Launch> {
     } else {
         String::new()
     };
+    let handler = match site.upstream {
+        Some(upstream) => format!("reverse_proxy {upstream}"),
+        None => format!("root * {root}\n  file_server"),
+    };
     let text = format!(
         "{{
   admin off
@@ -53,8 +57,7 @@ fn launch(site: &Site<'_>) -> io::Result<Launch> {
 }}
 {scheme}://127.0.0.1:{port} {{
   bind 127.0.0.1
-{tls}{log}  root * {root}
-  file_server
+{tls}{log}  {handler}
 }}
 "
     );

@@ -42,6 +42,11 @@ fn launch(site: &Site<'_>) -> io::Result<Launch> {
         server += "\n[server.http1]\nconnection = \"close\"\n";
     }
     let mut routes = String::new();
+    if let Some(upstream) = site.upstream {
+        routes += &format!(
+            "[[site.route]]\npath = \"/*\"\nproxy = {{ to = \"http://{upstream}\", idle_connections = 256 }}\n"
+        );
+    }
     if site.variant.no_cache {
         routes += "[[site.route]]\npath = \"/*\"\ncache = false\n";
     }

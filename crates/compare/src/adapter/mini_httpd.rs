@@ -3,7 +3,7 @@
 use std::io;
 use std::path::PathBuf;
 
-use super::{Adapter, Launch, Site, lacks_dunlin_features};
+use super::{Adapter, Launch, Site, lacks_proxy};
 use crate::scenario::{Script, Variant};
 
 pub(super) const ADAPTER: Adapter = Adapter {
@@ -27,7 +27,7 @@ fn lacks(variant: &Variant) -> Option<&'static str> {
         Some(Script::Cgi) | None if variant.log => {
             Some("its adapter cannot configure a buffered log")
         }
-        Some(Script::Cgi) | None => lacks_dunlin_features(variant),
+        Some(Script::Cgi) | None => lacks_proxy(variant),
         Some(_) => Some("it does not support such scripts"),
     }
 }

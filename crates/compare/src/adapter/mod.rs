@@ -5,6 +5,7 @@ mod baseline;
 mod caddy;
 mod dunlin;
 mod h2o;
+mod haproxy;
 mod lighttpd;
 mod merecat;
 mod mini_httpd;
@@ -50,6 +51,8 @@ pub struct Site<'a> {
     pub certificate: Option<(&'a Path, &'a Path)>,
     /// The resolver, for reverse look-ups of client addresses.
     pub resolver: Option<SocketAddr>,
+    /// The server to which a reverse proxy forwards all requests.
+    pub upstream: Option<SocketAddr>,
 }
 
 /// How a server is started.
@@ -63,13 +66,14 @@ pub struct Launch {
 }
 
 /// All adapters. The last one is the baseline: a bare responder, the lower bound of the cost of a response.
-pub const ALL: [&Adapter; 9] = [
+pub const ALL: [&Adapter; 10] = [
     &dunlin::ADAPTER,
     &nginx::ADAPTER,
     &apache2::ADAPTER,
     &h2o::ADAPTER,
     &lighttpd::ADAPTER,
     &caddy::ADAPTER,
+    &haproxy::ADAPTER,
     &merecat::ADAPTER,
     &mini_httpd::ADAPTER,
     &baseline::ADAPTER,
@@ -166,4 +170,12 @@ fn lacks_dunlin_features(variant: &Variant) -> Option<&'static str> {
         return Some("its resolver cannot be chosen");
     }
     None
+}
+
+/// The same for servers that are not compared as reverse proxies.
+fn lacks_proxy(variant: &Variant) -> Option<&'static str> {
+    if variant.proxy {
+        return Some("its adapter does not configure a reverse proxy");
+    }
+    lacks_dunlin_features(variant)
 }

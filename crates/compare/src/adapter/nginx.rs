@@ -69,6 +69,15 @@ fn launch(site: &Site<'_>) -> io::Result<Launch> {
     } else {
         String::new()
     };
+    let (upstream, forward) = match site.upstream {
+        Some(address) => (
+            format!(
+                "upstream files {{ server {address}; keepalive 256; keepalive_requests 1000000000; }}"
+            ),
+            "location / { proxy_pass http://files; proxy_http_version 1.1; proxy_set_header Connection \"\"; }",
+        ),
+        None => (String::new(), ""),
+    };
     let text = format!(
         "worker_processes 1;
 daemon off;
@@ -87,11 +96,13 @@ http {{
   fastcgi_temp_path {folder}/fastcgi;
   uwsgi_temp_path {folder}/uwsgi;
   scgi_temp_path {folder}/scgi;
+  {upstream}
   server {{
     listen 127.0.0.1:{port} backlog=4096{ssl};
     {tls}
     root {root};
     {fastcgi}
+    {forward}
   }}
 }}
 "

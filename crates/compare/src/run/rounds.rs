@@ -67,6 +67,7 @@ impl<'a> ScenarioRun<'a> {
             folder,
             root,
             processor: options.server_processor,
+            load_processor: options.load_processor,
             certificate,
             resolver,
         };

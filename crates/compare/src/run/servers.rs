@@ -25,6 +25,8 @@ pub(super) struct Setup {
     pub(super) root: PathBuf,
     /// Processor that servers are bound to.
     pub(super) processor: u32,
+    /// Processor of the load generator, and of the upstream of reverse proxies.
+    pub(super) load_processor: u32,
     /// Certificate for rows with TLS.
     pub(super) certificate: Option<Certificate>,
     /// Resolver for rows with name look-ups.
@@ -39,6 +41,8 @@ pub(super) struct Servers {
     pub(super) setup: Setup,
     started: BTreeMap<Key, Result<Running, Failure>>,
     configurations: Vec<Configuration>,
+    /// The upstream of reverse proxies: its address, while it runs.
+    upstream: Option<Running>,
 }
 
 /// A running server.
@@ -49,12 +53,13 @@ pub(super) struct Running {
 
 impl Servers {
     pub(super) fn new(setup: Setup) -> Self {
-        Self { setup, started: BTreeMap::new(), configurations: Vec::new() }
+        Self { setup, started: BTreeMap::new(), configurations: Vec::new(), upstream: None }
     }
 
     /// Stops all servers and returns the configurations that they ran with.
     pub(super) fn stop(&mut self) -> Vec<Configuration> {
         self.started.clear();
+        self.upstream = None;
         std::mem::take(&mut self.configurations)
     }
 
@@ -98,6 +103,7 @@ impl Servers {
             let file = self.setup.root.join(path.trim_start_matches('/'));
             fs::copy(file, self.setup.root.join(adapter::BASELINE_FILE))?;
         }
+        let upstream = if variant.proxy { Some(self.upstream()?) } else { None };
         let files = self.setup.certificate.as_ref().filter(|_| variant.tls);
         let resolver = self.setup.resolver.as_ref().filter(|_| variant.dns);
         let site = Site {
@@ -108,6 +114,7 @@ impl Servers {
             variant,
             certificate: files.map(|files| (files.certificate.as_path(), files.key.as_path())),
             resolver: resolver.map(|resolver| resolver.address),
+            upstream,
         };
         let launch = (adapter.launch)(&site)?;
         let file = format!("{}-{}.conf", self.setup.scenario, name);
@@ -116,6 +123,31 @@ impl Servers {
         let probe = probe.map(String::as_str).zip(body.as_deref()).filter(|_| !variant.tls);
         let server = Server::start(&launch, &folder, self.setup.processor, port, probe)?;
         Ok(Running { server, address: SocketAddr::from((Ipv4Addr::LOCALHOST, port)) })
+    }
+
+    /// The address of the upstream of reverse proxies: Dunlin with the files, on the processor of the load generator.
+    fn upstream(&mut self) -> Result<SocketAddr, Failure> {
+        if let Some(running) = &self.upstream {
+            return Ok(running.address);
+        }
+        let folder = self.setup.folder.join("upstream");
+        fs::create_dir_all(&folder)?;
+        let (adapter, port) = (adapter::by_name("dunlin")?, free_port()?);
+        let site = Site {
+            program: adapter.find().unwrap_or_default(),
+            root: &self.setup.root,
+            folder: &folder,
+            port,
+            variant: &Variant::default(),
+            certificate: None,
+            resolver: None,
+            upstream: None,
+        };
+        let launch = (adapter.launch)(&site)?;
+        let server = Server::start(&launch, &folder, self.setup.load_processor, port, None)?;
+        let address = SocketAddr::from((Ipv4Addr::LOCALHOST, port));
+        self.upstream = Some(Running { server, address });
+        Ok(address)
     }
 }
 
