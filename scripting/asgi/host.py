@@ -27,6 +27,8 @@ HEADER = struct.Struct("<IIB")
 REQUEST, REQUEST_WITH_BODY, BODY, BODY_END, ROOM, CANCEL = 1, 2, 3, 4, 5, 6
 # A request for a WebSocket, whose body and response consist of records.
 WEBSOCKET = 7
+# The server closes the WebSocket, because this process or the server ends.
+GOING_AWAY = 8
 # To the server: a part of the response, its end, both in one, and room for the body.
 PART, END, WHOLE, BODY_ROOM = 1, 2, 3, 4
 # For no request: the files of the application, which report that it is ready.
@@ -35,8 +37,8 @@ LOADED = 5
 # Records of a WebSocket: kind, length of the payload, payload. A message is a TEXT or BYTES, after parts of it.
 RECORD = struct.Struct("<BI")
 TEXT_PART, TEXT, BYTES_PART, BYTES, CLOSE = 1, 2, 3, 4, 5
-# Codes of WebSockets: the default, no code, and no close frame.
-NORMAL, NO_STATUS, ABNORMAL = 1000, 1005, 1006
+# Codes of WebSockets: the default, the end of the server, and no close frame.
+NORMAL, LEAVING, ABNORMAL = 1000, 1001, 1006
 
 # Bytes that may be in flight to the other side, and the number that is acknowledged at a time.
 WINDOW = 256 * 1024
@@ -300,6 +302,10 @@ class WebSocket(Request):
         return scope
 
     def process_frame(self, kind, payload):
+        if kind == GOING_AWAY:
+            self.closed = self.closed or (LEAVING, "")
+            self.wake()
+            return
         if kind != BODY:
             super().process_frame(kind, payload)
             return
@@ -580,6 +586,9 @@ async def main():
         # The server may have ended without closing the connection.
         await asyncio.wait([waiting], timeout=PARENT_CHECK)
     server.close()
+    if tasks:
+        # The server has cancelled what is left.
+        await asyncio.wait(tasks, timeout=SHUTDOWN / 3)
     if not lifespan_task.done():
         try:
             await asyncio.wait_for(lifespan.send_event("lifespan.shutdown"), SHUTDOWN)

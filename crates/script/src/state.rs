@@ -26,6 +26,13 @@ pub struct ThreadState {
     pub buffer: Rc<InputBuffer>,
 }
 
+impl ThreadState {
+    /// Closes the WebSockets of applications, also those that are opened later: the worker stops.
+    pub fn close_websockets(&self) {
+        self.app_connections.close_websockets();
+    }
+}
+
 /// The scripts of one worker, in one generation of the configuration.
 pub struct WorkerScripts {
     pub(super) ctx: Rc<Context>,

@@ -5,15 +5,17 @@ use std::cell::{Cell, RefCell};
 use std::collections::VecDeque;
 use std::future::poll_fn;
 use std::io::ErrorKind;
-use std::rc::Rc;
+use std::rc::{Rc, Weak};
 use std::sync::Arc;
 use std::task::{Context, Poll, Waker};
 
 use bytes::{Bytes, BytesMut};
+use dunlin_http::websocket::frame::code;
 use hashbrown::HashMap;
 use tokio::net::UnixStream;
 
 use super::frame::{self, Frame};
+use super::websocket_state::WebSocketState;
 use crate::file_version;
 use crate::readiness::Readiness;
 use crate::stderr::printable;
@@ -22,6 +24,8 @@ use crate::workers::{Checkout, Worker};
 /// The connections of one worker thread to application servers.
 #[derive(Default)]
 pub(crate) struct AppConnections {
+    /// The worker thread stops: WebSockets are closed.
+    is_closing: Cell<bool>,
     all: RefCell<HashMap<*const Worker, Rc<AppConnection>>>,
 }
 
@@ -42,6 +46,8 @@ pub(super) struct PendingRequest {
     pub(super) parts: RefCell<VecDeque<Bytes>>,
     pub(super) state: RefCell<State>,
     pub(super) has_begun: Cell<bool>,
+    /// The WebSocket, if it is one.
+    websocket: Option<Rc<WebSocketState>>,
     /// The client has left.
     pub(super) is_abandoned: Cell<bool>,
     pub(super) waker: RefCell<Option<Waker>>,
@@ -97,7 +103,19 @@ impl AppConnections {
         });
         self.all.borrow_mut().insert(Arc::as_ptr(worker), Rc::clone(&connection));
         tokio::task::spawn_local(Rc::clone(self).drive(Rc::clone(&connection), stream));
+        tokio::task::spawn_local(close_websockets(Rc::downgrade(&connection), Arc::clone(worker)));
         Ok(connection)
+    }
+
+    /// Closes all WebSockets, also those that are opened later: the worker thread stops.
+    pub(crate) fn close_websockets(&self) {
+        self.is_closing.set(true);
+        self.all.borrow().values().for_each(|connection| connection.close_websockets());
+    }
+
+    /// Whether all WebSockets are closed.
+    pub(super) fn are_closing(&self) -> bool {
+        self.is_closing.get()
     }
 
     /// Reads and writes until the connection is closed.
@@ -116,9 +134,36 @@ impl AppConnections {
     }
 }
 
+/// Closes the WebSockets of an application server that is replaced or was removed.
+async fn close_websockets(connection: Weak<AppConnection>, worker: Arc<Worker>) {
+    worker.leaving().await;
+    if let Some(connection) = connection.upgrade() {
+        connection.close_websockets();
+    }
+}
+
 impl AppConnection {
+    /// Closes all WebSockets.
+    fn close_websockets(&self) {
+        let requests: Vec<_> = self.requests.borrow().values().cloned().collect();
+        requests.iter().for_each(|pending| self.close_websocket(pending));
+    }
+
+    /// Closes a WebSocket: both the client and the application learn that it goes away.
+    pub(super) fn close_websocket(&self, pending: &PendingRequest) {
+        let Some(websocket) = &pending.websocket else { return };
+        if !websocket.is_over() {
+            self.send(pending.id, frame::GOING_AWAY, b"");
+            websocket.close(code::GOING_AWAY, "");
+        }
+    }
+
     /// Adds a request. `checkout` is released when the application server has finished it.
-    pub(super) fn enter(self: &Rc<Self>, checkout: Checkout) -> Rc<PendingRequest> {
+    pub(super) fn enter(
+        self: &Rc<Self>,
+        checkout: Checkout,
+        websocket: Option<Rc<WebSocketState>>,
+    ) -> Rc<PendingRequest> {
         let id = self.next.get();
         self.next.set(id.wrapping_add(1));
         let pending = Rc::new(PendingRequest {
@@ -127,6 +172,7 @@ impl AppConnection {
             parts: RefCell::default(),
             state: RefCell::new(State::UnderWay),
             has_begun: Cell::new(false),
+            websocket,
             is_abandoned: Cell::new(false),
             waker: RefCell::default(),
             room: Cell::new(WINDOW),

@@ -22,6 +22,8 @@ pub(super) const ROOM: u8 = 5;
 pub(super) const CANCEL: u8 = 6;
 /// A request for a WebSocket. The parts of its body are records, and those of its response, if that switches.
 pub(super) const WEBSOCKET: u8 = 7;
+/// The server closes the WebSocket, because the application server or the server itself ends.
+pub(super) const GOING_AWAY: u8 = 8;
 
 /// A frame from the application server.
 #[derive(Debug, PartialEq, Eq)]

@@ -8,12 +8,14 @@ mod frame;
 pub(super) mod report;
 mod response;
 pub(super) mod websocket;
+mod websocket_state;
 
 use std::rc::Rc;
 use std::sync::Arc;
 
 use self::connection::AppConnection;
 use self::response::Response;
+use self::websocket_state::WebSocketState;
 use super::backend::{Backend, Connection, Outgoing};
 use super::failure::Failure;
 use super::variables::Variables;
@@ -32,8 +34,8 @@ const LENGTH: usize = 4;
 /// An application server, for one request.
 #[derive(Default)]
 pub(super) struct Application {
-    /// The request is for a WebSocket.
-    is_websocket: bool,
+    /// The WebSocket that the request is for.
+    websocket: Option<Rc<WebSocketState>>,
 }
 
 /// An application server with room for a request, and this worker thread's connection to it.
@@ -87,20 +89,25 @@ impl Backend for Application {
         let Connected { mut checkout, connection } = connection;
         checkout.is_used = true;
         let worker = Arc::clone(&checkout.worker);
-        let pending = connection.enter(checkout);
+        let pending = connection.enter(checkout, self.websocket.clone());
         let Outgoing { call, incoming, located, length, body, .. } = request;
         let kind = match body {
-            _ if self.is_websocket => frame::WEBSOCKET,
+            _ if self.websocket.is_some() => frame::WEBSOCKET,
             Some(_) => frame::REQUEST_WITH_BODY,
             None => frame::REQUEST,
         };
         let variables = environment::variables(call, incoming, located, *length);
         connection.send_with(pending.id(), kind, |output| write(&variables, output));
+        if self.websocket.is_some()
+            && (worker.is_leaving() || call.scripts.app_connections.are_closing())
+        {
+            connection.close_websocket(&pending);
+        }
         Ok(Response::new(worker, connection, pending))
     }
 
     fn may_switch(&self) -> bool {
-        self.is_websocket
+        self.websocket.is_some()
     }
 }
 

@@ -34,7 +34,7 @@ pub(super) async fn run(pool: Arc<Pool>, shared: Arc<Shared>) {
                 slot.end();
             }
             if slot.status == Status::Available && is_due(&pool, slot) {
-                slot.status = Status::Draining;
+                slot.begin_drain();
             }
             let is_draining = slot.status == Status::Draining;
             if !(is_draining || slot.status == Status::Available) || !slot.active.is_empty() {

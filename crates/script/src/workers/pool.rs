@@ -128,7 +128,7 @@ impl Pool {
         slot.active.push(ActiveRequest { id, script: Arc::clone(script), since: now });
         slot.given += 1;
         if slot.given >= limit {
-            slot.status = Status::Draining;
+            slot.begin_drain();
         }
         let connection = slot.connection.take();
         Some(Checkout::new(Arc::clone(self), Arc::clone(&slot.worker), id, connection))
@@ -269,6 +269,8 @@ impl Pool {
             // A request may have found the pool just before it was removed, and come a little later.
             let mut quiet = 0;
             while quiet < 10 {
+                // WebSockets, which could stay for any time, are closed.
+                pool.lock().slots.iter().for_each(|slot| slot.worker.note_leaving());
                 tokio::time::sleep(RETIRE_QUIET / 10).await;
                 quiet = if pool.is_busy() { 0 } else { quiet + 1 };
             }

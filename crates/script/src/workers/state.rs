@@ -173,8 +173,14 @@ impl Slot {
     pub(super) fn drain(&mut self) {
         match self.active.is_empty() {
             true => self.end(),
-            false => self.status = Status::Draining,
+            false => self.begin_drain(),
         }
+    }
+
+    /// Gives the worker no more requests, and has it end after those that it has. Its WebSockets are closed.
+    pub(super) fn begin_drain(&mut self) {
+        self.status = Status::Draining;
+        self.worker.note_leaving();
     }
 
     /// The worker as the scheduler sees it, for a request on the thread `owner`.

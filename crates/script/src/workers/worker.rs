@@ -48,6 +48,8 @@ pub(super) struct Phase {
     /// Its application has reported that it is loaded.
     pub(super) is_ready: bool,
     pub(super) has_ended: bool,
+    /// It is replaced or was removed: what would keep it for long has to end.
+    pub(super) is_leaving: bool,
 }
 
 impl Worker {
@@ -87,6 +89,22 @@ impl Worker {
 
     pub(super) fn note_ended(&self) {
         self.phase.send_modify(|phase| phase.has_ended = true);
+    }
+
+    /// Notes that it ends after the requests that it has.
+    pub(super) fn note_leaving(&self) {
+        self.phase.send_modify(|phase| phase.is_leaving = true);
+    }
+
+    /// Whether it is replaced or was removed, or has ended.
+    pub(in super::super) fn is_leaving(&self) -> bool {
+        let phase = self.phase.borrow();
+        phase.is_leaving || phase.has_ended
+    }
+
+    /// Waits until it is replaced, is removed or has ended.
+    pub(in super::super) async fn leaving(&self) {
+        self.wait(|phase| phase.is_leaving || phase.has_ended).await;
     }
 
     /// Whether its application has been loaded.

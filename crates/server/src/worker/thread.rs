@@ -111,6 +111,7 @@ impl Worker {
     pub(crate) async fn drain(&self, grace: Duration) {
         self.draining.set(true);
         self.drain.notify_waiters();
+        self.scripts.close_websockets();
         // Accept first the connections that are in the backlog now.
         clock::sleep(Duration::from_millis(5)).await;
         if !grace.is_zero() {

@@ -8,22 +8,26 @@ use dunlin_exchange::stream::{self, Broken, Source};
 use dunlin_http::websocket::frame::code;
 use dunlin_http::websocket::{Event, Receiver};
 
+use super::super::websocket_state::WebSocketState;
 use super::record;
-use super::shared::Shared;
 
 /// The messages of a client.
 #[derive(Debug)]
 pub(super) struct Messages {
     client: stream::Receiver,
     receiver: Receiver,
-    shared: Rc<Shared>,
+    shared: Rc<WebSocketState>,
     /// The client sends nothing more, or nothing that counts.
     is_over: bool,
 }
 
 impl Messages {
     /// Creates the messages of a client, of at most `max_message` bytes each.
-    pub(super) fn new(client: stream::Receiver, max_message: u64, shared: Rc<Shared>) -> Self {
+    pub(super) fn new(
+        client: stream::Receiver,
+        max_message: u64,
+        shared: Rc<WebSocketState>,
+    ) -> Self {
         Self { client, receiver: Receiver::new(max_message), shared, is_over: false }
     }
 

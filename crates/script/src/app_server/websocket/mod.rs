@@ -5,7 +5,6 @@
 mod incoming;
 mod outgoing;
 mod record;
-mod shared;
 
 use std::rc::Rc;
 use std::sync::Arc;
@@ -18,8 +17,8 @@ use dunlin_net::watchdog::Watchdog;
 
 use self::incoming::Messages;
 use self::outgoing::Frames;
-use self::shared::Shared;
 use super::Application;
+use super::websocket_state::WebSocketState;
 use crate::backend;
 use crate::call::Call;
 use crate::failure::Failure;
@@ -75,13 +74,13 @@ pub(in super::super) async fn respond(
         }
     }
     let Tunnel { client, upgrade } = incoming.take_tunnel(call.request.protocol().is_some());
-    let shared = Rc::new(Shared::new());
+    let shared = Rc::new(WebSocketState::new());
     let messages = Messages::new(client, call.rules.message_size, Rc::clone(&shared));
     incoming.body = stream::from_source(Box::new(messages));
     // There is nothing to wait for before the application begins.
     incoming.length = BodyLength::Chunked;
     incoming.received = Some(Received { file: None, share: None });
-    let backend = Application { is_websocket: true };
+    let backend = Application { websocket: Some(Rc::clone(&shared)) };
     let outcome = backend::respond(backend, call, incoming, located, name).await?;
     Ok(match outcome {
         Outcome::Response(mut response) if response.status == 101 => {

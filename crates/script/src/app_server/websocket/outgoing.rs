@@ -9,8 +9,8 @@ use dunlin_exchange::stream::{self, Broken, Source};
 use dunlin_http::websocket::frame::{self, code, opcode};
 use dunlin_net::watchdog::Watchdog;
 
+use super::super::websocket_state::WebSocketState;
 use super::record;
-use super::shared::Shared;
 
 /// The frames for a client.
 #[derive(Debug)]
@@ -20,7 +20,7 @@ pub(super) struct Frames {
     partial: BytesMut,
     /// The next part continues a message.
     is_within: bool,
-    shared: Rc<Shared>,
+    shared: Rc<WebSocketState>,
     watchdog: Watchdog,
     /// Maximum time without a byte in either direction.
     limit: Option<Duration>,
@@ -30,7 +30,7 @@ impl Frames {
     /// Creates the frames of an application. `limit` is the maximum time without a byte in either direction.
     pub(super) fn new(
         application: stream::Receiver,
-        shared: Rc<Shared>,
+        shared: Rc<WebSocketState>,
         watchdog: Watchdog,
         limit: Option<Duration>,
     ) -> Self {
@@ -130,7 +130,7 @@ mod tests {
         let (client, received) = stream::channel(1000);
         let (application, sent) = stream::channel(1000);
         let deadlines = Rc::new(Deadlines::new(Rc::new(Notify::new())));
-        let shared = Rc::new(Shared::new());
+        let shared = Rc::new(WebSocketState::new());
         let mut messages = Messages::new(received, 1000, Rc::clone(&shared));
         let limit = Some(Duration::from_secs(60));
         let mut frames = Frames::new(sent, shared, Watchdog::new(&deadlines), limit);

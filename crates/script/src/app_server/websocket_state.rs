@@ -1,4 +1,4 @@
-//! What both directions of a WebSocket share: the control frames that one causes and the other sends.
+//! The state of a WebSocket, which both directions share: the control frames that one causes and the other sends.
 
 use std::cell::{Cell, RefCell};
 use std::task::{Context, Waker};
@@ -9,7 +9,7 @@ use dunlin_net::clock;
 
 /// What both directions of a WebSocket share.
 #[derive(Debug)]
-pub(super) struct Shared {
+pub(super) struct WebSocketState {
     /// The payload of the ping that was received last. Older ones need no response (RFC 6455 §5.5.3), so that a client
     /// that sends pings and receives nothing fills no memory.
     ping: RefCell<Option<Vec<u8>>>,
@@ -23,7 +23,7 @@ pub(super) struct Shared {
     sender: RefCell<Option<Waker>>,
 }
 
-impl Shared {
+impl WebSocketState {
     /// Creates the state of a WebSocket that begins now.
     pub(super) fn new() -> Self {
         Self {
