@@ -6,7 +6,7 @@
 mod drive;
 mod stream;
 
-use std::collections::HashMap;
+use std::collections::{BTreeMap, HashMap};
 use std::future::poll_fn;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::task::{Context, Poll, Waker};
@@ -39,14 +39,18 @@ struct State {
     streams: HashMap<u32, StreamState>,
     /// The task that reads and writes.
     task: Option<Waker>,
-    /// Exchanges that wait for room in `out`, or for a stream.
-    waiting: Vec<Waker>,
+    /// Exchanges that wait for room in `out`, by their stream; then those that wait for a stream, in their order.
+    waiting: BTreeMap<u64, Waker>,
+    /// The key in `waiting` of the next exchange that waits for a stream.
+    next_ticket: u64,
     /// The connection has failed or is closed.
     is_over: bool,
 }
 
 /// Bytes in [`State::out`] from which on bodies wait.
 const MAX_OUT: usize = 64 * 1024;
+/// Above the number of every stream.
+const FIRST_TICKET: u64 = 1 << 32;
 
 impl Http2 {
     /// Starts the connection on a new byte stream. It closes itself when it was without a stream for `idle_time`.
@@ -61,7 +65,8 @@ impl Http2 {
             out,
             streams: HashMap::new(),
             task: None,
-            waiting: Vec::new(),
+            waiting: BTreeMap::new(),
+            next_ticket: FIRST_TICKET,
             is_over: false,
         };
         let shared = Arc::new(Shared { state: Mutex::new(state) });
@@ -81,7 +86,8 @@ impl Http2 {
         head: &RequestHead,
         size: BodySize,
     ) -> Result<Option<Http2Stream>, InvalidRequest> {
-        poll_fn(|context| self.poll_open(context, head, size)).await
+        let mut ticket = Ticket { shared: &self.shared, number: None };
+        poll_fn(|context| self.poll_open(context, head, size, &mut ticket)).await
     }
 
     fn poll_open(
@@ -89,6 +95,7 @@ impl Http2 {
         context: &mut Context<'_>,
         head: &RequestHead,
         size: BodySize,
+        ticket: &mut Ticket<'_>,
     ) -> Poll<Result<Option<Http2Stream>, InvalidRequest>> {
         let mut state = self.shared.state();
         if !state.is_usable() {
@@ -97,7 +104,8 @@ impl Http2 {
         let waits_for_settings =
             head.protocol.is_some() && state.engine.accepts_extended_connect().is_none();
         if !state.engine.can_open() || waits_for_settings {
-            state.waiting.push(context.waker().clone());
+            let number = *ticket.number.get_or_insert_with(|| state.ticket());
+            state.waiting.insert(number, context.waker().clone());
             return Poll::Pending;
         }
         let State { engine, out, .. } = &mut *state;
@@ -128,7 +136,27 @@ impl Shared {
     }
 }
 
+/// The place of an exchange that waits for a stream.
+struct Ticket<'a> {
+    shared: &'a Shared,
+    /// The key in [`State::waiting`].
+    number: Option<u64>,
+}
+
+impl Drop for Ticket<'_> {
+    fn drop(&mut self) {
+        if let Some(number) = self.number {
+            self.shared.state().waiting.remove(&number);
+        }
+    }
+}
+
 impl State {
+    fn ticket(&mut self) -> u64 {
+        self.next_ticket += 1;
+        self.next_ticket
+    }
+
     fn is_usable(&self) -> bool {
         !self.is_over && self.engine.is_usable()
     }
@@ -141,7 +169,7 @@ impl State {
 
     /// Wakes the exchanges that may be able to send.
     fn wake_waiting(&mut self) {
-        self.waiting.drain(..).for_each(Waker::wake);
+        std::mem::take(&mut self.waiting).into_values().for_each(Waker::wake);
     }
 }
 

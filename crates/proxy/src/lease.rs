@@ -5,7 +5,7 @@ use std::sync::Arc;
 use std::sync::atomic::Ordering;
 
 use dunlin_client::{
-    Connection, Dial, Error, ErrorKind, Origin, Request, SharedConnection, Timeouts,
+    Connection, Dial, ErrorKind, OpenStream, Origin, Request, SharedConnection, Timeouts,
 };
 use dunlin_config::Proxy;
 use dunlin_http::BodySize;
@@ -106,15 +106,9 @@ impl Lease {
         size: BodySize,
         preface: &[u8],
     ) -> Result<(Link, bool), Failure> {
-        let is_extended = request.head.protocol.is_some();
-        let failed = |error: Error| match error.kind() {
-            // The upstream is the cause, not the request.
-            ErrorKind::InvalidRequest if is_extended => Failure::new(Kind::Upgrade, error.reason()),
-            _ => Failure::of_client(&error),
-        };
         if reuse != Reuse::None
             && let Some(shared) = self.worker.shared(self.pool)
-            && let Some(stream) = shared.open_stream(request, size).await.map_err(failed)?
+            && let Some(stream) = self.opened(&shared, request, size).await?
         {
             return Ok((Link::Http2(stream), true));
         }
@@ -122,22 +116,44 @@ impl Lease {
         let addresses = self.upstream.addresses(&self.worker.name_servers()).await?;
         let (origin, idle_time) = (&request.origin, self.rules.keep_alive);
         let dial = Dial { addresses: addresses.as_deref(), preface, timeouts: self.timeouts() };
-        let shared = SharedConnection::open(origin, &dial, idle_time).await.map_err(failed)?;
+        let shared = SharedConnection::open(origin, &dial, idle_time).await;
+        let shared = shared.map_err(|error| Failure::of_client(&error))?;
         if preface.is_empty() {
             self.worker.share(self.pool, &shared);
         }
-        let opened = shared.open_stream(request, size);
-        // An extended CONNECT waits for the settings of the upstream.
-        let opened =
-            match is_extended {
-                true => tokio::time::timeout(self.rules.connect_timeout, opened).await.map_err(
-                    |_| Failure::new(Kind::ConnectTimeout, "no SETTINGS within `connect_timeout`"),
-                )?,
-                false => opened.await,
-            };
-        let stream = opened.map_err(failed)?;
+        let stream = self.opened(&shared, request, size).await?;
         let ended = || Failure::new(Kind::Lost, "the upstream closed the connection at once");
         Ok((Link::Http2(stream.ok_or_else(ended)?), false))
+    }
+
+    /// A stream of this connection, as soon as the upstream permits one; `None` if the connection takes no further
+    /// requests.
+    ///
+    /// # Errors
+    /// The upstream permits none within the time for connecting, or the request cannot be sent as it is.
+    async fn opened(
+        &self,
+        shared: &SharedConnection,
+        request: &Request,
+        size: BodySize,
+    ) -> Result<Option<OpenStream>, Failure> {
+        let (now, limit) = (clock::now(), self.rules.connect_timeout);
+        let opened = shared.open_stream(request, size);
+        let opened = self.worker.deadlines.before(now + limit, now, opened).await;
+        // An extended CONNECT also waits for the settings of the upstream.
+        let is_extended = request.head.protocol.is_some();
+        let late = || match is_extended {
+            true => "no SETTINGS, or no stream permitted, within `connect_timeout`",
+            false => {
+                "it permits no further stream (SETTINGS_MAX_CONCURRENT_STREAMS) within `connect_timeout`"
+            }
+        };
+        let opened = opened.ok_or_else(|| Failure::new(Kind::ConnectTimeout, late()))?;
+        opened.map_err(|error| match error.kind() {
+            // The upstream is the cause, not the request.
+            ErrorKind::InvalidRequest if is_extended => Failure::new(Kind::Upgrade, error.reason()),
+            _ => Failure::of_client(&error),
+        })
     }
 
     fn timeouts(&self) -> Timeouts {

@@ -132,7 +132,7 @@ impl Http2Stream {
         }
         let count = engine.capacity(self.id).min(self.chunk.len());
         if count == 0 || out.len() >= MAX_OUT {
-            waiting.push(context.waker().clone());
+            waiting.insert(self.id.into(), context.waker().clone());
             return Poll::Pending;
         }
         let is_end = self.left == Some(0) && count == self.chunk.len();
@@ -202,6 +202,7 @@ impl Drop for Http2Stream {
             }
         }
         engine.reset(self.id, ErrorCode::Cancel, out);
+        state.waiting.remove(&self.id.into());
         // Another exchange may open a stream now.
         state.wake_waiting();
         state.wake_task();

@@ -5,7 +5,7 @@ use std::task::Poll;
 use std::time::Duration;
 
 use bytes::Bytes;
-use dunlin_http::RequestHead;
+use dunlin_http::{BodySize, RequestHead};
 use tokio::io::duplex;
 
 use super::Http2;
@@ -81,5 +81,47 @@ fn the_end_of_the_byte_stream_ends_all_exchanges() {
         let failure = exchange(&http2, "/", Full::new("abc")).await.unwrap_err();
         assert!(failure.is_unanswered, "{failure:?}");
         assert!(!http2.is_usable());
+    });
+}
+
+#[test]
+fn who_no_longer_waits_for_a_stream_leaves_nothing() {
+    let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build().unwrap();
+    runtime.block_on(async {
+        let (client, server) = duplex(1000);
+        let http2 = Http2::start(client, false, Duration::from_secs(60));
+        let (end, ended) = tokio::sync::oneshot::channel::<()>();
+        tokio::spawn(async move {
+            let mut builder = h2::server::Builder::new();
+            let handshake = builder.max_concurrent_streams(1).handshake::<_, Bytes>(server);
+            let mut connection = handshake.await.unwrap();
+            let (_, mut first) = connection.accept().await.unwrap().unwrap();
+            ended.await.unwrap();
+            let head = http::Response::builder().status(204).body(()).unwrap();
+            first.send_response(head, true).unwrap();
+            while connection.accept().await.is_some() {}
+        });
+        let head = RequestHead::new("GET", "a", "/");
+        let open = async || http2.open(&head, BodySize::Empty).await.unwrap().unwrap();
+        let mut first = open().await;
+        let mut sending = first.begin(Full::new(""));
+        // The limit is known when the server has responded to the settings: a second stream waits.
+        tokio::time::sleep(Duration::from_millis(20)).await;
+        let late = async || tokio::time::timeout(Duration::from_millis(20), open()).await;
+        for _ in 0..3 {
+            assert!(late().await.is_err());
+            assert!(http2.shared.state().waiting.is_empty());
+        }
+        let (second, response) = tokio::join!(open(), async {
+            end.send(()).unwrap();
+            poll_fn(|context| {
+                let _ = first.poll_send(context, &mut sending);
+                first.poll_event(context)
+            })
+            .await
+        });
+        assert!(matches!(response.unwrap(), Event::Head(head) if head.status == 204));
+        drop((first, second));
+        assert!(http2.shared.state().waiting.is_empty());
     });
 }
