@@ -1,8 +1,12 @@
 """The reverse proxy: names of upstreams, and services that SRV records name, with a name server of the test's own."""
 
+import re
+import subprocess
+
 import pytest
 
 from support.dns import A, AAAA, SRV, NameServer
+from support.server import DUNLIN
 from support.upstream import Upstream, response
 from support.waiting import wait_until
 
@@ -130,6 +134,38 @@ def test_a_service_without_records_is_an_error_of_dns(serve, names):
     status, fields, _ = server.get("/")
     assert status == 502 and fields["proxy-status"] == "dunlin; error=dns_error"
     assert f"resolving {SERVICE} failed" in server.logged("proxy: ")
+
+
+@pytest.mark.parametrize("has_other_records", [False, True])
+def test_the_last_records_are_used_while_the_response_is_empty(serve, names, has_other_records):
+    """Such as NXDOMAIN, or no record of that type: what has registered the service may have failed."""
+    a = named("a")
+    names.records[(SERVICE, SRV)] = [(0, 1, a.port, "a.test")]
+    names.records[("a.test", A)] = ["127.0.0.1"]
+    server = serve(route=f'proxy = "srv+http://{SERVICE}"', server=resolver(names))
+    assert server.get("/")[2] == b"a"
+    if has_other_records:
+        names.records[(SERVICE, A)] = ["127.0.0.1"]
+    del names.records[(SERVICE, SRV)], names.records[("a.test", A)]
+
+    def are_logged():
+        assert server.get("/")[2] == b"a"
+        return "the last records are used" in server.log and "its last addresses are used" in server.log
+
+    wait_until(are_logged, "the empty responses in the log")
+
+
+def test_check_asks_the_name_servers_that_the_server_asks(names, tmp_path):
+    names.records[("app.test", A)] = names.records[("a.test", A)] = ["127.0.0.1"]
+    names.records[(SERVICE, SRV)] = [(0, 1, 80, "a.test"), (0, 1, 81, "b.test"), (0, 2, 82, "b.test")]
+    to = ["http://app.test", f"srv+http://{SERVICE}", "h2c://none.test:1", "srv+h2c://_none._tcp.test", "http://127.0.0.1", "unix:/a"]
+    lines = "".join(f"'{url}',\n" for url in to)
+    file = tmp_path / "dunlin.toml"
+    file.write_text(f'[server]\n{resolver(names)}\n[[listen]]\naddress = ":8080"\n[[site]]\n[[site.route]]\npath = "/*"\nproxy = [\n{lines}]\n')
+    done = subprocess.run([DUNLIN, "check", "-c", file], capture_output=True, text=True)
+    assert done.returncode == 0
+    found = re.findall(r":(\d+):\d+: (?:warning: )?proxy: resolving (\S+) failed.*; requests get 502", done.stderr)
+    assert sorted(found) == [("10", "b.test"), ("11", "none.test"), ("12", "_none._tcp.test")], done.stderr
 
 
 def test_targets_are_checked_for_their_health(serve, names):

@@ -47,9 +47,28 @@ def test_the_attributes_of_the_cookie_can_be_set(serve, upstreams):
     assert server.get("/")[1]["set-cookie"].endswith("; Path=/; HttpOnly; SameSite=None; Max-Age=3600; Secure")
 
 
+def test_a_secret_determines_the_values(serve, upstreams):
+    def values(secret):
+        server = start(serve, upstreams, f'sticky = {{ cookie = "at", secret = "{secret}" }}' if secret else 'sticky = "at"')
+        pairs = [server.get("/")[1:] for _ in range(3)]
+        return {name: fields["set-cookie"].partition(";")[0] for fields, name in pairs}, server
+
+    (first, server), (again, restarted) = values("0123456789abcdef"), values("0123456789abcdef")
+    (other, _), (plain, _) = values("0123456789abcdeX"), values("")
+    assert first == again
+    found = [*first.values(), *other.values(), *plain.values()]
+    assert len(set(found)) == 9 and all(re.fullmatch("at=[0-9a-f]{16}", value) for value in found)
+    for name, cookie in first.items():
+        assert restarted.get("/", f"Cookie: {cookie}")[2] == name
+        # Neither the value without the secret, nor a part of a value, nor the address names an upstream.
+        for wrong in (plain[name], cookie[:-1], cookie + "0", cookie.upper().replace("AT=", "at="), "at=", f"at={upstreams[0].url}"):
+            if wrong != cookie:
+                assert "set-cookie" in server.get("/", f"Cookie: {wrong}")[1], wrong
+
+
 @pytest.mark.parametrize(
     "keys, reason",
-    [('sticky = "a b"', "no name of a cookie"), ('sticky = { cookie = "a", same_site = "none", secure = false }', "without `secure`")],
+    [('sticky = { cookie = "a", secret = "short" }', "less than 16 bytes"), ('sticky = "a b"', "no name of a cookie"), ('sticky = { cookie = "a", same_site = "none", secure = false }', "without `secure`")],
 )
 def test_wrong_cookies_are_reported(serve, upstreams, keys, reason):
     with pytest.raises(AssertionError, match=reason):

@@ -6,7 +6,7 @@ use super::address::Address;
 use super::config::Config;
 use super::error::{Problem, Source};
 use super::file::AcmeChallenge;
-use super::proxy::address as upstream_address;
+use super::proxy::{UpstreamAddress, address as upstream_address};
 use super::site_route::SiteRoute;
 use super::sites::Site;
 
@@ -44,21 +44,20 @@ impl Config {
         Some(source.problem(script.span.as_ref(), what.into()))
     }
 
-    /// Returns host and port of the upstreams whose URLs have a name, each with its position and an empty message.
-    pub fn upstream_names(&self) -> Vec<(String, u16, Problem)> {
-        if !self.server.resolver.is_empty() {
-            // The system may not know names that these name servers know.
-            return Vec::new();
-        }
+    /// Returns the upstreams whose addresses the Domain Name System has, each with its position and an empty message.
+    pub fn named_upstreams(&self) -> Vec<(UpstreamAddress, Problem)> {
         let source = Source { path: &self.path, text: &self.text };
         let routes = self.sites.iter().flat_map(|site| site.routes.iter());
         let tables = routes.filter_map(|route| route.route.proxy.as_ref());
         let targets = tables.flat_map(|table| &table.to.0).filter_map(|target| {
-            let url = upstream_address(&target.url).ok()?.url()?.clone();
-            let host = url.host().to_owned();
-            let is_address = host.starts_with('[') || host.parse::<IpAddr>().is_ok();
+            let address = upstream_address(&target.url).ok()?;
+            let is_address = |host: &str| host.starts_with('[') || host.parse::<IpAddr>().is_ok();
+            let is_named = match address.url() {
+                Some(url) => !is_address(url.host()),
+                None => address.service().is_some(),
+            };
             let problem = source.problem(target.url.span.as_ref(), String::new());
-            (!is_address).then(|| (host, url.port(), problem))
+            is_named.then_some((address, problem))
         });
         targets.collect()
     }

@@ -3,6 +3,7 @@
 use std::net::{IpAddr, SocketAddr};
 use std::time::{Duration, Instant};
 
+use dunlin_config::UpstreamAddress;
 use hickory_resolver::config::{LookupIpStrategy, NameServerConfig, ResolveHosts, ResolverConfig};
 use hickory_resolver::net::runtime::TokioRuntimeProvider;
 use hickory_resolver::proto::rr::RData;
@@ -37,6 +38,25 @@ pub(crate) const PATIENCE: Duration = Duration::from_secs(1);
 pub(crate) const RETRY: Duration = Duration::from_secs(5);
 /// Targets of a service at most.
 const MAX_TARGETS: usize = 256;
+
+/// Why names cannot be resolved that an upstream has: its own, or those that its SRV records have.
+pub async fn unresolved(servers: &[SocketAddr], address: &UpstreamAddress) -> Vec<String> {
+    let hosts = match (address.url(), address.service()) {
+        (Some(url), _) => vec![url.host().to_owned()],
+        (None, Some(service)) => match targets(servers, &service.name).await {
+            Ok(answer) => answer.items.into_iter().map(|target| target.host).collect(),
+            Err(reason) => return vec![reason],
+        },
+        (None, None) => Vec::new(),
+    };
+    let mut reasons = Vec::new();
+    for host in hosts {
+        reasons.extend(addresses(servers, &host).await.err());
+    }
+    reasons.sort();
+    reasons.dedup();
+    reasons
+}
 
 /// The addresses of a name: from /etc/hosts, or from the name servers, which are those of /etc/resolv.conf if `servers` is
 /// empty.

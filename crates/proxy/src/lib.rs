@@ -49,6 +49,7 @@ mod upload;
 mod upstream;
 
 pub use self::call::Call;
+pub use self::dns::unresolved;
 pub use self::failure::Failure;
 pub use self::forward::forward;
 pub use self::group::Group;

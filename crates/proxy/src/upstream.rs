@@ -15,6 +15,7 @@ use crate::address;
 use crate::failure::Failure;
 use crate::health::{Health, ResponseTime};
 use crate::resolve::Resolved;
+use crate::sticky;
 use crate::tls::Outcome;
 
 /// An upstream.
@@ -25,6 +26,8 @@ pub(crate) struct Upstream {
     /// Its name in logs: its address as in the configuration.
     pub(crate) name: Arc<str>,
     pub(crate) address: UpstreamAddress,
+    /// Its name in the cookie that keeps clients at it; empty if there is no such cookie.
+    pub(crate) cookie: Box<str>,
     target: Target,
     /// The number by which workers keep its idle connections: another one after a change of certificates.
     pool: AtomicUsize,
@@ -112,6 +115,7 @@ impl Upstream {
             id,
             pool: AtomicUsize::new(id),
             target,
+            cookie: sticky::cookie(rules.sticky.as_ref(), &upstream.address.to_string()),
             name: upstream.address.to_string().into(),
             address: upstream.address.clone(),
             resolved: Resolved::default(),

@@ -65,7 +65,8 @@ pub struct ProxyTable {
     pub idle_connections: Option<usize>,
     /// Time after which an idle connection is closed. Default: `30s`.
     pub keep_alive: Option<Spanned<DurationValue>>,
-    /// Maximum time for connecting to an upstream, with its TLS handshake; 504 after it. Default: `5s`.
+    /// Maximum time for connecting to an upstream, with its TLS handshake, and over HTTP/2 for a stream that it permits; 504
+    /// after it. Default: `5s`.
     pub connect_timeout: Option<Spanned<DurationValue>>,
     /// Maximum time from the end of the request to the head of the response; 504 after it. 0 for no limit. Default:
     /// `60s`.
@@ -185,6 +186,9 @@ pub struct StickyTable {
     pub max_age: Option<Spanned<DurationValue>>,
     /// Whether it has `Secure`. Default: for clients with TLS.
     pub secure: Option<bool>,
+    /// Secret of at least 16 bytes that keys the hash of the upstream's address, as from `openssl rand -hex 16`. Without it, who
+    /// guesses the address can verify the guess. Servers that share clients need the same. Default: none.
+    pub secret: Option<Spanned<String>>,
 }
 
 /// Requests from other sites that have a cookie.
@@ -203,7 +207,7 @@ impl StickyTable {
     /// The cookie with this name.
     pub(crate) fn named(cookie: String) -> Self {
         let cookie = Spanned::detached(cookie);
-        Self { cookie, same_site: None, max_age: None, secure: None }
+        Self { cookie, same_site: None, max_age: None, secure: None, secret: None }
     }
 }
 

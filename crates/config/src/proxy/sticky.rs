@@ -19,7 +19,12 @@ pub struct Sticky {
     pub max_age: Option<Duration>,
     /// Only connections with TLS have it; `None` if the client's connection has TLS.
     pub secure: Option<bool>,
+    /// The key of the hash of an upstream's address.
+    pub secret: Option<String>,
 }
+
+/// Bytes of a secret at least.
+const MIN_SECRET: usize = 16;
 
 impl Sticky {
     pub(super) fn read(
@@ -27,7 +32,7 @@ impl Sticky {
         has_several: bool,
         report: Report<'_>,
     ) -> Self {
-        let StickyTable { cookie, same_site, max_age, secure } = &table.value;
+        let StickyTable { cookie, same_site, max_age, secure, secret } = &table.value;
         let place = cookie.span.clone().or_else(|| table.span.clone());
         if !is_token(cookie.as_bytes()) {
             report(&place, format!("proxy: sticky: {:?} is no name of a cookie", cookie.value));
@@ -40,7 +45,12 @@ impl Sticky {
             let what = "proxy: sticky: browsers reject a cookie with same_site = \"none\" and without `secure`";
             report(&place, what.into());
         }
+        if let Some(secret) = secret.as_ref().filter(|secret| secret.value.len() < MIN_SECRET) {
+            let what = format!("proxy: sticky: secret has less than {MIN_SECRET} bytes");
+            report(&secret.span, what);
+        }
+        let secret = secret.as_ref().map(|secret| secret.value.clone());
         let max_age = max_age.as_ref().map(|age| age.value.0);
-        Self { cookie: cookie.value.clone(), same_site, max_age, secure: *secure }
+        Self { cookie: cookie.value.clone(), same_site, max_age, secure: *secure, secret }
     }
 }

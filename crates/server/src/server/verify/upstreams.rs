@@ -1,23 +1,35 @@
 //! Upstreams of proxies whose names have no address.
 
-use std::net::ToSocketAddrs;
-
 use dunlin_config::{Config, Problem};
+use futures_util::future::join_all;
+use tokio::runtime::Builder;
 
-/// Returns warnings about names of upstreams that have no address. Resolving them may take seconds, so that a start and a reload
-/// do not wait for it.
+/// Returns warnings about names of upstreams that have no address, and services without records, by the name servers that
+/// the server asks. Resolving them may take seconds, so that a start and a reload do not wait for it.
 pub fn unresolved_upstreams(config: &Config) -> Vec<Problem> {
-    let mut warnings = Vec::new();
-    for (host, port, problem) in config.upstream_names() {
-        let error = match (host.as_str(), port).to_socket_addrs() {
-            Ok(addresses) if addresses.len() > 0 => continue,
-            Ok(_) => "it has no address".to_owned(),
-            Err(error) => error.to_string(),
-        };
-        let what = format!(
-            "proxy: the name {host} cannot be resolved ({error}); requests get 502 until it can"
-        );
-        warnings.push(problem.with_message(what));
+    let named = config.named_upstreams();
+    if named.is_empty() {
+        return Vec::new();
     }
-    warnings
+    let servers = &config.server.resolver;
+    let runtime = match Builder::new_current_thread().enable_all().build() {
+        Ok(runtime) => runtime,
+        Err(error) => {
+            let what = format!("proxy: names of upstreams cannot be resolved: {error}");
+            return named
+                .iter()
+                .take(1)
+                .map(|(_, problem)| problem.with_message(what.clone()))
+                .collect();
+        }
+    };
+    let questions = named.iter().map(|(address, _)| dunlin_proxy::unresolved(servers, address));
+    let answers = runtime.block_on(join_all(questions));
+    let warnings = named.iter().zip(answers).flat_map(|((_, problem), reasons)| {
+        reasons.into_iter().map(|reason| {
+            let what = format!("proxy: {reason}; requests get 502 until it can be resolved");
+            problem.with_message(what)
+        })
+    });
+    warnings.collect()
 }
