@@ -4,7 +4,7 @@
     benches/figures.py ROW... [--rounds 5] [--seconds 2] [--json FILE]
 
 Rows: keepalive-1k random-1k pipeline-10 sizes churn cache-off large-site few-connections access-log idle-memory
-first-byte scaling checks response-cache metrics slowloris http2 tls handshakes cgi cgiplus php wsgi load, or all. The server has processor 0,
+first-byte scaling checks response-cache metrics proxy-small proxy-http2 proxy-large proxy-upload proxy-latency slowloris http2 tls handshakes cgi cgiplus php wsgi load, or all. The server has processor 0,
 the load processor 1; rounds are interleaved in a random order; medians are printed. A run during which the host of a
 virtual machine gave its processors to other guests is repeated. The responses are compared with the files before the first
 run. A run with an error does not count.
@@ -28,6 +28,7 @@ import time
 from pathlib import Path
 
 import idle
+import proxies
 import servers
 
 SIZES = {"0": 0, "1k": 1024, "16k": 16384, "64k": 65536, "4m": 4 << 20}
@@ -51,7 +52,7 @@ def core_time():
     return sum(int(fields[n]) for n in (1, 2, 3, 6, 7)) / os.sysconf("SC_CLK_TCK")
 
 
-class Bench:
+class Bench(proxies.Rows):
     def __init__(self, options):
         self.options = options
         self.folder = Path(tempfile.mkdtemp(prefix="figures-"))
@@ -808,7 +809,7 @@ class Bench:
         return rate, cpu / (rate * self.options.seconds) * 1e6
 
 
-ROWS = ["keepalive-1k", "random-1k", "pipeline-10", "sizes", "churn", "cache-off", "large-site", "few-connections", "access-log", "idle-memory", "first-byte", "scaling", "checks", "response-cache", "metrics", "slowloris", "http2", "tls", "handshakes", "cgi", "cgiplus", "php", "wsgi", "load"]
+ROWS = ["keepalive-1k", "random-1k", "pipeline-10", "sizes", "churn", "cache-off", "large-site", "few-connections", "access-log", "idle-memory", "first-byte", "scaling", "checks", "response-cache", "metrics", *proxies.ROWS, "slowloris", "http2", "tls", "handshakes", "cgi", "cgiplus", "php", "wsgi", "load"]
 
 
 def main():

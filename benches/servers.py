@@ -180,6 +180,10 @@ class Dunlin(Server):
             certificate, key = self.variant["tls"]
             listen = f'[[listen]]\naddress = "127.0.0.1:{self.tls_port}"\ntls = true\n'
             tls = f'tls = {{ certificate = "{certificate}", key = "{key}" }}\n'
+        if self.variant.get("upstream"):
+            scheme = "h2c" if self.variant.get("http2_upstream") else "http"
+            to = f"{scheme}://127.0.0.1:{self.variant['upstream']}"
+            route = f'[[site.route]]\npath = "/*"\nproxy = {{ to = "{to}", idle_connections = 256 }}\nbody_size = "1GB"\n'
         if self.variant.get("rules"):
             route = f'[[site.route]]\npath = "/*"\n{self.variant["rules"]}\n'
         if self.variant.get("counted"):
@@ -218,14 +222,23 @@ class Nginx(Server):
                 f"location /s/ {{ fastcgi_pass unix:{self.variant['php']}; include /etc/nginx/fastcgi_params; "
                 f"fastcgi_param SCRIPT_FILENAME {self.root}/$fastcgi_script_name; }}"
             )
+        upstream = location = ""
+        if self.variant.get("upstream"):
+            upstream = f"upstream one {{ server 127.0.0.1:{self.variant['upstream']}; keepalive 256; keepalive_requests 1000000000; }}"
+            location = (
+                'location / { proxy_pass http://one; proxy_http_version 1.1; proxy_set_header Connection ""; '
+                f"proxy_set_header Host $host; client_max_body_size 0; {self.variant.get('location', '')} }}"
+            )
+            self.http2_port = free_port()
+            location += f" listen 127.0.0.1:{self.http2_port} http2 backlog=4096; http2_max_concurrent_streams 256;"
         sendfile = "on" if self.variant.get("sendfile", True) else "off"
         text = f"""worker_processes 1; daemon off; pid {self.folder}/pid; error_log {self.folder}/error.log;
 events {{ worker_connections 20000; }}
 http {{ access_log {log}; sendfile {sendfile}; tcp_nodelay on; keepalive_requests 1000000000;
   keepalive_timeout 600s; {cache} client_body_temp_path {self.folder}/body;
   proxy_temp_path {self.folder}/proxy; fastcgi_temp_path {self.folder}/fastcgi;
-  uwsgi_temp_path {self.folder}/uwsgi; scgi_temp_path {self.folder}/scgi;
-  server {{ listen 127.0.0.1:{self.port} backlog=4096; {tls} root {self.root}; {php} }} }}
+  uwsgi_temp_path {self.folder}/uwsgi; scgi_temp_path {self.folder}/scgi; {upstream}
+  server {{ listen 127.0.0.1:{self.port} backlog=4096; {tls} root {self.root}; {php} {location} }} }}
 """
         return ["nginx", "-c", self.write("nginx.conf", text)]
 
@@ -329,6 +342,58 @@ http://127.0.0.1:{self.port} {{
         return ["caddy", "run", "--adapter", "caddyfile", "--config", self.write("Caddyfile", text)]
 
 
+class Haproxy(Server):
+    """Only as a reverse proxy: the variant `upstream` is the port of the upstream."""
+
+    name = "haproxy"
+    version_command = ["haproxy", "-v"]
+
+    def command(self):
+        self.http2_port = free_port()
+        protocol = "proto h2" if self.variant.get("http2_upstream") else ""
+        text = f"""global
+  nbthread 1
+  maxconn 4000
+  tune.h2.max-concurrent-streams 256
+defaults
+  mode http
+  option http-keep-alive
+  http-reuse always
+  timeout connect 5s
+  timeout client 600s
+  timeout server 60s
+  {self.variant.get("options", "")}
+frontend clients
+  bind 127.0.0.1:{self.port} backlog 4096
+  bind 127.0.0.1:{self.http2_port} proto h2 backlog 4096
+  default_backend one
+backend one
+  server only 127.0.0.1:{self.variant.get("upstream")} {protocol} pool-max-conn 256
+"""
+        return ["haproxy", "-db", "-f", self.write("haproxy.cfg", text)]
+
+
+class Node(Server):
+    """Node's server as an upstream: responds to GET with 1 KB, after `work` microseconds of processor time, and to POST with
+    the number of bytes of its body."""
+
+    name = "node"
+    version_command = ["node", "--version"]
+
+    def command(self):
+        text = """
+const body = Buffer.alloc(1024, 'x'), work = BigInt(+process.argv[3] * 1000);
+const spin = () => { const end = process.hrtime.bigint() + work; while (process.hrtime.bigint() < end); };
+require('http').createServer((request, response) => {
+  if (request.method === 'GET') { if (work) spin(); return response.end(body); }
+  let size = 0;
+  request.on('data', (part) => { size += part.length; });
+  request.on('end', () => response.end(String(size)));
+}).listen(+process.argv[2], '127.0.0.1');
+"""
+        return ["node", self.write("upstream.js", text), str(self.port), str(self.variant.get("work", 0))]
+
+
 class Application(Server):
     """A server of Python applications."""
 
@@ -368,4 +433,4 @@ class Granian(Application):
         return [self.program(), *options, "--no-access-log", "--log-level", "warning", f"app:{callable}"]
 
 
-ALL = {server.name: server for server in (Baseline, SpawnLoop, Dunlin, Nginx, H2o, Lighttpd, Apache, Caddy, Gunicorn, Uwsgi, Granian)}
+ALL = {server.name: server for server in (Baseline, SpawnLoop, Dunlin, Nginx, H2o, Lighttpd, Apache, Caddy, Haproxy, Node, Gunicorn, Uwsgi, Granian)}
