@@ -134,6 +134,15 @@ impl Config {
         (0..self.sites.iter().len().min(before.sites.iter().len())).filter(is_same).collect()
     }
 
+    /// Returns a text for each site, by its index, that is the same while the file says the same about the site.
+    pub fn site_texts(&self) -> Vec<String> {
+        let table: toml::Table = self.text.parse().unwrap_or_default();
+        let has_field = table.get("server").and_then(|server| server.get("server_field"));
+        let sites = table.get("site").and_then(toml::Value::as_array);
+        let text = |site| format!("{site}\n{has_field:?}");
+        sites.into_iter().flatten().map(text).collect()
+    }
+
     /// Returns the path of the file; `None` if there is no file.
     pub fn path(&self) -> Option<&Path> {
         (!self.path.as_os_str().is_empty()).then_some(&*self.path)

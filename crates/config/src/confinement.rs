@@ -33,6 +33,7 @@ impl Config {
             places.write.push(folder(path));
         }
         places.write.extend(self.state_directory().map(Path::to_owned));
+        places.write.extend(self.cache_directory().map(Path::to_owned));
         places.read.extend(self.users.iter().map(|file| folder(&file.path)));
         for site in self.sites.iter() {
             let tls = site.tls.iter().flat_map(|tls| tls.files());
@@ -69,6 +70,12 @@ impl Config {
     pub fn state_directory(&self) -> Option<&Path> {
         let mut sites = self.sites.iter().filter_map(|site| site.tls.as_ref());
         sites.any(|tls| tls.acme.is_some()).then_some(&*self.server.state)
+    }
+
+    /// Returns the directory of cached responses; `None` if none are kept there.
+    pub fn cache_directory(&self) -> Option<&Path> {
+        let is_used = self.sites.iter().any(|site| site.caches_responses());
+        self.server.cache.disk.as_ref().filter(|_| is_used).map(|disk| &*disk.path)
     }
 
     /// Describes the users of script processes, one line per script.

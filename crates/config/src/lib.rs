@@ -126,8 +126,8 @@ pub use respond::Respond;
 pub use route_table::RouteTable;
 pub use script::{Language, Local, Mapping, Remote, Script, Workers};
 pub use server::{
-    AccessLog, Cache, Calls, ErrorLog, ErrorLogTarget, Http1, REDACTED_QUERY_KEYS, ResourceLimits,
-    ReverseDns, Server, Traces,
+    AccessLog, Cache, CacheDirectory, Calls, ErrorLog, ErrorLogTarget, Http1, REDACTED_QUERY_KEYS,
+    ResourceLimits, ReverseDns, Server, Traces,
 };
 pub use settings::{CacheRules, RecordFormat, Records, ResponseCacheRules, Settings};
 pub use sites::{Site, Sites};

@@ -199,6 +199,8 @@ pub struct Cache {
     pub size: usize,
     /// Bytes of all responses.
     pub responses: usize,
+    /// Where responses are kept over restarts; `None` if they are not.
+    pub disk: Option<CacheDirectory>,
     /// Maximum size of a file whose content is cached.
     pub file: u64,
     /// Number of files, and of URLs with responses.
@@ -209,6 +211,15 @@ pub struct Cache {
     pub revalidate: Duration,
     /// Use change notification.
     pub notify: bool,
+}
+
+/// The directory of cached responses.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct CacheDirectory {
+    /// Its path.
+    pub path: PathBuf,
+    /// Bytes of all files.
+    pub size: u64,
 }
 
 /// Reverse DNS of client addresses.

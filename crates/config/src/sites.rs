@@ -235,6 +235,11 @@ impl Site {
         all.filter(written).map(|settings| settings.root.clone()).collect()
     }
 
+    /// Whether responses of a route are cached.
+    pub fn caches_responses(&self) -> bool {
+        self.table.values().any(|settings| settings.cache.responses.is_some())
+    }
+
     /// Returns the largest `body_size` of its routes.
     pub fn largest_body(&self) -> Option<u64> {
         self.routes.iter().filter_map(|route| Some(route.route.body_size.as_deref()?.0)).max()

@@ -24,6 +24,8 @@ pub struct Pools {
     pub starts: Pool,
     /// Writing request bodies to temporary files, and reading them.
     pub bodies: Pool,
+    /// Writing and removing stored responses, one after the other.
+    pub responses: Pool,
     /// Compressing files.
     pub compression: Pool,
 }
@@ -127,6 +129,7 @@ impl Default for Pools {
             passwords: Pool::new(bounds("passwords", Threads::PerCore(1, 1))),
             starts: Pool::new(bounds("starts", Threads::PerCore(2, 8))),
             bodies: Pool::new(bounds("bodies", Threads::PerCore(2, 8))),
+            responses: Pool::new(bounds("responses", Threads::Exactly(1))),
             compression: Pool::new(Bounds {
                 queue: 8,
                 weight: COMPRESSION_MEMORY,
@@ -152,6 +155,7 @@ impl Pools {
             passwords: pool(),
             starts: pool(),
             bodies: pool(),
+            responses: pool(),
             compression: pool(),
         }
     }

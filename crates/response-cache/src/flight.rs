@@ -66,6 +66,13 @@ pub struct Reader {
     number: usize,
 }
 
+/// Memory that is taken until it is dropped.
+#[derive(Debug)]
+pub struct Held {
+    flights: Arc<Flights>,
+    bytes: u64,
+}
+
 /// What the leader has decided.
 #[derive(Debug)]
 pub enum Decision {
@@ -184,13 +191,19 @@ impl Flights {
     /// tag that is not yet known.
     pub fn purge(&self, site: Option<usize>, purge: &Purge) {
         self.invalidate_if(|of, url, head| {
-            site.is_none_or(|site| site == of) && purge.concerns(url, head)
+            site.is_none_or(|site| site == of)
+                && purge.concerns(url, |tag| head.is_none_or(|head| head.has_tag(tag)))
         });
     }
 
     /// The number of requests that are upstream, and the bytes that their bodies hold.
     pub fn usage(&self) -> (usize, u64) {
         (lock(&self.table).len(), self.held.load(Ordering::Relaxed))
+    }
+
+    /// Takes memory for a body that is read from elsewhere; `None` if there is not enough.
+    pub fn hold(self: &Arc<Self>, bytes: u64) -> Option<Held> {
+        self.reserve(bytes).then(|| Held { flights: Arc::clone(self), bytes })
     }
 
     fn invalidate_if(&self, is_out: impl Fn(usize, &[u8], Option<&StoredHead>) -> bool) {
@@ -228,6 +241,12 @@ fn extended(key: &Key, more: &[u8]) -> Key {
 /// The URL of the key of a flight.
 fn url_of(key: &Key) -> &[u8] {
     key.url.split(|&byte| byte == 0).next().unwrap_or_default()
+}
+
+impl Drop for Held {
+    fn drop(&mut self) {
+        self.flights.held.fetch_sub(self.bytes, Ordering::Relaxed);
+    }
 }
 
 impl Leader {

@@ -9,13 +9,14 @@
 //! a targeted field (RFC 9213). [`respond`](respond::respond) makes the response to a request from a stored one, and
 //! [`cache_status`](status::cache_status) the field `Cache-Status` (RFC 9211).
 //!
-//! [`Memory`](memory::Memory) keeps responses within bounds, for all workers. [`Flights`](flight::Flights) has the requests that
+//! [`Memory`](memory::Memory) keeps responses within bounds, for all workers; [`record`] makes bytes of them that outlive the process. [`Flights`](flight::Flights) has the requests that
 //! are upstream, so that one request is made for many of the same URL, and [`Marks`](marks::Marks) the URLs for which that
 //! is of no use.
 //!
 //! # Contract
 //! The crate does no I/O and reads no clock: times are arguments, in the units that each function names.
 
+mod codec;
 pub mod directives;
 mod fields;
 pub mod flight;
@@ -24,6 +25,7 @@ pub mod invalidation;
 pub mod key;
 pub mod marks;
 pub mod memory;
+pub mod record;
 pub mod request;
 pub mod respond;
 pub mod status;

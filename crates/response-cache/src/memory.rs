@@ -3,6 +3,7 @@
 //! An entry has the responses for one URL, each for other values of the selecting request fields. The module
 //! [`dunlin_admission::store`] describes what is admitted and evicted.
 
+use std::cell::RefCell;
 use std::hash::BuildHasher;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
@@ -13,10 +14,10 @@ use hashbrown::DefaultHashBuilder;
 use smallvec::SmallVec;
 
 use crate::key::{self, Key};
-use crate::stored::{Stored, StoredHead};
+use crate::stored::Stored;
 
 /// The most responses for one URL. The oldest one makes room for another.
-const MAX_VARIANTS: usize = 32;
+pub const MAX_VARIANTS: usize = 32;
 
 /// The responses for one URL, the newest one first.
 type Variants = SmallVec<[Arc<Stored>; 1]>;
@@ -111,12 +112,23 @@ impl Memory {
     /// Stores a response. It replaces the one for the same values of the selecting fields. Returns `false` if it exceeds the
     /// bounds or is used less than those in the store.
     pub fn insert(&self, key: Key, stored: Arc<Stored>) -> bool {
+        let is_stored = self.insert_into(self.lock(), key, &stored);
+        let counter = if is_stored { &self.counters.stored } else { &self.counters.rejected };
+        counter.fetch_add(1, Ordering::Relaxed);
+        is_stored
+    }
+
+    fn insert_into(
+        &self,
+        mut store: MutexGuard<'_, Store<Key, Variants>>,
+        key: Key,
+        stored: &Arc<Stored>,
+    ) -> bool {
         let hash = self.hash(key.site, &key.url);
         if is_query(&key.url) {
             self.has_queries.store(true, Ordering::Relaxed);
         }
-        let mut store = self.lock();
-        let mut variants = Variants::from_iter([Arc::clone(&stored)]);
+        let mut variants = Variants::from_iter([Arc::clone(stored)]);
         if let Some(others) = store.get(hash, &key) {
             let others = others.iter().filter(|other| !other.head.vary.is_same(&stored.head.vary));
             variants.extend(others.take(MAX_VARIANTS - 1).cloned());
@@ -127,14 +139,28 @@ impl Memory {
         drop(store);
         match inserted {
             Inserted::Stored { evicted, .. } => {
-                self.counters.stored.fetch_add(1, Ordering::Relaxed);
                 self.counters.evicted.fetch_add(evicted.len() as u64, Ordering::Relaxed);
                 true
             }
-            Inserted::Rejected => {
-                self.counters.rejected.fetch_add(1, Ordering::Relaxed);
-                false
-            }
+            Inserted::Rejected => false,
+        }
+    }
+
+    /// Stores a response that was stored before, unless there is one for the same values of the selecting fields, which is newer.
+    /// Returns the one that is stored.
+    ///
+    /// # Errors
+    /// The response, if it is not stored.
+    pub fn restore(&self, key: Key, stored: Arc<Stored>) -> Result<Arc<Stored>, Arc<Stored>> {
+        let hash = self.hash(key.site, &key.url);
+        let store = self.lock();
+        let mut others = store.get(hash, &key).into_iter().flatten();
+        if let Some(newer) = others.find(|other| other.head.vary.is_same(&stored.head.vary)) {
+            return Ok(Arc::clone(newer));
+        }
+        match self.insert_into(store, key, &stored) {
+            true => Ok(stored),
+            false => Err(stored),
         }
     }
 
@@ -152,16 +178,22 @@ impl Memory {
         self.counters.purged.fetch_add(removed as u64, Ordering::Relaxed);
     }
 
-    /// Removes responses of the site with that number, or of all sites. Returns the number of URLs.
-    pub fn purge(&self, site: Option<usize>, purge: &Purge) -> usize {
+    /// Removes responses of the site with that number, or of all sites. Returns the URLs.
+    pub fn purge(&self, site: Option<usize>, purge: &Purge) -> Vec<Key> {
+        let keys = RefCell::new(Vec::new());
         let is_out = |key: &Key, variants: &Variants, _| {
             let mut heads = variants.iter().map(|stored| &stored.head);
-            site.is_none_or(|site| key.site == site)
-                && heads.any(|head| purge.concerns(&key.url, Some(head)))
+            let is_out = site.is_none_or(|site| key.site == site)
+                && heads.any(|head| purge.concerns(&key.url, |tag| head.has_tag(tag)));
+            if is_out {
+                keys.borrow_mut().push(key.clone());
+            }
+            is_out
         };
-        let removed = self.lock().remove_if(is_out).len();
-        self.counters.purged.fetch_add(removed as u64, Ordering::Relaxed);
-        removed
+        self.lock().remove_if(is_out);
+        let keys = keys.into_inner();
+        self.counters.purged.fetch_add(keys.len() as u64, Ordering::Relaxed);
+        keys
     }
 
     /// Removes the responses of sites for which `has` returns false.
@@ -186,12 +218,12 @@ fn is_query(url: &[u8]) -> bool {
 }
 
 impl Purge {
-    /// Whether it concerns a response for that URL; `None` if the response is not known.
-    pub(crate) fn concerns(&self, url: &[u8], head: Option<&StoredHead>) -> bool {
+    /// Whether it concerns a response for that URL, which has the tags for which `has_tag` returns true.
+    pub fn concerns(&self, url: &[u8], has_tag: impl Fn(&[u8]) -> bool) -> bool {
         match self {
             Self::Path { path, is_prefix: false } => *key::path(url) == **path,
             Self::Path { path, is_prefix: true } => key::path(url).starts_with(path),
-            Self::Tag(tag) => head.is_none_or(|head| head.has_tag(tag)),
+            Self::Tag(tag) => has_tag(tag),
             Self::Everything => true,
         }
     }
@@ -202,6 +234,7 @@ mod tests {
     use super::*;
     use crate::freshness::Received;
     use crate::storable::{Requested, Rules};
+    use crate::stored::StoredHead;
     use crate::testing::{fields, request};
     use bytes::Bytes;
     use dunlin_http::Method;
@@ -305,7 +338,7 @@ mod tests {
             (Some(1), Purge::Everything, 3),
         ] {
             let memory = filled();
-            assert_eq!(memory.purge(site, &purge), expected, "{site:?} {purge:?}");
+            assert_eq!(memory.purge(site, &purge).len(), expected, "{site:?} {purge:?}");
             assert_eq!(memory.usage().1, 4 - expected);
         }
         let memory = filled();

@@ -2,6 +2,8 @@
 
 use std::fmt::Write as _;
 
+use crate::freshness::Freshness;
+
 /// How the cache has handled a request.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Handled {
@@ -45,6 +47,13 @@ pub enum Forward {
 }
 
 impl Forward {
+    /// Why a request is forwarded although a response with this freshness is stored: it is stale at `now`, in milliseconds of the
+    /// monotonic clock, or the request demands it.
+    pub fn of(freshness: &Freshness, now: u64) -> Self {
+        let demands = freshness.is_fresh(now) && !freshness.always_validate;
+        if demands { Self::Request } else { Self::Stale }
+    }
+
     /// The token of the RFC.
     pub fn as_str(self) -> &'static str {
         match self {

@@ -74,11 +74,26 @@ impl StoredHead {
         for (name, value) in fields.iter().filter(|(name, _)| is_stored(name)) {
             kept.push_parsed(name, value);
         }
-        let etag = values(fields, "ETag").first().and_then(|tag| EntityTag::parse(tag));
-        let last_modified = values(fields, "Last-Modified").first().and_then(|at| date::parse(at));
+        let (etag, last_modified) = (etag(fields), last_modified(fields));
         let date = received.date.unwrap_or(received.unix);
         let rules = *rules;
         Ok(Self { status, fields: kept, date, freshness, vary, etag, last_modified, rules })
+    }
+
+    /// The head as it was stored before, with the parts that do not follow from its fields.
+    pub(crate) fn restored(
+        (status, fields): (u16, FieldLines),
+        date: u64,
+        freshness: Freshness,
+        vary: Vary,
+        rules: Rules,
+    ) -> Self {
+        let (etag, last_modified) = (etag(&fields), last_modified(&fields));
+        Self { status, fields, date, freshness, vary, etag, last_modified, rules }
+    }
+
+    pub(crate) fn rules(&self) -> &Rules {
+        &self.rules
     }
 
     /// Its validators (RFC 9110 §8.8).
@@ -104,13 +119,23 @@ impl StoredHead {
         conditions
     }
 
+    /// The tags by which it can be purged, each followed by a space.
+    pub fn tags(&self) -> Box<[u8]> {
+        let mut tags = Vec::new();
+        for name in TAG_FIELDS {
+            let lines = values(&self.fields, name);
+            let words = members(&lines).flat_map(|member| member.split(|&byte| byte == b' '));
+            for word in words.filter(|word| !word.is_empty()) {
+                tags.extend_from_slice(word);
+                tags.push(b' ');
+            }
+        }
+        tags.into()
+    }
+
     /// Whether a response has the tag.
     pub fn has_tag(&self, tag: &[u8]) -> bool {
-        TAG_FIELDS.iter().any(|name| {
-            let lines = values(&self.fields, name);
-            let mut words = members(&lines).flat_map(|member| member.split(|&byte| byte == b' '));
-            words.any(|word| word == tag)
-        })
+        has_tag(&self.tags(), tag)
     }
 
     /// The head after a validation by a 304 with these fields (RFC 9111 §4.3.4).
@@ -137,6 +162,19 @@ impl StoredHead {
     fn size(&self) -> usize {
         size_of::<Stored>() + self.fields.as_bytes().len() + self.vary.size()
     }
+}
+
+/// Whether `tags`, those of a response, contain `tag`.
+pub fn has_tag(tags: &[u8], tag: &[u8]) -> bool {
+    !tag.is_empty() && tags.split(|&byte| byte == b' ').any(|word| word == tag)
+}
+
+fn etag(fields: &FieldLines) -> Option<EntityTag> {
+    values(fields, "ETag").first().and_then(|tag| EntityTag::parse(tag))
+}
+
+fn last_modified(fields: &FieldLines) -> Option<u64> {
+    values(fields, "Last-Modified").first().and_then(|at| date::parse(at))
 }
 
 /// The fields of a stored response, replaced by those of a 304 (RFC 9111 §3.2).

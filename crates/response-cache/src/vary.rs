@@ -3,6 +3,7 @@
 use dunlin_http::semantics::list::{members, split, weight};
 use dunlin_http::{FieldLines, Request};
 
+use crate::codec::{Reader, Writer};
 use crate::fields::{Values, values};
 
 /// The request fields that a stored response depends on, with their values in the request that it is the response to.
@@ -72,8 +73,31 @@ impl Vary {
         variant
     }
 
+    pub(crate) fn write(&self, writer: &mut Writer) {
+        writer.number(self.fields.len() as u64);
+        for field in &self.fields {
+            writer.text(&field.name);
+            for text in [&field.raw, &field.value, &field.language] {
+                writer.optional(text.as_deref());
+            }
+        }
+    }
+
+    /// What [`write`](Self::write) has written; `None` if it is something else.
+    pub(crate) fn read(reader: &mut Reader<'_>) -> Option<Self> {
+        let count = reader.number()?;
+        let mut fields = Vec::new();
+        for _ in 0..count {
+            let name = reader.text()?.into();
+            let mut optional = || Some(reader.optional()?.map(Into::into));
+            let (raw, value, language) = (optional()?, optional()?, optional()?);
+            fields.push(Selecting { name, raw, value, language });
+        }
+        Some(Self { fields: fields.into() })
+    }
+
     /// Memory in bytes.
-    pub(crate) fn size(&self) -> usize {
+    pub fn size(&self) -> usize {
         let text = |text: &Option<Box<[u8]>>| text.as_ref().map_or(0, |text| text.len());
         let size = |field: &Selecting| {
             size_of::<Selecting>() + field.name.len() + text(&field.raw) + text(&field.value)

@@ -44,6 +44,7 @@ use dunlin_config::{Config, Problem, StartupSettings};
 
 use self::worker_thread::{WorkerCommand, WorkerHandle};
 use crate::control::{Action, Answer, Command, Control, Event};
+use crate::handler::response_cache::ResponseCache;
 
 /// Why a start, a reload or an upgrade failed.
 #[derive(Debug)]
@@ -101,6 +102,8 @@ struct Running {
 
 /// How long workers may take to switch to another configuration.
 const APPLY_TIMEOUT: Duration = Duration::from_secs(10);
+/// How long the end of the process waits for each of what is still written.
+const FINISH: Duration = Duration::from_secs(2);
 /// How long idle connections stay open after an upgrade, so that their next response can announce the close.
 const HANDOVER_GRACE: Duration = Duration::from_secs(5);
 
@@ -178,6 +181,7 @@ impl Server {
             upgrade,
         };
         runtime.block_on(running.apply(&running.generation, per_worker))?;
+        ResponseCache::takes_over(running.generation.shared.responses.as_ref(), None);
         Ok(Self { runtime, control, running })
     }
 
@@ -251,6 +255,9 @@ impl Server {
                 }
                 End::HandedOver(_) => {
                     running.listeners.release();
+                    // The other process uses the directory from now on.
+                    let responses = running.generation.shared.responses.as_ref();
+                    ResponseCache::takes_over(None, responses);
                     running.drain(HANDOVER_GRACE, end, &mut control).await;
                 }
             }
@@ -428,12 +435,15 @@ impl Running {
         if let Some(tracer) = &shared.tracer {
             tracer.finish();
         }
+        if let Some(responses) = &shared.responses {
+            responses.finish_writing(FINISH);
+        }
         let open = shared.limiter.open();
         if open > 0 {
             tracing::warn!("{open} connections were still open when stop_timeout expired");
         }
         if let Some(log) = access_log {
-            log.close(Duration::from_secs(2));
+            log.close(FINISH);
             let lost = log.lost();
             if lost > 0 {
                 tracing::warn!("{lost} lines of the access log were lost since it was opened");

@@ -14,8 +14,8 @@ use crate::forwarded_field::ForwardedField;
 use crate::limits::{default_cache_size, descriptor_limit};
 use crate::log_format::AccessLogFormat;
 use crate::server::{
-    AccessLog, Cache, Calls, ErrorLog, ErrorLogTarget, Http1, REDACTED_QUERY_KEYS, ResourceLimits,
-    ReverseDns, Server, Traces,
+    AccessLog, Cache, CacheDirectory, Calls, ErrorLog, ErrorLogTarget, Http1, REDACTED_QUERY_KEYS,
+    ResourceLimits, ReverseDns, Server, Traces,
 };
 use crate::spanned::Spanned;
 use crate::units::{DurationValue, Size};
@@ -75,6 +75,7 @@ impl Checker<'_> {
             cache: Cache {
                 size: cache_size,
                 responses: cache.responses.as_deref().map_or(cache_size, |size| size.0 as usize),
+                disk: self.cache_directory(cache),
                 file: cache.file.map_or(256_000, |size| size.0),
                 entries: cache.entries.unwrap_or(50_000),
                 descriptors: cache.descriptors.unwrap_or_else(|| {
@@ -88,6 +89,17 @@ impl Checker<'_> {
             redact_query: self.redact_query(server),
             reverse_dns: server.reverse_dns.as_ref().map(|dns| self.reverse_dns(dns)),
         }
+    }
+
+    fn cache_directory(&mut self, cache: &file::Cache) -> Option<CacheDirectory> {
+        let Some(directory) = &cache.directory else {
+            if let Some(Spanned { span, .. }) = &cache.disk {
+                self.problem(span, "cache: `disk` needs `directory`");
+            }
+            return None;
+        };
+        let size = cache.disk.as_deref().map_or(1_000_000_000, |size| size.0);
+        Some(CacheDirectory { path: self.absolute(directory), size })
     }
 
     fn busy_poll(&mut self, server: &file::Server) -> Duration {

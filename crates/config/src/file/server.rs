@@ -169,6 +169,11 @@ pub struct Cache {
     pub file: Option<Size>,
     /// Memory for responses, on routes with `cache = { responses = true }`. Default: as much as `size`.
     pub responses: Option<Spanned<Size>>,
+    /// Directory in which responses are kept, also over restarts. The server creates it, for its user alone, and owns what is in it.
+    /// Default: none.
+    pub directory: Option<Spanned<PathBuf>>,
+    /// Maximum size of the files in `directory`. Default: `1GB`.
+    pub disk: Option<Spanned<Size>>,
     /// Maximum number of files, and of URLs with cached responses. Default: 50000.
     pub entries: Option<usize>,
     /// Maximum number of descriptors that stay open. Default: a quarter of the descriptor limit.

@@ -32,7 +32,7 @@ pub(crate) fn answer(ctx: &Rc<WorkerContext>, request: &Request<'_>) -> Routed {
         }
         (b"/upgrade", Method::Post) => command(ctx, Action::Upgrade),
         (b"/reopen", Method::Post) => command(ctx, Action::Reopen),
-        (b"/purge", Method::Post) => purge(&ctx.shared, query).into(),
+        (b"/purge", Method::Post) => purge(&ctx.shared, query),
         (b"/config", Method::Get | Method::Head) => configuration(&ctx.shared).into(),
         #[cfg(debug_assertions)]
         (b"/debug/break", Method::Post) if break_out::is_asked_for() => {

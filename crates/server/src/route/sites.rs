@@ -148,11 +148,6 @@ impl Site {
         self.table.find(path)
     }
 
-    /// Whether responses of a route are cached.
-    pub(crate) fn caches_responses(&self) -> bool {
-        self.table.values().any(|route| route.cache.responses.is_some())
-    }
-
     /// The configuration of the site.
     pub(crate) fn config(&self) -> &Arc<dunlin_config::Site> {
         &self.config

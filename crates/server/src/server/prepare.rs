@@ -70,7 +70,7 @@ impl Generation {
             directories: Arc::new(directories(&config)),
             shared: Arc::new(SharedState {
                 files,
-                responses: ResponseCache::for_sites(&sites, &config, None),
+                responses: ResponseCache::for_sites(&sites, &config, None, &blocking),
                 certificates,
                 blocking,
                 limiter,
@@ -134,7 +134,12 @@ impl Generation {
             directories: Arc::new(directories(&config)),
             shared: Arc::new(SharedState {
                 files,
-                responses: ResponseCache::for_sites(&sites, &config, before.responses.as_ref()),
+                responses: ResponseCache::for_sites(
+                    &sites,
+                    &config,
+                    before.responses.as_ref(),
+                    &before.blocking,
+                ),
                 scripts: Scripts { pools, shared: scripts },
                 blocking: Arc::clone(&before.blocking),
                 certificates: certificates(&config)?,
@@ -181,8 +186,9 @@ impl Generation {
         let SharedState { config, sites, files, scripts, limiter, .. } = &*self.shared;
         scripts.shared.bodies.set(config);
         if let Some(responses) = &self.shared.responses {
-            responses.memory.retain_sites(|site| sites.has(site));
+            responses.retain_sites(|site| sites.has(site));
         }
+        ResponseCache::takes_over(self.shared.responses.as_ref(), before.shared.responses.as_ref());
         before.shared.certificates.retire();
         sites.proxies().for_each(|group| group.reload_certificates());
         limiter.set(connections(&config.server));

@@ -145,8 +145,12 @@ pub(super) fn restrict(
 ) -> Result<Option<Starter>, StartError> {
     let server = &config.server;
     // After that it could not be created, or not with this owner.
-    if let Some(state) = config.state_directory().filter(|state| !state.exists()) {
-        make_private(state, confined.identity.as_ref())?;
+    for (name, path) in
+        [("state", config.state_directory()), ("cache: directory", config.cache_directory())]
+    {
+        if let Some(path) = path.filter(|path| !path.exists()) {
+            make_private(name, path, confined.identity.as_ref())?;
+        }
     }
     if server.no_new_privs {
         rustix::thread::set_no_new_privs(true)
@@ -164,8 +168,8 @@ pub(super) fn restrict(
 }
 
 /// Creates a directory that is accessible only to the user to which the server switches.
-fn make_private(path: &Path, identity: Option<&Identity>) -> Result<(), StartError> {
-    let explain = |error: std::io::Error| fail(format!("{}: {error}", path.display()));
+fn make_private(name: &str, path: &Path, identity: Option<&Identity>) -> Result<(), StartError> {
+    let explain = |error: std::io::Error| fail(format!("{name} {}: {error}", path.display()));
     std::fs::DirBuilder::new().recursive(true).mode(0o700).create(path).map_err(explain)?;
     if let Some(Identity { uid: Some(uid), gid, .. }) = identity {
         std::os::unix::fs::chown(path, Some(uid.as_raw()), Some(gid.as_raw())).map_err(explain)?;

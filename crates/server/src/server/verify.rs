@@ -75,6 +75,7 @@ enum Purpose {
     Scripts,
     Log,
     State,
+    Responses,
 }
 
 impl Purpose {
@@ -82,7 +83,7 @@ impl Purpose {
         match self {
             Self::Users | Self::Certificate => Use::Read,
             Self::Root | Self::Scripts => Use::Execute,
-            Self::Log | Self::State => Use::Write,
+            Self::Log | Self::State | Self::Responses => Use::Write,
         }
     }
 
@@ -115,6 +116,10 @@ impl Purpose {
             Self::State => format!(
                 "state {path}: {name} cannot write there ({error}): certificates cannot be obtained or renewed; \
                  let the user own the directory"
+            ),
+            Self::Responses => format!(
+                "cache {path}: {name} cannot write there ({error}): responses are cached in memory alone; let the user own \
+                 the directory"
             ),
         }
     }
@@ -152,6 +157,10 @@ fn reopened_files(config: &Config) -> Vec<ReopenedFile> {
     if let Some(state) = config.state_directory() {
         let path = state.to_owned();
         files.push(ReopenedFile { path, purpose: Purpose::State, problem: whole() });
+    }
+    if let Some(directory) = config.cache_directory() {
+        let path = directory.to_owned();
+        files.push(ReopenedFile { path, purpose: Purpose::Responses, problem: whole() });
     }
     // Only regular files are rotated.
     let devices = [Path::new("/dev"), Path::new("/proc/self/fd")];

@@ -28,7 +28,7 @@ pub(super) async fn fill(
             match ready!(body.poll_next(cx)) {
                 Ok(Some(bytes)) => writer.push(bytes),
                 Ok(None) => {
-                    store(&cache, key.clone(), &mut writer);
+                    cache.store_end(&key, &mut writer);
                     return Poll::Ready(());
                 }
                 // Dropping the writer breaks the body for its readers.
@@ -37,13 +37,6 @@ pub(super) async fn fill(
         }
     })
     .await;
-}
-
-/// Stores the response whose body has ended.
-pub(super) fn store(cache: &ResponseCache, key: Key, writer: &mut Writer) {
-    if let Some(stored) = writer.end() {
-        cache.memory.insert(key, Arc::new(stored));
-    }
 }
 
 /// A body that a request reads while it arrives.

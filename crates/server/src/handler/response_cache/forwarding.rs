@@ -22,7 +22,7 @@ use dunlin_response_cache::status::Forward;
 use dunlin_response_cache::storable::{Requested, Rules};
 use dunlin_response_cache::stored::{Stored, StoredHead, merged};
 
-use super::fill::{FlightBody, fill, store};
+use super::fill::{FlightBody, fill};
 use super::outcome::Outcome;
 use super::reuse::{from_flight, from_stored, reuse};
 use super::shared::ResponseCache;
@@ -33,7 +33,7 @@ use crate::route::route_match::{OwnedRouteMatch, RouteMatch};
 use crate::worker::WorkerContext;
 
 /// How long a request waits for the response to another one before it goes upstream itself.
-const WAIT: Duration = Duration::from_secs(10);
+pub(super) const WAIT: Duration = Duration::from_secs(10);
 
 /// Fields of requests whose response may be another than the whole one.
 pub(super) const SPECIAL: FieldSet = FieldSet::of(&[
@@ -135,9 +135,7 @@ impl Forwarding {
     /// Goes upstream for all requests that wait, unless the response was stored since the store was looked into.
     async fn lead(&mut self, leader: Leader, incoming: Box<Incoming>) -> Response {
         let request = self.request.as_request();
-        if let Found::Response(stored) =
-            self.cache.memory.find((self.key.site, &self.key.url), &request)
-        {
+        if let Found::Response(stored) = self.cache.find((self.key.site, &self.key.url), &request) {
             if self.is_usable_now(&stored.head.freshness) {
                 leader.resolve(Arc::clone(&stored));
                 return self.reuse(&stored, Outcome::Hit);
@@ -243,15 +241,17 @@ impl Forwarding {
         match stored.head.updated(self.requested(), &request, &fields, received) {
             Ok(head) => {
                 let updated = Arc::new(Stored { head, body: stored.body.clone() });
+                let changing = self.cache.changing();
                 if !leader.is_invalidated() {
-                    self.cache.memory.insert(self.key.clone(), Arc::clone(&updated));
+                    self.cache.update(&self.key, stored, &updated);
                 }
+                drop(changing);
                 leader.resolve(Arc::clone(&updated));
                 self.reuse(&updated, Outcome::Revalidated)
             }
             Err(detail) => {
                 leader.decline();
-                self.cache.memory.remove(&self.key);
+                self.cache.remove(&self.key);
                 let mut response = from_stored(&self.ctx, &request, &self.matched.settings, stored);
                 response.fields = merged(&response.fields, &fields);
                 Outcome::Miss(self.why, Err(detail)).note(&self.cache, without_own_fields(response))
@@ -268,7 +268,7 @@ impl Forwarding {
                 self.mark();
                 // What is stored is not the current response.
                 if self.stored.is_some() && response.status < 500 {
-                    self.cache.memory.remove(&self.key);
+                    self.cache.remove(&self.key);
                 }
                 return Outcome::Miss(self.why, Err(detail))
                     .note(&self.cache, without_own_fields(response));
@@ -298,13 +298,11 @@ impl Forwarding {
                 body.drop_first();
             }
             if request.has_any(SPECIAL)
-                && let Some(stored) = writer.end()
+                && let Some(stored) = self.cache.store_end(&self.key, &mut writer)
             {
-                let response = from_stored(&self.ctx, &request, &self.matched.settings, &stored);
-                self.cache.memory.insert(self.key.clone(), Arc::new(stored));
-                return response;
+                return from_stored(&self.ctx, &request, &self.matched.settings, &stored);
             }
-            store(&self.cache, self.key.clone(), &mut writer);
+            self.cache.store_end(&self.key, &mut writer);
             return response;
         };
         let Stream { source, length, .. } = *stream;

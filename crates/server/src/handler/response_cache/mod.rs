@@ -10,8 +10,10 @@ mod forwarding;
 mod outcome;
 pub(super) mod purge;
 mod query;
+mod restore;
 mod reuse;
 mod shared;
+mod tier;
 
 use std::rc::Rc;
 use std::sync::Arc;
@@ -88,15 +90,18 @@ pub(crate) fn respond(
             if let Some(outcome) = outcome {
                 return reuse(ctx, cache, request, matched.settings, &stored, outcome).into();
             }
-            let is_fresh = stored.head.freshness.is_fresh(ctx.clock.now());
-            let demands = is_fresh && !stored.head.freshness.always_validate;
-            (Some(stored), if demands { Forward::Request } else { Forward::Stale })
+            let why = Forward::of(&stored.head.freshness, ctx.clock.now());
+            (Some(stored), why)
         }
     };
-    if directives.only_if_cached {
+    let may_be_on_disk = stored.is_none() && cache.disk.is_some();
+    if directives.only_if_cached && !may_be_on_disk {
         return unavailable(cache).into();
     }
     let forwarding = forwarding(stored, why, directives);
+    if may_be_on_disk {
+        return Reply::Streaming(Box::new(|incoming| Box::pin(forwarding.restore(incoming))));
+    }
     Reply::Streaming(Box::new(|incoming| Box::pin(forwarding.respond(incoming))))
 }
 
@@ -119,7 +124,7 @@ fn look_up(
     (site, url): (usize, &[u8]),
 ) -> Found {
     ctx.count_other();
-    cache.memory.find((site, url), request)
+    cache.find((site, url), request)
 }
 
 /// Has `origin` respond to a request that does not concern the cache.

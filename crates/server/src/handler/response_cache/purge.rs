@@ -2,21 +2,38 @@
 
 use dunlin_exchange::Response;
 use dunlin_response_cache::memory::Purge;
+use tokio::sync::oneshot;
 
 use crate::handler::status::parameter;
+use crate::route::reply::Reply;
 use crate::worker::SharedState;
 
-/// Purges what the query names: `path=/a`, `path=/a/*` or `tag=T`, and for one site `site=NAME`.
-pub(in crate::handler) fn purge(shared: &SharedState, query: Option<&[u8]>) -> Response {
-    let (status, text) = match purged(shared, query) {
-        Ok(1) => (200, "1 URL purged".to_owned()),
-        Ok(count) => (200, format!("{count} URLs purged")),
-        Err(reason) => (409, reason),
+/// Purges what the query names: `path=/a`, `path=/a/*` or `tag=T`, and for one site `site=NAME`. Responds when nothing of it is left
+/// on disk, either.
+pub(in crate::handler) fn purge(shared: &SharedState, query: Option<&[u8]>) -> Reply {
+    let text = |status, text: String| {
+        Response::with_text(status, "text/plain; charset=utf-8", format!("{text}\n"))
     };
-    Response::with_text(status, "text/plain; charset=utf-8", format!("{text}\n"))
+    let (count, removed) = match purged(shared, query) {
+        Ok(purged) => purged,
+        Err(reason) => return text(409, reason).into(),
+    };
+    Reply::Future(Box::pin(async move {
+        if let Some(removed) = removed {
+            // It fails if there was nothing to remove.
+            let _ = removed.await;
+        }
+        text(
+            200,
+            if count == 1 { "1 URL purged".to_owned() } else { format!("{count} URLs purged") },
+        )
+    }))
 }
 
-fn purged(shared: &SharedState, query: Option<&[u8]>) -> Result<usize, String> {
+/// The number of URLs, and what resolves when they are removed from the disk.
+type Purged = (usize, Option<oneshot::Receiver<()>>);
+
+fn purged(shared: &SharedState, query: Option<&[u8]>) -> Result<Purged, String> {
     let (path, tag) = (parameter(query, b"path"), parameter(query, b"tag"));
     let purge = match (&*path, &*tag) {
         ("/*", "") => Purge::Everything,
@@ -37,7 +54,7 @@ fn purged(shared: &SharedState, query: Option<&[u8]>) -> Result<usize, String> {
     };
     let cache = shared.responses.as_ref();
     let cache = cache.ok_or("purge: no route has `cache = { responses = true }`")?;
-    let count = cache.purge(site, &purge);
+    let (count, removed) = cache.purge(site, &purge);
     tracing::info!("purged by the admin socket: {count} URLs ({path}{tag})");
-    Ok(count)
+    Ok((count, removed))
 }

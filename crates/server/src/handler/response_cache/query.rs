@@ -2,14 +2,11 @@
 
 use dunlin_exchange::{Incoming, Response, stream};
 use dunlin_http::{FieldName, Request};
-use dunlin_response_cache::freshness::Usability;
 use dunlin_response_cache::memory::Found;
 use dunlin_response_cache::status::Forward;
 use sha2::{Digest, Sha256};
 
 use super::forwarding::{Forwarding, SPECIAL};
-use super::outcome::Outcome;
-use super::reuse::unavailable;
 use crate::handler::rejection::error_response;
 
 /// Requests with more content pass by the cache.
@@ -56,22 +53,15 @@ impl Forwarding {
             }
         }
         self.key.url = url.into();
-        match self.cache.memory.find((self.key.site, &self.key.url), &request) {
-            Found::Nothing => {}
-            Found::OtherVariants => self.why = Forward::VaryMiss,
-            Found::Response(stored) => {
-                let now = self.ctx.clock.now();
-                match stored.head.freshness.usability(&self.directives, now) {
-                    Usability::Fresh => return self.reuse(&stored, Outcome::Hit),
-                    Usability::AllowedStale => return self.reuse(&stored, Outcome::Stale),
-                    Usability::WhileRevalidate | Usability::Validate => self.why = Forward::Stale,
+        let found = match self.cache.find((self.key.site, &self.key.url), &request) {
+            Found::Response(stored) => Found::Response(stored),
+            others => {
+                if matches!(others, Found::OtherVariants) {
+                    self.why = Forward::VaryMiss;
                 }
-                self.stored = Some(stored);
+                self.look_on_disk().await
             }
-        }
-        if self.directives.only_if_cached {
-            return unavailable(&self.cache);
-        }
-        self.respond(incoming).await
+        };
+        self.respond_with(found, incoming).await
     }
 }

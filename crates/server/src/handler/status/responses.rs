@@ -30,6 +30,51 @@ pub struct Responses {
     pub in_flight: u64,
     /// Bytes of their bodies.
     pub in_flight_bytes: u64,
+    /// The responses on disk.
+    pub disk: Disk,
+}
+
+/// The responses on disk.
+#[derive(Debug, Clone, Default, Serialize, Deserialize)]
+#[serde(default)]
+pub struct Disk {
+    /// URLs with responses.
+    pub urls: u64,
+    /// Bytes of the files.
+    pub bytes: u64,
+    /// Maximum of the bytes of the files; 0 if there is no directory.
+    pub max_bytes: u64,
+    /// Responses that were read.
+    pub read: u64,
+    /// Responses that were written.
+    pub written: u64,
+    /// Responses that were not written, as they are used less than those on disk, or as the disk was too slow.
+    pub rejected: u64,
+    /// Responses that could not be written.
+    pub failed: u64,
+    /// URLs whose responses made room for others.
+    pub evicted: u64,
+    /// Files that were not as they were written.
+    pub damaged: u64,
+}
+
+impl Disk {
+    fn new(disk: &dunlin_response_disk::Disk) -> Self {
+        let (bytes, urls) = disk.usage();
+        let count = |counter: &AtomicU64| counter.load(Ordering::Relaxed);
+        let counters = &disk.counters;
+        Self {
+            urls: urls as u64,
+            bytes,
+            max_bytes: disk.bounds().0,
+            read: count(&counters.read),
+            written: count(&counters.written),
+            rejected: count(&counters.rejected),
+            failed: count(&counters.failed),
+            evicted: count(&counters.evicted),
+            damaged: count(&counters.damaged),
+        }
+    }
 }
 
 impl Responses {
@@ -66,6 +111,7 @@ impl Responses {
             max_bytes: cache.memory.bounds().0 as u64,
             in_flight: in_flight as u64,
             in_flight_bytes,
+            disk: cache.disk.as_ref().map_or_else(Disk::default, |tier| Disk::new(&tier.disk)),
         }
     }
 }
