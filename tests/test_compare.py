@@ -222,6 +222,24 @@ def test_proxies_are_compared_before_one_upstream(tmp_path):
     assert 'proxy = { to = "http://127.0.0.1:' in text
 
 
+@pytest.mark.serial
+def test_the_forms_of_an_operation_are_compared_and_their_phases_probed(tmp_path):
+    out = tmp_path / "out"
+    compare("cgi-phases", "--servers", "dunlin,lighttpd", "--quick", "--rounds", 1, "--duration", "1s", "--out", out)
+    results = json.loads((out / "results.json").read_text())
+    rows = {row["id"]: row for row in results["scenarios"][0]["rows"]}
+    for kind in ("cgi", "warm", "cgiplus", "fastcgi"):
+        (run,) = rows[f"operation-{kind}"]["cells"]["dunlin"]["rounds"]
+        assert run["values"]["errors"] == 0
+        facts = rows[f"experiments-{kind}"]["cells"]["dunlin"]["facts"]
+        assert [name[0] for name in facts] == list("123456")
+        total, within, *parts = (float(re.match(r"([\d.]+) ms \(1996: ", value)[1]) for value in facts.values())
+        assert total > within > parts[0] >= parts[1] >= parts[2] >= 0 and parts[3] >= 0, facts
+        assert rows[f"experiments-{kind}"]["cells"]["lighttpd"]["state"] != "measured"
+    page = (out / "report.md").read_text()
+    assert page.count("2: within the server") == 4, "once for each form"
+
+
 def test_scenarios_and_servers_are_listed():
     done = compare("--list")
     check_text(done)

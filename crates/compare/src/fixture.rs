@@ -3,8 +3,9 @@
 use std::fs;
 use std::io;
 use std::path::{Path, PathBuf};
-use std::process::Command;
 use std::time::{Duration, SystemTime};
+
+mod programs;
 
 use crate::scenario::{Content, Fixture};
 use dunlin_load::rng::SplitMix64;
@@ -39,14 +40,9 @@ fn one(file: &Path, fixture: &Fixture, rng: &mut SplitMix64) -> io::Result<()> {
             // The expected response, for the comparison of bodies.
             fs::write(served_as(file), text)?;
         }
-        Content::CgiProgram | Content::CgiplusProgram | Content::FastcgiProgram => {
-            let (options, libraries): (&[&str], &[(&str, &str)]) = match fixture.content {
-                Content::FastcgiProgram => (&["-DFASTCGI", "-lfcgi"], &[]),
-                Content::CgiplusProgram => (&["-DCGIPLUS"], &CGIPLUS),
-                _ => (&[], &[]),
-            };
+        content => {
             // Not an error: rows with scripts report that the program is missing.
-            if let Err(error) = compile(file, options, libraries) {
+            if let Err(error) = programs::compile(file, content) {
                 eprintln!("  {error}");
             }
             return Ok(());
@@ -98,78 +94,6 @@ fn records(text: &[u8]) -> Vec<u8> {
         }
     }
     bytes
-}
-
-const PROGRAM: &str = r#"#ifdef FASTCGI
-#include <fcgi_stdio.h>
-#include <fcgiapp.h>
-#include <unistd.h>
-#else
-#include <stdio.h>
-#endif
-#include <stdlib.h>
-#include <string.h>
-#ifdef CGIPLUS
-#include "cgiplus.h"
-#define getenv cgiplus_variable
-#endif
-/* Reads the body to its end, and responds with as many bytes as the query states. */
-static void respond(void) {
-    const char *query = getenv("QUERY_STRING"), *length = getenv("CONTENT_LENGTH");
-    long size = query ? atol(query) : 0, rest = length ? atol(length) : 0;
-    char line[1024];
-    while (rest > 0) {
-        size_t got = fread(line, 1, rest < 1024 ? rest : 1024, stdin);
-        if (got == 0) exit(1);
-        rest -= got;
-    }
-    printf("Content-Type: text/plain\r\n\r\n");
-    memset(line, 'x', sizeof line);
-    for (; size > 0; size -= 1024) fwrite(line, 1, size < 1024 ? size : 1024, stdout);
-}
-int main(int count, char **words) {
-#ifdef FASTCGI
-    /* Listens on its standard input, or on the socket that is named. */
-    if (count > 1 && dup2(FCGX_OpenSocket(words[1], 1024), 0) != 0) return 1;
-    while (FCGI_Accept() >= 0) respond();
-#elif defined CGIPLUS
-    (void)count, (void)words;
-    while (cgiplus_next()) respond();
-#else
-    (void)count, (void)words;
-    respond();
-#endif
-    return 0;
-}
-"#;
-
-/// The CGIplus library.
-const CGIPLUS: [(&str, &str); 2] = [
-    ("cgiplus.h", include_str!("../../../scripting/cgiplus/cgiplus.h")),
-    ("cgiplus.c", include_str!("../../../scripting/cgiplus/cgiplus.c")),
-];
-
-/// Compiles the program with `libraries`, which are names and texts of source files.
-fn compile(file: &Path, options: &[&str], libraries: &[(&str, &str)]) -> io::Result<()> {
-    let folder = tempfile::tempdir()?;
-    let mut sources = vec![folder.path().join("program.c")];
-    fs::write(&sources[0], PROGRAM)?;
-    for (name, text) in libraries {
-        let library = folder.path().join(name);
-        fs::write(&library, text)?;
-        sources.extend(name.ends_with(".c").then_some(library));
-    }
-    // The linker requires system libraries after the files that use them.
-    let mut cc = Command::new("cc");
-    let done = cc.arg("-O2").arg("-o").arg(file).args(&sources).args(options).output();
-    let done = done.map_err(|error| io::Error::other(format!("cc: {error}")))?;
-    if done.status.success() {
-        Ok(())
-    } else {
-        let errors = String::from_utf8_lossy(&done.stderr);
-        let first = errors.lines().find(|line| line.contains("error")).unwrap_or_default();
-        Err(io::Error::other(format!("cc: {}", first.trim())))
-    }
 }
 
 #[cfg(test)]

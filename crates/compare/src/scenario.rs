@@ -75,6 +75,38 @@ pub enum Content {
     CgiplusProgram,
     /// The same program for FastCGI. It needs libfcgi.
     FastcgiProgram,
+    /// A program with its behaviour, in Rust, as a WebAssembly component.
+    CgiComponent,
+    /// The operation of `scripting/component`, in Rust, as a CGI program.
+    Operation,
+    /// The operation for CGIplus.
+    CgiplusOperation,
+    /// The operation for FastCGI.
+    FastcgiOperation,
+    /// The CGI program of the operation as a WebAssembly component.
+    OperationComponent,
+    /// The operation as a WebAssembly component with typed calls.
+    TypedOperation,
+}
+
+impl Content {
+    /// Whether it is a program that a server needs for scripts of this kind. `has_components` is for a server whose scripts within
+    /// its own process are components.
+    pub(crate) fn is_for(self, script: Script, has_components: bool) -> bool {
+        match script {
+            Script::Cgi | Script::Warm => matches!(self, Self::CgiProgram | Self::Operation),
+            Script::Fastcgi => matches!(self, Self::FastcgiProgram | Self::FastcgiOperation),
+            Script::Cgiplus => matches!(self, Self::CgiplusProgram | Self::CgiplusOperation),
+            Script::InProcess if has_components => self == Self::CgiComponent,
+            Script::InProcess => self == Self::CgiProgram,
+            Script::Component => matches!(self, Self::OperationComponent | Self::TypedOperation),
+        }
+    }
+
+    /// Whether it is a component.
+    pub(crate) fn is_component(self) -> bool {
+        matches!(self, Self::CgiComponent | Self::OperationComponent | Self::TypedOperation)
+    }
 }
 
 /// A row: a load that is the same for all servers.
@@ -117,10 +149,25 @@ pub struct RowPlan {
     /// Whether bodies are generated rather than files of the root.
     #[serde(default)]
     pub generated: bool,
+    /// Whether bodies of the same URL differ. Only status and length are verified.
+    #[serde(default)]
+    pub varies: bool,
     /// Duration of a run in seconds, if it differs from the option.
     pub seconds: Option<f64>,
     /// Largest number of rounds.
     pub rounds: Option<u32>,
+}
+
+impl RowPlan {
+    /// Whether the server is probed instead of sending load.
+    pub(crate) fn is_probe(&self) -> bool {
+        self.facts || self.server.phases
+    }
+
+    /// Whether its first path is that of a file, with which the response is compared.
+    pub(crate) fn has_file(&self) -> bool {
+        !self.generated && !self.varies && !self.server.phases
+    }
 }
 
 /// Numbered paths.
@@ -165,6 +212,8 @@ pub struct Variant {
     pub no_keepalive: bool,
     /// As a reverse proxy: the files are those of an upstream, which is Dunlin for all.
     pub proxy: bool,
+    /// Responses have the phases of their requests, which are probed instead of sending load.
+    pub phases: bool,
 }
 
 /// A kind of script.
@@ -181,6 +230,8 @@ pub enum Script {
     Cgiplus,
     /// Within the server's own process.
     InProcess,
+    /// A WebAssembly component within the server's own process.
+    Component,
 }
 
 impl Variant {
@@ -197,6 +248,7 @@ impl Variant {
             (self.dns, "dns"),
             (self.no_keepalive, "no-keepalive"),
             (self.proxy, "proxy"),
+            (self.phases, "phases"),
             (script.is_some(), script.as_deref().unwrap_or_default()),
         ];
         let named: Vec<&str> = parts.iter().filter(|(on, _)| *on).map(|(_, name)| *name).collect();

@@ -3,7 +3,7 @@
 use std::io;
 use std::path::PathBuf;
 
-use super::{Adapter, Launch, Site};
+use super::{Adapter, HAS_COMPONENTS, Launch, Site};
 use crate::scenario::{Script, Variant};
 
 pub(super) const ADAPTER: Adapter = Adapter {
@@ -22,7 +22,9 @@ fn program() -> PathBuf {
 /// The features that Dunlin does not have.
 fn lacks(variant: &Variant) -> Option<&'static str> {
     match variant.script {
-        Some(Script::InProcess) => Some("scripts do not run within the server"),
+        Some(Script::InProcess | Script::Component) if !HAS_COMPONENTS => {
+            Some("this build has no components")
+        }
         Some(_) | None => None,
     }
 }
@@ -57,16 +59,27 @@ fn launch(site: &Site<'_>) -> io::Result<Launch> {
     let script = match site.variant.script {
         Some(Script::Cgi) => Some(format!("kind = \"cgi\", {directory}")),
         Some(Script::Warm) => Some(format!("kind = \"warm\", {directory}")),
-        Some(Script::Fastcgi) => Some(format!(
-            "kind = \"fastcgi\", command = [\"{root}/cgi-bin/hello.fcgi\"], processes = 1"
-        )),
+        Some(Script::Fastcgi) => {
+            Some(format!("kind = \"fastcgi\", command = [\"{}\"], processes = 1", site.fastcgi().0))
+        }
         Some(Script::Cgiplus) => {
             Some(format!("kind = \"cgiplus\", directory = \"{root}/plus\", processes = 1"))
         }
         _ => None,
     };
+    let timing = if site.variant.phases { "server_timing = true\n" } else { "" };
     if let Some(script) = script {
-        routes += &format!("[[site.route]]\npath = \"/cgi-bin/*\"\nscript = {{ {script} }}\n");
+        routes +=
+            &format!("[[site.route]]\npath = \"/cgi-bin/*\"\n{timing}script = {{ {script} }}\n");
+    }
+    if matches!(site.variant.script, Some(Script::InProcess | Script::Component)) {
+        for component in site.programs("component", "wasm") {
+            let name = component.file_stem().unwrap_or_default().display();
+            let file = component.display();
+            routes += &format!(
+                "[[site.route]]\npath = \"/cgi-bin/{name}/*\"\n{timing}script = {{ kind = \"component\", file = \"{file}\" }}\n"
+            );
+        }
     }
     let (listen, tls) = match site.certificate {
         Some((certificate, key)) => (

@@ -79,6 +79,10 @@ pub const ALL: [&Adapter; 10] = [
     &baseline::ADAPTER,
 ];
 
+/// Name of Dunlin's adapter.
+pub(crate) const DUNLIN: &str = dunlin::ADAPTER.name;
+/// Whether Dunlin has components, which are a feature of its build.
+pub(crate) const HAS_COMPONENTS: bool = cfg!(feature = "component");
 /// Name of the baseline's adapter.
 pub(crate) const BASELINE: &str = "baseline";
 /// The file that the baseline serves, beneath the root.
@@ -139,8 +143,15 @@ impl Site<'_> {
 
     /// The FastCGI program and its socket.
     fn fastcgi(&self) -> (String, String) {
-        let program = self.root.join("cgi-bin/hello.fcgi");
+        let program = self.programs("cgi-bin", "fcgi").into_iter().next().unwrap_or_default();
         (program.display().to_string(), self.folder.join("fastcgi.sock").display().to_string())
+    }
+
+    /// The programs with this extension in a directory beneath the root.
+    fn programs(&self, directory: &str, extension: &str) -> Vec<PathBuf> {
+        let entries = fs::read_dir(self.root.join(directory)).into_iter().flatten();
+        let files = entries.filter_map(|entry| Some(entry.ok()?.path()));
+        files.filter(|file| file.extension().is_some_and(|found| found == extension)).collect()
     }
 
     /// A command that starts the FastCGI program before the server, for servers that do not start one.
@@ -168,6 +179,9 @@ fn lacks_dunlin_features(variant: &Variant) -> Option<&'static str> {
     }
     if variant.dns {
         return Some("its resolver cannot be chosen");
+    }
+    if variant.phases {
+        return Some("it does not report the phases of a request");
     }
     None
 }

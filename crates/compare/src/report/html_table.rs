@@ -5,7 +5,7 @@ use std::fmt::{Result, Write};
 use dunlin_http::html::{escape, escape_lines};
 
 use super::format;
-use super::table::{Entry, absent, columns, entries};
+use super::table::{Entry, absent, columns, entries, rows};
 use crate::adapter::BASELINE;
 use crate::results::{Better, Metric, Results, Row, ScenarioResults};
 
@@ -35,7 +35,7 @@ pub(super) fn table(
     writeln!(page, "{original}</tr></thead>")?;
     let mut group = None;
     writeln!(page, "<tbody>")?;
-    for row in &scenario.rows {
+    for row in rows(scenario, metric) {
         if row.group != group {
             group.clone_from(&row.group);
             let width = columns.len() + 1 + usize::from(has_original);

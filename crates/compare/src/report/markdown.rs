@@ -3,7 +3,7 @@
 use std::fmt::Write;
 
 use super::format;
-use super::table::{Entry, absent, columns, curves, entries, verdict};
+use super::table::{Entry, absent, columns, curves, entries, rows, verdict};
 use super::warnings::warnings;
 use crate::results::{Metric, Results, Row, ScenarioResults};
 
@@ -99,7 +99,7 @@ fn table(
         " ---: |".repeat(names.len())
     )?;
     let mut notes = Vec::new();
-    for row in &scenario.rows {
+    for row in rows(scenario, metric) {
         let entries = entries(results, row, metric);
         let cells: Vec<String> =
             columns.iter().map(|index| cell(&entries[*index], metric, &mut notes)).collect();

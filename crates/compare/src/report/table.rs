@@ -48,6 +48,19 @@ fn is_usable(verdict: Verdict, key: &str) -> bool {
     }
 }
 
+/// The rows with figures of a metric. Rows of probed features, which have none, stand with the main metric.
+pub(super) fn rows<'a>(
+    scenario: &'a ScenarioResults,
+    metric: &Metric,
+) -> impl Iterator<Item = &'a Row> {
+    let is_main = scenario.metrics.first().is_some_and(|main| main.key == metric.key);
+    let is_probe = |row: &Row| {
+        let mut cells = row.cells.values();
+        cells.any(|cell| matches!(cell, Cell::Measured { facts, .. } if !facts.is_empty()))
+    };
+    scenario.rows.iter().filter(move |row| is_main || !is_probe(row))
+}
+
 /// The entries of a row, in the order of the servers.
 pub(super) fn entries<'a>(results: &'a Results, row: &'a Row, metric: &Metric) -> Vec<Entry<'a>> {
     let valid: Vec<Vec<(u32, f64)>> = results

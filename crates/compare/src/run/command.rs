@@ -38,7 +38,7 @@ pub(super) fn load(
     command.extend(duration(options, plan));
     if plan.generated || plan.server.records {
         command.push("--verify".to_owned());
-    } else {
+    } else if !plan.varies {
         command.push(format!("--verify={}", root.display()));
     }
     if plan.server.tls {

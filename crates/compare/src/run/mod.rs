@@ -5,6 +5,7 @@
 mod command;
 mod generator;
 mod metrics;
+mod phases;
 mod probe;
 mod progress;
 mod rounds;

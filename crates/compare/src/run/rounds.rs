@@ -11,11 +11,11 @@ use dunlin_load::outcome::Outcome;
 use super::progress::Progress;
 use super::schedule::{self, Run};
 use super::servers::{Configuration, Servers, Setup};
-use super::{Options, command, generator, metrics, probe};
-use crate::adapter::{self, BASELINE};
+use super::{Options, command, generator, metrics, phases, probe};
+use crate::adapter::{self, BASELINE, HAS_COMPONENTS};
 use crate::resolver::SlowResolver;
 use crate::results::{Cell, Round, Row};
-use crate::scenario::{Content, RowPlan, Scenario, Script, Variant};
+use crate::scenario::{Fixture, RowPlan, Scenario, Variant};
 use crate::server::Failure;
 use crate::{certificate, fixture};
 
@@ -51,7 +51,9 @@ impl<'a> ScenarioRun<'a> {
         let root = folder.join("site");
         fs::create_dir_all(&root).map_err(|error| format!("{}: {error}", root.display()))?;
         eprintln!("{}: {}", scenario.name, scenario.title);
-        fixture::make(&root, &scenario.files, options.seed)?;
+        let is_used = |file: &&Fixture| HAS_COMPONENTS || !file.content.is_component();
+        let files: Vec<_> = scenario.files.iter().filter(is_used).cloned().collect();
+        fixture::make(&root, &files, options.seed)?;
         let plans = plans(scenario, options.quick);
         let needs = |what: fn(&Variant) -> bool| plans.iter().any(|plan| what(&plan.server));
         let certificate =
@@ -145,24 +147,24 @@ impl<'a> ScenarioRun<'a> {
         if variant.tls && setup.certificate.is_none() {
             return Some("no certificate could be made: openssl is not installed");
         }
-        let program = variant.script.map(|script| match script {
-            Script::Fastcgi => Content::FastcgiProgram,
-            Script::Cgiplus => Content::CgiplusProgram,
-            Script::Cgi | Script::Warm | Script::InProcess => Content::CgiProgram,
-        });
-        let mut programs = self.scenario.files.iter().filter(|file| Some(file.content) == program);
+        let is_needed = |file: &&Fixture| {
+            variant
+                .script
+                .is_some_and(|script| file.content.is_for(script, name == adapter::DUNLIN))
+        };
+        let mut programs = self.scenario.files.iter().filter(is_needed);
         if programs.any(|file| !setup.root.join(&file.path).is_file()) {
             return Some("its program could not be compiled");
         }
         let has_one_file = plan.paths.len() == 1 && plan.many.is_none();
-        if adapter.name == BASELINE && (!has_one_file || plan.facts) {
+        if adapter.name == BASELINE && (!has_one_file || plan.is_probe()) {
             return Some("it has one response only");
         }
         None
     }
 
     fn rounds_of(&self, plan: &RowPlan) -> u32 {
-        if plan.facts {
+        if plan.is_probe() {
             return 1;
         }
         plan.rounds.unwrap_or(self.options.rounds).min(self.options.rounds)
@@ -179,6 +181,11 @@ impl<'a> ScenarioRun<'a> {
             return Ok(Measured::Features(features));
         }
         let address = running.address;
+        if plan.server.phases {
+            return phases::measure(plan, address)
+                .map(Measured::Features)
+                .map_err(|reason| Failure { reason, log_tail: running.server.log_tail() });
+        }
         let setup = &self.servers.setup;
         let command = command::load(options, plan, address, &setup.folder, &setup.root)?;
         let limit = command::time_limit(options, plan);

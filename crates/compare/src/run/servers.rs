@@ -96,7 +96,7 @@ impl Servers {
         fs::create_dir_all(&folder)?;
         fs::set_permissions(&folder, fs::Permissions::from_mode(0o777))?;
         let port = free_port()?;
-        let probe = plan.paths.first().filter(|_| !plan.generated);
+        let probe = plan.paths.first().filter(|_| plan.has_file());
         if adapter.name == BASELINE
             && let Some(path) = probe
         {
