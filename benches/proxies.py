@@ -18,6 +18,11 @@ STREAMED = {
     "haproxy, splice": ("haproxy", {"options": "option splice-auto"}),
 }
 DEFAULT = {name: STREAMED[name] for name in ("dunlin", "nginx", "haproxy")}
+# What Dunlin always tells upstreams, as others are usually set to do.
+FORWARDED = (
+    "proxy_set_header X-Forwarded-For $proxy_add_x_forwarded_for; proxy_set_header X-Forwarded-Proto $scheme; "
+    'proxy_set_header X-Forwarded-Host $host; proxy_set_header Via "1.1 nginx";'
+)
 LARGE = 10_000_000
 
 
@@ -36,7 +41,8 @@ class Rows:
     def proxy_small(self):
         upstream = self.start("dunlin", core=1)
         try:
-            r = self.race("proxy, HTTP/1.1 to HTTP/1.1, 1 KB, 32 connections", [], "/1k.bin", 32, self.behind(upstream, DEFAULT))
+            proxies = {**DEFAULT, "nginx, X-Forwarded-* and Via": ("nginx", {"location": FORWARDED})}
+            r = self.race("proxy, HTTP/1.1 to HTTP/1.1, 1 KB, 32 connections", [], "/1k.bin", 32, self.behind(upstream, proxies))
             self.against_nginx("CPU of the proxy, HTTP/1.1 to HTTP/1.1,", r, 1.0)
         finally:
             upstream.stop()

@@ -14,7 +14,8 @@ use crate::deadlines::Deadlines;
 pub struct Watchdog {
     deadlines: Rc<Deadlines>,
     progress: u64,
-    since: Instant,
+    /// The last progress; `None` before the first poll.
+    since: Option<Instant>,
     sleep: Option<Pin<Box<dyn Future<Output = ()>>>>,
 }
 
@@ -22,7 +23,7 @@ impl Watchdog {
     /// Creates a watchdog. The time begins with the first poll.
     pub fn new(deadlines: &Rc<Deadlines>) -> Self {
         let deadlines = Rc::clone(deadlines);
-        Self { deadlines, progress: u64::MAX, since: clock::now(), sleep: None }
+        Self { deadlines, progress: u64::MAX, since: None, sleep: None }
     }
 
     /// Polls while there is nothing to do. `progress` differs if something has happened since the last call. Ready when
@@ -36,14 +37,18 @@ impl Watchdog {
         let Some(limit) = limit else { return Poll::Pending };
         let now = clock::now();
         if progress != self.progress {
-            (self.progress, self.since) = (progress, now);
+            (self.progress, self.since) = (progress, Some(now));
         }
-        self.poll_until(cx, self.since + limit)
+        let since = *self.since.get_or_insert(now);
+        self.poll_from(cx, now, since + limit)
     }
 
     /// Polls while there is nothing to do. Ready at `end`, which may be later with each call.
     pub fn poll_until(&mut self, cx: &mut Context<'_>, end: Instant) -> Poll<()> {
-        let now = clock::now();
+        self.poll_from(cx, clock::now(), end)
+    }
+
+    fn poll_from(&mut self, cx: &mut Context<'_>, now: Instant, end: Instant) -> Poll<()> {
         if now >= end {
             return Poll::Ready(());
         }

@@ -8,6 +8,7 @@ use bytes::Bytes;
 use dunlin_client::Exchange;
 use dunlin_exchange::stream::{Broken, Source};
 use dunlin_http::FieldLines;
+use dunlin_net::clock;
 use dunlin_net::watchdog::Watchdog;
 use dunlin_telemetry::ScriptContext;
 
@@ -66,8 +67,9 @@ impl Download {
 impl Running {
     /// Ends the exchange, whose response is complete. Returns its trailer fields.
     pub(crate) fn end(mut self) -> FieldLines {
-        self.lease.give_back(self.exchange.take_connection());
-        self.script_context.mark(&self.script_context.ended);
+        let now = clock::now();
+        self.lease.give_back(self.exchange.take_connection(), now);
+        self.script_context.ended.set(Some(now));
         match self.exchange.trailers().is_empty() {
             true => FieldLines::default(),
             false => response::trailers(self.exchange.trailers()),

@@ -60,13 +60,14 @@ pub async fn forward(call: &Call<'_>, mut incoming: Box<Incoming>) -> Result<Res
     let mut tried = Vec::new();
     loop {
         let bound_id = bound.map(|upstream| upstream.id);
-        let choice = Choice { tried: &tried, key: &key, bound: bound_id, now: clock::now() };
+        let now = clock::now();
+        let choice = Choice { tried: &tried, key: &key, bound: bound_id, now };
         let Some(upstream) = group.choose(choice) else {
             return Err(Failure::new(Kind::Configuration, "there is no upstream"));
         };
         let (switch, tried_before) = (switch.as_ref(), tried.len());
         let attempt = Attempt { call, incoming: &incoming, switch, upstream, tried: tried_before };
-        let failure = match attempt.run(&mut upload).await {
+        let failure = match attempt.run(&mut upload, now).await {
             Ok(mut response) => {
                 if let Some(cookie) = call.set_cookie(bound, upstream) {
                     response.fields.push("Set-Cookie", cookie);
@@ -109,12 +110,11 @@ struct Attempt<'a> {
 
 impl Attempt<'_> {
     /// Sends the request. `upload` is `None` afterwards if the body is gone.
-    async fn run(&self, upload: &mut Option<Upload>) -> Result<Response, Failure> {
+    async fn run(&self, upload: &mut Option<Upload>, now: Instant) -> Result<Response, Failure> {
         let Self { call, incoming, upstream, .. } = self;
         let script_context = &incoming.script_context;
         script_context.set_upstream(&upstream.name);
-        let lease = Lease::wait(call.worker, call.group, upstream).await?;
-        let chosen = clock::now();
+        let (lease, chosen) = Lease::wait(call.worker, call.group, upstream, now).await?;
         let origin = upstream.origin();
         let origin = origin.map_err(|reason| Failure::new(Kind::Configuration, reason))?;
         if let Some(switch) = self.switch.filter(|switch| switch.extended_connect().is_some()) {
@@ -128,14 +128,17 @@ impl Attempt<'_> {
         let mut reuse = if can_repeat { Reuse::Any } else { Reuse::Recent };
         loop {
             let size = upload.as_ref().map_or(BodySize::Empty, dunlin_client::Body::size);
-            let connected = lease.connect(reuse, &request, size, &preface).await;
+            let connected = lease.connect(reuse, &request, size, &preface, chosen).await;
             let refused = |failure: &Failure| {
                 if failure.kind == Kind::Upgrade {
                     upstream.log_refusal(failure);
                 }
             };
             let (link, was_open) = connected.inspect_err(refused)?;
-            script_context.start(chosen, clock::now());
+            // An open connection of HTTP/1.1 takes no time.
+            let is_at_once = was_open && !upstream.address.is_http2();
+            let started = if is_at_once { chosen } else { clock::now() };
+            script_context.start(chosen, started);
             let Some(body) = upload.take() else {
                 return Err(Failure::new(Kind::Client, "the body of the request is gone"));
             };
@@ -144,12 +147,11 @@ impl Attempt<'_> {
             let before = exchange.progress();
             let mut watchdog = Watchdog::new(&lease.worker.deadlines);
             let limits = self.limits(&lease.rules, can_repeat);
-            let sent = clock::now();
             let head = head(&mut exchange, &mut watchdog, limits, &incoming.early_hints).await;
             let failure = match head {
                 Ok(head) => {
                     script_context.mark(&script_context.first_byte);
-                    self.note_response(head.status, sent);
+                    self.note_response(head.status, started);
                     let script_context = Rc::clone(script_context);
                     let running = Running { exchange, lease, watchdog, script_context };
                     return self.respond(head, running).await;

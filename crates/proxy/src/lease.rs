@@ -3,6 +3,7 @@
 use std::rc::Rc;
 use std::sync::Arc;
 use std::sync::atomic::Ordering;
+use std::time::Instant;
 
 use dunlin_client::{
     Connection, Dial, ErrorKind, OpenStream, Origin, Request, SharedConnection, Timeouts,
@@ -30,7 +31,7 @@ pub(crate) struct Lease {
 }
 
 impl Lease {
-    /// Waits until the upstream may have another connection in use.
+    /// Waits until the upstream may have another connection in use. Returns when it may; `now` is the time of the call.
     ///
     /// # Errors
     /// All connections are in use, and too many requests wait or this one has waited too long.
@@ -38,25 +39,29 @@ impl Lease {
         worker: &Rc<WorkerProxy>,
         group: &Group,
         upstream: &Arc<Upstream>,
-    ) -> Result<Self, Failure> {
-        let permit = match upstream.connections.enter(None, clock::now()) {
-            Entry::Run(permit) => permit,
-            Entry::Wait(waiter) => Box::pin(waiter)
-                .await
-                .ok_or_else(|| Failure::new(Kind::Busy, "all connections stayed in use"))?,
+        now: Instant,
+    ) -> Result<(Self, Instant), Failure> {
+        let (permit, since) = match upstream.connections.enter(None, now) {
+            Entry::Run(permit) => (permit, now),
+            Entry::Wait(waiter) => {
+                let permit = Box::pin(waiter).await;
+                let late = || Failure::new(Kind::Busy, "all connections stayed in use");
+                (permit.ok_or_else(late)?, clock::now())
+            }
             Entry::Busy(_) => {
                 let reason = "all connections are in use, and the queue is full";
                 return Err(Failure::new(Kind::Busy, reason));
             }
         };
         upstream.in_flight.fetch_add(1, Ordering::Relaxed);
-        Ok(Self {
+        let lease = Self {
             upstream: Arc::clone(upstream),
             rules: Arc::clone(&group.rules),
             worker: Rc::clone(worker),
             pool: upstream.pool(),
             permit,
-        })
+        };
+        Ok((lease, since))
     }
 
     /// Has the connection, which uses another protocol now, count as a tunnel.
@@ -77,7 +82,7 @@ impl Lease {
     }
 
     /// A connection for a request with a body of this `size`, and whether it was open before. A new one begins with
-    /// `preface`; if there is one, the connection is for this request alone.
+    /// `preface`; if there is one, the connection is for this request alone. `now` is approximately the current time.
     ///
     /// # Errors
     /// The upstream cannot be reached.
@@ -87,12 +92,13 @@ impl Lease {
         request: &Request,
         size: BodySize,
         preface: &[u8],
+        now: Instant,
     ) -> Result<(Link, bool), Failure> {
         let reuse = if preface.is_empty() { reuse } else { Reuse::None };
         if self.upstream.address.is_http2() {
             return Box::pin(self.open_stream(reuse, request, size, preface)).await;
         }
-        if let Some(connection) = self.worker.take(self.pool, reuse) {
+        if let Some(connection) = self.worker.take(self.pool, reuse, now) {
             return Ok((Link::Http1(connection), true));
         }
         Ok((Link::Http1(Box::pin(self.open(&request.origin, preface)).await?), false))
@@ -166,12 +172,12 @@ impl Lease {
         self.upstream.open(&self.worker.name_servers(), origin, self.timeouts(), preface).await
     }
 
-    /// Keeps the connection for another request.
-    pub(crate) fn give_back(&self, connection: Option<Connection>) {
+    /// Keeps the connection, which is idle since `now`, for another request.
+    pub(crate) fn give_back(&self, connection: Option<Connection>, now: Instant) {
         if let Some(connection) = connection
             && self.rules.proxy_protocol.is_none()
         {
-            self.worker.put(self.pool, &self.rules, connection);
+            self.worker.put(self.pool, &self.rules, connection, now);
         }
     }
 }

@@ -100,19 +100,18 @@ impl WorkerProxy {
         read(&mut buffer)
     }
 
-    /// An idle connection of the pool of an upstream: the one that was used last.
-    pub(crate) fn take(&self, pool: usize, reuse: Reuse) -> Option<Connection> {
+    /// An idle connection of the pool of an upstream: the one that was used last. `now` is approximately the current time.
+    pub(crate) fn take(&self, pool: usize, reuse: Reuse, now: Instant) -> Option<Connection> {
         if reuse == Reuse::None {
             return None;
         }
-        let now = clock::now();
         let mut idle = self.idle.borrow_mut();
         let idle = idle.get_mut(&pool)?;
         while let Some(mut last) = idle.pop_back() {
             if last.until <= now || !last.connection.is_healthy() {
                 continue;
             }
-            if reuse == Reuse::Recent && now.duration_since(last.since) > RECENT {
+            if reuse == Reuse::Recent && now.saturating_duration_since(last.since) > RECENT {
                 idle.push_back(last);
                 return None;
             }
@@ -137,12 +136,17 @@ impl WorkerProxy {
         self.shared.borrow_mut().insert(pool, shared.clone());
     }
 
-    /// Keeps a connection for another request.
-    pub(crate) fn put(self: &Rc<Self>, pool: usize, rules: &Proxy, connection: Connection) {
+    /// Keeps a connection, which is idle since `since`, for another request.
+    pub(crate) fn put(
+        self: &Rc<Self>,
+        pool: usize,
+        rules: &Proxy,
+        connection: Connection,
+        since: Instant,
+    ) {
         if rules.idle_connections == 0 {
             return;
         }
-        let since = clock::now();
         let mut all = self.idle.borrow_mut();
         let idle = all.entry(pool).or_default();
         idle.push_back(Idle { connection, since, until: since + rules.keep_alive });
