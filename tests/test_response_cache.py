@@ -343,7 +343,7 @@ def test_responses_are_purged(serve, tmp_path):
 def test_the_results_are_counted(serve, tmp_path):
     admin = tmp_path / "admin.sock"
     upstream = Upstream(lambda *_: fresh(b"x" * 1000))
-    server = serve(route=cached(upstream), server=f'admin = "{admin}"\ncache.responses = "4KB"')
+    server = serve(route=cached(upstream), server=f'admin = "{admin}"\ncache.size = "4KB"')
     for path in "/a", "/a", "/a", "/b":
         server.get(path)
     server.get("/a", "Content-Length: 0", method="POST")
@@ -354,6 +354,46 @@ def test_the_results_are_counted(serve, tmp_path):
     assert values['dunlin_response_cache_removals_total{reason="purged"}'] == "1"
     assert values["dunlin_response_cache_urls"] == "1" and 1000 < int(values["dunlin_response_cache_bytes"]) < 4000
     assert values["dunlin_response_cache_in_flight"] == "0"
+
+
+def test_files_and_responses_share_one_bound(serve, site, tmp_path):
+    admin = tmp_path / "admin.sock"
+    upstream = Upstream(lambda _, __, request: fresh(request.target.encode().ljust(20_000, b"x")))
+    for number in range(60):
+        write(site / "files" / str(number), "x" * 20_000)
+    server = serve(
+        server=f'admin = "{admin}"\ncache.size = "600KB"',
+        more=f'[[site.route]]\npath = "/app/*"\n{cached(upstream)}\n',
+    )
+
+    def used():
+        text = fetch(admin, "/metrics")[2].decode()
+        values = dict(line.rsplit(" ", 1) for line in text.splitlines() if line and line[0] != "#")
+        files, responses = int(values["dunlin_cache_bytes"]), int(values["dunlin_response_cache_bytes"])
+        assert files + responses <= 600_000
+        return files, responses
+
+    for number in range(60):
+        assert server.get(f"/files/{number}")[0] == 200
+        used()
+    files, responses = used()
+    assert files > 500_000 and responses == 0
+    # Responses that are requested often displace files, which are not.
+    for number in range(1200):
+        assert server.get(f"/app/{number % 12}")[0] == 200
+    files, responses = used()
+    assert responses > 200_000 and files > 200_000
+    requests = len(upstream.requests)
+    for number in range(12):
+        assert "hit" in server.get(f"/app/{number}")[1]["cache-status"]
+    assert len(upstream.requests) == requests
+    # And the other way round.
+    for number in range(12_000):
+        assert server.get(f"/files/{number % 24}")[0] == 200
+        if number % 1000 == 0:
+            used()
+    files, responses = used()
+    assert files > 450_000 > 200_000 > responses
 
 
 def test_http2_has_the_same_responses(serve):

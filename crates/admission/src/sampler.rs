@@ -1,9 +1,14 @@
 //! Samples the requests of one worker, from which a shared cache learns what is used often.
 
 use std::cell::{Cell, RefCell};
+use std::sync::atomic::{AtomicU64, Ordering};
 
 /// Requests of which one, chosen at random, counts as a use of its entry.
 pub(crate) const SAMPLE: u32 = 8;
+
+/// A sampler that threads share.
+#[derive(Debug, Default)]
+pub struct SharedSampler(AtomicU64);
 
 /// Hits that are reported together.
 const BATCH: usize = 64;
@@ -62,9 +67,32 @@ impl Sampler {
     }
 }
 
+impl SharedSampler {
+    /// Whether this request is sampled: one of `SAMPLE`, at random distances.
+    pub fn is_due(&self) -> bool {
+        let count = self.0.fetch_add(1, Ordering::Relaxed);
+        // The high bits of a product with an odd number depend on all bits of the count.
+        let mixed = (count ^ count >> 7).wrapping_mul(0x9e37_79b9_7f4a_7c15);
+        (mixed >> 40).is_multiple_of(u64::from(SAMPLE))
+    }
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn threads_sample_one_of_eight_requests_at_varying_distances() {
+        let sampler = SharedSampler::default();
+        let sampled: Vec<usize> = (0..80_000).filter(|_| sampler.is_due()).collect();
+        assert!((9_000..11_000).contains(&sampled.len()), "{}", sampled.len());
+        for period in [2, 3, 8, 10, 64] {
+            let mut phases = vec![0; period];
+            sampled.iter().for_each(|at| phases[at % period] += 1);
+            let even = sampled.len() / period;
+            assert!(phases.iter().all(|&count| count > even / 2), "{period}: {phases:?}");
+        }
+    }
 
     #[test]
     fn one_of_eight_requests_is_sampled_at_varying_distances() {

@@ -37,9 +37,21 @@ pub struct Store<K, V> {
     table: HashTable<Entry<K, V>>,
     /// The hashes of the entries in the order in which they are considered for eviction, with some of removed entries.
     ring: VecDeque<u64>,
-    used: Cost,
+    /// What the entries of each class occupy.
+    used: [Cost; CLASSES],
     frequencies: Frequencies,
 }
+
+/// A key whose class is counted apart.
+pub trait Classed {
+    /// A number below [`CLASSES`].
+    fn class(&self) -> usize {
+        0
+    }
+}
+
+/// The number of classes of keys.
+pub const CLASSES: usize = 2;
 
 #[derive(Debug)]
 struct Entry<K, V> {
@@ -90,7 +102,7 @@ impl Cost {
     }
 }
 
-impl<K: Eq + Hash, V> Store<K, V> {
+impl<K: Eq + Hash + Classed, V> Store<K, V> {
     /// An empty store.
     pub fn new(bounds: Cost) -> Self {
         let entries = bounds.entries.min(bounds.bytes / AVERAGE);
@@ -98,7 +110,7 @@ impl<K: Eq + Hash, V> Store<K, V> {
             bounds,
             table: HashTable::new(),
             ring: VecDeque::new(),
-            used: Cost::default(),
+            used: Default::default(),
             frequencies: Frequencies::new(entries),
         }
     }
@@ -110,7 +122,12 @@ impl<K: Eq + Hash, V> Store<K, V> {
 
     /// What all entries occupy.
     pub fn used(&self) -> Cost {
-        self.used
+        self.used.into_iter().fold(Cost::default(), Cost::plus)
+    }
+
+    /// What the entries of a class occupy.
+    pub fn used_by(&self, class: usize) -> Cost {
+        self.used.get(class).copied().unwrap_or_default()
     }
 
     /// All values.
@@ -135,11 +152,11 @@ impl<K: Eq + Hash, V> Store<K, V> {
 
     /// Whether there is room for an average entry.
     pub fn has_room(&self) -> bool {
-        self.used.plus(self.average()).is_within(self.bounds)
+        self.used().plus(self.average()).is_within(self.bounds)
     }
 
     fn average(&self) -> Cost {
-        let bytes = self.used.bytes / self.table.len().max(1);
+        let bytes = self.used().bytes / self.table.len().max(1);
         Cost { bytes, entries: 1, descriptors: 0 }
     }
 
@@ -161,7 +178,9 @@ impl<K: Eq + Hash, V> Store<K, V> {
         let limit = replaced.is_none().then(|| self.frequencies.of(hash));
         let Some(victims) = self.victims(cost, limit, None) else { return Inserted::Rejected };
         let evicted = self.evict(victims);
-        self.used = self.used.plus(cost);
+        if let Some(used) = self.used.get_mut(key.class()) {
+            *used = used.plus(cost);
+        }
         self.table.insert_unique(hash, Entry { key, hash, value, cost }, |entry| entry.hash);
         self.ring.push_back(hash);
         self.compact();
@@ -177,7 +196,9 @@ impl<K: Eq + Hash, V> Store<K, V> {
     ) -> Vec<(V, Cost)> {
         let found = self.table.find_mut(hash, |entry| entry.key == *key);
         let Some(entry) = found.filter(|entry| is_it(&entry.value)) else { return Vec::new() };
-        self.used = self.used.minus(entry.cost).plus(cost);
+        if let Some(used) = self.used.get_mut(key.class()) {
+            *used = used.minus(entry.cost).plus(cost);
+        }
         entry.cost = cost;
         let victims = match cost.is_within(self.bounds) {
             true => self.victims(Cost::default(), None, Some(hash)).unwrap_or_default(),
@@ -190,7 +211,7 @@ impl<K: Eq + Hash, V> Store<K, V> {
     pub fn remove(&mut self, hash: u64, key: &K) -> Option<V> {
         let found = self.table.find_entry(hash, |entry| entry.key == *key).ok()?;
         let (entry, _) = found.remove();
-        self.used = self.used.minus(entry.cost);
+        subtract(&mut self.used, &entry);
         Some(entry.value)
     }
 
@@ -198,9 +219,7 @@ impl<K: Eq + Hash, V> Store<K, V> {
     pub fn remove_if(&mut self, is_out: impl Fn(&K, &V, Cost) -> bool) -> Vec<V> {
         let out = self.table.extract_if(|entry| is_out(&entry.key, &entry.value, entry.cost));
         let out: Vec<Entry<K, V>> = out.collect();
-        for entry in &out {
-            self.used = self.used.minus(entry.cost);
-        }
+        out.iter().for_each(|entry| subtract(&mut self.used, entry));
         self.compact();
         out.into_iter().map(|entry| entry.value).collect()
     }
@@ -214,7 +233,7 @@ impl<K: Eq + Hash, V> Store<K, V> {
         spared: Option<u64>,
     ) -> Option<SmallVec<[u64; 4]>> {
         let mut victims: SmallVec<[u64; 4]> = SmallVec::new();
-        let (mut left, mut frequency) = (self.used.plus(extra), 0);
+        let (mut left, mut frequency) = (self.used().plus(extra), 0);
         while !left.is_within(self.bounds) {
             let victim = self.next_victim(&victims, spared);
             if let Some((hash, cost)) = victim {
@@ -264,7 +283,7 @@ impl<K: Eq + Hash, V> Store<K, V> {
                 continue;
             };
             let (entry, _) = found.remove();
-            self.used = self.used.minus(entry.cost);
+            subtract(&mut self.used, &entry);
             evicted.push((entry.value, entry.cost));
         }
         evicted
@@ -278,6 +297,12 @@ impl<K: Eq + Hash, V> Store<K, V> {
             let is_stored = |hash: u64| table.find(hash, |entry| entry.hash == hash).is_some();
             self.ring.retain(|&hash| is_stored(hash) && seen.insert(hash));
         }
+    }
+}
+
+fn subtract<K: Classed, V>(used: &mut [Cost; CLASSES], entry: &Entry<K, V>) {
+    if let Some(used) = used.get_mut(entry.key.class()) {
+        *used = used.minus(entry.cost);
     }
 }
 

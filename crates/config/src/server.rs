@@ -195,10 +195,8 @@ pub struct Http1 {
 /// Limits of the file cache and of the response cache.
 #[derive(Debug)]
 pub struct Cache {
-    /// Bytes of all files.
+    /// Bytes of all files and responses.
     pub size: usize,
-    /// Bytes of all responses.
-    pub responses: usize,
     /// Where responses are kept over restarts; `None` if they are not.
     pub disk: Option<CacheDirectory>,
     /// Maximum size of a file whose content is cached.

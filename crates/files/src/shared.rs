@@ -8,6 +8,7 @@ use super::cache::resource::Resource;
 use super::cache::shared_cache::{Cost, SharedCache};
 use super::listing::cache::ListingCache;
 use super::source::Reported;
+use dunlin_admission::common::CommonStore;
 use dunlin_config::{Config, Server};
 use dunlin_fs::protected::Protected;
 use dunlin_fs::roots::{Lookup, Root, Roots};
@@ -51,7 +52,7 @@ impl Shared {
                 .ok()
         });
         Self {
-            cache: Arc::new(SharedCache::new(bounds(server))),
+            cache: Arc::new(SharedCache::new(CommonStore::new(bounds(server)))),
             watch: watch.map(Arc::new),
             listings: Arc::default(),
             roots: Arc::default(),
@@ -66,9 +67,9 @@ impl Shared {
     /// The state of the next configuration. It keeps the cache unless its bounds have changed.
     pub fn next(&self, config: &Config) -> Self {
         let bounds = bounds(&config.server);
-        let cache = match bounds == self.cache.bounds() {
+        let cache = match bounds == self.cache.store().bounds() {
             true => Arc::clone(&self.cache),
-            false => Arc::new(SharedCache::new(bounds)),
+            false => Arc::new(SharedCache::new(CommonStore::new(bounds))),
         };
         Self {
             cache,

@@ -1,5 +1,6 @@
 //! The key of stored responses: the site and the URL (RFC 9111 §2).
 
+use dunlin_admission::store::Classed;
 use smallvec::SmallVec;
 
 /// A key that borrows nothing, for the time of a request.
@@ -13,6 +14,8 @@ pub struct Key {
     /// The URL; see [`url`]. For a QUERY, a line feed and what identifies its content follow.
     pub url: Box<[u8]>,
 }
+
+impl Classed for Key {}
 
 /// The URL of a request: scheme, authority in lower case, path and query.
 pub fn url(is_encrypted: bool, authority: &[u8], path: &[u8], query: Option<&[u8]>) -> KeyText {

@@ -1,16 +1,15 @@
-//! The bounded store of responses, which all workers share.
+//! The store of responses in memory, which all workers share, within bounds that the file cache shares.
 //!
 //! An entry has the responses for one URL, each for other values of the selecting request fields. The module
 //! [`dunlin_admission::store`] describes what is admitted and evicted.
 
 use std::cell::RefCell;
-use std::hash::BuildHasher;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
-use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::sync::{Arc, MutexGuard};
 
-use dunlin_admission::store::{Cost, Inserted, Store};
+use dunlin_admission::common::{Cache, CommonStore, Entries, Entry, Id};
+use dunlin_admission::store::Cost;
 use dunlin_http::Request;
-use hashbrown::DefaultHashBuilder;
 use smallvec::SmallVec;
 
 use crate::key::{self, Key};
@@ -20,18 +19,20 @@ use crate::stored::Stored;
 pub const MAX_VARIANTS: usize = 32;
 
 /// The responses for one URL, the newest one first.
-type Variants = SmallVec<[Arc<Stored>; 1]>;
+#[derive(Debug)]
+struct Variants {
+    stored: SmallVec<[Arc<Stored>; 1]>,
+    counters: Arc<Counters>,
+}
 
 /// Responses by URL, within bounds.
 #[derive(Debug)]
 pub struct Memory {
-    hasher: DefaultHashBuilder,
-    bounds: Cost,
-    store: Mutex<Store<Key, Variants>>,
+    store: Arc<CommonStore>,
     /// Responses to QUERY were stored.
     has_queries: AtomicBool,
     /// Counters for metrics.
-    pub counters: Counters,
+    pub counters: Arc<Counters>,
 }
 
 /// Counters since the start.
@@ -74,45 +75,53 @@ pub enum Purge {
     Everything,
 }
 
+impl Entry for Variants {
+    fn evicted(&self, _: Cost) {
+        self.counters.evicted.fetch_add(1, Ordering::Relaxed);
+    }
+}
+
+impl Key {
+    fn id(&self) -> Id<'_> {
+        id(self.site, &self.url)
+    }
+}
+
 impl Memory {
-    /// An empty store of at most `bytes` bytes and `entries` URLs.
-    pub fn new(bytes: usize, entries: usize) -> Self {
-        let bounds = Cost { bytes, entries, descriptors: 0 };
-        Self {
-            hasher: DefaultHashBuilder::default(),
-            bounds,
-            store: Mutex::new(Store::new(bounds)),
-            has_queries: AtomicBool::new(false),
-            counters: Counters::default(),
-        }
+    /// No responses in that store, which other caches may share.
+    pub fn new(store: Arc<CommonStore>) -> Self {
+        Self { store, has_queries: AtomicBool::new(false), counters: Arc::default() }
     }
 
-    /// The bounds: bytes and URLs.
-    pub fn bounds(&self) -> (usize, usize) {
-        (self.bounds.bytes, self.bounds.entries)
+    /// The store.
+    pub fn store(&self) -> &Arc<CommonStore> {
+        &self.store
     }
 
     /// The hash of the key with these parts.
     pub fn hash(&self, site: usize, url: &[u8]) -> u64 {
-        self.hasher.hash_one((site, url))
+        self.store.hash(id(site, url))
     }
 
-    /// Finds the response for a request of that URL, and counts the use of its key.
-    pub fn find(&self, (site, url): (usize, &[u8]), request: &Request<'_>) -> Found {
-        let hash = self.hash(site, url);
-        let mut store = self.lock();
-        store.count(hash);
-        let Some(variants) = store.find(hash, |key| key.site == site && *key.url == *url) else {
+    /// Finds the response for a request of that URL. A request that is `sampled` counts as a use of its key.
+    pub fn find(&self, (site, url): (usize, &[u8]), request: &Request<'_>, sampled: bool) -> Found {
+        let id = id(site, url);
+        let hash = self.store.hash(id);
+        let mut entries = self.store.lock();
+        if sampled {
+            entries.count(hash);
+        }
+        let Some(variants) = CommonStore::get::<Variants>(&entries, hash, id) else {
             return Found::Nothing;
         };
-        let found = variants.iter().find(|stored| stored.head.vary.matches(request));
+        let found = variants.stored.iter().find(|stored| stored.head.vary.matches(request));
         found.map_or(Found::OtherVariants, |stored| Found::Response(Arc::clone(stored)))
     }
 
     /// Stores a response. It replaces the one for the same values of the selecting fields. Returns `false` if it exceeds the
-    /// bounds or is used less than those in the store.
-    pub fn insert(&self, key: Key, stored: Arc<Stored>) -> bool {
-        let is_stored = self.insert_into(self.lock(), key, &stored);
+    /// bounds or is used less than what is cached.
+    pub fn insert(&self, key: &Key, stored: &Arc<Stored>) -> bool {
+        let is_stored = self.insert_into(self.store.lock(), key, stored);
         let counter = if is_stored { &self.counters.stored } else { &self.counters.rejected };
         counter.fetch_add(1, Ordering::Relaxed);
         is_stored
@@ -120,30 +129,24 @@ impl Memory {
 
     fn insert_into(
         &self,
-        mut store: MutexGuard<'_, Store<Key, Variants>>,
-        key: Key,
+        entries: MutexGuard<'_, Entries>,
+        key: &Key,
         stored: &Arc<Stored>,
     ) -> bool {
-        let hash = self.hash(key.site, &key.url);
+        let id = key.id();
+        let hash = self.store.hash(id);
         if is_query(&key.url) {
             self.has_queries.store(true, Ordering::Relaxed);
         }
-        let mut variants = Variants::from_iter([Arc::clone(stored)]);
-        if let Some(others) = store.get(hash, &key) {
-            let others = others.iter().filter(|other| !other.head.vary.is_same(&stored.head.vary));
-            variants.extend(others.take(MAX_VARIANTS - 1).cloned());
+        let mut all: SmallVec<[Arc<Stored>; 1]> = SmallVec::from_iter([Arc::clone(stored)]);
+        if let Some(others) = CommonStore::get::<Variants>(&entries, hash, id) {
+            let is_other = |other: &&Arc<Stored>| !other.head.vary.is_same(&stored.head.vary);
+            all.extend(others.stored.iter().filter(is_other).take(MAX_VARIANTS - 1).cloned());
         }
-        let bytes = key.url.len() + variants.iter().map(|stored| stored.size()).sum::<usize>();
+        let bytes = key.url.len() + all.iter().map(|stored| stored.size()).sum::<usize>();
         let cost = Cost { bytes, entries: 1, descriptors: 0 };
-        let inserted = store.insert((hash, key), variants, cost);
-        drop(store);
-        match inserted {
-            Inserted::Stored { evicted, .. } => {
-                self.counters.evicted.fetch_add(evicted.len() as u64, Ordering::Relaxed);
-                true
-            }
-            Inserted::Rejected => false,
-        }
+        let variants = Variants { stored: all, counters: Arc::clone(&self.counters) };
+        self.store.insert(entries, (hash, id), Arc::new(variants), cost).is_ok()
     }
 
     /// Stores a response that was stored before, unless there is one for the same values of the selecting fields, which is newer.
@@ -151,14 +154,16 @@ impl Memory {
     ///
     /// # Errors
     /// The response, if it is not stored.
-    pub fn restore(&self, key: Key, stored: Arc<Stored>) -> Result<Arc<Stored>, Arc<Stored>> {
-        let hash = self.hash(key.site, &key.url);
-        let store = self.lock();
-        let mut others = store.get(hash, &key).into_iter().flatten();
-        if let Some(newer) = others.find(|other| other.head.vary.is_same(&stored.head.vary)) {
-            return Ok(Arc::clone(newer));
+    pub fn restore(&self, key: &Key, stored: Arc<Stored>) -> Result<Arc<Stored>, Arc<Stored>> {
+        let entries = self.store.lock();
+        let hash = self.store.hash(key.id());
+        if let Some(others) = CommonStore::get::<Variants>(&entries, hash, key.id()) {
+            let is_same = |other: &&Arc<Stored>| other.head.vary.is_same(&stored.head.vary);
+            if let Some(newer) = others.stored.iter().find(is_same) {
+                return Ok(Arc::clone(newer));
+            }
         }
-        match self.insert_into(store, key, &stored) {
+        match self.insert_into(entries, key, &stored) {
             true => Ok(stored),
             false => Err(stored),
         }
@@ -166,14 +171,13 @@ impl Memory {
 
     /// Removes all responses for a URL.
     pub fn remove(&self, key: &Key) {
-        let hash = self.hash(key.site, &key.url);
-        let mut removed = usize::from(self.lock().remove(hash, key).is_some());
+        let hash = self.store.hash(key.id());
+        let mut removed = usize::from(self.store.lock().remove(hash, &key.id().to_key()).is_some());
         if self.has_queries.load(Ordering::Relaxed) && !is_query(&key.url) {
-            let is_of_url = |other: &Key, _: &Variants, _| {
-                let rest = other.url.strip_prefix(&*key.url);
-                other.site == key.site && rest.is_some_and(|rest| rest.starts_with(b"\n"))
-            };
-            removed += self.lock().remove_if(is_of_url).len();
+            removed += self.remove_if(|site, url, _| {
+                let rest = url.strip_prefix(&*key.url);
+                site == key.site && rest.is_some_and(|rest| rest.starts_with(b"\n"))
+            });
         }
         self.counters.purged.fetch_add(removed as u64, Ordering::Relaxed);
     }
@@ -181,35 +185,41 @@ impl Memory {
     /// Removes responses of the site with that number, or of all sites. Returns the URLs.
     pub fn purge(&self, site: Option<usize>, purge: &Purge) -> Vec<Key> {
         let keys = RefCell::new(Vec::new());
-        let is_out = |key: &Key, variants: &Variants, _| {
-            let mut heads = variants.iter().map(|stored| &stored.head);
-            let is_out = site.is_none_or(|site| key.site == site)
-                && heads.any(|head| purge.concerns(&key.url, |tag| head.has_tag(tag)));
+        let count = self.remove_if(|of, url, variants| {
+            let mut heads = variants.stored.iter().map(|stored| &stored.head);
+            let is_out = site.is_none_or(|site| of == site)
+                && heads.any(|head| purge.concerns(url, |tag| head.has_tag(tag)));
             if is_out {
-                keys.borrow_mut().push(key.clone());
+                keys.borrow_mut().push(Key { site: of, url: url.into() });
             }
             is_out
-        };
-        self.lock().remove_if(is_out);
-        let keys = keys.into_inner();
-        self.counters.purged.fetch_add(keys.len() as u64, Ordering::Relaxed);
-        keys
+        });
+        self.counters.purged.fetch_add(count as u64, Ordering::Relaxed);
+        keys.into_inner()
     }
 
     /// Removes the responses of sites for which `has` returns false.
     pub fn retain_sites(&self, has: impl Fn(usize) -> bool) {
-        self.lock().remove_if(|key, _, _| !has(key.site));
+        self.remove_if(|site, _, _| !has(site));
     }
 
     /// Current bytes and URLs.
     pub fn usage(&self) -> (usize, usize) {
-        let used = self.lock().used();
+        let used = self.store.used_by(Cache::Responses);
         (used.bytes, used.entries)
     }
 
-    fn lock(&self) -> MutexGuard<'_, Store<Key, Variants>> {
-        self.store.lock().unwrap_or_else(PoisonError::into_inner)
+    /// Removes the entries whose site, URL and responses `is_out` accepts. Returns their number.
+    fn remove_if(&self, is_out: impl Fn(usize, &[u8], &Variants) -> bool) -> usize {
+        let is_out = |key: &dunlin_admission::common::Key, variants: &Variants, _| {
+            is_out(key.site, &key.name, variants)
+        };
+        self.store.remove_if(Cache::Responses, is_out).len()
     }
+}
+
+fn id(site: usize, url: &[u8]) -> Id<'_> {
+    Id { cache: Cache::Responses, site, name: url }
 }
 
 /// Whether a key is of a QUERY.
@@ -255,13 +265,17 @@ mod tests {
         Arc::new(Stored { head: head.expect("stored"), body: Bytes::from_static(body.as_bytes()) })
     }
 
+    fn empty(bytes: usize, entries: usize) -> Memory {
+        Memory::new(CommonStore::new(Cost { bytes, entries, descriptors: 0 }))
+    }
+
     fn key(site: usize, url: &str) -> Key {
         Key { site, url: url.as_bytes().into() }
     }
 
     fn body(memory: &Memory, site: usize, url: &str, request_fields: &str) -> Option<String> {
         let request = request("GET", "/", request_fields);
-        match memory.find((site, url.as_bytes()), &request.as_request()) {
+        match memory.find((site, url.as_bytes()), &request.as_request(), true) {
             Found::Response(stored) => Some(String::from_utf8_lossy(&stored.body).into()),
             Found::OtherVariants => Some("other".into()),
             Found::Nothing => None,
@@ -270,17 +284,17 @@ mod tests {
 
     #[test]
     fn each_variant_of_a_url_is_found_and_replaced() {
-        let memory = Memory::new(1 << 20, 100);
+        let memory = empty(1 << 20, 100);
         let vary = [("Vary", "A")];
         let one = "A: 1\r\n";
         let two = "A: 2\r\n";
-        assert!(memory.insert(key(1, "u"), stored(&vary, one, "first")));
+        assert!(memory.insert(&key(1, "u"), &stored(&vary, one, "first")));
         assert_eq!(body(&memory, 1, "u", one).as_deref(), Some("first"));
         assert_eq!(body(&memory, 1, "u", two).as_deref(), Some("other"));
         assert_eq!(body(&memory, 2, "u", one), None);
         assert_eq!(body(&memory, 1, "v", one), None);
-        memory.insert(key(1, "u"), stored(&vary, two, "second"));
-        memory.insert(key(1, "u"), stored(&vary, one, "third"));
+        memory.insert(&key(1, "u"), &stored(&vary, two, "second"));
+        memory.insert(&key(1, "u"), &stored(&vary, one, "third"));
         assert_eq!(body(&memory, 1, "u", one).as_deref(), Some("third"));
         assert_eq!(body(&memory, 1, "u", two).as_deref(), Some("second"));
         assert_eq!(memory.usage().1, 1);
@@ -290,10 +304,10 @@ mod tests {
 
     #[test]
     fn the_number_of_variants_is_bounded() {
-        let memory = Memory::new(1 << 20, 100);
+        let memory = empty(1 << 20, 100);
         for number in 0..2 * MAX_VARIANTS {
             let line = format!("A: {number}\r\n");
-            memory.insert(key(1, "u"), stored(&[("Vary", "A")], &line, "x"));
+            memory.insert(&key(1, "u"), &stored(&[("Vary", "A")], &line, "x"));
         }
         assert_eq!(body(&memory, 1, "u", "A: 0\r\n").as_deref(), Some("other"));
         assert_eq!(body(&memory, 1, "u", "A: 32\r\n").as_deref(), Some("x"));
@@ -302,26 +316,26 @@ mod tests {
 
     #[test]
     fn the_bounds_hold() {
-        let memory = Memory::new(10_000, 5);
+        let memory = empty(10_000, 5);
         for number in 0..20 {
-            memory.insert(key(1, &format!("u{number}")), stored(&[], "", "x"));
+            memory.insert(&key(1, &format!("u{number}")), &stored(&[], "", "x"));
             let (bytes, entries) = memory.usage();
             assert!(bytes <= 10_000 && entries <= 5, "{bytes} {entries}");
         }
         let counters = &memory.counters;
         let count = |counter: &AtomicU64| counter.load(Ordering::Relaxed);
         assert_eq!(count(&counters.stored) + count(&counters.rejected), 20);
-        assert!(!Memory::new(100, 5).insert(key(1, "u"), stored(&[], "", "x")));
+        assert!(!empty(100, 5).insert(&key(1, "u"), &stored(&[], "", "x")));
     }
 
     #[test]
     fn responses_are_purged_by_path_tag_and_site() {
         let filled = || {
-            let memory = Memory::new(1 << 20, 100);
-            memory.insert(key(1, "http://a/x"), stored(&[("Cache-Tag", "t, u")], "", ""));
-            memory.insert(key(1, "http://a/x?q"), stored(&[], "", ""));
-            memory.insert(key(1, "http://a/x/y"), stored(&[("Cache-Tag", "t")], "", ""));
-            memory.insert(key(2, "http://b/x"), stored(&[("Surrogate-Key", "v t")], "", ""));
+            let memory = empty(1 << 20, 100);
+            memory.insert(&key(1, "http://a/x"), &stored(&[("Cache-Tag", "t, u")], "", ""));
+            memory.insert(&key(1, "http://a/x?q"), &stored(&[], "", ""));
+            memory.insert(&key(1, "http://a/x/y"), &stored(&[("Cache-Tag", "t")], "", ""));
+            memory.insert(&key(2, "http://b/x"), &stored(&[("Surrogate-Key", "v t")], "", ""));
             memory
         };
         let path = |path: &str, is_prefix| Purge::Path { path: path.as_bytes().into(), is_prefix };

@@ -2,6 +2,8 @@
 
 use super::*;
 
+impl Classed for u64 {}
+
 /// Mixes the bits of a key (splitmix64).
 pub(crate) fn hash(key: u64) -> u64 {
     let mut bits = key.wrapping_add(0x9e37_79b9_7f4a_7c15);

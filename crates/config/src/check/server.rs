@@ -28,7 +28,6 @@ impl Checker<'_> {
         self.range("evict_idle_above", &server.evict_idle_above, 1, max);
         self.range("connections_per_address", &server.connections_per_address, 1, usize::MAX);
         let cache = &server.cache;
-        let cache_size = cache.size.map_or_else(default_cache_size, |size| size.0 as usize);
         Server {
             threads: server.threads.as_deref().copied().unwrap_or_else(|| {
                 std::thread::available_parallelism().map_or(1, std::num::NonZero::get)
@@ -73,8 +72,7 @@ impl Checker<'_> {
             }),
             http1: self.http1(&server.http1),
             cache: Cache {
-                size: cache_size,
-                responses: cache.responses.as_deref().map_or(cache_size, |size| size.0 as usize),
+                size: cache.size.map_or_else(default_cache_size, |size| size.0 as usize),
                 disk: self.cache_directory(cache),
                 file: cache.file.map_or(256_000, |size| size.0),
                 entries: cache.entries.unwrap_or(50_000),

@@ -162,13 +162,11 @@ pub enum ConnectionUse {
 #[derive(Debug, Default, Deserialize, JsonSchema)]
 #[serde(deny_unknown_fields, default)]
 pub struct Cache {
-    /// Memory for content. Default: a sixteenth of the memory of the machine or container, but at least `32MiB` and at
+    /// Memory for the content of files, and for responses on routes with `cache = { responses = true }`. Default: a sixteenth of the memory of the machine or container, but at least `32MiB` and at
     /// most `1GiB`.
     pub size: Option<Size>,
     /// Size up to which a file is held completely; larger ones are held as open descriptors. Default: `256KB`.
     pub file: Option<Size>,
-    /// Memory for responses, on routes with `cache = { responses = true }`. Default: as much as `size`.
-    pub responses: Option<Spanned<Size>>,
     /// Directory in which responses are kept, also over restarts. The server creates it, for its user alone, and owns what is in it.
     /// Default: none.
     pub directory: Option<Spanned<PathBuf>>,

@@ -1,12 +1,10 @@
-//! The second level of the cache: shared by all workers, bounded by bytes, entries and descriptors.
+//! The second level of the cache: shared by all workers, within bounds that the response cache shares.
 
-use std::hash::BuildHasher;
+use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, AtomicUsize, Ordering};
-use std::sync::{Arc, Mutex, PoisonError};
 
+use dunlin_admission::common::{Cache, CommonStore, Entries, Entry, Id, downcast};
 pub(crate) use dunlin_admission::store::Cost;
-use dunlin_admission::store::{Inserted, Store};
-use hashbrown::DefaultHashBuilder;
 
 use super::resource::Resource;
 
@@ -19,16 +17,19 @@ pub struct Key {
     pub path: Box<[u8]>,
 }
 
-/// Resources by path; [`Store`] describes what is admitted and evicted.
+/// Resources by path; [`dunlin_admission::store`] describes what is admitted and evicted.
 #[derive(Debug)]
 pub struct SharedCache {
-    bounds: Cost,
-    hasher: DefaultHashBuilder,
-    store: Mutex<Store<Key, Arc<Resource>>>,
+    store: Arc<CommonStore>,
     /// Counters for the status page.
-    pub counters: Counters,
-    /// Bytes and descriptors of all evicted entries since the start.
-    evicted: (AtomicUsize, AtomicUsize),
+    pub counters: Arc<Counters>,
+}
+
+/// A resource in the store.
+#[derive(Debug)]
+struct Cached {
+    resource: Arc<Resource>,
+    counters: Arc<Counters>,
 }
 
 /// Counters since the start.
@@ -48,6 +49,10 @@ pub struct Counters {
     pub rejected: AtomicU64,
     /// Removed entries.
     pub evictions: Evictions,
+    /// Bytes of all evicted entries.
+    evicted_bytes: AtomicUsize,
+    /// Descriptors of all evicted entries.
+    evicted_descriptors: AtomicUsize,
 }
 
 /// Removed entries by reason.
@@ -88,38 +93,49 @@ pub enum LookUp {
     },
 }
 
+impl Entry for Cached {
+    /// Retires the resource. It stays valid: an invalidation would make every worker check all of its entries.
+    fn evicted(&self, cost: Cost) {
+        let counters = &self.counters;
+        counters.evicted_bytes.fetch_add(cost.bytes, Ordering::Relaxed);
+        counters.evicted_descriptors.fetch_add(cost.descriptors, Ordering::Relaxed);
+        counters.evictions.room.fetch_add(1, Ordering::Relaxed);
+        self.resource.validity.retire();
+    }
+}
+
+impl Key {
+    fn id(&self) -> Id<'_> {
+        Id { cache: Cache::Files, site: self.site, name: &self.path }
+    }
+}
+
 impl SharedCache {
-    /// The bounds of the cache.
-    pub(crate) fn bounds(&self) -> Cost {
-        self.bounds
+    /// A cache in that store, without resources.
+    pub(crate) fn new(store: Arc<CommonStore>) -> Self {
+        Self { store, counters: Arc::default() }
     }
 
-    /// An empty cache.
-    pub(crate) fn new(bounds: Cost) -> Self {
-        Self {
-            bounds,
-            hasher: DefaultHashBuilder::default(),
-            store: Mutex::new(Store::new(bounds)),
-            counters: Counters::default(),
-            evicted: Default::default(),
-        }
+    /// The store, which other caches may share.
+    pub fn store(&self) -> &Arc<CommonStore> {
+        &self.store
     }
 
     /// The hash of a key, for [`SharedCache::count`].
     pub(crate) fn hash(&self, key: &Key) -> u64 {
-        self.hasher.hash_one(key)
+        self.store.hash(key.id())
     }
 
     /// The resource of `key`, unless it was invalidated.
     pub fn get(&self, key: &Key) -> Option<Arc<Resource>> {
-        self.get_from(&mut self.lock(), self.hash(key), key)
+        self.get_from(&mut self.store.lock(), self.hash(key), key)
     }
 
     /// The resource of `key`, or whether to insert it. A request that is `sampled` counts as a use; when the cache is full,
     /// only such a request has something admitted.
     pub fn look_up(&self, key: &Key, sampled: bool) -> LookUp {
         let hash = self.hash(key);
-        let mut store = self.lock();
+        let mut store = self.store.lock();
         if sampled {
             store.count(hash);
         }
@@ -135,74 +151,80 @@ impl SharedCache {
 
     /// Counts uses of keys with these hashes. Drops them while another worker uses the cache, so that no hit waits.
     pub(crate) fn count(&self, hashes: &[u64]) {
-        if let Ok(mut store) = self.store.try_lock() {
+        if let Some(mut store) = self.store.try_lock() {
             hashes.iter().for_each(|&hash| store.count(hash));
         }
     }
 
     /// Inserts `resource` and evicts others to make room for it. A resource that exceeds the bounds by itself, or that is
-    /// used less than those in the cache, is not inserted.
+    /// used less than what is cached, is not inserted.
     pub(crate) fn insert(&self, resource: &Arc<Resource>) {
-        let (key, cost) = (resource.key.clone(), resource.cost());
-        let hash = self.hash(&key);
-        match self.lock().insert((hash, key), Arc::clone(resource), cost) {
-            Inserted::Rejected => {
+        let (id, cost) = (resource.key.id(), resource.cost());
+        let entry = Cached { resource: Arc::clone(resource), counters: Arc::clone(&self.counters) };
+        let keyed = (self.store.hash(id), id);
+        match self.store.insert(self.store.lock(), keyed, Arc::new(entry), cost) {
+            Err(_) => {
                 self.counters.rejected.fetch_add(1, Ordering::Relaxed);
             }
-            Inserted::Stored { replaced, evicted } => {
+            Ok(replaced) => {
                 resource.set_cached();
                 self.counters.admitted.fetch_add(1, Ordering::Relaxed);
-                self.end(replaced, &self.counters.evictions.changed);
-                self.end_evicted(evicted);
+                end(replaced, &self.counters.evictions.changed);
             }
         }
     }
 
     /// Updates the cost of a resource after an encoded variant was added to it.
     pub(crate) fn recount(&self, resource: &Arc<Resource>) {
-        let key = &resource.key;
-        let is_it = |stored: &Arc<Resource>| Arc::ptr_eq(stored, resource);
-        let evicted = self.lock().set_cost((self.hash(key), key), resource.cost(), is_it);
-        self.end_evicted(evicted);
+        let id = resource.key.id();
+        let is_it = |cached: &Cached| Arc::ptr_eq(&cached.resource, resource);
+        self.store.set_cost(self.store.hash(id), id, resource.cost(), is_it);
     }
 
     /// Expires every resource: its file is checked before the next use.
     pub(crate) fn expire_all(&self) {
-        for resource in self.lock().values() {
-            resource.validity.limit_fresh_until(0);
+        for cached in self.store.lock().values().filter_map(downcast::<Cached>) {
+            cached.resource.validity.limit_fresh_until(0);
         }
     }
 
     /// Invalidates and removes every resource.
     pub fn clear(&self) {
-        let removed = self.lock().remove_if(|_, _, _| true);
-        self.end(removed, &self.counters.evictions.cleared);
+        self.remove_if(|_, _| true, &self.counters.evictions.cleared);
     }
 
     /// Evicts every resource that holds a descriptor.
     pub fn release_descriptors(&self) {
-        let removed = self.lock().remove_if(|_, _, cost| cost.descriptors > 0);
-        self.end(removed, &self.counters.evictions.descriptors);
+        self.remove_if(|_, cost| cost.descriptors > 0, &self.counters.evictions.descriptors);
     }
 
     /// Removes the resources of sites for which `has` returns false.
     pub(crate) fn retain_sites(&self, has: impl Fn(usize) -> bool) {
-        let removed = self.lock().remove_if(|key, _, _| !has(key.site));
-        self.end(removed, &self.counters.evictions.cleared);
+        self.remove_if(|site, _| !has(site), &self.counters.evictions.cleared);
+    }
+
+    /// Invalidates and removes the resources whose site and cost `is_out` accepts, for a reason that `counter` counts.
+    fn remove_if(&self, is_out: impl Fn(usize, Cost) -> bool, counter: &AtomicU64) {
+        let is_out = |key: &_, _: &Cached, cost| {
+            let dunlin_admission::common::Key { site, .. } = key;
+            is_out(*site, cost)
+        };
+        end(self.store.remove_if(Cache::Files, is_out), counter);
     }
 
     /// Size in bytes of the largest file that is copied into the cache.
     pub(crate) fn largest_copy(&self) -> u64 {
-        (self.bounds.bytes / 8) as u64
+        (self.store.bounds().bytes / 8) as u64
     }
 
     /// Whether more than an eighth of the bounds was evicted since `seen`, so that a worker should sweep its own cache.
     /// Updates `seen` in that case.
     pub(crate) fn has_evicted_much(&self, seen: &mut (usize, usize)) -> bool {
-        let bytes = self.evicted.0.load(Ordering::Relaxed);
-        let descriptors = self.evicted.1.load(Ordering::Relaxed);
-        let much = bytes - seen.0 > self.bounds.bytes / 8
-            || descriptors - seen.1 > self.bounds.descriptors / 8;
+        let bytes = self.counters.evicted_bytes.load(Ordering::Relaxed);
+        let descriptors = self.counters.evicted_descriptors.load(Ordering::Relaxed);
+        let bounds = self.store.bounds();
+        let much =
+            bytes - seen.0 > bounds.bytes / 8 || descriptors - seen.1 > bounds.descriptors / 8;
         if much {
             *seen = (bytes, descriptors);
         }
@@ -211,45 +233,28 @@ impl SharedCache {
 
     /// Current bytes, entries and descriptors.
     pub fn usage(&self) -> (usize, usize, usize) {
-        let Cost { bytes, entries, descriptors } = self.lock().used();
+        let Cost { bytes, entries, descriptors } = self.store.used_by(Cache::Files);
         (bytes, entries, descriptors)
     }
 
-    fn get_from(
-        &self,
-        store: &mut Store<Key, Arc<Resource>>,
-        hash: u64,
-        key: &Key,
-    ) -> Option<Arc<Resource>> {
-        let resource = Arc::clone(store.get(hash, key)?);
+    fn get_from(&self, store: &mut Entries, hash: u64, key: &Key) -> Option<Arc<Resource>> {
+        let cached: &Cached = CommonStore::get(store, hash, key.id())?;
+        let resource = Arc::clone(&cached.resource);
         if !resource.validity.is_invalidated() {
             return Some(resource);
         }
-        store.remove(hash, key);
+        store.remove(hash, &key.id().to_key());
         self.counters.evictions.changed.fetch_add(1, Ordering::Relaxed);
         None
     }
+}
 
-    /// Invalidates resources that were removed, for a reason that `counter` counts.
-    fn end(&self, removed: impl IntoIterator<Item = Arc<Resource>>, counter: &AtomicU64) {
-        for resource in removed {
-            resource.validity.invalidate();
-            counter.fetch_add(1, Ordering::Relaxed);
+/// Invalidates resources that were removed, for a reason that `counter` counts.
+fn end(removed: impl IntoIterator<Item = Arc<dyn Entry>>, counter: &AtomicU64) {
+    for entry in removed {
+        if let Some(cached) = downcast::<Cached>(&entry) {
+            cached.resource.validity.invalidate();
         }
-    }
-
-    /// Retires resources that made room for others. They stay valid: an invalidation would make every worker check all of
-    /// its entries.
-    fn end_evicted(&self, evicted: Vec<(Arc<Resource>, Cost)>) {
-        for (resource, cost) in evicted {
-            self.evicted.0.fetch_add(cost.bytes, Ordering::Relaxed);
-            self.evicted.1.fetch_add(cost.descriptors, Ordering::Relaxed);
-            resource.validity.retire();
-            self.counters.evictions.room.fetch_add(1, Ordering::Relaxed);
-        }
-    }
-
-    fn lock(&self) -> std::sync::MutexGuard<'_, Store<Key, Arc<Resource>>> {
-        self.store.lock().unwrap_or_else(PoisonError::into_inner)
+        counter.fetch_add(1, Ordering::Relaxed);
     }
 }

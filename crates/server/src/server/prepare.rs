@@ -65,12 +65,14 @@ impl Generation {
             forwarded_field: server.forwarded_field.clone(),
         });
         let sites = Sites::new(&config, None);
+        let memory = (files.cache.store(), &blocking);
+        let responses = ResponseCache::for_sites(&sites, &config, None, memory);
         Ok(Self {
             access_log,
             directories: Arc::new(directories(&config)),
             shared: Arc::new(SharedState {
                 files,
-                responses: ResponseCache::for_sites(&sites, &config, None, &blocking),
+                responses,
                 certificates,
                 blocking,
                 limiter,
@@ -129,17 +131,15 @@ impl Generation {
             forwarded_field: now.forwarded_field.clone(),
         });
         let sites = Sites::new(&config, Some(&before.sites));
+        let memory = (files.cache.store(), &before.blocking);
+        let responses =
+            ResponseCache::for_sites(&sites, &config, before.responses.as_ref(), memory);
         Ok(Self {
             access_log,
             directories: Arc::new(directories(&config)),
             shared: Arc::new(SharedState {
                 files,
-                responses: ResponseCache::for_sites(
-                    &sites,
-                    &config,
-                    before.responses.as_ref(),
-                    &before.blocking,
-                ),
+                responses,
                 scripts: Scripts { pools, shared: scripts },
                 blocking: Arc::clone(&before.blocking),
                 certificates: certificates(&config)?,

@@ -123,7 +123,7 @@ impl ResponseCache {
             leader.decline();
             return None;
         }
-        let stored = self.memory.restore(key.clone(), Arc::new(stored)).unwrap_or_else(|stored| {
+        let stored = self.memory.restore(key, Arc::new(stored)).unwrap_or_else(|stored| {
             // The body takes memory until the last response is sent.
             let body = Bytes::from_owner(Body(stored.body.clone(), held));
             Arc::new(Stored { head: stored.head.clone(), body })

@@ -5,6 +5,8 @@ use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Arc, PoisonError, RwLock, RwLockReadGuard, RwLockWriteGuard};
 use std::time::{Duration, Instant};
 
+use dunlin_admission::common::CommonStore;
+use dunlin_admission::sampler::SharedSampler;
 use dunlin_config::Config;
 use dunlin_http::Request;
 use dunlin_net::blocking;
@@ -19,11 +21,8 @@ use tokio::sync::oneshot;
 use super::tier::Tier;
 use crate::route::sites::Sites;
 
-/// The bodies on their way may hold this part of the memory for responses.
+/// The bodies on their way may hold this part of the memory of the caches, besides it.
 const PART_IN_FLIGHT: u64 = 4;
-
-/// Hits in memory of which one, chosen at random, counts as a use of the response on disk.
-const SAMPLE: u64 = 8;
 
 /// The response cache.
 #[derive(Debug)]
@@ -35,8 +34,8 @@ pub(crate) struct ResponseCache {
     /// URLs whose requests do not wait for each other.
     pub(crate) marks: Marks,
     pub(crate) counts: Counts,
-    /// Hits in memory, of which some are counted on disk.
-    hits: AtomicU64,
+    /// Chooses the requests that count as uses.
+    sampler: SharedSampler,
     /// Who stores has it for reading, and who removes for writing: a response whose request is older than a removal is not stored
     /// after it.
     removing: RwLock<()>,
@@ -54,34 +53,33 @@ pub(crate) struct Counts {
 }
 
 impl ResponseCache {
-    /// The cache for these sites; `None` if none of their routes needs one. Keeps what of `before` has the same bounds.
+    /// The cache for these sites, with memory of `store`; `None` if none of their routes needs one. Keeps what of `before` has the same
+    /// bounds.
     pub(crate) fn for_sites(
         sites: &Sites,
         config: &Config,
         before: Option<&Arc<Self>>,
-        pools: &Arc<blocking::Pools>,
+        (store, pools): (&Arc<CommonStore>, &Arc<blocking::Pools>),
     ) -> Option<Arc<Self>> {
         if !sites.iter().any(|site| site.caches_responses()) {
             return None;
         }
-        let cache = &config.server.cache;
-        let bounds = (cache.responses, cache.entries);
         let tier_before = before.and_then(|before| before.disk.as_ref());
         let disk = Tier::new(sites, config, tier_before, pools);
         let is_same = |before: &&Arc<Self>| {
-            before.memory.bounds() == bounds
+            Arc::ptr_eq(before.memory.store(), store)
                 && before.disk.as_ref().map(Arc::as_ptr) == disk.as_ref().map(Arc::as_ptr)
         };
         if let Some(before) = before.filter(is_same) {
             return Some(Arc::clone(before));
         }
         Some(Arc::new(Self {
-            memory: Memory::new(cache.responses, cache.entries),
+            memory: Memory::new(Arc::clone(store)),
             disk,
-            flights: Flights::new(cache.responses as u64 / PART_IN_FLIGHT),
+            flights: Flights::new(store.bounds().bytes as u64 / PART_IN_FLIGHT),
             marks: Marks::default(),
             counts: Counts::default(),
-            hits: AtomicU64::new(0),
+            sampler: SharedSampler::default(),
             removing: RwLock::default(),
         }))
     }
@@ -102,17 +100,14 @@ impl ResponseCache {
         }
     }
 
-    /// Finds the response in memory for a request, and counts the use of its key.
+    /// Finds the response in memory for a request, and counts some of the uses of its key.
     pub(crate) fn find(&self, key: (usize, &[u8]), request: &Request<'_>) -> Found {
-        let found = self.memory.find(key, request);
-        if let (Some(tier), Found::Response(_)) = (&self.disk, &found) {
-            // Not every eighth: requests may come in a sequence.
-            let count = self.hits.fetch_add(1, Ordering::Relaxed);
-            if count.wrapping_mul(0x9e37_79b9_7f4a_7c15) >> 32 & (SAMPLE - 1) == 0
-                && let Some(key) = tier.key(&Key { site: key.0, url: key.1.into() })
-            {
-                tier.disk.count(&key);
-            }
+        let is_sampled = self.sampler.is_due();
+        let found = self.memory.find(key, request, is_sampled);
+        if let (true, Some(tier), Found::Response(_)) = (is_sampled, &self.disk, &found)
+            && let Some(key) = tier.key(&Key { site: key.0, url: key.1.into() })
+        {
+            tier.disk.count(&key);
         }
         found
     }
@@ -131,14 +126,14 @@ impl ResponseCache {
         const LONG: u64 = 60;
         if stored.head.fields == before.head.fields && stored.head.freshness.lifetime < LONG {
             // The one on disk differs in its age only.
-            self.memory.insert(key.clone(), Arc::clone(stored));
+            self.memory.insert(key, stored);
         } else {
             self.store(key, stored);
         }
     }
 
     fn store(&self, key: &Key, stored: &Arc<Stored>) {
-        self.memory.insert(key.clone(), Arc::clone(stored));
+        self.memory.insert(key, stored);
         if let Some(tier) = &self.disk {
             tier.write(key, stored);
         }

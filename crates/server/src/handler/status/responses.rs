@@ -24,7 +24,7 @@ pub struct Responses {
     pub urls: u64,
     /// Used memory in bytes.
     pub bytes: u64,
-    /// Maximum of used memory in bytes; 0 if no route caches responses.
+    /// Maximum of the memory that files and responses use, in bytes; 0 if no route caches responses.
     pub max_bytes: u64,
     /// Requests upstream whose responses may be stored.
     pub in_flight: u64,
@@ -108,7 +108,7 @@ impl Responses {
             purged: count(&counters.purged),
             urls: urls as u64,
             bytes: bytes as u64,
-            max_bytes: cache.memory.bounds().0 as u64,
+            max_bytes: cache.memory.store().bounds().bytes as u64,
             in_flight: in_flight as u64,
             in_flight_bytes,
             disk: cache.disk.as_ref().map_or_else(Disk::default, |tier| Disk::new(&tier.disk)),
