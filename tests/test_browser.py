@@ -10,6 +10,7 @@ from support.browser import Browser, CHROMIUM, FLAGS, SCREENSHOTS, dom
 from support.files import write
 from support.server import ROOT
 from support.tls import certificate
+from support.upstream import Upstream, response
 from support.waiting import wait_until
 
 
@@ -88,6 +89,31 @@ def test_the_status_page_draws_live_charts(serve, site, tmp_path):
         thread.join()
         browser.process.kill()
         browser.process.wait()
+@pytest.mark.skipif(not CHROMIUM, reason="there is no Chromium here")
+def test_the_status_page_has_the_response_cache_where_there_is_one(serve, tmp_path):
+    upstream = Upstream(lambda *_: response(b"hello", "200 OK", "Cache-Control: max-age=60"))
+    status = '[[site.route]]\npath = "/status/*"\nstatus = true\n'
+    app = f'[[site.route]]\npath = "/app/*"\nproxy = "{upstream.url}"\ncache = {{ responses = true }}\n'
+    browser = Browser(tmp_path / "profile")
+    try:
+        for more, keys in ((status, ""), (status + app, f'cache.directory = "{tmp_path}/responses"')):
+            server = serve(more=more, server=keys)
+            for _ in range(4):
+                server.get("/app/a")
+            browser.call("Page.navigate", url=f"{server.url}/status/")
+            shown = lambda id: browser.evaluate(f"document.getElementById('{id}')?.textContent") or ""
+            wait_until(lambda: f"process {server.pid}" in shown("about"), "the page")
+            hidden = browser.evaluate("document.getElementById('response-cache').closest('div').hidden")
+            assert hidden == (more == status)
+        wait_until(lambda: "75.0 %" in shown("response-cache"), "three hits of four requests")
+        for part in ("· hit3", "· miss1", "URLs1", "URLs on disk1", "written1", "failed to write0"):
+            wait_until(lambda: part in shown("response-cache"), part)
+        assert not browser.console_errors(), browser.console_errors()
+    finally:
+        browser.process.kill()
+        browser.process.wait()
+
+
 @pytest.mark.skipif(not CHROMIUM, reason="there is no Chromium here")
 def test_a_browser_uses_http2(serve, site, tmp_path):
     own = certificate(tmp_path, "own")

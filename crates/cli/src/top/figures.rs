@@ -21,8 +21,10 @@ pub(crate) struct Figures {
     pub(crate) cpu: f64,
     /// New connections per second.
     pub(crate) accepted: f64,
-    /// Share of responses from the cache.
+    /// Share of responses from the file cache.
     pub(crate) hits: Option<f64>,
+    /// Share of requests on routes that cache responses which needed none from upstream.
+    pub(crate) response_hits: Option<f64>,
     pub(crate) routes: Vec<Row>,
     pub(crate) clients: Vec<Row>,
 }
@@ -71,9 +73,11 @@ impl Figures {
         let seconds = (now.server.time - then.server.time).max(1e-3);
         // A restarted server counts from 0.
         let rate = |now: u64, then: u64| now.saturating_sub(then) as f64 / seconds;
-        let lookups = |report: &Report| report.cache.hits + report.cache.misses;
-        let new_lookups = lookups(now).saturating_sub(lookups(then));
-        let new_hits = now.cache.hits.saturating_sub(then.cache.hits);
+        let share = |hits: fn(&Report) -> (u64, u64)| {
+            let (now, then) = (hits(now), hits(then));
+            let lookups = now.1.saturating_sub(then.1);
+            (lookups > 0).then(|| now.0.saturating_sub(then.0) as f64 / lookups as f64)
+        };
         let old: HashMap<_, _> =
             then.routes.iter().map(|route| ((&route.site, &route.route), route)).collect();
         let routes = now.routes.iter().map(|route| {
@@ -116,7 +120,8 @@ impl Figures {
             latency: Latency::of(&fresh(&now.requests.latency, &then.requests.latency)),
             cpu: (now.process.cpu - then.process.cpu).max(0.0) / seconds,
             accepted: rate(now.connections.accepted, then.connections.accepted),
-            hits: (new_lookups > 0).then(|| new_hits as f64 / new_lookups as f64),
+            hits: share(|report| (report.cache.hits, report.cache.hits + report.cache.misses)),
+            response_hits: share(|report| report.responses.hits()),
             routes: routes.collect(),
             clients: clients.collect(),
             report: now.clone(),
@@ -166,6 +171,18 @@ impl Figures {
             cache.files,
             size(cache.bytes)
         );
+        let stored = &report.responses;
+        if stored.max_bytes > 0 {
+            let (hits, lookups) = stored.hits();
+            let (urls, bytes) = (stored.urls, size(stored.bytes));
+            let misses = lookups - hits;
+            let _ = write!(text, "stored       {hits} hits, {misses} misses, {urls} URLs, {bytes}");
+            if stored.disk.max_bytes > 0 {
+                let (urls, bytes) = (stored.disk.urls, size(stored.disk.bytes));
+                let _ = write!(text, ", {urls} URLs on disk, {bytes}");
+            }
+            text.push('\n');
+        }
         for row in &self.routes {
             let _ = writeln!(text, "route        {}", row.text(PERCENTILES));
         }
@@ -269,6 +286,27 @@ mod tests {
         let text = Figures::new(&now, &report(1.0, &[])).text();
         let line = text.lines().find(|line| line.starts_with("client")).unwrap_or_default();
         assert!(line.contains("40 µs mean, 90 µs slowest") && !line.contains("p50"), "{line}");
+    }
+
+    #[test]
+    fn the_response_cache_is_there_if_it_is_in_use() {
+        let counted = |hits, misses| {
+            let mut report = report(hits as f64, &[]);
+            let counts =
+                [("hit", hits), ("stale", 1), ("revalidated", 2), ("miss", misses), ("bypass", 50)];
+            report.responses.requests = counts.map(|(name, count)| (name.to_owned(), count)).into();
+            report
+        };
+        let (then, mut now) = (counted(5, 2), counted(8, 3));
+        assert_eq!(Figures::new(&now, &then).response_hits, Some(0.75));
+        assert!(!Figures::new(&now, &then).text().contains("stored"));
+        now.responses.max_bytes = 1000;
+        now.responses.urls = 4;
+        let text = Figures::new(&now, &then).text();
+        assert!(text.contains("stored       9 hits, 5 misses, 4 URLs, 0 B\n"), "{text}");
+        now.responses.disk.max_bytes = 1000;
+        let text = Figures::new(&now, &then).text();
+        assert!(text.contains("4 URLs, 0 B, 0 URLs on disk, 0 B\n"), "{text}");
     }
 
     fn report(time: f64, latency: &[(u64, u64)]) -> Report {

@@ -14,12 +14,15 @@ const WIDTH: u16 = 19;
 
 /// Draws the blocks that the width has room for. The last one counts the others.
 pub(super) fn draw(frame: &mut Frame<'_>, area: Rect, figures: &Figures) {
-    let blocks = [
+    let mut blocks = vec![
         ("Connections", connections(figures)),
         ("Responses", responses(figures)),
         ("Cache", cache(figures)),
         ("Process", process(figures)),
     ];
+    if figures.report.responses.max_bytes > 0 {
+        blocks.insert(3, ("Response cache", response_cache(figures)));
+    }
     let shown = usize::from(area.width / WIDTH).clamp(1, blocks.len());
     let areas = Layout::horizontal(vec![Constraint::Fill(1); shown]).split(area);
     for (at, ((title, facts), &area)) in blocks.iter().zip(&*areas).enumerate() {
@@ -72,22 +75,39 @@ fn responses(figures: &Figures) -> Vec<(String, String)> {
 
 fn cache(figures: &Figures) -> Vec<(String, String)> {
     let cache = &figures.report.cache;
-    let share = figures.hits.map_or_else(|| "–".into(), |hits| format!("{:.1} %", hits * 100.0));
-    let mut facts = vec![
-        ("hits now".to_owned(), share),
+    vec![
+        ("hits now".to_owned(), percent(figures.hits)),
         ("files".to_owned(), cache.files.to_string()),
         ("memory".to_owned(), format!("{} of {}", size(cache.bytes), size(cache.max_bytes))),
         ("descriptors".to_owned(), cache.descriptors.to_string()),
         ("admitted".to_owned(), cache.admitted.to_string()),
         ("not admitted".to_owned(), cache.rejected.to_string()),
         ("evictions".to_owned(), cache.evictions.to_string()),
+    ]
+}
+
+fn response_cache(figures: &Figures) -> Vec<(String, String)> {
+    let cache = &figures.report.responses;
+    let mut facts = vec![
+        ("hits now".to_owned(), percent(figures.response_hits)),
+        ("URLs".to_owned(), cache.urls.to_string()),
+        ("memory".to_owned(), format!("{} of {}", size(cache.bytes), size(cache.max_bytes))),
+        ("in flight".to_owned(), cache.in_flight.to_string()),
+        ("not admitted".to_owned(), cache.rejected.to_string()),
+        ("evictions".to_owned(), cache.evicted.to_string()),
     ];
-    let responses = &figures.report.responses;
-    if responses.max_bytes > 0 {
-        let memory = format!("{} of {}", size(responses.bytes), size(responses.max_bytes));
-        facts.insert(1, ("responses".to_owned(), memory));
+    let disk = &cache.disk;
+    if disk.max_bytes > 0 {
+        let bytes = format!("{} of {}", size(disk.bytes), size(disk.max_bytes));
+        facts.insert(3, ("disk".to_owned(), bytes));
+        facts.push(("disk failures".to_owned(), disk.failed.to_string()));
     }
     facts
+}
+
+/// A share as text; a dash without requests.
+fn percent(share: Option<f64>) -> String {
+    share.map_or_else(|| "–".into(), |share| format!("{:.1} %", share * 100.0))
 }
 
 fn process(figures: &Figures) -> Vec<(String, String)> {

@@ -78,6 +78,14 @@ impl Disk {
 }
 
 impl Responses {
+    /// The requests that needed no response from upstream, and all that concern the cache.
+    pub fn hits(&self) -> (u64, u64) {
+        let sum = |is_it: fn(&str) -> bool| {
+            self.requests.iter().filter(|(result, _)| is_it(result)).map(|(_, count)| count).sum()
+        };
+        (sum(|result| HITS.contains(&result)), sum(|result| result != BYPASS))
+    }
+
     pub(super) fn new(shared: &SharedState) -> Self {
         let Some(cache) = &shared.responses else {
             return Self {
@@ -116,4 +124,6 @@ impl Responses {
     }
 }
 
-const RESULTS: [&str; 6] = ["hit", "stale", "revalidated", "collapsed", "miss", "bypass"];
+const RESULTS: [&str; 6] = ["hit", "stale", "revalidated", "collapsed", "miss", BYPASS];
+const HITS: [&str; 3] = ["hit", "stale", "collapsed"];
+const BYPASS: &str = "bypass";
