@@ -2,6 +2,7 @@
 
 import subprocess
 import threading
+import time
 
 import pytest
 
@@ -354,6 +355,45 @@ def test_the_results_are_counted(serve, tmp_path):
     assert values['dunlin_response_cache_removals_total{reason="purged"}'] == "1"
     assert values["dunlin_response_cache_urls"] == "1" and 1000 < int(values["dunlin_response_cache_bytes"]) < 4000
     assert values["dunlin_response_cache_in_flight"] == "0"
+
+
+def test_the_date_is_that_of_the_upstream(serve):
+    date, later = "Sun, 06 Nov 1994 08:49:37 GMT", "Mon, 07 Nov 1994 08:49:37 GMT"
+    forever = "Cache-Control: max-age=2000000000"
+
+    def answer(_, __, request):
+        name = request.target[1:].split("?")[0]
+        if request.method == "POST" or name == "private":
+            return response(b"x", "200 OK", f"Date: {date}")
+        if "if-none-match" in request.fields:
+            return response(b"", "304 Not Modified", f"Date: {later}", forever, length=False)
+        fields = {"none": [], "invalid": ["Date: yesterday"]}.get(name, [f"Date: {date}"])
+        return response(b"hello", "200 OK", 'ETag: "a"', "Cache-Control: no-cache" if name == "stale" else forever, *fields)
+
+    server = serve(route=cached(Upstream(answer)))
+
+    def dates(path, *fields, method="GET"):
+        head = f"{method} {path} HTTP/1.1\r\nHost: x\r\nConnection: close\r\n" + "".join(f"{field}\r\n" for field in fields)
+        received = server.exchange(f"{head}\r\n".encode()).partition(b"\r\n\r\n")[0].decode()
+        return [line.partition(": ")[2] for line in received.split("\r\n") if line.lower().startswith("date: ")]
+
+    assert dates("/a") == dates("/a") == dates("/a", 'If-None-Match: "a"') == dates("/a", "Range: bytes=0-1") == [date]
+    assert dates("/a", method="HEAD") == dates("/private") == [date]
+    assert dates("/a", "Content-Length: 0", method="POST") == [date]
+    assert dates("/stale") == [date] and dates("/stale") == [later]
+    for path in ("/none", "/invalid"):
+        [first] = dates(path)
+        wait_until(lambda: int(server.get(path)[1]["age"]) > 0, "another second")
+        assert dates(path) == [first] and first.startswith(time.strftime("%a, %d %b %Y", time.gmtime()))
+    # Without stored fields: the server generates the response.
+    dates("/a")
+    [now] = dates("/a", "Range: bytes=99-")
+    assert now not in (date, later)
+    assert int(server.get("/a")[1]["age"]) > 900_000_000
+    for path, expected in (("/a", date), ("/none", *dates("/none")), ("/private", date)):
+        curl = ["curl", "-sSi", "-H", "Host: x", "--http2-prior-knowledge", f"{server.url}{path}"]
+        out = subprocess.run(curl, capture_output=True, check=True, text=True).stdout
+        assert [line for line in out.splitlines() if line.startswith("date: ")] == [f"date: {expected}"]
 
 
 def test_files_and_responses_share_one_bound(serve, site, tmp_path):

@@ -16,6 +16,8 @@ pub struct Response {
     pub status: u16,
     /// All fields except Date, Connection, Server and Content-Length.
     pub fields: FieldLines,
+    /// The fields have a Date: the response was generated earlier (RFC 9110 §6.6.1).
+    pub has_date: bool,
     /// The body.
     pub body: Body,
     /// The Content-Length if it differs from the length of the body: for HEAD and 304.
@@ -67,6 +69,7 @@ impl Response {
         Self {
             status,
             fields: FieldLines::new(),
+            has_date: false,
             body: Body::default(),
             stated_length: None,
             cache: "-",

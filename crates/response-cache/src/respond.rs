@@ -18,7 +18,7 @@ use crate::stored::{Stored, StoredHead};
 pub struct CachedResponse {
     /// The status code.
     pub status: u16,
-    /// The fields, without `Age`, `Date` and `Content-Length`.
+    /// The fields, without `Age` and `Content-Length`. Those of the stored response have its `Date`.
     pub fields: FieldLines,
     /// The parts of the body.
     pub body: SmallVec<[Bytes; 1]>,

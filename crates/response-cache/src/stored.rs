@@ -19,7 +19,7 @@ const TAG_FIELDS: [&str; 2] = ["Cache-Tag", "Surrogate-Key"];
 const OF_CONTENT: [&str; 5] =
     ["Content-Encoding", "Content-Length", "Content-MD5", "Content-Range", "ETag"];
 
-/// Fields that are not stored: of one message, or for this cache alone.
+/// Fields that are not stored as they are: of one message, or for this cache alone.
 const NOT_STORED: [&str; 5] = ["Age", "Content-Length", "Date", "Proxy-Authorization", TARGETED[0]];
 
 /// The head of a response that may be stored, before its body has arrived.
@@ -27,7 +27,7 @@ const NOT_STORED: [&str; 5] = ["Age", "Content-Length", "Date", "Proxy-Authoriza
 pub struct StoredHead {
     /// The status code.
     pub status: u16,
-    /// The fields for clients, without `Age`, `Date` and `Content-Length`.
+    /// The fields for clients, without `Age` and `Content-Length`. `Date` is that of the upstream, or of the arrival.
     pub fields: FieldLines,
     /// The `Date`, in seconds since 1970.
     pub date: u64,
@@ -75,7 +75,9 @@ impl StoredHead {
             kept.push_parsed(name, value);
         }
         let (etag, last_modified) = (etag(fields), last_modified(fields));
+        // RFC 9110 §6.6.1.
         let date = received.date.unwrap_or(received.unix);
+        kept.push("Date", date::format(date));
         let rules = *rules;
         Ok(Self { status, fields: kept, date, freshness, vary, etag, last_modified, rules })
     }
@@ -242,9 +244,11 @@ mod tests {
         ])
         .expect("it may be stored");
         let names: Vec<_> = stored.fields.iter().map(|(name, _)| name.to_vec()).collect();
-        assert_eq!(names, [&b"Cache-Control"[..], b"C", b"CDN-Cache-Control"]);
+        assert_eq!(names, [&b"Cache-Control"[..], b"C", b"CDN-Cache-Control", b"Date"]);
+        assert_eq!(stored.fields.get("Date"), Some(&b"Sun, 06 Nov 1994 08:49:37 GMT"[..]));
         let stored = head(&[("Dunlin-Cache-Control", "max-age=5")]).expect("it may be stored");
-        assert!(stored.fields.is_empty() && stored.freshness.lifetime == 5);
+        assert!(stored.fields.get("Dunlin-Cache-Control").is_none());
+        assert_eq!(stored.freshness.lifetime, 5);
         assert_eq!(head(&[("Cache-Control", "max-age=60"), ("Vary", "*")]).err(), Some("vary"));
     }
 
@@ -287,6 +291,8 @@ mod tests {
             ("cache-control", "max-age=5"),
             ("Set", "3"),
             ("New", "4"),
+            // Of the 304.
+            ("Date", "Sun, 06 Nov 1994 08:49:39 GMT"),
         ]);
         assert_eq!(updated.fields, expected);
         assert!(updated.freshness.is_fresh(6_999) && !updated.freshness.is_fresh(7_000));

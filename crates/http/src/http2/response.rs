@@ -59,7 +59,7 @@ impl Heads {
     /// Appends the encoded section to `out`.
     #[inline]
     pub(super) fn write(&mut self, head: &ResponseHead<'_>, out: &mut Vec<u8>) {
-        if self.date != head.date {
+        if !head.date.is_empty() && self.date != head.date {
             self.date.clear();
             self.date.extend_from_slice(head.date);
             self.dates = self.dates.wrapping_add(1);
@@ -153,6 +153,7 @@ impl Heads {
             | b"content-range"
             | b"location"
             | b"content-location"
+            | b"date"
             | b"content-disposition"
             | b"expires"
             | b"age"

@@ -16,6 +16,8 @@ pub(in super::super) struct StartedResponse {
     pub(in super::super) status: u16,
     /// All fields except `Date`, `Connection` and `Transfer-Encoding`.
     pub(in super::super) fields: FieldLines,
+    /// The fields have a `Date`.
+    pub(in super::super) has_date: bool,
     pub(in super::super) body: ResponseBody,
     /// Paces the body, if a bandwidth limit applies.
     pub(in super::super) pacer: Option<Pacer>,
@@ -44,7 +46,9 @@ pub(in super::super) fn start_response(
     mut log: Option<&mut DeferredRecord>,
     pace: &mut Option<ConnectionPace>,
 ) -> StartedResponse {
-    let Response { status, mut fields, mut body, stated_length, cache, coding, .. } = response;
+    let Response { status, mut fields, has_date, mut body, stated_length, cache, coding, .. } =
+        response;
+    let has_date = has_date && fields.get("Date").is_some();
     let stream = body.take_stream();
     if let Some(log) = &mut log {
         let is_endless = stream.as_ref().is_some_and(|stream| stream.kind == StreamKind::Endless);
@@ -84,5 +88,5 @@ pub(in super::super) fn start_response(
     };
     let short = short.filter(|&length| length <= INLINE_BODY);
     let pacer = log.and_then(|log| log.context.pacer(pace, short, clock::now));
-    StartedResponse { status, fields, body, pacer }
+    StartedResponse { status, fields, has_date, body, pacer }
 }

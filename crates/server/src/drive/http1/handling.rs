@@ -272,7 +272,7 @@ impl Connection {
         let is_head = exchange.is_head;
         let log = exchange.log.as_deref_mut();
         let started = start_response(&self.ctx, response, is_head, log, &mut self.pace);
-        let StartedResponse { status, mut fields, body, pacer } = started;
+        let StartedResponse { status, mut fields, has_date, body, pacer } = started;
         handling.pacer = pacer;
         match body {
             ResponseBody::Message(source) => {
@@ -298,7 +298,7 @@ impl Connection {
             // The body is not sent, and others are not streamed.
             ResponseBody::None | ResponseBody::Pieces(_) => {}
         }
-        self.begin_head(status, &mut handling.output);
+        self.begin_head(status, has_date, &mut handling.output);
         handling.output.extend_from_slice(fields.as_bytes());
         handling.output.extend_from_slice(b"\r\n");
     }

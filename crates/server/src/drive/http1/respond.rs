@@ -320,7 +320,7 @@ impl Connection {
         let CachedParts { status, lines, body, length, mut outcome, .. } =
             CachedParts::new(&cached, request.method());
         let start = output.bytes.len();
-        self.begin_head(status, &mut output.bytes);
+        self.begin_head(status, false, &mut output.bytes);
         output.bytes.extend_from_slice(lines);
         let stored = match body {
             Some(StoredContent::Memory(bytes))
@@ -354,7 +354,7 @@ impl Connection {
     #[inline]
     fn send_prebuilt(&mut self, method: Method, prebuilt: &Prebuilt, output: &mut Vec<u8>) -> u64 {
         let sent = prebuilt.sent(method).len();
-        self.begin_head(200, output);
+        self.begin_head(200, false, output);
         output.extend_from_slice(&prebuilt.block[..prebuilt.head_length() + sent]);
         sent as u64
     }
@@ -369,9 +369,9 @@ impl Connection {
     ) -> Option<Next> {
         let started =
             start_response(&self.ctx, response, is_head, log.as_deref_mut(), &mut self.pace);
-        let StartedResponse { status, fields, body, pacer } = started;
+        let StartedResponse { status, fields, has_date, body, pacer } = started;
         let start = output.bytes.len();
-        self.begin_head(status, &mut output.bytes);
+        self.begin_head(status, has_date, &mut output.bytes);
         output.bytes.extend_from_slice(fields.as_bytes());
         output.bytes.extend_from_slice(b"\r\n");
         let mut inline = 0;
@@ -399,10 +399,14 @@ impl Connection {
         self.send_body(body, pacer, last, output)
     }
 
+    /// Adds the status line and the fields of each response: without `Date` if the response `has_date` among its own.
     #[inline]
-    pub(super) fn begin_head(&mut self, status: u16, output: &mut Vec<u8>) {
+    pub(super) fn begin_head(&mut self, status: u16, has_date: bool, output: &mut Vec<u8>) {
         let persistence = self.engine.persistence();
         self.closing = persistence == Persistence::Close;
+        if has_date {
+            return response::begin(status, b"", persistence, output);
+        }
         self.ctx.clock.with_date_line(|date| response::begin(status, date, persistence, output));
     }
 

@@ -95,7 +95,7 @@ impl Connection {
         }
         stream.start = self.position(out);
         let is_bodiless = stream.exchange.is_head || !status::has_body(status) || length == Some(0);
-        self.send_head(link, stream.id, status, fields.as_bytes(), 0, is_bodiless, out);
+        self.send_head(link, stream.id, (status, false), fields.as_bytes(), 0, is_bodiless, out);
         if is_bodiless {
             source.discard();
             return self.finish_stream(stream, out);

@@ -211,7 +211,7 @@ impl Connection {
             let (start, body) = (self.position(out), prebuilt.sent(request.method()));
             let form = &cached.entry.resource.identity;
             let lines = &form.block[..form.head_length];
-            self.send_head(link, id, 200, lines, form.serial, body.is_empty(), out);
+            self.send_head(link, id, (200, false), lines, form.serial, body.is_empty(), out);
             if !body.is_empty() {
                 self.engine.send_whole(id, body, out);
             }
@@ -261,7 +261,7 @@ impl Connection {
         let start = self.position(out);
         let CachedParts { status, lines, serial, body, length, mut outcome } =
             CachedParts::new(&cached, method);
-        self.send_head(link, id, status, lines, serial, body.is_none(), out);
+        self.send_head(link, id, (status, false), lines, serial, body.is_none(), out);
         let stored = match body {
             Some(StoredContent::Memory(bytes))
                 if pacer.is_none() && self.engine.send_whole(id, bytes, out) =>
@@ -319,7 +319,7 @@ impl Connection {
         let log = stream.exchange.log.as_deref_mut();
         let is_head = stream.exchange.is_head;
         let started = start_response(link.ctx, response, is_head, log, &mut self.pace);
-        let StartedResponse { status, fields, body, pacer } = started;
+        let StartedResponse { status, fields, has_date, body, pacer } = started;
         stream.pacer = pacer;
         if let ResponseBody::Message(source) = body {
             stream.sending = Sending::Message { source, head: MessageHead::default() };
@@ -327,7 +327,8 @@ impl Connection {
         }
         stream.start = self.position(out);
         let has_ended = matches!(body, ResponseBody::None);
-        self.send_head(link, stream.id, status, fields.as_bytes(), 0, has_ended, out);
+        let head = (status, has_date);
+        self.send_head(link, stream.id, head, fields.as_bytes(), 0, has_ended, out);
         match body {
             ResponseBody::Stream { body, .. } => {
                 stream.sending = Sending::stream(body);
@@ -353,17 +354,23 @@ impl Connection {
     }
 
     #[expect(clippy::too_many_arguments, reason = "all of a head's parts")]
+    /// Sends the status and the lines, with `Date` unless they have one.
     #[inline]
     pub(super) fn send_head(
         &mut self,
         link: &Link<'_>,
         id: u32,
-        status: u16,
+        (status, has_date): (u16, bool),
         lines: &[u8],
         serial: u64,
         has_ended: bool,
         out: &mut Vec<u8>,
     ) {
+        if has_date {
+            let head = ResponseHead { status, date: b"", lines, serial };
+            self.engine.respond(id, &head, has_ended, out);
+            return;
+        }
         link.ctx.clock.with_date_line(|line| {
             let date = line.strip_prefix(b"Date: ").unwrap_or_default().trim_ascii_end();
             let head = ResponseHead { status, date, lines, serial };

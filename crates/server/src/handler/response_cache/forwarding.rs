@@ -167,9 +167,8 @@ impl Forwarding {
             rewritten.as_request()
         };
         let began = clock::monotonic_millis();
-        let mut response = self.forward(&asked, incoming).await;
+        let response = self.forward(&asked, incoming).await;
         let date = response.fields.get("Date").and_then(date::parse);
-        response.fields.remove("Date");
         let at = clock::monotonic_millis();
         let unix = clock::since_1970().as_secs();
         let delay = at.saturating_sub(began);

@@ -20,6 +20,7 @@ use std::sync::Arc;
 
 use dunlin_config::ResponseCacheRules;
 use dunlin_exchange::Response;
+use dunlin_http::semantics::date;
 use dunlin_http::semantics::target::{self, Target};
 use dunlin_http::{FieldName, Request};
 use dunlin_response_cache::freshness::Usability;
@@ -145,9 +146,13 @@ fn pass(
     }))
 }
 
-/// Removes the fields of an origin's response that are for this cache alone.
+/// Removes the fields of an origin's response that are for this cache alone. Its `Date` stays.
 fn without_own_fields(mut response: Response) -> Response {
-    response.fields.remove("Date");
+    response.has_date =
+        response.upgrade.is_none() && response.fields.get("Date").and_then(date::parse).is_some();
+    if !response.has_date {
+        response.fields.remove("Date");
+    }
     response.fields.remove("Dunlin-Cache-Control");
     response
 }

@@ -37,7 +37,13 @@ pub(super) fn from_stored(
 ) -> Response {
     let made = respond(request, stored, settings.ranges, ctx.clock.unix());
     let body = Body::of(made.body.into_iter().map(Piece::Memory).collect());
-    Response { fields: made.fields, body, ..Response::new(made.status) }
+    // Only a response that says that a range cannot be satisfied has other fields.
+    Response {
+        has_date: made.status != 416,
+        fields: made.fields,
+        body,
+        ..Response::new(made.status)
+    }
 }
 
 /// The response to a request from one whose body is on its way.
@@ -47,7 +53,7 @@ pub(super) fn from_flight(
     reader: Reader,
     length: Option<u64>,
 ) -> Response {
-    let mut response = Response::new(head.status);
+    let mut response = Response { has_date: true, ..Response::new(head.status) };
     if matches!(head.status, 200..=299) && is_not_modified(request, head) {
         response.status = 304;
         response.fields = without_content(&head.fields);
