@@ -53,6 +53,7 @@ def test_the_directories_of_the_service_are_those_of_tmpfiles():
     assert {path: (mode, user) for _, path, mode, user, _ in lines} == {
         f"/run/{unit['RuntimeDirectory']}": ("0755", unit["User"]),
         f"/var/lib/{unit['StateDirectory']}": (unit["StateDirectoryMode"], unit["User"]),
+        f"/var/cache/{unit['CacheDirectory']}": (unit["CacheDirectoryMode"], unit["User"]),
         f"/var/log/{unit['LogsDirectory']}": (unit["LogsDirectoryMode"], unit["User"]),
     }
 
@@ -110,7 +111,7 @@ def test_the_debian_package_is_installed_upgraded_and_removed(tmp_path):
     ):
         assert (root / file).exists(), file
     if os.geteuid() == 0:
-        for directory, mode in (("var/lib/dunlin", 0o40700), ("var/log/dunlin", 0o40750)):
+        for directory, mode in (("var/lib/dunlin", 0o40700), ("var/cache/dunlin", 0o40700), ("var/log/dunlin", 0o40750)):
             status = (root / directory).stat()
             assert (status.st_mode, status.st_uid) == (mode, int(user[2])), directory
 
@@ -129,7 +130,7 @@ def test_the_debian_package_is_installed_upgraded_and_removed(tmp_path):
     run(*dpkg, "--remove", "dunlin", env=environment)
     assert config.exists() and not (root / "usr/bin/dunlin").exists() and (root / "var/log/dunlin").exists()
     run(*dpkg, "--purge", "dunlin", env=environment)
-    for left in ("etc/dunlin", "var/lib/dunlin", "var/log/dunlin", "usr/share/dunlin", "etc/logrotate.d/dunlin"):
+    for left in ("etc/dunlin", "var/lib/dunlin", "var/cache/dunlin", "var/log/dunlin", "usr/share/dunlin", "etc/logrotate.d/dunlin"):
         assert not (root / left).exists(), left
     assert not os.path.lexists(enabled)
 

@@ -317,7 +317,7 @@ cache = {{ directory = "{place.directory}" }}
 [[listen]]
 address = "127.0.0.1:0"
 [[site]]
-root = "{tmp_path}"
+root = "{tmp_path / "site"}"
 [[site.route]]
 path = "/*"
 proxy = "{place.upstream.url}"
@@ -444,3 +444,6 @@ def test_the_configuration_names_its_mistakes(site, tmp_path):
     file.write_text(f'[server]\ncache = {{ disk = "1GB" }}\n[[listen]]\naddress = ":0"\n[[site]]\nroot = "{site}"\n')
     code, _, error = run("check", "--config", str(file))
     assert code == 1 and "cache: `disk` needs `directory`" in error
+    file.write_text(f'[server]\ncache = {{ directory = "{site}/cache" }}\n[[listen]]\naddress = ":0"\n[[site]]\nroot = "{site}"\n')
+    code, _, error = run("check", "--config", str(file))
+    assert code == 1 and f"cache: directory {site}/cache is beneath {site}, whose files clients can request" in error

@@ -54,6 +54,7 @@ pub(super) fn check(file: File, source: &Source<'_>, inside: bool) -> Result<Con
         checker.problem(&place, what);
     }
     let sites = checker.sites(file.site, &around);
+    checker.keep_from_clients(file.server.cache.directory.as_ref(), &sites);
     let calls = match file.server.seccomp.as_deref() {
         Some(true) if sites.start_programs() => Calls::Harmless,
         Some(true) => Calls::Needed,

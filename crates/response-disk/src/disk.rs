@@ -98,11 +98,13 @@ impl Disk {
     }
 
     /// Waits until [`start`](crate::start) has found out whether another process uses the directory, so that what is written from the
-    /// first request on is kept. Blocks.
+    /// first request on is kept; not for long. Blocks.
     pub fn wait_for_start(&self) {
+        /// A configuration that does not come into force does not start its disk.
+        const LIMIT: Duration = Duration::from_secs(2);
         let (has_tried, changed) = &self.has_tried;
-        let waited = changed.wait_while(lock(has_tried), |has_tried| !*has_tried);
-        drop(waited.unwrap_or_else(PoisonError::into_inner));
+        let is_waiting = |has_tried: &mut bool| !*has_tried;
+        drop(changed.wait_timeout_while(lock(has_tried), LIMIT, is_waiting));
     }
 
     /// Finds the file of the response for a request, without I/O, and counts the use of its key.

@@ -17,6 +17,7 @@ use crate::server::{
     AccessLog, Cache, CacheDirectory, Calls, ErrorLog, ErrorLogTarget, Http1, REDACTED_QUERY_KEYS,
     ResourceLimits, ReverseDns, Server, Traces,
 };
+use crate::sites::Sites;
 use crate::spanned::Spanned;
 use crate::units::{DurationValue, Size};
 
@@ -86,6 +87,24 @@ impl Checker<'_> {
             traces: server.traces.as_ref().map(|traces| self.traces(traces)),
             redact_query: self.redact_query(server),
             reverse_dns: server.reverse_dns.as_ref().map(|dns| self.reverse_dns(dns)),
+        }
+    }
+
+    /// Reports a directory of cached responses whose files clients could request.
+    pub(super) fn keep_from_clients(
+        &mut self,
+        directory: Option<&Spanned<PathBuf>>,
+        sites: &Sites,
+    ) {
+        let Some(directory) = directory else { return };
+        let path = self.absolute(directory);
+        let mut roots = sites.iter().flat_map(|site| site.directories());
+        if let Some(root) = roots.find(|root| path.starts_with(root)) {
+            let (path, root) = (path.display(), root.display());
+            let what = format!(
+                "cache: directory {path} is beneath {root}, whose files clients can request"
+            );
+            self.problem(&directory.span, what);
         }
     }
 
