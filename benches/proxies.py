@@ -120,13 +120,19 @@ class Rows:
             p50, p99[label] = (sorted(s[n] for s in taken)[len(taken) // 2] for n in (0, 1))
             print(f"| {label} | {p50:.3f} | {p99[label]:.3f} | {min(s[1] for s in taken):.3f}–{max(s[1] for s in taken):.3f} |", flush=True)
         self.results["proxy, response times"] = samples
-        added = {label: value - p99["none"] for label, value in p99.items()}
-        print("\nAdded to p99, ms: " + ", ".join(f"{label} {added[label]:.3f}" for label in DEFAULT))
-        self.assess("p99 behind the proxy against nginx", p99["dunlin"] / p99["nginx"], p99["dunlin"] <= p99["nginx"], "≤ 1.00")
+        # Within a round, since the host disturbs single rounds by more than a proxy adds.
+        pairs = list(zip(samples["dunlin"], samples["nginx"], samples["none"]))
+        added = [(own[1] - none[1], other[1] - none[1]) for own, other, none in pairs]
+        own, other = (sorted(pair[n] for pair in added)[len(added) // 2] for n in (0, 1))
+        print(f"\nAdded to p99, median of {len(added)} rounds, ms: dunlin {own:.3f}, nginx {other:.3f}")
+        better = sum(mine <= theirs for mine, theirs in added)
+        print(f"\nDunlin adds no more than nginx in {better} of {len(added)} rounds.")
+        ratio = sorted(own[1] / other[1] for own, other, _ in pairs)[len(pairs) // 2]
+        self.assess("p99 behind the proxy against nginx, median of the rounds", ratio, ratio <= 1, "≤ 1.00")
 
     def latencies(self, server, rate):
-        """The median and the 99th percentile of the response times in ms, at a rate."""
-        result = self.run_load(server, "--rate", str(rate))
+        """The median and the 99th percentile of the response times in ms, at a rate, after a second with open connections."""
+        result = self.run_load(server, "--rate", str(rate), "--warmup", "1s")
         return result["latency_ms"]["p50"], result["latency_ms"]["p99"]
 
     def run_load(self, server, *options):
