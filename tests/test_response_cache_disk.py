@@ -136,6 +136,19 @@ def test_stale_responses_on_disk_replace_errors(place):
     assert state(server, "/") == ("fwd=stale; fwd-status=503; detail=stale-if-error", b"hello")
 
 
+def test_a_stale_response_on_disk_is_used_while_it_is_validated(place):
+    place.upstream.answer = lambda *_: response(b"old", "200 OK", "Cache-Control: max-age=0, stale-while-revalidate=600")
+    server = place.start()
+    server.get("/")
+    server.stop()
+    place.upstream.answer = lambda *_: fresh(b"new")
+    server = place.start()
+    place.is_read(1)
+    assert state(server, "/") == ("hit", b"old")
+    wait_until(lambda: state(server, "/") == ("hit", b"new"), "the new response")
+    assert len(place.targets()) == 2
+
+
 @pytest.mark.parametrize("how", ["truncated", "changed", "empty", "other", "old format", "removed", "pipe"])
 @pytest.mark.parametrize("when", ["before the start", "after the start"])
 def test_a_damaged_file_is_a_miss(place, how, when):

@@ -16,6 +16,8 @@ use crate::index::{Index, Place, Removal};
 
 /// After a failure nothing is written for this time.
 const PAUSE: Duration = Duration::from_secs(10);
+/// After a failure was logged, no other is for this time.
+const QUIET: Duration = Duration::from_secs(3600);
 
 /// Responses in the files of a directory, within bounds. The sites of keys are numbers that mean the same in each process.
 #[derive(Debug)]
@@ -28,10 +30,18 @@ pub struct Disk {
     is_closed: AtomicBool,
     /// The thread has tried to take the lock.
     has_tried: (Mutex<bool>, Condvar),
-    /// The time of the first failure to write since the last success.
-    failed: Mutex<Option<Instant>>,
+    trouble: Mutex<Trouble>,
     /// Counters for metrics.
     pub counters: Counters,
+}
+
+/// Failures to write.
+#[derive(Debug, Clone, Copy, Default)]
+struct Trouble {
+    /// The last one since the last success.
+    failed: Option<Instant>,
+    /// The last one that was logged.
+    logged: Option<Instant>,
 }
 
 /// Counters since the start.
@@ -82,7 +92,7 @@ impl Disk {
             lock: Mutex::default(),
             is_closed: AtomicBool::new(false),
             has_tried: Default::default(),
-            failed: Mutex::default(),
+            trouble: Mutex::default(),
             counters: Counters::default(),
         })
     }
@@ -166,7 +176,7 @@ impl Disk {
     fn try_write(&self, key: &Key, stored: &Stored, now: Now) -> Result<Vec<u64>, &AtomicU64> {
         let Counters { written, rejected, failed, evicted, .. } = &self.counters;
         let _lock = lock(&self.lock).clone().ok_or(rejected)?;
-        if lock(&self.failed).is_some_and(|since| since.elapsed() < PAUSE) {
+        if lock(&self.trouble).failed.is_some_and(|since| since.elapsed() < PAUSE) {
             return Err(failed);
         }
         let head = record::encode(key, stored, now).ok_or(rejected)?;
@@ -178,7 +188,7 @@ impl Disk {
             self.log_failure(&error);
             failed
         })?;
-        self.log_success();
+        lock(&self.trouble).failed = None;
         let length = (head.len() + stored.body.len()) as u64;
         let outcome = self.index().insert(key.clone(), Place::new(number, length, &stored.head));
         add(if outcome.is_stored { written } else { rejected }, 1);
@@ -245,20 +255,17 @@ impl Disk {
         }
     }
 
-    /// Logs the first failure in a row.
+    /// Logs a failure, unless one was logged not long ago: a disk that is nearly full takes some responses and not others.
     pub(crate) fn log_failure(&self, error: &io::Error) {
-        let before = lock(&self.failed).replace(Instant::now());
-        if before.is_none() {
+        let mut trouble = lock(&self.trouble);
+        let now = Instant::now();
+        trouble.failed = Some(now);
+        if trouble.logged.is_none_or(|logged| now.duration_since(logged) > QUIET) {
+            trouble.logged = Some(now);
             tracing::error!(
                 "response cache: {}: {error}; responses are cached in memory alone until it can be written again",
                 self.directory().display()
             );
-        }
-    }
-
-    fn log_success(&self) {
-        if lock(&self.failed).take().is_some() {
-            tracing::info!("response cache: {} is written again", self.directory().display());
         }
     }
 }

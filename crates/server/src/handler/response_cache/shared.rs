@@ -21,7 +21,7 @@ use tokio::sync::oneshot;
 use super::tier::Tier;
 use crate::route::sites::Sites;
 
-/// The bodies on their way may hold this part of the memory of the caches, besides it.
+/// The bodies on their way may hold this part of the memory of the caches, besides it, and so may responses that wait to be written.
 const PART_IN_FLIGHT: u64 = 4;
 
 /// The response cache.
@@ -135,7 +135,8 @@ impl ResponseCache {
     fn store(&self, key: &Key, stored: &Arc<Stored>) {
         self.memory.insert(key, stored);
         if let Some(tier) = &self.disk {
-            tier.write(key, stored);
+            let part = self.memory.store().bounds().bytes as u64 / PART_IN_FLIGHT;
+            tier.write(key, stored, part);
         }
     }
 

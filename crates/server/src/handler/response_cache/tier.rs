@@ -15,7 +15,7 @@ use tokio::sync::oneshot;
 
 use crate::route::sites::Sites;
 
-/// Bytes of responses that wait to be written. Further ones are not written.
+/// The most bytes of responses that wait to be written, however large the memory of the caches is.
 const MAX_WAITING: u64 = 64 << 20;
 
 /// The responses on disk. Files are read on threads of the pool for files, and written and removed on one thread, in the order of its
@@ -75,11 +75,12 @@ impl Tier {
         self.pools.files.run(move || disk.read(&key, file, now)).await.ok()?
     }
 
-    /// Has a response written.
-    pub(super) fn write(&self, key: &Key, stored: &Arc<Stored>) {
+    /// Has a response written, unless more than `max_waiting` bytes of responses would wait for that.
+    pub(super) fn write(&self, key: &Key, stored: &Arc<Stored>, max_waiting: u64) {
         let Some(key) = self.key(key) else { return };
         let size = stored.size() as u64;
-        if self.pools.responses.weight().saturating_add(size) > MAX_WAITING {
+        let waiting = self.pools.responses.weight();
+        if waiting > 0 && waiting.saturating_add(size) > max_waiting.min(MAX_WAITING) {
             self.disk.counters.rejected.fetch_add(1, Ordering::Relaxed);
             // What is there is older.
             self.remove(&Removal::Url(key));
