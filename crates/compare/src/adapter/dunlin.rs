@@ -76,9 +76,12 @@ fn launch(site: &Site<'_>) -> io::Result<Launch> {
         for component in site.programs("component", "wasm") {
             let name = component.file_stem().unwrap_or_default().display();
             let file = component.display();
-            routes += &format!(
-                "[[site.route]]\npath = \"/cgi-bin/{name}/*\"\n{timing}script = {{ kind = \"component\", file = \"{file}\" }}\n"
-            );
+            // A CGI program is at the path itself, a typed call beneath it.
+            for path in [format!("/cgi-bin/{name}"), format!("/cgi-bin/{name}/*")] {
+                routes += &format!(
+                    "[[site.route]]\npath = \"{path}\"\n{timing}script = {{ kind = \"component\", file = \"{file}\" }}\n"
+                );
+            }
         }
     }
     let (listen, tls) = match site.certificate {
