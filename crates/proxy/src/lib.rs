@@ -43,6 +43,7 @@ mod target;
 #[cfg(test)]
 mod testing;
 mod tls;
+mod token;
 mod trailers;
 mod tunnel;
 mod upload;

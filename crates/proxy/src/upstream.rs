@@ -15,8 +15,8 @@ use crate::address;
 use crate::failure::Failure;
 use crate::health::{Health, ResponseTime};
 use crate::resolve::Resolved;
-use crate::sticky;
 use crate::tls::Outcome;
+use crate::token::upstream_token;
 
 /// An upstream.
 #[derive(Debug)]
@@ -115,7 +115,7 @@ impl Upstream {
             id,
             pool: AtomicUsize::new(id),
             target,
-            cookie: sticky::cookie(rules.sticky.as_ref(), &upstream.address.to_string()),
+            cookie: upstream_token(rules.sticky.as_ref(), &upstream.address.to_string()),
             name: upstream.address.to_string().into(),
             address: upstream.address.clone(),
             resolved: Resolved::default(),

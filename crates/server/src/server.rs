@@ -44,7 +44,7 @@ use dunlin_config::{Config, Problem, StartupSettings};
 
 use self::worker_thread::{WorkerCommand, WorkerHandle};
 use crate::control::{Action, Answer, Command, Control, Event};
-use crate::handler::response_cache::ResponseCache;
+use crate::handler::response_cache::shared::ResponseCache;
 
 /// Why a start, a reload or an upgrade failed.
 #[derive(Debug)]

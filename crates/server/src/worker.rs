@@ -28,7 +28,7 @@ pub(crate) use self::record::{Completion, ConnectionInfo, ResponseOutcome};
 pub(crate) use self::thread::Worker;
 pub(crate) use self::tunnel_meter::TunnelMeter;
 use crate::control::Commands;
-use crate::handler::response_cache::ResponseCache;
+use crate::handler::response_cache::shared::ResponseCache;
 use crate::route::conditions::FastPathConditions;
 use crate::route::router::Router;
 use crate::route::sites::{CacheEntry, Route, Sites};

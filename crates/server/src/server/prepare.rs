@@ -21,7 +21,7 @@ use dunlin_tls::Certificates;
 
 use super::{StartError, fail};
 use crate::control::Commands;
-use crate::handler::response_cache::ResponseCache;
+use crate::handler::response_cache::shared::ResponseCache;
 use crate::handler::script::FileAccess;
 use crate::listen::{ConnectionLimiter, ConnectionLimits};
 use crate::route::sites::Sites;

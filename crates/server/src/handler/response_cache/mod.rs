@@ -12,7 +12,7 @@ pub(super) mod purge;
 mod query;
 mod restore;
 mod reuse;
-mod shared;
+pub(crate) mod shared;
 mod tier;
 
 use std::rc::Rc;
@@ -33,7 +33,7 @@ use dunlin_response_cache::stored::Stored;
 use self::forwarding::Forwarding;
 use self::outcome::Outcome;
 use self::reuse::{reuse, unavailable};
-pub(crate) use self::shared::ResponseCache;
+use self::shared::ResponseCache;
 use crate::handler::reply::complete;
 use crate::route::reply::Reply;
 use crate::route::route_match::RouteMatch;
