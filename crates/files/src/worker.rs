@@ -6,7 +6,7 @@ use std::sync::Arc;
 use std::sync::atomic::Ordering;
 
 use super::cache::resource::Resource;
-use super::cache::shared_cache::{Key, LookUp};
+use super::cache::shared_cache::LookUp;
 use super::cache::worker_cache::{CacheEntry, WorkerCache};
 use super::kept::KeptFiles;
 use super::shared::Shared;
@@ -46,9 +46,9 @@ impl<R> Worker<R> {
         }
     }
 
-    /// The resource that the shared cache has for `key`, or whether to insert it.
-    pub fn look_up(&self, key: &Key) -> LookUp {
-        self.shared.cache.look_up(key, self.sampler.is_due())
+    /// The resource that the shared cache has for the decoded `path` of a site, or whether to insert it.
+    pub fn look_up(&self, site: usize, path: &[u8]) -> LookUp {
+        self.shared.cache.look_up(site, path, self.sampler.is_due())
     }
 
     /// Whether `resource` may be used without a check of the file and without a copy of its content.

@@ -128,18 +128,19 @@ impl SharedCache {
 
     /// The resource of `key`, unless it was invalidated.
     pub fn get(&self, key: &Key) -> Option<Arc<Resource>> {
-        self.get_from(&mut self.store.lock(), self.hash(key), key)
+        self.get_from(&mut self.store.lock(), self.hash(key), key.id())
     }
 
-    /// The resource of `key`, or whether to insert it. A request that is `sampled` counts as a use; when the cache is full,
-    /// only such a request has something admitted.
-    pub fn look_up(&self, key: &Key, sampled: bool) -> LookUp {
-        let hash = self.hash(key);
+    /// The resource of the file at `path` of a site, or whether to insert it. A request that is `sampled` counts as a use; when
+    /// the cache is full, only such a request has something admitted.
+    pub fn look_up(&self, site: usize, path: &[u8], sampled: bool) -> LookUp {
+        let id = Id { cache: Cache::Files, site, name: path };
+        let hash = self.store.hash(id);
         let mut store = self.store.lock();
         if sampled {
             store.count(hash);
         }
-        if let Some(resource) = self.get_from(&mut store, hash, key) {
+        if let Some(resource) = self.get_from(&mut store, hash, id) {
             return LookUp::Found(resource);
         }
         let admit = store.has_room() || sampled && store.would_displace(hash);
@@ -237,13 +238,13 @@ impl SharedCache {
         (bytes, entries, descriptors)
     }
 
-    fn get_from(&self, store: &mut Entries, hash: u64, key: &Key) -> Option<Arc<Resource>> {
-        let cached: &Cached = CommonStore::get(store, hash, key.id())?;
+    fn get_from(&self, store: &mut Entries, hash: u64, id: Id<'_>) -> Option<Arc<Resource>> {
+        let cached: &Cached = CommonStore::get(store, hash, id)?;
         let resource = Arc::clone(&cached.resource);
         if !resource.validity.is_invalidated() {
             return Some(resource);
         }
-        store.remove(hash, &key.id().to_key());
+        store.remove(hash, &id.to_key());
         self.counters.evictions.changed.fetch_add(1, Ordering::Relaxed);
         None
     }

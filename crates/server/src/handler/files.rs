@@ -22,7 +22,7 @@ use crate::route::route_match::RouteMatch;
 use crate::route::sites::CacheEntry;
 use crate::worker::WorkerContext;
 use dunlin_files::cache::resource::Resource;
-use dunlin_files::cache::shared_cache::{Key, LookUp};
+use dunlin_files::cache::shared_cache::LookUp;
 use dunlin_files::listing::respond::{Listed, ListingRequest};
 use dunlin_files::resolve::{Resolved, Resolver, resolve};
 use dunlin_files::search::{Found, Wanted};
@@ -41,7 +41,7 @@ pub(crate) fn respond(
     let is_read = matches!(request.method(), Method::Get | Method::Head);
     let (mut previous, mut keep) = (None, false);
     if settings.cache.enabled && is_read {
-        match files.look_up(&Key { site: matched.site.serial, path: matched.path.into() }) {
+        match files.look_up(matched.site.serial, matched.path) {
             LookUp::Found(resource) if files.is_usable(&resource) => {
                 files.count_shared_hit(&resource);
                 files.update_clock_for(resource.identity.last_modified);
