@@ -4,10 +4,11 @@
     benches/figures.py ROW... [--rounds 5] [--seconds 2] [--json FILE]
 
 Rows: keepalive-1k random-1k pipeline-10 sizes churn cache-off large-site few-connections access-log idle-memory
-first-byte scaling checks response-cache metrics proxy-small proxy-http2 proxy-large proxy-upload proxy-latency slowloris http2 tls handshakes cgi cgiplus php wsgi load, or all. The server has processor 0,
-the load processor 1; rounds are interleaved in a random order; medians are printed. A run during which the host of a
-virtual machine gave its processors to other guests is repeated. The responses are compared with the files before the first
-run. A run with an error does not count.
+first-byte scaling checks response-cache metrics proxy-small proxy-http2 proxy-large proxy-upload proxy-latency slowloris
+http2 tls handshakes cgi cgiplus php wsgi load, or all; versions compares two builds of Dunlin. The server has processor 0,
+the load processor 1; rounds are interleaved in a random order; medians are printed. A run during which the host of a virtual
+machine gave its processors to other guests is repeated. The responses are compared with the files before the first run. A
+run with an error does not count.
 """
 
 import argparse
@@ -30,6 +31,7 @@ from pathlib import Path
 import idle
 import proxies
 import servers
+import versions
 
 SIZES = {"0": 0, "1k": 1024, "16k": 16384, "64k": 65536, "4m": 4 << 20}
 OTHERS = ["nginx", "h2o", "lighttpd", "apache2", "caddy"]
@@ -46,13 +48,7 @@ def stolen():
     return int(Path("/proc/stat").read_text().split(None, 9)[8]) / os.sysconf("SC_CLK_TCK")
 
 
-def core_time():
-    """Seconds of work of processor 0, the server's: user, nice, system, irq and softirq time."""
-    fields = Path("/proc/stat").read_text().splitlines()[1].split()
-    return sum(int(fields[n]) for n in (1, 2, 3, 6, 7)) / os.sysconf("SC_CLK_TCK")
-
-
-class Bench(proxies.Rows):
+class Bench(proxies.Rows, versions.Rows):
     def __init__(self, options):
         self.options = options
         self.folder = Path(tempfile.mkdtemp(prefix="figures-"))
@@ -275,7 +271,7 @@ class Bench(proxies.Rows):
         (self.root / "11k.bin").write_bytes(self.random.randbytes(11 * 1024))
         os.utime(self.root / "11k.bin", (time.time() - 3600,) * 2)
         for path in ("/1k.bin", "/11k.bin", "/64k.bin"):
-            run = lambda _, server: self.wrk(server, path, 32, cpu=core_time)
+            run = lambda _, server: self.wrk(server, path, 32, cpu=servers.core_time)
             check = lambda _, server: self.verify(server, path)
             r = self.compete(f"cache off, {path}, 32 connections", variants, check, run)
             least = min(r[f"dunlin, {way}"]["cpu_us"] for way in ways)
@@ -333,7 +329,7 @@ class Bench(proxies.Rows):
             # The kernel may have evicted documents from the page cache.
             for path in paths:
                 (self.root / path.lstrip("/")).read_bytes()
-            return self.wrk(server, "/", 32, script=script, cpu=core_time)
+            return self.wrk(server, "/", 32, script=script, cpu=servers.core_time)
 
         for load, script in loads.items():
             run = lambda _, server: run_warm(server, script)
@@ -352,7 +348,7 @@ class Bench(proxies.Rows):
         """1 KB over 1, 2, 4 and 8 connections: the server sleeps between requests."""
         for connections in (1, 2, 4, 8):
             title = f"1 KB, {connections} connection{'s' * (connections > 1)}"
-            run = lambda _, server: self.wrk(server, "/1k.bin", connections, cpu=core_time)
+            run = lambda _, server: self.wrk(server, "/1k.bin", connections, cpu=servers.core_time)
             check = lambda _, server: self.verify(server, "/1k.bin")
             r = self.compete(title, {name: (name, {}) for name in ("dunlin", "nginx", "h2o")}, check, run)
             ratio = r["dunlin"]["rate"] / r["nginx"]["rate"]
@@ -701,9 +697,8 @@ class Bench(proxies.Rows):
         ratio = rate["dunlin, php-cgi"] / rate["nginx + php-fpm"]
         self.assess("requests/s, PHP, against nginx + php-fpm", ratio, ratio >= 1, "≥ 1")
 
-    def cgiplus(self):
-        """A program that sends as many bytes as the query states, by CGIplus and by FastCGI."""
-        folder, library = self.scripts_folder(), Path("scripting/cgiplus")
+    def build_programs(self, folder, library):
+        """Builds the program for CGIplus as `plus`, and for FastCGI; returns the path of the latter."""
         text = (
             '#include <string.h>\n#include <stdlib.h>\n#ifdef PLUS\n#include <stdio.h>\n#include "cgiplus.h"\n'
             '#define NEXT cgiplus_next()\n#define QUERY cgiplus_variable("QUERY_STRING")\n#else\n#include <fcgi_stdio.h>\n'
@@ -717,6 +712,12 @@ class Bench(proxies.Rows):
         plus, fast = folder / "plus", folder / "fast"
         subprocess.run(["cc", "-O2", "-DPLUS", f"-I{library}", "-o", plus, source, library / "cgiplus.c"], check=True)
         subprocess.run(["cc", "-O2", "-o", fast, source, "-lfcgi"], check=True)
+        return fast
+
+    def cgiplus(self):
+        """A program that sends as many bytes as the query states, by CGIplus and by FastCGI."""
+        folder, library = self.scripts_folder(), Path("scripting/cgiplus")
+        fast = self.build_programs(folder, library)
         listener = socket.socket(socket.AF_UNIX)
         listener.bind(str(self.folder / "fast.sock"))
         os.chmod(self.folder / "fast.sock", 0o777)
@@ -814,11 +815,12 @@ ROWS = ["keepalive-1k", "random-1k", "pipeline-10", "sizes", "churn", "cache-off
 
 def main():
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    parser.add_argument("rows", nargs="+", choices=[*ROWS, "all"], metavar="ROW")
+    parser.add_argument("rows", nargs="+", choices=[*ROWS, *versions.ROWS, "all"], metavar="ROW")
     parser.add_argument("--rounds", type=int, default=5)
     parser.add_argument("--seconds", type=int, default=2)
     parser.add_argument("--seed", type=int, default=1)
     parser.add_argument("--dunlin", default="target/dist/dunlin")
+    parser.add_argument("--before", help="an older build, for the row versions")
     parser.add_argument("--baseline", default="target/dist/baseline")
     parser.add_argument("--python", default=sys.executable, help="interpreter for the row wsgi")
     parser.add_argument("--json", type=Path)

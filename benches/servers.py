@@ -17,6 +17,12 @@ def free_port():
         return probe.getsockname()[1]
 
 
+def core_time():
+    """Seconds of work of processor 0, the server's: user, nice, system, irq and softirq time."""
+    fields = Path("/proc/stat").read_text().splitlines()[1].split()
+    return sum(int(fields[n]) for n in (1, 2, 3, 6, 7)) / os.sysconf("SC_CLK_TCK")
+
+
 class Server:
     """One server, bound to one processor, with its files in a folder of its own."""
 
@@ -195,7 +201,7 @@ class Dunlin(Server):
             f'[[listen]]\naddress = "127.0.0.1:{self.port}"\n{listen}'
             f'[[site]]\nroot = "{self.root}"\n{tls}{route}'
         )
-        return [self.binary, "serve", "--config", self.write("dunlin.toml", text)]
+        return [self.variant.get("binary", self.binary), "serve", "--config", self.write("dunlin.toml", text)]
 
 
 class Nginx(Server):

@@ -1,0 +1,85 @@
+"""The row `versions`: two builds of Dunlin side by side, before and after a change.
+
+    benches/figures.py versions --before target/before/dunlin --rounds 9 --seconds 1
+
+The figure is the ratio of processor time per request: of the threads of the server and its scripts, and all time of
+processor 0, which includes that of interrupts."""
+
+import statistics
+from pathlib import Path
+
+import servers
+
+ROWS = ["versions"]
+
+
+class Rows:
+    """The row, for `Bench`."""
+
+    def versions(self):
+        before = self.options.before
+        if not before:
+            raise SystemExit("figures: the row `versions` needs --before BINARY")
+        for case, (variant, load) in self.version_cases().items():
+            labels = {"before": before, "after": self.options.dunlin}
+            running = {}
+            try:
+                for label, binary in labels.items():
+                    running[label] = self.start("dunlin", binary=binary, **variant)
+                    load(running[label])
+                samples = self.version_rounds(running, load)
+            finally:
+                for server in running.values():
+                    server.stop()
+            self.version_table(case, samples)
+
+    def version_cases(self):
+        """The variant of the configuration and the load by case."""
+        folder, pair = self.scripts_folder(), self.certificate()
+        self.build_programs(folder, Path("scripting/cgiplus"))
+        script = lambda text: {"script": text}
+        wrk = lambda path, connections=32, **more: lambda server: self.both(
+            server, lambda: self.wrk(server, path, connections, **more))
+        python = self.options.python
+        wsgi = f'kind = "wsgi", application = "app:application", directory = "{folder}", interpreter = "{python}", processes = 1'
+        h2load = lambda server: ["h2load", "-n", 300_000, "-c", 16, "-m", 32, f"http://127.0.0.1:{server.http2_port}/1k.bin"]
+        tls = lambda server: ["wrk", "-t1", "-c32", f"-d{self.options.seconds}s", f"https://127.0.0.1:{server.tls_port}/1k.bin"]
+        return {
+            "keepalive-1k": ({}, wrk("/1k.bin")),
+            "pipeline-10": ({}, wrk("/1k.bin", script=self.ten_at_once())),
+            "http2": ({}, lambda server: self.both(server, lambda: self.counted(server, h2load(server), r"(\d+) succeeded, 0 failed"))),
+            "tls": ({"tls": pair}, lambda server: self.both(server, lambda: self.counted(server, tls(server), r"(\d+) requests in"))),
+            "cgi": (script(f'kind = "cgi", directory = "{folder}"'), wrk("/s/hello", 4)),
+            "wsgi": (script(wsgi), wrk("/s/")),
+            "cgiplus": (script(f'kind = "cgiplus", directory = "{folder}"'), wrk("/s/plus?0")),
+        }
+
+    def both(self, server, run):
+        """One run: requests per second, time of threads and of the processor per request in microseconds."""
+        processor, threads = servers.core_time(), server.cpu()
+        sample = run()
+        processor, threads = servers.core_time() - processor, server.cpu() - threads
+        if not sample or not threads:
+            return None
+        rate, per_request = sample
+        return rate, per_request, per_request * processor / threads
+
+    def version_rounds(self, running, load):
+        samples = {label: [] for label in running}
+        for _ in range(self.options.rounds):
+            order = list(running)
+            self.random.shuffle(order)
+            for label in order:
+                sample = self.undisturbed(lambda: load(running[label]))
+                if sample:
+                    samples[label].append(sample)
+        return samples
+
+    def version_table(self, case, samples):
+        median = lambda label, n: statistics.median(sample[n] for sample in samples[label])
+        print(f"\n### {case}\n\n| | requests/s | threads, CPU µs/request | processor, µs/request |\n| --- | ---: | ---: | ---: |")
+        for label, taken in samples.items():
+            print(f"| {label} ({len(taken)} runs) | {median(label, 0):,.0f} | {median(label, 1):.2f} | {median(label, 2):.2f} |")
+        for n, what in ((1, "threads"), (2, "processor")):
+            ratio = median("after", n) / median("before", n)
+            self.assess(f"{case}: {what}, after against before", ratio, ratio <= 1.03, "≤ 1.03")
