@@ -75,7 +75,7 @@ def test_the_request_id_is_in_script_error_log_access_log_and_response(cgi, tmp_
     failed, hello, none = map(json.loads, lines(log))
     assert failed["request_id"] == id and failed["status"] == 502
     moments = hello["script_ns"]
-    assert moments.keys() - {"handed_over"} == {"chosen", "started", "first_byte", "ended"}
+    assert moments.keys() - {"request_sent"} == {"chosen", "started", "first_byte", "ended"}
     in_order = [moments[name] for name in ("chosen", "started", "first_byte", "ended")]
     assert sorted(in_order) == in_order and in_order[0] > 0
     assert moments["ended"] < hello["duration_us"] * 1000 + 1000

@@ -1,7 +1,7 @@
-"""Documents, help texts and messages use the terms of the field.
+"""Documents, help texts, messages and code use the terms of the field.
 
 `TERMS` has the words that earlier versions used and their replacements. A word is an error wherever a reader meets it:
-in the documents, in the help of each command, and in the string literals of the program.
+in the documents, in the help of each command, and in the string literals, comments and names of the program.
 """
 
 import re
@@ -41,6 +41,10 @@ NAMES = {
     "crates/config/src/renamed.rs": "former names of keys",
     "crates/tls/src/acme/files.rs": "a key in files of earlier versions",
 }
+
+# "Answer" is a term of DNS, connections are refused, and reports have facts.
+DNS = {"dns.rs", "services.rs", "present.rs", "resolve.rs", "reverse_dns.rs", "resolver.rs"}
+ELSEWHERE = re.compile(r"refused|facts", re.IGNORECASE)
 
 # A comment, a raw string, a string, or a character.
 RUST = re.compile(
@@ -123,6 +127,33 @@ def test_string_literals_use_the_terms_of_the_field():
             read += 1
             found.extend((f"{name}:{number}", word, line) for _, word, line in found_in(text))
     assert read > 5_000, "the literals are found"
+    assert_none(found)
+
+
+def code(source):
+    """The comments and the names in a Rust file, with their line numbers; the words of names are separated by spaces."""
+    for token in RUST.finditer(source):
+        if token[0].startswith(("//", "/*")):
+            comment = re.sub(r"`[^`\n]*`", "", token[0])
+            yield source.count("\n", 0, token.start()) + 1, comment
+    for number, line in enumerate(RUST.sub(lambda token: "\n" * token[0].count("\n"), source).split("\n"), 1):
+        for name in re.findall(r"\w+", line):
+            yield number, re.sub(r"(?<=[a-z])(?=[A-Z])|_", " ", name)
+
+
+def test_comments_and_names_use_the_terms_of_the_field():
+    read = 0
+    found = []
+    for path, name in sources():
+        is_dns = path.name in DNS
+        for number, text in code(path.read_text()):
+            read += 1
+            found.extend(
+                (f"{name}:{number}", word, line)
+                for _, word, line in found_in(text)
+                if not ELSEWHERE.fullmatch(word) and not (is_dns and word.lower().startswith("answer"))
+            )
+    assert read > 100_000, "the comments and names are found"
     assert_none(found)
 
 

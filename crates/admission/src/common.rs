@@ -112,7 +112,7 @@ impl CommonStore {
         downcast(entries.find(hash, |key| id.is(key))?)
     }
 
-    /// Stores a value, and evicts others to make room for it, of any cache: they are told. Returns the value that had the same key, or
+    /// Stores a value, and evicts others to make room for it, of any cache, which are notified. Returns the value that had the same key, or
     /// an error if the value is not stored.
     ///
     /// # Errors
@@ -129,7 +129,7 @@ impl CommonStore {
         match inserted {
             Inserted::Rejected => Err(NotAdmitted),
             Inserted::Stored { replaced, evicted } => {
-                tell(evicted);
+                notify(evicted);
                 Ok(replaced)
             }
         }
@@ -145,7 +145,7 @@ impl CommonStore {
     ) {
         let is_it = |value: &Arc<dyn Entry>| downcast(value).is_some_and(&is_it);
         let evicted = self.lock().set_cost((hash, &id.to_key()), cost, is_it);
-        tell(evicted);
+        notify(evicted);
     }
 
     /// Removes the entries of a cache for which `is_out` returns true.
@@ -170,7 +170,7 @@ pub fn downcast<T: Entry>(value: &Arc<dyn Entry>) -> Option<&T> {
     value.downcast_ref()
 }
 
-fn tell(evicted: Vec<(Arc<dyn Entry>, Cost)>) {
+fn notify(evicted: Vec<(Arc<dyn Entry>, Cost)>) {
     evicted.iter().for_each(|(value, cost)| value.evicted(*cost));
 }
 

@@ -26,7 +26,7 @@ pub(crate) struct Frequencies {
 }
 
 impl Frequencies {
-    /// No key was used. `entries` is the number of keys that shall be told apart well.
+    /// No key was used. `entries` is the number of keys whose estimates should rarely mix.
     pub(crate) fn new(entries: usize) -> Self {
         let counters = (entries.clamp(1024, 1 << 20) * 8).next_power_of_two();
         Self { words: vec![0; counters / PER_WORD as usize].into(), uses: 0 }

@@ -145,7 +145,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn serve_is_parsed_alone_unless_the_command_line_has_a_mistake_or_asks_for_help() {
+    fn serve_is_parsed_alone_unless_the_command_line_has_a_mistake_or_an_option_for_help() {
         let alone = |line: &str| {
             let words: Vec<OsString> = line.split(' ').map(OsString::from).collect();
             let complete =

@@ -34,7 +34,7 @@ impl Client {
     /// has stated not to have processed (RFC 9113 §8.7).
     ///
     /// # Errors
-    /// If there is no response; [`Error::kind`] says what failed.
+    /// If there is no response; [`Error::kind`] names what failed.
     pub async fn send<B: Body>(&self, request: Request, body: B) -> Result<Exchange<B>, Error> {
         let end = request.timeouts.total.map(|limit| Instant::now() + limit);
         let Some(end) = end else { return self.attempt(&request, body, None).await };
@@ -62,7 +62,7 @@ impl Client {
             let lease = Some(Lease { pool: Arc::clone(&self.pool), permit });
             let mut exchange = Exchange::begin(lease, transport, request, body, end)?;
             let Err(error) = exchange.wait_for_response().await else { return Ok(exchange) };
-            let was_lost = is_reused && error.is_unanswered;
+            let was_lost = is_reused && error.is_without_response;
             let may_repeat =
                 error.is_unprocessed || was_lost && is_idempotent(&request.head.method);
             let (Some(held), mut rest) = exchange.into_parts() else { return Err(error) };

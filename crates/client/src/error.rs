@@ -12,7 +12,7 @@ pub struct Error {
     pub(crate) reason: String,
     pub(crate) io_kind: Option<io::ErrorKind>,
     /// The connection ended before any byte of the response arrived.
-    pub(crate) is_unanswered: bool,
+    pub(crate) is_without_response: bool,
     /// The server has stated that it did not process the request.
     pub(crate) is_unprocessed: bool,
 }
@@ -62,7 +62,14 @@ impl Error {
         reason: impl fmt::Display,
     ) -> Self {
         let (origin, reason) = (origin.to_string(), reason.to_string());
-        Self { kind, origin, reason, io_kind: None, is_unanswered: false, is_unprocessed: false }
+        Self {
+            kind,
+            origin,
+            reason,
+            io_kind: None,
+            is_without_response: false,
+            is_unprocessed: false,
+        }
     }
 
     /// An error of the system, which prevented `what`.
@@ -108,8 +115,8 @@ impl Error {
 
     /// Whether the connection ended before any byte of the response arrived.
     #[must_use]
-    pub fn is_unanswered(&self) -> bool {
-        self.is_unanswered
+    pub fn is_without_response(&self) -> bool {
+        self.is_without_response
     }
 
     /// Whether the server has stated that it did not process the request.

@@ -21,14 +21,14 @@ pub(crate) struct Failure {
     pub(crate) kind: ErrorKind,
     pub(crate) reason: String,
     /// The connection ended before any byte of the response arrived.
-    pub(crate) is_unanswered: bool,
+    pub(crate) is_without_response: bool,
     /// The server has stated that it did not process the request.
     pub(crate) is_unprocessed: bool,
 }
 
 impl Failure {
     pub(crate) fn new(kind: ErrorKind, reason: impl ToString) -> Self {
-        Self { kind, reason: reason.to_string(), is_unanswered: false, is_unprocessed: false }
+        Self { kind, reason: reason.to_string(), is_without_response: false, is_unprocessed: false }
     }
 }
 

@@ -256,7 +256,9 @@ impl<B: Body> Exchange<B> {
                 self.trailers = trailers.clone();
                 self.release();
             }
-            Err(error) if !error.is_unanswered && !error.is_unprocessed => self.connection = None,
+            Err(error) if !error.is_without_response && !error.is_unprocessed => {
+                self.connection = None;
+            }
             _ => {}
         }
         Poll::Ready(result)
@@ -294,8 +296,8 @@ fn waits_for(transport: &Transport, state: SendState) -> Option<Phase> {
 }
 
 fn error(origin: &Origin, failure: Failure) -> Error {
-    let Failure { kind, reason, is_unanswered, is_unprocessed } = failure;
-    Error { is_unanswered, is_unprocessed, ..Error::new(kind, origin, reason) }
+    let Failure { kind, reason, is_without_response, is_unprocessed } = failure;
+    Error { is_without_response, is_unprocessed, ..Error::new(kind, origin, reason) }
 }
 
 impl<B> fmt::Debug for Exchange<B> {

@@ -26,7 +26,7 @@ pub(crate) struct Http1<S> {
     /// Sending has failed. A response may have arrived before, so the error is reported only if there is none.
     write_error: Option<io::Error>,
     /// Bytes of the present response have arrived.
-    is_answered: bool,
+    has_response_bytes: bool,
     /// The final head has arrived.
     has_head: bool,
     /// Bytes read and written.
@@ -60,7 +60,7 @@ impl<S: AsyncRead + AsyncWrite + Unpin> Http1<S> {
             is_end: false,
             output: Output::default(),
             write_error: None,
-            is_answered: false,
+            has_response_bytes: false,
             has_head: false,
             progress: 0,
         }
@@ -74,7 +74,7 @@ impl<S: AsyncRead + AsyncWrite + Unpin> Http1<S> {
     ) -> Result<Sending<B>, Failure> {
         let size = body.size();
         self.engine.send_head(head, size, &mut self.output.head)?;
-        (self.is_answered, self.has_head) = (false, false);
+        (self.has_response_bytes, self.has_head) = (false, false);
         let state = match size {
             BodySize::Empty | BodySize::Known(0) => SendState::Ended,
             _ if self.engine.expects_continue() => SendState::Held,
@@ -194,14 +194,14 @@ impl<S: AsyncRead + AsyncWrite + Unpin> Http1<S> {
     }
 
     fn failure(&mut self, reason: &'static str) -> Failure {
-        let is_unanswered = self.is_end && !self.is_answered;
+        let is_without_response = self.is_end && !self.has_response_bytes;
         match self.write_error.take() {
-            Some(error) if is_unanswered => {
+            Some(error) if is_without_response => {
                 let reason = format!("sending the request failed: {error}");
-                Failure { is_unanswered, ..Failure::new(ErrorKind::Connection, reason) }
+                Failure { is_without_response, ..Failure::new(ErrorKind::Connection, reason) }
             }
             _ if self.is_end => {
-                Failure { is_unanswered, ..Failure::new(ErrorKind::Connection, reason) }
+                Failure { is_without_response, ..Failure::new(ErrorKind::Connection, reason) }
             }
             _ => Failure::new(ErrorKind::Protocol, reason),
         }
@@ -216,14 +216,14 @@ impl<S: AsyncRead + AsyncWrite + Unpin> Http1<S> {
         match ready!(read) {
             Ok(0) => self.is_end = true,
             Ok(count) => {
-                self.is_answered = true;
+                self.has_response_bytes = true;
                 self.progress += count as u64;
             }
             Err(error) => {
                 let reason = format!("the connection failed: {error}");
-                let is_unanswered = !self.is_answered;
+                let is_without_response = !self.has_response_bytes;
                 let failure = Failure::new(ErrorKind::Connection, reason);
-                return Poll::Ready(Err(Failure { is_unanswered, ..failure }));
+                return Poll::Ready(Err(Failure { is_without_response, ..failure }));
             }
         }
         Poll::Ready(Ok(()))

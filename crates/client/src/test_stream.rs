@@ -25,7 +25,7 @@ pub(crate) struct TestStream {
     script: VecDeque<Step>,
     /// Bytes of a read or a write at most.
     size: usize,
-    /// Bytes that the stream takes in total.
+    /// Bytes that the stream accepts in total.
     pub(crate) room: usize,
     /// Every second read and every second write would block.
     blocks: bool,

@@ -134,7 +134,7 @@ impl Config {
         (0..self.sites.iter().len().min(before.sites.iter().len())).filter(is_same).collect()
     }
 
-    /// Returns a text for each site, by its index, that is the same while the file says the same about the site.
+    /// Returns a text for each site, by its index, that stays the same while the part of the file about the site does.
     pub fn site_texts(&self) -> Vec<String> {
         let table: toml::Table = self.text.parse().unwrap_or_default();
         let has_field = table.get("server").and_then(|server| server.get("server_field"));

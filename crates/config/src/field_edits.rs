@@ -27,7 +27,7 @@ const PROTECTED: [&str; 8] = [
     "www-authenticate",
 ];
 
-/// Name of the field that says when a client may repeat a request.
+/// Name of the field that states when a client may repeat a request.
 const RETRY_AFTER: &str = "Retry-After";
 
 /// Applies the edits of a route that concern `Retry-After` to the fields of an error of that route. Only 429 and 503 have

@@ -29,17 +29,17 @@ impl Listen {
 
     pub(crate) fn changes(&self, now: &Self) -> Vec<String> {
         let mut changes = Vec::new();
-        let mut tell = |key: &str, then: &dyn ToString, now: &dyn ToString| {
+        let mut report = |key: &str, then: &dyn ToString, now: &dyn ToString| {
             let (then, now) = (then.to_string(), now.to_string());
             if then != now {
                 changes.push(format!("{key} {then} -> {now}"));
             }
         };
-        tell("mode", &format!("{:04o}", self.mode), &format!("{:04o}", now.mode));
-        tell("backlog", &self.backlog, &now.backlog);
-        tell("tls", &self.tls, &now.tls);
-        tell("http2", &self.http2, &now.http2);
-        tell("proxy_protocol", &self.proxy_protocol, &now.proxy_protocol);
+        report("mode", &format!("{:04o}", self.mode), &format!("{:04o}", now.mode));
+        report("backlog", &self.backlog, &now.backlog);
+        report("tls", &self.tls, &now.tls);
+        report("http2", &self.http2, &now.http2);
+        report("proxy_protocol", &self.proxy_protocol, &now.proxy_protocol);
         changes
     }
 }

@@ -26,7 +26,7 @@ pub(super) fn now() -> Duration {
 }
 
 impl Basis<'_> {
-    /// The entity tag of the representation in this content coding: from the content if the route says so, otherwise from
+    /// The entity tag of the representation in this content coding: from the content if the route is configured so, otherwise from
     /// the metadata.
     ///
     /// A tag from the metadata contains the change time (ctime), which programs cannot set, so that different contents have

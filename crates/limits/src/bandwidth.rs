@@ -499,15 +499,15 @@ mod tests {
     #[test]
     fn a_small_response_takes_a_small_slot() {
         let throttle = ceiling(1_000_000);
-        let (mut now, mut answers) = (SECOND, 0);
+        let (mut now, mut responses) = (SECOND, 0);
         while now < 2 * SECOND {
             let mut pacer = throttle.enter().unwrap().pacer(&Rc::default(), None).unwrap();
             while let Err(until) = advance(&mut pacer, now, 100) {
                 now = until;
             }
-            answers += 1;
+            responses += 1;
         }
-        assert_near(answers, 10_000, 5);
+        assert_near(responses, 10_000, 5);
     }
 
     #[test]

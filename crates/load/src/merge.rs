@@ -135,7 +135,7 @@ fn gravity(verdict: &Verdict) -> u8 {
         Verdict::LinkBound => 2,
         Verdict::ClientBound => 3,
         Verdict::Stalled => 4,
-        Verdict::WrongAnswers => 5,
+        Verdict::WrongResponses => 5,
     }
 }
 

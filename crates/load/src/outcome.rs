@@ -130,7 +130,8 @@ pub enum Verdict {
     /// a closed run does not show in its percentiles how long the server was silent.
     Stalled,
     /// At least one response was invalid or missing.
-    WrongAnswers,
+    #[serde(rename = "WRONG-ANSWERS")]
+    WrongResponses,
 }
 
 impl fmt::Display for Verdict {
@@ -141,7 +142,7 @@ impl fmt::Display for Verdict {
             Self::LinkBound => "LINK-BOUND",
             Self::Noisy => "NOISY",
             Self::Stalled => "STALLED",
-            Self::WrongAnswers => "WRONG-ANSWERS",
+            Self::WrongResponses => "WRONG-ANSWERS",
         })
     }
 }

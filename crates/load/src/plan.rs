@@ -169,7 +169,7 @@ pub enum Verify {
     /// The status is an expected one, 2xx by default.
     Status,
     /// The status, and every body equals the first one of its URL.
-    FirstAnswer,
+    FirstResponse,
     /// The status, and every body equals the file with that path in a directory.
     Directory(PathBuf),
 }

@@ -12,7 +12,7 @@ use crate::plan::{Arrivals, End, Model, Plan, Reuse};
 /// after those each `connect` searches all of them, which takes milliseconds.
 ///
 /// # Errors
-/// A resource is insufficient. The message says how to increase it.
+/// A resource is insufficient. The message states how to increase it.
 pub fn prepare(plan: &mut Plan, address: SocketAddr) -> Result<(), String> {
     descriptors(u64::from(plan.connections) + OWN_DESCRIPTORS)?;
     let (ports, lingers) = (ports(), time_wait_lingers());

@@ -139,7 +139,7 @@ impl Evidence {
 #[must_use]
 pub fn judge(evidence: &Evidence) -> (Verdict, Vec<String>) {
     let tests = [
-        (Verdict::WrongAnswers, invalid_responses(evidence)),
+        (Verdict::WrongResponses, invalid_responses(evidence)),
         (Verdict::Stalled, stalled(evidence)),
         (Verdict::Stalled, silent(evidence)),
         (Verdict::ClientBound, client_bound(evidence)),
@@ -315,7 +315,7 @@ mod tests {
     fn responses_longer_than_the_run_are_no_error_at_a_modems_pace() {
         let paced = Evidence { closed: true, conforming: 3, ..Evidence::default() };
         assert_eq!(judge(&paced).0, Verdict::Valid);
-        assert_eq!(judge(&Evidence { conforming: 0, ..paced }).0, Verdict::WrongAnswers);
+        assert_eq!(judge(&Evidence { conforming: 0, ..paced }).0, Verdict::WrongResponses);
     }
 
     fn closed(client: f64, server: Option<f64>) -> Evidence {
@@ -339,8 +339,8 @@ mod tests {
     #[test]
     fn one_invalid_response_decides_the_verdict() {
         let (verdict, reasons) = judge(&Evidence { errors: 1, ..closed(0.99, Some(0.1)) });
-        assert_eq!((verdict, reasons.len()), (Verdict::WrongAnswers, 2));
-        assert_eq!(judge(&Evidence::default()).0, Verdict::WrongAnswers);
+        assert_eq!((verdict, reasons.len()), (Verdict::WrongResponses, 2));
+        assert_eq!(judge(&Evidence::default()).0, Verdict::WrongResponses);
     }
 
     #[test]

@@ -34,7 +34,7 @@ const MAX_TIME: Duration = Duration::from_secs(60);
 const TIMEOUT: Duration = Duration::from_secs(2);
 /// After this time without an answer, the last one is used.
 pub(crate) const PATIENCE: Duration = Duration::from_secs(1);
-/// How long the last answer is used before another question.
+/// How long the last answer is used before another query.
 pub(crate) const RETRY: Duration = Duration::from_secs(5);
 /// Targets of a service at most.
 const MAX_TARGETS: usize = 256;
@@ -86,7 +86,7 @@ pub(crate) async fn targets(servers: &[SocketAddr], name: &str) -> Result<Answer
     let resolver = resolver(servers).await.map_err(|error| failed(&error))?;
     let found = resolver.srv_lookup(name).await.map_err(|error| failed(&error))?;
     let targets = found.answers().iter().filter_map(|record| match &record.data {
-        // The name `.` says that there is no such service.
+        // The name `.` means that there is no such service.
         RData::SRV(srv) if !srv.target.is_root() && srv.port != 0 => Some(Target {
             priority: srv.priority,
             weight: srv.weight,

@@ -66,7 +66,7 @@ impl Failure {
             ErrorKind::Timeout(Phase::Connect | Phase::Tls) => Kind::ConnectTimeout,
             ErrorKind::Timeout(_) => Kind::ResponseTimeout,
             _ if error.is_unprocessed() => Kind::Unprocessed,
-            ErrorKind::Connection if error.is_unanswered() => Kind::Lost,
+            ErrorKind::Connection if error.is_without_response() => Kind::Lost,
             ErrorKind::Connection => Kind::Incomplete,
             ErrorKind::RequestBody => Kind::Client,
             ErrorKind::InvalidRequest => Kind::Request,

@@ -129,12 +129,12 @@ impl Attempt<'_> {
         loop {
             let size = upload.as_ref().map_or(BodySize::Empty, dunlin_client::Body::size);
             let connected = lease.connect(reuse, &request, size, &preface, chosen).await;
-            let refused = |failure: &Failure| {
+            let log_rejected = |failure: &Failure| {
                 if failure.kind == Kind::Upgrade {
-                    upstream.log_refusal(failure);
+                    upstream.log_rejected_response(failure);
                 }
             };
-            let (link, was_open) = connected.inspect_err(refused)?;
+            let (link, was_open) = connected.inspect_err(log_rejected)?;
             // An open connection of HTTP/1.1 takes no time.
             let is_at_once = was_open && !upstream.address.is_http2();
             let started = if is_at_once { chosen } else { clock::now() };
@@ -230,7 +230,9 @@ impl Attempt<'_> {
     /// The response with this head. Waits for nothing.
     async fn respond(&self, head: ResponseHead, mut running: Running) -> Result<Response, Failure> {
         if let Some(switch) = self.switch {
-            switch.check(&head).inspect_err(|failure| self.upstream.log_refusal(failure))?;
+            switch
+                .check(&head)
+                .inspect_err(|failure| self.upstream.log_rejected_response(failure))?;
         }
         let Fields { lines, length } = response::fields(&head);
         let mut response = Response::new(head.status);

@@ -42,7 +42,7 @@ impl Group {
     pub fn new(rules: &Arc<Proxy>) -> Self {
         let is_secure = |upstream: &dunlin_config::Upstream| upstream.address.is_secure();
         let files = Arc::new(Files::default());
-        // Read before the process switches users: nobody else may be able to read the key.
+        // Read before the process switches users: the user of the server may not be able to read the key.
         let tls = match rules.upstreams.iter().any(is_secure) {
             true => files.read(rules),
             false => None,

@@ -104,7 +104,7 @@ fn add_client_fields(call: &Call<'_>, incoming: &Incoming, fields: &mut FieldLin
 /// Whether an upstream gets a field of the client. The name is in lower case.
 fn is_kept(call: &Call<'_>, name: &[u8]) -> bool {
     match name {
-        // They describe the connection, or the framing of the message (RFC 9110 §7.6.1), or are set anew. `Proxy` would
+        // They describe the connection, or the framing of the message (RFC 9110 §7.6.1), or are set by the proxy. `Proxy` would
         // become HTTP_PROXY in CGI programs, which many of them obey.
         b"connection"
         | b"content-length"

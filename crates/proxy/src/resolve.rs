@@ -43,13 +43,13 @@ impl Upstream {
         if let Some(addresses) = self.resolved.fresh(clock::now()) {
             return Ok(Some(addresses));
         }
-        let question = Box::pin(dns::addresses(servers, host));
-        // Who has addresses does not wait long for others.
+        let query = Box::pin(dns::addresses(servers, host));
+        // A name with known addresses does not wait long for new ones.
         let answer = match self.resolved.begin(clock::now()) {
-            true => tokio::time::timeout(PATIENCE, question)
+            true => tokio::time::timeout(PATIENCE, query)
                 .await
                 .unwrap_or_else(|_| Err(format!("resolving {host} takes too long"))),
-            false => question.await,
+            false => query.await,
         };
         let reason = match answer {
             Ok(answer) => {
@@ -89,7 +89,7 @@ impl Resolved {
         self.state.lock().unwrap_or_else(PoisonError::into_inner).rotated()
     }
 
-    /// Notes that somebody asks. Until there is an answer, others use the last one. Returns `false` if there was none.
+    /// Notes that a query begins. Until its answer arrives, other requests use the last one. Returns `false` if there was none.
     fn begin(&self, now: Instant) -> bool {
         let mut state = self.state.lock().unwrap_or_else(PoisonError::into_inner);
         if state.addresses.is_empty() {
@@ -148,7 +148,7 @@ mod tests {
         resolved.set(vec![a], now + TIME);
         assert_eq!(resolved.fresh(now + TIME), None);
         assert_eq!(resolved.last(), Some(vec![a]));
-        // One request asks, and the others use the last answer meanwhile.
+        // One request sends the query, and the others use the last answer meanwhile.
         assert!(resolved.begin(now + TIME));
         assert_eq!(resolved.fresh(now + TIME), Some(vec![a]));
         assert_eq!(resolved.fresh(now + TIME + RETRY), None);

@@ -40,7 +40,7 @@ impl<G> Services<G> {
         self.state.lock().unwrap_or_else(PoisonError::into_inner).group.clone()
     }
 
-    /// Notes that somebody asks: until there is an answer, others use the last one. Returns `false` if there was none.
+    /// Notes that a query begins. Until its answer arrives, other requests use the last one. Returns `false` if there was none.
     pub(crate) fn begin(&self, now: Instant) -> bool {
         let mut state = self.state.lock().unwrap_or_else(PoisonError::into_inner);
         if state.group.is_some() {

@@ -25,7 +25,7 @@ pub(crate) struct Switch<'a> {
 }
 
 impl<'a> Switch<'a> {
-    /// What the request says about another protocol; `None` if it is an ordinary one.
+    /// The other protocol that the request names; `None` if it is an ordinary request.
     ///
     /// # Errors
     /// If it is an extended CONNECT for a protocol that is not forwarded.

@@ -186,7 +186,7 @@ impl Upstream {
     }
 
     /// Logs a response that a client cannot get, which is no failure of the upstream.
-    pub(crate) fn log_refusal(&self, failure: &Failure) {
+    pub(crate) fn log_rejected_response(&self, failure: &Failure) {
         let (reason, status) = (failure.reason(), failure.status());
         self.log(|name| {
             tracing::warn!(upstream = name, "{reason}; the response is {status}");

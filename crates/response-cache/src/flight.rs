@@ -157,7 +157,7 @@ impl Flights {
         })
     }
 
-    /// Joins the flight of a URL, or starts it. `variant` tells apart the requests that need different responses for the URL; see
+    /// Joins the flight of a URL, or starts it. `variant` distinguishes the requests that need different responses for the URL; see
     /// [`Vary::variant`](crate::vary::Vary::variant).
     pub fn join(self: &Arc<Self>, key: &Key, variant: &[u8]) -> Role {
         let key = match variant {

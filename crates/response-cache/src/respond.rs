@@ -70,7 +70,7 @@ pub fn respond(
     }
 }
 
-/// Whether the request is conditional, and the condition says that the client has the stored response.
+/// Whether the request is conditional, and its condition shows that the client has the stored response.
 pub fn is_not_modified(request: &Request<'_>, head: &StoredHead) -> bool {
     let values = |name| request.values(name).collect::<Values<'_>>();
     let (none_match, since) = (values(FieldName::IfNoneMatch), values(FieldName::IfModifiedSince));

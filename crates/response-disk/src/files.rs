@@ -13,7 +13,7 @@ use dunlin_response_cache::record::{self, Now, PREAMBLE, Preamble, RecordHead};
 use dunlin_response_cache::stored::Stored;
 use rustix::fs::{FlockOperation, OFlags, flock};
 
-/// The name of the file whose lock says who uses the directory.
+/// The name of the file whose lock belongs to the process that uses the directory.
 const LOCK: &str = "lock";
 /// Follows the numbers of files that are complete.
 const COMPLETE: &str = ".response";

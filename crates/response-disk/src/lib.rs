@@ -10,7 +10,7 @@
 //! heads of all files into the index. Until then there are no responses, and none are written.
 //!
 //! # Contract
-//! Functions that do I/O say so; they block and belong on a thread of a pool. The caller has [`Disk::write`] and
+//! Functions that do I/O are documented as such; they block and belong on a thread of a pool. The caller has [`Disk::write`] and
 //! [`Disk::remove_files`] run one after the other in the order in which it has decided: what is removed after a write is then
 //! removed from what it has written. The server owns the directory: it removes files there whose names are those of responses.
 

@@ -41,7 +41,7 @@ pub(super) async fn read(
 ) -> Result<(ScriptHead, BodyBuffer), Vec<Bytes>> {
     let ResponseContext { deadlines, rules, script_context, is_bodiless } = context;
     let started = script_context.started();
-    script_context.handed_over.set(Some(started));
+    script_context.request_sent.set(Some(started));
     let mut content = BodyBuffer::default();
     let first = match next_limit(rules, script_context, true, Some(started)) {
         None => source.read().await,

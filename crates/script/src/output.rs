@@ -112,7 +112,7 @@ impl<'a, S: Source> Output<'a, S> {
         rules: &Script,
     ) -> Result<(), Failure> {
         if *fed {
-            self.script_context.handed_over.set(Some(self.script_context.started()));
+            self.script_context.request_sent.set(Some(self.script_context.started()));
         }
         let mut responding = pin!(self.respond(is_whole_message));
         let mut watching = pin!(self.watch(rules));

@@ -16,10 +16,10 @@ pub(super) fn next_limit(
     let after = |from: Option<Instant>, limit: Option<Duration>, what| {
         from.zip(limit).map(|(from, limit)| (from + limit, what))
     };
-    let handed_over = script_context.handed_over.get().filter(|_| is_first);
+    let request_sent = script_context.request_sent.get().filter(|_| is_first);
     let limits = [
         after(Some(script_context.started()), rules.timeout, "it ran longer than `timeout`"),
-        after(handed_over, rules.first_byte_timeout, "no header came within `first_byte_timeout`"),
+        after(request_sent, rules.first_byte_timeout, "no header came within `first_byte_timeout`"),
         after(active, rules.idle_timeout, "it neither read nor wrote within `idle_timeout`"),
     ];
     limits.into_iter().flatten().min()

@@ -17,15 +17,14 @@ pub(crate) enum Action {
     Reopen,
 }
 
-/// Receives the result of a command as text.
-pub(crate) type Answer = Option<oneshot::Sender<Result<String, String>>>;
+/// Sends the result of a command, a sentence either way; `None` for a signal.
+pub(crate) type ResultSender = Option<oneshot::Sender<Result<String, String>>>;
 
-/// A command, with the receiver of its result.
+/// A command, and where its result goes.
 #[derive(Debug)]
 pub(crate) struct Command {
     pub(crate) action: Action,
-    /// `None` for a signal.
-    pub(crate) answer: Answer,
+    pub(crate) result: ResultSender,
 }
 
 /// Sends commands.
@@ -39,13 +38,13 @@ impl Commands {
         Self(mpsc::unbounded_channel().0)
     }
 
-    /// Gives a command and waits for what comes of it: a sentence either way.
+    /// Sends a command and waits for its result.
     pub(crate) async fn give(&self, action: Action) -> Result<String, String> {
-        let (answer, answered) = oneshot::channel();
-        let command = Command { action, answer: Some(answer) };
+        let (sender, result) = oneshot::channel();
+        let command = Command { action, result: Some(sender) };
         let gone = || "the server is stopping".to_owned();
         self.0.send(command).map_err(|_| gone())?;
-        answered.await.unwrap_or_else(|_| Err(gone()))
+        result.await.unwrap_or_else(|_| Err(gone()))
     }
 }
 
@@ -97,7 +96,7 @@ impl Control {
 
     /// Waits for the next event.
     pub(crate) async fn next(&mut self) -> Event {
-        let by_signal = |action| Event::Command(Command { action, answer: None });
+        let by_signal = |action| Event::Command(Command { action, result: None });
         tokio::select! {
             _ = self.terminate.recv() => Event::Stop,
             _ = self.interrupt.recv() => Event::Stop,

@@ -175,7 +175,7 @@ mod tests {
                     [[site.route]]\npath = '*.txt'\ncharset = 'latin1'\n";
         let config =
             Config::parse(text, Path::new("/etc/dunlin.toml"), &Overrides::default()).unwrap();
-        let told =
+        let text =
             explain(&config, Path::new("d.toml"), "http://a.example.com/cgi-bin/none.txt", true)
                 .unwrap();
         for line in [
@@ -188,7 +188,7 @@ mod tests {
             "tried     root /srv/www: No such file or directory",
             "response  500: it cannot be opened",
         ] {
-            assert!(told.lines().any(|told| told.starts_with(line)), "{line}\n{told}");
+            assert!(text.lines().any(|other| other.starts_with(line)), "{line}\n{text}");
         }
         assert!(explain(&config, Path::new("d.toml"), "ftp:x", false).is_err());
         assert!(

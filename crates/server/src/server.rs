@@ -43,7 +43,7 @@ pub use self::verify::{Findings, certificates, unresolved_upstreams, verify};
 use dunlin_config::{Config, Problem, StartupSettings};
 
 use self::worker_thread::{WorkerCommand, WorkerHandle};
-use crate::control::{Action, Answer, Command, Control, Event};
+use crate::control::{Action, Command, Control, Event, ResultSender};
 use crate::handler::response_cache::shared::ResponseCache;
 
 /// Why a start, a reload or an upgrade failed.
@@ -237,7 +237,7 @@ impl Server {
                     },
                     result = upgrade::end_of(&mut running.upgrade) => {
                         if let Some(pid) = running.upgraded(result) {
-                            break End::HandedOver(pid);
+                            break End::Replaced(pid);
                         }
                     }
                     _ = due => running.send_watchdog().await,
@@ -253,7 +253,7 @@ impl Server {
                     running.pid_file().iter().for_each(PidFile::remove);
                     running.drain(Duration::ZERO, end, &mut control).await;
                 }
-                End::HandedOver(_) => {
+                End::Replaced(_) => {
                     running.listeners.release();
                     // The other process uses the directory from now on.
                     let responses = running.generation.shared.responses.as_ref();
@@ -271,18 +271,18 @@ impl Server {
 enum End {
     Stop,
     /// The process with this PID serves.
-    HandedOver(u32),
+    Replaced(u32),
 }
 
 /// Logs the result of a command and sends it to the client that gave the command.
-fn report(result: Result<String, String>, answer: Answer) {
+fn report(result: Result<String, String>, result_sender: ResultSender) {
     match &result {
         Ok(text) => tracing::info!("{text}"),
         Err(text) => tracing::error!("{text}"),
     }
-    if let Some(answer) = answer {
+    if let Some(result_sender) = result_sender {
         // The client may have left.
-        let _ = answer.send(result);
+        let _ = result_sender.send(result);
     }
 }
 
@@ -296,28 +296,28 @@ impl Running {
                 self.manager.ready();
                 match result {
                     Ok(text) => {
-                        return renew::workers(&self.generation, workers, text, command.answer);
+                        return renew::workers(&self.generation, workers, text, command.result);
                     }
                     Err(why) => Err(why),
                 }
             }
-            Action::Upgrade => return self.begin_upgrade(command.answer),
+            Action::Upgrade => return self.begin_upgrade(command.result),
             Action::Reopen => Ok(self.reopen_log()),
         };
-        report(result, command.answer);
+        report(result, command.result);
     }
 
     /// Sends the watchdog notification to the service manager if every worker responds.
     async fn send_watchdog(&self) {
         let mut waiting = Vec::new();
         for worker in &self.workers {
-            let (done, answered) = oneshot::channel();
+            let (done, pong) = oneshot::channel();
             worker.send(WorkerCommand::Ping { done });
-            waiting.push(answered);
+            waiting.push(pong);
         }
         let all = futures_util::future::join_all(waiting);
         match tokio::time::timeout(self.manager.watchdog.unwrap_or(APPLY_TIMEOUT), all).await {
-            Ok(answers) if answers.iter().all(Result::is_ok) => self.manager.alive(),
+            Ok(pongs) if pongs.iter().all(Result::is_ok) => self.manager.alive(),
             _ => {
                 tracing::error!("a worker does not respond; the watchdog notification is withheld");
             }
@@ -406,9 +406,9 @@ impl Running {
 
     /// Lets responses in progress finish, until `stop_timeout` or a signal. Commands are rejected.
     async fn drain(&self, grace: Duration, end: End, control: &mut Control) {
-        let handed_over = matches!(end, End::HandedOver(_));
+        let is_replaced = matches!(end, End::Replaced(_));
         for worker in &self.workers {
-            worker.send(WorkerCommand::Drain { grace, handed_over });
+            worker.send(WorkerCommand::Drain { grace, is_replaced });
         }
         let limit = self.generation.shared.config.server.stop_timeout;
         let began = Instant::now();
@@ -419,10 +419,10 @@ impl Running {
                     Event::Stop => break,
                     Event::Command(command) => report(Err(match end {
                         End::Stop => "the server is stopping".into(),
-                        End::HandedOver(pid) => format!(
+                        End::Replaced(pid) => format!(
                             "process {pid} serves now and this one is ending; repeat the command"
                         ),
-                    }), command.answer),
+                    }), command.result),
                 },
             }
         }

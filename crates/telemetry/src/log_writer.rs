@@ -268,9 +268,9 @@ mod tests {
 
     impl Write for Scripted {
         fn write(&mut self, bytes: &[u8]) -> io::Result<usize> {
-            let answer =
+            let result =
                 if self.script.is_empty() { Ok(bytes.len()) } else { self.script.remove(0) };
-            let count = answer?.min(bytes.len());
+            let count = result?.min(bytes.len());
             self.written.extend_from_slice(&bytes[..count]);
             Ok(count)
         }

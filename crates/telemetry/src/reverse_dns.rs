@@ -330,11 +330,11 @@ mod tests {
         let socket = UdpSocket::bind((Ipv4Addr::LOCALHOST, 0)).unwrap();
         let address = socket.local_addr().unwrap();
         let questions = Arc::new(AtomicUsize::new(0));
-        let asked = Arc::clone(&questions);
+        let sent = Arc::clone(&questions);
         thread::spawn(move || {
             let mut packet = [0; 512];
             while let Ok((length, peer)) = socket.recv_from(&mut packet) {
-                asked.fetch_add(1, Ordering::Relaxed);
+                sent.fetch_add(1, Ordering::Relaxed);
                 socket.send_to(&answer(&packet[..length]), peer).unwrap();
             }
         });
@@ -404,11 +404,11 @@ mod tests {
             let client = IpAddr::from([10, 0, 0, last]);
             assert_eq!(names.name(client), None);
             wait_until_idle(&names);
-            let asked = questions.load(Ordering::Relaxed);
-            assert!(asked > before, "10.0.0.{last} is looked up");
+            let sent = questions.load(Ordering::Relaxed);
+            assert!(sent > before, "10.0.0.{last} is looked up");
             assert_eq!(names.name(client), None);
             assert_eq!((names.under_way(), names.cache.get(client, now()).0), (0, None));
-            before = asked;
+            before = sent;
         }
     }
 

@@ -16,7 +16,7 @@ pub struct ScriptContext {
     /// The program was loaded: between `chosen` and this are fork and exec.
     started: Cell<Option<Instant>>,
     /// The whole request body was written to the script.
-    pub handed_over: Cell<Option<Instant>>,
+    pub request_sent: Cell<Option<Instant>>,
     /// The first byte of the script's output arrived.
     pub first_byte: Cell<Option<Instant>>,
     /// The script's output ended.
@@ -44,7 +44,7 @@ impl ScriptContext {
             traceparent,
             chosen: Cell::default(),
             started: Cell::default(),
-            handed_over: Cell::default(),
+            request_sent: Cell::default(),
             first_byte: Cell::default(),
             ended: Cell::default(),
             id: OnceCell::new(),
@@ -59,7 +59,7 @@ impl ScriptContext {
     pub fn start(&self, chosen: Instant, started: Instant) {
         self.chosen.set(Some(chosen));
         self.started.set(Some(started));
-        for later in [&self.handed_over, &self.first_byte, &self.ended] {
+        for later in [&self.request_sent, &self.first_byte, &self.ended] {
             later.set(None);
         }
     }
@@ -147,7 +147,7 @@ impl ScriptContext {
         let timestamps = [
             ("chosen", &self.chosen),
             ("started", &self.started),
-            ("handed_over", &self.handed_over),
+            ("request_sent", &self.request_sent),
             ("first_byte", &self.first_byte),
             ("ended", &self.ended),
         ];
@@ -166,8 +166,8 @@ impl ScriptContext {
             millis(self.received, chosen),
             millis(chosen, started)
         );
-        if let Some(handed_over) = self.handed_over.get() {
-            text.push_str(&format!(", body;dur={:.3}", millis(started, handed_over)));
+        if let Some(request_sent) = self.request_sent.get() {
+            text.push_str(&format!(", body;dur={:.3}", millis(started, request_sent)));
         }
         if let Some(first_byte) = self.first_byte.get() {
             text.push_str(&format!(", script;dur={:.3}", millis(started, first_byte)));
@@ -186,7 +186,7 @@ impl ScriptContext {
             request_id = self.id(),
             chosen = nanos(self.chosen.get()),
             started = nanos(self.started.get()),
-            handed_over = nanos(self.handed_over.get()),
+            request_sent = nanos(self.request_sent.get()),
             first_byte = nanos(self.first_byte.get()),
             ended = nanos(Some(clock::now())),
             "script finished; timestamps in nanoseconds since the request"

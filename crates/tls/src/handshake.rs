@@ -48,7 +48,7 @@ pub async fn handshake(
     Ok(session)
 }
 
-/// Reads the ClientHello and selects the certificate. The second value says whether application data may be sent before
+/// Reads the ClientHello and selects the certificate. The second value is whether application data may be sent before
 /// the end of the handshake.
 async fn hello(
     mut stream: Stream,

@@ -19,7 +19,7 @@ pub fn client_config(authority: Option<&Path>) -> Result<Arc<ClientConfig>, Stri
     client_config_with(authority, None)
 }
 
-/// The same of a client that proves who it is, if a server asks for it: by the certificate and the key in two files.
+/// The same for a client that authenticates itself, if a server requests it, by the certificate and the key in two files.
 ///
 /// # Errors
 /// As [`client_config`]; or the certificate and its key cannot be used: the message names the file.

@@ -87,7 +87,7 @@ pub(super) fn read(arguments: &Arguments) -> Result<(Plan, Extras, Reference), S
     }
     let verify = match &check.verify {
         None => Verify::Status,
-        Some(None) => Verify::FirstAnswer,
+        Some(None) => Verify::FirstResponse,
         Some(Some(directory)) => Verify::Directory(directory.clone()),
     };
     let reference = match &verify {

@@ -165,11 +165,11 @@ fn a_connection_that_ends_without_a_byte_has_no_response() {
     for step in [Step::Close, Step::Reset] {
         let mut http1 = Http1::new(TestStream::new(1000, false, [Step::Await(1), step.clone()]));
         let failure = block_on(exchange(&mut http1, &get(), Empty)).unwrap_err();
-        assert!(failure.is_unanswered, "{failure:?}");
+        assert!(failure.is_without_response, "{failure:?}");
         let some = Step::Send(b"HTTP/1.1 2".to_vec());
         let mut http1 = Http1::new(TestStream::new(1000, false, [some, step]));
         let failure = block_on(exchange(&mut http1, &get(), Empty)).unwrap_err();
-        assert!(!failure.is_unanswered, "{failure:?}");
+        assert!(!failure.is_without_response, "{failure:?}");
         assert_eq!(failure.kind, ErrorKind::Connection);
     }
 }

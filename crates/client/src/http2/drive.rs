@@ -164,8 +164,8 @@ impl<S: AsyncRead + AsyncWrite + Unpin> Driver<S> {
             state.is_over = true;
             state.task = None;
             for stream in state.streams.values_mut() {
-                let is_unanswered = !stream.is_answered;
-                let failure = Failure { is_unanswered, ..Failure::new(kind, reason) };
+                let is_without_response = !stream.has_response_bytes;
+                let failure = Failure { is_without_response, ..Failure::new(kind, reason) };
                 stream.failure.get_or_insert(failure);
                 stream.waker.take().into_iter().for_each(std::task::Waker::wake);
             }
@@ -224,7 +224,7 @@ impl State {
 
     fn push(&mut self, stream: u32, events: [Option<Event>; 2]) {
         if let Some(stream) = self.streams.get_mut(&stream) {
-            stream.is_answered = true;
+            stream.has_response_bytes = true;
             stream.events.extend(events.into_iter().flatten());
             stream.waker.take().into_iter().for_each(std::task::Waker::wake);
         }

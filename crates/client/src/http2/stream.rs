@@ -21,7 +21,7 @@ pub(super) struct StreamState {
     /// Why no more events follow.
     pub(super) failure: Option<Failure>,
     /// Some part of the response has arrived.
-    pub(super) is_answered: bool,
+    pub(super) has_response_bytes: bool,
     /// The exchange waits.
     pub(super) waker: Option<Waker>,
 }

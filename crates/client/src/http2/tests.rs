@@ -79,7 +79,7 @@ fn the_end_of_the_byte_stream_ends_all_exchanges() {
             drop(connection.accept().await);
         });
         let failure = exchange(&http2, "/", Full::new("abc")).await.unwrap_err();
-        assert!(failure.is_unanswered, "{failure:?}");
+        assert!(failure.is_without_response, "{failure:?}");
         assert!(!http2.is_usable());
     });
 }

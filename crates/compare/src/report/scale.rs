@@ -1,7 +1,7 @@
 //! Scales of axes.
 
 /// Ratio of the largest to the smallest value from which on a scale is logarithmic: on a linear one, the smaller values
-/// could not be told apart.
+/// could not be distinguished.
 const LOGARITHMIC_FROM: f64 = 10.0;
 
 /// The values of an axis.

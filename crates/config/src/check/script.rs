@@ -65,8 +65,8 @@ impl Checker<'_> {
     pub(super) fn script_user(&mut self, script: &file::ScriptTable) {
         let Some(server) = &self.leaves_root_for else { return };
         let user = script.user.as_ref().map(|user| ("user", &user.span));
-        let asked = user.or(script.group.as_ref().map(|group| ("group", &group.span)));
-        let Some((key, place)) = asked else { return };
+        let switched = user.or(script.group.as_ref().map(|group| ("group", &group.span)));
+        let Some((key, place)) = switched else { return };
         let what = format!(
             "script: `{key}` takes a server that stays root, and [server] has user = {server:?}"
         );

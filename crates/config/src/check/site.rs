@@ -135,7 +135,7 @@ impl Checker<'_> {
         }
     }
 
-    /// Reports proxies that forward certificates of clients, where clients are asked for none.
+    /// Reports proxies that forward certificates of clients, where no certificates of clients are requested.
     fn forwarded_certificates(&mut self, site: &Site) {
         if site.tls.as_ref().is_some_and(|tls| tls.clients.is_some()) {
             return;

@@ -125,7 +125,7 @@ impl AuthTable {
 pub enum Auth {
     /// None.
     Off,
-    /// As the table says.
+    /// As in the table.
     Table(Box<AuthTable>),
 }
 

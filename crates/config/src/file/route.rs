@@ -37,10 +37,10 @@ macro_rules! route {
 
         impl Route {
             /// Takes over every setting of `specific`, and reports the key of each.
-            pub fn overlay(&mut self, specific: &Self, mut tell: impl FnMut(&'static str)) {
+            pub fn overlay(&mut self, specific: &Self, mut report: impl FnMut(&'static str)) {
                 $(if let Some(value) = &specific.$name {
                     self.$name = Some(value.clone());
-                    tell(stringify!($name));
+                    report(stringify!($name));
                 })*
             }
 

@@ -318,7 +318,7 @@ impl Connection {
             taken: 0,
             left: None,
             is_open: !ended,
-            is_answered: false,
+            has_response_head: false,
             is_finished: false,
             is_ready: false,
             priority: Priority::default(),

@@ -33,7 +33,7 @@ impl Connection {
         out: &mut Vec<u8>,
     ) -> bool {
         match self.streams.get_mut(stream) {
-            Some(state) if !state.is_finished => state.is_answered = true,
+            Some(state) if !state.is_finished => state.has_response_head = true,
             _ => return false,
         }
         self.write_head(stream, head, ended, out);
@@ -46,7 +46,7 @@ impl Connection {
     /// Sends an interim response such as 100 or 103 (RFC 9110 §15.2), unless the stream no longer exists or has its final
     /// response.
     pub fn send_interim(&mut self, stream: u32, head: &ResponseHead<'_>, out: &mut Vec<u8>) {
-        if self.streams.get_mut(stream).is_some_and(|stream| !stream.is_answered) {
+        if self.streams.get_mut(stream).is_some_and(|stream| !stream.has_response_head) {
             self.write_head(stream, head, false, out);
         }
     }

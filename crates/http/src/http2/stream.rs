@@ -19,7 +19,7 @@ pub(super) struct Stream {
     /// Whether the client has not ended its side.
     pub(super) is_open: bool,
     /// Whether the final response head was written.
-    pub(super) is_answered: bool,
+    pub(super) has_response_head: bool,
     /// Whether the response is complete. The rest of the request body is discarded rather than reset, so that a client
     /// that sends its whole request before it reads the response is not disturbed.
     pub(super) is_finished: bool,

@@ -4,11 +4,11 @@
 mod chunks;
 mod support;
 
-use dunlin_http::http1::{Connection, Persistence};
+use dunlin_http::http1::{BodyEvent, Connection, Persistence};
 use dunlin_http::{FieldName, Head, Limits, Request};
 use proptest::prelude::*;
 
-use self::support::{read, read_in_pieces, rejected, served};
+use self::support::{Read, read_in_pieces, rejected, served};
 
 #[test]
 fn requests_follow_each_other_at_any_depth() {

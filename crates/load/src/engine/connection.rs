@@ -15,7 +15,7 @@ use crate::choose::Chooser;
 use crate::outcome::ErrorKind;
 use crate::plan::Model;
 
-/// A connection slot: a connection, or the successor of one that was closed.
+/// A connection slot: a connection, or the one that replaces a closed one.
 pub(super) struct Connection {
     /// Index among the slots of its worker.
     index: u32,

@@ -134,7 +134,7 @@ pub(super) fn run(
             all_due: matches!(plan.model, Model::Closed { .. }),
             learned: vec![
                 None;
-                if plan.verify == Verify::FirstAnswer { plan.urls.len() } else { 0 }
+                if plan.verify == Verify::FirstResponse { plan.urls.len() } else { 0 }
             ],
         }),
         counts_from,
@@ -233,7 +233,7 @@ impl Shared<'_> {
         state.tally.series.error(at);
     }
 
-    /// A connection slot: a connection, and its successors.
+    /// A connection slot: a connection, and those that replace it.
     async fn connection(&self, number: u64) {
         let timeout = Duration::from_secs_f64(self.job.plan.timeout_seconds);
         while self.state.borrow().left > 0 && self.clock.now() < self.ends {

@@ -51,10 +51,14 @@ impl Prepared {
             bytes.extend_from_slice(body);
             bytes
         };
-        let says_connection = has("connection");
+        let has_connection_field = has("connection");
         Self {
-            bytes: whole(if kept && !says_connection { "Connection: keep-alive\r\n" } else { "" }),
-            last: whole(if says_connection || plan.protocol == Protocol::Http10 {
+            bytes: whole(if kept && !has_connection_field {
+                "Connection: keep-alive\r\n"
+            } else {
+                ""
+            }),
+            last: whole(if has_connection_field || plan.protocol == Protocol::Http10 {
                 ""
             } else {
                 "Connection: close\r\n"

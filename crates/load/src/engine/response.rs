@@ -159,11 +159,11 @@ mod tests {
 
     #[test]
     fn the_cause_of_a_failure_is_found_in_what_the_server_sent() {
-        let said = |text: &str| format!("the server sent \"{text}\"");
-        assert_eq!(excerpt(b"no\n such\x1b page"), said("no such page"));
+        let sent = |text: &str| format!("the server sent \"{text}\"");
+        assert_eq!(excerpt(b"no\n such\x1b page"), sent("no such page"));
         let page = b"<!doctype html>\n<head><title>404 Not Found</title></head><body>much more";
-        assert_eq!(excerpt(page), said("404 Not Found"));
+        assert_eq!(excerpt(page), sent("404 Not Found"));
         assert_eq!(excerpt(b"\x15\x03\x03\x00\x02\x02\x46"), TLS_RECORD);
-        assert_eq!(excerpt("ä".repeat(3000).as_bytes()), said(&"ä".repeat(80)));
+        assert_eq!(excerpt("ä".repeat(3000).as_bytes()), sent(&"ä".repeat(80)));
     }
 }

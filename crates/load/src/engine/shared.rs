@@ -81,7 +81,7 @@ impl<'a> Shared<'a> {
             _ => 0,
         };
         let learned = match plan.verify {
-            Verify::FirstAnswer => vec![None; plan.urls.len()],
+            Verify::FirstResponse => vec![None; plan.urls.len()],
             _ => Vec::new(),
         };
         Ok(Self {

@@ -28,7 +28,7 @@ pub fn plan(plan: &Plan) -> String {
     }
     rest.push(match &plan.verify {
         Verify::Status => "status and length checked".to_owned(),
-        Verify::FirstAnswer => "every body compared with the first".to_owned(),
+        Verify::FirstResponse => "every body compared with the first".to_owned(),
         Verify::Directory(directory) => format!("every body compared with {}", directory.display()),
     });
     rest.push(format!("seed {}", plan.seed));

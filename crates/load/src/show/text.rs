@@ -81,7 +81,7 @@ fn color(verdict: Verdict) -> Color {
     match verdict {
         Verdict::Valid => Color::Green,
         Verdict::ClientBound | Verdict::LinkBound | Verdict::Noisy => Color::Yellow,
-        Verdict::Stalled | Verdict::WrongAnswers => Color::Red,
+        Verdict::Stalled | Verdict::WrongResponses => Color::Red,
     }
 }
 

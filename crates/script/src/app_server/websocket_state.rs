@@ -46,7 +46,7 @@ impl WebSocketState {
     }
 
     /// Responds to a ping.
-    pub(super) fn answer_ping(&self, payload: &[u8]) {
+    pub(super) fn send_pong(&self, payload: &[u8]) {
         *self.ping.borrow_mut() = Some(payload.to_vec());
         self.wake();
     }

@@ -101,7 +101,7 @@ async fn feed<F: InFlight>(output: &Output<'_, F>, body: Option<stream::Receiver
             }
         }
     }
-    output.script_context.handed_over.set(Some(Instant::now()));
+    output.script_context.request_sent.set(Some(Instant::now()));
     // A worker need not read the whole request; the response shows whether it failed.
     if result.is_err() {
         pending::<()>().await;

@@ -118,7 +118,7 @@ async fn feed(
 ) {
     let Some(stdin) = stdin else {
         // There is no body.
-        output.script_context.handed_over.set(Some(output.script_context.started()));
+        output.script_context.request_sent.set(Some(output.script_context.started()));
         return;
     };
     while let Ok(Some(bytes)) = body.next().await {
@@ -127,7 +127,7 @@ async fn feed(
             break;
         }
     }
-    output.script_context.handed_over.set(Some(Instant::now()));
+    output.script_context.request_sent.set(Some(Instant::now()));
 }
 
 async fn write(

@@ -23,12 +23,12 @@ pub(in super::super) struct Marks {
 
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 enum Mark {
-    EndOfAnswer,
+    EndOfResponse,
     Callout,
     EndOfCallout,
 }
 
-const MARKS: [Mark; 3] = [Mark::EndOfAnswer, Mark::Callout, Mark::EndOfCallout];
+const MARKS: [Mark; 3] = [Mark::EndOfResponse, Mark::Callout, Mark::EndOfCallout];
 
 /// The result of a search for a mark.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -148,7 +148,7 @@ impl Scanner {
         }
         match self.marks.find(&self.unread) {
             Hit::Begun(0) => Ok(Part::More),
-            Hit::Mark(0, Mark::EndOfAnswer) => {
+            Hit::Mark(0, Mark::EndOfResponse) => {
                 self.unread.advance(LENGTH);
                 self.ended = true;
                 Ok(Part::End)

@@ -303,8 +303,8 @@ impl Connection {
         }
     }
 
-    /// Sets the deadline of the next bytes. `anew`: the incomplete message began after the last deadline was set.
-    fn set_read_deadline(&mut self, anew: bool) {
+    /// Sets the deadline of the next bytes. `is_new`: the incomplete message began after the last deadline was set.
+    fn set_read_deadline(&mut self, is_new: bool) {
         let now = self.ctx.clock.now();
         if self.body.is_some() || !self.unread.is_empty() && !self.is_acknowledged() {
             self.stream.acknowledge();
@@ -314,7 +314,7 @@ impl Connection {
         } else if self.unread.is_empty() {
             self.unread = Vec::new();
             self.ctx.connections.wait(self.slot, Waiting::Idle, now + self.ctx.http1.idle_timeout);
-        } else if anew || self.ctx.connections.state(self.slot, 0).0 != Waiting::Head {
+        } else if is_new || self.ctx.connections.state(self.slot, 0).0 != Waiting::Head {
             let deadline = now + self.ctx.http1.head_timeout;
             self.ctx.connections.wait_for_head(self.slot, now, deadline);
         }
@@ -476,10 +476,10 @@ impl Connection {
     /// As [`Self::follow`], after a handler whose response the socket has accepted.
     fn after_handler(&mut self, next: Next, cx: &mut Context<'_>) -> Step {
         let early_reads = self.early_reads;
-        let is_told = !matches!(next, Next::Receive) || self.stream.may_be_readable(cx);
+        let is_reported = !matches!(next, Next::Receive) || self.stream.may_be_readable(cx);
         let step = self.follow(next);
         // The kernel has not reported another request to the worker: it reports older changes first.
-        if !is_told {
+        if !is_reported {
             self.early_reads = early_reads;
         }
         step

@@ -23,7 +23,7 @@ use crate::worker::{SharedState, WorkerContext};
 const BODY: u64 = 64 * 1024;
 
 /// Responds to a request at the admin socket.
-pub(crate) fn answer(ctx: &Rc<WorkerContext>, request: &Request<'_>) -> Routed {
+pub(crate) fn respond(ctx: &Rc<WorkerContext>, request: &Request<'_>) -> Routed {
     let mut parts = request.target().splitn(2, |&byte| byte == b'?');
     let (path, query) = (parts.next().unwrap_or_default(), parts.next());
     let reply = match (path, request.method()) {
@@ -35,8 +35,8 @@ pub(crate) fn answer(ctx: &Rc<WorkerContext>, request: &Request<'_>) -> Routed {
         (b"/purge", Method::Post) => purge(&ctx.shared, query),
         (b"/config", Method::Get | Method::Head) => configuration(&ctx.shared).into(),
         #[cfg(debug_assertions)]
-        (b"/debug/break", Method::Post) if break_out::is_asked_for() => {
-            break_out::answer(query.unwrap_or_default())
+        (b"/debug/break", Method::Post) if break_out::is_enabled() => {
+            break_out::respond(query.unwrap_or_default())
         }
         (b"/reload" | b"/upgrade" | b"/reopen" | b"/purge", _) => not_allowed("POST").into(),
         (b"/config", _) => not_allowed("GET, HEAD").into(),

@@ -19,12 +19,12 @@ use serde_json::{Map, Value, json};
 use crate::route::reply::Reply;
 
 /// Whether this process was started for such a test.
-pub(crate) fn is_asked_for() -> bool {
+pub(crate) fn is_enabled() -> bool {
     std::env::var_os("DUNLIN_DEBUG_BREAK").is_some_and(|value| value == "1")
 }
 
 /// Performs all actions on the worker's thread and on a blocking thread. Returns the error number of each; 0 is success.
-pub(crate) fn answer(query: &[u8]) -> Reply {
+pub(crate) fn respond(query: &[u8]) -> Reply {
     let Some(aims) = Aims::of(query) else {
         let what = "outside=DIRECTORY&root=DIRECTORY&victim=PROCESS\n";
         return Response::with_text(400, "text/plain", what).into();
@@ -79,8 +79,9 @@ impl Aims {
             ("raw", open_socket(AddressFamily::INET, SocketType::RAW)),
         ];
         let number = |error: io::Error| error.raw_os_error().unwrap_or(-1);
-        let told = tries.map(|(name, came)| (name.into(), came.map_or_else(number, |()| 0).into()));
-        told.into_iter().collect()
+        let results =
+            tries.map(|(name, came)| (name.into(), came.map_or_else(number, |()| 0).into()));
+        results.into_iter().collect()
     }
 }
 

@@ -48,7 +48,7 @@ impl Manager {
     }
 
     /// Reports that another process serves from now on.
-    pub(super) fn handed_over(&self, pid: u32) {
+    pub(super) fn replaced_by(&self, pid: u32) {
         self.send(&format!("MAINPID={pid}\nREADY=1\n"));
     }
 

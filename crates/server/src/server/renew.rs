@@ -5,11 +5,16 @@ use std::sync::Arc;
 use dunlin_script::Renewal;
 
 use super::prepare::Generation;
-use crate::control::Answer;
+use crate::control::ResultSender;
 
 /// Replaces the script workers whose code has changed, or all of them, without blocking other commands. The response to
 /// the command is `text`, the result of the reload, followed by the results of the replacements.
-pub(super) fn workers(generation: &Generation, all: bool, mut text: String, answer: Answer) {
+pub(super) fn workers(
+    generation: &Generation,
+    all: bool,
+    mut text: String,
+    result_sender: ResultSender,
+) {
     tracing::info!("{text}");
     let shared = Arc::clone(&generation.shared);
     tokio::spawn(async move {
@@ -33,9 +38,9 @@ pub(super) fn workers(generation: &Generation, all: bool, mut text: String, answ
             };
             text += &format!("; {line}");
         }
-        if let Some(answer) = answer {
+        if let Some(result_sender) = result_sender {
             // The client may have disconnected.
-            let _ = answer.send(if has_failed { Err(text) } else { Ok(text) });
+            let _ = result_sender.send(if has_failed { Err(text) } else { Ok(text) });
         }
     });
 }

@@ -155,21 +155,21 @@ pub(super) fn start_program(
     command: Command,
     starter: Option<&Starter>,
 ) -> io::Result<oneshot::Receiver<io::Result<Child>>> {
-    let (answer, started) = oneshot::channel();
+    let (result, started) = oneshot::channel();
     match starter {
-        Some(Starter { requests }) => requests.send((command, answer)).map_err(|_| {
+        Some(Starter { requests }) => requests.send((command, result)).map_err(|_| {
             io::Error::other("the thread that starts programs has ended; restart the server")
         })?,
         None => {
-            let start = move || perform((command, answer));
+            let start = move || perform((command, result));
             std::thread::Builder::new().name("upgrade".into()).spawn(start)?;
         }
     }
     Ok(started)
 }
 
-fn perform((mut command, answer): Start) {
-    if let Err(Ok(mut late)) = answer.send(command.spawn()) {
+fn perform((mut command, result): Start) {
+    if let Err(Ok(mut late)) = result.send(command.spawn()) {
         // The upgrade was abandoned.
         let _ = late.kill();
         let _ = late.wait();

@@ -8,7 +8,7 @@ use rustix::process::{Pid, Signal, kill_process};
 
 use super::new_process::Start;
 use super::{Running, report};
-use crate::control::Answer;
+use crate::control::ResultSender;
 
 type Attempt = Pin<Box<dyn Future<Output = Result<u32, String>>>>;
 
@@ -17,7 +17,7 @@ pub(super) struct Upgrade {
     attempt: Attempt,
     began: Instant,
     /// Receives the result; `None` when the command came by a signal.
-    answer: Answer,
+    result_sender: ResultSender,
     /// The configuration was reloaded since, so the new process may have read an older one.
     pub(super) has_old_configuration: bool,
 }
@@ -35,15 +35,15 @@ fn unchanged(why: impl std::fmt::Display) -> String {
 }
 
 impl Running {
-    /// Starts an upgrade. `answer` receives the result.
-    pub(super) fn begin_upgrade(&mut self, answer: Answer) {
+    /// Starts an upgrade. `result_sender` receives the result.
+    pub(super) fn begin_upgrade(&mut self, result_sender: ResultSender) {
         match self.attempt() {
             Ok(attempt) => {
                 let began = Instant::now();
                 self.upgrade =
-                    Some(Upgrade { attempt, began, answer, has_old_configuration: false });
+                    Some(Upgrade { attempt, began, result_sender, has_old_configuration: false });
             }
-            Err(why) => report(Err(unchanged(why)), answer),
+            Err(why) => report(Err(unchanged(why)), result_sender),
         }
     }
 
@@ -70,10 +70,10 @@ impl Running {
 
     /// Reports the result of the upgrade. Returns the PID of the new process if it serves.
     pub(super) fn upgraded(&mut self, result: Result<u32, String>) -> Option<u32> {
-        let Upgrade { answer, has_old_configuration, .. } = self.upgrade.take()?;
+        let Upgrade { result_sender, has_old_configuration, .. } = self.upgrade.take()?;
         match result {
             Ok(pid) => {
-                self.manager.handed_over(pid);
+                self.manager.replaced_by(pid);
                 let process = i32::try_from(pid).ok().and_then(Pid::from_raw);
                 if let Some(process) = process.filter(|_| has_old_configuration)
                     && let Err(error) = kill_process(process, Signal::HUP)
@@ -83,13 +83,13 @@ impl Running {
                     );
                 }
                 let text = format!("replaced by process {pid}; responses in progress are finished");
-                report(Ok(text), answer);
+                report(Ok(text), result_sender);
                 Some(pid)
             }
             Err(why) => {
                 // The new process may have written its own PID.
                 self.write_pid_file();
-                report(Err(unchanged(why)), answer);
+                report(Err(unchanged(why)), result_sender);
                 None
             }
         }

@@ -221,10 +221,12 @@ mod tests {
         let config =
             Config::parse(text, Path::new("/etc/dunlin.toml"), &Overrides::default()).unwrap();
         let errors = verify(&config, None).errors;
-        let told: Vec<_> = errors.iter().map(Problem::to_string).collect();
+        let messages: Vec<_> = errors.iter().map(Problem::to_string).collect();
         assert!(
-            told.iter().any(|told| told.starts_with("/etc/dunlin.toml:4:8: root /etc/none: ")),
-            "{told:?}"
+            messages
+                .iter()
+                .any(|message| message.starts_with("/etc/dunlin.toml:4:8: root /etc/none: ")),
+            "{messages:?}"
         );
     }
 }

@@ -30,7 +30,7 @@ pub(super) enum WorkerCommand {
     Drain {
         grace: Duration,
         /// Another process accepts from the listening sockets.
-        handed_over: bool,
+        is_replaced: bool,
     },
     /// Show that the worker is alive.
     Ping { done: oneshot::Sender<()> },
@@ -108,8 +108,8 @@ fn run(number: usize, mut commands: mpsc::UnboundedReceiver<WorkerCommand>) {
                     // The control may have stopped waiting.
                     let _ = done.send(());
                 }
-                WorkerCommand::Drain { grace, handed_over } => {
-                    if !handed_over {
+                WorkerCommand::Drain { grace, is_replaced } => {
+                    if !is_replaced {
                         handles.values().for_each(|handle| handle.close());
                     }
                     worker.drain(grace).await;

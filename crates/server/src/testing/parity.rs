@@ -97,7 +97,7 @@ deny = ["192.0.2.0/24"]
 path = "/once/*"
 limit = { requests = "1/h" }
 [[site.route]]
-path = "/told/*"
+path = "/reported/*"
 limit = { requests = "100/h", send_headers = true }
 [[site.route]]
 path = "/one-at-a-time/*"
@@ -148,7 +148,7 @@ fn files() -> Vec<(&'static str, Vec<u8>)> {
         "private/a.txt",
         "denied/a.txt",
         "once/a.txt",
-        "told/a.txt",
+        "reported/a.txt",
         "one-at-a-time/a.txt",
         "slow/a.txt",
         "only-get/a.txt",
@@ -196,7 +196,7 @@ fn requests() -> Vec<Message> {
         "/private/a.txt",
         "/denied/a.txt",
         "/once/a.txt",
-        "/told/a.txt",
+        "/reported/a.txt",
         "/one-at-a-time/a.txt",
         "/slow/a.txt",
         "/only-get/a.txt",
@@ -222,7 +222,7 @@ fn requests() -> Vec<Message> {
     }
     all.push(Message::new("OPTIONS", "*"));
     // Fields that decide about the representation.
-    for target in ["/a.txt", "/text.txt", "/large.bin", "/slow/a.txt", "/told/a.txt"] {
+    for target in ["/a.txt", "/text.txt", "/large.bin", "/slow/a.txt", "/reported/a.txt"] {
         for (name, value) in [
             ("accept-encoding", "gzip"),
             ("accept-encoding", "br, gzip;q=0.5"),
@@ -406,7 +406,7 @@ fn every_way_through_the_server_gives_the_same_response_and_record() {
     for (message, [first, second]) in requests().iter().zip(&expected) {
         assert_eq!(first.records.len(), 1, "{message:?}: {first:?}");
         // The limit of a route depends on earlier requests.
-        if !message.target.starts_with("/once/") && !message.target.starts_with("/told/") {
+        if !message.target.starts_with("/once/") && !message.target.starts_with("/reported/") {
             let ends = (first.reply.end, second.reply.end);
             assert_eq!(ends, (End::Complete, End::Complete), "{message:?}");
             if first != second {

@@ -284,11 +284,11 @@ mod tests {
         for is_start in [true, false] {
             live.publish(&LiveEvent { is_start, ..LiveEvent::of(&sample(), "/*") }, &mut time);
         }
-        let told = |subscription: &Subscription| {
+        let seen = |subscription: &Subscription| {
             String::from_utf8(subscription.subscriber().take()).unwrap()
         };
         assert_eq!(
-            (told(&ends).lines().count(), told(&both).matches("\"begins\":true").count()),
+            (seen(&ends).lines().count(), seen(&both).matches("\"begins\":true").count()),
             (1, 1)
         );
         drop(both);
@@ -305,12 +305,12 @@ mod tests {
             live.publish(&LiveEvent { broken_off, ..LiveEvent::of(&record, "/*") }, &mut time);
         }
         let lines = String::from_utf8(subscription.subscriber().take()).unwrap();
-        let told: Vec<_> = lines
+        let seen: Vec<_> = lines
             .lines()
             .map(|line| serde_json::from_str::<serde_json::Value>(line).unwrap())
             .map(|event| (event["status"].as_u64(), event["broken_off"].as_bool()))
             .collect();
-        assert_eq!(told, [(Some(200), Some(true)), (Some(404), None)]);
+        assert_eq!(seen, [(Some(200), Some(true)), (Some(404), None)]);
     }
 
     #[test]

@@ -48,7 +48,7 @@ impl Messages {
                     };
                     record::write(kind, &input[data], &mut out);
                 }
-                Ok(Event::Ping(payload)) => self.shared.answer_ping(payload),
+                Ok(Event::Ping(payload)) => self.shared.send_pong(payload),
                 Ok(Event::Pong) => {}
                 Ok(Event::Close { code, reason }) => {
                     self.is_over = true;

@@ -38,7 +38,7 @@ impl Connection {
         self.requests += 1;
         self.decide_persistence(&request);
         if self.is_admin {
-            let routed = admin::answer(&self.ctx, &request);
+            let routed = admin::respond(&self.ctx, &request);
             return self.reply(&request, routed, output);
         }
         let client = Client::of(self.peer, &self.stream);
@@ -46,8 +46,8 @@ impl Connection {
             let ctx = Rc::clone(&self.ctx);
             let worker_cache = ctx.files.cache.borrow();
             match fast_path(&ctx, &worker_cache, client, &request, INLINE_BODY) {
-                Some(FastPath::Response(answer)) => {
-                    return self.send_fast(&request, answer, output);
+                Some(FastPath::Response(fast)) => {
+                    return self.send_fast(&request, fast, output);
                 }
                 Some(FastPath::Routed(routed)) => {
                     return self.reply(&request, *routed, output);
@@ -79,10 +79,10 @@ impl Connection {
     fn send_fast(
         &mut self,
         request: &Request<'_>,
-        answer: FastResponse<'_>,
+        fast: FastResponse<'_>,
         output: &mut Output,
     ) -> Option<Next> {
-        let FastResponse { cached, site, context } = answer;
+        let FastResponse { cached, site, context } = fast;
         let pacer = self.pacer(context.as_deref(), &cached, request.method());
         let settings = &cached.entry.route;
         if pacer.is_none()
@@ -129,12 +129,12 @@ impl Connection {
 
     pub(super) fn decide_persistence(&mut self, request: &Request<'_>) {
         let settings = &self.ctx.http1;
-        let asked_to_close = self.engine.persistence() == Persistence::Close;
+        let is_requested = self.engine.persistence() == Persistence::Close;
         let is_last = settings.requests != 0 && self.requests >= settings.requests;
         if settings.persistence == ConnectionMode::Close || is_last || self.ctx.is_draining() {
             self.engine.close();
             // A client that has not requested the close may have sent more.
-            self.linger = !asked_to_close;
+            self.linger = !is_requested;
         }
         if request.method() == Method::Connect {
             self.engine.close();

@@ -118,7 +118,7 @@ impl Connection {
     ) {
         let Some(mut stream) = self.streams.remove(id) else { return };
         release_window(&mut self.engine, &stream, parts.out);
-        if !stream.is_unanswered() {
+        if !stream.is_without_response() {
             self.engine.cancel(id, ErrorCode::Cancel, parts.out);
             return self.record(link, &mut stream, Completion::Aborted);
         }

@@ -27,7 +27,7 @@ use crate::worker::{CountedResponse, OutputRange, ResponseOutcome};
 use dunlin_fs::content::StoredContent;
 use dunlin_limits::bandwidth::Pacer;
 
-/// What the head of a request says about its body.
+/// The length of a body as the head of its request states it.
 struct BodyStart {
     /// `None` if it is not stated.
     length: Option<u64>,
@@ -57,8 +57,8 @@ impl Connection {
             let worker_cache = ctx.files.cache.borrow();
             let client = Client::of(link.peer, link.stream);
             match fast_path(&ctx, &worker_cache, client, &request, INLINE_BODY) {
-                Some(FastPath::Response(answer)) => {
-                    return self.send_fast(link, id, &request, answer, out);
+                Some(FastPath::Response(fast)) => {
+                    return self.send_fast(link, id, &request, fast, out);
                 }
                 Some(FastPath::Routed(routed)) => {
                     return self.start(link, id, (&request, *routed), body, out);
@@ -196,10 +196,10 @@ impl Connection {
         link: &mut Link<'_>,
         id: u32,
         request: &Request<'_>,
-        answer: FastResponse<'_>,
+        fast: FastResponse<'_>,
         out: &mut Vec<u8>,
     ) {
-        let FastResponse { cached, site, context } = answer;
+        let FastResponse { cached, site, context } = fast;
         let pacer = self.pacer(context.as_deref(), &cached, request.method());
         let settings = &cached.entry.route;
         if pacer.is_none()

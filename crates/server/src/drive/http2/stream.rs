@@ -117,7 +117,7 @@ impl Stream {
     }
 
     /// Returns `true` if the head of the response was not sent.
-    pub(super) fn is_unanswered(&self) -> bool {
+    pub(super) fn is_without_response(&self) -> bool {
         matches!(self.sending, Sending::Nothing | Sending::Message { .. })
     }
 

@@ -12,7 +12,7 @@ use dunlin_response_cache::key::Key;
 use super::shared::ResponseCache;
 
 /// Receives a body until its end and stores the response. Runs as a task of its own, so that the body arrives as fast as its
-/// sender is, whoever reads it.
+/// sender is, whichever client reads it.
 pub(super) async fn fill(
     cache: Arc<ResponseCache>,
     key: Key,

@@ -42,7 +42,7 @@ pub(super) const SPECIAL: FieldSet = FieldSet::of(&[
     FieldName::Range,
     FieldName::IfRange,
 ]);
-/// The same by their names, for requests that ask for the whole response.
+/// The same by their names, for requests for the whole response.
 const CONDITIONS: [&str; 4] = ["if-none-match", "if-modified-since", "range", "if-range"];
 
 /// A request that the store has no response for.
@@ -152,7 +152,7 @@ impl Forwarding {
         let validated = self.stored.as_ref().filter(|_| !self.is_query);
         let conditions = validated.map_or(FieldLines::NONE, |stored| stored.head.conditions());
         let rewritten;
-        let asked = if conditions.is_empty() && !request.has_any(SPECIAL) {
+        let validation = if conditions.is_empty() && !request.has_any(SPECIAL) {
             request
         } else {
             let limits = &self.ctx.http1.limits;
@@ -167,7 +167,7 @@ impl Forwarding {
             rewritten.as_request()
         };
         let began = clock::monotonic_millis();
-        let response = self.forward(&asked, incoming).await;
+        let response = self.forward(&validation, incoming).await;
         let date = response.fields.get("Date").and_then(date::parse);
         let at = clock::monotonic_millis();
         let unix = clock::since_1970().as_secs();

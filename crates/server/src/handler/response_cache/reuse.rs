@@ -37,7 +37,7 @@ pub(super) fn from_stored(
 ) -> Response {
     let made = respond(request, stored, settings.ranges, ctx.clock.unix());
     let body = Body::of(made.body.into_iter().map(Piece::Memory).collect());
-    // Only a response that says that a range cannot be satisfied has other fields.
+    // Only a response to a range that cannot be satisfied has other fields.
     Response {
         has_date: made.status != 416,
         fields: made.fields,

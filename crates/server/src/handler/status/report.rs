@@ -155,7 +155,7 @@ pub struct Cache {
     /// Files that were removed from the cache.
     pub evictions: u64,
     /// By reason: `room` for files that are used more often, a `changed` file, `descriptors` for connections, and
-    /// `cleared` by a reload or when everything was checked anew.
+    /// `cleared` by a reload or when everything was checked again.
     pub eviction: Vec<(String, u64)>,
     /// Files in the cache.
     pub files: u64,

@@ -5,7 +5,7 @@ use futures_util::future::join_all;
 use tokio::runtime::Builder;
 
 /// Returns warnings about names of upstreams that have no address, and services without records, by the name servers that
-/// the server asks. Resolving them may take seconds, so that a start and a reload do not wait for it.
+/// the server uses. Resolving them may take seconds, so that a start and a reload do not wait for it.
 pub fn unresolved_upstreams(config: &Config) -> Vec<Problem> {
     let named = config.named_upstreams();
     if named.is_empty() {
@@ -23,9 +23,9 @@ pub fn unresolved_upstreams(config: &Config) -> Vec<Problem> {
                 .collect();
         }
     };
-    let questions = named.iter().map(|(address, _)| dunlin_proxy::unresolved(servers, address));
-    let answers = runtime.block_on(join_all(questions));
-    let warnings = named.iter().zip(answers).flat_map(|((_, problem), reasons)| {
+    let lookups = named.iter().map(|(address, _)| dunlin_proxy::unresolved(servers, address));
+    let results = runtime.block_on(join_all(lookups));
+    let warnings = named.iter().zip(results).flat_map(|((_, problem), reasons)| {
         reasons.into_iter().map(|reason| {
             let what = format!("proxy: {reason}; requests get 502 until it can be resolved");
             problem.with_message(what)
