@@ -1,0 +1,81 @@
+;; The interface example:orders/quotes@1.2.0: a value of every type comes back, an integer is checked, and a call without anything.
+(component
+  (core module $module
+    (memory (export "memory") 1)
+    (data (i32.const 64) "negative")
+    (global $next (mut i32) (i32.const 1024))
+    (func (export "realloc") (param i32 i32) (param $align i32) (param $size i32) (result i32)
+      (local $start i32)
+      (local.set $start
+        (i32.and
+          (i32.add (global.get $next) (i32.sub (local.get $align) (i32.const 1)))
+          (i32.sub (i32.const 0) (local.get $align))))
+      (global.set $next (i32.add (local.get $start) (local.get $size)))
+      (local.get $start))
+    ;; The parameter is too large for registers, and so is the result: both are the address of the same record.
+    (func (export "same") (param i32) (result i32) (local.get 0))
+    (func (export "check") (param $number i32) (result i32)
+      (i32.store (i32.const 16) (i32.lt_s (local.get $number) (i32.const 0)))
+      (i32.store (i32.const 20) (local.get $number))
+      (if (i32.lt_s (local.get $number) (i32.const 0))
+        (then
+          (i32.store (i32.const 20) (i32.const 64))
+          (i32.store (i32.const 24) (i32.const 8))))
+      (i32.const 16))
+    (func (export "nothing")))
+  (core instance $core (instantiate $module))
+
+  (type $color (enum "red" "light-green"))
+  (type $rights (flags "read" "write" "run"))
+  (type $shape (variant (case "none") (case "circle" f64) (case "line" (tuple s32 s32))))
+  (type $everything (record
+    (field "flag" bool) (field "tiny" s8) (field "byte" u8) (field "small" s16) (field "port" u16)
+    (field "medium" s32) (field "count" u32) (field "large" s64) (field "huge" u64)
+    (field "ratio" f32) (field "exact" f64) (field "letter" char) (field "text" string)
+    (field "bytes" (list u8)) (field "numbers" (list u16)) (field "color" $color) (field "rights" $rights)
+    (field "shapes" (list $shape)) (field "maybe" (option string)) (field "twice" (option (option u8)))
+    (field "outcome" (result u8 (error string)))))
+  (func $same (param "value" $everything) (result $everything)
+    (canon lift (core func $core "same") (memory (core memory $core "memory")) (realloc (core func $core "realloc"))))
+  (func $check (param "number" s32) (result (result s32 (error string)))
+    (canon lift (core func $core "check") (memory (core memory $core "memory"))))
+  (func $nothing (canon lift (core func $core "nothing")))
+
+  ;; An interface exports its types and functions of those types.
+  (component $named
+    (type $color' (enum "red" "light-green"))
+    (import "color" (type $color (eq $color')))
+    (type $rights' (flags "read" "write" "run"))
+    (import "rights" (type $rights (eq $rights')))
+    (type $shape' (variant (case "none") (case "circle" f64) (case "line" (tuple s32 s32))))
+    (import "shape" (type $shape (eq $shape')))
+    (type $everything' (record
+      (field "flag" bool) (field "tiny" s8) (field "byte" u8) (field "small" s16) (field "port" u16)
+      (field "medium" s32) (field "count" u32) (field "large" s64) (field "huge" u64)
+      (field "ratio" f32) (field "exact" f64) (field "letter" char) (field "text" string)
+      (field "bytes" (list u8)) (field "numbers" (list u16)) (field "color" $color) (field "rights" $rights)
+      (field "shapes" (list $shape)) (field "maybe" (option string)) (field "twice" (option (option u8)))
+      (field "outcome" (result u8 (error string)))))
+    (import "everything" (type $everything (eq $everything')))
+    (import "same" (func $same (param "value" $everything) (result $everything)))
+    (import "check" (func $check (param "number" s32) (result (result s32 (error string)))))
+    (import "nothing" (func $nothing))
+    (export $exported-color "color" (type $color'))
+    (export $exported-rights "rights" (type $rights'))
+    (export $exported-shape "shape" (type $shape'))
+    (type $exported-everything' (record
+      (field "flag" bool) (field "tiny" s8) (field "byte" u8) (field "small" s16) (field "port" u16)
+      (field "medium" s32) (field "count" u32) (field "large" s64) (field "huge" u64)
+      (field "ratio" f32) (field "exact" f64) (field "letter" char) (field "text" string)
+      (field "bytes" (list u8)) (field "numbers" (list u16)) (field "color" $exported-color)
+      (field "rights" $exported-rights) (field "shapes" (list $exported-shape)) (field "maybe" (option string))
+      (field "twice" (option (option u8))) (field "outcome" (result u8 (error string)))))
+    (export $exported-everything "everything" (type $exported-everything'))
+    (export "same" (func $same) (func (param "value" $exported-everything) (result $exported-everything)))
+    (export "check" (func $check))
+    (export "nothing" (func $nothing)))
+  (instance $quotes (instantiate $named
+    (with "color" (type $color)) (with "rights" (type $rights)) (with "shape" (type $shape))
+    (with "everything" (type $everything)) (with "same" (func $same)) (with "check" (func $check))
+    (with "nothing" (func $nothing))))
+  (export "example:orders/quotes@1.2.0" (instance $quotes)))
