@@ -177,3 +177,45 @@ def test_targets_are_checked_for_their_health(serve, names):
         server=resolver(names),
     )
     wait_until(lambda: any(request.target == "/health" for request in a.requests), "a health check")
+
+
+def test_each_address_of_a_name_is_an_upstream(serve, names):
+    """One that fails is ejected by itself, and another address gets its requests."""
+    hosts = ["127.0.0.1", "127.0.0.77", "127.0.0.78"]
+    fails = set()
+
+    def answer(host):
+        def respond(*_):
+            return response(host.encode(), "503 Service Unavailable" if host in fails else "200 OK", "Connection: close")
+
+        return respond
+
+    first = Upstream(answer(hosts[0]))
+    for host in hosts[1:]:
+        Upstream(answer(host), host=host, port=first.port)
+    names.records[("app.test", A)] = hosts[:2]
+    keys = 'balance = "round-robin", host = "upstream", eject = { failures = 2, time = "1m" }'
+    route = f'proxy = {{ to = "dns+http://app.test:{first.port}", {keys} }}'
+    server = serve(route=route, server=resolver(names))
+    assert {server.get("/")[2].decode() for _ in range(4)} == set(hosts[:2])
+    assert first.requests[0].fields["host"] == f"app.test:{first.port}"
+    fails.add(hosts[1])
+    statuses = [server.get("/")[0] for _ in range(20)]
+    assert statuses.count(503) == 2, "it is ejected after two failures"
+    assert f'upstream="http://{hosts[1]}:{first.port}"' in server.logged("has failed 2 times in a row")
+    # At most half are ejected, and one that is ejected stays so when the records change.
+    fails.add(hosts[0])
+    assert {server.get("/")[0] for _ in range(5)} == {503}
+    names.records[("app.test", A)] = hosts[1:]
+    wait_until(lambda: server.get("/")[2].decode() == hosts[2], "the new address")
+    assert {server.get("/")[2].decode() for _ in range(10)} == {hosts[2]}
+
+
+def test_the_addresses_of_a_name_are_checked_for_their_health(serve, names):
+    a = Upstream()
+    Upstream(lambda *_: response(b"", "500 Internal Server Error"), host="127.0.0.77", port=a.port)
+    names.records[("app.test", A)] = ["127.0.0.1", "127.0.0.77"]
+    keys = 'health = { path = "/health", interval = "50ms", failures = 1 }, retry = false, eject = { failures = 0 }'
+    server = serve(route=f'proxy = {{ to = "dns+http://app.test:{a.port}", {keys} }}', server=resolver(names))
+    server.logged("the health check of the upstream fails")
+    assert {server.get("/")[0] for _ in range(20)} == {200}

@@ -1,5 +1,6 @@
 //! Single connections, for callers that keep their own pools.
 
+use std::io;
 use std::task::{Context, Waker};
 use std::time::Duration;
 
@@ -35,6 +36,14 @@ impl Connection {
     #[must_use]
     pub fn is_healthy(&mut self) -> bool {
         self.http1.is_healthy(&mut Context::from_waker(Waker::noop()))
+    }
+
+    /// Has the runtime of this thread drive the connection, which belonged to another thread's.
+    ///
+    /// # Errors
+    /// If a descriptor is missing, or the runtime cannot register it.
+    pub fn adopt(&mut self) -> io::Result<()> {
+        self.http1.stream_mut().adopt()
     }
 
     /// Begins an exchange. The limits of the request for waiting and connecting do not apply, nor does its limit of the

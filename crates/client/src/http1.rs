@@ -274,6 +274,10 @@ impl<S: AsyncRead + AsyncWrite + Unpin> Http1<S> {
         Pin::new(&mut self.stream).poll_read(context, &mut into).is_pending()
     }
 
+    pub(crate) fn stream_mut(&mut self) -> &mut S {
+        &mut self.stream
+    }
+
     /// The stream, and what was read of the other protocol.
     pub(crate) fn into_parts(self) -> (S, BytesMut) {
         (self.stream, self.input)

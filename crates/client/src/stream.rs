@@ -1,6 +1,7 @@
 //! The byte streams of connections.
 
 use std::io::{self, IoSlice};
+use std::os::fd::{AsFd, OwnedFd};
 use std::pin::Pin;
 use std::task::{Context, Poll};
 
@@ -24,6 +25,31 @@ impl Stream {
             Self::Tcp(_) | Self::Unix(_) => false,
         }
     }
+
+    /// Registers the stream with the runtime of this thread.
+    pub(crate) fn adopt(&mut self) -> io::Result<()> {
+        match self {
+            Self::Tcp(stream) => adopt_tcp(stream),
+            Self::Tls(stream) => adopt_tcp(stream.get_mut().0),
+            Self::Unix(stream) => {
+                let copy = std::os::unix::net::UnixStream::from(duplicate(stream)?);
+                *stream = UnixStream::from_std(copy)?;
+                Ok(())
+            }
+        }
+    }
+}
+
+fn adopt_tcp(stream: &mut TcpStream) -> io::Result<()> {
+    let copy = std::net::TcpStream::from(duplicate(stream)?);
+    // Dropping the other descriptor removes it from the runtime that it belonged to.
+    *stream = TcpStream::from_std(copy)?;
+    Ok(())
+}
+
+/// Another descriptor of the same socket: a stream within TLS cannot be taken out.
+fn duplicate(stream: &impl AsFd) -> io::Result<OwnedFd> {
+    stream.as_fd().try_clone_to_owned()
 }
 
 /// Calls the method of the variant's stream.

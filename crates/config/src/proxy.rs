@@ -6,6 +6,7 @@ use std::time::Duration;
 use dunlin_http::semantics::{is_field_value, is_token};
 use rustls::pki_types::ServerName;
 
+use super::error::nearest;
 use super::file::{
     BufferTable, EjectTable, ForwardCertificate, ProxyHost, ProxyProtocol, ProxyTable, Retry,
     RetryTable,
@@ -254,7 +255,8 @@ impl Reader<'_> {
     /// Whether there can be several upstreams.
     fn has_several(&self) -> bool {
         let to = &self.table.to.0;
-        to.len() > 1 || to.iter().any(|to| to.url.starts_with("srv+"))
+        let is_service = |url: &str| url.starts_with("srv+") || url.starts_with("dns+");
+        to.len() > 1 || to.iter().any(|to| is_service(&to.url))
     }
 
     fn upstreams(&mut self) -> Vec<Upstream> {
@@ -289,9 +291,14 @@ impl Reader<'_> {
             other => match other.strip_prefix("hash:").filter(|field| is_token(field.as_bytes())) {
                 Some(field) => Balance::Hash(HashKey::Field(field.to_owned())),
                 None => {
+                    let names =
+                        ["least-loaded", "least-connections", "round-robin", "hash:address"];
+                    let hint = nearest(other, &names);
+                    let hint = hint.map(|name| format!("; did you mean `{name}`?"));
                     let what = format!(
-                        "proxy: balance: {other:?} is none of `least-loaded`, `least-connections`, `round-robin`, \
-                         `hash:address` and `hash:FIELD`"
+                        "proxy: balance: {other:?} is none of `{}` and `hash:FIELD`{}",
+                        names.join("`, `"),
+                        hint.unwrap_or_default()
                     );
                     (self.report)(&name.span, what);
                     Balance::LeastLoaded
@@ -421,8 +428,8 @@ impl Reader<'_> {
     /// Reports a key that does nothing, since no upstream has TLS.
     fn needs_tls(&mut self, key: &str, place: &Span) {
         let is_secure = |url: &str| {
-            let url = url.strip_prefix("srv+").unwrap_or(url);
-            url.starts_with("https:") || url.starts_with("h2:")
+            let scheme = url.split_once('+').map_or(url, |(_, url)| url);
+            scheme.starts_with("https:") || scheme.starts_with("h2:")
         };
         if !self.table.to.0.iter().any(|to| is_secure(&to.url)) {
             let what = format!("proxy: {key} does nothing without an https upstream");

@@ -34,6 +34,10 @@ fn unknown_key(key: &str, known: &[&str], keys: &[&str]) -> String {
     if let Some(name) = keys.last().and_then(|table| renamed::replacement(table, key)) {
         return format!("there is no key `{key}` in {here}; it was renamed to `{name}`");
     }
+    // A key of this table is meant, whatever another server means by the name.
+    if let Some(same) = known.iter().find(|known| plain(known) == plain(key)) {
+        return format!("there is no key `{key}` in {here}; did you mean `{same}`?");
+    }
     if let Some(hint) = foreign::hint(key) {
         return format!("there is no key `{key}` in {here}: {hint}");
     }
@@ -50,6 +54,11 @@ fn unknown_key(key: &str, known: &[&str], keys: &[&str]) -> String {
     } else {
         format!("there is no key `{key}` in {here}; it belongs in {}", elsewhere.join(" or "))
     }
+}
+
+/// A key without what others write in another way.
+fn plain(key: &str) -> String {
+    key.replace(['_', '-'], "").to_ascii_lowercase()
 }
 
 /// The tables of a file, and the schema's definition of each.

@@ -1,9 +1,10 @@
 //! Questions to the Domain Name System.
 
+use std::collections::BTreeSet;
 use std::net::{IpAddr, SocketAddr};
 use std::time::{Duration, Instant};
 
-use dunlin_config::UpstreamAddress;
+use dunlin_config::{Service, UpstreamAddress};
 use hickory_resolver::config::{LookupIpStrategy, NameServerConfig, ResolveHosts, ResolverConfig};
 use hickory_resolver::net::runtime::TokioRuntimeProvider;
 use hickory_resolver::proto::rr::RData;
@@ -16,7 +17,7 @@ pub(crate) struct Answer<T> {
     pub(crate) time: Duration,
 }
 
-/// A server of a service (RFC 2782).
+/// A server of a service: of an SRV record (RFC 2782), or at an address of its name.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(crate) struct Target {
     /// Those with the lowest number are used first.
@@ -24,6 +25,8 @@ pub(crate) struct Target {
     pub(crate) weight: u16,
     pub(crate) host: String,
     pub(crate) port: u16,
+    /// The address; `None` if `host` is to be resolved.
+    pub(crate) address: Option<IpAddr>,
 }
 
 /// An answer is used for at least this long, whatever its TTL.
@@ -43,14 +46,14 @@ const MAX_TARGETS: usize = 256;
 pub async fn unresolved(servers: &[SocketAddr], address: &UpstreamAddress) -> Vec<String> {
     let hosts = match (address.url(), address.service()) {
         (Some(url), _) => vec![url.host().to_owned()],
-        (None, Some(service)) => match targets(servers, &service.name).await {
+        (None, Some(service)) => match targets(servers, service).await {
             Ok(answer) => answer.items.into_iter().map(|target| target.host).collect(),
             Err(reason) => return vec![reason],
         },
         (None, None) => Vec::new(),
     };
     let mut reasons = Vec::new();
-    for host in hosts {
+    for host in hosts.into_iter().collect::<BTreeSet<_>>() {
         reasons.extend(addresses(servers, &host).await.err());
     }
     reasons.sort();
@@ -77,11 +80,31 @@ pub(crate) async fn addresses(
     Ok(Answer { items, time: time(found.valid_until()) })
 }
 
-/// The targets of a service such as `_http._tcp.example.com`.
+/// The targets of a service, in the order of their addresses, or of the records of a name such as `_http._tcp.example.com`.
 ///
 /// # Errors
 /// The name has none, or no name server has responded.
-pub(crate) async fn targets(servers: &[SocketAddr], name: &str) -> Result<Answer<Target>, String> {
+pub(crate) async fn targets(
+    servers: &[SocketAddr],
+    service: &Service,
+) -> Result<Answer<Target>, String> {
+    let Some(port) = service.port else { return records(servers, &service.name).await };
+    let Answer { mut items, time } = addresses(servers, &service.name).await?;
+    items.sort();
+    items.dedup();
+    let host = &service.name;
+    let target = |address| Target {
+        priority: 0,
+        weight: 1,
+        host: host.clone(),
+        port,
+        address: Some(address),
+    };
+    let items = items.into_iter().take(MAX_TARGETS).map(target).collect();
+    Ok(Answer { items, time })
+}
+
+async fn records(servers: &[SocketAddr], name: &str) -> Result<Answer<Target>, String> {
     let failed = |error: &dyn std::fmt::Display| format!("resolving {name} failed: {error}");
     let resolver = resolver(servers).await.map_err(|error| failed(&error))?;
     let found = resolver.srv_lookup(name).await.map_err(|error| failed(&error))?;
@@ -92,6 +115,7 @@ pub(crate) async fn targets(servers: &[SocketAddr], name: &str) -> Result<Answer
             weight: srv.weight,
             host: srv.target.to_ascii().trim_end_matches('.').to_owned(),
             port: srv.port,
+            address: None,
         }),
         _ => None,
     });

@@ -15,8 +15,9 @@ use dunlin_net::clock;
 
 use crate::failure::{Failure, Kind};
 use crate::group::Group;
+use crate::idle::Reuse;
 use crate::link::Link;
-use crate::pool::{Reuse, WorkerProxy};
+use crate::pool::WorkerProxy;
 use crate::upstream::Upstream;
 
 /// A request's right to use a connection of an upstream, or a tunnel's. It counts until it is dropped.
@@ -98,7 +99,7 @@ impl Lease {
         if self.upstream.address.is_http2() {
             return Box::pin(self.open_stream(reuse, request, size, preface)).await;
         }
-        if let Some(connection) = self.worker.take(self.pool, reuse, now) {
+        if let Some(connection) = self.worker.take(&self.upstream, self.pool, reuse, now) {
             return Ok((Link::Http1(connection), true));
         }
         Ok((Link::Http1(Box::pin(self.open(&request.origin, preface)).await?), false))
@@ -177,7 +178,7 @@ impl Lease {
         if let Some(connection) = connection
             && self.rules.proxy_protocol.is_none()
         {
-            self.worker.put(self.pool, &self.rules, connection, now);
+            self.worker.put(&self.upstream, self.pool, &self.rules, connection, now);
         }
     }
 }

@@ -25,6 +25,7 @@ mod failure;
 mod forward;
 mod group;
 mod health;
+mod idle;
 mod lease;
 mod link;
 mod memory;

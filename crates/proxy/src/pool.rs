@@ -14,12 +14,16 @@ use dunlin_net::deadlines::Deadlines;
 use hashbrown::HashMap;
 
 use crate::group::Group;
+use crate::idle::{Idle, Reuse};
+use crate::upstream::Upstream;
 
 /// What one worker keeps for its life: idle connections by the number of their pool.
 #[derive(Debug)]
 pub struct WorkerProxy {
     pub(crate) deadlines: Rc<Deadlines>,
-    idle: RefCell<HashMap<usize, VecDeque<Idle>>>,
+    idle: RefCell<HashMap<usize, Pool>>,
+    /// There is no other worker.
+    is_alone: Cell<bool>,
     /// Connections of HTTP/2 by pool.
     shared: RefCell<HashMap<usize, SharedConnection>>,
     /// A task closes connections that are idle for too long.
@@ -32,26 +36,16 @@ pub struct WorkerProxy {
     checked: RefCell<Vec<std::sync::Weak<Group>>>,
 }
 
+/// The idle connections of the worker to an upstream.
 #[derive(Debug)]
-struct Idle {
-    connection: Connection,
-    since: Instant,
-    /// When it is closed.
-    until: Instant,
+struct Pool {
+    upstream: Arc<Upstream>,
+    /// The longest idle first.
+    idle: VecDeque<Idle>,
+    /// Maximum of them, and of those in the overflow.
+    limit: usize,
 }
 
-/// Which idle connections a request may use.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(crate) enum Reuse {
-    Any,
-    /// Those that were used a moment ago: a request that cannot be repeated must not meet a server that closes the
-    /// connection at the end of its own idle time.
-    Recent,
-    None,
-}
-
-/// Servers that close idle connections wait at least this long.
-const RECENT: Duration = Duration::from_secs(1);
 /// Bytes of the buffer.
 const BUFFER: usize = 32 * 1024;
 /// Interval at which connections are closed that are idle for too long, or that their server has closed.
@@ -63,12 +57,18 @@ impl WorkerProxy {
         Rc::new(Self {
             deadlines: Rc::clone(deadlines),
             idle: RefCell::default(),
+            is_alone: Cell::new(false),
             shared: RefCell::default(),
             is_swept: Cell::new(false),
             buffer: RefCell::default(),
             name_servers: RefCell::new(Rc::from([])),
             checked: RefCell::default(),
         })
+    }
+
+    /// Whether there is no other worker that could use its idle connections.
+    pub fn set_alone(&self, is_alone: bool) {
+        self.is_alone.set(is_alone);
     }
 
     /// Has names resolved by these name servers; by those of the system if there are none.
@@ -100,22 +100,30 @@ impl WorkerProxy {
         read(&mut buffer)
     }
 
-    /// An idle connection of the pool of an upstream: the one that was used last. `now` is approximately the current time.
-    pub(crate) fn take(&self, pool: usize, reuse: Reuse, now: Instant) -> Option<Connection> {
-        if reuse == Reuse::None {
-            return None;
-        }
-        let mut idle = self.idle.borrow_mut();
-        let idle = idle.get_mut(&pool)?;
-        while let Some(mut last) = idle.pop_back() {
-            if last.until <= now || !last.connection.is_healthy() {
-                continue;
-            }
-            if reuse == Reuse::Recent && now.saturating_duration_since(last.since) > RECENT {
-                idle.push_back(last);
+    /// An idle connection of the pool of an upstream: the one of this worker that was used last, or one that the workers
+    /// share. `now` is approximately the current time.
+    pub(crate) fn take(
+        &self,
+        upstream: &Upstream,
+        pool: usize,
+        reuse: Reuse,
+        now: Instant,
+    ) -> Option<Connection> {
+        self.take_own(pool, reuse, now).or_else(|| upstream.overflow.take(pool, reuse, now))
+    }
+
+    fn take_own(&self, pool: usize, reuse: Reuse, now: Instant) -> Option<Connection> {
+        let mut all = self.idle.borrow_mut();
+        let idle = &mut all.get_mut(&pool)?.idle;
+        while let Some(last) = idle.back_mut() {
+            let is_usable = last.is_usable(now);
+            if is_usable && !last.fits(reuse, now) {
                 return None;
             }
-            return Some(last.connection);
+            let last = idle.pop_back()?;
+            if is_usable {
+                return Some(last.connection);
+            }
         }
         None
     }
@@ -139,36 +147,65 @@ impl WorkerProxy {
     /// Keeps a connection, which is idle since `since`, for another request.
     pub(crate) fn put(
         self: &Rc<Self>,
+        upstream: &Arc<Upstream>,
         pool: usize,
         rules: &Proxy,
         connection: Connection,
         since: Instant,
     ) {
-        if rules.idle_connections == 0 {
+        let limit = rules.idle_connections;
+        if limit == 0 {
             return;
         }
         let mut all = self.idle.borrow_mut();
-        let idle = all.entry(pool).or_default();
+        let Pool { idle, .. } = all.entry(pool).or_insert_with(|| Pool {
+            upstream: Arc::clone(upstream),
+            idle: VecDeque::new(),
+            limit,
+        });
         idle.push_back(Idle { connection, since, until: since + rules.keep_alive });
-        let surplus = if idle.len() > rules.idle_connections { idle.pop_front() } else { None };
+        let surplus = if idle.len() > limit { idle.pop_front() } else { None };
         drop(all);
-        drop(surplus);
+        if let Some(surplus) = surplus.filter(|_| !self.is_alone.get()) {
+            drop(upstream.overflow.put(pool, surplus, limit));
+        }
         if !self.is_swept.replace(true) {
             tokio::task::spawn_local(sweep(Rc::downgrade(self), Rc::clone(&self.deadlines)));
         }
     }
 
-    /// Closes the connections that are of no more use. Returns `false` if none is left.
-    fn close_unusable(&self) -> bool {
+    /// Closes the connections that are of no more use, and shares those that this worker has not used for a while. Returns
+    /// `false` if none is left.
+    fn sweep(&self) -> bool {
         let now = clock::now();
+        let is_alone = self.is_alone.get();
         let mut all = self.idle.borrow_mut();
-        all.retain(|_, idle| {
-            idle.retain_mut(|idle| idle.until > now && idle.connection.is_healthy());
-            !idle.is_empty()
+        all.retain(|&number, pool| {
+            pool.idle.retain_mut(|idle| idle.is_usable(now));
+            if !is_alone {
+                pool.share_unused(number, now);
+            }
+            // Its upstream's are closed by the workers that had them.
+            let is_shared = pool.upstream.overflow.close_unusable(now);
+            is_shared || !pool.idle.is_empty()
         });
         let is_left = !all.is_empty();
         self.is_swept.set(is_left);
         is_left
+    }
+}
+
+impl Pool {
+    /// Gives the connections that were not used since the last sweep to the overflow, as long as it has room.
+    fn share_unused(&mut self, number: usize, now: Instant) {
+        while self.idle.front().is_some_and(|idle| idle.since + SWEEP <= now)
+            && let Some(first) = self.idle.pop_front()
+        {
+            if let Some(first) = self.upstream.overflow.put(number, first, self.limit) {
+                self.idle.push_front(first);
+                return;
+            }
+        }
     }
 }
 
@@ -177,7 +214,7 @@ async fn sweep(pools: Weak<WorkerProxy>, deadlines: Rc<Deadlines>) {
     loop {
         let now = clock::now();
         deadlines.until(now + SWEEP, now).await;
-        let is_left = pools.upgrade().is_some_and(|pools| pools.close_unusable());
+        let is_left = pools.upgrade().is_some_and(|pools| pools.sweep());
         if !is_left {
             return;
         }

@@ -1,5 +1,6 @@
-//! The upstreams that a group has at present: those that are fixed, and those that SRV records name.
+//! The upstreams that a group has at present: those that are fixed, and those that the Domain Name System has.
 
+use std::net::SocketAddr;
 use std::sync::atomic::Ordering;
 use std::sync::{Arc, PoisonError};
 use std::time::Duration;
@@ -20,7 +21,7 @@ impl Group {
         self.services.is_some()
     }
 
-    /// The group with the upstreams that SRV records name now. If the names cannot be resolved, those of their last
+    /// The group with the upstreams that SRV records name now, and those at the present addresses of names. If the names cannot be resolved, those of their last
     /// records are used.
     ///
     /// # Errors
@@ -35,7 +36,7 @@ impl Group {
         let mut answers = Vec::new();
         for (service, _) in &services.services {
             let servers = worker.name_servers();
-            let question = Box::pin(dns::targets(&servers, &service.name));
+            let question = Box::pin(dns::targets(&servers, service));
             let late = || Err(format!("resolving {} takes too long", service.name));
             answers.push(match has_group {
                 true => tokio::time::timeout(PATIENCE, question).await.unwrap_or_else(|_| late()),
@@ -108,14 +109,21 @@ impl Group {
         // Weight 0 is for targets that get nearly no requests; the weight of the service applies to each.
         let weight = u32::from(target.weight).max(1) * weight;
         let is_it = |other: &&Arc<Upstream>| {
-            other.address == address && (other.weight, other.priority) == (weight, target.priority)
+            other.address == address
+                && other.resolved.is_only(target.address)
+                && (other.weight, other.priority) == (weight, target.priority)
         };
         if let Some(kept) = before.iter().find(is_it) {
             return Some(Arc::clone(kept));
         }
         let upstream = dunlin_config::Upstream { address, weight };
         let made = self.with_tls(|tls| Upstream::new(&upstream, &self.rules, tls));
-        Some(Arc::new(made.with_priority(target.priority)))
+        let made = made.with_priority(target.priority);
+        let Some(address) = target.address else { return Some(Arc::new(made)) };
+        let host = SocketAddr::new(address, target.port).to_string();
+        let (host, _) = host.rsplit_once(':')?;
+        let name = service.at(host, target.port)?.to_string();
+        Some(Arc::new(made.at(address, &name, &self.rules)))
     }
 
     /// A group with these upstreams and the state of this one.
@@ -138,7 +146,7 @@ mod tests {
     use crate::testing::rules;
 
     fn target(host: &str, priority: u16, weight: u16) -> Target {
-        Target { priority, weight, host: host.to_owned(), port: 80 }
+        Target { priority, weight, host: host.to_owned(), port: 80, address: None }
     }
 
     fn answer(items: Vec<Target>) -> Vec<Result<Answer<Target>, String>> {
@@ -166,6 +174,24 @@ mod tests {
         let kept = group.update(services, vec![Err("no answer".into())]).unwrap();
         assert_eq!(names(&kept), names(&second));
         assert_eq!(group.last_upstreams().len(), 3);
+    }
+
+    #[test]
+    fn each_address_of_a_name_is_an_upstream() {
+        let group = Group::new(&rules("to = 'dns+http://app:80', eject = { failures = 1 }"));
+        let services = group.services.as_ref().unwrap();
+        let at = |address: &str| Target {
+            address: Some(address.parse().unwrap()),
+            ..target("app", 0, 1)
+        };
+        let update = |items| group.update(services, answer(items)).unwrap();
+        let first = update(vec![at("10.0.0.1"), at("10.0.0.2"), at("::1")]);
+        assert_eq!(names(&first), ["http://10.0.0.1:80", "http://10.0.0.2:80", "http://[::1]:80"]);
+        first.note_failure(&first.upstreams[1], Instant::now());
+        let second = update(vec![at("10.0.0.2"), at("10.0.0.3")]);
+        assert!(Arc::ptr_eq(&first.upstreams[1], &second.upstreams[0]), "it stays ejected");
+        let failed = second.upstreams.iter().map(|it| it.health.is_available(Instant::now()));
+        assert_eq!(failed.collect::<Vec<_>>(), [false, true]);
     }
 
     #[test]

@@ -1,6 +1,6 @@
 //! The addresses of an upstream whose URL has a name.
 
-use std::net::SocketAddr;
+use std::net::{IpAddr, SocketAddr};
 use std::sync::{Mutex, PoisonError};
 use std::time::Instant;
 
@@ -13,6 +13,8 @@ use crate::upstream::Upstream;
 /// The addresses that a name has had lately.
 #[derive(Debug, Default)]
 pub(crate) struct Resolved {
+    /// The one address of the name that the upstream is at, where each has an upstream of its own.
+    only: Option<IpAddr>,
     state: Mutex<State>,
 }
 
@@ -36,6 +38,9 @@ impl Upstream {
         servers: &[SocketAddr],
     ) -> Result<Option<Vec<SocketAddr>>, Failure> {
         let Some(url) = self.address.url() else { return Ok(None) };
+        if let Some(address) = self.resolved.only {
+            return Ok(Some(vec![SocketAddr::new(address, url.port())]));
+        }
         let host = url.host().trim_start_matches('[').trim_end_matches(']');
         if let Ok(address) = host.parse() {
             return Ok(Some(vec![SocketAddr::new(address, url.port())]));
@@ -75,6 +80,16 @@ impl Upstream {
 }
 
 impl Resolved {
+    /// One address of the name.
+    pub(crate) fn only(address: IpAddr) -> Self {
+        Self { only: Some(address), ..Self::default() }
+    }
+
+    /// Whether the upstream is at this one address of its name; for `None`, at all of them.
+    pub(crate) fn is_only(&self, address: Option<IpAddr>) -> bool {
+        self.only == address
+    }
+
     /// The addresses, if their time is not over.
     fn fresh(&self, now: Instant) -> Option<Vec<SocketAddr>> {
         let mut state = self.state.lock().unwrap_or_else(PoisonError::into_inner);

@@ -1,6 +1,6 @@
 //! One upstream, as all workers share it.
 
-use std::net::SocketAddr;
+use std::net::{IpAddr, SocketAddr};
 use std::sync::atomic::{AtomicU64, AtomicUsize, Ordering};
 use std::sync::{Arc, PoisonError, RwLock};
 use std::time::Duration;
@@ -14,6 +14,7 @@ use dunlin_net::log_limiter::LogLimiter;
 use crate::address;
 use crate::failure::Failure;
 use crate::health::{Health, ResponseTime};
+use crate::idle::Overflow;
 use crate::resolve::Resolved;
 use crate::tls::Outcome;
 use crate::token::upstream_token;
@@ -36,6 +37,8 @@ pub(crate) struct Upstream {
     pub(crate) connections: Arc<Concurrency>,
     /// Connections that use another protocol.
     pub(crate) tunnels: Arc<Concurrency>,
+    /// Idle connections that workers share.
+    pub(crate) overflow: Overflow,
     /// Its share of the requests, relative to those of the others.
     pub(crate) weight: u32,
     /// Those with a higher number get requests only if none with a lower one can.
@@ -121,6 +124,7 @@ impl Upstream {
             resolved: Resolved::default(),
             connections: limit(rules.connections, rules.queue),
             tunnels: limit(rules.tunnels, 0),
+            overflow: Overflow::default(),
             weight: upstream.weight,
             priority: 0,
             in_flight: AtomicUsize::new(0),
@@ -134,6 +138,12 @@ impl Upstream {
     /// The same with this priority.
     pub(crate) fn with_priority(self, priority: u16) -> Self {
         Self { priority, ..self }
+    }
+
+    /// The same at one of the addresses of its name. Logs and reports call it `name`.
+    pub(crate) fn at(self, address: IpAddr, name: &str, rules: &Proxy) -> Self {
+        let cookie = upstream_token(rules.sticky.as_ref(), name);
+        Self { name: name.into(), cookie, resolved: Resolved::only(address), ..self }
     }
 
     /// Its origin.

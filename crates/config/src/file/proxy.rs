@@ -15,7 +15,7 @@ use crate::units::{DurationValue, Size};
 pub struct ProxyTable {
     /// The upstreams, one or a list: `http://HOST:PORT`, `https://HOST:PORT`, `h2c://HOST:PORT` and `h2://HOST:PORT` for
     /// HTTP/2 without and with TLS, `srv+http://NAME` (or `srv+https`, `srv+h2c`, `srv+h2`) for the servers that SRV
-    /// records name, or `unix:PATH` for a server at a Unix socket; in a list also tables `{ url = "...", weight = 2 }`. Default weight: 1.
+    /// records name, `dns+http://NAME:PORT` for a server at each address of a name, or `unix:PATH` for a server at a Unix socket; in a list also tables `{ url = "...", weight = 2 }`. Default weight: 1.
     #[schemars(with = "ProxyTargetsSchema")]
     pub to: Spanned<ProxyTargets>,
     /// How the upstream of a request is chosen: `least-loaded` (of two at random, the one with the shorter response time
@@ -253,7 +253,7 @@ pub(super) enum RetrySchema {
 /// When an upstream whose requests fail gets no further requests for a while. Failures are attempts without a response and
 /// responses with status 502, 503 or 504.
 #[derive(Debug, Clone, Default, Deserialize, JsonSchema)]
-#[serde(deny_unknown_fields)]
+#[serde(deny_unknown_fields, expecting = "a table such as { failures = 3, time = \"10s\" }")]
 pub struct EjectTable {
     /// Number of failures in a row after which an upstream is ejected; 0 for never. Default: 3.
     pub failures: Option<u32>,
@@ -265,7 +265,7 @@ pub struct EjectTable {
 
 /// Which bodies are collected in memory.
 #[derive(Debug, Clone, Default, Deserialize, JsonSchema)]
-#[serde(deny_unknown_fields)]
+#[serde(deny_unknown_fields, expecting = "a table such as { response = \"1MiB\" }")]
 pub struct BufferTable {
     /// Size up to which a request body is received before the request takes an upstream, in chunks, too. Larger ones are
     /// streamed. Default: `64KiB`, and bodies in chunks are streamed.
@@ -278,7 +278,7 @@ pub struct BufferTable {
 
 /// A health check.
 #[derive(Debug, Clone, Deserialize, JsonSchema)]
-#[serde(deny_unknown_fields)]
+#[serde(deny_unknown_fields, expecting = "a table such as { path = \"/health\" }")]
 pub struct HealthTable {
     /// Path that is requested, with its query.
     pub path: Spanned<String>,

@@ -1,6 +1,7 @@
 //! Addresses of upstreams.
 
 use std::fmt;
+use std::net::IpAddr;
 use std::path::PathBuf;
 
 use dunlin_http::semantics::Url;
@@ -14,15 +15,17 @@ pub enum UpstreamAddress {
     Http2(Url),
     /// A server at a Unix socket.
     Unix(PathBuf),
-    /// The servers that SRV records name.
+    /// The servers that the Domain Name System has for a name.
     Service(Service),
 }
 
-/// A service whose servers SRV records name (RFC 2782).
+/// A service whose servers SRV records name (RFC 2782), or which has a server at each address of its name.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Service {
     /// The name, such as `_http._tcp.example.com`.
     pub name: String,
+    /// The port at each address of the name; `None` if SRV records name the servers.
+    pub port: Option<u16>,
     /// The scheme of its servers: `http`, `https`, `h2c` or `h2`.
     scheme: &'static str,
 }
@@ -34,8 +37,28 @@ impl Service {
     }
 
     fn parse(text: &str) -> Option<Result<Self, String>> {
-        let (scheme, name) = text.strip_prefix("srv+")?.split_once("://")?;
-        let scheme = ["http", "https", "h2c", "h2"].into_iter().find(|known| *known == scheme)?;
+        match text.strip_prefix("dns+") {
+            Some(url) => Self::at_addresses(text, url),
+            None => Self::by_records(text),
+        }
+    }
+
+    /// The service with a server at each address of the name of `url`.
+    fn at_addresses(text: &str, url: &str) -> Option<Result<Self, String>> {
+        let scheme = scheme(url.split_once("://")?.0)?;
+        let service = address(url).map(|address| {
+            let url = address.url()?;
+            let name = url.host().trim_end_matches('.');
+            let is_address = name.starts_with('[') || name.parse::<IpAddr>().is_ok();
+            (!is_address).then(|| Self { name: name.to_owned(), port: Some(url.port()), scheme })
+        });
+        let wrong = format!("{text:?} has no name whose addresses could be resolved");
+        Some(service.and_then(|service| service.ok_or(wrong)))
+    }
+
+    fn by_records(text: &str) -> Option<Result<Self, String>> {
+        let (scheme_name, name) = text.strip_prefix("srv+")?.split_once("://")?;
+        let scheme = scheme(scheme_name)?;
         let is_plain =
             |byte: u8| byte.is_ascii_alphanumeric() || matches!(byte, b'-' | b'_' | b'.');
         let labels = name.trim_end_matches('.');
@@ -44,8 +67,13 @@ impl Service {
         let wrong = format!(
             "{text:?} is no service such as \"srv+http://_http._tcp.example.com\", whose records have the ports"
         );
-        Some(is_name.then(|| Self { name: labels.to_owned(), scheme }).ok_or(wrong))
+        Some(is_name.then(|| Self { name: labels.to_owned(), port: None, scheme }).ok_or(wrong))
     }
+}
+
+/// The scheme of a server that is reached by TCP.
+fn scheme(text: &str) -> Option<&'static str> {
+    ["http", "https", "h2c", "h2"].into_iter().find(|known| *known == text)
 }
 
 impl fmt::Display for UpstreamAddress {
@@ -60,7 +88,12 @@ impl fmt::Display for UpstreamAddress {
                 write!(f, "{scheme}://{}", url.authority())
             }
             Self::Unix(path) => write!(f, "unix:{}", path.display()),
-            Self::Service(Service { name, scheme }) => write!(f, "srv+{scheme}://{name}"),
+            Self::Service(Service { name, scheme, port: None }) => {
+                write!(f, "srv+{scheme}://{name}")
+            }
+            Self::Service(Service { name, scheme, port: Some(port) }) => {
+                write!(f, "dns+{scheme}://{name}:{port}")
+            }
         }
     }
 }
@@ -74,7 +107,7 @@ impl UpstreamAddress {
         }
     }
 
-    /// The service whose records name the servers.
+    /// The service whose servers the Domain Name System has.
     pub fn service(&self) -> Option<&Service> {
         match self {
             Self::Service(service) => Some(service),
@@ -113,7 +146,7 @@ pub(in super::super) fn address(text: &str) -> Result<UpstreamAddress, String> {
     let url = Url::parse(http2.as_deref().unwrap_or(text)).map_err(|_| {
         let hint = format!(
             "{text:?} is no upstream such as \"http://127.0.0.1:3000\", \"https://app.example\", \
-             \"h2c://127.0.0.1:50051\", \"srv+http://_http._tcp.example.com\" or \"unix:/run/app.sock\""
+             \"h2c://127.0.0.1:50051\", \"dns+http://app:3000\", \"srv+http://_http._tcp.example.com\" or \"unix:/run/app.sock\""
         );
         match text.contains("://") {
             false if Url::parse(&format!("http://{text}")).is_ok() => {
@@ -148,6 +181,8 @@ mod tests {
             "unix:/a",
             "srv+http://_http._tcp.a.example",
             "srv+h2://a",
+            "dns+http://a:3000",
+            "dns+h2c://a.example:50051",
         ] {
             assert_eq!(address(text).unwrap().to_string(), text);
         }
@@ -160,6 +195,12 @@ mod tests {
         {
             assert!(error(wrong).contains("no service such as"), "{wrong}");
         }
+        assert_eq!(address("dns+https://a.").unwrap().to_string(), "dns+https://a:443");
+        for wrong in ["dns+http://127.0.0.1:80", "dns+http://[::1]"] {
+            assert!(error(wrong).contains("has no name whose addresses"), "{wrong}");
+        }
+        assert!(error("dns+http://a/b").contains("`strip`"));
+        assert!(error("dns+ftp://a").contains("no upstream such as"));
         assert!(error("srv+ftp://a").contains("no upstream such as"));
         assert!(error("ftp://a").contains("no upstream such as"));
     }

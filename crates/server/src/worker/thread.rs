@@ -76,6 +76,7 @@ impl Worker {
     /// Applies a new configuration.
     pub(crate) fn apply(self: &Rc<Self>, shared: Arc<SharedState>, log: Option<&Arc<AccessLog>>) {
         self.proxy.set_name_servers(&shared.config.server.resolver);
+        self.proxy.set_alone(shared.config.server.threads == 1);
         for group in shared.sites.proxies() {
             self.proxy.check_health(group);
         }
