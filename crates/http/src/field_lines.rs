@@ -82,19 +82,25 @@ impl FieldLines {
 
     /// Removes all fields with that name, without regard to case.
     pub fn remove(&mut self, name: &str) {
-        if self.get(name).is_none() {
-            return;
-        }
-        let mut kept = Self { lines: Vec::with_capacity(self.lines.len()) };
-        for (other, value) in self.iter() {
-            if !other.eq_ignore_ascii_case(name.as_bytes()) {
-                kept.lines.extend_from_slice(other);
-                kept.lines.extend_from_slice(b": ");
-                kept.lines.extend_from_slice(value);
-                kept.lines.extend_from_slice(b"\r\n");
+        self.retain(|other, _| !other.eq_ignore_ascii_case(name.as_bytes()));
+    }
+
+    /// Keeps the fields for which `keep` returns `true`, given their name and value.
+    pub fn retain(&mut self, mut keep: impl FnMut(&[u8], &[u8]) -> bool) {
+        let (mut at, mut kept) = (0, 0);
+        while let Some(length) = memchr::memchr(b'\n', &self.lines[at..]) {
+            let end = at + length + 1;
+            let is_kept =
+                split(&self.lines[at..end - 1]).is_some_and(|(name, value)| keep(name, value));
+            if is_kept {
+                if kept < at {
+                    self.lines.copy_within(at..end, kept);
+                }
+                kept += end - at;
             }
+            at = end;
         }
-        *self = kept;
+        self.lines.truncate(kept);
     }
 
     /// The value of the first field with that name, without regard to case.
@@ -108,12 +114,11 @@ impl FieldLines {
     pub fn iter(&self) -> impl Iterator<Item = (&[u8], &[u8])> {
         let mut rest = self.lines.as_slice();
         std::iter::from_fn(move || {
-            // No line has another line feed, and no name a colon.
+            // No line has another line feed.
             let end = memchr::memchr(b'\n', rest)?;
-            let line = rest[..end].strip_suffix(b"\r")?;
+            let line = &rest[..end];
             rest = &rest[end + 1..];
-            let colon = memchr::memchr(b':', line)?;
-            Some((&line[..colon], line[colon..].strip_prefix(b": ")?))
+            split(line)
         })
     }
 
@@ -141,9 +146,36 @@ impl FieldLines {
     }
 }
 
+/// Name and value of a line without its line feed.
+#[inline]
+fn split(line: &[u8]) -> Option<(&[u8], &[u8])> {
+    let line = line.strip_suffix(b"\r")?;
+    // No name has a colon.
+    let colon = memchr::memchr(b':', line)?;
+    Some((&line[..colon], line[colon..].strip_prefix(b": ")?))
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn fields_are_kept_by_name_and_value() {
+        let mut fields = FieldLines::new();
+        for (name, value) in [("A", "1"), ("b", "22"), ("A", "333"), ("c", "")] {
+            fields.push(name, value);
+        }
+        let mut seen = Vec::new();
+        fields.retain(|name, value| {
+            seen.push((name.to_vec(), value.to_vec()));
+            name == b"c" || value == b"22"
+        });
+        assert_eq!(fields.as_bytes(), b"b: 22\r\nc: \r\n");
+        assert_eq!(seen.len(), 4);
+        assert_eq!(seen[2], (b"A".to_vec(), b"333".to_vec()));
+        fields.retain(|_, _| false);
+        assert!(fields.is_empty());
+    }
 
     #[test]
     fn fields_are_ordered_and_replaced_and_removed_without_regard_to_case() {

@@ -22,8 +22,8 @@ use crate::balance::Choice;
 use crate::call::Call;
 use crate::download::{Download, Running};
 use crate::failure::{Failure, Kind};
+use crate::idle::Reuse;
 use crate::lease::Lease;
-use crate::pool::Reuse;
 use crate::preface;
 use crate::read_ahead::read_ahead;
 use crate::request;
@@ -234,14 +234,15 @@ impl Attempt<'_> {
                 .check(&head)
                 .inspect_err(|failure| self.upstream.log_rejected_response(failure))?;
         }
-        let Fields { lines, length } = response::fields(&head);
+        if head.status == 101 {
+            return self.switch(&head, running);
+        }
+        let date = head.fields.get("Date").filter(|_| self.call.keeps_date).map(<[u8]>::to_vec);
+        let Fields { lines, length } = response::fields(head.fields);
         let mut response = Response::new(head.status);
         response.fields = lines;
-        if let Some(date) = head.fields.get("Date").filter(|_| self.call.keeps_date) {
-            response.fields.push_parsed(b"Date", date);
-        }
-        if head.status == 101 {
-            return self.switch(response, &head, running);
+        if let Some(date) = date {
+            response.fields.push_parsed(b"Date", &date);
         }
         if (200..300).contains(&head.status) && self.is_extended_connect() {
             return Self::open_tunnel(response, running);
@@ -283,12 +284,7 @@ impl Attempt<'_> {
     }
 
     /// Switches to the protocol that the upstream has accepted.
-    fn switch(
-        &self,
-        mut response: Response,
-        head: &ResponseHead,
-        running: Running,
-    ) -> Result<Response, Failure> {
+    fn switch(&self, head: &ResponseHead, running: Running) -> Result<Response, Failure> {
         let Some(switch) = self.switch else {
             let reason = "it has switched to another protocol without a request";
             return Err(Failure::new(Kind::Malformed, reason));
@@ -296,6 +292,8 @@ impl Attempt<'_> {
         let Running { exchange, mut lease, mut watchdog, .. } = running;
         lease.become_tunnel()?;
         let upgraded = exchange.upgrade().map_err(|error| Failure::of_client(&error))?;
+        let mut response = Response::new(head.status);
+        response.fields = response::fields(head.fields.clone()).lines;
         let client = switch.begin(&mut response, head);
         watchdog.reset();
         let source = stream::from_source(Box::new(Tunnel::new(upgraded, client, lease, watchdog)));
@@ -325,7 +323,7 @@ async fn head(
     poll_fn(|cx| {
         loop {
             match exchange.poll_head(cx) {
-                Poll::Ready(Ok(head)) if head.is_interim() => pass_on(&head, hints),
+                Poll::Ready(Ok(head)) if head.is_interim() => pass_on(head, hints),
                 Poll::Ready(Ok(head)) => return Poll::Ready(Ok(head)),
                 Poll::Ready(Err(error)) => return Poll::Ready(Err(Failure::of_client(&error))),
                 Poll::Pending => break,
@@ -353,9 +351,9 @@ async fn head(
 }
 
 /// Passes an interim response on to the client. The server sends 100 itself when the body is read.
-fn pass_on(head: &ResponseHead, hints: &EarlyHints) {
+fn pass_on(head: ResponseHead, hints: &EarlyHints) {
     if head.status != 100 {
-        hints.send_interim((head.status, response::fields(head).lines));
+        hints.send_interim((head.status, response::fields(head.fields).lines));
     }
 }
 

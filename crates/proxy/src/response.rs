@@ -1,6 +1,6 @@
 //! The head of an upstream's response as the client gets it.
 
-use dunlin_http::{FieldLines, ResponseHead};
+use dunlin_http::FieldLines;
 
 /// The fields of a response, and the length that they state.
 pub(crate) struct Fields {
@@ -10,24 +10,31 @@ pub(crate) struct Fields {
 }
 
 /// Takes the fields of an upstream's response.
-pub(crate) fn fields(head: &ResponseHead) -> Fields {
-    let mut fields = Fields { lines: FieldLines::new(), length: None };
-    let mut listed: Vec<&[u8]> = Vec::new();
-    for (name, value) in head.fields.iter() {
-        if name.len() == 10 && name.eq_ignore_ascii_case(b"connection") {
-            listed.extend(value.split(|&byte| byte == b',').map(<[u8]>::trim_ascii));
-        }
-    }
-    for (name, value) in head.fields.iter() {
+pub(crate) fn fields(mut lines: FieldLines) -> Fields {
+    let (mut length, mut listed) = (None, Vec::new());
+    lines.retain(|name, value| {
         if name.len() == 14 && name.eq_ignore_ascii_case(b"content-length") {
             // The engine has read it.
-            fields.length = std::str::from_utf8(value).ok().and_then(|text| text.parse().ok());
-        } else if !ends_here(name) && !listed.iter().any(|option| name.eq_ignore_ascii_case(option))
-        {
-            fields.lines.push_parsed(name, value);
+            length = std::str::from_utf8(value).ok().and_then(|text| text.parse().ok());
+            return false;
         }
+        if name.len() == 10 && name.eq_ignore_ascii_case(b"connection") {
+            let options = value.split(|&byte| byte == b',').map(<[u8]>::trim_ascii);
+            listed.extend(options.filter(|option| !is_usual(option)).map(<[u8]>::to_vec));
+        }
+        !ends_here(name)
+    });
+    if !listed.is_empty() {
+        lines.retain(|name, _| !listed.iter().any(|option| name.eq_ignore_ascii_case(option)));
     }
-    fields
+    Fields { lines, length }
+}
+
+/// Whether an option of `Connection` names no further field.
+fn is_usual(option: &[u8]) -> bool {
+    [&b"close"[..], b"keep-alive", b"upgrade"]
+        .iter()
+        .any(|usual| option.eq_ignore_ascii_case(usual))
 }
 
 /// The trailer fields that the client gets: not those that a recipient needs before the body (RFC 9110 §6.5.1).
@@ -67,7 +74,7 @@ mod tests {
 
     #[test]
     fn fields_of_the_connection_end_here() {
-        let mut head = ResponseHead { status: 200, ..ResponseHead::default() };
+        let mut lines = FieldLines::new();
         for (name, value) in [
             ("Connection", "keep-alive, X-Hop"),
             ("X-Hop", "1"),
@@ -80,9 +87,9 @@ mod tests {
             ("set-cookie", "a=b"),
             ("Set-Cookie", "c=d"),
         ] {
-            head.fields.push(name, value);
+            lines.push(name, value);
         }
-        let fields = fields(&head);
+        let fields = fields(lines);
         let expected = b"Content-Type: text/plain\r\nset-cookie: a=b\r\nSet-Cookie: c=d\r\n";
         assert_eq!(fields.lines.as_bytes(), expected);
         assert_eq!(fields.length, Some(12));

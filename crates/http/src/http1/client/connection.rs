@@ -204,7 +204,7 @@ impl Connection {
     }
 
     fn head(&mut self, block: &[u8]) -> Result<Event, Malformed> {
-        let head = head::parse(block)?;
+        let (head, framing) = head::parse(block)?;
         if head.is_interim() {
             self.receive = Receive::Head(0);
             self.interim_responses += 1;
@@ -213,10 +213,7 @@ impl Connection {
             }
             return Ok(Event::Interim(head));
         }
-        let mut fields = FramingFields::default();
-        for (name, value) in head.fields.iter() {
-            fields.add(name, value)?;
-        }
+        let fields = framing?;
         let persists = match head.version {
             Version::Http10 => fields.keep_alive && !fields.is_chunked(),
             _ => true,

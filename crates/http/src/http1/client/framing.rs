@@ -27,6 +27,13 @@ pub(super) enum Framing {
 }
 
 impl FramingFields {
+    /// The same with one more field.
+    #[inline]
+    pub(super) fn with(mut self, name: &[u8], value: &[u8]) -> Result<Self, Malformed> {
+        self.add(name, value)?;
+        Ok(self)
+    }
+
     /// Takes one field.
     #[inline]
     pub(super) fn add(&mut self, name: &[u8], value: &[u8]) -> Result<(), Malformed> {

@@ -7,6 +7,7 @@
 use memchr::memchr;
 
 use super::Malformed;
+use super::framing::FramingFields;
 use crate::FieldLines;
 use crate::message::ResponseHead;
 use crate::request::Version;
@@ -41,11 +42,16 @@ pub(super) fn length(input: &[u8], scanned: &mut usize) -> Result<Option<usize>,
     Ok(None)
 }
 
+/// What the fields of a head state of the framing, which matters for a final response only.
+type StatedFraming = Result<FramingFields, Malformed>;
+
 /// Reads a complete head, the empty line included.
-pub(super) fn parse(block: &[u8]) -> Result<ResponseHead, Malformed> {
+pub(super) fn parse(block: &[u8]) -> Result<(ResponseHead, StatedFraming), Malformed> {
     let mut lines = block.split_inclusive(|&byte| byte == b'\n').map(without_line_end);
     let (status, version) = status_line(lines.next().unwrap_or_default())?;
     let mut fields = FieldLines::new();
+    let mut framing: StatedFraming = Ok(FramingFields::default());
+    let mut has_folded = false;
     for line in lines.take_while(|line| !line.is_empty()) {
         if matches!(line[0], b' ' | b'\t') {
             if fields.is_empty() {
@@ -54,6 +60,7 @@ pub(super) fn parse(block: &[u8]) -> Result<ResponseHead, Malformed> {
             let more = checked_value(line.trim_ascii())?;
             fields.extend_last_value(b" ");
             fields.extend_last_value(more);
+            has_folded = true;
             continue;
         }
         let colon = memchr(b':', line).ok_or(Malformed("a field has no colon"))?;
@@ -61,9 +68,15 @@ pub(super) fn parse(block: &[u8]) -> Result<ResponseHead, Malformed> {
         if !is_token(name) {
             return Err(Malformed("a field name is malformed"));
         }
-        fields.push_parsed(name, checked_value(line[colon + 1..].trim_ascii())?);
+        let value = checked_value(line[colon + 1..].trim_ascii())?;
+        framing = framing.and_then(|framing| framing.with(name, value));
+        fields.push_parsed(name, value);
     }
-    Ok(ResponseHead { status, version, fields })
+    if has_folded {
+        let none = FramingFields::default();
+        framing = fields.iter().try_fold(none, |framing, (name, value)| framing.with(name, value));
+    }
+    Ok((ResponseHead { status, version, fields }, framing))
 }
 
 fn without_line_end(line: &[u8]) -> &[u8] {
@@ -133,7 +146,7 @@ mod tests {
     fn fields_are_read_and_folded_values_joined() {
         let head =
             parse(b"HTTP/1.0 404 Not Found\r\nA:  b \r\nC:\r\nD: e\r\n\t f \r\nA: g\r\n\r\n");
-        let head = head.unwrap();
+        let (head, _) = head.unwrap();
         assert_eq!((head.status, head.version), (404, Version::Http10));
         assert_eq!(head.fields.as_bytes(), b"A: b\r\nC: \r\nD: e f\r\nA: g\r\n");
     }

@@ -1,6 +1,6 @@
 //! Writing the head of a request (RFC 9112 §3, §6).
 
-use crate::message::{BodySize, InvalidRequest, RequestHead};
+use crate::message::{BodySize, InvalidRequest, RequestHead, list_has};
 
 /// What the connection has to know of the request that it has sent.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
@@ -35,13 +35,24 @@ pub(super) fn write(
         BodySize::Unknown => out.extend_from_slice(b"Transfer-Encoding: chunked\r\n"),
     }
     out.extend_from_slice(b"\r\n");
-    Ok(Sent {
+    let mut sent = Sent {
         is_head: &*head.method == "HEAD",
         is_connect: &*head.method == "CONNECT",
-        may_upgrade: head.fields.get("Upgrade").is_some(),
-        closes: head.lists("Connection", "close"),
-        expects_continue: head.expects_continue(),
-    })
+        ..Sent::default()
+    };
+    for (name, value) in head.fields.iter() {
+        match name.len() {
+            6 if name.eq_ignore_ascii_case(b"expect") => {
+                sent.expects_continue |= list_has(value, "100-continue");
+            }
+            7 if name.eq_ignore_ascii_case(b"upgrade") => sent.may_upgrade = true,
+            10 if name.eq_ignore_ascii_case(b"connection") => {
+                sent.closes |= list_has(value, "close");
+            }
+            _ => {}
+        }
+    }
+    Ok(sent)
 }
 
 fn content_length(length: u64, out: &mut Vec<u8>) {
