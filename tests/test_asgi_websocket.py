@@ -1,7 +1,5 @@
 """WebSockets of ASGI applications: over HTTP/1.1, over HTTP/2, and both through the reverse proxy."""
 
-import base64
-import hashlib
 import json
 import os
 import signal
@@ -17,7 +15,7 @@ from support.http import read_response
 from support.processes import workers
 from support.tunnel import Connection
 from support.waiting import wait_until
-from support.websocket import Frames, Socket, close, frame
+from support.websocket import Frames, Socket, close, frame, upgrade
 
 pytestmark = pytest.mark.usefixtures("orderly_stop")
 
@@ -120,21 +118,9 @@ def open_socket(request, server, serve):
     def http1(path, *fields):
         connection = front.connect(30)
         opened.append(connection)
-        key = base64.b64encode(os.urandom(16))
-        lines = "".join(f"{name}: {value}\r\n" for name, value in fields).encode()
-        connection.sendall(
-            b"GET %s HTTP/1.1\r\nHost: x\r\nConnection: Upgrade\r\nUpgrade: websocket\r\n"
-            b"Sec-WebSocket-Version: 13\r\nSec-WebSocket-Key: %s\r\n%s\r\n" % (path.encode(), key, lines)
-        )
         stream = Socket(connection)
-        head = b""
-        while not head.endswith(b"\r\n\r\n"):
-            head += stream.read(1)
-        assert head.startswith(b"HTTP/1.1 101 "), head
-        accept = base64.b64encode(hashlib.sha1(key + b"258EAFA5-E914-47DA-95CA-C5AB0DC85B11").digest())
-        fields = dict(line.lower().split(b": ", 1) for line in head.split(b"\r\n")[1:-2])
-        assert fields[b"sec-websocket-accept"] == accept.lower() and fields[b"upgrade"] == b"websocket"
-        return Frames(stream), {name.decode(): value.decode() for name, value in fields.items()}
+        fields = upgrade(stream, path, *fields)
+        return Frames(stream), fields
 
     def http2(path, *fields):
         connection = Connection(front)

@@ -1,5 +1,7 @@
 """Frames of WebSocket (RFC 6455) by hand, over anything that sends and reads bytes."""
 
+import base64
+import hashlib
 import os
 import struct
 
@@ -25,6 +27,24 @@ def frame(opcode, payload=b"", fin=True, masked=True, reserved=0, length=None):
 
 def close(code=None, reason=b""):
     return frame(Opcode.CLOSE, b"" if code is None else struct.pack(">H", code) + reason)
+
+
+def upgrade(stream, path="/", *fields):
+    """Switches a connection of HTTP/1.1 to WebSocket. Returns the fields of the response, in lower case."""
+    key = base64.b64encode(os.urandom(16))
+    lines = "".join(f"{name}: {value}\r\n" for name, value in fields).encode()
+    stream.send(
+        b"GET %s HTTP/1.1\r\nHost: x\r\nConnection: Upgrade\r\nUpgrade: websocket\r\n"
+        b"Sec-WebSocket-Version: 13\r\nSec-WebSocket-Key: %s\r\n%s\r\n" % (path.encode(), key, lines)
+    )
+    head = b""
+    while not head.endswith(b"\r\n\r\n"):
+        head += stream.read(1)
+    assert head.startswith(b"HTTP/1.1 101 "), head
+    accept = base64.b64encode(hashlib.sha1(key + b"258EAFA5-E914-47DA-95CA-C5AB0DC85B11").digest())
+    received = dict(line.lower().split(b": ", 1) for line in head.split(b"\r\n")[1:-2])
+    assert received[b"sec-websocket-accept"] == accept.lower() and received[b"upgrade"] == b"websocket"
+    return {name.decode(): value.decode() for name, value in received.items()}
 
 
 class Frames:

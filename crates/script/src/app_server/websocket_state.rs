@@ -10,9 +10,9 @@ use dunlin_net::clock;
 /// What both directions of a WebSocket share.
 #[derive(Debug)]
 pub(super) struct WebSocketState {
-    /// The payload of the ping that was received last. Older ones need no response (RFC 6455 §5.5.3), so that a client
-    /// that sends pings and receives nothing fills no memory.
-    ping: RefCell<Option<Vec<u8>>>,
+    /// The pongs for the last pings, of at most [`PONGS`] bytes. Older pings need no response (RFC 6455 §5.5.3), so that a
+    /// client that sends pings and receives nothing fills no memory.
+    pongs: RefCell<Vec<u8>>,
     /// The close frame, until it is sent.
     close: RefCell<Option<Vec<u8>>>,
     /// There is a close frame, or no need for one: nothing else is sent.
@@ -23,11 +23,14 @@ pub(super) struct WebSocketState {
     sender: RefCell<Option<Waker>>,
 }
 
+/// Bytes of pongs that wait to be sent.
+const PONGS: usize = 4 * 1024;
+
 impl WebSocketState {
     /// Creates the state of a WebSocket that begins now.
     pub(super) fn new() -> Self {
         Self {
-            ping: RefCell::default(),
+            pongs: RefCell::default(),
             close: RefCell::default(),
             is_over: Cell::default(),
             active: Cell::new(clock::now()),
@@ -47,7 +50,13 @@ impl WebSocketState {
 
     /// Responds to a ping.
     pub(super) fn send_pong(&self, payload: &[u8]) {
-        *self.ping.borrow_mut() = Some(payload.to_vec());
+        let mut pongs = self.pongs.borrow_mut();
+        let before = pongs.len();
+        frame::write(opcode::PONG, payload, &mut pongs);
+        if pongs.len() > PONGS {
+            pongs.drain(..before);
+        }
+        drop(pongs);
         self.wake();
     }
 
@@ -74,10 +83,7 @@ impl WebSocketState {
 
     /// Takes the frames to send.
     pub(super) fn take(&self) -> Vec<u8> {
-        let mut bytes = Vec::new();
-        if let Some(payload) = self.ping.take() {
-            frame::write(opcode::PONG, &payload, &mut bytes);
-        }
+        let mut bytes = self.pongs.take();
         bytes.extend(self.close.take().unwrap_or_default());
         bytes
     }
