@@ -10,6 +10,7 @@ import subprocess
 import sys
 import threading
 import time
+from contextlib import ExitStack
 from pathlib import Path
 
 import pytest
@@ -20,6 +21,7 @@ from werkzeug.security import generate_password_hash
 
 from support.acme import Authority, free_port
 from support.admin import pid_of
+from support.dns import A, NameServer
 from support.files import lines, write
 from support.http import parse
 from support.recipes import PAGES, Recipe
@@ -180,6 +182,46 @@ def test_nodejs(recipe):
     write(page.srv / "app" / "public" / "favicon.svg", '<svg xmlns="http://www.w3.org/2000/svg"/>\n')
     page.start(2, replace={"3000": port})
     page.follow(1)
+
+
+@pytest.mark.skipif(not shutil.which("go"), reason="no Go")
+def test_containers(recipe):
+    page = recipe("containers")
+    source, port = page.srv / "app" / "main.go", free_port()
+    write(source, page.block("go"))
+    write(page.srv / "www" / "static" / "style.css", "body { margin: 0 }\n")
+    program = page.folder / "app"
+    subprocess.run(["go", "build", "-o", program, source], check=True, env={**os.environ, "GO111MODULE": "off", "GOFLAGS": ""})
+    page.companion(str(program), f"127.0.0.1:{port}")
+    server = page.start(replace={"3000": port})
+    wait_until(lambda: fetch(server, "/")[0] == 200, "the application")
+    page.follow()
+    # The service has two containers, of which one ends.
+    other = page.companion(str(program), f"127.0.0.77:{port}")
+    names = NameServer()
+    names.records[("app", A)] = ["127.0.0.1", "127.0.0.77"]
+    admin = f'[server]\nresolver = ["{names.address}"]\nadmin = "{page.folder}/admin.sock"\n[[listen]]'
+    server = page.start(1, replace={"3000": port, "[[listen]]": admin})
+    assert fetch(server, "/a")[2] == b"GET /a from 127.0.0.1\n"
+    other.kill()
+    assert {fetch(server, "/")[0] for _ in range(50)} == {200}
+    server.logged(f"http://127.0.0.77:{port}")
+
+
+def test_websocket(recipe):
+    page = recipe("websocket")
+    port = free_port()
+    write(page.srv / "app" / "chat.py", page.block("python"))
+    write(page.srv / "www" / "index.html", "<h1>Chat</h1>\n")
+    page.companion(sys.executable, str(page.srv / "app" / "chat.py"), str(port))
+    server = page.start(replace={"3000": port})
+    wait_until(lambda: fetch(server, "/chat")[0] != 502, "the application")
+    page.follow()
+    with ExitStack() as stack:
+        clients = [stack.enter_context(connect(f"ws://127.0.0.1:{server.port}/chat")) for _ in range(20)]
+        clients[0].send("hello")
+        assert [client.recv() for client in clients] == ["hello"] * 20
+        assert fetch(server, "/chat")[0] == 503, "a client has a limit"
 
 
 @pytest.mark.skipif(subprocess.call(["perl", "-MMojolicious", "-e1"], stderr=subprocess.DEVNULL), reason="no Mojolicious")
