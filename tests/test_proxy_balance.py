@@ -2,6 +2,7 @@
 
 import collections
 import json
+import select
 import threading
 import time
 
@@ -68,6 +69,8 @@ def test_a_busy_upstream_gets_fewer_requests(balanced):
         for connection in (first, second):
             connection.sendall(b"GET / HTTP/1.1\r\nHost: x\r\n\r\n")
         wait_until(lambda: busy.requests, "a request at the busy upstream")
+        # The other one has its response.
+        assert select.select([first, second], [], [], 15)[0]
         assert counts(server, 10) == {"b": 10}
         gate.set()
         read_response(first), read_response(second)
@@ -188,6 +191,6 @@ def test_health_checks_survive_a_reload_and_are_made_once(balanced):
     for _ in range(3):
         server.process.send_signal(1)
         time.sleep(0.05)
-    before = len(upstream.requests)
-    time.sleep(2)
-    assert 5 <= len(upstream.requests) - before <= 11
+    before, start = len(upstream.requests), time.monotonic()
+    wait_until(lambda: len(upstream.requests) >= before + 8, "further checks")
+    assert time.monotonic() - start > 8 * 0.15, "checks are made more than once"
