@@ -42,7 +42,7 @@ host() {
 # The binary, built once.
 binary() {
     if [ -z "$binary" ]; then
-        cargo build --locked --profile dist -p dunlin --target "${target:=$(host)}"
+        cargo build --locked --profile dist -p dunlin --all-features --target "${target:=$(host)}"
         binary=target/$target/dist/dunlin
     fi
     [ -x "$binary" ] || fail "$binary is not an executable file"

@@ -1,5 +1,6 @@
 //! `dunlin compare`
 
+use std::net::Ipv4Addr;
 use std::path::{Path, PathBuf};
 use std::process::ExitCode;
 use std::sync::Arc;
@@ -7,7 +8,7 @@ use std::sync::atomic::AtomicBool;
 use std::time::SystemTime;
 
 use clap::Args;
-use dunlin_compare::run::Options;
+use dunlin_compare::run::{Machines, Options};
 use dunlin_compare::scenario::{self, BUILT_IN, Scenario};
 use dunlin_compare::{adapter, diff, report};
 use dunlin_load::show::{Paint, fill};
@@ -45,6 +46,18 @@ pub(crate) struct Arguments {
     /// Processor of the load generator [default: 1, or 0 if there is only one]
     #[arg(long, value_name = "N")]
     load_processor: Option<u32>,
+    /// Send the load from these hosts by ssh, as 'dunlin load --from' does
+    #[arg(long, value_name = "HOSTS", value_delimiter = ',', requires = "address")]
+    from: Vec<String>,
+    /// IPv4 address that the servers listen on, for --from [default: 127.0.0.1]
+    #[arg(long, value_name = "ADDR", requires = "from")]
+    address: Option<Ipv4Addr>,
+    /// The ssh program with its options [default: ssh]
+    #[arg(long, value_name = "COMMAND", requires = "from")]
+    ssh: Option<String>,
+    /// Send this program to the hosts also if they have a dunlin
+    #[arg(long, requires = "from")]
+    copy: bool,
     /// List the scenarios and the installed servers
     #[arg(long, exclusive = true)]
     list: bool,
@@ -146,10 +159,26 @@ fn options(arguments: &Arguments) -> Result<Options, String> {
         seed: arguments.seed,
         server_processor: arguments.server_processor,
         load_processor,
+        machines: machines(arguments),
         quick,
         command: std::env::args().collect(),
         stop,
     })
+}
+
+fn machines(arguments: &Arguments) -> Machines {
+    let mut options = Vec::new();
+    if let Some(command) = &arguments.ssh {
+        options.extend(["--ssh".to_owned(), command.clone()]);
+    }
+    if arguments.copy {
+        options.push("--copy".to_owned());
+    }
+    Machines {
+        from: arguments.from.clone(),
+        options,
+        address: arguments.address.unwrap_or(Ipv4Addr::LOCALHOST),
+    }
 }
 
 fn compare(options: &Options) -> Result<(), String> {

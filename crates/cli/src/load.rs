@@ -1,22 +1,28 @@
 //! `dunlin load`
 
+mod kubernetes;
+mod machines;
 mod plan;
+mod runner;
 mod search;
 
 use std::io::Write;
 use std::path::{Path, PathBuf};
 use std::process::ExitCode;
-use std::sync::{Arc, mpsc};
+use std::sync::Arc;
 
 use clap::Args;
-use dunlin_load::conclude::conclude;
-use dunlin_load::engine::{self, Job, Measured};
+use dunlin_load::engine::Job;
 use dunlin_load::fail_if::FailIf;
-use dunlin_load::outcome::Outcome;
+use dunlin_load::generators::protocol::Task;
+use dunlin_load::outcome::{Outcome, Verdict};
+use dunlin_load::plan::Plan;
 use dunlin_load::progress::Progress;
-use dunlin_load::show::{self, Live, Paint, TextOptions};
+use dunlin_load::show::{self, Paint, TextOptions};
 use dunlin_load::{merge, preflight, self_test};
-use signal_hook::consts::SIGINT;
+use machines::Machines;
+use runner::Runner;
+use signal_hook::consts::{SIGINT, SIGTERM};
 
 /// The arguments of `dunlin load`.
 #[derive(Args)]
@@ -39,12 +45,14 @@ pub(crate) struct Arguments {
     #[command(flatten)]
     search: Search,
     #[command(flatten)]
+    machines: Machines,
+    #[command(flatten)]
     output: Output,
     /// Test the generator: its highest rate, its timers, and the detection of a server's faults
     #[arg(long, exclusive = true)]
     self_test: bool,
     /// Merge the --json files of several runs of one plan, sequential or concurrent; no requests are sent
-    #[arg(long, value_name = "FILE", num_args = 2.., conflicts_with_all = ["urls", "urls_file", "Extent", "Model", "Request", "Check", "Search"])]
+    #[arg(long, value_name = "FILE", num_args = 2.., conflicts_with_all = ["urls", "urls_file", "Extent", "Model", "Request", "Check", "Search", "Machines"])]
     merge: Vec<PathBuf>,
 }
 
@@ -60,7 +68,7 @@ struct Extent {
     /// End after this many requests
     #[arg(long, short = 'n', value_name = "N")]
     requests: Option<u64>,
-    /// Worker threads
+    /// Worker threads of each generator
     #[arg(long, short, value_name = "N", default_value_t = 1)]
     threads: u32,
     /// Duration of the load before the measurement
@@ -211,9 +219,10 @@ Examples:
   dunlin load http://127.0.0.1:8080/a.css http://127.0.0.1:8080/b.js --choose random --verify=public
   dunlin load http://127.0.0.1:8080/big.iso --modem 33.6 --find-users
   dunlin load http://127.0.0.1:8080/ --find-rate --p99 20ms
+  dunlin load https://www.example.com/ --i-own-this-host --from host1,host2,host3 -c 3000 -d 1m
 
 Times have a unit (500ms, 10s, 2m); a number without a unit is in seconds.
-Exit status: 0 success, 1 failure or an invalid response, 2 usage error, 3 a --fail-if condition holds.";
+Exit status: 0 success, 1 failure, an invalid response or the verdict INCOMPLETE, 2 usage error, 3 a --fail-if condition holds.";
 
 /// Runs a load.
 pub(crate) fn run(arguments: &Arguments) -> ExitCode {
@@ -226,22 +235,31 @@ pub(crate) fn run(arguments: &Arguments) -> ExitCode {
         put(&report.text);
         return if report.passed { ExitCode::SUCCESS } else { ExitCode::FAILURE };
     }
+    if let Some(served) = arguments.machines.serve() {
+        return served;
+    }
     if !arguments.merge.is_empty() {
         return merged(arguments);
     }
-    let (job, conditions) = match prepare(arguments) {
+    let prepared = match prepare(arguments) {
+        Ok(Prepared::Printed(text)) => {
+            put(&text);
+            return ExitCode::SUCCESS;
+        }
         Ok(prepared) => prepared,
         Err(error) => {
             eprintln!("dunlin: {error}");
             return ExitCode::from(2);
         }
     };
-    if !arguments.output.quiet {
-        eprint!("{}", show::plan(&job.plan));
-    }
-    let outcome = job.probe().map_err(|error| error.to_string());
-    let outcome = outcome.and_then(|()| measure(arguments, job));
-    match outcome {
+    let conditions = match conditions(arguments) {
+        Ok(conditions) => conditions,
+        Err(error) => {
+            eprintln!("dunlin: {error}");
+            return ExitCode::from(2);
+        }
+    };
+    match connect(arguments, prepared).and_then(|runner| measure(arguments, runner)) {
         Ok(outcome) => report(arguments, &outcome, &conditions),
         Err(error) => {
             eprintln!("dunlin: {error}");
@@ -252,9 +270,8 @@ pub(crate) fn run(arguments: &Arguments) -> ExitCode {
 
 /// `--merge`: reports several runs as one.
 fn merged(arguments: &Arguments) -> ExitCode {
-    let outcomes: Result<Vec<Outcome>, String> =
-        arguments.merge.iter().map(|file| merge::read(file)).collect();
-    let merged = outcomes.and_then(|outcomes| merge::merge(&outcomes));
+    let parts = merge::read_all(&arguments.merge);
+    let merged = parts.and_then(|parts| merge::merge(&parts, false));
     match conditions(arguments).and_then(|conditions| Ok((merged?, conditions))) {
         Ok((outcome, conditions)) => report(arguments, &outcome, &conditions),
         Err(error) => {
@@ -268,46 +285,70 @@ fn conditions(arguments: &Arguments) -> Result<Vec<FailIf>, String> {
     arguments.output.fail_if.iter().map(|text| FailIf::parse(text)).collect()
 }
 
+/// What was checked before the run.
+enum Prepared {
+    /// A run of this process.
+    Local(Box<Job>),
+    /// A run of generators.
+    Remote(Box<Task>),
+    /// A manifest instead of a run.
+    Printed(String),
+}
+
 /// Checks everything that can be checked before the run.
-fn prepare(arguments: &Arguments) -> Result<(Job, Vec<FailIf>), String> {
-    let conditions = conditions(arguments)?;
+fn prepare(arguments: &Arguments) -> Result<Prepared, String> {
+    conditions(arguments)?;
+    let machines = &arguments.machines;
+    machines.check()?;
     let (plan, extras, reference) = plan::read(arguments)?;
+    if machines.print.is_some() {
+        let words: Vec<String> = std::env::args().skip(2).collect();
+        let manifest = kubernetes::job(arguments, machines.count()?, &words)?;
+        return Ok(Prepared::Printed(manifest));
+    }
+    let permitted = arguments.request.i_own_this_host;
+    if machines.are_remote() {
+        return Ok(Prepared::Remote(Box::new(Task { plan, extras, reference, permitted })));
+    }
     let mut job = Job::new(plan, extras, reference).map_err(|error| error.to_string())?;
-    if !job.address.ip().is_loopback() && !arguments.request.i_own_this_host {
-        return Err(format!("{} is not this machine; --i-own-this-host permits it", job.address));
+    if !job.address.ip().is_loopback() && !permitted {
+        return Err(job.not_permitted());
     }
     preflight::prepare(&mut job.plan, job.address)?;
-    Ok((job, conditions))
+    Ok(Prepared::Local(Box::new(job)))
+}
+
+/// Connects to the server or to the generators, and prints the plan.
+fn connect(arguments: &Arguments, prepared: Prepared) -> Result<Runner, String> {
+    let (machines, quiet) = (&arguments.machines, arguments.output.quiet);
+    let show = |plan: &Plan| {
+        if !quiet {
+            eprint!("{}", show::plan(plan));
+        }
+    };
+    match prepared {
+        Prepared::Local(job) => {
+            show(&job.plan);
+            job.probe().map_err(|error| error.to_string())?;
+            Ok(Runner::Local(job, machines.start()?))
+        }
+        Prepared::Remote(task) => {
+            show(&task.plan);
+            let progress = Progress::new(0);
+            stop_on_signal(&progress)?;
+            let session = machines.connect(&progress, quiet)?;
+            Ok(Runner::Remote(task, session))
+        }
+        Prepared::Printed(_) => Err("a manifest is not run".to_owned()),
+    }
 }
 
 /// Runs the plan or a search. The outcome of a search is that of the last level that held.
-fn measure(arguments: &Arguments, job: Job) -> Result<Outcome, String> {
+fn measure(arguments: &Arguments, mut runner: Runner) -> Result<Outcome, String> {
     if arguments.search.find_users || arguments.search.find_rate {
-        return search::run(arguments, job);
+        return search::run(arguments, runner);
     }
-    let progress = Progress::new(job.plan.threads as usize);
-    stop_on_interrupt(&progress)?;
-    Ok(conclude(&job, &run_once(&job, &progress, arguments.output.quiet)?))
-}
-
-/// Runs `job`, with a progress display unless `quiet`.
-fn run_once(job: &Job, progress: &Progress, quiet: bool) -> Result<Measured, String> {
-    let measured = std::thread::scope(|scope| {
-        let (ended, watch) = mpsc::channel::<()>();
-        if !quiet {
-            let mut live = Live::new(&job.plan, progress, job.address);
-            scope.spawn(move || {
-                while watch.recv_timeout(live.interval()) == Err(mpsc::RecvTimeoutError::Timeout) {
-                    live.show();
-                }
-                live.clear();
-            });
-        }
-        let measured = engine::run(job, progress);
-        drop(ended);
-        measured
-    });
-    measured.map_err(|error| error.to_string())
+    Ok(runner.run(!arguments.output.quiet)?.outcome)
 }
 
 /// Prints and writes the outcome, and determines the exit status.
@@ -335,7 +376,7 @@ fn report(arguments: &Arguments, outcome: &Outcome, conditions: &[FailIf]) -> Ex
     match (outcome.errors, outcome.requests, broken.is_empty()) {
         (_, _, false) => ExitCode::from(3),
         _ if found && !failed => ExitCode::SUCCESS,
-        (0, 1.., true) if !failed => ExitCode::SUCCESS,
+        (0, 1.., true) if !failed && outcome.verdict != Verdict::Incomplete => ExitCode::SUCCESS,
         _ => ExitCode::FAILURE,
     }
 }
@@ -363,11 +404,14 @@ fn write_files(json: Option<&Path>, csv: Option<&Path>, outcome: &Outcome) -> Ve
     files.into_iter().filter_map(write).collect()
 }
 
-/// Lets SIGINT end the run early, with a report of what was measured. A second one ends the process.
-fn stop_on_interrupt(progress: &Progress) -> Result<(), String> {
-    let stop = progress.stop_flag();
-    signal_hook::flag::register_conditional_shutdown(SIGINT, 130, Arc::clone(&stop))
-        .and_then(|_| signal_hook::flag::register(SIGINT, stop))
-        .map(|_| ())
-        .map_err(|error| format!("receiving signals: {error}"))
+/// Lets SIGINT and SIGTERM end the run early, with a report of what was measured. A second one ends the process.
+fn stop_on_signal(progress: &Progress) -> Result<(), String> {
+    let failed = |error| format!("receiving signals: {error}");
+    for (signal, status) in [(SIGINT, 130), (SIGTERM, 143)] {
+        let stop = progress.stop_flag();
+        signal_hook::flag::register_conditional_shutdown(signal, status, Arc::clone(&stop))
+            .map_err(failed)?;
+        signal_hook::flag::register(signal, stop).map_err(failed)?;
+    }
+    Ok(())
 }

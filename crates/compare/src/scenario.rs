@@ -158,7 +158,17 @@ pub struct RowPlan {
     pub rounds: Option<u32>,
 }
 
+/// Connections of `dunlin load` without an option.
+const DEFAULT_CONNECTIONS: u64 = 10;
+
 impl RowPlan {
+    /// Connections of the load.
+    pub(crate) fn connections(&self) -> u64 {
+        let is_option = |word: &&[String]| matches!(word[0].as_str(), "-c" | "--connections");
+        let value = self.load.windows(2).find(is_option).and_then(|pair| pair[1].parse().ok());
+        value.unwrap_or(DEFAULT_CONNECTIONS)
+    }
+
     /// Whether the server is probed instead of sending load.
     pub(crate) fn is_probe(&self) -> bool {
         self.facts || self.server.phases

@@ -51,8 +51,8 @@ const STOP: Duration = Duration::from_secs(3);
 const LOG_TAIL: usize = 12;
 
 /// A free port. Another process can take it before the server does.
-pub(crate) fn free_port() -> io::Result<u16> {
-    Ok(TcpListener::bind((Ipv4Addr::LOCALHOST, 0))?.local_addr()?.port())
+pub(crate) fn free_port(address: Ipv4Addr) -> io::Result<u16> {
+    Ok(TcpListener::bind((address, 0))?.local_addr()?.port())
 }
 
 /// Starts `command` bound to one processor, which its threads and children inherit.
@@ -73,7 +73,7 @@ impl Server {
         launch: &Launch,
         folder: &Path,
         processor: u32,
-        port: u16,
+        address: SocketAddr,
         probe: Option<(&str, &[u8])>,
     ) -> Result<Self, Failure> {
         let log = folder.join("output.log");
@@ -81,7 +81,7 @@ impl Server {
             .map_err(|error| Failure::from(format!("it does not start: {error}")))?;
         let mut server = Self { child, log, memory_at_start: 0 };
         server
-            .wait_until_ready(SocketAddr::from((Ipv4Addr::LOCALHOST, port)), probe)
+            .wait_until_ready(address, probe)
             .map_err(|reason| Failure { reason, log_tail: server.log_tail() })?;
         server.memory_at_start = server.memory();
         Ok(server)

@@ -11,7 +11,7 @@ use crate::{detect, time};
 /// The outcome of a measurement of `job`.
 #[must_use]
 pub fn conclude(job: &Job, measured: &Measured) -> Outcome {
-    let Measured { tally, seconds, started, server, client } = measured;
+    let Measured { tally, seconds, started, server, client, .. } = measured;
     let plan = job.plan.clone();
     let open = !matches!(plan.model, Model::Closed { .. });
     let series = tally.series.seconds((seconds * 1e9) as u64);
@@ -57,6 +57,7 @@ pub fn conclude(job: &Job, measured: &Measured) -> Outcome {
         client,
         findings: Vec::new(),
         search: None,
+        generators: None,
         plan,
     };
     let median = outcome.service_ms.as_ref().map_or(0.0, |service| service.p50);
@@ -100,7 +101,7 @@ fn jain(each: &[u64]) -> f64 {
 }
 
 /// Samples of the rate, as httperf takes them: one per five seconds, or per second in shorter runs.
-fn reply_rate(series: &[Second]) -> Option<ReplyRate> {
+pub(crate) fn reply_rate(series: &[Second]) -> Option<ReplyRate> {
     let whole: Vec<&Second> = series.iter().filter(|second| second.length >= 0.999).collect();
     let step = if whole.len() >= 10 { 5 } else { 1 };
     let samples: Vec<f64> = whole

@@ -7,6 +7,7 @@ use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 
 use crate::plan::Plan;
+use crate::segment::Segment;
 use crate::silence::Silence;
 
 /// The outcome of a run.
@@ -77,6 +78,9 @@ pub struct Outcome {
     pub findings: Vec<Finding>,
     /// Result of `--find-users` or `--find-rate`.
     pub search: Option<Search>,
+    /// The generators, if there were several at the same time.
+    #[serde(default)]
+    pub generators: Option<Generators>,
 }
 
 /// Kinds of failure.
@@ -126,6 +130,8 @@ pub enum Verdict {
     LinkBound,
     /// The figures vary too much within the run.
     Noisy,
+    /// Not all generators have sent their share of the load at the same time.
+    Incomplete,
     /// The server stopped responding: requests were in flight at the end for far longer than any response took, or
     /// a closed run does not show in its percentiles how long the server was silent.
     Stalled,
@@ -141,6 +147,7 @@ impl fmt::Display for Verdict {
             Self::ClientBound => "CLIENT-BOUND",
             Self::LinkBound => "LINK-BOUND",
             Self::Noisy => "NOISY",
+            Self::Incomplete => "INCOMPLETE",
             Self::Stalled => "STALLED",
             Self::WrongResponses => "WRONG-ANSWERS",
         })
@@ -279,6 +286,45 @@ pub struct Finding {
     pub kind: String,
     /// The observation and its likely cause, in a sentence or two.
     pub text: String,
+}
+
+/// The generators of a run that ran at the same time.
+#[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize, JsonSchema)]
+pub struct Generators {
+    /// From the first start of a generator to the last, in milliseconds.
+    pub skew_ms: f64,
+    /// Largest error of a start, in milliseconds: what is unknown about the clocks; absent if they were not compared, but
+    /// each start is by the clock of its own machine.
+    pub uncertainty_ms: Option<f64>,
+    /// The generators.
+    pub each: Vec<Generator>,
+}
+
+/// One of several generators.
+#[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize, JsonSchema)]
+pub struct Generator {
+    /// Its machine, or the file of its results.
+    pub name: String,
+    /// The part of the plan that it was to send.
+    pub segment: Option<Segment>,
+    /// Its own verdict; absent without results.
+    pub verdict: Option<Verdict>,
+    /// Valid responses.
+    pub requests: u64,
+    /// Valid responses per second.
+    pub requests_per_second: f64,
+    /// Requests and connections that failed.
+    pub errors: u64,
+    /// 99th percentile of its response times, in milliseconds.
+    pub p99_ms: Option<f64>,
+    /// Processors that it kept busy, on average.
+    pub cpus_busy: f64,
+    /// Its start relative to the agreed instant, or else to the first start, in milliseconds; absent if it did not start.
+    pub start_ms: Option<f64>,
+    /// Largest error of the start, in milliseconds; absent if the clocks were not compared.
+    pub uncertainty_ms: Option<f64>,
+    /// Why it has no results; absent if it has.
+    pub lost: Option<String>,
 }
 
 /// The result of a search.

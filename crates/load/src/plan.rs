@@ -7,6 +7,8 @@ use std::path::PathBuf;
 use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 
+use crate::segment::Segment;
+
 /// A complete run. Times are in seconds, rates in events per second, sizes in bytes.
 #[derive(Clone, Debug, Serialize, Deserialize, JsonSchema)]
 pub struct Plan {
@@ -20,7 +22,7 @@ pub struct Plan {
     pub protocol: Protocol,
     /// Concurrent connections; in the open model over connections, their maximum.
     pub connections: u32,
-    /// Workers of the generator, each on a thread of its own.
+    /// Workers of each generator, each on a thread of its own.
     pub threads: u32,
     /// End of the run.
     pub end: End,
@@ -46,6 +48,30 @@ pub struct Plan {
     pub source_addresses: Vec<std::net::IpAddr>,
     /// Whether all certificates are accepted.
     pub insecure: bool,
+    /// The part of this plan that the generator sends; absent for all of it. Connections, rates and counts are those of the
+    /// whole plan.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub segment: Option<Segment>,
+}
+
+impl Plan {
+    /// The part that the generator sends.
+    #[must_use]
+    pub fn part(&self) -> Segment {
+        self.segment.unwrap_or(Segment::WHOLE)
+    }
+
+    /// The part that a thread sends.
+    #[must_use]
+    pub fn part_of_thread(&self, thread: u32) -> Segment {
+        self.part().part(thread, self.threads.max(1))
+    }
+
+    /// The connections of the generator.
+    #[must_use]
+    pub fn own_connections(&self) -> u64 {
+        self.part().share(u64::from(self.connections))
+    }
 }
 
 /// Choice of the next URL.

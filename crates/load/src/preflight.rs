@@ -14,9 +14,10 @@ use crate::plan::{Arrivals, End, Model, Plan, Reuse};
 /// # Errors
 /// A resource is insufficient. The message states how to increase it.
 pub fn prepare(plan: &mut Plan, address: SocketAddr) -> Result<(), String> {
-    descriptors(u64::from(plan.connections) + OWN_DESCRIPTORS)?;
+    let connections = plan.own_connections();
+    descriptors(connections + OWN_DESCRIPTORS)?;
     let (ports, lingers) = (ports(), time_wait_lingers());
-    let needed = u64::from(plan.connections) + churn(plan, if lingers { 60.0 } else { 1.0 });
+    let needed = connections + churn(plan, if lingers { 60.0 } else { 1.0 });
     let sources = plan.source_addresses.len().max(1) as u64;
     let quick = (ports / 10 * 4).max(1);
     if needed <= quick * sources {
@@ -30,10 +31,10 @@ pub fn prepare(plan: &mut Plan, address: SocketAddr) -> Result<(), String> {
         return Ok(());
     }
     // Ports in TIME-WAIT are counted as used, although a run close to the limit may succeed.
-    if u64::from(plan.connections) > ports * sources {
+    if connections > ports * sources {
         return Err(format!(
             "{} connections need more local ports than the {} available ones; add addresses with --source, or widen net.ipv4.ip_local_port_range",
-            plan.connections,
+            connections,
             ports * sources
         ));
     }
@@ -77,13 +78,14 @@ fn churn(plan: &Plan, seconds: f64) -> u64 {
         Reuse::Requests(count) => f64::from(count),
         Reuse::Kept => return 0,
     };
+    let generators = f64::from(plan.part().of);
     let per_second = match &plan.model {
-        Model::OpenConnections(arrivals) => highest(arrivals),
-        Model::OpenRequests(arrivals) => highest(arrivals) / each,
+        Model::OpenConnections(arrivals) => highest(arrivals) / generators,
+        Model::OpenRequests(arrivals) => highest(arrivals) / each / generators,
         Model::Closed { .. } => MOST_PER_SECOND * f64::from(plan.threads),
     };
     let by_count = match plan.end {
-        End::Requests(count) => count as f64 / each,
+        End::Requests(count) => count as f64 / each / generators,
         End::Seconds(_) => f64::INFINITY,
     };
     (per_second * seconds.min(length)).min(by_count) as u64

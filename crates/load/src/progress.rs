@@ -3,6 +3,8 @@
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, Mutex, PoisonError};
 
+use serde::{Deserialize, Serialize};
+
 /// Progress of all workers, and the flag that stops them.
 pub struct Progress {
     slots: Vec<Slot>,
@@ -17,7 +19,7 @@ pub struct Slot {
 }
 
 /// Counts since the start of the measurement. A worker publishes them about ten times per second.
-#[derive(Clone, Copy, Debug, Default)]
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Snapshot {
     /// Valid responses.
     pub requests: u64,
@@ -53,6 +55,12 @@ impl Progress {
     /// Stops the run. What has been counted is kept.
     pub fn stop(&self) {
         self.stopped.store(true, Ordering::Relaxed);
+    }
+
+    /// Whether the run has been stopped.
+    #[must_use]
+    pub fn is_stopped(&self) -> bool {
+        self.stopped.load(Ordering::Relaxed)
     }
 
     /// The flag that stops the run when set, for a signal handler.

@@ -62,7 +62,7 @@ pub fn trial(fault: Fault, shape: fn(&mut Plan)) -> Result<Outcome, String> {
         .map_err(|(file, error)| format!("{}: {error}", file.display()))?;
     let job = Job::new(plan, Extras::default(), reference).map_err(|error| error.to_string())?;
     let progress = Progress::new(1);
-    let measured = engine::run(&job, &progress).map_err(|error| error.to_string())?;
+    let measured = engine::run(&job, &progress, None).map_err(|error| error.to_string())?;
     Ok(conclude(&job, &measured))
 }
 
@@ -117,6 +117,7 @@ fn plan(base: &str) -> Plan {
         modem_bits_per_second: None,
         source_addresses: Vec::new(),
         insecure: false,
+        segment: None,
     }
 }
 

@@ -272,6 +272,13 @@ fn noisy(e: &Evidence) -> Option<String> {
         .then(|| format!("requests/s scatter by {:.0} % {of}", scatter * 100.0))
 }
 
+/// Whether the rates of whole seconds are noisy, with the reason. `None` if there are too few of them.
+pub(crate) fn noise(series: &[Second]) -> Option<Option<String>> {
+    let rates = whole_seconds(series);
+    let enough = rates.len() >= LEAST_INTERVALS;
+    enough.then(|| noisy(&Evidence { rates, interval: 1.0, ..Evidence::default() }))
+}
+
 fn median(values: &[f64]) -> f64 {
     let mut sorted = values.to_vec();
     sorted.sort_by(f64::total_cmp);

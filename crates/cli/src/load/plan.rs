@@ -94,6 +94,12 @@ pub(super) fn read(arguments: &Arguments) -> Result<(Plan, Extras, Reference), S
         Verify::Directory(directory) => reference(directory, &urls)?,
         _ => Reference::default(),
     };
+    let generators = arguments.machines.count()?;
+    if extent.connections < generators || extent.requests.is_some_and(|n| n < generators.into()) {
+        return Err(format!(
+            "{generators} generators need at least {generators} connections (-c) and requests (-n)"
+        ));
+    }
     let plan = Plan {
         urls,
         choice,
@@ -104,7 +110,7 @@ pub(super) fn read(arguments: &Arguments) -> Result<(Plan, Extras, Reference), S
             (false, false) => Protocol::Http11,
         },
         connections: extent.connections,
-        threads: extent.threads.min(extent.connections),
+        threads: extent.threads.min(extent.connections / generators),
         end: match (extent.requests, &extent.duration) {
             (Some(0), _) => return Err("--requests is at least 1".to_owned()),
             (Some(count), _) => End::Requests(count),
@@ -141,6 +147,7 @@ pub(super) fn read(arguments: &Arguments) -> Result<(Plan, Extras, Reference), S
         },
         source_addresses: model.source.clone(),
         insecure: request.insecure,
+        segment: arguments.machines.segment,
     };
     if let End::Requests(_) = plan.end
         && let Model::OpenRequests(Arrivals::Ramp { .. })

@@ -2,17 +2,14 @@
 
 use std::convert::identity;
 use std::io::IsTerminal;
-use std::sync::atomic::Ordering;
 
-use dunlin_load::conclude::conclude;
-use dunlin_load::engine::{self, Job};
+use dunlin_load::engine;
 use dunlin_load::outcome::{Outcome, Verdict};
 use dunlin_load::plan::{Arrivals, Model, Plan};
-use dunlin_load::preflight;
-use dunlin_load::progress::Progress;
 use dunlin_load::search::{Bounds, Trial, find};
 use dunlin_load::show::fill;
 
+use super::runner::Runner;
 use super::{Arguments, Search, plan};
 
 /// Limit of users: more need more than one machine.
@@ -23,15 +20,15 @@ const MAX_RATE: f64 = 10_000_000.0;
 const LAG_SHARE: f64 = 0.25;
 
 /// Runs trials until the highest level that holds is known. The outcome is that of the last trial that held.
-pub(super) fn run(arguments: &Arguments, mut job: Job) -> Result<Outcome, String> {
+pub(super) fn run(arguments: &Arguments, mut runner: Runner) -> Result<Outcome, String> {
     let users = arguments.search.find_users;
     let limit = match &arguments.search.p99 {
         Some(text) => plan::limit("--p99", text)?,
         None => f64::INFINITY,
     };
-    let first = if users { f64::from(job.plan.connections) } else { 1000.0 };
+    let first = if users { f64::from(runner.plan().connections) } else { 1000.0 };
     let Search { precision, most: max, .. } = arguments.search;
-    let descriptors = preflight::max_connections().map_or(f64::INFINITY, |max| max as f64);
+    let descriptors = runner.max_connections().map_or(f64::INFINITY, |max| max as f64);
     let bound = if users { MAX_USERS.min(descriptors) } else { MAX_RATE };
     let max = max.unwrap_or(bound).min(bound);
     let bounds = Bounds { first, max, precision: precision.unwrap_or(0.02), whole: users };
@@ -40,14 +37,14 @@ pub(super) fn run(arguments: &Arguments, mut job: Job) -> Result<Outcome, String
     // Trials are short. Without a terminal, their results suffice.
     let shown = std::io::stderr().is_terminal();
     let search = find(of, bounds, |level| {
-        shape(&mut job.plan, users, level);
-        preflight::prepare(&mut job.plan, job.address)?;
-        let progress = Progress::new(job.plan.threads as usize);
-        super::stop_on_interrupt(&progress)?;
-        let measured = super::run_once(&job, &progress, arguments.output.quiet || !shown)?;
-        let outcome = conclude(&job, &measured);
+        runner.change(|plan| shape(plan, users, level))?;
+        let measured = runner.run(shown && !arguments.output.quiet)?;
+        let outcome = measured.outcome;
+        if let Some(lost) = lost(&outcome) {
+            return Err(lost);
+        }
         let trial = if users {
-            judge_users(&outcome, measured.tally.conformance)
+            judge_users(&outcome, measured.conformance)
         } else {
             judge_rate(&outcome, level, limit)
         };
@@ -55,7 +52,7 @@ pub(super) fn run(arguments: &Arguments, mut job: Job) -> Result<Outcome, String
             let result = trial.fault.as_deref().unwrap_or("held");
             eprint!("{}", fill(&format!("{level:>10.0} {of}: "), result, 12));
         }
-        if progress.stop_flag().load(Ordering::Relaxed) {
+        if measured.interrupted {
             return Err("interrupted".to_owned());
         }
         if trial.fault.is_none() {
@@ -67,6 +64,12 @@ pub(super) fn run(arguments: &Arguments, mut job: Job) -> Result<Outcome, String
     })?;
     let outcome = best.or(last).ok_or("there was no trial")?;
     Ok(Outcome { search: Some(search), ..outcome })
+}
+
+/// Why a level cannot be judged: a generator has no results.
+fn lost(outcome: &Outcome) -> Option<String> {
+    let mut generators = outcome.generators.iter().flat_map(|generators| &generators.each);
+    generators.find_map(|one| Some(format!("{}: {}", one.name, one.lost.as_ref()?)))
 }
 
 fn shape(plan: &mut Plan, users: bool, level: f64) {

@@ -41,6 +41,7 @@ fn lacks(variant: &Variant) -> Option<&'static str> {
 
 fn launch(site: &Site<'_>) -> io::Result<Launch> {
     let (folder, root, port) = (site.folder.display(), site.root.display(), site.port);
+    let address = site.address;
     let mut more = String::new();
     let module =
         |name: &str| format!("LoadModule {name}_module /usr/lib/apache2/modules/mod_{name}.so\n");
@@ -84,7 +85,7 @@ fn launch(site: &Site<'_>) -> io::Result<Launch> {
     let text = format!(
         "ServerRoot {folder}
 ServerName localhost
-Listen 127.0.0.1:{port}
+Listen {address}:{port}
 ListenBacklog 4096
 PidFile {folder}/pid
 ErrorLog /dev/stderr

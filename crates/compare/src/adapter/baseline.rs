@@ -28,7 +28,7 @@ fn launch(site: &Site<'_>) -> io::Result<Launch> {
     let command = vec![
         site.program(),
         "--listen".into(),
-        format!("127.0.0.1:{}", site.port),
+        format!("{}:{}", site.address, site.port),
         "--file".into(),
         site.root.join(BASELINE_FILE).display().to_string(),
     ];

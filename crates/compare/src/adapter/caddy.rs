@@ -29,6 +29,7 @@ fn lacks(variant: &Variant) -> Option<&'static str> {
 
 fn launch(site: &Site<'_>) -> io::Result<Launch> {
     let (folder, root, port) = (site.folder.display(), site.root.display(), site.port);
+    let address = site.address;
     let scheme = if site.variant.tls { "https" } else { "http" };
     let tls = site.certificate.map_or(String::new(), |(certificate, key)| {
         format!("  tls {} {}\n", certificate.display(), key.display())
@@ -55,8 +56,8 @@ fn launch(site: &Site<'_>) -> io::Result<Launch> {
     protocols {protocols}
   }}
 }}
-{scheme}://127.0.0.1:{port} {{
-  bind 127.0.0.1
+{scheme}://{address}:{port} {{
+  bind {address}
 {tls}{log}  {handler}
 }}
 "

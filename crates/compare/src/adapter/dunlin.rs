@@ -31,6 +31,7 @@ fn lacks(variant: &Variant) -> Option<&'static str> {
 
 fn launch(site: &Site<'_>) -> io::Result<Launch> {
     let (folder, root, port) = (site.folder.display(), site.root.display(), site.port);
+    let address = site.address;
     let mut server = "threads = 1\nconnections = 19900\nevict_idle_above = 19900\n".to_owned();
     if site.variant.log || site.variant.dns {
         let format = if site.variant.dns { "{remote_name} {status}" } else { "combined" };
@@ -96,7 +97,7 @@ fn launch(site: &Site<'_>) -> io::Result<Launch> {
         None => ("", String::new()),
     };
     let text = format!(
-        "[server]\n{server}\n[[listen]]\naddress = \"127.0.0.1:{port}\"\n{listen}\n[[site]]\nroot = \"{root}\"\n{tls}{routes}"
+        "[server]\n{server}\n[[listen]]\naddress = \"{address}:{port}\"\n{listen}\n[[site]]\nroot = \"{root}\"\n{tls}{routes}"
     );
     let file = site.write("dunlin.toml", &text)?;
     Ok(Launch {

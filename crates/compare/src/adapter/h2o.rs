@@ -39,6 +39,7 @@ fn lacks(variant: &Variant) -> Option<&'static str> {
 
 fn launch(site: &Site<'_>) -> io::Result<Launch> {
     let (folder, root, port) = (site.folder.display(), site.root.display(), site.port);
+    let address = site.address;
     let ssl = site.certificate.map_or(String::new(), |(certificate, key)| {
         format!(
             ", ssl: {{ certificate-file: {}, key-file: {} }}",
@@ -60,7 +61,7 @@ fn launch(site: &Site<'_>) -> io::Result<Launch> {
 max-connections: 20000
 {log}hosts:
   default:
-    listen: {{ host: 127.0.0.1, port: {port}{ssl} }}
+    listen: {{ host: {address}, port: {port}{ssl} }}
     paths:
       \"/\": {{ file.dir: {root} }}{script}
 "

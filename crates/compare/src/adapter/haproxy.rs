@@ -30,7 +30,7 @@ fn lacks(variant: &Variant) -> Option<&'static str> {
 }
 
 fn launch(site: &Site<'_>) -> io::Result<Launch> {
-    let port = site.port;
+    let (address, port) = (site.address, site.port);
     let upstream = site.upstream.map(|address| address.to_string()).unwrap_or_default();
     let text = format!(
         "global
@@ -46,7 +46,7 @@ defaults
   timeout server 60s
 
 frontend clients
-  bind 127.0.0.1:{port} backlog 4096
+  bind {address}:{port} backlog 4096
   default_backend files
 
 backend files

@@ -28,6 +28,7 @@ fn lacks(variant: &Variant) -> Option<&'static str> {
 
 fn launch(site: &Site<'_>) -> io::Result<Launch> {
     let (folder, root, port) = (site.folder.display(), site.root.display(), site.port);
+    let address = site.address;
     let (mut modules, mut more) = (Vec::new(), String::new());
     if site.variant.log {
         modules.push("mod_accesslog");
@@ -58,7 +59,7 @@ fn launch(site: &Site<'_>) -> io::Result<Launch> {
         "server.modules = ( {} )
 server.document-root = \"{root}\"
 server.port = {port}
-server.bind = \"127.0.0.1\"
+server.bind = \"{address}\"
 server.listen-backlog = 4096
 server.max-keep-alive-requests = {requests}
 server.max-keep-alive-idle = 600

@@ -37,7 +37,7 @@ fn launch(site: &Site<'_>) -> io::Result<Launch> {
         site.program(),
         "-D".into(),
         "-h".into(),
-        "127.0.0.1".into(),
+        site.address.to_string(),
         "-p".into(),
         site.port.to_string(),
         "-d".into(),

@@ -13,7 +13,7 @@ mod nginx;
 
 use std::fs;
 use std::io;
-use std::net::SocketAddr;
+use std::net::{Ipv4Addr, SocketAddr};
 use std::path::{Path, PathBuf};
 use std::process::Command;
 
@@ -43,7 +43,9 @@ pub struct Site<'a> {
     pub root: &'a Path,
     /// A directory of the server's own, for its configuration, logs and sockets.
     pub folder: &'a Path,
-    /// The port, on 127.0.0.1.
+    /// The address to listen on.
+    pub address: Ipv4Addr,
+    /// The port.
     pub port: u16,
     /// Required features.
     pub variant: &'a Variant,

@@ -29,6 +29,7 @@ fn lacks(variant: &Variant) -> Option<&'static str> {
 
 fn launch(site: &Site<'_>) -> io::Result<Launch> {
     let (folder, root, port) = (site.folder.display(), site.root.display(), site.port);
+    let address = site.address;
     let cache = if site.variant.no_cache {
         "open_file_cache off;"
     } else {
@@ -98,7 +99,7 @@ http {{
   scgi_temp_path {folder}/scgi;
   {upstream}
   server {{
-    listen 127.0.0.1:{port} backlog=4096{ssl};
+    listen {address}:{port} backlog=4096{ssl};
     {tls}
     root {root};
     {fastcgi}

@@ -44,7 +44,9 @@ fn is_usable(verdict: Verdict, key: &str) -> bool {
     match verdict {
         Verdict::Valid => true,
         Verdict::ClientBound | Verdict::Noisy => OF_THE_SERVER.contains(&key),
-        Verdict::LinkBound | Verdict::Stalled | Verdict::WrongResponses => false,
+        Verdict::LinkBound | Verdict::Incomplete | Verdict::Stalled | Verdict::WrongResponses => {
+            false
+        }
     }
 }
 

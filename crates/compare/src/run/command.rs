@@ -47,6 +47,12 @@ pub(super) fn load(
     if plan.server.http2 {
         command.push("--http2".to_owned());
     }
+    let machines = &options.machines;
+    if !machines.from.is_empty() {
+        command.extend(["--from".to_owned(), machines.from.join(",")]);
+        command.push("--i-own-this-host".to_owned());
+        command.extend(machines.options.iter().cloned());
+    }
     command.extend(["--seed".to_owned(), options.seed.to_string()]);
     command.extend(["--quiet", "--json", "-"].map(str::to_owned));
     Ok(command)

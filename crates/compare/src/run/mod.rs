@@ -15,6 +15,7 @@ mod servers;
 use std::collections::BTreeMap;
 use std::fs;
 use std::io;
+use std::net::Ipv4Addr;
 use std::os::unix::fs::PermissionsExt;
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
@@ -46,12 +47,25 @@ pub struct Options {
     pub server_processor: u32,
     /// Processor that the load generator is bound to.
     pub load_processor: u32,
+    /// The machines that send the load.
+    pub machines: Machines,
     /// Runs only the rows that are marked `quick`, with shorter runs.
     pub quick: bool,
     /// The command line, as recorded in the results.
     pub command: Vec<String>,
     /// Interrupts the comparison when set. The results so far are kept.
     pub stop: Arc<AtomicBool>,
+}
+
+/// Generators on other machines, and the address at which they reach the servers.
+#[derive(Clone, Debug)]
+pub struct Machines {
+    /// Values of `--from` of `dunlin load`. Empty for a generator on this machine.
+    pub from: Vec<String>,
+    /// Other options of `dunlin load` for them.
+    pub options: Vec<String>,
+    /// The address that servers listen on.
+    pub address: Ipv4Addr,
 }
 
 /// Runs all scenarios. The reports are written after each round and after each scenario.

@@ -70,6 +70,7 @@ impl<'a> ScenarioRun<'a> {
             root,
             processor: options.server_processor,
             load_processor: options.load_processor,
+            address: options.machines.address,
             certificate,
             resolver,
         };
@@ -144,6 +145,9 @@ impl<'a> ScenarioRun<'a> {
             return Some(reason);
         }
         let setup = &self.servers.setup;
+        if plan.connections() < self.options.machines.from.len() as u64 {
+            return Some("it has fewer connections than there are generators");
+        }
         if variant.tls && setup.certificate.is_none() {
             return Some("no certificate could be made: openssl is not installed");
         }

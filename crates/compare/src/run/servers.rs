@@ -27,6 +27,8 @@ pub(super) struct Setup {
     pub(super) processor: u32,
     /// Processor of the load generator, and of the upstream of reverse proxies.
     pub(super) load_processor: u32,
+    /// Address that servers listen on.
+    pub(super) address: Ipv4Addr,
     /// Certificate for rows with TLS.
     pub(super) certificate: Option<Certificate>,
     /// Resolver for rows with name look-ups.
@@ -95,7 +97,7 @@ impl Servers {
         let folder = self.setup.folder.join(&name);
         fs::create_dir_all(&folder)?;
         fs::set_permissions(&folder, fs::Permissions::from_mode(0o777))?;
-        let port = free_port()?;
+        let (address, port) = (self.setup.address, free_port(self.setup.address)?);
         let probe = plan.paths.first().filter(|_| plan.has_file());
         if adapter.name == BASELINE
             && let Some(path) = probe
@@ -110,6 +112,7 @@ impl Servers {
             program: adapter.find().unwrap_or_default(),
             root: &self.setup.root,
             folder: &folder,
+            address,
             port,
             variant,
             certificate: files.map(|files| (files.certificate.as_path(), files.key.as_path())),
@@ -121,8 +124,9 @@ impl Servers {
         self.configurations.push((adapter.name.to_owned(), file, launch.configuration.clone()));
         let body = probe.and_then(|path| fs::read(self.setup.root.join(expected_file(path))).ok());
         let probe = probe.map(String::as_str).zip(body.as_deref()).filter(|_| !variant.tls);
-        let server = Server::start(&launch, &folder, self.setup.processor, port, probe)?;
-        Ok(Running { server, address: SocketAddr::from((Ipv4Addr::LOCALHOST, port)) })
+        let address = SocketAddr::from((address, port));
+        let server = Server::start(&launch, &folder, self.setup.processor, address, probe)?;
+        Ok(Running { server, address })
     }
 
     /// The address of the upstream of reverse proxies: Dunlin with the files, on the processor of the load generator.
@@ -132,11 +136,12 @@ impl Servers {
         }
         let folder = self.setup.folder.join("upstream");
         fs::create_dir_all(&folder)?;
-        let (adapter, port) = (adapter::by_name("dunlin")?, free_port()?);
+        let (adapter, port) = (adapter::by_name("dunlin")?, free_port(Ipv4Addr::LOCALHOST)?);
         let site = Site {
             program: adapter.find().unwrap_or_default(),
             root: &self.setup.root,
             folder: &folder,
+            address: Ipv4Addr::LOCALHOST,
             port,
             variant: &Variant::default(),
             certificate: None,
@@ -144,8 +149,8 @@ impl Servers {
             upstream: None,
         };
         let launch = (adapter.launch)(&site)?;
-        let server = Server::start(&launch, &folder, self.setup.load_processor, port, None)?;
         let address = SocketAddr::from((Ipv4Addr::LOCALHOST, port));
+        let server = Server::start(&launch, &folder, self.setup.load_processor, address, None)?;
         self.upstream = Some(Running { server, address });
         Ok(address)
     }

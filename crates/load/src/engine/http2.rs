@@ -23,6 +23,7 @@ use crate::choose::Chooser;
 use crate::outcome::ErrorKind;
 use crate::plan::{End, Model, Verify};
 use crate::progress::Slot;
+use crate::segment::Segment;
 use crate::verify::{Digest, Expected};
 
 /// Size of the receive windows, so large that flow control never blocks the server.
@@ -113,14 +114,11 @@ pub(super) fn run(
     slot: &Slot,
 ) -> (io::Result<()>, Tally, u64) {
     let plan = &job.plan;
-    let share = |whole: u64| {
-        let threads = u64::from(plan.threads);
-        whole / threads + u64::from(u64::from(index) < whole % threads)
-    };
+    let part = plan.part_of_thread(index);
     let counts_from = nanos(plan.warmup_seconds);
     let (left, ends) = match plan.end {
         End::Seconds(seconds) => (u64::MAX, counts_from + nanos(seconds)),
-        End::Requests(count) => (share(count), u64::MAX),
+        End::Requests(count) => (part.share(count), u64::MAX),
     };
     let shared = Shared {
         job,
@@ -143,7 +141,7 @@ pub(super) fn run(
     };
     let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build();
     let result = runtime.map(|runtime| {
-        runtime.block_on(shared.run(index, share(u64::from(plan.connections)), slot));
+        runtime.block_on(shared.run(part, slot));
     });
     let end = clock.now().min(ends);
     let State { mut tally, in_flight, due, .. } = shared.state.into_inner();
@@ -156,11 +154,11 @@ pub(super) fn run(
 }
 
 impl Shared<'_> {
-    async fn run(&self, index: u32, connections: u64, slot: &Slot) {
+    async fn run(&self, part: Segment, slot: &Slot) {
         let plan = &self.job.plan;
         let tasks = async {
-            let numbers = (0..connections)
-                .map(|slot_index| slot_index * u64::from(plan.threads) + u64::from(index));
+            let connections = part.share(u64::from(plan.connections));
+            let numbers = (0..connections).map(|nth| part.number(nth));
             let all = futures_util::future::join_all(numbers.map(|number| self.connection(number)));
             match &plan.model {
                 Model::OpenRequests(arrivals) => {
@@ -168,8 +166,7 @@ impl Shared<'_> {
                         End::Seconds(seconds) => plan.warmup_seconds + seconds,
                         End::Requests(_) => f64::INFINITY,
                     };
-                    let schedule =
-                        Schedule::new(arrivals, plan.seed, seconds).segment(index, plan.threads);
+                    let schedule = Schedule::new(arrivals, plan.seed, seconds).segment(part);
                     tokio::join!(self.arrivals(schedule), all);
                 }
                 _ => {
@@ -394,7 +391,7 @@ impl Shared<'_> {
                 let in_flight = state.in_flight.len() as u64;
                 state.tally.depth.0 += 1;
                 state.tally.depth.1 +=
-                    in_flight / u64::from(plan.connections.max(1)).min(in_flight).max(1);
+                    in_flight / plan.own_connections().max(1).min(in_flight).max(1);
                 state.tally.depth_max =
                     state.tally.depth_max.max(plan.streams.min(in_flight as u32));
                 flight

@@ -5,6 +5,7 @@ use std::net::{SocketAddr, ToSocketAddrs};
 use std::sync::Arc;
 
 use bytes::Bytes;
+use serde::{Deserialize, Serialize};
 use url::Url;
 
 use super::request::{Prepared, http2_request};
@@ -63,9 +64,10 @@ impl fmt::Display for JobError {
 impl std::error::Error for JobError {}
 
 /// Inputs of a run that are not part of the plan.
-#[derive(Default)]
+#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Extras {
     /// The body of each request.
+    #[serde(with = "base64_text")]
     pub body: Vec<u8>,
     /// Expected statuses. Empty for all of 2xx.
     pub statuses: Vec<u16>,
@@ -120,6 +122,12 @@ impl Job {
             statuses: extras.statuses,
             replay: extras.replay,
         })
+    }
+
+    /// The error that the target is another machine and the user has not permitted that.
+    #[must_use]
+    pub fn not_permitted(&self) -> String {
+        format!("{} is not this machine; --i-own-this-host permits it", self.address)
     }
 
     /// Makes one connection and closes it.
@@ -178,4 +186,25 @@ fn address_of(url: &Url) -> Result<SocketAddr, JobError> {
     // Servers listen on the IPv4 loopback address more often than on both.
     let best = all.iter().find(|address| address.is_ipv4()).or(all.first());
     best.copied().ok_or_else(|| error("has no address".to_owned()))
+}
+
+/// Bytes as Base64, since JSON has no better form.
+mod base64_text {
+    use base64::Engine;
+    use base64::engine::general_purpose::STANDARD;
+    use serde::{Deserialize, Deserializer, Serializer};
+
+    pub(super) fn serialize<S: Serializer>(
+        bytes: &Vec<u8>,
+        serializer: S,
+    ) -> Result<S::Ok, S::Error> {
+        serializer.serialize_str(&STANDARD.encode(bytes))
+    }
+
+    pub(super) fn deserialize<'de, D: Deserializer<'de>>(
+        deserializer: D,
+    ) -> Result<Vec<u8>, D::Error> {
+        let text = String::deserialize(deserializer)?;
+        STANDARD.decode(text).map_err(serde::de::Error::custom)
+    }
 }

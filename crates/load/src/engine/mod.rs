@@ -19,7 +19,7 @@ mod worker;
 use std::io;
 use std::sync::mpsc;
 use std::thread;
-use std::time::{Duration, SystemTime};
+use std::time::{Duration, Instant, SystemTime};
 
 pub use job::{Extras, Job, JobError};
 pub use series::Series;
@@ -41,6 +41,8 @@ pub struct Measured {
     pub seconds: f64,
     /// Start of the measurement.
     pub started: SystemTime,
+    /// Time from the start of the run until its last worker has started.
+    pub late: Duration,
     /// The server's processes before and after, if they run on this machine.
     pub server: Option<(Sample, Sample)>,
     /// The generator's process before and after.
@@ -50,11 +52,11 @@ pub struct Measured {
 /// Time to search all processes of the machine.
 const SEARCH_TIME: Duration = Duration::from_millis(20);
 
-/// Runs `job` to its end, or until `progress` is stopped.
+/// Runs `job` from `start`, or else at once, to its end or until `progress` is stopped.
 ///
 /// # Errors
 /// A worker cannot be created.
-pub fn run(job: &Job, progress: &Progress) -> io::Result<Measured> {
+pub fn run(job: &Job, progress: &Progress, start: Option<Instant>) -> io::Result<Measured> {
     let pids = processes::listening_on(job.address);
     // Search again at the end, since servers start processes under load.
     let find = || processes::with_descendants(pids.iter().flatten().copied());
@@ -64,8 +66,11 @@ pub fn run(job: &Job, progress: &Progress) -> io::Result<Measured> {
     };
     let warmup = Duration::from_secs_f64(job.plan.warmup_seconds);
     let mut before = sample(&find());
-    let clock = Clock::start();
-    let started = SystemTime::now() + warmup;
+    let now = Instant::now();
+    let start = start.unwrap_or(now);
+    let clock = Clock::new(start);
+    let ahead = start.saturating_duration_since(now) + warmup;
+    let started = SystemTime::now() + ahead - now.saturating_duration_since(start);
     thread::scope(|scope| {
         let (done, ended) = mpsc::channel();
         let mut held = Vec::new();
@@ -80,7 +85,9 @@ pub fn run(job: &Job, progress: &Progress) -> io::Result<Measured> {
             let done = done.clone();
             let builder = thread::Builder::new().name(format!("load-{index}"));
             let spawned = builder.spawn_scoped(scope, move || {
-                let ended = match worker {
+                clock.wait(Duration::ZERO, || slot.is_stopped());
+                let late = clock.now();
+                let (result, tally, end) = match worker {
                     Some(mut worker) => {
                         let result = worker.run();
                         let (tally, end) = worker.finish();
@@ -88,25 +95,26 @@ pub fn run(job: &Job, progress: &Progress) -> io::Result<Measured> {
                     }
                     None => http2::run(job, clock, index, slot),
                 };
-                stay(ended, done, release);
+                stay(Ended { result, tally, end, late }, done, release);
             });
             spawned.inspect_err(|_| progress.stop())?;
         }
         drop(done);
-        if !warmup.is_zero() {
+        if !ahead.is_zero() {
             // Search the processes beforehand, so that the sample is taken at the exact time.
-            thread::sleep(warmup.saturating_sub(SEARCH_TIME));
+            Clock::new(now).wait(ahead.saturating_sub(SEARCH_TIME), || progress.is_stopped());
             let found = find();
-            thread::sleep(warmup.saturating_sub(Duration::from_nanos(clock.now())));
+            clock.wait(warmup, || progress.is_stopped());
             before = sample(&found);
         }
         let began = clock::nanos(job.plan.warmup_seconds);
         let (mut tally, mut last, mut failure) = (Tally::new(0), began, None);
-        let mut count = 0;
-        while let Ok((result, own, end)) = ended.recv() {
-            tally.add(own);
-            last = last.max(end);
-            failure = failure.or(result.err());
+        let (mut count, mut late) = (0, 0);
+        while let Ok(worker) = ended.recv() {
+            tally.add(worker.tally);
+            last = last.max(worker.end);
+            late = late.max(worker.late);
+            failure = failure.or(worker.result.err());
             count += 1;
         }
         // The workers' threads still exist, so that their processor time can be read.
@@ -120,11 +128,20 @@ pub fn run(job: &Job, progress: &Progress) -> io::Result<Measured> {
         }
         let seconds = last.saturating_sub(began).max(1) as f64 / 1e9;
         let (server, client) = (before.0.zip(after.0), (before.1, after.1));
-        Ok(Measured { tally, seconds, started, server, client })
+        let late = Duration::from_nanos(late);
+        let started = started + late;
+        Ok(Measured { tally, seconds, started, late, server, client })
     })
 }
 
-type Ended = (io::Result<()>, Tally, u64);
+/// The end of a worker. Times are in nanoseconds since the start of the run.
+struct Ended {
+    result: io::Result<()>,
+    tally: Tally,
+    end: u64,
+    /// When the worker started.
+    late: u64,
+}
 
 /// Reports the result of a worker, and keeps its thread alive until its processor time has been read.
 fn stay(ended: Ended, done: mpsc::Sender<Ended>, release: mpsc::Receiver<()>) {

@@ -3,6 +3,7 @@
 use std::collections::BTreeMap;
 
 use hdrhistogram::Histogram;
+use serde::{Deserialize, Serialize};
 
 use super::series::Series;
 use crate::outcome::ErrorKind;
@@ -74,7 +75,7 @@ pub struct Windows {
 }
 
 /// Number of connections that were served at their pace.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Conformance {
     /// Connections that were judged.
     pub users: u32,
@@ -82,6 +83,15 @@ pub struct Conformance {
     pub conforming: u32,
     /// Of the others, those whose first byte was late or did not arrive.
     pub late: u32,
+}
+
+impl Conformance {
+    /// Adds the connections of another worker or generator.
+    pub fn add(&mut self, other: Self) {
+        self.users += other.users;
+        self.conforming += other.conforming;
+        self.late += other.late;
+    }
 }
 
 fn histogram() -> Histogram<u64> {
@@ -230,9 +240,7 @@ impl Tally {
         self.slowest = self.slowest.max(other.slowest);
         self.waiting += other.waiting;
         self.series.add(other.series);
-        self.conformance.users += other.conformance.users;
-        self.conformance.conforming += other.conformance.conforming;
-        self.conformance.late += other.conformance.late;
+        self.conformance.add(other.conformance);
         self.windows.sampled += other.windows.sampled;
         self.windows.largest = self.windows.largest.max(other.windows.largest);
     }

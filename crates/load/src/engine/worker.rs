@@ -23,6 +23,8 @@ pub(super) struct Worker<'a> {
     next_due: Option<u64>,
     /// Index of the next arrival in the schedule of all workers.
     arrival: usize,
+    /// Distance from one arrival of this worker to the next in that schedule.
+    arrival_step: usize,
     /// Arrivals that wait for a connection.
     waiting: VecDeque<u64>,
     next_scan: u64,
@@ -44,10 +46,7 @@ const EVENTS: usize = 1024;
 impl<'a> Worker<'a> {
     pub(super) fn new(job: &'a Job, clock: Clock, index: u32, slot: &'a Slot) -> io::Result<Self> {
         let plan = &job.plan;
-        let share = |whole: u64| {
-            let threads = u64::from(plan.threads);
-            whole / threads + u64::from(u64::from(index) < whole % threads)
-        };
+        let part = plan.part_of_thread(index);
         let seconds = match plan.end {
             End::Seconds(seconds) => plan.warmup_seconds + seconds,
             End::Requests(_) => f64::INFINITY,
@@ -61,18 +60,15 @@ impl<'a> Worker<'a> {
                 Some(Schedule::new(arrivals, plan.seed, seconds))
             }
         };
-        schedule = schedule.map(|schedule| schedule.segment(index, plan.threads));
+        schedule = schedule.map(|schedule| schedule.segment(part));
         let requests = match plan.end {
             End::Seconds(_) => 0,
-            End::Requests(count) => share(count),
+            End::Requests(count) => part.share(count),
         };
         let mut shared = Shared::new(job, clock, requests)?;
-        let count = share(u64::from(plan.connections)) as u32;
+        let count = part.share(u64::from(plan.connections)) as u32;
         let connections: Vec<_> = (0..count)
-            .map(|slot| {
-                let number = u64::from(slot) * u64::from(plan.threads) + u64::from(index);
-                Connection::new(&shared, slot, number)
-            })
+            .map(|slot| Connection::new(&shared, slot, part.number(u64::from(slot))))
             .collect();
         shared.to_open = (0..count).rev().collect();
         let next_due = schedule.as_mut().and_then(Iterator::next);
@@ -81,7 +77,8 @@ impl<'a> Worker<'a> {
             connections,
             schedule,
             next_due,
-            arrival: index as usize,
+            arrival: part.index as usize,
+            arrival_step: part.of as usize,
             waiting: VecDeque::new(),
             next_scan: SCAN,
             slot,
@@ -207,7 +204,7 @@ impl<'a> Worker<'a> {
             {
                 self.shared.replayed.push_back(*url);
             }
-            self.arrival += self.shared.job.plan.threads as usize;
+            self.arrival += self.arrival_step;
             self.waiting.push_back(due);
         }
         if !self.waiting.is_empty() {

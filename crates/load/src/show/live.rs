@@ -18,6 +18,8 @@ pub struct Live<'a> {
     last: (Instant, Snapshot),
     client: Sample,
     server: Option<(Vec<u32>, u64)>,
+    /// Whether this process sends the load.
+    local: bool,
     rates: VecDeque<f64>,
     terminal: bool,
     drawn: bool,
@@ -28,11 +30,11 @@ const BARS: [char; 8] = ['▁', '▂', '▃', '▄', '▅', '▆', '▇', '█']
 const WIDTH: usize = 30;
 
 impl<'a> Live<'a> {
-    /// The display of a run that starts now, against the server at `address`.
+    /// The display of a run that starts now, of this process against the server at `address`, or else of other machines.
     #[must_use]
-    pub fn new(plan: &'a Plan, progress: &'a Progress, address: SocketAddr) -> Self {
+    pub fn new(plan: &'a Plan, progress: &'a Progress, address: Option<SocketAddr>) -> Self {
         let now = Instant::now();
-        let server = processes::listening_on(address).map(|pids| {
+        let server = address.and_then(processes::listening_on).map(|pids| {
             let cpu = processes::cpu(&pids);
             (pids, cpu)
         });
@@ -43,6 +45,7 @@ impl<'a> Live<'a> {
             last: (now, Snapshot::default()),
             client: processes::sample_self(),
             server,
+            local: address.is_some(),
             rates: VecDeque::new(),
             terminal: io::stderr().is_terminal(),
             drawn: false,
@@ -109,14 +112,14 @@ impl<'a> Live<'a> {
         let mean = snapshot.requests as f64 / self.began.elapsed().as_secs_f64().max(1e-6);
         let back = if self.drawn { format!("\x1b[{LINES}A") } else { String::new() };
         format!(
-            "{back}\x1b[2K{bar} {:3.0} % {rest}\n\x1b[2K{rate:>12.0} requests/s, {mean:.0} on average  {curve}\n\x1b[2K{:>12} p50, {} p99, {} max\n\x1b[2K{:>12} errors, {} in flight, {}\n",
+            "{back}\x1b[2K{bar} {:3.0} % {rest}\n\x1b[2K{rate:>12.0} requests/s, {mean:.0} on average  {curve}\n\x1b[2K{:>12} p50, {} p99, {} max\n\x1b[2K{:>12} errors, {} in flight{}\n",
             share * 100.0,
             time(snapshot, snapshot.p50),
             time(snapshot, snapshot.p99),
             time(snapshot, snapshot.max),
             snapshot.errors,
             snapshot.in_flight,
-            load(busy, server)
+            if self.local { load(busy, server) } else { String::new() }
         )
     }
 
@@ -129,6 +132,7 @@ impl<'a> Live<'a> {
                 (gone / whole.max(1e-9), format!("{:.0} s left", whole - gone))
             }
             End::Requests(count) => {
+                let count = self.plan.part().share(count);
                 let done = (snapshot.requests + snapshot.errors).min(count);
                 (done as f64 / count.max(1) as f64, format!("{done} of {count} requests"))
             }
@@ -147,5 +151,5 @@ fn time(snapshot: &Snapshot, nanos: u64) -> String {
 /// Processor usage of both sides, in percent of one processor.
 fn load(generator: f64, server: Option<f64>) -> String {
     let server = server.map_or(String::new(), |server| format!(", server {:.0} %", server * 100.0));
-    format!("CPU: load {:.0} %{server}", generator * 100.0)
+    format!(", CPU: load {:.0} %{server}", generator * 100.0)
 }

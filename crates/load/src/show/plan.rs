@@ -32,6 +32,9 @@ pub fn plan(plan: &Plan) -> String {
         Verify::Directory(directory) => format!("every body compared with {}", directory.display()),
     });
     rest.push(format!("seed {}", plan.seed));
+    if let Some(segment) = plan.segment {
+        rest.push(format!("of which this is segment {segment}"));
+    }
     lines.push(rest.join(", "));
     lines.iter().map(|line| fill("", line, 2)).collect()
 }

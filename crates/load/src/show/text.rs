@@ -7,7 +7,7 @@ use super::histogram::histogram;
 use super::layout::{Color, Paint, fill};
 use super::number::{NONE, bytes, count, milliseconds, number};
 use super::search::found;
-use crate::outcome::{Latency, Outcome, ProcessUse, Unfinished, Verdict};
+use crate::outcome::{Generators, Latency, Outcome, ProcessUse, Unfinished, Verdict};
 use crate::plan::Model;
 
 /// Options of the text.
@@ -70,6 +70,9 @@ fn write(text: &mut String, o: &Outcome, options: TextOptions) -> std::fmt::Resu
         process(text, "server", server);
     }
     process(text, "client", &o.client);
+    if let Some(all) = &o.generators {
+        generators(text, all);
+    }
     for finding in &o.findings {
         text.push('\n');
         text.push_str(&fill("", &format!("{}: {}", finding.kind, finding.text), 2));
@@ -81,7 +84,7 @@ fn color(verdict: Verdict) -> Color {
     match verdict {
         Verdict::Valid => Color::Green,
         Verdict::ClientBound | Verdict::LinkBound | Verdict::Noisy => Color::Yellow,
-        Verdict::Stalled | Verdict::WrongResponses => Color::Red,
+        Verdict::Incomplete | Verdict::Stalled | Verdict::WrongResponses => Color::Red,
     }
 }
 
@@ -175,6 +178,34 @@ fn connections(text: &mut String, o: &Outcome) {
             rate.sample_seconds
         );
         text.push_str(&row("reply rate", &format!("{}/s", number(rate.mean)), &spread));
+    }
+}
+
+/// The generators, and the distance of their starts.
+fn generators(text: &mut String, all: &Generators) {
+    let known = match all.uncertainty_ms {
+        Some(uncertainty) => format!("their clocks are known to ±{uncertainty:.3} ms"),
+        None => "each by the clock of its machine".to_owned(),
+    };
+    let skew = format!("started within {:.3} ms; {known}", all.skew_ms);
+    text.push_str(&row("generators", &count(all.each.len() as u64), &skew));
+    for one in &all.each {
+        let rate = match one.lost {
+            Some(_) => NONE.to_owned(),
+            None => format!("{}/s", number(one.requests_per_second)),
+        };
+        let mut details = Vec::new();
+        details.extend(one.p99_ms.map(|p99| format!("p99 {} ms", milliseconds(p99))));
+        if one.lost.is_none() {
+            details.push(format!("{:.0} % of a CPU", one.cpus_busy * 100.0));
+        }
+        details.extend(one.start_ms.map(|start| format!("start at {start:+.3} ms")));
+        details.push(match (&one.lost, one.verdict) {
+            (Some(reason), _) => reason.clone(),
+            (None, verdict) => verdict.map(|verdict| verdict.to_string()).unwrap_or_default(),
+        });
+        let name = format!("  {}", one.name);
+        text.push_str(&row(&name, &rate, &details.join(", ")));
     }
 }
 

@@ -1,37 +1,110 @@
 //! Merging of outcomes: runs of the same plan, one after the other or by several generators at a time.
 
+mod concurrent;
+
+use std::cmp::Reverse;
 use std::collections::BTreeMap;
-use std::path::Path;
+use std::iter::repeat;
+use std::path::{Path, PathBuf};
 use std::time::{Duration, SystemTime};
 
 use hdrhistogram::Histogram;
 
+use crate::conclude::reply_rate;
 use crate::outcome::{Connections, Latency, Outcome, ProcessUse, Second, Unfinished, Verdict};
 use crate::plan::Plan;
+use crate::segment::Segment;
 use crate::time;
 
 /// Keys of the plan that may differ between merged runs.
 const MAY_DIFFER: [&str; 4] = ["seed", "end", "source_addresses", "connections"];
+/// Those of segments, which are parts of one plan.
+const MAY_DIFFER_IN_SEGMENTS: [&str; 2] = ["source_addresses", "segment"];
 
-/// Merges outcomes. Rates refer to the time in which at least one of the runs was measuring, so that those of concurrent runs
-/// add up.
+/// A run that is merged with others.
+pub struct Part {
+    /// Name of its generator, or of the file of its results.
+    pub name: String,
+    /// Its outcome, or why there is none.
+    pub result: Result<Outcome, String>,
+    /// Its part of the plan, if it has no outcome, which has it as well.
+    pub segment: Option<Segment>,
+    /// The start of its load, if that was measured.
+    pub start: Option<Start>,
+}
+
+/// The start of a generator's load.
+#[derive(Clone, Copy, Debug, PartialEq)]
+pub struct Start {
+    /// Relative to the start of the others, in milliseconds.
+    pub at_ms: f64,
+    /// Largest error, in milliseconds; `None` if the clocks were not compared.
+    pub uncertainty_ms: Option<f64>,
+}
+
+/// Merges outcomes of one plan: of runs in sequence, or of the segments of concurrent generators. Rates refer to the time in
+/// which at least one of the runs was measuring, so that those of concurrent runs add up.
 ///
 /// # Errors
-/// The plans differ, or an outcome is invalid.
-pub fn merge(outcomes: &[Outcome]) -> Result<Outcome, String> {
-    let [first, rest @ ..] = outcomes else { return Err("there is nothing to merge".into()) };
+/// The plans differ, an outcome is invalid, or there is none.
+pub fn merge(parts: &[Part], interrupted: bool) -> Result<Outcome, String> {
+    let outcomes: Vec<&Outcome> =
+        parts.iter().filter_map(|part| part.result.as_ref().ok()).collect();
+    let [first, rest @ ..] = &outcomes[..] else { return Err(no_outcome(parts)) };
     for other in rest {
         same_plan(&first.plan, &other.plan)?;
     }
-    let spans = outcomes.iter().map(span).collect::<Result<Vec<_>, _>>()?;
-    let (start, seconds) = union(&spans);
+    let spans = outcomes.iter().map(|outcome| span(outcome)).collect::<Result<Vec<_>, _>>()?;
+    let mut merged = add_up(&outcomes, &spans)?;
+    let (mut generators, mut reasons) = (None, Vec::new());
+    if concurrent::are_segments(&outcomes) {
+        let (described, against) = concurrent::describe(parts, interrupted);
+        generators = Some(described);
+        reasons = against;
+        merged.series = concurrent::add_up(merged.series);
+        merged.reply_rate = reply_rate(&merged.series);
+    }
+    let names = generators.is_some();
+    for part in parts {
+        let Ok(outcome) = &part.result else { continue };
+        let name = |reason: &String| match names {
+            true => format!("{}: {reason}", part.name),
+            false => reason.clone(),
+        };
+        // The first reason is that of the verdict.
+        let verdicts = std::iter::once(outcome.verdict).chain(repeat(Verdict::Valid));
+        reasons.extend(verdicts.zip(outcome.reasons.iter().map(name)));
+    }
+    if names {
+        concurrent::judge_noise(&merged, &mut reasons);
+    }
+    reasons.sort_by_key(|(verdict, _)| Reverse(gravity(verdict)));
+    merged.verdict = reasons.first().map_or(Verdict::Valid, |(verdict, _)| *verdict);
+    merged.reasons = distinct(reasons.into_iter().map(|(_, reason)| reason));
+    merged.generators = generators;
+    Ok(merged)
+}
+
+fn no_outcome(parts: &[Part]) -> String {
+    let lost = |part: &Part| Some(format!("{}: {}", part.name, part.result.as_ref().err()?));
+    let reasons: Vec<String> = parts.iter().filter_map(lost).collect();
+    match reasons.is_empty() {
+        true => "there is nothing to merge".to_owned(),
+        false => reasons.join("; "),
+    }
+}
+
+/// The sums of outcomes, which has no verdict yet.
+fn add_up(outcomes: &[&Outcome], spans: &[(SystemTime, Duration)]) -> Result<Outcome, String> {
+    let first = outcomes[0];
+    let (start, seconds) = union(spans);
     let overlap =
         spans.iter().map(|(_, length)| length.as_secs_f64()).sum::<f64>() > seconds + 0.01;
-    let sum = |of: fn(&Outcome) -> u64| outcomes.iter().map(of).sum::<u64>();
-    let max = |of: fn(&Outcome) -> f64| outcomes.iter().map(of).fold(0.0, f64::max);
+    let sum = |of: fn(&Outcome) -> u64| outcomes.iter().map(|outcome| of(outcome)).sum::<u64>();
+    let max = |of: fn(&Outcome) -> f64| outcomes.iter().map(|o| of(o)).fold(0.0, f64::max);
     let (requests, bytes) = (sum(|o| o.requests), sum(|o| o.bytes));
     let processes = |of: fn(&Outcome) -> Option<&ProcessUse>| {
-        let each: Option<Vec<&ProcessUse>> = outcomes.iter().map(of).collect();
+        let each: Option<Vec<&ProcessUse>> = outcomes.iter().map(|outcome| of(outcome)).collect();
         each.map(|each| together(&each, requests))
     };
     let client = processes(|o| Some(&o.client)).unwrap_or_default();
@@ -39,6 +112,7 @@ pub fn merge(outcomes: &[Outcome]) -> Result<Outcome, String> {
         version: first.version.clone(),
         plan: Plan {
             connections: outcomes.iter().map(|o| o.plan.connections).max().unwrap_or_default(),
+            segment: None,
             ..first.plan.clone()
         },
         started: time::rfc3339_millis(start),
@@ -59,8 +133,8 @@ pub fn merge(outcomes: &[Outcome]) -> Result<Outcome, String> {
         // Unknown: one run may have had responses while another was silent.
         silence: None,
         status: counts(outcomes, |o| &o.status),
-        verdict: outcomes.iter().map(|o| o.verdict).max_by_key(gravity).unwrap_or(Verdict::Valid),
-        reasons: distinct(outcomes.iter().flat_map(|o| o.reasons.iter().cloned())),
+        verdict: Verdict::Valid,
+        reasons: Vec::new(),
         latency_ms: samples(outcomes, |o| o.latency_ms.as_ref())?,
         service_ms: samples(outcomes, |o| o.service_ms.as_ref())?,
         connect_ms: samples(outcomes, |o| o.connect_ms.as_ref())?,
@@ -69,36 +143,68 @@ pub fn merge(outcomes: &[Outcome]) -> Result<Outcome, String> {
         first_byte_ms: samples(outcomes, |o| o.first_byte_ms.as_ref())?,
         lag_ms: samples(outcomes, |o| o.lag_ms.as_ref())?,
         connections: connections(outcomes),
-        series: series(outcomes, &spans, start),
+        series: series(outcomes, spans, start),
         reply_rate: None,
         // Two generators see the same processor time, which must not count twice.
         server: if overlap { None } else { processes(|o| o.server.as_ref()) },
         client,
         findings: distinct(outcomes.iter().flat_map(|o| o.findings.iter().cloned())),
         search: None,
+        generators: None,
     })
+}
+
+/// Reads the outcomes that `--json` has written.
+///
+/// # Errors
+/// A file cannot be read or is invalid.
+pub fn read_all(files: &[PathBuf]) -> Result<Vec<Part>, String> {
+    let mut outcomes = Vec::new();
+    for file in files {
+        let outcome = read(file)?;
+        outcomes.push((file, span(&outcome)?.0, outcome));
+    }
+    let first = outcomes.iter().map(|(_, start, _)| *start).min();
+    let part = |(file, start, outcome): (&PathBuf, SystemTime, Outcome)| {
+        let after = first.and_then(|first| start.duration_since(first).ok()).unwrap_or_default();
+        Part {
+            name: file.display().to_string(),
+            segment: outcome.plan.segment,
+            result: Ok(outcome),
+            start: Some(Start { at_ms: after.as_secs_f64() * 1e3, uncertainty_ms: None }),
+        }
+    };
+    Ok(outcomes.into_iter().map(part).collect())
 }
 
 /// Reads an outcome that `--json` has written.
 ///
 /// # Errors
 /// The file cannot be read or is invalid.
-pub fn read(file: &Path) -> Result<Outcome, String> {
+fn read(file: &Path) -> Result<Outcome, String> {
     let text = std::fs::read_to_string(file).map_err(|error| error.to_string());
     text.and_then(|text| serde_json::from_str(&text).map_err(|error| error.to_string()))
         .map_err(|error| format!("{}: {error}", file.display()))
 }
 
-fn same_plan(one: &Plan, other: &Plan) -> Result<(), String> {
+fn same_plan(plan: &Plan, other_plan: &Plan) -> Result<(), String> {
     let keys = |plan: &Plan| {
         serde_json::to_value(plan)
             .ok()
             .and_then(|value| value.as_object().cloned())
             .unwrap_or_default()
     };
-    let (one, other) = (keys(one), keys(other));
+    let (one, other) = (keys(plan), keys(other_plan));
+    let of = |plan: &Plan| plan.segment.map(|segment| segment.of);
+    if of(plan) != of(other_plan) {
+        return Err("these are not the segments of one run: `--segment` differs".to_owned());
+    }
+    let may_differ: &[&str] = match plan.segment {
+        Some(_) => &MAY_DIFFER_IN_SEGMENTS,
+        None => &MAY_DIFFER,
+    };
     let differs = one.iter().find(|(key, value)| {
-        !MAY_DIFFER.contains(&key.as_str()) && other.get(*key) != Some(*value)
+        !may_differ.contains(&key.as_str()) && other.get(*key) != Some(*value)
     });
     match differs {
         Some((key, _)) => Err(format!("these are runs of different plans: `{key}` differs")),
@@ -134,17 +240,18 @@ fn gravity(verdict: &Verdict) -> u8 {
         Verdict::Noisy => 1,
         Verdict::LinkBound => 2,
         Verdict::ClientBound => 3,
-        Verdict::Stalled => 4,
-        Verdict::WrongResponses => 5,
+        Verdict::Incomplete => 4,
+        Verdict::Stalled => 5,
+        Verdict::WrongResponses => 6,
     }
 }
 
 fn counts<K: Ord + Copy>(
-    outcomes: &[Outcome],
+    outcomes: &[&Outcome],
     of: fn(&Outcome) -> &BTreeMap<K, u64>,
 ) -> BTreeMap<K, u64> {
     let mut sum = BTreeMap::new();
-    for (key, count) in outcomes.iter().flat_map(of) {
+    for (key, count) in outcomes.iter().flat_map(|outcome| of(outcome)) {
         *sum.entry(*key).or_default() += count;
     }
     sum
@@ -161,11 +268,11 @@ fn distinct<T: PartialEq>(all: impl Iterator<Item = T>) -> Vec<T> {
 }
 
 fn samples(
-    outcomes: &[Outcome],
+    outcomes: &[&Outcome],
     of: fn(&Outcome) -> Option<&Latency>,
 ) -> Result<Option<Latency>, String> {
     let mut sum: Option<Histogram<u64>> = None;
-    for latency in outcomes.iter().filter_map(of) {
+    for latency in outcomes.iter().filter_map(|outcome| of(outcome)) {
         let histogram = latency.to_histogram().map_err(|error| format!("a histogram: {error}"))?;
         match &mut sum {
             Some(sum) => sum.add(histogram).map_err(|error| format!("a histogram: {error}"))?,
@@ -175,11 +282,11 @@ fn samples(
     Ok(sum.map(|sum| Latency::from_histogram(&sum)))
 }
 
-fn connections(outcomes: &[Outcome]) -> Connections {
+fn connections(outcomes: &[&Outcome]) -> Connections {
     let each = || outcomes.iter().map(|outcome| &outcome.connections);
     let opened: u64 = each().map(|c| c.opened).sum();
     let mean = |of: fn(&Connections) -> f64, weight: fn(&Outcome) -> f64| {
-        let weights: f64 = outcomes.iter().map(weight).sum();
+        let weights: f64 = outcomes.iter().map(|outcome| weight(outcome)).sum();
         let sum: f64 = outcomes.iter().map(|o| of(&o.connections) * weight(o)).sum();
         sum / weights.max(1e-9)
     };
@@ -198,7 +305,7 @@ fn connections(outcomes: &[Outcome]) -> Connections {
 
 /// The seconds of all runs in order of time, relative to the start of the first run.
 fn series(
-    outcomes: &[Outcome],
+    outcomes: &[&Outcome],
     spans: &[(SystemTime, Duration)],
     start: SystemTime,
 ) -> Vec<Second> {
@@ -233,16 +340,4 @@ fn together(each: &[&ProcessUse], requests: u64) -> ProcessUse {
 }
 
 #[cfg(test)]
-mod tests {
-    use super::*;
-
-    #[test]
-    fn overlapping_time_counts_once() {
-        let at = |from: u64, length: u64| {
-            (SystemTime::UNIX_EPOCH + Duration::from_secs(from), Duration::from_secs(length))
-        };
-        assert_eq!(union(&[at(10, 5), at(30, 5)]).1, 10.0);
-        assert_eq!(union(&[at(12, 5), at(10, 5)]), (at(10, 0).0, 7.0));
-        assert_eq!(union(&[at(10, 20), at(12, 2)]).1, 20.0);
-    }
-}
+mod tests;
