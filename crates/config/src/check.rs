@@ -4,6 +4,7 @@ mod listen;
 mod paths;
 mod script;
 mod server;
+mod shared;
 mod site;
 
 use std::path::{Path, PathBuf};
@@ -53,8 +54,12 @@ pub(super) fn check(file: File, source: &Source<'_>, inside: bool) -> Result<Con
                     \"FILE\" } into [[site]]";
         checker.problem(&place, what);
     }
+    if file.shared.is_none() {
+        checker.reject_shared_limits(&file.site);
+    }
     let sites = checker.sites(file.site, &around);
     checker.keep_from_clients(file.server.cache.directory.as_ref(), &sites);
+    let shared = file.shared.as_ref().map(|table| checker.shared(table));
     let calls = match file.server.seccomp.as_deref() {
         Some(true) if sites.start_programs() => Calls::Harmless,
         Some(true) => Calls::Needed,
@@ -68,6 +73,7 @@ pub(super) fn check(file: File, source: &Source<'_>, inside: bool) -> Result<Con
             listen,
             listener_count: file.listen.len(),
             sites,
+            shared,
             directories,
             users,
             authorities,

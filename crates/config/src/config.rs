@@ -9,6 +9,7 @@ use super::jail::{self, Jail};
 use super::listen::Listen;
 use super::overrides::Overrides;
 use super::server::{Calls, Server};
+use super::shared::Shared;
 use super::sites::Sites;
 use super::spanned::{Span, Spanned};
 
@@ -23,6 +24,8 @@ pub struct Config {
     pub listener_count: usize,
     /// The sites.
     pub sites: Sites,
+    /// The store of the state that several servers share; `None` if this one shares none.
+    pub shared: Option<Shared>,
     pub(crate) directories: Vec<NamedPath>,
     /// Warnings about the file itself.
     pub(crate) warnings: Vec<Problem>,
@@ -122,6 +125,10 @@ impl Config {
             return HashSet::new();
         };
         let (now, then): (toml::Table, toml::Table) = (now, then);
+        // The objects of a site are those of one server or of a fleet.
+        if self.shared.is_some() != before.shared.is_some() {
+            return HashSet::new();
+        }
         // These settings determine the content of cached responses, too.
         let server = |table: &toml::Table, key| table.get("server")?.get(key).cloned();
         if ["cache", "server_field"].iter().any(|key| server(&now, key) != server(&then, key)) {

@@ -74,6 +74,7 @@ mod schema;
 mod script;
 mod server;
 mod settings;
+mod shared;
 mod site_route;
 mod sites;
 mod sources;
@@ -130,6 +131,7 @@ pub use server::{
     ResourceLimits, ReverseDns, Server, Traces,
 };
 pub use settings::{CacheRules, RecordFormat, Records, ResponseCacheRules, Settings};
+pub use shared::{Shared, Topology};
 pub use sites::{Site, Sites};
 pub use sources::{SourceRule, Sources, original};
 pub use spanned::{Span, Spanned};

@@ -23,6 +23,8 @@ pub struct RateRules {
     pub sends_fields: bool,
     /// Count requests beyond the limit without rejecting them.
     pub dry_run: bool,
+    /// All servers that share a store count together.
+    pub shared: bool,
 }
 
 /// Key by which requests are counted together.
@@ -59,8 +61,9 @@ impl RateRules {
 
 impl fmt::Display for RateRules {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let shared = if self.shared { ", shared" } else { "" };
         let dry_run = if self.dry_run { "; dry run" } else { "" };
-        write!(f, "{}, burst {}{dry_run}", self.name(), self.burst)
+        write!(f, "{}, burst {}{shared}{dry_run}", self.name(), self.burst)
     }
 }
 
@@ -90,5 +93,6 @@ pub(super) fn limit(table: &RateLimitTable, report: Report<'_>) -> RateRules {
         by: by.unwrap_or(RateKey::Address),
         sends_fields: table.send_headers.unwrap_or(false),
         dry_run: table.dry_run.unwrap_or(false),
+        shared: table.shared.as_deref().copied().unwrap_or(false),
     }
 }

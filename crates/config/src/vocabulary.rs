@@ -62,12 +62,13 @@ fn plain(key: &str) -> String {
 }
 
 /// The tables of a file, and the schema's definition of each.
-pub(super) const SECTIONS: [(&str, &str); 8] = [
+pub(super) const SECTIONS: [(&str, &str); 9] = [
     ("[server]", "Server"),
     ("[server.error_log]", "ErrorLog"),
     ("[server.http1]", "Http1"),
     ("[server.cache]", "Cache"),
     ("[server.reverse_dns]", "ReverseDns"),
+    ("[shared]", "SharedTable"),
     ("[[listen]]", "Listen"),
     ("[[site]]", "Site"),
     ("[[site.route]]", "Route"),

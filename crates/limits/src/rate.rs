@@ -8,8 +8,11 @@ use std::hash::{BuildHasher, Hash, RandomState};
 use std::sync::{Mutex, MutexGuard, PoisonError};
 use std::time::Instant;
 
+use crate::lease::{Granted, Terms};
 use crate::prehashed::Prehashed;
+use crate::shared_rate::{ClientReport, Leases, Servers, client_id};
 use dunlin_config::RateRules;
+use dunlin_net::address::Peer;
 use dunlin_net::clock;
 
 /// A rate limit. All workers share it.
@@ -22,6 +25,14 @@ pub struct RateLimit {
     /// Keyed, so that clients cannot construct collisions.
     hasher: RandomState,
     shards: Box<[Mutex<Shard>]>,
+    /// The limit is shared with other servers: it has leases in place of `shards`.
+    leases: Option<Leases>,
+}
+
+/// What requests are counted by.
+pub trait ClientKey: Hash {
+    /// Writes what distinguishes the client from others, in the same way on all servers.
+    fn describe(&self, to: &mut Vec<u8>);
 }
 
 /// Result for one request, for `RateLimit` (draft-ietf-httpapi-ratelimit-headers).
@@ -69,7 +80,14 @@ impl RateLimit {
             origin: clock::now(),
             hasher: RandomState::new(),
             shards: (0..SHARDS).map(|_| Mutex::default()).collect(),
+            leases: None,
         }
+    }
+
+    /// Creates a limit that `servers` share by a store. `scope` names its site and route.
+    pub fn shared(rules: RateRules, scope: &str, servers: &Servers) -> Self {
+        let leases = Leases::new(&rules, scope, servers);
+        Self { shards: Box::default(), leases: Some(leases), ..Self::new(rules) }
     }
 
     /// Returns the rules of the limit.
@@ -78,15 +96,22 @@ impl RateLimit {
     }
 
     /// Counts a request of the client with that key.
-    pub fn request(&self, key: impl Hash, now: Instant) -> RateStatus {
-        let now = now.saturating_duration_since(self.origin).as_nanos() as u64;
-        let mut status = self.request_at(self.hasher.hash_one(key), now);
+    pub fn request(&self, key: impl ClientKey, now: Instant) -> RateStatus {
+        let now = self.nanos(now);
+        let hash = self.hasher.hash_one(&key);
+        let mut status = match &self.leases {
+            None => self.request_at(hash, now),
+            Some(leases) => leases.request(hash, || name_in_store(&key), now),
+        };
         status.allowed |= self.rules.dry_run;
         status
     }
 
     /// Returns the counters of the limit.
     pub fn counts(&self) -> RateCounts {
+        if let Some(leases) = &self.leases {
+            return leases.counts();
+        }
         let mut sum = RateCounts::default();
         for shard in &self.shards {
             let RateCounts { passed, rejected } = lock(shard).counts;
@@ -94,6 +119,10 @@ impl RateLimit {
             sum.rejected += rejected;
         }
         sum
+    }
+
+    fn nanos(&self, time: Instant) -> u64 {
+        time.saturating_duration_since(self.origin).as_nanos() as u64
     }
 
     /// Counts a request; `now` is in nanoseconds since `origin`.
@@ -135,6 +164,68 @@ impl RateLimit {
     }
 }
 
+/// The exchange of a limit that several servers share with its store. All of it does nothing for other limits.
+impl RateLimit {
+    /// Returns the name of the limit in the store; `None` if it is not shared.
+    pub fn name_in_store(&self) -> Option<&str> {
+        self.leases.as_ref().map(Leases::name)
+    }
+
+    /// Returns the rate and the burst for the store; `None` if it is not shared.
+    pub fn terms(&self) -> Option<Terms> {
+        self.leases.as_ref().map(Leases::terms)
+    }
+
+    /// Takes the reports for the store. Each needs a response by [`grant`](Self::grant).
+    pub fn reports(&self, now: Instant) -> Vec<ClientReport> {
+        let leases = self.leases.as_ref();
+        leases.map(|leases| leases.reports(self.nanos(now))).unwrap_or_default()
+    }
+
+    /// Takes the store's response to a report.
+    pub fn grant(&self, report: &ClientReport, granted: Granted, now: Instant) {
+        if let Some(leases) = &self.leases {
+            leases.apply(report, granted, self.nanos(now));
+        }
+    }
+
+    /// Continues without the store: this server allows its part of the limit, 1/n for n servers.
+    pub fn disconnect(&self) {
+        if let Some(leases) = &self.leases {
+            leases.disconnect();
+        }
+    }
+}
+
+fn name_in_store(key: &impl ClientKey) -> [u8; 16] {
+    let mut text = Vec::with_capacity(64);
+    key.describe(&mut text);
+    client_id(&text)
+}
+
+impl ClientKey for () {
+    fn describe(&self, _to: &mut Vec<u8>) {}
+}
+
+impl ClientKey for &str {
+    fn describe(&self, to: &mut Vec<u8>) {
+        self.as_bytes().describe(to);
+    }
+}
+
+impl ClientKey for &[u8] {
+    fn describe(&self, to: &mut Vec<u8>) {
+        to.extend_from_slice(b"text:");
+        to.extend_from_slice(self);
+    }
+}
+
+impl ClientKey for Peer {
+    fn describe(&self, to: &mut Vec<u8>) {
+        to.extend_from_slice(format!("address:{self}").as_bytes());
+    }
+}
+
 /// Ignores poisoning: a shard is consistent after every statement.
 fn lock(shard: &Mutex<Shard>) -> MutexGuard<'_, Shard> {
     shard.lock().unwrap_or_else(PoisonError::into_inner)
@@ -164,6 +255,7 @@ mod tests {
             by: RateKey::Address,
             sends_fields: false,
             dry_run: false,
+            shared: false,
         })
     }
 

@@ -26,6 +26,8 @@ pub struct RateLimitTable {
     pub send_headers: Option<bool>,
     /// Whether requests beyond the limit are only counted, not rejected. Default: false.
     pub dry_run: Option<bool>,
+    /// Whether all servers with the same `[shared]` store count together. Default: false, each server counts for itself.
+    pub shared: Option<Spanned<bool>>,
 }
 
 /// One limit or several.

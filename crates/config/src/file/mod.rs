@@ -8,6 +8,7 @@ mod proxy;
 mod route;
 mod script;
 mod server;
+mod shared;
 mod tls;
 
 use std::path::PathBuf;
@@ -22,6 +23,7 @@ pub use self::proxy::*;
 pub use self::route::*;
 pub use self::script::*;
 pub use self::server::*;
+pub use self::shared::*;
 pub use self::tls::*;
 pub use super::spanned::Spanned;
 
@@ -35,6 +37,8 @@ pub struct File {
     pub listen: Vec<Listen>,
     /// Sites, by host.
     pub site: Vec<Spanned<Site>>,
+    /// The store of the state that several servers share. Default: this server shares no state.
+    pub shared: Option<Spanned<SharedTable>>,
 }
 
 /// An address to listen on.
