@@ -9,6 +9,7 @@ use dunlin_config::{Config, Tls};
 
 use super::acme::challenges::Challenges;
 use super::acme::order::read_external_key;
+use super::acme::storage::SharedStorage;
 use super::certificate;
 use super::policy::{CurrentPolicy, Policy, Requirements};
 use super::site::{SiteConfig, site_config};
@@ -161,13 +162,18 @@ impl Certificates {
         std::thread::Builder::new().name("certificates".into()).spawn(follow).map(drop)
     }
 
-    /// Starts a thread that obtains and renews certificates by ACME, if a site uses it.
+    /// Starts a thread that obtains and renews certificates by ACME, if a site uses it. `shared` is the storage of the fleet, if there
+    /// is one.
     ///
     /// # Errors
     /// When the thread cannot be started.
-    pub fn obtain(&self, config: &Config) -> std::io::Result<()> {
+    pub fn obtain(
+        &self,
+        config: &Config,
+        shared: Option<Arc<dyn SharedStorage>>,
+    ) -> std::io::Result<()> {
         match &self.challenges {
-            Some(challenges) => acme::start(config, challenges, &self.retired),
+            Some(challenges) => acme::start(config, challenges, &self.retired, shared),
             None => Ok(()),
         }
     }

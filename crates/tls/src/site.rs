@@ -5,7 +5,8 @@ use std::sync::Arc;
 use dunlin_config::Tls;
 use rustls::server::danger::ClientCertVerifier;
 use rustls::server::{
-    ClientHello, NoServerSessionStorage, ResolvesServerCert, ServerSessionMemoryCache,
+    ClientHello, NoServerSessionStorage, ProducesTickets, ResolvesServerCert,
+    ServerSessionMemoryCache,
 };
 use rustls::sign::CertifiedKey;
 use rustls::time_provider::TimeProvider;
@@ -14,6 +15,7 @@ use rustls::{CipherSuite, CommonState, ServerConfig};
 use super::certificate::load;
 use super::clock::{Tickets, WallClock};
 use super::policy::{Policy, Requirements};
+use super::shared_tickets::SiteTickets;
 
 /// Maximum length of a client's early data in bytes.
 const EARLY_DATA: u32 = 16 * 1024;
@@ -102,14 +104,29 @@ fn server_config(
         config.session_storage = ServerSessionMemoryCache::new(SESSIONS);
         config.max_early_data_size = EARLY_DATA;
     } else {
-        let tickets = Tickets::new().map_err(|error| format!("{name}: {error}"))?;
-        config.ticketer = Arc::new(tickets);
+        config.ticketer =
+            tickets(settings, required, name).map_err(|error| format!("{name}: {error}"))?;
         config.session_storage = Arc::new(NoServerSessionStorage {});
     }
     config.send_tls13_tickets = 1;
     // Most responses are ready before the last message of the handshake.
     config.send_half_rtt_data = settings.clients.is_none();
     Ok(config)
+}
+
+/// The tickets of a site. A ticket holds the client's certificate, which may have been revoked since, so those of sites that
+/// verify clients are of this server and this configuration alone.
+fn tickets(
+    settings: &Tls,
+    required: &Requirements,
+    name: &str,
+) -> Result<Arc<dyn ProducesTickets>, rustls::Error> {
+    if settings.clients.is_some() {
+        return Ok(Arc::new(Tickets::new()?));
+    }
+    let mut suites: Vec<u16> = required.suites().into_iter().map(u16::from).collect();
+    suites.sort_unstable();
+    Ok(Arc::new(SiteTickets::new(format!("{name}\n{suites:?}").into_bytes())?))
 }
 
 /// A site's certificates, the preferred first.

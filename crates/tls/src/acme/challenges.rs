@@ -8,6 +8,7 @@ use rustls::ServerConfig;
 use rustls::pki_types::{PrivateKeyDer, PrivatePkcs8KeyDer};
 use rustls::sign::{CertifiedKey, SingleCertAndKey};
 
+use super::storage::SharedChallenge;
 use crate::certificate::provider;
 use crate::clock::WallClock;
 
@@ -32,7 +33,7 @@ struct Responses {
 
 /// A published response. Dropping it removes the response.
 #[derive(Debug)]
-pub(crate) struct Published {
+pub struct Published {
     challenges: Arc<Challenges>,
     key: Key,
 }
@@ -63,6 +64,17 @@ impl Challenges {
     /// The TLS-ALPN-01 configuration for `name`, if it is pending.
     pub fn handshake(&self, name: &str) -> Option<Arc<ServerConfig>> {
         self.read().handshakes.get(&name.to_ascii_lowercase()).cloned()
+    }
+
+    /// Publishes the response to a challenge.
+    ///
+    /// # Errors
+    /// When a certificate is needed and cannot be created.
+    pub fn publish(self: &Arc<Self>, challenge: &SharedChallenge) -> Result<Published, String> {
+        match challenge {
+            SharedChallenge::Http { token, response } => Ok(self.publish_text(token, response)),
+            SharedChallenge::Tls { name, digest } => self.publish_handshake(name, digest),
+        }
     }
 
     /// Publishes an HTTP-01 response.

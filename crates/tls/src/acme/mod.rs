@@ -7,13 +7,15 @@ mod advice;
 pub(crate) mod challenges;
 mod client;
 pub(crate) mod files;
+mod maintain;
 pub(crate) mod order;
 mod query;
 mod renewal;
+pub(crate) mod storage;
 
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
-use std::sync::atomic::{AtomicBool, Ordering};
+use std::sync::atomic::AtomicBool;
 use std::time::{Duration, SystemTime};
 
 use dunlin_config::{Acme, Config};
@@ -22,18 +24,15 @@ use tokio::sync::Semaphore;
 
 use self::challenges::Challenges;
 use self::files::Outcome;
-use self::order::Failure;
+use self::maintain::Maintained;
 pub(crate) use self::renewal::renewal;
+use self::storage::{SharedStorage, Storage};
 use super::certificate;
 
 /// Maximum number of concurrent orders.
 const MAX_ORDERS: usize = 4;
-/// Interval at which the wall clock is checked: it may be set, and machines may be suspended.
-const CLOCK_INTERVAL: Duration = Duration::from_secs(60);
-/// Maximum delay after a failed order when the server was restarted, as the administrator may have fixed the cause.
-const AFTER_RESTART: Duration = Duration::from_secs(60);
-
-/// Starts the thread that obtains and renews the certificates of all sites that use ACME, until `retired` is set.
+/// Starts the thread that obtains and renews the certificates of all sites that use ACME, until `retired` is set. `shared` is the
+/// storage of the fleet, if there is one.
 ///
 /// # Errors
 /// When the thread cannot be started.
@@ -41,6 +40,7 @@ pub(crate) fn start(
     config: &Config,
     challenges: &Arc<Challenges>,
     retired: &Arc<AtomicBool>,
+    shared: Option<Arc<dyn SharedStorage>>,
 ) -> std::io::Result<()> {
     let sites: Vec<Acme> =
         config.sites.iter().filter_map(|site| site.tls.as_ref()?.acme.clone()).collect();
@@ -59,9 +59,10 @@ pub(crate) fn start(
             let orders = Arc::new(Semaphore::new(MAX_ORDERS));
             let mut tasks = Vec::new();
             for acme in sites {
-                let (challenges, orders) = (Arc::clone(&challenges), Arc::clone(&orders));
-                let task = maintain(acme, challenges, orders, Arc::clone(&retired));
-                tasks.push(tokio::task::spawn_local(task));
+                let storage = Storage::new(shared.clone());
+                let maintained =
+                    Maintained::new(acme, storage, Arc::clone(&challenges), Arc::clone(&retired));
+                tasks.push(tokio::task::spawn_local(maintained.run(Arc::clone(&orders))));
             }
             for task in tasks {
                 if let Err(fault) = task.await {
@@ -71,72 +72,6 @@ pub(crate) fn start(
         });
     };
     std::thread::Builder::new().name("acme".into()).spawn(run).map(drop)
-}
-
-/// Obtains and renews one certificate.
-async fn maintain(
-    acme: Acme,
-    challenges: Arc<Challenges>,
-    orders: Arc<Semaphore>,
-    retired: Arc<AtomicBool>,
-) {
-    let site = acme.names.first().cloned().unwrap_or_default();
-    let acme = Arc::new(acme);
-    let mut last = Outcome::read(&acme.outcome());
-    let mut due = last.as_ref().map(|last| last.next_try().min(last.failed_at() + AFTER_RESTART));
-    // A new certificate is not renewed before this time.
-    let mut earliest = SystemTime::UNIX_EPOCH;
-    loop {
-        match due.take() {
-            Some(at) => wait_until(at, &retired).await,
-            None => wait_for_renewal(&acme, earliest, &retired).await,
-        }
-        let Ok(_permit) = orders.acquire().await else { return };
-        if retired.load(Ordering::Relaxed) {
-            return;
-        }
-        let rejected = last.as_ref().map_or(0, |last| last.rejected);
-        let Some(&kind) = acme.challenges.get(rejected as usize % acme.challenges.len().max(1))
-        else {
-            tracing::error!(
-                site,
-                "ACME: no challenge type is usable with these listeners; add a listener on port 443 with TLS or on port 80"
-            );
-            return;
-        };
-        tracing::info!(
-            site,
-            directory = acme.directory,
-            challenge = kind.as_str(),
-            "ACME: ordering a certificate"
-        );
-        let (own, published) = (Arc::clone(&acme), Arc::clone(&challenges));
-        // A separate task, so that a panic counts as a failed attempt.
-        let task =
-            tokio::task::spawn_local(async move { order::obtain(&own, kind, &published).await });
-        let failure = match task.await {
-            Ok(Ok(())) => {
-                let _ = std::fs::remove_file(acme.outcome());
-                last = None;
-                earliest = SystemTime::now() + minimum_age(&acme.file());
-                let renewal = certificate::date(renewal(&acme.file()).max(earliest));
-                tracing::info!(site, renewal, "ACME: the certificate was obtained");
-                continue;
-            }
-            Ok(Err(failure)) => failure,
-            Err(fault) => Failure::from(fault.to_string()),
-        };
-        let kinds = acme.challenges.len();
-        let outcome = last.take().unwrap_or_default();
-        let outcome = outcome
-            .failed(&failure.error, failure.unreachable, |outcome| jitter(backoff(outcome, kinds)));
-        log_failure(&site, &acme, &outcome);
-        if let Err(error) = outcome.write(&acme.outcome()) {
-            tracing::error!(site, "{}: {error}", acme.outcome().display());
-        }
-        due = Some(outcome.next_try());
-        last = Some(outcome);
-    }
 }
 
 fn log_failure(site: &str, acme: &Acme, outcome: &Outcome) {
@@ -153,27 +88,6 @@ fn log_failure(site: &str, acme: &Acme, outcome: &Outcome) {
         next_try,
         "ACME: the certificate was not obtained, {state}: {error}"
     );
-}
-
-/// Waits until the current certificate is due for renewal, by the default schedule or the authority's.
-async fn wait_for_renewal(acme: &Acme, earliest: SystemTime, retired: &AtomicBool) {
-    let file = acme.file();
-    loop {
-        if renewal(&file).max(earliest) <= SystemTime::now() || retired.load(Ordering::Relaxed) {
-            return;
-        }
-        let again = SystemTime::now() + query::update(acme).await;
-        wait_until(renewal(&file).max(earliest).min(again), retired).await;
-    }
-}
-
-async fn wait_until(at: SystemTime, retired: &AtomicBool) {
-    while let Ok(left) = at.duration_since(SystemTime::now()) {
-        if left.is_zero() || retired.load(Ordering::Relaxed) {
-            return;
-        }
-        tokio::time::sleep(left.min(CLOCK_INTERVAL)).await;
-    }
 }
 
 /// The files with the outcome of the last attempts and the authority's renewal window.

@@ -16,6 +16,7 @@ use super::advice;
 use super::challenges::{Challenges, Published};
 use super::client::Client;
 use super::files::replace;
+use super::storage::{SharedChallenge, Storage};
 use crate::certificate;
 
 /// A failed order.
@@ -38,17 +39,24 @@ pub(crate) async fn obtain(
     acme: &Acme,
     kind: AcmeChallenge,
     challenges: &Arc<Challenges>,
+    storage: &Storage,
 ) -> Result<(), Failure> {
     let client = Client::new(acme.authority.as_deref())?;
+    let create = async || account(acme, &client).await.map(drop).map_err(Failure::from);
+    storage.account(acme, false, create).await?;
     let mut order = match order(acme, &client).await {
         Err(Error::Api(problem)) if is_unknown_account(&problem) => {
             // The authority has deleted it, or was set up again.
-            std::fs::remove_file(acme.account()).map_err(|error| error.to_string())?;
+            let replace = async || {
+                std::fs::remove_file(acme.account()).map_err(|error| error.to_string())?;
+                create().await
+            };
+            storage.account(acme, true, replace).await?;
             order(acme, &client).await?
         }
         order => order?,
     };
-    let published = publish(&mut order, kind, challenges).await?;
+    let published = publish(&mut order, kind, challenges, storage).await?;
     let ready = order.poll_ready(&RETRY).await;
     if !matches!(ready, Ok(OrderStatus::Ready)) {
         if let Some(reason) = rejection(&mut order).await {
@@ -159,6 +167,7 @@ async fn publish(
     order: &mut Order,
     kind: AcmeChallenge,
     challenges: &Arc<Challenges>,
+    storage: &Storage,
 ) -> Result<Vec<Published>, Failure> {
     let mut published = Vec::new();
     let mut authorizations = order.authorizations();
@@ -177,15 +186,21 @@ async fn publish(
             .challenge(wanted)
             .ok_or_else(|| format!("the authority does not offer {name}"))?;
         let response = challenge.key_authorization();
-        published.push(match kind {
-            AcmeChallenge::Http01 => challenges.publish_text(&challenge.token, response.as_str()),
+        let shared = match kind {
+            AcmeChallenge::Http01 => SharedChallenge::Http {
+                token: challenge.token.clone(),
+                response: response.as_str().to_owned(),
+            },
             AcmeChallenge::TlsAlpn01 => {
                 let digest = response.digest();
                 let digest = digest.as_ref().try_into();
                 let digest = digest.map_err(|_| "the digest has not the length of SHA-256")?;
-                challenges.publish_handshake(&challenge.identifier().to_string(), digest)?
+                SharedChallenge::Tls { name: challenge.identifier().to_string(), digest }
             }
-        });
+        };
+        published.push(challenges.publish(&shared)?);
+        // The authority may connect to any server of the fleet.
+        storage.challenge(shared).await?;
         challenge.set_ready().await?;
     }
     Ok(published)
