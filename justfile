@@ -10,12 +10,12 @@ test *arguments:
     ./test {{arguments}}
 
 figures *rows="keepalive-1k":
-    cargo build --profile dist -p dunlin -p baseline
+    cargo build --profile dist --all-features -p dunlin -p baseline
     benches/figures.py {{rows}}
 
 # Writes the pages of the book that are generated from the code.
 reference:
-    cargo build --profile checked --bin dunlin
+    cargo build --profile checked --all-features --bin dunlin
     docs/generated.py
 
 book:

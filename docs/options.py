@@ -27,6 +27,7 @@ TABLES = [
     ("`[server.reverse_dns]`", "ReverseDns"),
     ("`[server.landlock]`", "Landlock"),
     ("`[server.traces]`", "Traces"),
+    ("`[shared]`", "SharedTable"),
     ("`[[listen]]`", "Listen"),
     ("`[[site]]`", "Site"),
     ("`tls` of a site", "TlsTable"),

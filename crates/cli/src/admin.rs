@@ -1,4 +1,4 @@
-//! `dunlin reload`, `dunlin upgrade`, `dunlin purge`: commands to a running server, by its admin socket.
+//! `dunlin reload`, `dunlin upgrade`, `dunlin purge`, and what `dunlin maintenance` needs: commands to a running server, by its admin socket.
 
 use std::io;
 use std::path::{Path, PathBuf};
@@ -65,7 +65,7 @@ pub(crate) fn purge(arguments: &PurgeArguments) -> ExitCode {
 }
 
 /// A value in a query.
-fn encoded(value: &str) -> String {
+pub(crate) fn encoded(value: &str) -> String {
     let encode = |byte: u8| match byte {
         b'a'..=b'z' | b'A'..=b'Z' | b'0'..=b'9' | b'/' | b'-' | b'.' | b'_' | b'~' => {
             char::from(byte).to_string()

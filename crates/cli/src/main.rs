@@ -14,6 +14,7 @@ mod configuration;
 mod launch;
 mod load;
 mod logging;
+mod maintenance;
 mod man;
 mod passwd;
 mod remote;
@@ -52,6 +53,8 @@ enum Command {
     Upgrade(admin::Arguments),
     /// Remove responses from the cache of a running server
     Purge(admin::PurgeArguments),
+    /// Close sites of a running server for maintenance, or open them again
+    Maintenance(maintenance::MaintenanceArguments),
     /// Send load to a server and measure its responses
     Load(Box<load::Arguments>),
     /// Compare servers and write a report
@@ -125,6 +128,7 @@ fn main() -> ExitCode {
         Command::Reload(arguments) => admin::reload(&arguments),
         Command::Upgrade(arguments) => admin::run("/upgrade", &arguments),
         Command::Purge(arguments) => admin::purge(&arguments),
+        Command::Maintenance(arguments) => maintenance::run(&arguments),
         Command::Load(arguments) => load::run(&arguments),
         Command::Compare(arguments) => compare::run(&arguments),
         Command::Watch(arguments) => watch::run(&arguments),

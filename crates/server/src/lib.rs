@@ -5,8 +5,10 @@ mod control;
 mod drive;
 pub mod error_log;
 mod explain;
+mod fleet;
 mod handler;
 mod listen;
+mod maintenance;
 pub mod password;
 mod route;
 mod server;
@@ -18,8 +20,9 @@ pub use explain::explain;
 /// The report of the status route, as in `status.json`.
 pub mod status {
     pub use crate::handler::status::{
-        Bandwidth, Cache, Certificate, Client, Concurrency, Connections, ProcessReport, Rate,
-        Report, Requests, Responses, Route, RouteLimits, Scripts, ServerReport, Tls,
+        Bandwidth, Cache, Certificate, Client, Concurrency, Connections, FleetReport,
+        ProcessReport, Rate, Report, Requests, Responses, Route, RouteLimits, Scripts,
+        ServerReport, Tls,
     };
 }
 pub use server::{

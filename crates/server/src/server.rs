@@ -182,6 +182,7 @@ impl Server {
         };
         runtime.block_on(running.apply(&running.generation, per_worker))?;
         ResponseCache::takes_over(running.generation.shared.responses.as_ref(), None);
+        running.generation.joins_fleet(None);
         Ok(Self { runtime, control, running })
     }
 
@@ -255,6 +256,10 @@ impl Server {
                 }
                 End::Replaced(_) => {
                     running.listeners.release();
+                    if let Some(fleet) = &running.generation.shared.fleet {
+                        // The other process has joined it.
+                        fleet.leave();
+                    }
                     // The other process uses the directory from now on.
                     let responses = running.generation.shared.responses.as_ref();
                     ResponseCache::takes_over(None, responses);
@@ -430,6 +435,7 @@ impl Running {
 
     fn finish(self) {
         let Generation { shared, access_log, .. } = &self.generation;
+        let left = shared.fleet.as_ref().map(|fleet| fleet.leave());
         summary::log_totals(shared);
         shared.scripts.pools.kill_all();
         if let Some(tracer) = &shared.tracer {
@@ -437,6 +443,10 @@ impl Running {
         }
         if let Some(responses) = &shared.responses {
             responses.finish_writing(FINISH);
+        }
+        if let Some(left) = left {
+            // It is dropped when this server has left.
+            let _ = left.recv_timeout(FINISH);
         }
         let open = shared.limiter.open();
         if open > 0 {

@@ -28,7 +28,9 @@ pub(crate) use self::record::{Completion, ConnectionInfo, ResponseOutcome};
 pub(crate) use self::thread::Worker;
 pub(crate) use self::tunnel_meter::TunnelMeter;
 use crate::control::Commands;
+use crate::fleet::Fleet;
 use crate::handler::response_cache::shared::ResponseCache;
+use crate::maintenance::Maintenance;
 use crate::route::conditions::FastPathConditions;
 use crate::route::router::Router;
 use crate::route::sites::{CacheEntry, Route, Sites};
@@ -66,6 +68,10 @@ pub(crate) struct SharedState {
     pub(crate) reverse_dns: Option<Arc<ReverseDns>>,
     /// Serial number of the last accepted connection.
     pub(crate) serial: Arc<AtomicU64>,
+    /// The servers with which this one shares its state; `None` if there are none.
+    pub(crate) fleet: Option<Arc<Fleet>>,
+    /// Sites under maintenance.
+    pub(crate) maintenance: Arc<Maintenance>,
     /// The queue of commands to the server.
     pub(crate) commands: Commands,
     /// Settings that only a restart changes.

@@ -146,7 +146,7 @@ fn master_of(
     let mut last = StoreError::new("no sentinel is configured");
     for url in &settings.urls {
         let sentinel = info(url)?;
-        let named = ask(group, sentinel.clone(), certificates.clone(), settings.timeout);
+        let named = look_up(group, sentinel.clone(), certificates.clone(), settings.timeout);
         let (host, port) = match named {
             Ok(named) => named,
             Err(error) => {
@@ -178,7 +178,7 @@ fn master_of(
 }
 
 /// The address of the master that a sentinel names. Sentinels often have no password where the store has one.
-fn ask(
+fn look_up(
     group: &str,
     sentinel: ConnectionInfo,
     certificates: Option<TlsCertificates>,

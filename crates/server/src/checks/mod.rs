@@ -21,7 +21,9 @@ use dunlin_http::{FieldLines, Request};
 use dunlin_limits::rate::RateLimit;
 use dunlin_net::blocking::Pool;
 
-pub(crate) use self::auth::{Auth, Basic, Forward, Logins, UserFile};
+#[cfg(feature = "fleet")]
+pub(crate) use self::auth::{AttemptId, WINDOW as ATTEMPTS_WINDOW};
+pub(crate) use self::auth::{Attempts, Auth, Basic, Forward, Logins, UserFile};
 pub(crate) use self::client::resolve_client;
 pub(crate) use self::https::{add_strict, to_https};
 pub(crate) use self::throttle::{Limited, RouteCounts, Throttle};

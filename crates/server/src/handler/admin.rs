@@ -13,6 +13,7 @@ use crate::control::Action;
 use crate::handler::break_out;
 use dunlin_telemetry::RouteTelemetry;
 
+use crate::handler::maintenance;
 use crate::handler::rejection::error_response;
 use crate::handler::response_cache::purge::purge;
 use crate::handler::status;
@@ -33,12 +34,15 @@ pub(crate) fn respond(ctx: &Rc<WorkerContext>, request: &Request<'_>) -> Routed 
         (b"/upgrade", Method::Post) => command(ctx, Action::Upgrade),
         (b"/reopen", Method::Post) => command(ctx, Action::Reopen),
         (b"/purge", Method::Post) => purge(&ctx.shared, query),
+        (b"/maintenance", Method::Post) => maintenance::command(ctx, query),
+        (b"/maintenance", Method::Get | Method::Head) => maintenance::report(&ctx.shared).into(),
         (b"/config", Method::Get | Method::Head) => configuration(&ctx.shared).into(),
         #[cfg(debug_assertions)]
         (b"/debug/break", Method::Post) if break_out::is_enabled() => {
             break_out::respond(query.unwrap_or_default())
         }
         (b"/reload" | b"/upgrade" | b"/reopen" | b"/purge", _) => not_allowed("POST").into(),
+        (b"/maintenance", _) => not_allowed("GET, HEAD, POST").into(),
         (b"/config", _) => not_allowed("GET, HEAD").into(),
         _ => status::page(ctx, request, path, query),
     };

@@ -7,6 +7,7 @@ pub(crate) mod checked;
 pub(crate) mod error_page;
 pub(crate) mod errors;
 pub(crate) mod files;
+mod maintenance;
 pub(crate) mod proxy;
 pub(crate) mod redirect;
 pub(crate) mod rejection;

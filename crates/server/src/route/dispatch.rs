@@ -21,9 +21,10 @@ use super::reroute::reroute;
 use super::route_match::{Origin, RouteMatch, Via};
 use super::router::Router;
 use super::sites::{CacheEntry, Route, Site};
-use crate::checks::{add_strict, resolve_client};
+use crate::checks::{Rejection, add_strict, resolve_client};
 use crate::handler::files;
-use crate::handler::rejection::{ALLOW, error_reply, error_response, options};
+use crate::handler::rejection::{ALLOW, error_response, options, rejected};
+use crate::maintenance::Closure;
 use crate::worker::WorkerContext;
 use dunlin_files::select::has_changed;
 
@@ -101,6 +102,9 @@ pub(crate) fn dispatch(
     if client.early && !site.tls.as_ref().is_some_and(|tls| tls.early_data) {
         return Ok(too_early());
     }
+    if let Some(closure) = ctx.shared.maintenance.of(&site.name) {
+        return Ok(closed(ctx, request, (site, raw_path), client, closure));
+    }
     let method = request.method();
     if matches!(method, Method::Get | Method::Head) {
         let entry = ctx.files.cache.borrow().get(site.serial, raw_path, ctx.clock.now()).cloned();
@@ -119,7 +123,8 @@ pub(crate) fn dispatch(
         let (status, reason) = rejection(error);
         if status == 404 {
             let settings = site.route(b"/");
-            let (reply, context) = not_found(ctx, request, site, settings, client);
+            let (reply, context) =
+                turned_away(ctx, request, (site, settings), client, Rejection::new(404));
             return Ok(Routed::new(site, settings, reply, false, Some(context)));
         }
         return Err(RequestError { status, reason });
@@ -127,7 +132,8 @@ pub(crate) fn dispatch(
     let settings = site.route(path_buffer);
     // Their files are in no worker's own cache, which is looked into above.
     if settings.internal && origin == Origin::Client {
-        let (reply, context) = not_found(ctx, request, site, settings, client);
+        let (reply, context) =
+            turned_away(ctx, request, (site, settings), client, Rejection::new(404));
         return Ok(Routed::new(site, settings, reply, false, Some(context)));
     }
     let via = Via::default();
@@ -230,12 +236,32 @@ fn method_not_allowed() -> Response {
     response
 }
 
-fn not_found(
+/// The response to a request of a site that is under maintenance.
+#[cold]
+fn closed(
     ctx: &Rc<WorkerContext>,
     request: &Request<'_>,
-    site: &Arc<Site>,
-    settings: &Arc<Route>,
+    (site, raw_path): (&Arc<Site>, &[u8]),
     client: Client,
+    closure: Closure,
+) -> Routed {
+    let mut path = Vec::new();
+    let settings = match decode(raw_path, site.config(), &mut path) {
+        Ok(()) => site.route(&path),
+        Err(_) => site.route(b"/"),
+    };
+    let rejection = Rejection::new(503).with("Retry-After", closure.retry_after.to_string());
+    let (reply, context) = turned_away(ctx, request, (site, settings), client, rejection);
+    Routed::new(site, settings, reply, false, Some(context))
+}
+
+/// The error page of a route, for a request that its handler does not get.
+fn turned_away(
+    ctx: &Rc<WorkerContext>,
+    request: &Request<'_>,
+    (site, settings): (&Arc<Site>, &Arc<Route>),
+    client: Client,
+    rejection: Rejection,
 ) -> (Reply, Rc<RequestContext>) {
     let client = resolve_client(client, request, &ctx.shared.config.server);
     let context = Rc::new(RequestContext::new(client));
@@ -244,7 +270,7 @@ fn not_found(
     }
     let (raw_path, path, query, via) = (b"/", b"/", None, Via::default());
     let matched = RouteMatch { site, settings, raw_path, path, query, client, context: None, via };
-    (error_reply(ctx, request, &matched, 404), context)
+    (rejected(ctx, request, &matched, rejection), context)
 }
 
 /// The response to a message that the engine, the router or a limit rejects, with the fields that the request's

@@ -45,6 +45,9 @@ pub(crate) fn fast_path<'f>(
     short: usize,
 ) -> Option<FastPath<'f>> {
     let method = request.method();
+    if ctx.shared.maintenance.is_any() {
+        return None;
+    }
     if !matches!(method, Method::Get | Method::Head) || client.early || !ctx.fast_path.is_open {
         return None;
     }

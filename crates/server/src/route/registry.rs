@@ -13,7 +13,10 @@ use dunlin_config::{AuthRules, CheckRules, Origins, Proxy, RateRules, Script, Th
 use dunlin_limits::rate::RateLimit;
 use dunlin_proxy::Group;
 
-use crate::checks::{Auth, Basic, Checks, Forward, Limited, Logins, RouteCounts, Throttle};
+use crate::checks::{
+    Attempts, Auth, Basic, Checks, Forward, Limited, Logins, RouteCounts, Throttle,
+};
+use crate::fleet::servers::servers;
 
 /// The runtime objects of one generation of the configuration.
 #[derive(Debug, Default)]
@@ -50,12 +53,14 @@ pub(super) struct Builder<'a> {
     registry: Registry,
     /// That of the generation before.
     before: Option<&'a Registry>,
+    /// The server shares its state with others.
+    is_in_fleet: bool,
 }
 
 impl<'a> Builder<'a> {
-    pub(super) fn new(before: Option<&'a Registry>) -> Self {
+    pub(super) fn new(before: Option<&'a Registry>, is_in_fleet: bool) -> Self {
         let last_pool = before.map_or(0, |before| before.last_pool);
-        Self { registry: Registry { last_pool, ..Registry::default() }, before }
+        Self { registry: Registry { last_pool, ..Registry::default() }, before, is_in_fleet }
     }
 
     pub(super) fn finish(self) -> Registry {
@@ -133,6 +138,10 @@ impl<'a> Builder<'a> {
             let limit = |rules: &RateRules| match kept.iter().position(|kept| kept.rules() == rules)
             {
                 Some(at) => kept.remove(at),
+                None if rules.shared => {
+                    let scope = format!("{site}\n{route}");
+                    Arc::new(RateLimit::shared(rules.clone(), &scope, servers()))
+                }
                 None => Arc::new(RateLimit::new(rules.clone())),
             };
             rules.iter().map(limit).collect()
@@ -151,11 +160,16 @@ impl<'a> Builder<'a> {
     }
 
     fn logins(&mut self, site: &str, route: &str, path: &PathBuf) -> Logins {
+        let is_in_fleet = self.is_in_fleet;
         let (own, before) = self.objects(site, route);
         let (_, logins) = own.logins.get_or_insert_with(|| {
             let kept = before.and_then(|before| before.logins.clone());
             let kept = kept.filter(|(other, _)| other == path);
-            let (path, logins) = kept.unwrap_or_else(|| (path.clone(), Logins::default()));
+            let new = || match is_in_fleet {
+                true => Logins::of_fleet(format!("{site}\n{route}")),
+                false => Logins::default(),
+            };
+            let (path, logins) = kept.unwrap_or_else(|| (path.clone(), new()));
             // The users are known before the first request. The check of the configuration has reported errors.
             let _ = logins.users.refresh(&path);
             (path, logins)
@@ -175,6 +189,18 @@ impl Registry {
     /// The upstreams of all routes.
     pub(super) fn proxies(&self) -> impl Iterator<Item = &Arc<Group>> {
         self.routes.values().filter_map(|objects| objects.proxy.as_ref())
+    }
+
+    /// The limits of all routes that several servers share.
+    pub(super) fn shared_limits(&self) -> impl Iterator<Item = &Arc<RateLimit>> {
+        let limits = self.routes.values().flat_map(|objects| objects.limits.iter().flatten());
+        limits.filter(|limit| limit.rules().shared)
+    }
+
+    /// The failed attempts to log in of all routes.
+    pub(super) fn attempts(&self) -> impl Iterator<Item = &Arc<Attempts>> {
+        let logins = self.routes.values().filter_map(|objects| objects.logins.as_ref());
+        logins.map(|(_, logins)| &logins.attempts)
     }
 
     /// The upstreams of a route; `None` when it has none.

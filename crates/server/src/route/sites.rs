@@ -6,12 +6,13 @@ use std::sync::Arc;
 
 use dunlin_config::{Config, Handler, Origins, Settings};
 use dunlin_http::semantics::host;
+use dunlin_limits::rate::RateLimit;
 use dunlin_proxy::{Group, UpstreamReport};
 use dunlin_telemetry::RouteTelemetry;
 use dunlin_telemetry::metrics::{Label, label};
 
 use super::registry::{Builder, Registry};
-use crate::checks::{Checks, RouteCounts};
+use crate::checks::{Attempts, Checks, RouteCounts};
 use dunlin_files::cache::worker_cache;
 
 /// All sites of one generation of the configuration.
@@ -63,7 +64,8 @@ impl Sites {
     pub(crate) fn new(config: &Arc<Config>, before: Option<&Self>) -> Self {
         let unchanged =
             before.map(|before| config.unchanged_sites(&before.config)).unwrap_or_default();
-        let mut builder = Builder::new(before.map(|before| &before.registry));
+        let mut builder =
+            Builder::new(before.map(|before| &before.registry), config.shared.is_some());
         let mut last_serial = before.map_or(0, |before| before.last_serial);
         let mut all = Vec::with_capacity(config.sites.iter().len());
         for site in config.sites.iter() {
@@ -113,6 +115,16 @@ impl Sites {
     /// All sites, in the order of the file.
     pub(crate) fn iter(&self) -> impl ExactSizeIterator<Item = &Arc<Site>> {
         self.all.iter()
+    }
+
+    /// The limits of all routes that several servers share.
+    pub(crate) fn shared_limits(&self) -> impl Iterator<Item = &Arc<RateLimit>> {
+        self.registry.shared_limits()
+    }
+
+    /// The failed attempts to log in of all routes.
+    pub(crate) fn attempts(&self) -> impl Iterator<Item = &Arc<Attempts>> {
+        self.registry.attempts()
     }
 
     /// The counts of the limits of all routes.

@@ -21,6 +21,7 @@ use dunlin_tls::Certificates;
 
 use super::{StartError, fail};
 use crate::control::Commands;
+use crate::fleet::{self, Fleet, Participants};
 use crate::handler::response_cache::shared::ResponseCache;
 use crate::handler::script::FileAccess;
 use crate::listen::{ConnectionLimiter, ConnectionLimits};
@@ -47,6 +48,7 @@ impl Generation {
         commands: Commands,
         blocking: Arc<blocking::Pools>,
     ) -> Result<Self, StartError> {
+        check_build(&config)?;
         let config = Arc::new(config);
         let server = &config.server;
         let files = Arc::new(dunlin_files::shared::Shared::first(&config, Arc::clone(&blocking)));
@@ -54,7 +56,8 @@ impl Generation {
         let limiter = ConnectionLimiter::new(connections(server), server.threads, limit);
         let limiter = Arc::new(limiter);
         let access_log = access_log(server)?;
-        let certificates = certificates(&config)?;
+        let fleet = Fleet::of(&config, None);
+        let certificates = certificates(&config, fleet.as_ref())?;
         let pools = Arc::new(Pools::default());
         let scripts = Arc::new(Shared {
             groups: Arc::clone(&pools.groups),
@@ -73,6 +76,8 @@ impl Generation {
             shared: Arc::new(SharedState {
                 files,
                 responses,
+                fleet,
+                maintenance: Arc::default(),
                 certificates,
                 blocking,
                 limiter,
@@ -106,6 +111,7 @@ impl Generation {
         now.threads = then.threads;
         now.cache.notify = then.cache.notify;
         now.calls = then.calls;
+        check_build(&config)?;
         let config = Arc::new(config);
         let now = &config.server;
         let access_log = match now.access_log == then.access_log {
@@ -121,6 +127,8 @@ impl Generation {
             false => tracer(now)?,
         };
         let files = Arc::new(before.files.next(&config));
+        let fleet = Fleet::of(&config, before.fleet.as_ref());
+        let certificates = certificates(&config, fleet.as_ref())?;
         let pools = Arc::clone(&before.scripts.pools);
         let scripts = Arc::new(Shared {
             groups: Arc::clone(&pools.groups),
@@ -140,9 +148,11 @@ impl Generation {
             shared: Arc::new(SharedState {
                 files,
                 responses,
+                fleet,
+                maintenance: Arc::clone(&before.maintenance),
                 scripts: Scripts { pools, shared: scripts },
                 blocking: Arc::clone(&before.blocking),
-                certificates: certificates(&config)?,
+                certificates,
                 limiter: Arc::clone(&before.limiter),
                 reverse_dns,
                 serial: Arc::clone(&before.serial),
@@ -180,6 +190,19 @@ impl Generation {
         }
     }
 
+    /// Begins to share the state of this generation with other servers, and leaves the fleet `before` unless it is the same.
+    pub(crate) fn joins_fleet(&self, before: Option<&Arc<Fleet>>) {
+        let SharedState { sites, fleet, maintenance, responses, .. } = &*self.shared;
+        let participants = Participants {
+            limits: sites.shared_limits().cloned().collect(),
+            attempts: sites.attempts().cloned().collect(),
+            maintenance: Arc::clone(maintenance),
+            responses: responses.clone(),
+            sites: sites.iter().map(|site| (site.name.clone(), site.serial)).collect(),
+        };
+        Fleet::takes_over(fleet.as_ref(), before, participants);
+    }
+
     /// Applies shared limits, and ends what only `before` uses, including the processes of single programs in directories
     /// that have moved. Called once every worker uses this generation.
     pub(crate) fn takes_over(&self, before: &Self, moved: &[Moved]) {
@@ -189,6 +212,7 @@ impl Generation {
             responses.retain_sites(|site| sites.has(site));
         }
         ResponseCache::takes_over(self.shared.responses.as_ref(), before.shared.responses.as_ref());
+        self.joins_fleet(before.shared.fleet.as_ref());
         before.shared.certificates.retire();
         sites.proxies().for_each(|group| group.reload_certificates());
         limiter.set(connections(&config.server));
@@ -201,6 +225,12 @@ impl Generation {
         let moved: HashSet<usize> = moved.iter().flat_map(of_directory).collect();
         scripts.pools.retain(|id| used.contains(&id), |id| moved.contains(&id));
     }
+}
+
+/// # Errors
+/// What `config` needs and this build lacks.
+fn check_build(config: &Config) -> Result<(), StartError> {
+    fleet::conflict(config).map_or(Ok(()), |problem| Err(fail(problem.to_string())))
 }
 
 /// The identity of a configured directory when the configuration was read.
@@ -292,11 +322,14 @@ fn reverse_dns(server: &Server) -> Result<Option<Arc<ReverseDns>>, StartError> {
     Ok(Some(Arc::new(started.map_err(|error| fail(format!("reverse DNS: {error}")))?)))
 }
 
-fn certificates(config: &Config) -> Result<Arc<Certificates>, StartError> {
+fn certificates(
+    config: &Config,
+    fleet: Option<&Arc<Fleet>>,
+) -> Result<Arc<Certificates>, StartError> {
     let certificates = Arc::new(Certificates::load(config).map_err(fail)?);
     certificates.follow().map_err(|error| fail(format!("following certificates: {error}")))?;
     certificates
-        .obtain(config)
+        .obtain(config, fleet.and_then(|fleet| fleet.storage()))
         .map_err(|error| fail(format!("obtaining certificates: {error}")))?;
     Ok(certificates)
 }

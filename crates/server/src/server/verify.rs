@@ -42,6 +42,7 @@ pub fn verify(config: &Config, confined: Option<&Confined>) -> Findings {
         }
     };
     let mut findings = Findings::default();
+    findings.errors.extend(crate::fleet::conflict(config));
     check_files(config, confined.is_none(), &mut findings);
     if let Some(identity) = identity.filter(|identity| !identity.is_present()) {
         check_access(config, identity, &mut findings);

@@ -213,7 +213,7 @@ impl Storage {
         }
     }
 
-    /// Has `create` make the account in its file, unless another server has made it. `is_gone` says that the authority does not
+    /// Has `create` make the account in its file, unless another server has made it. With `is_gone`, the authority does not
     /// know the stored one any more.
     ///
     /// # Errors

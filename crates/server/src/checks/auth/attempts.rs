@@ -1,36 +1,81 @@
 //! Limit of failed authentication attempts per address: it slows down password guessing without
-//! affecting other clients.
+//! affecting other clients. Servers of a fleet count them together.
 
 use std::collections::HashMap;
-use std::sync::{Mutex, PoisonError};
+use std::sync::{Mutex, MutexGuard, PoisonError};
 use std::time::{Duration, Instant};
 
 use dunlin_net::address::Peer;
+use sha2::{Digest, Sha256};
 
 /// Failures by address. An IPv6 /64 network counts as one address, as one client can own all of it.
 #[derive(Debug, Default)]
 pub(crate) struct Attempts {
-    failures: Mutex<HashMap<Peer, Failures>>,
+    /// Names the login in the fleet; empty where none is.
+    scope: String,
+    table: Mutex<Table>,
+}
+
+#[derive(Debug, Default)]
+struct Table {
+    failures: HashMap<Peer, Failures>,
+    /// Addresses of which the fleet has to know, each once.
+    due: Vec<Peer>,
+    /// What the fleet has rejected, until when.
+    rejected: HashMap<AttemptId, Instant>,
 }
 
 #[derive(Debug)]
 struct Failures {
     count: u32,
     since: Instant,
+    /// Attempts at other servers, at the last exchange.
+    others: u32,
+    /// What has changed since the last exchange.
+    change: i32,
+    is_due: bool,
+    /// The number of attempts that are allowed, when the last one came.
+    max: u32,
+}
+
+/// The name of a login and an address in the fleet: a hash.
+pub(crate) type AttemptId = [u8; 16];
+
+/// What the fleet has to know about an address.
+#[cfg_attr(not(feature = "fleet"), allow(dead_code, reason = "there is no fleet"))]
+#[derive(Debug)]
+pub(crate) struct AttemptReport {
+    pub(crate) id: AttemptId,
+    pub(crate) change: i32,
+    /// The number of attempts that are allowed.
+    pub(crate) max: u32,
+    address: Peer,
 }
 
 /// Period in which failures are counted.
-const WINDOW: Duration = Duration::from_secs(60);
+pub(crate) const WINDOW: Duration = Duration::from_secs(60);
 /// Maximum of addresses in the table.
 const MAX_ADDRESSES: usize = 16 * 1024;
 
 impl Attempts {
+    /// For a login that servers of a fleet have in common. `scope` names it.
+    pub(crate) fn of_fleet(scope: String) -> Self {
+        Self { scope, table: Mutex::default() }
+    }
+
     /// Counts an attempt before it is verified, so that concurrent attempts are counted too.
     ///
     /// # Errors
     /// The time to wait, if there have been `max` attempts within a minute.
     pub(crate) fn begin(&self, address: Peer, max: u32, now: Instant) -> Result<(), Duration> {
-        let mut failures = self.failures.lock().unwrap_or_else(PoisonError::into_inner);
+        let mut table = self.table();
+        let Table { failures, due, rejected } = &mut *table;
+        if !rejected.is_empty()
+            && let Some(until) = rejected.get(&self.id(address))
+            && *until > now
+        {
+            return Err(*until - now);
+        }
         if failures.len() >= MAX_ADDRESSES {
             failures.retain(|_, one| now.duration_since(one.since) < WINDOW);
         }
@@ -39,23 +84,90 @@ impl Attempts {
             let one = failures.keys().next().copied();
             one.and_then(|one| failures.remove(&one));
         }
-        let one = failures.entry(address.network()).or_insert(Failures { count: 0, since: now });
+        let one = failures.entry(address.network()).or_insert(Failures::new(now));
         let age = now.duration_since(one.since);
         if age >= WINDOW {
-            *one = Failures { count: 0, since: now };
+            *one = Failures { is_due: one.is_due, ..Failures::new(now) };
         }
-        if one.count >= max {
+        if one.count + one.others >= max {
             return Err(WINDOW - age.min(WINDOW));
         }
-        one.count += 1;
+        one.max = max;
+        one.change(1, address.network(), due, &self.scope);
         Ok(())
     }
 
     /// Takes back an attempt that [`begin`](Self::begin) has counted.
     pub(crate) fn forgive(&self, address: Peer) {
-        let mut failures = self.failures.lock().unwrap_or_else(PoisonError::into_inner);
-        if let Some(one) = failures.get_mut(&address.network()) {
-            one.count = one.count.saturating_sub(1);
+        let mut table = self.table();
+        let Table { failures, due, .. } = &mut *table;
+        if let Some(one) = failures.get_mut(&address.network()).filter(|one| one.count > 0) {
+            one.change(-1, address.network(), due, &self.scope);
+        }
+    }
+}
+
+/// The exchange with the other servers of a fleet.
+#[cfg_attr(not(feature = "fleet"), allow(dead_code, reason = "there is no fleet"))]
+impl Attempts {
+    /// Takes what the fleet has to know.
+    pub(crate) fn reports(&self) -> Vec<AttemptReport> {
+        let mut table = self.table();
+        let Table { failures, due, .. } = &mut *table;
+        let report = |address: Peer| {
+            let one = failures.get_mut(&address)?;
+            one.is_due = false;
+            let (change, max) = (std::mem::take(&mut one.change), one.max);
+            (change != 0).then(|| AttemptReport { id: self.id(address), change, max, address })
+        };
+        std::mem::take(due).into_iter().filter_map(report).collect()
+    }
+
+    /// Takes the number of attempts of all servers.
+    pub(crate) fn apply(&self, report: &AttemptReport, total: u32) {
+        if let Some(one) = self.table().failures.get_mut(&report.address) {
+            let own = i64::from(one.count) - i64::from(one.change);
+            one.others = u32::try_from(i64::from(total) - own).unwrap_or(0);
+        }
+    }
+
+    /// Rejects attempts, because the servers together have counted too many.
+    pub(crate) fn reject(&self, id: AttemptId, until: Instant, now: Instant) {
+        let rejected = &mut self.table().rejected;
+        rejected.retain(|_, until| *until > now);
+        if rejected.len() < MAX_ADDRESSES {
+            rejected.insert(id, until);
+        }
+    }
+}
+
+impl Attempts {
+    fn id(&self, address: Peer) -> AttemptId {
+        let digest = Sha256::digest(format!("{}\n{}", self.scope, address.network()));
+        let mut id = [0; 16];
+        id.copy_from_slice(&digest[..16]);
+        id
+    }
+
+    fn table(&self) -> MutexGuard<'_, Table> {
+        self.table.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+}
+
+impl Failures {
+    fn new(since: Instant) -> Self {
+        Self { count: 0, since, others: 0, change: 0, is_due: false, max: u32::MAX }
+    }
+
+    fn change(&mut self, by: i32, address: Peer, due: &mut Vec<Peer>, scope: &str) {
+        self.count = self.count.saturating_add_signed(by);
+        if scope.is_empty() {
+            return;
+        }
+        self.change = self.change.saturating_add(by);
+        if !self.is_due {
+            self.is_due = true;
+            due.push(address);
         }
     }
 }
@@ -84,6 +196,7 @@ mod tests {
         let v6 = |last: u16| Peer::Ip([0x2001, 0xdb8, 0, 0, 0, 0, 0, last].into());
         (0..5).for_each(|last| attempts.begin(v6(last), 5, start).unwrap());
         assert!(attempts.begin(v6(9), 5, start).is_err());
+        assert!(attempts.reports().is_empty(), "there is no fleet");
     }
 
     #[test]
@@ -93,6 +206,31 @@ mod tests {
         for number in 0..3 * MAX_ADDRESSES as u32 {
             attempts.begin(Peer::Ip(number.to_be_bytes().into()), 5, now).unwrap();
         }
-        assert!(attempts.failures.lock().unwrap().len() <= MAX_ADDRESSES);
+        assert!(attempts.table().failures.len() <= MAX_ADDRESSES);
+    }
+
+    #[test]
+    fn servers_count_together_and_reject_what_one_of_them_has_found() {
+        let (one, other) = (Attempts::of_fleet("a".into()), Attempts::of_fleet("a".into()));
+        let (address, now) = (Peer::Ip([192, 0, 2, 1].into()), Instant::now());
+        (0..3).for_each(|_| one.begin(address, 5, now).unwrap());
+        one.forgive(address);
+        let reports = one.reports();
+        assert_eq!((reports.len(), reports[0].change, reports[0].max), (1, 2, 5));
+        other.begin(address, 5, now).unwrap();
+        let report = other.reports().pop().unwrap();
+        assert_eq!(report.id, reports[0].id);
+        // The store has counted two of the first server, and this one.
+        other.apply(&report, 3);
+        other.begin(address, 5, now).unwrap();
+        other.begin(address, 5, now).unwrap();
+        assert!(other.begin(address, 5, now).is_err());
+        let elsewhere = Attempts::of_fleet("b".into());
+        for attempts in [&one, &elsewhere] {
+            attempts.reject(report.id, now + Duration::from_secs(9), now);
+        }
+        assert_eq!(one.begin(address, 5, now), Err(Duration::from_secs(9)));
+        elsewhere.begin(address, 5, now).unwrap();
+        one.begin(address, 5, now + Duration::from_secs(9)).unwrap();
     }
 }

@@ -25,7 +25,14 @@ pub(crate) struct Basic {
 #[derive(Debug, Clone, Default)]
 pub(crate) struct Logins {
     pub(crate) users: Arc<UserFile>,
-    attempts: Arc<Attempts>,
+    pub(crate) attempts: Arc<Attempts>,
+}
+
+impl Logins {
+    /// For a login that servers of a fleet have in common. `scope` names it.
+    pub(crate) fn of_fleet(scope: String) -> Self {
+        Self { users: Arc::default(), attempts: Arc::new(Attempts::of_fleet(scope)) }
+    }
 }
 
 impl Basic {

@@ -6,7 +6,9 @@ mod fields;
 mod forward;
 mod users;
 
-use self::attempts::Attempts;
+pub(crate) use self::attempts::Attempts;
+#[cfg(feature = "fleet")]
+pub(crate) use self::attempts::{AttemptId, WINDOW};
 pub(crate) use self::basic::{Basic, Logins};
 pub(crate) use self::forward::Forward;
 pub(crate) use self::users::UserFile;

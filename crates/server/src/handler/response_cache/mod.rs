@@ -9,6 +9,7 @@ mod fill;
 mod forwarding;
 mod outcome;
 pub(super) mod purge;
+pub(crate) mod purge_order;
 mod query;
 mod restore;
 mod reuse;

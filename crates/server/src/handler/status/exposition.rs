@@ -6,7 +6,7 @@ use std::fmt::{Display, Write};
 use dunlin_telemetry::metrics::{BOUNDS, Counts, Histogram, Label, SIZES, Series, named};
 
 use super::certificates::Certificate;
-use super::report::{Report, Upstream};
+use super::report::{FleetReport, Report, Upstream};
 
 /// A text format. The two differ in the names of counters and at the end.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -43,6 +43,7 @@ pub(super) fn render(report: &Report, counts: &Counts, form: Form) -> String {
     out.scripts(report);
     out.upstreams(report);
     out.limits(report);
+    out.fleet(report);
     out.process(report);
     if form == Form::OpenMetrics {
         out.text.push_str("# EOF\n");
@@ -299,6 +300,37 @@ impl Exposition {
                     self,
                     "{name}{suffix}{{dunlin_site=\"{site}\",http_route=\"{route}\",upstream=\"{label}\"}} {value}"
                 );
+            }
+        }
+    }
+
+    fn fleet(&mut self, report: &Report) {
+        let fleet = report.fleet.as_ref();
+        let values = |fleet: &FleetReport| {
+            [
+                u64::from(fleet.connected),
+                fleet.servers,
+                fleet.exchanges,
+                fleet.messages,
+                fleet.losses,
+            ]
+        };
+        let names = [
+            ("dunlin_shared_store_up", "gauge", "Whether the store of `[shared]` is reachable."),
+            (
+                "dunlin_shared_servers",
+                "gauge",
+                "Servers that share the store and were seen lately.",
+            ),
+            ("dunlin_shared_exchanges", "counter", "Exchanges of rate limits with the store."),
+            ("dunlin_shared_messages", "counter", "Messages of other servers."),
+            ("dunlin_shared_store_losses", "counter", "Times that the store was lost."),
+        ];
+        for (index, (name, kind, help)) in names.into_iter().enumerate() {
+            self.family(name, kind, help);
+            let total = if kind == "counter" { "_total" } else { "" };
+            if let Some(value) = fleet.map(values).as_ref().and_then(|values| values.get(index)) {
+                line!(self, "{name}{total} {value}");
             }
         }
     }

@@ -19,7 +19,8 @@ pub use self::certificates::Certificate;
 use self::exposition::Form;
 pub use self::limits::{Bandwidth, Concurrency, Rate, RouteLimits};
 pub use self::report::{
-    Cache, Client, Connections, ProcessReport, Report, Requests, Route, Scripts, ServerReport, Tls,
+    Cache, Client, Connections, FleetReport, ProcessReport, Report, Requests, Route, Scripts,
+    ServerReport, Tls,
 };
 pub use self::responses::Responses;
 use dunlin_config::Status;

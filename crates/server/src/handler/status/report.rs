@@ -12,6 +12,8 @@ use serde::{Deserialize, Serialize};
 use super::certificates::{self, Certificate};
 use super::limits::{self, RouteLimits};
 use super::responses::Responses;
+use crate::fleet::servers::servers;
+use crate::fleet::{Fleet, FleetState};
 use crate::worker::{SharedState, WorkerContext};
 
 /// The state of the server. Counters start at 0 with the process: a rate is the difference of two reports divided by the
@@ -39,12 +41,44 @@ pub struct Report {
     pub upstreams: Vec<Upstream>,
     /// Limits of routes and their counters.
     pub limits: Vec<RouteLimits>,
+    /// The servers that share their state with this one; `None` if it shares none.
+    pub fleet: Option<FleetReport>,
     /// Certificates of sites.
     pub certificates: Vec<Certificate>,
     /// Lost lines of the access log.
     pub log_lines_lost: u64,
     /// Spans that the collector has accepted, and lost spans.
     pub spans: (u64, u64),
+}
+
+/// The servers that share their state, as this one sees them. Counters start at 0 with the process.
+#[derive(Debug, Clone, Default, Serialize, Deserialize)]
+#[serde(default)]
+pub struct FleetReport {
+    /// Whether the store is reachable.
+    pub connected: bool,
+    /// Servers that were seen lately, with this one.
+    pub servers: u64,
+    /// Exchanges of rate limits with the store.
+    pub exchanges: u64,
+    /// Messages of other servers.
+    pub messages: u64,
+    /// Times that the store was lost.
+    pub losses: u64,
+}
+
+impl FleetReport {
+    fn of(fleet: &Fleet) -> Self {
+        let FleetState { is_connected, counts } = &*fleet.state;
+        let count = |counter: &AtomicU64| counter.load(Ordering::Relaxed);
+        Self {
+            connected: is_connected.load(Ordering::Relaxed),
+            servers: servers().count().into(),
+            exchanges: count(&counts.exchanges),
+            messages: count(&counts.messages),
+            losses: count(&counts.losses),
+        }
+    }
 }
 
 /// The server process.
@@ -322,6 +356,7 @@ impl Report {
             scripts: shared.scripts.pools.report().into_iter().map(Scripts::from).collect(),
             upstreams: shared.sites.upstreams().map(Upstream::from).collect(),
             limits: limits::report(&shared.sites),
+            fleet: shared.fleet.as_deref().map(FleetReport::of),
             certificates: certificates::report(&shared.certificates),
             log_lines_lost: ctx.lost_lines(),
             spans: shared.tracer.as_ref().map_or((0, 0), |tracer| {

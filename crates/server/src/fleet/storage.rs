@@ -1,0 +1,117 @@
+//! The storage of certificates that the servers of a fleet have in common.
+
+use std::fmt;
+use std::sync::mpsc::Sender;
+use std::time::Duration;
+
+use dunlin_shared_state::objects::Locked;
+use dunlin_shared_state::{Store, StoreError};
+use dunlin_tls::{Pending, SharedChallenge, SharedStorage};
+use tokio::sync::oneshot;
+
+use super::messages::Content;
+use super::{Command, Confirmed};
+
+/// Operations on the store by the thread that talks to it.
+#[derive(Debug, Clone)]
+pub(super) struct FleetStorage(pub(super) Sender<Command>);
+
+/// An operation, which gets the store, if it is reachable, and the ID of this server.
+pub(super) struct Access(Box<Operation>);
+
+type Operation = dyn FnOnce(Option<(&mut Store, &str)>) -> Result<(), StoreError> + Send;
+
+impl fmt::Debug for Access {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("Access").finish_non_exhaustive()
+    }
+}
+
+impl Access {
+    /// Does it.
+    ///
+    /// # Errors
+    /// When the store does not respond.
+    pub(super) fn run(self, store: Option<(&mut Store, &str)>) -> Result<(), StoreError> {
+        self.0(store)
+    }
+}
+
+impl FleetStorage {
+    /// Has the thread do `operation`.
+    fn access<T: Send + 'static>(
+        &self,
+        operation: impl FnOnce(&mut Store, &str) -> Result<T, StoreError> + Send + 'static,
+    ) -> Pending<T> {
+        let (done, result) = oneshot::channel();
+        let access = move |store: Option<(&mut Store, &str)>| {
+            let Some((store, server)) = store else {
+                // The one who waits may have left.
+                let _ = done.send(Err("the store is not reachable".to_owned()));
+                return Ok(());
+            };
+            match operation(store, server) {
+                Ok(value) => {
+                    let _ = done.send(Ok(value));
+                    Ok(())
+                }
+                Err(error) => {
+                    let _ = done.send(Err(error.to_string()));
+                    Err(error)
+                }
+            }
+        };
+        let _ = self.0.send(Command::Access(Access(Box::new(access))));
+        Box::pin(async move { result.await.unwrap_or_else(|_| Err(STOPPING.to_owned())) })
+    }
+
+    fn send(&self, content: Content) -> Pending<()> {
+        let (confirm, confirmed) = oneshot::channel();
+        let _ = self.0.send(Command::Announce(Box::new(content), confirm));
+        Box::pin(async move {
+            // A server that does not confirm in time must not keep the others from their certificate.
+            let Confirmed { .. } = confirmed.await.unwrap_or_else(|_| Err(STOPPING.to_owned()))?;
+            Ok(())
+        })
+    }
+}
+
+const STOPPING: &str = "the server is stopping";
+
+impl SharedStorage for FleetStorage {
+    fn read(&self, name: &str) -> Pending<Option<Vec<u8>>> {
+        let name = name.to_owned();
+        self.access(move |store, _| store.read(&name))
+    }
+
+    fn write(&self, name: &str, content: Vec<u8>, fence: u64) -> Pending<bool> {
+        let name = name.to_owned();
+        self.access(move |store, server| store.write(&name, &content, None, (server, fence)))
+    }
+
+    fn lock(&self, name: &str, lease: Duration) -> Pending<Option<u64>> {
+        let name = name.to_owned();
+        self.access(move |store, server| {
+            Ok(match store.lock(&name, server, lease)? {
+                Locked::Owned(fence) => Some(fence),
+                Locked::Other(_) => None,
+            })
+        })
+    }
+
+    fn unlock(&self, name: &str, fence: u64) -> Pending<()> {
+        let name = name.to_owned();
+        self.access(move |store, server| store.unlock(&name, server, fence))
+    }
+
+    fn challenge(&self, challenge: SharedChallenge) -> Pending<()> {
+        self.send(match challenge {
+            SharedChallenge::Http { token, response } => Content::Http { token, response },
+            SharedChallenge::Tls { name, digest } => Content::Tls { name, digest },
+        })
+    }
+
+    fn announce(&self) -> Pending<()> {
+        self.send(Content::Certificates)
+    }
+}
