@@ -11,6 +11,7 @@ import time
 
 import pytest
 
+from support.acme import free_port
 from support.files import write
 from support.http import read_response
 from support.server import DUNLIN
@@ -351,15 +352,15 @@ def test_a_master_that_sentinels_name(fleet, tmp_path):
 
 
 def test_a_cluster(fleet, tmp_path):
-    nodes = [
-        Store(tmp_path / f"node{n}", "--cluster-enabled", "yes", "--cluster-config-file", "nodes.conf") for n in range(3)
-    ]
+    # By default it is 10,000 above the other port, which the kernel may choose too high for that.
+    buses = [free_port() for _ in range(3)]
+    settings = ("--cluster-enabled", "yes", "--cluster-config-file", "nodes.conf", "--cluster-node-timeout", "2000")
+    nodes = [Store(tmp_path / f"node{n}", *settings, "--cluster-port", str(bus)) for n, bus in enumerate(buses)]
     try:
         for number, node in enumerate(nodes):
             first, last = number * 5461 + (number > 0), min((number + 1) * 5461, 16383)
             node.command("cluster", "addslotsrange", str(first), str(last))
-            node.command("config", "set", "cluster-node-timeout", "2000")
-            nodes[0].command("cluster", "meet", "127.0.0.1", str(node.port))
+            nodes[0].command("cluster", "meet", "127.0.0.1", str(node.port), str(buses[number]))
         for node in nodes:
             wait_until(lambda: "cluster_state:ok" in node.command("cluster", "info"), "the cluster is complete")
         servers = fleet(2, [node.url for node in nodes], LIMIT, table="cluster = true")
