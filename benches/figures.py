@@ -5,10 +5,10 @@
 
 Rows: keepalive-1k random-1k pipeline-10 sizes churn cache-off large-site few-connections access-log idle-memory
 first-byte scaling checks response-cache metrics proxy-small proxy-http2 proxy-large proxy-upload proxy-latency slowloris
-http2 tls handshakes cgi cgiplus php wsgi load, or all; versions compares two builds of Dunlin. The server has processor 0,
-the load processor 1; rounds are interleaved in a random order; medians are printed. A run during which the host of a virtual
-machine gave its processors to other guests is repeated. The responses are compared with the files before the first run. A
-run with an error does not count.
+http2 tls handshakes cgi cgiplus component php wsgi load, or all; versions compares two builds of Dunlin. The server has
+processor 0, the load processor 1; rounds are interleaved in a random order; medians are printed. A run during which the host
+of a virtual machine gave its processors to other guests is repeated. The responses are compared with the files before the
+first run. A run with an error does not count.
 """
 
 import argparse
@@ -28,6 +28,7 @@ import tempfile
 import time
 from pathlib import Path
 
+import components
 import idle
 import proxies
 import servers
@@ -48,7 +49,7 @@ def stolen():
     return int(Path("/proc/stat").read_text().split(None, 9)[8]) / os.sysconf("SC_CLK_TCK")
 
 
-class Bench(proxies.Rows, versions.Rows):
+class Bench(proxies.Rows, components.Rows, versions.Rows):
     def __init__(self, options):
         self.options = options
         self.folder = Path(tempfile.mkdtemp(prefix="figures-"))
@@ -810,7 +811,7 @@ class Bench(proxies.Rows, versions.Rows):
         return rate, cpu / (rate * self.options.seconds) * 1e6
 
 
-ROWS = ["keepalive-1k", "random-1k", "pipeline-10", "sizes", "churn", "cache-off", "large-site", "few-connections", "access-log", "idle-memory", "first-byte", "scaling", "checks", "response-cache", "metrics", *proxies.ROWS, "slowloris", "http2", "tls", "handshakes", "cgi", "cgiplus", "php", "wsgi", "load"]
+ROWS = ["keepalive-1k", "random-1k", "pipeline-10", "sizes", "churn", "cache-off", "large-site", "few-connections", "access-log", "idle-memory", "first-byte", "scaling", "checks", "response-cache", "metrics", *proxies.ROWS, "slowloris", "http2", "tls", "handshakes", "cgi", "cgiplus", *components.ROWS, "php", "wsgi", "load"]
 
 
 def main():

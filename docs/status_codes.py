@@ -60,6 +60,7 @@ STATUSES = {
     416: "no requested range lies within the file",
     417: "an expectation other than `100-continue`",
     421: "no site has this host, or the TLS handshake did not meet the policy of its site; see [HTTPS](tls.md#several-sites-on-one-listener)",
+    422: "a function of a [component](components.md#typed-calls) has returned an error",
     425: "early data with a request that is not safe, or for a site without `early_data`",
     426: "a WebSocket of another version than 13, for an [ASGI application](applications.md#websocket)",
     429: "`limit`; too many wrong passwords of an address",
@@ -68,7 +69,7 @@ STATUSES = {
     501: "an unknown method for a file; an unsupported transfer coding",
     502: "a script's response is invalid, its worker cannot be reached or was lost; forward authentication failed",
     503: "`throttle` or the queue of a script is full; `spool_size`; no descriptor is free; too many password checks or viewers. With `Retry-After`",
-    504: "`timeout`, `first_byte_timeout` or `idle_timeout` of a script",
+    504: "`timeout`, `first_byte_timeout` or `idle_timeout` of a script; `time` or `cpu` of a component",
     505: "a version of HTTP other than 1.0, 1.1 and 2",
 }
 

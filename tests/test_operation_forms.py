@@ -2,14 +2,15 @@
 
 import json
 import subprocess
-from pathlib import Path
 
 import pytest
 
+from support.components import EXAMPLES, STATE, has_target, program
 from support.http import post
 from support.server import ROOT
 
 pytestmark = pytest.mark.usefixtures("orderly_stop")
+needs_target = pytest.mark.skipif(not has_target(), reason="rustup target add wasm32-wasip2")
 
 SOURCES = ROOT / "scripting" / "component"
 # What a form encodes, and what it means.
@@ -31,15 +32,18 @@ def programs(tmp_path_factory):
     return folder
 
 
-@pytest.mark.parametrize("kind", ["cgi", "warm", "cgiplus", "fastcgi"])
+@pytest.mark.parametrize("kind", ["cgi", "warm", "cgiplus", "fastcgi", pytest.param("component", marks=needs_target)])
 def test_the_operation_gives_the_same_response_in_every_form(serve, programs, kind):
     where = {
         "cgi": f'directory = "{programs}/cgi"',
         "warm": f'directory = "{programs}/cgi"',
         "cgiplus": f'directory = "{programs}/cgiplus", processes = 1',
         "fastcgi": f'command = ["{programs}/fastcgi/operation"], processes = 1',
+        "component": f'file = "{programs}/operation.wasm"',
     }[kind]
-    server = serve(route=f'script = {{ kind = "{kind}", {where} }}')
+    if kind == "component":
+        program(programs / "operation.wasm", EXAMPLES / "cgi.rs")
+    server = serve(server=f'state = "{STATE}"', route=f'script = {{ kind = "{kind}", {where} }}')
     for _ in range(2):
         for body, payload in PAYLOADS.items():
             status, fields, reply = post(server, "/operation", body.encode())
@@ -49,13 +53,7 @@ def test_the_operation_gives_the_same_response_in_every_form(serve, programs, ki
             assert 0 <= reply["stop"] - reply["start"] < 10_000_000
 
 
-def has_target():
-    """Whether the compiler has the standard library for components."""
-    found = subprocess.run(["rustc", "--print", "target-libdir", "--target", "wasm32-wasip2"], capture_output=True, text=True)
-    return found.returncode == 0 and Path(found.stdout.strip()).is_dir()
-
-
-@pytest.mark.skipif(not has_target(), reason="rustup target add wasm32-wasip2")
+@needs_target
 def test_the_operation_builds_as_a_component(tmp_path):
     """The CGI program without a change, and with typed calls."""
     options = ["-O", "--edition", "2024", "--target", "wasm32-wasip2", "-o", tmp_path / "cgi.wasm"]

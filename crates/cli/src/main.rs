@@ -9,6 +9,7 @@ mod admin;
 mod check;
 mod color;
 mod compare;
+mod compile;
 mod completions;
 mod configuration;
 mod launch;
@@ -63,6 +64,8 @@ enum Command {
     Watch(watch::Arguments),
     /// Show the figures of a running server
     Top(top::Arguments),
+    /// Compile WebAssembly components into the cache of a server
+    Compile(compile::Arguments),
     /// Set, remove or check passwords for basic authentication
     Passwd(passwd::Arguments),
     /// Print the completions of a shell
@@ -134,6 +137,7 @@ fn main() -> ExitCode {
         Command::Watch(arguments) => watch::run(&arguments),
         Command::Top(arguments) => top::run(&arguments),
         Command::Launch(arguments) => launch::run(arguments),
+        Command::Compile(arguments) => compile::run(&arguments),
         Command::Passwd(arguments) => passwd::run(&arguments),
         Command::Completions(arguments) => completions::run(&arguments),
         Command::Man(arguments) => man::run(&arguments),

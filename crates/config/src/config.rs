@@ -108,6 +108,11 @@ impl Config {
         scripts.any(|(_, script)| !script.kind.value.is_cgi())
     }
 
+    /// Returns `true` if a route runs WebAssembly components.
+    pub fn has_components(&self) -> bool {
+        self.sites.iter().flat_map(|site| site.scripts()).any(|script| script.kind.is_component())
+    }
+
     /// Returns `true` if a route runs scripts.
     pub fn has_scripts(&self) -> bool {
         self.sites.iter().any(|site| site.scripts().next().is_some())

@@ -47,6 +47,14 @@ impl Config {
                         places.execute.push(program.value.clone().into());
                     }
                 }
+                for files in script.files.iter().flat_map(|files| &files.value) {
+                    let write = files.write.unwrap_or(false);
+                    let list = if write { &mut places.write } else { &mut places.read };
+                    list.push(files.path.value.clone());
+                }
+                // A file is replaced by renaming.
+                let component = script.file.as_ref().filter(|_| script.kind.is_component());
+                places.read.extend(component.map(|file| folder(file)));
                 // A root may contain both scripts and files; the scripts are executed.
                 places.execute.extend(script.root.iter().map(|root| root.value.clone()));
             }
@@ -66,10 +74,11 @@ impl Config {
         Some(places)
     }
 
-    /// Returns the directory of obtained certificates; `None` if none are obtained.
+    /// Returns the directory of obtained certificates and compiled components; `None` if there are none.
     pub fn state_directory(&self) -> Option<&Path> {
         let mut sites = self.sites.iter().filter_map(|site| site.tls.as_ref());
-        sites.any(|tls| tls.acme.is_some()).then_some(&*self.server.state)
+        let is_used = sites.any(|tls| tls.acme.is_some()) || self.has_components();
+        is_used.then_some(&*self.server.state)
     }
 
     /// Returns the directory of cached responses; `None` if none are kept there.

@@ -102,7 +102,7 @@ pub use diff::diff;
 pub use error::Problem;
 pub use explain::explain_settings;
 pub use file::{
-    AcmeChallenge, BodyHandling, ClientBy, ConnectionUse as Persistence, EtagKind,
+    AcmeChallenge, BodyHandling, ClientBy, ComponentStderr, ConnectionUse as Persistence, EtagKind,
     ForwardCertificate, Interface, ProxyProtocol, SameSite, ScriptKind, Symlinks, TlsVersion,
 };
 pub use forward_fields::HOP_BY_HOP;
@@ -125,7 +125,9 @@ pub use rate_limit::{RateKey, RateRules};
 pub use redirect::Redirect;
 pub use respond::Respond;
 pub use route_table::RouteTable;
-pub use script::{Language, Local, Mapping, Remote, Script, Workers};
+pub use script::{
+    Component, Directory, Language, Local, Mapping, Outbound, Remote, Script, Workers,
+};
 pub use server::{
     AccessLog, Cache, CacheDirectory, Calls, ErrorLog, ErrorLogTarget, Http1, REDACTED_QUERY_KEYS,
     ResourceLimits, ReverseDns, Server, Traces,

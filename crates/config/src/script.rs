@@ -1,5 +1,6 @@
 //! The settings of scripts, with every default filled in.
 
+mod component;
 mod read;
 
 use std::path::PathBuf;
@@ -11,6 +12,7 @@ use super::file::{ScriptKind, ScriptTable};
 use super::pattern::Pattern;
 use super::users::Owner;
 
+pub use self::component::{Component, Directory, Outbound};
 pub(crate) use self::read::read;
 
 /// How a route runs scripts, for every kind.
@@ -99,7 +101,7 @@ impl ScriptTable {
     pub(super) fn is_by_extension(&self) -> bool {
         match self.kind.value {
             kind if kind.is_cgi() => self.extensions.is_some() || self.root.is_some(),
-            kind => kind != ScriptKind::Cgiplus && !kind.has_host(),
+            kind => kind != ScriptKind::Cgiplus && !kind.has_host() && !kind.is_component(),
         }
     }
 }
@@ -113,6 +115,8 @@ pub enum Workers {
     Local(Local),
     /// Processes that the server does not start.
     Remote(Remote),
+    /// No process: instances of WebAssembly components in the workers of the server.
+    Component(Component),
 }
 
 /// Language of the interpreter of a run-time environment.
@@ -196,6 +200,14 @@ impl Script {
         path.split_at(end)
     }
 
+    /// Returns the settings of components, if the kind is that.
+    pub fn component(&self) -> Option<&Component> {
+        match &self.workers {
+            Workers::Component(component) => Some(component),
+            _ => None,
+        }
+    }
+
     /// Returns `true` if the extension of the name is that of a script.
     pub fn is_script(&self, name: &[u8]) -> bool {
         has_extension(&self.extensions, name)
@@ -220,6 +232,6 @@ fn application(workers: &Workers) -> String {
         Workers::Remote(remote) => {
             remote.addresses.first().map_or_else(String::new, ToString::to_string)
         }
-        Workers::Each => String::new(),
+        Workers::Each | Workers::Component(_) => String::new(),
     }
 }

@@ -260,7 +260,8 @@ impl Site {
             let script = &route.script.as_ref()?.value;
             let name =
                 || format!("{} {} ({})", self.name, route.path.value, script.kind.value.as_str());
-            script.connect.is_none().then(|| (name(), script))
+            let starts = script.connect.is_none() && !script.kind.is_component();
+            starts.then(|| (name(), script))
         })
     }
 

@@ -39,8 +39,15 @@ impl Config {
             let script = route.route.script.as_ref()?;
             (script.connect.is_none() && script.user.is_none()).then_some(script)
         })?;
-        let what = "scripts run as root: write user = \"www-data\" or another user into [server], or `user` into the \
-                    script's table";
+        let what = match script.kind.is_component() {
+            true => {
+                "components run as root: write user = \"www-data\" or another user into [server]"
+            }
+            false => {
+                "scripts run as root: write user = \"www-data\" or another user into [server], or `user` into the \
+                      script's table"
+            }
+        };
         Some(source.problem(script.span.as_ref(), what.into()))
     }
 

@@ -31,6 +31,8 @@ pub enum Failure {
     Lost(String),
     /// The server has no file descriptor left, even after the cache has closed its own.
     NoDescriptor,
+    /// A script within the server's process was stopped: it trapped, or reached a limit.
+    Stopped(String),
     /// A time limit has passed.
     Late(&'static str),
     /// The client has left.
@@ -51,6 +53,7 @@ impl Failure {
             | Self::NotSent(_)
             | Self::Lost(_)
             | Self::Unreachable(_)
+            | Self::Stopped(_)
             | Self::Abandoned => 502,
             Self::Late(_) => 504,
         }
@@ -93,6 +96,9 @@ impl Failure {
                 tracing::debug!(script, request_id, "no worker is available: {reason}");
             }
             Self::Failed => tracing::error!(script, request_id, "the script failed"),
+            Self::Stopped(reason) => {
+                tracing::error!(script, request_id, "the script was stopped: {reason}");
+            }
             Self::Late(reason) => {
                 tracing::error!(script, request_id, "the script was terminated: {reason}");
             }
@@ -107,6 +113,7 @@ impl Failure {
             | Self::NotSent(reason)
             | Self::Lost(reason)
             | Self::Rejected(reason)
+            | Self::Stopped(reason)
             | Self::Unreachable(reason) => reason,
             Self::Late(reason) => reason,
             Self::Failed => "the script failed",
@@ -121,7 +128,7 @@ impl Failure {
             Self::Busy => "has too many requests to respond to; try again later",
             Self::Rejected(_) => "did not take the request",
             Self::Broken(_) | Self::NoDescriptor => "could not be run",
-            Self::Failed => "has failed",
+            Self::Failed | Self::Stopped(_) => "has failed",
             Self::Malformed(_) => "gave no valid response",
             Self::NotSent(_) | Self::Lost(_) => "ended before it responded",
             Self::Unreachable(_) => "cannot be reached",

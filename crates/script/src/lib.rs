@@ -90,6 +90,7 @@ mod stderr;
 mod time_limit;
 mod variables;
 mod warm;
+pub mod within;
 mod workers;
 
 pub use self::launch::{LAUNCH, launch};

@@ -6,7 +6,7 @@ use std::sync::atomic::AtomicBool;
 
 /// The script for a request.
 #[derive(Debug, Default)]
-pub(super) struct Located {
+pub struct Located {
     pub(super) program: PathBuf,
     /// The program as text, for the log.
     pub(super) label: Arc<str>,
@@ -21,6 +21,21 @@ pub(super) struct Located {
 }
 
 impl Located {
+    /// The script `program`. `name` is `SCRIPT_NAME`, `info` is `PATH_INFO`.
+    pub fn new(program: PathBuf, name: &[u8], info: &[u8]) -> Self {
+        Self { program, name: name.to_vec(), info: info.to_vec(), ..Self::default() }
+    }
+
+    /// Returns `SCRIPT_NAME`.
+    pub fn name(&self) -> &[u8] {
+        &self.name
+    }
+
+    /// Returns `PATH_INFO`.
+    pub fn info(&self) -> &[u8] {
+        &self.info
+    }
+
     /// The same with the query of a `try` list.
     pub(super) fn with(self: Arc<Self>, query: Option<Vec<u8>>) -> Arc<Self> {
         match Arc::try_unwrap(self) {

@@ -242,6 +242,8 @@ impl<'a, S: Source> Output<'a, S> {
 
     async fn whole(&self, head: ScriptHead, mut body: BodyBuffer) -> Result<(), Failure> {
         match self.source.end().await {
+            End::Stopped(why) => return Err(Failure::Stopped(why)),
+            End::Late(why) => return Err(Failure::Late(why)),
             End::Cut(why) | End::Lost(why) | End::Rejected(why) | End::Unreachable(why) => {
                 return Err(Failure::Malformed(why));
             }
@@ -300,6 +302,8 @@ impl<'a, S: Source> Output<'a, S> {
             return Err(Failure::Malformed(what));
         }
         match self.source.end().await {
+            End::Stopped(why) => Err(Failure::Stopped(why)),
+            End::Late(why) => Err(Failure::Late(why)),
             End::Cut(why) | End::Lost(why) | End::Rejected(why) | End::Unreachable(why) => {
                 Err(Failure::Malformed(format!("{why} while it wrote")))
             }
@@ -373,6 +377,8 @@ impl<'a, S: Source> Output<'a, S> {
     async fn early_end(&self, nothing: bool) -> Failure {
         let what = if nothing { "it wrote nothing" } else { "its header has no end" };
         Failure::Malformed(match self.source.end().await {
+            End::Stopped(why) => return Failure::Stopped(why),
+            End::Late(why) => return Failure::Late(why),
             End::Lost(why) if nothing => return Failure::Lost(why),
             End::Rejected(why) if nothing => return Failure::Rejected(why),
             End::Unreachable(why) if nothing => return Failure::Unreachable(why),

@@ -55,6 +55,8 @@ pub async fn respond(
             let backend = app_server::Application::default();
             Box::pin(backend::respond(backend, call, incoming, &located, name)).await
         }
+        // The server has them run by another crate.
+        Interface::Component => Err(Failure::Broken("it is a component".into())),
     }
 }
 

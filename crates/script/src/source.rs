@@ -3,23 +3,27 @@
 use bytes::Bytes;
 
 /// A source of a script's output. Both futures are cancel-safe.
-pub(super) trait Source {
+pub trait Source {
     /// The next bytes, which may be empty; `None` at the end.
-    async fn read(&self) -> Option<Bytes>;
+    fn read(&self) -> impl Future<Output = Option<Bytes>>;
 
     /// How the script ended. To be called at the end of the output.
-    async fn end(&self) -> End;
+    fn end(&self) -> impl Future<Output = End>;
 }
 
 /// How a script ended.
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub(super) enum End {
+pub enum End {
     /// It succeeded, or it goes on without output.
     Well,
     /// It exited with this status, which is not 0.
     Status(i32),
     /// It ended early, for this reason: the output is incomplete.
     Cut(String),
+    /// It was stopped for this reason, and is no process that could have ended: the output is incomplete.
+    Stopped(String),
+    /// It was stopped because of a time limit: the output is incomplete.
+    Late(&'static str),
     /// The worker ended before the first byte of a response. It may have begun.
     Lost(String),
     /// The worker has rejected the request before it began.

@@ -1,6 +1,7 @@
 //! Dunlin's server. A request flows one way: listener, transport, adapter, router, checks, handler, telemetry.
 
 mod checks;
+mod component;
 mod control;
 mod drive;
 pub mod error_log;
@@ -16,9 +17,11 @@ mod server;
 mod testing;
 mod worker;
 
+pub use component::compile_component;
 pub use explain::explain;
 /// The report of the status route, as in `status.json`.
 pub mod status {
+    pub use crate::component::Component;
     pub use crate::handler::status::{
         Bandwidth, Cache, Certificate, Client, Concurrency, Connections, FleetReport,
         ProcessReport, Rate, Report, Requests, Responses, Route, RouteLimits, Scripts,

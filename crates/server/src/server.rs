@@ -37,12 +37,15 @@ use self::preconditions::{
 pub(crate) use self::prepare::Generation;
 pub(crate) use self::sandbox::check_script_users;
 pub use self::sandbox::{Confined, confine, hindrances};
-use self::seccomp::Starter;
+pub(crate) use self::seccomp::Starter;
+#[cfg(feature = "component")]
+pub(crate) use self::seccomp::start_program;
 use self::upgrade::Upgrade;
 pub use self::verify::{Findings, certificates, unresolved_upstreams, verify};
 use dunlin_config::{Config, Problem, StartupSettings};
 
 use self::worker_thread::{WorkerCommand, WorkerHandle};
+use crate::component;
 use crate::control::{Action, Command, Control, Event, ResultSender};
 use crate::handler::response_cache::shared::ResponseCache;
 
@@ -137,7 +140,9 @@ impl Server {
         let (runtime, control) =
             Control::new().map_err(|error| fail(format!("receiving signals: {error}")))?;
         let starter = sandbox::restrict(&config, &confined)?;
-        let generation = Generation::first(config, startup, control.commands(), Arc::default())?;
+        let components = component::new(program.clone(), starter.clone());
+        let commands = control.commands();
+        let generation = Generation::first(config, startup, commands, Arc::default(), components)?;
         let config = Arc::clone(&generation.shared.config);
         let threads = config.server.threads;
         let mut listeners = Listeners::new(threads);
@@ -155,7 +160,8 @@ impl Server {
         }
         let ready = sandbox::switch_user(&config, confined)
             .and_then(|()| check_temporary_files(&config))
-            .and_then(|()| check_descriptors(&config));
+            .and_then(|()| check_descriptors(&config))
+            .and_then(|()| generation.shared.components.prepare(&config).map_err(fail));
         if let Err(error) = ready {
             pid_file.iter().for_each(PidFile::remove);
             return Err(error);
@@ -368,6 +374,7 @@ impl Running {
         check_script_users(&config).map_err(|error| unchanged(&error))?;
         check_temporary_files(&config).map_err(|error| unchanged(&error))?;
         let restart = config.needs_restart(&self.generation.shared.startup);
+        let config = self.prepare_components(config).await.map_err(|why| unchanged(&why))?;
         let next = self.generation.next(config).map_err(|error| unchanged(&error))?;
         let config = Arc::clone(&next.shared.config);
         let plan = self
@@ -386,6 +393,17 @@ impl Running {
         self.generation.takes_over(&last, &moved);
         self.origin.applied(&config);
         Ok(summary::describe_reload(&config, &before, &change, &moved, &restart))
+    }
+
+    /// Loads the components of `config`. Requests are handled meanwhile.
+    async fn prepare_components(&self, config: Config) -> Result<Config, String> {
+        if !config.has_components() {
+            return Ok(config);
+        }
+        let components = Arc::clone(&self.generation.shared.components);
+        let prepare = move || components.prepare(&config).map(|()| config);
+        let prepared = tokio::task::spawn_blocking(prepare);
+        prepared.await.map_err(|error| format!("loading components: {error}"))?
     }
 
     /// Switches every worker to `generation`, and waits until they have done so.

@@ -27,6 +27,7 @@ pub(crate) use self::pending::{CountedResponse, DeferredRecord, Output, OutputRa
 pub(crate) use self::record::{Completion, ConnectionInfo, ResponseOutcome};
 pub(crate) use self::thread::Worker;
 pub(crate) use self::tunnel_meter::TunnelMeter;
+use crate::component::{Components, WorkerComponents};
 use crate::control::Commands;
 use crate::fleet::Fleet;
 use crate::handler::response_cache::shared::ResponseCache;
@@ -63,6 +64,8 @@ pub(crate) struct SharedState {
     pub(crate) blocking: Arc<blocking::Pools>,
     /// Processes of scripts, and the state that scripts share.
     pub(crate) scripts: Scripts,
+    /// WebAssembly components.
+    pub(crate) components: Arc<Components>,
     pub(crate) certificates: Arc<Certificates>,
     pub(crate) limiter: Arc<ConnectionLimiter>,
     pub(crate) reverse_dns: Option<Arc<ReverseDns>>,
@@ -106,6 +109,8 @@ pub(crate) struct WorkerContext {
     pub(crate) proxy: Rc<WorkerProxy>,
     /// The state of scripts.
     pub(crate) scripts: WorkerScripts,
+    /// The state of WebAssembly components.
+    pub(crate) components: WorkerComponents,
     pub(crate) metrics: Rc<WorkerMetrics>,
     log: RefCell<Option<WorkerLog>>,
     is_logging: bool,
@@ -215,6 +220,7 @@ impl WorkerContext {
             ),
             client: worker.client.clone(),
             proxy: Rc::clone(&worker.proxy),
+            components: WorkerComponents::new(&shared.components, &worker.client),
             scripts: WorkerScripts::new(
                 &shared.scripts,
                 &worker.scripts,

@@ -2,7 +2,7 @@
 
 use std::cell::{Cell, OnceCell, RefCell};
 use std::sync::Arc;
-use std::time::Instant;
+use std::time::{Duration, Instant};
 
 use dunlin_net::clock;
 
@@ -21,6 +21,8 @@ pub struct ScriptContext {
     pub first_byte: Cell<Option<Instant>>,
     /// The script's output ended.
     pub ended: Cell<Option<Instant>>,
+    /// Time for which a script within the server's process has run.
+    pub guest: Cell<Option<Duration>>,
     id: OnceCell<Box<str>>,
     /// Value of `traceparent` for the script, if the server traces the request.
     pub traceparent: Option<Box<str>>,
@@ -47,6 +49,7 @@ impl ScriptContext {
             request_sent: Cell::default(),
             first_byte: Cell::default(),
             ended: Cell::default(),
+            guest: Cell::default(),
             id: OnceCell::new(),
             upstream: RefCell::default(),
             retries: Cell::new(0),
@@ -142,7 +145,8 @@ impl ScriptContext {
         }
     }
 
-    /// Returns the name of each timestamp that is set, in nanoseconds since the request head.
+    /// Returns the name of each timestamp that is set, in nanoseconds since the request head, and the time for which a
+    /// component has run.
     pub(crate) fn timestamps(&self) -> impl Iterator<Item = (&'static str, u64)> {
         let timestamps = [
             ("chosen", &self.chosen),
@@ -151,16 +155,27 @@ impl ScriptContext {
             ("first_byte", &self.first_byte),
             ("ended", &self.ended),
         ];
-        timestamps.into_iter().filter_map(|(name, timestamp)| {
+        let guest = self.guest.get().map(|guest| ("guest", guest.as_nanos() as u64));
+        let since = |(name, timestamp): (_, &Cell<Option<Instant>>)| {
             let since = timestamp.get()?.saturating_duration_since(self.received);
             Some((name, since.as_nanos() as u64))
-        })
+        };
+        timestamps.into_iter().filter_map(since).chain(guest)
     }
 
     /// Returns the phases so far as a value of `Server-Timing`, in milliseconds.
     pub fn server_timing(&self) -> String {
         let millis = |from: Instant, to: Instant| (to - from).as_secs_f64() * 1000.0;
         let (chosen, started) = (self.chosen.get().unwrap_or(self.received), self.started());
+        if let Some(guest) = self.guest.get() {
+            let instantiate = started.saturating_duration_since(chosen);
+            return format!(
+                "wait;dur={:.3}, instantiate;dur={:.3}, guest;dur={:.3}",
+                millis(self.received, chosen),
+                instantiate.as_secs_f64() * 1000.0,
+                guest.saturating_sub(instantiate).as_secs_f64() * 1000.0
+            );
+        }
         let mut text = format!(
             "wait;dur={:.3}, start;dur={:.3}",
             millis(self.received, chosen),

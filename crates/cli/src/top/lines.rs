@@ -2,7 +2,7 @@
 
 use std::fmt::Write;
 
-use dunlin_server::status::{Certificate, Report, RouteLimits, Scripts};
+use dunlin_server::status::{Certificate, Component, Report, RouteLimits, Scripts};
 
 use crate::watch::{size, took};
 
@@ -12,7 +12,8 @@ pub(super) struct ListLine {
     pub(super) calls: bool,
 }
 
-/// Lines of script pools. Those with waiting requests need attention.
+/// Lines of script pools and components. Those with waiting requests, and components whose file cannot be loaded, need
+/// attention.
 pub(super) fn scripts(report: &Report) -> Vec<ListLine> {
     let line = |pool: &Scripts| {
         let mut text = format!(
@@ -26,7 +27,21 @@ pub(super) fn scripts(report: &Report) -> Vec<ListLine> {
         }
         ListLine { text, calls: pool.waiting > 0 }
     };
-    report.scripts.iter().map(line).collect()
+    report.scripts.iter().map(line).chain(report.components.iter().map(component)).collect()
+}
+
+fn component(of: &Component) -> ListLine {
+    let mut text = format!(
+        "{} ({}): {} instances, {} fresh, {} reused, {} rejected",
+        of.name, of.kind, of.live, of.fresh, of.reused, of.rejected
+    );
+    for (reason, count) in of.stops.iter().filter(|(_, count)| *count > 0) {
+        let _ = write!(text, ", {count} stopped ({reason})");
+    }
+    if let Some(error) = &of.error {
+        let _ = write!(text, ", not loaded: {error}");
+    }
+    ListLine { text, calls: of.error.is_some() || of.rejected > 0 }
 }
 
 /// Lines of limits. Those with rejected requests need attention.

@@ -33,6 +33,8 @@ fn launch(site: &Site<'_>) -> io::Result<Launch> {
     let (folder, root, port) = (site.folder.display(), site.root.display(), site.port);
     let address = site.address;
     let mut server = "threads = 1\nconnections = 19900\nevict_idle_above = 19900\n".to_owned();
+    // It has compiled components.
+    server += &format!("state = \"{folder}/state\"\n");
     if site.variant.log || site.variant.dns {
         let format = if site.variant.dns { "{remote_name} {status}" } else { "combined" };
         server +=

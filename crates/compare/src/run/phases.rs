@@ -19,8 +19,12 @@ const TIMEOUT: Duration = Duration::from_secs(5);
 const EXPERIMENTS: [(&str, f64, &[&str]); 6] = [
     ("1: at the client", 202.0, &[]),
     ("2: within the server", 183.0, &["head", "route", "handler"]),
-    ("3: from the start of the process", 140.0, &["start", "body", "script"]),
-    ("4: until the process has the body", 133.0, &["start", "body"]),
+    (
+        "3: from the start of the process",
+        140.0,
+        &["start", "body", "script", "instantiate", "guest"],
+    ),
+    ("4: until the process has the body", 133.0, &["start", "body", "instantiate"]),
     ("5: writing the body to it", 124.0, &["body"]),
     ("6, 7: waiting for the client's body", 122.0, &["wait"]),
 ];

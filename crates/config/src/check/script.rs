@@ -9,6 +9,7 @@ use crate::spanned::Spanned;
 impl Checker<'_> {
     /// Checks the table `script`. `files` is the directory of the files beside the scripts, if there is one.
     pub(super) fn script(&mut self, script: &mut file::ScriptTable, files: Option<&Path>) {
+        let is_component = script.kind.is_component();
         let by_extension = script.kind.is_cgi() && script.extensions.is_some();
         let file::ScriptTable { directory, root, file: program, .. } = script;
         if let (true, None, None, None) = (by_extension, &*directory, &*root, &*program) {
@@ -19,7 +20,10 @@ impl Checker<'_> {
                 self.problem(&program.span, "script: file is empty");
             }
             program.value = self.absolute(program);
-            self.look_up_later("file", &program.value, &program.span);
+            // A component is no program: it is checked where components are known.
+            if !is_component {
+                self.look_up_later("file", &program.value, &program.span);
+            }
         }
         let file::ScriptTable { directory, root, command, interpreter, .. } = script;
         if let Some(roots) = &mut script.sendfile_root {
@@ -32,6 +36,13 @@ impl Checker<'_> {
                 self.look_up_later("sendfile_root", &path, &place);
                 root.value = path.display().to_string();
             }
+        }
+        for files in script.files.iter_mut().flat_map(|files| &mut files.value) {
+            if files.path.as_os_str().is_empty() {
+                self.problem(&files.path.span, "script: files: path is empty");
+            }
+            files.path.value = self.absolute(&files.path);
+            self.look_up_later("files", &files.path.value, &files.path.span);
         }
         if script.kind.value.has_host() && directory.is_none() {
             *directory = Some(Spanned::detached(self.absolute(Path::new(""))));

@@ -30,14 +30,16 @@ pub struct ScriptTable {
     /// Interface of the scripts. `cgi`: a process for each request (RFC 3875). `warm`: the same, without the cost
     /// of its start. `fastcgi`: persistent workers, started by `command` or reached at `connect`. `scgi`, `uwsgi`:
     /// workers at `connect`, by these protocols. `wsgi`, `asgi`, `psgi`: a Python or Perl application in processes
-    /// of the server. `cgiplus`: persistent CGI programs. `rte`: scripts in a persistent interpreter.
+    /// of the server. `cgiplus`: persistent CGI programs. `rte`: scripts in a persistent interpreter. `component`:
+    /// WebAssembly components within the server's own process, in builds with the feature `component`.
     pub kind: Spanned<ScriptKind>,
     /// Directory of the scripts: the part of the path that the `*` of the pattern matches names the script, and
-    /// what follows its name is PATH_INFO. With `wsgi`, `asgi` and `psgi`: the directory of the application.
-    /// Default for those: the directory of the configuration.
+    /// what follows its name is PATH_INFO. With `component`: each file `NAME.wasm` in it responds at `NAME`. With
+    /// `wsgi`, `asgi` and `psgi`: the directory of the application. Default for those: the directory of the
+    /// configuration.
     pub directory: Option<Spanned<PathBuf>>,
-    /// With `cgi`, `warm` and `cgiplus`: the one program for all paths of the route. The part of the path before
-    /// the last slash of the pattern is SCRIPT_NAME, the rest PATH_INFO. It can be a symlink.
+    /// With `cgi`, `warm`, `cgiplus` and `component`: the one program for all paths of the route. The part of the
+    /// path before the last slash of the pattern is SCRIPT_NAME, the rest PATH_INFO. It can be a symlink.
     pub file: Option<Spanned<PathBuf>>,
     /// Directory beneath which the whole path names a script. With `cgi` and `warm`, default: the root of the route
     /// or site, if `extensions` is set. With neither `root` nor `directory`, one program responds to all paths.
@@ -122,10 +124,35 @@ pub struct ScriptTable {
     /// Added to the nice value of the processes, from -20 to 19: a higher value gives a script less of a busy
     /// processor. Default: 0.
     pub nice: Option<Spanned<i32>>,
-    /// Maximum address space of a process (RLIMIT_AS). Default: the server's limit.
+    /// Maximum address space of a process (RLIMIT_AS). Default: the server's limit. With `component`: maximum size
+    /// of each memory of an instance, up to `4GB`. Default: `64MB`.
     pub memory: Option<Spanned<Size>>,
-    /// Maximum CPU time of a process (RLIMIT_CPU), in whole seconds. Default: the server's limit.
+    /// Maximum CPU time of a process (RLIMIT_CPU), in whole seconds. Default: the server's limit. With `component`:
+    /// maximum time for which a request runs on its worker; the response is 504 after it. Default: `1s`.
     pub cpu: Option<Spanned<DurationValue>>,
+    /// With `component`: maximum time from the start of an instance to the end of its response; the response is 504
+    /// after it. Default: `30s`.
+    pub time: Option<Spanned<DurationValue>>,
+    /// With `component`: maximum number of instances that run at the same time in a worker; further requests get
+    /// 503. Default: 256.
+    pub instances: Option<Spanned<usize>>,
+    /// With `component`: number of requests that an instance handles, one after the other. Its memory lasts from one
+    /// request to the next. CGI programs handle one. Default: 1, a new instance for each request.
+    pub reuse: Option<Spanned<usize>>,
+    /// With `component`: time without a request after which an instance is dropped, if `reuse` keeps it. Default:
+    /// `10s`.
+    pub idle: Option<Spanned<DurationValue>>,
+    /// With `component`: environment variables. Nothing is inherited from the server. Default: none.
+    pub environment: Option<BTreeMap<Spanned<String>, Spanned<String>>>,
+    /// With `component`: directories that a component can use, `{ path = "/srv/data", as = "/data", write = true }`.
+    /// Default: none.
+    pub files: Option<Spanned<Vec<ComponentFiles>>>,
+    /// With `component`: hosts that a component can send HTTP requests to, as `example.com`, which stands for the
+    /// default port of the scheme, or `example.com:8080`. Default: none.
+    pub outbound: Option<Spanned<Vec<Spanned<String>>>>,
+    /// With `component`: what happens to standard error, and to standard output of components that are not CGI
+    /// programs. `log`: its lines are in the error log. `none`: they are dropped. Default: `log`.
+    pub stderr: Option<Spanned<ComponentStderr>>,
     /// With `warm`: modules that Python and Perl load once, before requests arrive.
     pub preload: Option<Spanned<Vec<String>>>,
 }
@@ -140,7 +167,8 @@ impl ScriptTable {
     pub fn index(&self) -> Option<String> {
         let kind = self.kind.value;
         let is_plain = kind.is_cgi() && !self.is_by_extension();
-        if is_plain || kind.is_by_streams() || self.directory.is_none() && self.root.is_none() {
+        let is_plain = is_plain || kind.is_by_streams() || kind.is_component();
+        if is_plain || self.directory.is_none() && self.root.is_none() {
             return None;
         }
         let first = self.extensions.as_ref().and_then(|names| names.first());
@@ -148,6 +176,30 @@ impl ScriptTable {
         let extension = first.map_or(usual, |name| name.trim_start_matches('.'));
         (!self.kind.value.has_host()).then(|| format!("index.{extension}"))
     }
+}
+
+/// A directory that a component can use.
+#[derive(Debug, Clone, PartialEq, Deserialize, JsonSchema)]
+#[serde(deny_unknown_fields)]
+pub struct ComponentFiles {
+    /// The directory.
+    pub path: Spanned<PathBuf>,
+    /// Its name in the component.
+    #[serde(rename = "as")]
+    pub name: Spanned<String>,
+    /// Whether the component can write, create and remove files there. Default: false.
+    pub write: Option<bool>,
+}
+
+/// What happens to the standard error of components.
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq, Deserialize, JsonSchema)]
+#[serde(rename_all = "lowercase")]
+pub enum ComponentStderr {
+    /// Its lines are in the error log.
+    #[default]
+    Log,
+    /// It is dropped.
+    None,
 }
 
 /// Where the number of a request comes from.
@@ -185,9 +237,11 @@ pub enum ScriptKind {
     Cgiplus,
     /// Scripts that an interpreter which stays runs (the run-time environment).
     Rte,
+    /// WebAssembly components within the server's own process.
+    Component,
 }
 
-/// How the processes of a kind get their requests.
+/// How scripts of a kind get their requests.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Interface {
     /// A new process for each request, by its environment and standard input (CGI).
@@ -198,16 +252,19 @@ pub enum Interface {
     Streams,
     /// An application server of Dunlin's, which takes many requests at once on one connection.
     Application,
+    /// Calls within the server's own process.
+    Component,
 }
 
 impl ScriptKind {
-    /// How the processes of this kind get their requests.
+    /// How scripts of this kind get their requests.
     pub fn interface(self) -> Interface {
         match self {
             Self::Cgi | Self::Warm => Interface::Process,
             Self::FastCgi | Self::Scgi | Self::Uwsgi => Interface::Socket,
             Self::Cgiplus | Self::Rte => Interface::Streams,
             Self::Wsgi | Self::Asgi | Self::Psgi => Interface::Application,
+            Self::Component => Interface::Component,
         }
     }
 
@@ -225,6 +282,11 @@ impl ScriptKind {
     /// Whether scripts are CGI programs, each in a process of its own.
     pub fn is_cgi(self) -> bool {
         self.interface() == Interface::Process
+    }
+
+    /// Whether scripts are WebAssembly components.
+    pub fn is_component(self) -> bool {
+        self == Self::Component
     }
 
     /// Whether workers read requests from streams of their own.
@@ -245,6 +307,7 @@ impl ScriptKind {
             Self::Psgi => "psgi",
             Self::Cgiplus => "cgiplus",
             Self::Rte => "rte",
+            Self::Component => "component",
         }
     }
 }

@@ -67,8 +67,8 @@ pub struct Server {
     pub spool_size: Option<Size>,
     /// Whether responses have `Server: dunlin`. Default: true.
     pub server_field: Option<bool>,
-    /// Directory for data that the server keeps over a restart: accounts and certificates of ACME. Default:
-    /// `/var/lib/dunlin`.
+    /// Directory for data that the server keeps over a restart: accounts and certificates of ACME, compiled
+    /// components. Default: `/var/lib/dunlin`.
     pub state: Option<Spanned<PathBuf>>,
     /// Addresses and ports of the name servers that resolve the names of upstreams of proxies: `["10.0.0.2:53"]`. Default: those
     /// of `/etc/resolv.conf`. `/etc/hosts` applies in both cases.

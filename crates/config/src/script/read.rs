@@ -1,5 +1,6 @@
 //! Checks of the table `script`.
 
+use std::collections::BTreeMap;
 use std::net::SocketAddr;
 use std::time::Duration;
 
@@ -17,9 +18,9 @@ pub(crate) fn read(table: &Spanned<ScriptTable>, pattern: &Pattern, report: Repo
     Reader { table, report }.script(pattern)
 }
 
-struct Reader<'a> {
-    table: &'a Spanned<ScriptTable>,
-    report: Report<'a>,
+pub(super) struct Reader<'a> {
+    pub(super) table: &'a Spanned<ScriptTable>,
+    pub(super) report: Report<'a>,
 }
 
 /// Default of the largest message of a WebSocket in bytes.
@@ -43,7 +44,9 @@ impl Reader<'_> {
         let queue_timeout = self.time("queue_timeout", &table.queue_timeout);
         let first_byte_timeout = self.time("first_byte_timeout", &table.first_byte_timeout);
         let timeout = self.time("timeout", &table.timeout);
-        let cpu = self.time("cpu", &table.cpu).map(|time| time.as_secs().max(1));
+        // A component is limited otherwise.
+        let own = (!kind.is_component()).then_some(table);
+        let cpu = own.and_then(|table| self.time("cpu", &table.cpu));
         let idle_timeout = table.idle_timeout.map_or(Duration::from_secs(60), |span| span.0);
         let tunnel_timeout = table.tunnel_timeout.as_deref().map_or(TUNNEL, |span| span.0);
         let directory = table.file.as_ref().or(table.directory.as_ref()).or(table.root.as_ref());
@@ -69,16 +72,16 @@ impl Reader<'_> {
             queue_timeout: queue_timeout.unwrap_or(Duration::from_secs(30)),
             timeout,
             first_byte_timeout,
-            idle_timeout: (!idle_timeout.is_zero()).then_some(idle_timeout),
-            env: environment(table, self.report),
+            idle_timeout: (!idle_timeout.is_zero() && own.is_some()).then_some(idle_timeout),
+            env: environment(table.env.iter().chain(&table.environment), self.report),
             authorization: table.authorization.unwrap_or(false),
             accept_request_id: table.request_id == Some(RequestId::Accept),
             send_request_id: table.send_request_id.unwrap_or(false),
             show_errors: table.show_errors.unwrap_or(false),
             owner: self.owner(),
             nice: table.nice.as_deref().copied().unwrap_or(0),
-            memory: table.memory.as_deref().map(|size| size.0),
-            cpu,
+            memory: own.and_then(|table| table.memory.as_deref()).map(|size| size.0),
+            cpu: cpu.map(|time| time.as_secs().max(1)),
             message_size: table.message_size.as_deref().map_or(MESSAGE, |size| size.0),
             tunnel_timeout: (!tunnel_timeout.is_zero()).then_some(tunnel_timeout),
             preload: preload(table, self.report),
@@ -98,9 +101,11 @@ impl Reader<'_> {
                     table.directory.is_some() || table.file.is_some() || table.root.is_some();
                 (!found).then_some("`directory`, `file` or `extensions`")
             }
-            kind if kind.is_by_streams() => {
+            kind if kind.is_by_streams() || kind.is_component() => {
                 let found = table.directory.is_some() || table.file.is_some();
-                (!found).then_some("`directory`")
+                let needed =
+                    if kind.is_component() { "`file` or `directory`" } else { "`directory`" };
+                (!found).then_some(needed)
             }
             FastCgi => (table.command.is_none() && table.connect.is_none())
                 .then_some("`command` or `connect`"),
@@ -125,9 +130,10 @@ impl Reader<'_> {
                 "script: `file` names the one program, so that there is no `directory` or `root`";
             (self.report)(&file.span, what.into());
         }
+        let is_component = kind.is_component();
         let local =
             kind.has_host() || kind.is_by_streams() || kind == FastCgi && table.connect.is_none();
-        let remote = !local && !kind.is_cgi();
+        let remote = !local && !kind.is_cgi() && !is_component;
         let files = remote || kind.is_cgi() || matches!(kind, FastCgi | Rte);
         let by_name = files && (table.directory.is_some() || table.root.is_some());
         let is_program = kind.is_cgi() || kind == ScriptKind::Cgiplus;
@@ -146,7 +152,9 @@ impl Reader<'_> {
         only!(remote || kind == FastCgi, "kinds \"fastcgi\", \"scgi\" and \"uwsgi\"": connect);
         only!(remote || kind == FastCgi || kind.is_cgi(),
             "kinds \"cgi\", \"warm\", \"fastcgi\", \"scgi\" and \"uwsgi\"": root);
-        only!(is_program, "kinds \"cgi\", \"warm\" and \"cgiplus\"": file);
+        only!(is_program || is_component, "kinds \"cgi\", \"warm\", \"cgiplus\" and \"component\"": file);
+        only!(is_component, "kind \"component\"":
+            time, instances, reuse, idle, files, outbound, stderr);
         only!(by_name, "scripts beneath a `root` or `directory` that workers run": extensions);
         only!(kind.has_host(), "kinds \"wsgi\", \"asgi\" and \"psgi\"": application);
         only!(kind == Wsgi, "kind \"wsgi\"": threads);
@@ -156,7 +164,11 @@ impl Reader<'_> {
         only!(local, "workers that are started here":
             min_processes, retire_idle, requests, max_age, max_resident, backoff);
         only!(remote, "workers at `connect`": connect_timeout, cool_down);
-        only!(!remote, "processes that are started here": user, group, nice, memory, cpu);
+        only!(!remote, "processes that are started here": memory, cpu);
+        only!(!remote && !is_component, "processes that are started here": user, group, nice);
+        only!(!is_component, "scripts in processes":
+            processes, queue_timeout, timeout, first_byte_timeout);
+        self.only_component();
         if let (Some(cpu), ScriptKind::Warm) = (&table.cpu, kind)
             && (table.user.is_some() || table.group.is_some())
         {
@@ -169,8 +181,33 @@ impl Reader<'_> {
         }
     }
 
+    /// Reports keys without a position that belong to components only, or to scripts in processes only.
+    fn only_component(&mut self) {
+        let table = self.table;
+        let is_component = table.kind.is_component();
+        let mut only = |is_there: bool, fits: bool, key: &str, whose: &str| {
+            if is_there && !fits {
+                (self.report)(&table.kind.span, format!("script: `{key}` belongs to {whose}"));
+            }
+        };
+        let own = "kind \"component\"";
+        only(table.environment.is_some(), is_component, "environment", own);
+        let other = "scripts in processes";
+        only(table.queue.is_some(), !is_component, "queue", other);
+        only(table.idle_timeout.is_some(), !is_component, "idle_timeout", other);
+        only(
+            table.env.is_some(),
+            !is_component,
+            "env",
+            "scripts in processes; write `environment`",
+        );
+    }
+
     fn workers(&mut self) -> Workers {
         let table = self.table;
+        if table.kind.is_component() {
+            return Workers::Component(self.component());
+        }
         let second = Duration::from_secs;
         let kind = table.kind.value;
         if let Some(connect) = table.connect.as_ref().filter(|_| !kind.is_by_streams()) {
@@ -341,7 +378,13 @@ impl Reader<'_> {
         Some(owner)
     }
 
-    fn between(&mut self, key: &str, number: &Option<Spanned<usize>>, least: usize, max: usize) {
+    pub(super) fn between(
+        &mut self,
+        key: &str,
+        number: &Option<Spanned<usize>>,
+        least: usize,
+        max: usize,
+    ) {
         let Some(number) = number else { return };
         if number.value < least {
             let what = match max {
@@ -355,7 +398,11 @@ impl Reader<'_> {
         }
     }
 
-    fn time(&mut self, key: &str, span: &Option<Spanned<DurationValue>>) -> Option<Duration> {
+    pub(super) fn time(
+        &mut self,
+        key: &str,
+        span: &Option<Spanned<DurationValue>>,
+    ) -> Option<Duration> {
         let span = span.as_ref()?;
         if span.value.0.is_zero() {
             (self.report)(&span.span, format!("script: {key} is 0: write how long to wait"));
@@ -397,9 +444,12 @@ fn preload(table: &ScriptTable, report: Report<'_>) -> Vec<String> {
     modules.value.clone()
 }
 
-fn environment(table: &ScriptTable, report: Report<'_>) -> Vec<(String, String)> {
+fn environment<'t>(
+    tables: impl Iterator<Item = &'t BTreeMap<Spanned<String>, Spanned<String>>>,
+    report: Report<'_>,
+) -> Vec<(String, String)> {
     let mut variables = Vec::new();
-    for (name, value) in table.env.iter().flatten() {
+    for (name, value) in tables.flatten() {
         let plain = |b: u8| b.is_ascii_alphanumeric() || b == b'_';
         if name.is_empty() || !name.bytes().all(plain) || name.as_bytes()[0].is_ascii_digit() {
             let what = format!("script: {:?} is not a name of a variable", name.value);

@@ -121,7 +121,9 @@ impl Backend for Socket {
                     group.connect(&call.scripts.ctx, place, self.tried, self.is_retry).await?;
                 Ok(Connected { worker: HeldWorker::Remote(checkout), socket })
             }
-            Workers::Each => Err(Failure::Broken("it has no workers".into())),
+            Workers::Each | Workers::Component(_) => {
+                Err(Failure::Broken("it has no workers".into()))
+            }
         }
     }
 

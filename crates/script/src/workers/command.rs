@@ -31,7 +31,9 @@ pub(super) fn prepare(pool: &PoolSettings, socket: &Path) -> io::Result<Started>
     match pool.rules.kind.interface() {
         Interface::Socket | Interface::Application => with_socket(pool, socket),
         Interface::Streams => with_streams(pool, socket),
-        Interface::Process => Err(io::Error::other("a script of this kind has no workers")),
+        Interface::Process | Interface::Component => {
+            Err(io::Error::other("a script of this kind has no workers"))
+        }
     }
 }
 

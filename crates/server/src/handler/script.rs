@@ -23,6 +23,7 @@ use dunlin_telemetry::ScriptContext;
 use super::redirect::to_slash;
 use super::reply::into_response;
 use super::{error_page, errors, response_cache};
+use crate::component;
 use crate::handler::rejection::error_reply;
 use crate::handler::reply::complete;
 use crate::route::reply::Reply;
@@ -96,7 +97,13 @@ impl ScriptExchange {
         let script_context = Rc::clone(&incoming.script_context);
         let has_pages = !matched.settings.error_pages.is_empty();
         let again = has_pages.then(|| incoming.without_body());
-        let failure = match scripts::respond(&call, incoming, &mut name).await {
+        let responded = match rules.component() {
+            Some(_) => {
+                Box::pin(component::respond(&ctx.components, &call, incoming, &mut name)).await
+            }
+            None => scripts::respond(&call, incoming, &mut name).await,
+        };
+        let failure = match responded {
             Ok(Outcome::Response(response)) => return self.finish(response, &script_context),
             Ok(Outcome::Message(response)) => return response,
             Ok(Outcome::Directory) => return to_slash(&call.request, &matched.borrow()),

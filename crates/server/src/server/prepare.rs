@@ -20,6 +20,7 @@ use dunlin_telemetry::{AccessLog, AccessLogSettings, ReverseDns, ReverseDnsSetti
 use dunlin_tls::Certificates;
 
 use super::{StartError, fail};
+use crate::component::Components;
 use crate::control::Commands;
 use crate::fleet::{self, Fleet, Participants};
 use crate::handler::response_cache::shared::ResponseCache;
@@ -47,6 +48,7 @@ impl Generation {
         startup: StartupSettings,
         commands: Commands,
         blocking: Arc<blocking::Pools>,
+        components: Arc<Components>,
     ) -> Result<Self, StartError> {
         check_build(&config)?;
         let config = Arc::new(config);
@@ -83,6 +85,7 @@ impl Generation {
                 limiter,
                 reverse_dns: scripts.reverse_dns.clone(),
                 scripts: Scripts { pools, shared: scripts },
+                components,
                 serial: Arc::new(AtomicU64::new(0)),
                 commands,
                 startup: Arc::new(startup),
@@ -151,6 +154,7 @@ impl Generation {
                 fleet,
                 maintenance: Arc::clone(&before.maintenance),
                 scripts: Scripts { pools, shared: scripts },
+                components: Arc::clone(&before.components),
                 blocking: Arc::clone(&before.blocking),
                 certificates,
                 limiter: Arc::clone(&before.limiter),
@@ -224,6 +228,7 @@ impl Generation {
         };
         let moved: HashSet<usize> = moved.iter().flat_map(of_directory).collect();
         scripts.pools.retain(|id| used.contains(&id), |id| moved.contains(&id));
+        self.shared.components.retain(config);
     }
 }
 

@@ -130,7 +130,7 @@ fn architecture() -> Result<TargetArch, BackendError> {
 
 /// The one thread that may start programs. It was started before the filter that denies it to the others.
 #[derive(Debug, Clone)]
-pub(super) struct Starter {
+pub(crate) struct Starter {
     requests: mpsc::Sender<Start>,
 }
 
@@ -151,7 +151,7 @@ impl Starter {
 ///
 /// # Errors
 /// When no thread is available.
-pub(super) fn start_program(
+pub(crate) fn start_program(
     command: Command,
     starter: Option<&Starter>,
 ) -> io::Result<oneshot::Receiver<io::Result<Child>>> {
@@ -180,8 +180,8 @@ fn perform((mut command, result): Start) {
 const NAMESPACES: u64 = 0x7E02_0000;
 /// The type bits of a socket type; the others are flags.
 const KIND_OF_SOCKET: u64 = 0xF;
-/// Terminal detection and size, non-blocking mode, close-on-exec.
-const IOCTLS: [u32; 7] = [
+/// Terminal detection and size, non-blocking mode, close-on-exec, and the pages that an instance of a component has written.
+const IOCTLS: [u32; 8] = [
     libc::TCGETS as u32,
     libc::TCGETS2 as u32,
     libc::TIOCGWINSZ as u32,
@@ -189,7 +189,10 @@ const IOCTLS: [u32; 7] = [
     libc::FIONREAD as u32,
     libc::FIOCLEX as u32,
     libc::FIONCLEX as u32,
+    PAGEMAP_SCAN,
 ];
+/// `_IOWR('f', 16, struct pm_scan_arg)`, of linux/fs.h.
+const PAGEMAP_SCAN: u32 = 0xC060_6610;
 
 /// Calls that the server and its libraries need to serve and to start: the new process of an upgrade starts with the filter
 /// of the old one.

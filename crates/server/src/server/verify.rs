@@ -15,6 +15,7 @@ use self::programs::check_programs;
 pub use self::upstreams::unresolved_upstreams;
 use super::access::{Use, failures};
 use super::sandbox::{self, Confined, Identity};
+use crate::component;
 
 /// The result of a verification.
 #[derive(Debug, Default)]
@@ -50,6 +51,7 @@ pub fn verify(config: &Config, confined: Option<&Confined>) -> Findings {
     config.sites.iter().for_each(|site| check_certificates(site, &mut findings.warnings));
     findings.warnings.extend(config.warnings());
     check_programs(config, &mut findings.warnings);
+    check_components(config, &mut findings);
     let root = config.server.user.as_deref().is_none_or(|user| user == "root");
     if geteuid().is_root() && root {
         findings.warnings.extend(config.scripts_as_root());
@@ -188,6 +190,21 @@ fn check_access(config: &Config, identity: &Identity, findings: &mut Findings) {
             findings.errors.push(problem);
         } else {
             findings.warnings.push(problem);
+        }
+    }
+}
+
+/// Reports components that this build cannot run, and files that are none.
+fn check_components(config: &Config, findings: &mut Findings) {
+    for table in config.script_tables().filter(|table| table.kind.is_component()) {
+        if !component::IS_PRESENT {
+            let what = format!("script: kind \"component\": {}", component::ABSENT);
+            findings.errors.push(config.problem_at(&table.kind.span, what));
+        } else if let Some(file) = &table.file
+            && let Err(why) = component::check_component(file)
+        {
+            let what = format!("script: file {}: {why}", file.display());
+            findings.errors.push(config.problem_at(&file.span, what));
         }
     }
 }

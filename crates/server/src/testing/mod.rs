@@ -162,7 +162,8 @@ impl Server {
         let startup = StartupSettings::of(&config);
         let rules = config.listen[0].clone();
         let pools = Arc::new(blocking::Pools::inline());
-        let generation = Generation::first(config, startup, Commands::closed(), pools);
+        let components = crate::component::new(None, None);
+        let generation = Generation::first(config, startup, Commands::closed(), pools, components);
         let generation = generation.expect("a server");
         let worker = Worker::new(0, &dispatch::ROUTER);
         let limiter = Arc::clone(&generation.shared.limiter);

@@ -7,6 +7,7 @@ use dunlin_telemetry::metrics::{BOUNDS, Counts, Histogram, Label, SIZES, Series,
 
 use super::certificates::Certificate;
 use super::report::{FleetReport, Report, Upstream};
+use crate::component::Component;
 
 /// A text format. The two differ in the names of counters and at the end.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -41,6 +42,7 @@ pub(super) fn render(report: &Report, counts: &Counts, form: Form) -> String {
     out.cache(report);
     out.responses(report);
     out.scripts(report);
+    out.components(report);
     out.upstreams(report);
     out.limits(report);
     out.fleet(report);
@@ -263,6 +265,57 @@ impl Exposition {
             for pool in &report.scripts {
                 let (label, kind, value) = (escape(&pool.name), &pool.kind, of(pool));
                 line!(self, "{name}{{pool=\"{label}\",kind=\"{kind}\"}} {value}");
+            }
+        }
+    }
+
+    fn components(&mut self, report: &Report) {
+        type Of = fn(&Component) -> f64;
+        let name = "dunlin_component_requests";
+        self.family(name, "counter", "Requests for a component, by what handled them.");
+        for component in &report.components {
+            let at = escape(&component.name);
+            for (result, count) in [
+                ("fresh", component.fresh),
+                ("reused", component.reused),
+                ("rejected", component.rejected),
+            ] {
+                line!(self, "{name}_total{{component=\"{at}\",result=\"{result}\"}} {count}");
+            }
+        }
+        let name = "dunlin_component_stops";
+        self.family(name, "counter", "Requests whose instance was stopped, by reason.");
+        for component in &report.components {
+            let at = escape(&component.name);
+            for (reason, count) in &component.stops {
+                line!(self, "{name}_total{{component=\"{at}\",reason=\"{reason}\"}} {count}");
+            }
+        }
+        let families: [(&str, &str, &str, Of); 5] = [
+            ("instances", "gauge", "Instances that handle a request or are kept.", |of| {
+                of.live as f64
+            }),
+            ("memory_peak_bytes", "gauge", "Largest memory of an instance.", |of| {
+                of.memory_peak as f64
+            }),
+            ("compile_seconds", "counter", "Time that compilation took.", |of| of.compile_seconds),
+            ("swaps", "counter", "Versions of the file that replaced another.", |of| {
+                of.swaps as f64
+            }),
+            (
+                "stale",
+                "gauge",
+                "Whether the newest version of the file could not be loaded.",
+                |of| f64::from(of.error.is_some()),
+            ),
+        ];
+        for (name, kind, help, of) in families {
+            let name = format!("dunlin_component_{name}");
+            self.family(&name, kind, help);
+            let suffix = if kind == "counter" { "_total" } else { "" };
+            for component in &report.components {
+                let (at, value) = (escape(&component.name), of(component));
+                line!(self, "{name}{suffix}{{component=\"{at}\"}} {value}");
             }
         }
     }

@@ -246,6 +246,8 @@
     table("upstreams", now.upstreams.map((upstream) => [upstream.name, `${upstream.site} ${upstream.route}`, upstream.is_available ? "available" : "not used", number(upstream.in_flight), bad(upstream.waiting), number(upstream.requests), bad(upstream.failures)]), "");
     byId("scripts").closest("section").hidden = !now.scripts.length;
     table("scripts", now.scripts.map((pool) => [pool.name, pool.kind, `${number(pool.processes)} of ${number(pool.max)}`, number(pool.busy), bad(pool.waiting), pool.longest ? `${time(pool.longest * 1e6)} ${pool.longest_script}` : "–"]), "");
+    byId("components").closest("section").hidden = !now.components.length;
+    table("components", now.components.map((of) => [of.name, of.kind, number(of.live), number(of.fresh), number(of.reused), bad(of.rejected), bad(sum(of.stops)), size(of.memory_peak), of.error ? { bad: of.error } : "–"]), "");
     const limits = now.limits.flatMap((of) => [
       of.concurrency && [of.concurrency.rule, `${number(of.concurrency.running)} running, ${number(of.concurrency.waiting)} waiting`, number(of.concurrency.served), number(of.concurrency.queued), bad(of.concurrency.rejected + of.concurrency.expired)],
       of.bandwidth && [of.bandwidth.rule, `${number(of.bandwidth.sending)} sending`, size(of.bandwidth.sent), "–", bad(of.bandwidth.rejected)],

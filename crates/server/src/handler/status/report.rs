@@ -12,6 +12,7 @@ use serde::{Deserialize, Serialize};
 use super::certificates::{self, Certificate};
 use super::limits::{self, RouteLimits};
 use super::responses::Responses;
+use crate::component::{Component, Describe};
 use crate::fleet::servers::servers;
 use crate::fleet::{Fleet, FleetState};
 use crate::worker::{SharedState, WorkerContext};
@@ -37,6 +38,8 @@ pub struct Report {
     pub clients: Vec<Client>,
     /// Pools of scripts with at least one request.
     pub scripts: Vec<Scripts>,
+    /// WebAssembly components.
+    pub components: Vec<Component>,
     /// The upstreams of routes with a proxy.
     pub upstreams: Vec<Upstream>,
     /// Limits of routes and their counters.
@@ -354,6 +357,7 @@ impl Report {
             routes: routes(counts),
             clients: clients(counts),
             scripts: shared.scripts.pools.report().into_iter().map(Scripts::from).collect(),
+            components: shared.components.describe(),
             upstreams: shared.sites.upstreams().map(Upstream::from).collect(),
             limits: limits::report(&shared.sites),
             fleet: shared.fleet.as_deref().map(FleetReport::of),

@@ -1,0 +1,135 @@
+//! The host of an instance: what it is granted, and the limits of what it uses.
+
+use std::sync::Arc;
+use std::sync::atomic::Ordering;
+
+use http::HeaderName;
+use wasmtime::component::ResourceTable;
+use wasmtime::{ResourceLimiter, Store, UpdateDeadline};
+use wasmtime_wasi::{WasiCtx, WasiCtxView, WasiView};
+use wasmtime_wasi_http::{
+    DEFAULT_FORBIDDEN_HEADERS, Error, RequestOptions, WasiHttpCtx, WasiHttpCtxView, WasiHttpHooks,
+    WasiHttpView,
+};
+
+use crate::counts::Counts;
+use crate::engine::Runtime;
+use crate::outbound::{Outbox, Sending, WasiRequest};
+
+/// The state of an instance on the side of the server.
+pub(crate) struct Host {
+    wasi: WasiCtx,
+    http: WasiHttpCtx,
+    table: ResourceTable,
+    hooks: Hooks,
+    pub(crate) limits: Limits,
+}
+
+/// Maximum number of handles of an instance, such as streams and fields.
+const HANDLES: usize = 16 * 1024;
+/// Maximum number of elements of all tables of an instance.
+const TABLE_ELEMENTS: usize = 200_000;
+/// Bytes that an instance passes to the body of its response by one call.
+const CHUNK: usize = 64 * 1024;
+
+impl Host {
+    /// Creates a store for one instance with at most `memory` bytes in each memory. It yields to the worker at each tick.
+    pub(crate) fn store(
+        runtime: &Runtime,
+        wasi: WasiCtx,
+        outbox: Outbox,
+        memory: u64,
+        counts: &Arc<Counts>,
+    ) -> Store<Self> {
+        let mut table = ResourceTable::new();
+        table.set_max_capacity(HANDLES);
+        let max = usize::try_from(memory).unwrap_or(usize::MAX);
+        let limits = Limits { memory: max, exceeded: false, counts: Arc::clone(counts) };
+        let host = Self { wasi, http: WasiHttpCtx::new(), table, hooks: Hooks { outbox }, limits };
+        let mut store = Store::new(&runtime.engine, host);
+        store.limiter(|host| &mut host.limits);
+        store.set_epoch_deadline(1);
+        store.epoch_deadline_callback(|_| {
+            // The worker polls its sockets before it resumes the instance.
+            Ok(UpdateDeadline::YieldCustom(1, Box::pin(tokio::task::yield_now())))
+        });
+        store
+    }
+}
+
+impl WasiView for Host {
+    fn ctx(&mut self) -> WasiCtxView<'_> {
+        WasiCtxView { ctx: &mut self.wasi, table: &mut self.table }
+    }
+}
+
+impl WasiHttpView for Host {
+    fn http(&mut self) -> WasiHttpCtxView<'_> {
+        WasiHttpCtxView { hooks: &mut self.hooks, table: &mut self.table, ctx: &mut self.http }
+    }
+}
+
+/// What `wasi:http` needs of the server.
+struct Hooks {
+    outbox: Outbox,
+}
+
+impl WasiHttpHooks for Hooks {
+    fn is_forbidden_header(&mut self, name: &HeaderName) -> bool {
+        DEFAULT_FORBIDDEN_HEADERS.contains(name)
+    }
+
+    fn send_request(
+        &mut self,
+        request: WasiRequest,
+        options: Option<RequestOptions>,
+        _: Box<dyn Future<Output = Result<(), Error>> + Send>,
+    ) -> Sending {
+        self.outbox.send(request, options)
+    }
+
+    fn p2_outgoing_body_chunk_size(&mut self) -> usize {
+        CHUNK
+    }
+
+    fn p3_outgoing_body_chunk_size(&mut self) -> usize {
+        CHUNK
+    }
+}
+
+/// The limits of an instance.
+pub(crate) struct Limits {
+    /// Maximum size of a memory in bytes.
+    memory: usize,
+    /// A memory or table has reached its limit.
+    pub(crate) exceeded: bool,
+    counts: Arc<Counts>,
+}
+
+impl ResourceLimiter for Limits {
+    fn memory_growing(
+        &mut self,
+        _: usize,
+        desired: usize,
+        maximum: Option<usize>,
+    ) -> wasmtime::Result<bool> {
+        let fits = desired <= self.memory && maximum.is_none_or(|maximum| desired <= maximum);
+        if fits {
+            self.counts.memory_peak.fetch_max(desired as u64, Ordering::Relaxed);
+        } else {
+            self.exceeded = true;
+        }
+        Ok(fits)
+    }
+
+    fn table_growing(
+        &mut self,
+        _: usize,
+        desired: usize,
+        maximum: Option<usize>,
+    ) -> wasmtime::Result<bool> {
+        let fits = desired <= TABLE_ELEMENTS && maximum.is_none_or(|maximum| desired <= maximum);
+        self.exceeded |= !fits;
+        Ok(fits)
+    }
+}

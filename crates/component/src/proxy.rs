@@ -1,0 +1,92 @@
+//! Components that handle requests by `wasi:http/incoming-handler` of WASI 0.2.
+
+use std::rc::Rc;
+use std::sync::Arc;
+
+use dunlin_exchange::Incoming;
+use dunlin_script::call::Call;
+use dunlin_script::failure::Failure;
+use dunlin_script::outcome::Outcome;
+use wasmtime_wasi_http::WasiHttpView;
+use wasmtime_wasi_http::p2::bindings::ProxyPre;
+use wasmtime_wasi_http::p2::bindings::http::types::Scheme;
+
+use crate::exchange::{self, HeadSlot};
+use crate::feed::Feed;
+use crate::guest::{Guest, Run, Stop};
+use crate::host::Host;
+use crate::instance::{Instance, Start, log_output};
+use crate::loaded::Loaded;
+use crate::slot::Slot;
+use crate::worker::{Kept, Route};
+
+/// Responds by the component.
+///
+/// # Errors
+/// Why there is no response.
+pub(crate) async fn respond(
+    call: &Call<'_>,
+    mut incoming: Box<Incoming>,
+    route: &Rc<Route>,
+    slot: &Slot,
+    loaded: &Arc<Loaded>,
+    pre: &ProxyPre<Host>,
+) -> Result<Outcome, Failure> {
+    call.receive(&mut incoming).await?;
+    let settings = route.settings()?;
+    let log = log_output(settings);
+    let start = Start::new(route, slot, loaded, &incoming.script_context, |wasi| {
+        if let Some(log) = &log {
+            wasi.stdout(log.clone()).stderr(log.clone());
+        }
+    })?;
+    let (feed, pump) = Feed::new(call.take_body(&mut incoming));
+    let request = exchange::request(call, &incoming, feed)?;
+    let is_encrypted = call.client(&incoming).encrypted;
+    let head = HeadSlot::default();
+    let runtime = start.runtime;
+    let run = run(start, Rc::clone(route), pre.clone(), request, is_encrypted, head.clone());
+    let context = &incoming.script_context;
+    let guest = Guest::new(call, slot, settings, context, (runtime, run), pump, log);
+    exchange::respond(call, &incoming, &slot.label, guest, head).await
+}
+
+fn run(
+    mut start: Start,
+    route: Rc<Route>,
+    pre: ProxyPre<Host>,
+    request: http::Request<Feed>,
+    is_encrypted: bool,
+    head: HeadSlot,
+) -> Run<()> {
+    Box::pin(async move {
+        let (mut store, proxy) = match (start.instance.take(), start.store.take()) {
+            (Some(Instance::Proxy(mut store, proxy)), _) => {
+                store.set_epoch_deadline(1);
+                (store, proxy)
+            }
+            (_, Some(mut store)) => {
+                let proxy = pre.instantiate_async(&mut store).await;
+                let proxy = proxy.map_err(|error| Stop::new(&error, Some(store.data())))?;
+                (store, proxy)
+            }
+            _ => return Err(Stop::NoRoom),
+        };
+        start.begin();
+        let called = async {
+            let scheme = if is_encrypted { Scheme::Https } else { Scheme::Http };
+            let request = store.data_mut().http().new_incoming_request(scheme, request)?;
+            let out =
+                store.data_mut().http().new_response_outparam_from_callback(move |result| {
+                    head.set(result.map_err(|code| format!("it responds with an error: {code:?}")));
+                })?;
+            proxy.wasi_http_incoming_handler().call_handle(&mut store, request, out).await
+        };
+        let called = called.await;
+        called.map_err(|error| Stop::new(&error, Some(store.data())))?;
+        let Start { loaded, requests, permit, .. } = start;
+        let instance = Instance::Proxy(store, proxy);
+        route.keep(Kept::new(instance, loaded, requests + 1, permit));
+        Ok(())
+    })
+}

@@ -1,0 +1,96 @@
+//! Components that handle requests by `wasi:http/handler` of WASI 0.3.
+
+use std::future::poll_fn;
+use std::rc::Rc;
+use std::sync::Arc;
+
+use dunlin_exchange::Incoming;
+use dunlin_script::call::Call;
+use dunlin_script::failure::Failure;
+use dunlin_script::outcome::Outcome;
+use wasmtime_wasi_http::WasiHttpView;
+use wasmtime_wasi_http::p3::Request;
+use wasmtime_wasi_http::p3::bindings::ServicePre;
+
+use crate::exchange::{self, HeadSlot};
+use crate::feed::Feed;
+use crate::guest::{Guest, Run, Stop};
+use crate::host::Host;
+use crate::instance::{Instance, Start, log_output};
+use crate::loaded::Loaded;
+use crate::slot::Slot;
+use crate::worker::{Kept, Route};
+
+/// Responds by the component.
+///
+/// # Errors
+/// Why there is no response.
+pub(crate) async fn respond(
+    call: &Call<'_>,
+    mut incoming: Box<Incoming>,
+    route: &Rc<Route>,
+    slot: &Slot,
+    loaded: &Arc<Loaded>,
+    pre: &ServicePre<Host>,
+) -> Result<Outcome, Failure> {
+    call.receive(&mut incoming).await?;
+    let settings = route.settings()?;
+    let log = log_output(settings);
+    let start = Start::new(route, slot, loaded, &incoming.script_context, |wasi| {
+        if let Some(log) = &log {
+            wasi.stdout(log.clone()).stderr(log.clone());
+        }
+    })?;
+    let (feed, pump) = Feed::new(call.take_body(&mut incoming));
+    let request = exchange::request(call, &incoming, feed)?;
+    let head = HeadSlot::default();
+    let runtime = start.runtime;
+    let run = run(start, Rc::clone(route), pre.clone(), request, head.clone());
+    let context = &incoming.script_context;
+    let guest = Guest::new(call, slot, settings, context, (runtime, run), pump, log);
+    exchange::respond(call, &incoming, &slot.label, guest, head).await
+}
+
+fn run(
+    mut start: Start,
+    route: Rc<Route>,
+    pre: ServicePre<Host>,
+    request: http::Request<Feed>,
+    head: HeadSlot,
+) -> Run<()> {
+    Box::pin(async move {
+        let (mut store, service) = match (start.instance.take(), start.store.take()) {
+            (Some(Instance::Service(mut store, service)), _) => {
+                store.set_epoch_deadline(1);
+                (store, service)
+            }
+            (_, Some(mut store)) => {
+                let service = pre.instantiate_async(&mut store).await;
+                let service = service.map_err(|error| Stop::new(&error, Some(store.data())))?;
+                (store, service)
+            }
+            _ => return Err(Stop::NoRoom),
+        };
+        start.begin();
+        let (request, sent) = Request::from_http(store.data_mut().http().hooks, request);
+        let called = store.run_concurrent(async |accessor| {
+            match service.handle(accessor, request).await? {
+                Ok(response) => {
+                    let response =
+                        accessor.with(|mut store| response.into_http(&mut store, sent))?;
+                    head.set(Ok(response));
+                }
+                Err(code) => head.set(Err(format!("it responds with an error: {code:?}"))),
+            }
+            // Its tasks write the body, and may go on after that.
+            poll_fn(|cx| accessor.poll_no_interesting_tasks(cx)).await;
+            wasmtime::error::Ok(())
+        });
+        let called = called.await.flatten();
+        called.map_err(|error| Stop::new(&error, Some(store.data())))?;
+        let Start { loaded, requests, permit, .. } = start;
+        let instance = Instance::Service(store, service);
+        route.keep(Kept::new(instance, loaded, requests + 1, permit));
+        Ok(())
+    })
+}

@@ -1,0 +1,48 @@
+//! WebAssembly components, in builds with the feature `component`.
+//!
+//! Without the feature, a configuration that names one is rejected, and what is here does nothing.
+
+#[cfg(not(feature = "component"))]
+mod absent;
+#[cfg(feature = "component")]
+mod present;
+mod report;
+
+use std::path::Path;
+
+#[cfg(not(feature = "component"))]
+use self::absent as build;
+#[cfg(feature = "component")]
+use self::present as build;
+
+pub(crate) use self::build::{Components, WorkerComponents, new, respond};
+pub use self::report::Component;
+pub(crate) use self::report::Describe;
+
+/// Whether this build has components.
+pub(crate) const IS_PRESENT: bool = cfg!(feature = "component");
+
+/// Why a build without components rejects a configuration or a command.
+pub(crate) const ABSENT: &str = "this build has no components; build it with `--features component`, or install a package, \
+                                 which has them";
+
+/// Compiles a component into the cache beneath the directory of state, with limits of memory and CPU time for this process.
+/// Returns `true` if it was not there before.
+///
+/// # Errors
+/// Why it cannot be compiled or stored.
+pub fn compile_component(state: &Path, file: &Path) -> Result<bool, String> {
+    build::compile(state, file)
+}
+
+/// Checks that a file begins as a component.
+///
+/// # Errors
+/// What it is instead.
+pub(crate) fn check_component(file: &Path) -> Result<(), String> {
+    use std::io::Read;
+    let mut start = Vec::new();
+    let read = std::fs::File::open(file).and_then(|file| file.take(8).read_to_end(&mut start));
+    read.map_err(|error| error.to_string())?;
+    build::check(&start)
+}
