@@ -4,20 +4,21 @@ mod figures;
 mod layout;
 mod lines;
 mod screen;
+mod source;
 
 use std::io::{self, IsTerminal};
+use std::net::SocketAddr;
 use std::ops::ControlFlow;
 use std::process::ExitCode;
 use std::sync::mpsc::{Receiver, RecvTimeoutError, Sender, channel};
 use std::time::Duration;
 
 use clap::Args;
-use dunlin_server::status::Report;
 use ratatui::crossterm::event::{self, Event, KeyCode, KeyEvent, KeyEventKind, KeyModifiers};
 
-use self::figures::Figures;
 use self::screen::{Screen, Scroll};
-use crate::remote::{Admin, Remote, expect_ok};
+use self::source::{Fleet, Reports, Source};
+use crate::remote::Admin;
 
 /// The arguments of `dunlin top`.
 #[derive(Args)]
@@ -25,6 +26,15 @@ use crate::remote::{Admin, Remote, expect_ok};
 pub(crate) struct Arguments {
     #[command(flatten)]
     admin: Admin,
+    /// Add up the servers that the SRV records of this name have, such as _http._tcp.web.example.com
+    #[arg(long, value_name = "NAME", conflicts_with_all = ["admin", "config"])]
+    fleet: Option<String>,
+    /// Path of the status route of these servers
+    #[arg(long, value_name = "PATH", requires = "fleet", default_value = "/status/")]
+    status: String,
+    /// Address and port of a name server [default: those of the system]
+    #[arg(long, value_name = "ADDR:PORT", requires = "fleet")]
+    resolver: Vec<SocketAddr>,
     /// Seconds between updates
     #[arg(long, short, value_name = "SECONDS", default_value = "1", value_parser = seconds)]
     interval: Duration,
@@ -39,7 +49,28 @@ Keys: q or Esc ends, p pauses, s sorts routes and clients by requests, latency, 
 Examples:
   dunlin top                                          by the admin socket
   dunlin top --admin http://127.0.0.1:8080/status/    through a status route
+  dunlin top --fleet _http._tcp.web.example.com       all replicas together
   dunlin top --once                                   the figures of one second, as text";
+
+impl Arguments {
+    /// Where the reports come from, and its name.
+    fn source(&self) -> Result<(Source, String), ExitCode> {
+        let Some(name) = &self.fleet else {
+            let (server, place) = self.admin.server()?;
+            return Ok((Source::Server(server), place));
+        };
+        if !self.status.starts_with('/') {
+            eprintln!("dunlin: --status {}: the path begins with a slash", self.status);
+            return Err(ExitCode::from(2));
+        }
+        let fleet = Fleet {
+            name: name.clone(),
+            resolvers: self.resolver.clone(),
+            path: self.status.clone(),
+        };
+        Ok((Source::Fleet(fleet), name.clone()))
+    }
+}
 
 fn seconds(text: &str) -> Result<Duration, String> {
     let seconds: f64 = text.parse().map_err(|_| "not a number of seconds".to_owned())?;
@@ -51,13 +82,13 @@ fn seconds(text: &str) -> Result<Duration, String> {
 
 /// Shows the figures until the command is stopped.
 pub(crate) fn run(arguments: &Arguments) -> ExitCode {
-    let (server, place) = match arguments.admin.server() {
+    let (source, place) = match arguments.source() {
         Ok(found) => found,
         Err(code) => return code,
     };
     let result = match (arguments.once, io::stdout().is_terminal()) {
-        (true, _) => once(&server, arguments.interval),
-        (false, true) => live(server, arguments.interval, &place),
+        (true, _) => once(&source, arguments.interval),
+        (false, true) => live(source, arguments.interval, &place),
         (false, false) => Err("standard output is no terminal; use --once".into()),
     };
     match result {
@@ -69,60 +100,66 @@ pub(crate) fn run(arguments: &Arguments) -> ExitCode {
     }
 }
 
-fn fetch(server: &Remote) -> Result<Report, String> {
-    let text = expect_ok(server.get("/status.json"))?.text().map_err(|error| error.to_string())?;
-    serde_json::from_str(&text)
-        .map_err(|error| format!("the server's status is malformed: {error}"))
-}
-
-fn once(server: &Remote, interval: Duration) -> Result<(), String> {
-    let first = fetch(server)?;
+fn once(source: &Source, interval: Duration) -> Result<(), String> {
+    let first = source.fetch()?;
     std::thread::sleep(interval);
-    print!("{}", Figures::new(&fetch(server)?, &first).text());
-    Ok(())
+    let reports = source.fetch()?;
+    for failure in &reports.failures {
+        eprintln!("dunlin: {failure}");
+    }
+    if let Source::Fleet(_) = source {
+        println!("replicas     {}", reports.counted());
+    }
+    print!("{}", reports.since(&first)?.text());
+    if reports.failures.is_empty() { Ok(()) } else { Err("not all replicas have responded".into()) }
 }
 
 /// Fetches reports on a thread of its own, so that a server that does not respond cannot block the keyboard.
 fn fetch_periodically(
-    server: &Remote,
+    source: &Source,
     interval: Duration,
-    reports: &Sender<Result<Report, String>>,
+    reports: &Sender<Result<Reports, String>>,
 ) {
-    while reports.send(fetch(server)).is_ok() {
+    while reports.send(source.fetch()).is_ok() {
         std::thread::sleep(interval);
     }
 }
 
-fn live(server: Remote, interval: Duration, place: &str) -> Result<(), String> {
+fn live(source: Source, interval: Duration, place: &str) -> Result<(), String> {
     // Report errors of the first request before the terminal changes to full screen.
-    let first = fetch(&server)?;
+    let first = source.fetch()?;
+    let figures = first.since(&first)?;
     let (sender, reports) = channel();
-    std::thread::spawn(move || fetch_periodically(&server, interval, &sender));
+    std::thread::spawn(move || fetch_periodically(&source, interval, &sender));
     let mut terminal = ratatui::init();
-    let result = follow(&mut terminal, first, &reports, place);
+    let result = follow(&mut terminal, Screen::new(figures, place), first, &reports);
     ratatui::restore();
     result.map_err(|error| error.to_string())
 }
 
 fn follow(
     terminal: &mut ratatui::DefaultTerminal,
-    first: Report,
-    reports: &Receiver<Result<Report, String>>,
-    place: &str,
+    mut screen: Screen,
+    first: Reports,
+    reports: &Receiver<Result<Reports, String>>,
 ) -> io::Result<()> {
-    let mut screen = Screen::new(Figures::new(&first, &first), place);
     let mut before = first;
     loop {
         terminal.draw(|frame| screen.draw(frame))?;
         match reports.recv_timeout(Duration::from_millis(50)) {
             Ok(Ok(report)) => {
-                screen.trouble = None;
-                let figures = Figures::new(&report, &before);
-                screen.history.add(&figures);
-                before = report;
-                if !screen.is_paused {
-                    screen.figures = figures;
+                let failed = report.failures.join("; ");
+                screen.trouble = (!failed.is_empty()).then_some(failed);
+                match report.since(&before) {
+                    Ok(figures) => {
+                        screen.history.add(&figures);
+                        if !screen.is_paused {
+                            screen.figures = figures;
+                        }
+                    }
+                    Err(trouble) => screen.trouble = Some(trouble),
                 }
+                before = report;
             }
             Ok(Err(trouble)) => screen.trouble = Some(trouble),
             Err(RecvTimeoutError::Timeout) => {}

@@ -61,6 +61,27 @@ pub async fn unresolved(servers: &[SocketAddr], address: &UpstreamAddress) -> Ve
     reasons
 }
 
+/// The addresses of the servers that the SRV records of `name` have, without duplicates and in order.
+///
+/// # Errors
+/// The name has no records, or none of them has an address.
+pub async fn replicas(servers: &[SocketAddr], name: &str) -> Result<Vec<SocketAddr>, String> {
+    let (mut found, mut failure) = (BTreeSet::new(), None);
+    for Target { host, port, .. } in records(servers, name).await?.items {
+        match addresses(servers, &host).await {
+            // One address of each: a server may have several.
+            Ok(answer) => {
+                found.extend(answer.items.first().map(|address| SocketAddr::new(*address, port)));
+            }
+            Err(reason) => failure = Some(reason),
+        }
+    }
+    match (found.is_empty(), failure) {
+        (true, Some(reason)) => Err(reason),
+        _ => Ok(found.into_iter().collect()),
+    }
+}
+
 /// The addresses of a name: from /etc/hosts, or from the name servers, which are those of /etc/resolv.conf if `servers` is
 /// empty.
 ///

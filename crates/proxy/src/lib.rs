@@ -51,7 +51,7 @@ mod upload;
 mod upstream;
 
 pub use self::call::Call;
-pub use self::dns::unresolved;
+pub use self::dns::{replicas, unresolved};
 pub use self::failure::Failure;
 pub use self::forward::forward;
 pub use self::group::Group;

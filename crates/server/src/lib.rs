@@ -11,6 +11,7 @@ mod handler;
 mod listen;
 mod maintenance;
 pub mod password;
+mod replicas;
 mod route;
 mod server;
 #[cfg(test)]
@@ -19,6 +20,7 @@ mod worker;
 
 pub use component::compile_component;
 pub use explain::explain;
+pub use replicas::replicas;
 /// The report of the status route, as in `status.json`.
 pub mod status {
     pub use crate::component::Component;

@@ -6,6 +6,7 @@ mod limits;
 mod page;
 mod report;
 mod responses;
+mod sum;
 
 use std::rc::Rc;
 use std::time::Duration;
