@@ -69,7 +69,7 @@ tarball() {
     mkdir -p "$tree"/{bin,share,etc/dunlin}
     install -m 755 "$binary" "$tree/bin/dunlin"
     cp -r "$OUT"/share/. "$tree/share/"
-    cp -r examples packaging/{systemd,sysusers.d,tmpfiles.d,logrotate.d,apparmor,prometheus,grafana} "$tree/share/dunlin/"
+    cp -r examples packaging/{systemd,sysusers.d,tmpfiles.d,logrotate.d,apparmor,prometheus,grafana,kubernetes} "$tree/share/dunlin/"
     cp -r packaging/www "$tree/share/dunlin/www"
     cp packaging/debian/dunlin.toml "$tree/etc/dunlin/"
     cp README.md CHANGELOG.md LICENSE-MIT LICENSE-APACHE "$tree/"

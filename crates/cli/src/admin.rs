@@ -3,10 +3,13 @@
 use std::io;
 use std::path::{Path, PathBuf};
 use std::process::ExitCode;
+use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::Duration;
 
 use clap::Args;
 use dunlin_client::Error;
+use signal_hook::consts::{SIGINT, SIGTERM};
 
 use crate::configuration::admin_socket;
 use crate::remote::Remote;
@@ -14,6 +17,9 @@ use crate::remote::Remote;
 /// The longest wait for a response. An upgrade responds within the server's `upgrade_timeout`.
 const PATIENCE: Duration = Duration::from_secs(120);
 const PATIENCE_FOR_UPGRADE: Duration = Duration::from_secs(24 * 60 * 60);
+
+/// Interval in which a file is compared with its content before.
+const FOLLOW_INTERVAL: Duration = Duration::from_secs(1);
 
 /// Which server is meant.
 #[derive(Args)]
@@ -34,6 +40,9 @@ pub(crate) struct ReloadArguments {
     /// Replace all workers of applications, and not only those whose code has changed
     #[arg(long)]
     workers: bool,
+    /// Reload whenever the file of --config changes, until SIGTERM or SIGINT
+    #[arg(long, requires = "config", conflicts_with = "workers")]
+    follow: bool,
 }
 
 /// What is purged.
@@ -77,7 +86,50 @@ pub(crate) fn encoded(value: &str) -> String {
 
 /// Has the server read its configuration again, and prints what came of it.
 pub(crate) fn reload(arguments: &ReloadArguments) -> ExitCode {
+    if arguments.follow
+        && let Some(file) = &arguments.server.config
+    {
+        return follow(&arguments.server, file);
+    }
     run(if arguments.workers { "/reload?workers" } else { "/reload" }, &arguments.server)
+}
+
+/// Has the server reload whenever the content of `file` changes. A change that the server rejects is reported once, and a server
+/// that does not respond is tried again.
+fn follow(arguments: &Arguments, file: &Path) -> ExitCode {
+    let stop = Arc::new(AtomicBool::new(false));
+    for signal in [SIGINT, SIGTERM] {
+        if let Err(error) = signal_hook::flag::register(signal, Arc::clone(&stop)) {
+            eprintln!("dunlin: receiving signals: {error}");
+            return ExitCode::FAILURE;
+        }
+    }
+    let (mut known, mut last_error) = (std::fs::read(file).ok(), String::new());
+    while !stop.load(Ordering::Relaxed) {
+        std::thread::sleep(FOLLOW_INTERVAL);
+        // A file that is being replaced is missing for a moment.
+        let Ok(content) = std::fs::read(file) else { continue };
+        if known.as_ref() == Some(&content) {
+            continue;
+        }
+        let error = match arguments.socket().and_then(|socket| command(&socket, "/reload")) {
+            Ok((is_done, body)) => {
+                known = Some(content);
+                if is_done {
+                    print!("{body}");
+                    String::new()
+                } else {
+                    body
+                }
+            }
+            Err(error) => error + "\n",
+        };
+        if !error.is_empty() && error != last_error {
+            eprint!("dunlin: {error}");
+        }
+        last_error = error;
+    }
+    ExitCode::SUCCESS
 }
 
 /// Sends the command at `path` to the server and prints the result.

@@ -10,7 +10,7 @@ use super::redirect::{self, Redirect};
 use super::report::Report;
 use super::respond::{self, Respond};
 use super::script::{self, Script};
-use super::spanned::Span;
+use super::spanned::{Span, Spanned};
 
 /// The handler of a path.
 #[derive(Debug, Clone, PartialEq)]
@@ -27,6 +27,8 @@ pub enum Handler {
     Respond(Respond),
     /// The status of the server.
     Status(Status),
+    /// Whether the server is ready.
+    Readiness,
     /// A redirect to the same path with a slash at its end: `/app` where the route is `/app/*`.
     AddSlash,
 }
@@ -38,6 +40,7 @@ impl Handler {
         let pattern = patterns.handler;
         let handler = route.handler_key().and_then(|key| match key {
             HandlerKey::Status => Some(Self::Status(Status::read(route, pattern, report)?)),
+            HandlerKey::Readiness => Some(Self::Readiness),
             HandlerKey::Script => {
                 let script = script::read(route.script.as_ref()?, pattern, report);
                 Some(Self::Script(Arc::new(script)))
@@ -81,7 +84,7 @@ impl Handler {
     pub(super) fn methods(&self) -> Option<&'static [&'static str]> {
         match self {
             Self::Files => Some(&["GET", "HEAD", "OPTIONS"]),
-            Self::Status(_) => Some(&["GET", "HEAD"]),
+            Self::Status(_) | Self::Readiness => Some(&["GET", "HEAD"]),
             Self::Script(_)
             | Self::Proxy(_)
             | Self::Redirect(_)
@@ -117,6 +120,7 @@ impl Status {
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) enum HandlerKey {
     Status,
+    Readiness,
     Script,
     Proxy,
     Redirect,
@@ -127,6 +131,7 @@ impl HandlerKey {
     fn as_str(self) -> &'static str {
         match self {
             Self::Status => "status",
+            Self::Readiness => "readiness",
             Self::Script => "script",
             Self::Proxy => "proxy",
             Self::Redirect => "redirect",
@@ -138,9 +143,9 @@ impl HandlerKey {
 impl Route {
     /// Returns the keys of the route that name a handler, with their positions. More than one is an error.
     fn handler_keys(&self) -> impl Iterator<Item = (HandlerKey, &Span)> {
-        let status = self.status.as_ref().filter(|status| status.value).map(|at| &at.span);
         [
-            (HandlerKey::Status, status),
+            (HandlerKey::Status, enabled(self.status.as_ref())),
+            (HandlerKey::Readiness, enabled(self.readiness.as_ref())),
             (HandlerKey::Script, self.script.as_ref().map(|at| &at.span)),
             (HandlerKey::Proxy, self.proxy.as_ref().map(|at| &at.span)),
             (HandlerKey::Redirect, self.redirect.as_ref().map(|at| &at.span)),
@@ -160,19 +165,26 @@ impl Route {
         self.handler_key().is_some() || self.root.is_some()
     }
 
-    /// Returns `true` if the route replaces the handler of a more general route. `status = false` does so, too.
+    /// Returns `true` if the route replaces the handler of a more general route. `status = false` and
+    /// `readiness = false` do so, too.
     pub(super) fn replaces_handler(&self) -> bool {
-        self.has_handler() || self.status.is_some()
+        self.has_handler() || self.status.is_some() || self.readiness.is_some()
     }
 
     /// Removes all keys that name a handler.
     pub(super) fn clear_handler(&mut self) {
         self.status = None;
+        self.readiness = None;
         self.script = None;
         self.proxy = None;
         self.redirect = None;
         self.respond = None;
     }
+}
+
+/// The position of a key that is true.
+fn enabled(key: Option<&Spanned<bool>>) -> Option<&Span> {
+    key.filter(|key| key.value).map(|key| &key.span)
 }
 
 fn report_contradictions(route: &Route, report: Report<'_>) {

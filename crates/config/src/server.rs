@@ -71,6 +71,8 @@ pub struct Server {
     pub evict_idle_above: Option<usize>,
     /// Maximum number of connections of one address; `None` for no limit.
     pub connections_per_address: Option<usize>,
+    /// Time in which the server reports that it stops, and serves.
+    pub drain: Duration,
     /// Time that responses in progress may take when the server stops.
     pub stop_timeout: Duration,
     /// Timeout of the start of an upgrade's new process.

@@ -88,6 +88,7 @@ impl Explanation<'_> {
                 self.add(format_args!("{} with {bytes} bytes of text", fixed.status));
             }
             Handler::Status(_) => self.add("the server's status"),
+            Handler::Readiness => self.add("whether the server is ready"),
             Handler::AddSlash => self.add_slash(path, query),
         }
     }

@@ -48,6 +48,7 @@ use self::worker_thread::{WorkerCommand, WorkerHandle};
 use crate::component;
 use crate::control::{Action, Command, Control, Event, ResultSender};
 use crate::handler::response_cache::shared::ResponseCache;
+use crate::worker::SharedState;
 
 /// Why a start, a reload or an upgrade failed.
 #[derive(Debug)]
@@ -217,8 +218,8 @@ impl Server {
         );
     }
 
-    /// Serves until SIGTERM or SIGINT, then lets responses in progress finish within `stop_timeout`. A second such signal
-    /// stops at once. SIGHUP reloads the configuration, SIGUSR2 upgrades to a new process, SIGUSR1 reopens the logs. The
+    /// Serves until SIGTERM or SIGINT and for `drain` from then on, then lets responses in progress finish within `stop_timeout`. A
+    /// second such signal ends the one, and another the other. SIGHUP reloads the configuration, SIGUSR2 upgrades to a new process, SIGUSR1 reopens the logs. The
     /// process before `takeover` is notified that this one serves.
     pub fn run_until_signal(self, takeover: Option<Takeover>) {
         let Self { runtime, mut control, mut running } = self;
@@ -230,6 +231,7 @@ impl Server {
         }
         runtime.block_on(async {
             let mut watchdog = running.manager.watchdog.map(tokio::time::interval);
+            let mut drained = None;
             let end = loop {
                 let due = async {
                     match &mut watchdog {
@@ -237,11 +239,21 @@ impl Server {
                         None => std::future::pending().await,
                     }
                 };
+                let stop = async {
+                    match drained {
+                        Some(drained) => tokio::time::sleep_until(drained).await,
+                        None => std::future::pending().await,
+                    }
+                };
                 tokio::select! {
                     event = control.next() => match event {
-                        Event::Stop => break End::Stop,
+                        Event::Stop => match running.begin_draining() {
+                            Some(end) => drained = Some(end),
+                            None => break End::Stop,
+                        },
                         Event::Command(command) => running.execute(command).await,
                     },
+                    () = stop => break End::Stop,
                     result = upgrade::end_of(&mut running.upgrade) => {
                         if let Some(pid) = running.upgraded(result) {
                             break End::Replaced(pid);
@@ -298,6 +310,19 @@ fn report(result: Result<String, String>, result_sender: ResultSender) {
 }
 
 impl Running {
+    /// Has routes with `readiness` report that the server stops. Returns when it does; `None` if it does at once.
+    fn begin_draining(&mut self) -> Option<tokio::time::Instant> {
+        let SharedState { config, draining, .. } = &*self.generation.shared;
+        let (time, began) = (config.server.drain, draining.swap(true, Ordering::Relaxed));
+        if time.is_zero() || began {
+            return None;
+        }
+        // A new process would be ready.
+        self.upgrade = None;
+        tracing::info!("draining for {} s: the server is no longer ready", time.as_secs_f64());
+        Some(tokio::time::Instant::now() + time)
+    }
+
     /// Executes a command and reports the result. An upgrade continues in the background.
     async fn execute(&mut self, command: Command) {
         let result = match command.action {
@@ -311,6 +336,9 @@ impl Running {
                     }
                     Err(why) => Err(why),
                 }
+            }
+            Action::Upgrade if self.generation.shared.draining.load(Ordering::Relaxed) => {
+                Err("the server is stopping".to_owned())
             }
             Action::Upgrade => return self.begin_upgrade(command.result),
             Action::Reopen => Ok(self.reopen_log()),

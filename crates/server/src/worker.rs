@@ -15,7 +15,7 @@ use std::io;
 use std::path::Path;
 use std::rc::{Rc, Weak};
 use std::sync::Arc;
-use std::sync::atomic::{AtomicU64, Ordering};
+use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::time::{Duration, SystemTime};
 
 use dunlin_client::Client;
@@ -77,6 +77,8 @@ pub(crate) struct SharedState {
     pub(crate) maintenance: Arc<Maintenance>,
     /// The queue of commands to the server.
     pub(crate) commands: Commands,
+    /// Whether the server has been signalled to stop, and still serves.
+    pub(crate) draining: Arc<AtomicBool>,
     /// Settings that only a restart changes.
     pub(crate) startup: Arc<StartupSettings>,
     /// Time when the configuration was read.

@@ -55,6 +55,7 @@ impl Checker<'_> {
             evict_idle_above: server.evict_idle_above.as_deref().copied(),
             connections_per_address: server.connections_per_address.as_deref().copied(),
             spool_size: server.spool_size.map(|size| size.0),
+            drain: server.drain.map_or(Duration::ZERO, |span| span.0),
             stop_timeout: server.stop_timeout.map_or(Duration::from_secs(30), |span| span.0),
             upgrade_timeout: self.timeout("upgrade_timeout", &server.upgrade_timeout, 30),
             server_field: server.server_field.unwrap_or(true),

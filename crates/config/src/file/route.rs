@@ -85,6 +85,9 @@ route! {
     /// Publishes the state of the server: a page with `status.json`, `metrics` (Prometheus), `events` and `watch`
     /// beside it, for a pattern that ends with `*`, such as `/status/*`. Default: false.
     status: bool,
+    /// Whether this path responds with 200 while the server serves and with 503 while it drains (`drain` in `[server]`), for balancers and
+    /// Kubernetes. Default: false.
+    readiness: bool,
     /// Whether responses have `Server-Timing`, with the phases of the request. Default: false.
     server_timing: bool,
     /// `Link` values of a 103 (Early Hints) response that precedes the response of a script, so that clients can

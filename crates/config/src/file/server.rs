@@ -57,6 +57,9 @@ pub struct Server {
     /// Maximum number of connections of one address, or of one IPv6 network of /64; further ones are closed at
     /// once. Default: no limit, but half of `connections` for those without a complete request.
     pub connections_per_address: Option<Spanned<usize>>,
+    /// Time from the signal to stop until new connections are no longer accepted. In it, routes with `readiness` respond with 503, so
+    /// that balancers send no more requests, and all others are served as before. Default: `0s`.
+    pub drain: Option<DurationValue>,
     /// Time in which responses in progress are completed when the server stops. Default: `30s`.
     pub stop_timeout: Option<DurationValue>,
     /// Time in which the new process of an upgrade must be ready; otherwise it is ended, and the old one continues.

@@ -100,7 +100,11 @@ fn is_generated(settings: &Settings, path: &[u8]) -> bool {
             let by_name = script.mapping != Mapping::Application && !script.extensions.is_empty();
             !by_name || script.is_script(path)
         }
-        Handler::Proxy(_) | Handler::Redirect(_) | Handler::Respond(_) | Handler::Status(_) => true,
+        Handler::Proxy(_)
+        | Handler::Redirect(_)
+        | Handler::Respond(_)
+        | Handler::Status(_)
+        | Handler::Readiness => true,
     }
 }
 

@@ -9,6 +9,7 @@ pub(crate) mod errors;
 pub(crate) mod files;
 mod maintenance;
 pub(crate) mod proxy;
+pub(crate) mod readiness;
 pub(crate) mod redirect;
 pub(crate) mod rejection;
 pub(crate) mod reply;

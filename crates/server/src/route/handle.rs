@@ -10,7 +10,7 @@ use dunlin_http::semantics::path::{self, PathError};
 use super::reply::{Reply, Routed};
 use super::route_match::RouteMatch;
 use crate::handler::rejection::{error_reply, not_for_files};
-use crate::handler::{files, proxy, redirect, respond, script, status};
+use crate::handler::{files, proxy, readiness, redirect, respond, script, status};
 use crate::worker::WorkerContext;
 
 /// Calls the handler of the route.
@@ -50,6 +50,7 @@ pub(crate) fn handle(
             respond::respond(settings, fixed).into()
         }
         Handler::Status(status) => status::respond(ctx, request, matched, status),
+        Handler::Readiness => readiness::respond(&ctx.shared, settings, request).into(),
         Handler::AddSlash => {
             reads_body = true;
             redirect::to_slash(request, matched).into()
