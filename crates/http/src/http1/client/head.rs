@@ -47,7 +47,13 @@ type StatedFraming = Result<FramingFields, Malformed>;
 
 /// Reads a complete head, the empty line included.
 pub(super) fn parse(block: &[u8]) -> Result<(ResponseHead, StatedFraming), Malformed> {
-    let mut lines = block.split_inclusive(|&byte| byte == b'\n').map(without_line_end);
+    let mut rest = block;
+    let mut lines = std::iter::from_fn(|| {
+        let end = memchr(b'\n', rest)?;
+        let line = &rest[..end];
+        rest = &rest[end + 1..];
+        Some(line.strip_suffix(b"\r").unwrap_or(line))
+    });
     let (status, version) = status_line(lines.next().unwrap_or_default())?;
     let mut fields = FieldLines::new();
     let mut framing: StatedFraming = Ok(FramingFields::default());
@@ -77,11 +83,6 @@ pub(super) fn parse(block: &[u8]) -> Result<(ResponseHead, StatedFraming), Malfo
         framing = fields.iter().try_fold(none, |framing, (name, value)| framing.with(name, value));
     }
     Ok((ResponseHead { status, version, fields }, framing))
-}
-
-fn without_line_end(line: &[u8]) -> &[u8] {
-    let line = line.strip_suffix(b"\n").unwrap_or(line);
-    line.strip_suffix(b"\r").unwrap_or(line)
 }
 
 fn checked_value(value: &[u8]) -> Result<&[u8], Malformed> {
