@@ -273,9 +273,10 @@ impl<B: Body> Exchange<B> {
     /// Gives the connection back to the pool or keeps it for the caller, if another request may use it.
     fn release(&mut self) {
         let Some(Active { transport, lease }) = self.connection.take() else { return };
-        if let Transport::Http1(http1) = transport
+        if let Transport::Http1(mut http1) = transport
             && http1.is_reusable()
         {
+            http1.give_spare();
             match &lease {
                 Some(lease) => lease.pool.put(&self.origin, http1),
                 None => self.finished = Some(Connection::new(http1)),

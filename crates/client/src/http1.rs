@@ -1,5 +1,6 @@
 //! A connection of HTTP/1.1: the engine of `dunlin-http` over a byte stream.
 
+use std::cell::RefCell;
 use std::future::Future;
 use std::io::{self, IoSlice};
 use std::pin::{Pin, pin};
@@ -50,6 +51,11 @@ const READ: usize = 4 * 1024;
 const ROOM: usize = 16 * 1024;
 /// The same within a large body.
 const BODY_ROOM: usize = 64 * 1024;
+
+thread_local! {
+    /// An empty buffer for the next read.
+    static SPARE: RefCell<BytesMut> = RefCell::default();
+}
 
 impl<S: AsyncRead + AsyncWrite + Unpin> Http1<S> {
     pub(crate) fn new(stream: S) -> Self {
@@ -208,12 +214,21 @@ impl<S: AsyncRead + AsyncWrite + Unpin> Http1<S> {
     }
 
     fn poll_read(&mut self, context: &mut Context<'_>) -> Poll<Result<(), Failure>> {
-        if self.input.capacity() - self.input.len() < READ {
-            let is_large = self.engine.remaining().is_some_and(|left| left > ROOM as u64);
+        let is_large = self.engine.remaining().is_some_and(|left| left > ROOM as u64);
+        if self.room() < READ && self.input.is_empty() && !is_large {
+            self.take_spare();
+        }
+        if self.room() < READ {
             self.input.reserve(if is_large { BODY_ROOM } else { ROOM });
         }
         let read = pin!(self.stream.read_buf(&mut self.input)).poll(context);
-        match ready!(read) {
+        let Poll::Ready(read) = read else {
+            if !is_large {
+                self.give_spare();
+            }
+            return Poll::Pending;
+        };
+        match read {
             Ok(0) => self.is_end = true,
             Ok(count) => {
                 self.has_response_bytes = true;
@@ -262,8 +277,37 @@ impl<S: AsyncRead + AsyncWrite + Unpin> Http1<S> {
 
     /// Frees the buffers of a connection that is idle.
     pub(crate) fn rest(&mut self) {
-        self.input = BytesMut::new();
+        self.give_spare();
         self.output = Output::default();
+    }
+
+    /// Bytes that a read may add without an allocation.
+    fn room(&self) -> usize {
+        self.input.capacity() - self.input.len()
+    }
+
+    /// Takes the spare buffer of the thread, if it has more room than the connection's own.
+    fn take_spare(&mut self) {
+        SPARE.with_borrow_mut(|spare| {
+            if spare.capacity() > self.input.capacity() {
+                std::mem::swap(spare, &mut self.input);
+            }
+        });
+    }
+
+    /// Gives the buffer to the next connection of the thread that receives something: one that waits needs none, and
+    /// the same few KB of memory stay in the caches of the processor.
+    pub(crate) fn give_spare(&mut self) {
+        if !self.input.is_empty() {
+            return;
+        }
+        let own = std::mem::take(&mut self.input);
+        SPARE.with_borrow_mut(|spare| {
+            // A large one would be kept alive by each small body that it holds.
+            if own.capacity() > spare.capacity() && own.capacity() <= 2 * ROOM {
+                *spare = own;
+            }
+        });
     }
 
     /// Whether an idle connection is still usable: the server has neither closed it nor sent anything. The context is
