@@ -10,6 +10,7 @@ import subprocess
 import sys
 import threading
 import time
+from pathlib import Path
 
 import pytest
 
@@ -167,7 +168,11 @@ def test_a_stopped_process_gives_504_and_responds_again(serve, processes):
     process = processes()
     server = serve(route=f'proxy = {{ to = "http://127.0.0.1:{process.port}", {KEYS} }}')
     assert outcome(received(server)) == "whole"
-    os.kill(process.process.pid, signal.SIGSTOP)
+    pid = process.process.pid
+    os.kill(pid, signal.SIGSTOP)
+    states = Path(f"/proc/{pid}/task").glob
+    # Its threads run on until each has seen the signal.
+    wait_until(lambda: {file.read_text().rsplit(")", 1)[1].split()[0] for file in states("*/stat")} == {"T"}, "the stop")
     assert outcome(received(server)) == 504
     os.kill(process.process.pid, signal.SIGCONT)
     assert outcome(received(server)) == "whole"
