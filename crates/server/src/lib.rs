@@ -14,6 +14,7 @@ pub mod password;
 mod replicas;
 mod route;
 mod server;
+mod start_program;
 #[cfg(test)]
 mod testing;
 mod worker;

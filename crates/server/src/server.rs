@@ -37,9 +37,6 @@ use self::preconditions::{
 pub(crate) use self::prepare::Generation;
 pub(crate) use self::sandbox::check_script_users;
 pub use self::sandbox::{Confined, confine, hindrances};
-pub(crate) use self::seccomp::Starter;
-#[cfg(feature = "component")]
-pub(crate) use self::seccomp::start_program;
 use self::upgrade::Upgrade;
 pub use self::verify::{Findings, certificates, unresolved_upstreams, verify};
 use dunlin_config::{Config, Problem, StartupSettings};
@@ -48,6 +45,7 @@ use self::worker_thread::{WorkerCommand, WorkerHandle};
 use crate::component;
 use crate::control::{Action, Command, Control, Event, ResultSender};
 use crate::handler::response_cache::shared::ResponseCache;
+use crate::start_program::Starter;
 use crate::worker::SharedState;
 
 /// Why a start, a reload or an upgrade failed.

@@ -9,12 +9,12 @@ use dunlin_component::Launcher;
 pub(crate) use dunlin_component::{Components, WorkerComponents, check, compile, respond};
 
 use super::Component;
-use crate::server::Starter;
+use crate::start_program::{Starter, start_program};
 
 /// Creates the components of a server, which are compiled by `program`, its own. `starter` is what may start programs.
 pub(crate) fn new(program: Option<PathBuf>, starter: Option<Starter>) -> Arc<Components> {
     let start = move |command: Command| -> io::Result<Child> {
-        let started = crate::server::start_program(command, starter.as_ref())?;
+        let started = start_program(command, starter.as_ref())?;
         started.blocking_recv().map_err(|_| io::Error::other("no thread could start it"))?
     };
     Components::new(Launcher { program, start: Box::new(start) })

@@ -21,8 +21,8 @@ use tokio::net::unix::pipe::Receiver;
 use tokio::time::{sleep, timeout};
 
 use super::handover::{Message, receive, send_end, send_listener, variables};
-use super::seccomp::{Starter, start_program};
 use crate::listen::ListenSocket;
+use crate::start_program::{Starter, start_program};
 
 /// An address with its sockets, and whether they belong to the service manager.
 pub(super) type PassedListener = (String, Arc<[ListenSocket]>, bool);

@@ -23,8 +23,8 @@ use rustix::fs::{FileType, Mode, OFlags};
 use rustix::thread::{CapabilitySet, capabilities};
 
 use super::pid_file::PidFile;
-use super::seccomp::Starter;
 use super::{StartError, fail};
+use crate::start_program::Starter;
 
 /// The state of a process after [`confine`], which a start needs.
 pub struct Confined {

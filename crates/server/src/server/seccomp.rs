@@ -8,9 +8,6 @@
 //! would have the same filters.
 
 use std::collections::BTreeMap;
-use std::io;
-use std::process::{Child, Command};
-use std::sync::mpsc;
 
 use dunlin_config::Calls;
 use seccompiler::SeccompCmpOp::{Eq, MaskedEq};
@@ -18,9 +15,9 @@ use seccompiler::{
     BackendError, SeccompAction, SeccompCmpArgLen, SeccompCmpOp, SeccompCondition, SeccompFilter,
     SeccompRule, TargetArch,
 };
-use tokio::sync::oneshot;
 
 use super::{StartError, fail};
+use crate::start_program::Starter;
 
 /// System calls with alternative conditions on their arguments; no conditions match any arguments.
 type Rules = BTreeMap<i64, Vec<SeccompRule>>;
@@ -126,54 +123,6 @@ fn install(filter: Result<SeccompFilter, BackendError>) -> Result<(), StartError
 
 fn architecture() -> Result<TargetArch, BackendError> {
     TargetArch::try_from(std::env::consts::ARCH)
-}
-
-/// The one thread that may start programs. It was started before the filter that denies it to the others.
-#[derive(Debug, Clone)]
-pub(crate) struct Starter {
-    requests: mpsc::Sender<Start>,
-}
-
-/// A command, and the channel for the resulting process.
-type Start = (Command, oneshot::Sender<io::Result<Child>>);
-
-impl Starter {
-    fn begin() -> io::Result<Self> {
-        let (requests, received) = mpsc::channel::<Start>();
-        let serve = move || received.into_iter().for_each(perform);
-        std::thread::Builder::new().name("upgrade".into()).spawn(serve)?;
-        Ok(Self { requests })
-    }
-}
-
-/// Starts a program on the thread of `starter`, or on a new thread. A file system that does not respond blocks only that
-/// thread.
-///
-/// # Errors
-/// When no thread is available.
-pub(crate) fn start_program(
-    command: Command,
-    starter: Option<&Starter>,
-) -> io::Result<oneshot::Receiver<io::Result<Child>>> {
-    let (result, started) = oneshot::channel();
-    match starter {
-        Some(Starter { requests }) => requests.send((command, result)).map_err(|_| {
-            io::Error::other("the thread that starts programs has ended; restart the server")
-        })?,
-        None => {
-            let start = move || perform((command, result));
-            std::thread::Builder::new().name("upgrade".into()).spawn(start)?;
-        }
-    }
-    Ok(started)
-}
-
-fn perform((mut command, result): Start) {
-    if let Err(Ok(mut late)) = result.send(command.spawn()) {
-        // The upgrade was abandoned.
-        let _ = late.kill();
-        let _ = late.wait();
-    }
 }
 
 /// The `CLONE_NEW*` flags of `clone`.
