@@ -146,7 +146,7 @@ impl<R> CacheEntry<R> {
 #[derive(Debug)]
 struct EntryKey {
     site: usize,
-    path: SmallVec<[u8; 40]>,
+    path: SmallVec<[u8; 48]>,
 }
 
 impl EntryKey {
