@@ -6,7 +6,7 @@
 //! functions that are called with JSON.
 //!
 //! - [`Components`] are those of the server. They are loaded from a cache of compiled code, and replaced when their files
-//!   change. Compilation runs in another process, which calls [`compile`].
+//!   change. Compilation runs in another process, which calls [`compile()`].
 //! - [`WorkerComponents`] are those of one worker, with the instances that it keeps.
 //! - [`respond()`] runs a request, within limits of memory, time and CPU.
 //!
