@@ -237,7 +237,7 @@ def test_the_forms_of_an_operation_are_compared_and_their_phases_probed(tmp_path
         assert total > within > parts[0] >= parts[1] >= parts[2] >= 0 and parts[3] >= 0, facts
         assert rows[f"experiments-{kind}"]["cells"]["lighttpd"]["state"] != "measured"
     page = (out / "report.md").read_text()
-    assert page.count("2: within the server") == 4, "once for each form"
+    assert page.count("2: within the server") == 5, "once for each form, the linked-in one included"
 
 
 def test_scenarios_and_servers_are_listed():
