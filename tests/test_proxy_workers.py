@@ -13,7 +13,7 @@ from support.upstream import Upstream, response
 
 pytestmark = pytest.mark.usefixtures("orderly_stop")
 
-# Of so many connections, either worker has some more than it keeps.
+# With this number of connections, either worker has some more than it keeps.
 CLIENTS, KEPT = 32, 4
 
 

@@ -52,7 +52,7 @@ pub(crate) struct Kept {
     since: Instant,
 }
 
-/// The permit of an instance, of which a worker has only so many.
+/// The permit of an instance. `instances` limits those of a worker.
 pub(crate) struct Permit {
     live: Rc<Cell<usize>>,
     counts: Arc<Counts>,

@@ -12,7 +12,7 @@ struct Simulated {
     /// Delays of messages from and to the coordinator.
     there: u64,
     back: u64,
-    /// It starts this much later than it was told.
+    /// The delay of its start after the agreed instant.
     late: u64,
     /// It does not respond from this time on.
     dies: u64,
