@@ -164,7 +164,7 @@ def test_a_cgi_program_has_variables_input_and_output_of_rfc_3875(run, tmp_path)
     assert server.get("/app/?redirect")[0] == 200
     assert len(server.get("/app/?large")[2]) == 10_000_000
     assert server.get("/app/?nothing")[0] == 502
-    assert server.get("/app/?fail")[0] == 502 and "its exit status is 1" in server.logged("it fails")
+    assert server.get("/app/?fail")[0] == 502 and "it fails" in server.logged("its exit status is 1")
     assert server.get("/app/?panic")[0] == 502 and "was stopped" in server.logged("unreachable")
     read_until_cut(server, "/app/?late")
 
@@ -229,7 +229,7 @@ def test_an_instance_is_stopped_at_its_limits(run, web):
     assert time.monotonic() - began < 5
     assert server.get("/app/sleep?60000")[0] == 504 and "it took longer than `time`" in server.logged("`time`")
     assert server.get("/app/grow")[0] == 502 and f"script={web}" in server.logged("it needs more than `memory`").replace('"', "")
-    assert server.get("/app/trap")[0] == 502 and "unreachable" in server.logged("was stopped")
+    assert server.get("/app/trap")[0] == 502 and "was stopped" in server.logged("unreachable")
     assert server.get("/app/nothing")[0] == 502
     for reason in ("cpu", "time", "memory", "unreachable"):
         assert metric(server, "dunlin_component_stops_total", f'reason="{reason}"') == 1, reason
@@ -239,6 +239,17 @@ def test_an_instance_is_stopped_at_its_limits(run, web):
     assert "failed after the head of its response" in server.logged("after the head")
     assert server.get("/app/hello")[0] == 200
     assert metric(server, "dunlin_component_instances") == 0
+
+
+def test_a_denied_growth_is_the_reason_only_of_the_stop_that_follows(run, web):
+    server = run(web, settings='memory = "32MB", reuse = 3, idle = "1h"')
+    assert server.get("/app/try-grow")[2] == b"denied\n"
+    assert server.get("/app/trap")[0] == 502
+    assert metric(server, "dunlin_component_requests_total", 'result="reused"') == 1
+    assert server.get("/app/trap?try-grow")[0] == 502
+    assert server.get("/app/grow")[0] == 502
+    for reason, count in (("unreachable", 2), ("memory", 1)):
+        assert metric(server, "dunlin_component_stops_total", f'reason="{reason}"') == count, reason
 
 
 def test_a_spinning_instance_does_not_stop_the_worker(run, web, site):

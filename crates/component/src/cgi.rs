@@ -77,10 +77,10 @@ fn run(mut start: Start, pre: CommandPre2<Host>) -> Run<()> {
     Box::pin(async move {
         let mut store = new_store(&mut start)?;
         let command = pre.instantiate_async(&mut store).await;
-        let command = command.map_err(|error| Stop::new(&error, Some(store.data())))?;
+        let command = command.map_err(|error| Stop::instantiation(&error, store.data()))?;
         start.begin();
         let result = command.wasi_cli_run().call_run(&mut store).await;
-        result.map_err(|error| Stop::new(&error, Some(store.data())))?.map_err(|()| Stop::Exit(1))
+        result.map_err(|error| Stop::new(&error, store.data()))?.map_err(|()| Stop::Exit(1))
     })
 }
 
@@ -88,7 +88,7 @@ fn run_async(mut start: Start, pre: CommandPre3<Host>) -> Run<()> {
     Box::pin(async move {
         let mut store = new_store(&mut start)?;
         let command = pre.instantiate_async(&mut store).await;
-        let command = command.map_err(|error| Stop::new(&error, Some(store.data())))?;
+        let command = command.map_err(|error| Stop::instantiation(&error, store.data()))?;
         start.begin();
         let result = store.run_concurrent(async |accessor| {
             let result = command.wasi_cli_run().call_run(accessor).await?;
@@ -97,7 +97,7 @@ fn run_async(mut start: Start, pre: CommandPre3<Host>) -> Run<()> {
             wasmtime::error::Ok(result)
         });
         let result = result.await.flatten();
-        result.map_err(|error| Stop::new(&error, Some(store.data())))?.map_err(|()| Stop::Exit(1))
+        result.map_err(|error| Stop::new(&error, store.data()))?.map_err(|()| Stop::Exit(1))
     })
 }
 

@@ -60,18 +60,25 @@ pub(crate) enum Stop {
 }
 
 impl Stop {
+    /// The reason why an instance could not be created.
+    pub(crate) fn instantiation(error: &wasmtime::Error, host: &Host) -> Self {
+        // The engine has no type for the error of an initial memory or table that is denied.
+        if host.limits.denied { Self::memory() } else { Self::new(error, host) }
+    }
+
     /// The reason why a call of an instance has failed.
-    pub(crate) fn new(error: &wasmtime::Error, host: Option<&Host>) -> Self {
+    pub(crate) fn new(error: &wasmtime::Error, host: &Host) -> Self {
         if let Some(I32Exit(status)) = error.downcast_ref() {
             return Self::Exit(*status);
         }
         if error.downcast_ref::<PoolConcurrencyLimitError>().is_some() {
             return Self::NoRoom;
         }
-        if host.is_some_and(|host| host.limits.exceeded) {
-            return Self::Trap(StopKind::Memory, "it needs more than `memory`".into());
-        }
         let (kind, what) = match error.downcast_ref::<Trap>() {
+            // How programs end that get no memory: they abort, or use the null pointer that they got.
+            Some(Trap::UnreachableCodeReached | Trap::MemoryOutOfBounds) if host.limits.denied => {
+                return Self::memory();
+            }
             Some(Trap::UnreachableCodeReached) => (StopKind::Unreachable, None),
             Some(Trap::StackOverflow) => (StopKind::Stack, None),
             Some(_) => (StopKind::Other, None),
@@ -79,6 +86,10 @@ impl Stop {
         };
         let text = what.unwrap_or_else(|| error.root_cause().to_string());
         Self::Trap(kind, one_line(&text))
+    }
+
+    fn memory() -> Self {
+        Self::Trap(StopKind::Memory, "it needs more than `memory`".into())
     }
 
     fn kind(&self) -> Option<StopKind> {

@@ -44,7 +44,7 @@ impl Host {
         let mut table = ResourceTable::new();
         table.set_max_capacity(HANDLES);
         let max = usize::try_from(memory).unwrap_or(usize::MAX);
-        let limits = Limits { memory: max, exceeded: false, counts: Arc::clone(counts) };
+        let limits = Limits { memory: max, denied: false, counts: Arc::clone(counts) };
         let host = Self { wasi, http: WasiHttpCtx::new(), table, hooks: Hooks { outbox }, limits };
         let mut store = Store::new(&runtime.engine, host);
         store.limiter(|host| &mut host.limits);
@@ -55,6 +55,12 @@ impl Host {
         });
         store
     }
+}
+
+/// Prepares a kept instance for its next request.
+pub(crate) fn prepare_kept(store: &mut Store<Host>) {
+    store.set_epoch_deadline(1);
+    store.data_mut().limits.denied = false;
 }
 
 impl WasiView for Host {
@@ -101,8 +107,9 @@ impl WasiHttpHooks for Hooks {
 pub(crate) struct Limits {
     /// Maximum size of a memory in bytes.
     memory: usize,
-    /// A memory or table has reached its limit.
-    pub(crate) exceeded: bool,
+    /// The last growth of a memory or table during this request was denied. A program that has grown after a denial
+    /// continues without what it did not get.
+    pub(crate) denied: bool,
     counts: Arc<Counts>,
 }
 
@@ -116,9 +123,8 @@ impl ResourceLimiter for Limits {
         let fits = desired <= self.memory && maximum.is_none_or(|maximum| desired <= maximum);
         if fits {
             self.counts.memory_peak.fetch_max(desired as u64, Ordering::Relaxed);
-        } else {
-            self.exceeded = true;
         }
+        self.denied = !fits;
         Ok(fits)
     }
 
@@ -129,7 +135,7 @@ impl ResourceLimiter for Limits {
         maximum: Option<usize>,
     ) -> wasmtime::Result<bool> {
         let fits = desired <= TABLE_ELEMENTS && maximum.is_none_or(|maximum| desired <= maximum);
-        self.exceeded |= !fits;
+        self.denied = !fits;
         Ok(fits)
     }
 }

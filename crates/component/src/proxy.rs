@@ -14,7 +14,7 @@ use wasmtime_wasi_http::p2::bindings::http::types::Scheme;
 use crate::exchange::{self, HeadSlot};
 use crate::feed::Feed;
 use crate::guest::{Guest, Run, Stop};
-use crate::host::Host;
+use crate::host::{Host, prepare_kept};
 use crate::instance::{Instance, Start, log_output};
 use crate::loaded::Loaded;
 use crate::slot::Slot;
@@ -62,12 +62,12 @@ fn run(
     Box::pin(async move {
         let (mut store, proxy) = match (start.instance.take(), start.store.take()) {
             (Some(Instance::Proxy(mut store, proxy)), _) => {
-                store.set_epoch_deadline(1);
+                prepare_kept(&mut store);
                 (store, proxy)
             }
             (_, Some(mut store)) => {
                 let proxy = pre.instantiate_async(&mut store).await;
-                let proxy = proxy.map_err(|error| Stop::new(&error, Some(store.data())))?;
+                let proxy = proxy.map_err(|error| Stop::instantiation(&error, store.data()))?;
                 (store, proxy)
             }
             _ => return Err(Stop::NoRoom),
@@ -83,7 +83,7 @@ fn run(
             proxy.wasi_http_incoming_handler().call_handle(&mut store, request, out).await
         };
         let called = called.await;
-        called.map_err(|error| Stop::new(&error, Some(store.data())))?;
+        called.map_err(|error| Stop::new(&error, store.data()))?;
         let Start { loaded, requests, permit, .. } = start;
         let instance = Instance::Proxy(store, proxy);
         route.keep(Kept::new(instance, loaded, requests + 1, permit));

@@ -15,7 +15,7 @@ use wasmtime_wasi_http::p3::bindings::ServicePre;
 use crate::exchange::{self, HeadSlot};
 use crate::feed::Feed;
 use crate::guest::{Guest, Run, Stop};
-use crate::host::Host;
+use crate::host::{Host, prepare_kept};
 use crate::instance::{Instance, Start, log_output};
 use crate::loaded::Loaded;
 use crate::slot::Slot;
@@ -61,12 +61,12 @@ fn run(
     Box::pin(async move {
         let (mut store, service) = match (start.instance.take(), start.store.take()) {
             (Some(Instance::Service(mut store, service)), _) => {
-                store.set_epoch_deadline(1);
+                prepare_kept(&mut store);
                 (store, service)
             }
             (_, Some(mut store)) => {
                 let service = pre.instantiate_async(&mut store).await;
-                let service = service.map_err(|error| Stop::new(&error, Some(store.data())))?;
+                let service = service.map_err(|error| Stop::instantiation(&error, store.data()))?;
                 (store, service)
             }
             _ => return Err(Stop::NoRoom),
@@ -87,7 +87,7 @@ fn run(
             wasmtime::error::Ok(())
         });
         let called = called.await.flatten();
-        called.map_err(|error| Stop::new(&error, Some(store.data())))?;
+        called.map_err(|error| Stop::new(&error, store.data()))?;
         let Start { loaded, requests, permit, .. } = start;
         let instance = Instance::Service(store, service);
         route.keep(Kept::new(instance, loaded, requests + 1, permit));

@@ -14,7 +14,7 @@ use dunlin_script::within::Located;
 use wasmtime::component::{ComponentExportIndex, InstancePre, Val};
 
 use crate::guest::{Guest, Run, Stop};
-use crate::host::Host;
+use crate::host::{Host, prepare_kept};
 use crate::instance::{Instance, Start, log_output};
 use crate::loaded::Loaded;
 use crate::slot::Slot;
@@ -123,12 +123,13 @@ fn run(
     Box::pin(async move {
         let (mut store, instance) = match (start.instance.take(), start.store.take()) {
             (Some(Instance::Typed(mut store, instance)), _) => {
-                store.set_epoch_deadline(1);
+                prepare_kept(&mut store);
                 (store, instance)
             }
             (_, Some(mut store)) => {
                 let instance = pre.instantiate_async(&mut store).await;
-                let instance = instance.map_err(|error| Stop::new(&error, Some(store.data())))?;
+                let instance =
+                    instance.map_err(|error| Stop::instantiation(&error, store.data()))?;
                 (store, instance)
             }
             _ => return Err(Stop::NoRoom),
@@ -137,7 +138,7 @@ fn run(
         let function = instance.get_func(&mut store, index).ok_or(Stop::NoRoom)?;
         let mut results = vec![Val::Bool(false); count];
         let called = function.call_async(&mut store, &parameters, &mut results).await;
-        called.map_err(|error| Stop::new(&error, Some(store.data())))?;
+        called.map_err(|error| Stop::new(&error, store.data()))?;
         let Start { loaded, requests, permit, .. } = start;
         let instance = Instance::Typed(store, instance);
         route.keep(Kept::new(instance, loaded, requests + 1, permit));

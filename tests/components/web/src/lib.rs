@@ -64,7 +64,14 @@ impl wasip2::exports::http::incoming_handler::Guest for Web {
                 println!("a line of standard output");
                 respond(out, 200, &[], b"logged\n");
             }
-            "trap" => panic!("on purpose"),
+            "trap" => {
+                if query == "try-grow" {
+                    // It goes on without what it did not get.
+                    assert!(try_grow(1 << 30).is_none());
+                    assert!(try_grow(1 << 20).is_some());
+                }
+                panic!("on purpose")
+            }
             "late-trap" => {
                 let body = begin(out, 200, &[]);
                 write(&body, &[b'x'; 300_000]);
@@ -83,10 +90,21 @@ impl wasip2::exports::http::incoming_handler::Guest for Web {
                     held.push(vec![1_u8; 1 << 20]);
                 }
             }
+            "try-grow" => {
+                let text = if try_grow(1 << 30).is_some() { "granted\n" } else { "denied\n" };
+                respond(out, 200, &[], text.as_bytes());
+            }
             "nothing" => {}
             _ => respond(out, 404, &[], b"no such path\n"),
         }
     }
+}
+
+fn try_grow(size: usize) -> Option<Vec<u8>> {
+    let mut bytes = Vec::new();
+    bytes.try_reserve_exact(size).ok()?;
+    bytes.resize(size, 1);
+    Some(std::hint::black_box(bytes))
 }
 
 fn describe(request: &IncomingRequest, target: &str) -> String {
