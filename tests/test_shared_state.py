@@ -60,15 +60,20 @@ def admin(server, *words):
     return done.returncode, done.stdout + done.stderr
 
 
-def metric(server, name):
+def admin_response(server, path):
+    """The response of the admin socket, with its head."""
     with socket.socket(socket.AF_UNIX) as connection:
         connection.settimeout(15)
         connection.connect(str(server.admin))
-        connection.sendall(b"GET /metrics HTTP/1.1\r\nHost: x\r\nConnection: close\r\n\r\n")
+        connection.sendall(f"GET {path} HTTP/1.1\r\nHost: x\r\nConnection: close\r\n\r\n".encode())
         text = b""
         while part := connection.recv(65536):
             text += part
-    values = [line.split()[-1] for line in text.decode().splitlines() if line.startswith(name + " ")]
+    return text.decode()
+
+
+def metric(server, name):
+    values = [line.split()[-1] for line in admin_response(server, "/metrics").splitlines() if line.startswith(name + " ")]
     return float(values[0]) if values else None
 
 
@@ -324,6 +329,8 @@ def test_a_store_with_password_and_tls(fleet, tmp_path):
         wrong.logged("is not reachable")
         for server in (*servers, wrong):
             assert "secret" not in server.log and ":wrong" not in server.log
+            text = admin_response(server, "/config")
+            assert "rediss://:hidden-" in text and ":secret" not in text and ":wrong" not in text
     finally:
         made.stop()
 

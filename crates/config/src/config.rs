@@ -8,6 +8,7 @@ use super::file::ScriptTable;
 use super::jail::{self, Jail};
 use super::listen::Listen;
 use super::overrides::Overrides;
+use super::secrets;
 use super::server::{Calls, Server};
 use super::shared::Shared;
 use super::sites::Sites;
@@ -172,6 +173,11 @@ impl Config {
     /// Returns the text of the file; empty if there is no file.
     pub fn text(&self) -> &str {
         &self.text
+    }
+
+    /// Returns the text of the file with a hash in place of each secret, so that two texts can still be compared.
+    pub fn text_without_secrets(&self) -> String {
+        secrets::hide(&self.text)
     }
 
     /// Returns the chroot, if any.

@@ -19,6 +19,7 @@ pub fn diff(before: &Config, after: &Config, startup: &StartupSettings) -> Vec<S
     diff.folder();
     diff.listeners();
     diff.server();
+    diff.table("shared");
     diff.sites();
     diff.scripts();
     diff.lines
@@ -94,6 +95,14 @@ impl Diff<'_> {
                 };
                 self.report("setting", format!("{late}: {reason}; in force after a restart only"));
             }
+        }
+    }
+
+    /// Compares the tables with this name at the top of the file.
+    fn table(&mut self, name: &str) {
+        let (before, after) = (tables(self.before), tables(self.after));
+        for change in changes(part(&before, name), part(&after, name)) {
+            self.report("setting", format!("{name}.{}: {change}", change.key));
         }
     }
 
@@ -234,7 +243,7 @@ fn changes(then: Option<&Table>, now: Option<&Table>) -> Vec<Changed> {
 
 /// Parses the file; an empty table if there is none.
 fn tables(config: &Config) -> Table {
-    config.text.parse().unwrap_or_default()
+    config.text_without_secrets().parse().unwrap_or_default()
 }
 
 fn part<'t>(table: &'t Table, key: &str) -> Option<&'t Table> {

@@ -72,6 +72,7 @@ mod respond;
 mod route_table;
 mod schema;
 mod script;
+mod secrets;
 mod server;
 mod settings;
 mod shared;

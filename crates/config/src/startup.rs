@@ -16,7 +16,7 @@ pub struct StartupSettings {
     pub confinement: Confinement,
     /// The file with the process ID.
     pub pid_file: Option<PathBuf>,
-    /// The text of the configuration that the process was started with.
+    /// The text of the configuration that the process was started with, without its secrets.
     pub text: Box<str>,
     threads: usize,
     notify: bool,
@@ -52,7 +52,7 @@ impl StartupSettings {
         Self {
             confinement: Confinement::of(config),
             pid_file: server.pid_file.clone(),
-            text: config.text.clone(),
+            text: config.text_without_secrets().into(),
             threads: server.threads,
             notify: server.cache.notify,
             error_log_format: server.error_log.format,

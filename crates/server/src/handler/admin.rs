@@ -108,7 +108,7 @@ fn configuration(shared: &SharedState) -> Response {
         "confinement": confinement,
         "in_force": startup.confinement,
         "started_with": startup.text,
-        "text": config.text(),
+        "text": config.text_without_secrets(),
     });
     Response::with_text(200, "application/json", format!("{text:#}\n"))
 }
