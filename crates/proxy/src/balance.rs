@@ -82,7 +82,7 @@ impl Group {
         let step = usize::from(choice.tried.is_empty());
         let turn = self.next.fetch_add(step, Ordering::Relaxed);
         match self.rules.balance {
-            Balance::LeastLoaded => two_choices(candidates, turn),
+            Balance::LeastLoaded => two_choices(candidates, turn, choice.now),
             Balance::LeastConnections => least_connections(candidates, turn),
             Balance::RoundRobin => by_turn(candidates, turn),
             Balance::Hash(_) => by_hash(candidates, choice.key),
@@ -92,7 +92,11 @@ impl Group {
 
 /// The less loaded of two that are chosen at random. With the choice of two, workers that see old numbers do not all choose the
 /// same upstream.
-fn two_choices<'g, I>(candidates: &impl Fn() -> I, turn: usize) -> Option<&'g Arc<Upstream>>
+fn two_choices<'g, I>(
+    candidates: &impl Fn() -> I,
+    turn: usize,
+    now: Instant,
+) -> Option<&'g Arc<Upstream>>
 where
     I: Iterator<Item = &'g Arc<Upstream>>,
 {
@@ -105,7 +109,7 @@ where
     let step = 1 + (random >> 32) as usize % (count - 1);
     let second = (first + step) % count;
     let (first, second) = (candidates().nth(first)?, candidates().nth(second)?);
-    Some(if second.load() < first.load() { second } else { first })
+    Some(if second.load(now) < first.load(now) { second } else { first })
 }
 
 /// The one with the fewest requests in progress for its weight; in turn if several have.

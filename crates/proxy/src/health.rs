@@ -150,6 +150,8 @@ pub(crate) struct ResponseTime {
 
 /// After this time, a measurement counts a third.
 const DECAY: Duration = Duration::from_secs(10);
+/// An average that was noted within this time has hardly decayed.
+const FRESH_MS: u64 = 100;
 
 impl ResponseTime {
     /// Notes the time of a response. Concurrent calls may lose one of them.
@@ -163,9 +165,15 @@ impl ResponseTime {
         self.average.store(average.max(1.0) as u64, Ordering::Relaxed);
     }
 
-    /// The average in nanoseconds.
-    pub(crate) fn nanos(&self) -> u64 {
-        self.average.load(Ordering::Relaxed)
+    /// The average in nanoseconds. It decays without responses: an upstream that was slow once gets another request.
+    pub(crate) fn nanos(&self, now: Instant) -> u64 {
+        let average = self.average.load(Ordering::Relaxed);
+        match millis(now).saturating_sub(self.noted.load(Ordering::Relaxed)) {
+            0..FRESH_MS => average,
+            elapsed => {
+                (average as f64 * (-(elapsed as f64) / DECAY.as_millis() as f64).exp()) as u64
+            }
+        }
     }
 }
 
@@ -222,10 +230,12 @@ mod tests {
         let now = Instant::now();
         time.note(Duration::from_millis(1), now);
         time.note(Duration::from_millis(100), now);
-        assert_eq!(time.nanos(), 100_000_000);
+        assert_eq!(time.nanos(now), 100_000_000);
         time.note(Duration::from_millis(1), now);
-        assert!(time.nanos() > 99_000_000);
-        time.note(Duration::from_millis(1), now + Duration::from_secs(100));
-        assert!(time.nanos() < 2_000_000);
+        assert!(time.nanos(now) > 99_000_000);
+        let later = now + Duration::from_secs(100);
+        assert!(time.nanos(later) < 1_000_000, "an upstream without requests is tried again");
+        time.note(Duration::from_millis(1), later);
+        assert!((1_000_000..2_000_000).contains(&time.nanos(later)));
     }
 }

@@ -3,7 +3,7 @@
 use std::net::{IpAddr, SocketAddr};
 use std::sync::atomic::{AtomicU64, AtomicUsize, Ordering};
 use std::sync::{Arc, PoisonError, RwLock};
-use std::time::Duration;
+use std::time::{Duration, Instant};
 
 use dunlin_client::{Connection, Dial, Origin, Timeouts};
 use dunlin_config::{ConcurrencyRules, Proxy, UpstreamAddress};
@@ -176,9 +176,9 @@ impl Upstream {
     }
 
     /// How long a request probably takes, relative to its weight.
-    pub(crate) fn load(&self) -> f64 {
+    pub(crate) fn load(&self, now: Instant) -> f64 {
         // Before the first response, an upstream is taken for a fast one.
-        let nanos = self.response_time.nanos().max(1);
+        let nanos = self.response_time.nanos(now).max(1);
         nanos as f64 * self.requests_per_weight()
     }
 
