@@ -61,8 +61,17 @@ pub(crate) struct Lease {
     reported: u64,
     /// Time of the last request.
     last: u64,
-    /// The last exchange has succeeded.
-    is_connected: bool,
+    store: StoreState,
+}
+
+/// What the last exchange with the store came to.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+enum StoreState {
+    /// There was none yet.
+    Unknown,
+    Reachable,
+    /// The credit alone counts, and what is owed is what it lacks.
+    Lost,
 }
 
 /// Interval between two exchanges. Servers vary theirs by up to half, so that no server is always the first to find new tokens.
@@ -102,16 +111,16 @@ impl Lease {
             requests: 0,
             reported: now,
             last: now,
-            is_connected: false,
+            store: StoreState::Unknown,
         }
     }
 
     /// Spends a token for a request. Returns `false` if there is none.
     pub(crate) fn request(&mut self, terms: &Terms, servers: f64, now: u64) -> bool {
-        let refill = now.saturating_sub(self.refilled) as f64 * terms.rate / servers;
-        self.credit = (self.credit + refill).min(terms.most_credit(servers)).max(self.credit);
-        self.refilled = self.refilled.max(now);
-        if self.is_connected && now.saturating_sub(self.last) as f64 * terms.rate >= terms.burst {
+        self.refill(terms, servers, now);
+        if self.store == StoreState::Reachable
+            && now.saturating_sub(self.last) as f64 * terms.rate >= terms.burst
+        {
             // The bucket may be full, unless the client was at other servers.
             self.credit = self.credit.max(terms.most_credit(servers));
         }
@@ -128,6 +137,13 @@ impl Lease {
         true
     }
 
+    /// Adds to the credit the part of this server of what was refilled since.
+    fn refill(&mut self, terms: &Terms, servers: f64, now: u64) {
+        let refill = now.saturating_sub(self.refilled) as f64 * terms.rate / servers;
+        self.credit = (self.credit + refill).min(terms.most_credit(servers)).max(self.credit);
+        self.refilled = self.refilled.max(now);
+    }
+
     /// Returns `true` if the store has to know more than it does: [`report`](Self::report) is due.
     pub(crate) fn is_due(&self) -> bool {
         self.requests > 0 || self.owed != 0.0 || self.tokens > 0.0
@@ -141,7 +157,11 @@ impl Lease {
         let seen = f64::from(self.requests) / intervals;
         self.demand = seen.max(self.demand * (1.0 - WEIGHT) + seen * WEIGHT);
         (self.requests, self.reported) = (0, now);
-        // After a failure of the store, what was spent in the meantime was the part of this server.
+        if self.store == StoreState::Lost {
+            // What was spent without the store was the part of this server, which time has refilled since.
+            self.refill(terms, servers, now);
+            self.owed = self.owed.min((terms.most_credit(servers) - self.credit).max(0.0));
+        }
         let in_one = terms.rate * INTERVAL.as_nanos() as f64;
         let mut owed = self.owed.min(terms.most_credit(servers) + in_one);
         self.owed = 0.0;
@@ -164,7 +184,7 @@ impl Lease {
         self.tokens += granted.tokens.max(0.0);
         self.level = granted.level;
         self.exchanged = now;
-        self.is_connected = true;
+        self.store = StoreState::Reachable;
         let part = granted.level / servers;
         // There may be more servers than tokens. While many tokens are left, each server can spend one.
         let part = if granted.level >= terms.burst / 2.0 { part.max(1.0) } else { part };
@@ -175,7 +195,7 @@ impl Lease {
 
     /// Forgets what a store that is not reachable does not have to know: the credit alone counts until it is.
     pub(crate) fn disconnect(&mut self, terms: &Terms, servers: f64) {
-        self.is_connected = false;
+        self.store = StoreState::Lost;
         self.requests = 0;
         self.owed = self.owed.min(terms.most_credit(servers));
         self.tokens = 0.0;
@@ -240,6 +260,25 @@ mod tests {
         lease.apply(Granted { tokens: 0.0, level: 60.0 }, &TERMS, 3.0, 0);
         assert_eq!(spend(&mut lease, 3.0, 0, 100), 15, "a third of 60, less 5");
         assert_eq!(lease.report(&TERMS, 3.0, 0).owed, 20.0);
+    }
+
+    #[test]
+    fn what_was_spent_without_the_store_is_owed_until_time_has_refilled_it() {
+        let after = |pause| {
+            let mut lease = Lease::new(&TERMS, 3.0, 0);
+            lease.apply(Granted { tokens: 0.0, level: 90.0 }, &TERMS, 3.0, 0);
+            for tenth in 0..60 {
+                spend(&mut lease, 3.0, tenth * SECOND / 10, 20);
+                lease.disconnect(&TERMS, 3.0);
+            }
+            let now = 59 * SECOND / 10 + pause;
+            spend(&mut lease, 3.0, now, 1);
+            lease.report(&TERMS, 3.0, now).owed
+        };
+        // Parts of a token were left.
+        for (pause, owed) in [(0, 30.0), (SECOND * 3 / 10, 20.0), (2 * SECOND, 1.0)] {
+            assert!((after(pause) - owed).abs() < 1.0, "{} after {pause}", after(pause));
+        }
     }
 
     #[test]

@@ -131,6 +131,20 @@ fn without_the_store_each_server_has_its_part_and_with_it_again_the_whole() {
     assert_near(all, 100.0 * 20.0, "all parts");
 }
 
+#[test]
+fn after_a_pause_the_whole_burst_is_there_again_whatever_the_servers_spent_without_the_store() {
+    let mut fleet = Fleet::new(3, &rules(100, 100), 5);
+    let one_hot = |server: usize, _: f64| if server == 0 { 300.0 } else { 0.0 };
+    run(&mut fleet, 3, 3, &one_hot);
+    fleet.is_connected = false;
+    run(&mut fleet, 3, 6, &one_hot);
+    fleet.is_connected = true;
+    run(&mut fleet, 3, 2, &|_, _| 0.0);
+    let allowed = run(&mut fleet, 3, 6, &one_hot);
+    let ratio = allowed as f64 / of_one_server(100, 100, 6);
+    assert!((0.98..=1.02).contains(&ratio), "{ratio}");
+}
+
 proptest! {
     #![proptest_config(ProptestConfig::with_cases(48))]
 

@@ -8,6 +8,7 @@ use std::time::{Duration, Instant};
 
 use dunlin_config::Shared;
 use dunlin_limits::lease::INTERVAL;
+use dunlin_shared_state::roster::ABSENT_AFTER;
 use dunlin_shared_state::tickets::Rotation;
 use dunlin_shared_state::{Store, StoreError};
 use dunlin_tls::{TicketSecret, set_ticket_secrets};
@@ -30,6 +31,8 @@ pub(super) struct Task {
     mailbox: Mailbox,
     /// The loss of the store has been logged.
     is_loss_logged: bool,
+    /// The number of servers before the store was lost, and the time until which it is the minimum.
+    before_loss: Option<(u32, Instant)>,
     due: Due,
     random: RandomState,
     draws: u64,
@@ -75,6 +78,7 @@ impl Task {
             store: None,
             mailbox: Mailbox::default(),
             is_loss_logged: false,
+            before_loss: None,
             due: Due { limits: now, messages: now, presence: now, tickets: now, connection: now },
             random,
             draws: 2,
@@ -171,9 +175,12 @@ impl Task {
         });
         match joined {
             Ok((store, count)) => {
-                servers().set(count);
-                self.store = Some(store);
                 let now = Instant::now();
+                if self.is_loss_logged {
+                    self.before_loss = Some((servers().count(), now + ABSENT_AFTER));
+                }
+                let count = count_servers(count, self.before_loss);
+                self.store = Some(store);
                 self.due = Due { messages: now, presence: now, tickets: now, ..self.due };
                 self.state.is_connected.store(true, Ordering::Relaxed);
                 let again = if std::mem::take(&mut self.is_loss_logged) { " again" } else { "" };
@@ -225,7 +232,7 @@ impl Task {
         };
         if now >= self.due.presence {
             self.due.presence = now + PRESENCE;
-            servers().set(store.report_presence(&self.server)?);
+            count_servers(store.report_presence(&self.server)?, self.before_loss);
             read_maintenance(store, participants)?;
         }
         if now >= self.due.messages {
@@ -297,6 +304,17 @@ impl Task {
         self.draws += 1;
         time.mul_f64(0.5 + self.random.hash_one(self.draws) as f64 / u64::MAX as f64)
     }
+}
+
+/// Takes the number of servers that the store has seen. Returns how many share the limits.
+///
+/// A store that has lost its content sees one server after the other. If the first ones took the limits for theirs alone, all
+/// servers together would allow more than the limits.
+fn count_servers(seen: u32, before_loss: Option<(u32, Instant)>) -> u32 {
+    let before = before_loss.filter(|(_, until)| Instant::now() < *until);
+    let count = before.map_or(seen, |(count, _)| seen.max(count));
+    servers().set(count);
+    count
 }
 
 /// Reads the secrets of session tickets, and makes the next one when it is due.
