@@ -28,6 +28,8 @@ class Wasmtime(servers.Server):
 
     @classmethod
     def version(cls):
+        if not shutil.which(cls.program):
+            return "not installed"
         return subprocess.run([cls.program, "--version"], capture_output=True, text=True).stdout.strip()
 
     def command(self):
