@@ -39,6 +39,13 @@ throttle = { max_concurrent = 1, bandwidth = "1MB/s" }
 [[site.route]]
 path = "/scripts/*"
 script = { kind = "cgi", directory = "scripts" }
+[[site]]
+host = "objects.example"
+root = "s3://pages"
+[store.s3]
+endpoint = "http://127.0.0.1:1"
+access_key = "a"
+secret_key = "b"
 """
 
 # Labels whose values come from the configuration or from requests.
@@ -55,6 +62,7 @@ OPEN = {
     "limit": "the limit: `address` or `idlest` of connections, the rule of a rate limit",
     "dry_run": "`true` if the limit only counts what it would do",
     "phase": "a [phase](watching.md#phases)",
+    "store": "URL of the bucket",
     "version": "version of the server",
     "le": "upper bound of a bucket",
 }

@@ -28,6 +28,8 @@ TABLES = [
     ("`[server.landlock]`", "Landlock"),
     ("`[server.traces]`", "Traces"),
     ("`[shared]`", "SharedTable"),
+    ("`[store]`", "Stores"),
+    ("`[store.s3]`, `[store.gs]`, `[store.az]`, `[store.https]`", "StoreTable"),
     ("`[[listen]]`", "Listen"),
     ("`[[site]]`", "Site"),
     ("`tls` of a site", "TlsTable"),

@@ -23,6 +23,7 @@ from support.acme import Authority, free_port
 from support.admin import pid_of
 from support.dns import A, NameServer
 from support.files import lines, write
+from support.objects import store  # noqa: F401
 from support.http import parse
 from support.recipes import PAGES, Recipe
 from support.scripts import script
@@ -80,6 +81,15 @@ def test_static_site(recipe):
     write(page.srv / "www" / "assets" / "site.css", "body { margin: 0 }\n" * 100)
     write(page.srv / "www" / ".env", "SECRET=1\n")
     page.start()
+    page.follow()
+
+
+def test_object_storage(recipe, store):
+    page = recipe("object-storage")
+    for key, text in {"index.html": "<h1>Home</h1>\n", "about.html": "<h1>About</h1>\n", "404.html": "<h1>No such page</h1>\n"}.items():
+        store.put(f"site/{key}", text)
+    write(page.etc / "credentials", page.block("ini"))
+    page.start(replace={"http://127.0.0.1:9000": store.endpoint})
     page.follow()
 
 

@@ -6,6 +6,7 @@ mod script;
 mod server;
 mod shared;
 mod site;
+mod store;
 
 use std::path::{Path, PathBuf};
 use std::time::Duration;
@@ -15,6 +16,7 @@ use super::config::{Config, NamedPath};
 use super::error::{Problem, Source};
 use super::file::File;
 use super::jail::Jail;
+use super::object_root::{self, Stores};
 use super::overrides::Overrides;
 use super::server::{Calls, Server};
 use super::spanned::{Span, Spanned};
@@ -43,6 +45,7 @@ pub(super) fn check(file: File, source: &Source<'_>, inside: bool) -> Result<Con
     let speaks_tls = speaks_tls.and_then(|listen| Some(listen.tls.as_ref()?.span.clone()));
     let around = Around {
         cache_file: server.cache.file,
+        stores: checker.stores(&file.store, server.cache.revalidate),
         state: &server.state,
         tls: listen.iter().any(|listen| listen.tls),
         plain: listen.iter().any(|listen| !listen.tls),
@@ -91,6 +94,8 @@ pub(super) fn check(file: File, source: &Source<'_>, inside: bool) -> Result<Con
 /// Settings outside of a site that its checks depend on.
 struct Around<'a> {
     cache_file: u64,
+    /// Object stores.
+    stores: Stores,
     state: &'a Path,
     /// A listener uses TLS.
     tls: bool,
@@ -200,6 +205,10 @@ impl Checker<'_> {
     fn root(&mut self, root: &Spanned<PathBuf>) -> PathBuf {
         if root.as_os_str().is_empty() {
             self.problem(&root.span, "root is empty; write \".\" for the folder of this file");
+        }
+        if object_root::is_url(root) {
+            self.object_root(root);
+            return root.value.clone();
         }
         let path = self.absolute(root);
         self.look_up_later("root", &path, &root.span);

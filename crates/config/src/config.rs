@@ -2,11 +2,13 @@
 
 use std::collections::HashSet;
 use std::path::{Path, PathBuf};
+use std::sync::Arc;
 
 use super::error::{Problem, Source};
 use super::file::ScriptTable;
 use super::jail::{self, Jail};
 use super::listen::Listen;
+use super::object_root::ObjectRoot;
 use super::overrides::Overrides;
 use super::secrets;
 use super::server::{Calls, Server};
@@ -140,6 +142,14 @@ impl Config {
         if ["cache", "server_field"].iter().any(|key| server(&now, key) != server(&then, key)) {
             return HashSet::new();
         }
+        // One of them may be of another process, whose secrets are not known.
+        let stores = |config: &Self| {
+            let table: toml::Table = config.text_without_secrets().parse().ok()?;
+            table.get("store").cloned()
+        };
+        if stores(self) != stores(before) {
+            return HashSet::new();
+        }
         let site = |table: &toml::Table, index| table.get("site")?.get(index).cloned();
         let is_same = |&index: &usize| {
             site(&now, index).is_some_and(|table| Some(table) == site(&then, index))
@@ -193,6 +203,22 @@ impl Config {
     /// Returns the directories and files that have to exist, each with its key.
     pub fn directories(&self) -> &[NamedPath] {
         &self.directories
+    }
+
+    /// Returns the roots in object storage, each with the position of its site and an empty message.
+    pub fn object_roots(&self) -> Vec<(Arc<ObjectRoot>, Problem)> {
+        let mut all: Vec<(Arc<ObjectRoot>, Problem)> = Vec::new();
+        for site in self.sites.iter() {
+            for root in site.object_roots() {
+                if all.iter().all(|(other, _)| other != root) {
+                    // The text names the root once, unless another key has the same value.
+                    let start = self.text.find(&root.to_string());
+                    let problem = self.problem_at(&start.map(|at| at..at), String::new());
+                    all.push((Arc::clone(root), problem));
+                }
+            }
+        }
+        all
     }
 
     /// Returns the files of users and passwords.

@@ -19,6 +19,7 @@ pub fn diff(before: &Config, after: &Config, startup: &StartupSettings) -> Vec<S
     diff.folder();
     diff.listeners();
     diff.server();
+    diff.table("store");
     diff.table("shared");
     diff.sites();
     diff.scripts();

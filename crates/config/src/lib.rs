@@ -59,6 +59,7 @@ mod log_format;
 mod merge;
 mod methods;
 mod network;
+mod object_root;
 mod overlaps;
 mod overrides;
 mod pattern;
@@ -104,7 +105,8 @@ pub use error::Problem;
 pub use explain::explain_settings;
 pub use file::{
     AcmeChallenge, BodyHandling, ClientBy, ComponentStderr, ConnectionUse as Persistence, EtagKind,
-    ForwardCertificate, Interface, ProxyProtocol, SameSite, ScriptKind, Symlinks, TlsVersion,
+    ForwardCertificate, Interface, ProxyProtocol, SameSite, ScriptKind, Secret, Symlinks,
+    TlsVersion,
 };
 pub use forward_fields::HOP_BY_HOP;
 pub use forwarded_field::{ForwardedField, ForwardedKind};
@@ -117,6 +119,7 @@ pub use log_format::{AccessLogFormat, LogField, LogPiece, LogTemplate};
 pub use merge::Origins;
 pub use methods::MethodRules;
 pub use network::Network;
+pub use object_root::{ObjectRoot, StoreRules, StoreScheme};
 pub use overrides::Overrides;
 pub use proxy::{
     Balance, Buffer, Ejection, HashKey, HealthCheck, Proxy, Retries, Service, Sticky, Upstream,

@@ -67,7 +67,7 @@ fn sends_files(settings: &Settings) -> bool {
         Handler::Proxy(_) => settings.tries_files(),
         _ => false,
     };
-    sends_files && !settings.root.as_os_str().is_empty()
+    sends_files && !settings.root.as_os_str().is_empty() && settings.objects.is_none()
 }
 
 fn overlap(source: &Source<'_>, route: &SiteRoute, served: &[Served]) -> Option<Problem> {

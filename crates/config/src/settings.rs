@@ -12,6 +12,7 @@ use super::fields;
 use super::file::{self, BodyHandling, Codings, EtagKind, Route, RouteCache, Symlinks};
 use super::handler::Handler;
 use super::merge::{Origins, Patterns};
+use super::object_root::ObjectRoot;
 use super::pattern::Pattern;
 use super::report::{Report, field_value};
 use super::sources::Sources;
@@ -27,6 +28,8 @@ pub struct Settings {
     pub handler: Handler,
     /// The directory of the files, and of scripts that are recognized by their extensions.
     pub root: PathBuf,
+    /// The root, if it is in object storage; `root` is its URL then.
+    pub objects: Option<Arc<ObjectRoot>>,
     pub index: Vec<String>,
     pub try_files: Vec<TryStep>,
     pub listing: bool,
@@ -170,6 +173,7 @@ impl Reader<'_> {
             |key: &Option<Spanned<Codings>>| key.as_deref().cloned().unwrap_or_else(all).0;
         Settings {
             root,
+            objects: None,
             index: self.index(),
             try_files: self.try_files(patterns.tries, &handler),
             listing: route.listing.as_deref().copied().unwrap_or(false),

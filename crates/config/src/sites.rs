@@ -7,6 +7,7 @@ use std::sync::Arc;
 use super::file::{Auth, Route, ScriptKind, ScriptTable};
 use super::handler::{Handler, HandlerKey};
 use super::merge::merge;
+use super::object_root::{ObjectRoot, Stores};
 use super::pattern::Pattern;
 use super::report::Report;
 use super::route_table::RouteTable;
@@ -53,6 +54,7 @@ pub struct Site {
 pub(super) struct Defaults {
     pub(super) root: PathBuf,
     pub(super) cache_file: u64,
+    pub(super) stores: Stores,
 }
 
 impl Sites {
@@ -219,8 +221,14 @@ impl Site {
             let scripts = settings.handler.script().into_iter();
             let scripts = scripts.filter(|script| script.mapping != Mapping::Program);
             let scripts = scripts.map(|script| &*script.directory);
-            [&*settings.root].into_iter().chain(others).chain(scripts)
+            let root = Some(&*settings.root).filter(|_| settings.objects.is_none());
+            root.into_iter().chain(others).chain(scripts)
         })
+    }
+
+    /// Returns the roots of its files that are in object storage.
+    pub fn object_roots(&self) -> impl Iterator<Item = &Arc<ObjectRoot>> {
+        self.table.values().filter_map(|settings| settings.objects.as_ref())
     }
 
     fn all_settings(&self) -> impl Iterator<Item = &Arc<Settings>> {
@@ -338,5 +346,7 @@ fn settings<'r>(
 ) -> Settings {
     let merged = merge(routes, |_, _| {});
     let root = merged.route.root.as_deref().unwrap_or(&defaults.root).clone();
-    Settings::new(&merged.route, root, defaults.cache_file, merged.patterns, report)
+    let objects = defaults.stores.root(&root);
+    let made = Settings::new(&merged.route, root, defaults.cache_file, merged.patterns, report);
+    Settings { objects, ..made }
 }

@@ -148,7 +148,9 @@ impl Config {
 fn error_pages(source: &Source<'_>, site: &Site, route: &SiteRoute, warn: Warn<'_>) {
     for (status, page) in route.route.error_pages.iter().flat_map(|pages| &pages.value) {
         let settings = site.route(page.as_bytes());
-        let is_file = settings.handler.is_files() && settings.try_files.is_empty();
+        let is_file = settings.handler.is_files()
+            && settings.try_files.is_empty()
+            && settings.objects.is_none();
         if !is_file || !page.starts_with('/') {
             continue;
         }

@@ -6,9 +6,12 @@ use std::time::Duration;
 
 use dunlin_http::semantics::ContentCoding;
 
-use super::cache::resource::{EncodedVariant, Representation, Resource, SearchGuard};
+use super::cache::resource::{
+    EncodedVariant, Object, Origin, Representation, Resource, SearchGuard, SiblingVersion,
+};
 use super::compress;
 use super::load;
+use super::objects::siblings;
 use super::render::{self, Description};
 use super::shared::Shared;
 use super::source::is_source;
@@ -45,6 +48,7 @@ fn is_made(resource: &Resource, coding: ContentCoding) -> bool {
     let settings = &resource.settings;
     let length = resource.identity.length;
     settings.compress.contains(&coding)
+        && resource.identity.remote.is_none()
         && (MIN_SIZE..=settings.compress_size).contains(&length)
         && resource.content_type.is_compressible
 }
@@ -54,7 +58,14 @@ fn is_made(resource: &Resource, coding: ContentCoding) -> bool {
 /// Returns when the result is known, or when it takes long: then compression continues in the background, or a later
 /// request starts it if the queue is full.
 pub async fn search(shared: &Arc<Shared>, resource: &Arc<Resource>, coding: ContentCoding) {
+    if resource.identity.remote.is_some() && !resource.settings.precompressed.contains(&coding) {
+        return;
+    }
     if let Some(search) = resource.begin_search(coding) {
+        if let Some(object) = resource.object() {
+            find_object(shared, object, search, coding);
+            return resource.searched(coding).await;
+        }
         let for_job = Arc::clone(shared);
         // If the pool rejects the job, dropping the guard ends the search.
         let _ = shared.pools.files.submit(0, move || find(&for_job, search, coding));
@@ -66,8 +77,36 @@ pub async fn search(shared: &Arc<Shared>, resource: &Arc<Resource>, coding: Cont
 fn find(shared: &Arc<Shared>, search: SearchGuard, coding: ContentCoding) {
     let resource = Arc::clone(search.resource());
     let opened = open_sibling(shared, &resource, coding);
-    let found = opened.as_ref().map(|sibling| sibling.metadata);
+    let found = opened.as_ref().map(|sibling| SiblingVersion::File(sibling.metadata));
     let form = opened.and_then(|opened| sibling(shared, &resource, coding, opened));
+    conclude(shared, search, coding, form, found);
+}
+
+/// Requests the sibling of an object, and submits compression if there is none.
+fn find_object(shared: &Arc<Shared>, object: &Object, search: SearchGuard, coding: ContentCoding) {
+    // Dropping the guard ends the search: a reload has removed the bucket.
+    let Some(client) = shared.buckets.client(&object.bucket).cloned() else { return };
+    let (shared, handle) = (Arc::clone(shared), client.handle.clone());
+    handle.spawn(async move {
+        let resource = Arc::clone(search.resource());
+        let is_wanted = resource.settings.precompressed.contains(&coding);
+        let (form, sibling) = match is_wanted {
+            true => siblings::find(&client, &shared.context, &resource, coding).await,
+            false => (None, None),
+        };
+        conclude(&shared, search, coding, form, sibling);
+    });
+}
+
+/// Ends a search with the sibling that was found, or submits compression.
+fn conclude(
+    shared: &Arc<Shared>,
+    search: SearchGuard,
+    coding: ContentCoding,
+    form: Option<Representation>,
+    found: Option<SiblingVersion>,
+) {
+    let resource = Arc::clone(search.resource());
     // Without a cache, every request would repeat the work.
     let is_made = is_made(&resource, coding) && resource.settings.cache.enabled;
     if form.is_some() || !is_made {
@@ -111,7 +150,7 @@ pub(super) fn has_same_siblings(
             Err(_) => None,
         };
         let is_same = match (then, &now) {
-            (Some(then), Some(now)) => then.same_file(now),
+            (Some(SiblingVersion::File(then)), Some(now)) => then.same_file(now),
             (then, now) => then.is_none() && now.is_none(),
         };
         if !is_same {
@@ -190,7 +229,7 @@ fn sibling(
     if !basis.is_settled() {
         resource.validity.limit_fresh_until(now + load::until_settled(&basis));
     }
-    let original = &resource.metadata;
+    let Origin::File(original) = &resource.origin else { return None };
     let newer = (metadata.modified, metadata.modified_nanos)
         >= (original.modified, original.modified_nanos);
     if !newer || metadata.file_type() != rustix::fs::FileType::RegularFile {

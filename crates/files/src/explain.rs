@@ -7,10 +7,11 @@ use std::os::unix::ffi::OsStrExt;
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
+use super::objects::resolve;
 use super::resolve::open_file;
 use super::search::{Found, Opener, Wanted, search};
 use super::source::source_of;
-use dunlin_config::Config;
+use dunlin_config::{Config, ObjectRoot};
 use dunlin_fs::failure::Failure;
 use dunlin_fs::mode::Mode;
 use dunlin_fs::open::open_directory;
@@ -30,6 +31,10 @@ pub fn explain(config: &Config, wanted: &Wanted<'_>) -> Explained {
     let roots = Roots::default();
     let protected = Protected::new(config.protected_files());
     let tried: RefCell<Vec<String>> = RefCell::default();
+    if let Some(objects) = &wanted.route.objects {
+        let result = search(wanted, || Ok(KeyOpener { root: objects, tried: &tried }));
+        return Explained { result, tried: tried.into_inner() };
+    }
     let result = search(wanted, || {
         let path = &wanted.route.root;
         let root = open_root(&roots, path).map_err(|error| {
@@ -90,6 +95,38 @@ impl Opener for PathOpener<'_> {
         open_directory(&self.root, directory, wanted.route.symlinks, Mode::Blocking)
             .inspect_err(|failure| self.report(wanted, directory, failure))?;
         Ok(place(wanted, directory))
+    }
+}
+
+/// Lists the keys that the server would request. It does not send requests.
+struct KeyOpener<'a> {
+    root: &'a ObjectRoot,
+    tried: &'a RefCell<Vec<String>>,
+}
+
+impl Opener for KeyOpener<'_> {
+    type File = PathBuf;
+    type Directory = PathBuf;
+
+    fn file(
+        &self,
+        _wanted: &Wanted<'_>,
+        file: &[u8],
+        _is_probe: bool,
+    ) -> Result<Found<PathBuf, PathBuf>, Failure> {
+        let line = match resolve::key_of(self.root, file) {
+            Some(key) => {
+                let (scheme, bucket) = (self.root.scheme.as_str(), &self.root.bucket);
+                format!("{scheme}://{bucket}/{key}: requested from the store (not by this command)")
+            }
+            None => format!("{}: no object has this key", String::from_utf8_lossy(file)),
+        };
+        self.tried.borrow_mut().push(line);
+        Err(Failure::Missing)
+    }
+
+    fn directory(&self, _wanted: &Wanted<'_>, _directory: &[u8]) -> Result<PathBuf, Failure> {
+        Err(Failure::Missing)
     }
 }
 

@@ -51,6 +51,7 @@ mod kept;
 pub mod listing;
 mod load;
 pub mod media_type;
+pub mod objects;
 mod records;
 mod render;
 pub mod resolve;

@@ -4,7 +4,7 @@
 //! short time ([`cache`]), so that its other pages need the metadata of their own names only.
 
 pub mod cache;
-mod contents;
+pub(crate) mod contents;
 mod json;
 mod navigation;
 mod order;

@@ -1,6 +1,5 @@
 //! Loads an open file as a resource: stores its content and builds its heads.
 
-use std::borrow::Cow;
 use std::fs::File;
 use std::io::{self, Read, Write};
 use std::os::fd::OwnedFd;
@@ -11,9 +10,9 @@ use rustix::fs::fstat;
 use rustix::io::{Errno, ReadWriteFlags, pread, preadv2};
 use sha2::{Digest, Sha256};
 
-use super::cache::resource::Resource;
+use super::cache::resource::{Origin, Resource};
 use super::cache::shared_cache::Key;
-use super::media_type::content_type;
+use super::media_type::{content_type, file_name};
 use super::records::beside::write_beside;
 use super::records::convert::convert;
 use super::render::{self, Description};
@@ -90,7 +89,7 @@ pub(super) fn load(
         Key { site: resolver.site, path: wanted.path.into() },
         Arc::clone(settings),
         file,
-        metadata,
+        Origin::File(metadata),
         content_type,
         identity,
         validity,
@@ -109,8 +108,10 @@ pub(super) fn set_freshness(
     let revalidate = resolver.shared.revalidate;
     let watched = watched && !resource.has_unwatched_sibling();
     let mut span = if watched { revalidate } else { UNWATCHED.min(revalidate) };
-    if !resource.identity.is_settled {
-        let (settings, metadata) = (&*resource.settings, &resource.metadata);
+    if !resource.identity.is_settled
+        && let Origin::File(metadata) = &resource.origin
+    {
+        let settings = &*resource.settings;
         let basis = Basis { settings, metadata, file_system, seen: validators::now() };
         span = span.min(until_settled(&basis));
     }
@@ -328,11 +329,6 @@ fn hash(content: &Content) -> Result<[u8; 32], Failure> {
     } else {
         Err(Failure::Exhausted)
     }
-}
-
-pub(super) fn file_name(file: &[u8]) -> Cow<'_, str> {
-    let start = memchr::memrchr(b'/', file).map_or(0, |slash| slash + 1);
-    String::from_utf8_lossy(&file[start..])
 }
 
 /// Reads the whole content.

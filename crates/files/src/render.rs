@@ -1,11 +1,14 @@
 //! Response heads of files, built once for each version of a file.
 
+use std::sync::Arc;
+
 use bytes::Bytes;
 use dunlin_http::FieldLines;
 use dunlin_http::semantics::{ContentCoding, EntityTag, date};
 
 use super::cache::resource::Representation;
 use super::media_type::ContentType;
+use super::objects::remote::RemoteContent;
 use dunlin_config::Settings;
 use dunlin_config::field_edits::apply_edits;
 use dunlin_fs::content::StoredContent;
@@ -62,9 +65,20 @@ pub(super) fn representation(
         last_modified,
         length,
         body,
+        remote: None,
         sha256,
         is_settled,
     }
+}
+
+/// Makes a representation whose body is not here.
+pub(super) fn remote(
+    description: Description<'_>,
+    remote: Arc<dyn RemoteContent>,
+    server_field: bool,
+) -> Representation {
+    let none = StoredContent::Memory(Bytes::new());
+    Representation { remote: Some(remote), ..representation(description, none, server_field) }
 }
 
 /// The fields of a 304 (RFC 9110 §15.4.5): those that describe the representation to a cache, but not those that describe

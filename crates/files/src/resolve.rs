@@ -6,7 +6,7 @@ use std::sync::Arc;
 
 use rustix::fs::FileType;
 
-use super::cache::resource::Resource;
+use super::cache::resource::{Origin, Resource};
 use super::encoded;
 use super::load::{self, Loaded};
 use super::search::{Found, Opener, Wanted, search};
@@ -161,7 +161,7 @@ impl ResourceOpener<'_> {
         let Resolver { shared, previous, copy, mode, .. } = self.resolver;
         let Some(previous) = previous else { return Ok(None) };
         let is_same = *previous.file == *file
-            && previous.metadata.same_content(metadata)
+            && matches!(&previous.origin, Origin::File(then) if then.same_content(metadata))
             && previous.is_settled()
             && !previous.validity.is_invalidated()
             && !copy

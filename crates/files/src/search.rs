@@ -37,6 +37,20 @@ pub enum Found<F, D> {
     Elsewhere(Candidate),
 }
 
+impl<F, D> Found<F, D> {
+    /// The same with another type of directories. A directory to be listed becomes one that was requested without a slash; the
+    /// caller has handled it.
+    pub fn without_listing<E>(self) -> Found<F, E> {
+        match self {
+            Self::File(file) => Found::File(file),
+            Self::Directory | Self::Listing(_) => Found::Directory,
+            Self::Status(status) => Found::Status(status),
+            Self::Proxy => Found::Proxy,
+            Self::Elsewhere(candidate) => Found::Elsewhere(candidate),
+        }
+    }
+}
+
 /// The result of a search with the opener `O`.
 pub type SearchResult<O> = Result<Found<<O as Opener>::File, <O as Opener>::Directory>, Failure>;
 

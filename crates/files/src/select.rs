@@ -59,8 +59,7 @@ pub fn select_identity(request: &Request<'_>, resource: &Resource, now: u64) -> 
 #[inline]
 pub fn plain_coding<R>(request: &Request<'_>, entry: &CacheEntry<R>) -> Option<ContentCoding> {
     // A prebuilt response does not depend on the time.
-    if request.has_any(SPECIAL)
-        || entry.prebuilt.is_none() && entry.resource.settings.expires.is_some()
+    if request.has_any(SPECIAL) || entry.prebuilt.is_none() && is_made_for_request(&entry.resource)
     {
         return None;
     }
@@ -68,9 +67,29 @@ pub fn plain_coding<R>(request: &Request<'_>, entry: &CacheEntry<R>) -> Option<C
         return Some(ContentCoding::Identity);
     }
     match negotiate(request, &entry.resource) {
-        Chosen::Coding(coding) => Some(coding),
+        Chosen::Coding(coding) => {
+            Some(coding).filter(|&coding| !is_remote(&entry.resource, coding))
+        }
         _ => None,
     }
+}
+
+/// Whether each response is made for its request: it depends on the time, or its body is not here.
+fn is_made_for_request(resource: &Resource) -> bool {
+    resource.settings.expires.is_some() || resource.identity.remote.is_some()
+}
+
+/// Whether the representation is streamed: a large sibling of an object.
+#[inline]
+fn is_remote(resource: &Resource, coding: ContentCoding) -> bool {
+    resource.object().is_some()
+        && matches!(resource.representation(coding), Some(Some(form)) if form.remote.is_some())
+}
+
+/// Whether the response to a request for this resource may have a content coding, but no search for it has ended.
+pub fn may_be_coded(request: &Request<'_>, resource: &Resource) -> bool {
+    request.has(FieldName::AcceptEncoding)
+        && matches!(negotiate(request, resource), Chosen::Unknown(_))
 }
 
 enum Chosen {
@@ -192,7 +211,7 @@ fn wanted_ranges(
 /// The complete 200 response.
 pub fn whole(form: &Representation) -> FileResponse {
     let mut response = start(200, form);
-    response.push(Piece::of(&form.body, 0..form.length));
+    response.push_range(form, 0..form.length);
     response
 }
 
@@ -224,7 +243,7 @@ fn partial(resource: &Resource, form: &Representation, ranges: &[ByteRange]) -> 
     let mut response = start(206, form);
     if let [range] = ranges {
         response.fields.push("Content-Range", range::content_range(range, form.length));
-        response.push(Piece::of(&form.body, range.start..range.end));
+        response.push_range(form, range.start..range.end);
         return response;
     }
     let boundary = boundary();
@@ -233,7 +252,7 @@ fn partial(resource: &Resource, form: &Representation, ranges: &[ByteRange]) -> 
     response.fields.set("Content-Type", multipart.content_type());
     for (head, range) in multipart.parts() {
         response.push(Piece::Memory(head.into()));
-        response.push(Piece::of(&form.body, range.start..range.end));
+        response.push_range(form, range.start..range.end);
     }
     response.push(Piece::Memory(multipart.end().into()));
     response

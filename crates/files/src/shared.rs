@@ -7,6 +7,8 @@ use std::sync::Arc;
 use super::cache::resource::Resource;
 use super::cache::shared_cache::{Cost, SharedCache};
 use super::listing::cache::ListingCache;
+use super::objects::load::Context;
+use super::objects::registry::Buckets;
 use super::source::Reported;
 use dunlin_admission::common::CommonStore;
 use dunlin_config::{Config, Server};
@@ -24,6 +26,10 @@ pub struct Shared {
     pub watch: Option<Arc<Watch>>,
     /// The contents of large directories.
     pub listings: Arc<ListingCache>,
+    /// The buckets of roots in object storage.
+    pub buckets: Arc<Buckets>,
+    /// What makes resources of objects.
+    pub context: Arc<Context>,
     /// The open root directories.
     pub roots: Arc<Roots>,
     /// Files that are never sent.
@@ -51,8 +57,11 @@ impl Shared {
                 })
                 .ok()
         });
+        let cache = Arc::new(SharedCache::new(CommonStore::new(bounds(server))));
         Self {
-            cache: Arc::new(SharedCache::new(CommonStore::new(bounds(server)))),
+            context: context(&cache, &pools, server),
+            cache,
+            buckets: Arc::default(),
             watch: watch.map(Arc::new),
             listings: Arc::default(),
             roots: Arc::default(),
@@ -72,7 +81,9 @@ impl Shared {
             false => Arc::new(SharedCache::new(CommonStore::new(bounds))),
         };
         Self {
+            context: context(&cache, &self.pools, &config.server),
             cache,
+            buckets: Arc::default(),
             watch: self.watch.clone(),
             // Files that are protected from now on may be counted in what was read.
             listings: Arc::default(),
@@ -159,6 +170,11 @@ impl Shared {
     pub fn is_worth_a_copy(&self, resource: &Resource) -> bool {
         resource.is_worth_a_copy(self.cache.largest_copy())
     }
+}
+
+fn context(cache: &Arc<SharedCache>, pools: &Arc<Pools>, server: &Server) -> Arc<Context> {
+    let (cache, pools) = (Arc::clone(cache), Arc::clone(pools));
+    Arc::new(Context { cache, pools, server_field: server.server_field })
 }
 
 fn bounds(server: &Server) -> Cost {

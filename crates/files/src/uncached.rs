@@ -23,8 +23,8 @@ use smallvec::SmallVec;
 
 use super::file_response::FileResponse;
 use super::kept::KeptFile;
-use super::load::{MAX_UNCACHED_READ, UNWATCHED, file_name};
-use super::media_type::{ContentType, content_type};
+use super::load::{MAX_UNCACHED_READ, UNWATCHED};
+use super::media_type::{ContentType, content_type, file_name};
 use super::render::{self, Description};
 use super::select::SPECIAL;
 use super::validators::{self, Basis};

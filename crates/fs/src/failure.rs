@@ -13,6 +13,8 @@ pub enum Failure {
     Unlisted,
     /// Descriptors or memory have run out.
     Exhausted,
+    /// The object store that has it does not respond.
+    Unavailable,
     /// An error that the log reports.
     Broken,
     /// The operation would have to wait for a disk; see [`Mode`](super::mode::Mode).
@@ -25,7 +27,7 @@ impl Failure {
         match self {
             Self::Missing => 404,
             Self::Forbidden | Self::Unlisted => 403,
-            Self::Exhausted => 503,
+            Self::Exhausted | Self::Unavailable => 503,
             Self::Broken | Self::WouldBlock => 500,
         }
     }
@@ -40,6 +42,7 @@ impl fmt::Display for Failure {
             }
             Self::Unlisted => "it has no index file, and `listing` is off",
             Self::Exhausted => "descriptors or memory have run out",
+            Self::Unavailable => "the object store does not respond",
             Self::Broken => "it cannot be opened",
             Self::WouldBlock => "it is not in memory",
         })

@@ -210,7 +210,9 @@ fn look(
             Some(Failure::Forbidden(not_opened(directory, name, settings.symlinks)))
         }
         OpenFailure::Exhausted => Some(Failure::NoDescriptor),
-        OpenFailure::Broken => Some(Failure::Broken("its folder cannot be read".into())),
+        OpenFailure::Broken | OpenFailure::Unavailable => {
+            Some(Failure::Broken("its folder cannot be read".into()))
+        }
     })?;
     let metadata = fstat(&fd).map_err(|error| Some(Failure::Broken(error.to_string())))?;
     match FileType::from_raw_mode(metadata.st_mode) {

@@ -26,7 +26,7 @@ pub use replicas::replicas;
 pub mod status {
     pub use crate::component::Component;
     pub use crate::handler::status::{
-        Bandwidth, Cache, Certificate, Client, Concurrency, Connections, FleetReport,
+        Bandwidth, Cache, Certificate, Client, Concurrency, Connections, FleetReport, ObjectStore,
         ProcessReport, Rate, Report, Requests, Responses, Route, RouteLimits, Scripts,
         ServerReport, Tls,
     };

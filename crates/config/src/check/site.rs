@@ -5,6 +5,7 @@ use std::sync::Arc;
 
 use super::{Around, Checker};
 use crate::file::{self, ClientCertificateTable, OneOrMany, Site as FileSite, TlsTable};
+use crate::object_root;
 use crate::pattern::Pattern;
 use crate::site_route::SiteRoute;
 use crate::sites::{Defaults, Site, Sites};
@@ -96,6 +97,7 @@ impl Checker<'_> {
             }
             if let Some(script) = &mut route.script {
                 let files = route.root.as_ref().map(|root| &root.value).or(root.as_ref());
+                let files = files.filter(|root| !object_root::is_url(root));
                 self.script(&mut script.value, files.map(PathBuf::as_path));
                 self.script_user(&script.value);
             }
@@ -108,12 +110,17 @@ impl Checker<'_> {
             let what = "the site has no root, and no route for \"/*\" with a handler";
             self.problem(&place, what);
         }
-        let defaults = Defaults { root: root.unwrap_or_default(), cache_file: around.cache_file };
+        let defaults = Defaults {
+            root: root.unwrap_or_default(),
+            cache_file: around.cache_file,
+            stores: around.stores.clone(),
+        };
         let tls = site.tls.map(|table| Arc::new(self.tls(&table, &hosts, around)));
         let mut report = |place: &Span, what| self.problem(place, what);
         let mut site = Site::new(index, hosts, &defaults, routes, &mut report);
         site.tls = tls;
         self.proxy_steps(&site);
+        self.object_settings(&site);
         self.forwarded_certificates(&site);
         site
     }

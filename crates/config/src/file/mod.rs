@@ -9,6 +9,7 @@ mod route;
 mod script;
 mod server;
 mod shared;
+mod store;
 mod tls;
 
 use std::path::PathBuf;
@@ -24,6 +25,7 @@ pub use self::route::*;
 pub use self::script::*;
 pub use self::server::*;
 pub use self::shared::*;
+pub use self::store::*;
 pub use self::tls::*;
 pub use super::spanned::Spanned;
 
@@ -35,6 +37,8 @@ pub struct File {
     pub server: Server,
     /// Addresses to listen on.
     pub listen: Vec<Listen>,
+    /// Services of roots in object storage.
+    pub store: Stores,
     /// Sites, by host.
     pub site: Vec<Spanned<Site>>,
     /// The store of the state that several servers share. Default: this server shares no state.
@@ -76,7 +80,8 @@ pub struct Site {
     /// Host names, each exact or with `*.` in front. Default: the site serves every other host.
     #[schemars(with = "Option<OneOrManySchema>")]
     pub host: Option<Spanned<OneOrMany<String>>>,
-    /// Directory of the files; a route can name another.
+    /// Directory of the files, or a URL in object storage, such as `s3://bucket/prefix` (also `gs://`, `az://`, `https://`); a route can
+    /// name another.
     pub root: Option<Spanned<PathBuf>>,
     /// Certificates, for listeners with TLS.
     pub tls: Option<Spanned<TlsTable>>,

@@ -56,7 +56,7 @@ macro_rules! route {
 }
 
 route! {
-    /// Directory of the files, instead of the site's. It ends an inherited `proxy`, `redirect`,
+    /// Directory of the files, or a URL in object storage, instead of the site's. It ends an inherited `proxy`, `redirect`,
     /// `respond` or `script`.
     root: PathBuf,
     /// Files that are sent for their directory. Default: `["index.html"]`, after `index.php` if a `script` has a

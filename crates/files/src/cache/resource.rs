@@ -10,6 +10,8 @@ use tokio::sync::Notify;
 
 use super::shared_cache::{Cost, Key};
 use crate::media_type::ContentType;
+use crate::objects::remote::RemoteContent;
+use crate::objects::store::{ObjectMetadata, Version};
 use dunlin_config::Settings;
 use dunlin_fs::content::StoredContent;
 use dunlin_fs::metadata::FileMetadata;
@@ -24,8 +26,8 @@ pub struct Resource {
     pub settings: Arc<Settings>,
     /// Path of the file beneath the route's root, without a leading slash.
     pub file: Box<[u8]>,
-    /// The metadata of the file when its content was read.
-    pub metadata: FileMetadata,
+    /// Where the content comes from.
+    pub(crate) origin: Origin,
     /// The content type by the name of the file.
     pub content_type: ContentType,
     /// The representation without content coding.
@@ -48,8 +50,37 @@ pub struct Resource {
 pub(crate) struct EncodedVariant {
     /// `None` when there is no variant worth sending.
     pub(crate) form: Option<Representation>,
-    /// Metadata of the sibling (`NAME.gz`) when it was found, whether it is used or not.
-    pub(crate) sibling: Option<FileMetadata>,
+    /// The version of the sibling (`NAME.gz`) when it was found, whether it is used or not.
+    pub(crate) sibling: Option<SiblingVersion>,
+}
+
+/// A version of a precompressed sibling.
+#[derive(Debug)]
+pub(crate) enum SiblingVersion {
+    /// The metadata of the file.
+    File(FileMetadata),
+    /// The version of the object.
+    Object(Version),
+}
+
+/// Where the content of a resource comes from.
+#[derive(Debug)]
+pub(crate) enum Origin {
+    /// A file, with its metadata when the content was read.
+    File(FileMetadata),
+    /// An object.
+    Object(Arc<Object>),
+}
+
+/// An object in object storage.
+#[derive(Debug)]
+pub(crate) struct Object {
+    /// The URL of its bucket.
+    pub(crate) bucket: Arc<str>,
+    /// The key, as the store has it.
+    pub(crate) key: String,
+    /// Its properties when the content was read.
+    pub(crate) metadata: ObjectMetadata,
 }
 
 /// A representation of a resource, ready to be sent.
@@ -74,8 +105,10 @@ pub struct Representation {
     pub last_modified: Option<u64>,
     /// Length of the body in bytes.
     pub length: u64,
-    /// The body.
+    /// The body; empty if there is `remote`.
     pub body: StoredContent,
+    /// The body, if it is not here. Each response streams it.
+    pub remote: Option<Arc<dyn RemoteContent>>,
     /// SHA-256 of the body, if the route has entity tags of this kind.
     pub sha256: Option<[u8; 32]>,
     /// Every later change of the file changes its metadata.
@@ -88,7 +121,7 @@ impl Resource {
         key: Key,
         settings: Arc<Settings>,
         file: &[u8],
-        metadata: FileMetadata,
+        origin: Origin,
         content_type: ContentType,
         identity: Representation,
         validity: Arc<Validity>,
@@ -97,7 +130,7 @@ impl Resource {
             key,
             settings,
             file: file.into(),
-            metadata,
+            origin,
             content_type,
             identity,
             encoded: [const { OnceLock::new() }; 3],
@@ -116,6 +149,15 @@ impl Resource {
         match variant_slot(coding) {
             None => Some(Some(&self.identity)),
             Some(slot) => self.encoded[slot].get().map(|encoded| encoded.form.as_ref()),
+        }
+    }
+
+    /// The object that the content comes from.
+    #[inline]
+    pub(crate) fn object(&self) -> Option<&Arc<Object>> {
+        match &self.origin {
+            Origin::File(_) => None,
+            Origin::Object(object) => Some(object),
         }
     }
 

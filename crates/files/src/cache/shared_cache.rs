@@ -189,6 +189,21 @@ impl SharedCache {
         }
     }
 
+    /// Expires the resources of these objects: the store has to confirm them before the next use.
+    pub(crate) fn expire_objects(&self, bucket: &str, keys: &[String]) {
+        let is_named = |resource: &Resource| {
+            resource.object().is_some_and(|object| {
+                *object.bucket == *bucket
+                    && keys.iter().any(|key| object.key == *key || is_sibling(&object.key, key))
+            })
+        };
+        for cached in self.store.lock().values().filter_map(downcast::<Cached>) {
+            if is_named(&cached.resource) {
+                cached.resource.validity.limit_fresh_until(0);
+            }
+        }
+    }
+
     /// Invalidates and removes every resource.
     pub fn clear(&self) {
         self.remove_if(|_, _| true, &self.counters.evictions.cleared);
@@ -248,6 +263,11 @@ impl SharedCache {
         self.counters.evictions.changed.fetch_add(1, Ordering::Relaxed);
         None
     }
+}
+
+/// Whether `key` is that of a precompressed sibling of an object.
+fn is_sibling(object: &str, key: &str) -> bool {
+    key.strip_prefix(object).is_some_and(|suffix| matches!(suffix, ".br" | ".gz" | ".zst"))
 }
 
 /// Invalidates resources that were removed, for a reason that `counter` counts.

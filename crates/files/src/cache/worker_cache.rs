@@ -85,8 +85,9 @@ impl<R> CacheEntry<R> {
         owner: Option<Arc<R>>,
     ) -> Self {
         let (identity, settings) = (&resource.identity, &resource.settings);
-        let is_plain =
-            settings.expires.is_none() && matches!(identity.body, StoredContent::Memory(_));
+        let is_plain = settings.expires.is_none()
+            && identity.remote.is_none()
+            && matches!(identity.body, StoredContent::Memory(_));
         let is_ready = owner.is_none() && !settings.server_timing;
         // A head never exceeds 4 GiB.
         let head_length = u32::try_from(identity.head_length).ok().filter(|_| is_plain);

@@ -7,20 +7,20 @@ use super::query::Query;
 use super::{Entry, PAGE, Page, Totals};
 
 /// The entries of a directory. After [`Contents::sort`] directories come first, and both parts are sorted by name.
-#[derive(Debug, Default)]
-pub(super) struct Contents {
+#[derive(Debug, Clone, Default)]
+pub(crate) struct Contents {
     /// The names, one after the other.
     names: Vec<u8>,
     records: Vec<Record>,
     /// The directory has more entries.
-    pub(super) truncated: bool,
+    pub(crate) truncated: bool,
 }
 
 /// An entry whose name is in [`Contents::names`].
 #[derive(Debug, Clone, Copy)]
 struct Record {
     start: u32,
-    length: u8,
+    length: u16,
     directory: bool,
     size: u64,
     modified: u64,
@@ -35,16 +35,16 @@ pub(super) struct NoSuchPage {
 
 impl Contents {
     /// Appends an entry.
-    pub(super) fn push(&mut self, name: &[u8], directory: bool, size: u64, modified: u64) {
-        // No name is longer than 255 bytes (NAME_MAX), and the caller bounds the sum of all.
-        let Ok(length) = u8::try_from(name.len()) else { return };
+    pub(crate) fn push(&mut self, name: &[u8], directory: bool, size: u64, modified: u64) {
+        // No name of a file is longer than 255 bytes, and no key of an object than 1024. The caller bounds the sum of all.
+        let Ok(length) = u16::try_from(name.len()) else { return };
         let Ok(start) = u32::try_from(self.names.len()) else { return };
         self.names.extend_from_slice(name);
         self.records.push(Record { start, length, directory, size, modified });
     }
 
     /// Sorts the entries and releases memory that they do not need.
-    pub(super) fn sort(&mut self) {
+    pub(crate) fn sort(&mut self) {
         let names = &*self.names;
         self.records.sort_unstable_by(|one, other| {
             let directories_first = other.directory.cmp(&one.directory);
@@ -54,8 +54,15 @@ impl Contents {
         self.records.shrink_to_fit();
     }
 
+    /// The same without names that begin with a dot.
+    pub(super) fn without_hidden(&self) -> Self {
+        let is_shown = |record: &&Record| !record.name(&self.names).starts_with(b".");
+        let records = self.records.iter().filter(is_shown).copied().collect();
+        Self { names: self.names.clone(), records, truncated: self.truncated }
+    }
+
     /// Bytes of memory that the entries occupy.
-    pub(super) fn bytes(&self) -> usize {
+    pub(crate) fn bytes(&self) -> usize {
         self.names.len() + self.records.len() * size_of::<Record>()
     }
 

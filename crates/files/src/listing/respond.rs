@@ -1,5 +1,6 @@
 //! The response with a page of a directory listing.
 
+use std::borrow::Cow;
 use std::fs::File;
 use std::io;
 use std::sync::Arc;
@@ -48,13 +49,28 @@ pub struct ListingRequest {
     /// The query.
     pub query: Option<Box<[u8]>>,
     /// The directory.
-    pub directory: File,
+    pub directory: Listable,
     /// Files that are not listed.
     pub protected: Arc<Protected>,
     /// The contents of large directories.
     pub cache: Arc<ListingCache>,
     /// The time of the request, before `directory` was opened or later.
     pub arrived: Instant,
+}
+
+/// What is listed.
+#[derive(Debug)]
+pub enum Listable {
+    /// A directory that is read for the request.
+    Directory(File),
+    /// A directory that was read.
+    Read(ReadDirectory),
+}
+
+/// A directory that was read.
+#[derive(Debug)]
+pub struct ReadDirectory {
+    pub(crate) contents: Arc<Contents>,
 }
 
 /// The result of a request for a listing.
@@ -76,10 +92,17 @@ impl ListingRequest {
     /// # Errors
     /// When the directory cannot be read.
     pub fn list(self: Box<Self>) -> io::Result<Listed> {
-        if let Some(contents) = self.known()? {
+        let directory = match &self.directory {
+            Listable::Directory(directory) => directory,
+            Listable::Read(read) => {
+                let contents = self.visible(&read.contents);
+                return self.respond(&contents, false);
+            }
+        };
+        if let Some(contents) = self.known(directory)? {
             return self.respond(&contents, true);
         }
-        let contents = self.reader()?.read(SMALL)?;
+        let contents = self.reader(directory)?.read(SMALL)?;
         if contents.truncated {
             return Ok(Listed::Large(self));
         }
@@ -91,25 +114,26 @@ impl ListingRequest {
     /// # Errors
     /// When the directory cannot be read.
     pub fn list_large(self: Box<Self>) -> io::Result<Listed> {
+        let Listable::Directory(opened) = &self.directory else { return self.list() };
         // An earlier job of the pool may have read the directory.
-        if let Some(contents) = self.known()? {
+        if let Some(contents) = self.known(opened)? {
             return self.respond(&contents, true);
         }
         let started = clock::now();
         let seen = clock::since_1970();
-        let directory = FileMetadata::of(&self.directory)?;
+        let directory = FileMetadata::of(opened)?;
         let is_settled = self.settings.cache.enabled
-            && FileSystem::of(&self.directory).keeps_change_times
+            && FileSystem::of(opened).keeps_change_times
             && validators::is_change_settled(&directory, seen);
-        let contents = Arc::new(self.reader()?.read(LARGE)?);
+        let contents = Arc::new(self.reader(opened)?.read(LARGE)?);
         let kept = Arc::clone(&contents);
         self.cache.insert(Kept { key: self.key(), directory, is_settled, started, contents: kept });
         self.respond(&contents, false)
     }
 
     /// The contents of the directory if they were read before and may be used.
-    fn known(&self) -> io::Result<Option<Arc<Contents>>> {
-        let directory = FileMetadata::of(&self.directory)?;
+    fn known(&self, directory: &File) -> io::Result<Option<Arc<Contents>>> {
+        let directory = FileMetadata::of(directory)?;
         Ok(self.cache.get(&self.key(), &directory, self.arrived))
     }
 
@@ -118,10 +142,18 @@ impl ListingRequest {
         Key { root: root.clone(), path: self.path.clone(), hidden: *hidden, symlinks: *symlinks }
     }
 
-    fn reader(&self) -> io::Result<Reader<'_>> {
+    fn reader<'a>(&'a self, directory: &'a File) -> io::Result<Reader<'a>> {
         let links = Links::of(&self.settings, &self.path)?;
         let (hidden, protected) = (self.settings.hidden, &self.protected);
-        Ok(Reader { directory: &self.directory, hidden, links, protected })
+        Ok(Reader { directory, hidden, links, protected })
+    }
+
+    /// The entries that requests of the route can have.
+    fn visible<'c>(&self, contents: &'c Contents) -> Cow<'c, Contents> {
+        match self.settings.hidden {
+            true => Cow::Borrowed(contents),
+            false => Cow::Owned(contents.without_hidden()),
+        }
     }
 
     /// Responds with the requested page. If the contents were `read_before`, the metadata of its names is read again.
@@ -137,8 +169,8 @@ impl ListingRequest {
                 return Ok(Listed::Error(404, FieldLines::new(), Some(text)));
             }
         };
-        if read_before {
-            let reader = self.reader()?;
+        if let (true, Listable::Directory(directory)) = (read_before, &self.directory) {
+            let reader = self.reader(directory)?;
             let entries = page.entries.iter().filter_map(|entry| reader.entry(&entry.name));
             page.entries = entries.collect();
         }

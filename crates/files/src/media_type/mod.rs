@@ -7,7 +7,7 @@ use std::cell::RefCell;
 use std::collections::HashMap;
 use std::sync::{Arc, LazyLock};
 
-use dunlin_http::semantics::ContentCoding;
+use dunlin_http::semantics::{ContentCoding, is_field_value};
 
 use super::compress;
 
@@ -54,6 +54,41 @@ pub(crate) fn content_type(
         of_charset.insert(extension.to_owned(), found.clone());
         found
     })
+}
+
+/// The content type of an object: the one that its name implies; if it implies none, the one that the store has. The content
+/// coding is that of the store.
+pub(crate) fn of_object(
+    by_name: ContentType,
+    stored_type: Option<&str>,
+    stored_coding: Option<&str>,
+    charset: &str,
+) -> ContentType {
+    let mut found = by_name;
+    let stored = stored_type.filter(|stored| is_field_value(stored.as_bytes()));
+    if let Some(stored) = stored.filter(|_| &*found.media_type == UNKNOWN) {
+        let media_type = with_charset(stored, charset);
+        found = ContentType {
+            is_compressible: compress::compressible(&media_type),
+            is_compressed: compress::is_compressed(&media_type),
+            media_type: media_type.into(),
+            ..found
+        };
+    }
+    let stored = stored_coding.map(|coding| coding.trim().to_ascii_lowercase());
+    found.coding = match stored.as_deref() {
+        Some("gzip" | "x-gzip") => ContentCoding::Gzip,
+        Some("br") => ContentCoding::Brotli,
+        Some("zstd") => ContentCoding::Zstd,
+        _ => found.coding,
+    };
+    found
+}
+
+/// The name of the file at a path, which determines its media type.
+pub(crate) fn file_name(file: &[u8]) -> Cow<'_, str> {
+    let start = memchr::memrchr(b'/', file).map_or(0, |slash| slash + 1);
+    String::from_utf8_lossy(&file[start..])
 }
 
 fn look_up(file_name: &str, overrides: &HashMap<String, String>, charset: &str) -> ContentType {

@@ -13,6 +13,7 @@ use crate::control::Action;
 use crate::handler::break_out;
 use dunlin_telemetry::RouteTelemetry;
 
+use super::object_events;
 use crate::handler::maintenance;
 use crate::handler::rejection::error_response;
 use crate::handler::response_cache::purge::purge;
@@ -20,7 +21,7 @@ use crate::handler::status;
 use crate::route::reply::{Direction, Reply, Routed};
 use crate::worker::{SharedState, WorkerContext};
 
-/// Maximum length of a request body in bytes. No command uses one.
+/// Maximum length of the body of a request that uses none, in bytes.
 const BODY: u64 = 64 * 1024;
 
 /// Responds to a request at the admin socket.
@@ -36,20 +37,24 @@ pub(crate) fn respond(ctx: &Rc<WorkerContext>, request: &Request<'_>) -> Routed 
         (b"/purge", Method::Post) => purge(&ctx.shared, query),
         (b"/maintenance", Method::Post) => maintenance::command(ctx, query),
         (b"/maintenance", Method::Get | Method::Head) => maintenance::report(&ctx.shared).into(),
+        (b"/object-events", Method::Post) => object_events::receive(ctx),
         (b"/config", Method::Get | Method::Head) => configuration(&ctx.shared).into(),
         #[cfg(debug_assertions)]
         (b"/debug/break", Method::Post) if break_out::is_enabled() => {
             break_out::respond(query.unwrap_or_default())
         }
-        (b"/reload" | b"/upgrade" | b"/reopen" | b"/purge", _) => not_allowed("POST").into(),
+        (b"/reload" | b"/upgrade" | b"/reopen" | b"/purge" | b"/object-events", _) => {
+            not_allowed("POST").into()
+        }
         (b"/maintenance", _) => not_allowed("GET, HEAD, POST").into(),
         (b"/config", _) => not_allowed("GET, HEAD").into(),
         _ => status::page(ctx, request, path, query),
     };
+    let reads_body = matches!(reply, Reply::Streaming(_));
     Routed {
         reply,
         site: 0,
-        body_limit: BODY,
+        body_limit: if reads_body { object_events::MAX } else { BODY },
         reads_body: false,
         log: false,
         route_telemetry: RouteTelemetry::default(),

@@ -13,6 +13,7 @@ use dunlin_http::semantics::{ContentCoding, Method};
 use dunlin_http::{FieldLines, FieldName, Request};
 
 use super::error_page;
+use super::object_search;
 use super::rewrite::RewrittenRequest;
 use crate::handler::reply::complete;
 use crate::route::reply::Reply;
@@ -164,6 +165,9 @@ async fn find_page(
     site: &Arc<Site>,
     path: &[u8],
 ) -> Option<Arc<Resource>> {
+    if let Some(root) = &site.route(path).objects {
+        return object_search::whole(ctx, site, root, path).await;
+    }
     let (serial, site, page) = (site.serial, Arc::clone(site.config()), path.to_vec());
     let (shared, now) = (Arc::clone(&ctx.files.shared), ctx.clock.now());
     let found = ctx.files.shared.pools.files.run(move || {

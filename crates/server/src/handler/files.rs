@@ -12,7 +12,7 @@ use dunlin_net::log_limiter::LogLimiter;
 
 use super::error_page::quoted;
 use super::errors::{self, Details};
-use super::{proxy, redirect, reply};
+use super::{objects, proxy, redirect, reply};
 use crate::checks::Selection;
 use crate::handler::checked::{CheckRun, check};
 use crate::handler::rejection::{error_response, not_for_files};
@@ -23,7 +23,7 @@ use crate::route::sites::CacheEntry;
 use crate::worker::WorkerContext;
 use dunlin_files::cache::resource::Resource;
 use dunlin_files::cache::shared_cache::LookUp;
-use dunlin_files::listing::respond::{Listed, ListingRequest};
+use dunlin_files::listing::respond::{Listable, Listed, ListingRequest};
 use dunlin_files::resolve::{Resolved, Resolver, resolve};
 use dunlin_files::search::{Found, Wanted};
 use dunlin_files::select::{Selected, select, select_identity};
@@ -53,6 +53,9 @@ pub(crate) fn respond(
         }
     }
     files.count_miss();
+    if let Some(root) = &settings.objects {
+        return objects::respond(ctx, request, matched, root, (previous, keep));
+    }
     if !keep
         && is_read
         && let Some(whole) = uncached::respond(files, request, settings, matched.path)
@@ -76,7 +79,7 @@ pub(crate) fn respond(
             let Resolver { previous, keep, copy, .. } = resolver;
             resolve_blocking(ctx, request, matched, previous, (keep, copy))
         }
-        result => conclude(ctx, request, matched, result),
+        result => conclude(ctx, request, matched, listable(result)),
     }
 }
 
@@ -85,7 +88,7 @@ fn cache_status(matched: &RouteMatch<'_>) -> &'static str {
     if matched.settings.cache.enabled { "miss" } else { "off" }
 }
 
-fn wanted<'a>(matched: &RouteMatch<'a>) -> Wanted<'a> {
+pub(super) fn wanted<'a>(matched: &RouteMatch<'a>) -> Wanted<'a> {
     Wanted {
         site: matched.site.config(),
         route: matched.settings.configured(),
@@ -95,11 +98,11 @@ fn wanted<'a>(matched: &RouteMatch<'a>) -> Wanted<'a> {
 }
 
 /// Responds with the file, or with an error if the path has none.
-fn conclude(
+pub(super) fn conclude(
     ctx: &Rc<WorkerContext>,
     request: &Request<'_>,
     matched: &RouteMatch<'_>,
-    result: Resolved,
+    result: Result<Found<Arc<Resource>, Listable>, Failure>,
 ) -> Reply {
     let error = |status| errors::reply(ctx, request, matched, status, Details::default());
     if !matches!(request.method(), Method::Get | Method::Head)
@@ -127,7 +130,16 @@ fn conclude(
         Ok(Found::Proxy) => proxy::respond(ctx, request, matched),
         Ok(Found::Elsewhere(target)) => ctx.router.reroute(ctx, request, matched, &target),
         Err(Failure::Unlisted) => unlisted(ctx, request, matched),
+        Err(Failure::Unavailable) => objects::unavailable(ctx, request, matched),
         Err(failure) => error(failure.status()),
+    }
+}
+
+/// The result of a search in a directory.
+fn listable(result: Resolved) -> Result<Found<Arc<Resource>, Listable>, Failure> {
+    match result {
+        Ok(Found::Listing(directory)) => Ok(Found::Listing(Listable::Directory(directory))),
+        other => other.map(Found::without_listing),
     }
 }
 
@@ -236,6 +248,11 @@ fn respond_selected(
     let (coding, not_modified) = match selected {
         Selected::Whole(coding) => (coding, false),
         Selected::NotModified(coding) => (coding, true),
+        Selected::Response(response)
+            if !response.parts.is_empty() && request.method() == Method::Get =>
+        {
+            return objects::stream(ctx, request, matched, entry, (response, cache));
+        }
         Selected::Response(response) => {
             return reply::from_file(request.method(), response, cache).into();
         }
@@ -271,12 +288,12 @@ fn resolve_blocking(
     deferred(request.to_owned(), matched.may_run_script(), async move |request| {
         let pool = &ctx.files.shared.pools.files;
         let result = pool.run(job).await.unwrap_or(Err(Failure::Broken));
-        conclude(&ctx, request, &owned.borrow().with(context.as_ref()), result)
+        conclude(&ctx, request, &owned.borrow().with(context.as_ref()), listable(result))
     })
 }
 
 /// A reply that `make` makes later. It streams if a script may respond, for example with an error page.
-fn deferred(
+pub(super) fn deferred(
     request: OwnedRequest,
     may_run_script: bool,
     make: impl AsyncFnOnce(&Request<'_>) -> Reply + 'static,
@@ -301,7 +318,7 @@ fn list(
     ctx: &Rc<WorkerContext>,
     request: &Request<'_>,
     matched: &RouteMatch<'_>,
-    directory: std::fs::File,
+    directory: Listable,
 ) -> Reply {
     let (ctx, owned, context) = (Rc::clone(ctx), matched.to_owned(), matched.context.cloned());
     let wanted = Box::new(ListingRequest {

@@ -30,9 +30,11 @@ pub(crate) fn to_editable(request: &Request<'_>, reply: Reply) -> Reply {
 
 /// The response with content of a file. `cache` is the cache status for the log.
 pub(super) fn from_file(method: Method, response: FileResponse, cache: &'static str) -> Response {
-    let FileResponse { status, fields, body, coding } = response;
-    let response =
-        Response { fields, body: Body::of(body), cache, coding, ..Response::new(status) };
+    // The content of parts is not here.
+    let stated_length = (!response.parts.is_empty()).then(|| response.length());
+    let FileResponse { status, fields, body, coding, .. } = response;
+    let body = Body::of(body);
+    let response = Response { fields, body, cache, coding, stated_length, ..Response::new(status) };
     if method == Method::Head { response.without_body() } else { response }
 }
 

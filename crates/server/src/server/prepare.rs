@@ -10,6 +10,7 @@ use std::time::SystemTime;
 
 use dunlin_config::{Config, Server, StartupSettings};
 use dunlin_exchange::Storage;
+use dunlin_files::objects::registry::Buckets;
 use dunlin_net::blocking;
 use dunlin_script::Pools;
 use dunlin_script::context::Shared;
@@ -53,7 +54,9 @@ impl Generation {
         check_build(&config)?;
         let config = Arc::new(config);
         let server = &config.server;
-        let files = Arc::new(dunlin_files::shared::Shared::first(&config, Arc::clone(&blocking)));
+        let mut files = dunlin_files::shared::Shared::first(&config, Arc::clone(&blocking));
+        files.buckets = buckets(&config, None)?;
+        let files = Arc::new(files);
         let limit = dunlin_config::descriptor_limit();
         let limiter = ConnectionLimiter::new(connections(server), server.threads, limit);
         let limiter = Arc::new(limiter);
@@ -130,7 +133,9 @@ impl Generation {
             true => before.tracer.clone(),
             false => tracer(now)?,
         };
-        let files = Arc::new(before.files.next(&config));
+        let mut files = before.files.next(&config);
+        files.buckets = buckets(&config, Some(&before.files.buckets))?;
+        let files = Arc::new(files);
         let fleet = Fleet::of(&config, before.fleet.as_ref());
         let certificates = certificates(&config, fleet.as_ref())?;
         let pools = Arc::clone(&before.scripts.pools);
@@ -238,6 +243,23 @@ impl Generation {
 /// What `config` needs and this build lacks.
 fn check_build(config: &Config) -> Result<(), StartError> {
     fleet::conflict(config).map_or(Ok(()), |problem| Err(fail(problem.to_string())))
+}
+
+/// The buckets of roots in object storage.
+fn buckets(config: &Config, before: Option<&Arc<Buckets>>) -> Result<Arc<Buckets>, StartError> {
+    let before = before.map(|before| &**before);
+    Ok(Arc::new(Buckets::new(config, before, open_store).map_err(fail)?))
+}
+
+#[cfg(feature = "fleet")]
+use dunlin_object_root::open as open_store;
+
+/// A build without clients of object stores rejects such roots when it verifies the configuration.
+#[cfg(not(feature = "fleet"))]
+fn open_store(
+    _root: &dunlin_config::ObjectRoot,
+) -> Result<Arc<dyn dunlin_files::objects::store::ObjectStore>, String> {
+    Err(super::verify::NO_STORES.into())
 }
 
 /// The identity of a configured directory when the configuration was read.

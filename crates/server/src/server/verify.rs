@@ -45,6 +45,7 @@ pub fn verify(config: &Config, confined: Option<&Confined>) -> Findings {
     let mut findings = Findings::default();
     findings.errors.extend(crate::fleet::conflict(config));
     check_files(config, confined.is_none(), &mut findings);
+    check_object_roots(config, &mut findings.errors);
     if let Some(identity) = identity.filter(|identity| !identity.is_present()) {
         check_access(config, identity, &mut findings);
     }
@@ -59,6 +60,20 @@ pub fn verify(config: &Config, confined: Option<&Confined>) -> Findings {
     findings.errors = Problem::sorted(findings.errors);
     findings.warnings = Problem::sorted(findings.warnings);
     findings
+}
+
+/// Why a build without the feature `fleet` rejects a root in object storage.
+pub(super) const NO_STORES: &str =
+    "this build of dunlin has no clients of object stores; build it with `--features fleet`";
+
+/// Reports roots in object storage, if this build has no clients of object stores.
+fn check_object_roots(config: &Config, errors: &mut Vec<Problem>) {
+    if cfg!(feature = "fleet") {
+        return;
+    }
+    for (root, problem) in config.object_roots() {
+        errors.push(problem.with_message(format!("root {root}: {NO_STORES}")));
+    }
 }
 
 /// A file that the server opens again after it has switched users.

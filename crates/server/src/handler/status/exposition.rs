@@ -6,6 +6,7 @@ use std::fmt::{Display, Write};
 use dunlin_telemetry::metrics::{BOUNDS, Counts, Histogram, Label, SIZES, Series, named};
 
 use super::certificates::Certificate;
+use super::object_stores::ObjectStore;
 use super::report::{FleetReport, Report, Upstream};
 use crate::component::Component;
 
@@ -44,6 +45,7 @@ pub(super) fn render(report: &Report, counts: &Counts, form: Form) -> String {
     out.scripts(report);
     out.components(report);
     out.upstreams(report);
+    out.object_stores(report);
     out.limits(report);
     out.fleet(report);
     out.process(report);
@@ -384,6 +386,39 @@ impl Exposition {
             let total = if kind == "counter" { "_total" } else { "" };
             if let Some(value) = fleet.map(values).as_ref().and_then(|values| values.get(index)) {
                 line!(self, "{name}{total} {value}");
+            }
+        }
+    }
+
+    fn object_stores(&mut self, report: &Report) {
+        let stores = || report.object_stores.iter().map(|of| (escape(&of.name), of));
+        let name = "dunlin_object_store_available";
+        self.family(name, "gauge", "Whether an object store responds.");
+        for (store, of) in stores() {
+            line!(self, "{name}{{store=\"{store}\"}} {}", u8::from(of.is_available));
+        }
+        let name = "dunlin_object_store_requests";
+        self.family(name, "counter", "Requests to an object store.");
+        for (store, of) in stores() {
+            for (operation, count) in [("get", of.gets), ("list", of.lists)] {
+                line!(self, "{name}_total{{store=\"{store}\",operation=\"{operation}\"}} {count}");
+            }
+        }
+        type Of = fn(&ObjectStore) -> u64;
+        let families: [(&str, &str, Of); 5] = [
+            ("not_modified", "Requests that confirmed a cached object.", |of| of.not_modified),
+            ("errors", "Requests to an object store that failed.", |of| of.errors),
+            ("received_bytes", "Bytes of objects from an object store.", |of| of.bytes),
+            ("joined", "Requests that waited for the request of another client.", |of| of.joined),
+            ("stale", "Uses of a cached object that the store did not confirm in time.", |of| {
+                of.stale
+            }),
+        ];
+        for (name, help, value) in families {
+            let name = format!("dunlin_object_store_{name}");
+            self.family(&name, "counter", help);
+            for (store, of) in stores() {
+                line!(self, "{name}_total{{store=\"{store}\"}} {}", value(of));
             }
         }
     }

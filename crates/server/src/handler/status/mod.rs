@@ -3,6 +3,7 @@
 mod certificates;
 mod exposition;
 mod limits;
+mod object_stores;
 mod page;
 mod report;
 mod responses;
@@ -19,6 +20,7 @@ use percent_encoding::percent_decode;
 pub use self::certificates::Certificate;
 use self::exposition::Form;
 pub use self::limits::{Bandwidth, Concurrency, Rate, RouteLimits};
+pub use self::object_stores::ObjectStore;
 pub use self::report::{
     Cache, Client, Connections, FleetReport, ProcessReport, Report, Requests, Route, Scripts,
     ServerReport, Tls,

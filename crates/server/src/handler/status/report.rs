@@ -11,6 +11,7 @@ use serde::{Deserialize, Serialize};
 
 use super::certificates::{self, Certificate};
 use super::limits::{self, RouteLimits};
+use super::object_stores::{self, ObjectStore};
 use super::responses::Responses;
 use crate::component::{Component, Describe};
 use crate::fleet::servers::servers;
@@ -42,6 +43,8 @@ pub struct Report {
     pub components: Vec<Component>,
     /// The upstreams of routes with a proxy.
     pub upstreams: Vec<Upstream>,
+    /// The buckets of roots in object storage.
+    pub object_stores: Vec<ObjectStore>,
     /// Limits of routes and their counters.
     pub limits: Vec<RouteLimits>,
     /// The servers that share their state with this one; `None` if it shares none.
@@ -359,6 +362,7 @@ impl Report {
             scripts: shared.scripts.pools.report().into_iter().map(Scripts::from).collect(),
             components: shared.components.describe(),
             upstreams: shared.sites.upstreams().map(Upstream::from).collect(),
+            object_stores: object_stores::report(&shared.files.buckets),
             limits: limits::report(&shared.sites),
             fleet: shared.fleet.as_deref().map(FleetReport::of),
             certificates: certificates::report(&shared.certificates),

@@ -1,0 +1,206 @@
+//! The state of one bucket: requests in progress, keys that are absent, and whether the store responds.
+
+use std::collections::HashMap;
+use std::sync::atomic::Ordering;
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+
+use dunlin_net::clock::monotonic_millis;
+
+use super::client::Client;
+use super::flight::{Claim, Flight, Wanted};
+use super::listing::{self, Listings};
+use super::load::Context;
+use super::once::Once;
+use super::store::{ListRequest, StoreError};
+use crate::cache::resource::Resource;
+use crate::listing::contents::Contents;
+
+/// A bucket, which the roots in it share.
+#[derive(Debug)]
+pub struct Bucket {
+    /// Requests to it.
+    pub client: Arc<Client>,
+    listings: Arc<Listings>,
+    state: Mutex<State>,
+}
+
+#[derive(Debug, Default)]
+struct State {
+    flights: HashMap<String, Arc<Flight>>,
+    /// Until when keys without an object count as absent, in milliseconds of the monotonic clock.
+    absent: HashMap<String, u64>,
+    /// Whether there are objects beneath prefixes, and until when that counts.
+    prefixes: HashMap<String, (Arc<Existence>, u64)>,
+}
+
+/// Whether there are objects beneath a prefix: one request for all that wait.
+type Existence = Once<Result<bool, StoreError>>;
+
+/// The maximum of keys that are known to be absent, and of prefixes. Clients choose them.
+const MAX_KNOWN: usize = 20_000;
+
+/// How a request for an object goes on.
+pub(super) enum Joined {
+    /// There is no such object.
+    Absent,
+    /// The cache has it after all.
+    Cached(Arc<Resource>),
+    /// The response to this request decides.
+    Flight(Arc<Flight>),
+    /// This request has ended, and what it has received is about to be in the cache.
+    Ending(Arc<Flight>),
+    /// The store does not respond.
+    Down,
+}
+
+impl Bucket {
+    pub(super) fn new(client: Arc<Client>) -> Arc<Self> {
+        Arc::new(Self { client, listings: Arc::default(), state: Mutex::default() })
+    }
+
+    /// Joins the request for `key`, or begins one.
+    pub(super) fn join(
+        self: &Arc<Self>,
+        context: &Arc<Context>,
+        key: &str,
+        claim: &Claim,
+        is_kept: bool,
+    ) -> Joined {
+        let held = claim.version();
+        let mut state = self.lock();
+        // A request may have ended since the caller has looked there.
+        let cached = context.cache.get(&claim.key).filter(|_| is_kept);
+        if let Some(cached) = cached.filter(|it| it.validity.is_fresh(monotonic_millis())) {
+            return Joined::Cached(cached);
+        }
+        let claim = is_kept.then(|| claim.clone());
+        if let Some(flight) = state.flights.get(key)
+            // A caller without this version needs the content.
+            && (flight.wanted.unless.is_none() || flight.wanted.unless.as_ref() == held)
+        {
+            // The store has to confirm an object for each request that comes after it has arrived.
+            if self.client.revalidate() == 0 && flight.is_received() {
+                return Joined::Ending(Arc::clone(flight));
+            }
+            self.client.counters.joined.fetch_add(1, Ordering::Relaxed);
+            flight.claim(claim);
+            return Joined::Flight(Arc::clone(flight));
+        }
+        if let Some(&until) = state.absent.get(key)
+            && (monotonic_millis() < until || self.client.is_down())
+        {
+            return Joined::Absent;
+        }
+        if !self.client.health.may_send() {
+            return Joined::Down;
+        }
+        let wanted = Wanted { key: key.to_owned(), unless: held.cloned() };
+        let flight = Flight::new(wanted);
+        flight.claim(claim);
+        state.flights.insert(key.to_owned(), Arc::clone(&flight));
+        drop(state);
+        let (bucket, context, started) =
+            (Arc::clone(self), Arc::clone(context), Arc::clone(&flight));
+        self.client.handle.spawn(async move { started.fly(&bucket, &context).await });
+        Joined::Flight(flight)
+    }
+
+    /// Ends a request, whose result is where it is looked for first.
+    pub(super) fn land(&self, flight: &Arc<Flight>) {
+        let mut state = self.lock();
+        let key = &flight.wanted.key;
+        if state.flights.get(key).is_some_and(|current| Arc::ptr_eq(current, flight)) {
+            state.flights.remove(key);
+        }
+    }
+
+    /// Records that there is no object with this key.
+    pub(super) fn set_absent(&self, key: &str) {
+        let (now, mut state) = (monotonic_millis(), self.lock());
+        if state.absent.len() >= MAX_KNOWN {
+            state.absent.retain(|_, until| now < *until);
+        }
+        if state.absent.len() >= MAX_KNOWN {
+            state.absent.clear();
+        }
+        state.absent.insert(key.to_owned(), now + self.client.revalidate());
+    }
+
+    /// Records that there is an object with this key.
+    pub(super) fn set_present(&self, key: &str) {
+        self.lock().absent.remove(key);
+    }
+
+    /// Forgets what is known of `key`, because it has changed: requests in progress may have had the object from before.
+    pub(super) fn forget(&self, key: &str) {
+        let mut state = self.lock();
+        state.absent.remove(key);
+        if let Some(flight) = state.flights.remove(key) {
+            flight.set_outdated();
+        }
+        // A new object can make a directory, and the last one can take it away.
+        let is_above = |prefix: &String| key.starts_with(&**prefix);
+        state.prefixes.retain(|prefix, _| !is_above(prefix));
+        drop(state);
+        self.listings.forget(key);
+    }
+
+    /// Whether there are objects beneath `prefix`, which ends with a slash.
+    pub(super) async fn has_prefix(self: &Arc<Self>, prefix: &str) -> Result<bool, StoreError> {
+        let (result, begin) = {
+            let (now, mut state) = (monotonic_millis(), self.lock());
+            if state.prefixes.len() >= MAX_KNOWN {
+                state.prefixes.clear();
+            }
+            match state.prefixes.get(prefix) {
+                Some((known, until))
+                    if now < *until || self.client.is_down() && known.get().is_some() =>
+                {
+                    (Arc::clone(known), false)
+                }
+                _ if !self.client.health.may_send() => {
+                    return Err(StoreError::Failed("it does not respond".into()));
+                }
+                _ => {
+                    let new: Arc<Once<_>> = Arc::default();
+                    // Requests that come while it is in progress share it, even if `revalidate` is 0.
+                    let until = now
+                        + self
+                            .client
+                            .revalidate()
+                            .max(self.client.rules.timeout.as_millis() as u64);
+                    state.prefixes.insert(prefix.to_owned(), (Arc::clone(&new), until));
+                    (new, true)
+                }
+            }
+        };
+        if begin {
+            let (this, result, prefix) = (Arc::clone(self), Arc::clone(&result), prefix.to_owned());
+            self.client.handle.spawn(async move {
+                let max = Some(1);
+                let request = ListRequest { prefix: prefix.clone(), max, page: None };
+                let page = this.client.list(request).await;
+                let found = page.map(|page| !page.objects.is_empty() || !page.prefixes.is_empty());
+                let until = match found {
+                    Ok(_) => monotonic_millis() + this.client.revalidate(),
+                    Err(_) => 0,
+                };
+                result.set(found);
+                if let Some(known) = this.lock().prefixes.get_mut(&prefix) {
+                    known.1 = until;
+                }
+            });
+        }
+        result.wait().await
+    }
+
+    /// The entries of the directory with this prefix.
+    pub(super) async fn contents(&self, prefix: &str) -> Result<Arc<Contents>, StoreError> {
+        listing::contents(&self.client, &self.listings, prefix).await
+    }
+
+    fn lock(&self) -> MutexGuard<'_, State> {
+        // No code panics under the lock.
+        self.state.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+}

@@ -1,0 +1,315 @@
+//! A request for an object: its response is received once for all that wait for it.
+
+use std::future::poll_fn;
+use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::time::Duration;
+
+use dunlin_config::Settings;
+use dunlin_net::clock::monotonic_millis;
+use tokio::time::{sleep, timeout};
+
+use super::arrival::Arrival;
+use super::bucket::Bucket;
+use super::client::Client;
+use super::content::{Arriving, Begun};
+use super::load::{self, Context};
+use super::once::Once;
+use super::remote::Broken;
+use super::siblings;
+use super::store::{GetRequest, Got, ObjectBody, ObjectMetadata, StoreError, Version};
+use crate::cache::resource::Resource;
+use crate::cache::shared_cache::Key;
+
+/// A request in progress.
+#[derive(Debug)]
+pub(crate) struct Flight {
+    pub(super) wanted: Wanted,
+    /// What the head of the response means.
+    head: Once<Landed>,
+    /// The response takes so long that requests with a stale object do not wait for it.
+    late: Once<()>,
+    /// The content is in the cache, or will never be.
+    finished: Arc<Once<()>>,
+    claims: Mutex<Claims>,
+    /// The largest object that a claim wants whole.
+    limit: AtomicU64,
+    /// The object has changed since it was requested.
+    is_outdated: AtomicBool,
+}
+
+/// The object that is requested.
+#[derive(Debug)]
+pub(super) struct Wanted {
+    /// The key, as the store has it.
+    pub(super) key: String,
+    /// The version that all have which wait for the response.
+    pub(super) unless: Option<Version>,
+}
+
+/// A place in the cache that wants the object.
+#[derive(Debug, Clone)]
+pub(super) struct Claim {
+    pub(super) key: Key,
+    pub(super) settings: Arc<Settings>,
+    /// Path beneath the root.
+    pub(super) file: Box<[u8]>,
+    /// The largest object that it wants whole.
+    pub(super) limit: u64,
+    /// What the cache has.
+    pub(super) held: Option<Arc<Resource>>,
+}
+
+#[derive(Debug, Default)]
+struct Claims {
+    open: Vec<Claim>,
+    loaded: Vec<Arc<Resource>>,
+}
+
+/// What the head of the response means.
+#[derive(Debug, Clone)]
+pub(super) enum Landed {
+    /// The version is still the current one.
+    NotModified,
+    /// An object that arrives for the cache.
+    Arriving(Arc<ObjectMetadata>, Arc<Arrival>),
+    /// An object that is streamed to each client.
+    Streamed(Arc<ObjectMetadata>, Arc<Begun>),
+    /// There is none.
+    Failed(StoreError),
+}
+
+/// The time for which requests with a stale object wait for the store.
+const PATIENCE: Duration = Duration::from_secs(1);
+
+impl Claim {
+    /// The version of the object that the cache has.
+    pub(super) fn version(&self) -> Option<&Version> {
+        Some(&self.held.as_ref()?.object()?.metadata.version)
+    }
+}
+
+impl Flight {
+    pub(super) fn new(wanted: Wanted) -> Arc<Self> {
+        Arc::new(Self {
+            wanted,
+            head: Once::default(),
+            late: Once::default(),
+            finished: Arc::default(),
+            claims: Mutex::default(),
+            limit: AtomicU64::new(0),
+            is_outdated: AtomicBool::new(false),
+        })
+    }
+
+    /// Has the object inserted into the cache, too.
+    pub(super) fn claim(&self, claim: Option<Claim>) {
+        let Some(claim) = claim else { return };
+        self.limit.fetch_max(claim.limit, Ordering::Relaxed);
+        let mut claims = self.lock();
+        let is_there = claims.open.iter().any(|other| other.key == claim.key)
+            || claims.loaded.iter().any(|resource| resource.key == claim.key);
+        if !is_there {
+            claims.open.push(claim);
+        }
+    }
+
+    /// Waits for the head of the response.
+    pub(super) async fn head(&self) -> Landed {
+        self.head.wait().await
+    }
+
+    /// Waits for the head of the response, but not long.
+    pub(super) async fn head_in_time(&self) -> Option<Landed> {
+        tokio::select! {
+            biased;
+            head = self.head.wait() => Some(head),
+            () = self.late.wait() => None,
+        }
+    }
+
+    /// The content as it arrives.
+    pub(super) fn content(&self, arrival: Arc<Arrival>) -> Arriving {
+        Arriving { arrival, finished: Arc::clone(&self.finished) }
+    }
+
+    /// Waits until the content is in the cache, or will never be.
+    pub(super) async fn finished(&self) {
+        self.finished.wait().await;
+    }
+
+    /// The resource that was made for this place in the cache.
+    pub(super) fn loaded(&self, key: &Key) -> Option<Arc<Resource>> {
+        self.lock().loaded.iter().find(|resource| resource.key == *key).cloned()
+    }
+
+    /// Whether all content has arrived, and is about to be in the cache.
+    pub(super) fn is_received(&self) -> bool {
+        match self.head.get() {
+            Some(Landed::Arriving(metadata, arrival)) => arrival.length() >= metadata.size,
+            _ => false,
+        }
+    }
+
+    /// Records that the object has changed since it was requested.
+    pub(super) fn set_outdated(&self) {
+        self.is_outdated.store(true, Ordering::Relaxed);
+    }
+
+    /// Sends the request and receives the response, on the thread for object stores.
+    pub(super) async fn fly(self: &Arc<Self>, bucket: &Arc<Bucket>, context: &Arc<Context>) {
+        let Wanted { key, unless } = &self.wanted;
+        let request = GetRequest { key: key.clone(), unless: unless.clone(), ..Default::default() };
+        let mut got = std::pin::pin!(bucket.client.get(request));
+        let in_time = tokio::select! {
+            biased;
+            result = &mut got => Some(result),
+            () = sleep(PATIENCE) => None,
+        };
+        let result = match in_time {
+            Some(result) => result,
+            None => {
+                self.late.set(());
+                got.await
+            }
+        };
+        match result {
+            Ok(Got::NotModified) => {
+                self.revalidate(&bucket.client).await;
+                self.land(bucket, Landed::NotModified);
+            }
+            Ok(Got::Object(metadata, body)) => {
+                bucket.set_present(key);
+                self.receive(bucket, context, metadata, body).await;
+            }
+            Err(error) => {
+                if error == StoreError::Missing {
+                    bucket.set_absent(key);
+                }
+                self.land(bucket, Landed::Failed(error));
+            }
+        }
+    }
+
+    /// Keeps what the cache has of the object, unless a sibling has changed.
+    async fn revalidate(&self, client: &Client) {
+        let open = std::mem::take(&mut self.lock().open);
+        for held in open.into_iter().filter_map(|claim| claim.held) {
+            if siblings::are_unchanged(client, &held).await {
+                held.validity.set_fresh_until(self.fresh_until(client));
+            } else {
+                held.validity.invalidate();
+            }
+        }
+    }
+
+    /// Until when the object is fresh that the store has confirmed now.
+    fn fresh_until(&self, client: &Client) -> u64 {
+        let is_outdated = self.is_outdated.load(Ordering::Relaxed);
+        monotonic_millis() + if is_outdated { 0 } else { client.revalidate() }
+    }
+
+    /// Ends the request with this result.
+    fn land(self: &Arc<Self>, bucket: &Bucket, landed: Landed) {
+        bucket.land(self);
+        self.head.set(landed);
+        self.finished.set(());
+    }
+
+    async fn receive(
+        self: &Arc<Self>,
+        bucket: &Arc<Bucket>,
+        context: &Arc<Context>,
+        metadata: ObjectMetadata,
+        body: Box<dyn ObjectBody>,
+    ) {
+        let (size, metadata) = (metadata.size, Arc::new(metadata));
+        // What arrives is in memory twice for a moment.
+        let room = context.cache.largest_copy().saturating_mul(3);
+        let is_whole =
+            size <= self.limit.load(Ordering::Relaxed) && bucket.client.reserve(size, room);
+        if !is_whole {
+            self.load(&bucket.client, context, &metadata, None);
+            self.land(bucket, Landed::Streamed(metadata, Begun::new(body)));
+            return;
+        }
+        let arrival = Arc::new(Arrival::default());
+        self.head.set(Landed::Arriving(Arc::clone(&metadata), Arc::clone(&arrival)));
+        let result = receive_body(&bucket.client, &arrival, size, body).await;
+        bucket.client.release(size);
+        if result.is_err() {
+            // A client that repeats its request must not join this one.
+            bucket.land(self);
+            arrival.end(result);
+            self.finished.set(());
+            return;
+        }
+        arrival.end(result);
+        let (this, for_job, context) = (Arc::clone(self), Arc::clone(bucket), Arc::clone(context));
+        let pool = context.pools.files.clone();
+        let job = move || {
+            this.load(&for_job.client, &context, &metadata, Some(&arrival));
+            for_job.land(&this);
+            this.finished.set(());
+        };
+        if pool.submit(0, job).is_err() {
+            // No thread can be started, which the pool logs.
+            bucket.land(self);
+            self.finished.set(());
+        }
+    }
+
+    /// Makes the resources of all claims and inserts them into the cache.
+    fn load(
+        &self,
+        client: &Arc<Client>,
+        context: &Context,
+        metadata: &ObjectMetadata,
+        arrival: Option<&Arrival>,
+    ) {
+        let open = std::mem::take(&mut self.lock().open);
+        for claim in open {
+            if arrival.is_none() && metadata.size <= claim.limit {
+                // There was no room for it now; another request may find room.
+                continue;
+            }
+            let object = load::object(client, &self.wanted.key, metadata);
+            let resource = Arc::new(match arrival {
+                Some(arrival) => load::whole(context, &claim, object, arrival),
+                None => load::streamed(context, &claim, object, client, None),
+            });
+            resource.validity.set_fresh_until(self.fresh_until(client));
+            context.cache.insert(&resource);
+            self.lock().loaded.push(resource);
+        }
+    }
+
+    fn lock(&self) -> MutexGuard<'_, Claims> {
+        // No code panics under the lock.
+        self.claims.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+}
+
+async fn receive_body(
+    client: &Client,
+    arrival: &Arrival,
+    size: u64,
+    mut body: Box<dyn ObjectBody>,
+) -> Result<(), Broken> {
+    loop {
+        let next = timeout(client.rules.timeout, poll_fn(|cx| body.poll_next(cx))).await;
+        match next {
+            Ok(Some(Ok(bytes))) => {
+                client.counters.bytes.fetch_add(bytes.len() as u64, Ordering::Relaxed);
+                arrival.push(bytes);
+                if arrival.length() <= size {
+                    continue;
+                }
+            }
+            Ok(None) if arrival.length() == size => return Ok(()),
+            _ => {}
+        }
+        client.counters.errors.fetch_add(1, Ordering::Relaxed);
+        return Err(Broken);
+    }
+}

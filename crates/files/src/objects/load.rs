@@ -1,0 +1,131 @@
+//! Makes resources of objects.
+
+use std::sync::Arc;
+
+use dunlin_config::{EtagKind, Settings};
+use dunlin_fs::content::StoredContent;
+use dunlin_fs::validity::Validity;
+use dunlin_http::semantics::{ContentCoding, EntityTag};
+use dunlin_net::blocking::Pools;
+use dunlin_net::clock::{monotonic_millis, since_1970};
+
+use super::arrival::Arrival;
+use super::client::Client;
+use super::content::{Arriving, Begun, Streamed};
+use super::flight::Claim;
+use super::store::ObjectMetadata;
+use crate::cache::resource::{Object, Origin, Representation, Resource};
+use crate::cache::shared_cache::{Key, SharedCache};
+use crate::media_type::{ContentType, content_type, file_name, of_object};
+use crate::render::{self, Description};
+
+/// What makes resources, and where they are cached.
+#[derive(Debug)]
+pub struct Context {
+    /// The cache.
+    pub(crate) cache: Arc<SharedCache>,
+    /// Threads for work that may block.
+    pub(crate) pools: Arc<Pools>,
+    /// Whether responses have the field `Server`.
+    pub(crate) server_field: bool,
+}
+
+impl Context {
+    /// What the cache has for this key, if it is fresh.
+    pub fn cached(&self, key: &Key) -> Option<Arc<Resource>> {
+        self.cache.get(key).filter(|resource| resource.validity.is_fresh(monotonic_millis()))
+    }
+}
+
+/// An object for a resource.
+pub(super) fn object(client: &Client, key: &str, metadata: &ObjectMetadata) -> Object {
+    let bucket = Arc::clone(&client.name);
+    Object { bucket, key: key.to_owned(), metadata: metadata.clone() }
+}
+
+/// A resource with all content, which is stored where sending it is cheapest. May block on a disk.
+pub(super) fn whole(
+    context: &Context,
+    claim: &Claim,
+    object: Object,
+    arrival: &Arrival,
+) -> Resource {
+    let content = StoredContent::on_disk(arrival.to_vec());
+    resource(context, claim, object, |description, server_field| {
+        render::representation(description, content, server_field)
+    })
+}
+
+/// A resource whose content arrives. It serves one request.
+pub(super) fn arriving(
+    context: &Context,
+    claim: &Claim,
+    object: Object,
+    content: Arriving,
+) -> Resource {
+    let remote = Arc::new(content);
+    resource(context, claim, object, |description, server_field| {
+        render::remote(description, remote, server_field)
+    })
+}
+
+/// A resource whose content is requested for each response.
+pub(super) fn streamed(
+    context: &Context,
+    claim: &Claim,
+    object: Object,
+    client: &Arc<Client>,
+    begun: Option<Arc<Begun>>,
+) -> Resource {
+    let (client, key, metadata) = (Arc::clone(client), object.key.clone(), object.metadata.clone());
+    let remote = Arc::new(Streamed { client, key, metadata, begun });
+    resource(context, claim, object, |description, server_field| {
+        render::remote(description, remote, server_field)
+    })
+}
+
+fn resource(
+    context: &Context,
+    claim: &Claim,
+    object: Object,
+    render: impl FnOnce(Description<'_>, bool) -> Representation,
+) -> Resource {
+    let settings = &claim.settings;
+    let content_type = object_type(settings, &claim.file, &object.metadata);
+    let metadata = &object.metadata;
+    let description = Description {
+        settings,
+        content_type: &content_type,
+        coding: ContentCoding::Identity,
+        etag: entity_tag(settings, metadata),
+        // A date in the future must not be sent (RFC 9110 §8.8.2.1).
+        last_modified: metadata.version.last_modified.map(|date| date.min(since_1970().as_secs())),
+        length: metadata.size,
+        sha256: None,
+        is_settled: true,
+        keep: true,
+    };
+    let identity = render(description, context.server_field);
+    Resource::new(
+        claim.key.clone(),
+        Arc::clone(settings),
+        &claim.file,
+        Origin::Object(Arc::new(object)),
+        content_type,
+        identity,
+        Arc::new(Validity::default()),
+    )
+}
+
+/// The entity tag of the store.
+pub(super) fn entity_tag(settings: &Settings, metadata: &ObjectMetadata) -> Option<EntityTag> {
+    let tag = metadata.version.etag.as_ref().filter(|_| settings.etag != EtagKind::Off)?;
+    EntityTag::parse(tag.as_bytes())
+}
+
+/// The content type by the name, like that of a file; if the name implies none, the one that the store has.
+fn object_type(settings: &Settings, file: &[u8], metadata: &ObjectMetadata) -> ContentType {
+    let by_name = content_type(&file_name(file), &settings.types, &settings.charset);
+    let ObjectMetadata { content_type, content_encoding, .. } = metadata;
+    of_object(by_name, content_type.as_deref(), content_encoding.as_deref(), &settings.charset)
+}

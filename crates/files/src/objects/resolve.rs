@@ -1,0 +1,351 @@
+//! From a path to an object: the search of directories, whose candidates are requested from the store as it visits them.
+
+use std::cell::{Cell, RefCell};
+use std::collections::HashMap;
+use std::sync::Arc;
+use std::sync::atomic::Ordering;
+
+use dunlin_config::ObjectRoot;
+use dunlin_fs::failure::Failure;
+use dunlin_net::clock::monotonic_millis;
+
+use super::bucket::{Bucket, Joined};
+use super::flight::{Claim, Landed};
+use super::load::{self, Context};
+use super::store::StoreError;
+use crate::cache::resource::Resource;
+use crate::cache::shared_cache::Key;
+use crate::listing::respond::ReadDirectory;
+use crate::search::{Found, Opener, Wanted, search};
+
+/// The parameters of a resolution, besides the path.
+#[derive(Debug)]
+pub struct Resolver {
+    /// The cache.
+    pub context: Arc<Context>,
+    /// The serial number of the site; see [`Key`].
+    pub site: usize,
+    /// The root of the route.
+    pub root: Arc<ObjectRoot>,
+    /// Its bucket.
+    pub bucket: Arc<Bucket>,
+    /// The resource that the cache has for the path.
+    pub previous: Option<Arc<Resource>>,
+    /// Whether to cache the object, if the route permits that.
+    pub keep: bool,
+    /// Whether the whole content is needed: it is not streamed while it arrives.
+    pub is_whole: bool,
+}
+
+/// A prefix that is a directory: empty, or with a final slash.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Directory {
+    /// As the store has it.
+    pub prefix: String,
+}
+
+/// The result of a resolution.
+pub type Resolved = Result<Found<Arc<Resource>, Directory>, Failure>;
+
+/// The entries of a directory.
+///
+/// # Errors
+/// Why it cannot be listed.
+pub async fn list(bucket: &Bucket, directory: &Directory) -> Result<ReadDirectory, Failure> {
+    let contents = bucket.contents(&directory.prefix).await.map_err(|error| failure(&error))?;
+    Ok(ReadDirectory { contents })
+}
+
+/// Searches for the object of `wanted`.
+pub async fn resolve(wanted: &Wanted<'_>, resolver: &Resolver) -> Resolved {
+    let opener = ObjectOpener {
+        resolver,
+        files: RefCell::default(),
+        directories: RefCell::default(),
+        unknown: Cell::new(None),
+    };
+    loop {
+        let result = search(wanted, || Ok(&opener));
+        let Some(unknown) = opener.unknown.take() else { return result };
+        match unknown {
+            Unknown::File { key, file, is_directory } => {
+                let found = find(resolver, wanted, &key, &file, is_directory).await;
+                opener.files.borrow_mut().insert(key, found);
+            }
+            Unknown::Directory(prefix) => {
+                let found = directory(resolver, wanted, &prefix).await;
+                opener.directories.borrow_mut().insert(prefix, found);
+            }
+        }
+    }
+}
+
+/// What the search needs to know next.
+enum Unknown {
+    /// Whether there is an object, and if not, whether the key is that of a directory.
+    File { key: String, file: Box<[u8]>, is_directory: bool },
+    /// Whether there are objects beneath the prefix.
+    Directory(String),
+}
+
+/// What is known of a key.
+#[derive(Clone)]
+enum Known {
+    File(Arc<Resource>),
+    Directory,
+    Failed(Failure),
+}
+
+/// Responds from what is known, and stops the search at what is not.
+struct ObjectOpener<'a> {
+    resolver: &'a Resolver,
+    files: RefCell<HashMap<String, Known>>,
+    directories: RefCell<HashMap<String, Result<(), Failure>>>,
+    unknown: Cell<Option<Unknown>>,
+}
+
+impl Opener for &ObjectOpener<'_> {
+    type File = Arc<Resource>;
+    type Directory = Directory;
+
+    fn file(&self, wanted: &Wanted<'_>, file: &[u8], _is_probe: bool) -> Resolved {
+        let key = key_of(&self.resolver.root, file).ok_or(Failure::Missing)?;
+        match self.files.borrow().get(&key) {
+            Some(Known::File(resource)) => return Ok(Found::File(Arc::clone(resource))),
+            Some(Known::Directory) => return Ok(Found::Directory),
+            Some(Known::Failed(failure)) => return Err(*failure),
+            None => {}
+        }
+        // Elsewhere a directory and a missing file have the same effect.
+        let is_directory = wanted.route.try_files.is_empty() && !wanted.path.ends_with(b"/");
+        self.unknown.set(Some(Unknown::File { key, file: file.into(), is_directory }));
+        Err(Failure::WouldBlock)
+    }
+
+    fn directory(&self, _wanted: &Wanted<'_>, directory: &[u8]) -> Result<Directory, Failure> {
+        let prefix = prefix_of(&self.resolver.root, directory).ok_or(Failure::Missing)?;
+        if directory.is_empty() {
+            return Ok(Directory { prefix });
+        }
+        match self.directories.borrow().get(&prefix) {
+            Some(Ok(())) => return Ok(Directory { prefix }),
+            Some(Err(failure)) => return Err(*failure),
+            None => {}
+        }
+        self.unknown.set(Some(Unknown::Directory(prefix)));
+        Err(Failure::WouldBlock)
+    }
+}
+
+/// The key of a path beneath the root; `None` if no object has it. Every key has one path, and no path leaves the prefix.
+pub(crate) fn key_of(root: &ObjectRoot, file: &[u8]) -> Option<String> {
+    let file = std::str::from_utf8(file).ok()?;
+    let is_segment = |segment: &str| {
+        !matches!(segment, "" | "." | "..") && !segment.contains(|c: char| c.is_ascii_control())
+    };
+    if !file.split('/').all(is_segment) {
+        return None;
+    }
+    let prefix = &root.prefix;
+    Some(if prefix.is_empty() { file.to_owned() } else { format!("{prefix}/{file}") })
+}
+
+/// The prefix of the keys in a directory beneath the root.
+fn prefix_of(root: &ObjectRoot, directory: &[u8]) -> Option<String> {
+    if directory.is_empty() {
+        let prefix = &root.prefix;
+        return Some(if prefix.is_empty() { String::new() } else { format!("{prefix}/") });
+    }
+    Some(key_of(root, directory)? + "/")
+}
+
+/// Whether there are objects beneath `prefix`.
+async fn directory(resolver: &Resolver, wanted: &Wanted<'_>, prefix: &str) -> Result<(), Failure> {
+    let bucket = &resolver.bucket;
+    if !bucket.client.store.has_prefixes() && !wanted.route.listing {
+        return Err(Failure::Missing);
+    }
+    match bucket.has_prefix(prefix).await {
+        Ok(true) => Ok(()),
+        Ok(false) => Err(Failure::Missing),
+        Err(error) => Err(failure(&error)),
+    }
+}
+
+/// The failure of a request that has no object.
+pub(super) fn failure(error: &StoreError) -> Failure {
+    match error {
+        StoreError::Missing | StoreError::Unsupported => Failure::Missing,
+        StoreError::Denied => Failure::Forbidden,
+        StoreError::Invalid(_) => Failure::Broken,
+        StoreError::Changed | StoreError::Failed(_) => Failure::Unavailable,
+    }
+}
+
+/// Requests an object, and what the key is if there is none.
+async fn find(
+    resolver: &Resolver,
+    wanted: &Wanted<'_>,
+    key: &str,
+    file: &[u8],
+    is_directory: bool,
+) -> Known {
+    let failed = match object(resolver, wanted, key, file).await {
+        Ok(resource) => return Known::File(resource),
+        Err(failure) => failure,
+    };
+    if failed == Failure::Missing && is_directory {
+        return match directory(resolver, wanted, &format!("{key}/")).await {
+            Ok(()) => Known::Directory,
+            Err(failure) => Known::Failed(failure),
+        };
+    }
+    Known::Failed(failed)
+}
+
+/// Requests an object.
+async fn object(
+    resolver: &Resolver,
+    wanted: &Wanted<'_>,
+    key: &str,
+    file: &[u8],
+) -> Result<Arc<Resource>, Failure> {
+    let Resolver { context, bucket, site, .. } = resolver;
+    let settings = wanted.route;
+    let is_kept = resolver.keep && settings.cache.enabled;
+    let limit = settings.cache.file.max(context.cache.largest_copy());
+    let is_it = |held: &&Arc<Resource>| {
+        held.object().is_some_and(|object| object.key == key && object.bucket == bucket.client.name)
+    };
+    let mut claim = Claim {
+        key: Key { site: *site, path: wanted.path.into() },
+        settings: Arc::clone(settings),
+        file: file.into(),
+        limit: if is_kept { limit } else { 0 },
+        held: resolver.previous.as_ref().filter(is_it).cloned(),
+    };
+    // Further rounds are for an object whose version was confirmed and which has to be received nevertheless, and for one that
+    // another request has received.
+    for _ in 0..4 {
+        claim.held = claim.held.filter(|held| !held.validity.is_invalidated());
+        let flight = match bucket.join(context, key, &claim, is_kept) {
+            Joined::Cached(resource) => return Ok(resource),
+            Joined::Absent => return Err(absent(&claim)),
+            Joined::Down => return stale(bucket, &claim),
+            Joined::Ending(flight) => {
+                flight.finished().await;
+                claim.held = flight.loaded(&claim.key).or(claim.held);
+                continue;
+            }
+            Joined::Flight(flight) => flight,
+        };
+        // The request goes on in any case, and its result is for later ones.
+        let landed = match (&claim.held, bucket.client.is_down()) {
+            (Some(_), true) => None,
+            (Some(_), false) | (None, true) => flight.head_in_time().await,
+            (None, false) => Some(flight.head().await),
+        };
+        match landed {
+            None | Some(Landed::Failed(StoreError::Failed(_))) => return stale(bucket, &claim),
+            Some(Landed::NotModified) => match &claim.held {
+                Some(held) if !held.validity.is_invalidated() => return Ok(Arc::clone(held)),
+                _ => {}
+            },
+            Some(Landed::Failed(error)) => {
+                absent(&claim);
+                return Err(failure(&error));
+            }
+            Some(Landed::Arriving(metadata, arrival)) => {
+                if resolver.is_whole {
+                    flight.finished().await;
+                }
+                if let Some(resource) = flight.loaded(&claim.key) {
+                    return Ok(resource);
+                }
+                if resolver.is_whole {
+                    return Err(Failure::Unavailable);
+                }
+                let object = load::object(&bucket.client, key, &metadata);
+                let content = flight.content(arrival);
+                return Ok(Arc::new(load::arriving(context, &claim, object, content)));
+            }
+            Some(Landed::Streamed(metadata, begun)) => {
+                let object = load::object(&bucket.client, key, &metadata);
+                let resource = load::streamed(context, &claim, object, &bucket.client, Some(begun));
+                return Ok(Arc::new(resource));
+            }
+        }
+    }
+    Err(Failure::Unavailable)
+}
+
+/// Removes what the cache has of an object that is not there any more.
+fn absent(claim: &Claim) -> Failure {
+    if let Some(held) = &claim.held {
+        held.validity.invalidate();
+    }
+    Failure::Missing
+}
+
+/// How long a stale object is used before another attempt, in milliseconds.
+const STALE: u64 = 1000;
+
+/// What the cache has of an object, while the store does not respond.
+fn stale(bucket: &Bucket, claim: &Claim) -> Result<Arc<Resource>, Failure> {
+    let held = claim.held.as_ref().filter(|held| !held.validity.is_invalidated());
+    let held = held.ok_or(Failure::Unavailable)?;
+    bucket.client.counters.stale.fetch_add(1, Ordering::Relaxed);
+    held.validity.set_fresh_until(monotonic_millis() + STALE);
+    Ok(Arc::clone(held))
+}
+
+/// Waits for the content of a resource that arrives, but not long: it will be in the cache then.
+pub async fn arrived(resource: &Resource) {
+    if let Some(arrived) = resource.identity.remote.as_ref().and_then(|remote| remote.arrived()) {
+        // The response has no content coding if it takes longer.
+        let _ = dunlin_net::clock::timeout(ARRIVAL, arrived).await;
+    }
+}
+
+/// The time for which a response that could have a content coding waits for the content.
+const ARRIVAL: std::time::Duration = std::time::Duration::from_millis(100);
+
+#[cfg(test)]
+mod tests {
+    use std::path::Path;
+
+    use dunlin_config::{Config, Overrides};
+
+    use super::*;
+
+    fn root(url: &str) -> Arc<ObjectRoot> {
+        let text = format!("[[listen]]\naddress = '127.0.0.1:0'\n[[site]]\nroot = '{url}'\n");
+        let config = Config::parse(&text, Path::new("x"), &Overrides::default()).unwrap();
+        let site = config.sites.only().unwrap();
+        site.object_roots().next().cloned().unwrap()
+    }
+
+    #[test]
+    fn a_path_has_one_key_and_cannot_leave_the_prefix() {
+        let (all, part) = (root("s3://bucket"), root("s3://bucket/one/two/"));
+        for (path, key) in [
+            (&b"a/b.txt"[..], Some("a/b.txt")),
+            (b"a b+c%20d?#&", Some("a b+c%20d?#&")),
+            ("\u{e4}\u{1f600}".as_bytes(), Some("\u{e4}\u{1f600}")),
+            (b"\xff", None),
+            (b"a//b", None),
+            (b"../a", None),
+            (b"a/../../b", None),
+            (b"a/./b", None),
+            (b"a\nb", None),
+            (b"", None),
+        ] {
+            assert_eq!(key_of(&all, path).as_deref(), key, "{path:?}");
+            let beneath = key.map(|key| format!("one/two/{key}"));
+            assert_eq!(key_of(&part, path), beneath, "{path:?}");
+        }
+        assert_eq!(prefix_of(&all, b"").as_deref(), Some(""));
+        assert_eq!(prefix_of(&part, b"").as_deref(), Some("one/two/"));
+        assert_eq!(prefix_of(&part, b"a").as_deref(), Some("one/two/a/"));
+    }
+}
