@@ -191,6 +191,7 @@ impl Figures {
         }
         for (kind, lines) in [
             ("scripts", lines::scripts(report)),
+            ("store", lines::object_stores(report)),
             ("limit", lines::limits(report)),
             ("certificate", lines::certificates(report)),
         ] {

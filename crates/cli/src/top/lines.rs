@@ -1,8 +1,8 @@
-//! Lines of script pools, limits and certificates.
+//! Lines of script pools, object stores, limits and certificates.
 
 use std::fmt::Write;
 
-use dunlin_server::status::{Certificate, Component, Report, RouteLimits, Scripts};
+use dunlin_server::status::{Certificate, Component, ObjectStore, Report, RouteLimits, Scripts};
 
 use crate::watch::{size, took};
 
@@ -42,6 +42,20 @@ fn component(of: &Component) -> ListLine {
         let _ = write!(text, ", not loaded: {error}");
     }
     ListLine { text, calls: of.error.is_some() || of.rejected > 0 }
+}
+
+/// Lines of object stores. Those that do not respond need attention.
+pub(super) fn object_stores(report: &Report) -> Vec<ListLine> {
+    let line = |of: &ObjectStore| {
+        let state = if of.is_available { "responds" } else { "does not respond" };
+        let received = size(of.bytes);
+        let text = format!(
+            "{}: {state}, {} objects requested, {} unchanged, {} joined, {received} received, {} errors, {} sent stale",
+            of.name, of.gets, of.not_modified, of.joined, of.errors, of.stale
+        );
+        ListLine { text, calls: !of.is_available }
+    };
+    report.object_stores.iter().map(line).collect()
 }
 
 /// Lines of limits. Those with rejected requests need attention.

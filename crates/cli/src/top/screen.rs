@@ -88,12 +88,13 @@ impl Screen {
         let report = &self.figures.report;
         let lists = [
             lines::scripts(report).len(),
+            report.object_stores.len(),
             report.limits.iter().map(lines::count).sum(),
             report.certificates.len(),
         ];
         let heights = layout::heights(area.height, lists);
         let areas = Layout::vertical(heights.map(Constraint::Length)).areas(area);
-        let [_, charts, facts, parts @ .., _]: [Rect; 9] = areas;
+        let [_, charts, facts, parts @ .., _]: [Rect; 10] = areas;
         self.head(frame, head);
         let has_room = parts[self.selected as usize].height > 0;
         let (mut hidden, mut calls) = (Vec::new(), false);

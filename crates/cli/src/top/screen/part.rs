@@ -1,4 +1,5 @@
-//! The parts that scroll: tables of routes and clients, lists of script pools, limits and certificates.
+//! The parts that scroll: tables of routes and clients, lists of script pools, object stores, limits and
+//! certificates.
 
 use std::cmp::Reverse;
 
@@ -17,19 +18,27 @@ use crate::top::lines::{self, ListLine};
 pub(in crate::top) enum Part {
     Routes,
     Scripts,
+    Stores,
     Limits,
     Certificates,
     Clients,
 }
 
 impl Part {
-    pub(super) const ALL: [Self; 5] =
-        [Self::Routes, Self::Scripts, Self::Limits, Self::Certificates, Self::Clients];
+    pub(super) const ALL: [Self; 6] = [
+        Self::Routes,
+        Self::Scripts,
+        Self::Stores,
+        Self::Limits,
+        Self::Certificates,
+        Self::Clients,
+    ];
 
     fn title(self) -> &'static str {
         match self {
             Self::Routes => "Routes",
             Self::Scripts => "Scripts",
+            Self::Stores => "Object stores",
             Self::Limits => "Limits",
             Self::Certificates => "Certificates",
             Self::Clients => "Clients",
@@ -58,6 +67,7 @@ impl Screen {
         let report = &self.figures.report;
         let mut lines = match part {
             Part::Scripts => lines::scripts(report),
+            Part::Stores => lines::object_stores(report),
             Part::Limits => lines::limits(report),
             Part::Certificates => lines::certificates(report),
             Part::Routes | Part::Clients => Vec::new(),

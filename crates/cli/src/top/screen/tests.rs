@@ -92,6 +92,22 @@ fn a_part_without_room_is_shown_alone_when_it_is_selected() {
 }
 
 #[test]
+fn a_store_that_does_not_respond_is_shown_first() {
+    let mut screen = screen(1);
+    let store = |name: &str, is_available| dunlin_server::status::ObjectStore {
+        name: name.into(),
+        is_available,
+        ..Default::default()
+    };
+    screen.figures.report.object_stores =
+        vec![store("s3://pages", true), store("gs://media", false)];
+    let lines = drawn(&mut screen, 120, 40);
+    let at = |text: &str| lines.iter().position(|line| line.contains(text));
+    let (down, up) = (at("gs://media: does not respond, 0 objects"), at("s3://pages: responds, 0"));
+    assert!(down.is_some() && down < up, "{lines:#?}");
+}
+
+#[test]
 fn the_help_fits_a_small_terminal() {
     let mut screen = screen(1);
     screen.shows_help = true;

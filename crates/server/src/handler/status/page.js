@@ -244,6 +244,8 @@
     table("routes", routes.map(({ route, rate, sent, p50, p99 }) => [route.site || "–", route.route || "–", number(rate), size(sent), time(p50), time(p99), number(route.requests), bad(route.failed)]), "No request yet.");
     byId("upstreams").closest("section").hidden = !now.upstreams.length;
     table("upstreams", now.upstreams.map((upstream) => [upstream.name, `${upstream.site} ${upstream.route}`, upstream.is_available ? "available" : "not used", number(upstream.in_flight), bad(upstream.waiting), number(upstream.requests), bad(upstream.failures)]), "");
+    byId("object-stores").closest("section").hidden = !now.object_stores.length;
+    table("object-stores", now.object_stores.map((of) => [of.name, of.is_available ? "responds" : { bad: "does not respond" }, number(of.gets), number(of.not_modified), number(of.lists), number(of.joined), size(of.bytes), bad(of.stale), bad(of.errors)]), "");
     byId("scripts").closest("section").hidden = !now.scripts.length;
     table("scripts", now.scripts.map((pool) => [pool.name, pool.kind, `${number(pool.processes)} of ${number(pool.max)}`, number(pool.busy), bad(pool.waiting), pool.longest ? `${time(pool.longest * 1e6)} ${pool.longest_script}` : "–"]), "");
     byId("components").closest("section").hidden = !now.components.length;
