@@ -9,10 +9,10 @@ from support.waiting import wait_until
 
 
 class Load:
-    """Requests what is held, on one connection after the other, and keeps the statuses and times."""
+    """Sends requests, on one connection after the other, and keeps the statuses and times. `{}` in the path is a number."""
 
     def __init__(self, server, path):
-        self.statuses, self.longest, self.ends = [], 0.0, False
+        self.statuses, self.without_retry, self.longest, self.ends = [], 0, 0.0, False
         self.server, self.path = server, path
         self.thread = threading.Thread(target=self.run)
         self.thread.start()
@@ -20,7 +20,9 @@ class Load:
     def run(self):
         while not self.ends:
             began = time.monotonic()
-            self.statuses.append(self.server.get(self.path)[0])
+            status, fields, _ = self.server.get(self.path.format(len(self.statuses)))
+            self.statuses.append(status)
+            self.without_retry += status == 503 and "retry-after" not in fields
             self.longest = max(self.longest, time.monotonic() - began)
 
     def stop(self):
@@ -56,7 +58,13 @@ def test_what_is_held_is_sent_while_the_store_is_down(store, serve_objects, how)
     assert status == 503 and int(fields["retry-after"]) > 0
     count = len(load.statuses)
     wait_until(lambda: len(load.statuses) > count + 100, "what is held is sent at once")
+    cold = [Load(server, f"/none-{number}-{{}}.txt") for number in range(4)]
     threading.Event().wait(3)
+    for others in cold:
+        others.stop()
+        assert set(others.statuses) == {503} and not others.without_retry
+        assert others.longest < 2, "no request waits long for a store that is known to be down"
+    assert sum(len(others.statuses) for others in cold) > 100
     recover(store)
     wait_until(lambda: server.get("/other.txt")[0] == 200, "the store is used again")
     server.logged("responds again")
