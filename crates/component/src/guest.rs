@@ -22,6 +22,7 @@ use crate::host::Host;
 use crate::loaded::one_line;
 use crate::slot::Slot;
 use crate::stdio::LogOutput;
+use crate::turn;
 
 /// A request that an instance handles. Dropping it stops the instance.
 pub(crate) struct Guest<T> {
@@ -158,6 +159,7 @@ impl<T> Guest<T> {
         }
         self.runtime.ticker.note();
         let began = Instant::now();
+        turn::note_resumed(began);
         let polled = future.as_mut().poll(cx);
         let now = Instant::now();
         self.cpu += now - began;

@@ -2,6 +2,7 @@
 
 use std::sync::Arc;
 use std::sync::atomic::Ordering;
+use std::time::Instant;
 
 use http::HeaderName;
 use wasmtime::component::ResourceTable;
@@ -15,6 +16,7 @@ use wasmtime_wasi_http::{
 use crate::counts::Counts;
 use crate::engine::Runtime;
 use crate::outbound::{Outbox, Sending, WasiRequest};
+use crate::turn;
 
 /// The state of an instance on the side of the server.
 pub(crate) struct Host {
@@ -50,8 +52,10 @@ impl Host {
         store.limiter(|host| &mut host.limits);
         store.set_epoch_deadline(1);
         store.epoch_deadline_callback(|_| {
-            // The worker polls its sockets before it resumes the instance.
-            Ok(UpdateDeadline::YieldCustom(1, Box::pin(tokio::task::yield_now())))
+            Ok(match turn::interrupt(Instant::now()) {
+                Some(turn) => UpdateDeadline::YieldCustom(1, Box::pin(turn)),
+                None => UpdateDeadline::Continue(1),
+            })
         });
         store
     }

@@ -36,6 +36,7 @@ mod service;
 mod slot;
 mod stdio;
 mod ticker;
+mod turn;
 mod typed;
 mod worker;
 
