@@ -83,6 +83,8 @@ impl Plan {
         let numbers: Vec<i64> = query.split(',').map(str::parse).collect::<Result<_, _>>().ok()?;
         let [id, kind, size, chunk, pause, delay, states_length, read, fail, hints] =
             numbers.try_into().ok()?;
+        // A hostile client damages numbers, too.
+        let bounded = |number: i64| usize::try_from(number).ok().filter(|&it| it <= 1 << 24);
         Some(Self {
             id: id as u64,
             kind: match kind {
@@ -91,12 +93,12 @@ impl Plan {
                 3 => Kind::Tunnel,
                 _ => Kind::Streaming,
             },
-            size: size as usize,
-            chunk: chunk as usize,
-            pause: pause as u64,
-            delay: delay as u64,
+            size: bounded(size)?,
+            chunk: bounded(chunk)?,
+            pause: bounded(pause)? as u64,
+            delay: bounded(delay)? as u64,
             states_length: states_length == 1,
-            read: read as usize,
+            read: bounded(read)?,
             fail: usize::try_from(fail).ok(),
             hints: hints == 1,
         })
