@@ -134,32 +134,32 @@ fn array<T>(
     items: impl IntoIterator<Item = T>,
     write: impl Fn(&mut Vec<u8>, T),
 ) {
-    out.push(b'[');
-    separated(out, items, write);
-    out.push(b']');
+    separated(out, *b"[]", items, write);
 }
 
 fn object<T>(
     out: &mut Vec<u8>,
-    items: impl IntoIterator<Item = T>,
+    members: impl IntoIterator<Item = T>,
     write: impl Fn(&mut Vec<u8>, T),
 ) {
-    out.push(b'{');
-    separated(out, items, write);
-    out.push(b'}');
+    separated(out, *b"{}", members, write);
 }
 
+/// Writes `items` with commas between them, within brackets.
 fn separated<T>(
     out: &mut Vec<u8>,
+    [open, close]: [u8; 2],
     items: impl IntoIterator<Item = T>,
     write: impl Fn(&mut Vec<u8>, T),
 ) {
+    out.push(open);
     for (at, item) in items.into_iter().enumerate() {
         if at > 0 {
             out.push(b',');
         }
         write(out, item);
     }
+    out.push(close);
 }
 
 /// A name of WIT: letters, digits and hyphens, which need no escapes.

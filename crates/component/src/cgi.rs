@@ -12,7 +12,6 @@ use dunlin_script::call::Call;
 use dunlin_script::failure::Failure;
 use dunlin_script::outcome::Outcome;
 use dunlin_script::within::{End, Located, Source};
-use wasmtime::Store;
 use wasmtime_wasi::p2::bindings::CommandPre as CommandPre2;
 use wasmtime_wasi::p3::bindings::CommandPre as CommandPre3;
 
@@ -75,10 +74,8 @@ pub(crate) async fn respond(
 
 fn run(mut start: Start, pre: CommandPre2<Host>) -> Run<()> {
     Box::pin(async move {
-        let mut store = new_store(&mut start)?;
-        let command = pre.instantiate_async(&mut store).await;
-        let command = command.map_err(|error| Stop::instantiation(&error, store.data()))?;
-        start.begin();
+        let (mut store, command) =
+            start.fresh(async |store| pre.instantiate_async(store).await).await?;
         let result = command.wasi_cli_run().call_run(&mut store).await;
         result.map_err(|error| Stop::new(&error, store.data()))?.map_err(|()| Stop::Exit(1))
     })
@@ -86,10 +83,8 @@ fn run(mut start: Start, pre: CommandPre2<Host>) -> Run<()> {
 
 fn run_async(mut start: Start, pre: CommandPre3<Host>) -> Run<()> {
     Box::pin(async move {
-        let mut store = new_store(&mut start)?;
-        let command = pre.instantiate_async(&mut store).await;
-        let command = command.map_err(|error| Stop::instantiation(&error, store.data()))?;
-        start.begin();
+        let (mut store, command) =
+            start.fresh(async |store| pre.instantiate_async(store).await).await?;
         let result = store.run_concurrent(async |accessor| {
             let result = command.wasi_cli_run().call_run(accessor).await?;
             // Its tasks may still write.
@@ -99,10 +94,6 @@ fn run_async(mut start: Start, pre: CommandPre3<Host>) -> Run<()> {
         let result = result.await.flatten();
         result.map_err(|error| Stop::new(&error, store.data()))?.map_err(|()| Stop::Exit(1))
     })
-}
-
-fn new_store(start: &mut Start) -> Result<Store<Host>, Stop> {
-    start.store.take().ok_or(Stop::NoRoom)
 }
 
 /// A program that runs, as the source of its output.

@@ -14,7 +14,8 @@ use wasmtime_wasi_http::p3::bindings::Service;
 
 use crate::counts::Counts;
 use crate::engine::Runtime;
-use crate::host::Host;
+use crate::guest::Stop;
+use crate::host::{Host, prepare_kept};
 use crate::loaded::Loaded;
 use crate::slot::Slot;
 use crate::stdio::LogOutput;
@@ -27,18 +28,56 @@ pub(crate) enum Instance {
     Typed(Store<Host>, component::Instance),
 }
 
+/// The exports of an instance that can handle several requests.
+pub(crate) trait Exports: Sized {
+    /// The exports of a kept instance of this kind.
+    fn from_kept(instance: Instance) -> Option<(Store<Host>, Self)>;
+
+    fn into_kept(self, store: Store<Host>) -> Instance;
+}
+
+impl Exports for Proxy {
+    fn from_kept(instance: Instance) -> Option<(Store<Host>, Self)> {
+        if let Instance::Proxy(store, exports) = instance { Some((store, exports)) } else { None }
+    }
+
+    fn into_kept(self, store: Store<Host>) -> Instance {
+        Instance::Proxy(store, self)
+    }
+}
+
+impl Exports for Service {
+    fn from_kept(instance: Instance) -> Option<(Store<Host>, Self)> {
+        if let Instance::Service(store, exports) = instance { Some((store, exports)) } else { None }
+    }
+
+    fn into_kept(self, store: Store<Host>) -> Instance {
+        Instance::Service(store, self)
+    }
+}
+
+impl Exports for component::Instance {
+    fn from_kept(instance: Instance) -> Option<(Store<Host>, Self)> {
+        if let Instance::Typed(store, exports) = instance { Some((store, exports)) } else { None }
+    }
+
+    fn into_kept(self, store: Store<Host>) -> Instance {
+        Instance::Typed(store, self)
+    }
+}
+
 /// What a request gets to run with: a kept instance, or what a new one is made of.
 pub(crate) struct Start {
     pub(crate) runtime: &'static Runtime,
-    pub(crate) loaded: Arc<Loaded>,
-    pub(crate) permit: Permit,
+    loaded: Arc<Loaded>,
+    permit: Permit,
     /// A kept instance.
-    pub(crate) instance: Option<Instance>,
+    instance: Option<Instance>,
     /// Requests that it has handled.
-    pub(crate) requests: usize,
+    requests: usize,
     /// The store of a new instance.
-    pub(crate) store: Option<Store<Host>>,
-    pub(crate) script_context: Rc<ScriptContext>,
+    store: Option<Store<Host>>,
+    script_context: Rc<ScriptContext>,
     chosen: Instant,
 }
 
@@ -84,8 +123,65 @@ impl Start {
         })
     }
 
-    /// Records that the instance is ready: what follows is its own time.
-    pub(crate) fn begin(&self) {
+    /// As [`Start::new`], for a component whose standard output and error go to the log. Also returns its lines, unless they are
+    /// dropped.
+    ///
+    /// # Errors
+    /// As those of [`Start::new`].
+    pub(crate) fn with_log(
+        route: &Rc<Route>,
+        slot: &Slot,
+        loaded: &Arc<Loaded>,
+        script_context: &Rc<ScriptContext>,
+    ) -> Result<(Self, Option<LogOutput>), Failure> {
+        let log = log_output(route.settings()?);
+        let start = Self::new(route, slot, loaded, script_context, |wasi| {
+            if let Some(log) = &log {
+                wasi.stdout(log.clone()).stderr(log.clone());
+            }
+        })?;
+        Ok((start, log))
+    }
+
+    /// Returns the kept instance, or a new one that `create` instantiates. What follows is its own time.
+    ///
+    /// # Errors
+    /// Why it could not be created.
+    pub(crate) async fn instance<T: Exports>(
+        &mut self,
+        create: impl AsyncFnOnce(&mut Store<Host>) -> wasmtime::Result<T>,
+    ) -> Result<(Store<Host>, T), Stop> {
+        let Some((mut store, exports)) = self.instance.take().and_then(T::from_kept) else {
+            return self.fresh(create).await;
+        };
+        prepare_kept(&mut store);
+        self.begin();
+        Ok((store, exports))
+    }
+
+    /// As [`Start::instance`], for an instance that is never kept.
+    ///
+    /// # Errors
+    /// Why it could not be created.
+    pub(crate) async fn fresh<T>(
+        &mut self,
+        create: impl AsyncFnOnce(&mut Store<Host>) -> wasmtime::Result<T>,
+    ) -> Result<(Store<Host>, T), Stop> {
+        let mut store = self.store.take().ok_or(Stop::NoRoom)?;
+        let created = create(&mut store).await;
+        let exports = created.map_err(|error| Stop::instantiation(&error, store.data()))?;
+        self.begin();
+        Ok((store, exports))
+    }
+
+    /// Keeps the instance for a further request, if `reuse` permits it.
+    pub(crate) fn keep(self, route: &Rc<Route>, store: Store<Host>, exports: impl Exports) {
+        let Self { loaded, requests, permit, .. } = self;
+        route.keep(Kept::new(exports.into_kept(store), loaded, requests + 1, permit));
+    }
+
+    /// Records that the instance is ready.
+    fn begin(&self) {
         let now = Instant::now();
         self.script_context.start(self.chosen, now);
         self.script_context.request_sent.set(Some(now));

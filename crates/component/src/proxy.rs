@@ -14,11 +14,11 @@ use wasmtime_wasi_http::p2::bindings::http::types::Scheme;
 use crate::exchange::{self, HeadSlot};
 use crate::feed::Feed;
 use crate::guest::{Guest, Run, Stop};
-use crate::host::{Host, prepare_kept};
-use crate::instance::{Instance, Start, log_output};
+use crate::host::Host;
+use crate::instance::Start;
 use crate::loaded::Loaded;
 use crate::slot::Slot;
-use crate::worker::{Kept, Route};
+use crate::worker::Route;
 
 /// Responds by the component.
 ///
@@ -34,12 +34,7 @@ pub(crate) async fn respond(
 ) -> Result<Outcome, Failure> {
     call.receive(&mut incoming).await?;
     let settings = route.settings()?;
-    let log = log_output(settings);
-    let start = Start::new(route, slot, loaded, &incoming.script_context, |wasi| {
-        if let Some(log) = &log {
-            wasi.stdout(log.clone()).stderr(log.clone());
-        }
-    })?;
+    let (start, log) = Start::with_log(route, slot, loaded, &incoming.script_context)?;
     let (feed, pump) = Feed::new(call.take_body(&mut incoming));
     let request = exchange::request(call, &incoming, feed)?;
     let is_encrypted = call.client(&incoming).encrypted;
@@ -60,19 +55,8 @@ fn run(
     head: HeadSlot,
 ) -> Run<()> {
     Box::pin(async move {
-        let (mut store, proxy) = match (start.instance.take(), start.store.take()) {
-            (Some(Instance::Proxy(mut store, proxy)), _) => {
-                prepare_kept(&mut store);
-                (store, proxy)
-            }
-            (_, Some(mut store)) => {
-                let proxy = pre.instantiate_async(&mut store).await;
-                let proxy = proxy.map_err(|error| Stop::instantiation(&error, store.data()))?;
-                (store, proxy)
-            }
-            _ => return Err(Stop::NoRoom),
-        };
-        start.begin();
+        let (mut store, proxy) =
+            start.instance(async |store| pre.instantiate_async(store).await).await?;
         let called = async {
             let scheme = if is_encrypted { Scheme::Https } else { Scheme::Http };
             let request = store.data_mut().http().new_incoming_request(scheme, request)?;
@@ -84,9 +68,7 @@ fn run(
         };
         let called = called.await;
         called.map_err(|error| Stop::new(&error, store.data()))?;
-        let Start { loaded, requests, permit, .. } = start;
-        let instance = Instance::Proxy(store, proxy);
-        route.keep(Kept::new(instance, loaded, requests + 1, permit));
+        start.keep(&route, store, proxy);
         Ok(())
     })
 }

@@ -15,11 +15,11 @@ use wasmtime_wasi_http::p3::bindings::ServicePre;
 use crate::exchange::{self, HeadSlot};
 use crate::feed::Feed;
 use crate::guest::{Guest, Run, Stop};
-use crate::host::{Host, prepare_kept};
-use crate::instance::{Instance, Start, log_output};
+use crate::host::Host;
+use crate::instance::Start;
 use crate::loaded::Loaded;
 use crate::slot::Slot;
-use crate::worker::{Kept, Route};
+use crate::worker::Route;
 
 /// Responds by the component.
 ///
@@ -35,12 +35,7 @@ pub(crate) async fn respond(
 ) -> Result<Outcome, Failure> {
     call.receive(&mut incoming).await?;
     let settings = route.settings()?;
-    let log = log_output(settings);
-    let start = Start::new(route, slot, loaded, &incoming.script_context, |wasi| {
-        if let Some(log) = &log {
-            wasi.stdout(log.clone()).stderr(log.clone());
-        }
-    })?;
+    let (start, log) = Start::with_log(route, slot, loaded, &incoming.script_context)?;
     let (feed, pump) = Feed::new(call.take_body(&mut incoming));
     let request = exchange::request(call, &incoming, feed)?;
     let head = HeadSlot::default();
@@ -59,19 +54,8 @@ fn run(
     head: HeadSlot,
 ) -> Run<()> {
     Box::pin(async move {
-        let (mut store, service) = match (start.instance.take(), start.store.take()) {
-            (Some(Instance::Service(mut store, service)), _) => {
-                prepare_kept(&mut store);
-                (store, service)
-            }
-            (_, Some(mut store)) => {
-                let service = pre.instantiate_async(&mut store).await;
-                let service = service.map_err(|error| Stop::instantiation(&error, store.data()))?;
-                (store, service)
-            }
-            _ => return Err(Stop::NoRoom),
-        };
-        start.begin();
+        let (mut store, service) =
+            start.instance(async |store| pre.instantiate_async(store).await).await?;
         let (request, sent) = Request::from_http(store.data_mut().http().hooks, request);
         let called = store.run_concurrent(async |accessor| {
             match service.handle(accessor, request).await? {
@@ -88,9 +72,7 @@ fn run(
         });
         let called = called.await.flatten();
         called.map_err(|error| Stop::new(&error, store.data()))?;
-        let Start { loaded, requests, permit, .. } = start;
-        let instance = Instance::Service(store, service);
-        route.keep(Kept::new(instance, loaded, requests + 1, permit));
+        start.keep(&route, store, service);
         Ok(())
     })
 }

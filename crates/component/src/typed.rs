@@ -14,11 +14,11 @@ use dunlin_script::within::Located;
 use wasmtime::component::{ComponentExportIndex, InstancePre, Val};
 
 use crate::guest::{Guest, Run, Stop};
-use crate::host::{Host, prepare_kept};
-use crate::instance::{Instance, Start, log_output};
+use crate::host::Host;
+use crate::instance::Start;
 use crate::loaded::Loaded;
 use crate::slot::Slot;
-use crate::worker::{Kept, Route};
+use crate::worker::Route;
 
 /// Maximum length of the parameters of a call in bytes.
 const MAX_PARAMETERS: usize = 16 << 20;
@@ -57,13 +57,8 @@ pub(crate) async fn respond(
         }
     };
     let settings = route.settings()?;
-    let log = log_output(settings);
     let context = Rc::clone(&incoming.script_context);
-    let start = Start::new(route, slot, loaded, &context, |wasi| {
-        if let Some(log) = &log {
-            wasi.stdout(log.clone()).stderr(log.clone());
-        }
-    })?;
+    let (start, log) = Start::with_log(route, slot, loaded, &context)?;
     let runtime = start.runtime;
     let (index, count) = (*function.export_index(), function.result_count());
     let run = run(start, Rc::clone(route), pre.clone(), (index, parameters, count));
@@ -121,27 +116,13 @@ fn run(
     (index, parameters, count): (ComponentExportIndex, Vec<Val>, usize),
 ) -> Run<Vec<Val>> {
     Box::pin(async move {
-        let (mut store, instance) = match (start.instance.take(), start.store.take()) {
-            (Some(Instance::Typed(mut store, instance)), _) => {
-                prepare_kept(&mut store);
-                (store, instance)
-            }
-            (_, Some(mut store)) => {
-                let instance = pre.instantiate_async(&mut store).await;
-                let instance =
-                    instance.map_err(|error| Stop::instantiation(&error, store.data()))?;
-                (store, instance)
-            }
-            _ => return Err(Stop::NoRoom),
-        };
-        start.begin();
+        let (mut store, instance) =
+            start.instance(async |store| pre.instantiate_async(store).await).await?;
         let function = instance.get_func(&mut store, index).ok_or(Stop::NoRoom)?;
         let mut results = vec![Val::Bool(false); count];
         let called = function.call_async(&mut store, &parameters, &mut results).await;
         called.map_err(|error| Stop::new(&error, store.data()))?;
-        let Start { loaded, requests, permit, .. } = start;
-        let instance = Instance::Typed(store, instance);
-        route.keep(Kept::new(instance, loaded, requests + 1, permit));
+        start.keep(&route, store, instance);
         Ok(results)
     })
 }
