@@ -1,4 +1,5 @@
-//! Components whose functions are called with JSON: `POST route/interface/function`.
+//! Components whose functions are called with JSON: `POST route/interface/function`, or `route/function` for those outside of an
+//! interface.
 
 use std::future::poll_fn;
 use std::rc::Rc;
@@ -44,7 +45,8 @@ pub(crate) async fn respond(
         return Ok(Outcome::Response(describe(slot, located, interfaces, method)));
     }
     let path = std::str::from_utf8(path).map_err(|_| Failure::Missing)?;
-    let (interface, function) = path.rsplit_once('/').ok_or(Failure::Missing)?;
+    // A function that the component exports by itself has no interface.
+    let (interface, function) = path.rsplit_once('/').unwrap_or(("", path));
     let function = interfaces.find(interface, function).ok_or(Failure::Missing)?;
     if method != Method::Post {
         return Ok(Outcome::Response(not_allowed("POST")));
