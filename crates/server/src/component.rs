@@ -2,7 +2,9 @@
 //!
 //! Without the feature, a configuration that names one is rejected, and what is here does nothing.
 
-#[cfg(not(feature = "component"))]
+// The tests of a build with components check it, too.
+#[cfg(any(test, not(feature = "component")))]
+#[cfg_attr(feature = "component", expect(dead_code, reason = "its tests use a part of it"))]
 mod absent;
 #[cfg(feature = "component")]
 mod present;

@@ -59,3 +59,33 @@ pub(crate) fn compile(_: &Path, _: &Path) -> Result<bool, String> {
 pub(crate) fn check(_: &[u8]) -> Result<(), String> {
     Err(ABSENT.into())
 }
+
+#[cfg(test)]
+mod tests {
+    use dunlin_config::Overrides;
+
+    use super::*;
+
+    fn config(script: &str) -> Config {
+        let text = format!(
+            "[[listen]]\naddress = \"127.0.0.1:8080\"\n[[site]]\nroot = \"/\"\n\
+             [[site.route]]\npath = \"/app/*\"\nscript = {{ {script} }}\n"
+        );
+        let file = Path::new("/etc/dunlin.toml");
+        Config::parse(&text, file, &Overrides::default()).expect("a valid configuration")
+    }
+
+    #[test]
+    fn a_configuration_with_components_is_rejected() {
+        let components = new(None, None);
+        let rejected = components.prepare(&config("kind = \"component\", file = \"/a.wasm\""));
+        assert_eq!(rejected, Err(ABSENT.to_owned()));
+        assert_eq!(components.prepare(&config("kind = \"cgi\", directory = \"/bin\"")), Ok(()));
+    }
+
+    #[test]
+    fn the_compiler_reports_that_there_is_none() {
+        assert_eq!(compile(Path::new("/state"), Path::new("/a.wasm")), Err(ABSENT.to_owned()));
+        assert_eq!(check(b"\0asm"), Err(ABSENT.to_owned()));
+    }
+}
