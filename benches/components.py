@@ -162,6 +162,9 @@ class Rows:
     def longest(self, server):
         """The longest time of 500 responses in milliseconds, in the run that was disturbed least."""
         runs = []
+        own = os.sched_getaffinity(0)
+        # As the load generator: on the server's processor, this process would wait for the component, too.
+        os.sched_setaffinity(0, {1})
         for _ in range(5):
             connection = http.client.HTTPConnection("127.0.0.1", server.port, timeout=10)
             slowest = 0
@@ -172,4 +175,5 @@ class Rows:
                 slowest = max(slowest, time.perf_counter() - began)
             connection.close()
             runs.append(slowest * 1000)
+        os.sched_setaffinity(0, own)
         return min(runs)
