@@ -36,11 +36,11 @@ def read_until_cut(server, path):
     """Requests a path: every byte until the server closes or resets the connection."""
     with server.connect() as connection:
         connection.sendall(f"GET {path} HTTP/1.1\r\nHost: x\r\n\r\n".encode())
-        data = b""
+        data = bytearray()
         with contextlib.suppress(ConnectionResetError):
             while part := connection.recv(1 << 16):
                 data += part
-    return data
+    return bytes(data)
 
 
 def read_response(connection, buffer=b""):
