@@ -78,7 +78,6 @@ pub(crate) struct Start {
     /// The store of a new instance.
     store: Option<Store<Host>>,
     script_context: Rc<ScriptContext>,
-    chosen: Instant,
 }
 
 impl Start {
@@ -93,7 +92,6 @@ impl Start {
         script_context: &Rc<ScriptContext>,
         wasi: impl FnOnce(&mut WasiCtxBuilder),
     ) -> Result<Self, Failure> {
-        let chosen = Instant::now();
         let runtime = Runtime::get().map_err(Failure::Broken)?;
         let settings = route.settings()?;
         let kept = if settings.reuse > 1 { route.take(loaded) } else { None };
@@ -119,7 +117,6 @@ impl Start {
             requests,
             store,
             script_context: Rc::clone(script_context),
-            chosen,
         })
     }
 
@@ -154,8 +151,9 @@ impl Start {
         let Some((mut store, exports)) = self.instance.take().and_then(T::from_kept) else {
             return self.fresh(create).await;
         };
+        let began = Instant::now();
         prepare_kept(&mut store);
-        self.begin();
+        self.note_ready(began);
         Ok((store, exports))
     }
 
@@ -167,10 +165,11 @@ impl Start {
         &mut self,
         create: impl AsyncFnOnce(&mut Store<Host>) -> wasmtime::Result<T>,
     ) -> Result<(Store<Host>, T), Stop> {
+        let began = Instant::now();
         let mut store = self.store.take().ok_or(Stop::NoRoom)?;
         let created = create(&mut store).await;
         let exports = created.map_err(|error| Stop::instantiation(&error, store.data()))?;
-        self.begin();
+        self.note_ready(began);
         Ok((store, exports))
     }
 
@@ -180,10 +179,11 @@ impl Start {
         route.keep(Kept::new(exports.into_kept(store), loaded, requests + 1, permit));
     }
 
-    /// Records that the instance is ready.
-    fn begin(&self) {
+    /// Records that the instance is ready. `began` is within the time that counts as that of the instance, so that the time of
+    /// its own code is what remains of that.
+    fn note_ready(&self, began: Instant) {
         let now = Instant::now();
-        self.script_context.start(self.chosen, now);
+        self.script_context.start(began, now);
         self.script_context.request_sent.set(Some(now));
     }
 }
