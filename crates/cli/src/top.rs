@@ -17,7 +17,7 @@ use clap::Args;
 use ratatui::crossterm::event::{self, Event, KeyCode, KeyEvent, KeyEventKind, KeyModifiers};
 
 use self::screen::{Screen, Scroll};
-use self::source::{Fleet, Reports, Source};
+use self::source::{Reports, Source};
 use crate::remote::Admin;
 
 /// The arguments of `dunlin top`.
@@ -63,12 +63,11 @@ impl Arguments {
             eprintln!("dunlin: --status {}: the path begins with a slash", self.status);
             return Err(ExitCode::from(2));
         }
-        let fleet = Fleet {
-            name: name.clone(),
-            resolvers: self.resolver.clone(),
-            path: self.status.clone(),
-        };
-        Ok((Source::Fleet(fleet), name.clone()))
+        let source = Source::fleet(name, &self.resolver, &self.status).map_err(|error| {
+            eprintln!("dunlin: {error}");
+            ExitCode::FAILURE
+        })?;
+        Ok((source, name.clone()))
     }
 }
 

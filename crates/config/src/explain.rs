@@ -160,13 +160,13 @@ fn describe(settings: &Settings) -> Vec<(&'static str, String)> {
     pages.sort();
     let steps = settings.try_files.len();
     let (mut redirect, mut respond, mut script) = (String::new(), String::new(), String::new());
-    let (mut proxy, mut status, mut readiness) = (String::new(), false, false);
+    let (mut proxy, mut status, mut readiness) = (String::new(), String::from("false"), false);
     match &settings.handler {
         Handler::Redirect(rule) => redirect = rule.status.to_string(),
         Handler::Respond(fixed) => respond = fixed.status.to_string(),
         Handler::Script(rules) => script = describe_script(settings, rules),
         Handler::Proxy(rules) => proxy = rules.describe(),
-        Handler::Status(_) => status = true,
+        Handler::Status(of) => status = of.describe(),
         Handler::Readiness => readiness = true,
         Handler::Files | Handler::AddSlash => {}
     }
@@ -180,7 +180,7 @@ fn describe(settings: &Settings) -> Vec<(&'static str, String)> {
         ("respond", respond),
         ("script", script),
         ("proxy", proxy),
-        ("status", status.to_string()),
+        ("status", status),
         ("readiness", readiness.to_string()),
         ("server_timing", settings.server_timing.to_string()),
         ("early_hints", settings.early_hints.join(", ")),

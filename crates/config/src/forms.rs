@@ -12,7 +12,7 @@ use super::file::{
     AccessLog, AccessLogTable, Auth, AuthTable, CodingName, Codings, Hsts, HstsTable, OneOrMany,
     ProxyTable, ProxyTarget, ProxyTargets, RateLimitTable, RateLimits, RecordFormat, RecordRules,
     RecordsTable, RedirectHttps, RedirectTable, Retry, RetryTable, RouteCache, RouteCacheTable,
-    StickyTable,
+    RouteStatus, RouteStatusTable, StickyTable,
 };
 use super::spanned::Spanned;
 use super::units::DurationValue;
@@ -90,6 +90,7 @@ deserialize_forms!(
     AccessLog,
     Auth,
     RouteCache,
+    RouteStatus,
     RecordRules,
     RateLimits,
     Codings,
@@ -259,6 +260,19 @@ impl Forms for RouteCache {
 
     fn from_map<'de, A: MapAccess<'de>>(map: A) -> Result<Self, A::Error> {
         RouteCacheTable::deserialize(MapAccessDeserializer::new(map)).map(Self::Table)
+    }
+}
+
+impl Forms for RouteStatus {
+    const EXPECTED: &'static str =
+        "true, false or a table such as { fleet = \"_http._tcp.web.example.com\" }";
+
+    fn from_bool<E: Error>(value: bool) -> Result<Self, E> {
+        Ok(Self::Switch(value))
+    }
+
+    fn from_map<'de, A: MapAccess<'de>>(map: A) -> Result<Self, A::Error> {
+        RouteStatusTable::deserialize(MapAccessDeserializer::new(map)).map(Self::Table)
     }
 }
 

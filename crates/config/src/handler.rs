@@ -2,10 +2,10 @@
 
 use std::sync::Arc;
 
-use super::file::Route;
+use super::file::{Route, RouteStatus, RouteStatusTable};
 use super::merge::Patterns;
 use super::pattern::Pattern;
-use super::proxy::{self, Proxy};
+use super::proxy::{self, Proxy, service_name};
 use super::redirect::{self, Redirect};
 use super::report::Report;
 use super::respond::{self, Respond};
@@ -98,6 +98,24 @@ impl Handler {
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Status {
     pattern: Pattern,
+    /// The servers that the page `fleet/` adds up; `None` if there is no such page.
+    pub fleet: Option<StatusFleet>,
+}
+
+/// Servers whose status is added up.
+#[derive(Debug, Clone, PartialEq, Eq, Hash)]
+pub struct StatusFleet {
+    /// Name of the SRV records (RFC 2782) that have their addresses.
+    pub name: String,
+    /// Path of their status routes, with a slash at its end.
+    pub path: String,
+}
+
+impl RouteStatus {
+    /// Whether the status is published.
+    pub(super) fn is_on(&self) -> bool {
+        !matches!(self, Self::Switch(false))
+    }
 }
 
 impl Status {
@@ -107,12 +125,43 @@ impl Status {
             let what = "status: the route's pattern has no `*`; write path = \"/status/*\"";
             report(&status.span, what.into());
         }
-        Some(Self { pattern: pattern.clone() })
+        let fleet = match &status.value {
+            RouteStatus::Switch(_) => None,
+            RouteStatus::Table(table) => StatusFleet::read(table, pattern, report),
+        };
+        Some(Self { pattern: pattern.clone(), fleet })
+    }
+
+    /// What is published, for people.
+    pub(super) fn describe(&self) -> String {
+        self.fleet.as_ref().map_or("true".into(), |fleet| format!("and of {}", fleet.name))
     }
 
     /// Returns the part of `path` that the route's `*` matches.
     pub fn rest<'p>(&self, path: &'p [u8]) -> &'p [u8] {
         self.pattern.rest(path)
+    }
+}
+
+impl StatusFleet {
+    fn read(table: &RouteStatusTable, pattern: &Pattern, report: Report<'_>) -> Option<Self> {
+        let Some(name) = service_name(&table.fleet) else {
+            let what =
+                "status: fleet is no name of SRV records such as \"_http._tcp.web.example.com\"";
+            report(&table.fleet.span, what.into());
+            return None;
+        };
+        let own = String::from_utf8_lossy(pattern.prefix());
+        let path = table.path.as_ref().map_or(&*own, |path| path.as_str());
+        let is_plain = |byte: u8| byte.is_ascii_graphic() && !matches!(byte, b'?' | b'#' | b'*');
+        if !path.starts_with('/') || !path.bytes().all(is_plain) {
+            let place = table.path.as_ref().unwrap_or(&table.fleet);
+            let what =
+                format!("status: {path:?} is no path such as \"/status/\"; write it as `path`");
+            report(&place.span, what);
+            return None;
+        }
+        Some(Self { name: name.to_owned(), path: format!("{}/", path.trim_end_matches('/')) })
     }
 }
 
@@ -144,8 +193,8 @@ impl Route {
     /// Returns the keys of the route that name a handler, with their positions. More than one is an error.
     fn handler_keys(&self) -> impl Iterator<Item = (HandlerKey, &Span)> {
         [
-            (HandlerKey::Status, enabled(self.status.as_ref())),
-            (HandlerKey::Readiness, enabled(self.readiness.as_ref())),
+            (HandlerKey::Status, enabled(self.status.as_ref(), RouteStatus::is_on)),
+            (HandlerKey::Readiness, enabled(self.readiness.as_ref(), |is_on| *is_on)),
             (HandlerKey::Script, self.script.as_ref().map(|at| &at.span)),
             (HandlerKey::Proxy, self.proxy.as_ref().map(|at| &at.span)),
             (HandlerKey::Redirect, self.redirect.as_ref().map(|at| &at.span)),
@@ -182,9 +231,9 @@ impl Route {
     }
 }
 
-/// The position of a key that is true.
-fn enabled(key: Option<&Spanned<bool>>) -> Option<&Span> {
-    key.filter(|key| key.value).map(|key| &key.span)
+/// The position of a key that is on.
+fn enabled<T>(key: Option<&Spanned<T>>, is_on: impl Fn(&T) -> bool) -> Option<&Span> {
+    key.filter(|key| is_on(&key.value)).map(|key| &key.span)
 }
 
 fn report_contradictions(route: &Route, report: Report<'_>) {

@@ -110,7 +110,7 @@ pub use file::{
 };
 pub use forward_fields::HOP_BY_HOP;
 pub use forwarded_field::{ForwardedField, ForwardedKind};
-pub use handler::{Handler, Status};
+pub use handler::{Handler, Status, StatusFleet};
 pub use https::HttpsRules;
 pub use jail::Jail;
 pub use limits::descriptor_limit;

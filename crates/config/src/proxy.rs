@@ -19,8 +19,8 @@ use super::units::{DurationValue, Size};
 mod address;
 mod sticky;
 
-pub(super) use self::address::address;
 pub use self::address::{Service, UpstreamAddress};
+pub(super) use self::address::{address, service_name};
 pub use self::sticky::Sticky;
 
 /// A reverse proxy, with every default filled in.

@@ -123,7 +123,7 @@ impl Config {
 
     /// Warns if the server's status is accessible to everyone.
     fn open_status(&self, source: &Source<'_>, site: &Site, route: &SiteRoute, warn: Warn<'_>) {
-        let Some(status) = route.route.status.as_ref().filter(|status| status.value) else {
+        let Some(status) = route.route.status.as_ref().filter(|status| status.value.is_on()) else {
             return;
         };
         let settings = site.route(route.pattern.prefix());

@@ -11,7 +11,6 @@ mod handler;
 mod listen;
 mod maintenance;
 pub mod password;
-mod replicas;
 mod route;
 mod server;
 mod start_program;
@@ -21,14 +20,13 @@ mod worker;
 
 pub use component::compile_component;
 pub use explain::explain;
-pub use replicas::replicas;
 /// The report of the status route, as in `status.json`.
 pub mod status {
     pub use crate::component::Component;
     pub use crate::handler::status::{
-        Bandwidth, Cache, Certificate, Client, Concurrency, Connections, FleetReport, ObjectStore,
-        ProcessReport, Rate, Report, Requests, Responses, Route, RouteLimits, Scripts,
-        ServerReport, Tls,
+        Bandwidth, BlockingReplicas, Cache, Certificate, Client, Concurrency, Connections,
+        FleetReport, ObjectStore, ProcessReport, Rate, Replica, ReplicaSum, Replicas, Report,
+        Reports, Requests, Responses, Route, RouteLimits, Scripts, ServerReport, Tls,
     };
 }
 pub use server::{

@@ -31,6 +31,7 @@ use crate::component::{Components, WorkerComponents};
 use crate::control::Commands;
 use crate::fleet::Fleet;
 use crate::handler::response_cache::shared::ResponseCache;
+use crate::handler::status::collector::Collectors;
 use crate::maintenance::Maintenance;
 use crate::route::conditions::FastPathConditions;
 use crate::route::router::Router;
@@ -91,6 +92,8 @@ pub(crate) struct SharedState {
     pub(crate) tracer: Option<Arc<Tracer>>,
     /// Subscribers of the live view.
     pub(crate) live: Arc<LiveTap>,
+    /// Sums of the status of several servers.
+    pub(crate) collectors: Arc<Collectors>,
     pub(crate) redactor: Redactor,
 }
 

@@ -2,29 +2,19 @@
 
 use std::collections::BTreeMap;
 use std::net::SocketAddr;
-use std::thread;
+use std::time::Duration;
 
-use dunlin_server::status::Report;
+use dunlin_server::status::{BlockingReplicas, Replicas, Report};
 
 use super::figures::Figures;
 use crate::remote::{Remote, expect_ok};
 
 /// Where the reports come from.
 pub(crate) enum Source {
-    /// One server.
+    /// One server, or the sum that it has made of several.
     Server(Remote),
     /// The servers that SRV records name.
-    Fleet(Fleet),
-}
-
-/// The replicas of a service.
-pub(crate) struct Fleet {
-    /// Name of the records.
-    pub(crate) name: String,
-    /// Name servers; those of the system if there are none.
-    pub(crate) resolvers: Vec<SocketAddr>,
-    /// Path of the status route of each.
-    pub(crate) path: String,
+    Fleet(BlockingReplicas),
 }
 
 /// The reports of one moment.
@@ -35,7 +25,20 @@ pub(crate) struct Reports {
     pub(crate) failures: Vec<String>,
 }
 
+/// Maximum wait for the report of a replica.
+const LIMIT: Duration = Duration::from_secs(10);
+
 impl Source {
+    /// The servers of the SRV records of `name`, with their status routes at `path`. `resolvers` are the name servers, or those of
+    /// the system if there are none.
+    ///
+    /// # Errors
+    /// The system lacks a resource that the client needs.
+    pub(crate) fn fleet(name: &str, resolvers: &[SocketAddr], path: &str) -> Result<Self, String> {
+        let replicas = Replicas::new(name, resolvers.to_vec(), path, LIMIT);
+        BlockingReplicas::new(replicas).map(Self::Fleet).map_err(|error| error.to_string())
+    }
+
     /// Fetches the reports.
     ///
     /// # Errors
@@ -46,43 +49,26 @@ impl Source {
                 let each = BTreeMap::from([(String::new(), fetch(server)?)]);
                 Ok(Reports { each, failures: Vec::new() })
             }
-            Self::Fleet(fleet) => fleet.fetch(),
+            Self::Fleet(replicas) => Reports::of(replicas),
         }
     }
 }
 
-impl Fleet {
-    fn fetch(&self) -> Result<Reports, String> {
-        let addresses = dunlin_server::replicas(&self.name, &self.resolvers)?;
-        let fetched: Vec<(String, Result<Report, String>)> = thread::scope(|scope| {
-            let threads: Vec<_> = addresses
-                .iter()
-                .map(|address| scope.spawn(|| (address.to_string(), self.fetch_from(*address))))
-                .collect();
-            // A thread that panicked has printed why.
-            threads.into_iter().filter_map(|thread| thread.join().ok()).collect()
-        });
+impl Reports {
+    fn of(replicas: &BlockingReplicas) -> Result<Self, String> {
         let (mut each, mut failures) = (BTreeMap::new(), Vec::new());
-        for (address, result) in fetched {
+        for (address, result) in replicas.fetch()? {
             match result {
-                Ok(report) => {
-                    each.insert(address, report);
-                }
+                Ok(report) => _ = each.insert(address.to_string(), report),
                 Err(error) => failures.push(format!("{address}: {error}")),
             }
         }
         if each.is_empty() {
             return Err(failures.join("; "));
         }
-        Ok(Reports { each, failures })
+        Ok(Self { each, failures })
     }
 
-    fn fetch_from(&self, address: SocketAddr) -> Result<Report, String> {
-        fetch(&Remote::new(&format!("http://{address}{}", self.path))?)
-    }
-}
-
-impl Reports {
     /// How many servers have a report, of all.
     pub(crate) fn counted(&self) -> String {
         format!("{} of {}", self.each.len(), self.each.len() + self.failures.len())
@@ -94,13 +80,24 @@ impl Reports {
     /// # Errors
     /// The reports cannot be added up.
     pub(crate) fn since(&self, then: &Self) -> Result<Figures, String> {
-        let both = || self.each.keys().filter(|address| then.each.contains_key(*address));
-        let of = |reports: &Self| {
-            let reports: Vec<Report> =
-                both().filter_map(|address| reports.each.get(address)).cloned().collect();
+        let both = || {
+            let both = self.each.iter().map(|(address, now)| (now, then.each.get(address)));
+            both.filter_map(|(now, then)| Some((now, comparable(then?, now))))
+        };
+        let sum = |reports: Vec<Report>| {
             Report::sum(&reports).map_err(|error| format!("adding up the replicas: {error}"))
         };
-        Ok(Figures::new(&of(self)?, &of(then)?))
+        let now = sum(both().map(|(now, _)| now.clone()).collect())?;
+        let then = sum(both().map(|(_, then)| then.clone()).collect())?;
+        Ok(Figures::new(&now, &then))
+    }
+}
+
+/// The earlier report, or the later one if they add up other servers.
+fn comparable<'a>(then: &'a Report, now: &'a Report) -> &'a Report {
+    match (&then.replicas, &now.replicas) {
+        (Some(before), Some(after)) if !before.is_of_same(after) => now,
+        _ => then,
     }
 }
 

@@ -83,8 +83,10 @@ route! {
     #[schemars(with = "Option<ProxySchema>")]
     proxy: ProxyTable,
     /// Publishes the state of the server: a page with `status.json`, `metrics` (Prometheus), `events` and `watch`
-    /// beside it, for a pattern that ends with `*`, such as `/status/*`. Default: false.
-    status: bool,
+    /// beside it, for a pattern that ends with `*`, such as `/status/*`. A table adds the page `fleet/`, which adds up several
+    /// servers. Default: false.
+    #[schemars(with = "Option<RouteStatusSchema>")]
+    status: RouteStatus,
     /// Whether this path responds with 200 while the server serves and with 503 while it drains (`drain` in `[server]`), for balancers and
     /// Kubernetes. Default: false.
     readiness: bool,
@@ -192,6 +194,34 @@ pub struct RedirectTable {
 pub(super) enum RedirectSchema {
     To(String),
     Table(RedirectTable),
+}
+
+/// The state of the server and of others.
+#[derive(Debug, Clone, Deserialize, JsonSchema)]
+#[serde(deny_unknown_fields)]
+pub struct RouteStatusTable {
+    /// Name whose SRV records have the servers that are added up, such as `_http._tcp.web.example.com`. Each of them has a status
+    /// route that allows the address of this server.
+    pub fleet: Spanned<String>,
+    /// Path of the status route of these servers. Default: that of this route.
+    pub path: Option<Spanned<String>>,
+}
+
+/// The state of the server, in either form.
+#[derive(Debug, Clone)]
+pub enum RouteStatus {
+    /// Published or not.
+    Switch(bool),
+    /// Published, and that of other servers.
+    Table(RouteStatusTable),
+}
+
+#[derive(JsonSchema)]
+#[schemars(rename = "RouteStatus", untagged)]
+#[expect(dead_code, reason = "only its schema is used")]
+pub(super) enum RouteStatusSchema {
+    Switch(bool),
+    Table(RouteStatusTable),
 }
 
 /// A fixed response.

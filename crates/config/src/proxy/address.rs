@@ -59,16 +59,20 @@ impl Service {
     fn by_records(text: &str) -> Option<Result<Self, String>> {
         let (scheme_name, name) = text.strip_prefix("srv+")?.split_once("://")?;
         let scheme = scheme(scheme_name)?;
-        let is_plain =
-            |byte: u8| byte.is_ascii_alphanumeric() || matches!(byte, b'-' | b'_' | b'.');
-        let labels = name.trim_end_matches('.');
-        let is_name =
-            name.bytes().all(is_plain) && labels.split('.').all(|label| !label.is_empty());
         let wrong = format!(
             "{text:?} is no service such as \"srv+http://_http._tcp.example.com\", whose records have the ports"
         );
-        Some(is_name.then(|| Self { name: labels.to_owned(), port: None, scheme }).ok_or(wrong))
+        let service = |name: &str| Self { name: name.to_owned(), port: None, scheme };
+        Some(service_name(name).map(service).ok_or(wrong))
     }
+}
+
+/// The name of a service without the dot at its end; `None` if it is none.
+pub(crate) fn service_name(text: &str) -> Option<&str> {
+    let is_plain = |byte: u8| byte.is_ascii_alphanumeric() || matches!(byte, b'-' | b'_' | b'.');
+    let name = text.trim_end_matches('.');
+    let is_name = text.bytes().all(is_plain) && name.split('.').all(|label| !label.is_empty());
+    is_name.then_some(name)
 }
 
 /// The scheme of a server that is reached by TCP.

@@ -48,7 +48,7 @@ pub(crate) fn respond(ctx: &Rc<WorkerContext>, request: &Request<'_>) -> Routed 
         }
         (b"/maintenance", _) => not_allowed("GET, HEAD, POST").into(),
         (b"/config", _) => not_allowed("GET, HEAD").into(),
-        _ => status::page(ctx, request, path, query),
+        _ => status::page(ctx, request, path, query, None),
     };
     let reads_body = matches!(reply, Reply::Streaming(_));
     Routed {

@@ -1,14 +1,17 @@
 //! The status of the server: a page, the report as JSON, metrics for Prometheus, and the live view of requests.
 
 mod certificates;
+pub(crate) mod collector;
 mod exposition;
 mod limits;
 mod object_stores;
 mod page;
+mod replicas;
 mod report;
 mod responses;
 mod sum;
 
+use std::io;
 use std::rc::Rc;
 use std::time::Duration;
 
@@ -18,16 +21,19 @@ use dunlin_http::{FieldName, Request};
 use percent_encoding::percent_decode;
 
 pub use self::certificates::Certificate;
+use self::collector::Latest;
 use self::exposition::Form;
 pub use self::limits::{Bandwidth, Concurrency, Rate, RouteLimits};
 pub use self::object_stores::ObjectStore;
+use self::page::View;
+pub use self::replicas::{BlockingReplicas, Replicas, Reports};
 pub use self::report::{
-    Cache, Client, Connections, FleetReport, ProcessReport, Report, Requests, Route, Scripts,
-    ServerReport, Tls,
+    Cache, Client, Connections, FleetReport, ProcessReport, Replica, ReplicaSum, Report, Requests,
+    Route, Scripts, ServerReport, Tls,
 };
 pub use self::responses::Responses;
-use dunlin_config::Status;
 use dunlin_config::field_edits::apply_to_message;
+use dunlin_config::{Status, StatusFleet};
 use dunlin_exchange::{Body, Response, Stream, StreamKind, stream};
 use dunlin_telemetry::live::{Filter, Level, Subscription};
 
@@ -43,19 +49,23 @@ pub(crate) fn respond(
     matched: &RouteMatch<'_>,
     status: &Status,
 ) -> Reply {
-    let mut reply = page(ctx, request, status.rest(matched.path), matched.query);
+    let name = status.rest(matched.path);
+    let fleet = status.fleet.as_ref();
+    let mut reply = page(ctx, request, name, matched.query, fleet);
     if let Reply::Response(response) = &mut reply {
         apply_to_message(matched.settings, &mut response.fields);
     }
     reply
 }
 
-/// Returns the resource `name`: the page, `status.json`, `metrics`, `events` or `watch`.
+/// Returns the resource `name`: the page, `status.json`, `metrics`, `events` or `watch`, or with `fleet/` before it, one of the
+/// sum of several servers.
 pub(crate) fn page(
     ctx: &Rc<WorkerContext>,
     request: &Request<'_>,
     name: &[u8],
     query: Option<&[u8]>,
+    fleet: Option<&StatusFleet>,
 ) -> Reply {
     if !matches!(request.method(), Method::Get | Method::Head) {
         let mut response = error_response(405, true);
@@ -63,14 +73,84 @@ pub(crate) fn page(
         return response.into();
     }
     let is_head = request.method() == Method::Head;
-    match name.strip_prefix(b"/").unwrap_or(name) {
-        b"" => finish(page::response(), is_head),
+    let name = name.strip_prefix(b"/").unwrap_or(name);
+    if let (Some(fleet), Some(name)) = (fleet, name.strip_prefix(b"fleet")) {
+        return fleet_page(ctx, name, fleet, is_head);
+    }
+    match name {
+        b"" => finish(page::response(fleet.map(|_| View::Server)), is_head),
         b"status.json" => finish(text("application/json", json(ctx)), is_head),
         b"metrics" => finish(metrics(ctx, request), is_head),
         b"events" => streamed(ctx, "text/event-stream", events),
         b"watch" => subscribe(ctx, query),
         _ => finish(error_response(404, true), is_head),
     }
+}
+
+/// Returns a resource of the sum of several servers.
+fn fleet_page(ctx: &Rc<WorkerContext>, name: &[u8], fleet: &StatusFleet, is_head: bool) -> Reply {
+    match name {
+        b"" => {
+            let mut response = error_response(301, true);
+            response.fields.push("Location", "fleet/");
+            finish(response, is_head)
+        }
+        b"/" => finish(page::response(Some(View::Fleet)), is_head),
+        b"/status.json" => sum(subscribe_to_sum(ctx, fleet), is_head),
+        b"/events" => match subscribe_to_sum(ctx, fleet) {
+            Ok(latest) => {
+                streamed(ctx, "text/event-stream", |ctx, sender| events_of_sum(ctx, latest, sender))
+            }
+            Err(error) => cannot_start(&error).into(),
+        },
+        _ => finish(error_response(404, true), is_head),
+    }
+}
+
+fn subscribe_to_sum(ctx: &WorkerContext, fleet: &StatusFleet) -> io::Result<Latest> {
+    ctx.shared.collectors.subscribe(fleet, &ctx.shared.config.server.resolver)
+}
+
+fn cannot_start(error: &io::Error) -> Response {
+    tracing::error!("status: the thread that adds up replicas cannot start: {error}");
+    error_response(503, true)
+}
+
+/// Responds with the sum when there is one.
+fn sum(latest: io::Result<Latest>, is_head: bool) -> Reply {
+    let mut latest = match latest {
+        Ok(latest) => latest,
+        Err(error) => return cannot_start(&error).into(),
+    };
+    Reply::Future(Box::pin(async move {
+        let found = tokio::time::timeout(PATIENCE, latest.wait_for(Option::is_some)).await;
+        let json = match found {
+            Ok(Ok(sum)) => sum.as_deref().map(|sum| Bytes::copy_from_slice(sum.as_bytes())),
+            _ => None,
+        };
+        let response = match json {
+            Some(json) => text("application/json", json),
+            None => error_response(503, true),
+        };
+        if is_head { response.without_body() } else { response }
+    }))
+}
+
+/// Sends each sum as a server-sent event.
+async fn events_of_sum(ctx: Rc<WorkerContext>, mut latest: Latest, sender: stream::Sender) {
+    loop {
+        let sum = latest.borrow_and_update().clone();
+        // A client that has not read the previous sum gets no further one.
+        if let Some(sum) = sum.filter(|_| sender.held() == 0) {
+            sender.push(format!("data: {sum}\n\n").into());
+        }
+        tokio::select! {
+            changed = latest.changed() => if changed.is_err() { break },
+            () = sender.abandoned() => return,
+            () = ctx.closing() => break,
+        }
+    }
+    sender.end();
 }
 
 fn finish(response: Response, is_head: bool) -> Reply {
@@ -100,6 +180,8 @@ fn metrics(ctx: &WorkerContext, request: &Request<'_>) -> Response {
     text(form.media_type(), exposition::render(&report, &counts, form))
 }
 
+/// Maximum wait for the first sum of several servers.
+const PATIENCE: Duration = Duration::from_secs(10);
 /// Maximum of queued bytes per stream.
 const WAITING: usize = 64 * 1024;
 /// Interval of updates of the page.

@@ -203,8 +203,17 @@
   const rejected = (report) => report.connections.rejected + report.limits.flatMap((of) => [of.concurrency, of.bandwidth, ...of.rates])
     .filter((limit) => limit && !limit.dry_run).reduce((sum, limit) => sum + limit.rejected + (limit.expired || 0), 0);
 
+  // The processes whose counts are added up: the counts of others are no change of theirs.
+  const processes = (report) => (report.replicas ? report.replicas.each : []).filter((of) => of.started !== null).map((of) => `${of.address} ${of.started}`).join();
+  const about = (now) => {
+    const up = `up ${span(now.server.time - now.server.started)}`;
+    if (!now.replicas) return `${now.server.version}, process ${now.server.pid}, ${now.server.threads} ${now.server.threads === 1 ? "worker" : "workers"}, ${up}`;
+    const { name, each, error } = now.replicas;
+    return `${each.filter((of) => !of.error).length} of ${each.length} replicas of ${name} respond${error ? `; ${error}` : ""}`;
+  };
+
   const show = (now) => {
-    const then = before || now;
+    const then = before && processes(before) === processes(now) ? before : now;
     before = now;
     const seconds = Math.max(now.server.time - then.server.time, 1e-3);
     const rate = (value, old) => (now === then ? 0 : Math.max(value - (old || 0), 0) / seconds);
@@ -225,7 +234,9 @@
       if (points.length > KEEP) points.shift();
     }
     if (paused !== null) return;
-    byId("about").textContent = `${now.server.version}, process ${now.server.pid}, ${now.server.threads} ${now.server.threads === 1 ? "worker" : "workers"}, up ${span(now.server.time - now.server.started)}`;
+    byId("about").textContent = about(now);
+    byId("replicas").closest("section").hidden = !now.replicas;
+    table("replicas", (now.replicas ? now.replicas.each : []).map((of) => [of.address, of.age === null ? "–" : of.age.toFixed(1) + " s", of.started === null ? "–" : span(now.server.time - of.started), number(of.requests), of.error ? { bad: of.error } : "responds"]), "The name has no servers.");
     const states = { head: "receiving a request", body: "receiving a body", send: "sending", handler: "waiting for a handler", throttle: "throttled", streams: "with HTTP/2 requests", linger: "closing" };
     facts("connections", [["open", `${number(open)} of ${number(now.connections.max)}`], ...now.connections.open.filter(([, count]) => count).map(([state, count]) => ["· " + (states[state] || state), number(count)]), ["accepted", number(now.connections.accepted)], ...[["closed for new ones", now.connections.evicted], ["rejected by address limit", now.connections.rejected]].filter(([, count]) => count).map(([name, count]) => [name, number(count), true]), ["TLS handshakes", number(now.tls.full + now.tls.resumed)], ["· resumed", number(now.tls.resumed)], ["· failed", number(now.tls.failed + now.tls.late), now.tls.failed + now.tls.late > 0]]);
     facts("responses", [["total", number(now.requests.total)], ...now.requests.status.map(([kind, count]) => [kind, number(count), kind === "5xx"]), ...now.requests.method.map(([name, count]) => [name, number(count)]), ...now.requests.protocol.map(([name, count]) => [name, number(count)])]);

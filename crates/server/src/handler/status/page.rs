@@ -1,5 +1,6 @@
 //! The status page: one file without external resources.
 
+use std::borrow::Cow;
 use std::sync::LazyLock;
 
 use dunlin_exchange::Response;
@@ -21,18 +22,45 @@ static CSP: LazyLock<String> = LazyLock::new(|| {
     )
 });
 
-static PAGE: LazyLock<String> = LazyLock::new(|| {
-    format!(
+/// What the page shows, if there are two of it.
+#[derive(Clone, Copy)]
+pub(super) enum View {
+    /// This server.
+    Server,
+    /// The sum of several.
+    Fleet,
+}
+
+impl View {
+    /// Links to both pages.
+    fn links(self) -> String {
+        let (own, sum) = match self {
+            Self::Server => ("./", "fleet/"),
+            Self::Fleet => ("../", "./"),
+        };
+        let link = |href: &str, text: &str| match href {
+            "./" => format!("<a href=\"./\" aria-current=\"page\">{text}</a>"),
+            _ => format!("<a href=\"{href}\">{text}</a>"),
+        };
+        format!("<nav>{} {}</nav>\n", link(own, "This server"), link(sum, "All replicas"))
+    }
+}
+
+/// Returns the page. `view` is one of two, or `None` if there is only one.
+pub(super) fn response(view: Option<View>) -> Response {
+    let links = view.map(View::links).unwrap_or_default();
+    let body = match view {
+        // Each server has metrics of its own.
+        Some(View::Fleet) => Cow::Owned(BODY.replace("\"metrics\"", "\"../metrics\"")),
+        _ => Cow::Borrowed(BODY),
+    };
+    let page = format!(
         "<!doctype html>\n<html lang=\"en\">\n<head>\n<meta charset=\"utf-8\">\n\
          <meta name=\"viewport\" content=\"width=device-width, initial-scale=1\">\n\
          <meta name=\"color-scheme\" content=\"light dark\">\n<title>Dunlin: status</title>\n\
-         <style>{STYLE}</style>\n</head>\n<body>\n{BODY}<script>{SCRIPT}</script>\n</body>\n</html>\n"
-    )
-});
-
-/// Returns the page.
-pub(super) fn response() -> Response {
-    let mut response = super::text("text/html; charset=utf-8", PAGE.as_bytes());
+         <style>{STYLE}</style>\n</head>\n<body>\n{links}{body}<script>{SCRIPT}</script>\n</body>\n</html>\n"
+    );
+    let mut response = super::text("text/html; charset=utf-8", page);
     response.fields.push("Content-Security-Policy", &*CSP);
     response
 }

@@ -49,6 +49,8 @@ pub struct Report {
     pub limits: Vec<RouteLimits>,
     /// The servers that share their state with this one; `None` if it shares none.
     pub fleet: Option<FleetReport>,
+    /// The servers that this report adds up; `None` if it is the report of one.
+    pub replicas: Option<ReplicaSum>,
     /// Certificates of sites.
     pub certificates: Vec<Certificate>,
     /// Lost lines of the access log.
@@ -71,6 +73,45 @@ pub struct FleetReport {
     pub messages: u64,
     /// Times that the store was lost.
     pub losses: u64,
+}
+
+/// The servers that a report adds up.
+#[derive(Debug, Clone, Default, Serialize, Deserialize)]
+#[serde(default)]
+pub struct ReplicaSum {
+    /// Name of the SRV records that have their addresses.
+    pub name: String,
+    /// Why the name cannot be resolved; the servers are those of before.
+    pub error: Option<String>,
+    /// By address.
+    pub each: Vec<Replica>,
+}
+
+/// One of the servers that a report adds up.
+#[derive(Debug, Clone, Default, Serialize, Deserialize)]
+#[serde(default)]
+pub struct Replica {
+    /// Address and port.
+    pub address: String,
+    /// Time of its start, in seconds since 1970; `None` if it has never responded.
+    pub started: Option<f64>,
+    /// Age of its report in seconds.
+    pub age: Option<f64>,
+    /// Requests since its start.
+    pub requests: u64,
+    /// Why it has no newer report.
+    pub error: Option<String>,
+}
+
+impl ReplicaSum {
+    /// Whether `other` adds up the same processes, so that the difference of the reports is what happened between them.
+    pub fn is_of_same(&self, other: &Self) -> bool {
+        let processes = |sum: &Self| -> Vec<_> {
+            let counted = sum.each.iter().filter(|replica| replica.started.is_some());
+            counted.map(|replica| (replica.address.clone(), replica.started)).collect()
+        };
+        processes(self) == processes(other)
+    }
 }
 
 impl FleetReport {
@@ -365,6 +406,7 @@ impl Report {
             object_stores: object_stores::report(&shared.files.buckets),
             limits: limits::report(&shared.sites),
             fleet: shared.fleet.as_deref().map(FleetReport::of),
+            replicas: None,
             certificates: certificates::report(&shared.certificates),
             log_lines_lost: ctx.lost_lines(),
             spans: shared.tracer.as_ref().map_or((0, 0), |tracer| {

@@ -1,6 +1,9 @@
 //! The sum of the reports of several servers.
 
-use serde_json::{Map, Value};
+use std::cmp::Reverse;
+use std::collections::HashMap;
+
+use serde_json::{Map, Number, Value};
 
 use super::report::Report;
 
@@ -10,6 +13,8 @@ const LARGEST: [&str; 2] = ["time", "slowest"];
 const SMALLEST: [&str; 5] = ["started", "expires", "renewal", "failed_at", "next_try"];
 /// Fields that identify the entries of lists. The others of an entry are counts, or are the same in all reports.
 const IDENTITY: [&str; 7] = ["site", "route", "address", "name", "kind", "file", "limit"];
+/// Maximum of clients in a sum.
+const MAX_CLIENTS: usize = 64;
 
 impl Report {
     /// The report of several servers as if they were one: counts add up, entries of lists by what they are entries of.
@@ -19,75 +24,118 @@ impl Report {
     /// # Errors
     /// The sum is no report, which would be a fault of the rules here.
     pub fn sum(reports: &[Self]) -> Result<Self, serde_json::Error> {
-        let [first, rest @ ..] = reports else { return Ok(Self::default()) };
-        let mut sum = serde_json::to_value(first)?;
-        for report in rest {
-            add(&mut sum, serde_json::to_value(report)?, "");
+        match reports {
+            [] => return Ok(Self::default()),
+            [one] => return Ok(one.clone()),
+            _ => {}
         }
-        serde_json::from_value(sum)
+        let values: Result<Vec<_>, _> = reports.iter().map(serde_json::to_value).collect();
+        let mut sum: Self = serde_json::from_value(add(values?, ""))?;
+        sum.clients.sort_by_key(|client| Reverse(client.requests));
+        sum.clients.truncate(MAX_CLIENTS);
+        Ok(sum)
     }
 }
 
-/// Adds a value of the field `name`.
-fn add(sum: &mut Value, other: Value, name: &str) {
-    match (&mut *sum, other) {
-        (Value::Object(sum), Value::Object(other)) => add_fields(sum, other),
+/// Adds up the values of the field `name`.
+fn add(mut values: Vec<Value>, name: &str) -> Value {
+    values.retain(|value| !value.is_null());
+    match values.first() {
+        Some(Value::Object(_)) => add_objects(values),
         // Counts by position.
-        (Value::Array(sum), Value::Array(other)) if sum.iter().any(Value::is_number) => {
-            sum.iter_mut().zip(other).for_each(|(own, other)| add(own, other, ""));
+        Some(Value::Array(first)) if first.iter().any(Value::is_number) => {
+            add_positions(first.len(), values)
         }
-        (Value::Array(sum), Value::Array(other)) => {
-            for entry in other {
-                match sum.iter_mut().find(|own| is_same(own, &entry)) {
-                    Some(own) => add_entry(own, entry),
-                    None => sum.push(entry),
-                }
+        Some(Value::Array(_)) => add_lists(values),
+        Some(Value::Bool(_)) => values.iter().all(|value| *value == Value::Bool(true)).into(),
+        Some(Value::Number(_)) if name != "pid" => {
+            let numbers = values.into_iter().filter_map(|value| match value {
+                Value::Number(number) => Some(number),
+                _ => None,
+            });
+            numbers.reduce(|a, b| combine(a, &b, name)).map_or(Value::Null, Value::Number)
+        }
+        // Texts.
+        Some(_) => values.swap_remove(0),
+        None => Value::Null,
+    }
+}
+
+fn add_objects(values: Vec<Value>) -> Value {
+    let mut fields: Vec<(String, Vec<Value>)> = Vec::new();
+    let mut places: HashMap<String, usize> = HashMap::new();
+    for value in values {
+        let Value::Object(object) = value else { continue };
+        for (name, value) in object {
+            let place = *places.entry(name.clone()).or_insert(fields.len());
+            match fields.get_mut(place) {
+                Some((_, values)) => values.push(value),
+                None => fields.push((name, vec![value])),
             }
         }
-        (Value::Bool(sum), Value::Bool(other)) => *sum = *sum && other,
-        (Value::Null, other) => *sum = other,
-        (Value::Number(_), Value::Number(_)) if name == "pid" => {}
-        (Value::Number(own), Value::Number(other)) => *own = combine(own, &other, name),
-        // Texts, and what one of the servers lacks.
-        _ => {}
     }
+    let added = fields.into_iter().map(|(name, values)| {
+        let sum = add(values, &name);
+        (name, sum)
+    });
+    Value::Object(added.collect::<Map<_, _>>())
 }
 
-fn add_fields(sum: &mut Map<String, Value>, other: Map<String, Value>) {
-    for (name, value) in other {
-        match sum.get_mut(&name) {
-            Some(own) => add(own, value, &name),
-            None => {
-                sum.insert(name, value);
+fn add_positions(count: usize, values: Vec<Value>) -> Value {
+    let mut columns: Vec<Vec<Value>> = vec![Vec::new(); count];
+    for value in values {
+        let Value::Array(row) = value else { continue };
+        columns.iter_mut().zip(row).for_each(|(column, value)| column.push(value));
+    }
+    columns.into_iter().map(|column| add(column, "")).collect()
+}
+
+/// Adds up lists of objects, or of pairs of a key and a count, by what they are entries of.
+fn add_lists(values: Vec<Value>) -> Value {
+    let mut groups: Vec<Vec<Value>> = Vec::new();
+    let mut places: HashMap<(String, usize), usize> = HashMap::new();
+    for value in values {
+        let Value::Array(entries) = value else { continue };
+        // A list may have two entries of the same name: the second one belongs to the second one of the others.
+        let mut seen: HashMap<String, usize> = HashMap::new();
+        for entry in entries {
+            let identity = identity(&entry);
+            let nth = seen.entry(identity.clone()).or_default();
+            let place = *places.entry((identity, *nth)).or_insert(groups.len());
+            *nth += 1;
+            match groups.get_mut(place) {
+                Some(group) => group.push(entry),
+                None => groups.push(vec![entry]),
             }
         }
     }
+    groups.into_iter().map(add_entries).collect()
 }
 
-/// Adds an entry of a list: an object, or a pair of a key and a count.
-fn add_entry(own: &mut Value, other: Value) {
-    match (own, other) {
-        (Value::Array(own), Value::Array(other)) => {
-            if let (Some(own), Some(other)) = (own.get_mut(1), other.into_iter().nth(1)) {
-                add(own, other, "");
-            }
+/// Adds up entries of lists that are of the same.
+fn add_entries(entries: Vec<Value>) -> Value {
+    let Some(Value::Array(first)) = entries.first() else { return add(entries, "") };
+    let key = first.first().cloned().unwrap_or_default();
+    let counts = entries.into_iter().filter_map(|entry| match entry {
+        Value::Array(pair) => pair.into_iter().nth(1),
+        _ => None,
+    });
+    Value::Array(vec![key, add(counts.collect(), "")])
+}
+
+/// What an entry of a list is of, as text.
+fn identity(entry: &Value) -> String {
+    match entry {
+        Value::Array(pair) => pair.first().map(Value::to_string).unwrap_or_default(),
+        Value::Object(fields) => {
+            let named = IDENTITY.iter().filter_map(|name| Some((name, fields.get(*name)?)));
+            named.map(|(name, value)| format!("{name}={value};")).collect()
         }
-        (own, other) => add(own, other, ""),
+        other => other.to_string(),
     }
 }
 
-/// Whether two entries of lists are of the same.
-fn is_same(own: &Value, other: &Value) -> bool {
-    match (own, other) {
-        (Value::Array(own), Value::Array(other)) => own.first() == other.first(),
-        (Value::Object(own), Value::Object(other)) => {
-            IDENTITY.iter().all(|field| own.get(*field) == other.get(*field))
-        }
-        (own, other) => own == other,
-    }
-}
-
-fn combine(own: &serde_json::Number, other: &serde_json::Number, name: &str) -> serde_json::Number {
+fn combine(own: Number, other: &Number, name: &str) -> Number {
     if let (Some(own), Some(other)) = (own.as_u64(), other.as_u64()) {
         return match name {
             _ if LARGEST.contains(&name) => own.max(other),
@@ -102,7 +150,7 @@ fn combine(own: &serde_json::Number, other: &serde_json::Number, name: &str) -> 
         _ if SMALLEST.contains(&name) => a.min(b),
         _ => a + b,
     };
-    serde_json::Number::from_f64(combined).unwrap_or_else(|| own.clone())
+    Number::from_f64(combined).unwrap_or(own)
 }
 
 #[cfg(test)]
@@ -142,6 +190,20 @@ mod tests {
         assert_eq!(routes, [("/*", 12), ("/b", 1)]);
         assert_eq!((sum.clients[0].requests, sum.clients[0].slowest), (13, 7));
         assert_eq!((sum.scripts[0].max, sum.spans), (12, (3, 6)));
+    }
+
+    #[test]
+    fn a_sum_has_the_clients_with_the_most_requests() {
+        let with = |first: u64| {
+            let clients = (first..first + 60).map(|n| Client {
+                address: n.to_string(),
+                requests: n,
+                ..Client::default()
+            });
+            Report { clients: clients.collect(), ..Report::default() }
+        };
+        let clients = Report::sum(&[with(1), with(31)]).unwrap().clients;
+        assert_eq!((clients.len(), &*clients[0].address, clients[0].requests), (64, "60", 120));
     }
 
     #[test]
