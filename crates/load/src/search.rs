@@ -22,6 +22,8 @@ pub struct Trial {
 pub struct Bounds {
     /// The first level.
     pub first: f64,
+    /// The lowest level that can be tried.
+    pub least: f64,
     /// The highest level that is tried.
     pub max: f64,
     /// Relative distance between the highest level that holds and the lowest one that fails at which the search ends: 0.02
@@ -107,7 +109,7 @@ fn next_level(holds: f64, fails: Option<f64>, bounds: Bounds) -> Option<f64> {
     let Some(fails) = fails else { return Some((holds * 2.0).min(bounds.max)) };
     let middle = round(if holds == 0.0 { fails / 2.0 } else { (holds + fails) / 2.0 });
     let wide = fails - holds > bounds.precision * fails;
-    let new = middle > holds && middle < fails && middle >= if bounds.whole { 1.0 } else { 1e-3 };
+    let new = middle > holds && middle < fails && middle >= bounds.least;
     (wide && new).then_some(middle)
 }
 
@@ -126,7 +128,8 @@ mod tests {
         find("users", bounds, trial).unwrap_or_else(|never| match never {})
     }
 
-    const USERS: Bounds = Bounds { first: 8.0, max: 100_000.0, precision: 0.02, whole: true };
+    const USERS: Bounds =
+        Bounds { first: 8.0, least: 1.0, max: 100_000.0, precision: 0.02, whole: true };
 
     #[test]
     fn the_capacity_is_found_within_the_precision_in_few_trials() {

@@ -31,7 +31,9 @@ pub(super) fn run(arguments: &Arguments, mut runner: Runner) -> Result<Outcome, 
     let descriptors = runner.max_connections().map_or(f64::INFINITY, |max| max as f64);
     let bound = if users { MAX_USERS.min(descriptors) } else { MAX_RATE };
     let max = max.unwrap_or(bound).min(bound);
-    let bounds = Bounds { first, max, precision: precision.unwrap_or(0.02), whole: users };
+    // Each generator has a user.
+    let least = if users { f64::from(arguments.machines.count()?) } else { 1e-3 };
+    let bounds = Bounds { first, least, max, precision: precision.unwrap_or(0.02), whole: users };
     let (mut best, mut last) = (None, None);
     let of = if users { "users" } else { "requests per second" };
     // Trials are short. Without a terminal, their results suffice.
