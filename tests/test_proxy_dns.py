@@ -59,6 +59,14 @@ def test_the_last_addresses_are_used_while_no_name_server_responds(serve, names,
         return "its last addresses are used" in server.log
 
     wait_until(is_logged, "the failure in the log")
+    setattr(names, fault, False)
+
+    def is_over():
+        assert server.get("/")[2] == b"a"
+        return "app.test is resolved again" in server.log
+
+    wait_until(is_over, "the end of the failure in the log", 20)
+    assert server.log.count("its last addresses are used") == 1, server.log
 
 
 def test_a_name_without_an_answer_is_an_error_of_dns(serve, names):
@@ -127,6 +135,8 @@ def test_the_last_records_are_used_while_no_name_server_responds(serve, names, f
     b = named("b")
     names.records[(SERVICE, SRV)] = [(0, 1, b.port, "a.test")]
     wait_until(lambda: server.get("/")[2] == b"b", "the new record", 20)
+    server.logged(f"{SERVICE} resolved again")
+    assert server.log.count("the last records are used") == 1, server.log
 
 
 def test_a_service_without_records_is_an_error_of_dns(serve, names):

@@ -84,8 +84,16 @@ impl Group {
                 tracing::error!("proxy: {reason}");
                 return Err(Failure::new(Kind::Resolve, reason));
             }
-            Some(reason) => tracing::warn!("proxy: {reason}; the last records are used"),
-            None => {}
+            Some(reason) => {
+                if !std::mem::replace(&mut state.has_failed, true) {
+                    tracing::warn!("proxy: {reason}; the last records are used");
+                }
+            }
+            None => {
+                if std::mem::take(&mut state.has_failed) {
+                    tracing::info!("proxy: {} resolved again", services.names());
+                }
+            }
         }
         let is_same = |group: &Arc<Self>| {
             group.upstreams.len() == upstreams.len()

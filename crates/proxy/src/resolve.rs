@@ -25,6 +25,8 @@ struct State {
     until: Option<Instant>,
     /// Number of the address at which the next connection begins.
     next: usize,
+    /// The last attempt has failed, and that was logged.
+    has_failed: bool,
 }
 
 impl Upstream {
@@ -60,17 +62,19 @@ impl Upstream {
             Ok(answer) => {
                 let with_port = |address| SocketAddr::new(address, url.port());
                 let addresses = answer.items.into_iter().map(with_port).collect();
-                self.resolved.set(addresses, clock::now() + answer.time);
+                if self.resolved.set(addresses, clock::now() + answer.time) {
+                    tracing::info!(upstream = &*self.name, "{host} is resolved again");
+                }
                 None
             }
             Err(reason) => Some(reason),
         };
         match (self.resolved.last(), reason) {
             (Some(addresses), reason) => {
-                if let Some(reason) = reason {
-                    self.log(|name| {
-                        tracing::warn!(upstream = name, "{reason}; its last addresses are used");
-                    });
+                if let Some(reason) = reason
+                    && self.resolved.fail()
+                {
+                    tracing::warn!(upstream = &*self.name, "{reason}; its last addresses are used");
                 }
                 Ok(Some(addresses))
             }
@@ -114,11 +118,19 @@ impl Resolved {
         true
     }
 
-    fn set(&self, mut addresses: Vec<SocketAddr>, until: Instant) {
+    /// Notes an answer. Returns `true` if the attempt before failed.
+    fn set(&self, mut addresses: Vec<SocketAddr>, until: Instant) -> bool {
         addresses.sort();
         addresses.dedup();
         let mut state = self.state.lock().unwrap_or_else(PoisonError::into_inner);
         (state.addresses, state.until) = (addresses, Some(until));
+        std::mem::take(&mut state.has_failed)
+    }
+
+    /// Notes that an attempt has failed. Returns `true` if the one before did not.
+    fn fail(&self) -> bool {
+        let mut state = self.state.lock().unwrap_or_else(PoisonError::into_inner);
+        !std::mem::replace(&mut state.has_failed, true)
     }
 }
 
@@ -166,6 +178,9 @@ mod tests {
         // One request sends the query, and the others use the last answer meanwhile.
         assert!(resolved.begin(now + TIME));
         assert_eq!(resolved.fresh(now + TIME), Some(vec![a]));
+        // Only the first failure and the next answer are logged.
+        assert_eq!([resolved.fail(), resolved.fail()], [true, false]);
+        assert_eq!([(); 2].map(|()| resolved.set(vec![a], now + TIME)), [true, false]);
         assert_eq!(resolved.fresh(now + TIME + RETRY), None);
     }
 }

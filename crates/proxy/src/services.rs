@@ -22,18 +22,26 @@ pub(crate) struct State<G> {
     pub(crate) group: Option<Arc<G>>,
     /// When the services are resolved again.
     pub(crate) until: Option<Instant>,
+    /// The last attempt has failed, and that was logged.
+    pub(crate) has_failed: bool,
 }
 
 impl<G> Services<G> {
     /// Those services, each with its weight; `None` if there are none.
     pub(crate) fn new(services: Vec<(Service, u32)>) -> Option<Self> {
-        let state = State { targets: Vec::new(), group: None, until: None };
+        let state = State { targets: Vec::new(), group: None, until: None, has_failed: false };
         (!services.is_empty()).then(|| Self { services, state: Mutex::new(state) })
     }
 
     pub(crate) fn fresh(&self, now: Instant) -> Option<Arc<G>> {
         let state = self.state.lock().unwrap_or_else(PoisonError::into_inner);
         state.group.as_ref().filter(|_| state.until.is_some_and(|until| now < until)).cloned()
+    }
+
+    /// The names of the services, for people.
+    pub(crate) fn names(&self) -> String {
+        let names: Vec<_> = self.services.iter().map(|(service, _)| &*service.name).collect();
+        names.join(", ")
     }
 
     pub(crate) fn last(&self) -> Option<Arc<G>> {
