@@ -83,8 +83,8 @@ route! {
     #[schemars(with = "Option<ProxySchema>")]
     proxy: ProxyTable,
     /// Publishes the state of the server: a page with `status.json`, `metrics` (Prometheus), `events` and `watch`
-    /// beside it, for a pattern that ends with `*`, such as `/status/*`. A table adds the page `fleet/`, which adds up several
-    /// servers. Default: false.
+    /// beside it, for a pattern that ends with `*`, such as `/status/*`. A table, `{ fleet = "_http._tcp.web.example.com" }`, adds the
+    /// page `fleet/`, which adds up the servers that SRV records name. Default: false.
     #[schemars(with = "Option<RouteStatusSchema>")]
     status: RouteStatus,
     /// Whether this path responds with 200 while the server serves and with 503 while it drains (`drain` in `[server]`), for balancers and
