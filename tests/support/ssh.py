@@ -19,10 +19,11 @@ HOSTS = {"one": "127.0.0.2", "two": "127.0.0.3", "three": "127.0.0.4"}
 
 
 class SshServer:
-    """Hosts `one`, `two` and `three`, on which `dunlin` is `program`, or is missing."""
+    """Hosts `one`, `two` and `three`, on which `dunlin` is `program`, or is missing. `hosts` has other names and addresses, and `machines`
+    the machines of those that are not this one."""
 
-    def __init__(self, folder, program=DUNLIN):
-        self.folder = folder
+    def __init__(self, folder, program=DUNLIN, hosts=HOSTS, machines=()):
+        self.folder, self.hosts, self.machines = folder, hosts, dict(machines)
         for name in ("host", "key"):
             subprocess.run(["ssh-keygen", "-q", "-t", "ed25519", "-N", "", "-f", folder / name], check=True)
         bin_folder = folder / "bin"
@@ -32,10 +33,10 @@ class SshServer:
         with socket.socket() as probe:
             probe.bind((HOSTS["one"], 0))
             self.port = probe.getsockname()[1]
-        self.process = self.start(bin_folder)
-        known = "".join(f"[{address}]:{self.port} {(folder / 'host.pub').read_text()}" for address in HOSTS.values())
+        self.processes = self.start(bin_folder)
+        known = "".join(f"[{address}]:{self.port} {(folder / 'host.pub').read_text()}" for address in hosts.values())
         write(folder / "known", known)
-        hosts = "".join(f"Host {name}\n  HostName {address}\n" for name, address in HOSTS.items())
+        hosts = "".join(f"Host {name}\n  HostName {address}\n" for name, address in hosts.items())
         # The first value of a keyword holds.
         config = write(
             folder / "config",
@@ -47,24 +48,31 @@ class SshServer:
 
     def start(self, bin_folder):
         folder = self.folder
-        listen = "".join(f"ListenAddress {address}:{self.port}\n" for address in HOSTS.values())
         write(folder / "authorized", (folder / "key.pub").read_text())
-        write(
+        config = write(
             folder / "sshd",
-            f"{listen}HostKey {folder}/host\nAuthorizedKeysFile {folder}/authorized\nPidFile none\nStrictModes no\n"
+            f"HostKey {folder}/host\nAuthorizedKeysFile {folder}/authorized\nPidFile none\nStrictModes no\n"
             f"UsePAM no\nPasswordAuthentication no\nKbdInteractiveAuthentication no\nPermitRootLogin prohibit-password\n"
             f"SetEnv PATH={bin_folder}:/usr/bin:/bin\n",
         )
         self.log = open(folder / "sshd.log", "wb")
-        return subprocess.Popen([SSHD, "-D", "-e", "-f", folder / "sshd"], stderr=self.log, stdout=self.log)
+        by_machine = {}
+        for name, address in self.hosts.items():
+            by_machine.setdefault(self.machines.get(name), []).append(f"-oListenAddress={address}:{self.port}")
+        commands = [(machine, [SSHD, "-D", "-e", "-f", config, *listen]) for machine, listen in by_machine.items()]
+        commands = [machine.command(*command) if machine else command for machine, command in commands]
+        return [subprocess.Popen(command, stderr=self.log, stdout=self.log) for command in commands]
 
     def is_ready(self):
-        assert self.process.poll() is None, (self.folder / "sshd.log").read_text()
-        return all(socket.socket().connect_ex((address, self.port)) == 0 for address in HOSTS.values())
+        log = (self.folder / "sshd.log").read_text()
+        assert all(process.poll() is None for process in self.processes), log
+        return all(f"listening on {address} port {self.port}" in log for address in self.hosts.values())
 
     def stop(self):
-        self.process.terminate()
-        self.process.wait(15)
+        for process in self.processes:
+            process.terminate()
+        for process in self.processes:
+            process.wait(15)
         self.log.close()
 
 
