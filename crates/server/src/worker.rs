@@ -31,7 +31,7 @@ use crate::component::{Components, WorkerComponents};
 use crate::control::Commands;
 use crate::fleet::Fleet;
 use crate::handler::response_cache::shared::ResponseCache;
-use crate::handler::status::collector::Collectors;
+use crate::handler::status::collectors::Collectors;
 use crate::maintenance::Maintenance;
 use crate::route::conditions::FastPathConditions;
 use crate::route::router::Router;

@@ -6,30 +6,15 @@
 use std::collections::BTreeMap;
 use std::io;
 use std::net::SocketAddr;
-use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::sync::Arc;
 use std::time::{Duration, Instant, SystemTime};
 
 use dunlin_config::StatusFleet;
 use tokio::runtime::Builder;
-use tokio::sync::watch;
 
+use super::collectors::{Collectors, Entry, Latest};
 use super::replicas::Replicas;
 use super::report::{Replica, ReplicaSum, Report, seconds};
-
-/// The last sum as JSON; `None` before the first one.
-pub(crate) type Latest = watch::Receiver<Option<Arc<str>>>;
-
-/// The sums that are viewed.
-#[derive(Debug, Default)]
-pub(crate) struct Collectors(Mutex<Vec<Arc<Collector>>>);
-
-/// What a thread collects.
-#[derive(Debug)]
-struct Collector {
-    fleet: StatusFleet,
-    resolvers: Vec<SocketAddr>,
-    latest: watch::Sender<Option<Arc<str>>>,
-}
 
 /// The servers, as far as they are known.
 struct Known {
@@ -56,78 +41,40 @@ const LIMIT: Duration = Duration::from_secs(1);
 /// Maximum wait for the addresses.
 const RESOLVE: Duration = Duration::from_secs(5);
 
-impl Collectors {
-    /// Begins to view the sum of these servers, which `resolvers` find.
-    ///
-    /// # Errors
-    /// When the thread cannot start.
-    pub(crate) fn subscribe(
-        self: &Arc<Self>,
-        fleet: &StatusFleet,
-        resolvers: &[SocketAddr],
-    ) -> io::Result<Latest> {
-        let mut all = self.lock();
-        let of_these = |one: &&Arc<Collector>| one.fleet == *fleet && one.resolvers == resolvers;
-        if let Some(collector) = all.iter().find(of_these) {
-            return Ok(collector.latest.subscribe());
-        }
-        let (latest, receiver) = watch::channel(None);
-        let (fleet, resolvers) = (fleet.clone(), resolvers.to_vec());
-        let collector = Arc::new(Collector { fleet, resolvers, latest });
-        all.push(Arc::clone(&collector));
-        drop(all);
+/// Begins to view the sum of these servers, which `resolvers` find. A thread collects it, if none does.
+///
+/// # Errors
+/// When the thread cannot start.
+pub(crate) fn subscribe(
+    collectors: &Arc<Collectors>,
+    fleet: &StatusFleet,
+    resolvers: &[SocketAddr],
+) -> io::Result<Latest> {
+    let (latest, entry) = collectors.subscribe(fleet, resolvers);
+    if let Some(entry) = entry {
         // It leaves the list if the thread cannot start.
-        let entry = Entry { collectors: Arc::clone(self), collector };
-        std::thread::Builder::new().name("replicas".into()).spawn(move || entry.run())?;
-        Ok(receiver)
+        std::thread::Builder::new().name("replicas".into()).spawn(move || run(&entry))?;
     }
+    Ok(latest)
+}
 
-    fn lock(&self) -> MutexGuard<'_, Vec<Arc<Collector>>> {
-        self.0.lock().unwrap_or_else(PoisonError::into_inner)
+fn run(entry: &Entry) {
+    match Builder::new_current_thread().enable_all().build() {
+        Ok(runtime) => runtime.block_on(collect(entry)),
+        Err(error) => tracing::error!("status: replicas cannot be added up: {error}"),
     }
 }
 
-/// A collector in the list, which its thread leaves when it ends.
-struct Entry {
-    collectors: Arc<Collectors>,
-    collector: Arc<Collector>,
-}
-
-impl Drop for Entry {
-    fn drop(&mut self) {
-        self.collectors.lock().retain(|other| !Arc::ptr_eq(other, &self.collector));
-    }
-}
-
-impl Entry {
-    fn run(self) {
-        match Builder::new_current_thread().enable_all().build() {
-            Ok(runtime) => runtime.block_on(self.collect()),
-            Err(error) => tracing::error!("status: replicas cannot be added up: {error}"),
+async fn collect(entry: &Entry) {
+    let collector = entry.collector();
+    let mut known = Known::new(&collector.fleet, &collector.resolvers);
+    while !entry.leave_unwatched() {
+        known.update().await;
+        match known.sum() {
+            Ok(text) => _ = collector.latest.send_replace(Some(text.into())),
+            Err(error) => tracing::error!("status: adding up the replicas: {error}"),
         }
-    }
-
-    async fn collect(&self) {
-        let Collector { fleet, resolvers, latest } = &*self.collector;
-        let mut known = Known::new(fleet, resolvers);
-        while !self.is_unwatched() {
-            known.update().await;
-            match known.sum() {
-                Ok(text) => _ = latest.send_replace(Some(text.into())),
-                Err(error) => tracing::error!("status: adding up the replicas: {error}"),
-            }
-            tokio::time::sleep(PAUSE).await;
-        }
-    }
-
-    /// Whether there is no viewer. No further one can come then.
-    fn is_unwatched(&self) -> bool {
-        let mut all = self.collectors.lock();
-        let is_unwatched = self.collector.latest.receiver_count() == 0;
-        if is_unwatched {
-            all.retain(|other| !Arc::ptr_eq(other, &self.collector));
-        }
-        is_unwatched
+        tokio::time::sleep(PAUSE).await;
     }
 }
 

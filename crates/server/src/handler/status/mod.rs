@@ -1,7 +1,8 @@
 //! The status of the server: a page, the report as JSON, metrics for Prometheus, and the live view of requests.
 
 mod certificates;
-pub(crate) mod collector;
+mod collector;
+pub(crate) mod collectors;
 mod exposition;
 mod limits;
 mod object_stores;
@@ -21,7 +22,7 @@ use dunlin_http::{FieldName, Request};
 use percent_encoding::percent_decode;
 
 pub use self::certificates::Certificate;
-use self::collector::Latest;
+use self::collectors::Latest;
 use self::exposition::Form;
 pub use self::limits::{Bandwidth, Concurrency, Rate, RouteLimits};
 pub use self::object_stores::ObjectStore;
@@ -108,7 +109,7 @@ fn fleet_page(ctx: &Rc<WorkerContext>, name: &[u8], fleet: &StatusFleet, is_head
 }
 
 fn subscribe_to_sum(ctx: &WorkerContext, fleet: &StatusFleet) -> io::Result<Latest> {
-    ctx.shared.collectors.subscribe(fleet, &ctx.shared.config.server.resolver)
+    collector::subscribe(&ctx.shared.collectors, fleet, &ctx.shared.config.server.resolver)
 }
 
 fn cannot_start(error: &io::Error) -> Response {
