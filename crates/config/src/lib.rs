@@ -119,7 +119,7 @@ pub use log_format::{AccessLogFormat, LogField, LogPiece, LogTemplate};
 pub use merge::Origins;
 pub use methods::MethodRules;
 pub use network::Network;
-pub use object_root::{ObjectRoot, StoreRules, StoreScheme};
+pub use object_root::{ObjectRoot, StoreRules, StoreScheme, is_object_key};
 pub use overrides::Overrides;
 pub use proxy::{
     Balance, Buffer, Ejection, HashKey, HealthCheck, Proxy, Retries, Service, Sticky, Upstream,

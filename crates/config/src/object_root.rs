@@ -81,6 +81,14 @@ pub(crate) fn is_url(root: &Path) -> bool {
     root.to_str().is_some_and(|root| root.contains("://"))
 }
 
+/// Whether a path can be the key of an object: no part of it is empty, `.` or `..`, or has a control character.
+pub fn is_object_key(path: &str) -> bool {
+    let is_segment = |segment: &str| {
+        !matches!(segment, "" | "." | "..") && !segment.contains(|c: char| c.is_ascii_control())
+    };
+    path.split('/').all(is_segment)
+}
+
 /// The parts of the URL of a root: scheme, bucket and prefix.
 ///
 /// # Errors
@@ -107,10 +115,7 @@ pub(crate) fn parse(root: &Path) -> Result<(StoreScheme, String, String), String
         return wrong("it has no bucket");
     }
     let prefix = prefix.strip_suffix('/').unwrap_or(prefix);
-    let is_segment = |segment: &str| {
-        !matches!(segment, "" | "." | "..") && !segment.contains(|c: char| c.is_ascii_control())
-    };
-    if !prefix.is_empty() && !prefix.split('/').all(is_segment) {
+    if !prefix.is_empty() && !is_object_key(prefix) {
         return wrong("a part of its prefix is empty, `.` or `..`");
     }
     if text.contains(['?', '#']) {

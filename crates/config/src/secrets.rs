@@ -27,7 +27,7 @@ pub(crate) fn hide(text: &str) -> String {
     text
 }
 
-/// Adds the bytes of each value with a secret, and what replaces it.
+/// The bytes of each value with a secret, and what replaces it.
 type Found = Vec<(Range<usize>, String)>;
 
 fn find_in_table(table: &DeTable<'_>, found: &mut Found) {

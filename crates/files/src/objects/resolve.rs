@@ -5,7 +5,7 @@ use std::collections::HashMap;
 use std::sync::Arc;
 use std::sync::atomic::Ordering;
 
-use dunlin_config::ObjectRoot;
+use dunlin_config::{ObjectRoot, is_object_key};
 use dunlin_fs::failure::Failure;
 use dunlin_net::clock::monotonic_millis;
 
@@ -140,10 +140,7 @@ impl Opener for &ObjectOpener<'_> {
 /// The key of a path beneath the root; `None` if no object has it. Every key has one path, and no path leaves the prefix.
 pub(crate) fn key_of(root: &ObjectRoot, file: &[u8]) -> Option<String> {
     let file = std::str::from_utf8(file).ok()?;
-    let is_segment = |segment: &str| {
-        !matches!(segment, "" | "." | "..") && !segment.contains(|c: char| c.is_ascii_control())
-    };
-    if !file.split('/').all(is_segment) {
+    if !is_object_key(file) {
         return None;
     }
     let prefix = &root.prefix;
