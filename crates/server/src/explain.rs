@@ -171,11 +171,15 @@ mod tests {
 
     #[test]
     fn a_url_is_explained_with_the_place_of_each_setting() {
-        let text = "[[listen]]\naddress = '127.0.0.1:8080'\n[[site]]\nhost = ['example.com', '*.example.com']\n\
-                    root = '/srv/www'\n[[site.route]]\npath = '/cgi-bin/*'\nlisting = true\n\
-                    [[site.route]]\npath = '*.txt'\ncharset = 'latin1'\n";
+        let parent = tempfile::tempdir().unwrap();
+        let root = parent.path().join("none").display().to_string();
+        let text = format!(
+            "[[listen]]\naddress = '127.0.0.1:8080'\n[[site]]\nhost = ['example.com', '*.example.com']\n\
+             root = '{root}'\n[[site.route]]\npath = '/cgi-bin/*'\nlisting = true\n\
+             [[site.route]]\npath = '*.txt'\ncharset = 'latin1'\n"
+        );
         let config =
-            Config::parse(text, Path::new("/etc/dunlin.toml"), &Overrides::default()).unwrap();
+            Config::parse(&text, Path::new("/etc/dunlin.toml"), &Overrides::default()).unwrap();
         let text =
             explain(&config, Path::new("d.toml"), "http://a.example.com/cgi-bin/none.txt", true)
                 .unwrap();
@@ -186,7 +190,7 @@ mod tests {
             "setting   charset from *.txt (d.toml:11): latin1",
             "setting   listing from /cgi-bin/* (d.toml:8): true",
             "setting   index by default: index.html",
-            "tried     root /srv/www: No such file or directory",
+            &format!("tried     root {root}: No such file or directory"),
             "response  500: it cannot be opened",
         ] {
             assert!(text.lines().any(|other| other.starts_with(line)), "{line}\n{text}");
