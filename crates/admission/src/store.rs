@@ -2,9 +2,9 @@
 //!
 //! When the store is full, a new key displaces entries only if it was used more often than all of them together (TinyLFU
 //! with aggregated victims: G. Einziger, O. Eytan, R. Friedman, B. Manes: "Lightweight Robust Size Aware Cache
-//! Management", ACM Transactions on Storage 18(3), 2022). Keys that are used once, as by a crawler, displace nothing, and a
-//! set of keys that is larger than the store and used evenly leaves it mostly as it is. The victims come from a ring of
-//! the entries: the one of the next few that was used least.
+//! Management", ACM Transactions on Storage 18(3), 2022), by more than [`MARGIN`]. Keys that are used once, as by a crawler,
+//! displace nothing, and a set of keys that is larger than the store and used evenly leaves it mostly as it is. The victims
+//! come from a ring of the entries: the one of the next few that was used least.
 
 use std::collections::VecDeque;
 use std::hash::Hash;
@@ -27,6 +27,9 @@ pub struct Cost {
 
 /// Entries of which a victim is the least used one.
 const CANDIDATES: usize = 5;
+/// Uses by which a new key must exceed its victims. Estimates are small numbers that are sampled: a difference of one is
+/// chance, and to act on it costs more than it gains.
+const MARGIN: u64 = 1;
 /// The memory of an average entry, which determines the size of the table of frequencies.
 const AVERAGE: usize = 4096;
 
@@ -224,8 +227,8 @@ impl<K: Eq + Hash + Classed, V> Store<K, V> {
         out.into_iter().map(|entry| entry.value).collect()
     }
 
-    /// The hashes of entries whose eviction makes room for `extra`, taken from the ring. `None` if they were used `limit`
-    /// times or more in total, or if there are none; the entries stay then. The entry with the hash `spared` is no victim.
+    /// The hashes of entries whose eviction makes room for `extra`, taken from the ring. `None` if they were used
+    /// `limit - MARGIN` times or more in total, or if there are none; the entries stay then. The entry with the hash `spared` is no victim.
     fn victims(
         &mut self,
         extra: Cost,
@@ -241,7 +244,7 @@ impl<K: Eq + Hash + Classed, V> Store<K, V> {
                 left = left.minus(cost);
                 frequency += self.frequencies.of(hash);
             }
-            if victim.is_none() || limit.is_some_and(|limit| frequency >= limit) {
+            if victim.is_none() || limit.is_some_and(|limit| frequency + MARGIN >= limit) {
                 self.ring.extend(victims);
                 return None;
             }

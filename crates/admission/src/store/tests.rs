@@ -118,7 +118,7 @@ fn an_even_load_leaves_a_small_cache_mostly_as_it_is() {
         (0..200_000).for_each(|_| replay.request(random.below(20_000)));
         let misses = f64::from(replay.requests - replay.hits);
         let (admitted, rate) = (f64::from(replay.admitted) / misses, replay.hit_rate());
-        assert!(admitted < 0.1, "1/{part}: {admitted:.3} of the misses were admitted");
+        assert!(admitted < 0.02, "1/{part}: {admitted:.3} of the misses were admitted");
         assert!((rate - 1.0 / part as f64).abs() < 0.02, "1/{part}: hit rate {rate:.3}");
     }
 }
@@ -174,7 +174,7 @@ fn a_set_that_changes_is_followed() {
     replay.hit_rate();
     (0..50_000).for_each(|_| replay.request(1_000_000 + draw(&sums, &mut random)));
     let after = replay.hit_rate();
-    assert!(after > before - 0.02, "hit rate {after:.3} after the change, {before:.3} before it");
+    assert!(after > before - 0.025, "hit rate {after:.3} after the change, {before:.3} before it");
 }
 
 #[test]
@@ -216,6 +216,8 @@ fn a_known_key_is_replaced_without_comparison() {
     assert_eq!(insert(&mut store, 1, 10), Inserted::Stored { replaced: None, evicted: vec![] });
     assert_eq!(insert(&mut store, 2, 20), Inserted::Rejected);
     assert_eq!(insert(&mut store, 1, 11), Inserted::Stored { replaced: Some(10), evicted: vec![] });
+    store.count(hash(2));
+    assert_eq!(insert(&mut store, 2, 20), Inserted::Rejected);
     store.count(hash(2));
     assert_eq!(
         insert(&mut store, 2, 20),
