@@ -1,9 +1,10 @@
 #!/usr/bin/env bash
 # Builds the packages of a release into target/packages.
 #
-#   packaging/build.sh [--binary FILE | --target TRIPLE] PART...
+#   packaging/build.sh [--binary FILE | [--target TRIPLE] [--train]] PART...
 #
 # Parts:
+#   program    the binary alone
 #   share      man pages, completions and the JSON Schema, made by the binary
 #   tarball    the binary with everything in `share`, examples, units
 #   deb        the Debian package (needs cargo-deb)
@@ -14,6 +15,8 @@
 #   checksums  SHA256SUMS of all files that were built
 #
 # Without --binary, the binary is built with the profile `dist` for the target (this machine's, unless it is given).
+# With --train, it is built twice: the first one runs packaging/train.sh, and the profile of that run guides the
+# optimization of the second one (needs `rustup component add llvm-tools`, and a target whose programs run here).
 set -euo pipefail
 caller=$PWD
 cd "$(dirname "$0")/.."
@@ -25,6 +28,7 @@ SOURCE_DATE_EPOCH=${SOURCE_DATE_EPOCH:-$(git log -1 --format=%ct 2>/dev/null || 
 export SOURCE_DATE_EPOCH
 binary=''
 target=''
+is_trained=''
 
 fail() {
     printf 'packaging/build.sh: %s\n' "$*" >&2
@@ -39,13 +43,37 @@ host() {
     rustc -vV | sed -n 's/^host: //p'
 }
 
+compile() { # compile [RUSTFLAG...]
+    local flags=()
+    # An empty variable would override the flags of the user's configuration.
+    [ $# -eq 0 ] || flags=(env "RUSTFLAGS=${RUSTFLAGS-} $*")
+    "${flags[@]}" cargo build --locked --profile dist -p dunlin --all-features --target "${target:=$(host)}"
+    binary=target/$target/dist/dunlin
+}
+
+# A binary that is optimized by the profile of a training run.
+compile_trained() {
+    local profiles=$PWD/target/profiles merge
+    merge=$(rustc --print sysroot)/lib/rustlib/$(host)/bin/llvm-profdata
+    [ -x "$merge" ] || fail "llvm-profdata is not installed: rustup component add llvm-tools"
+    rm -rf "$profiles"
+    compile "-Cprofile-generate=$profiles"
+    packaging/train.sh "$binary"
+    "$merge" merge -o "$profiles/merged.profdata" "$profiles"/*.profraw
+    compile "-Cprofile-use=$profiles/merged.profdata"
+}
+
 # The binary, built once.
 binary() {
     if [ -z "$binary" ]; then
-        cargo build --locked --profile dist -p dunlin --all-features --target "${target:=$(host)}"
-        binary=target/$target/dist/dunlin
+        if [ -n "$is_trained" ]; then compile_trained; else compile; fi
     fi
     [ -x "$binary" ] || fail "$binary is not an executable file"
+}
+
+program() {
+    binary
+    install -m 755 "$binary" "$OUT/dunlin"
 }
 
 share() {
@@ -151,7 +179,8 @@ while [ $# -gt 0 ]; do
     case $1 in
     --binary) binary=$(cd "$caller" && realpath "$2") && shift ;;
     --target) target=$2 && shift ;;
-    share | tarball | deb | rootfs | container | book | sbom | checksums) parts+=("$1") ;;
+    --train) is_trained=1 ;;
+    program | share | tarball | deb | rootfs | container | book | sbom | checksums) parts+=("$1") ;;
     *) fail "there is no part $1; see the head of the script" ;;
     esac
     shift

@@ -280,7 +280,7 @@ def test_the_workflow_uses_what_exists():
         script, *words = command.split()
         assert os.access(ROOT / script, os.X_OK), script
         if script == "packaging/build.sh":
-            words = re.sub(r"--(target|binary) (\$\{\{.*?\}\}\S*|\S+)", "", " ".join(words)).split()
+            words = re.sub(r"--train|--(target|binary) (\$\{\{.*?\}\}\S*|\S+)", "", " ".join(words)).split()
             assert set(words) <= parts, command
             built |= set(words)
     assert {"deb", "tarball", "container", "book", "sbom", "checksums"} <= built
@@ -291,6 +291,16 @@ def test_the_scripts_are_without_findings():
     scripts = [*PACKAGING.glob("*.sh"), *PACKAGING.glob("debian/p*")]
     assert len(scripts) >= 5
     run("shellcheck", *scripts)
+
+
+@have("openssl")
+def test_the_training_of_a_build_finds_everything_in_place(tmp_path):
+    # Without instrumentation, the same loads run and leave no profile.
+    environment = {**os.environ, "DURATION": "200ms", "TMPDIR": str(tmp_path)}
+    done = subprocess.run([PACKAGING / "train.sh", DUNLIN], env=environment, capture_output=True, text=True, timeout=300)
+    assert done.returncode == 0, done.stdout + done.stderr
+    assert len(re.findall(r"^status +20[06]: ", done.stdout, re.M)) >= 20
+    assert not list(tmp_path.iterdir())
 
 
 @have("apparmor_parser")
@@ -359,7 +369,7 @@ def test_the_commands_of_the_install_chapter_are_accepted(tmp_path):
     parts = [line for line in lines if line.startswith("packaging/build.sh ")]
     known = set(re.findall(r"^([a-z]+)\(\) [{(]$", BUILD.read_text(), re.M))
     for line in parts:
-        assert set(re.sub(r"--target \S+", "", line).split()[1:]) <= known, line
+        assert set(re.sub(r"--train|--target \S+", "", line).split()[1:]) <= known, line
     own = [line.replace("/usr/local", f"{tmp_path}/local") for line in lines if line.startswith("dunlin ")]
     (tmp_path / "dunlin.toml").write_text(runnable(tmp_path, (ROOT / "examples/cgi.toml").read_text()))
     for directory in (".local/share/bash-completion/completions", ".config/fish/completions", "local/share/zsh/site-functions"):

@@ -10,7 +10,7 @@ use dunlin_exchange::{
     Body, Incoming, Response, ResponseFuture, Stream, StreamKind, Tunnel, stream,
 };
 use dunlin_fs::content::Piece;
-use dunlin_http::{FieldLines, Request};
+use dunlin_http::{FieldLines, FieldName, Request};
 use dunlin_net::clock;
 
 use super::polls::count_poll;
@@ -157,7 +157,12 @@ pub(crate) fn reply(path: &[u8], request: &Request<'_>) -> Option<Reply> {
             Reply::Streaming(Box::new(begin))
         }
         Kind::Tunnel => {
-            let (running, extended) = (Running::begin(), request.protocol().is_some());
+            let extended = request.protocol().is_some();
+            if !extended && !request.has(FieldName::Upgrade) {
+                // A damaged number. The handler does not end a tunnel that its client does not know of.
+                return None;
+            }
+            let running = Running::begin();
             let begin = move |incoming| -> ResponseFuture {
                 Box::pin(switch(plan, incoming, extended, running))
             };
