@@ -90,6 +90,11 @@ impl Cache {
 }
 
 impl Entry {
+    /// Whether there is code, which may be damaged.
+    pub(crate) fn exists(&self) -> bool {
+        self.code.exists()
+    }
+
     /// Loads the code; `None` if it is not there.
     ///
     /// # Errors

@@ -6,9 +6,10 @@ use std::path::{Path, PathBuf};
 
 use rustix::process::{Resource, Rlimit, setrlimit};
 use wasmtime::Engine;
+use wasmtime::component::Component;
 
 use crate::cache::{Cache, Entry};
-use crate::engine;
+use crate::engine::{self, Concurrency};
 
 /// Maximum address space of the process, in bytes.
 const MEMORY: u64 = 4 << 30;
@@ -27,18 +28,44 @@ pub fn compile(state: &Path, file: &Path) -> Result<bool, String> {
     let explain = |why: String| format!("{}: {why}", file.display());
     let component = read(file).map_err(explain)?;
     let cache = Cache::open(state)?;
-    let engine = engine::compiler().map_err(|error| format!("{error:#}"))?;
-    let entry = cache.entry(&component, &engine);
-    if is_present(&entry, &engine) {
-        return Ok(false);
+    for concurrency in Concurrency::ALL {
+        let engine = engine::compiler(concurrency).map_err(|error| format!("{error:#}"))?;
+        let entry = cache.entry(&component, &engine);
+        if is_present(&entry, &engine) {
+            return Ok(false);
+        }
     }
-    let code = engine.precompile_component(&component).map_err(|error| explain(reason(&error)))?;
+    let (engine, code) = code(&component).map_err(|error| explain(reason(&error)))?;
+    let entry = cache.entry(&component, &engine);
     cache.store(&entry, &code).map_err(|error| format!("{}: {error}", state.display()))?;
     Ok(true)
 }
 
 fn is_present(entry: &Entry, engine: &Engine) -> bool {
     entry.load(engine).is_ok_and(|code| code.is_some())
+}
+
+/// Compiles a component without concurrency if it needs none. Also returns the engine that the code is for.
+fn code(component: &[u8]) -> wasmtime::Result<(Engine, Vec<u8>)> {
+    let engine = engine::compiler(Concurrency::Off)?;
+    // One that has functions of WASI 0.3 that run concurrently is not valid there.
+    if let Ok(compiled) = Component::new(&engine, component)
+        && !has_new_interfaces(&engine, &compiled)
+    {
+        let code = compiled.serialize()?;
+        return Ok((engine, code));
+    }
+    let engine = engine::compiler(Concurrency::On)?;
+    let code = engine.precompile_component(component)?;
+    Ok((engine, code))
+}
+
+/// Whether a component has interfaces of WASI 0.3.
+fn has_new_interfaces(engine: &Engine, component: &Component) -> bool {
+    let kind = component.component_type();
+    let is_new = |name: &str| name.starts_with("wasi:") && name.contains("@0.3.");
+    kind.imports(engine).any(|(name, _)| is_new(name))
+        || kind.exports(engine).any(|(name, _)| is_new(name))
 }
 
 /// Reads a component.

@@ -10,14 +10,22 @@ use wasmtime::{Config, Enabled, Engine, InstanceAllocationStrategy, OptLevel};
 use crate::host::Host;
 use crate::ticker::Ticker;
 
-/// What all components of the process share.
+/// Whether several calls of an instance can run at a time, which the interfaces of WASI 0.3 need. The engine accounts for each
+/// call then, which takes a good part of the time of a short one, so components without such interfaces have another engine.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) enum Concurrency {
+    Off,
+    On,
+}
+
+/// What all components of a kind share in the process.
 pub(crate) struct Runtime {
     pub(crate) engine: Engine,
     pub(crate) linker: Linker<Host>,
     pub(crate) ticker: Ticker,
 }
 
-/// Maximum number of instances in the process. Each has addresses for the largest memory, of which only what it uses is
+/// Maximum number of instances in a runtime. Each has addresses for the largest memory, of which only what it uses is
 /// backed by memory.
 pub(crate) const INSTANCES: u32 = 2048;
 /// Core instances, tables and memories: those of an instance of a component, on average.
@@ -37,19 +45,25 @@ const KEPT_TABLE: usize = 8 << 10;
 /// Maximum size of a memory in bytes; `memory` is a lower limit.
 const MAX_MEMORY: usize = 4 << 30;
 
-static RUNTIME: OnceLock<Result<Runtime, String>> = OnceLock::new();
+/// By [`Concurrency`].
+static RUNTIMES: [OnceLock<Result<Runtime, String>>; 2] = [OnceLock::new(), OnceLock::new()];
+
+impl Concurrency {
+    pub(crate) const ALL: [Self; 2] = [Self::Off, Self::On];
+}
 
 impl Runtime {
-    /// Returns the runtime of the process, which the first call creates.
+    /// Returns a runtime of the process, which the first call creates.
     ///
     /// # Errors
     /// Why the system does not permit it.
-    pub(crate) fn get() -> Result<&'static Self, String> {
-        RUNTIME.get_or_init(Self::new).as_ref().map_err(Clone::clone)
+    pub(crate) fn get(concurrency: Concurrency) -> Result<&'static Self, String> {
+        let runtime = RUNTIMES[concurrency as usize].get_or_init(|| Self::new(concurrency));
+        runtime.as_ref().map_err(Clone::clone)
     }
 
-    fn new() -> Result<Self, String> {
-        let mut config = config();
+    fn new(concurrency: Concurrency) -> Result<Self, String> {
+        let mut config = config(concurrency);
         config.allocation_strategy(InstanceAllocationStrategy::Pooling(pool()));
         let engine = Engine::new(&config).map_err(|error| {
             format!(
@@ -57,7 +71,7 @@ impl Runtime {
                  limit the addresses of the server"
             )
         })?;
-        let linker = linker(&engine).map_err(|error| format!("{error:#}"))?;
+        let linker = linker(&engine, concurrency).map_err(|error| format!("{error:#}"))?;
         let ticker = Ticker::start(&engine).map_err(|error| format!("a thread: {error}"))?;
         Ok(Self { engine, linker, ticker })
     }
@@ -67,8 +81,8 @@ impl Runtime {
 ///
 /// # Errors
 /// Why there is none.
-pub(crate) fn compiler() -> wasmtime::Result<Engine> {
-    Engine::new(&config())
+pub(crate) fn compiler(concurrency: Concurrency) -> wasmtime::Result<Engine> {
+    Engine::new(&config(concurrency))
 }
 
 /// Identifies the code that this build of the engine generates on this machine.
@@ -79,10 +93,12 @@ pub(crate) fn compatibility(engine: &Engine) -> u64 {
 }
 
 /// The settings that determine the code. They are those of the compiler and of the server.
-fn config() -> Config {
+fn config(concurrency: Concurrency) -> Config {
+    let is_concurrent = concurrency == Concurrency::On;
     let mut config = Config::new();
     config
-        .wasm_component_model_async(true)
+        .concurrency_support(is_concurrent)
+        .wasm_component_model_async(is_concurrent)
         .epoch_interruption(true)
         .cranelift_opt_level(OptLevel::Speed)
         // An error names the trap; the names of functions would not help an operator.
@@ -111,13 +127,15 @@ fn pool() -> PoolingAllocationConfig {
     pool
 }
 
-/// All interfaces of WASI 0.2 and 0.3. What is not granted to an instance is empty or fails when it is used, so that
+/// All interfaces of WASI 0.2, and of 0.3 where they can be used. What is not granted to an instance is empty or fails when it is used, so that
 /// programs of any language start.
-fn linker(engine: &Engine) -> wasmtime::Result<Linker<Host>> {
+fn linker(engine: &Engine, concurrency: Concurrency) -> wasmtime::Result<Linker<Host>> {
     let mut linker = Linker::new(engine);
     wasmtime_wasi::p2::add_to_linker_async(&mut linker)?;
     wasmtime_wasi_http::p2::add_only_http_to_linker_async(&mut linker)?;
-    wasmtime_wasi::p3::add_to_linker(&mut linker)?;
-    wasmtime_wasi_http::p3::add_to_linker(&mut linker)?;
+    if concurrency == Concurrency::On {
+        wasmtime_wasi::p3::add_to_linker(&mut linker)?;
+        wasmtime_wasi_http::p3::add_to_linker(&mut linker)?;
+    }
     Ok(linker)
 }

@@ -92,7 +92,7 @@ impl Start {
         script_context: &Rc<ScriptContext>,
         wasi: impl FnOnce(&mut WasiCtxBuilder),
     ) -> Result<Self, Failure> {
-        let runtime = Runtime::get().map_err(Failure::Broken)?;
+        let runtime = loaded.runtime;
         let settings = route.settings()?;
         let kept = if settings.reuse > 1 { route.take(loaded) } else { None };
         let (instance, requests, permit, store) = match kept {

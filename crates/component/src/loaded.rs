@@ -14,6 +14,7 @@ use crate::host::Host;
 
 /// A component that can be instantiated.
 pub(crate) struct Loaded {
+    pub(crate) runtime: &'static Runtime,
     pub(crate) program: Program,
 }
 
@@ -36,7 +37,10 @@ impl Loaded {
     ///
     /// # Errors
     /// It imports what the server does not have, or exports nothing that handles requests.
-    pub(crate) fn new(runtime: &Runtime, component: &Component) -> Result<Arc<Self>, String> {
+    pub(crate) fn new(
+        runtime: &'static Runtime,
+        component: &Component,
+    ) -> Result<Arc<Self>, String> {
         let explain = |error: wasmtime::Error| one_line(&format!("{error:#}"));
         let kind = Kind::of(runtime, component)?;
         let pre = runtime.linker.instantiate_pre(component).map_err(explain)?;
@@ -50,7 +54,7 @@ impl Loaded {
                 Program::Typed(pre, Box::new(interfaces.map_err(|why| why.to_string())?))
             }
         };
-        Ok(Arc::new(Self { program }))
+        Ok(Arc::new(Self { runtime, program }))
     }
 }
 

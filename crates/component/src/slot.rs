@@ -8,10 +8,10 @@ use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::{Duration, Instant};
 
-use crate::cache::Cache;
+use crate::cache::{Cache, Entry};
 use crate::compile;
 use crate::counts::Counts;
-use crate::engine::Runtime;
+use crate::engine::{self, Concurrency, Runtime};
 use crate::loaded::Loaded;
 use crate::registry::Launcher;
 
@@ -138,14 +138,15 @@ impl Slot {
         }
     }
 
-    /// As [`Slot::refresh`], once a change is complete: the file is the same as at the last call. Logs a failure.
-    pub(crate) fn follow(&self, launcher: &Launcher, state: &Path) {
+    /// As [`Slot::refresh`], once a change is complete: the file is the same as at the last call. Returns false if it is not.
+    /// Logs a failure.
+    pub(crate) fn follow(&self, launcher: &Launcher, state: &Path) -> bool {
         let version = self.path.metadata().ok().as_ref().map(Version::of);
         {
             let mut slot = self.lock();
             let is_stable = std::mem::replace(&mut slot.seen, version) == version;
             if !is_stable || slot.tried == version {
-                return;
+                return is_stable;
             }
         }
         if let Err(why) = self.refresh(launcher, state) {
@@ -153,27 +154,42 @@ impl Slot {
             let what = if has_old { "; the version before stays in use" } else { "" };
             tracing::error!(script = &*self.label, "the component cannot be loaded: {why}{what}");
         }
+        true
     }
 
     /// Loads the file, and has it compiled if the cache lacks it. Also returns whether it was compiled.
     fn load(&self, launcher: &Launcher, state: &Path) -> Result<(Arc<Loaded>, bool), String> {
-        let runtime = Runtime::get()?;
         let bytes = compile::read(&self.path)?;
         let cache = Cache::open(state)?;
-        let entry = cache.entry(&bytes, &runtime.engine);
+        let mut entries = Vec::new();
+        for concurrency in Concurrency::ALL {
+            let engine = engine::compiler(concurrency).map_err(|error| format!("{error:#}"))?;
+            entries.push((concurrency, cache.entry(&bytes, &engine)));
+        }
         drop(bytes);
-        match entry.load(&runtime.engine) {
-            Ok(Some(component)) => return Ok((Loaded::new(runtime, &component)?, false)),
-            Ok(None) => {}
-            Err(why) => {
-                tracing::warn!(script = &*self.label, "compiled again: {why}");
-                entry.remove();
-            }
+        if let Some(loaded) = self.load_code(&entries)? {
+            return Ok((loaded, false));
         }
         launcher.compile(state, &self.path)?;
-        let component = entry.load(&runtime.engine)?;
-        let component = component.ok_or_else(|| "it changed while it was compiled".to_owned())?;
-        Ok((Loaded::new(runtime, &component)?, true))
+        let loaded = self.load_code(&entries)?;
+        let loaded = loaded.ok_or_else(|| "it changed while it was compiled".to_owned())?;
+        Ok((loaded, true))
+    }
+
+    /// Loads the code from the cache; `None` if it is not there, or damaged.
+    fn load_code(&self, entries: &[(Concurrency, Entry)]) -> Result<Option<Arc<Loaded>>, String> {
+        for (concurrency, entry) in entries.iter().filter(|(_, entry)| entry.exists()) {
+            let runtime = Runtime::get(*concurrency)?;
+            match entry.load(&runtime.engine) {
+                Ok(Some(component)) => return Loaded::new(runtime, &component).map(Some),
+                Ok(None) => {}
+                Err(why) => {
+                    tracing::warn!(script = &*self.label, "compiled again: {why}");
+                    entry.remove();
+                }
+            }
+        }
+        Ok(None)
     }
 
     /// Returns the state for reports.

@@ -3,7 +3,7 @@
 
 use std::pin::pin;
 use std::rc::Rc;
-use std::sync::Arc;
+use std::sync::{Arc, LazyLock};
 
 use dunlin_exchange::{Incoming, stream};
 use dunlin_http::semantics::Method;
@@ -150,8 +150,10 @@ pub struct StderrLines(Lines<Arc<str>, Rc<ScriptContext>>);
 impl StderrLines {
     /// Lines that the script `name` writes for a request.
     pub fn new(name: &Arc<str>, script_context: &Rc<ScriptContext>) -> Self {
-        let pid = i32::try_from(std::process::id()).unwrap_or_default();
-        Self(Lines::new(Arc::clone(name), pid, Rc::clone(script_context)))
+        // The process of a server never forks without executing a program.
+        static PID: LazyLock<i32> =
+            LazyLock::new(|| i32::try_from(std::process::id()).unwrap_or_default());
+        Self(Lines::new(Arc::clone(name), *PID, Rc::clone(script_context)))
     }
 
     /// Logs the lines that `bytes` complete.
