@@ -19,6 +19,7 @@
 
 mod cache;
 mod cgi;
+mod changes;
 mod compile;
 mod counts;
 mod engine;

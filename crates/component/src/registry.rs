@@ -13,6 +13,7 @@ use std::time::Duration;
 
 use dunlin_config::{Config, Mapping, Script};
 
+use crate::changes::{Bell, Changes};
 use crate::compile;
 use crate::counts::StopKind;
 use crate::slot::Slot;
@@ -29,7 +30,10 @@ struct State {
     directories: HashMap<PathBuf, Arc<Directory>>,
     /// The directory of state in the configuration.
     directory: PathBuf,
-    is_followed: bool,
+    /// `cache.notify` of the configuration.
+    notify: bool,
+    /// Of the thread that follows the files, once it runs.
+    bell: Option<Arc<Bell>>,
 }
 
 /// Starts the process that compiles.
@@ -47,8 +51,12 @@ pub type StartProcess = Box<dyn Fn(Command) -> io::Result<Child> + Send + Sync>;
 #[derive(Default)]
 pub(crate) struct Directory {
     /// By the name of the file without its extension.
-    names: Mutex<HashMap<Vec<u8>, Arc<Slot>>>,
+    names: Mutex<Names>,
+    /// New files that may not be complete yet.
+    arriving: Mutex<Names>,
 }
+
+type Names = HashMap<Vec<u8>, Arc<Slot>>;
 
 /// A component in a report.
 #[derive(Debug, Clone)]
@@ -77,8 +85,10 @@ pub struct ComponentReport {
     pub error: Option<String>,
 }
 
-/// Interval at which files are looked at.
+/// Interval at which files are looked at whose changes the system does not report.
 const INTERVAL: Duration = Duration::from_millis(500);
+/// Time without a change after which a file is complete.
+const SETTLE: Duration = Duration::from_millis(200);
 /// The extension of components.
 const EXTENSION: &str = "wasm";
 
@@ -132,7 +142,11 @@ impl Components {
             return Ok(());
         }
         let state = &*config.server.state;
-        self.lock().directory = state.to_owned();
+        {
+            let mut shared = self.lock();
+            shared.directory = state.to_owned();
+            shared.notify = config.server.cache.notify;
+        }
         for script in &scripts {
             let path = &script.directory;
             if script.mapping != Mapping::Program {
@@ -159,6 +173,7 @@ impl Components {
         let is_used = |path: &Path| scripts.iter().any(|script| script.directory == path);
         state.directories.retain(|path, _| is_used(path));
         state.slots.retain(|path, _| is_used(path) || path.parent().is_some_and(is_used));
+        state.ring();
     }
 
     /// Describes all components.
@@ -183,25 +198,10 @@ impl Components {
     /// Reads a directory of components, and loads them.
     fn read(&self, path: &Path) -> io::Result<()> {
         let directory = self.known(path).unwrap_or_default();
-        self.list(path, &directory)?;
-        self.lock().directories.insert(path.to_owned(), directory);
-        Ok(())
-    }
-
-    /// Brings the names of a directory up to date, and loads what is new.
-    fn list(&self, path: &Path, directory: &Directory) -> io::Result<()> {
-        let mut names = HashMap::new();
-        for entry in path.read_dir()? {
-            let file = entry?.path();
-            let (Some(name), Some(extension)) = (file.file_stem(), file.extension()) else {
-                continue;
-            };
-            if extension == OsStr::new(EXTENSION) {
-                names.insert(name.as_bytes().to_vec(), self.slot(&file));
-            }
-        }
-        let before = directory.lock().clone();
         let state = self.lock().directory.clone();
+        let names: Names =
+            list(path)?.into_iter().map(|(name, file)| (name, self.slot(&file))).collect();
+        let before = directory.lock().clone();
         for (name, slot) in &names {
             if !before.contains_key(name)
                 && let Err(why) = slot.refresh(&self.launcher, &state)
@@ -209,42 +209,81 @@ impl Components {
                 tracing::error!(script = &*slot.label, "the component cannot be loaded: {why}");
             }
         }
-        let gone: Vec<_> =
-            before.into_iter().filter(|(name, _)| !names.contains_key(name)).collect();
-        *directory.lock() = names;
-        let mut state = self.lock();
-        gone.iter().for_each(|(_, slot)| drop(state.slots.remove(&slot.path)));
+        self.replace(&directory, names);
+        self.lock().directories.insert(path.to_owned(), directory);
         Ok(())
     }
 
-    /// Starts the thread that looks for changes, once.
+    /// Brings the names of a directory up to date, and loads new files that are complete. Returns false if some are not.
+    fn update(&self, path: &Path, directory: &Directory, state: &Path) -> io::Result<bool> {
+        let mut arriving = directory.arriving.lock().unwrap_or_else(PoisonError::into_inner);
+        let (before, seen) = (directory.lock().clone(), std::mem::take(&mut *arriving));
+        let mut names = Names::new();
+        for (name, file) in list(path)? {
+            if before.contains_key(&name) {
+                names.insert(name, self.slot(&file));
+                continue;
+            }
+            let slot = seen.get(&name).map_or_else(|| Slot::new(&file), Arc::clone);
+            if slot.follow(&self.launcher, state) {
+                let slot = self.lock().slots.entry(file).or_insert(slot).clone();
+                names.insert(name, slot);
+            } else {
+                arriving.insert(name, slot);
+            }
+        }
+        self.replace(directory, names);
+        Ok(arriving.is_empty())
+    }
+
+    /// Replaces the names of a directory, and drops the slots of those that are gone.
+    fn replace(&self, directory: &Directory, names: Names) {
+        let mut before = directory.lock();
+        let old = std::mem::replace(&mut *before, names);
+        let mut state = self.lock();
+        for (name, slot) in old {
+            if !before.contains_key(&name) {
+                state.slots.remove(&slot.path);
+            }
+        }
+    }
+
+    /// Starts the thread that looks for changes, once, and has it look now.
     fn start_following(self: &Arc<Self>) -> io::Result<()> {
         let mut state = self.lock();
-        if state.is_followed {
-            return Ok(());
+        if state.bell.is_none() {
+            let bell = Arc::new(Bell::new()?);
+            let changes = Changes::new(Arc::clone(&bell));
+            let this = Arc::downgrade(self);
+            let run = move || follow(&this, changes);
+            thread::Builder::new().name("components".into()).spawn(run)?;
+            state.bell = Some(bell);
         }
-        let this = Arc::downgrade(self);
-        thread::Builder::new().name("components".into()).spawn(move || follow(&this))?;
-        state.is_followed = true;
+        state.ring();
         Ok(())
     }
 
-    /// Looks for changes now.
-    fn look(&self) {
-        let (slots, directories, directory) = {
+    /// Looks for changes now, and has `changes` report later ones. Returns false if a file is still being changed.
+    fn look(&self, changes: &mut Changes) -> bool {
+        let (slots, directories, state, notify) = {
             let state = self.lock();
             let slots: Vec<_> = state.slots.values().cloned().collect();
             let directories: Vec<_> =
                 state.directories.iter().map(|(path, it)| (path.clone(), Arc::clone(it))).collect();
-            (slots, directories, state.directory.clone())
+            (slots, directories, state.directory.clone(), state.notify)
         };
+        // Before the files are looked at, so that no change is missed.
+        let files = slots.iter().map(|slot| &*slot.path);
+        changes.follow(files, directories.iter().map(|(path, _)| &**path), notify);
+        let mut is_settled = true;
         for slot in slots {
-            slot.follow(&self.launcher, &directory);
+            is_settled &= slot.follow(&self.launcher, &state);
         }
         for (path, directory) in directories {
             // A directory that cannot be read now keeps its components.
-            let _ = self.list(&path, &directory);
+            is_settled &= self.update(&path, &directory, &state).unwrap_or(true);
         }
+        is_settled
     }
 
     fn lock(&self) -> MutexGuard<'_, State> {
@@ -258,18 +297,52 @@ impl Directory {
         self.lock().get(name).cloned()
     }
 
-    fn lock(&self) -> MutexGuard<'_, HashMap<Vec<u8>, Arc<Slot>>> {
+    fn lock(&self) -> MutexGuard<'_, Names> {
         self.names.lock().unwrap_or_else(PoisonError::into_inner)
     }
 }
 
-/// Looks for changes until the server ends.
-fn follow(components: &Weak<Components>) {
-    loop {
-        thread::sleep(INTERVAL);
-        let Some(components) = components.upgrade() else { return };
-        components.look();
+impl State {
+    /// Has the thread look for changes now.
+    fn ring(&self) {
+        if let Some(bell) = &self.bell {
+            bell.ring();
+        }
     }
+}
+
+impl Drop for Components {
+    fn drop(&mut self) {
+        self.lock().ring();
+    }
+}
+
+/// Looks for changes until the server ends.
+fn follow(components: &Weak<Components>, mut changes: Changes) {
+    loop {
+        let Some(shared) = components.upgrade() else { return };
+        let is_settled = shared.look(&mut changes);
+        drop(shared);
+        if is_settled {
+            changes.wait(INTERVAL);
+        } else {
+            thread::sleep(SETTLE);
+        }
+    }
+}
+
+/// The components in a directory: their names and files.
+fn list(path: &Path) -> io::Result<Vec<(Vec<u8>, PathBuf)>> {
+    let mut found = Vec::new();
+    for entry in path.read_dir()? {
+        let file = entry?.path();
+        if let (Some(name), Some(extension)) = (file.file_stem(), file.extension())
+            && extension == OsStr::new(EXTENSION)
+        {
+            found.push((name.as_bytes().to_vec(), file));
+        }
+    }
+    Ok(found)
 }
 
 /// The scripts of a configuration that are components, each once.

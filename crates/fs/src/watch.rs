@@ -50,6 +50,8 @@ struct State {
 #[derive(Debug, Default)]
 struct Directory {
     names: HashMap<Box<[u8]>, Name>,
+    /// What was read from its list of names.
+    listings: SmallVec<[Weak<Validity>; 1]>,
 }
 
 #[derive(Debug, Default)]
@@ -83,6 +85,12 @@ const NAMES: WatchFlags = WatchFlags::MOVED_FROM
     .union(WatchFlags::DELETE)
     .union(WatchFlags::ONLYDIR)
     .union(WatchFlags::MASK_ADD);
+
+/// Events that change the list of a directory's names.
+const LIST: ReadFlags = ReadFlags::MOVED_FROM
+    .union(ReadFlags::MOVED_TO)
+    .union(ReadFlags::CREATE)
+    .union(ReadFlags::DELETE);
 
 impl Watch {
     /// # Errors
@@ -120,6 +128,20 @@ impl Watch {
         true
     }
 
+    /// Invalidates `validity` when a name appears in the absolute `directory` or disappears from it. Call it before the names
+    /// are read. Returns false when changes cannot be watched.
+    pub fn follow_names(&self, directory: &[u8], validity: &Arc<Validity>) -> bool {
+        let mut state = self.lock();
+        let Some(watch) = self.watch_directory(&mut state, directory, directory) else {
+            return false;
+        };
+        if let Some(directory) = state.directories.get_mut(&watch) {
+            directory.listings.retain(|validity| validity.strong_count() > 0);
+            directory.listings.push(Arc::downgrade(validity));
+        }
+        true
+    }
+
     /// Invalidates everything when the absolute `path` resolves to another file: a directory on it was replaced, or a
     /// symlink got another target.
     pub fn follow_path(&self, path: &[u8]) {
@@ -133,18 +155,23 @@ impl Watch {
     }
 
     /// Invalidates `validity` when a symlink on `path` gets another target, and everything when a directory on it is
-    /// replaced.
-    pub fn follow_symlinks(&self, path: &[u8], validity: &Arc<Validity>) {
+    /// replaced. Returns false when changes of a part of the path cannot be watched.
+    pub fn follow_symlinks(&self, path: &[u8], validity: &Arc<Validity>) -> bool {
         let steps = path_steps::steps(path);
         let mut state = self.lock();
+        let mut is_whole = true;
         for step in steps {
-            let Some(name) = self.passage(&mut state, &step) else { continue };
+            let Some(name) = self.passage(&mut state, &step) else {
+                is_whole = false;
+                continue;
+            };
             if step.is_symlink {
                 name.add(validity);
             } else {
                 name.is_passage = true;
             }
         }
+        is_whole
     }
 
     fn passage<'s>(&self, state: &'s mut State, step: &Step) -> Option<&'s mut Name> {
@@ -226,6 +253,7 @@ impl Watch {
     fn invalidate_all(&self, state: &mut State) {
         self.clearings.fetch_add(1, Ordering::Release);
         for (_, directory) in state.directories.drain() {
+            self.invalidate(directory.listings);
             for name in directory.names.into_values() {
                 self.invalidate(name.dependents);
             }
@@ -251,6 +279,9 @@ impl Watch {
             // Mode or owner of the directory itself.
             return events.contains(ReadFlags::ATTRIB);
         };
+        if events.intersects(LIST) {
+            self.invalidate(std::mem::take(&mut directory.listings));
+        }
         // A precompressed sibling that appears or disappears changes the variants of the original.
         for original in std::iter::once(name).chain(original_of(name)) {
             let Some(entry) = directory.names.get_mut(original) else { continue };
