@@ -12,11 +12,13 @@ from support.server import ROOT
 
 LANGUAGES = SOURCES / "languages"
 WASI_LIBC = Path("/usr/lib/wasm32-wasi/libc.a")
-JAVASCRIPT = ROOT / "target" / "npm" / "node_modules" / "@bytecodealliance" / "componentize-js"
+# What ./test installs with npm.
+NPM = ROOT / "target" / "npm" / "components" / "node_modules"
+JAVASCRIPT = NPM / "@bytecodealliance" / "componentize-js"
 
 HOW_C = "apt install clang-14 lld-14 wasi-libc libclang-rt-14-dev-wasm32"
 HOW_PYTHON = ".venv/bin/pip install componentize-py"
-HOW_JAVASCRIPT = "npm install --prefix target/npm --no-save @bytecodealliance/componentize-js@0.23.0 (380 MB), with Node.js 22"
+HOW_JAVASCRIPT = "componentize-js or Node.js 22 is not here: ./test fetches them with npm"
 
 
 def component_linker():
@@ -84,12 +86,19 @@ def python_component():
     return kept("python", [LANGUAGES / "python" / "app.py"], build)
 
 
+def node():
+    """Node.js 22 or newer: that of the system, or the one that ./test fetches."""
+    for program in (shutil.which("node"), *map(str, NPM.glob("node-linux-*/bin/node"))):
+        if program:
+            found = subprocess.run([program, "--version"], capture_output=True, text=True).stdout
+            if int(found.strip().lstrip("v").split(".")[0] or 0) >= 22:
+                return program
+    return None
+
+
 def has_javascript():
     """Whether JavaScript can be compiled to a component."""
-    if not (JAVASCRIPT.exists() and shutil.which("node")):
-        return False
-    found = subprocess.run(["node", "--version"], capture_output=True, text=True).stdout
-    return int(found.strip().lstrip("v").split(".")[0]) >= 22
+    return JAVASCRIPT.exists() and node() is not None
 
 
 def javascript_component():
@@ -100,7 +109,7 @@ def javascript_component():
         modules = folder / "node_modules"
         modules.unlink(missing_ok=True)
         modules.symlink_to(JAVASCRIPT.parent.parent)
-        subprocess.run(["node", "componentize.mjs"], check=True, capture_output=True, timeout=500, cwd=folder)
+        subprocess.run([node(), "componentize.mjs"], check=True, capture_output=True, timeout=500, cwd=folder)
         (folder / "hello-js.wasm").rename(made)
 
     sources = [LANGUAGES / "javascript" / name for name in ("hello.js", "componentize.mjs")]
