@@ -2,6 +2,7 @@
 the others are served meanwhile."""
 
 import socket
+import struct
 import threading
 import time
 
@@ -9,7 +10,8 @@ import pytest
 
 from support.component_server import component_server, metric, resident
 from support.components import built, has_target
-from support.http import post, read_until_cut, request_a
+from support.http import post, read_any, read_until_cut, request_a
+from support.http2 import Client, DATA, END_STREAM, frame, request, RST_STREAM, WINDOW_UPDATE
 from support.waiting import wait_until
 
 pytestmark = [
@@ -111,6 +113,64 @@ def test_a_body_that_is_never_read_does_not_hold_the_response(serve, hostile):
         status, _, body = post(server, "/app/ok", b"x" * (8 << 20))
         assert (status, body) == (200, b"ok\n")
     assert resident(server) < before + (64 << 20)
+    assert_unused(server)
+
+
+STREAM = 'body_size = "64MB"\nbody = "stream"'
+
+
+def test_a_streamed_body_that_is_never_read_does_not_hold_the_response(serve, hostile):
+    server = component_server(serve, hostile, settings=LIMITS, route=STREAM)
+    before = resident(server)
+    head = b"POST /app/%s HTTP/1.1\r\nHost: x\r\nContent-Length: %d\r\n\r\n"
+    with server.connect() as connection:
+        connection.sendall(head % (b"ok", 8 << 20) + b"x" * 100)
+        # The rest of the body has not been sent.
+        status, _, body, _ = read_any(connection)
+        assert (status, body) == (200, b"ok\n")
+    for _ in range(3):
+        # Less than the server receives and drops after a response.
+        status, _, body = post(server, "/app/ok", b"x" * 500_000)
+        assert (status, body) == (200, b"ok\n")
+    with server.connect() as connection:
+        # An instance that neither reads nor responds: the server does not receive more than it may hold.
+        connection.sendall(head % (b"sleep", 50 << 20))
+        sent, part = 0, b"x" * (1 << 16)
+        connection.settimeout(0.3)
+        try:
+            while sent < 50 << 20:
+                sent += connection.send(part)
+        except TimeoutError:
+            pass
+        assert sent < 32 << 20
+        connection.settimeout(15)
+        assert read_any(connection)[0] == 504
+    assert resident(server) < before + (32 << 20)
+    assert_unused(server)
+
+
+def test_bodies_that_are_never_read_leave_the_window_of_a_connection_open(serve, hostile):
+    server = component_server(serve, hostile, settings=LIMITS, route=STREAM)
+    first, size = 65_535, 16_384
+    with Client(server) as client:
+        window = first
+        for stream in range(1, 41, 2):
+            client.send(request(stream, "/app/ok", "POST", ("content-length", "8000000"), ended=False))
+            # As much as the window of the stream permits, most of it after the response.
+            left, body, is_over = first - first % size, b"", False
+            while left or not is_over:
+                while left and window >= size:
+                    client.send(frame(DATA, 0, stream, bytes(size)))
+                    left, window = left - size, window - size
+                kind, flags, on, payload = client.read()
+                if kind == WINDOW_UPDATE and on == 0:
+                    window += struct.unpack(">I", payload)[0]
+                if on == stream and kind == DATA:
+                    body += payload
+                    is_over |= flags & END_STREAM != 0
+                if is_over and kind == RST_STREAM:
+                    left = 0
+            assert body == b"ok\n"
     assert_unused(server)
 
 
