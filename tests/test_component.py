@@ -2,12 +2,14 @@
 
 import json
 import os
+import platform
 import re
 import shutil
 import subprocess
 import threading
 import time
 from http.server import BaseHTTPRequestHandler, HTTPServer
+from pathlib import Path
 
 import pytest
 
@@ -423,6 +425,34 @@ def test_a_changed_component_is_replaced_while_requests_run(run, web, service, t
         stop.set()
         [thread.join() for thread in threads]
     assert not failed
+
+
+def calls(server, thread):
+    """The system call that a thread of the server is in: its number and arguments."""
+    for task in Path(f"/proc/{server.pid}/task").iterdir():
+        if (task / "comm").read_text().strip() == thread:
+            return (task / "syscall").read_text().split()
+    raise AssertionError(f"no thread {thread}")
+
+
+@pytest.mark.skipif(platform.machine() != "x86_64", reason="the number of the system call is that of x86-64")
+def test_files_are_looked_at_only_when_they_change(run, web, service, tmp_path):
+    for version, source in (("1", web), ("2", service)):
+        (tmp_path / version).mkdir()
+        shutil.copy(source, tmp_path / version / "app.wasm")
+    (tmp_path / "current").symlink_to("1")
+    server = run(tmp_path / "current" / "app.wasm")
+    ppoll, no_limit = "271", "0x0"
+    is_idle = lambda: (call := calls(server, "components"))[0] == ppoll and call[3] == no_limit
+    wait_until(is_idle, "a wait without a limit")
+    # A link on the way to the file, and the file itself, written in place.
+    (tmp_path / "next").symlink_to("2")
+    (tmp_path / "next").rename(tmp_path / "current")
+    wait_until(lambda: metric(server, "dunlin_component_swaps_total") == 1, "the other version", 60)
+    shutil.copy(web, tmp_path / "2" / "app.wasm")
+    wait_until(lambda: metric(server, "dunlin_component_swaps_total") == 2, "the new content", 60)
+    wait_until(is_idle, "a wait without a limit")
+    assert server.get("/app/hello")[2] == b"Hello\n"
 
 
 def test_the_compiler_is_another_process_and_its_cache_is_private(run, web, tmp_path):
