@@ -3,17 +3,18 @@
 
 use std::path::Path;
 
-use dunlin_config::{Config, Overrides, explain};
+use dunlin_config::{Config, Overrides, explain_settings};
 use libfuzzer_sys::fuzz_target;
 
 fuzz_target!(|input: (&str, &str, &[u8])| {
-    let (text, url, host) = input;
+    let (text, path, host) = input;
     let file = Path::new("/fuzz/dunlin.toml");
     match Config::parse(text, file, &Overrides::default()) {
         Ok(config) => {
-            let _ = explain(&config, file, url);
             if let Some(site) = config.sites.find(host) {
-                let _ = site.route(url.as_bytes());
+                let mut explanation = String::new();
+                explain_settings(&config, file, site, path.as_bytes(), true, &mut explanation);
+                assert!(!explanation.is_empty());
             }
         }
         Err(problems) => {
