@@ -19,6 +19,9 @@ use crate::route::reply::Reply;
 /// The handler responds to requests for this path, after the checks of their route.
 pub(crate) const PATH: &str = "/test";
 
+/// Plans that take longer are rejected: the end of the simulation would not wait for them.
+const MAX_DURATION: Duration = Duration::from_secs(30);
+
 thread_local! {
     /// Handlers and producers of bodies that have not ended.
     static RUNNING: Cell<usize> = const { Cell::new(0) };
@@ -85,7 +88,7 @@ impl Plan {
             numbers.try_into().ok()?;
         // A hostile client damages numbers, too.
         let bounded = |number: i64| usize::try_from(number).ok().filter(|&it| it <= 1 << 24);
-        Some(Self {
+        let plan = Self {
             id: id as u64,
             kind: match kind {
                 0 => Kind::Ready,
@@ -101,7 +104,17 @@ impl Plan {
             read: bounded(read)?,
             fail: usize::try_from(fail).ok(),
             hints: hints == 1,
-        })
+        };
+        (plan.longest() <= MAX_DURATION).then_some(plan)
+    }
+
+    /// An upper bound of the time until the last piece is sent, if the client receives everything at once.
+    fn longest(&self) -> Duration {
+        let pieces = self.size.checked_div(self.chunk).map_or(0, |pieces| pieces as u32 + 1);
+        let each = Duration::from_millis(self.pause);
+        // A timer may fire a tick late.
+        let each = if each.is_zero() { each } else { each + clock::TICK };
+        Duration::from_millis(self.delay) + each * pieces
     }
 
     /// The complete body of the response.
