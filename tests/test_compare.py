@@ -225,7 +225,7 @@ def test_proxies_are_compared_before_one_upstream(tmp_path):
 @pytest.mark.serial
 def test_the_forms_of_an_operation_are_compared_and_their_phases_probed(tmp_path):
     out = tmp_path / "out"
-    compare("cgi-phases", "--servers", "dunlin,lighttpd", "--quick", "--rounds", 1, "--duration", "1s", "--out", out)
+    compare("cgi-phases", "--servers", "dunlin,lighttpd", "--quick", "--rounds", 1, "--duration", "500ms", "--out", out)
     results = json.loads((out / "results.json").read_text())
     rows = {row["id"]: row for row in results["scenarios"][0]["rows"]}
     for kind in ("cgi", "warm", "cgiplus", "fastcgi"):
