@@ -14,7 +14,9 @@ from support.files import write
 from support.server import DUNLIN, ROOT
 
 FOLDER = ROOT / "packaging" / "kubernetes"
-HELM = shutil.which("helm", path=f"{os.environ['PATH']}:{os.environ.get('GOBIN', os.path.expanduser('~/go/bin'))}")
+PROGRAMS = f"{os.environ['PATH']}:{os.environ.get('GOBIN', os.path.expanduser('~/go/bin'))}"
+HELM = shutil.which("helm", path=PROGRAMS)
+KUBECONFORM = shutil.which("kubeconform", path=PROGRAMS)
 OBJECTS = {
     "apps/v1 Deployment dunlin",
     "autoscaling/v2 HorizontalPodAutoscaler dunlin",
@@ -54,6 +56,14 @@ def test_fields_that_the_api_does_not_have_are_found():
     text = documents().replace("maxUnavailable: 1", "maxUnavailible: 1")
     with pytest.raises(AssertionError, match="maxUnavailible"):
         kubernetes.names(text)
+
+
+@pytest.mark.skipif(not KUBECONFORM, reason="kubeconform is not installed")
+def test_kubeconform_accepts_the_manifests():
+    done = subprocess.run([KUBECONFORM, "-strict", "-summary", "-"], input=documents(), capture_output=True, text=True, timeout=120)
+    if "failed downloading schema" in done.stdout + done.stderr:
+        pytest.skip("the schemas of kubeconform cannot be fetched")
+    assert done.returncode == 0, done.stdout
 
 
 def test_manifests_are_those_of_the_chart(helm):

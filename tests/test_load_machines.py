@@ -274,6 +274,16 @@ def test_searches_run_each_level_on_all_hosts(machines, target):
     assert len(result["generators"]["each"]) == 2
 
 
+def test_users_are_searched_for_on_all_hosts(machines, serve, site):
+    write(site / "1m.bin", "x" * 1_000_000)
+    server = serve(server="connections_per_address = 4")
+    search = ("--modem", "64", "--find-users", "-c", 4, "-d", "4s", "--timeout", "20s")
+    result = outcome(f"{server.url}/1m.bin", *search, "--from", "one,two", "--ssh", machines.command)
+    assert result["search"]["of"] == "users" and result["search"]["found"] == 4, result["search"]
+    assert any(not level["held"] and level["why"] for level in result["search"]["levels"])
+    assert len(result["generators"]["each"]) == 2
+
+
 def test_a_target_that_a_generator_cannot_reach_is_named(machines):
     done = load("http://127.0.0.1:1/", "-c", 2, "--from", "one,two", "--ssh", machines.command, code=1)
     assert re.search(r"^dunlin: (one|two): connecting to 127.0.0.1:1: Connection refused", done.stderr, re.M)
