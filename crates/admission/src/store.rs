@@ -2,7 +2,7 @@
 //!
 //! When the store is full, a new key displaces entries only if it was used more often than all of them together (TinyLFU
 //! with aggregated victims: G. Einziger, O. Eytan, R. Friedman, B. Manes: "Lightweight Robust Size Aware Cache
-//! Management", ACM Transactions on Storage 18(3), 2022), by more than [`MARGIN`]. Keys that are used once, as by a crawler,
+//! Management", ACM Transactions on Storage 18(3), 2022), by more than `MARGIN`. Keys that are used once, as by a crawler,
 //! displace nothing, and a set of keys that is larger than the store and used evenly leaves it mostly as it is. The victims
 //! come from a ring of the entries: the one of the next few that was used least.
 
