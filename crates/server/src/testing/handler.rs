@@ -20,7 +20,7 @@ use crate::route::reply::Reply;
 pub(crate) const PATH: &str = "/test";
 
 /// Plans that take longer are rejected: the end of the simulation would not wait for them.
-const MAX_DURATION: Duration = Duration::from_secs(30);
+pub(crate) const MAX_DURATION: Duration = Duration::from_secs(1200);
 
 thread_local! {
     /// Handlers and producers of bodies that have not ended.

@@ -18,7 +18,7 @@ use tokio::runtime::Handle;
 use tokio::task::JoinHandle;
 
 use self::client::Client;
-use super::handler::running;
+use super::handler::{MAX_DURATION, running};
 use super::random::Random;
 use super::{Record, Server, run_in, write_old};
 
@@ -28,6 +28,8 @@ const SEEDS: u64 = 2_000;
 const CLIENTS: usize = 6;
 const REQUESTS: usize = 6;
 const STEPS: usize = 120;
+/// Seconds in which connections of clients that obey the protocol end after a stop.
+const SECONDS_TO_END: u64 = 40;
 
 #[test]
 fn the_invariants_hold_for_every_seed() {
@@ -315,7 +317,11 @@ impl<'a> World<'a> {
             client.end().set_max(usize::MAX, usize::MAX);
             client.open_windows();
         }
-        for _ in 0..40 {
+        for second in 0..MAX_DURATION.as_secs() + SECONDS_TO_END {
+            // Only the plan of a hostile client can take longer.
+            if second >= SECONDS_TO_END && self.is_drained() {
+                break;
+            }
             for client in &mut self.clients {
                 client.transmit(usize::MAX);
                 client.receive(usize::MAX);
@@ -338,6 +344,11 @@ impl<'a> World<'a> {
         assert_eq!(tasks, self.tasks, "tasks are left");
         self.check();
         self.clients.iter().for_each(|client| client.check_records(&self.records));
+    }
+
+    /// Whether the server was stopped and has no connection left.
+    fn is_drained(&self) -> bool {
+        self.stopped.as_ref().is_some_and(JoinHandle::is_finished)
     }
 
     fn print(&self, what: impl FnOnce() -> String) {
