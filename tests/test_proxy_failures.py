@@ -71,15 +71,15 @@ def received(server, method="GET"):
     return data
 
 
-def outcome(data):
-    """What a client takes a response for."""
+def outcome(data, size=len(BODY)):
+    """What a client takes a response with a body of `size` bytes for."""
     head, _, body = data.partition(b"\r\n\r\n")
     status = int(head.split(b" ")[1])
     if status != 200:
         return status
     if b"ransfer-Encoding: chunked" in head:
         return "whole" if body.endswith(b"0\r\n\r\n") else "cut"
-    return "whole" if len(body) == len(BODY) else "cut"
+    return "whole" if len(body) == size else "cut"
 
 
 @pytest.mark.parametrize("fail", [close, reset, half_close, pause])
@@ -120,12 +120,14 @@ from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 
 class Handler(BaseHTTPRequestHandler):
     protocol_version = "HTTP/1.1"
+    wbufsize = 1 << 20
+    body = b"0123456789" * (int(sys.argv[2]) // 10)
 
     def do_GET(self):
         self.send_response(200)
-        self.send_header("Content-Length", "200000")
+        self.send_header("Content-Length", str(len(self.body)))
         self.end_headers()
-        self.wfile.write(b"0123456789" * 20_000)
+        self.wfile.write(self.body)
 
     def log_message(self, *_):
         pass
@@ -139,8 +141,8 @@ server.serve_forever()
 class Process:
     """An upstream in a process of its own."""
 
-    def __init__(self, port=0):
-        self.process = subprocess.Popen([sys.executable, "-c", PROGRAM, str(port)], stdout=subprocess.PIPE)
+    def __init__(self, port=0, size=len(BODY)):
+        self.process = subprocess.Popen([sys.executable, "-c", PROGRAM, str(port), str(size)], stdout=subprocess.PIPE)
         self.port = int(self.process.stdout.readline())
 
     def kill(self):
@@ -154,8 +156,8 @@ class Process:
 def processes():
     started = []
 
-    def start(port=0):
-        started.append(Process(port))
+    def start(*arguments):
+        started.append(Process(*arguments))
         return started[-1]
 
     yield start
@@ -180,14 +182,16 @@ def test_a_stopped_process_gives_504_and_responds_again(serve, processes):
 
 @pytest.mark.parametrize("fault", ["killed", "restarted", "stopped"])
 def test_no_get_fails_when_one_of_three_upstreams_does(serve, processes, fault):
-    upstreams = [processes() for _ in range(3)]
+    # The process sends such a response by one system call: a longer one would be cut if the process dies while it sends.
+    size = 2000
+    upstreams = [processes(0, size) for _ in range(3)]
     urls = ", ".join(f'"http://127.0.0.1:{process.port}"' for process in upstreams)
     server = serve(route=f'proxy = {{ to = [{urls}], first_byte_timeout = "20s", retry = {{ timeout = "1s" }} }}')
     outcomes, done = [], threading.Event()
 
     def client():
         while not done.is_set():
-            outcomes.append(outcome(received(server)))
+            outcomes.append(outcome(received(server), size))
 
     clients = [threading.Thread(target=client) for _ in range(4)]
     for thread in clients:
@@ -207,7 +211,7 @@ def test_no_get_fails_when_one_of_three_upstreams_does(serve, processes, fault):
     if fault == "stopped":
         os.kill(victim.process.pid, signal.SIGCONT)
     if fault == "restarted":
-        processes(victim.port)
+        processes(victim.port, size)
     more(100)
     done.set()
     for thread in clients:
