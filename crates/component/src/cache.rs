@@ -13,7 +13,7 @@ use sha2::{Digest, Sha256};
 use wasmtime::Engine;
 use wasmtime::component::Component;
 
-use crate::engine;
+use crate::engine::{self, Concurrency};
 
 /// The cache in one directory.
 #[derive(Debug, Clone)]
@@ -56,14 +56,21 @@ impl Cache {
         Ok(Self { directory })
     }
 
-    /// Returns the place of the code of `component`, the content of a file, as `engine` compiles it.
-    pub(crate) fn entry(&self, component: &[u8], engine: &Engine) -> Entry {
-        let mut digest = Sha256::new();
-        digest.update(Sha256::digest(component));
-        digest.update(engine::compatibility(engine).to_le_bytes());
-        let name = hex(&digest.finalize());
-        let path = |extension: &str| self.directory.join(format!("{name}.{extension}"));
-        Entry { code: path("cwasm"), digest: path("sha256") }
+    /// Returns the places of the code of `component`, the content of a file, by [`Concurrency`].
+    ///
+    /// # Errors
+    /// Why there is no engine that compiles.
+    pub(crate) fn entries(&self, component: &[u8]) -> Result<[Entry; 2], String> {
+        let component = Sha256::digest(component);
+        let entry = |concurrency| -> Result<Entry, String> {
+            let mut digest = Sha256::new();
+            digest.update(component);
+            digest.update(engine::compatibility(engine::compiler(concurrency)?).to_le_bytes());
+            let name = hex(&digest.finalize());
+            let path = |extension: &str| self.directory.join(format!("{name}.{extension}"));
+            Ok(Entry { code: path("cwasm"), digest: path("sha256") })
+        };
+        Ok([entry(Concurrency::Off)?, entry(Concurrency::On)?])
     }
 
     /// Writes the code of a component. Another process sees all of it or nothing.

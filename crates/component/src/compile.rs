@@ -28,16 +28,16 @@ pub fn compile(state: &Path, file: &Path) -> Result<bool, String> {
     let explain = |why: String| format!("{}: {why}", file.display());
     let component = read(file).map_err(explain)?;
     let cache = Cache::open(state)?;
-    for concurrency in Concurrency::ALL {
-        let engine = engine::compiler(concurrency).map_err(|error| format!("{error:#}"))?;
-        let entry = cache.entry(&component, &engine);
-        if is_present(&entry, &engine) {
+    let entries = cache.entries(&component)?;
+    for (concurrency, entry) in Concurrency::ALL.into_iter().zip(&entries) {
+        if is_present(entry, engine::compiler(concurrency)?) {
             return Ok(false);
         }
     }
-    let (engine, code) = code(&component).map_err(|error| explain(reason(&error)))?;
-    let entry = cache.entry(&component, &engine);
-    cache.store(&entry, &code).map_err(|error| format!("{}: {error}", state.display()))?;
+    let (concurrency, code) = code(&component).map_err(explain)?;
+    cache
+        .store(&entries[concurrency as usize], &code)
+        .map_err(|error| format!("{}: {error}", state.display()))?;
     Ok(true)
 }
 
@@ -45,19 +45,18 @@ fn is_present(entry: &Entry, engine: &Engine) -> bool {
     entry.load(engine).is_ok_and(|code| code.is_some())
 }
 
-/// Compiles a component without concurrency if it needs none. Also returns the engine that the code is for.
-fn code(component: &[u8]) -> wasmtime::Result<(Engine, Vec<u8>)> {
+/// Compiles a component without concurrency if it needs none. Also returns what the code is for.
+fn code(component: &[u8]) -> Result<(Concurrency, Vec<u8>), String> {
+    let explain = |error: wasmtime::Error| reason(&error);
     let engine = engine::compiler(Concurrency::Off)?;
     // One that has functions of WASI 0.3 that run concurrently is not valid there.
-    if let Ok(compiled) = Component::new(&engine, component)
-        && !has_new_interfaces(&engine, &compiled)
+    if let Ok(compiled) = Component::new(engine, component)
+        && !has_new_interfaces(engine, &compiled)
     {
-        let code = compiled.serialize()?;
-        return Ok((engine, code));
+        return Ok((Concurrency::Off, compiled.serialize().map_err(explain)?));
     }
     let engine = engine::compiler(Concurrency::On)?;
-    let code = engine.precompile_component(component)?;
-    Ok((engine, code))
+    Ok((Concurrency::On, engine.precompile_component(component).map_err(explain)?))
 }
 
 /// Whether a component has interfaces of WASI 0.3.

@@ -47,6 +47,8 @@ const MAX_MEMORY: usize = 4 << 30;
 
 /// By [`Concurrency`].
 static RUNTIMES: [OnceLock<Result<Runtime, String>>; 2] = [OnceLock::new(), OnceLock::new()];
+/// By [`Concurrency`].
+static COMPILERS: [OnceLock<Result<Engine, String>>; 2] = [OnceLock::new(), OnceLock::new()];
 
 impl Concurrency {
     pub(crate) const ALL: [Self; 2] = [Self::Off, Self::On];
@@ -77,12 +79,13 @@ impl Runtime {
     }
 }
 
-/// Returns an engine that compiles.
+/// Returns an engine of the process that compiles, which the first call creates. It reserves no addresses for instances.
 ///
 /// # Errors
 /// Why there is none.
-pub(crate) fn compiler(concurrency: Concurrency) -> wasmtime::Result<Engine> {
-    Engine::new(&config(concurrency))
+pub(crate) fn compiler(concurrency: Concurrency) -> Result<&'static Engine, String> {
+    let new = || Engine::new(&config(concurrency)).map_err(|error| format!("{error:#}"));
+    COMPILERS[concurrency as usize].get_or_init(new).as_ref().map_err(Clone::clone)
 }
 
 /// Identifies the code that this build of the engine generates on this machine.
@@ -127,8 +130,8 @@ fn pool() -> PoolingAllocationConfig {
     pool
 }
 
-/// All interfaces of WASI 0.2, and of 0.3 where they can be used. What is not granted to an instance is empty or fails when it is used, so that
-/// programs of any language start.
+/// All interfaces of WASI 0.2, and of 0.3 where they can be used. What is not granted to an instance is empty or fails when
+/// it is used, so that programs of any language start.
 fn linker(engine: &Engine, concurrency: Concurrency) -> wasmtime::Result<Linker<Host>> {
     let mut linker = Linker::new(engine);
     wasmtime_wasi::p2::add_to_linker_async(&mut linker)?;

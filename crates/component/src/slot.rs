@@ -11,7 +11,7 @@ use std::time::{Duration, Instant};
 use crate::cache::{Cache, Entry};
 use crate::compile;
 use crate::counts::Counts;
-use crate::engine::{self, Concurrency, Runtime};
+use crate::engine::{Concurrency, Runtime};
 use crate::loaded::Loaded;
 use crate::registry::Launcher;
 
@@ -161,11 +161,7 @@ impl Slot {
     fn load(&self, launcher: &Launcher, state: &Path) -> Result<(Arc<Loaded>, bool), String> {
         let bytes = compile::read(&self.path)?;
         let cache = Cache::open(state)?;
-        let mut entries = Vec::new();
-        for concurrency in Concurrency::ALL {
-            let engine = engine::compiler(concurrency).map_err(|error| format!("{error:#}"))?;
-            entries.push((concurrency, cache.entry(&bytes, &engine)));
-        }
+        let entries = cache.entries(&bytes)?;
         drop(bytes);
         if let Some(loaded) = self.load_code(&entries)? {
             return Ok((loaded, false));
@@ -177,9 +173,10 @@ impl Slot {
     }
 
     /// Loads the code from the cache; `None` if it is not there, or damaged.
-    fn load_code(&self, entries: &[(Concurrency, Entry)]) -> Result<Option<Arc<Loaded>>, String> {
-        for (concurrency, entry) in entries.iter().filter(|(_, entry)| entry.exists()) {
-            let runtime = Runtime::get(*concurrency)?;
+    fn load_code(&self, entries: &[Entry; 2]) -> Result<Option<Arc<Loaded>>, String> {
+        let entries = Concurrency::ALL.into_iter().zip(entries);
+        for (concurrency, entry) in entries.filter(|(_, entry)| entry.exists()) {
+            let runtime = Runtime::get(concurrency)?;
             match entry.load(&runtime.engine) {
                 Ok(Some(component)) => return Loaded::new(runtime, &component).map(Some),
                 Ok(None) => {}
