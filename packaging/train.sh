@@ -4,8 +4,8 @@
 #
 #   packaging/train.sh BINARY
 #
-# The binary writes its profile where it was built to write it. DURATION is the time of each load, 1s unless it is set. Programs that are missing (python3, cc, openssl,
-# rustc with the target wasm32-wasip2) leave out their part.
+# The binary writes its profile where it was built to write it. DURATION is the time of each load, 1s unless it is set.
+# Programs that are missing (python3, cc, openssl, rustc with the target wasm32-wasip2) leave out their part.
 set -euo pipefail
 binary=$(realpath "$1")
 duration=${DURATION:-1s}
@@ -38,9 +38,11 @@ chmod 755 "$work/cgi/hello"
 
 routes=''
 scripts=(cgi/hello)
-route() { # route PATH LINE
-    routes+=$(printf '[[site.route]]\npath = "%s"\n%s\n_' "$1" "$2")
-    routes=${routes%_}
+route() { # route PATH LINES
+    routes+="[[site.route]]
+path = \"$1\"
+$2
+"
 }
 route '/cgi/*' "script = { kind = \"cgi\", directory = \"$work/cgi\" }"
 route '/off/*' 'cache = false'

@@ -228,7 +228,8 @@ impl<K: Eq + Hash + Classed, V> Store<K, V> {
     }
 
     /// The hashes of entries whose eviction makes room for `extra`, taken from the ring. `None` if they were used
-    /// `limit - MARGIN` times or more in total, or if there are none; the entries stay then. The entry with the hash `spared` is no victim.
+    /// `limit - MARGIN` times or more in total, or if there are none; the entries stay then. The entry with the hash `spared`
+    /// is no victim.
     fn victims(
         &mut self,
         extra: Cost,
