@@ -4,6 +4,7 @@ import hashlib
 import hmac
 import http.client
 import os
+import re
 import shutil
 import signal
 import socket
@@ -89,6 +90,7 @@ class Store:
         content = response.read()
         connection.close()
         assert response.status < 300, (method, key, response.status, content)
+        response.content = content
         return response
 
     def put(self, key, content, **fields):
@@ -97,8 +99,16 @@ class Store:
         named = {name.replace("_", "-"): value for name, value in fields.items()}
         self.request("PUT", key, content, named)
 
+    def get(self, key):
+        return self.request("GET", key).content
+
     def delete(self, key):
         self.request("DELETE", key)
+
+    def keys(self, prefix):
+        """The keys of all objects that begin so."""
+        found = re.findall("<Key>(.*?)</Key>", self.request("GET", "").content.decode())
+        return [key for key in found if key.startswith(prefix)]
 
     @property
     def endpoint(self):

@@ -43,9 +43,11 @@ pub(super) fn check(file: File, source: &Source<'_>, inside: bool) -> Result<Con
     let listen = checker.listen(&file);
     let speaks_tls = file.listen.iter().find(|listen| listen.tls.as_deref() == Some(&true));
     let speaks_tls = speaks_tls.and_then(|listen| Some(listen.tls.as_ref()?.span.clone()));
+    let stores = checker.stores(&file.store, server.cache.revalidate);
+    let acme_storage = checker.acme_storage(file.server.acme_storage.as_ref(), &stores);
     let around = Around {
         cache_file: server.cache.file,
-        stores: checker.stores(&file.store, server.cache.revalidate),
+        stores,
         state: &server.state,
         tls: listen.iter().any(|listen| listen.tls),
         plain: listen.iter().any(|listen| !listen.tls),
@@ -62,6 +64,8 @@ pub(super) fn check(file: File, source: &Source<'_>, inside: bool) -> Result<Con
     }
     let sites = checker.sites(file.site, &around);
     checker.keep_from_clients(file.server.cache.directory.as_ref(), &sites);
+    let certificates = (file.server.acme_storage.as_ref(), acme_storage.as_ref());
+    checker.keep_certificates_from_clients(certificates, &sites);
     let shared = file.shared.as_ref().map(|table| checker.shared(table));
     let calls = match file.server.seccomp.as_deref() {
         Some(true) if sites.start_programs() => Calls::Harmless,
@@ -72,7 +76,7 @@ pub(super) fn check(file: File, source: &Source<'_>, inside: bool) -> Result<Con
     let Checker { problems, warnings, directories, users, authorities, .. } = checker;
     if problems.is_empty() {
         Ok(Config {
-            server: Server { calls, ..server },
+            server: Server { calls, acme_storage, ..server },
             listen,
             listener_count: file.listen.len(),
             sites,

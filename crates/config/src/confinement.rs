@@ -81,9 +81,11 @@ impl Config {
         is_used.then_some(&*self.server.state)
     }
 
-    /// Returns the directory of cached responses; `None` if none are kept there.
+    /// Returns the directory of cached responses and objects; `None` if none are kept there.
     pub fn cache_directory(&self) -> Option<&Path> {
-        let is_used = self.sites.iter().any(|site| site.caches_responses());
+        let mut sites = self.sites.iter();
+        let is_used =
+            sites.any(|site| site.caches_responses() || site.object_roots().next().is_some());
         self.server.cache.disk.as_ref().filter(|_| is_used).map(|disk| &*disk.path)
     }
 

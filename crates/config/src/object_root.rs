@@ -69,6 +69,16 @@ impl StoreScheme {
     }
 }
 
+impl ObjectRoot {
+    /// Whether all keys beneath the prefix of `other` are beneath that of this root.
+    pub(crate) fn contains(&self, other: &Self) -> bool {
+        let is_within = other.prefix.strip_prefix(&*self.prefix).is_some_and(|rest| {
+            self.prefix.is_empty() || rest.is_empty() || rest.starts_with('/')
+        });
+        self.scheme == other.scheme && self.bucket == other.bucket && is_within
+    }
+}
+
 impl fmt::Display for ObjectRoot {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         write!(f, "{}://{}", self.scheme.as_str(), self.bucket)?;
@@ -95,9 +105,8 @@ pub fn is_object_key(path: &str) -> bool {
 /// What is wrong with it.
 pub(crate) fn parse(root: &Path) -> Result<(StoreScheme, String, String), String> {
     let text = root.to_str().unwrap_or_default();
-    let wrong = |what: &str| {
-        Err(format!("root {text:?}: {what}; write for example \"s3://bucket/prefix\""))
-    };
+    let wrong =
+        |what: &str| Err(format!("{text:?}: {what}; write for example \"s3://bucket/prefix\""));
     let Some((scheme, rest)) = text.split_once("://") else { return wrong("it is no URL") };
     let scheme = match scheme {
         "s3" => StoreScheme::S3,

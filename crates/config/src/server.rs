@@ -2,6 +2,7 @@
 
 use std::net::SocketAddr;
 use std::path::PathBuf;
+use std::sync::Arc;
 use std::time::Duration;
 
 use serde::{Deserialize, Serialize};
@@ -12,6 +13,7 @@ use super::file::ConnectionUse as Persistence;
 use super::forwarded_field::ForwardedField;
 use super::log_format::AccessLogFormat;
 use super::network::Network;
+use super::object_root::ObjectRoot;
 
 /// Query keys whose values are redacted by default.
 pub const REDACTED_QUERY_KEYS: [&str; 19] = [
@@ -83,6 +85,8 @@ pub struct Server {
     pub server_field: bool,
     /// Directory of the files that are kept over restarts.
     pub state: PathBuf,
+    /// The bucket and prefix in which servers share accounts and certificates of ACME.
+    pub acme_storage: Option<Arc<ObjectRoot>>,
     /// Networks of proxies that are trusted to name the client.
     pub trusted_proxies: Vec<Network>,
     /// The field in which trusted proxies name the client.
@@ -213,7 +217,7 @@ pub struct Cache {
     pub notify: bool,
 }
 
-/// The directory of cached responses.
+/// The directory of cached responses and objects.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct CacheDirectory {
     /// Its path.

@@ -33,7 +33,7 @@
 //!
 //! let text = "[[listen]]\naddress = '127.0.0.1:0'\n[[site]]\nroot = '/proc'\n";
 //! let config = Config::parse(text, Path::new("dunlin.toml"), &Overrides::default())?;
-//! let shared = Shared::first(&config, Arc::default());
+//! let shared = Shared::first(&config, Arc::default(), None);
 //! let (site, path) = (config.sites.only().ok_or_else(Vec::new)?, b"/version");
 //! let wanted = Wanted { site, route: site.route(path), path, query: None };
 //! let (previous, copy, mode) = (None, false, Mode::Blocking);

@@ -7,6 +7,7 @@ use std::sync::Arc;
 use super::cache::resource::Resource;
 use super::cache::shared_cache::{Cost, SharedCache};
 use super::listing::cache::ListingCache;
+use super::objects::disk::ObjectDisk;
 use super::objects::load::Context;
 use super::objects::registry::Buckets;
 use super::source::Reported;
@@ -45,8 +46,8 @@ pub struct Shared {
 }
 
 impl Shared {
-    /// The state of the first configuration.
-    pub fn first(config: &Config, pools: Arc<Pools>) -> Self {
+    /// The state of the first configuration. `disk` has the objects that are on disk.
+    pub fn first(config: &Config, pools: Arc<Pools>, disk: Option<Arc<dyn ObjectDisk>>) -> Self {
         let server = &config.server;
         let watch = server.cache.notify.then(Watch::new).and_then(|watch| {
             watch
@@ -59,7 +60,7 @@ impl Shared {
         });
         let cache = Arc::new(SharedCache::new(CommonStore::new(bounds(server))));
         Self {
-            context: context(&cache, &pools, server),
+            context: context(&cache, &pools, disk, server),
             cache,
             buckets: Arc::default(),
             watch: watch.map(Arc::new),
@@ -73,15 +74,15 @@ impl Shared {
         }
     }
 
-    /// The state of the next configuration. It keeps the cache unless its bounds have changed.
-    pub fn next(&self, config: &Config) -> Self {
+    /// The state of the next configuration. It keeps the cache unless its bounds have changed. `disk` has the objects that are on disk.
+    pub fn next(&self, config: &Config, disk: Option<Arc<dyn ObjectDisk>>) -> Self {
         let bounds = bounds(&config.server);
         let cache = match bounds == self.cache.store().bounds() {
             true => Arc::clone(&self.cache),
             false => Arc::new(SharedCache::new(CommonStore::new(bounds))),
         };
         Self {
-            context: context(&cache, &self.pools, &config.server),
+            context: context(&cache, &self.pools, disk, &config.server),
             cache,
             buckets: Arc::default(),
             watch: self.watch.clone(),
@@ -172,9 +173,14 @@ impl Shared {
     }
 }
 
-fn context(cache: &Arc<SharedCache>, pools: &Arc<Pools>, server: &Server) -> Arc<Context> {
+fn context(
+    cache: &Arc<SharedCache>,
+    pools: &Arc<Pools>,
+    disk: Option<Arc<dyn ObjectDisk>>,
+    server: &Server,
+) -> Arc<Context> {
     let (cache, pools) = (Arc::clone(cache), Arc::clone(pools));
-    Arc::new(Context { cache, pools, server_field: server.server_field })
+    Arc::new(Context { cache, disk, pools, server_field: server.server_field })
 }
 
 fn bounds(server: &Server) -> Cost {

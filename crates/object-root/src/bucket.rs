@@ -36,6 +36,11 @@ impl Bucket {
         Self { client: Arc::clone(&client) as _, pages: Some(client) }
     }
 
+    /// The client.
+    pub(crate) fn into_client(self) -> Arc<dyn Client> {
+        self.client
+    }
+
     /// A server that may have listings by WebDAV.
     pub(crate) fn plain(client: Arc<dyn Client>) -> Self {
         Self { client, pages: None }

@@ -4,7 +4,7 @@ use std::error::Error;
 use std::fmt;
 use std::pin::Pin;
 
-use http::StatusCode;
+use http::{Method, StatusCode};
 use http_body_util::{BodyExt, Limited};
 use object_store::ClientOptions;
 use object_store::client::{
@@ -58,6 +58,7 @@ impl HttpService for Service {
         Self: 'b,
     {
         Box::pin(async move {
+            let is_write = request.method() == Method::PUT;
             let response = self.0.execute(request).await?;
             let status = response.status();
             // These have variants of their own.
@@ -67,7 +68,9 @@ impl HttpService for Service {
                     | StatusCode::PRECONDITION_FAILED
                     | StatusCode::METHOD_NOT_ALLOWED
             );
-            if is_known || !(status.is_client_error() || status.is_server_error()) {
+            // Another write with a condition is in progress.
+            let is_conflict = is_write && status == StatusCode::CONFLICT;
+            if is_known || is_conflict || !(status.is_client_error() || status.is_server_error()) {
                 return Ok(response);
             }
             let body = Limited::new(response.into_body(), DOCUMENT).collect().await;

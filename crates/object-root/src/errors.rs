@@ -28,6 +28,17 @@ pub(crate) fn classify(error: &object_store::Error) -> StoreError {
     }
 }
 
+/// What an error of the client means, as text without secrets.
+pub fn describe(error: &object_store::Error) -> String {
+    match classify(error) {
+        StoreError::Missing => "the object is missing".into(),
+        StoreError::Denied => "access is denied".into(),
+        StoreError::Changed => "the object has changed".into(),
+        StoreError::Unsupported => "the store lacks this operation".into(),
+        StoreError::Invalid(text) | StoreError::Failed(text) => text,
+    }
+}
+
 /// Whether the service has closed the connection without a response, as it does with idle ones.
 pub(crate) fn is_closed(error: &object_store::Error) -> bool {
     find::<HttpError>(error).is_some_and(|error| {

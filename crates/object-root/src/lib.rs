@@ -16,8 +16,18 @@ mod options;
 
 use std::sync::Arc;
 
+pub use self::errors::describe;
+
 use dunlin_config::ObjectRoot;
 use dunlin_files::objects::store::ObjectStore;
+
+/// Makes the client of the bucket of `root`, for requests that are no reads of files: conditional writes, and listings of all keys.
+///
+/// # Errors
+/// As [`open`].
+pub fn client(root: &ObjectRoot) -> Result<Arc<dyn object_store::ObjectStore>, String> {
+    options::open(root).map(bucket::Bucket::into_client)
+}
 
 /// Makes the client of the bucket of `root`.
 ///

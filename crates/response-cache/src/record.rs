@@ -195,7 +195,7 @@ impl StoredHead {
             let name = str::from_utf8(reader.text()?).ok()?;
             fields.push(name, reader.text()?);
         }
-        Some(Self::restored((status, fields), date, freshness, vary, rules))
+        Some(Self::from_parts((status, fields), date, freshness, vary, rules))
     }
 }
 

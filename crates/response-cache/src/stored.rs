@@ -82,8 +82,8 @@ impl StoredHead {
         Ok(Self { status, fields: kept, date, freshness, vary, etag, last_modified, rules })
     }
 
-    /// The head as it was stored before, with the parts that do not follow from its fields.
-    pub(crate) fn restored(
+    /// A head of parts that are known: one that was stored before, or that of content which is no response of an upstream.
+    pub fn from_parts(
         (status, fields): (u16, FieldLines),
         date: u64,
         freshness: Freshness,

@@ -77,6 +77,17 @@ pub enum Found {
     Nothing,
 }
 
+/// The result of [`Disk::find_only`].
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct OnlyFile {
+    /// For [`Disk::read`].
+    pub number: u64,
+    /// The most memory that its content takes.
+    pub bytes: u64,
+    /// This process has written it, and knows of no removal since.
+    pub is_recent: bool,
+}
+
 impl Disk {
     /// The responses in `directory`, of at most `bytes` bytes of files and `entries` URLs, for these sites. None are there before
     /// [`start`](crate::start).
@@ -125,6 +136,14 @@ impl Disk {
             Err(true) => Found::OtherVariants,
             Err(false) => Found::Nothing,
         }
+    }
+
+    /// Finds the file of a key whose response does not depend on the request, without I/O, and counts the use of the key.
+    pub fn find_only(&self, key: &Key) -> Option<OnlyFile> {
+        let mut index = self.index();
+        let place = index.find_first(key).filter(|_| !self.is_closed())?;
+        let is_recent = place.number > self.files.last_before();
+        Some(OnlyFile { number: place.number, bytes: place.bytes, is_recent })
     }
 
     /// Counts a use of a key whose response was found in memory.
@@ -263,7 +282,7 @@ impl Disk {
         if trouble.logged.is_none_or(|logged| now.duration_since(logged) > QUIET) {
             trouble.logged = Some(now);
             tracing::error!(
-                "response cache: {}: {error}; responses are cached in memory alone until it can be written again",
+                "cache directory {}: {error}; content is cached in memory alone until it can be written again",
                 self.directory().display()
             );
         }

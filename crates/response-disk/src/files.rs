@@ -28,6 +28,8 @@ pub(crate) struct Files {
     directory: PathBuf,
     /// The number of the file that was made last.
     last: AtomicU64,
+    /// No file of this process has this number or a smaller one.
+    last_before: AtomicU64,
 }
 
 /// The lock of a directory, which dropping it releases.
@@ -40,11 +42,16 @@ impl Files {
     pub(crate) fn new(directory: PathBuf) -> Self {
         let since_1970 = SystemTime::now().duration_since(SystemTime::UNIX_EPOCH);
         let last = since_1970.map_or(0, |time| time.as_nanos() as u64);
-        Self { directory, last: AtomicU64::new(last) }
+        Self { directory, last: AtomicU64::new(last), last_before: AtomicU64::new(last) }
     }
 
     pub(crate) fn directory(&self) -> &Path {
         &self.directory
+    }
+
+    /// No file of this process has this number or a smaller one.
+    pub(crate) fn last_before(&self) -> u64 {
+        self.last_before.load(Ordering::Relaxed)
     }
 
     /// A number that is larger than that of each earlier file, also of those that [`list`](Self::list) has found.
@@ -153,6 +160,7 @@ impl Files {
         }
         let largest = numbers.iter().max().copied().unwrap_or(0);
         self.last.fetch_max(largest, Ordering::Relaxed);
+        self.last_before.fetch_max(largest, Ordering::Relaxed);
         Ok(numbers)
     }
 

@@ -83,6 +83,12 @@ impl Index {
         places.iter().find(|place| place.vary.matches(request)).ok_or(true)
     }
 
+    /// The newest file of a URL. Counts the use.
+    pub(crate) fn find_first(&mut self, key: &Key) -> Option<&Place> {
+        let hash = self.count(key);
+        self.store.get(hash, key)?.first()
+    }
+
     /// Counts a use of a URL. Returns its hash.
     pub(crate) fn count(&mut self, key: &Key) -> u64 {
         let hash = self.hasher.hash_one(key);
@@ -243,6 +249,7 @@ impl Removal {
             Self::Url(url) => url.site == key.site && url.url == without_content(&key.url),
             Self::Purge(site, purge) => {
                 site.is_none_or(|site| site == key.site)
+                    && is_url(&key.url)
                     && purge.concerns(&key.url, |tag| has_tag(tags, tag))
             }
         }
@@ -271,6 +278,11 @@ impl Removals {
         };
         self.urls.contains(&url) || self.urls.contains(key) || self.purges.iter().any(is_purged)
     }
+}
+
+/// Whether a key is the URL of a response. Those of other content have no scheme, and purges do not concern them.
+fn is_url(key: &[u8]) -> bool {
+    key.starts_with(b"http://") || key.starts_with(b"https://")
 }
 
 /// The URL of a key, without what identifies the content of a QUERY.

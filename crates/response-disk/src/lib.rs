@@ -6,6 +6,8 @@
 //! not there; after a power failure it may be neither, which its checksums show. A response that is not as it was written is
 //! removed, and there is none.
 //!
+//! Content that is no response of an upstream, such as an object of an object store, has a key without a scheme.
+//!
 //! One process uses a directory at a time: the one that has its lock. [`start`] waits for the lock in a thread, then reads the
 //! heads of all files into the index. Until then there are no responses, and none are written.
 //!
@@ -19,6 +21,6 @@ mod files;
 mod index;
 mod scan;
 
-pub use disk::{Counters, Disk, Found};
+pub use disk::{Counters, Disk, Found, OnlyFile};
 pub use index::Removal;
 pub use scan::start;

@@ -18,7 +18,7 @@ const TRY: Duration = Duration::from_millis(200);
 /// If the thread cannot be started.
 pub fn start(disk: &Arc<Disk>, now: fn() -> Now) -> io::Result<()> {
     let weak = Arc::downgrade(disk);
-    let thread = std::thread::Builder::new().name("responses".into());
+    let thread = std::thread::Builder::new().name("cache directory".into());
     let started = thread.spawn(move || run(&weak, now)).map(drop);
     if started.is_err() {
         disk.set_tried();

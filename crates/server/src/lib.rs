@@ -3,6 +3,7 @@
 mod checks;
 mod component;
 mod control;
+mod disk_cache;
 mod drive;
 pub mod error_log;
 mod explain;

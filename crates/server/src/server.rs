@@ -44,7 +44,7 @@ use dunlin_config::{Config, Problem, StartupSettings};
 use self::worker_thread::{WorkerCommand, WorkerHandle};
 use crate::component;
 use crate::control::{Action, Command, Control, Event, ResultSender};
-use crate::handler::response_cache::shared::ResponseCache;
+use crate::disk_cache::DiskCache;
 use crate::start_program::Starter;
 use crate::worker::SharedState;
 
@@ -186,7 +186,7 @@ impl Server {
             upgrade,
         };
         runtime.block_on(running.apply(&running.generation, per_worker))?;
-        ResponseCache::takes_over(running.generation.shared.responses.as_ref(), None);
+        DiskCache::takes_over(running.generation.shared.disk.as_ref(), None);
         running.generation.joins_fleet(None);
         Ok(Self { runtime, control, running })
     }
@@ -277,8 +277,7 @@ impl Server {
                         fleet.leave();
                     }
                     // The other process uses the directory from now on.
-                    let responses = running.generation.shared.responses.as_ref();
-                    ResponseCache::takes_over(None, responses);
+                    DiskCache::takes_over(None, running.generation.shared.disk.as_ref());
                     running.drain(HANDOVER_GRACE, end, &mut control).await;
                 }
             }
@@ -485,8 +484,8 @@ impl Running {
         if let Some(tracer) = &shared.tracer {
             tracer.finish();
         }
-        if let Some(responses) = &shared.responses {
-            responses.finish_writing(FINISH);
+        if let Some(disk) = &shared.disk {
+            disk.finish_writing(FINISH);
         }
         if let Some(left) = left {
             // It is dropped when this server has left.

@@ -29,6 +29,7 @@ pub(crate) use self::thread::Worker;
 pub(crate) use self::tunnel_meter::TunnelMeter;
 use crate::component::{Components, WorkerComponents};
 use crate::control::Commands;
+use crate::disk_cache::DiskCache;
 use crate::fleet::Fleet;
 use crate::handler::response_cache::shared::ResponseCache;
 use crate::handler::status::collectors::Collectors;
@@ -61,6 +62,8 @@ pub(crate) struct SharedState {
     pub(crate) files: Arc<dunlin_files::shared::Shared>,
     /// The response cache; `None` if no route has one.
     pub(crate) responses: Option<Arc<ResponseCache>>,
+    /// The responses and objects on disk; `None` if there is no directory for them.
+    pub(crate) disk: Option<Arc<DiskCache>>,
     /// Threads for work that may block.
     pub(crate) blocking: Arc<blocking::Pools>,
     /// Processes of scripts, and the state that scripts share.

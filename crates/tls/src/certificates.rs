@@ -162,6 +162,11 @@ impl Certificates {
         std::thread::Builder::new().name("certificates".into()).spawn(follow).map(drop)
     }
 
+    /// Whether certificates are obtained by ACME.
+    pub fn has_acme(&self) -> bool {
+        self.challenges.is_some()
+    }
+
     /// Starts a thread that obtains and renews certificates by ACME, if a site uses it. `shared` is the storage of the fleet, if there
     /// is one.
     ///

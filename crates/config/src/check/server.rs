@@ -63,6 +63,8 @@ impl Checker<'_> {
                 || self.paths.by_default("var/lib/dunlin"),
                 |state| self.absolute(state),
             ),
+            // It needs the tables of object stores.
+            acme_storage: None,
             trusted_proxies: networks(
                 "trusted_proxies",
                 server.trusted_proxies.as_deref().unwrap_or_default(),

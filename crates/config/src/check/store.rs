@@ -8,9 +8,9 @@ use dunlin_http::semantics::Url;
 
 use super::Checker;
 use crate::file::{self, StoreTable};
-use crate::object_root::{StoreRules, StoreScheme, Stores, parse};
+use crate::object_root::{ObjectRoot, StoreRules, StoreScheme, Stores, parse};
 use crate::settings::Settings;
-use crate::sites::Site;
+use crate::sites::{Site, Sites};
 use crate::spanned::{Span, Spanned};
 
 impl Checker<'_> {
@@ -97,7 +97,42 @@ impl Checker<'_> {
     /// Reports a root that is no URL of an object store.
     pub(super) fn object_root(&mut self, root: &Spanned<PathBuf>) {
         if let Err(what) = parse(root) {
-            self.problem(&root.span, what);
+            self.problem(&root.span, format!("root {what}"));
+        }
+    }
+
+    /// The bucket and prefix in which servers share certificates.
+    pub(super) fn acme_storage(
+        &mut self,
+        storage: Option<&Spanned<PathBuf>>,
+        stores: &Stores,
+    ) -> Option<Arc<ObjectRoot>> {
+        let storage = storage?;
+        let problem = match parse(storage) {
+            Err(what) => what,
+            Ok((StoreScheme::Https, ..)) => format!(
+                "{:?}: a plain HTTP server has no conditional writes; write s3://, gs:// or az://",
+                storage.display().to_string()
+            ),
+            Ok(_) => return stores.root(storage),
+        };
+        self.problem(&storage.span, format!("acme_storage {problem}"));
+        None
+    }
+
+    /// Reports a storage of certificates whose objects clients could request.
+    pub(super) fn keep_certificates_from_clients(
+        &mut self,
+        (storage, found): (Option<&Spanned<PathBuf>>, Option<&Arc<ObjectRoot>>),
+        sites: &Sites,
+    ) {
+        let (Some(storage), Some(found)) = (storage, found) else { return };
+        let mut roots = sites.iter().flat_map(Site::object_roots);
+        if let Some(root) = roots.find(|root| root.contains(found) || found.contains(root)) {
+            let what = format!(
+                "acme_storage {found} overlaps the root {root}, whose objects clients can request; write another prefix or bucket"
+            );
+            self.problem(&storage.span, what);
         }
     }
 

@@ -73,6 +73,9 @@ pub struct Server {
     /// Directory for data that the server keeps over a restart: accounts and certificates of ACME, compiled
     /// components. Default: `/var/lib/dunlin`.
     pub state: Option<Spanned<PathBuf>>,
+    /// Bucket of an object store in which several servers share accounts and certificates of ACME: `s3://bucket/prefix`, also
+    /// `gs://` and `az://`. No root may contain the prefix. Default: none, or the store of `[shared]`.
+    pub acme_storage: Option<Spanned<PathBuf>>,
     /// Addresses and ports of the name servers that resolve the names of upstreams of proxies: `["10.0.0.2:53"]`. Default: those
     /// of `/etc/resolv.conf`. `/etc/hosts` applies in both cases.
     pub resolver: Option<Vec<std::net::SocketAddr>>,
@@ -170,7 +173,7 @@ pub struct Cache {
     pub size: Option<Size>,
     /// Size up to which a file is held completely; larger ones are held as open descriptors. Default: `256KB`.
     pub file: Option<Size>,
-    /// Directory in which responses are kept, also over restarts. The server creates it, for its user alone, and owns what is in it.
+    /// Directory in which responses, and objects of object stores, are kept, also over restarts. The server creates it, for its user alone, and owns what is in it.
     /// Default: none.
     pub directory: Option<Spanned<PathBuf>>,
     /// Maximum size of the files in `directory`. Default: `1GB`.

@@ -4,15 +4,19 @@ use std::collections::HashMap;
 use std::sync::atomic::Ordering;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
+use bytes::Bytes;
 use dunlin_net::clock::monotonic_millis;
 
 use super::client::Client;
+use super::disk::{ObjectDisk, ObjectFile, ObjectName};
 use super::flight::{Claim, Flight, Wanted};
 use super::listing::{self, Listings};
 use super::load::Context;
 use super::once::Once;
-use super::store::{ListRequest, StoreError};
+use super::restore::Restoration;
+use super::store::{ListRequest, ObjectMetadata, StoreError};
 use crate::cache::resource::Resource;
+use crate::cache::shared_cache::Key;
 use crate::listing::contents::Contents;
 
 /// A bucket, which the roots in it share.
@@ -27,6 +31,8 @@ pub struct Bucket {
 #[derive(Debug, Default)]
 struct State {
     flights: HashMap<String, Arc<Flight>>,
+    /// Files that are being read, by the keys of the objects and those in the cache.
+    restorations: HashMap<(String, Key), Arc<Restoration>>,
     /// Until when keys without an object count as absent, in milliseconds of the monotonic clock.
     absent: HashMap<String, u64>,
     /// Whether there are objects beneath prefixes, and until when that counts.
@@ -114,6 +120,56 @@ impl Bucket {
         }
     }
 
+    /// Joins those that wait for the file of an object, or finds the file to read; `None` if there is none.
+    pub(super) fn begin_restoration(
+        &self,
+        disk: &dyn ObjectDisk,
+        key: &str,
+        claim: &Claim,
+    ) -> Option<(Arc<Restoration>, Option<ObjectFile>)> {
+        let place = (key.to_owned(), claim.key.clone());
+        let mut state = self.lock();
+        if let Some(restoration) = state.restorations.get(&place) {
+            return Some((Arc::clone(restoration), None));
+        }
+        let file = disk.find(self.name(key))?;
+        let restoration: Arc<Restoration> = Arc::default();
+        state.restorations.insert(place, Arc::clone(&restoration));
+        Some((restoration, Some(file)))
+    }
+
+    /// Ends the reading of a file.
+    pub(super) fn end_restoration(&self, key: &str, claim: &Claim) {
+        self.lock().restorations.remove(&(key.to_owned(), claim.key.clone()));
+    }
+
+    /// Has the object written to disk that a request has received, unless it has changed since.
+    pub(super) fn keep_on_disk(
+        &self,
+        disk: &dyn ObjectDisk,
+        flight: &Flight,
+        metadata: &ObjectMetadata,
+        content: Bytes,
+    ) {
+        // A notification takes the lock, too, so that it removes what is written here, or is known here.
+        let _state = self.lock();
+        if !flight.is_outdated() {
+            disk.write(self.name(&flight.wanted.key), metadata, content);
+        }
+    }
+
+    /// Has an object removed from the disk, which is not the current one.
+    pub(super) fn remove_from_disk(&self, context: &Context, key: &str) {
+        if let Some(disk) = &context.disk {
+            disk.remove(self.name(key));
+        }
+    }
+
+    /// The name of an object on disk.
+    pub(super) fn name<'a>(&self, key: &'a str) -> ObjectName<'a> {
+        ObjectName { bucket: self.client.number, key }
+    }
+
     /// Records that there is no object with this key.
     pub(super) fn set_absent(&self, key: &str) {
         let (now, mut state) = (monotonic_millis(), self.lock());
@@ -132,8 +188,16 @@ impl Bucket {
     }
 
     /// Forgets what is known of `key`, because it has changed: requests in progress may have had the object from before.
-    pub(super) fn forget(&self, key: &str) {
+    pub(super) fn forget(&self, key: &str, disk: Option<&dyn ObjectDisk>) {
         let mut state = self.lock();
+        if let Some(disk) = disk {
+            disk.remove(self.name(key));
+        }
+        for ((other, _), restoration) in &state.restorations {
+            if other == key {
+                restoration.set_outdated();
+            }
+        }
         state.absent.remove(key);
         if let Some(flight) = state.flights.remove(key) {
             flight.set_outdated();

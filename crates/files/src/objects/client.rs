@@ -3,8 +3,9 @@
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
 
-use dunlin_config::StoreRules;
+use dunlin_config::{ObjectRoot, StoreRules};
 use dunlin_net::log_limiter::LogLimiter;
+use sha2::{Digest, Sha256};
 use tokio::runtime::Handle;
 use tokio::time::timeout;
 
@@ -16,6 +17,8 @@ use super::store::{GetRequest, Got, ListPage, ListRequest, ObjectStore, StoreErr
 pub struct Client {
     /// The URL of the bucket, for logs and the status.
     pub name: Arc<str>,
+    /// The [`number`] of the bucket.
+    pub(super) number: usize,
     pub(super) store: Arc<dyn ObjectStore>,
     pub(super) rules: Arc<StoreRules>,
     /// The thread for object stores.
@@ -46,17 +49,26 @@ pub struct Counters {
     pub stale: AtomicU64,
 }
 
+/// The URL of the bucket of `root`.
+pub(super) fn name(root: &ObjectRoot) -> String {
+    format!("{}://{}", root.scheme.as_str(), root.bucket)
+}
+
+/// A number of the bucket of `root` that is the same in each process, for objects on disk.
+pub fn number(root: &ObjectRoot) -> usize {
+    let endpoint = root.store.endpoint.as_deref().unwrap_or_default();
+    let digest = Sha256::digest(format!("{}\n{endpoint}", name(root)));
+    digest.iter().take(size_of::<usize>()).fold(0, |sum, byte| sum << 8 | usize::from(*byte))
+}
+
 impl Client {
-    pub(super) fn new(
-        name: String,
-        store: Arc<dyn ObjectStore>,
-        rules: Arc<StoreRules>,
-        handle: Handle,
-    ) -> Arc<Self> {
+    /// The client of the bucket of `root`.
+    pub(super) fn new(root: &ObjectRoot, store: Arc<dyn ObjectStore>, handle: Handle) -> Arc<Self> {
         Arc::new(Self {
-            name: name.into(),
+            name: name(root).into(),
+            number: number(root),
             store,
-            rules,
+            rules: Arc::clone(&root.store),
             handle,
             health: Health::default(),
             counters: Counters::default(),

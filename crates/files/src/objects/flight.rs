@@ -186,6 +186,9 @@ impl Flight {
                 if error == StoreError::Missing {
                     bucket.set_absent(key);
                 }
+                if !matches!(error, StoreError::Failed(_)) {
+                    bucket.remove_from_disk(context, key);
+                }
                 self.land(bucket, Landed::Failed(error));
             }
         }
@@ -203,10 +206,14 @@ impl Flight {
         }
     }
 
+    /// Whether the object has changed since it was requested.
+    pub(super) fn is_outdated(&self) -> bool {
+        self.is_outdated.load(Ordering::Relaxed)
+    }
+
     /// Until when the object is fresh that the store has confirmed now.
     fn fresh_until(&self, client: &Client) -> u64 {
-        let is_outdated = self.is_outdated.load(Ordering::Relaxed);
-        monotonic_millis() + if is_outdated { 0 } else { client.revalidate() }
+        monotonic_millis() + if self.is_outdated() { 0 } else { client.revalidate() }
     }
 
     /// Ends the request with this result.
@@ -224,11 +231,11 @@ impl Flight {
         body: Box<dyn ObjectBody>,
     ) {
         let (size, metadata) = (metadata.size, Arc::new(metadata));
-        // What arrives is in memory twice for a moment.
-        let room = context.cache.largest_copy().saturating_mul(3);
-        let is_whole =
-            size <= self.limit.load(Ordering::Relaxed) && bucket.client.reserve(size, room);
+        let is_whole = size <= self.limit.load(Ordering::Relaxed)
+            && bucket.client.reserve(size, context.room());
         if !is_whole {
+            // What is on disk may be another version.
+            bucket.remove_from_disk(context, &self.wanted.key);
             self.load(&bucket.client, context, &metadata, None);
             self.land(bucket, Landed::Streamed(metadata, Begun::new(body)));
             return;
@@ -249,6 +256,9 @@ impl Flight {
         let pool = context.pools.files.clone();
         let job = move || {
             this.load(&for_job.client, &context, &metadata, Some(&arrival));
+            if let Some(disk) = &context.disk {
+                for_job.keep_on_disk(&**disk, &this, &metadata, arrival.to_vec().into());
+            }
             for_job.land(&this);
             this.finished.set(());
         };
@@ -275,11 +285,15 @@ impl Flight {
             }
             let object = load::object(client, &self.wanted.key, metadata);
             let resource = Arc::new(match arrival {
-                Some(arrival) => load::whole(context, &claim, object, arrival),
+                Some(arrival) => load::whole(context, &claim, object, arrival.to_vec()),
                 None => load::streamed(context, &claim, object, client, None),
             });
             resource.validity.set_fresh_until(self.fresh_until(client));
             context.cache.insert(&resource);
+            // A notification expires what is in the cache, which this may have missed.
+            if self.is_outdated() {
+                resource.validity.set_fresh_until(monotonic_millis());
+            }
             self.lock().loaded.push(resource);
         }
     }

@@ -9,9 +9,9 @@ use dunlin_http::semantics::{ContentCoding, EntityTag};
 use dunlin_net::blocking::Pools;
 use dunlin_net::clock::{monotonic_millis, since_1970};
 
-use super::arrival::Arrival;
 use super::client::Client;
 use super::content::{Arriving, Begun, Streamed};
+use super::disk::ObjectDisk;
 use super::flight::Claim;
 use super::store::ObjectMetadata;
 use crate::cache::resource::{Object, Origin, Representation, Resource};
@@ -24,6 +24,8 @@ use crate::render::{self, Description};
 pub struct Context {
     /// The cache.
     pub(crate) cache: Arc<SharedCache>,
+    /// The objects on disk; `None` if there is no directory for them.
+    pub(crate) disk: Option<Arc<dyn ObjectDisk>>,
     /// Threads for work that may block.
     pub(crate) pools: Arc<Pools>,
     /// Whether responses have the field `Server`.
@@ -31,6 +33,11 @@ pub struct Context {
 }
 
 impl Context {
+    /// Bytes of the objects that may be on their way into the cache at once. What arrives is in memory twice for a moment.
+    pub(super) fn room(&self) -> u64 {
+        self.cache.largest_copy().saturating_mul(3)
+    }
+
     /// What the cache has for this key, if it is fresh.
     pub fn cached(&self, key: &Key) -> Option<Arc<Resource>> {
         self.cache.get(key).filter(|resource| resource.validity.is_fresh(monotonic_millis()))
@@ -48,9 +55,9 @@ pub(super) fn whole(
     context: &Context,
     claim: &Claim,
     object: Object,
-    arrival: &Arrival,
+    content: Vec<u8>,
 ) -> Resource {
-    let content = StoredContent::on_disk(arrival.to_vec());
+    let content = StoredContent::on_disk(content);
     resource(context, claim, object, |description, server_field| {
         render::representation(description, content, server_field)
     })

@@ -7,6 +7,9 @@
 //! received once for all that wait for it and then inserted as a [`Resource`](crate::cache::resource::Resource), so that
 //! further requests take the same path as those for files. Larger objects are streamed by ranges.
 //!
+//! With a directory for it, an object that was received whole is also written to [disk]: it is read again when the cache in memory does
+//! not have it, after a restart too.
+//!
 //! The validity of such a resource is a time: after `revalidate` the store gets a conditional request. While it does not respond, what
 //! the cache holds stays in use.
 //!
@@ -18,6 +21,7 @@ mod arrival;
 pub mod bucket;
 pub mod client;
 mod content;
+pub mod disk;
 mod flight;
 mod health;
 mod listing;
@@ -26,6 +30,7 @@ mod once;
 pub mod registry;
 pub mod remote;
 pub mod resolve;
+mod restore;
 pub(crate) mod siblings;
 pub mod store;
 pub mod thread;

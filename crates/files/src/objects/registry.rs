@@ -6,10 +6,10 @@ use std::sync::Arc;
 use dunlin_config::{Config, ObjectRoot, StoreScheme};
 
 use super::bucket::Bucket;
-use super::client::Client;
+use super::client::{self, Client};
+use super::load::Context;
 use super::store::ObjectStore;
 use super::thread::Thread;
-use crate::cache::shared_cache::SharedCache;
 
 /// Opens the store of a root.
 pub type Open = fn(&ObjectRoot) -> Result<Arc<dyn ObjectStore>, String>;
@@ -59,14 +59,13 @@ impl Buckets {
                 Arc::clone(self.thread.insert(Arc::new(thread)))
             }
         };
-        let name = format!("{}://{}", root.scheme.as_str(), root.bucket);
+        let name = client::name(root);
         // The clients of stores belong to the runtime in which they are made.
         let store = {
             let _guard = thread.handle().enter();
             open(root).map_err(|error| format!("object store {name}: {error}"))?
         };
-        let rules = Arc::clone(&root.store);
-        Ok(Bucket::new(Client::new(name, store, rules, thread.handle().clone())))
+        Ok(Bucket::new(Client::new(root, store, thread.handle().clone())))
     }
 
     /// The bucket of a root of this configuration.
@@ -86,12 +85,12 @@ impl Buckets {
 
     /// Has the next use of these objects of the bucket confirmed by the store, because they have changed. Returns whether a root is
     /// in the bucket.
-    pub fn notify(&self, cache: &SharedCache, bucket: &str, keys: &[String]) -> bool {
+    pub fn notify(&self, context: &Context, bucket: &str, keys: &[String]) -> bool {
         let mut named = self.buckets.iter().filter(|((_, name), _)| name == bucket).peekable();
         let is_known = named.peek().is_some();
         for (_, bucket) in named {
-            keys.iter().for_each(|key| bucket.forget(key));
-            cache.expire_objects(&bucket.client.name, keys);
+            keys.iter().for_each(|key| bucket.forget(key, context.disk.as_deref()));
+            context.cache.expire_objects(&bucket.client.name, keys);
         }
         is_known
     }

@@ -221,6 +221,12 @@ async fn object(
         limit: if is_kept { limit } else { 0 },
         held: resolver.previous.as_ref().filter(is_it).cloned(),
     };
+    if is_kept && claim.held.is_none() {
+        claim.held = bucket.restore(context, key, &claim).await;
+        if let Some(held) = claim.held.as_ref().filter(|held| held.validity.is_fresh(monotonic_millis())) {
+            return Ok(Arc::clone(held));
+        }
+    }
     // Further rounds are for an object whose version was confirmed and which has to be received nevertheless, and for one that
     // another request has received.
     for _ in 0..4 {

@@ -104,10 +104,18 @@ impl SharedStorage for FleetStorage {
         self.access(move |store, server| store.unlock(&name, server, fence))
     }
 
-    fn challenge(&self, challenge: SharedChallenge) -> Pending<()> {
-        self.send(match challenge {
+    fn challenge(&self, challenges: Vec<SharedChallenge>) -> Pending<()> {
+        let content = |challenge| match challenge {
             SharedChallenge::Http { token, response } => Content::Http { token, response },
             SharedChallenge::Tls { name, digest } => Content::Tls { name, digest },
+        };
+        let sent: Vec<_> =
+            challenges.into_iter().map(|challenge| self.send(content(challenge))).collect();
+        Box::pin(async move {
+            for confirmed in sent {
+                confirmed.await?;
+            }
+            Ok(())
         })
     }
 

@@ -32,7 +32,7 @@ pub(super) fn receive(ctx: &Rc<WorkerContext>) -> Reply {
             let (mut known, mut unknown) = (0, 0);
             for (bucket, keys) in &changes {
                 let shared = &ctx.shared.files;
-                match shared.buckets.notify(&shared.cache, bucket, keys) {
+                match shared.buckets.notify(&shared.context, bucket, keys) {
                     true => known += keys.len(),
                     false => unknown += keys.len(),
                 }

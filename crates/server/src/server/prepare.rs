@@ -10,6 +10,7 @@ use std::time::SystemTime;
 
 use dunlin_config::{Config, Server, StartupSettings};
 use dunlin_exchange::Storage;
+use dunlin_files::objects::disk::ObjectDisk;
 use dunlin_files::objects::registry::Buckets;
 use dunlin_net::blocking;
 use dunlin_script::Pools;
@@ -23,6 +24,7 @@ use dunlin_tls::Certificates;
 use super::{StartError, fail};
 use crate::component::Components;
 use crate::control::Commands;
+use crate::disk_cache::DiskCache;
 use crate::fleet::{self, Fleet, Participants};
 use crate::handler::response_cache::shared::ResponseCache;
 use crate::handler::script::FileAccess;
@@ -54,7 +56,11 @@ impl Generation {
         check_build(&config)?;
         let config = Arc::new(config);
         let server = &config.server;
-        let mut files = dunlin_files::shared::Shared::first(&config, Arc::clone(&blocking));
+        let sites = Sites::new(&config, None);
+        let disk = DiskCache::new(&sites, &config, None, &blocking);
+        let objects = disk.clone().map(|disk| disk as Arc<dyn ObjectDisk>);
+        let mut files =
+            dunlin_files::shared::Shared::first(&config, Arc::clone(&blocking), objects);
         files.buckets = buckets(&config, None)?;
         let files = Arc::new(files);
         let limit = dunlin_config::descriptor_limit();
@@ -72,15 +78,15 @@ impl Generation {
             reverse_dns: reverse_dns(server)?,
             forwarded_field: server.forwarded_field.clone(),
         });
-        let sites = Sites::new(&config, None);
-        let memory = (files.cache.store(), &blocking);
-        let responses = ResponseCache::for_sites(&sites, &config, None, memory);
+        let stores = (files.cache.store(), disk.as_ref());
+        let responses = ResponseCache::for_sites(&sites, None, stores);
         Ok(Self {
             access_log,
             directories: Arc::new(directories(&config)),
             shared: Arc::new(SharedState {
                 files,
                 responses,
+                disk,
                 fleet,
                 maintenance: Arc::default(),
                 certificates,
@@ -134,7 +140,10 @@ impl Generation {
             true => before.tracer.clone(),
             false => tracer(now)?,
         };
-        let mut files = before.files.next(&config);
+        let sites = Sites::new(&config, Some(&before.sites));
+        let disk = DiskCache::new(&sites, &config, before.disk.as_ref(), &before.blocking);
+        let objects = disk.clone().map(|disk| disk as Arc<dyn ObjectDisk>);
+        let mut files = before.files.next(&config, objects);
         files.buckets = buckets(&config, Some(&before.files.buckets))?;
         let files = Arc::new(files);
         let fleet = Fleet::of(&config, before.fleet.as_ref());
@@ -148,16 +157,15 @@ impl Generation {
             reverse_dns: reverse_dns.clone(),
             forwarded_field: now.forwarded_field.clone(),
         });
-        let sites = Sites::new(&config, Some(&before.sites));
-        let memory = (files.cache.store(), &before.blocking);
-        let responses =
-            ResponseCache::for_sites(&sites, &config, before.responses.as_ref(), memory);
+        let stores = (files.cache.store(), disk.as_ref());
+        let responses = ResponseCache::for_sites(&sites, before.responses.as_ref(), stores);
         Ok(Self {
             access_log,
             directories: Arc::new(directories(&config)),
             shared: Arc::new(SharedState {
                 files,
                 responses,
+                disk,
                 fleet,
                 maintenance: Arc::clone(&before.maintenance),
                 scripts: Scripts { pools, shared: scripts },
@@ -224,7 +232,10 @@ impl Generation {
         if let Some(responses) = &self.shared.responses {
             responses.retain_sites(|site| sites.has(site));
         }
-        ResponseCache::takes_over(self.shared.responses.as_ref(), before.shared.responses.as_ref());
+        if let Some(disk) = &self.shared.disk {
+            disk.retain(|site| sites.has(site), config);
+        }
+        DiskCache::takes_over(self.shared.disk.as_ref(), before.shared.disk.as_ref());
         self.joins_fleet(before.shared.fleet.as_ref());
         before.shared.certificates.retire();
         sites.proxies().for_each(|group| group.reload_certificates());
@@ -254,7 +265,17 @@ fn buckets(config: &Config, before: Option<&Arc<Buckets>>) -> Result<Arc<Buckets
 }
 
 #[cfg(feature = "fleet")]
+use dunlin_certificate_store::open as open_certificate_store;
+#[cfg(feature = "fleet")]
 use dunlin_object_root::open as open_store;
+
+/// A build without clients of object stores rejects such a storage when it verifies the configuration.
+#[cfg(not(feature = "fleet"))]
+fn open_certificate_store(
+    _root: &dunlin_config::ObjectRoot,
+) -> Result<Arc<dyn dunlin_tls::SharedStorage>, String> {
+    Err(super::verify::NO_STORES.into())
+}
 
 /// A build without clients of object stores rejects such roots when it verifies the configuration.
 #[cfg(not(feature = "fleet"))]
@@ -359,8 +380,17 @@ fn certificates(
 ) -> Result<Arc<Certificates>, StartError> {
     let certificates = Arc::new(Certificates::load(config).map_err(fail)?);
     certificates.follow().map_err(|error| fail(format!("following certificates: {error}")))?;
+    let storage = match &config.server.acme_storage {
+        // Without such sites nothing is stored.
+        Some(root) if certificates.has_acme() => {
+            let opened = open_certificate_store(root);
+            Some(opened.map_err(|error| fail(format!("acme_storage {error}")))?)
+        }
+        Some(_) => None,
+        None => fleet.and_then(|fleet| fleet.storage()),
+    };
     certificates
-        .obtain(config, fleet.and_then(|fleet| fleet.storage()))
+        .obtain(config, storage)
         .map_err(|error| fail(format!("obtaining certificates: {error}")))?;
     Ok(certificates)
 }

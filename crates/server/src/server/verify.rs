@@ -66,13 +66,17 @@ pub fn verify(config: &Config, confined: Option<&Confined>) -> Findings {
 pub(super) const NO_STORES: &str =
     "this build of dunlin has no clients of object stores; build it with `--features fleet`";
 
-/// Reports roots in object storage, if this build has no clients of object stores.
+/// Reports roots and certificates in object storage, if this build has no clients of object stores.
 fn check_object_roots(config: &Config, errors: &mut Vec<Problem>) {
     if cfg!(feature = "fleet") {
         return;
     }
     for (root, problem) in config.object_roots() {
         errors.push(problem.with_message(format!("root {root}: {NO_STORES}")));
+    }
+    if let Some(root) = &config.server.acme_storage {
+        let file = config.path().unwrap_or(Path::new(""));
+        errors.push(Problem::of_file(file, format!("acme_storage {root}: {NO_STORES}")));
     }
 }
 
@@ -136,7 +140,7 @@ impl Purpose {
                  let the user own the directory"
             ),
             Self::Responses => format!(
-                "cache {path}: {name} cannot write there ({error}): responses are cached in memory alone; let the user own \
+                "cache {path}: {name} cannot write there ({error}): content is cached in memory alone; let the user own \
                  the directory"
             ),
         }

@@ -42,8 +42,8 @@ pub struct Published {
 enum Key {
     /// The token.
     Text(String),
-    /// The host name.
-    Handshake(String),
+    /// The host name, and its configuration, which that of another order may have replaced.
+    Handshake(String, Arc<ServerConfig>),
 }
 
 /// Shared by all configurations, so that an order that is running during a reload can complete.
@@ -93,8 +93,12 @@ impl Challenges {
         digest: &[u8; 32],
     ) -> Result<Published, String> {
         let config = challenge_config(name, digest)?;
-        self.write().handshakes.insert(name.to_owned(), Arc::new(config));
-        Ok(Published { challenges: Arc::clone(self), key: Key::Handshake(name.to_owned()) })
+        let config = Arc::new(config);
+        self.write().handshakes.insert(name.to_owned(), Arc::clone(&config));
+        Ok(Published {
+            challenges: Arc::clone(self),
+            key: Key::Handshake(name.to_owned(), config),
+        })
     }
 
     fn read(&self) -> RwLockReadGuard<'_, Responses> {
@@ -111,7 +115,10 @@ impl Drop for Published {
         let mut responses = self.challenges.write();
         match &self.key {
             Key::Text(token) => drop(responses.texts.remove(token)),
-            Key::Handshake(name) => drop(responses.handshakes.remove(name)),
+            Key::Handshake(name, config) => {
+                let is_it = responses.handshakes.get(name).is_some_and(|it| Arc::ptr_eq(it, config));
+                drop(is_it.then(|| responses.handshakes.remove(name)));
+            }
         }
     }
 }

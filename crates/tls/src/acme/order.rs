@@ -7,8 +7,8 @@ use std::time::Duration;
 use base64::prelude::{BASE64_URL_SAFE_NO_PAD, Engine};
 use dunlin_config::{Acme, AcmeChallenge};
 use instant_acme::{
-    Account, AccountCredentials, AuthorizationStatus, ChallengeType, Error, ExternalAccountKey,
-    Identifier, NewAccount, NewOrder, Order, OrderStatus, RetryPolicy,
+    Account, AccountCredentials, AuthorizationHandle, AuthorizationStatus, ChallengeHandle,
+    ChallengeType, Error, ExternalAccountKey, Identifier, NewAccount, NewOrder, Order, OrderStatus, RetryPolicy,
 };
 use rcgen::{CertificateParams, DistinguishedName, KeyPair};
 
@@ -162,14 +162,14 @@ fn is_unknown_account(problem: &instant_acme::Problem) -> bool {
     problem.r#type.as_deref().is_some_and(|kind| kind.ends_with(":accountDoesNotExist"))
 }
 
-/// Publishes the responses to the challenges of all names that are not yet authorized, and notifies the authority.
+/// Publishes the responses to the challenges of all names that are not yet authorized, and then notifies the authority.
 async fn publish(
     order: &mut Order,
     kind: AcmeChallenge,
     challenges: &Arc<Challenges>,
     storage: &Storage,
 ) -> Result<Vec<Published>, Failure> {
-    let mut published = Vec::new();
+    let (mut published, mut shared) = (Vec::new(), Vec::new());
     let mut authorizations = order.authorizations();
     while let Some(authorization) = authorizations.next().await {
         let mut authorization = authorization?;
@@ -178,37 +178,50 @@ async fn publish(
             AuthorizationStatus::Pending => {}
             status => return Err(format!("the authorization is {}", word(&status)).into()),
         }
-        let (wanted, name) = match kind {
-            AcmeChallenge::TlsAlpn01 => (ChallengeType::TlsAlpn01, "TLS-ALPN-01"),
-            AcmeChallenge::Http01 => (ChallengeType::Http01, "HTTP-01"),
-        };
-        let mut challenge = authorization
-            .challenge(wanted)
-            .ok_or_else(|| format!("the authority does not offer {name}"))?;
-        let response = challenge.key_authorization();
-        let shared = match kind {
-            AcmeChallenge::Http01 => SharedChallenge::Http {
-                token: challenge.token.clone(),
-                response: response.as_str().to_owned(),
-            },
-            AcmeChallenge::TlsAlpn01 => {
-                let digest = response.digest();
-                let digest = digest.as_ref().try_into();
-                let digest = digest.map_err(|_| "the digest has not the length of SHA-256")?;
-                SharedChallenge::Tls { name: challenge.identifier().to_string(), digest }
-            }
-        };
-        published.push(challenges.publish(&shared)?);
-        // The authority may connect to any server of the fleet.
-        storage.challenge(shared).await?;
-        challenge.set_ready().await?;
+        let challenge = response(&challenge(&mut authorization, kind)?, kind)?;
+        published.push(challenges.publish(&challenge)?);
+        shared.push(challenge);
+    }
+    // The authority may connect to any of the servers, and gets the same response from each.
+    storage.challenge(shared).await?;
+    let mut authorizations = order.authorizations();
+    while let Some(authorization) = authorizations.next().await {
+        let mut authorization = authorization?;
+        if authorization.status == AuthorizationStatus::Pending {
+            challenge(&mut authorization, kind)?.set_ready().await?;
+        }
     }
     Ok(published)
 }
 
-/// The word of RFC 8555 §7.1.6 for the status of an order or an authorization.
-fn word(status: &impl std::fmt::Debug) -> String {
-    format!("{status:?}").to_ascii_lowercase()
+/// The challenge of that kind.
+fn challenge<'a>(
+    authorization: &'a mut AuthorizationHandle<'_>,
+    kind: AcmeChallenge,
+) -> Result<ChallengeHandle<'a>, Failure> {
+    let (wanted, name) = match kind {
+        AcmeChallenge::TlsAlpn01 => (ChallengeType::TlsAlpn01, "TLS-ALPN-01"),
+        AcmeChallenge::Http01 => (ChallengeType::Http01, "HTTP-01"),
+    };
+    let found = authorization.challenge(wanted);
+    found.ok_or_else(|| format!("the authority does not offer {name}").into())
+}
+
+/// The response to a challenge.
+fn response(challenge: &ChallengeHandle<'_>, kind: AcmeChallenge) -> Result<SharedChallenge, Failure> {
+    let response = challenge.key_authorization();
+    match kind {
+        AcmeChallenge::Http01 => Ok(SharedChallenge::Http {
+            token: challenge.token.clone(),
+            response: response.as_str().to_owned(),
+        }),
+        AcmeChallenge::TlsAlpn01 => {
+            let digest = response.digest();
+            let digest = digest.as_ref().try_into();
+            let digest = digest.map_err(|_| "the digest has not the length of SHA-256")?;
+            Ok(SharedChallenge::Tls { name: challenge.identifier().to_string(), digest })
+        }
+    }
 }
 
 /// Why the authority rejected a challenge, in its words.

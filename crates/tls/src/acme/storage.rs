@@ -30,8 +30,8 @@ pub trait SharedStorage: fmt::Debug + Send + Sync {
     /// Releases the lock of `name`.
     fn unlock(&self, name: &str, fence: u64) -> Pending<()>;
 
-    /// Has every server respond to a challenge. Resolves when all of them do.
-    fn challenge(&self, challenge: SharedChallenge) -> Pending<()>;
+    /// Has every server respond to the challenges of an order. Resolves when all of them do.
+    fn challenge(&self, challenges: Vec<SharedChallenge>) -> Pending<()>;
 
     /// Has every server look for changed certificates.
     fn announce(&self) -> Pending<()>;
@@ -270,14 +270,16 @@ impl Storage {
         }
     }
 
-    /// Has the other servers respond to a challenge, too.
+    /// Has the other servers respond to the challenges of an order, too.
     ///
     /// # Errors
     /// When the storage is not reachable.
-    pub(crate) async fn challenge(&self, challenge: SharedChallenge) -> Result<(), Failure> {
-        let Some(shared) = &self.shared else { return Ok(()) };
+    pub(crate) async fn challenge(&self, challenges: Vec<SharedChallenge>) -> Result<(), Failure> {
+        let Some(shared) = self.shared.as_ref().filter(|_| !challenges.is_empty()) else {
+            return Ok(());
+        };
         let lost = |error: String| Failure { error, unreachable: true };
-        shared.challenge(challenge).await.map_err(lost)
+        shared.challenge(challenges).await.map_err(lost)
     }
 
     /// Whether several servers have it in common.

@@ -14,7 +14,6 @@ mod query;
 mod restore;
 mod reuse;
 pub(crate) mod shared;
-mod tier;
 
 use std::rc::Rc;
 use std::sync::Arc;

@@ -17,8 +17,8 @@ use dunlin_response_disk::Found as OnDisk;
 use super::forwarding::{Forwarding, WAIT};
 use super::outcome::Outcome;
 use super::reuse::unavailable;
+use crate::disk_cache::DiskCache;
 use super::shared::ResponseCache;
-use super::tier::Tier;
 
 /// The body of a response that is in no store, with the memory that it takes.
 struct Body(Bytes, #[expect(dead_code, reason = "dropping it returns the memory")] Held);
@@ -71,11 +71,11 @@ impl Forwarding {
 
     /// Reads the response from disk. One of several requests for it does, and the others wait.
     pub(super) async fn look_on_disk(&self) -> Found {
-        let Some(tier) = &self.cache.disk else { return Found::Nothing };
-        let Some(key) = tier.key(&self.key) else { return Found::Nothing };
+        let Some(disk) = &self.cache.disk else { return Found::Nothing };
+        let Some(key) = disk.key(&self.key) else { return Found::Nothing };
         let request = self.request.as_request();
         loop {
-            let file = match tier.disk.find(&key, &request) {
+            let file = match disk.disk.find(&key, &request) {
                 OnDisk::File { number, bytes } => (number, bytes),
                 OnDisk::OtherVariants => return Found::OtherVariants,
                 OnDisk::Nothing => return Found::Nothing,
@@ -84,7 +84,7 @@ impl Forwarding {
             let reading = [&b" file "[..], &file.0.to_le_bytes()].concat();
             let reader = match self.cache.flights.join(&self.key, &reading) {
                 Role::Leader(leader) => {
-                    return match self.cache.load(tier, (&self.key, &key), file, leader).await {
+                    return match self.cache.load(disk, (&self.key, &key), file, leader).await {
                         Some(stored) => Found::Response(stored),
                         None => Found::Nothing,
                     };
@@ -104,21 +104,21 @@ impl ResponseCache {
     /// Reads a response from disk for all requests that wait for it, and keeps it in memory if it is worth it.
     async fn load(
         &self,
-        tier: &Tier,
+        disk: &DiskCache,
         (key, on_disk): (&Key, &Key),
         file: (u64, u64),
         leader: Leader,
     ) -> Option<Arc<Stored>> {
         let read = async {
             let held = self.flights.hold(file.1)?;
-            Some((held, tier.read(on_disk, file).await?))
+            Some((held, disk.read(on_disk, file).await?))
         };
         let Some((held, stored)) = read.await else {
             leader.decline();
             return None;
         };
         let _changes = self.changing();
-        if !tier.disk.has(on_disk, file.0) {
+        if !disk.disk.has(on_disk, file.0) {
             // It was removed meanwhile.
             leader.decline();
             return None;

@@ -3,13 +3,10 @@
 use std::collections::HashSet;
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Arc, PoisonError, RwLock, RwLockReadGuard, RwLockWriteGuard};
-use std::time::{Duration, Instant};
 
 use dunlin_admission::common::CommonStore;
 use dunlin_admission::sampler::SharedSampler;
-use dunlin_config::Config;
 use dunlin_http::Request;
-use dunlin_net::blocking;
 use dunlin_response_cache::flight::{Flights, Writer};
 use dunlin_response_cache::key::Key;
 use dunlin_response_cache::marks::Marks;
@@ -18,10 +15,10 @@ use dunlin_response_cache::stored::Stored;
 use dunlin_response_disk::Removal;
 use tokio::sync::oneshot;
 
-use super::tier::Tier;
+use crate::disk_cache::DiskCache;
 use crate::route::sites::Sites;
 
-/// The bodies on their way may hold this part of the memory of the caches, besides it, and so may responses that wait to be written.
+/// The bodies on their way may hold this part of the memory of the caches, besides it.
 const PART_IN_FLIGHT: u64 = 4;
 
 /// The response cache.
@@ -29,7 +26,7 @@ const PART_IN_FLIGHT: u64 = 4;
 pub(crate) struct ResponseCache {
     pub(crate) memory: Memory,
     /// The responses on disk; `None` if the configuration names no directory.
-    pub(crate) disk: Option<Arc<Tier>>,
+    pub(crate) disk: Option<Arc<DiskCache>>,
     pub(crate) flights: Arc<Flights>,
     /// URLs whose requests do not wait for each other.
     pub(crate) marks: Marks,
@@ -53,29 +50,26 @@ pub(crate) struct Counts {
 }
 
 impl ResponseCache {
-    /// The cache for these sites, with memory of `store`; `None` if none of their routes needs one. Keeps what of `before` has the same
-    /// bounds.
+    /// The cache for these sites, with memory of `store`, and with `disk`; `None` if none of their routes needs one. Keeps `before` if it
+    /// has the same of both.
     pub(crate) fn for_sites(
         sites: &Sites,
-        config: &Config,
         before: Option<&Arc<Self>>,
-        (store, pools): (&Arc<CommonStore>, &Arc<blocking::Pools>),
+        (store, disk): (&Arc<CommonStore>, Option<&Arc<DiskCache>>),
     ) -> Option<Arc<Self>> {
         if !sites.iter().any(|site| site.caches_responses()) {
             return None;
         }
-        let tier_before = before.and_then(|before| before.disk.as_ref());
-        let disk = Tier::new(sites, config, tier_before, pools);
         let is_same = |before: &&Arc<Self>| {
             Arc::ptr_eq(before.memory.store(), store)
-                && before.disk.as_ref().map(Arc::as_ptr) == disk.as_ref().map(Arc::as_ptr)
+                && before.disk.as_ref().map(Arc::as_ptr) == disk.map(Arc::as_ptr)
         };
         if let Some(before) = before.filter(is_same) {
             return Some(Arc::clone(before));
         }
         Some(Arc::new(Self {
             memory: Memory::new(Arc::clone(store)),
-            disk,
+            disk: disk.cloned(),
             flights: Flights::new(store.bounds().bytes as u64 / PART_IN_FLIGHT),
             marks: Marks::default(),
             counts: Counts::default(),
@@ -84,30 +78,14 @@ impl ResponseCache {
         }))
     }
 
-    /// Begins to use the directory, which `before` leaves unless it is the same. The user to which the server switches has to be
-    /// there.
-    pub(crate) fn takes_over(this: Option<&Arc<Self>>, before: Option<&Arc<Self>>) {
-        let tier = |cache: Option<&Arc<Self>>| cache.and_then(|cache| cache.disk.clone());
-        let (now, then) = (tier(this), tier(before));
-        if now.as_ref().map(Arc::as_ptr) == then.as_ref().map(Arc::as_ptr) {
-            return;
-        }
-        if let Some(then) = then {
-            then.disk.close();
-        }
-        if let Some(now) = now {
-            now.start();
-        }
-    }
-
     /// Finds the response in memory for a request, and counts some of the uses of its key.
     pub(crate) fn find(&self, key: (usize, &[u8]), request: &Request<'_>) -> Found {
         let is_sampled = self.sampler.is_due();
         let found = self.memory.find(key, request, is_sampled);
-        if let (true, Some(tier), Found::Response(_)) = (is_sampled, &self.disk, &found)
-            && let Some(key) = tier.key(&Key { site: key.0, url: key.1.into() })
+        if let (true, Some(disk), Found::Response(_)) = (is_sampled, &self.disk, &found)
+            && let Some(key) = disk.key(&Key { site: key.0, url: key.1.into() })
         {
-            tier.disk.count(&key);
+            disk.disk.count(&key);
         }
         found
     }
@@ -134,9 +112,8 @@ impl ResponseCache {
 
     fn store(&self, key: &Key, stored: &Arc<Stored>) {
         self.memory.insert(key, stored);
-        if let Some(tier) = &self.disk {
-            let part = self.memory.store().bounds().bytes as u64 / PART_IN_FLIGHT;
-            tier.write(key, stored, part);
+        if let Some(disk) = &self.disk {
+            disk.write(key, stored);
         }
     }
 
@@ -153,8 +130,8 @@ impl ResponseCache {
     pub(super) fn remove(&self, key: &Key) {
         let _removing = self.removing();
         self.memory.remove(key);
-        if let Some(tier) = &self.disk {
-            tier.remove_url(key);
+        if let Some(disk) = &self.disk {
+            disk.remove_url(key);
         }
     }
 
@@ -163,8 +140,8 @@ impl ResponseCache {
         let _removing = self.removing();
         self.flights.invalidate(key);
         self.memory.remove(key);
-        if let Some(tier) = &self.disk {
-            tier.remove_url(key);
+        if let Some(disk) = &self.disk {
+            disk.remove_url(key);
         }
     }
 
@@ -178,33 +155,21 @@ impl ResponseCache {
         let _removing = self.removing();
         self.flights.purge(site, purge);
         let in_memory = self.memory.purge(site, purge);
-        let Some(tier) = &self.disk else { return (in_memory.len(), None) };
-        let number = site.map(|site| tier.number(site));
+        let Some(disk) = &self.disk else { return (in_memory.len(), None) };
+        let number = site.map(|site| disk.number(site));
         // A site that is gone has nothing on disk.
         if number == Some(None) {
             return (in_memory.len(), None);
         }
-        let (on_disk, done) = tier.remove(&Removal::Purge(number.flatten(), purge.clone()));
+        let (on_disk, done) = disk.remove(&Removal::Purge(number.flatten(), purge.clone()));
         let mut all: HashSet<Key> = on_disk.into_iter().collect();
-        all.extend(in_memory.iter().filter_map(|key| tier.key(key)));
+        all.extend(in_memory.iter().filter_map(|key| disk.key(key)));
         (all.len(), Some(done))
     }
 
     /// Removes the responses of sites for which `has` returns false.
     pub(crate) fn retain_sites(&self, has: impl Fn(usize) -> bool) {
-        self.memory.retain_sites(&has);
-        if let Some(tier) = &self.disk {
-            tier.retain_sites(has);
-        }
-    }
-
-    /// Waits until no response waits to be written, at most for `limit`. Blocks.
-    pub(crate) fn finish_writing(&self, limit: Duration) {
-        let began = Instant::now();
-        let is_writing = || self.disk.as_ref().is_some_and(|tier| tier.waiting() > 0);
-        while is_writing() && began.elapsed() < limit {
-            std::thread::sleep(Duration::from_millis(5));
-        }
+        self.memory.retain_sites(has);
     }
 }
 

@@ -232,22 +232,22 @@ impl Exposition {
 
     fn responses_on_disk(&mut self, disk: &super::responses::Disk) {
         let name = "dunlin_response_cache_disk";
-        let help = "Responses that were read from disk.";
+        let help = "Responses and objects that were read from disk.";
         self.family(&format!("{name}_reads"), "counter", help);
         line!(self, "{name}_reads_total {}", disk.read);
-        let help = "Responses that were stored, by what became of them on disk.";
+        let help = "Responses and objects that were to be written to disk, by result.";
         self.family(&format!("{name}_writes"), "counter", help);
         for (result, count) in
             [("written", disk.written), ("rejected", disk.rejected), ("failed", disk.failed)]
         {
             line!(self, "{name}_writes_total{{result=\"{result}\"}} {count}");
         }
-        let help = "URLs and damaged files that were removed from disk, by reason.";
+        let help = "URLs, objects and damaged files that were removed from disk, by reason.";
         self.family(&format!("{name}_removals"), "counter", help);
         for (reason, count) in [("room", disk.evicted), ("damaged", disk.damaged)] {
             line!(self, "{name}_removals_total{{reason=\"{reason}\"}} {count}");
         }
-        self.gauge(&format!("{name}_urls"), "URLs with responses on disk.", disk.urls);
+        self.gauge(&format!("{name}_urls"), "URLs with responses on disk, and objects.", disk.urls);
         self.gauge(&format!("{name}_bytes"), "Bytes of the files.", disk.bytes);
         let help = "Maximum of the bytes of the files.";
         self.gauge(&format!("{name}_limit_bytes"), help, disk.max_bytes);

@@ -30,29 +30,29 @@ pub struct Responses {
     pub in_flight: u64,
     /// Bytes of their bodies.
     pub in_flight_bytes: u64,
-    /// The responses on disk.
+    /// The responses and objects on disk.
     pub disk: Disk,
 }
 
-/// The responses on disk.
+/// The responses and objects on disk.
 #[derive(Debug, Clone, Default, Serialize, Deserialize)]
 #[serde(default)]
 pub struct Disk {
-    /// URLs with responses.
+    /// URLs with responses, and objects.
     pub urls: u64,
     /// Bytes of the files.
     pub bytes: u64,
     /// Maximum of the bytes of the files; 0 if there is no directory.
     pub max_bytes: u64,
-    /// Responses that were read.
+    /// Responses and objects that were read.
     pub read: u64,
-    /// Responses that were written.
+    /// Responses and objects that were written.
     pub written: u64,
-    /// Responses that were not written, as they are used less than those on disk, or as the disk was too slow.
+    /// Those that were not written, as they are used less than those on disk, or as the disk was too slow.
     pub rejected: u64,
-    /// Responses that could not be written.
+    /// Those that could not be written.
     pub failed: u64,
-    /// URLs whose responses made room for others.
+    /// URLs and objects that made room for others.
     pub evicted: u64,
     /// Files that were not as they were written.
     pub damaged: u64,
@@ -87,8 +87,10 @@ impl Responses {
     }
 
     pub(super) fn new(shared: &SharedState) -> Self {
+        let disk = shared.disk.as_ref().map_or_else(Disk::default, |disk| Disk::new(&disk.disk));
         let Some(cache) = &shared.responses else {
             return Self {
+                disk,
                 requests: RESULTS.map(|name| (name.to_owned(), 0)).into(),
                 ..Self::default()
             };
@@ -119,7 +121,7 @@ impl Responses {
             max_bytes: cache.memory.store().bounds().bytes as u64,
             in_flight: in_flight as u64,
             in_flight_bytes,
-            disk: cache.disk.as_ref().map_or_else(Disk::default, |tier| Disk::new(&tier.disk)),
+            disk,
         }
     }
 }

@@ -1,0 +1,192 @@
+//! Notices of servers to each other: challenges in progress, and that a certificate was stored. Every server lists them each ten seconds,
+//! so that a server which waits a little longer knows that the others have read its notice.
+
+use std::collections::HashMap;
+use std::time::{Duration, SystemTime};
+
+use dunlin_tls::{Challenges, Published, SharedChallenge, certificates_were_stored};
+use tokio::time::Instant;
+
+use crate::lock::nonce;
+use crate::objects::{Condition, Objects};
+
+/// How often the notices are listed.
+pub(crate) const INTERVAL: Duration = Duration::from_secs(10);
+/// The time for a listing and for reading what is new.
+const READING: Duration = Duration::from_secs(2);
+/// How long a challenge is responded to.
+const CHALLENGE: Duration = Duration::from_secs(600);
+/// The age at which a challenge is removed, whatever the difference of the clocks.
+const OLD: Duration = Duration::from_secs(24 * 60 * 60);
+
+const FOLDER: &str = "notices";
+/// The notice that a certificate was stored.
+const STORED: &str = "certificates";
+/// The beginnings of the names of challenges.
+const HTTP: &str = "http-01/";
+const TLS: &str = "tls-alpn-01/";
+
+/// What this server has read.
+#[derive(Debug, Default)]
+pub(crate) struct Notices {
+    /// The versions by name.
+    seen: HashMap<String, Option<String>>,
+    /// Responses to challenges of other servers, and when they end.
+    challenges: Vec<(Instant, Published)>,
+    has_listed: bool,
+}
+
+impl Notices {
+    /// Reads notices that are new.
+    pub(crate) async fn read(&mut self, objects: &Objects) -> Result<(), String> {
+        let now = Instant::now();
+        self.challenges.retain(|(until, _)| *until > now);
+        let listed = objects.list(FOLDER).await?;
+        self.seen.retain(|name, _| listed.iter().any(|(other, _)| other == name));
+        for (name, meta) in listed {
+            if self.seen.get(&name) == Some(&meta.e_tag) {
+                self.remove_old(objects, &name, meta.last_modified.into()).await?;
+                continue;
+            }
+            if name == STORED {
+                // At the start of a server each certificate is looked for anyway.
+                if self.has_listed {
+                    certificates_were_stored();
+                }
+            } else {
+                let found = objects.read(&format!("{FOLDER}/{name}")).await?;
+                let content = found.map(|found| found.content).unwrap_or_default();
+                self.publish(&name, &content);
+            }
+            self.seen.insert(name, meta.e_tag);
+        }
+        self.has_listed = true;
+        Ok(())
+    }
+
+    /// Responds to a challenge of another server from now on, or of this one, which does so already.
+    fn publish(&mut self, name: &str, content: &[u8]) {
+        let Some(challenge) = decode(name, content) else { return };
+        match Challenges::of_process().publish(&challenge) {
+            Ok(published) => self.challenges.push((Instant::now() + CHALLENGE, published)),
+            Err(error) => tracing::error!("ACME: a challenge of another server: {error}"),
+        }
+    }
+
+    /// Removes a challenge whose server has not done so.
+    async fn remove_old(
+        &self,
+        objects: &Objects,
+        name: &str,
+        modified: SystemTime,
+    ) -> Result<(), String> {
+        let age = SystemTime::now().duration_since(modified).unwrap_or_default();
+        if name != STORED && age > OLD {
+            objects.remove(&format!("{FOLDER}/{name}")).await?;
+        }
+        Ok(())
+    }
+}
+
+/// Has every server respond to the challenges. Waits until they do.
+pub(crate) async fn challenge(
+    objects: &Objects,
+    challenges: &[SharedChallenge],
+) -> Result<(), String> {
+    for challenge in challenges {
+        let (name, content) = encode(challenge);
+        objects.write(&format!("{FOLDER}/{name}"), content, Condition::Always).await?;
+    }
+    tokio::time::sleep(INTERVAL + READING).await;
+    Ok(())
+}
+
+/// Has every server look for changed certificates.
+pub(crate) async fn announce(objects: &Objects) -> Result<(), String> {
+    let name = format!("{FOLDER}/{STORED}");
+    objects.write(&name, nonce().into_bytes(), Condition::Always).await.map(drop)
+}
+
+/// The name and the content of the notice of a challenge.
+fn encode(challenge: &SharedChallenge) -> (String, Vec<u8>) {
+    match challenge {
+        SharedChallenge::Http { token, response } => {
+            (format!("{HTTP}{token}"), response.clone().into_bytes())
+        }
+        SharedChallenge::Tls { name, digest } => (format!("{TLS}{name}"), digest.to_vec()),
+    }
+}
+
+/// The challenge of a notice; `None` if it is none.
+fn decode(name: &str, content: &[u8]) -> Option<SharedChallenge> {
+    if let Some(token) = name.strip_prefix(HTTP) {
+        let response = str::from_utf8(content).ok()?.to_owned();
+        return Some(SharedChallenge::Http { token: token.to_owned(), response });
+    }
+    let name = name.strip_prefix(TLS)?.to_owned();
+    Some(SharedChallenge::Tls { name, digest: content.try_into().ok()? })
+}
+
+#[cfg(test)]
+mod tests {
+    use std::sync::Arc;
+
+    use object_store::memory::InMemory;
+
+    use super::*;
+
+    fn http(token: &str) -> SharedChallenge {
+        SharedChallenge::Http { token: token.into(), response: format!("{token}.thumbprint") }
+    }
+
+    fn text(token: &str) -> Option<String> {
+        let path = format!("/.well-known/acme-challenge/{token}");
+        Challenges::of_process().text(path.as_bytes())
+    }
+
+    #[test]
+    fn challenges_are_read_as_they_were_written() {
+        let tls = SharedChallenge::Tls { name: "a.example".into(), digest: [7; 32] };
+        for challenge in [http("token-1"), tls] {
+            let (name, content) = encode(&challenge);
+            assert_eq!(decode(&name, &content), Some(challenge));
+        }
+        assert_eq!(decode("tls-alpn-01/a.example", b"short"), None);
+        assert_eq!(decode("other", b""), None);
+    }
+
+    #[tokio::test(start_paused = true)]
+    async fn a_server_that_lists_the_notices_responds_to_challenges_for_a_while() {
+        let client = Arc::new(InMemory::new());
+        let objects = Objects::new(client, "s3://a".into(), "", Duration::from_secs(1));
+        let mut other = Notices::default();
+        other.read(&objects).await.unwrap();
+        let (began, one) = (Instant::now(), [http("one")]);
+        let (in_time, reading) = tokio::join!(challenge(&objects, &one), async {
+            tokio::time::sleep(INTERVAL).await;
+            other.read(&objects).await
+        });
+        assert_eq!((in_time, reading), (Ok(()), Ok(())));
+        assert!(began.elapsed() >= INTERVAL + READING);
+        assert_eq!(text("one").as_deref(), Some("one.thumbprint"));
+        tokio::time::advance(CHALLENGE + Duration::from_secs(1)).await;
+        other.read(&objects).await.unwrap();
+        assert_eq!(text("one"), None, "it has ended, and is not published again");
+    }
+
+    #[tokio::test]
+    async fn an_announcement_is_read_once() {
+        let client = Arc::new(InMemory::new());
+        let objects = Objects::new(client, "s3://a".into(), "p/q", Duration::from_secs(1));
+        let mut notices = Notices::default();
+        notices.read(&objects).await.unwrap();
+        for _ in 0..2 {
+            announce(&objects).await.unwrap();
+            let [(name, meta)] = &objects.list(FOLDER).await.unwrap()[..] else { panic!() };
+            assert_eq!(name, STORED);
+            assert_ne!(notices.seen.get(STORED), Some(&meta.e_tag));
+            notices.read(&objects).await.unwrap();
+            assert_eq!(notices.seen.get(STORED), Some(&meta.e_tag));
+        }
+    }
+}

@@ -1,0 +1,53 @@
+//! The interface of the directory that has objects on disk, behind those in memory.
+
+use std::fmt;
+
+use bytes::Bytes;
+
+use super::store::ObjectMetadata;
+
+/// Objects of all buckets on disk. They outlive the process.
+pub trait ObjectDisk: fmt::Debug + Send + Sync {
+    /// Finds the file of an object, without I/O, and counts the use of the object.
+    fn find(&self, name: ObjectName<'_>) -> Option<ObjectFile>;
+
+    /// Reads a file; `None` if it is not there or not as it was written. Does I/O.
+    fn read(&self, name: ObjectName<'_>, file: ObjectFile) -> Option<StoredObject>;
+
+    /// Has an object written in place of the one that is there, if it is worth that. Does not wait.
+    fn write(&self, name: ObjectName<'_>, metadata: &ObjectMetadata, content: Bytes);
+
+    /// Has an object removed. What was decided to be written before is removed, too. Does not wait.
+    fn remove(&self, name: ObjectName<'_>);
+}
+
+/// What identifies an object in each process.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct ObjectName<'a> {
+    /// The [number](super::client::number) of the bucket.
+    pub bucket: usize,
+    /// The key, as the store has it.
+    pub key: &'a str,
+}
+
+/// The file of an object.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct ObjectFile {
+    /// Its number.
+    pub number: u64,
+    /// The most memory that reading it takes.
+    pub bytes: u64,
+    /// This process has written it, and has had no notification of a change since.
+    pub is_recent: bool,
+}
+
+/// An object that was on disk.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct StoredObject {
+    /// Its properties.
+    pub metadata: ObjectMetadata,
+    /// Its content.
+    pub content: Bytes,
+    /// Milliseconds since the store sent it.
+    pub age: u64,
+}

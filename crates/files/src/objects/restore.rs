@@ -1,0 +1,90 @@
+//! Objects that are on disk and not in memory.
+
+use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, Ordering};
+
+use dunlin_net::clock::monotonic_millis;
+
+use super::bucket::Bucket;
+use super::client::Client;
+use super::disk::{ObjectDisk, ObjectFile};
+use super::flight::Claim;
+use super::load::{self, Context};
+use super::once::Once;
+use crate::cache::resource::Resource;
+
+/// A file that is being read, for all that wait for it.
+#[derive(Debug, Default)]
+pub(super) struct Restoration {
+    resource: Once<Option<Arc<Resource>>>,
+    /// The object has changed since the file was found.
+    is_outdated: AtomicBool,
+}
+
+impl Restoration {
+    /// Records that the object has changed since the file was found.
+    pub(super) fn set_outdated(&self) {
+        self.is_outdated.store(true, Ordering::Relaxed);
+    }
+}
+
+impl Bucket {
+    /// The resource of an object that is on disk. It is fresh only if this process has received it not long ago; otherwise the store
+    /// has to confirm it. The cache has it, if it is worth that.
+    pub(super) async fn restore(
+        self: &Arc<Self>,
+        context: &Arc<Context>,
+        key: &str,
+        claim: &Claim,
+    ) -> Option<Arc<Resource>> {
+        let disk = context.disk.as_ref()?;
+        let (restoration, file) = self.begin_restoration(&**disk, key, claim)?;
+        if let Some(file) = file {
+            let (this, context, for_job) = (Arc::clone(self), Arc::clone(context), claim.clone());
+            let (owned_key, restored) = (key.to_owned(), Arc::clone(&restoration));
+            let pool = context.pools.files.clone();
+            let job = move || {
+                let resource = this.read(&context, &owned_key, &for_job, (file, &restored));
+                this.end_restoration(&owned_key, &for_job);
+                restored.resource.set(resource);
+            };
+            if pool.submit(0, job).is_err() {
+                // No thread can be started, which the pool logs, or too many jobs wait.
+                self.end_restoration(key, claim);
+                restoration.resource.set(None);
+            }
+        }
+        restoration.resource.wait().await
+    }
+
+    /// Reads a file, and makes the resource.
+    fn read(
+        &self,
+        context: &Context,
+        key: &str,
+        claim: &Claim,
+        (file, restoration): (ObjectFile, &Restoration),
+    ) -> Option<Arc<Resource>> {
+        let Client { rules, .. } = &*self.client;
+        if !self.client.reserve(file.bytes, context.room()) {
+            return None;
+        }
+        let stored = context.disk.as_ref().and_then(|disk| disk.read(self.name(key), file));
+        let resource = stored.filter(|it| it.content.len() as u64 <= claim.limit).map(|stored| {
+            let object = load::object(&self.client, key, &stored.metadata);
+            let resource = load::whole(context, claim, object, stored.content.into());
+            let revalidate = rules.revalidate.as_millis() as u64;
+            let left = if file.is_recent { revalidate.saturating_sub(stored.age) } else { 0 };
+            resource.validity.set_fresh_until(monotonic_millis() + left);
+            Arc::new(resource)
+        });
+        self.client.release(file.bytes);
+        let resource = resource?;
+        context.cache.insert(&resource);
+        // A notification expires what is in the cache, which this may have missed.
+        if restoration.is_outdated.load(Ordering::Relaxed) {
+            resource.validity.set_fresh_until(monotonic_millis());
+        }
+        Some(resource)
+    }
+}
