@@ -1,7 +1,7 @@
 //! Objects beneath a prefix, with conditional writes.
 
-use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::Duration;
 
 use bytes::Bytes;
@@ -144,7 +144,8 @@ impl Objects {
                 Ok(result)
             }
             Err(_) => {
-                Err(self.log(format!("there is no response within {} s", self.timeout.as_secs_f64())))
+                Err(self
+                    .log(format!("there is no response within {} s", self.timeout.as_secs_f64())))
             }
         }
     }

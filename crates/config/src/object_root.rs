@@ -72,9 +72,10 @@ impl StoreScheme {
 impl ObjectRoot {
     /// Whether all keys beneath the prefix of `other` are beneath that of this root.
     pub(crate) fn contains(&self, other: &Self) -> bool {
-        let is_within = other.prefix.strip_prefix(&*self.prefix).is_some_and(|rest| {
-            self.prefix.is_empty() || rest.is_empty() || rest.starts_with('/')
-        });
+        let is_within = other
+            .prefix
+            .strip_prefix(&*self.prefix)
+            .is_some_and(|rest| self.prefix.is_empty() || rest.is_empty() || rest.starts_with('/'));
         self.scheme == other.scheme && self.bucket == other.bucket && is_within
     }
 }

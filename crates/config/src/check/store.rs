@@ -127,7 +127,7 @@ impl Checker<'_> {
         sites: &Sites,
     ) {
         let (Some(storage), Some(found)) = (storage, found) else { return };
-        let mut roots = sites.iter().flat_map(Site::object_roots);
+        let mut roots = sites.iter().flat_map(|site| site.object_roots());
         if let Some(root) = roots.find(|root| root.contains(found) || found.contains(root)) {
             let what = format!(
                 "acme_storage {found} overlaps the root {root}, whose objects clients can request; write another prefix or bucket"

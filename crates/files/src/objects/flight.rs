@@ -234,8 +234,6 @@ impl Flight {
         let is_whole = size <= self.limit.load(Ordering::Relaxed)
             && bucket.client.reserve(size, context.room());
         if !is_whole {
-            // What is on disk may be another version.
-            bucket.remove_from_disk(context, &self.wanted.key);
             self.load(&bucket.client, context, &metadata, None);
             self.land(bucket, Landed::Streamed(metadata, Begun::new(body)));
             return;

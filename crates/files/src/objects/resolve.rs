@@ -209,7 +209,8 @@ async fn object(
 ) -> Result<Arc<Resource>, Failure> {
     let Resolver { context, bucket, site, .. } = resolver;
     let settings = wanted.route;
-    let is_kept = resolver.keep && settings.cache.enabled;
+    // What memory does not admit is kept on disk.
+    let is_kept = settings.cache.enabled && (resolver.keep || context.disk.is_some());
     let limit = settings.cache.file.max(context.cache.largest_copy());
     let is_it = |held: &&Arc<Resource>| {
         held.object().is_some_and(|object| object.key == key && object.bucket == bucket.client.name)
@@ -223,7 +224,9 @@ async fn object(
     };
     if is_kept && claim.held.is_none() {
         claim.held = bucket.restore(context, key, &claim).await;
-        if let Some(held) = claim.held.as_ref().filter(|held| held.validity.is_fresh(monotonic_millis())) {
+        if let Some(held) =
+            claim.held.as_ref().filter(|held| held.validity.is_fresh(monotonic_millis()))
+        {
             return Ok(Arc::clone(held));
         }
     }

@@ -7,7 +7,7 @@ use dunlin_net::clock::monotonic_millis;
 
 use super::bucket::Bucket;
 use super::client::Client;
-use super::disk::{ObjectDisk, ObjectFile};
+use super::disk::ObjectFile;
 use super::flight::Claim;
 use super::load::{self, Context};
 use super::once::Once;

@@ -66,10 +66,10 @@ fn fields(metadata: &ObjectMetadata) -> FieldLines {
     let ObjectMetadata { version, content_type, content_encoding, .. } = metadata;
     let modified = version.last_modified.map(date::format);
     for (name, value) in [
-        ("ETag", version.etag.as_deref()),
-        ("Last-Modified", modified.as_deref()),
-        ("Content-Type", content_type.as_deref()),
-        ("Content-Encoding", content_encoding.as_deref()),
+        ("ETag", version.etag.as_deref().map(str::as_bytes)),
+        ("Last-Modified", modified.as_ref().map(|date| &date[..])),
+        ("Content-Type", content_type.as_deref().map(str::as_bytes)),
+        ("Content-Encoding", content_encoding.as_deref().map(str::as_bytes)),
     ] {
         if let Some(value) = value {
             fields.push(name, value);

@@ -76,7 +76,7 @@ fn check_object_roots(config: &Config, errors: &mut Vec<Problem>) {
     }
     if let Some(root) = &config.server.acme_storage {
         let file = config.path().unwrap_or(Path::new(""));
-        errors.push(Problem::of_file(file, format!("acme_storage {root}: {NO_STORES}")));
+        errors.push(Problem::of_file(file, &format!("acme_storage {root}: {NO_STORES}")));
     }
 }
 

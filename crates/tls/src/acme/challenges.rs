@@ -95,10 +95,7 @@ impl Challenges {
         let config = challenge_config(name, digest)?;
         let config = Arc::new(config);
         self.write().handshakes.insert(name.to_owned(), Arc::clone(&config));
-        Ok(Published {
-            challenges: Arc::clone(self),
-            key: Key::Handshake(name.to_owned(), config),
-        })
+        Ok(Published { challenges: Arc::clone(self), key: Key::Handshake(name.to_owned(), config) })
     }
 
     fn read(&self) -> RwLockReadGuard<'_, Responses> {
@@ -116,7 +113,8 @@ impl Drop for Published {
         match &self.key {
             Key::Text(token) => drop(responses.texts.remove(token)),
             Key::Handshake(name, config) => {
-                let is_it = responses.handshakes.get(name).is_some_and(|it| Arc::ptr_eq(it, config));
+                let is_it =
+                    responses.handshakes.get(name).is_some_and(|it| Arc::ptr_eq(it, config));
                 drop(is_it.then(|| responses.handshakes.remove(name)));
             }
         }

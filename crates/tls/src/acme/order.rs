@@ -8,7 +8,8 @@ use base64::prelude::{BASE64_URL_SAFE_NO_PAD, Engine};
 use dunlin_config::{Acme, AcmeChallenge};
 use instant_acme::{
     Account, AccountCredentials, AuthorizationHandle, AuthorizationStatus, ChallengeHandle,
-    ChallengeType, Error, ExternalAccountKey, Identifier, NewAccount, NewOrder, Order, OrderStatus, RetryPolicy,
+    ChallengeType, Error, ExternalAccountKey, Identifier, NewAccount, NewOrder, Order, OrderStatus,
+    RetryPolicy,
 };
 use rcgen::{CertificateParams, DistinguishedName, KeyPair};
 
@@ -196,7 +197,7 @@ async fn publish(
 
 /// The challenge of that kind.
 fn challenge<'a>(
-    authorization: &'a mut AuthorizationHandle<'_>,
+    authorization: &'a mut AuthorizationHandle<'a>,
     kind: AcmeChallenge,
 ) -> Result<ChallengeHandle<'a>, Failure> {
     let (wanted, name) = match kind {
@@ -208,7 +209,10 @@ fn challenge<'a>(
 }
 
 /// The response to a challenge.
-fn response(challenge: &ChallengeHandle<'_>, kind: AcmeChallenge) -> Result<SharedChallenge, Failure> {
+fn response(
+    challenge: &ChallengeHandle<'_>,
+    kind: AcmeChallenge,
+) -> Result<SharedChallenge, Failure> {
     let response = challenge.key_authorization();
     match kind {
         AcmeChallenge::Http01 => Ok(SharedChallenge::Http {
@@ -222,6 +226,11 @@ fn response(challenge: &ChallengeHandle<'_>, kind: AcmeChallenge) -> Result<Shar
             Ok(SharedChallenge::Tls { name: challenge.identifier().to_string(), digest })
         }
     }
+}
+
+/// The word of RFC 8555 §7.1.6 for the status of an order or an authorization.
+fn word(status: &impl std::fmt::Debug) -> String {
+    format!("{status:?}").to_ascii_lowercase()
 }
 
 /// Why the authority rejected a challenge, in its words.

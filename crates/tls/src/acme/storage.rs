@@ -232,7 +232,7 @@ impl Storage {
         let fence = loop {
             match shared.lock(&key, LEASE).await.map_err(lost)? {
                 Some(fence) => break fence,
-                None if began.elapsed() > LEASE => {
+                None if began.elapsed() > 2 * LEASE => {
                     return Err(lost("another server holds the account for too long".to_owned()));
                 }
                 None => tokio::time::sleep(Duration::from_millis(200)).await,

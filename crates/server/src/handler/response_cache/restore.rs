@@ -17,8 +17,8 @@ use dunlin_response_disk::Found as OnDisk;
 use super::forwarding::{Forwarding, WAIT};
 use super::outcome::Outcome;
 use super::reuse::unavailable;
-use crate::disk_cache::DiskCache;
 use super::shared::ResponseCache;
+use crate::disk_cache::DiskCache;
 
 /// The body of a response that is in no store, with the memory that it takes.
 struct Body(Bytes, #[expect(dead_code, reason = "dropping it returns the memory")] Held);
