@@ -1,4 +1,4 @@
-//! Locks with a lease. The object of a lock names its owner. The owner writes it again to extend the lease; whoever has seen the same
+//! Locks with a lease. The object of a lock names its owner. The owner writes it again to extend the lease; a server that has seen the same
 //! version for the time of the lease takes the lock over.
 
 use std::collections::HashMap;
@@ -236,7 +236,7 @@ mod tests {
     }
 
     #[tokio::test]
-    async fn who_has_lost_the_lock_cannot_write() {
+    async fn a_server_that_has_lost_the_lock_cannot_write() {
         let (objects, (one, two)) = (objects(), servers());
         assert_eq!(one.take(&objects, "a", Duration::ZERO).await, Ok(Some(1)));
         assert_eq!(crate::content::write(&objects, &one, "a", b"first", 1).await, Ok(true));

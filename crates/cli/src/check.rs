@@ -94,7 +94,7 @@ pub(crate) fn run(arguments: &Arguments) -> ExitCode {
     }
     match &arguments.explain {
         None => {
-            findings.warnings.extend(dunlin_server::unresolved_upstreams(&config));
+            findings.warnings.extend(dunlin_server::unresolved_names(&config));
             report_warnings(&findings.warnings);
             if arguments.strict && !findings.warnings.is_empty() {
                 return ExitCode::FAILURE;

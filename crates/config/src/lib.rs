@@ -130,7 +130,8 @@ pub use redirect::Redirect;
 pub use respond::Respond;
 pub use route_table::RouteTable;
 pub use script::{
-    Component, Directory, Language, Local, Mapping, Outbound, Remote, Script, Workers,
+    Component, Directory, Language, Local, Mapping, Outbound, Remote, Script, WorkerAddress,
+    Workers,
 };
 pub use server::{
     AccessLog, Cache, CacheDirectory, Calls, ErrorLog, ErrorLogTarget, Http1, REDACTED_QUERY_KEYS,
@@ -148,3 +149,4 @@ pub use tls::{Acme, ClientCertificates, Tls};
 pub use tries::{Candidate, TryPath, TryStep};
 pub use units::{DurationValue, Rate, Size};
 pub use users::Owner;
+pub use warnings::ResolvedName;

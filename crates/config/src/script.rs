@@ -3,6 +3,7 @@
 mod component;
 mod read;
 
+use std::fmt;
 use std::path::PathBuf;
 use std::sync::Arc;
 use std::time::Duration;
@@ -13,7 +14,7 @@ use super::pattern::Pattern;
 use super::users::Owner;
 
 pub use self::component::{Component, Directory, Outbound};
-pub(crate) use self::read::read;
+pub(crate) use self::read::{read, worker_address};
 
 /// How a route runs scripts, for every kind.
 #[derive(Debug, Clone, PartialEq)]
@@ -165,11 +166,35 @@ pub struct Local {
     pub backoff: Duration,
 }
 
+/// The address of processes that the server does not start.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub enum WorkerAddress {
+    /// A socket.
+    Socket(Address),
+    /// Those that the Domain Name System has for a name.
+    Name {
+        /// The name, such as `php` or `_fastcgi._tcp.example.com`.
+        name: String,
+        /// The port at each address of the name; `None` if SRV records name the processes.
+        port: Option<u16>,
+    },
+}
+
+impl fmt::Display for WorkerAddress {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            Self::Socket(address) => address.fmt(f),
+            Self::Name { name, port: Some(port) } => write!(f, "{name}:{port}"),
+            Self::Name { name, port: None } => write!(f, "srv://{name}"),
+        }
+    }
+}
+
 /// Processes that the server does not start.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Remote {
-    /// Addresses on which they listen.
-    pub addresses: Vec<Address>,
+    /// Where they listen.
+    pub addresses: Vec<WorkerAddress>,
     /// Maximum wait for a connection.
     pub connect_timeout: Duration,
     /// Time for which an unreachable address is not tried.

@@ -7,8 +7,23 @@ use super::config::Config;
 use super::error::{Problem, Source};
 use super::file::AcmeChallenge;
 use super::proxy::{UpstreamAddress, address as upstream_address};
+use super::script::{WorkerAddress, worker_address};
 use super::site_route::SiteRoute;
 use super::sites::Site;
+use super::spanned::Span;
+
+/// A name whose addresses the Domain Name System has.
+#[derive(Debug)]
+pub struct ResolvedName {
+    /// The key that has it: `proxy` or `script`.
+    pub key: &'static str,
+    /// The name.
+    pub name: String,
+    /// The port at each of its addresses; `None` if SRV records name the servers.
+    pub port: Option<u16>,
+    /// Its position, with an empty message.
+    pub problem: Problem,
+}
 
 /// Receives warnings.
 type Warn<'a> = &'a mut dyn FnMut(Problem);
@@ -51,22 +66,29 @@ impl Config {
         Some(source.problem(script.span.as_ref(), what.into()))
     }
 
-    /// Returns the upstreams whose addresses the Domain Name System has, each with its position and an empty message.
-    pub fn named_upstreams(&self) -> Vec<(UpstreamAddress, Problem)> {
+    /// Returns the names of upstreams and workers whose addresses the Domain Name System has.
+    pub fn resolved_names(&self) -> Vec<ResolvedName> {
         let source = Source { path: &self.path, text: &self.text };
-        let routes = self.sites.iter().flat_map(|site| site.routes.iter());
-        let tables = routes.filter_map(|route| route.route.proxy.as_ref());
-        let targets = tables.flat_map(|table| &table.to.0).filter_map(|target| {
-            let address = upstream_address(&target.url).ok()?;
-            let is_address = |host: &str| host.starts_with('[') || host.parse::<IpAddr>().is_ok();
-            let is_named = match address.url() {
-                Some(url) => !is_address(url.host()),
-                None => address.service().is_some(),
-            };
-            let problem = source.problem(target.url.span.as_ref(), String::new());
-            is_named.then_some((address, problem))
-        });
-        targets.collect()
+        let found = |key, (name, port): (&str, _), span: &Span| {
+            let problem = source.problem(span.as_ref(), String::new());
+            ResolvedName { key, name: name.to_owned(), port, problem }
+        };
+        let mut names = Vec::new();
+        for route in self.sites.iter().flat_map(|site| site.routes.iter()) {
+            for target in route.route.proxy.iter().flat_map(|table| &table.to.0) {
+                let Ok(address) = upstream_address(&target.url) else { continue };
+                let name = name_of(&address).map(|name| found("proxy", name, &target.url.span));
+                names.extend(name);
+            }
+            let workers = route.route.script.as_ref().and_then(|table| table.connect.as_ref());
+            let Some(workers) = workers else { continue };
+            for worker in &workers.0 {
+                if let Some(WorkerAddress::Name { name, port }) = worker_address(worker) {
+                    names.push(found("script", (&name, port), &workers.span));
+                }
+            }
+        }
+        names
     }
 
     /// Warns if no listener has the ports to which ACME authorities connect.
@@ -166,4 +188,14 @@ fn error_pages(source: &Source<'_>, site: &Site, route: &SiteRoute, warn: Warn<'
             warn(source.problem(page.span.as_ref(), what));
         }
     }
+}
+
+/// The name of an upstream, and its port unless SRV records have it; `None` if it has an address.
+fn name_of(address: &UpstreamAddress) -> Option<(&str, Option<u16>)> {
+    if let Some(service) = address.service() {
+        return Some((&service.name, service.port));
+    }
+    let url = address.url()?;
+    let is_address = url.host().starts_with('[') || url.host().parse::<IpAddr>().is_ok();
+    (!is_address).then(|| (url.host(), Some(url.port())))
 }

@@ -19,7 +19,6 @@ mod balance;
 mod budget;
 mod call;
 mod check;
-mod dns;
 mod download;
 mod failure;
 mod forward;
@@ -51,7 +50,6 @@ mod upload;
 mod upstream;
 
 pub use self::call::Call;
-pub use self::dns::{replicas, unresolved};
 pub use self::failure::Failure;
 pub use self::forward::forward;
 pub use self::group::Group;

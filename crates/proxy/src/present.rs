@@ -6,9 +6,9 @@ use std::sync::{Arc, PoisonError};
 use std::time::Duration;
 
 use dunlin_config::Service;
+use dunlin_dns::{self as dns, Answer, PATIENCE, RETRY, Target};
 use dunlin_net::clock;
 
-use crate::dns::{self, Answer, PATIENCE, RETRY, Target};
 use crate::failure::{Failure, Kind};
 use crate::group::Group;
 use crate::pool::WorkerProxy;
@@ -36,7 +36,7 @@ impl Group {
         let mut answers = Vec::new();
         for (service, _) in &services.services {
             let servers = worker.name_servers();
-            let question = Box::pin(dns::targets(&servers, service));
+            let question = Box::pin(dns::targets(&servers, &service.name, service.port));
             let late = || Err(format!("resolving {} takes too long", service.name));
             answers.push(match has_group {
                 true => tokio::time::timeout(PATIENCE, question).await.unwrap_or_else(|_| late()),

@@ -4,9 +4,9 @@ use std::net::{IpAddr, SocketAddr};
 use std::sync::{Mutex, PoisonError};
 use std::time::Instant;
 
+use dunlin_dns::{self as dns, PATIENCE, RETRY};
 use dunlin_net::clock;
 
-use crate::dns::{self, PATIENCE, RETRY};
 use crate::failure::{Failure, Kind};
 use crate::upstream::Upstream;
 

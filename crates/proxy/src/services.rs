@@ -4,8 +4,7 @@ use std::sync::{Arc, Mutex, PoisonError};
 use std::time::Instant;
 
 use dunlin_config::Service;
-
-use crate::dns::{RETRY, Target};
+use dunlin_dns::{RETRY, Target};
 
 /// The services of a group, and what they have had lately. `G` is a group of the upstreams that there are now.
 #[derive(Debug)]

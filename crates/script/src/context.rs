@@ -2,6 +2,7 @@
 
 use std::cell::Cell;
 use std::io;
+use std::net::SocketAddr;
 use std::path::Path;
 use std::rc::{Rc, Weak};
 use std::sync::Arc;
@@ -30,6 +31,8 @@ pub struct Shared {
     pub reverse_dns: Option<Arc<ReverseDns>>,
     /// The field in which trusted proxies name the client.
     pub forwarded_field: ForwardedField,
+    /// The name servers for the names of workers; those of the system if there are none.
+    pub name_servers: Vec<SocketAddr>,
 }
 
 /// The server's access to files, as far as scripts need it.

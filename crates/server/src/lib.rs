@@ -32,5 +32,5 @@ pub mod status {
 }
 pub use server::{
     Confined, Findings, Origin, Server, StartError, Takeover, certificates, confine, hindrances,
-    load_directory, reload, unresolved_upstreams, verify,
+    load_directory, reload, unresolved_names, verify,
 };

@@ -38,7 +38,7 @@ pub(crate) use self::prepare::Generation;
 pub(crate) use self::sandbox::check_script_users;
 pub use self::sandbox::{Confined, confine, hindrances};
 use self::upgrade::Upgrade;
-pub use self::verify::{Findings, certificates, unresolved_upstreams, verify};
+pub use self::verify::{Findings, certificates, unresolved_names, verify};
 use dunlin_config::{Config, Problem, StartupSettings};
 
 use self::worker_thread::{WorkerCommand, WorkerHandle};

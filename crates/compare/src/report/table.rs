@@ -220,13 +220,18 @@ fn leader(
 
 /// Formats a factor: "1.31× slower, 95 % interval 1.05–1.65".
 pub(super) fn factor_text(factor: &Estimate, metric: &Metric) -> String {
-    format!(
-        "{:.2}× {}, 95 % interval {:.2}–{:.2}",
-        factor.median,
-        worse(metric),
-        factor.low,
-        factor.high
-    )
+    match factor.count {
+        0 => interval_text(factor),
+        _ => format!("{:.2}× {}, {}", factor.median, worse(metric), interval_text(factor)),
+    }
+}
+
+/// Formats the interval of a factor, which servers without a common round do not have.
+pub(super) fn interval_text(factor: &Estimate) -> String {
+    match factor.count {
+        0 => "no valid round in common".to_owned(),
+        _ => format!("95 % interval {:.2}–{:.2}", factor.low, factor.high),
+    }
 }
 
 /// What a server is that is worse by a metric.
@@ -302,4 +307,15 @@ pub(super) fn curves(results: &Results, scenario: &ScenarioResults) -> Vec<Strin
         }
     }
     findings
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn servers_without_a_common_round_have_no_interval() {
+        assert_eq!(interval_text(&paired_ratio(&[])), "no valid round in common");
+        assert_eq!(interval_text(&paired_ratio(&[(2.0, 1.0)])), "95 % interval 2.00–2.00");
+    }
 }

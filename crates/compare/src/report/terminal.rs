@@ -3,7 +3,7 @@
 use dunlin_load::show::{Color, Paint, fill};
 
 use super::format;
-use super::table::{Entry, Ranking, entries, factor_text, ranking};
+use super::table::{Entry, Ranking, entries, factor_text, interval_text, ranking};
 use super::warnings::warnings;
 use crate::results::{Better, Metric, Results, Row, ScenarioResults};
 use crate::statistics::Estimate;
@@ -127,12 +127,7 @@ fn line<'a>(
             };
             let relation = match (&ranking.factors[index], tier) {
                 (None, _) => "first".to_owned(),
-                (Some(factor), 0) => {
-                    format!(
-                        "tied with the first, 95 % interval {:.2}–{:.2}",
-                        factor.low, factor.high
-                    )
-                }
+                (Some(factor), 0) => format!("tied with the first, {}", interval_text(factor)),
                 (Some(factor), _) => factor_text(factor, metric),
             };
             line(order, &value, relation, (tier == 0).then_some(Color::Green))

@@ -49,7 +49,8 @@ pub struct ScriptTable {
     pub extensions: Option<Spanned<Vec<Spanned<String>>>>,
     /// Program of a worker and its arguments; it accepts connections on its standard input.
     pub command: Option<Spanned<Vec<Spanned<String>>>>,
-    /// Workers of another program, one or a list: `unix:/run/app.sock`, `127.0.0.1:9000`.
+    /// Workers of another program, one or a list: `unix:/run/app.sock`, `127.0.0.1:9000`; by the Domain Name System `php:9000` for one at
+    /// each address of a name, and `srv://_fastcgi._tcp.example.com` for those that SRV records name.
     #[schemars(with = "Option<OneOrManySchema>")]
     pub connect: Option<Spanned<OneOrMany<String>>>,
     /// Application: `module:callable`, or `module:factory()` with literals as arguments

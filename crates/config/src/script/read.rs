@@ -4,10 +4,11 @@ use std::collections::BTreeMap;
 use std::net::SocketAddr;
 use std::time::Duration;
 
-use super::{Language, Local, Mapping, Remote, Script, Workers, application};
+use super::{Language, Local, Mapping, Remote, Script, WorkerAddress, Workers, application};
 use crate::address::Address;
 use crate::file::{RequestId, ScriptKind, ScriptTable};
 use crate::pattern::Pattern;
+use crate::proxy::service_name;
 use crate::report::Report;
 use crate::spanned::{Span, Spanned};
 use crate::units::DurationValue;
@@ -304,10 +305,10 @@ impl Reader<'_> {
         }
     }
 
-    fn address(&mut self, text: &Spanned<String>) -> Option<Address> {
+    fn address(&mut self, text: &Spanned<String>) -> Option<WorkerAddress> {
         if let Some(path) = text.strip_prefix("unix:") {
             if path.starts_with('/') && path.len() < 108 && !path.contains('\0') {
-                return Some(Address::Unix(path.into()));
+                return Some(WorkerAddress::Socket(Address::Unix(path.into())));
             }
             let what = format!(
                 "script: {path:?} is not the absolute path of a socket, of less than 108 bytes"
@@ -315,15 +316,15 @@ impl Reader<'_> {
             (self.report)(&text.span, what);
             return None;
         }
-        let address = text.parse().ok().filter(|address: &SocketAddr| address.port() != 0);
+        let address = worker_address(text);
         if address.is_none() {
             let what = format!(
-                "script: {:?} is no address such as \"127.0.0.1:9000\" or \"unix:/run/app.sock\"",
+                "script: {:?} is no address such as \"127.0.0.1:9000\", \"php:9000\", \"srv://_fastcgi._tcp.example.com\" or \"unix:/run/app.sock\"",
                 text.value
             );
             (self.report)(&text.span, what);
         }
-        address.map(Address::Tcp)
+        address
     }
 
     fn extensions(&mut self) -> Vec<String> {
@@ -463,4 +464,19 @@ fn environment<'t>(
         variables.push((name.value.clone(), value.value.clone()));
     }
     variables
+}
+
+/// The address of workers that are reached by TCP: an IP address or a name with a port, or a name with SRV records.
+pub(crate) fn worker_address(text: &str) -> Option<WorkerAddress> {
+    if let Some(name) = text.strip_prefix("srv://") {
+        return Some(WorkerAddress::Name { name: service_name(name)?.to_owned(), port: None });
+    }
+    if let Ok(address) = text.parse::<SocketAddr>() {
+        return (address.port() != 0).then_some(WorkerAddress::Socket(Address::Tcp(address)));
+    }
+    let (name, port) = text.rsplit_once(':')?;
+    let (name, port) = (service_name(name)?, port.parse().ok().filter(|&port: &u16| port != 0)?);
+    // Digits and dots are an address with an error.
+    let is_name = name.bytes().any(|byte| byte.is_ascii_alphabetic());
+    is_name.then(|| WorkerAddress::Name { name: name.to_owned(), port: Some(port) })
 }

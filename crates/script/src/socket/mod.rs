@@ -18,7 +18,7 @@ use self::response::{Framing, Response};
 use super::backend::{Backend, Connection, Outgoing};
 use super::descriptors;
 use super::failure::Failure;
-use super::remote::RemoteCheckout;
+use super::remote::{RemoteCheckout, Tried};
 use super::stderr::Lines;
 use super::workers::{Capacity, Checkout, PooledConnection, Worker};
 use dunlin_config::{ScriptKind, Workers};
@@ -30,7 +30,7 @@ pub(super) struct Socket {
     /// The encoded request, the same for each attempt.
     encoded: Option<Encoded>,
     /// The address of the external worker to which the request was last sent.
-    tried: Option<usize>,
+    tried: Option<Tried>,
     /// The request was sent before: an open connection may be stale, so that a new one is used.
     is_retry: bool,
 }
@@ -117,8 +117,9 @@ impl Backend for Socket {
             Workers::Remote(remote) => {
                 let place = pools.of(call.rules).acquire(call.rules).await?;
                 let group = pools.remotes.of(call.rules, remote);
-                let (checkout, socket) =
-                    group.connect(&call.scripts.ctx, place, self.tried, self.is_retry).await?;
+                let (checkout, socket) = group
+                    .connect(&call.scripts.ctx, place, self.tried.as_ref(), self.is_retry)
+                    .await?;
                 Ok(Connected { worker: HeldWorker::Remote(checkout), socket })
             }
             Workers::Each | Workers::Component(_) => {

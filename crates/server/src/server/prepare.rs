@@ -77,6 +77,7 @@ impl Generation {
             files: FileAccess::new(&files, &limiter),
             reverse_dns: reverse_dns(server)?,
             forwarded_field: server.forwarded_field.clone(),
+            name_servers: server.resolver.clone(),
         });
         let stores = (files.cache.store(), disk.as_ref());
         let responses = ResponseCache::for_sites(&sites, None, stores);
@@ -156,6 +157,7 @@ impl Generation {
             files: FileAccess::new(&files, &before.limiter),
             reverse_dns: reverse_dns.clone(),
             forwarded_field: now.forwarded_field.clone(),
+            name_servers: now.resolver.clone(),
         });
         let stores = (files.cache.store(), disk.as_ref());
         let responses = ResponseCache::for_sites(&sites, before.responses.as_ref(), stores);

@@ -2,8 +2,8 @@
 //! `dunlin check`.
 
 mod files;
+mod names;
 mod programs;
-mod upstreams;
 
 use std::path::{Path, PathBuf};
 
@@ -11,8 +11,8 @@ use dunlin_config::{Acme, Config, Jail, Problem, Site};
 use nix::unistd::{Group, geteuid};
 
 use self::files::check_files;
+pub use self::names::unresolved_names;
 use self::programs::check_programs;
-pub use self::upstreams::unresolved_upstreams;
 use super::access::{Use, failures};
 use super::sandbox::{self, Confined, Identity};
 use crate::component;

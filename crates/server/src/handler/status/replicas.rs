@@ -50,7 +50,7 @@ impl Replicas {
     /// # Errors
     /// The name has no records, or no name server has responded.
     pub async fn addresses(&self) -> Result<Vec<SocketAddr>, String> {
-        dunlin_proxy::replicas(&self.resolvers, &self.name).await
+        dunlin_dns::replicas(&self.resolvers, &self.name).await
     }
 
     /// Requests the report of each server.

@@ -1,10 +1,13 @@
-//! Questions to the Domain Name System.
+//! Questions to the Domain Name System: the addresses of a name, and the servers that SRV records name (RFC 2782).
+//!
+//! # Contract
+//! The functions are called within a runtime of tokio. Nothing is kept between two calls: the caller of an answer knows for how long
+//! it is valid ([`Answer::time`]), keeps it, and uses the last one while there is no other ([`PATIENCE`], [`RETRY`]).
 
 use std::collections::BTreeSet;
 use std::net::{IpAddr, SocketAddr};
 use std::time::{Duration, Instant};
 
-use dunlin_config::{Service, UpstreamAddress};
 use hickory_resolver::config::{LookupIpStrategy, NameServerConfig, ResolveHosts, ResolverConfig};
 use hickory_resolver::net::runtime::TokioRuntimeProvider;
 use hickory_resolver::proto::rr::RData;
@@ -12,21 +15,26 @@ use hickory_resolver::{Resolver, TokioResolver};
 
 /// An answer, and how long it may be used.
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub(crate) struct Answer<T> {
-    pub(crate) items: Vec<T>,
-    pub(crate) time: Duration,
+pub struct Answer<T> {
+    /// What was asked for; not empty.
+    pub items: Vec<T>,
+    /// The time to live, within bounds.
+    pub time: Duration,
 }
 
 /// A server of a service: of an SRV record (RFC 2782), or at an address of its name.
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub(crate) struct Target {
+pub struct Target {
     /// Those with the lowest number are used first.
-    pub(crate) priority: u16,
-    pub(crate) weight: u16,
-    pub(crate) host: String,
-    pub(crate) port: u16,
+    pub priority: u16,
+    /// Its part of the requests among those with the same priority.
+    pub weight: u16,
+    /// Its name.
+    pub host: String,
+    /// Its port.
+    pub port: u16,
     /// The address; `None` if `host` is to be resolved.
-    pub(crate) address: Option<IpAddr>,
+    pub address: Option<IpAddr>,
 }
 
 /// An answer is used for at least this long, whatever its TTL.
@@ -36,21 +44,20 @@ const MAX_TIME: Duration = Duration::from_secs(60);
 /// Maximum wait for one response of a name server.
 const TIMEOUT: Duration = Duration::from_secs(2);
 /// After this time without an answer, the last one is used.
-pub(crate) const PATIENCE: Duration = Duration::from_secs(1);
+pub const PATIENCE: Duration = Duration::from_secs(1);
 /// How long the last answer is used before another query.
-pub(crate) const RETRY: Duration = Duration::from_secs(5);
+pub const RETRY: Duration = Duration::from_secs(5);
 /// Targets of a service at most.
 const MAX_TARGETS: usize = 256;
 
-/// Why names cannot be resolved that an upstream has: its own, or those that its SRV records have.
-pub async fn unresolved(servers: &[SocketAddr], address: &UpstreamAddress) -> Vec<String> {
-    let hosts = match (address.url(), address.service()) {
-        (Some(url), _) => vec![url.host().to_owned()],
-        (None, Some(service)) => match targets(servers, service).await {
+/// Why names cannot be resolved: that of a server, whose port is known, or those that the SRV records of a name have.
+pub async fn unresolved(servers: &[SocketAddr], name: &str, port: Option<u16>) -> Vec<String> {
+    let hosts = match (port, records(servers, name)) {
+        (Some(_), _) => vec![name.to_owned()],
+        (None, records) => match records.await {
             Ok(answer) => answer.items.into_iter().map(|target| target.host).collect(),
             Err(reason) => return vec![reason],
         },
-        (None, None) => Vec::new(),
     };
     let mut reasons = Vec::new();
     for host in hosts.into_iter().collect::<BTreeSet<_>>() {
@@ -87,10 +94,7 @@ pub async fn replicas(servers: &[SocketAddr], name: &str) -> Result<Vec<SocketAd
 ///
 /// # Errors
 /// The name has no address, or no name server has responded.
-pub(crate) async fn addresses(
-    servers: &[SocketAddr],
-    host: &str,
-) -> Result<Answer<IpAddr>, String> {
+pub async fn addresses(servers: &[SocketAddr], host: &str) -> Result<Answer<IpAddr>, String> {
     let failed = |error: &dyn std::fmt::Display| format!("resolving {host} failed: {error}");
     let resolver = resolver(servers).await.map_err(|error| failed(&error))?;
     let found = resolver.lookup_ip(host).await.map_err(|error| failed(&error))?;
@@ -101,23 +105,24 @@ pub(crate) async fn addresses(
     Ok(Answer { items, time: time(found.valid_until()) })
 }
 
-/// The targets of a service, in the order of their addresses, or of the records of a name such as `_http._tcp.example.com`.
+/// The targets of a service: with a port, each address of the name, in their order; otherwise those that the records of a name such as
+/// `_http._tcp.example.com` have.
 ///
 /// # Errors
 /// The name has none, or no name server has responded.
-pub(crate) async fn targets(
+pub async fn targets(
     servers: &[SocketAddr],
-    service: &Service,
+    name: &str,
+    port: Option<u16>,
 ) -> Result<Answer<Target>, String> {
-    let Some(port) = service.port else { return records(servers, &service.name).await };
-    let Answer { mut items, time } = addresses(servers, &service.name).await?;
+    let Some(port) = port else { return records(servers, name).await };
+    let Answer { mut items, time } = addresses(servers, name).await?;
     items.sort();
     items.dedup();
-    let host = &service.name;
     let target = |address| Target {
         priority: 0,
         weight: 1,
-        host: host.clone(),
+        host: name.to_owned(),
         port,
         address: Some(address),
     };
