@@ -3,9 +3,9 @@
 //! # What it does
 //! [`open`] makes the [`SharedStorage`] of a bucket and prefix. Beneath the prefix are
 //!
-//! - `content/NAME`: a file, behind a line with the number of the lock under which it was written ([`content`]);
-//! - `locks/NAME`: who has the right to write that file, and for how long ([`lock`]);
-//! - `notices/NAME`: challenges in progress, and one object that changes when a certificate was stored ([`notices`]).
+//! - `content/NAME`: a file, behind a line with the number of the lock under which it was written;
+//! - `locks/NAME`: who has the right to write that file, and for how long;
+//! - `notices/NAME`: challenges in progress, and one object that changes when a certificate was stored.
 //!
 //! Every write has a condition on the version that was read before (`If-Match`, `If-None-Match`), so that of two servers one succeeds.
 //!
