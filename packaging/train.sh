@@ -141,6 +141,8 @@ if [ -n "$tls" ]; then
     "$binary" load -c 4 -d "$duration" --insecure --no-keepalive "https://127.0.0.1:$secure/1k.bin"
 fi
 for script in "${scripts[@]}"; do
+    # Its process may need longer to start than the load lasts.
+    "$binary" load -c 1 -n 1 "http://$target/$script" >/dev/null || fail "$script does not respond"
     load -c 8 "$script"
     load -c 8 --data 'name=value&count=3' "$script"
     load -c 8 --http2 --streams 4 "$script"

@@ -250,7 +250,7 @@ mod tests {
     }
 
     #[tokio::test]
-    async fn an_object_of_somebody_else_is_an_error() {
+    async fn an_object_of_another_program_is_an_error() {
         let (objects, (one, _)) = (objects(), servers());
         assert_eq!(objects.write("locks/a", b"x".to_vec(), Condition::Always).await, Ok(true));
         let error = one.take(&objects, "a", LEASE).await.unwrap_err();

@@ -16,10 +16,19 @@ use super::{Command, Confirmed};
 #[derive(Debug, Clone)]
 pub(super) struct FleetStorage(pub(super) Sender<Command>);
 
-/// An operation, which gets the store, if it is reachable, and the ID of this server.
+/// An operation, which gets the store, if it is reachable.
 pub(super) struct Access(Box<Operation>);
 
-type Operation = dyn FnOnce(Option<(&mut Store, &str)>) -> Result<(), StoreError> + Send;
+type Operation = dyn FnOnce(Option<Reached<'_>>) -> Result<(), StoreError> + Send;
+
+/// The store, while it is reachable.
+pub(super) struct Reached<'a> {
+    pub(super) store: &'a mut Store,
+    /// The ID of this server.
+    pub(super) server: &'a str,
+    /// The other servers have had the time to reach the store, too.
+    pub(super) is_settled: bool,
+}
 
 impl fmt::Debug for Access {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
@@ -32,7 +41,7 @@ impl Access {
     ///
     /// # Errors
     /// When the store does not respond.
-    pub(super) fn run(self, store: Option<(&mut Store, &str)>) -> Result<(), StoreError> {
+    pub(super) fn run(self, store: Option<Reached<'_>>) -> Result<(), StoreError> {
         self.0(store)
     }
 }
@@ -41,16 +50,16 @@ impl FleetStorage {
     /// Has the thread do `operation`.
     fn access<T: Send + 'static>(
         &self,
-        operation: impl FnOnce(&mut Store, &str) -> Result<T, StoreError> + Send + 'static,
+        operation: impl FnOnce(Reached<'_>) -> Result<T, StoreError> + Send + 'static,
     ) -> Pending<T> {
         let (done, result) = oneshot::channel();
-        let access = move |store: Option<(&mut Store, &str)>| {
-            let Some((store, server)) = store else {
+        let access = move |reached: Option<Reached<'_>>| {
+            let Some(reached) = reached else {
                 // The one who waits may have left.
                 let _ = done.send(Err("the store is not reachable".to_owned()));
                 return Ok(());
             };
-            match operation(store, server) {
+            match operation(reached) {
                 Ok(value) => {
                     let _ = done.send(Ok(value));
                     Ok(())
@@ -81,18 +90,24 @@ const STOPPING: &str = "the server is stopping";
 impl SharedStorage for FleetStorage {
     fn read(&self, name: &str) -> Pending<Option<Vec<u8>>> {
         let name = name.to_owned();
-        self.access(move |store, _| store.read(&name))
+        self.access(move |reached| reached.store.read(&name))
     }
 
     fn write(&self, name: &str, content: Vec<u8>, fence: u64) -> Pending<bool> {
         let name = name.to_owned();
-        self.access(move |store, server| store.write(&name, &content, None, (server, fence)))
+        self.access(move |reached| {
+            reached.store.write(&name, &content, None, (reached.server, fence))
+        })
     }
 
     fn lock(&self, name: &str, lease: Duration) -> Pending<Option<u64>> {
         let name = name.to_owned();
-        self.access(move |store, server| {
-            Ok(match store.lock(&name, server, lease)? {
+        self.access(move |reached| {
+            // A server that has not reached the store yet would not respond to the challenge of an order.
+            if !reached.is_settled {
+                return Ok(None);
+            }
+            Ok(match reached.store.lock(&name, reached.server, lease)? {
                 Locked::Owned(fence) => Some(fence),
                 Locked::Other(_) => None,
             })
@@ -101,7 +116,7 @@ impl SharedStorage for FleetStorage {
 
     fn unlock(&self, name: &str, fence: u64) -> Pending<()> {
         let name = name.to_owned();
-        self.access(move |store, server| store.unlock(&name, server, fence))
+        self.access(move |reached| reached.store.unlock(&name, reached.server, fence))
     }
 
     fn challenge(&self, challenges: Vec<SharedChallenge>) -> Pending<()> {

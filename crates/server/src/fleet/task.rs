@@ -16,6 +16,7 @@ use dunlin_tls::{TicketSecret, set_ticket_secrets};
 use super::messages::{Content, Mailbox, read_maintenance};
 use super::participants::Participants;
 use super::servers::servers;
+use super::storage::Reached;
 use super::{Command, Confirmation, FleetState};
 use crate::checks::ATTEMPTS_WINDOW;
 
@@ -31,6 +32,8 @@ pub(super) struct Task {
     mailbox: Mailbox,
     /// The loss of the store has been logged.
     is_loss_logged: bool,
+    /// When the other servers have had the time to reach a store that was lost, too.
+    settled: Instant,
     /// The number of servers before the store was lost, and the time until which it is the minimum.
     before_loss: Option<(u32, Instant)>,
     due: Due,
@@ -79,6 +82,7 @@ impl Task {
             mailbox: Mailbox::default(),
             is_loss_logged: false,
             before_loss: None,
+            settled: now,
             due: Due { limits: now, messages: now, presence: now, tickets: now, connection: now },
             random,
             draws: 2,
@@ -125,8 +129,9 @@ impl Task {
             }
             Command::Stop(_) => return Ok(()),
             Command::Access(access) => {
-                let server = &*self.server;
-                return access.run(self.store.as_mut().map(|store| (store, server)));
+                let (server, is_settled) = (&*self.server, Instant::now() >= self.settled);
+                let reached = |store| Reached { store, server, is_settled };
+                return access.run(self.store.as_mut().map(reached));
             }
             Command::Announce(content, confirmation) => (confirmation, *content, None),
             Command::Purge(order, confirmation) => (confirmation, Content::Purge(order), None),
@@ -178,6 +183,7 @@ impl Task {
                 let now = Instant::now();
                 if self.is_loss_logged {
                     self.before_loss = Some((servers().count(), now + ABSENT_AFTER));
+                    self.settled = now + 2 * RECONNECT;
                 }
                 let count = count_servers(count, self.before_loss);
                 self.store = Some(store);
