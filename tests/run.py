@@ -13,7 +13,7 @@ from pathlib import Path
 from xml.etree import ElementTree
 
 # Tests wait more than they compute.
-WORKERS = os.cpu_count() + 1
+WORKERS = 5 * os.cpu_count() // 2
 NO_TESTS = 5
 COUNTED = {"failures": "failed", "errors": "errors", "skipped": "skipped"}
 

@@ -432,7 +432,8 @@ def calls(server, thread):
     for task in Path(f"/proc/{server.pid}/task").iterdir():
         if (task / "comm").read_text().strip() == thread:
             return (task / "syscall").read_text().split()
-    raise AssertionError(f"no thread {thread}")
+    # It begins with the first request, or has not got its name yet.
+    return [None] * 4
 
 
 @pytest.mark.skipif(platform.machine() != "x86_64", reason="the number of the system call is that of x86-64")

@@ -95,6 +95,7 @@ def test_responses_outlive_a_killed_process(place):
     assert server.get("/3", "Cache-Control: only-if-cached")[0] == 504
     assert server.get("/1", "A: 1", "Cache-Control: only-if-cached")[0] == 200
     assert place.targets() == ["/1"]
+    place.written(4)
     values = place.metrics()
     assert values["disk_reads_total"] == 3 and 300_000 < values["disk_bytes"] < 500_000
     for path in [place.directory, *place.directory.iterdir(), *place.files()]:
