@@ -8,19 +8,12 @@ import time
 
 import pytest
 
-from support.acme import Authority, free_port
+from support.acme import authority, free_port  # noqa: F401
 from support.files import write
 from support.http import read_response
 from support.server import DUNLIN
 from support.tls import certificate
 from support.waiting import wait_until
-
-
-@pytest.fixture
-def authority(tmp_path):
-    made = Authority(tmp_path)
-    yield made
-    made.close()
 
 
 @pytest.fixture

@@ -7,8 +7,7 @@ import time
 
 import pytest
 
-from support.acme import Authority, free_port
-from support.files import write
+from support.acme import authority, free_port, serve_shared  # noqa: F401
 from support.http import read_response
 from support.shared_store import Store, lacks_feature, store  # noqa: F401
 from support.waiting import wait_until
@@ -17,27 +16,12 @@ pytestmark = pytest.mark.skipif(lacks_feature(), reason="the binary is built wit
 
 
 @pytest.fixture
-def authority(tmp_path):
-    made = Authority(tmp_path)
-    yield made
-    made.close()
-
-
-@pytest.fixture
-def start(tmp_path, serve, site, store, authority):
-    """Starts a server whose site shares its certificate with the others: each has files of its own."""
-    write(site / "hello.txt", b"hello\n")
+def start(serve, site, store, authority):
+    """Starts a server that shares its certificate with the others."""
 
     def begin(number, challenge="tls-alpn-01", tls=0, plain=0):
-        server = serve(
-            text=f'[server]\nthreads = 1\nstate = "state{number}"\n[shared]\nurl = "{store.url}"\ntimeout = "500ms"\n'
-            f'[[listen]]\naddress = "127.0.0.1:{tls}"\ntls = true\n[[listen]]\naddress = "127.0.0.1:{plain}"\n'
-            f'[[site]]\nhost = ["a.example", "b.example"]\nroot = "{site}"\n'
-            f'tls = {{ acme = {{ contact = "admin@a.example", directory = "{authority.directory}", '
-            f'authority = "{authority.trust}", challenge = "{challenge}" }} }}\n'
-        )
-        server.plain = int(server.process.stdout.readline().decode().rsplit(":", 1)[1].strip("/\n"))
-        return server
+        tables = f'[shared]\nurl = "{store.url}"\ntimeout = "500ms"'
+        return serve_shared(serve, site, authority, number, challenge, (tls, plain), tables=tables)
 
     return begin
 

@@ -12,6 +12,9 @@ import threading
 import urllib.request
 from pathlib import Path
 
+import pytest
+
+from support.files import write
 from support.tls import certificate
 from support.waiting import wait_until
 
@@ -96,3 +99,26 @@ class Authority:
         self.stop()
         self.names.shutdown()
         self.names.server_close()
+
+
+@pytest.fixture
+def authority(tmp_path):
+    """An authority that is not started yet."""
+    made = Authority(tmp_path)
+    yield made
+    made.close()
+
+
+def serve_shared(serve, site, authority, number, challenge, ports, server="", tables=""):
+    """Starts a server whose site shares its certificate with the others: each has files of its own. `ports` are those with and without TLS."""
+    write(site / "hello.txt", b"hello\n")
+    tls, plain = ports
+    started = serve(
+        text=f'[server]\nthreads = 1\nstate = "state{number}"\n{server}\n{tables}\n'
+        f'[[listen]]\naddress = "127.0.0.1:{tls}"\ntls = true\n[[listen]]\naddress = "127.0.0.1:{plain}"\n'
+        f'[[site]]\nhost = ["a.example", "b.example"]\nroot = "{site}"\n'
+        f'tls = {{ acme = {{ contact = "admin@a.example", directory = "{authority.directory}", '
+        f'authority = "{authority.trust}", challenge = "{challenge}" }} }}\n'
+    )
+    started.plain = int(started.process.stdout.readline().decode().rsplit(":", 1)[1].strip("/\n"))
+    return started

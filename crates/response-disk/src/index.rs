@@ -57,6 +57,8 @@ pub(crate) struct Index {
 struct Removals {
     urls: HashSet<Key>,
     purges: Vec<(Option<usize>, Purge)>,
+    /// There were too many: no file that was not read yet is used.
+    has_overflowed: bool,
 }
 
 impl Place {
@@ -259,8 +261,9 @@ impl Removal {
 impl Removals {
     fn add(&mut self, removal: &Removal) {
         if self.urls.len() + self.purges.len() >= MAX_REMOVALS {
-            self.urls.clear();
-            self.purges = vec![(None, Purge::Everything)];
+            *self = Self { has_overflowed: true, ..Self::default() };
+        }
+        if self.has_overflowed {
             return;
         }
         match removal {
@@ -276,7 +279,10 @@ impl Removals {
         let is_purged = |(site, purge): &(Option<usize>, Purge)| {
             Removal::Purge(*site, purge.clone()).concerns(key, &place.tags)
         };
-        self.urls.contains(&url) || self.urls.contains(key) || self.purges.iter().any(is_purged)
+        self.has_overflowed
+            || self.urls.contains(&url)
+            || self.urls.contains(key)
+            || self.purges.iter().any(is_purged)
     }
 }
 
@@ -288,4 +294,23 @@ fn is_url(key: &[u8]) -> bool {
 /// The URL of a key, without what identifies the content of a QUERY.
 fn without_content(url: &[u8]) -> Box<[u8]> {
     url.split(|&byte| byte == b'\n').next().unwrap_or_default().into()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn more_removals_than_are_kept_concern_objects_too() {
+        let key = |number: usize| Key { site: 1, url: format!("a/{number}").into_bytes().into() };
+        let place = Place { number: 1, bytes: 1, vary: Vary::default(), tags: Box::default() };
+        let mut removals = Removals::default();
+        removals.add(&Removal::Purge(None, Purge::Everything));
+        for number in 1..MAX_REMOVALS {
+            removals.add(&Removal::Url(key(number)));
+        }
+        assert!(removals.concern(&key(1), &place) && !removals.concern(&key(0), &place));
+        removals.add(&Removal::Url(key(MAX_REMOVALS)));
+        assert!(removals.concern(&key(1), &place) && removals.concern(&key(0), &place));
+    }
 }

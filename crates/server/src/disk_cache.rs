@@ -8,13 +8,12 @@ use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::{Duration, Instant};
 
 use dunlin_config::Config;
-use dunlin_files::objects::client;
+use dunlin_files::objects::{client, disk};
 use dunlin_net::{blocking, clock};
 use dunlin_response_cache::key::Key;
 use dunlin_response_cache::record::Now;
 use dunlin_response_cache::stored::Stored;
 use dunlin_response_disk::{Disk, Removal};
-use sha2::{Digest, Sha256};
 use tokio::sync::oneshot;
 
 use crate::route::sites::Sites;
@@ -180,11 +179,8 @@ impl DiskCache {
 /// A number of each site that is the same in each process while its configuration does not change, by its serial number.
 fn numbers(sites: &Sites, config: &Config) -> HashMap<usize, usize> {
     let texts = config.site_texts();
-    let number = |text: &String| {
-        let digest = Sha256::digest(text);
-        digest.iter().take(size_of::<usize>()).fold(0, |sum, byte| sum << 8 | usize::from(*byte))
-    };
-    sites.iter().filter_map(|site| Some((site.serial, number(texts.get(site.index)?)))).collect()
+    let number = |index: usize| Some(disk::number(texts.get(index)?));
+    sites.iter().filter_map(|site| Some((site.serial, number(site.index)?))).collect()
 }
 
 /// The numbers that the buckets of the configuration have on disk.

@@ -5,10 +5,10 @@ use std::sync::atomic::{AtomicU64, Ordering};
 
 use dunlin_config::{ObjectRoot, StoreRules};
 use dunlin_net::log_limiter::LogLimiter;
-use sha2::{Digest, Sha256};
 use tokio::runtime::Handle;
 use tokio::time::timeout;
 
+use super::disk;
 use super::health::Health;
 use super::store::{GetRequest, Got, ListPage, ListRequest, ObjectStore, StoreError};
 
@@ -57,8 +57,7 @@ pub(super) fn name(root: &ObjectRoot) -> String {
 /// A number of the bucket of `root` that is the same in each process, for objects on disk.
 pub fn number(root: &ObjectRoot) -> usize {
     let endpoint = root.store.endpoint.as_deref().unwrap_or_default();
-    let digest = Sha256::digest(format!("{}\n{endpoint}", name(root)));
-    digest.iter().take(size_of::<usize>()).fold(0, |sum, byte| sum << 8 | usize::from(*byte))
+    disk::number(&format!("{}\n{endpoint}", name(root)))
 }
 
 impl Client {

@@ -3,6 +3,7 @@
 use std::fmt;
 
 use bytes::Bytes;
+use sha2::{Digest, Sha256};
 
 use super::store::ObjectMetadata;
 
@@ -19,6 +20,12 @@ pub trait ObjectDisk: fmt::Debug + Send + Sync {
 
     /// Has an object removed. What was decided to be written before is removed, too. Does not wait.
     fn remove(&self, name: ObjectName<'_>);
+}
+
+/// A number for `text` that is the same in each process, such as those of buckets and sites on disk.
+pub fn number(text: &str) -> usize {
+    let digest = Sha256::digest(text);
+    digest.iter().take(size_of::<usize>()).fold(0, |sum, byte| sum << 8 | usize::from(*byte))
 }
 
 /// What identifies an object in each process.

@@ -6,7 +6,6 @@ use std::sync::atomic::{AtomicBool, Ordering};
 use dunlin_net::clock::monotonic_millis;
 
 use super::bucket::Bucket;
-use super::client::Client;
 use super::disk::ObjectFile;
 use super::flight::Claim;
 use super::load::{self, Context};
@@ -65,7 +64,6 @@ impl Bucket {
         claim: &Claim,
         (file, restoration): (ObjectFile, &Restoration),
     ) -> Option<Arc<Resource>> {
-        let Client { rules, .. } = &*self.client;
         if !self.client.reserve(file.bytes, context.room()) {
             return None;
         }
@@ -73,7 +71,7 @@ impl Bucket {
         let resource = stored.filter(|it| it.content.len() as u64 <= claim.limit).map(|stored| {
             let object = load::object(&self.client, key, &stored.metadata);
             let resource = load::whole(context, claim, object, stored.content.into());
-            let revalidate = rules.revalidate.as_millis() as u64;
+            let revalidate = self.client.revalidate();
             let left = if file.is_recent { revalidate.saturating_sub(stored.age) } else { 0 };
             resource.validity.set_fresh_until(monotonic_millis() + left);
             Arc::new(resource)
