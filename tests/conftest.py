@@ -99,8 +99,8 @@ def programs(tmp_path):
 
 
 def pytest_runtest_protocol(item, nextitem):
-    """Repeats a failed test that is marked `serial` where other programs have disturbed it."""
-    if not item.get_closest_marker("serial"):
+    """Repeats a failed test that measures time where other programs have disturbed it."""
+    if not item.get_closest_marker("serial") and not item.get_closest_marker("paced"):
         return None
     item.ihook.pytest_runtest_logstart(nodeid=item.nodeid, location=item.location)
     for report in retry.run(item, nextitem):

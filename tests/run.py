@@ -1,7 +1,9 @@
 #!/usr/bin/env python3
-"""Runs the tests with pytest: those that share the machine in parallel, then those marked `serial`, one by one.
+"""Runs the tests with pytest: most of them share the machine; those marked `paced` run in pairs; those marked `serial`
+run one by one.
 
-Arguments go to pytest. The last line counts the tests of both runs.
+A few tests that fail beside the others run again alone. The first failure is reported, but the second run decides.
+Arguments go to pytest. The last line counts the tests of all runs.
 """
 
 import os
@@ -14,14 +16,22 @@ from xml.etree import ElementTree
 
 # Tests wait more than they compute.
 WORKERS = 5 * os.cpu_count() // 2
-NO_TESTS = 5
+RUNS = {
+    "parallel": ("-m", "not serial and not paced", "-n", str(WORKERS), "--dist", "worksteal"),
+    "paced": ("-m", "paced", "-n", "2", "--dist", "worksteal"),
+    "serial": ("-m", "serial"),
+}
+# More failures than this are no disturbance.
+MAX_RERUNS = 3
+FAILED, NO_TESTS = 1, 5
 COUNTED = {"failures": "failed", "errors": "errors", "skipped": "skipped"}
 
 
 def run(folder, name, *options):
     """Runs pytest: its exit status, and the number of tests by outcome."""
-    report = Path(folder) / f"{name}.xml"
-    status = subprocess.call([sys.executable, "-m", "pytest", "-q", f"--junitxml={report}", *options, *sys.argv[1:]])
+    report = folder / f"{name}.xml"
+    command = [sys.executable, "-m", "pytest", "-q", f"--junitxml={report}", *options, *sys.argv[1:]]
+    status = subprocess.call(command)
     counts = {}
     if report.exists():
         for suite in ElementTree.parse(report).iter("testsuite"):
@@ -30,16 +40,34 @@ def run(folder, name, *options):
     return status, counts
 
 
+def run_all(folder):
+    """Runs all tests: the exit statuses, and the number of tests by outcome."""
+    statuses, total = [], dict.fromkeys(("failed", "passed", "skipped", "errors", "rerun"), 0)
+    for name, options in RUNS.items():
+        cache = ("-o", f"cache_dir={folder / name}")
+        status, counts = run(folder, name, *options, *cache)
+        failed = counts.get("failed", 0) + counts.get("errors", 0)
+        if name != "serial" and status == FAILED and 0 < failed <= MAX_RERUNS:
+            print(f"\n{failed} failed beside other tests and run again alone:", flush=True)
+            status, again = run(folder, f"{name}-again", "--last-failed", "--last-failed-no-failures=none", *cache)
+            counts["failed"], counts["errors"] = again.get("failed", 0), again.get("errors", 0)
+            counts["passed"] += again.get("passed", 0)
+            counts["rerun"] = failed
+        for word, count in counts.items():
+            total[word] += count
+        statuses.append(status)
+        if status not in (0, FAILED, NO_TESTS):
+            break
+    return statuses, total
+
+
 def main():
     began = time.monotonic()
     with tempfile.TemporaryDirectory() as folder:
-        runs = [run(folder, "parallel", "-m", "not serial", "-n", str(WORKERS), "--dist", "worksteal")]
-        if runs[0][0] in (0, 1, NO_TESTS):
-            runs.append(run(folder, "serial", "-m", "serial"))
-    total = {word: sum(counts.get(word, 0) for _, counts in runs) for word in (*COUNTED.values(), "passed")}
-    words = [f"{total[word]} {word}" for word in ("failed", "passed", "skipped", "errors") if total[word]]
+        statuses, total = run_all(Path(folder))
+    words = [f"{count} {word}" for word, count in total.items() if count]
     print(f"{', '.join(words) or 'no tests ran'} in {time.monotonic() - began:.2f}s")
-    statuses = [status for status, _ in runs if status != NO_TESTS]
+    statuses = [status for status in statuses if status != NO_TESTS]
     return max(statuses) if statuses else NO_TESTS
 
 

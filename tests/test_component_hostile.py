@@ -32,6 +32,16 @@ def failures(server):
     return [line for line in server.log.splitlines() if "ERROR" in line and "hostile.wasm" in line]
 
 
+def status_or_abort(server, kind):
+    """The status of a response; 502 for one that is aborted after its head, which a slow instance can still cause."""
+    try:
+        return server.get(f"/app/{kind}")[0]
+    except ConnectionResetError:
+        if kind not in ("trap-after-head", "trap-after-end", "more-than-announced", "less-than-announced"):
+            raise
+        return 502
+
+
 def assert_unused(server):
     wait_until(lambda: metric(server, "dunlin_component_instances") == 0, "no instance that is left")
     assert server.get("/app/ok")[2] == b"ok\n"
@@ -55,7 +65,7 @@ def assert_unused(server):
 )
 def test_a_failure_has_a_status_and_one_line_in_the_log(serve, hostile, path, status, reason):
     server = component_server(serve, hostile, settings=f'{LIMITS}, instances = 1, stderr = "none"')
-    assert server.get(f"/app/{path}")[0] == status
+    assert status_or_abort(server, path) == status
     wait_until(lambda: failures(server), "a line in the log")
     assert_unused(server)
     assert len(failures(server)) == 1 and reason in failures(server)[0], server.log
@@ -190,7 +200,7 @@ def test_a_thousand_stops_of_all_kinds_leave_memory_as_it_was(serve, hostile):
     def stop(times):
         for _ in range(times):
             for kind in kinds:
-                status = server.get(f"/app/{kind}")[0]
+                status = status_or_abort(server, kind)
                 # One that runs on after its response may still hold a permit.
                 assert status in (502, 504, 503) or kind == "trap-after-end", (kind, status)
 

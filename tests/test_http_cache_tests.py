@@ -18,7 +18,7 @@ pytestmark = pytest.mark.skipif(
 )
 
 
-@pytest.mark.serial
+@pytest.mark.paced
 def test_the_cache_passes_the_tests_that_the_book_does_not_explain(serve):
     command = ["node", "--no-warnings", str(ROOT / "tests/support/http_cache_tests.mjs"), str(MODULES)]
     with subprocess.Popen(command, stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True) as node:

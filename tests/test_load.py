@@ -76,7 +76,7 @@ def test_bodies_of_any_size_are_compared_with_their_files(serve, files):
     assert wrong["errors_by_kind"] == {"hash": 30} and wrong["verdict"] == "WRONG-ANSWERS"
 
 
-@pytest.mark.serial
+@pytest.mark.paced
 def test_requests_are_sent_by_the_schedule_of_a_rate(serve, files):
     server = serve()
     for rate in ("400", "poisson:400"):
@@ -89,7 +89,7 @@ def test_requests_are_sent_by_the_schedule_of_a_rate(serve, files):
     assert 190 <= connections["connections"]["opened"] <= 201
 
 
-@pytest.mark.serial
+@pytest.mark.paced
 def test_a_stall_of_the_server_shows_in_the_99th_percentile(serve, files):
     server = serve()
     descriptors = lambda: len(os.listdir(f"/proc/{server.pid}/fd"))  # noqa: E731
@@ -114,7 +114,7 @@ def test_a_stall_of_the_server_shows_in_the_99th_percentile(serve, files):
     assert "stall" in [finding["kind"] for finding in o["findings"]]
 
 
-@pytest.mark.serial
+@pytest.mark.paced
 def test_a_modem_limits_the_rate(serve, files):
     server = serve()
     o = outcome(f"{server.url}/64k.bin", "--modem", "256", "-c", 3, "-n", 3, f"--verify={files}")

@@ -85,7 +85,7 @@ def starts(result):
     return [one["start_ms"] for one in result["generators"]["each"]]
 
 
-@pytest.mark.serial
+@pytest.mark.paced
 def test_three_hosts_send_what_one_sends(hosts, target):
     server = hosts()
     load_of = (target, "-c", 6, "--rate", 600, "-d", "2s")

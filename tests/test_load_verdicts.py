@@ -92,7 +92,7 @@ def test_conditions_can_name_a_stall(stub):
         assert done.returncode == 3, condition
 
 
-@pytest.mark.serial
+@pytest.mark.paced
 @pytest.mark.parametrize("model", [("-c", 10), ("-c", 10, "--rate", 500)])
 def test_pauses_of_the_server_are_reported(stub, model):
     """A closed run sends nothing during a pause, so that its percentiles do not show it."""
@@ -114,7 +114,7 @@ def test_pauses_of_the_server_are_reported(stub, model):
         assert outcome["silence"]["share"] > 0.1 and outcome["silence"]["longest_ms"] > 150
 
 
-@pytest.mark.serial
+@pytest.mark.paced
 def test_slow_responses_are_no_stall(stub):
     def slow(connection, _):
         time.sleep(0.3)

@@ -57,7 +57,7 @@ def schedule(log, address, interval=20):
     return min(time - number * interval for number, time in enumerate(times))
 
 
-@pytest.mark.serial
+@pytest.mark.paced
 def test_a_generator_behind_a_delay_starts_at_the_same_instant(far):
     home, wire, server, log, command = far
     done = home.run(*command, "--quiet", "-c", 40, "--rate", 100, "-d", "2s")
@@ -87,7 +87,7 @@ def test_a_generator_whose_link_dies_makes_the_result_incomplete(far):
     assert [one["lost"] is None for one in result["generators"]["each"]] == [True, False]
 
 
-@pytest.mark.serial
+@pytest.mark.paced
 @pytest.mark.skipif(lacks_feature(), reason="the binary is built without the feature `fleet`")
 @pytest.mark.parametrize("rates", [(150, 150), (20, 400)], ids=["even", "far"])
 def test_a_limit_is_shared_with_a_server_far_from_the_store(network, server_on, site, tmp_path, rates):

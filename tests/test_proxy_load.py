@@ -38,7 +38,7 @@ def requests(server):
 STATUS = '[[site.route]]\npath = "/status/*"\nstatus = true\n'
 
 
-@pytest.mark.serial
+@pytest.mark.paced
 def test_no_get_fails_while_an_upstream_stands_still(serve, site):
     (site / "file.bin").write_bytes(os.urandom(1024))
     upstreams = [serve() for _ in range(3)]
@@ -59,7 +59,7 @@ def test_no_get_fails_while_an_upstream_stands_still(serve, site):
     assert "another one gets the request" in server.log
 
 
-@pytest.mark.serial
+@pytest.mark.paced
 def test_a_slow_upstream_gets_few_requests_and_none_fails(serve, site):
     (site / "file.bin").write_bytes(os.urandom(1024))
     is_slow = threading.Event()

@@ -122,7 +122,7 @@ def load(servers, rates, seconds):
     return sum(one.statuses.get(200, 0) for one in loads), time.monotonic() - min(one.first for one in loads)
 
 
-@pytest.mark.serial
+@pytest.mark.paced
 @pytest.mark.parametrize("rates", [(120, 120, 120), (300, 0, 0), (200, 40, 10)], ids=["uniform", "one", "uneven"])
 def test_three_servers_allow_what_one_would(fleet, store, rates):
     servers = fleet(3, store.url, LIMIT)
@@ -131,7 +131,7 @@ def test_three_servers_allow_what_one_would(fleet, store, rates):
     assert 0.95 <= allowed / expected <= 1.05, f"{allowed} of {expected:.0f}"
 
 
-@pytest.mark.serial
+@pytest.mark.paced
 def test_without_the_store_each_server_has_its_part_and_one_line_is_logged_each_way(fleet, store):
     servers = fleet(3, store.url, LIMIT)
     load(servers, (200, 200, 200), 2)
@@ -156,7 +156,7 @@ def test_without_the_store_each_server_has_its_part_and_one_line_is_logged_each_
         assert server.log.count("is reachable again") == 1, server.log
 
 
-@pytest.mark.serial
+@pytest.mark.paced
 def test_a_store_that_does_not_respond_delays_no_request(fleet, store):
     servers = fleet(2, store.url, LIMIT)
     loads = [Load(server, 100) for server in servers]

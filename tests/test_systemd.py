@@ -169,7 +169,7 @@ def test_scripts_do_not_get_the_socket_of_the_manager(manager, tmp_path, site):
         assert word not in output, output
 
 
-@pytest.mark.serial
+@pytest.mark.paced
 @pytest.mark.parametrize("kind", ["path", "abstract"])
 def test_the_watchdog_is_notified_while_every_worker_responds(tmp_path, site, kind):
     manager = Manager(tmp_path / "n.sock" if kind == "path" else f"@dunlin-test-{os.getpid()}")

@@ -78,7 +78,7 @@ def test_one_connection_is_sent_at_the_rate_and_smoothly(serve, big, rate, sendf
         assert most_within(parts, 0.1) <= 0.25 * rate
 
 
-@pytest.mark.serial
+@pytest.mark.paced
 def test_a_connection_has_its_own_rate_over_all_its_responses(serve, big):
     server = serve('throttle = { per_connection = "100KB/s" }')
     with server.connect() as one, server.connect() as other:
@@ -108,7 +108,7 @@ def test_a_connection_has_its_own_rate_over_all_its_responses(serve, big):
             assert count * 1000 >= 85_000 * elapsed
 
 
-@pytest.mark.serial
+@pytest.mark.paced
 @pytest.mark.parametrize("threads", [1, 2])
 def test_many_connections_share_a_ceiling_fairly(serve, site, big, threads):
     server = serve(
@@ -162,7 +162,7 @@ async def read_many(address, count, rate):
     return received
 
 
-@pytest.mark.serial
+@pytest.mark.paced
 def test_a_client_that_reads_slowly_leaves_its_share_to_others(serve, big):
     server = serve('throttle = { bandwidth = "4MB/s" }')
     slow = socket.socket()
@@ -189,7 +189,7 @@ def test_bodies_arrive_complete(serve, site, big):
     assert (status, fields["content-length"]) == (200, "200000")
 
 
-@pytest.mark.serial
+@pytest.mark.paced
 def test_tls_keeps_to_the_rate(tmp_path, serve, site, big):
     pair = certificate(tmp_path, "own")
     server = serve(
@@ -206,7 +206,7 @@ def test_tls_keeps_to_the_rate(tmp_path, serve, site, big):
         assert read_response(connection)[2] == (site / "medium").read_bytes()
 
 
-@pytest.mark.serial
+@pytest.mark.paced
 @pytest.mark.parametrize("rule", ["bandwidth", "per_connection"])
 def test_http2_streams_share_the_rate(serve, site, big, rule):
     server = serve(f'throttle = {{ {rule} = "500KB/s" }}')
@@ -247,7 +247,7 @@ def script(tmp_path):
     return make
 
 
-@pytest.mark.serial
+@pytest.mark.paced
 @pytest.mark.parametrize("over", ["HTTP/1", "HTTP/2"])
 def test_a_script_is_slowed_down(serve, script, over):
     marks = script("out", "")
@@ -397,7 +397,7 @@ def test_a_disconnected_client_leaves_the_queue(gate):
     assert status_of(begin(server, "f")) == 200
 
 
-@pytest.mark.serial
+@pytest.mark.paced
 def test_a_request_that_has_waited_runs_or_is_rejected(gate):
     server = gate('max_concurrent = 1, queue = 5, burst_after = "300ms", burst_concurrent = 2, queue_timeout = "1s"')
     first = begin(server, "a")
@@ -455,7 +455,7 @@ def test_files_wait_for_a_permit_also_over_http2(serve, site, big):
 # ---- request rates ----
 
 
-@pytest.mark.serial
+@pytest.mark.paced
 def test_requests_beyond_the_rate_are_rejected_with_ratelimit_fields(serve, site, big):
     server = serve('limit = { requests = "5/s", burst = 3 }')
     with server.connect() as connection:
