@@ -89,10 +89,10 @@ def test_each_address_of_a_name_is_used_and_a_change_is_followed(start, names):
     assert set(bodies(server, 5)) == {"c"}
     # With the name server silent, the last addresses are used, which is logged once.
     names.is_failing = True
-    wait_until(lambda: bodies(server, 1) == ["c"] and "the last addresses are used" in server.log, "the failure in the log", 30)
+    wait_until(lambda: bodies(server, 1) == ["c"] and "the last known addresses are used" in server.log, "the failure in the log", 30)
     names.is_failing = False
     wait_until(lambda: bodies(server, 1) == ["c"] and "app.test resolved again" in server.log, "the end of the failure", 30)
-    assert server.log.count("the last addresses are used") == 1
+    assert server.log.count("the last known addresses are used") == 1
     for worker in [first, second, third]:
         worker.stop()
 

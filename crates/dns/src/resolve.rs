@@ -39,10 +39,6 @@ const MIN_TIME: Duration = Duration::from_secs(1);
 const MAX_TIME: Duration = Duration::from_secs(60);
 /// Maximum wait for one response of a name server.
 const TIMEOUT: Duration = Duration::from_secs(2);
-/// After this time without an answer, the last one is used.
-pub const PATIENCE: Duration = Duration::from_secs(1);
-/// How long the last answer is used before another query.
-pub const RETRY: Duration = Duration::from_secs(5);
 /// Targets of a service at most.
 const MAX_TARGETS: usize = 256;
 

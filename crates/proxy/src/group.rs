@@ -4,12 +4,12 @@ use std::sync::atomic::{AtomicU64, AtomicUsize};
 use std::sync::{Arc, PoisonError, RwLock};
 use std::time::Instant;
 
-use dunlin_config::Proxy;
+use dunlin_config::{Proxy, Service};
+use dunlin_dns::{Present, Target};
 use dunlin_net::clock;
 
 use crate::budget::Budget;
 use crate::memory::Memory;
-use crate::services::Services;
 use crate::tls::{Files, Outcome};
 use crate::upstream::{Upstream, UpstreamReport};
 
@@ -19,8 +19,10 @@ pub struct Group {
     pub(crate) rules: Arc<Proxy>,
     /// Those that are fixed; in a group that [`Group::present`] has made, all.
     pub(crate) upstreams: Vec<Arc<Upstream>>,
-    /// The services whose records name further ones.
-    pub(crate) services: Option<Services<Self>>,
+    /// The services whose records name further ones, each with its weight.
+    pub(crate) services: Vec<(Service, u32)>,
+    /// The group of the upstreams that there are now, with those of the services.
+    pub(crate) present: Present<Target, Self>,
     /// Upstreams have different priorities.
     pub(crate) has_priorities: bool,
     /// Counts the choices.
@@ -54,9 +56,12 @@ impl Group {
         let service = |upstream: &dunlin_config::Upstream| {
             Some((upstream.address.service()?.clone(), upstream.weight))
         };
+        let services: Vec<_> = rules.upstreams.iter().filter_map(service).collect();
+        let names = services.iter().map(|(service, _)| service.name.clone()).collect();
         Self {
             files,
-            services: Services::new(rules.upstreams.iter().filter_map(service).collect()),
+            services,
+            present: Present::new("proxy", names, None),
             has_priorities: false,
             upstreams,
             tls: Arc::new(RwLock::new(tls)),
@@ -111,7 +116,8 @@ impl Group {
         Self {
             rules: Arc::clone(&self.rules),
             upstreams: Vec::new(),
-            services: None,
+            services: Vec::new(),
+            present: Present::new("proxy", Vec::new(), None),
             has_priorities: false,
             next: AtomicUsize::new(0),
             retries: Arc::clone(&self.retries),

@@ -35,7 +35,6 @@ mod read_ahead;
 mod request;
 mod resolve;
 mod response;
-mod services;
 mod sticky;
 mod stream_tunnel;
 mod switch;

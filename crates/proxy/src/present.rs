@@ -1,108 +1,64 @@
 //! The upstreams that a group has at present: those that are fixed, and those that the Domain Name System has.
 
 use std::net::SocketAddr;
+use std::sync::Arc;
 use std::sync::atomic::Ordering;
-use std::sync::{Arc, PoisonError};
-use std::time::Duration;
 
 use dunlin_config::Service;
-use dunlin_dns::{self as dns, Answer, PATIENCE, RETRY, Target};
-use dunlin_net::clock;
+use dunlin_dns::{self as dns, Target};
 
 use crate::failure::{Failure, Kind};
 use crate::group::Group;
 use crate::pool::WorkerProxy;
-use crate::services::Services;
 use crate::upstream::Upstream;
 
 impl Group {
     /// Whether [`Group::present`] has to be called for each request.
     pub fn has_services(&self) -> bool {
-        self.services.is_some()
+        !self.services.is_empty()
     }
 
-    /// The group with the upstreams that SRV records name now, and those at the present addresses of names. If the names cannot be resolved, those of their last
-    /// records are used.
+    /// The group with the upstreams that SRV records name now, and those at the present addresses of names. If the names cannot be
+    /// resolved, those of their last records are used.
     ///
     /// # Errors
     /// There are no upstreams, and there were none before.
     pub async fn present(&self, worker: &WorkerProxy) -> Result<Arc<Self>, Failure> {
-        let none = || Failure::new(Kind::Resolve, "the group has no services");
-        let Some(services) = &self.services else { return Err(none()) };
-        if let Some(group) = services.fresh(clock::now()) {
-            return Ok(group);
-        }
-        let has_group = services.begin(clock::now());
-        let mut answers = Vec::new();
-        for (service, _) in &services.services {
-            let servers = worker.name_servers();
-            let question = Box::pin(dns::targets(&servers, &service.name, service.port));
-            let late = || Err(format!("resolving {} takes too long", service.name));
-            answers.push(match has_group {
-                true => tokio::time::timeout(PATIENCE, question).await.unwrap_or_else(|_| late()),
-                false => question.await,
-            });
-        }
-        self.update(services, answers)
+        let query = async |number: usize| {
+            let (service, _) = &self.services[number];
+            dns::targets(&worker.name_servers(), &service.name, service.port).await
+        };
+        let group = self.present.get(query, |targets, last| self.derive(targets, last)).await;
+        group.map_err(|reason| {
+            tracing::error!("proxy: {reason}");
+            Failure::new(Kind::Resolve, reason)
+        })
     }
 
     /// The upstreams of the last answers.
     pub(crate) fn last_upstreams(&self) -> Vec<Arc<Upstream>> {
-        let last = self.services.as_ref().and_then(Services::last);
-        last.as_deref().unwrap_or(self).upstreams.clone()
+        self.present.last().as_deref().unwrap_or(self).upstreams.clone()
     }
 
-    fn update(
-        &self,
-        services: &Services<Self>,
-        answers: Vec<Result<Answer<Target>, String>>,
-    ) -> Result<Arc<Self>, Failure> {
-        let mut state = services.state.lock().unwrap_or_else(PoisonError::into_inner);
-        state.targets.resize(answers.len(), Vec::new());
-        let (mut time, mut failed) = (Duration::MAX, None);
-        for (answer, last) in answers.into_iter().zip(&mut state.targets) {
-            match answer {
-                Ok(answer) => {
-                    time = time.min(answer.time);
-                    *last = answer.items;
-                }
-                Err(reason) => {
-                    time = time.min(RETRY);
-                    failed = Some(reason);
-                }
-            }
-        }
-        let before = state.group.as_ref().map_or(&[][..], |group| &group.upstreams);
+    /// The group with the fixed upstreams and those at the targets of each service; `None` if there are none. It is the last one if nothing
+    /// has changed.
+    fn derive(&self, targets: &[Vec<Target>], last: Option<&Arc<Self>>) -> Option<Arc<Self>> {
+        let before = last.map_or(&[][..], |group| &group.upstreams);
         let mut upstreams = self.upstreams.clone();
-        for ((service, weight), targets) in services.services.iter().zip(&state.targets) {
+        for ((service, weight), targets) in self.services.iter().zip(targets) {
             for target in targets {
                 upstreams.extend(self.upstream_of(service, *weight, target, before));
             }
         }
-        match failed {
-            Some(reason) if upstreams.is_empty() => {
-                tracing::error!("proxy: {reason}");
-                return Err(Failure::new(Kind::Resolve, reason));
-            }
-            Some(reason) => {
-                if !std::mem::replace(&mut state.has_failed, true) {
-                    tracing::warn!("proxy: {reason}; the last records are used");
-                }
-            }
-            None => {
-                if std::mem::take(&mut state.has_failed) {
-                    tracing::info!("proxy: {} resolved again", services.names());
-                }
-            }
+        if upstreams.is_empty() {
+            return None;
         }
-        let is_same = |group: &Arc<Self>| {
+        let is_same = |group: &&Arc<Self>| {
             group.upstreams.len() == upstreams.len()
                 && group.upstreams.iter().zip(&upstreams).all(|(a, b)| Arc::ptr_eq(a, b))
         };
-        let kept = state.group.take().filter(is_same);
-        let group = kept.unwrap_or_else(|| Arc::new(self.with(upstreams)));
-        (state.group, state.until) = (Some(Arc::clone(&group)), Some(clock::now() + time));
-        Ok(group)
+        let kept = last.filter(is_same).cloned();
+        Some(kept.unwrap_or_else(|| Arc::new(self.with(upstreams))))
     }
 
     /// The upstream of a target: the one that it had before, with its state, if nothing has changed.
@@ -147,7 +103,9 @@ impl Group {
 
 #[cfg(test)]
 mod tests {
-    use std::time::Instant;
+    use std::time::{Duration, Instant};
+
+    use dunlin_dns::Answer;
 
     use super::*;
     use crate::balance::Choice;
@@ -157,8 +115,10 @@ mod tests {
         Target { priority, weight, host: host.to_owned(), port: 80, address: None }
     }
 
-    fn answer(items: Vec<Target>) -> Vec<Result<Answer<Target>, String>> {
-        vec![Ok(Answer { items, time: Duration::from_secs(10) })]
+    fn update(group: &Group, answer: Result<Vec<Target>, &str>) -> Result<Arc<Group>, String> {
+        let answer = answer.map(|items| Answer { items, time: Duration::from_secs(10) });
+        let answers = vec![answer.map_err(str::to_owned)];
+        group.present.update(answers, |targets, last| group.derive(targets, last))
     }
 
     fn names(group: &Group) -> Vec<&str> {
@@ -168,18 +128,17 @@ mod tests {
     #[test]
     fn upstreams_follow_the_records_and_keep_their_state() {
         let group = Group::new(&rules("to = ['srv+http://_http._tcp.test', 'http://fixed']"));
-        let services = group.services.as_ref().unwrap();
-        assert!(group.update(services, vec![Err("no answer".into())]).is_ok(), "one is fixed");
-        let update = |items| group.update(services, answer(items)).unwrap();
-        let first = update(vec![target("a", 0, 1), target("b", 0, 1)]);
+        assert!(update(&group, Err("no answer")).is_ok(), "one is fixed");
+        let found = |items| update(&group, Ok(items)).unwrap();
+        let first = found(vec![target("a", 0, 1), target("b", 0, 1)]);
         assert_eq!(names(&first), ["http://fixed", "http://a:80", "http://b:80"]);
-        let same = update(vec![target("a", 0, 1), target("b", 0, 1)]);
+        let same = found(vec![target("a", 0, 1), target("b", 0, 1)]);
         assert!(Arc::ptr_eq(&first, &same));
-        let second = update(vec![target("b", 0, 1), target("c", 0, 5)]);
+        let second = found(vec![target("b", 0, 1), target("c", 0, 5)]);
         assert_eq!(names(&second), ["http://fixed", "http://b:80", "http://c:80"]);
         assert!(Arc::ptr_eq(&first.upstreams[2], &second.upstreams[1]));
         assert_eq!(second.upstreams[2].weight, 5);
-        let kept = group.update(services, vec![Err("no answer".into())]).unwrap();
+        let kept = update(&group, Err("no answer")).unwrap();
         assert_eq!(names(&kept), names(&second));
         assert_eq!(group.last_upstreams().len(), 3);
     }
@@ -187,12 +146,11 @@ mod tests {
     #[test]
     fn each_address_of_a_name_is_an_upstream() {
         let group = Group::new(&rules("to = 'dns+http://app:80', eject = { failures = 1 }"));
-        let services = group.services.as_ref().unwrap();
         let at = |address: &str| Target {
             address: Some(address.parse().unwrap()),
             ..target("app", 0, 1)
         };
-        let update = |items| group.update(services, answer(items)).unwrap();
+        let update = |items| update(&group, Ok(items)).unwrap();
         let first = update(vec![at("10.0.0.1"), at("10.0.0.2"), at("::1")]);
         assert_eq!(names(&first), ["http://10.0.0.1:80", "http://10.0.0.2:80", "http://[::1]:80"]);
         first.note_failure(&first.upstreams[1], Instant::now());
@@ -205,9 +163,8 @@ mod tests {
     #[test]
     fn without_any_record_there_is_no_upstream() {
         let group = Group::new(&rules("to = 'srv+http://_http._tcp.test'"));
-        let services = group.services.as_ref().unwrap();
-        let failure = group.update(services, vec![Err("no answer".into())]).unwrap_err();
-        assert_eq!((failure.status(), failure.reason()), (502, "no answer"));
+        let failure = update(&group, Err("no answer")).unwrap_err();
+        assert_eq!(failure, "no answer");
     }
 
     #[test]
@@ -215,9 +172,8 @@ mod tests {
         let group = Group::new(&rules(
             "to = 'srv+http://_http._tcp.test', balance = 'round-robin', eject = { failures = 1 }",
         ));
-        let services = group.services.as_ref().unwrap();
         let targets = vec![target("a", 1, 1), target("b", 2, 1), target("c", 2, 1)];
-        let present = group.update(services, answer(targets)).unwrap();
+        let present = update(&group, Ok(targets)).unwrap();
         let now = Instant::now();
         let choice = Choice { tried: &[], key: &[], bound: None, now };
         let chosen = |choice| present.choose(choice).unwrap().name.to_string();

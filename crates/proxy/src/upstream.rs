@@ -121,7 +121,7 @@ impl Upstream {
             cookie: upstream_token(rules.sticky.as_ref(), &upstream.address.to_string()),
             name: upstream.address.to_string().into(),
             address: upstream.address.clone(),
-            resolved: Resolved::default(),
+            resolved: Resolved::all(&upstream.address),
             connections: limit(rules.connections, rules.queue),
             tunnels: limit(rules.tunnels, 0),
             overflow: Overflow::default(),

@@ -2,11 +2,10 @@
 
 use std::collections::BTreeMap;
 use std::net::SocketAddr;
-use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
-use std::time::{Duration, Instant};
+use std::sync::Arc;
 
 use dunlin_config::{Address, WorkerAddress};
-use dunlin_dns::{self as dns, PATIENCE, RETRY};
+use dunlin_dns::{self as dns, Answer, Present};
 
 use super::target::Target;
 use crate::failure::Failure;
@@ -27,21 +26,11 @@ pub(super) type Choices = Arc<[Choice]>;
 /// The targets of a route.
 #[derive(Debug)]
 pub(super) struct Targets {
-    fixed: Vec<Choice>,
+    fixed: Choices,
     /// Names, with the port of their addresses unless SRV records have it.
     names: Vec<(String, Option<u16>)>,
-    state: Mutex<State>,
-}
-
-#[derive(Debug)]
-struct State {
-    choices: Choices,
-    /// The last answer for each name.
-    answers: Vec<Vec<Found>>,
-    /// When the names are resolved again.
-    until: Option<Instant>,
-    /// The last attempt has failed, and that was logged.
-    has_failed: bool,
+    /// The fixed targets, and those of the names.
+    present: Present<Found, [Choice]>,
 }
 
 /// A target of an answer.
@@ -51,9 +40,6 @@ struct Found {
     priority: u16,
     weight: u16,
 }
-
-/// The answer for a name, and how long it may be used.
-type Answer = Result<(Vec<Found>, Duration), String>;
 
 impl Targets {
     pub(super) fn new(addresses: &[WorkerAddress]) -> Self {
@@ -67,18 +53,15 @@ impl Targets {
                 WorkerAddress::Name { name, port } => names.push((name.clone(), *port)),
             }
         }
-        let state = State {
-            choices: fixed.clone().into(),
-            answers: vec![Vec::new(); names.len()],
-            until: None,
-            has_failed: false,
-        };
-        Self { fixed, names, state: Mutex::new(state) }
+        let fixed: Choices = fixed.into();
+        let first = (!fixed.is_empty()).then(|| Arc::clone(&fixed));
+        let texts = names.iter().map(|(name, _)| name.clone()).collect();
+        Self { fixed, names, present: Present::new("workers", texts, first) }
     }
 
-    /// The targets of now.
+    /// The targets of the last answers.
     pub(super) fn last(&self) -> Choices {
-        Arc::clone(&self.state().choices)
+        self.present.last().unwrap_or_default()
     }
 
     /// The targets of now, after names whose answer is too old were resolved by the name servers `servers`. While that fails, the
@@ -88,79 +71,30 @@ impl Targets {
     /// There is no target, and there was none before.
     pub(super) async fn present(&self, servers: &[SocketAddr]) -> Result<Choices, Failure> {
         if self.names.is_empty() {
-            return Ok(self.last());
+            return Ok(Arc::clone(&self.fixed));
         }
-        let has_answers = {
-            let mut state = self.state();
-            let now = Instant::now();
-            if state.until.is_some_and(|until| now < until) {
-                return Ok(Arc::clone(&state.choices));
-            }
-            let has_answers = !state.choices.is_empty();
-            // Other requests use the last answers meanwhile.
-            state.until = has_answers.then(|| now + RETRY);
-            has_answers
+        let query = async |number: usize| {
+            let (name, port) = &self.names[number];
+            resolve(servers, name, *port).await
         };
-        let mut answers = Vec::new();
-        for (name, port) in &self.names {
-            let question = Box::pin(resolve(servers, name, *port));
-            answers.push(match has_answers {
-                true => tokio::time::timeout(PATIENCE, question)
-                    .await
-                    .unwrap_or_else(|_| Err(format!("resolving {name} takes too long"))),
-                false => question.await,
-            });
-        }
-        self.update(answers)
+        let choices = self.present.get(query, |answers, last| self.choices(answers, last)).await;
+        choices.map_err(|reason| {
+            tracing::error!("workers: {reason}");
+            Failure::Unreachable(reason)
+        })
     }
 
-    fn update(&self, answers: Vec<Answer>) -> Result<Choices, Failure> {
-        let mut state = self.state();
-        let (mut time, mut failed) = (Duration::MAX, None);
-        for (answer, last) in answers.into_iter().zip(&mut state.answers) {
-            match answer {
-                Ok((found, valid)) => {
-                    time = time.min(valid);
-                    *last = found;
-                }
-                Err(reason) => {
-                    time = time.min(RETRY);
-                    failed = Some(reason);
-                }
-            }
-        }
-        let choices = self.choices(&state);
-        match failed {
-            Some(reason) if choices.is_empty() => {
-                tracing::error!("workers: {reason}");
-                return Err(Failure::Unreachable(reason));
-            }
-            Some(reason) => {
-                if !std::mem::replace(&mut state.has_failed, true) {
-                    tracing::warn!("workers: {reason}; the last addresses are used");
-                }
-            }
-            None => {
-                if std::mem::take(&mut state.has_failed) {
-                    let names: Vec<_> = self.names.iter().map(|(name, _)| &**name).collect();
-                    tracing::info!("workers: {} resolved again", names.join(", "));
-                }
-            }
-        }
-        (state.choices, state.until) = (choices.into(), Some(Instant::now() + time));
-        Ok(Arc::clone(&state.choices))
-    }
-
-    /// The fixed targets, and those of the last answers, which keep their connections and their state.
-    fn choices(&self, state: &State) -> Vec<Choice> {
+    /// The fixed targets, and those of the answers, which keep their connections and their state; `None` if there are none.
+    fn choices(&self, answers: &[Vec<Found>], last: Option<&Choices>) -> Option<Choices> {
         let mut found: BTreeMap<SocketAddr, &Found> = BTreeMap::new();
-        for one in state.answers.iter().flatten() {
+        for one in answers.iter().flatten() {
             found.entry(one.address).or_insert(one);
         }
-        let mut choices = self.fixed.clone();
+        let mut choices = self.fixed.to_vec();
         for (address, Found { priority, weight, .. }) in found {
             let address = Address::Tcp(address);
-            let known = state.choices.iter().find(|choice| choice.target.address == address);
+            let known = last.iter().flat_map(|last| &***last);
+            let known = known.into_iter().find(|choice| choice.target.address == address);
             let target = known.map(|choice| Arc::clone(&choice.target));
             choices.push(Choice {
                 target: target.unwrap_or_else(|| Arc::new(Target::new(address))),
@@ -169,17 +103,20 @@ impl Targets {
                 weight: (*weight).max(1),
             });
         }
-        choices
-    }
-
-    fn state(&self) -> MutexGuard<'_, State> {
-        self.state.lock().unwrap_or_else(PoisonError::into_inner)
+        (!choices.is_empty()).then(|| choices.into())
     }
 }
 
 /// The targets that a name has.
-async fn resolve(servers: &[SocketAddr], name: &str, port: Option<u16>) -> Answer {
-    let dns::Answer { items, mut time } = dns::targets(servers, name, port).await?;
+///
+/// # Errors
+/// It has none, or its records name hosts without an address.
+async fn resolve(
+    servers: &[SocketAddr],
+    name: &str,
+    port: Option<u16>,
+) -> Result<Answer<Found>, String> {
+    let Answer { items, mut time } = dns::targets(servers, name, port).await?;
     let (mut found, mut failure) = (Vec::new(), None);
     for dns::Target { priority, weight, host, port, address } in items {
         let at = |address| Found { address: SocketAddr::new(address, port), priority, weight };
@@ -197,7 +134,7 @@ async fn resolve(servers: &[SocketAddr], name: &str, port: Option<u16>) -> Answe
     }
     match failure {
         Some(reason) if found.is_empty() => Err(reason),
-        _ => Ok((found, time)),
+        _ => Ok(Answer { items: found, time }),
     }
 }
 
@@ -222,27 +159,16 @@ mod tests {
             .collect()
     }
 
-    const TIME: Duration = Duration::from_secs(10);
-
     #[test]
     fn targets_that_stay_keep_their_state() {
         let targets = named();
+        assert!(targets.choices(&[Vec::new()], None).is_none());
         let first = vec![found("10.0.0.1:9000", 0, 1), found("10.0.0.2:9000", 0, 1)];
-        let before = targets.update(vec![Ok((first, TIME))]).unwrap();
+        let before = targets.choices(&[first], None).unwrap();
         let second = vec![found("10.0.0.3:9000", 1, 0), found("10.0.0.2:9000", 0, 5)];
-        let after = targets.update(vec![Ok((second, TIME))]).unwrap();
+        let after = targets.choices(&[second], Some(&before)).unwrap();
         assert_eq!(texts(&after), ["10.0.0.2:9000 0 5", "10.0.0.3:9000 1 1"]);
         assert!(Arc::ptr_eq(&before[1].target, &after[0].target));
-    }
-
-    #[test]
-    fn the_last_answer_is_used_while_there_is_no_other() {
-        let targets = named();
-        assert!(targets.update(vec![Err("no".into())]).is_err());
-        let answer = vec![found("10.0.0.1:9000", 0, 1)];
-        let before = targets.update(vec![Ok((answer, TIME))]).unwrap();
-        let after = targets.update(vec![Err("no".into())]).unwrap();
-        assert_eq!(texts(&before), texts(&after));
     }
 
     #[tokio::test]
@@ -250,5 +176,6 @@ mod tests {
         let address = WorkerAddress::Socket(Address::Unix("/run/a".into()));
         let targets = Targets::new(&[address.clone(), address]);
         assert_eq!(texts(&targets.present(&[]).await.unwrap()).len(), 2);
+        assert_eq!(targets.last().len(), 2);
     }
 }
