@@ -98,6 +98,17 @@ def programs(tmp_path):
     return Programs(tmp_path / "programs")
 
 
+@pytest.hookimpl(wrapper=True)
+def pytest_runtest_makereport(item, call):
+    """Shows the end of the servers' error logs with a failure."""
+    report = yield
+    start = getattr(item, "funcargs", {}).get("serve")
+    if report.failed and start:
+        for server in start.running:
+            report.sections.append((f"error log on port {server.port}", server.log[-4000:]))
+    return report
+
+
 def pytest_runtest_protocol(item, nextitem):
     """Repeats a failed test that measures time where other programs have disturbed it."""
     if not item.get_closest_marker("serial") and not item.get_closest_marker("paced"):

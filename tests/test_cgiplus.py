@@ -322,7 +322,7 @@ def test_failures_are_logged_and_the_worker_is_replaced(plus):
     assert status == 200 and b"stray" not in body
     seen.add(int(body.split()[0]))
     assert len(seen) == 6
-    assert "exit status 3" in server.log
+    server.logged("exit status 3")
 
 
 def test_a_truncated_response_is_visibly_truncated(plus):

@@ -90,7 +90,8 @@ def test_paths_and_methods_that_do_not_exist(server):
 
 def test_a_call_that_fails_or_hangs(server):
     assert post(server, "/app/orders/fail", b'{"why": "on purpose"}')[0] == 502
-    assert "unreachable" in server.logged("was stopped") and "on purpose" in server.log
+    assert "unreachable" in server.logged("was stopped")
+    server.logged("on purpose")
     assert post(server, "/app/orders/hang", b"")[0] == 504
     wait_until(lambda: metric(server, "dunlin_component_instances") == 0, "no instance")
     assert call(server, QUOTE, {"items": []}) == (422, "empty")

@@ -98,13 +98,13 @@ def test_a_server_starts_without_its_store(store, serve_objects):
     assert server.get("/a.txt")[0] == 503
     store.start()
     wait_until(lambda: server.get("/a.txt")[2] == b"text", "the store is used")
-    assert f"s3://{BUCKET}" in server.log
+    server.logged(f"s3://{BUCKET}")
 
 
 def test_wrong_credentials_are_an_error_of_the_store(counting_store, serve_objects):
     counting_store.refuse = (403, b"<Error><Code>InvalidAccessKeyId</Code></Error>")
     server = serve_objects(counting_store)
     assert server.get("/a.txt")[0] == 503
-    assert "403 Forbidden (InvalidAccessKeyId)" in server.log
+    server.logged("403 Forbidden (InvalidAccessKeyId)")
     counting_store.refuse = (403, b"<Error><Code>AccessDenied</Code></Error>")
     wait_until(lambda: server.get("/b.txt")[0] == 403, "an object that is not public is forbidden")

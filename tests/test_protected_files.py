@@ -56,7 +56,7 @@ def test_the_configuration_beneath_a_root_is_missing_to_clients_by_every_name(be
         assert server.get("/dunlin.toml", method="HEAD")[0] == 404
         status, fields, body = server.get("/page.html", "Accept-Encoding: gzip")
         assert status == 200 and b"threads" not in body
-    assert "keep these files out of directories that are served" in server.log
+    server.logged("keep these files out of directories that are served")
 
 
 @pytest.mark.parametrize("route", ["", "cache = false"])

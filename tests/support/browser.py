@@ -1,6 +1,7 @@
 """Pages as Chromium shows them."""
 
 import base64
+import contextlib
 import fcntl
 import json
 import os
@@ -33,6 +34,10 @@ def dom(url, profile):
     )
     console = [line for line in done.stderr.splitlines() if "CONSOLE" in line]
     return done.stdout, console
+
+
+class Navigated(Exception):
+    """The page has changed during a call."""
 
 
 class Browser:
@@ -79,6 +84,8 @@ class Browser:
         while True:
             response = self._message()
             if response.get("id") == self._number:
+                if "navigated" in response.get("error", {}).get("message", ""):
+                    raise Navigated
                 assert "error" not in response, response
                 return response["result"]
             self.events.append(response)
@@ -101,8 +108,11 @@ class Browser:
             self.events.append(self._message())
 
     def evaluate(self, expression):
-        """The value of an expression, or of the promise that it is."""
-        done = self.call("Runtime.evaluate", expression=expression, returnByValue=True, awaitPromise=True)
+        """The value of an expression, or of the promise that it is, on the page to which the browser is on its way."""
+        while True:
+            with contextlib.suppress(Navigated):
+                done = self.call("Runtime.evaluate", expression=expression, returnByValue=True, awaitPromise=True)
+                break
         assert "exceptionDetails" not in done, done
         return done["result"].get("value")
 

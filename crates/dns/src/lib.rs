@@ -2,7 +2,7 @@
 //!
 //! # Contract
 //! The functions are called within a runtime of tokio, and keep nothing between two calls. [`Present`] keeps what is derived from the
-//! answers for the time that comes with them, and longer while a name cannot be resolved again.
+//! records for their time to live, and longer while a name cannot be resolved again.
 
 mod present;
 mod resolve;
