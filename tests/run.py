@@ -22,7 +22,7 @@ RUNS = {
     "serial": ("-m", "serial"),
 }
 # More failures than this are no disturbance.
-MAX_RERUNS = 3
+MAX_RERUNS = 10
 FAILED, NO_TESTS = 1, 5
 COUNTED = {"failures": "failed", "errors": "errors", "skipped": "skipped"}
 
