@@ -1,6 +1,8 @@
 """Fixtures of all tests: they start real servers and stop them again."""
 
 import signal
+import sys
+from pathlib import Path
 
 import pytest
 
@@ -8,6 +10,10 @@ import pytest
 for number in (signal.SIGINT, signal.SIGQUIT):
     if signal.getsignal(number) == signal.SIG_IGN:
         signal.signal(number, signal.default_int_handler if number == signal.SIGINT else signal.SIG_DFL)
+
+# Each worker collects all tests. Programs that they start do not inherit this.
+sys.dont_write_bytecode = False
+sys.pycache_prefix = str(Path(__file__).parent.parent / "target" / "pycache")
 
 pytest.register_assert_rewrite("support")
 

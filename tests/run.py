@@ -1,5 +1,5 @@
 #!/usr/bin/env python3
-"""Runs the tests with pytest: most of them share the machine; those marked `paced` run in pairs; those marked `serial`
+"""Runs the tests with pytest: most of them share the machine; those marked `paced` run by three; those marked `serial`
 run one by one.
 
 A few tests that fail beside the others run again alone. The first failure is reported, but the second run decides.
@@ -18,7 +18,7 @@ from xml.etree import ElementTree
 WORKERS = 5 * os.cpu_count() // 2
 RUNS = {
     "parallel": ("-m", "not serial and not paced", "-n", str(WORKERS), "--dist", "worksteal"),
-    "paced": ("-m", "paced", "-n", "2", "--dist", "worksteal"),
+    "paced": ("-m", "paced", "-n", "3", "--dist", "worksteal"),
     "serial": ("-m", "serial"),
 }
 # More failures than this are no disturbance.

@@ -3,6 +3,7 @@
 import html
 import json
 import math
+import os
 import re
 import signal
 import subprocess
@@ -20,7 +21,8 @@ OTHERS = [10.0, 10.2, 10.1, 9.9, 10.4, 9.8, 10.3, 10.0, 10.1, 9.9, 10.2]
 
 def compare(*arguments, code=0, cwd=None):
     done = subprocess.run(
-        [DUNLIN, "compare", *map(str, arguments)], capture_output=True, text=True, timeout=300, cwd=cwd
+        [DUNLIN, "compare", *map(str, arguments)], capture_output=True, text=True, timeout=300, cwd=cwd,
+        env={**os.environ, "CARGO_TARGET_DIR": str(ROOT / "target" / "operation")},
     )
     assert done.returncode == code, (done.returncode, done.stdout[-2000:], done.stderr[-3000:])
     return done

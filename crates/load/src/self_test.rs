@@ -326,16 +326,36 @@ fn unannounced(o: &Outcome) -> Result<String, String> {
 
 #[cfg(test)]
 mod tests {
+    use std::sync::{Mutex, PoisonError};
+
     use super::*;
+
+    /// Cases at a time. Most of them wait.
+    const AT_ONCE: usize = 4;
 
     #[test]
     fn every_fault_is_detected() {
-        for case in cases() {
-            // Other tests may disturb the machine too much to recognize a delay of 40 ms, but not each time.
-            let mut results = (0..10).map(|_| case.run());
-            let mut failures = Vec::new();
-            let passed = results.any(|result| result.map_err(|why| failures.push(why)).is_ok());
-            assert!(passed, "{}: {failures:?}", case.name);
-        }
+        let cases = Mutex::new(cases().into_iter());
+        std::thread::scope(|scope| {
+            for _ in 0..AT_ONCE {
+                scope.spawn(|| {
+                    while let Some(case) = next(&cases) {
+                        check(&case);
+                    }
+                });
+            }
+        });
+    }
+
+    fn next(cases: &Mutex<std::vec::IntoIter<Case>>) -> Option<Case> {
+        cases.lock().unwrap_or_else(PoisonError::into_inner).next()
+    }
+
+    fn check(case: &Case) {
+        // Other tests may disturb the machine too much to recognize a delay of 40 ms, but not each time.
+        let mut results = (0..10).map(|_| case.run());
+        let mut failures = Vec::new();
+        let passed = results.any(|result| result.map_err(|why| failures.push(why)).is_ok());
+        assert!(passed, "{}: {failures:?}", case.name);
     }
 }
