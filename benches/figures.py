@@ -3,7 +3,7 @@
 
     benches/figures.py ROW... [--rounds 5] [--seconds 2] [--json FILE]
 
-Rows: keepalive-1k random-1k pipeline-10 sizes churn cache-off large-site few-connections access-log idle-memory
+Rows: keepalive-1k random-1k pipeline-10 sizes churn cache-off large-site crawl few-connections access-log idle-memory
 first-byte scaling checks response-cache metrics proxy-small proxy-http2 proxy-large proxy-upload proxy-latency slowloris
 http2 tls handshakes cgi cgiplus component php wsgi load, or all; versions compares two builds of Dunlin. The server has
 processor 0, the load processor 1; rounds are interleaved in a random order; medians are printed. A run during which the host
@@ -29,6 +29,7 @@ import time
 from pathlib import Path
 
 import components
+import crawl
 import idle
 import proxies
 import servers
@@ -344,6 +345,9 @@ class Bench(proxies.Rows, components.Rows, versions.Rows):
                 if load == "uniform":
                     ratio = own / r["dunlin, cache off"]["cpu_us"]
                     self.assess(f"CPU against no cache, 1/{part} cached", ratio, ratio <= 1.02, "≤ 1.02")
+
+    def crawl(self):
+        crawl.run(self)
 
     def few_connections(self):
         """1 KB over 1, 2, 4 and 8 connections: the server sleeps between requests."""
@@ -811,7 +815,7 @@ class Bench(proxies.Rows, components.Rows, versions.Rows):
         return rate, cpu / (rate * self.options.seconds) * 1e6
 
 
-ROWS = ["keepalive-1k", "random-1k", "pipeline-10", "sizes", "churn", "cache-off", "large-site", "few-connections", "access-log", "idle-memory", "first-byte", "scaling", "checks", "response-cache", "metrics", *proxies.ROWS, "slowloris", "http2", "tls", "handshakes", "cgi", "cgiplus", *components.ROWS, "php", "wsgi", "load"]
+ROWS = ["keepalive-1k", "random-1k", "pipeline-10", "sizes", "churn", "cache-off", "large-site", "crawl", "few-connections", "access-log", "idle-memory", "first-byte", "scaling", "checks", "response-cache", "metrics", *proxies.ROWS, "slowloris", "http2", "tls", "handshakes", "cgi", "cgiplus", *components.ROWS, "php", "wsgi", "load"]
 
 
 def main():

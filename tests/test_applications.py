@@ -242,10 +242,10 @@ def test_an_application_factory(serve, tmp_path, kind, factory, arguments, wante
 
 
 @pytest.mark.parametrize("application, reason", [
-    ("fac:nothing()", "is no application"),
+    ("fac:nothing()", "is not an application"),
     ("fac:create_app(open('x'))", "malformed node"),
     ("fac:FACTORY", "no attribute 'FACTORY'"),
-    ("fac:__name__", "is no application"),
+    ("fac:__name__", "is not an application"),
 ])
 def test_an_invalid_application_is_rejected_with_the_reason(serve, tmp_path, application, reason):
     (tmp_path / "fac.py").write_text(FACTORIES)
@@ -262,7 +262,7 @@ def test_a_malformed_name_of_an_application_is_rejected(tmp_path, application):
         f'script = {{ kind = "wsgi", application = "{application}" }}'
     )
     done = subprocess.run([DUNLIN, "check", "--config", file], capture_output=True, text=True)
-    assert done.returncode == 1 and "is no application" in done.stderr + done.stdout
+    assert done.returncode == 1 and "is not an application" in done.stderr + done.stdout
 
 
 @pytest.mark.parametrize("kind, application, text", [

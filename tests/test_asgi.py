@@ -57,10 +57,10 @@ async def env(scope, receive, send):
         data += message["body"]
         if not message["more_body"]:
             break
-    told = {key: value if isinstance(value, (str, tuple, dict)) else repr(value) for key, value in scope.items()}
-    told["headers"] = sorted((a.decode(), b.decode()) for a, b in scope["headers"])
+    reported = {key: value if isinstance(value, (str, tuple, dict)) else repr(value) for key, value in scope.items()}
+    reported["headers"] = sorted((a.decode(), b.decode()) for a, b in scope["headers"])
     await begin(send, 201)
-    await body(send, json.dumps({"scope": told, "body": data.decode()}).encode())
+    await body(send, json.dumps({"scope": reported, "body": data.decode()}).encode())
 
 async def total(scope, receive, send):
     digest, more = hashlib.sha256(), True

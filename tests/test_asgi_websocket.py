@@ -148,13 +148,13 @@ def test_messages_arrive_whole_in_both_directions(open_socket):
     assert [frames.receive() for _ in range(100)] == [(Opcode.TEXT, str(number).encode()) for number in range(100)]
 
 
-def test_fragments_are_joined_and_pings_within_them_answered(open_socket):
+def test_fragments_are_joined_and_pings_between_them_get_pongs(open_socket):
     frames, _ = open_socket("/echo")
     frames.send(Opcode.TEXT, b"He", fin=False)
     frames.send(Opcode.PING, b"within")
     assert frames.receive() == (Opcode.PONG, b"within")
     frames.send(Opcode.CONT, b"", fin=False)
-    frames.send(Opcode.PONG, b"unasked")
+    frames.send(Opcode.PONG, b"unsolicited")
     frames.send(Opcode.CONT, b"llo")
     assert frames.receive() == (Opcode.TEXT, b"Hello")
     for character in "𝄞".encode():

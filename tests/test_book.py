@@ -102,3 +102,10 @@ def test_mdbook_builds_the_book_with_search(tmp_path):
     done = subprocess.run(["mdbook", "build", "--dest-dir", tmp_path, ROOT / "docs"], capture_output=True, text=True, timeout=120)
     assert done.returncode == 0 and "ERROR" not in done.stderr, done.stderr
     assert (tmp_path / "index.html").exists() and list(tmp_path.glob("searchindex*"))
+
+
+def test_the_rows_of_the_benchmarks_are_listed():
+    listed = (ROOT / "benches" / "figures.py").read_text().partition("Rows: ")[2].partition(", or all")[0].split()
+    section = (ROOT / "docs" / "src" / "figures.md").read_text().partition("## Repeat them")[2].partition("\n## ")[0]
+    cells = re.findall(r"^\|([^|]+)\|", section, re.M)
+    assert sorted(re.findall(r"`([a-z0-9-]+)`", " ".join(cells))) == sorted(listed)

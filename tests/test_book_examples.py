@@ -6,9 +6,11 @@ Of each page, the blocks are used from the first to the last, in one scratch dir
 - A block behind "`NAME`:" becomes that file.
 - An `sh` block is run. A `text` block directly behind it is what it prints; `…` stands for any text, a line `…` for any lines.
 - A `console` block has commands behind `$ `, each with its output.
+- A command that ends with `&`, or that joins a run of load, runs until the end of the page. `dunlin watch` is ended by Ctrl-C.
 
-`/srv` is a directory of the test, and 8080 a free port. A block that cannot run here has a comment in front of it:
-`<!-- not run: REASON -->`.
+`/srv` is a directory of the test, and 8080 a free port; `support/book_companions.py` has what a page needs beside the server.
+A block that cannot run here has a comment in front of it, `<!-- not run: REASON -->`, and so has a configuration that the later
+examples do not use. `NOT_RUN` has their number.
 """
 
 import contextlib
@@ -19,11 +21,13 @@ import signal
 import socket
 import subprocess
 import sys
+from collections import Counter
 from pathlib import Path
 
 import pytest
 
 from support.book import PAGES, blocks
+from support.book_companions import COMPANIONS
 from support.files import write
 from support.server import DUNLIN
 from support.waiting import wait_until
@@ -31,6 +35,22 @@ from support.waiting import wait_until
 # Their examples have tests of their own.
 ELSEWHERE = {"recipes.md"}
 RUN = [page for page in PAGES if page.name not in ELSEWHERE]
+
+# The number of blocks that are not run, by page. Each has its reason in front of it. Only what needs more than a test can have is not
+# run: a public name, a cluster, systemd, minutes.
+NOT_RUN = {
+    "README.md": 5,
+    "compare.md": 1,
+    "components.md": 1,
+    "connections.md": 1,
+    "figures.md": 1,
+    "from-thttpd.md": 1,
+    "install.md": 8,
+    "load.md": 2,
+    "running.md": 1,
+    "shared-state.md": 1,
+    "watching.md": 2,
+}
 
 # What a reader has in /srv before the first example.
 FILES = {
@@ -42,7 +62,17 @@ FILES = {
     "www/files/a.txt": "a\n",
     "files/report.txt": "report\n",
 }
-DIRECTORIES = ["cgi-bin", "app", "rte", "manual", "acme"]
+DIRECTORIES = ["cgi-bin", "app", "rte", "manual", "acme", "state"]
+# Other directories of the machine, which are beneath that of the test as well.
+MACHINE = ["run/dunlin", "var/cache", "usr/local/bin"]
+MOVED = re.compile(r"(?<![\w.])/(?=(?:srv|run/dunlin|var/cache/dunlin|usr/local)\b)")
+
+# Commands, which are no `text` unless an example prints them.
+COMMAND = re.compile(r"(\$|apt|cargo|curl|docker|dunlin|helm|kubectl|packaging/\S+|rustup|sudo|systemctl) ")
+# Examples that need the server.
+TO_SERVER = re.compile(
+    r"(127\.0\.0\.1|localhost|\.example\.com):8080|dunlin (reload|upgrade|top|watch|purge|maintenance)|admin\.sock|--diff$", re.M
+)
 
 
 def pattern(expected):
@@ -61,22 +91,34 @@ class Reader:
 
     def __init__(self, folder, port):
         self.folder, self.port, self.server = folder, port, None
+        self.stand_ins, self.copies, self.programs = {}, {}, []
+        # Companions do more after the start of the server, and of a program.
+        self.has_started = self.has_started_program = lambda: None
         for name, text in FILES.items():
             write(folder / "srv" / name, text)
         for name in DIRECTORIES:
             (folder / "srv" / name).mkdir()
         (folder / "srv" / "app" / "venv").symlink_to(Path(sys.executable).parent.parent)
         write(folder / "public" / "index.html", "<h1>public</h1>\n")
-        (folder / "bin").mkdir()
-        (folder / "bin" / "dunlin").symlink_to(DUNLIN)
-        # Otherwise curl shows its progress, as its output is no terminal.
-        write(folder / ".curlrc", "silent\nshow-error\n")
-        self.environment = os.environ | {"PATH": f"{folder}/bin:{os.environ['PATH']}", "HOME": str(folder), "COLUMNS": "100"}
+        for name in MACHINE:
+            (folder / name).mkdir(parents=True)
+        (folder / "usr" / "local" / "bin" / "dunlin").symlink_to(DUNLIN)
+        # Otherwise curl shows its progress, as its output is no terminal. The names of the examples lead to this machine.
+        names = "".join(f'connect-to = "{name}.example.com::127.0.0.1:"\n' for name in ("www", "a", "b"))
+        write(folder / ".curlrc", f"silent\nshow-error\n{names}")
+        self.environment = os.environ | {
+            "PATH": f"{folder}/usr/local/bin:{os.environ['PATH']}", "HOME": str(folder), "COLUMNS": "100",
+            # The compilers of the user who runs the tests.
+            **{name: os.environ.get(name, str(Path.home() / tail)) for name, tail in (("CARGO_HOME", ".cargo"), ("RUSTUP_HOME", ".rustup"))},
+        }
+        self.environment.pop("CARGO_TARGET_DIR", None)
         self.environment.pop("XDG_DATA_HOME", None)
 
     def own(self, text):
-        """The text of a page with the test's directory and port."""
-        return re.sub(r"(?<![\w.])/srv\b", f"{self.folder}/srv", text).replace("8080", str(self.port))
+        """The text of a page with the test's directories and ports, and with what stands in place of other machines."""
+        own = {**self.stand_ins, "8080": str(self.port)}
+        text = MOVED.sub(f"{self.folder}/", text)
+        return re.sub("|".join(map(re.escape, own)), lambda found: own[found[0]], text)
 
     def shown(self, output):
         """The output as it stands in a page."""
@@ -104,6 +146,27 @@ class Reader:
             )
         line = self.server.stdout.readline()
         assert re.match(rf"https?://\S+:{self.port}/", line), (line, (self.folder / "server.log").read_text())
+        self.has_started()
+
+    def start(self, command):
+        """Starts a program that runs on: as many times as the page has machines for it."""
+        copies = next((number for start, number in self.copies.items() if command.startswith(start)), 1)
+        with open(self.folder / "programs.log", "a") as log:
+            for _ in range(copies):
+                words = shlex.split(self.own(command.removesuffix("&")))
+                program = subprocess.Popen(
+                    words, cwd=self.folder, env=self.environment, stdin=subprocess.DEVNULL, stdout=log, stderr=log,
+                    start_new_session=True,
+                )
+                self.programs.append((command, program))
+        self.has_started_program()
+
+    def finish(self):
+        """Waits for the programs that end by themselves."""
+        for command, program in self.programs:
+            if not command.endswith("&"):
+                status = program.wait(30)
+                assert status == 0, f"{command}: status {status}\n{(self.folder / 'programs.log').read_text()}"
 
     def run(self, text, expected=None):
         """Runs the commands of a block, and compares their output."""
@@ -112,12 +175,17 @@ class Reader:
             self.serve(command)
             lines.remove(command)
         text = "\n".join(lines)
-        if self.server is None and re.search(r"(127\.0\.0\.1|localhost):8080|dunlin (reload|upgrade|top|watch)|--diff$", text, re.M):
+        if self.server is None and TO_SERVER.search(text):
             self.serve("dunlin serve --config dunlin.toml")
+        for command in [line for line in lines if line.endswith(" &") or line.startswith("dunlin load --join")]:
+            self.start(command)
+            lines.remove(command)
+        # Ctrl-C ends it with this status.
+        text = "\n".join(re.sub("^(dunlin watch .*)", r"timeout --preserve-status -s INT 2 \1 || [ $? = 130 ]", line) for line in lines)
         done = subprocess.run(
             ["bash", "-e", "-o", "pipefail", "-c", self.own(text)],
             cwd=self.folder, env=self.environment, stdout=subprocess.PIPE, stderr=subprocess.STDOUT,
-            stdin=subprocess.DEVNULL, text=True, timeout=60,
+            stdin=subprocess.DEVNULL, text=True, timeout=300,
         )
         output = self.shown(done.stdout)
         # Of a failure, the page shows the message.
@@ -125,6 +193,11 @@ class Reader:
         if expected is not None:
             output = output if output.endswith("\n") or not output else output + "\n"
             assert re.fullmatch(pattern(expected), output), f"{text}\nprints:\n{output}\nand not:\n{expected}"
+
+    def stop_programs(self):
+        for _, program in self.programs:
+            end_group(program.pid)
+            program.wait(20)
 
     def stop(self):
         if self.server:
@@ -156,6 +229,7 @@ def reader(tmp_path):
         port = free.getsockname()[1]
     reader = Reader(tmp_path, port)
     yield reader
+    reader.stop_programs()
     reader.stop()
 
 
@@ -181,28 +255,42 @@ def test_the_examples_of_a_page_do_what_it_shows(page, reader):
     found = list(blocks(page))
     if not any(map(is_run, found)):
         pytest.skip("no example that can run here")
-    for n, block in enumerate(found):
-        following = found[n + 1] if n + 1 < len(found) else None
+    with COMPANIONS.get(page.name, contextlib.nullcontext)(reader):
         try:
-            if block.file:
-                write(reader.folder / reader.own(block.file), reader.own(block.text))
-            elif block.language == "toml" and "[[listen]]" in block.text:
-                before = (reader.folder / "dunlin.toml").exists()
-                reader.configure(block.text, reload=before and is_reloaded(found[n + 1 :]))
-            elif is_run(block) and block.language == "console":
-                for command, output in pairs_of(block.text):
-                    reader.run(command, output)
-            elif is_run(block):
-                shown = following and following.language == "text" and following.follows_directly
-                reader.run(block.text, following.text if shown else None)
+            for n, block in enumerate(found):
+                follow(reader, block, found[n + 1 :])
+            reader.finish()
         except AssertionError as error:
-            raise AssertionError(f"{page.name}:{block.line}: {error}") from None
+            log = reader.folder / "server.log"
+            end = log.read_text()[-2000:] if log.exists() else ""
+            raise AssertionError(f"{page.name}:{block.line}: {error}\n{end}") from None
+        finally:
+            reader.stop()
 
 
-def test_most_examples_run():
-    found = [block for page in RUN for block in blocks(page) if block.language in ("sh", "console") and not block.file]
-    ran = [block for block in found if is_run(block)]
-    assert len(ran) >= 25 and len(ran) > len(found) / 2, f"{len(ran)} of {len(found)}"
+def follow(reader, block, later):
+    """Does what a block shows. `later` are the blocks behind it."""
+    if block.file:
+        write(reader.folder / reader.own(block.file), reader.own(block.text))
+    elif block.language == "toml" and "[[listen]]" in block.text and not block.not_run:
+        before = (reader.folder / "dunlin.toml").exists()
+        reader.configure(block.text, reload=before and is_reloaded(later))
+    elif is_run(block) and block.language == "console":
+        for command, output in pairs_of(block.text):
+            reader.run(command, output)
+    elif is_run(block):
+        shown = later and later[0].language == "text" and later[0].follows_directly
+        reader.run(block.text, later[0].text if shown else None)
+
+
+def test_all_examples_run_but_those_that_are_listed():
+    reasons = [(page.name, block) for page in RUN for block in blocks(page) if block.not_run]
+    found = Counter(name for name, _ in reasons)
+    assert dict(found) == NOT_RUN, "\n".join(f"{name}:{block.line}: {block.not_run}" for name, block in reasons)
+    assert set(COMPANIONS) <= {page.name for page in RUN}
+    texts = [(page.name, block) for page in RUN for block in blocks(page) if block.language == "text" and not block.follows_directly]
+    hidden = [f"{name}:{block.line}" for name, block in texts if COMMAND.match(block.text)]
+    assert not hidden, f"commands have to be in blocks of `sh` or `console`: {hidden}"
 
 
 def test_a_difference_is_found(reader):

@@ -108,7 +108,7 @@ def test_without_the_store_nothing_is_ordered_and_with_it_one_server_orders(star
 
 @pytest.mark.parametrize("storage, roots, reason", [
     ("https://a.example/acme", "/srv/www", "has no conditional writes"),
-    ("/var/acme", "/srv/www", "it is no URL"),
+    ("/var/acme", "/srv/www", "it is not a URL"),
     ("s3://b/site/acme", "s3://b/site", "overlaps the root s3://b/site"),
     ("s3://b", "s3://b/content", "overlaps the root s3://b/content"),
 ])

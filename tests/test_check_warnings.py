@@ -51,7 +51,7 @@ def test_a_file_without_flaws_has_no_warnings(tmp_path):
 def test_check_and_start_reject_a_listener_with_tls_and_no_certificate(tmp_path):
     text = LISTEN + "tls = true\n" + PLACE
     code, output = check(tmp_path, text)
-    assert code == 1 and output.startswith("dunlin.toml:3:7: a listener speaks TLS, and no site has a certificate")
+    assert code == 1 and output.startswith("dunlin.toml:3:7: a listener uses TLS, but no site has a certificate")
     done = subprocess.run([DUNLIN, "serve", "-c", tmp_path / "dunlin.toml"], capture_output=True, text=True)
     assert done.returncode == 1 and "dunlin.toml:3:7" in done.stderr
 

@@ -180,7 +180,7 @@ def test_a_service_of_wasi_0_3_handles_requests(run, service):
     data = os.urandom(300_000)
     assert post(server, "/app/echo", data)[2] == data
     assert len(server.get("/app/large?5000000")[2]) == 5_000_000
-    assert server.get("/app/error")[0] == 502 and "on purpose" in server.logged("responds with an error")
+    assert server.get("/app/error")[0] == 502 and "on purpose" in server.logged("responds with the error internal-error")
     assert server.get("/app/trap")[0] == 502
     assert server.get("/app/hello")[2] == b"Hello\n"
 
@@ -201,6 +201,20 @@ def test_an_instance_is_kept_for_as_many_requests_as_the_configuration_says(run,
     assert server.get("/app/count")[2] == b"1\n"
     wait_until(lambda: metric(server, "dunlin_component_instances") == 0, "no kept instance")
     assert server.get("/app/count")[2] == b"1\n"
+
+
+def test_the_response_cache_stores_responses_of_a_component(run, web):
+    server = run(
+        web, settings='reuse = 10, idle = "1h"',
+        route='cache = { responses = true }\nset_fields = { Dunlin-Cache-Control = "max-age=600" }',
+    )
+    # The number in the body is that of the requests that the instance has handled.
+    status, fields, body = server.get("/app/count")
+    assert (status, body, fields["cache-status"]) == (200, b"1\n", "dunlin; fwd=uri-miss; stored")
+    status, fields, body = server.get("/app/count")
+    assert (status, body) == (200, b"1\n") and fields["cache-status"].startswith("dunlin; hit; ttl=")
+    _, fields, body = server.get("/app/count?other")
+    assert body == b"2\n" and "fwd=uri-miss" in fields["cache-status"]
 
 
 def test_functions_are_called_with_json(run):
@@ -486,8 +500,8 @@ def test_the_compiler_is_another_process_and_its_cache_is_private(run, web, tmp_
 
 def test_a_file_that_is_no_component_prevents_the_start(run, tmp_path):
     for content, why in [
-        (b"\0asm\x01\0\0\0", "it is a WebAssembly module and no component"),
-        (b"#!/bin/sh\n", "it is no WebAssembly component"),
+        (b"\0asm\x01\0\0\0", "it is a WebAssembly module, not a component"),
+        (b"#!/bin/sh\n", "it is not a WebAssembly component"),
         (b"\0asm\x0d\0\x01\0broken", "app.wasm"),
         (b"\0asm\x0d\0\x01\0", "it exports nothing"),
     ]:
@@ -502,7 +516,7 @@ def test_keys_of_the_configuration_are_checked(run, web):
     for settings, why in [
         ('memory = "1KB"', "memory is not between 64KB and 4GB"),
         ("reuse = 0", "reuse is less than 1"),
-        ('outbound = ["http://a/"]', "is no host"),
+        ('outbound = ["http://a/"]', "is not a host"),
         ('files = [{ path = "/tmp", as = "x" }]', "is not an absolute path"),
         ("processes = 2", "belongs to scripts in processes"),
         ('env = { A = "b" }', "write `environment`"),

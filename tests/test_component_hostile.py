@@ -90,6 +90,15 @@ def test_what_happens_after_the_end_of_a_response_is_logged_and_ends(serve, host
     assert_unused(server)
 
 
+def test_a_trap_after_the_end_of_a_response_is_logged_once(serve, hostile):
+    server = component_server(serve, hostile, settings=f"{LIMITS}, instances = 1")
+    # The trap can come before the last bytes have left the instance.
+    assert status_or_abort(server, "trap-after-end") in (200, 502)
+    wait_until(lambda: len(failures(server)) == 1, "a line in the log")
+    assert "unreachable" in failures(server)[0]
+    assert_unused(server)
+
+
 def test_a_response_without_an_end_takes_no_memory_and_ends_with_its_limits(serve, hostile):
     server = component_server(serve, hostile, settings=LIMITS)
     assert server.get("/app/ok")[0] == 200

@@ -97,7 +97,7 @@ def test_workers_elsewhere_are_one_or_a_list(tmp_path):
         assert check(tmp_path, text)[0] == 0
     text = f'{LISTEN}{SITE}{ROUTE}script = {{ kind = "scgi", connect = "nonsense" }}\n'
     code, output = check(tmp_path, text)
-    assert code == 1 and "dunlin.toml:7:37" in output and "is no address" in output, output
+    assert code == 1 and "dunlin.toml:7:37" in output and "is not an address" in output, output
 
 
 @pytest.mark.parametrize(

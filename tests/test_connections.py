@@ -306,13 +306,13 @@ def test_without_descriptors_accepting_pauses_and_recovers(serve, page):
     first.sendall(HALF_BODY)
     assert read_response(first)[0] == 405
     crowd = [server.connect() for _ in range(100)]
-    wait_until(lambda: "accepting pauses" in server.log, "the logged pause")
+    wait_until(lambda: "accepting is paused" in server.log, "the logged pause")
     first.sendall(b"x" + GET)
     assert read_response(first)[0] == 200, "open connections are served"
     for connection in crowd:
         connection.close()
     wait_until(lambda: server.get("/a")[0] == 200, "recovery")
-    assert server.log.count("accepting pauses") <= 3
+    assert server.log.count("accepting is paused") <= 3
     first.close()
 
 

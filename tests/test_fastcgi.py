@@ -589,7 +589,7 @@ def test_split_padded_and_interleaved_records_are_read(serve, tmp_path):
         (record(6, PLAIN + b"cut"), 502, "closed the connection"),
         (record(6, b"garbage") + end_request(), 502, "its header has no end"),
         (end_request(0, 2), 503, "overloaded"),
-        (end_request(0, 3), 502, "no responder"),
+        (end_request(0, 3), 502, "not a responder"),
     ],
 )
 def test_an_invalid_response_is_logged(serve, tmp_path, response, status, reported):

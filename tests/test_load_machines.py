@@ -232,7 +232,7 @@ def test_a_generator_that_hangs_is_given_up(machines, target):
             with contextlib.suppress(ProcessLookupError):
                 os.kill(pid, signal.SIGCONT)
     assert result["verdict"] == "INCOMPLETE"
-    assert result["reasons"][0].startswith("one: nothing was heard from it for 10 s")
+    assert result["reasons"][0].startswith("one: no message from it for 10 s")
 
 
 def test_an_interrupt_ends_all_generators_and_reports(machines, target):
@@ -405,7 +405,16 @@ def test_generators_of_nats_stop_if_the_coordinator_dies(nats, target):
     with running(target, "-c", 2, "-d", "10m", "--from", f"{nats}/run", "--generators", 1) as process:
         process.kill()
         assert generator.wait(60) == 1
-    assert "nothing was heard from the coordinator for 10 s" in generator.stderr.read()
+    assert "no message from the coordinator for 10 s" in generator.stderr.read()
+
+
+@pytest.mark.parametrize("url", ["nats://u:secret@127.0.0.1:4222/run", "tls://127.0.0.1/run"])
+def test_comparisons_take_no_load_from_generators_of_nats(tmp_path, url):
+    out = tmp_path / "out"
+    arguments = ["--servers", "dunlin", "--from", url, "--address", "127.0.0.5", "--out", out]
+    done = subprocess.run([DUNLIN, "compare", "wasd-files", *arguments], capture_output=True, text=True, timeout=60)
+    assert done.returncode == 2 and "--from takes hosts that ssh reaches, not a URL" in done.stderr, done.stderr
+    assert "secret" not in done.stderr and not out.exists()
 
 
 @pytest.mark.serial

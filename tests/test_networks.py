@@ -83,7 +83,7 @@ def test_a_generator_whose_link_dies_makes_the_result_incomplete(far):
     wire.cut()
     result = json.loads(process.communicate(timeout=60)[0])
     assert process.returncode == 1 and result["verdict"] == "INCOMPLETE"
-    assert re.match(r"far: nothing was heard from it for 10 s.*; its results, at least \d+ responses, are missing", result["reasons"][0])
+    assert re.match(r"far: no message from it for 10 s.*; its results, at least \d+ responses, are missing", result["reasons"][0])
     assert [one["lost"] is None for one in result["generators"]["each"]] == [True, False]
 
 

@@ -4,6 +4,7 @@ import threading
 import time
 
 import pytest
+from support import outage
 from support.objects import BUCKET, counting_store, serve_objects, store  # noqa: F401
 from support.waiting import wait_until
 
@@ -59,7 +60,7 @@ def test_what_is_held_is_sent_while_the_store_is_down(store, serve_objects, how)
     count = len(load.statuses)
     wait_until(lambda: len(load.statuses) > count + 100, "what is held is sent at once")
     cold = [Load(server, f"/none-{number}-{{}}.txt") for number in range(4)]
-    threading.Event().wait(3)
+    time.sleep(outage.SECONDS)
     for others in cold:
         others.stop()
         assert set(others.statuses) == {503} and not others.without_retry

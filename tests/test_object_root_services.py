@@ -33,7 +33,7 @@ def serve_root(serve):
 @pytest.fixture(autouse=True)
 def environment(monkeypatch):
     """The environment of the tests has no credentials."""
-    for name in [name for name in os.environ if name.startswith(("AWS_", "GOOGLE_", "AZURE_", "GCE_"))]:
+    for name in [name for name in os.environ if name.startswith(("AWS_", "GOOGLE_", "AZURE_", "GCE_", "IDENTITY_"))]:
         monkeypatch.delenv(name)
 
 
@@ -109,7 +109,7 @@ def test_a_store_with_tls_needs_a_certificate_of_an_authority(tmp_path, serve_ro
 
 
 class MetadataService(ThreadingHTTPServer):
-    """The metadata services of Amazon and Google."""
+    """The metadata services of Amazon, Google and Azure."""
 
     daemon_threads = True
 
@@ -130,13 +130,19 @@ class _Metadata(BaseHTTPRequestHandler):
         roles = "/latest/meta-data/iam/security-credentials/"
         amazon = {"AccessKeyId": "AKIDROLE", "SecretAccessKey": "hush", "Token": "temporary", "Expiration": "2099-01-01T00:00:00Z"}
         google = {"access_token": "ya29.hush", "expires_in": 3600, "token_type": "Bearer"}
+        azure = {"access_token": "eyJ.hush", "expires_on": "4070908800", "token_type": "Bearer"}
         if self.path.startswith("/latest/") and self.headers.get("X-aws-ec2-metadata-token") != "token of the session":
             return self.respond(None)
         if self.path.startswith("/computeMetadata/") and self.headers.get("Metadata-Flavor") != "Google":
             return self.respond(None)
+        if self.path.startswith("/metadata/") and self.headers.get("Metadata") != "true":
+            return self.respond(None)
         known = {roles: "web", f"{roles}web": json.dumps(amazon)}
-        token = "/computeMetadata/v1/instance/service-accounts/default/token"
-        self.respond(json.dumps(google) if self.path.startswith(token) else known.get(self.path))
+        path, _, query = self.path.partition("?")
+        known["/computeMetadata/v1/instance/service-accounts/default/token"] = json.dumps(google)
+        if "resource=https%3A%2F%2Fstorage.azure.com" in query:
+            known["/metadata/identity/oauth2/token"] = json.dumps(azure)
+        self.respond(known.get(path))
 
     def respond(self, text):
         self.send_response(200 if text else 404)
@@ -211,20 +217,35 @@ def test_a_machine_without_credentials_has_503_and_a_line_in_the_log(counting_st
     assert not counting_store.requests
 
 
-def test_credentials_of_google_come_from_a_file(counting_store, serve_root, tmp_path):
+@pytest.fixture
+def account(tmp_path):
+    """The file of a service account of Google, for `web@project.iam.gserviceaccount.com`."""
     key = tmp_path / "key.pem"
     openssl("genpkey", "-algorithm", "RSA", "-pkeyopt", "rsa_keygen_bits:2048", "-out", key)
-    account = {
+    content = {
         "type": "service_account", "private_key_id": "1", "private_key": key.read_text(),
         "client_email": "web@project.iam.gserviceaccount.com",
     }
-    (tmp_path / "account.json").write_text(json.dumps(account))
-    server, fields = get(counting_store, serve_root, "gs", 'credentials = "account.json"')
+    (tmp_path / "account.json").write_text(json.dumps(content))
+    return tmp_path / "account.json"
+
+
+def assert_signed_by_the_account(server, fields):
     kind, _, token = fields["Authorization"].partition(" ")
     claims = token.split(".")[1]
     claims = json.loads(base64.urlsafe_b64decode(claims + "=" * (-len(claims) % 4)))
-    assert (kind, claims["iss"]) == ("Bearer", account["client_email"])
+    assert (kind, claims["iss"]) == ("Bearer", "web@project.iam.gserviceaccount.com")
     assert token not in server.log
+
+
+def test_credentials_of_google_come_from_a_file(counting_store, serve_root, account):
+    assert_signed_by_the_account(*get(counting_store, serve_root, "gs", f'credentials = "{account.name}"'))
+
+
+@pytest.mark.parametrize("variable", ["GOOGLE_SERVICE_ACCOUNT", "GOOGLE_APPLICATION_CREDENTIALS"])
+def test_credentials_of_google_come_from_the_environment(counting_store, serve_root, account, monkeypatch, variable):
+    monkeypatch.setenv(variable, str(account))
+    assert_signed_by_the_account(*get(counting_store, serve_root, "gs"))
 
 
 def test_credentials_of_google_come_from_the_metadata_service(counting_store, serve_root, metadata, monkeypatch, tmp_path):
@@ -239,3 +260,10 @@ def test_credentials_of_azure_come_from_the_environment(counting_store, serve_ro
     monkeypatch.setenv("AZURE_STORAGE_ACCOUNT_KEY", KEY)
     server, fields = get(counting_store, serve_root, "az")
     assert fields["Authorization"].startswith("SharedKey account:") and KEY not in server.log
+
+
+def test_credentials_of_azure_come_from_the_metadata_service(counting_store, serve_root, metadata, monkeypatch):
+    monkeypatch.setenv("AZURE_STORAGE_ACCOUNT_NAME", "account")
+    monkeypatch.setenv("IDENTITY_ENDPOINT", f"http://{metadata.place}/metadata/identity/oauth2/token")
+    _, fields = get(counting_store, serve_root, "az")
+    assert fields["Authorization"] == "Bearer eyJ.hush"

@@ -459,7 +459,7 @@ def test_top_has_a_piece_of_everything_on_a_small_terminal(serve, site, tmp_path
     assert len(text.splitlines()) == 24 and max(map(len, text.splitlines())) == 80, text
     assert re.search(r"┌Requests/s \d+─*┐┌Bytes/s [\d.]+ .?B─*┐┌p50·p99 [\d.]+ .?s · [\d.]+ .?s─*┐┌CPU \d+ %─*┐", text), text
     assert re.search(r"│open +\d+ of \d+│", text) and re.search(r"memory +[\d.]+ .?B│", text), text
-    assert re.search(r"hits now +[\d.]+ %│", text), text
+    assert re.search(r"hits now +[\d.]+ %│", text) and re.search(r"of bytes +[\d.]+ %│", text), text
     assert re.search(r"┌Scripts─+┐\n│/", text), text
     assert re.search(r"┌Routes[^┐]*┐\n│ +req/s.*\n│default ", text), text
     assert re.search(r"┌Clients─+┐\n│ +req/s.*\n│127\.0\.0\.1 ", text), text

@@ -6,6 +6,7 @@ import subprocess
 import threading
 
 import pytest
+from hpack import Decoder
 
 from support import http2
 from support.http import post, read_response
@@ -34,6 +35,11 @@ server.on("stream", (stream, headers) => {
   }
   if (path === "/only") {
     return stream.respond({ ":status": 200, "grpc-status": "5" }, { endStream: true });
+  }
+  if (path === "/hint") {
+    stream.additionalHeaders({ ":status": 103, link: "</a.css>" });
+    stream.respond({ ":status": 200 });
+    return stream.end("end");
   }
   if (path === "/reset") {
     return stream.close(http2.constants.NGHTTP2_INTERNAL_ERROR);
@@ -92,6 +98,21 @@ def test_responses_without_a_body(server):
     assert server.get("/empty")[0] == 204
     status, fields, body = server.get("/only")
     assert (status, fields["grpc-status"], body) == (200, "5", b"")
+
+
+def test_interim_responses_are_passed_on(server):
+    data = server.exchange(b"GET /hint HTTP/1.1\r\nHost: x\r\nConnection: close\r\n\r\n")
+    hint, head, _ = data.split(b"\r\n\r\n", 2)
+    assert hint.lower() == b"http/1.1 103 early hints\r\nlink: </a.css>"
+    assert head.startswith(b"HTTP/1.1 200 ") and b"a.css" not in head and b"end" in data
+    with http2.Client(server) as client:
+        client.send(http2.request(1, "/hint"))
+        frames = client.read_until(lambda _, flags, stream, __: stream == 1 and flags & http2.END_STREAM)
+    decoder = Decoder()
+    hint, head = (dict(decoder.decode(payload)) for kind, _, stream, payload in frames if (kind, stream) == (http2.HEADERS, 1))
+    assert hint == {":status": "103", "link": "</a.css>"}
+    assert head[":status"] == "200" and "link" not in head
+    assert b"".join(payload for kind, _, _, payload in frames if kind == http2.DATA) == b"end"
 
 
 def test_requests_share_a_connection(server):

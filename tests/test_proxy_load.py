@@ -79,6 +79,6 @@ def test_a_slow_upstream_gets_few_requests_and_none_fails(serve, site):
     before = len(slow.requests)
     outcome = load.outcome()
     assert outcome["errors"] == 0 and set(outcome["status"]) == {"200"}, outcome["errors_by_kind"]
-    # All 16 clients may have waited for it at once; nobody waits again while its times are known.
+    # All 16 clients may have waited for it at once; no client waits again while its times are known.
     assert len(slow.requests) - before <= 32
     assert outcome["requests"] > 2000

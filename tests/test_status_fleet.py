@@ -171,9 +171,9 @@ def tasks(server):
 @pytest.mark.parametrize(
     "status, message",
     [
-        ('{ fleet = "" }', "is no name of SRV records"),
-        ('{ fleet = "http://a/" }', "is no name of SRV records"),
-        ('{ fleet = "_http._tcp.a", path = "status" }', '"status" is no path'),
+        ('{ fleet = "" }', "is not an SRV record name"),
+        ('{ fleet = "http://a/" }', "is not an SRV record name"),
+        ('{ fleet = "_http._tcp.a", path = "status" }', '"status" is not a path'),
         ("{}", "lacks the key `fleet`"),
         ('"yes"', "true, false or a table"),
     ],

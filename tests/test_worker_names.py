@@ -2,15 +2,17 @@
 
 import json
 import socket
+import struct
 import threading
 
 import pytest
 
 from support.admin import run
 from support.dns import A, SRV, NameServer
+from support.fastcgi import end_request, record
 from support.waiting import wait_until
 
-SERVICE = "_scgi._tcp.app.test"
+SERVICE = "_worker._tcp.app.test"
 
 
 class Worker:
@@ -34,19 +36,53 @@ class Worker:
 
     def respond(self, connection):
         with connection:
-            head = b""
-            while not head.endswith(b","):
-                part = connection.recv(65536)
-                if not part:
-                    return
-                head += part
-            self.open.append(connection)
-            self.hold.wait()
-            connection.sendall(f"Status: 200 OK\r\nContent-Type: text/plain\r\n\r\n{self.name}".encode())
+            if self.receive(connection):
+                self.open.append(connection)
+                self.hold.wait()
+                output = f"Status: 200 OK\r\nContent-Type: text/plain\r\n\r\n{self.name}"
+                connection.sendall(self.encode(output.encode()))
+
+    def receive(self, connection):
+        """Reads a request, which has no body. Returns `False` if it has no end."""
+        head = b""
+        while not head.endswith(b","):
+            part = connection.recv(65536)
+            if not part:
+                return False
+            head += part
+        return True
+
+    def encode(self, output):
+        return output
 
     def stop(self):
         self.socket.shutdown(socket.SHUT_RDWR)
         self.socket.close()
+
+
+class FastCgiWorker(Worker):
+    """The same by FastCGI."""
+
+    def receive(self, connection):
+        with connection.makefile("rb") as stream:
+            while len(head := stream.read(8)) == 8:
+                _, kind, _, size, padding = struct.unpack(">BBHHBx", head)
+                stream.read(size + padding)
+                # The request ends with an empty record of its standard input.
+                if kind == 5 and not size:
+                    return True
+        return False
+
+    def encode(self, output):
+        return record(6, output) + record(6) + end_request()
+
+
+WORKERS = {"scgi": Worker, "fastcgi": FastCgiWorker}
+
+
+@pytest.fixture
+def kind():
+    return "scgi"
 
 
 @pytest.fixture
@@ -57,9 +93,9 @@ def names():
 
 
 @pytest.fixture
-def start(serve, names):
+def start(serve, names, kind):
     def begin(*addresses, settings="cool_down = \"1s\""):
-        route = f'script = {{ kind = "scgi", connect = {json.dumps(addresses)}, {settings} }}'
+        route = f'script = {{ kind = "{kind}", connect = {json.dumps(addresses)}, {settings} }}'
         return serve(route=route, server=f'resolver = ["{names.address}"]')
 
     return begin
@@ -97,8 +133,9 @@ def test_each_address_of_a_name_is_used_and_a_change_is_followed(start, names):
         worker.stop()
 
 
-def test_srv_records_have_priorities_and_weights(start, names):
-    workers = {name: Worker(name) for name in "abc"}
+@pytest.mark.parametrize("kind", WORKERS)
+def test_srv_records_have_priorities_and_weights(start, names, kind):
+    workers = {name: WORKERS[kind](name) for name in "abc"}
     names.records[("w.test", A)] = ["127.0.0.1"]
     names.records[(SERVICE, SRV)] = [
         (0, 3, workers["a"].port, "w.test"), (0, 1, workers["b"].port, "w.test"), (1, 100, workers["c"].port, "w.test"),
@@ -136,4 +173,4 @@ def test_what_is_no_address_is_an_error(tmp_path, address):
         f'script = {{ kind = "fastcgi", connect = "{address}" }}\n'
     )
     code, _, error = run("check", "--config", str(file))
-    assert code != 0 and "is no address such as" in error and "dunlin.toml:7" in error, error
+    assert code != 0 and "is not an address such as" in error and "dunlin.toml:7" in error, error

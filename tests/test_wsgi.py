@@ -42,9 +42,9 @@ def pid(environ, start_response):
 def env(environ, start_response):
     ok(start_response, "application/json")
     body = environ["wsgi.input"].read().decode()
-    told = {key: value for key, value in environ.items() if isinstance(value, str)}
+    reported = {key: value for key, value in environ.items() if isinstance(value, str)}
     wsgi = {key: repr(value) for key, value in environ.items() if key.startswith("wsgi.")}
-    return [json.dumps({"env": told, "wsgi": wsgi, "body": body, "path": sys.path[0]}).encode()]
+    return [json.dumps({"env": reported, "wsgi": wsgi, "body": body, "path": sys.path[0]}).encode()]
 
 def total(environ, start_response):
     digest = hashlib.sha256()

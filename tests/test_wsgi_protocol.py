@@ -150,14 +150,14 @@ def uses_kept(environ, start_response):
         return [b"refused"]
 
 def environment(environ, start_response):
-    told = repr(sorted(item for item in environ.items() if isinstance(item[1], str))).encode()
+    reported = repr(sorted(item for item in environ.items() if isinstance(item[1], str))).encode()
     body = environ["wsgi.input"].read()
     environ["wsgi.input"].close()
     environ["ADDED"] = "1"
     environ["QUERY_STRING"] = "changed"
     del environ["PATH_INFO"]
     start_response("200 OK", PLAIN)
-    return [told + body]
+    return [reported + body]
 
 def reads(environ, start_response):
     body = environ["wsgi.input"].read()

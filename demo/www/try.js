@@ -32,7 +32,7 @@ const tries = {
     const response = await fetch("style.css", { cache: "no-store" });
     const size = (await response.arrayBuffer()).byteLength;
     const coding = response.headers.get("content-encoding") ?? "none";
-    return `coding: ${coding}\nsent: ${response.headers.get("content-length")} bytes\ncontent: ${size} bytes`;
+    return `content coding: ${coding}\nsent: ${response.headers.get("content-length")} bytes\ncontent: ${size} bytes`;
   },
   async timing() {
     const times = [];

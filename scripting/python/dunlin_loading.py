@@ -23,7 +23,7 @@ def load(name):
         named = {word.arg: ast.literal_eval(word.value) for word in call.keywords}
         found = found(*values, **named)
     if not callable(found):
-        raise TypeError("%s is no application: %r" % (name, found))
+        raise TypeError("%s is not an application: %r" % (name, found))
     return found
 
 

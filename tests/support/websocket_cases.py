@@ -1,7 +1,8 @@
 """Cases of WebSocket (RFC 6455) for a server that sends every message back.
 
 They are those of the Autobahn test suite, by its numbers, for which no client runs on present versions of Python: framing,
-pings, reserved bits and opcodes, fragments, UTF-8, closes, limits. Those of section 9 are smaller."""
+pings, reserved bits and opcodes, fragments, UTF-8, closes, limits. Those of section 9 are smaller. Sections 12 and 13 (permessage-deflate)
+are not among them: `test_websocket_compression.py` tests compression."""
 
 from dataclasses import dataclass, field
 

@@ -97,7 +97,7 @@ impl CommonStore {
         self.lock().used_by(cache as usize)
     }
 
-    /// The entries, which no other thread uses meanwhile.
+    /// Locks the entries.
     pub fn lock(&self) -> MutexGuard<'_, Entries> {
         self.store.lock().unwrap_or_else(PoisonError::into_inner)
     }

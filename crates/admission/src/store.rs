@@ -229,7 +229,7 @@ impl<K: Eq + Hash + Classed, V> Store<K, V> {
 
     /// The hashes of entries whose eviction makes room for `extra`, taken from the ring. `None` if they were used
     /// `limit - MARGIN` times or more in total, or if there are none; the entries stay then. The entry with the hash `spared`
-    /// is no victim.
+    /// is not evicted.
     fn victims(
         &mut self,
         extra: Cost,
@@ -257,7 +257,7 @@ impl<K: Eq + Hash + Classed, V> Store<K, V> {
     fn next_victim(&mut self, taken: &[u64], spared: Option<u64>) -> Option<(u64, Cost)> {
         let mut least: Option<(u64, u64, Cost)> = None;
         let mut seen = 0;
-        // Each hash is looked at once at most.
+        // Each hash is checked at most once.
         for _ in 0..self.ring.len() {
             let Some(hash) = self.ring.pop_front() else { break };
             let found = self.table.find(hash, |entry| entry.hash == hash);

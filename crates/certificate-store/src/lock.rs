@@ -75,7 +75,7 @@ impl Locks {
         Ok(self.is_own(&record) && record.fence == fence)
     }
 
-    /// Gives the lock of that number up.
+    /// Releases the lock with this fencing token.
     pub(crate) async fn release(
         &self,
         objects: &Objects,
@@ -86,7 +86,7 @@ impl Locks {
         let record = decode(name, &found)?;
         if self.is_own(&record) && record.fence == fence {
             let condition = Condition::Unchanged(found.version);
-            // If it was written meanwhile, another server has it.
+            // If it was written since the read, another server has it.
             self.write(objects, name, (fence, Duration::ZERO, true), condition).await?;
         }
         Ok(())

@@ -88,7 +88,7 @@ impl Notices {
     }
 }
 
-/// Has every server respond to the challenges. Waits until they do.
+/// Publishes the challenges to every server. Waits until all of them respond to the challenges.
 pub(crate) async fn challenge(
     objects: &Objects,
     challenges: &[SharedChallenge],
@@ -101,7 +101,7 @@ pub(crate) async fn challenge(
     Ok(())
 }
 
-/// Has every server look for changed certificates.
+/// Notifies every server that certificates have changed.
 pub(crate) async fn announce(objects: &Objects) -> Result<(), String> {
     let name = format!("{FOLDER}/{STORED}");
     objects.write(&name, nonce().into_bytes(), Condition::Always).await.map(drop)
@@ -117,7 +117,7 @@ fn encode(challenge: &SharedChallenge) -> (String, Vec<u8>) {
     }
 }
 
-/// The challenge of a notice; `None` if it is none.
+/// Parses a challenge; `None` if the notice has another kind.
 fn decode(name: &str, content: &[u8]) -> Option<SharedChallenge> {
     if let Some(token) = name.strip_prefix(HTTP) {
         let response = str::from_utf8(content).ok()?.to_owned();

@@ -40,7 +40,7 @@ impl CertificateStore {
         Ok(Self { state, thread })
     }
 
-    /// Has the thread do `work`.
+    /// Runs `work` on the thread.
     fn run<T: Send + 'static, F: Future<Output = Result<T, String>> + Send + 'static>(
         &self,
         work: impl FnOnce(Arc<State>) -> F,

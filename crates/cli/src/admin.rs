@@ -61,7 +61,7 @@ pub(crate) struct PurgeArguments {
     server: Arguments,
 }
 
-/// Has the server remove responses from its cache, and prints how many URLs had some.
+/// Removes responses from the server's cache, and prints the number of URLs that had some.
 pub(crate) fn purge(arguments: &PurgeArguments) -> ExitCode {
     let PurgeArguments { path, tag, site, server } = arguments;
     let mut target = "/purge?".to_owned();
@@ -84,7 +84,7 @@ pub(crate) fn encoded(value: &str) -> String {
     value.bytes().map(encode).collect()
 }
 
-/// Has the server read its configuration again, and prints what came of it.
+/// Reloads the server's configuration, and prints the result.
 pub(crate) fn reload(arguments: &ReloadArguments) -> ExitCode {
     if arguments.follow
         && let Some(file) = &arguments.server.config
@@ -94,7 +94,7 @@ pub(crate) fn reload(arguments: &ReloadArguments) -> ExitCode {
     run(if arguments.workers { "/reload?workers" } else { "/reload" }, &arguments.server)
 }
 
-/// Has the server reload whenever the content of `file` changes. A change that the server rejects is reported once, and a server
+/// Reloads the server whenever the content of `file` changes. A change that the server rejects is reported once, and a server
 /// that does not respond is tried again.
 fn follow(arguments: &Arguments, file: &Path) -> ExitCode {
     let stop = Arc::new(AtomicBool::new(false));

@@ -82,6 +82,10 @@ The directory contains report.html, report.md, results.json, charts and the conf
 `cargo build --release -p baseline` builds its program, which has to be beside that of dunlin.
 Exit status: 0 success, 1 failure (a server that fails is a cell, not a failure), 2 usage error.";
 
+/// The error of `--from nats://…`.
+const NO_URLS: &str = "--from takes hosts that ssh reaches, not a URL: generators that meet by \
+                       NATS end after one run, and a comparison has many";
+
 /// Runs the command.
 pub(crate) fn run(arguments: &Arguments) -> ExitCode {
     if arguments.list {
@@ -114,6 +118,9 @@ pub(crate) fn run(arguments: &Arguments) -> ExitCode {
 fn options(arguments: &Arguments) -> Result<Options, String> {
     if arguments.scenarios.is_empty() {
         return Err("name a scenario; --list shows all".to_owned());
+    }
+    if arguments.from.iter().any(|host| host.contains("://")) {
+        return Err(NO_URLS.to_owned());
     }
     let scenarios: Vec<Scenario> =
         arguments.scenarios.iter().map(|name| scenario::load(name)).collect::<Result<_, _>>()?;

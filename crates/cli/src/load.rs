@@ -381,7 +381,7 @@ fn report(arguments: &Arguments, outcome: &Outcome, conditions: &[FailIf]) -> Ex
     }
 }
 
-/// Writes to standard output. A closed pipe is no failure.
+/// Writes to standard output. A closed pipe is not an error.
 fn put(text: &str) {
     let _ = std::io::stdout().write_all(text.as_bytes());
 }

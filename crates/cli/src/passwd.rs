@@ -9,7 +9,7 @@ use dunlin_server::password::{self, Algorithm, Hash, Users};
 
 /// Set the password of a user in a file for `auth = { basic = "FILE" }`.
 ///
-/// The password is prompted for twice, or read from standard input if that is no terminal. Other servers can read the file,
+/// The password is prompted for twice, or read from standard input if that is not a terminal. Other servers can read the file,
 /// which has the format of Apache's htpasswd.
 #[derive(Args)]
 #[command(after_help = EXAMPLES)]
@@ -64,7 +64,7 @@ fn change(arguments: &Arguments) -> Result<String, String> {
     let explain = |error: io::Error| format!("{}: {error}", file.display());
     if user.is_empty() || user.contains(':') || user.chars().any(char::is_control) {
         return Err(format!(
-            "{user:?} is no name: it is empty, or contains `:` or a control character"
+            "{user:?} is not a user name: it is empty, or contains `:` or a control character"
         ));
     }
     if arguments.delete {

@@ -88,7 +88,7 @@ pub(crate) fn run(arguments: &Arguments) -> ExitCode {
     let result = match (arguments.once, io::stdout().is_terminal()) {
         (true, _) => once(&source, arguments.interval),
         (false, true) => live(source, arguments.interval, &place),
-        (false, false) => Err("standard output is no terminal; use --once".into()),
+        (false, false) => Err("standard output is not a terminal; use --once".into()),
     };
     match result {
         Ok(()) => ExitCode::SUCCESS,

@@ -46,7 +46,7 @@ impl Body for Empty {
     }
 }
 
-/// A body that is in memory as a whole; without bytes it is no body.
+/// A body that is in memory as a whole; without bytes there is no body.
 #[derive(Debug, Clone, Default)]
 pub struct Full {
     bytes: Bytes,

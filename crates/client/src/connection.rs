@@ -38,7 +38,7 @@ impl Connection {
         self.http1.is_healthy(&mut Context::from_waker(Waker::noop()))
     }
 
-    /// Has the runtime of this thread drive the connection, which belonged to another thread's.
+    /// Moves the connection from another thread's runtime to the runtime of this thread.
     ///
     /// # Errors
     /// If a descriptor is missing, or the runtime cannot register it.

@@ -155,7 +155,7 @@ impl Pool {
         drop(before);
     }
 
-    /// Closes idle connections that are of no more use and has the others wake `context`. When to look again: `None`
+    /// Closes unusable idle connections and registers `context` with the others. Returns the time of the next check: `None`
     /// when no connection is idle.
     fn prune(&self, context: &mut Context<'_>) -> Option<Instant> {
         let now = Instant::now();

@@ -17,7 +17,7 @@ use crate::types::Record;
 pub struct Invalid {
     /// Where, as JSON Pointer (RFC 6901). Empty for the whole text.
     pub pointer: String,
-    /// Why: what is expected and what was found, or where the text is no JSON. At most a few hundred bytes.
+    /// Why: what is expected and what was found, or where the text is not valid JSON. At most a few hundred bytes.
     pub reason: String,
 }
 

@@ -130,7 +130,7 @@ impl Function {
     ///
     /// # Errors
     ///
-    /// The text is no JSON, or does not fit the types.
+    /// The text is not valid JSON, or does not match the types.
     pub fn decode(&self, json: &[u8]) -> Result<Vec<Val>, Invalid> {
         decode::parameters(&self.parameters, json)
     }

@@ -1,4 +1,4 @@
-//! Changes of component files: the system reports them by inotify. What it does not report is looked at in an interval.
+//! Changes of component files: the system reports them by inotify. Files whose changes it does not report are polled.
 
 use std::collections::HashMap;
 use std::fs::File;
@@ -66,7 +66,7 @@ impl Changes {
         let watch = Watched::new()
             .inspect_err(|error| {
                 tracing::info!(
-                    "inotify is not available ({error}): components are looked at twice a second"
+                    "inotify is not available ({error}): components are polled twice a second"
                 );
             })
             .ok();
@@ -104,7 +104,7 @@ impl Changes {
         }
     }
 
-    /// Waits until something has changed, or the bell rings. If the system does not report all changes, it waits for at most
+    /// Waits until something has changed, or it is notified. If the system does not report all changes, it waits for at most
     /// `interval`.
     pub(crate) fn wait(&self, interval: Duration) {
         let is_reported = self.followed.values().all(|followed| followed.is_reported);

@@ -83,7 +83,7 @@ pub(crate) fn read(file: &Path) -> Result<Vec<u8>, String> {
     }
 }
 
-/// The first bytes of a component, and of a module, which is no component.
+/// The first bytes of a component, and of a module, which is not a component.
 const COMPONENT: [u8; 8] = *b"\0asm\x0d\0\x01\0";
 const MODULE: [u8; 8] = *b"\0asm\x01\0\0\0";
 
@@ -95,11 +95,11 @@ pub fn check(bytes: &[u8]) -> Result<(), String> {
     match bytes.get(..8) {
         Some(start) if start == COMPONENT => Ok(()),
         Some(start) if start == MODULE => {
-            Err("it is a WebAssembly module and no component; build it for wasm32-wasip2, or use \
+            Err("it is a WebAssembly module, not a component; build it for wasm32-wasip2, or use \
                  `wasm-tools component new`"
                 .into())
         }
-        _ => Err("it is no WebAssembly component".into()),
+        _ => Err("it is not a WebAssembly component".into()),
     }
 }
 
@@ -119,7 +119,7 @@ fn limit() -> Result<(), String> {
             setrlimit(resource, limit).map_err(|error| format!("limits: {error}"))?;
         }
     }
-    // The workers of the server come first. A priority is no condition.
+    // The workers of the server come first. A failure to lower the priority is ignored.
     let _ = rustix::process::nice(10);
     Ok(())
 }

@@ -35,7 +35,7 @@ const MEMORIES: u32 = INSTANCES + INSTANCES / 2;
 /// Maximum of each kind in one instance of a component.
 const PER_COMPONENT: u32 = 64;
 /// Maximum number of elements in a table.
-const TABLE_ELEMENTS: usize = 100_000;
+pub(crate) const TABLE_ELEMENTS: usize = 100_000;
 /// Maximum size of the structures of an instance in bytes.
 const STRUCTURES: usize = 4 << 20;
 /// Bytes at the start of a memory and of a table that are cleared instead of returned to the system, since most instances

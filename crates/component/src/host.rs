@@ -14,7 +14,7 @@ use wasmtime_wasi_http::{
 };
 
 use crate::counts::Counts;
-use crate::engine::Runtime;
+use crate::engine::{Runtime, TABLE_ELEMENTS};
 use crate::outbound::{Outbox, Sending, WasiRequest};
 use crate::turn;
 
@@ -27,15 +27,13 @@ pub(crate) struct Host {
     pub(crate) limits: Limits,
 }
 
-/// Maximum number of handles of an instance, such as streams and fields.
-const HANDLES: usize = 16 * 1024;
-/// Maximum number of elements of all tables of an instance.
-const TABLE_ELEMENTS: usize = 200_000;
+/// Maximum number of handles of an instance, such as streams and fields. A handle can have 128 KB of fields in the server's memory.
+const HANDLES: usize = 1024;
 /// Bytes that an instance passes to the body of its response by one call.
 const CHUNK: usize = 64 * 1024;
 
 impl Host {
-    /// Creates a store for one instance with at most `memory` bytes in each memory. It yields to the worker at each tick.
+    /// Creates a store for one instance with at most `memory` bytes in all of its memories. It yields to the worker at each tick.
     pub(crate) fn store(
         runtime: &Runtime,
         wasi: WasiCtx,
@@ -46,7 +44,7 @@ impl Host {
         let mut table = ResourceTable::new();
         table.set_max_capacity(HANDLES);
         let max = usize::try_from(memory).unwrap_or(usize::MAX);
-        let limits = Limits { memory: max, denied: false, counts: Arc::clone(counts) };
+        let limits = Limits { memory: max, used: 0, denied: false, counts: Arc::clone(counts) };
         let host = Self { wasi, http: WasiHttpCtx::new(), table, hooks: Hooks { outbox }, limits };
         let mut store = Store::new(&runtime.engine, host);
         store.limiter(|host| &mut host.limits);
@@ -109,8 +107,10 @@ impl WasiHttpHooks for Hooks {
 
 /// The limits of an instance.
 pub(crate) struct Limits {
-    /// Maximum size of a memory in bytes.
+    /// Maximum size of all memories in bytes.
     memory: usize,
+    /// Size of all memories in bytes.
+    used: usize,
     /// The last growth of a memory or table during this request was denied. A program that has grown after a denial
     /// continues without what it did not get.
     pub(crate) denied: bool,
@@ -120,13 +120,15 @@ pub(crate) struct Limits {
 impl ResourceLimiter for Limits {
     fn memory_growing(
         &mut self,
-        _: usize,
+        current: usize,
         desired: usize,
         maximum: Option<usize>,
     ) -> wasmtime::Result<bool> {
-        let fits = desired <= self.memory && maximum.is_none_or(|maximum| desired <= maximum);
+        let used = self.used.saturating_add(desired.saturating_sub(current));
+        let fits = used <= self.memory && maximum.is_none_or(|maximum| desired <= maximum);
         if fits {
-            self.counts.memory_peak.fetch_max(desired as u64, Ordering::Relaxed);
+            self.used = used;
+            self.counts.memory_peak.fetch_max(used as u64, Ordering::Relaxed);
         }
         self.denied = !fits;
         Ok(fits)

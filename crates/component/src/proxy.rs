@@ -11,6 +11,7 @@ use wasmtime_wasi_http::WasiHttpView;
 use wasmtime_wasi_http::p2::bindings::ProxyPre;
 use wasmtime_wasi_http::p2::bindings::http::types::Scheme;
 
+use crate::error_code;
 use crate::exchange::{self, HeadSlot};
 use crate::feed::Feed;
 use crate::guest::{Guest, Run, Stop};
@@ -62,7 +63,7 @@ fn run(
             let request = store.data_mut().http().new_incoming_request(scheme, request)?;
             let out =
                 store.data_mut().http().new_response_outparam_from_callback(move |result| {
-                    head.set(result.map_err(|code| format!("it responds with an error: {code:?}")));
+                    head.set(result.map_err(|code| error_code::describe(&code)));
                 })?;
             proxy.wasi_http_incoming_handler().call_handle(&mut store, request, out).await
         };

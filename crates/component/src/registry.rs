@@ -85,7 +85,7 @@ pub struct ComponentReport {
     pub error: Option<String>,
 }
 
-/// Interval at which files are looked at whose changes the system does not report.
+/// Interval at which files whose changes the system does not report are polled.
 const INTERVAL: Duration = Duration::from_millis(500);
 /// Time without a change after which a file is complete.
 const SETTLE: Duration = Duration::from_millis(200);
@@ -93,7 +93,7 @@ const SETTLE: Duration = Duration::from_millis(200);
 const EXTENSION: &str = "wasm";
 
 impl Launcher {
-    /// Has a component compiled, and waits for it.
+    /// Requests the compilation of a component, and waits for it.
     ///
     /// # Errors
     /// Why it could not be compiled.
@@ -272,7 +272,7 @@ impl Components {
                 state.directories.iter().map(|(path, it)| (path.clone(), Arc::clone(it))).collect();
             (slots, directories, state.directory.clone(), state.notify)
         };
-        // Before the files are looked at, so that no change is missed.
+        // Before the files are checked, so that no change is missed.
         let files = slots.iter().map(|slot| &*slot.path);
         changes.follow(files, directories.iter().map(|(path, _)| &**path), notify);
         let mut is_settled = true;
@@ -303,7 +303,7 @@ impl Directory {
 }
 
 impl State {
-    /// Has the thread look for changes now.
+    /// Notifies the thread to check for changes now.
     fn ring(&self) {
         if let Some(bell) = &self.bell {
             bell.ring();

@@ -28,7 +28,7 @@ pub async fn respond(
     *name = Arc::clone(&slot.label);
     let loaded = slot.current().map_err(Failure::Broken)?;
     let at = (&*slot, &located);
-    // Boxed each, so that the future of one kind has no room for the others.
+    // Each is boxed to keep the future small.
     match &loaded.program {
         Program::Proxy(pre) => {
             Box::pin(proxy::respond(call, incoming, &route, &slot, &loaded, pre)).await

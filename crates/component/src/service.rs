@@ -12,6 +12,7 @@ use wasmtime_wasi_http::WasiHttpView;
 use wasmtime_wasi_http::p3::Request;
 use wasmtime_wasi_http::p3::bindings::ServicePre;
 
+use crate::error_code;
 use crate::exchange::{self, HeadSlot};
 use crate::feed::Feed;
 use crate::guest::{Guest, Run, Stop};
@@ -64,7 +65,7 @@ fn run(
                         accessor.with(|mut store| response.into_http(&mut store, sent))?;
                     head.set(Ok(response));
                 }
-                Err(code) => head.set(Err(format!("it responds with an error: {code:?}"))),
+                Err(code) => head.set(Err(error_code::describe(&code))),
             }
             // Its tasks write the body, and may go on after that.
             poll_fn(|cx| accessor.poll_no_interesting_tasks(cx)).await;

@@ -177,7 +177,7 @@ impl AsyncRead for Stdin {
     }
 }
 
-/// Output for the log: standard error, and standard output of what is no CGI program. The worker logs it after each poll.
+/// Output for the log: standard error, and standard output of non-CGI components. The worker logs it after each poll.
 #[derive(Clone, Default)]
 pub(crate) struct LogOutput {
     bytes: Arc<Mutex<Vec<u8>>>,

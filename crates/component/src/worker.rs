@@ -119,10 +119,10 @@ impl Route {
     /// Returns the settings of the components.
     ///
     /// # Errors
-    /// The script is no component.
+    /// The script is not a component.
     pub(crate) fn settings(&self) -> Result<&Component, Failure> {
         let settings = self.script.component();
-        settings.ok_or_else(|| Failure::Broken("it is no component".into()))
+        settings.ok_or_else(|| Failure::Broken("it is not a component".into()))
     }
 
     /// Returns what sends the requests of an instance to other servers.

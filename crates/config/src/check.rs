@@ -55,7 +55,7 @@ pub(super) fn check(file: File, source: &Source<'_>, inside: bool) -> Result<Con
     if let Some(place) = speaks_tls
         && file.site.iter().all(|site| site.tls.is_none())
     {
-        let what = "a listener speaks TLS, and no site has a certificate; write tls = { certificate = \"FILE\", key = \
+        let what = "a listener uses TLS, but no site has a certificate; write tls = { certificate = \"FILE\", key = \
                     \"FILE\" } into [[site]]";
         checker.problem(&place, what);
     }

@@ -147,7 +147,7 @@ impl StatusFleet {
     fn read(table: &RouteStatusTable, pattern: &Pattern, report: Report<'_>) -> Option<Self> {
         let Some(name) = service_name(&table.fleet) else {
             let what =
-                "status: fleet is no name of SRV records such as \"_http._tcp.web.example.com\"";
+                "status: fleet is not an SRV record name such as \"_http._tcp.web.example.com\"";
             report(&table.fleet.span, what.into());
             return None;
         };
@@ -157,7 +157,7 @@ impl StatusFleet {
         if !path.starts_with('/') || !path.bytes().all(is_plain) {
             let place = table.path.as_ref().unwrap_or(&table.fleet);
             let what =
-                format!("status: {path:?} is no path such as \"/status/\"; write it as `path`");
+                format!("status: {path:?} is not a path such as \"/status/\"; write it as `path`");
             report(&place.span, what);
             return None;
         }

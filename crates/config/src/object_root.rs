@@ -108,7 +108,7 @@ pub(crate) fn parse(root: &Path) -> Result<(StoreScheme, String, String), String
     let text = root.to_str().unwrap_or_default();
     let wrong =
         |what: &str| Err(format!("{text:?}: {what}; write for example \"s3://bucket/prefix\""));
-    let Some((scheme, rest)) = text.split_once("://") else { return wrong("it is no URL") };
+    let Some((scheme, rest)) = text.split_once("://") else { return wrong("it is not a URL") };
     let scheme = match scheme {
         "s3" => StoreScheme::S3,
         "gs" => StoreScheme::Gs,

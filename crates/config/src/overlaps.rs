@@ -65,7 +65,11 @@ fn sends_files(settings: &Settings) -> bool {
         // The route sends the files beside its scripts.
         Handler::Script(script) => script.mapping == Mapping::Path,
         Handler::Proxy(_) => settings.tries_files(),
-        _ => false,
+        Handler::Redirect(_)
+        | Handler::Respond(_)
+        | Handler::Status(_)
+        | Handler::Readiness
+        | Handler::AddSlash => false,
     };
     sends_files && !settings.root.as_os_str().is_empty() && settings.objects.is_none()
 }

@@ -337,13 +337,13 @@ impl Reader<'_> {
         let is_plain = |byte: u8| byte.is_ascii_graphic() && byte != b'#';
         if !table.path.starts_with('/') || !table.path.bytes().all(is_plain) {
             let what =
-                format!("proxy: health: {:?} is no path such as \"/health\"", table.path.value);
+                format!("proxy: health: {:?} is not a path such as \"/health\"", table.path.value);
             (self.report)(&table.path.span, what);
         }
         if let Some(status) =
             table.status.as_ref().filter(|status| !(200..600).contains(&status.value))
         {
-            let what = format!("proxy: health: {} is no status of a response", status.value);
+            let what = format!("proxy: health: {} is not a response status", status.value);
             (self.report)(&status.span, what);
         }
         Some(HealthCheck {
@@ -377,7 +377,7 @@ impl Reader<'_> {
         let is_plain = |byte: u8| byte.is_ascii_graphic() && !matches!(byte, b'?' | b'#' | b'%');
         let has_dots = strip.split('/').any(|segment| matches!(segment, "." | ".."));
         if !strip.starts_with('/') || !strip.bytes().all(is_plain) || has_dots {
-            let what = format!("proxy: strip: {:?} is no prefix such as \"/app\"", strip.value);
+            let what = format!("proxy: strip: {:?} is not a prefix such as \"/app\"", strip.value);
             (self.report)(&strip.span, what);
         }
         let prefix = strip.trim_end_matches('/');
@@ -413,7 +413,7 @@ impl Reader<'_> {
         let name = self.table.server_name.as_ref()?;
         self.needs_tls("server_name", &name.span);
         if ServerName::try_from(name.as_str()).is_err() {
-            let what = format!("proxy: server_name: {:?} is no name of a host", name.value);
+            let what = format!("proxy: server_name: {:?} is not a host name", name.value);
             (self.report)(&name.span, what);
         }
         Some(name.value.clone())

@@ -85,7 +85,7 @@ fn check_target(to: &str) -> Result<(), String> {
         ));
     };
     if ["javascript", "data", "vbscript"].iter().any(|other| scheme.eq_ignore_ascii_case(other)) {
-        return Err(format!("{to:?} is run by browsers and is no place to go"));
+        return Err(format!("{to:?} is not a valid target: browsers execute it"));
     }
     let rest = &to[scheme.len() + 1..];
     match rest.strip_prefix("//").map(until_path) {

@@ -276,7 +276,7 @@ impl Reader<'_> {
         for link in links {
             if !link.starts_with('<') || !link.contains('>') || !is_field_value(link.as_bytes()) {
                 let what = format!(
-                    "early_hints: {:?} is no link such as \"</style.css>; rel=preload; as=style\"",
+                    "early_hints: {:?} is not a link such as \"</style.css>; rel=preload; as=style\"",
                     link.value
                 );
                 (self.report)(&link.span, what);

@@ -192,7 +192,7 @@ fn errors_in_routes_are_reported_with_line_and_column() {
             "script = { kind = 'cgi', directory = 'x', sendfile_root = ['x', ''] }",
             "14:65: script: sendfile_root is empty",
         ),
-        ("early_hints = ['/style.css']", "14:16: early_hints: \"/style.css\" is no link such as"),
+        ("early_hints = ['/style.css']", "14:16: early_hints: \"/style.css\" is not a link such"),
         (
             "script = { kind = 'cgi', directory = 'x', user = 'nobody-at-all' }",
             "14:50: script: there is no user \"nobody-at-all\"",
@@ -238,7 +238,7 @@ fn errors_in_routes_are_reported_with_line_and_column() {
         ("script = { kind = 'fastcgi', command = [] }", "14:40: script: command names no program"),
         (
             "script = { kind = 'fastcgi', connect = ['localhost'] }",
-            "14:41: script: \"localhost\" is no address such as",
+            "14:41: script: \"localhost\" is not an address such as",
         ),
         (
             "script = { kind = 'fastcgi', connect = ['unix:x'] }",
@@ -315,7 +315,7 @@ fn errors_in_routes_are_reported_with_line_and_column() {
         ),
         (
             "script = { kind = 'wsgi', application = 'app' }",
-            "14:41: script: \"app\" is no application such as \"app:application\"",
+            "14:41: script: \"app\" is not an application such as \"app:application\"",
         ),
         (
             "script = { kind = 'cgi', directory = 'x', processes = 0 }",

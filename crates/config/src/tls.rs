@@ -270,7 +270,7 @@ fn read_acme(
         let lacks = if challenge.value == AcmeChallenge::Http01 {
             "no listener is without TLS"
         } else {
-            "no listener speaks TLS"
+            "no listener uses TLS"
         };
         report(&challenge.span, format!("acme: this challenge cannot be met: {lacks}"));
     }

@@ -1,8 +1,40 @@
 //! The addresses of a name, and the servers that SRV records name (RFC 2782), by the Domain Name System.
 //!
+//! # What it does
+//! - [`addresses`] resolves a name, [`targets`] a service, and [`replicas`] all servers of a service.
+//! - [`unresolved`] describes why names cannot be resolved, for a check of the configuration.
+//! - A [`Present`] is a value that is derived from the records of several names, such as a list of upstreams.
+//!
 //! # Contract
-//! The functions are called within a runtime of tokio, and keep nothing between two calls. [`Present`] keeps what is derived from the
-//! records for their time to live, and longer while a name cannot be resolved again.
+//! The functions are called within a runtime of tokio, and keep nothing between two calls. They read `/etc/hosts` and
+//! `/etc/resolv.conf` on a thread for blocking work. An error is a sentence for the log: the name has no record, or no name
+//! server has responded in time.
+//!
+//! [`Present`] is shared by threads. It keeps what is derived from the records for their time to live, and longer while a
+//! name cannot be resolved again. When the value is too old, one request resolves the names, and others use the last value
+//! meanwhile; without a value, each request resolves them.
+//!
+//! # Example
+//! ```
+//! use std::net::IpAddr;
+//! use std::sync::Arc;
+//! use std::time::Duration;
+//!
+//! use dunlin_dns::{Answer as Records, Present};
+//!
+//! fn all(items: &[Vec<IpAddr>], _: Option<&Arc<[IpAddr]>>) -> Option<Arc<[IpAddr]>> {
+//!     Some(items.concat().into())
+//! }
+//!
+//! let present: Present<IpAddr, [IpAddr]> = Present::new("proxy", vec!["a.example".to_owned()], None);
+//! let items = vec![IpAddr::from([192, 0, 2, 1]), IpAddr::from([192, 0, 2, 2])];
+//! let records = Records { items, time: Duration::from_secs(30) };
+//! assert_eq!(present.update(vec![Ok(records)], all)?.len(), 2);
+//! // While the name cannot be resolved, its last records are used.
+//! let failed = Err("no name server has responded".to_owned());
+//! assert_eq!(present.update(vec![failed], all)?.len(), 2);
+//! # Ok::<(), String>(())
+//! ```
 
 mod present;
 mod resolve;

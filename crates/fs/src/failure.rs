@@ -38,7 +38,7 @@ impl fmt::Display for Failure {
         f.write_str(match self {
             Self::Missing => "there is no such file that may be sent",
             Self::Forbidden => {
-                "it may not be read, is no regular file, or lies behind a symlink that `symlinks` does not allow"
+                "it may not be read, is not a regular file, or lies behind a symlink that `symlinks` does not allow"
             }
             Self::Unlisted => "it has no index file, and `listing` is off",
             Self::Exhausted => "descriptors or memory have run out",

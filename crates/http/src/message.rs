@@ -106,7 +106,7 @@ impl RequestHead {
         if let Some(protocol) = &self.protocol
             && (!is_token(protocol.as_bytes()) || &*self.method != "CONNECT")
         {
-            return invalid(format!("the protocol {protocol:?} is no token, or not in a CONNECT"));
+            return invalid(format!("the protocol {protocol:?} is not a token, or not in CONNECT"));
         }
         let is_target_byte = |byte: u8| byte > b' ' && byte != 0x7f;
         if self.target.is_empty() || !self.target.bytes().all(is_target_byte) {

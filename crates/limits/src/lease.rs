@@ -64,13 +64,13 @@ pub(crate) struct Lease {
     store: StoreState,
 }
 
-/// What the last exchange with the store came to.
+/// Result of the last exchange with the store.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 enum StoreState {
-    /// There was none yet.
+    /// There was no exchange yet.
     Unknown,
     Reachable,
-    /// The credit alone counts, and what is owed is what it lacks.
+    /// The store is unreachable: only the local credit applies, and the debt is at most the part of it that is spent.
     Lost,
 }
 
@@ -193,7 +193,7 @@ impl Lease {
         self.refilled = now;
     }
 
-    /// Forgets what a store that is not reachable does not have to know: the credit alone counts until it is.
+    /// Drops the state that an unreachable store does not need: only the local credit applies until it is reachable.
     pub(crate) fn disconnect(&mut self, terms: &Terms, servers: f64) {
         self.store = StoreState::Lost;
         self.requests = 0;

@@ -123,7 +123,7 @@ fn without_the_store_each_server_has_its_part_and_with_it_again_the_whole() {
     assert_near(alone, 20.0 * 25.0, "without the store, a quarter");
     fleet.is_connected = true;
     let again = run(&mut fleet, 4, 20, &one_hot);
-    // The bucket has filled meanwhile.
+    // The bucket was refilled in the meantime.
     assert_near(again, of_one_server(100, 40, 20), "with the store again");
     // All servers together have the whole limit without it, too.
     fleet.is_connected = false;

@@ -103,7 +103,7 @@ pub fn stalls(series: &[Second]) -> Option<Finding> {
         .map(|second| second.at)
         .collect();
     let first = stalled.first()?;
-    // If half of all seconds are slow, it is no stall.
+    // If half of all seconds are slow, it is not a stall.
     (stalled.len() * 3 <= whole.len()).then(|| {
         let period = period(&stalled).map_or(String::new(), |seconds| format!(", every {seconds:.0} s"));
         finding(

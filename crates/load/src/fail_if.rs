@@ -1,6 +1,6 @@
 //! Conditions on an outcome, such as `p99>20ms`, under which a run in CI fails.
 
-use crate::outcome::{Latency, Outcome};
+use crate::outcome::{Latency, Outcome, Verdict};
 
 /// A condition.
 #[derive(Clone, Debug)]
@@ -45,8 +45,6 @@ const FIGURES: [&str; 14] = [
 ];
 /// Number of figures that are times.
 const TIMES: usize = 7;
-const VERDICTS: [&str; 6] =
-    ["VALID", "CLIENT-BOUND", "LINK-BOUND", "NOISY", "STALLED", "WRONG-ANSWERS"];
 /// Prefixes of times, as in `connect.p99`.
 const PARTS: [&str; 6] = ["latency", "service", "connect", "tls", "first_byte", "lag"];
 
@@ -69,7 +67,7 @@ impl FailIf {
             Some((figure.trim(), *comparison, bound.trim_start_matches('=').trim()))
         });
         let (figure, comparison, bound) =
-            found.ok_or_else(|| format!("{text}: is no condition such as p99>20ms"))?;
+            found.ok_or_else(|| format!("{text} is not a condition such as p99>20ms"))?;
         let name = match figure.split_once('.') {
             Some((part, name)) => {
                 known(part, &PARTS)?;
@@ -83,7 +81,7 @@ impl FailIf {
         let is_equality = matches!(comparison, Comparison::Is | Comparison::IsNot);
         let bound = if word && is_equality {
             let word = bound.to_ascii_uppercase();
-            known(&word, &VERDICTS)?;
+            known(&word, &Verdict::ALL.map(Verdict::as_str))?;
             Bound::Word(word)
         } else if word {
             return Err(format!("{text}: a verdict is compared by = or !="));
@@ -129,7 +127,7 @@ fn known(name: &str, names: &[&str]) -> Result<(), String> {
         .map(|known| (strsim::jaro_winkler(known, name), *known))
         .max_by(|a, b| a.0.total_cmp(&b.0))
         .map_or("", |(_, known)| known);
-    Err(format!("{name}: is not known; the nearest is {nearest}"))
+    Err(format!("{name} is not known; the nearest is {nearest}"))
 }
 
 /// A bound in the unit of the figure: milliseconds for times.
@@ -201,6 +199,9 @@ mod tests {
         assert!(error("verdict>3").contains("="));
         assert!(error("errors>5ms").contains("unit"));
         assert!(error("verdict=CLIENTBOUND").contains("CLIENT-BOUND"));
+        for verdict in Verdict::ALL {
+            assert!(FailIf::parse(&format!("verdict={verdict}")).is_ok());
+        }
         assert!(
             error("connect.errors>0").contains("known") && error("errors>nan").contains("unit")
         );

@@ -140,9 +140,22 @@ pub enum Verdict {
     WrongResponses,
 }
 
-impl fmt::Display for Verdict {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.write_str(match self {
+impl Verdict {
+    /// All verdicts.
+    pub const ALL: [Self; 7] = [
+        Self::Valid,
+        Self::ClientBound,
+        Self::LinkBound,
+        Self::Noisy,
+        Self::Incomplete,
+        Self::Stalled,
+        Self::WrongResponses,
+    ];
+
+    /// The verdict as it is printed, and as JSON has it.
+    #[must_use]
+    pub fn as_str(self) -> &'static str {
+        match self {
             Self::Valid => "VALID",
             Self::ClientBound => "CLIENT-BOUND",
             Self::LinkBound => "LINK-BOUND",
@@ -150,7 +163,13 @@ impl fmt::Display for Verdict {
             Self::Incomplete => "INCOMPLETE",
             Self::Stalled => "STALLED",
             Self::WrongResponses => "WRONG-ANSWERS",
-        })
+        }
+    }
+}
+
+impl fmt::Display for Verdict {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str(self.as_str())
     }
 }
 

@@ -31,7 +31,7 @@ impl Segment {
         whole / of + u64::from(index < whole % of)
     }
 
-    /// The number within the run of what has the number `nth` within this part.
+    /// Converts an index in this segment to an index in the run.
     #[must_use]
     pub fn number(self, nth: u64) -> u64 {
         nth * u64::from(self.of) + u64::from(self.index)

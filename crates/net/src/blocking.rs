@@ -89,6 +89,8 @@ struct Inner {
     state: Mutex<State>,
     /// Signals a new job, or that the weight of one was released.
     changed: Condvar,
+    /// Signals that a job with a weight has ended.
+    finished: Condvar,
 }
 
 #[derive(Default)]
@@ -164,7 +166,8 @@ impl Pools {
 impl Pool {
     /// A pool without threads: they start with the first jobs.
     pub fn new(bounds: Bounds) -> Self {
-        let inner = Inner { bounds, state: Mutex::default(), changed: Condvar::new() };
+        let (changed, finished) = (Condvar::new(), Condvar::new());
+        let inner = Inner { bounds, state: Mutex::default(), changed, finished };
         Self { inner: Arc::new(inner) }
     }
 
@@ -223,8 +226,14 @@ impl Pool {
 
     /// The weight of all jobs that wait or run.
     pub fn weight(&self) -> u64 {
-        let state = self.inner.lock();
-        state.weight.saturating_add(state.waiting)
+        self.inner.lock().weight()
+    }
+
+    /// Waits until no job with a weight waits or runs, at most for `limit`. Blocks.
+    pub fn wait_until_finished(&self, limit: Duration) {
+        let Inner { finished, .. } = &*self.inner;
+        // After the limit, the jobs continue.
+        let _ = finished.wait_timeout_while(self.inner.lock(), limit, |state| state.weight() > 0);
     }
 }
 
@@ -268,12 +277,17 @@ impl Inner {
             if job.weight > 0 {
                 // A heavier job may start now, on any thread.
                 self.changed.notify_all();
+                self.finished.notify_all();
             }
         }
     }
 }
 
 impl State {
+    fn weight(&self) -> u64 {
+        self.weight.saturating_add(self.waiting)
+    }
+
     /// The next job, when its weight fits.
     fn take(&mut self, bound: u64) -> Option<Job> {
         let weight = self.queue.front()?.weight;
@@ -376,6 +390,8 @@ mod tests {
         drop(open);
         second_started.recv().expect("it starts when the first has ended");
         drop(second_open);
+        pool.wait_until_finished(Duration::from_secs(60));
+        assert_eq!(pool.weight(), 0);
     }
 
     #[test]

@@ -72,7 +72,7 @@ pub fn probe(address: SocketAddr) -> io::Result<()> {
 /// Opens a Unix socket with the permissions `mode`. The file of a server that has ended is replaced.
 ///
 /// # Errors
-/// `AddrInUse` when a server listens there or the file is no socket; otherwise the error of the system call.
+/// `AddrInUse` when a server listens there or the file is not a socket; otherwise the error of the system call.
 pub fn bind_unix(path: &Path, mode: u32, backlog: i32) -> io::Result<UnixListener> {
     match UnixStream::connect(path) {
         Ok(_) => return Err(io::ErrorKind::AddrInUse.into()),
@@ -81,7 +81,7 @@ pub fn bind_unix(path: &Path, mode: u32, backlog: i32) -> io::Result<UnixListene
             if !path.symlink_metadata()?.file_type().is_socket() {
                 return Err(io::Error::new(
                     io::ErrorKind::AddrInUse,
-                    "a file that is no socket is there",
+                    "a file that is not a socket exists there",
                 ));
             }
             std::fs::remove_file(path)?;

@@ -2,11 +2,34 @@
 //!
 //! # What it does
 //! [`open`] makes the client of a bucket from the rules of the configuration. What these leave out, it takes from the
-//! environment, and credentials that are in neither from the metadata service of the machine.
+//! environment, and credentials that are in neither from the metadata service of the machine. Requests are sent by `reqwest`, the
+//! client that `object_store` has signatures, retries and credentials for.
 //!
 //! # Contract
-//! [`open`] is called within the runtime that polls the futures of the store. It reads files. Errors have no credentials, and no URL
-//! with a signature.
+//! [`open`] and [`client`] are called within the runtime that polls the futures of the store. They read files, and open no
+//! connection. The store can be shared by threads, and keeps idle connections.
+//!
+//! An error of [`open`] or [`client`] is a sentence for the user. What a
+//! [`StoreError`](dunlin_files::objects::store::StoreError) means is described there; no request is repeated that may have
+//! had an effect. Errors have no credentials, and no URL with a signature.
+//!
+//! # Example
+//! ```
+//! use dunlin_config::ObjectRoot;
+//! use dunlin_files::objects::store::{GetRequest, Got, StoreError};
+//!
+//! /// The bytes of the object with that key; `None` if there is none.
+//! async fn size(root: &ObjectRoot, key: &str) -> Result<Option<u64>, String> {
+//!     let store = dunlin_object_root::open(root)?;
+//!     let request = GetRequest { key: key.to_owned(), ..GetRequest::default() };
+//!     match store.get(request).await {
+//!         Ok(Got::Object(metadata, _)) => Ok(Some(metadata.size)),
+//!         Ok(Got::NotModified) | Err(StoreError::Missing) => Ok(None),
+//!         Err(error) => Err(format!("{root}: {error:?}")),
+//!     }
+//! }
+//! # drop(size);
+//! ```
 
 mod bucket;
 mod connector;

@@ -20,7 +20,7 @@ pub(crate) fn origin(
         UpstreamAddress::Unix(path) => return Ok(Origin::unix(path)),
         UpstreamAddress::Url(url) => (url, &b"http/1.1"[..]),
         UpstreamAddress::Http2(url) => (url, &b"h2"[..]),
-        UpstreamAddress::Service(_) => return Err("a service is no server".into()),
+        UpstreamAddress::Service(_) => return Err("a service is not a server".into()),
     };
     let mut origin = Origin::tcp(url.host(), url.port());
     if url.is_secure() {

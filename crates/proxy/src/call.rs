@@ -68,7 +68,7 @@ impl Call<'_> {
         if !can_restart || !has_other || attempts > retry.attempts as usize {
             return false;
         }
-        // Where nothing was sent, another attempt is no further load for an upstream.
+        // Where nothing was sent, another attempt adds no load to an upstream.
         failure.is_before_request()
             || failure.may_be_repeated()
                 && self.request.method().is_idempotent()

@@ -30,7 +30,7 @@ pub(crate) enum Kind {
     Unprocessed,
     /// The connection ended within the response.
     Incomplete,
-    /// The response is no valid HTTP.
+    /// The response is not valid HTTP.
     Malformed,
     ResponseTimeout,
     /// The upstream did not take the request.

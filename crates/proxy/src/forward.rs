@@ -97,11 +97,11 @@ pub async fn forward(call: &Call<'_>, mut incoming: Box<Incoming>) -> Result<Res
     }
 }
 
-/// One upstream's chance to respond.
+/// An attempt to send the request to one upstream.
 struct Attempt<'a> {
     call: &'a Call<'a>,
     incoming: &'a Incoming,
-    /// The client's wish for another protocol.
+    /// The protocol upgrade that the client requested.
     switch: Option<&'a Switch<'a>>,
     upstream: &'a Arc<Upstream>,
     /// Upstreams that were tried before.
@@ -109,7 +109,7 @@ struct Attempt<'a> {
 }
 
 impl Attempt<'_> {
-    /// Sends the request. `upload` is `None` afterwards if the body is gone.
+    /// Sends the request. `upload` is `None` afterwards if the body was consumed.
     async fn run(&self, upload: &mut Option<Upload>, now: Instant) -> Result<Response, Failure> {
         let Self { call, incoming, upstream, .. } = self;
         let script_context = &incoming.script_context;
@@ -158,7 +158,7 @@ impl Attempt<'_> {
                 }
                 Err(failure) => failure,
             };
-            // Nothing was processed of a request of which nothing was sent.
+            // An unsent request was not processed.
             let is_unsent = match upstream.address.is_http2() {
                 true => failure.kind == Kind::Unprocessed,
                 false => exchange.progress() == before,
@@ -173,7 +173,7 @@ impl Attempt<'_> {
         }
     }
 
-    /// Gives what the client of an extended CONNECT sends to the request, or to the tunnel that follows it.
+    /// Connects the data stream of an extended CONNECT to the request, or to the tunnel that follows it.
     fn prepare_tunnel(&self, switch: &Switch<'_>, upload: &mut Option<Upload>) {
         if !self.upstream.address.is_http2() {
             if self.tried > 0 && upload.as_ref().is_some_and(Upload::is_tunnel) {
@@ -227,7 +227,7 @@ impl Attempt<'_> {
         }
     }
 
-    /// The response with this head. Waits for nothing.
+    /// The response with this head. Does not wait.
     async fn respond(&self, head: ResponseHead, mut running: Running) -> Result<Response, Failure> {
         if let Some(switch) = self.switch {
             switch
@@ -363,7 +363,7 @@ enum Arrived {
     Part,
 }
 
-/// Takes what has arrived of a body.
+/// Reads the body bytes received so far.
 fn arrived(
     exchange: &mut Exchange<Upload>,
     pieces: &mut VecDeque<Bytes>,
@@ -384,7 +384,7 @@ fn arrived(
     Ok(Arrived::Part)
 }
 
-/// Gives the response a body that has arrived completely.
+/// Sets the complete body of the response.
 fn complete(response: &mut Response, pieces: VecDeque<Bytes>, trailers: FieldLines) {
     if !trailers.is_empty() {
         let download = Box::new(Download::complete(pieces, trailers));

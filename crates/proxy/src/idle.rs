@@ -30,12 +30,12 @@ pub(crate) enum Reuse {
 const RECENT: Duration = Duration::from_secs(1);
 
 impl Idle {
-    /// Whether it can be used: neither is it idle for too long, nor has the server closed it.
+    /// Whether it can be used: it has not expired and the server has not closed it.
     pub(crate) fn is_usable(&mut self, now: Instant) -> bool {
         self.until > now && self.connection.is_healthy()
     }
 
-    /// Whether such a request may use it.
+    /// Whether a request with this reuse policy may use it.
     pub(crate) fn fits(&self, reuse: Reuse, now: Instant) -> bool {
         match reuse {
             Reuse::Any => true,
@@ -94,7 +94,7 @@ impl Overflow {
         Some(idle)
     }
 
-    /// Closes the connections that are of no more use. Returns `false` if none is left.
+    /// Closes unusable connections. Returns `false` if none is left.
     pub(crate) fn close_unusable(&self, now: Instant) -> bool {
         if self.count.load(Ordering::Relaxed) == 0 {
             return false;

@@ -9,10 +9,38 @@
 //!   request and the response make progress when the client's connection polls them, each no faster than its receiver
 //!   takes it. A short response that is complete at the first read leaves in one write.
 //!
+//! Idle connections belong to the worker, the limits of connections to the upstream. SRV records and names give a group further
+//! upstreams (`present`). `forward` chooses, connects, sends (`upload`) and reads the head; a body that has not arrived with its head is
+//! a source that the adapter polls (`download`), and `read_ahead` collects responses that `buffer` holds. `request` and `response` decide
+//! which fields pass, `switch` makes `Upgrade` of both forms of a request for a tunnel.
+//!
 //! # Contract
+//! A [`Group`] can be shared by threads; its creation reads the files of TLS. A [`WorkerProxy`] belongs to one worker, and
+//! [`forward()`] is called within the worker's runtime, in which `spawn_local` is possible. It never blocks.
+//!
 //! The engines of `dunlin-http` read requests and responses, and nothing is forwarded that they reject. The fields of one
 //! connection (RFC 9110 §7.6.1) end here, and fields that name the client come from what the server knows of it, never
-//! from the client. The caller adds the fields of the route, and responds with an error page to a [`Failure`].
+//! from the client. The caller adds the fields of the route, and responds with an error page to a [`Failure`], which is
+//! logged already if an upstream is its cause. A response whose body ends early is broken, not a [`Failure`].
+//!
+//! # Example
+//! ```
+//! use dunlin_exchange::{Incoming, Response};
+//! use dunlin_proxy::{Call, forward};
+//!
+//! /// The response of an upstream, or an error without content.
+//! async fn respond(call: &Call<'_>, incoming: Box<Incoming>) -> Response {
+//!     match forward(call, incoming).await {
+//!         Ok(response) => response,
+//!         Err(failure) => {
+//!             let mut response = Response::new(failure.status());
+//!             response.fields.push("Proxy-Status", failure.proxy_status());
+//!             response
+//!         }
+//!     }
+//! }
+//! # drop(respond);
+//! ```
 
 mod address;
 mod balance;

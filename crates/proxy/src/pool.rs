@@ -174,7 +174,7 @@ impl WorkerProxy {
         }
     }
 
-    /// Closes the connections that are of no more use, and shares those that this worker has not used for a while. Returns
+    /// Closes unusable connections, and shares those that this worker has not used for a while. Returns
     /// `false` if none is left.
     fn sweep(&self) -> bool {
         let now = clock::now();

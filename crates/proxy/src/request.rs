@@ -22,7 +22,7 @@ const MAX_VIA: usize = 8;
 /// The field with the authenticated user.
 const USER: &str = "Remote-User";
 
-/// The request that `upstream`, whose origin is `origin`, gets. `switch` is its wish for another protocol.
+/// The request to send to `upstream`, whose origin is `origin`. `switch` is the protocol upgrade that the client requested.
 pub(crate) fn request(
     call: &Call<'_>,
     incoming: &Incoming,

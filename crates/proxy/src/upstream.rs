@@ -195,7 +195,7 @@ impl Upstream {
         });
     }
 
-    /// Logs a response that a client cannot get, which is no failure of the upstream.
+    /// Logs a response that a client cannot get, which is not a failure of the upstream.
     pub(crate) fn log_rejected_response(&self, failure: &Failure) {
         let (reason, status) = (failure.reason(), failure.status());
         self.log(|name| {

@@ -75,7 +75,7 @@ pub fn encode(key: &Key, stored: &Stored, now: Now) -> Option<Vec<u8>> {
 }
 
 impl Preamble {
-    /// Reads a preamble; `None` if it is none, or one of another version.
+    /// Reads a preamble; `None` if the bytes are not a preamble, or have another version.
     pub fn decode(bytes: &[u8]) -> Option<Self> {
         let (rest, sum) = bytes.get(..PREAMBLE)?.split_at(PREAMBLE - 4);
         let expected = (xxh3_64(rest) as u32).to_le_bytes();

@@ -82,7 +82,7 @@ impl StoredHead {
         Ok(Self { status, fields: kept, date, freshness, vary, etag, last_modified, rules })
     }
 
-    /// A head of parts that are known: one that was stored before, or that of content which is no response of an upstream.
+    /// A head of parts that are known: one that was stored before, or that of content which is not a response of an upstream.
     pub fn from_parts(
         (status, fields): (u16, FieldLines),
         date: u64,

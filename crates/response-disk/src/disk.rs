@@ -180,8 +180,9 @@ impl Disk {
         None
     }
 
-    /// Writes a response, if it is worth it. It replaces the one for the same values of the selecting fields; if it is not written, the
-    /// responses for its URL are removed, which are older. A failure is logged, and writing is tried again after a while. Does I/O.
+    /// Writes a response, if the admission policy accepts it. It replaces the one for the same values of the selecting
+    /// fields. If it is not written, the responses for its URL are removed, which are older. A failure is logged, and
+    /// writing is tried again after a while. Does I/O.
     pub fn write(&self, key: &Key, stored: &Stored, now: Now) {
         let removed = self.try_write(key, stored, now).unwrap_or_else(|counter| {
             add(counter, 1);
@@ -227,7 +228,7 @@ impl Disk {
         self.index().retain_sites(sites.into_iter().collect())
     }
 
-    /// Has the responses of further sites kept.
+    /// Adds sites whose responses are kept.
     pub fn add_sites(&self, sites: impl IntoIterator<Item = usize>) {
         self.index().add_sites(sites);
     }

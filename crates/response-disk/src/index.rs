@@ -98,7 +98,7 @@ impl Index {
         hash
     }
 
-    /// Whether a response is worth a file.
+    /// Whether the admission policy accepts a response.
     pub(crate) fn admits(&mut self, key: &Key) -> bool {
         let hash = self.hasher.hash_one(key);
         self.sites.contains(&key.site)

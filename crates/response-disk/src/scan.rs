@@ -12,7 +12,8 @@ use crate::index::Place;
 /// How often the lock of the directory is tried.
 const TRY: Duration = Duration::from_millis(200);
 
-/// Has a thread wait for the lock of the directory and read its files. The thread ends with the last reference to the disk.
+/// Starts a thread that waits for the lock of the directory and reads its files. The thread ends with the last
+/// reference to the disk.
 ///
 /// # Errors
 /// If the thread cannot be started.

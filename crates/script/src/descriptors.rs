@@ -46,7 +46,7 @@ async fn retry_if<T, E>(
     if !result.as_ref().is_err_and(&is_shortage) {
         return result;
     }
-    // Boxed, so that the futures of most requests have no room for it.
+    // Boxed to keep the futures of most requests small.
     Box::pin(async {
         for pause in PAUSES {
             ctx.release_descriptors();

@@ -13,7 +13,7 @@ pub enum Failure {
     Busy,
     /// The server or the system cannot run the script.
     Broken(String),
-    /// The script's output is no valid response.
+    /// The script's output is not a valid response.
     Malformed(String),
     /// The run-time environment or the application server reports that the script failed.
     Failed,

@@ -118,7 +118,7 @@ impl ScriptHead {
     }
 
     fn line(&mut self, line: &[u8]) -> Result<(), String> {
-        let malformed = || format!("a line of its header is no field: {}", shown(line));
+        let malformed = || format!("a line of its header is not a field: {}", shown(line));
         let colon = memchr::memchr(b':', line).ok_or_else(malformed)?;
         let (name, value) = (&line[..colon], line[colon + 1..].trim_ascii());
         if !is_token(name) || !is_field_value(value) {

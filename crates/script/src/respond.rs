@@ -35,7 +35,7 @@ pub async fn respond(
     if !located.program.as_os_str().is_empty() {
         *name = Arc::clone(&located.label);
     }
-    // Boxed each, so that the future of one kind has no room for the others.
+    // Each is boxed to keep the future small.
     match call.rules.kind.interface() {
         Interface::Process => Box::pin(cgi::attempt(call, incoming, &located, name)).await,
         Interface::Socket => {

@@ -20,7 +20,7 @@ pub enum End {
     Status(i32),
     /// It ended early, for this reason: the output is incomplete.
     Cut(String),
-    /// It was stopped for this reason, and is no process that could have ended: the output is incomplete.
+    /// It was stopped for this reason, and is not a process that could have ended: the output is incomplete.
     Stopped(String),
     /// It was stopped because of a time limit: the output is incomplete.
     Late(&'static str),

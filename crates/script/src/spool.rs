@@ -51,7 +51,7 @@ pub(super) async fn receive(
     match settings.body {
         BodyHandling::Stream if may_stream => Ok(()),
         _ if is_received(incoming) => Ok(()),
-        // Boxed, so that the futures of most requests have no room for it.
+        // Boxed to keep the futures of most requests small.
         _ => Box::pin(receive_all(ctx, incoming)).await,
     }
 }

@@ -56,7 +56,7 @@ fn of_first_line(program: &Path, error: &io::Error) -> Option<String> {
         let is_script = !first.starts_with(b"\x7fELF") && !first.starts_with(b"#!");
         return match error.kind() {
             _ if is_script => Some(
-                "it has no first line such as \"#!/bin/sh\" and is no program of this machine"
+                "it has no first line such as \"#!/bin/sh\" and is not a program for this machine"
                     .into(),
             ),
             ErrorKind::NotFound => Some("the dynamic loader that it names does not exist".into()),

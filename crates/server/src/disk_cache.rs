@@ -5,7 +5,7 @@ mod objects;
 use std::collections::{HashMap, HashSet};
 use std::sync::atomic::Ordering;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
-use std::time::{Duration, Instant};
+use std::time::Duration;
 
 use dunlin_config::Config;
 use dunlin_files::objects::{client, disk};
@@ -85,7 +85,7 @@ impl DiskCache {
         }
     }
 
-    /// The key of a response on disk; `None` if the site is none of the configuration any more.
+    /// The key of a response on disk; `None` if the site is no longer configured.
     pub(crate) fn key(&self, key: &Key) -> Option<Key> {
         let site = *self.sites().get(&key.site)?;
         Some(Key { site, url: key.url.clone() })
@@ -97,14 +97,14 @@ impl DiskCache {
         self.pools.files.run(move || disk.read(&key, file, now)).await.ok()?
     }
 
-    /// Has a response written, unless too many bytes would wait for that.
+    /// Schedules writing a response, unless too many bytes would wait for that.
     pub(crate) fn write(&self, key: &Key, stored: &Arc<Stored>) {
         if let Some(key) = self.key(key) {
             self.write_stored(key, Arc::clone(stored));
         }
     }
 
-    /// Has content written, whose key has the number that its site has on disk.
+    /// Schedules writing content whose key has the number that its site has on disk.
     fn write_stored(&self, key: Key, stored: Arc<Stored>) {
         let size = stored.size() as u64;
         let waiting = self.pools.responses.weight();
@@ -138,7 +138,7 @@ impl DiskCache {
             let (disk, removal) = (Arc::clone(&self.disk), removal.clone());
             let _ = self.pools.responses.submit(0, move || {
                 disk.remove_files(&files);
-                // Those that were written meanwhile.
+                // Also remove responses written since.
                 disk.remove_files(&disk.remove(&removal).1);
                 // The caller may not wait.
                 let _ = done.send(());
@@ -165,10 +165,7 @@ impl DiskCache {
 
     /// Waits until nothing waits to be written, at most for `limit`. Blocks.
     pub(crate) fn finish_writing(&self, limit: Duration) {
-        let began = Instant::now();
-        while self.pools.responses.weight() > 0 && began.elapsed() < limit {
-            std::thread::sleep(Duration::from_millis(5));
-        }
+        self.pools.responses.wait_until_finished(limit);
     }
 
     fn sites(&self) -> MutexGuard<'_, HashMap<usize, usize>> {

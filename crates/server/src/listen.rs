@@ -110,7 +110,7 @@ pub(crate) async fn accept(
     Ok(())
 }
 
-/// Serves a connection as soon as the limit of connections permits; false when the worker has ended meanwhile.
+/// Serves a connection as soon as the limit of connections permits; `false` if the worker has ended before that.
 pub(crate) async fn admit(
     worker: &Worker,
     handle: &ListenerHandle,
@@ -233,7 +233,7 @@ impl Preparing {
                     return tracing::warn!(peer = %self.accepted.peer, "PROXY protocol: {error}");
                 }
                 None => {
-                    return tracing::warn!(peer = %self.accepted.peer, "PROXY protocol: it took too long");
+                    return tracing::warn!(peer = %self.accepted.peer, "PROXY protocol: the header timed out");
                 }
             }
         }
@@ -258,7 +258,7 @@ impl Preparing {
             && !trusted.is_empty()
             && !trusted.iter().any(|network| network.contains(address))
         {
-            let what = "the address is none of trusted_proxies";
+            let what = "the address is not in trusted_proxies";
             return Err(io::Error::new(io::ErrorKind::PermissionDenied, what));
         }
         proxy_protocol::read(stream).await
@@ -290,7 +290,7 @@ impl Preparing {
             }
             None => {
                 ctx.metrics.handshake(Handshake::Late);
-                tracing::debug!(%peer, "TLS handshake: it took too long");
+                tracing::debug!(%peer, "TLS handshake: timed out");
             }
         }
     }
@@ -320,8 +320,8 @@ async fn pause_after(ctx: &WorkerContext, error: &io::Error, listener: &impl AsF
 async fn wait_for_room(ctx: &WorkerContext, why: &dyn std::fmt::Display, listener: &impl AsFd) {
     let limiter = &ctx.shared.limiter;
     if !limiter.set_paused(true) {
-        tracing::error!("accepting pauses until there is room: {why}");
-        // Cached files give their descriptors up.
+        tracing::error!("accepting is paused until file descriptors are free: {why}");
+        // Cached files release their descriptors.
         ctx.shared.files.cache.clear();
         ctx.sweep();
     }
@@ -335,6 +335,6 @@ async fn wait_for_room(ctx: &WorkerContext, why: &dyn std::fmt::Display, listene
         }
     }
     if limiter.set_paused(false) {
-        tracing::info!("there is room again; accepting goes on");
+        tracing::info!("file descriptors are available again; accepting resumes");
     }
 }

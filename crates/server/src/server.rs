@@ -19,12 +19,13 @@ mod worker_thread;
 
 use std::fmt;
 use std::path::PathBuf;
+use std::pin::pin;
 use std::sync::Arc;
-use std::sync::atomic::{AtomicUsize, Ordering};
-use std::time::{Duration, Instant};
+use std::sync::atomic::Ordering;
+use std::time::Duration;
 
 use tokio::runtime::Runtime;
-use tokio::sync::oneshot;
+use tokio::sync::{oneshot, watch};
 
 pub use self::handover::Takeover;
 use self::listeners::{Listeners, WorkerListener};
@@ -96,8 +97,8 @@ struct Running {
     generation: Generation,
     listeners: Listeners,
     workers: Vec<WorkerHandle>,
-    /// Number of workers that have not ended.
-    alive: Arc<AtomicUsize>,
+    /// Closed when all workers have ended.
+    alive: watch::Sender<()>,
     /// The upgrade in progress.
     upgrade: Option<Upgrade>,
 }
@@ -165,14 +166,15 @@ impl Server {
             pid_file.iter().for_each(PidFile::remove);
             return Err(error);
         }
-        let alive = Arc::new(AtomicUsize::new(threads));
+        let (alive, receiver) = watch::channel(());
         let mut workers = Vec::new();
         for number in 0..threads {
-            let started = WorkerHandle::start(number, &alive);
+            let started = WorkerHandle::start(number, receiver.clone());
             workers.push(
                 started.map_err(|error| fail(format!("worker {number} cannot start: {error}")))?,
             );
         }
+        drop(receiver);
         let upgrade = None;
         let running = Running {
             origin,
@@ -459,10 +461,10 @@ impl Running {
             worker.send(WorkerCommand::Drain { grace, is_replaced });
         }
         let limit = self.generation.shared.config.server.stop_timeout;
-        let began = Instant::now();
-        while self.alive.load(Ordering::Acquire) > 0 && began.elapsed() < limit {
+        let mut ended = pin!(tokio::time::timeout(limit, self.alive.closed()));
+        loop {
             tokio::select! {
-                () = tokio::time::sleep(Duration::from_millis(10)) => {}
+                _ = &mut ended => break,
                 event = control.next() => match event {
                     Event::Stop => break,
                     Event::Command(command) => report(Err(match end {

@@ -1,4 +1,4 @@
-//! Failed attempts to log in, by what they are counted by: a hash of the login and the address.
+//! Failed log-ins, keyed by a hash of the login and the address.
 
 use std::time::Duration;
 

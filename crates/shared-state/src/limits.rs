@@ -7,7 +7,7 @@ use redis::Script;
 use crate::connection::Store;
 use crate::error::StoreError;
 
-/// Clients in one script: the store does nothing else meanwhile.
+/// Maximum of clients in one call of the script, which blocks the store while it runs.
 const BATCH: usize = 500;
 
 const NANOS_PER_MILLI: f64 = 1e6;

@@ -74,7 +74,7 @@ impl FromStr for Position {
             let (millis, number) = text.split_once('-')?;
             Some(Self { millis: millis.parse().ok()?, number: number.parse().ok()? })
         };
-        parse().ok_or_else(|| StoreError::new(format!("{text:?} is no position in a stream")))
+        parse().ok_or_else(|| StoreError::new(format!("{text:?} is not a position in a stream")))
     }
 }
 

@@ -1,5 +1,27 @@
-//! State of TCP connections, by netlink (sock_diag(7)): no library
-//! has the socket's options (TCP_INFO, SIOCOUTQ) without `unsafe`.
+//! The state of TCP connections, by netlink (`sock_diag(7)`): no library has the socket's options (`TCP_INFO`, `SIOCOUTQ`)
+//! without `unsafe`.
+//!
+//! # Contract
+//! The functions can be called from any thread. They keep nothing: each call opens a netlink socket, sends one request and
+//! closes the socket. They do not block, as the kernel responds within the call, but they cost several system calls, so
+//! they are not for each read or write. The socket has to be a connected TCP socket in the network namespace of the thread.
+//!
+//! An error means that the value is unknown: the socket is not TCP or not connected, the kernel lacks the value or
+//! the module `inet_diag`, or a filter forbids netlink. The connection is not affected.
+//!
+//! # Example
+//! ```
+//! use std::net::{TcpListener, TcpStream};
+//! use std::os::fd::AsFd;
+//!
+//! use dunlin_sock_diag::unacknowledged;
+//!
+//! let listener = TcpListener::bind("127.0.0.1:0")?;
+//! let client = TcpStream::connect(listener.local_addr()?)?;
+//! assert_eq!(unacknowledged(client.as_fd())?, 0);
+//! assert!(unacknowledged(listener.as_fd()).is_err());
+//! # Ok::<(), std::io::Error>(())
+//! ```
 
 use std::io;
 use std::net::{IpAddr, SocketAddr};

@@ -134,7 +134,7 @@ impl AccessLog {
 }
 
 impl Drop for AccessLog {
-    /// Has the thread write the queued lines and end, without waiting for it.
+    /// Requests that the thread write the queued lines and end. Does not wait for it.
     fn drop(&mut self) {
         self.queue.drain();
     }

@@ -193,7 +193,7 @@ impl Queue {
         self.ended.notify_all();
     }
 
-    /// Has the writer write the queued lines and end, without waiting for it.
+    /// Requests that the writer write the queued lines and end. Does not wait for it.
     pub(super) fn drain(&self) {
         let mut state = self.lock();
         if state.stage == Stage::Open {

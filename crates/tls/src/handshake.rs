@@ -20,7 +20,7 @@ const MAX_HELLO: usize = 32 * 1024;
 /// Response to a plain HTTP request on a TLS port.
 const PLAIN_HTTP_RESPONSE: &[u8] =
     b"HTTP/1.1 400 Bad Request\r\nConnection: close\r\nContent-Type: text/plain\r\n\
-Content-Length: 49\r\n\r\nThis port speaks TLS: the address is an https one\n";
+Content-Length: 41\r\n\r\nThis port requires TLS: use an https URL\n";
 
 /// Performs the handshake with the site that the client names. `arrived` is data that was read before; `http2` offers
 /// HTTP/2 in ALPN.

@@ -164,7 +164,7 @@ impl Machines {
     /// The instant of --start-at.
     ///
     /// # Errors
-    /// It is no time, or has passed.
+    /// It is not a valid time, or has passed.
     pub(super) fn start(&self) -> Result<Option<Instant>, String> {
         let Some(text) = &self.start_at else { return Ok(None) };
         let at = time::from_rfc3339(text).ok_or_else(|| {

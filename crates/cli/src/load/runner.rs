@@ -101,7 +101,7 @@ impl Runner {
     }
 }
 
-/// Calls `run`, meanwhile with a progress display if `shown`.
+/// Calls `run`, and displays its progress if `shown`.
 fn display<'a, T>(shown: bool, live: impl FnOnce() -> Live<'a>, run: impl FnOnce() -> T) -> T {
     std::thread::scope(|scope| {
         let (ended, watch) = mpsc::channel::<()>();

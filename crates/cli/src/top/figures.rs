@@ -23,6 +23,8 @@ pub(crate) struct Figures {
     pub(crate) accepted: f64,
     /// Share of responses from the file cache.
     pub(crate) hits: Option<f64>,
+    /// Share of the bytes of files that came from the file cache.
+    pub(crate) hit_bytes: Option<f64>,
     /// Share of requests on routes that cache responses which needed none from upstream.
     pub(crate) response_hits: Option<f64>,
     pub(crate) routes: Vec<Row>,
@@ -121,6 +123,9 @@ impl Figures {
             cpu: (now.process.cpu - then.process.cpu).max(0.0) / seconds,
             accepted: rate(now.connections.accepted, then.connections.accepted),
             hits: share(|report| (report.cache.hits, report.cache.hits + report.cache.misses)),
+            hit_bytes: share(|report| {
+                (report.cache.hit_bytes, report.cache.hit_bytes + report.cache.miss_bytes)
+            }),
             response_hits: share(|report| report.responses.hits()),
             routes: routes.collect(),
             clients: clients.collect(),
@@ -165,12 +170,23 @@ impl Figures {
         let cache = &report.cache;
         let _ = writeln!(
             text,
-            "cache        {} hits, {} misses, {} files, {}",
+            "cache        {} hits, {}, {} misses, {}, {} files, {}",
             cache.hits,
+            size(cache.hit_bytes),
             cache.misses,
+            size(cache.miss_bytes),
             cache.files,
             size(cache.bytes)
         );
+        let evicted: Vec<String> = cache
+            .eviction
+            .iter()
+            .filter(|(_, count)| *count > 0)
+            .map(|(reason, count)| format!("{count} {reason}"))
+            .collect();
+        if !evicted.is_empty() {
+            let _ = writeln!(text, "evicted      {}", evicted.join(", "));
+        }
         let stored = &report.responses;
         if stored.max_bytes > 0 {
             let (hits, lookups) = stored.hits();
@@ -308,6 +324,21 @@ mod tests {
         now.responses.disk.max_bytes = 1000;
         let text = Figures::new(&now, &then).text();
         assert!(text.contains("4 URLs, 0 B, 0 URLs on disk, 0 B\n"), "{text}");
+    }
+
+    #[test]
+    fn the_file_cache_has_its_hits_by_bytes_and_its_evictions_by_reason() {
+        let counted = |hit_bytes, miss_bytes| {
+            let mut report = report(1.0, &[]);
+            (report.cache.hit_bytes, report.cache.miss_bytes) = (hit_bytes, miss_bytes);
+            report
+        };
+        let (then, mut now) = (counted(1_000, 1_000), counted(4_000, 2_000));
+        assert_eq!(Figures::new(&now, &then).hit_bytes, Some(0.75));
+        assert!(!Figures::new(&now, &then).text().contains("evicted"));
+        now.cache.eviction = vec![("room".into(), 3), ("changed".into(), 0), ("cleared".into(), 1)];
+        let text = Figures::new(&now, &then).text();
+        assert!(text.contains("evicted      3 room, 1 cleared\n"), "{text}");
     }
 
     fn report(time: f64, latency: &[(u64, u64)]) -> Report {

@@ -48,6 +48,7 @@ pub(super) fn heights(height: u16, lists: [usize; 4]) -> Heights {
         (STORES, list(stores, 3)),
         (LIMITS, list(limits, 5)),
         (CERTIFICATES, list(certificates, 3)),
+        (FACTS, 14),
     ];
     let mut heights = [0; 10];
     let mut left = height;
@@ -84,7 +85,7 @@ mod tests {
     #[test]
     fn a_large_terminal_has_everything_and_most_lines_for_routes() {
         let heights_of = heights(60, [1, 1, 9, 1]);
-        assert_eq!((heights_of[CHARTS], heights_of[FACTS], heights_of[LIMITS]), (6, 8, 7));
+        assert_eq!((heights_of[CHARTS], heights_of[FACTS], heights_of[LIMITS]), (6, 14, 7));
         assert_eq!((heights_of[SCRIPTS], heights_of[STORES], heights_of[CERTIFICATES]), (3, 3, 3));
         assert!(heights_of[ROUTES] > heights_of[CLIENTS] && heights_of[CLIENTS] > TABLE);
     }

@@ -47,7 +47,7 @@ fn read_to_end(pipe: Option<impl Read + Send + 'static>) -> JoinHandle<String> {
     thread::spawn(move || {
         let mut text = String::new();
         if let Some(mut pipe) = pipe {
-            // A read error truncates the text, which then is no outcome.
+            // A read error truncates the text, which then is not a valid outcome.
             let _ = pipe.read_to_string(&mut text);
         }
         text

@@ -32,7 +32,7 @@ const EXPERIMENTS: [(&str, f64, &[&str]); 6] = [
 /// Sends the request of a row many times, each on a connection of its own. Returns the mean time of each experiment.
 ///
 /// # Errors
-/// A response is missing, is no success or has no phases.
+/// A response is missing, is not successful or has no phases.
 pub(super) fn measure(
     plan: &RowPlan,
     address: SocketAddr,

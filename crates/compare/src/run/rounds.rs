@@ -98,7 +98,7 @@ impl<'a> ScenarioRun<'a> {
             }
             progress.run(order, &rows[run.row].title, name);
             let measured = self.measure(run, order as u32);
-            // A run that the stop interrupted is no failure of the server.
+            // A run that the stop interrupted is not a failure of the server.
             if measured.is_err() && self.is_stopped() {
                 break;
             }

@@ -72,7 +72,7 @@ impl Checker<'_> {
             return address;
         };
         if let Some(tls) = listen.tls.as_ref().filter(|tls| tls.value) {
-            self.problem(&tls.span, "tls: a Unix socket does not speak TLS");
+            self.problem(&tls.span, "tls: a Unix socket cannot use TLS");
         }
         let path = Spanned { value: path, span: listen.address.span.clone() };
         Address::Unix(self.socket_path("address", &path))

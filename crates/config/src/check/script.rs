@@ -20,7 +20,7 @@ impl Checker<'_> {
                 self.problem(&program.span, "script: file is empty");
             }
             program.value = self.absolute(program);
-            // A component is no program: it is checked where components are known.
+            // A component is not a program: it is checked where components are known.
             if !is_component {
                 self.look_up_later("file", &program.value, &program.span);
             }

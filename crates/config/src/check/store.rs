@@ -94,7 +94,7 @@ impl Checker<'_> {
         path
     }
 
-    /// Reports a root that is no URL of an object store.
+    /// Reports a root that is not the URL of an object store.
     pub(super) fn object_root(&mut self, root: &Spanned<PathBuf>) {
         if let Err(what) = parse(root) {
             self.problem(&root.span, format!("root {what}"));

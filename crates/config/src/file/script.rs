@@ -126,7 +126,7 @@ pub struct ScriptTable {
     /// processor. Default: 0.
     pub nice: Option<Spanned<i32>>,
     /// Maximum address space of a process (RLIMIT_AS). Default: the server's limit. With `component`: maximum size
-    /// of each memory of an instance, up to `4GB`. Default: `64MB`.
+    /// of all memories of an instance, up to `4GB`. Default: `64MB`.
     pub memory: Option<Spanned<Size>>,
     /// Maximum CPU time of a process (RLIMIT_CPU), in whole seconds. Default: the server's limit. With `component`:
     /// maximum time for which a request runs on its worker; the response is 504 after it. Default: `1s`.

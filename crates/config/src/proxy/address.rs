@@ -31,7 +31,7 @@ pub struct Service {
 }
 
 impl Service {
-    /// A server of the service; `None` if its host is no name that a URL can have.
+    /// A server of the service; `None` if its host is not valid in a URL.
     pub fn at(&self, host: &str, port: u16) -> Option<UpstreamAddress> {
         address(&format!("{}://{host}:{port}", self.scheme)).ok()
     }
@@ -60,14 +60,14 @@ impl Service {
         let (scheme_name, name) = text.strip_prefix("srv+")?.split_once("://")?;
         let scheme = scheme(scheme_name)?;
         let wrong = format!(
-            "{text:?} is no service such as \"srv+http://_http._tcp.example.com\", whose records have the ports"
+            "{text:?} is not a service such as \"srv+http://_http._tcp.example.com\", whose records have the ports"
         );
         let service = |name: &str| Self { name: name.to_owned(), port: None, scheme };
         Some(service_name(name).map(service).ok_or(wrong))
     }
 }
 
-/// The name of a service without the dot at its end; `None` if it is none.
+/// The name of a service without the dot at its end; `None` if `text` is not such a name.
 pub(crate) fn service_name(text: &str) -> Option<&str> {
     let is_plain = |byte: u8| byte.is_ascii_alphanumeric() || matches!(byte, b'-' | b'_' | b'.');
     let name = text.trim_end_matches('.');
@@ -149,7 +149,7 @@ pub(in super::super) fn address(text: &str) -> Result<UpstreamAddress, String> {
         .find_map(|(own, scheme)| Some(format!("{scheme}{}", text.strip_prefix(own)?)));
     let url = Url::parse(http2.as_deref().unwrap_or(text)).map_err(|_| {
         let hint = format!(
-            "{text:?} is no upstream such as \"http://127.0.0.1:3000\", \"https://app.example\", \
+            "{text:?} is not an upstream such as \"http://127.0.0.1:3000\", \"https://app.example\", \
              \"h2c://127.0.0.1:50051\", \"dns+http://app:3000\", \"srv+http://_http._tcp.example.com\" or \"unix:/run/app.sock\""
         );
         match text.contains("://") {
@@ -197,7 +197,7 @@ mod tests {
         for wrong in
             ["srv+http://_http._tcp.a:80", "srv+http://", "srv+https://a..b", "srv+http://a/b"]
         {
-            assert!(error(wrong).contains("no service such as"), "{wrong}");
+            assert!(error(wrong).contains("is not a service such as"), "{wrong}");
         }
         assert_eq!(address("dns+https://a.").unwrap().to_string(), "dns+https://a:443");
         for wrong in ["dns+http://127.0.0.1:80", "dns+http://[::1]"] {

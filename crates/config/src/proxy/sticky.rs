@@ -35,7 +35,7 @@ impl Sticky {
         let StickyTable { cookie, same_site, max_age, secure, secret } = &table.value;
         let place = cookie.span.clone().or_else(|| table.span.clone());
         if !is_token(cookie.as_bytes()) {
-            report(&place, format!("proxy: sticky: {:?} is no name of a cookie", cookie.value));
+            report(&place, format!("proxy: sticky: {:?} is not a cookie name", cookie.value));
         }
         if !has_several {
             report(&place, "proxy: sticky does nothing with one upstream".into());

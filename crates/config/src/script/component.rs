@@ -112,7 +112,7 @@ impl Reader<'_> {
 
     fn not_a_host(&mut self, name: &Spanned<String>) {
         let what = format!(
-            "script: outbound: {:?} is no host such as \"example.com\" or \"example.com:8080\"",
+            "script: outbound: {:?} is not a host such as \"example.com\" or \"example.com:8080\"",
             name.value
         );
         (self.report)(&name.span, what);

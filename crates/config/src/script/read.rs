@@ -291,7 +291,7 @@ impl Reader<'_> {
         }
         if !is_python_application(application) {
             let what = format!(
-                "script: {:?} is no application such as \"app:application\" or \"app:create_app()\"",
+                "script: {:?} is not an application such as \"app:application\" or \"app:create_app()\"",
                 application.value
             );
             (self.report)(&application.span, what);
@@ -319,7 +319,7 @@ impl Reader<'_> {
         let address = worker_address(text);
         if address.is_none() {
             let what = format!(
-                "script: {:?} is no address such as \"127.0.0.1:9000\", \"php:9000\", \"srv://_fastcgi._tcp.example.com\" or \"unix:/run/app.sock\"",
+                "script: {:?} is not an address such as \"127.0.0.1:9000\", \"php:9000\", \"srv://_fastcgi._tcp.example.com\" or \"unix:/run/app.sock\"",
                 text.value
             );
             (self.report)(&text.span, what);

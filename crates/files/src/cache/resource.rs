@@ -252,7 +252,7 @@ enum Phase {
     Idle,
     /// Requests wait for the result.
     Awaited,
-    /// Requests get another representation meanwhile.
+    /// Requests get another representation until it ends.
     Background,
 }
 

@@ -86,7 +86,7 @@ impl Evictions {
 pub enum LookUp {
     /// The cache has it.
     Found(Arc<Resource>),
-    /// The cache does not have it. `admit`: it is worth its memory.
+    /// The cache does not have it. `admit`: the admission policy accepts it.
     Missing {
         /// Whether to load and insert it.
         admit: bool,

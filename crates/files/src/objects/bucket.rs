@@ -143,7 +143,7 @@ impl Bucket {
         self.lock().restorations.remove(&(key.to_owned(), claim.key.clone()));
     }
 
-    /// Has the object written to disk that a request has received, unless it has changed since.
+    /// Schedules writing a received object to disk, unless it has changed since.
     pub(super) fn keep_on_disk(
         &self,
         disk: &dyn ObjectDisk,
@@ -158,7 +158,7 @@ impl Bucket {
         }
     }
 
-    /// Has an object removed from the disk, which is not the current one.
+    /// Schedules removal of an outdated object from disk.
     pub(super) fn remove_from_disk(&self, context: &Context, key: &str) {
         if let Some(disk) = &context.disk {
             disk.remove(self.name(key));

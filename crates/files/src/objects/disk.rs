@@ -15,10 +15,10 @@ pub trait ObjectDisk: fmt::Debug + Send + Sync {
     /// Reads a file; `None` if it is not there or not as it was written. Does I/O.
     fn read(&self, name: ObjectName<'_>, file: ObjectFile) -> Option<StoredObject>;
 
-    /// Has an object written in place of the one that is there, if it is worth that. Does not wait.
+    /// Schedules a write that replaces the stored object, subject to admission. Does not wait.
     fn write(&self, name: ObjectName<'_>, metadata: &ObjectMetadata, content: Bytes);
 
-    /// Has an object removed. What was decided to be written before is removed, too. Does not wait.
+    /// Schedules removal of an object and of pending writes for it. Does not wait.
     fn remove(&self, name: ObjectName<'_>);
 }
 

@@ -25,7 +25,7 @@ use crate::cache::shared_cache::Key;
 #[derive(Debug)]
 pub(crate) struct Flight {
     pub(super) wanted: Wanted,
-    /// What the head of the response means.
+    /// The outcome derived from the response head.
     head: Once<Landed>,
     /// The response takes so long that requests with a stale object do not wait for it.
     late: Once<()>,
@@ -66,7 +66,7 @@ struct Claims {
     loaded: Vec<Arc<Resource>>,
 }
 
-/// What the head of the response means.
+/// The outcome derived from the response head.
 #[derive(Debug, Clone)]
 pub(super) enum Landed {
     /// The version is still the current one.
@@ -75,7 +75,7 @@ pub(super) enum Landed {
     Arriving(Arc<ObjectMetadata>, Arc<Arrival>),
     /// An object that is streamed to each client.
     Streamed(Arc<ObjectMetadata>, Arc<Begun>),
-    /// There is none.
+    /// The object does not exist, or the request failed.
     Failed(StoreError),
 }
 
@@ -102,7 +102,7 @@ impl Flight {
         })
     }
 
-    /// Has the object inserted into the cache, too.
+    /// Registers a claim to insert the object into the cache, too.
     pub(super) fn claim(&self, claim: Option<Claim>) {
         let Some(claim) = claim else { return };
         self.limit.fetch_max(claim.limit, Ordering::Relaxed);

@@ -83,8 +83,7 @@ impl Buckets {
         self.buckets.values()
     }
 
-    /// Has the next use of these objects of the bucket confirmed by the store, because they have changed. Returns whether a root is
-    /// in the bucket.
+    /// Marks these objects for revalidation on next use, because they have changed. Returns whether a root is in the bucket.
     pub fn notify(&self, context: &Context, bucket: &str, keys: &[String]) -> bool {
         let mut named = self.buckets.iter().filter(|((_, name), _)| name == bucket).peekable();
         let is_known = named.peek().is_some();

@@ -63,7 +63,7 @@ fn a_malformed_request_is_reset_and_the_next_is_served() {
     let cases: &[(&str, Vec<(&str, &str)>)] = &[
         ("no method", without(":method")),
         ("an empty method", replaced(":method", "")),
-        ("a method that is no token", replaced(":method", "G T")),
+        ("a method that is not a token", replaced(":method", "G T")),
         ("no scheme", without(":scheme")),
         ("an empty scheme", replaced(":scheme", "")),
         ("a scheme with its delimiter", replaced(":scheme", "http:")),
@@ -103,7 +103,7 @@ fn a_malformed_request_is_reset_and_the_next_is_served() {
         ),
         ("a protocol without CONNECT", with(GET, &[(":protocol", "websocket")])),
         ("an empty protocol", tunnel(":protocol", "")),
-        ("a protocol that is no token", tunnel(":protocol", "web socket")),
+        ("a protocol that is not a token", tunnel(":protocol", "web socket")),
         ("a tunnel to an asterisk", tunnel(":path", "*")),
         ("a tunnel to an authority", tunnel(":path", "h:1")),
         ("a tunnel with a wrong scheme", tunnel(":scheme", "1")),
@@ -132,7 +132,7 @@ fn a_malformed_request_is_reset_and_the_next_is_served() {
         ("TE with more", with(GET, &[("te", "gzip")])),
         ("a Host that differs", with(GET, &[("host", "other")])),
         ("an authority with a user", replaced(":authority", "u@h")),
-        ("a length that is no number", with(GET, &[("content-length", "x")])),
+        ("a length that is not a number", with(GET, &[("content-length", "x")])),
         ("lengths that differ", with(GET, &[("content-length", "0"), ("content-length", "1")])),
         ("a length without a body", with(GET, &[("content-length", "1")])),
         (

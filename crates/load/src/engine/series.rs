@@ -246,7 +246,7 @@ mod tests {
         };
         assert_eq!(pauses(&one), [(99, 400)]);
         one.add(Series::default());
-        assert_eq!(pauses(&one), [(99, 400)], "an unused worker is no response");
+        assert_eq!(pauses(&one), [(99, 400)], "an unused worker is not a response");
         one.add(other);
         assert_eq!(pauses(&one), [(199, 400)]);
     }

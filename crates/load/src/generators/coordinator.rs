@@ -61,7 +61,7 @@ enum State {
     Greeting,
     Idle,
     Preparing,
-    /// Exchanges that many pings already, until this time.
+    /// Number of pings exchanged; deadline of the phase.
     Comparing(usize, u64),
     Prepared,
     Running,
@@ -214,7 +214,7 @@ impl Coordinator {
                 continue;
             }
             if now > peer.heard.max(self.agreed) + SILENCE_SECONDS * SECOND {
-                self.lose(index, &format!("nothing was heard from it for {SILENCE_SECONDS} s"));
+                self.lose(index, &format!("no message from it for {SILENCE_SECONDS} s"));
             } else if now > self.overdue {
                 self.lose(index, "it has not ended in time");
             }

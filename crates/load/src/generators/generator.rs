@@ -115,9 +115,7 @@ impl Generator {
                 Err(RecvTimeoutError::Disconnected) => return Err("the link has ended".to_owned()),
             }
             if self.heard.is_some_and(|heard| heard.elapsed() > silence) {
-                return Err(format!(
-                    "nothing was heard from the coordinator for {SILENCE_SECONDS} s"
-                ));
+                return Err(format!("no message from the coordinator for {SILENCE_SECONDS} s"));
             }
             if let Some(running) = &self.running {
                 let snapshot = running.progress.snapshot();
@@ -129,7 +127,7 @@ impl Generator {
     /// Processes a message. Returns whether it is the last one.
     fn receive(&mut self, line: &str) -> Result<bool, String> {
         let message = serde_json::from_str(line)
-            .map_err(|error| format!("the coordinator sent what is no message ({error})"))?;
+            .map_err(|error| format!("the coordinator sent an invalid message ({error})"))?;
         match message {
             ToGenerator::Ping { number } => {
                 let clock = self.epoch.elapsed().as_nanos() as u64;

@@ -121,7 +121,7 @@ impl Session {
                 Ok(message) => self.coordinator.receive(arrived.from, message, now),
                 Err(error) => {
                     let start: String = line.chars().take(100).collect();
-                    let reason = format!("it sent what is no message ({error}): {start}");
+                    let reason = format!("it sent an invalid message ({error}): {start}");
                     self.coordinator.closed(arrived.from, &reason, now);
                 }
             },

@@ -39,6 +39,13 @@ pub fn plan(plan: &Plan) -> String {
     lines.iter().map(|line| fill("", line, 2)).collect()
 }
 
+fn requests(count: impl Into<u64>) -> String {
+    match count.into() {
+        1 => "1 request".to_owned(),
+        count => format!("{count} requests"),
+    }
+}
+
 fn choice(choice: &Choice) -> String {
     match choice {
         Choice::InOrder => "in order".to_owned(),
@@ -76,7 +83,7 @@ fn rate(arrivals: &Arrivals) -> String {
 fn reuse(plan: &Plan) -> String {
     let reuse = match plan.reuse {
         Reuse::Never => "a connection for each request".to_owned(),
-        Reuse::Requests(count) => format!("{count} requests on each"),
+        Reuse::Requests(count) => format!("{} on each", requests(count)),
         Reuse::Kept => "keep-alive".to_owned(),
     };
     if plan.pipeline > 1 { format!("{reuse}, {} pipelined", plan.pipeline) } else { reuse }
@@ -91,6 +98,6 @@ fn end(plan: &Plan) -> String {
         if plan.threads > 1 { format!(", {} threads", plan.threads) } else { String::new() };
     match plan.end {
         End::Seconds(seconds) => format!("{seconds} s{warmup}{threads}"),
-        End::Requests(count) => format!("{count} requests{warmup}{threads}"),
+        End::Requests(count) => format!("{}{warmup}{threads}", requests(count)),
     }
 }

@@ -27,7 +27,7 @@ enum Attempt {
     Begun(ScriptResponse, stream::Receiver),
 }
 
-/// Has a worker respond to the request, and another one where [`Retries`] allows it.
+/// Forwards the request to a worker, and to another one where [`Retries`] allows it.
 pub(in super::super) async fn respond<B: Backend>(
     mut backend: B,
     call: &Call<'_>,

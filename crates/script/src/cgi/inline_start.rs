@@ -1,9 +1,9 @@
 //! Decides which processes are started on the worker thread itself.
 //!
 //! Starting a process takes some 50 µs if its files are in memory. On another thread it takes several context
-//! switches more, a notable part of a short script's time. But the thread that starts a process blocks until that has
-//! been given a processor and runs its program: milliseconds on a busy machine, or as long as a disk takes. So a
-//! process is started on the worker thread only if no other requests are there, and its program was started without
+//! switches more, a notable part of a short script's time. But the thread that starts a process blocks until the child
+//! is scheduled and has called exec: milliseconds on a busy machine, or as long as a disk takes. So a
+//! process is started on the worker thread only if there are no other requests and its program was started without
 //! delay a moment ago.
 
 use std::cell::RefCell;

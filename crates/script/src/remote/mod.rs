@@ -145,7 +145,7 @@ fn order(choices: &[Choice], avoided: Option<&Tried>, now: Instant) -> SmallVec<
         let load = (target.in_flight() as u64 + 1) * LOAD / u64::from(*weight);
         (target.is_down(now), is_avoided, *priority, load)
     };
-    // Other requests change the load meanwhile.
+    // Other requests may change the load during the sort.
     let ranks: SmallVec<[_; 4]> = choices.iter().map(rank).collect();
     order.sort_by_key(|&at| ranks[at]);
     order

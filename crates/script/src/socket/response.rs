@@ -246,7 +246,7 @@ impl Source for Response {
                 ..
             }) => End::Rejected("its worker is overloaded".into()),
             Some(EndRequest { protocol: ProtocolStatus::UnknownRole, .. }) => {
-                End::Cut("its worker is no responder".into())
+                End::Cut("its worker is not a responder".into())
             }
             Some(EndRequest { protocol: ProtocolStatus::Unknown, .. }) => {
                 End::Cut("its worker ended with an unknown protocol status".into())

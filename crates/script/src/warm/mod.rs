@@ -62,7 +62,7 @@ pub(super) async fn start(
         }
     };
     let ctx = Rc::clone(ctx);
-    // The client may leave meanwhile; the process has to be supervised and ended all the same.
+    // The client may disconnect during the fork; the process must be supervised and ended all the same.
     match tokio::task::spawn_local(async move { fork(&ctx, &fork_server, start).await }).await {
         Ok(outcome) => outcome,
         Err(error) => Outcome::Started(Err(io::Error::other(error))),

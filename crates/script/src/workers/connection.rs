@@ -35,7 +35,7 @@ impl PooledConnection {
     /// The socket, registered with this worker thread.
     ///
     /// # Errors
-    /// When it cannot be registered, or the connection is no socket.
+    /// When it cannot be registered, or the connection is not a socket.
     pub(in super::super) fn into_socket(self) -> io::Result<WorkerSocket> {
         let is_registered = self.is_registered();
         match self.connection {

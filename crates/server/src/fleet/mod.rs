@@ -2,6 +2,11 @@
 //!
 //! One thread talks to the store. Requests read what it has learned, and never wait for it: while the store is not reachable, a
 //! server continues with what it knows. [`Fleet`] is the handle of that thread.
+//!
+//! Messages are purges, rejected log-ins, challenges and announcements: a stream in the store, of which each server notes how far it
+//! has read. `limits::lease` is the state machine of one server's share of a rate limit. The keys of session tickets are derived from
+//! secrets of the fleet (`tls::shared_tickets`), and certificates need locks with an owner and a number that only grows
+//! (`tls::acme::storage`).
 
 #[cfg(feature = "fleet")]
 mod messages;
@@ -148,10 +153,10 @@ impl Fleet {
         return None;
     }
 
-    /// Has the other servers purge. Resolves to a text about them.
+    /// Requests a purge on all other servers. Resolves to a summary.
     ///
     /// # Errors
-    /// Why they do not know of it.
+    /// Why the request was not published.
     pub(crate) fn purge(
         &self,
         order: &PurgeOrder,
@@ -161,7 +166,7 @@ impl Fleet {
         settle(confirmed)
     }
 
-    /// Begins or ends the maintenance of a site on all servers. Resolves to a text about them.
+    /// Begins or ends the maintenance of a site on all servers. Resolves to a summary.
     ///
     /// # Errors
     /// Why nothing was changed.

@@ -47,7 +47,7 @@ impl Access {
 }
 
 impl FleetStorage {
-    /// Has the thread do `operation`.
+    /// Runs `operation` on the thread.
     fn access<T: Send + 'static>(
         &self,
         operation: impl FnOnce(Reached<'_>) -> Result<T, StoreError> + Send + 'static,
@@ -55,7 +55,7 @@ impl FleetStorage {
         let (done, result) = oneshot::channel();
         let access = move |reached: Option<Reached<'_>>| {
             let Some(reached) = reached else {
-                // The one who waits may have left.
+                // The receiver may be dropped.
                 let _ = done.send(Err("the store is not reachable".to_owned()));
                 return Ok(());
             };

@@ -12,7 +12,7 @@ use crate::worker::WorkerContext;
 /// Maximum size of a notification in bytes.
 pub(super) const MAX: u64 = 4 << 20;
 
-/// Reads the notification in the request body, and has the store confirm the objects that it names before their next use.
+/// Reads the notification in the request body, and marks the objects that it names for revalidation on next use.
 pub(super) fn receive(ctx: &Rc<WorkerContext>) -> Reply {
     let ctx = Rc::clone(ctx);
     Reply::Streaming(Box::new(move |mut incoming| {
@@ -27,7 +27,7 @@ pub(super) fn receive(ctx: &Rc<WorkerContext>) -> Reply {
             }
             let Some(changes) = serde_json::from_slice(&body).ok().and_then(|body| read(&body))
             else {
-                return text(400, "the body is no event of S3: JSON with `Records`");
+                return text(400, "the body is not an S3 event: JSON with `Records`");
             };
             let (mut known, mut unknown) = (0, 0);
             for (bucket, keys) in &changes {

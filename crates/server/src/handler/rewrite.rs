@@ -11,7 +11,7 @@ pub(crate) struct RewrittenRequest {
 
 impl RewrittenRequest {
     /// Rewrites a request as one for `target` without a body. Leaves out the fields `left_out`, whose names are in lower
-    /// case. Returns `None` if the result is no valid request.
+    /// case. Returns `None` if the result is not a valid request.
     pub(crate) fn new(
         request: &Request<'_>,
         target: &[u8],

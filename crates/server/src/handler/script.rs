@@ -51,7 +51,7 @@ fn generated(ctx: &Rc<WorkerContext>, request: &Request<'_>, matched: &RouteMatc
     }
 }
 
-/// Has a script of the route respond.
+/// Runs a script of the route and returns its response.
 fn generate(
     ctx: &Rc<WorkerContext>,
     request: &Request<'_>,

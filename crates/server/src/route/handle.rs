@@ -64,7 +64,12 @@ fn has_tunnels(handler: &Handler) -> bool {
     match handler {
         Handler::Proxy(_) => true,
         Handler::Script(script) => script.kind == ScriptKind::Asgi,
-        _ => false,
+        Handler::Files
+        | Handler::Redirect(_)
+        | Handler::Respond(_)
+        | Handler::Status(_)
+        | Handler::Readiness
+        | Handler::AddSlash => false,
     }
 }
 

@@ -3,12 +3,11 @@
 use std::collections::HashMap;
 use std::rc::Rc;
 use std::sync::Arc;
-use std::sync::atomic::{AtomicUsize, Ordering};
 use std::thread::JoinHandle;
 use std::time::Duration;
 
 use tokio::runtime::{Builder, LocalOptions};
-use tokio::sync::{mpsc, oneshot};
+use tokio::sync::{mpsc, oneshot, watch};
 
 use super::listeners::WorkerListener;
 use super::prepare::Generation;
@@ -37,16 +36,15 @@ pub(super) enum WorkerCommand {
 }
 
 impl WorkerHandle {
-    /// Starts the thread of worker `number`. The thread decrements `alive` when it ends.
+    /// Starts the thread of worker `number`. The thread drops `alive` when it ends.
     ///
     /// # Errors
     /// When the system cannot create a thread.
-    pub(super) fn start(number: usize, alive: &Arc<AtomicUsize>) -> std::io::Result<Self> {
+    pub(super) fn start(number: usize, alive: watch::Receiver<()>) -> std::io::Result<Self> {
         let (commands, received) = mpsc::unbounded_channel();
-        let alive = Arc::clone(alive);
         let body = move || {
+            let _alive = alive;
             run(number, received);
-            alive.fetch_sub(1, Ordering::Release);
         };
         let thread = std::thread::Builder::new().name(format!("worker-{number}")).spawn(body)?;
         Ok(Self { commands, thread })

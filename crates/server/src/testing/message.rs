@@ -33,7 +33,7 @@ impl Message {
         self
     }
 
-    /// Has a body without a stated length.
+    /// Sets a body without a stated length.
     pub(crate) fn streamed(self, body: impl Into<Vec<u8>>) -> Self {
         Self { states_length: false, ..self.body(body) }
     }

@@ -246,7 +246,9 @@ impl Worker {
         let events = match events.and_then(Receiver::from_file_unchecked) {
             Ok(events) => events,
             Err(error) => {
-                tracing::error!("changes on disk are noticed after `revalidate` only: {error}");
+                tracing::error!(
+                    "no change notifications; only `cache.revalidate` detects changes: {error}"
+                );
                 return;
             }
         };

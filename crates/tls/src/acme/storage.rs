@@ -30,10 +30,10 @@ pub trait SharedStorage: fmt::Debug + Send + Sync {
     /// Releases the lock of `name`.
     fn unlock(&self, name: &str, fence: u64) -> Pending<()>;
 
-    /// Has every server respond to the challenges of an order. Resolves when all of them do.
+    /// Publishes the challenges of an order to every server. Resolves when all of them respond to the challenges.
     fn challenge(&self, challenges: Vec<SharedChallenge>) -> Pending<()>;
 
-    /// Has every server look for changed certificates.
+    /// Notifies every server that certificates have changed.
     fn announce(&self) -> Pending<()>;
 }
 
@@ -62,7 +62,7 @@ pub enum SharedChallenge {
 /// Changes with each announcement.
 static ANNOUNCED: LazyLock<watch::Sender<()>> = LazyLock::new(|| watch::channel(()).0);
 
-/// Has the renewal of this server look for certificates that another one has stored.
+/// Notifies the renewal of this server that another server has stored certificates.
 pub fn certificates_were_stored() {
     ANNOUNCED.send_replace(());
 }
@@ -119,7 +119,7 @@ impl Storage {
         }
     }
 
-    /// Gives up the right.
+    /// Releases the lock.
     pub(crate) async fn end(&self, acme: &Acme, turn: &Turn) {
         if let Some(shared) = &self.shared {
             // It expires, anyway.
@@ -127,7 +127,7 @@ impl Storage {
         }
     }
 
-    /// Takes the certificate of another server into the files if it is valid for longer than the own one. Returns `true` if it has
+    /// Writes the certificate of another server to the files if it is newer than the local certificate. Returns `true` if it has
     /// done so.
     ///
     /// # Errors
@@ -164,7 +164,7 @@ impl Storage {
         let content = read(&file).map_err(|error| format!("{}: {error}", file.display()))?;
         let Some(content) = content else { return Ok(()) };
         if !shared.write(&name(&file), content, turn.fence).await? {
-            return Err("another server has taken over the order meanwhile".to_owned());
+            return Err("another server has taken over the order".to_owned());
         }
         shared.announce().await
     }
@@ -266,11 +266,11 @@ impl Storage {
         let content = read(&file).map_err(wrong)?.unwrap_or_default();
         match shared.write(key, content, fence).await.map_err(lost)? {
             true => Ok(()),
-            false => Err(lost("another server has taken over the account meanwhile".to_owned())),
+            false => Err(lost("another server has taken over the account".to_owned())),
         }
     }
 
-    /// Has the other servers respond to the challenges of an order, too.
+    /// Publishes the challenges of an order to the other servers, too.
     ///
     /// # Errors
     /// When the storage is not reachable.
@@ -289,7 +289,7 @@ impl Storage {
 }
 
 /// Why a certificate is not adopted.
-const NOT_NEWER: &str = "it is not newer than the own one";
+const NOT_NEWER: &str = "it is not newer than the local certificate";
 
 /// Never resolves: the loop before it has no end.
 async fn unreachable_end<T>() -> T {

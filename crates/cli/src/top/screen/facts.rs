@@ -75,15 +75,19 @@ fn responses(figures: &Figures) -> Vec<(String, String)> {
 
 fn cache(figures: &Figures) -> Vec<(String, String)> {
     let cache = &figures.report.cache;
-    vec![
+    let mut facts = vec![
         ("hits now".to_owned(), percent(figures.hits)),
+        ("of bytes".to_owned(), percent(figures.hit_bytes)),
         ("files".to_owned(), cache.files.to_string()),
         ("memory".to_owned(), format!("{} of {}", size(cache.bytes), size(cache.max_bytes))),
         ("descriptors".to_owned(), cache.descriptors.to_string()),
         ("admitted".to_owned(), cache.admitted.to_string()),
         ("not admitted".to_owned(), cache.rejected.to_string()),
         ("evictions".to_owned(), cache.evictions.to_string()),
-    ]
+    ];
+    let reasons = cache.eviction.iter().filter(|(_, count)| *count > 0);
+    facts.extend(reasons.map(|(reason, count)| (format!("· {reason}"), count.to_string())));
+    facts
 }
 
 fn response_cache(figures: &Figures) -> Vec<(String, String)> {

@@ -159,7 +159,7 @@ impl Connection {
     /// `is_end`: the server has closed its side behind `input`.
     ///
     /// # Errors
-    /// If the response is malformed or cut off. The connection is of no more use then.
+    /// If the response is malformed or cut off. The connection must then be closed.
     pub fn receive(&mut self, input: &[u8], is_end: bool) -> Result<(usize, Event), Malformed> {
         let (used, event) = match &mut self.receive {
             Receive::Idle if input.is_empty() => (0, Event::NeedInput),

@@ -215,7 +215,7 @@ fn a_generator_that_falls_silent_is_given_up_and_named() {
     simulation.seconds = 4.0;
     let outcome = simulation.run();
     assert_eq!((outcome.verdict, outcome.requests), (Verdict::Incomplete, 100));
-    assert!(outcome.reasons[0].starts_with("host2: nothing was heard"), "{:?}", outcome.reasons);
+    assert!(outcome.reasons[0].starts_with("host2: no message from it"), "{:?}", outcome.reasons);
     // Ten seconds of silence, and no wait for anything else.
     assert!(simulation.now < 15 * SECOND, "{}", simulation.now);
 }

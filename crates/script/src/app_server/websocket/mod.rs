@@ -54,10 +54,10 @@ pub(in super::super) fn is_requested(call: &Call<'_>, incoming: &Incoming) -> bo
         && lists(FieldName::Upgrade, b"websocket")
 }
 
-/// Has an application respond to a request for a WebSocket.
+/// Forwards a request for a WebSocket to an application.
 ///
 /// # Errors
-/// Why it gives no response.
+/// Why there is no response.
 pub(in super::super) async fn respond(
     call: &Call<'_>,
     mut incoming: Box<Incoming>,

@@ -110,7 +110,7 @@ impl Attempts {
 /// The exchange with the other servers of a fleet.
 #[cfg_attr(not(feature = "fleet"), allow(dead_code, reason = "there is no fleet"))]
 impl Attempts {
-    /// Takes what the fleet has to know.
+    /// Drains the changes to publish to the fleet.
     pub(crate) fn reports(&self) -> Vec<AttemptReport> {
         let mut table = self.table();
         let Table { failures, due, .. } = &mut *table;

@@ -21,7 +21,7 @@ use dunlin_limits::bandwidth::Pacer;
 pub(super) struct Handling {
     exchange: Exchange,
     version: Version,
-    /// The handler reads the request body or streams its response: the connection is read meanwhile.
+    /// The connection is read while the handler reads the request body or streams its response.
     reads_ahead: bool,
     /// The streamed body, until all of it is in `output`.
     body: Option<(StreamBody, Framing)>,
@@ -38,7 +38,7 @@ pub(super) struct Handling {
     was_blocked: bool,
     /// Paces the response body, if a bandwidth limit applies.
     pacer: Option<Pacer>,
-    /// Takes what the client sends, once the connection uses another protocol.
+    /// Receives the tunnel data of the client after a protocol switch.
     tunnel: Option<stream::Sender>,
     /// Counts the bytes of the other protocol, once it is in use.
     meter: Option<TunnelMeter>,
@@ -54,7 +54,7 @@ enum Framing {
     Close,
 }
 
-/// Bytes that may wait for the client, and bytes of further requests that are read meanwhile.
+/// Maximum of bytes that wait for the client, and of bytes of further requests that are read ahead.
 const WAITING: usize = 64 * 1024;
 /// After this number of steps other connections get their turn.
 const STEPS: usize = 16;

@@ -1,4 +1,4 @@
-//! Validation of stale responses that are used meanwhile (RFC 5861 §3).
+//! Background validation of stale responses while they are served (RFC 5861 §3).
 
 use std::rc::Rc;
 
@@ -19,7 +19,7 @@ impl Forwarding {
         let settings = &self.matched.settings;
         let response = reuse(&self.ctx, &self.cache, &request, settings, &stored, Outcome::Stale);
         if let Role::Leader(leader) = self.cache.flights.join(&self.key, b"") {
-            // The client gets nothing of the validation, and the access record has the times of its own response.
+            // The validation is not visible to the client: the access record has the times of the client's own response.
             let incoming = Box::new(Incoming {
                 script_context: Rc::new(ScriptContext::new(clock::now(), None)),
                 early_hints: EarlyHints::new(false),

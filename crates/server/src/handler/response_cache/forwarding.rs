@@ -90,7 +90,7 @@ impl Forwarding {
         let hash = self.cache.memory.hash(self.key.site, &self.key.url);
         let is_marked = self.cache.marks.has(hash, self.ctx.clock.now());
         let is_conditional = self.request.as_request().has_any(SPECIAL);
-        // A body without a stated length, as HTTP/2 allows. It is no part of the key.
+        // A body without a stated length, as HTTP/2 allows. It is not part of the key.
         let has_body = incoming.length != BodyLength::None && !self.is_query;
         if has_body || !self.wants_whole() || is_marked && is_conditional && self.stored.is_none() {
             return self.pass(incoming).await;
@@ -188,7 +188,7 @@ impl Forwarding {
         self.received(leader, response, received)
     }
 
-    /// Has the origin respond to the request as it is, and its success invalidate what is stored (RFC 9111 §4.4).
+    /// Forwards the request unchanged; a successful response invalidates stored responses (RFC 9111 §4.4).
     pub(super) async fn invalidate(self: Box<Self>, incoming: Box<Incoming>) -> Response {
         let response = self.forward(&self.request.as_request(), incoming).await;
         if is_successful(response.status) {
@@ -200,7 +200,7 @@ impl Forwarding {
         Outcome::Bypass(self.why).note(&self.cache, without_own_fields(response))
     }
 
-    /// Has the origin respond to the request as it is.
+    /// Forwards the request unchanged.
     async fn pass(&self, incoming: Box<Incoming>) -> Response {
         let response = self.forward(&self.request.as_request(), incoming).await;
         let detail = match self.request.as_request() {
@@ -283,7 +283,7 @@ impl Forwarding {
         Outcome::Miss(self.why, Ok(())).note(&self.cache, without_own_fields(response))
     }
 
-    /// Has the body of a response stored.
+    /// Stores the body of a response.
     fn keep(&self, leader: Leader, head: StoredHead, mut response: Response) -> Response {
         let request = self.request.as_request();
         let not_modified = matches!(head.status, 200..=299) && is_not_modified(&request, &head);

@@ -3,6 +3,11 @@
 //!
 //! A response that is stored and fresh is ready at once. Otherwise the request is forwarded ([`forwarding`]), by one of all
 //! requests for the same URL. The rules are those of the crate `response-cache`.
+//!
+//! `fill` is a task that receives the body for the store, so that the slowest client does not slow the others. All workers share the
+//! store, the flights and the marks of URLs that are not worth waiting for. `tier` connects the directory of responses: files are read on
+//! the pool for files, and written and removed on one thread, in the order in which that was decided. `restore` reads what memory does
+//! not have, once for all requests that wait for it.
 
 mod background;
 mod fill;

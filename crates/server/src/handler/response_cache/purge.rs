@@ -7,8 +7,8 @@ use crate::handler::status::parameter;
 use crate::route::reply::Reply;
 use crate::worker::SharedState;
 
-/// Purges what the query names: `path=/a`, `path=/a/*` or `tag=T`, and for one site `site=NAME`. Responds when nothing of it is left
-/// on disk, either, and the other servers of the fleet have confirmed it.
+/// Purges what the query names: `path=/a`, `path=/a/*` or `tag=T`, and for one site `site=NAME`. Responds after all matching
+/// entries are removed, also from disk, and the other servers of the fleet have confirmed it.
 pub(in crate::handler) fn purge(shared: &SharedState, query: Option<&[u8]>) -> Reply {
     let text = |status, text: String| {
         Response::with_text(status, "text/plain; charset=utf-8", format!("{text}\n"))

@@ -50,7 +50,7 @@ impl Forwarding {
                 match stored.head.freshness.usability(&self.directives, now) {
                     Usability::Fresh => return self.reuse(&stored, Outcome::Hit),
                     Usability::AllowedStale => return self.reuse(&stored, Outcome::Stale),
-                    // The content of a QUERY is gone when it is sent.
+                    // The content of a QUERY is consumed by sending it.
                     Usability::WhileRevalidate if !self.is_query => {
                         self.why = Forward::Stale;
                         self.stored = Some(stored);
@@ -69,7 +69,7 @@ impl Forwarding {
         self.respond(incoming).await
     }
 
-    /// Reads the response from disk. One of several requests for it does, and the others wait.
+    /// Reads the response from disk. Concurrent requests share one read.
     pub(super) async fn look_on_disk(&self) -> Found {
         let Some(disk) = &self.cache.disk else { return Found::Nothing };
         let Some(key) = disk.key(&self.key) else { return Found::Nothing };
@@ -101,7 +101,7 @@ impl Forwarding {
 }
 
 impl ResponseCache {
-    /// Reads a response from disk for all requests that wait for it, and keeps it in memory if it is worth it.
+    /// Reads a response from disk for all requests that wait for it, and keeps it in memory if admitted.
     async fn load(
         &self,
         disk: &DiskCache,
@@ -119,7 +119,7 @@ impl ResponseCache {
         };
         let _changes = self.changing();
         if !disk.disk.has(on_disk, file.0) {
-            // It was removed meanwhile.
+            // It was removed during the read.
             leader.decline();
             return None;
         }

@@ -17,12 +17,12 @@ const IDENTITY: [&str; 7] = ["site", "route", "address", "name", "kind", "file",
 const MAX_CLIENTS: usize = 64;
 
 impl Report {
-    /// The report of several servers as if they were one: counts add up, entries of lists by what they are entries of.
+    /// The report of several servers as if they were one: counts add up, and list entries are merged by key.
     ///
     /// Of times, it has the first start and the last report; of versions and settings, those of the first report.
     ///
     /// # Errors
-    /// The sum is no report, which would be a fault of the rules here.
+    /// The sum is not a valid report (a bug in this module).
     pub fn sum(reports: &[Self]) -> Result<Self, serde_json::Error> {
         match reports {
             [] => return Ok(Self::default()),
@@ -90,7 +90,7 @@ fn add_positions(count: usize, values: Vec<Value>) -> Value {
     columns.into_iter().map(|column| add(column, "")).collect()
 }
 
-/// Adds up lists of objects, or of pairs of a key and a count, by what they are entries of.
+/// Merges lists of objects or key-count pairs by key.
 fn add_lists(values: Vec<Value>) -> Value {
     let mut groups: Vec<Vec<Value>> = Vec::new();
     let mut places: HashMap<(String, usize), usize> = HashMap::new();
@@ -112,7 +112,7 @@ fn add_lists(values: Vec<Value>) -> Value {
     groups.into_iter().map(add_entries).collect()
 }
 
-/// Adds up entries of lists that are of the same.
+/// Adds up list entries with the same key.
 fn add_entries(entries: Vec<Value>) -> Value {
     let Some(Value::Array(first)) = entries.first() else { return add(entries, "") };
     let key = first.first().cloned().unwrap_or_default();
@@ -123,7 +123,7 @@ fn add_entries(entries: Vec<Value>) -> Value {
     Value::Array(vec![key, add(counts.collect(), "")])
 }
 
-/// What an entry of a list is of, as text.
+/// The key of a list entry.
 fn identity(entry: &Value) -> String {
     match entry {
         Value::Array(pair) => pair.first().map(Value::to_string).unwrap_or_default(),

@@ -284,7 +284,7 @@ impl<'a> World<'a> {
         if self.stopped.is_none() {
             assert!(permits <= self.most_connections, "{permits} connections are open");
         }
-        assert!(self.server.has_buffers(), "the buffers of the worker are lent out");
+        assert!(self.server.has_buffers(), "a task still holds the worker's buffers");
         let (at_once, waiting) = self.server.admitted();
         if let Some(max) = self.setup.concurrent {
             assert!(at_once <= max, "{at_once} requests run at once, and {waiting} wait");
