@@ -204,8 +204,8 @@ mod tests {
             assert!(error(wrong).contains("has no name whose addresses"), "{wrong}");
         }
         assert!(error("dns+http://a/b").contains("`strip`"));
-        assert!(error("dns+ftp://a").contains("no upstream such as"));
-        assert!(error("srv+ftp://a").contains("no upstream such as"));
-        assert!(error("ftp://a").contains("no upstream such as"));
+        assert!(error("dns+ftp://a").contains("is not an upstream such as"));
+        assert!(error("srv+ftp://a").contains("is not an upstream such as"));
+        assert!(error("ftp://a").contains("is not an upstream such as"));
     }
 }
