@@ -110,7 +110,7 @@ def test_the_command_sets_tries_and_removes_passwords_that_apache_understands(tm
     assert passwd(file, "bcrypt", "", "--delete").returncode == 0
     assert passwd(file, "bcrypt", "", "--delete").returncode == 1
     assert passwd(file, "a:b", "x").returncode == 1
-    assert "no name" in passwd(file, "a:b", "x").stderr
+    assert "is not a user name" in passwd(file, "a:b", "x").stderr
     assert passwd(file, "c", "").returncode == 1
     assert len(file.read_text().splitlines()) == 1
 

@@ -68,7 +68,7 @@ def test_a_secret_determines_the_values(serve, upstreams):
 
 @pytest.mark.parametrize(
     "keys, reason",
-    [('sticky = { cookie = "a", secret = "short" }', "less than 16 bytes"), ('sticky = "a b"', "no name of a cookie"), ('sticky = { cookie = "a", same_site = "none", secure = false }', "without `secure`")],
+    [('sticky = { cookie = "a", secret = "short" }', "less than 16 bytes"), ('sticky = "a b"', "is not a cookie name"), ('sticky = { cookie = "a", same_site = "none", secure = false }', "without `secure`")],
 )
 def test_wrong_cookies_are_reported(serve, upstreams, keys, reason):
     with pytest.raises(AssertionError, match=reason):
