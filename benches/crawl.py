@@ -7,7 +7,8 @@ import subprocess
 import threading
 import time
 
-WARM_UP, BEFORE, AFTER = 20, 5, 10
+# Seconds. A worker passes its counts on about once a second.
+WARM_UP, BEFORE, AFTER, LAST = 20, 5, 12, 4
 # Requests per second of the crawler.
 RATE = 2000
 
@@ -62,9 +63,9 @@ def run(bench):
         crawler.start()
         crawler.join()
         ended = samples.take()
-        time.sleep(AFTER - 1)
+        time.sleep(AFTER - LAST)
         late = samples.take()
-        time.sleep(1)
+        time.sleep(LAST)
         last = samples.take()
     finally:
         load.kill()
