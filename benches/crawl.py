@@ -47,8 +47,7 @@ class Samples:
 
 def run(bench):
     paths, size = bench.documents()
-    weights = [1 / rank for rank in range(1, len(paths) + 1)]
-    script = bench.sequence("crawl", bench.random.choices(paths, weights, k=400_000))
+    script = bench.by_zipf("crawl", paths)
     server = bench.start("dunlin", server=f"cache = {{ size = {size // 4} }}", counted=True)
     crawler = Crawler(server.port, bench.random.sample(paths, len(paths)))
     samples = Samples(server, crawler, len(paths))

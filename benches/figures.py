@@ -303,6 +303,11 @@ class Bench(proxies.Rows, components.Rows, versions.Rows):
             path.chmod(0o755 if path.is_dir() else 0o644)
         return paths, size
 
+    def by_zipf(self, name, paths):
+        """A script that makes wrk request these paths by Zipf's law, the first one most."""
+        weights = [1 / rank for rank in range(1, len(paths) + 1)]
+        return self.sequence(name, self.random.choices(paths, weights, k=400_000))
+
     def sequence(self, name, paths):
         """A script that makes wrk request these paths in this order, again and again."""
         listed, lua = self.folder / f"{name}.txt", self.folder / f"{name}.lua"
@@ -318,10 +323,9 @@ class Bench(proxies.Rows, components.Rows, versions.Rows):
         """A site that is larger than the cache: uniform and Zipf popularity, caches of a half, a quarter and a sixteenth."""
         paths, size = self.documents()
         print(f"\n{len(paths):,} documents, {size / 1e6:,.0f} MB; all time of the server's core counts, softirq included")
-        weights = [1 / rank for rank in range(1, len(paths) + 1)]
         loads = {
             "uniform": self.sequence("uniform", self.random.choices(paths, k=400_000)),
-            "Zipf 1.0": self.sequence("zipf", self.random.choices(paths, weights, k=400_000)),
+            "Zipf 1.0": self.by_zipf("zipf", paths),
         }
         variants = {"h2o": ("h2o", {}), "nginx": ("nginx", {"cache": False}), "dunlin, cache off": ("dunlin", {"cache": False})}
         for part in (2, 4, 16):

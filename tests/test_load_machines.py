@@ -241,10 +241,8 @@ def test_an_interrupt_ends_all_generators_and_reports(machines, target):
         # The terminal sends it to the whole group.
         os.killpg(process.pid, signal.SIGINT)
         result = json.loads(process.communicate(timeout=60)[0])
-    # Beside other tests a generator can be late, but none is lost or short.
-    assert all(one["lost"] is None for one in result["generators"]["each"]), result["reasons"]
-    assert not re.search("missing|ended after", " ".join(result["reasons"])), result["reasons"]
-    assert process.returncode == (result["verdict"] == "INCOMPLETE")
+    assert result["verdict"] != "INCOMPLETE", result["reasons"]
+    assert process.returncode == 0
     assert all(one["requests"] > 0 for one in result["generators"]["each"])
     wait_until(lambda: not any(map(is_alive, pids)), "the generators have ended")
 

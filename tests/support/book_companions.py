@@ -9,7 +9,6 @@ import grp
 import http.client
 import os
 import re
-import shutil
 import socket
 import subprocess
 import threading
@@ -18,6 +17,7 @@ from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 import pytest
 
 from support import objects, shared_store
+from support.admin import fetch
 from support.components import EXAMPLES, has_target
 from support.files import write
 from support.server import ROOT, Server
@@ -29,9 +29,8 @@ TARGET = ROOT / "target" / "operation"
 
 
 def need(*programs):
-    for program in programs:
-        if not shutil.which(program):
-            pytest.skip(f"{program} is not installed (./test installs it)")
+    for name in programs:
+        objects.program(name)
 
 
 def need_feature():
@@ -46,8 +45,7 @@ def accepts(port):
 
 
 def metric(socket_file, name):
-    done = subprocess.run(["curl", "-s", "--unix-socket", socket_file, "http://x/metrics"], capture_output=True, text=True)
-    found = re.search(rf"^{name} (\S+)$", done.stdout, re.M)
+    found = re.search(rf"^{name} (\S+)$", fetch(socket_file, "/metrics")[2].decode(), re.M)
     return found and float(found[1])
 
 

@@ -71,5 +71,5 @@ pub use origin::Origin;
 pub use pool::PoolLimits;
 pub use request::Request;
 pub use timer::Timeouts;
-pub use tls_error::{describe_certificate_error, describe_tls_error};
+pub use tls_error::{describe_certificate_error, describe_tls_error, snake_case};
 pub use upgraded::Upgraded;

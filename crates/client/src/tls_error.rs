@@ -58,8 +58,10 @@ fn is(error: &OtherError, wanted: &webpki::Error) -> bool {
     error.0.downcast_ref() == Some(wanted)
 }
 
-/// `HandshakeFailure` is `handshake_failure` in RFC 8446.
-fn snake_case(name: &str) -> String {
+/// The name of a variant in snake case: `HandshakeFailure` is `handshake_failure` in RFC 8446. For enumerations of other crates that have
+/// no text but that of `Debug`.
+#[must_use]
+pub fn snake_case(name: &str) -> String {
     let mut text = String::new();
     for c in name.chars() {
         if c.is_ascii_uppercase() && !text.is_empty() {

@@ -2,6 +2,8 @@
 
 use std::fmt::Debug;
 
+use dunlin_client::snake_case;
+
 /// Describes the error that a component responds with: the name of its code as in WIT, and the reason that the component gave.
 ///
 /// Versions 0.2 and 0.3 have types of their own for the same codes; both derive `Debug`.
@@ -9,14 +11,7 @@ pub(crate) fn describe(code: &impl Debug) -> String {
     let text = format!("{code:?}");
     let text = text.strip_prefix("ErrorCode::").unwrap_or(&text);
     let (name, payload) = text.split_once(['(', ' ', '{']).unwrap_or((text, ""));
-    let mut words = String::new();
-    for letter in name.chars() {
-        if letter.is_ascii_uppercase() && !words.is_empty() {
-            words.push('-');
-        }
-        words.push(letter.to_ascii_lowercase());
-    }
-    let text = format!("it responds with the error {words}");
+    let text = format!("it responds with the error {}", snake_case(name).replace('_', "-"));
     match payload.split_once('"').and_then(|(_, rest)| rest.rsplit_once('"')) {
         Some((reason, _)) => format!("{text}: {reason}"),
         None => text,

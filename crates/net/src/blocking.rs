@@ -231,9 +231,9 @@ impl Pool {
 
     /// Waits until no job with a weight waits or runs, at most for `limit`. Blocks.
     pub fn wait_until_finished(&self, limit: Duration) {
-        let Inner { finished, .. } = &*self.inner;
+        let (inner, is_busy) = (&self.inner, |state: &mut State| state.weight() > 0);
         // After the limit, the jobs continue.
-        let _ = finished.wait_timeout_while(self.inner.lock(), limit, |state| state.weight() > 0);
+        let _ = inner.finished.wait_timeout_while(inner.lock(), limit, is_busy);
     }
 }
 

@@ -153,7 +153,7 @@ impl Figures {
             report.connections.accepted,
         );
         // Writing to a String cannot fail.
-        for (state, count) in report.connections.open.iter().filter(|(_, count)| *count > 0) {
+        for (state, count) in lines::nonzero(&report.connections.open) {
             let _ = writeln!(text, "  {state:<10} {count}");
         }
         let tunnels = &report.tunnels;
@@ -178,10 +178,7 @@ impl Figures {
             cache.files,
             size(cache.bytes)
         );
-        let evicted: Vec<String> = cache
-            .eviction
-            .iter()
-            .filter(|(_, count)| *count > 0)
+        let evicted: Vec<String> = lines::nonzero(&cache.eviction)
             .map(|(reason, count)| format!("{count} {reason}"))
             .collect();
         if !evicted.is_empty() {

@@ -30,12 +30,17 @@ pub(super) fn scripts(report: &Report) -> Vec<ListLine> {
     report.scripts.iter().map(line).chain(report.components.iter().map(component)).collect()
 }
 
+/// The counts that are not 0.
+pub(super) fn nonzero(counts: &[(String, u64)]) -> impl Iterator<Item = &(String, u64)> {
+    counts.iter().filter(|(_, count)| *count > 0)
+}
+
 fn component(of: &Component) -> ListLine {
     let mut text = format!(
         "{} ({}): {} instances, {} fresh, {} reused, {} rejected",
         of.name, of.kind, of.live, of.fresh, of.reused, of.rejected
     );
-    for (reason, count) in of.stops.iter().filter(|(_, count)| *count > 0) {
+    for (reason, count) in nonzero(&of.stops) {
         let _ = write!(text, ", {count} stopped ({reason})");
     }
     if let Some(error) = &of.error {

@@ -7,6 +7,7 @@ use ratatui::text::{Line, Span};
 use ratatui::widgets::{Block, Paragraph};
 
 use crate::top::figures::Figures;
+use crate::top::lines::nonzero;
 use crate::watch::size;
 
 /// Columns that a block takes at least.
@@ -54,7 +55,6 @@ fn line((name, value): &(String, String), width: usize) -> Line<'static> {
 
 fn connections(figures: &Figures) -> Vec<(String, String)> {
     let connections = &figures.report.connections;
-    let open = connections.open.iter().filter(|(_, count)| *count > 0);
     let mut facts = vec![
         ("open".to_owned(), format!("{} of {}", figures.open(), connections.max)),
         ("new/s".to_owned(), format!("{:.0}", figures.accepted)),
@@ -63,7 +63,7 @@ fn connections(figures: &Figures) -> Vec<(String, String)> {
     if tunnels.opened > 0 {
         facts.push(("tunnels".to_owned(), tunnels.open.to_string()));
     }
-    facts.extend(open.map(|(state, count)| (format!("· {state}"), count.to_string())));
+    facts.extend(parts(&connections.open));
     facts
 }
 
@@ -85,9 +85,13 @@ fn cache(figures: &Figures) -> Vec<(String, String)> {
         ("not admitted".to_owned(), cache.rejected.to_string()),
         ("evictions".to_owned(), cache.evictions.to_string()),
     ];
-    let reasons = cache.eviction.iter().filter(|(_, count)| *count > 0);
-    facts.extend(reasons.map(|(reason, count)| (format!("· {reason}"), count.to_string())));
+    facts.extend(parts(&cache.eviction));
     facts
+}
+
+/// The parts of the count above them.
+fn parts(counts: &[(String, u64)]) -> impl Iterator<Item = (String, String)> {
+    nonzero(counts).map(|(name, count)| (format!("· {name}"), count.to_string()))
 }
 
 fn response_cache(figures: &Figures) -> Vec<(String, String)> {
