@@ -2,18 +2,18 @@
 //! handler, or from a handler to a client.
 //!
 //! The bound is what gives back-pressure: a sender waits for room, so that nothing is read from a
-//! source faster than it is taken. One chunk may pass the bound, so that no chunk has to be split.
+//! source faster than it is taken. It is one of memory, which small chunks share ([`ChunkQueue`]). One chunk may pass the
+//! bound, so that no chunk has to be split.
 //!
 //! A handler whose body needs no task of its own gives the receiver a [`Source`], which produces the bytes when they are
 //! polled for.
 
-use std::collections::VecDeque;
 use std::future::poll_fn;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::task::{Context, Poll, Waker};
 
 use bytes::Bytes;
-use dunlin_http::FieldLines;
+use dunlin_http::{ChunkQueue, FieldLines};
 
 /// The sending end. The stream is broken if it is dropped before [`Sender::end`].
 #[derive(Debug)]
@@ -59,8 +59,8 @@ pub struct Gone;
 
 #[derive(Debug)]
 struct State {
-    chunks: VecDeque<Bytes>,
-    held: usize,
+    chunks: ChunkQueue,
+    /// Bytes of memory that `chunks` may take.
     limit: usize,
     ended: bool,
     broken: bool,
@@ -80,11 +80,10 @@ enum Receiving {
     Gone,
 }
 
-/// A stream that holds about `limit` bytes.
+/// A stream that takes about `limit` bytes of memory; [`ChunkQueue::most_held`] tells how many a body needs.
 pub fn channel(limit: usize) -> (Sender, Receiver) {
     let state = Arc::new(Mutex::new(State {
-        chunks: VecDeque::new(),
-        held: 0,
+        chunks: ChunkQueue::default(),
         limit,
         ended: false,
         broken: false,
@@ -124,8 +123,7 @@ impl Sender {
         if bytes.is_empty() || state.receiving != Receiving::Yes {
             return;
         }
-        state.held += bytes.len();
-        state.chunks.push_back(bytes);
+        state.chunks.push(bytes);
         state.wake_receiver();
     }
 
@@ -157,7 +155,7 @@ impl Sender {
     #[inline]
     pub fn poll_room(&self, cx: &mut Context<'_>) -> Poll<()> {
         let mut state = lock(&self.state);
-        if state.receiving != Receiving::Yes || state.held < state.limit {
+        if !state.is_full() {
             return Poll::Ready(());
         }
         keep_waker(&mut state.sender, cx);
@@ -201,14 +199,13 @@ impl Sender {
     /// Whether the receiver has to take something first.
     #[inline]
     pub fn is_full(&self) -> bool {
-        let state = lock(&self.state);
-        state.receiving == Receiving::Yes && state.held >= state.limit
+        lock(&self.state).is_full()
     }
 
     /// Bytes that the receiver has not taken.
     #[inline]
-    pub fn held(&self) -> usize {
-        lock(&self.state).held
+    pub fn unread(&self) -> usize {
+        lock(&self.state).chunks.len()
     }
 
     /// Returns `true` if the receiver has waited for bytes.
@@ -233,7 +230,7 @@ impl Receiver {
             From::Source(_) => return None,
             From::Sender(state) => lock(state),
         };
-        state.ended.then_some(state.held as u64)
+        state.ended.then_some(state.chunks.len() as u64)
     }
 
     /// The next bytes; `None` at the end.
@@ -244,8 +241,7 @@ impl Receiver {
             From::Source(source) => return source.poll_next(cx),
             From::Sender(state) => lock(state),
         };
-        if let Some(bytes) = state.chunks.pop_front() {
-            state.held -= bytes.len();
+        if let Some(bytes) = state.chunks.pop() {
             state.wake_sender();
             return Poll::Ready(Ok(Some(bytes)));
         }
@@ -303,9 +299,13 @@ impl Drop for Receiver {
 }
 
 impl State {
+    /// Whether the receiver has to take something before more may be sent.
+    fn is_full(&self) -> bool {
+        self.receiving == Receiving::Yes && self.chunks.held() >= self.limit
+    }
+
     fn drop_chunks(&mut self) {
         self.chunks.clear();
-        self.held = 0;
         self.wake_sender();
     }
 
@@ -353,6 +353,26 @@ mod tests {
         assert!(poll(|cx| sender.poll_room(cx)).is_ready());
         sender.end();
         assert_eq!(poll(|cx| receiver.poll_next(cx)), Poll::Ready(Ok(None)));
+    }
+
+    #[test]
+    fn small_chunks_count_with_the_memory_that_they_take() {
+        let (sender, mut receiver) = channel(64 * 1024);
+        let mut sent = 0;
+        while poll(|cx| sender.poll_room(cx)).is_ready() {
+            // A slice of a large buffer, as a read leaves it.
+            sender.push(Bytes::from(vec![b'x'; 64 * 1024]).slice(..1));
+            sent += 1;
+        }
+        assert!((40_000..64 * 1024).contains(&sent), "{sent}");
+        assert_eq!(sender.unread(), sent);
+        let (mut chunks, mut received) = (0, 0);
+        while let Poll::Ready(Ok(Some(bytes))) = poll(|cx| receiver.poll_next(cx)) {
+            chunks += 1;
+            received += bytes.len();
+        }
+        assert!(received == sent && chunks < 20, "{received} bytes in {chunks} chunks");
+        assert!(poll(|cx| sender.poll_room(cx)).is_ready());
     }
 
     #[test]

@@ -9,6 +9,7 @@
 //!   Parsing allocates nothing once the buffers have grown.
 //! * [`RequestError`] is a request that breaks the protocol or a limit of [`Limits`], with the status of the response.
 //! * [`FieldLines`] are the fields of a response. They cannot contain a line break, whatever a value contains.
+//! * [`ChunkQueue`] holds the chunks of a body that wait for their reader, and counts the memory that they take.
 //!
 //! The engines are strict: where two parsers could read a message differently, it is an error.
 //!
@@ -46,6 +47,7 @@
 //! ```
 
 mod body_length;
+pub mod chunk_queue;
 pub mod field;
 pub mod field_lines;
 pub mod html;
@@ -59,6 +61,7 @@ pub mod semantics;
 pub mod websocket;
 
 pub use body_length::BodyLength;
+pub use chunk_queue::ChunkQueue;
 pub use field::{FieldName, FieldSet};
 pub use field_lines::FieldLines;
 pub use limits::Limits;

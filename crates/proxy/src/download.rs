@@ -1,13 +1,12 @@
 //! The body of a response, on its way from the upstream to the client.
 
-use std::collections::VecDeque;
 use std::rc::Rc;
 use std::task::{Context, Poll, Waker};
 
 use bytes::Bytes;
 use dunlin_client::Exchange;
 use dunlin_exchange::stream::{Broken, Source};
-use dunlin_http::FieldLines;
+use dunlin_http::{ChunkQueue, FieldLines};
 use dunlin_net::clock;
 use dunlin_net::watchdog::Watchdog;
 use dunlin_telemetry::ScriptContext;
@@ -21,7 +20,7 @@ use crate::upload::Upload;
 #[derive(Debug)]
 pub(crate) struct Download {
     /// Parts of the body that have arrived.
-    pieces: VecDeque<Bytes>,
+    pieces: ChunkQueue,
     /// `None` after the end.
     running: Option<Running>,
     trailers: FieldLines,
@@ -37,14 +36,14 @@ pub(crate) struct Running {
 
 impl Download {
     /// A body that begins with `pieces`.
-    pub(crate) fn new(pieces: VecDeque<Bytes>, mut running: Running) -> Self {
+    pub(crate) fn new(pieces: ChunkQueue, mut running: Running) -> Self {
         // Until now it has measured another phase.
         running.watchdog.reset();
         Self { pieces, running: Some(running), trailers: FieldLines::default() }
     }
 
     /// A body that has arrived completely.
-    pub(crate) fn complete(pieces: VecDeque<Bytes>, trailers: FieldLines) -> Self {
+    pub(crate) fn complete(pieces: ChunkQueue, trailers: FieldLines) -> Self {
         Self { pieces, running: None, trailers }
     }
 
@@ -79,7 +78,7 @@ impl Running {
 
 impl Source for Download {
     fn poll_next(&mut self, cx: &mut Context<'_>) -> Poll<Result<Option<Bytes>, Broken>> {
-        if let Some(piece) = self.pieces.pop_front() {
+        if let Some(piece) = self.pieces.pop() {
             return Poll::Ready(Ok(Some(piece)));
         }
         let Some(Running { exchange, lease, watchdog, .. }) = &mut self.running else {

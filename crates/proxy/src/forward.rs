@@ -1,6 +1,5 @@
 //! The way of a request to an upstream and back.
 
-use std::collections::VecDeque;
 use std::future::poll_fn;
 use std::rc::Rc;
 use std::sync::Arc;
@@ -8,13 +7,12 @@ use std::sync::atomic::Ordering;
 use std::task::{Context, Poll};
 use std::time::{Duration, Instant};
 
-use bytes::Bytes;
 use dunlin_client::Exchange;
 use dunlin_config::Proxy;
 use dunlin_exchange::{Body, EarlyHints, Incoming, Response, Stream, StreamKind, stream};
 use dunlin_fs::content::Piece;
 use dunlin_http::semantics::{Method, status};
-use dunlin_http::{BodySize, FieldLines, FieldName, ResponseHead};
+use dunlin_http::{BodySize, ChunkQueue, FieldLines, FieldName, ResponseHead};
 use dunlin_net::clock;
 use dunlin_net::watchdog::Watchdog;
 
@@ -35,6 +33,8 @@ use crate::tunnel::Tunnel;
 use crate::upload::Upload;
 use crate::upstream::Upstream;
 
+/// How often a request is sent again to an upstream that has not processed it, the second time by a new connection.
+const MAX_REPEATS: u32 = 2;
 /// A response with at most this much of a body is sent at once if it arrives at once.
 const WHOLE: usize = 64 * 1024;
 
@@ -126,6 +126,7 @@ impl Attempt<'_> {
         let is_idempotent = call.request.method().is_idempotent();
         let can_repeat = is_idempotent && upload.as_ref().is_some_and(Upload::can_restart);
         let mut reuse = if can_repeat { Reuse::Any } else { Reuse::Recent };
+        let mut repeats = 0;
         loop {
             let size = upload.as_ref().map_or(BodySize::Empty, dunlin_client::Body::size);
             let connected = lease.connect(reuse, &request, size, &preface, chosen).await;
@@ -159,17 +160,18 @@ impl Attempt<'_> {
                 Err(failure) => failure,
             };
             // An unsent request was not processed.
-            let is_unsent = match upstream.address.is_http2() {
-                true => failure.kind == Kind::Unprocessed,
-                false => exchange.progress() == before,
-            };
+            let is_unsent = !upstream.address.is_http2() && exchange.progress() == before;
             let body = upload.insert(exchange.into_body());
-            let is_lost = was_open && matches!(failure.kind, Kind::Lost | Kind::Unprocessed);
-            if !is_lost || !(is_idempotent || is_unsent) || !dunlin_client::Body::restart(body) {
+            // The upstream has closed the idle connection, or says that it has not processed the request (RFC 9113 §8.7).
+            let is_lost = was_open && failure.kind == Kind::Lost && (is_idempotent || is_unsent);
+            let is_refused = failure.kind == Kind::Unprocessed && repeats < MAX_REPEATS;
+            if !(is_lost || is_refused) || !dunlin_client::Body::restart(body) {
                 return Err(failure);
             }
-            // The upstream has closed the idle connection.
-            reuse = Reuse::None;
+            if is_lost || repeats > 0 {
+                reuse = Reuse::None;
+            }
+            repeats += 1;
         }
     }
 
@@ -220,9 +222,10 @@ impl Attempt<'_> {
     fn source(&self, download: Download, length: Option<u64>) -> stream::Receiver {
         let group = self.call.group;
         let limit = length.unwrap_or(u64::MAX).min(group.rules.buffer.response);
-        let memory = if limit > 0 { group.memory.reserve(limit) } else { None };
+        let most_held = ChunkQueue::most_held(limit);
+        let memory = if limit > 0 { group.memory.reserve(most_held) } else { None };
         match memory {
-            Some(memory) => read_ahead(download, limit, memory),
+            Some(memory) => read_ahead(download, memory),
             None => stream::from_source(Box::new(download)),
         }
     }
@@ -256,7 +259,7 @@ impl Attempt<'_> {
             response.body = streamed(stream::empty(), length);
             return Ok(response);
         }
-        let mut pieces = VecDeque::new();
+        let mut pieces = ChunkQueue::default();
         let arrived = poll_fn(|cx| Poll::Ready(arrived(&mut running.exchange, &mut pieces, cx)));
         match arrived.await? {
             Arrived::All => {
@@ -334,17 +337,18 @@ async fn head(
             watchdog.reset();
             was_sent = is_sent;
         }
-        let (limit, kind, reason) = if is_sent {
+        // Neither interim responses nor parts of a head are a response: they do not extend the time for it.
+        let (limit, progress, kind, reason) = if is_sent {
             let reason = "no response within the time limit (`first_byte_timeout`)";
-            (limits.first_byte, Kind::ResponseTimeout, reason)
+            (limits.first_byte, 0, Kind::ResponseTimeout, reason)
         } else if exchange.is_blocked() {
             let reason = "it took nothing of the request within `idle_timeout`";
-            (limits.idle, Kind::WriteTimeout, reason)
+            (limits.idle, exchange.progress(), Kind::WriteTimeout, reason)
         } else {
             // The client has not sent the rest of the body; it has a time limit of its own.
             return Poll::Pending;
         };
-        let late = watchdog.poll(cx, limit, exchange.progress());
+        let late = watchdog.poll(cx, limit, progress);
         late.map(|()| Err(Failure::new(kind, reason)))
     })
     .await
@@ -366,16 +370,12 @@ enum Arrived {
 /// Reads the body bytes received so far.
 fn arrived(
     exchange: &mut Exchange<Upload>,
-    pieces: &mut VecDeque<Bytes>,
+    pieces: &mut ChunkQueue,
     cx: &mut Context<'_>,
 ) -> Result<Arrived, Failure> {
-    let mut length = 0;
-    while length < WHOLE {
+    while pieces.len() < WHOLE {
         match exchange.poll_data(cx) {
-            Poll::Ready(Some(Ok(bytes))) => {
-                length += bytes.len();
-                pieces.push_back(bytes);
-            }
+            Poll::Ready(Some(Ok(bytes))) => pieces.push(bytes),
             Poll::Ready(None) => return Ok(Arrived::All),
             Poll::Ready(Some(Err(error))) => return Err(Failure::of_client(&error)),
             Poll::Pending => return Ok(Arrived::Part),
@@ -385,13 +385,15 @@ fn arrived(
 }
 
 /// Sets the complete body of the response.
-fn complete(response: &mut Response, pieces: VecDeque<Bytes>, trailers: FieldLines) {
+fn complete(response: &mut Response, mut pieces: ChunkQueue, trailers: FieldLines) {
     if !trailers.is_empty() {
         let download = Box::new(Download::complete(pieces, trailers));
         response.body = streamed(stream::from_source(download), None);
         return;
     }
-    pieces.into_iter().for_each(|bytes| response.body.push(Piece::Memory(bytes)));
+    while let Some(bytes) = pieces.pop() {
+        response.body.push(Piece::Memory(bytes));
+    }
 }
 
 fn streamed(source: stream::Receiver, length: Option<u64>) -> Body {

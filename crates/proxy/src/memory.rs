@@ -30,6 +30,12 @@ impl Memory {
     }
 }
 
+impl Reservation {
+    pub(crate) fn bytes(&self) -> u64 {
+        self.bytes
+    }
+}
+
 impl Drop for Reservation {
     fn drop(&mut self) {
         self.memory.left.fetch_add(self.bytes, Ordering::Relaxed);

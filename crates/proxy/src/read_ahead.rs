@@ -20,9 +20,9 @@ struct ReadAhead {
     _memory: Reservation,
 }
 
-/// The body of `download`, of which up to `limit` bytes wait for the client. `memory` is for them.
-pub(crate) fn read_ahead(download: Download, limit: u64, memory: Reservation) -> stream::Receiver {
-    let (sender, received) = stream::channel(usize::try_from(limit).unwrap_or(usize::MAX));
+/// The body of `download`, of which as much waits for the client as `memory` is for.
+pub(crate) fn read_ahead(download: Download, memory: Reservation) -> stream::Receiver {
+    let (sender, received) = stream::channel(usize::try_from(memory.bytes()).unwrap_or(usize::MAX));
     let trailers = Rc::default();
     tokio::task::spawn_local(receive(download, sender, Rc::clone(&trailers)));
     stream::from_source(Box::new(ReadAhead { received, trailers, _memory: memory }))

@@ -8,28 +8,29 @@
 //! stored becomes a window: it is not stored, and what every reader has read is dropped. So does a body for which the memory of
 //! all flights has no room.
 
-use std::collections::VecDeque;
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::task::{Context, Poll, Waker};
 
-use bytes::{Bytes, BytesMut};
+use bytes::Bytes;
+use dunlin_http::ChunkQueue;
+use dunlin_http::chunk_queue::Place;
 use hashbrown::HashMap;
 
 use crate::key::Key;
 use crate::memory::Purge;
 use crate::stored::{Stored, StoredHead};
 
-/// Bytes of a window that may wait for the slowest reader.
+/// Memory of a window that may wait for the slowest reader, in bytes.
 const WINDOW: usize = 256 * 1024;
 
 /// The requests of all workers that are upstream.
 #[derive(Debug)]
 pub struct Flights {
     table: Mutex<HashMap<Key, Arc<Flight>>>,
-    /// Bytes that all bodies may hold that may be stored.
+    /// Memory that all bodies may take that may be stored, in bytes.
     max_held: u64,
-    /// Bytes that they hold.
+    /// Memory that they take.
     held: AtomicU64,
     /// The number of the last flight that no other request joins.
     last_number: AtomicU64,
@@ -107,11 +108,7 @@ struct Flight {
 struct State {
     phase: Phase,
     /// What was received, without what every reader of a window has read.
-    chunks: VecDeque<Bytes>,
-    /// Number of chunks that were dropped.
-    dropped: usize,
-    /// Bytes in `chunks`.
-    held: usize,
+    chunks: ChunkQueue,
     /// Bytes of the memory of all flights that the body has taken.
     reserved: u64,
     /// Bytes received.
@@ -139,15 +136,15 @@ enum Phase {
     Broken,
 }
 
-/// The next chunk of a reader, and its waker while it waits.
+/// How far a reader is, and its waker while it waits.
 #[derive(Debug, Default)]
 struct Position {
-    chunk: usize,
+    place: Place,
     waker: Option<Waker>,
 }
 
 impl Flights {
-    /// No flights. The bodies that may be stored hold at most `max_held` bytes.
+    /// No flights. The bodies that may be stored take at most `max_held` bytes of memory.
     pub fn new(max_held: u64) -> Arc<Self> {
         Arc::new(Self {
             table: Mutex::default(),
@@ -196,7 +193,7 @@ impl Flights {
         });
     }
 
-    /// The number of requests that are upstream, and the bytes that their bodies hold.
+    /// The number of requests that are upstream, and the bytes of memory that their bodies take.
     pub fn usage(&self) -> (usize, u64) {
         (lock(&self.table).len(), self.held.load(Ordering::Relaxed))
     }
@@ -303,7 +300,7 @@ impl Writer {
     /// Whether more may be received now.
     pub fn poll_room(&self, cx: &Context<'_>) -> Poll<()> {
         let mut state = self.flight.flight.lock();
-        if !state.is_window || state.held < WINDOW {
+        if !state.is_window || state.chunks.held() < WINDOW {
             return Poll::Ready(());
         }
         keep_waker(&mut state.writer, cx);
@@ -321,14 +318,13 @@ impl Writer {
         if bytes.is_empty() {
             return;
         }
-        let length = bytes.len() as u64;
         let mut state = self.flight.flight.lock();
-        state.received += length;
-        state.held += bytes.len();
-        state.chunks.push_back(bytes);
+        state.received += bytes.len() as u64;
+        state.chunks.push(bytes);
         if !state.is_window {
-            let has_room = state.received <= self.max_body && self.flight.flights.reserve(length);
-            state.reserved += if has_room { length } else { 0 };
+            let more = (state.chunks.held() as u64).saturating_sub(state.reserved);
+            let has_room = state.received <= self.max_body && self.flight.flights.reserve(more);
+            state.reserved += if has_room { more } else { 0 };
             if !has_room {
                 state.is_window = true;
                 let reserved = std::mem::take(&mut state.reserved);
@@ -353,7 +349,8 @@ impl Writer {
         let is_complete = length.is_none_or(|length| length == state.received);
         let length = Some(state.received);
         let stored = is_complete && !state.is_window && !state.is_invalidated;
-        let stored = stored.then(|| Stored { head: StoredHead::clone(&head), body: state.whole() });
+        let stored = stored
+            .then(|| Stored { head: StoredHead::clone(&head), body: state.chunks.to_bytes() });
         state.phase = match is_complete {
             true => Phase::Ended(head, length),
             false => Phase::Broken,
@@ -397,15 +394,11 @@ impl Reader {
     /// If the body is incomplete.
     pub fn poll_next(&mut self, cx: &Context<'_>) -> Poll<Result<Option<Bytes>, Broken>> {
         let mut state = self.flight.lock();
-        let dropped = state.dropped;
-        let Some(position) = state.readers.get_mut(&self.number) else {
+        let State { chunks, readers, .. } = &mut *state;
+        let Some(position) = readers.get_mut(&self.number) else {
             return Poll::Ready(Err(Broken));
         };
-        let next = position.chunk.checked_sub(dropped);
-        if let Some(bytes) = next.and_then(|at| state.chunks.get(at).cloned()) {
-            if let Some(position) = state.readers.get_mut(&self.number) {
-                position.chunk += 1;
-            }
+        if let Some(bytes) = chunks.read(&mut position.place) {
             state.drop_read();
             return Poll::Ready(Ok(Some(bytes)));
         }
@@ -468,15 +461,11 @@ impl State {
         if !self.is_window {
             return;
         }
-        let all = self.dropped + self.chunks.len();
-        let least = self.readers.values().map(|position| position.chunk).min().unwrap_or(all);
-        while self.dropped < least
-            && let Some(bytes) = self.chunks.pop_front()
-        {
-            self.held -= bytes.len();
-            self.dropped += 1;
+        match self.readers.values().map(|position| position.place).min() {
+            Some(last) => self.chunks.drop_before(last),
+            None => self.chunks.clear(),
         }
-        if (self.held < WINDOW || self.readers.is_empty())
+        if (self.chunks.held() < WINDOW || self.readers.is_empty())
             && let Some(writer) = self.writer.take()
         {
             writer.wake();
@@ -495,13 +484,6 @@ impl State {
                 waker.wake();
             }
         }
-    }
-
-    /// The body in one piece: a copy, as a piece may be a small part of a large buffer.
-    fn whole(&self) -> Bytes {
-        let mut whole = BytesMut::with_capacity(self.held);
-        self.chunks.iter().for_each(|bytes| whole.extend_from_slice(bytes));
-        whole.freeze()
     }
 }
 

@@ -224,17 +224,48 @@ fn waiters_have_the_response_that_was_validated() {
 
 #[test]
 fn the_memory_of_all_bodies_is_bounded() {
-    let flights = Flights::new(5);
-    let (mut writer, _reader) = leader(&flights).begin(head(), None, 100);
-    writer.push(Bytes::from_static(b"abc"));
-    let (mut other, mut reader) = flights.lead(&key()).begin(head(), None, 100);
-    other.push(Bytes::from_static(b"ab"));
-    assert_eq!(flights.usage().1, 5);
-    other.push(Bytes::from_static(b"c"));
-    assert_eq!(flights.usage().1, 3);
+    let taken = |length: usize| ChunkQueue::most_held(length as u64);
+    let flights = Flights::new(taken(50_000));
+    let piece = Bytes::from(vec![b'x'; 20_000]);
+    let (mut writer, _reader) = leader(&flights).begin(head(), None, 100_000);
+    writer.push(piece.clone());
+    let of_first = flights.usage().1;
+    assert!((20_000..taken(20_000)).contains(&of_first), "{of_first}");
+    let (mut other, mut reader) = flights.lead(&key()).begin(head(), None, 100_000);
+    other.push(piece.clone());
+    assert_eq!(flights.usage().1, 2 * of_first);
+    other.push(piece.clone());
+    other.push(piece);
+    assert_eq!(flights.usage().1, of_first);
     assert!(other.end().is_none());
-    assert_eq!(read(&mut reader, Waker::noop()), ("abc".into(), "end"));
+    assert_eq!(read(&mut reader, Waker::noop()), ("x".repeat(60_000), "end"));
     assert!(writer.end().is_some());
     drop(writer);
     assert_eq!(flights.usage().1, 0);
+}
+
+#[test]
+fn small_pieces_count_with_the_memory_that_they_take() {
+    let flights = Flights::new(100_000);
+    let (mut writer, _reader) = leader(&flights).begin(head(), None, 1_000_000);
+    for sent in 1..=50_000 {
+        // A slice of a large buffer, as a read leaves it.
+        writer.push(Bytes::from(vec![b'x'; 16 * 1024]).slice(..1));
+        let taken = flights.usage().1;
+        assert!(taken >= sent && taken <= ChunkQueue::most_held(sent), "{taken} for {sent}");
+    }
+    assert_eq!(writer.end().expect("stored").body.len(), 50_000);
+}
+
+#[test]
+fn small_pieces_fill_a_window() {
+    let flights = Flights::new(1);
+    let (writer, _reader) = leader(&flights).begin(head(), None, 1_000_000);
+    let cx = &Context::from_waker(Waker::noop());
+    let mut sent = 0;
+    while writer.poll_room(cx).is_ready() {
+        writer.push(Bytes::from(vec![b'x'; 16 * 1024]).slice(..1));
+        sent += 1;
+    }
+    assert!((WINDOW / 2..=WINDOW).contains(&sent), "{sent}");
 }

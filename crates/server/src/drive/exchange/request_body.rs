@@ -123,7 +123,7 @@ impl RequestBody {
     /// Returns the number of bytes that the handler has taken since the last call.
     pub(in super::super) fn newly_taken(&mut self) -> usize {
         let Some(sender) = &self.sender else { return 0 };
-        let taken = self.passed.saturating_sub(sender.held());
+        let taken = self.passed.saturating_sub(sender.unread());
         let newly = taken.saturating_sub(self.taken);
         self.taken += newly;
         newly

@@ -142,7 +142,7 @@ async fn events_of_sum(ctx: Rc<WorkerContext>, mut latest: Latest, sender: strea
     loop {
         let sum = latest.borrow_and_update().clone();
         // A client that has not read the previous sum gets no further one.
-        if let Some(sum) = sum.filter(|_| sender.held() == 0) {
+        if let Some(sum) = sum.filter(|_| sender.unread() == 0) {
             sender.push(format!("data: {sum}\n\n").into());
         }
         tokio::select! {
@@ -219,7 +219,7 @@ async fn events(ctx: Rc<WorkerContext>, sender: stream::Sender) {
             () = ctx.closing() => break,
         }
         // A client that has not read the previous update gets no further one.
-        if sender.held() == 0 {
+        if sender.unread() == 0 {
             sender.push(format!("data: {}\n\n", json(&ctx)).into());
         }
     }
