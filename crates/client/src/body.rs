@@ -21,6 +21,9 @@ pub trait Body: Unpin {
         FieldLines::default()
     }
 
+    /// The final response has begun: the client does not start the body again.
+    fn settle(&mut self) {}
+
     /// Starts the body from its beginning again, if it can: whether it could. The client does so before it repeats an
     /// idempotent request that an idle connection did not deliver.
     fn restart(&mut self) -> bool {

@@ -96,6 +96,29 @@ impl SharedConnection {
         self.http2.is_usable()
     }
 
+    /// Whether the server permits another stream now.
+    #[must_use]
+    pub fn has_room(&self) -> bool {
+        self.http2.has_room()
+    }
+
+    /// Whether the connection has a request and is not known to permit another one: the server's settings have not arrived.
+    #[must_use]
+    pub fn is_new(&self) -> bool {
+        self.http2.is_new()
+    }
+
+    /// Waits until [`Self::is_new`] is false.
+    pub async fn settled(&self) {
+        self.http2.settled().await;
+    }
+
+    /// Requests that are not complete.
+    #[must_use]
+    pub fn open_streams(&self) -> usize {
+        self.http2.open_streams()
+    }
+
     /// Opens a stream with the head of a request, when the server permits one; `None` if the connection takes no further
     /// request.
     ///

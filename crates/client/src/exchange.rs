@@ -247,6 +247,7 @@ impl<B: Body> Exchange<B> {
             Ok(Event::Interim(head)) if head.status == 100 => self.start_body(),
             Ok(Event::Head(_)) => {
                 self.has_final_head = true;
+                self.sending.body.settle();
                 // A body that waits for 100 is not wanted any more.
                 if self.sending.state == SendState::Held {
                     self.sending.state = SendState::Ended;

@@ -79,6 +79,37 @@ impl Http2 {
         self.shared.state().is_usable()
     }
 
+    /// Whether the server permits another stream now.
+    pub(crate) fn has_room(&self) -> bool {
+        let state = self.shared.state();
+        state.is_usable() && state.engine.can_open() && !state.is_new()
+    }
+
+    /// Whether the connection has a request and is not known to permit another one: the server's settings have not arrived.
+    pub(crate) fn is_new(&self) -> bool {
+        self.shared.state().is_new()
+    }
+
+    /// Waits until [`Self::is_new`] is false.
+    pub(crate) async fn settled(&self) {
+        let mut ticket = Ticket { shared: &self.shared, number: None };
+        poll_fn(|context| {
+            let mut state = self.shared.state();
+            if !state.is_new() {
+                return Poll::Ready(());
+            }
+            let number = *ticket.number.get_or_insert_with(|| state.ticket());
+            state.waiting.insert(number, context.waker().clone());
+            Poll::Pending
+        })
+        .await;
+    }
+
+    /// Requests that are not complete.
+    pub(crate) fn open_streams(&self) -> usize {
+        self.shared.state().engine.open_streams()
+    }
+
     /// Opens a stream with the head of a request, when the server permits one; `None` if the connection takes no further
     /// request.
     pub(crate) async fn open(
@@ -101,9 +132,10 @@ impl Http2 {
         if !state.is_usable() {
             return Poll::Ready(Ok(None));
         }
-        let waits_for_settings =
-            head.protocol.is_some() && state.engine.accepts_extended_connect().is_none();
-        if !state.engine.can_open() || waits_for_settings {
+        // The first request need not wait for the settings, which have the limit of streams.
+        let waits_for_settings = state.is_new() || head.protocol.is_some() && !state.has_settings();
+        let is_full = !state.engine.can_open() || state.out.len() >= MAX_OUT;
+        if is_full || waits_for_settings {
             let number = *ticket.number.get_or_insert_with(|| state.ticket());
             state.waiting.insert(number, context.waker().clone());
             return Poll::Pending;
@@ -159,6 +191,14 @@ impl State {
 
     fn is_usable(&self) -> bool {
         !self.is_over && self.engine.is_usable()
+    }
+
+    fn has_settings(&self) -> bool {
+        self.engine.accepts_extended_connect().is_some()
+    }
+
+    fn is_new(&self) -> bool {
+        self.is_usable() && !self.has_settings() && self.engine.open_streams() > 0
     }
 
     fn wake_task(&self) {

@@ -20,7 +20,7 @@ pub struct Timeouts {
     pub connect: Option<Duration>,
     /// The TLS handshake.
     pub tls: Option<Duration>,
-    /// From the end of the request to the first head of the response, and between two heads.
+    /// From the end of the request to the head of the final response, whatever the server sends before it.
     pub first_byte: Option<Duration>,
     /// Between two bytes of a body, in both directions.
     pub between_bytes: Option<Duration>,
@@ -123,6 +123,8 @@ impl Timer {
             return Poll::Pending;
         }
         let now = Instant::now();
+        // Neither interim responses nor parts of a head are a response.
+        let progress = if phase == Some(Phase::FirstByte) { 0 } else { progress };
         let is_same = |(old, at, _): &(Phase, u64, Instant)| (Some(*old), *at) == (phase, progress);
         if !self.waiting.as_ref().is_some_and(is_same) {
             let limit = phase.and_then(|phase| Some((phase, self.timeouts.of(phase)?)));
@@ -148,5 +150,31 @@ impl Timer {
             sleep.as_mut().reset(end);
         }
         Poll::Pending
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use std::task::Waker;
+
+    use super::*;
+
+    #[test]
+    fn progress_does_not_extend_the_time_for_a_head() {
+        let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build().unwrap();
+        runtime.block_on(async {
+            let mut timer = Timer::new(Timeouts::each(Duration::from_millis(100)), None);
+            let mut is_late = |progress| {
+                let mut context = Context::from_waker(Waker::noop());
+                timer.poll(&mut context, Some(Phase::FirstByte), progress).is_ready()
+            };
+            for progress in 0..1000 {
+                if is_late(progress) {
+                    return;
+                }
+                tokio::time::sleep(Duration::from_millis(1)).await;
+            }
+            panic!("it waits for ever");
+        });
     }
 }

@@ -56,6 +56,34 @@ impl ResponseHead {
     }
 }
 
+/// The interim responses to one request, which are bounded: a server may send any number of them.
+#[derive(Debug, Default, Clone, Copy)]
+pub(crate) struct InterimResponses {
+    count: u32,
+    /// Bytes of their heads.
+    size: usize,
+}
+
+impl InterimResponses {
+    /// Most interim responses to one request.
+    const MAX: u32 = 100;
+    /// Most bytes of their heads together: as many as one head may have.
+    const MAX_SIZE: usize = 64 * 1024;
+
+    /// Counts one whose head has this `size`.
+    ///
+    /// # Errors
+    /// There are too many.
+    pub(crate) fn add(&mut self, size: usize) -> Result<(), &'static str> {
+        self.count += 1;
+        self.size += size;
+        match self.count > Self::MAX || self.size > Self::MAX_SIZE {
+            true => Err("there are too many interim responses"),
+            false => Ok(()),
+        }
+    }
+}
+
 /// A request that cannot be sent: the reason.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct InvalidRequest(pub String);

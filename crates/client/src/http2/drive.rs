@@ -6,18 +6,22 @@ use std::sync::Arc;
 use std::task::{Context, Poll};
 use std::time::Duration;
 
-use bytes::{Buf, Bytes, BytesMut};
+use bytes::{Buf, BytesMut};
 use dunlin_http::FieldLines;
 use dunlin_http::http2::client::Event as Received;
 use tokio::io::{AsyncRead, AsyncReadExt, AsyncWrite};
 use tokio::time::{Instant, sleep_until};
 
+use super::stream::StreamState;
 use super::{MAX_OUT, Shared, State};
 use crate::ErrorKind;
 use crate::event::{Event, Failure};
 
 /// Bytes that a read makes room for: a frame of the largest size.
 const ROOM: usize = 32 * 1024;
+/// Bytes that wait for the server at most. Requests stop far below: only acknowledgements and credits of a server that
+/// sends without reading come so far.
+const MAX_UNSENT: usize = 512 * 1024;
 
 /// A connection's byte stream.
 struct Driver<S> {
@@ -27,6 +31,8 @@ struct Driver<S> {
     /// Bytes on their way into the byte stream.
     output: BytesMut,
     needs_flush: bool,
+    /// When the connection was opened.
+    start: Instant,
 }
 
 /// Runs a connection to its end.
@@ -40,6 +46,7 @@ where
         input: BytesMut::new(),
         output: BytesMut::new(),
         needs_flush: false,
+        start: Instant::now(),
     };
     let mut idle_until = Instant::now() + idle_time;
     let mut sleep = pin!(sleep_until(idle_until));
@@ -78,15 +85,10 @@ impl<S: AsyncRead + AsyncWrite + Unpin> Driver<S> {
                 Poll::Ready(Err(error)) => return Poll::Ready(failed(&error)),
                 Poll::Pending => false,
             };
-            // A server that makes the client respond without end is not read until it has taken the responses.
-            let has_read = if self.output.len() > 2 * MAX_OUT {
-                false
-            } else {
-                match self.poll_read(context) {
-                    Poll::Ready(Ok(())) => true,
-                    Poll::Ready(Err(failure)) => return Poll::Ready(failure),
-                    Poll::Pending => false,
-                }
+            let has_read = match self.poll_read(context) {
+                Poll::Ready(Ok(())) => true,
+                Poll::Ready(Err(failure)) => return Poll::Ready(failure),
+                Poll::Pending => false,
             };
             if !has_read && !has_written {
                 return Poll::Pending;
@@ -138,13 +140,17 @@ impl<S: AsyncRead + AsyncWrite + Unpin> Driver<S> {
 
     /// Gives what has arrived to the streams.
     fn receive(&mut self) -> Result<(), Failure> {
+        let failure = |reason: &str| Failure::new(ErrorKind::Protocol, format!("HTTP/2: {reason}"));
         let mut state = self.shared.state();
+        state.engine.set_time(self.start.elapsed().as_secs());
         let mut at = 0;
         loop {
             let State { engine, out, .. } = &mut *state;
-            let received = engine.receive(&self.input, &mut at, out).map_err(|failure| {
-                Failure::new(ErrorKind::Protocol, format!("HTTP/2: {}", failure.reason))
-            })?;
+            let received = engine.receive(&self.input, &mut at, out);
+            let received = received.map_err(|error| failure(error.reason))?;
+            if out.len() + self.output.len() > MAX_UNSENT {
+                return Err(failure("the server does not take acknowledgements"));
+            }
             if received == Received::NeedInput {
                 break;
             }
@@ -195,18 +201,18 @@ impl State {
     fn dispatch(&mut self, received: Received, input: &[u8]) {
         match received {
             Received::Interim { stream, head } => {
-                self.push(stream, [Some(Event::Interim(head)), None]);
+                self.push(stream, |stream| stream.heads.push_back(Event::Interim(head)));
             }
-            Received::Head { stream, head, is_end } => {
-                self.push(stream, [Some(Event::Head(head)), end(is_end)]);
-            }
-            Received::Data { stream, data, is_end } => {
-                let data = Bytes::copy_from_slice(&input[data]);
-                let data = (!data.is_empty()).then_some(Event::Data(data));
-                self.push(stream, [data, end(is_end)]);
-            }
+            Received::Head { stream, head, is_end } => self.push(stream, |stream| {
+                stream.heads.push_back(Event::Head(head));
+                stream.end = is_end.then(FieldLines::default);
+            }),
+            Received::Data { stream, data, is_end } => self.push(stream, |stream| {
+                stream.data.push_copy(&input[data]);
+                stream.end = is_end.then(FieldLines::default);
+            }),
             Received::Trailers { stream, fields } => {
-                self.push(stream, [Some(Event::End(fields)), None]);
+                self.push(stream, |stream| stream.end = Some(fields));
             }
             Received::Reset { stream, reason, is_unprocessed } => {
                 self.fail(stream, reason, is_unprocessed);
@@ -222,10 +228,10 @@ impl State {
         }
     }
 
-    fn push(&mut self, stream: u32, events: [Option<Event>; 2]) {
+    fn push(&mut self, stream: u32, add: impl FnOnce(&mut StreamState)) {
         if let Some(stream) = self.streams.get_mut(&stream) {
             stream.has_response_bytes = true;
-            stream.events.extend(events.into_iter().flatten());
+            add(stream);
             stream.waker.take().into_iter().for_each(std::task::Waker::wake);
         }
         // The end of a stream makes room for another one, and a request's body may not be wanted any more.
@@ -240,10 +246,6 @@ impl State {
         }
         self.wake_waiting();
     }
-}
-
-fn end(is_end: bool) -> Option<Event> {
-    is_end.then(|| Event::End(FieldLines::default()))
 }
 
 fn failed(error: &std::io::Error) -> Failure {

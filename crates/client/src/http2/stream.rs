@@ -6,7 +6,7 @@ use std::task::{Context, Poll, Waker, ready};
 
 use bytes::Bytes;
 use dunlin_http::http2::ErrorCode;
-use dunlin_http::{BodySize, RequestHead};
+use dunlin_http::{BodySize, ChunkQueue, FieldLines, RequestHead};
 
 use super::{MAX_OUT, Shared, State};
 use crate::ErrorKind;
@@ -16,14 +16,27 @@ use crate::event::{Event, Failure, SendState, Sending};
 /// The state that the connection keeps of a stream.
 #[derive(Debug, Default)]
 pub(super) struct StreamState {
-    /// Parts of the response that the exchange has not taken. Flow control bounds their data.
-    pub(super) events: VecDeque<Event>,
-    /// Why no more events follow.
+    /// Heads that the exchange has not taken. The engine bounds those of interim responses.
+    pub(super) heads: VecDeque<Event>,
+    /// Data that the exchange has not taken. Flow control bounds it.
+    pub(super) data: ChunkQueue,
+    /// The response is complete; its trailer fields.
+    pub(super) end: Option<FieldLines>,
+    /// Why no more follows.
     pub(super) failure: Option<Failure>,
     /// Some part of the response has arrived.
     pub(super) has_response_bytes: bool,
     /// The exchange waits.
     pub(super) waker: Option<Waker>,
+}
+
+impl StreamState {
+    /// The next part of the response.
+    fn next(&mut self) -> Option<Event> {
+        let head = self.heads.pop_front();
+        let data = || self.data.pop().map(Event::Data);
+        head.or_else(data).or_else(|| self.end.take().map(Event::End))
+    }
 }
 
 /// A stream, as its exchange uses it.
@@ -154,7 +167,7 @@ impl Http2Stream {
             let failure = Failure::new(ErrorKind::Connection, "the stream is closed");
             return Poll::Ready(Err(failure));
         };
-        let Some(event) = stream.events.pop_front() else {
+        let Some(event) = stream.next() else {
             if let Some(failure) = stream.failure.take() {
                 return Poll::Ready(Err(failure));
             }
@@ -196,12 +209,9 @@ impl Drop for Http2Stream {
         let mut state = self.shared.state();
         let State { engine, out, streams, .. } = &mut *state;
         // The credit of what was not taken belongs to the other streams.
-        for event in streams.remove(&self.id).into_iter().flat_map(|stream| stream.events) {
-            if let Event::Data(data) = event {
-                engine.consumed(self.id, data.len(), out);
-            }
-        }
+        let rest = streams.remove(&self.id).map_or(0, |stream| stream.data.len());
         engine.reset(self.id, ErrorCode::Cancel, out);
+        engine.consumed(self.id, rest, out);
         state.waiting.remove(&self.id.into());
         // Another exchange may open a stream now.
         state.wake_waiting();

@@ -5,10 +5,12 @@ use std::task::Poll;
 use std::time::Duration;
 
 use bytes::Bytes;
-use dunlin_http::{BodySize, RequestHead};
-use tokio::io::duplex;
+use dunlin_http::http2::frame::{self, FrameHeader, flag, kind};
+use dunlin_http::{BodySize, ChunkQueue, RequestHead};
+use proptest::prelude::*;
+use tokio::io::{AsyncReadExt, AsyncWriteExt, duplex};
 
-use super::Http2;
+use super::{Http2, State};
 use crate::body::{Body, Full};
 use crate::event::{Event, Failure};
 
@@ -124,4 +126,131 @@ fn who_no_longer_waits_for_a_stream_leaves_nothing() {
         drop((first, second));
         assert!(http2.shared.state().waiting.is_empty());
     });
+}
+
+/// Bytes that a connection holds of what its server has sent, and of what it is to send.
+fn held(state: &State) -> usize {
+    let of_streams = state.streams.values().map(|stream| {
+        let heads = stream.heads.iter().map(|event| match event {
+            Event::Interim(head) | Event::Head(head) => head.fields.as_bytes().len(),
+            _ => 0,
+        });
+        let end = stream.end.as_ref().map_or(0, |trailers| trailers.as_bytes().len());
+        heads.sum::<usize>() + stream.data.held() + end
+    });
+    of_streams.sum::<usize>() + state.engine.held() + state.out.capacity()
+}
+
+fn frame(kind: u8, flags: u8, stream: u32, payload: &[u8]) -> Vec<u8> {
+    let mut bytes = Vec::new();
+    FrameHeader { length: payload.len(), kind, flags, stream }.write(&mut bytes);
+    bytes.extend_from_slice(payload);
+    bytes
+}
+
+/// `:status: 200`.
+const OK: &[u8] = &[0x88];
+
+/// Sends `input` to a connection whose two exchanges take nothing, and reads what it sends only if `reads`. Returns the most
+/// that it held, and whether it is usable at the end.
+fn hostile(input: &[Vec<u8>], reads: bool) -> (usize, bool) {
+    let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build().unwrap();
+    runtime.block_on(async {
+        let (client, server) = duplex(4096);
+        let http2 = Http2::start(client, false, Duration::from_secs(60));
+        let (mut from_client, mut to_client) = tokio::io::split(server);
+        let mut settings = Vec::new();
+        frame::write_settings(&[], &mut settings);
+        let head = RequestHead::new("GET", "a", "/");
+        let first = http2.open(&head, BodySize::Empty).await.unwrap().unwrap();
+        to_client.write_all(&settings).await.unwrap();
+        http2.settled().await;
+        let second = http2.open(&head, BodySize::Empty).await.unwrap().unwrap();
+        if reads {
+            tokio::spawn(async move {
+                while from_client.read(&mut [0; 4096]).await.is_ok_and(|count| count > 0) {}
+            });
+        }
+        let mut most = 0;
+        for frames in input {
+            for part in frames.chunks(4096) {
+                let sent = tokio::time::timeout(Duration::from_secs(5), to_client.write_all(part));
+                if !matches!(sent.await, Ok(Ok(()))) {
+                    break;
+                }
+                tokio::task::yield_now().await;
+                most = most.max(held(&http2.shared.state()));
+            }
+        }
+        for _ in 0..10 {
+            tokio::task::yield_now().await;
+        }
+        let is_usable = http2.is_usable();
+        drop((first, second));
+        (most.max(held(&http2.shared.state())), is_usable)
+    })
+}
+
+#[test]
+fn small_frames_take_the_memory_of_their_window() {
+    let window = 256 * 1024;
+    let head = frame(kind::HEADERS, flag::END_HEADERS, 1, OK);
+    let data = frame(kind::DATA, 0, 1, b"x").repeat(window);
+    let (most, is_usable) = hostile(&[head, data], true);
+    assert!(is_usable);
+    assert!(most >= window && most as u64 <= ChunkQueue::most_held(window as u64) + 4096, "{most}");
+}
+
+#[test]
+fn a_flood_ends_the_connection_whether_the_server_reads_or_not() {
+    let link = [&[0x08, 3][..], b"103", &[0, 1, b'a', 1, b'b']].concat();
+    let interim = frame(kind::HEADERS, flag::END_HEADERS, 1, &link);
+    for reads in [true, false] {
+        for (flood, ends) in [
+            (frame(kind::PING, 0, 0, &[0; 8]), true),
+            (frame(kind::SETTINGS, 0, 0, &[]), true),
+            (frame(kind::WINDOW_UPDATE, 0, 0, &[0, 0, 0, 1]), true),
+            // The stream ends; what follows it has no effect, again and again.
+            (interim.clone(), true),
+        ] {
+            let (most, is_usable) = hostile(&[flood.repeat(20_000)], reads);
+            assert_eq!(is_usable, !ends, "{flood:?}");
+            assert!(most < 64 * 1024, "{most}: {flood:?}");
+        }
+    }
+}
+
+/// Frames of a hostile server for the streams 1 and 3.
+fn hostile_frames() -> impl Strategy<Value = Vec<u8>> {
+    let block = (0_u8..62).prop_map(|index| vec![0x80 | index, 0, 1, b'a', 1, b'b']);
+    let payload = prop_oneof![
+        2 => proptest::collection::vec(any::<u8>(), 0..20),
+        2 => (1_usize..16_384).prop_map(|length| vec![b'x'; length]),
+        2 => block,
+        1 => Just(OK.to_vec()),
+    ];
+    let flags = prop_oneof![Just(0), Just(flag::END_HEADERS), any::<u8>()];
+    (0_u8..10, flags, prop_oneof![Just(1_u32), Just(3), Just(0)], payload, 1_usize..300).prop_map(
+        |(kind, flags, stream, payload, repeats)| {
+            frame(kind, flags, stream, &payload)
+                .repeat(repeats.min(1 + 100_000 / payload.len().max(9)))
+        },
+    )
+}
+
+proptest! {
+    #![proptest_config(ProptestConfig::with_cases(100))]
+
+    /// Exchanges that take nothing make a connection hold no more than its windows and two heads for each.
+    #[test]
+    fn what_a_connection_holds_is_bounded(
+        frames in proptest::collection::vec(hostile_frames(), 0..20),
+        reads: bool,
+    ) {
+        let start = [1, 3].map(|stream| frame(kind::HEADERS, flag::END_HEADERS, stream, OK)).concat();
+        let frames: Vec<_> = [start].into_iter().chain(frames).collect();
+        let (most, _) = hostile(&frames, reads);
+        let bound = 2 * ChunkQueue::most_held(256 * 1024) + 4 * 64 * 1024 + 512 * 1024;
+        prop_assert!(most as u64 <= bound, "{most}");
+    }
 }

@@ -1,4 +1,4 @@
-//! Bounds on cheap client actions that cost the server work.
+//! Bounds on cheap actions of a peer that cost this side work. Servers and clients have the same ones.
 //!
 //! Each kind of action has a counter per connection. Completed responses and elapsed time lower the counters, so that
 //! ordinary use never reaches a bound, however long the connection lives; a flood does and ends the connection.
@@ -6,7 +6,7 @@
 use super::ConnectionError;
 use super::frame::ErrorCode;
 
-/// Client actions that are counted.
+/// Actions of a peer that are counted.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 #[repr(u8)]
 pub(super) enum Cost {
@@ -15,13 +15,13 @@ pub(super) enum Cost {
     Reset,
     /// Streams that the server reset because of a client error (made you reset, CVE-2025-8671).
     StreamError,
-    /// SETTINGS frames, which the server must acknowledge.
+    /// SETTINGS frames, which have to be acknowledged.
     Settings,
-    /// PING frames, which the server must acknowledge.
+    /// PING frames, which have to be acknowledged.
     Ping,
     /// PRIORITY and PRIORITY_UPDATE frames.
     Priority,
-    /// Frames without effect: empty DATA, acknowledgements, unknown types.
+    /// Frames without effect: empty DATA, acknowledgements, unknown types, frames of closed streams.
     Empty,
     /// WINDOW_UPDATE frames.
     WindowUpdate,
@@ -84,11 +84,16 @@ impl Budget {
         }
     }
 
-    /// Records a DATA frame, for which a client sends WINDOW_UPDATE frames.
+    /// Records a DATA frame that was sent. The peer sends WINDOW_UPDATE frames for it, and a PING if it estimates the
+    /// bandwidth, as gRPC does.
     #[inline]
-    pub(super) fn earn_window_update(&mut self) {
-        let spent = &mut self.spent[Cost::WindowUpdate as usize];
-        *spent = spent.saturating_sub(2);
+    pub(super) fn earn_data(&mut self) {
+        if self.any {
+            for (cost, amount) in [(Cost::WindowUpdate, 2), (Cost::Ping, 1)] {
+                let spent = &mut self.spent[cost as usize];
+                *spent = spent.saturating_sub(amount);
+            }
+        }
     }
 
     /// Advances the clock to `second`.
@@ -133,6 +138,10 @@ mod tests {
             budget.spend(Cost::Ping).unwrap();
             budget.earn();
             budget.spend(Cost::Reset).unwrap();
+        }
+        for _ in 0..1_000 {
+            budget.earn_data();
+            budget.spend(Cost::Ping).unwrap();
         }
     }
 }

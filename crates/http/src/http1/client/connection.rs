@@ -8,7 +8,7 @@ use super::{Malformed, head};
 use crate::FieldLines;
 use crate::http1::chunked::{ChunkedDecoder, Decoded};
 use crate::http1::response;
-use crate::message::{BodySize, InvalidRequest, RequestHead, ResponseHead};
+use crate::message::{BodySize, InterimResponses, InvalidRequest, RequestHead, ResponseHead};
 use crate::request::Version;
 use crate::semantics::status;
 
@@ -25,7 +25,7 @@ pub struct Connection {
     sent: Sent,
     /// The server or the client has announced the end of the connection, or its framing requires it.
     is_closing: bool,
-    interim_responses: u32,
+    interim_responses: InterimResponses,
 }
 
 /// The unsent part of the request.
@@ -70,8 +70,6 @@ pub enum Event {
 
 /// Most bytes of a response's head.
 const MAX_HEAD: usize = 64 * 1024;
-/// Most interim responses to one request.
-const MAX_INTERIM: u32 = 100;
 
 impl Connection {
     /// Appends the head of a request to `out`.
@@ -99,7 +97,7 @@ impl Connection {
         };
         self.receive = Receive::Head(0);
         self.is_closing |= self.sent.closes;
-        self.interim_responses = 0;
+        self.interim_responses = InterimResponses::default();
         Ok(())
     }
 
@@ -207,10 +205,7 @@ impl Connection {
         let (head, framing) = head::parse(block)?;
         if head.is_interim() {
             self.receive = Receive::Head(0);
-            self.interim_responses += 1;
-            if self.interim_responses > MAX_INTERIM {
-                return Err(Malformed("there are too many interim responses"));
-            }
+            self.interim_responses.add(block.len()).map_err(Malformed)?;
             return Ok(Event::Interim(head));
         }
         let fields = framing?;

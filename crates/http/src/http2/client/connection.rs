@@ -7,9 +7,10 @@ use super::response::MAX_SECTION;
 use super::stream::{Stream, Streams};
 use crate::FieldLines;
 use crate::http2::ConnectionError;
+use crate::http2::abuse::Budget;
 use crate::http2::frame::{self, ErrorCode, MAX_PAYLOAD, PREFACE, setting};
 use crate::http2::hpack::{Decoder, Encoder};
-use crate::message::{BodySize, InvalidRequest, RequestHead, ResponseHead};
+use crate::message::{BodySize, InterimResponses, InvalidRequest, RequestHead, ResponseHead};
 
 /// What [`Connection::receive`] has found.
 #[derive(Debug, PartialEq, Eq)]
@@ -86,6 +87,11 @@ pub struct Connection {
     pub(super) last_processed: Option<u32>,
     /// Streams that the server has not processed and that the caller does not know of yet.
     pub(super) unprocessed: Vec<u32>,
+    /// Bytes that the server may have sent on streams before it knows that the client has reset them.
+    pub(super) in_flight: i64,
+    /// The server has acknowledged the client's settings.
+    pub(super) is_acknowledged: bool,
+    pub(super) budget: Budget,
 }
 
 /// Limits from the server's settings.
@@ -156,7 +162,16 @@ impl Connection {
             section: None,
             last_processed: None,
             unprocessed: Vec::new(),
+            in_flight: 0,
+            is_acknowledged: false,
+            budget: Budget::default(),
         }
+    }
+
+    /// Advances the connection's clock to `second`, in seconds of any monotonic clock. The bounds on abusive servers are
+    /// rates per second.
+    pub fn set_time(&mut self, second: u64) {
+        self.budget.advance(second);
     }
 
     /// Whether another request may be sent now.
@@ -182,6 +197,12 @@ impl Connection {
     #[must_use]
     pub fn open_streams(&self) -> usize {
         self.streams.len()
+    }
+
+    /// Bytes that the connection holds of what the server has sent: a section that is not complete.
+    #[must_use]
+    pub fn held(&self) -> usize {
+        self.section.as_ref().map_or(0, |section| section.bytes.capacity())
     }
 
     /// Opens a stream and appends the head of its request to `out`: the number of the stream. `scheme` is `http` or
@@ -216,6 +237,7 @@ impl Connection {
             consumed: 0,
             is_sent: is_end,
             has_head: false,
+            interim_responses: InterimResponses::default(),
             is_head_request: &*head.method == "HEAD",
             is_connect: &*head.method == "CONNECT",
             left: None,
@@ -247,6 +269,7 @@ impl Connection {
             stream.send -= length as i64;
             stream.is_sent |= is_end;
             self.send -= length as i64;
+            self.budget.earn_data();
             frame::write_data_head(id, length, is_end, out);
         }
     }
@@ -288,11 +311,10 @@ impl Connection {
 
     /// Gives up a stream that is not complete; `false` if there is no such stream.
     pub fn reset(&mut self, id: u32, code: ErrorCode, out: &mut Vec<u8>) -> bool {
-        let is_open = self.streams.remove(&id).is_some();
-        if is_open {
-            frame::write_reset(id, code, out);
-        }
-        is_open
+        let Some(stream) = self.streams.remove(&id) else { return false };
+        self.in_flight += stream.receive;
+        frame::write_reset(id, code, out);
+        true
     }
 
     /// The next stream that the server will not process, after [`Event::GoAway`]; the stream is closed.

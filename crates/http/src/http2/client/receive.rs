@@ -3,6 +3,7 @@
 use super::connection::{Connection, Event, PartialSection, Phase};
 use super::response::{MAX_SECTION, Section};
 use crate::http2::ConnectionError;
+use crate::http2::abuse::Cost;
 use crate::http2::frame::{
     self, ErrorCode, FrameHeader, HEADER_LENGTH, MAX_PAYLOAD, flag, kind, number, setting, settings,
 };
@@ -38,19 +39,27 @@ impl Connection {
                 kind::CONTINUATION => self.continuation(&frame, payload, out)?,
                 kind::RST_STREAM => self.reset_by_server(&frame, payload)?,
                 kind::SETTINGS => self.settings(&frame, payload, out)?,
-                kind::PING => ping(&frame, payload, out)?,
+                kind::PING => self.ping(&frame, payload, out)?,
                 kind::GOAWAY => self.go_away(&frame, payload)?,
                 kind::WINDOW_UPDATE => self.window_update(&frame, payload, out)?,
                 kind::PUSH_PROMISE => {
                     return Err(ConnectionError::protocol("the server pushes unasked"));
                 }
-                // Unknown ones are ignored (§5.5), PRIORITY has no meaning for a client.
-                _ => None,
+                // It has no meaning for a client.
+                kind::PRIORITY => self.without_effect(Cost::Priority)?,
+                // Unknown ones are ignored (§5.5).
+                _ => self.without_effect(Cost::Empty)?,
             };
             if let Some(event) = event {
                 return Ok(event);
             }
         }
+    }
+
+    /// Counts a frame that changes nothing.
+    fn without_effect(&mut self, cost: Cost) -> Found {
+        self.budget.spend(cost)?;
+        Ok(None)
     }
 
     /// Whether the frame may come now, by its head alone.
@@ -119,9 +128,12 @@ impl Connection {
         self.decoder
             .decode(block, &mut Vec::new(), |text, field| section.take(text, &field))
             .map_err(|malformed| ConnectionError::new(ErrorCode::CompressionError, malformed.0))?;
+        if section.is_too_large() {
+            self.budget.spend(Cost::LargeHead)?;
+        }
         let Some(stream) = self.streams.get_mut(&id) else {
             // The stream was reset while the section was on its way.
-            return Ok(None);
+            return self.without_effect(Cost::Empty);
         };
         if stream.has_head {
             if !is_end {
@@ -138,6 +150,7 @@ impl Connection {
                 Err(reason) => self.fail_stream(id, reason, out),
             };
         }
+        let size = section.size();
         let (head, length) = match section.into_head() {
             Ok(head) => head,
             Err(reason) => return self.fail_stream(id, reason, out),
@@ -145,6 +158,9 @@ impl Connection {
         if head.is_interim() {
             if is_end {
                 return self.fail_stream(id, "an interim response ends the stream", out);
+            }
+            if let Err(reason) = stream.interim_responses.add(size) {
+                return self.fail_stream(id, reason, out);
             }
             return Ok(Some(Event::Interim { stream: id, head }));
         }
@@ -182,6 +198,14 @@ impl Connection {
         }
         let Some(stream) = self.streams.get_mut(&id) else {
             // The stream was reset while the data was on its way; no caller will consume it.
+            self.in_flight -= payload.len() as i64;
+            if self.in_flight < 0 {
+                let reason = "the server sends data on a stream that is closed";
+                return Err(ConnectionError::new(ErrorCode::StreamClosed, reason));
+            }
+            if payload.is_empty() {
+                self.budget.spend(Cost::Empty)?;
+            }
             self.consumed(id, payload.len(), out);
             return Ok(None);
         };
@@ -216,7 +240,7 @@ impl Connection {
         }
         let data = start + content.start..start + content.end;
         if data.is_empty() && !is_end {
-            return Ok(None);
+            return self.without_effect(Cost::Empty);
         }
         Ok(Some(Event::Data { stream: id, data, is_end }))
     }
@@ -224,6 +248,7 @@ impl Connection {
     /// The response is complete. A request that is not is given up: the server does not need the rest of it
     /// (RFC 9113 §8.1).
     fn response_end(&mut self, id: u32, out: &mut Vec<u8>) {
+        self.budget.earn();
         if let Some(stream) = self.streams.remove(&id)
             && !stream.is_sent
         {
@@ -242,7 +267,7 @@ impl Connection {
         let code = number(payload).filter(|_| payload.len() == 4);
         let code = code.ok_or(ConnectionError::size("RST_STREAM has a wrong length"))?;
         if self.streams.remove(&head.stream).is_none() {
-            return Ok(None);
+            return self.without_effect(Cost::Empty);
         }
         let is_unprocessed = code == ErrorCode::RefusedStream as u32;
         let reason = "the server has reset the stream";
@@ -254,11 +279,16 @@ impl Connection {
             return Err(ConnectionError::protocol("SETTINGS is on a stream"));
         }
         if head.has(flag::ACK) {
-            return match payload {
-                [] => Ok(None),
-                _ => Err(ConnectionError::size("an acknowledgement of SETTINGS is not empty")),
-            };
+            if !payload.is_empty() {
+                let reason = "an acknowledgement of SETTINGS is not empty";
+                return Err(ConnectionError::size(reason));
+            }
+            if std::mem::replace(&mut self.is_acknowledged, true) {
+                self.budget.spend(Cost::Empty)?;
+            }
+            return Ok(None);
         }
+        self.budget.spend(Cost::Settings)?;
         if !payload.len().is_multiple_of(6) {
             return Err(ConnectionError::size("SETTINGS has a wrong length"));
         }
@@ -311,12 +341,13 @@ impl Connection {
         if self.last_processed.is_some_and(|before| before < last) {
             return Err(ConnectionError::protocol("a second GOAWAY names a later stream"));
         }
-        self.last_processed = Some(last);
-        let later: Vec<u32> = self.streams.keys().copied().filter(|id| *id > last).collect();
-        for id in &later {
-            self.streams.remove(id);
+        if self.last_processed.replace(last).is_some() {
+            self.budget.spend(Cost::Empty)?;
         }
-        self.unprocessed.extend(later);
+        for (id, stream) in self.streams.extract_if(|id, _| *id > last) {
+            self.in_flight += stream.receive;
+            self.unprocessed.push(id);
+        }
         Ok(Some(Event::GoAway))
     }
 
@@ -325,6 +356,7 @@ impl Connection {
         let increment =
             increment.ok_or(ConnectionError::size("WINDOW_UPDATE has a wrong length"))?;
         let increment = i64::from(increment & 0x7fff_ffff);
+        self.budget.spend(Cost::WindowUpdate)?;
         if head.stream == 0 {
             self.send += increment;
             if increment == 0 || self.send > MAX_WINDOW {
@@ -341,16 +373,18 @@ impl Connection {
         }
         Ok(Some(Event::Window))
     }
-}
 
-fn ping(head: &FrameHeader, payload: &[u8], out: &mut Vec<u8>) -> Found {
-    let data: [u8; 8] =
-        payload.try_into().map_err(|_| ConnectionError::size("PING has a wrong length"))?;
-    if head.stream != 0 {
-        return Err(ConnectionError::protocol("PING is on a stream"));
-    }
-    if !head.has(flag::ACK) {
+    fn ping(&mut self, head: &FrameHeader, payload: &[u8], out: &mut Vec<u8>) -> Found {
+        let data: [u8; 8] =
+            payload.try_into().map_err(|_| ConnectionError::size("PING has a wrong length"))?;
+        if head.stream != 0 {
+            return Err(ConnectionError::protocol("PING is on a stream"));
+        }
+        if head.has(flag::ACK) {
+            return self.without_effect(Cost::Empty);
+        }
+        self.budget.spend(Cost::Ping)?;
         frame::write_ping(data, true, out);
+        Ok(None)
     }
-    Ok(None)
 }

@@ -26,7 +26,7 @@ impl Section {
     pub(super) fn take(&mut self, text: &mut Vec<u8>, field: &Decoded) {
         let (name, value) = (&text[field.name.clone()], &text[field.value.clone()]);
         self.size += name.len() + value.len() + OVERHEAD;
-        let result = if self.size > MAX_SECTION {
+        let result = if self.is_too_large() {
             Err("the head of the response is larger than 64 KB")
         } else if self.malformed.is_some() {
             // The rest is only decoded, as the table of the connection depends on it.
@@ -71,6 +71,15 @@ impl Section {
             return Err("there are two different Content-Lengths");
         }
         Ok(())
+    }
+
+    /// Its size, as RFC 9113 §6.5.2 counts it.
+    pub(super) fn size(&self) -> usize {
+        self.size
+    }
+
+    pub(super) fn is_too_large(&self) -> bool {
+        self.size > MAX_SECTION
     }
 
     /// The head of a response, and the length of its body if it states one.

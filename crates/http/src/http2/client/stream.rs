@@ -2,6 +2,8 @@
 
 use std::collections::HashMap;
 
+use crate::message::InterimResponses;
+
 /// A stream that is not closed.
 #[derive(Debug)]
 pub(super) struct Stream {
@@ -15,6 +17,8 @@ pub(super) struct Stream {
     pub(super) is_sent: bool,
     /// The final head has arrived.
     pub(super) has_head: bool,
+    /// Interim responses that have arrived.
+    pub(super) interim_responses: InterimResponses,
     pub(super) is_head_request: bool,
     pub(super) is_connect: bool,
     /// Remaining bytes of the body, if the head states its length.
