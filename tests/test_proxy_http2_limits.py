@@ -1,4 +1,4 @@
-"""The reverse proxy before upstreams of HTTP/2 that permit few streams at once, or none."""
+"""The reverse proxy before upstreams of HTTP/2 that permit few streams at once, or none, and that refuse requests."""
 
 import socket
 import threading
@@ -7,9 +7,11 @@ import time
 import pytest
 from h2.config import H2Configuration
 from h2.connection import H2Connection
-from h2.events import RequestReceived
-from h2.settings import SettingCodes
+from h2.errors import ErrorCodes
+from h2.events import DataReceived, RequestReceived, StreamEnded
+from h2.settings import SettingCodes, Settings
 
+from support.http import post
 from support.stub import StubServer
 from support.upstream import Upstream, response
 from support.waiting import wait_until
@@ -18,11 +20,11 @@ pytestmark = pytest.mark.usefixtures("orderly_stop")
 
 
 class Limited(StubServer):
-    """An upstream of HTTP/2 that permits `limit` streams. It responds when `answers` is set."""
+    """An upstream of HTTP/2 that permits `limit` streams on each connection. It responds when `answers` is set."""
 
     def __init__(self, limit):
         self.limit, self.answers, self.requests, self.waiting = limit, threading.Event(), 0, []
-        self.lock, self.socket, self.h2 = threading.Lock(), None, None
+        self.lock, self.connections, self.opened = threading.Lock(), [], 0
         listener = socket.create_server(("127.0.0.1", 0))
         self.port = listener.getsockname()[1]
         super().__init__(listener)
@@ -30,8 +32,10 @@ class Limited(StubServer):
     def permit(self, limit):
         """Permits another number of streams."""
         with self.lock:
-            self.h2.update_settings({SettingCodes.MAX_CONCURRENT_STREAMS: limit})
-            self.socket.sendall(self.h2.data_to_send())
+            self.limit = limit
+            for connection, h2 in self.connections:
+                h2.update_settings({SettingCodes.MAX_CONCURRENT_STREAMS: limit})
+                connection.sendall(h2.data_to_send())
 
     def answer(self):
         """Responds to the requests that wait, and to all later ones."""
@@ -40,28 +44,32 @@ class Limited(StubServer):
             self._respond()
 
     def _respond(self):
-        for stream in self.waiting:
-            self.h2.send_headers(stream, [(":status", "200")])
-            self.h2.send_data(stream, b"h2", end_stream=True)
+        for connection, h2, stream in self.waiting:
+            h2.send_headers(stream, [(":status", "200")])
+            h2.send_data(stream, b"h2", end_stream=True)
+            connection.sendall(h2.data_to_send())
         self.waiting = []
-        self.socket.sendall(self.h2.data_to_send())
 
     def serve(self, connection):
+        h2 = H2Connection(H2Configuration(client_side=False))
         with self.lock:
-            self.socket, self.h2 = connection, H2Connection(H2Configuration(client_side=False))
-            self.h2.local_settings.update({SettingCodes.MAX_CONCURRENT_STREAMS: self.limit})
-            self.h2.initiate_connection()
-            connection.sendall(self.h2.data_to_send())
+            values = {SettingCodes.MAX_CONCURRENT_STREAMS: self.limit}
+            h2.local_settings = Settings(client=False, initial_values=values)
+            h2.initiate_connection()
+            connection.sendall(h2.data_to_send())
+            self.connections.append((connection, h2))
+            self.opened += 1
         while data := connection.recv(1 << 16):
             with self.lock:
-                for event in self.h2.receive_data(data):
+                for event in h2.receive_data(data):
                     if isinstance(event, RequestReceived):
                         self.requests += 1
-                        self.waiting.append(event.stream_id)
+                        self.waiting.append((connection, h2, event.stream_id))
+                connection.sendall(h2.data_to_send())
                 if self.answers.is_set():
                     self._respond()
-                else:
-                    connection.sendall(self.h2.data_to_send())
+        with self.lock:
+            self.connections.remove((connection, h2))
 
 
 @pytest.fixture
@@ -103,19 +111,98 @@ def test_another_upstream_gets_what_one_permits_no_stream_for(serve, limited, me
     wait_until(is_retried, "a request that the other one gets")
 
 
-def test_requests_wait_for_a_stream(serve, limited):
-    limited.answers.set()
-    server = serve(route=f'proxy = "h2c://127.0.0.1:{limited.port}"')
-    assert server.get("/")[2] == b"h2"
-    limited.answers.clear()
-    limited.permit(1)
-    # A request that the settings overtake makes sure that they have arrived.
-    wait_until(lambda: limited.h2.local_settings.max_concurrent_streams == 1, "the settings")
-    bodies = []
-    threads = [threading.Thread(target=lambda: bodies.append(server.get("/")[2])) for _ in range(5)]
-    before = limited.requests
+def fetch_together(server, count):
+    """The status and body of requests at once, as they arrive."""
+    found = []
+    threads = [threading.Thread(target=lambda: found.append(server.get("/")[::2])) for _ in range(count)]
     [thread.start() for thread in threads]
-    wait_until(lambda: limited.requests == before + 1, "the first request")
+    return threads, found
+
+
+@pytest.mark.parametrize("is_warm", [False, True])
+def test_another_connection_is_opened_when_one_permits_no_further_stream(serve, limited, is_warm):
+    limited.limit = 4
+    server = serve(route=f'proxy = "h2c://127.0.0.1:{limited.port}"')
+    if is_warm:
+        limited.answers.set()
+        assert server.get("/")[2] == b"h2"
+        limited.answers.clear()
+    before = limited.requests
+    threads, found = fetch_together(server, 10)
+    wait_until(lambda: limited.requests == before + 10, "all requests at the upstream")
+    assert limited.opened == 3
     limited.answer()
     [thread.join() for thread in threads]
-    assert bodies == [b"h2"] * 5 and limited.requests == before + 5
+    assert found == [(200, b"h2")] * 10 and limited.requests == before + 10
+    # The first connection is enough again.
+    assert server.get("/")[2] == b"h2" and limited.opened == 3
+
+
+def test_connections_and_requests_are_bounded_by_connections(serve, limited):
+    limited.limit = 1
+    server = serve(route=f'proxy = {{ to = "h2c://127.0.0.1:{limited.port}", connections = 3 }}')
+    threads, found = fetch_together(server, 8)
+    wait_until(lambda: limited.requests == 3, "the requests that may be sent")
+    limited.answer()
+    [thread.join() for thread in threads]
+    assert found == [(200, b"h2")] * 8 and limited.opened == 3
+
+
+class Refusing(StubServer):
+    """An upstream of HTTP/2 that refuses the first `refusals` requests when it has all of a request, and echoes others."""
+
+    def __init__(self, refusals, how):
+        self.refusals, self.how, self.requests = refusals, how, 0
+        listener = socket.create_server(("127.0.0.1", 0))
+        self.port = listener.getsockname()[1]
+        super().__init__(listener)
+
+    def serve(self, connection):
+        h2 = H2Connection(H2Configuration(client_side=False))
+        h2.initiate_connection()
+        connection.sendall(h2.data_to_send())
+        bodies = {}
+        while data := connection.recv(1 << 16):
+            for event in h2.receive_data(data):
+                if isinstance(event, DataReceived):
+                    bodies[event.stream_id] = bodies.get(event.stream_id, b"") + event.data
+                    h2.acknowledge_received_data(event.flow_controlled_length, event.stream_id)
+                if not isinstance(event, StreamEnded):
+                    continue
+                self.requests += 1
+                if self.requests > self.refusals:
+                    body = bodies.pop(event.stream_id, b"") or b"none"
+                    h2.send_headers(event.stream_id, [(":status", "200")])
+                    for at in range(0, len(body), 16_384):
+                        h2.send_data(event.stream_id, body[at : at + 16_384], end_stream=at + 16_384 >= len(body))
+                elif self.how == "reset":
+                    h2.reset_stream(event.stream_id, ErrorCodes.REFUSED_STREAM)
+                else:
+                    h2.close_connection(last_stream_id=0)
+                    connection.sendall(h2.data_to_send())
+                    return connection.close()
+            connection.sendall(h2.data_to_send())
+
+
+@pytest.mark.parametrize("how", ["reset", "goaway"])
+@pytest.mark.parametrize(("method", "size", "is_chunked"), [("GET", 0, False), ("POST", 1000, False), ("POST", 1000, True), ("POST", 60_000, True)])
+def test_a_refused_request_is_sent_again_also_on_a_new_connection(serve, how, method, size, is_chunked):
+    upstream = Refusing(1, how)
+    server = serve(route=f'proxy = "h2c://127.0.0.1:{upstream.port}"')
+    body = bytes(range(250)) * (size // 250)
+    for expected in (2, 3):
+        found = post(server, "/", body, chunked=is_chunked) if method == "POST" else server.get("/")
+        assert found[::2] == (200, body or b"none") and upstream.requests == expected
+
+
+def test_a_refused_body_of_more_than_64_kb_is_not_sent_again(serve):
+    upstream = Refusing(1, "reset")
+    server = serve(route=f'proxy = "h2c://127.0.0.1:{upstream.port}"')
+    assert post(server, "/", bytes(100_000), chunked=True)[0] == 502 and upstream.requests == 1
+
+
+def test_an_upstream_that_refuses_all_gets_each_request_three_times(serve):
+    upstream = Refusing(1000, "reset")
+    server = serve(route=f'proxy = "h2c://127.0.0.1:{upstream.port}"')
+    for number in (1, 2):
+        assert server.get("/")[0] == 502 and upstream.requests == 3 * number

@@ -6,7 +6,7 @@ use std::sync::atomic::Ordering;
 use std::time::Instant;
 
 use dunlin_client::{
-    Connection, Dial, ErrorKind, OpenStream, Origin, Request, SharedConnection, Timeouts,
+    Connection, Dial, Error, ErrorKind, OpenStream, Origin, Request, SharedConnection, Timeouts,
 };
 use dunlin_config::Proxy;
 use dunlin_http::BodySize;
@@ -17,7 +17,7 @@ use crate::failure::{Failure, Kind};
 use crate::group::Group;
 use crate::idle::Reuse;
 use crate::link::Link;
-use crate::pool::WorkerProxy;
+use crate::pool::{Selected, WorkerProxy};
 use crate::upstream::Upstream;
 
 /// A request's right to use a connection of an upstream, or a tunnel's. It counts until it is dropped.
@@ -29,6 +29,12 @@ pub(crate) struct Lease {
     /// The pool of its connection. Read before the origin is: a connection by an older origin is in an older pool.
     pool: usize,
     permit: Permit,
+}
+
+/// A stream of a connection that is open, or the right to open another one.
+enum Shared {
+    Stream(OpenStream),
+    Open(tokio::sync::OwnedMutexGuard<()>),
 }
 
 impl Lease {
@@ -105,7 +111,7 @@ impl Lease {
         Ok((Link::Http1(Box::pin(self.open(&request.origin, preface)).await?), false))
     }
 
-    /// Opens a stream on the worker's connection of HTTP/2, or on a new one.
+    /// Opens a stream on a connection of HTTP/2 that the worker has, or on a new one.
     async fn open_stream(
         &self,
         reuse: Reuse,
@@ -113,12 +119,13 @@ impl Lease {
         size: BodySize,
         preface: &[u8],
     ) -> Result<(Link, bool), Failure> {
-        if reuse != Reuse::None
-            && let Some(shared) = self.worker.shared(self.pool)
-            && let Some(stream) = self.opened(&shared, request, size).await?
-        {
-            return Ok((Link::Http2(stream), true));
-        }
+        let opening = match reuse {
+            Reuse::None => None,
+            _ => match self.in_time(request, self.shared_stream(request, size)).await? {
+                Shared::Stream(stream) => return Ok((Link::Http2(stream), true)),
+                Shared::Open(opening) => Some(opening),
+            },
+        };
         self.upstream.counts.opened.fetch_add(1, Ordering::Relaxed);
         let addresses = self.upstream.addresses(&self.worker.name_servers()).await?;
         let (origin, idle_time) = (&request.origin, self.rules.keep_alive);
@@ -128,31 +135,54 @@ impl Lease {
         if preface.is_empty() {
             self.worker.share(self.pool, &shared);
         }
-        let stream = self.opened(&shared, request, size).await?;
+        drop(opening);
+        let stream = self.in_time(request, shared.open_stream(request, size)).await?;
         let ended = || Failure::new(Kind::Lost, "the upstream closed the connection at once");
         Ok((Link::Http2(stream.ok_or_else(ended)?), false))
     }
 
-    /// A stream of this connection, as soon as the upstream permits one; `None` if the connection takes no further
-    /// requests.
+    /// A stream of a connection that the worker has, as soon as the upstream permits one; or the right to open another
+    /// connection.
+    async fn shared_stream(&self, request: &Request, size: BodySize) -> Result<Shared, Error> {
+        let mut opening = None;
+        loop {
+            match self.worker.select(self.pool, self.rules.connections) {
+                Selected::Stream(shared) => {
+                    opening = None;
+                    if let Some(stream) = shared.open_stream(request, size).await? {
+                        return Ok(Shared::Stream(stream));
+                    }
+                }
+                Selected::New(shared) => {
+                    opening = None;
+                    shared.settled().await;
+                }
+                Selected::Open(gate) => match opening {
+                    Some(opening) => return Ok(Shared::Open(opening)),
+                    // Another request may have opened one meanwhile.
+                    None => opening = Some(gate.lock_owned().await),
+                },
+            }
+        }
+    }
+
+    /// Waits for a stream.
     ///
     /// # Errors
     /// The upstream permits none within the time for connecting, or the request cannot be sent as it is.
-    async fn opened(
+    async fn in_time<T>(
         &self,
-        shared: &SharedConnection,
         request: &Request,
-        size: BodySize,
-    ) -> Result<Option<OpenStream>, Failure> {
+        opened: impl Future<Output = Result<T, Error>>,
+    ) -> Result<T, Failure> {
         let (now, limit) = (clock::now(), self.rules.connect_timeout);
-        let opened = shared.open_stream(request, size);
         let opened = self.worker.deadlines.before(now + limit, now, opened).await;
         // An extended CONNECT also waits for the settings of the upstream.
         let is_extended = request.head.protocol.is_some();
         let late = || match is_extended {
             true => "no SETTINGS, or no stream permitted, within `connect_timeout`",
             false => {
-                "it permits no further stream (SETTINGS_MAX_CONCURRENT_STREAMS) within `connect_timeout`"
+                "no connection, or it permits no further stream (SETTINGS_MAX_CONCURRENT_STREAMS), within `connect_timeout`"
             }
         };
         let opened = opened.ok_or_else(|| Failure::new(Kind::ConnectTimeout, late()))?;

@@ -25,7 +25,7 @@ pub struct WorkerProxy {
     /// There is no other worker.
     is_alone: Cell<bool>,
     /// Connections of HTTP/2 by pool.
-    shared: RefCell<HashMap<usize, SharedConnection>>,
+    shared: RefCell<HashMap<usize, SharedPool>>,
     /// A task closes connections that are idle for too long.
     is_swept: Cell<bool>,
     /// The buffer for reading from connections that use another protocol, which so have none while they are idle.
@@ -44,6 +44,27 @@ struct Pool {
     idle: VecDeque<Idle>,
     /// Maximum of them, and of those in the overflow.
     limit: usize,
+}
+
+/// The connections of HTTP/2 of the worker to an upstream.
+#[derive(Debug, Default)]
+struct SharedPool {
+    /// The oldest first.
+    connections: Vec<SharedConnection>,
+    opening: Gate,
+}
+
+/// Held while a connection of HTTP/2 is opened: it may have room for all that wait.
+pub(crate) type Gate = Arc<tokio::sync::Mutex<()>>;
+
+/// What a request that needs a stream has to do.
+pub(crate) enum Selected {
+    /// Open it on this connection, as soon as the upstream permits it.
+    Stream(SharedConnection),
+    /// Wait for the settings of this connection.
+    New(SharedConnection),
+    /// Open another connection.
+    Open(Gate),
 }
 
 /// Bytes of the buffer.
@@ -128,20 +149,36 @@ impl WorkerProxy {
         None
     }
 
-    /// The connection of HTTP/2 to the upstream, if it takes further requests.
-    pub(crate) fn shared(&self, pool: usize) -> Option<SharedConnection> {
+    /// The connection of HTTP/2 for a further request to the upstream, which has at most `limit` of them.
+    pub(crate) fn select(&self, pool: usize, limit: usize) -> Selected {
         let mut all = self.shared.borrow_mut();
-        let usable = all.get(&pool).filter(|shared| shared.is_usable()).cloned();
-        if usable.is_none() {
-            // Also those of upstreams that are gone have closed themselves.
-            all.retain(|_, shared| shared.is_usable());
+        let SharedPool { connections, opening } = all.entry(pool).or_default();
+        connections.retain(SharedConnection::is_usable);
+        // The first ones, so that the others become idle and close.
+        if let Some(shared) = connections.iter().find(|shared| shared.has_room()) {
+            return Selected::Stream(shared.clone());
         }
-        usable
+        if let Some(shared) = connections.iter().find(|shared| shared.is_new()) {
+            return Selected::New(shared.clone());
+        }
+        // One that is full without a request permits none: neither would another one.
+        let permits_none = connections.iter().find(|shared| shared.open_streams() == 0);
+        let last = connections.last().filter(|_| connections.len() >= limit);
+        if let Some(shared) = permits_none.or(last) {
+            return Selected::Stream(shared.clone());
+        }
+        let opening = Arc::clone(opening);
+        // Also those of upstreams that are gone have closed themselves.
+        all.retain(|_, shared| {
+            shared.connections.retain(SharedConnection::is_usable);
+            !shared.connections.is_empty() || Arc::strong_count(&shared.opening) > 1
+        });
+        Selected::Open(opening)
     }
 
     /// Has further requests use a connection of HTTP/2.
     pub(crate) fn share(&self, pool: usize, shared: &SharedConnection) {
-        self.shared.borrow_mut().insert(pool, shared.clone());
+        self.shared.borrow_mut().entry(pool).or_default().connections.push(shared.clone());
     }
 
     /// Keeps a connection, which is idle since `since`, for another request.

@@ -6,7 +6,8 @@ use std::task::{Context, Poll};
 use bytes::{Bytes, BytesMut};
 use dunlin_client::Body;
 use dunlin_exchange::{Incoming, stream};
-use dunlin_http::{BodyLength, BodySize, FieldLines};
+use dunlin_http::chunk_queue::Place;
+use dunlin_http::{BodyLength, BodySize, ChunkQueue, FieldLines};
 
 use crate::failure::{Failure, Kind};
 use crate::group::Group;
@@ -29,10 +30,25 @@ pub(crate) enum Upload {
         source: stream::Receiver,
         size: BodySize,
         is_begun: bool,
+        /// What was sent, so that it can be sent again; `None` if that is too much, or no longer needed.
+        kept: Option<Kept>,
         /// Which trailer fields pass; `None` if the length is stated, so that there can be none.
         trailers: Option<Box<Trailers>>,
     },
 }
+
+/// The start of a body that was sent.
+#[derive(Debug, Default)]
+pub(crate) struct Kept {
+    chunks: ChunkQueue,
+    /// What of it was sent since the last start.
+    sent: Place,
+    /// It is sent for the last time.
+    is_last: bool,
+}
+
+/// Bytes of a streamed body that are kept until there is a response.
+const KEPT: usize = 64 * 1024;
 
 /// A body of at most this stated length is received before the request takes an upstream: a slow client does not hold
 /// one, and the request can be sent again.
@@ -69,14 +85,24 @@ impl Upload {
             Some((room, memory)) => {
                 Box::pin(Self::collect(source, size, room, memory, trailers)).await
             }
-            None => Ok(Self::Stream { start: None, source, size, is_begun: false, trailers }),
+            None => Ok(Self::stream(None, source, size, trailers)),
         }
     }
 
     /// What the client of a tunnel sends.
     pub(crate) fn tunnel(source: stream::Receiver) -> Self {
         let size = BodySize::Unknown;
-        Self::Stream { start: None, source, size, is_begun: false, trailers: None }
+        Self::Stream { start: None, source, size, is_begun: false, kept: None, trailers: None }
+    }
+
+    fn stream(
+        start: Option<(Bytes, Reservation)>,
+        source: stream::Receiver,
+        size: BodySize,
+        trailers: Option<Box<Trailers>>,
+    ) -> Self {
+        let kept = start.is_none().then(Kept::default);
+        Self::Stream { start, source, size, is_begun: false, kept, trailers }
     }
 
     /// No body.
@@ -101,7 +127,7 @@ impl Upload {
             start.extend_from_slice(&bytes);
             if size == BodySize::Unknown && start.len() as u64 >= room {
                 let start = Some((start.freeze(), memory));
-                return Ok(Self::Stream { start, source, size, is_begun: false, trailers });
+                return Ok(Self::stream(start, source, size, trailers));
             }
         }
         if let Some(kept) = &mut trailers
@@ -109,7 +135,7 @@ impl Upload {
         {
             // It stays a body without a stated length, as no other can have them.
             let start = Some((start.freeze(), memory));
-            return Ok(Self::Stream { start, source, size, is_begun: false, trailers });
+            return Ok(Self::stream(start, source, size, trailers));
         }
         Ok(Self::whole(start.freeze(), Some(memory)))
     }
@@ -123,8 +149,25 @@ impl Upload {
     pub(crate) fn can_restart(&self) -> bool {
         match self {
             Self::Whole { .. } => true,
-            Self::Stream { is_begun, .. } => !is_begun,
+            Self::Stream { is_begun, kept, .. } => !is_begun || kept.is_some(),
         }
+    }
+}
+
+impl Kept {
+    /// The next bytes that are to be sent again.
+    fn next(&mut self) -> Option<Bytes> {
+        self.chunks.read(&mut self.sent)
+    }
+
+    /// Keeps bytes that are sent now. Returns `false` if there are too many.
+    fn add(&mut self, bytes: &Bytes) -> bool {
+        if self.chunks.len() + bytes.len() > KEPT {
+            return false;
+        }
+        self.chunks.push(bytes.clone());
+        self.sent = self.chunks.end();
+        true
     }
 }
 
@@ -166,13 +209,20 @@ impl Body for Upload {
                 let is_over = std::mem::replace(is_taken, true) || bytes.is_empty();
                 Poll::Ready((!is_over).then(|| Ok(bytes.clone())))
             }
-            Self::Stream { start, source, is_begun, .. } => {
+            Self::Stream { start, source, is_begun, kept, .. } => {
                 if let Some((start, _)) = start.take() {
                     *is_begun = true;
                     return Poll::Ready(Some(Ok(start)));
                 }
+                if let Some(again) = kept.as_mut().and_then(Kept::next) {
+                    return Poll::Ready(Some(Ok(again)));
+                }
+                kept.take_if(|kept| kept.is_last);
                 source.poll_next(context).map(|next| {
                     *is_begun = true;
+                    if let Ok(Some(bytes)) = &next {
+                        kept.take_if(|kept| !kept.add(bytes));
+                    }
                     next.map_err(|stream::Broken| io::Error::other("the client has left"))
                         .transpose()
                 })
@@ -184,15 +234,23 @@ impl Body for Upload {
         match self {
             Self::Stream { source, trailers: Some(trailers), .. } => {
                 trailers.receive(source);
-                trailers.take()
+                trailers.fields()
             }
             _ => FieldLines::default(),
         }
     }
 
+    fn settle(&mut self) {
+        if let Self::Stream { kept: Some(kept), .. } = self {
+            kept.is_last = true;
+        }
+    }
+
     fn restart(&mut self) -> bool {
-        if let Self::Whole { is_taken, .. } = self {
-            *is_taken = false;
+        match self {
+            Self::Whole { is_taken, .. } => *is_taken = false,
+            Self::Stream { kept: Some(kept), .. } => kept.sent = Place::default(),
+            Self::Stream { .. } => {}
         }
         self.can_restart()
     }

@@ -68,8 +68,8 @@ pub struct ProxyTable {
     /// Maximum time for connecting to an upstream, with its TLS handshake, and over HTTP/2 for a stream that it permits; 504
     /// after it. Default: `5s`.
     pub connect_timeout: Option<Spanned<DurationValue>>,
-    /// Maximum time from the end of the request to the head of the response; 504 after it. 0 for no limit. Default:
-    /// `60s`.
+    /// Maximum time from the end of the request to the head of the response; 504 after it. Interim responses do not extend
+    /// it. 0 for no limit. Default: `60s`.
     pub first_byte_timeout: Option<DurationValue>,
     /// Maximum time in which an upstream neither reads nor writes while a body is sent. The response is aborted after
     /// it. 0 for no limit. Default: `60s`.
