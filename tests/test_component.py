@@ -70,10 +70,10 @@ def test_an_http_handler_gets_the_request_and_its_response_is_sent(run, web):
     assert server.get("/app/hello") == (200, server.get("/app/hello")[1], b"Hello\n")
     status, fields, body = server.get("/app/hello")
     assert status == 200 and fields["content-length"] == "6" and body == b"Hello\n"
-    status, _, body = server.get("/app/request?a=b%20c", "Cookie: d=e", "X-Forwarded-For: 1.2.3.4", "Connection: x-private", "X-Private: f")
+    status, _, body = server.get("/app/request?a=b%20c", "Cookie: d=e", "Cookie: f=g", "X-Forwarded-For: 1.2.3.4", "Connection: x-private", "X-Private: f")
     lines = body.decode().split("\n")
     assert status == 200 and lines[0] == "Method::Get Some(Scheme::Http) x /app/request?a=b%20c"
-    assert "cookie: d=e" in lines and "x-forwarded-for: 127.0.0.1" in lines and "x-forwarded-proto: http" in lines
+    assert "cookie: d=e; f=g" in lines and "x-forwarded-for: 127.0.0.1" in lines and "x-forwarded-proto: http" in lines
     assert re.search(r"^x-request-id: \w+$", body.decode(), re.M) and not re.search(r"^(host|connection):", body.decode(), re.M)
     status, fields, body = server.get("/app/status?404")
     assert (status, fields["x-made"], body) == (404, "here", b"")

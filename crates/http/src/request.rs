@@ -1,5 +1,6 @@
 //! The head of a request, in the same form for every version of HTTP.
 
+use std::borrow::Cow;
 use std::ops::Range;
 
 use crate::field::{FieldName, FieldSet};
@@ -66,6 +67,15 @@ struct FieldSpan {
     name: Span,
     value: Span,
     id: FieldName,
+}
+
+impl FieldSpan {
+    /// The name as sent. The engine adds Host without one.
+    #[inline]
+    fn name(self, bytes: &[u8]) -> &[u8] {
+        let is_added = self.id == FieldName::Host && self.name == Span::default();
+        if is_added { b"Host" } else { self.name.of(bytes) }
+    }
 }
 
 /// The parsed form of a request's head: ranges of its bytes. An engine fills it, a [`Request`] reads it, and its memory is
@@ -310,11 +320,33 @@ impl<'a> Request<'a> {
     /// The names and values of all fields, in order.
     pub fn fields(&self) -> impl Iterator<Item = (&'a [u8], &'a [u8])> + use<'a> {
         let bytes = self.bytes;
-        self.head.fields.iter().map(move |field| {
-            let is_added = field.id == FieldName::Host && field.name == Span::default();
-            let name = if is_added { b"Host" } else { field.name.of(bytes) };
-            (name, field.value.of(bytes))
+        self.head.fields.iter().map(move |field| (field.name(bytes), field.value.of(bytes)))
+    }
+
+    /// The fields as an application or another server gets them: all cookies are in one field. Clients of HTTP/2 send a field for
+    /// each cookie, which recipients join before they pass them on (RFC 9113 §8.2.3).
+    pub fn joined_fields(&self) -> impl Iterator<Item = (&'a [u8], Cow<'a, [u8]>)> + use<'a> {
+        let bytes = self.bytes;
+        let mut cookies = self.cookies();
+        self.head.fields.iter().filter_map(move |field| {
+            let value = match field.id {
+                FieldName::Cookie => cookies.take()?,
+                _ => Cow::Borrowed(field.value.of(bytes)),
+            };
+            Some((field.name(bytes), value))
         })
+    }
+
+    /// The cookies of all `Cookie` fields as one value; `None` if there are none.
+    pub fn cookies(&self) -> Option<Cow<'a, [u8]>> {
+        let mut values = self.values(FieldName::Cookie).filter(|value| !value.is_empty());
+        let mut all = Cow::Borrowed(values.next()?);
+        for value in values {
+            let all = all.to_mut();
+            all.extend_from_slice(b"; ");
+            all.extend_from_slice(value);
+        }
+        Some(all)
     }
 
     /// An owned copy, which outlives the input buffer.

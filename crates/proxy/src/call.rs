@@ -1,5 +1,6 @@
 //! A request for the upstreams of a group.
 
+use std::borrow::Cow;
 use std::rc::Rc;
 
 use dunlin_config::{Balance, ForwardedField, HashKey};
@@ -45,13 +46,13 @@ impl Call<'_> {
             HashKey::Address => None,
             HashKey::Field(name) => {
                 let is_it =
-                    |(other, _): &(&[u8], &[u8])| other.eq_ignore_ascii_case(name.as_bytes());
-                self.request.fields().find(is_it)
+                    |(other, _): &(&[u8], Cow<'_, [u8]>)| other.eq_ignore_ascii_case(name.as_bytes());
+                self.request.joined_fields().find(is_it)
             }
         };
         field.map_or_else(
             || self.client.address.to_string().into_bytes(),
-            |(_, value)| value.to_vec(),
+            |(_, value)| value.into_owned(),
         )
     }
 

@@ -81,7 +81,7 @@ fn add_client_fields(call: &Call<'_>, incoming: &Incoming, fields: &mut FieldLin
     let keeps_traceparent = incoming.script_context.traceparent.is_none();
     let keeps_authorization = call.checked.and_then(RequestContext::scheme) != Some(Scheme::Basic);
     let mut lower = [0_u8; 64];
-    for (name, value) in call.request.fields() {
+    for (name, value) in call.request.joined_fields() {
         let kept = match lower.get_mut(..name.len()) {
             Some(lower) => {
                 lower.copy_from_slice(name);
@@ -96,7 +96,7 @@ fn add_client_fields(call: &Call<'_>, incoming: &Incoming, fields: &mut FieldLin
             None => is_kept(call, &name.to_ascii_lowercase()),
         };
         if kept && !listed.iter().any(|option| name.eq_ignore_ascii_case(option)) {
-            fields.push_parsed(name, value);
+            fields.push_parsed(name, &value);
         }
     }
 }

@@ -165,7 +165,7 @@ impl Variables {
         classify: impl Fn(&[u8]) -> Treatment,
     ) {
         let first = self.entries.len();
-        for (name, value) in request.fields() {
+        for (name, value) in request.joined_fields() {
             // With `_`, two fields would become the same variable, and a proxy may check only one of them.
             if !name.iter().all(|&b| b.is_ascii_alphanumeric() || b == b'-') {
                 continue;
@@ -181,7 +181,6 @@ impl Variables {
                 self.bytes.truncate(start);
                 continue;
             }
-            let is_cookie = name == b"cookie";
             for byte in name {
                 *byte = if *byte == b'-' { b'_' } else { byte.to_ascii_uppercase() };
             }
@@ -190,15 +189,14 @@ impl Variables {
                 .position(|other| self.bytes[other.name.clone()] == self.bytes[variable.clone()]);
             match earlier {
                 Some(at) => {
-                    let separator: &[u8] = if is_cookie { b"; " } else { b", " };
                     let before = &self.bytes[self.entries[first + at].value.clone()];
-                    let joined = [before, separator, value].concat();
+                    let joined = [before, b", ", &value].concat();
                     self.entries[first + at].value = self.push(&joined);
                     self.is_exact = false;
                 }
                 None => {
                     self.bytes.push(b'=');
-                    let value = self.push(value);
+                    let value = self.push(&value);
                     self.bytes.push(b'\n');
                     let varies = treatment == Treatment::Vary;
                     self.entries.push(Entry { name: variable, value, varies });

@@ -74,13 +74,13 @@ impl Call<'_> {
         let client = self.client(incoming);
         let forwarded = ForwardedFields::of(self, client);
         let mut lower = Vec::new();
-        for (name, value) in self.request.fields() {
+        for (name, value) in self.request.joined_fields() {
             lower.clear();
             lower.extend(name.iter().map(u8::to_ascii_lowercase));
             // They have a variable of their own in CGI.
             let is_content = matches!(&*lower, b"content-type" | b"content-length");
             if is_content || forwarded.treatment(&lower) != Treatment::Omit {
-                add(&lower, value);
+                add(&lower, &value);
             }
         }
         let script_context = &incoming.script_context;

@@ -297,6 +297,25 @@ fn fields_are_found_by_name_in_any_case_and_on_every_line() {
     assert_eq!(request.to_owned().as_request().target(), b"/");
 }
 
+#[test]
+fn all_cookies_are_in_one_field_for_a_recipient_behind_the_server() {
+    let joined = |lines: &str| {
+        let message = format!("GET / HTTP/1.1\r\nHost: x\r\n{lines}X: 1\r\n\r\n");
+        let mut head = Head::default();
+        Connection::default().head(message.as_bytes(), &Limits::default(), &mut head).unwrap();
+        let request = Request::new(message.as_bytes(), &head);
+        let text = |bytes: &[u8]| String::from_utf8_lossy(bytes).into_owned();
+        let fields = request.joined_fields().map(|(name, value)| text(name) + "=" + &text(&value));
+        fields.collect::<Vec<_>>().join(" ")
+    };
+    let cookies = "Cookie: a=1\r\nA: 1\r\ncookie: b=2\r\nCOOKIE:\r\nCookie: c=3; d=4\r\n";
+    assert_eq!(joined(cookies), "Host=x Cookie=a=1; b=2; c=3; d=4 A=1 X=1");
+    assert_eq!(joined("Cookie: \r\nCookie: a=1\r\n"), "Host=x Cookie=a=1 X=1");
+    assert_eq!(joined("Cookie: a=1\r\n"), "Host=x Cookie=a=1 X=1");
+    assert_eq!(joined("Cookie:\r\ncookie:\r\n"), "Host=x X=1");
+    assert_eq!(joined(""), "Host=x X=1");
+}
+
 proptest! {
     #[test]
     fn every_split_gives_the_same_result(

@@ -59,6 +59,18 @@ fn an_extended_connect_is_a_request_whose_stream_stays_open() {
 }
 
 #[test]
+fn cookies_in_several_fields_are_joined() {
+    let mut server = Server::new(None);
+    server.feed(&preface(&[]));
+    let cookies = [("cookie", "a=1"), ("x", "1"), ("cookie", ""), ("cookie", "b=2")];
+    server.feed(&headers(1, &[GET, &cookies].concat(), true));
+    let request = Request::new(&server.text, &server.head);
+    let fields: Vec<_> = request.joined_fields().skip(1).collect();
+    assert_eq!(fields[0], (&b"cookie"[..], b"a=1; b=2"[..].into()));
+    assert_eq!(fields[1..], [(&b"x"[..], b"1"[..].into())]);
+}
+
+#[test]
 fn a_malformed_request_is_reset_and_the_next_is_served() {
     let cases: &[(&str, Vec<(&str, &str)>)] = &[
         ("no method", without(":method")),
