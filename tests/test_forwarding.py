@@ -6,6 +6,7 @@ import pytest
 
 from support.files import write
 from support.server import DUNLIN
+from support.upstream import Upstream
 
 # Fields by which proxies name clients. Scripts get only those of a trusted proxy.
 OTHERS = [
@@ -97,9 +98,11 @@ def test_a_client_behind_a_proxy_cannot_choose_its_address_by_another_field(envi
         (["for=192.0.2.9;proto=https;proto=https"], "127.0.0.1", False),
         (["for=192.0.2.9;secret=a;secret=b, for=10.2.3.4"], "127.0.0.1", False),
         (["for=unknown"], "127.0.0.1", False),
-        (["for=_hidden;proto=https"], "127.0.0.1", False),
-        (["proto=https"], "127.0.0.1", False),
         (['for="192.0.2.9'], "127.0.0.1", False),
+        # The scheme counts without an address.
+        (["for=unknown;proto=https"], "127.0.0.1", True),
+        (["for=_hidden;proto=https"], "127.0.0.1", True),
+        (["proto=https"], "127.0.0.1", True),
         # Elements that a client sends before its proxy's have no effect.
         (['for="x, for=192.0.2.9'], "192.0.2.9", False),
         (["for=7.7.7.7;for=6.6.6.6, for=192.0.2.9"], "192.0.2.9", False),
@@ -125,7 +128,61 @@ def test_forwarded_is_read_by_its_grammar(environment, lines, address, https):
 def test_x_forwarded_for_is_read_from_its_end(environment, lines, address):
     fetch = environment(TRUSTED)
     assert fetch(*lines)["REMOTE_ADDR"] == address
-    assert ("HTTPS" in fetch(*lines, "X-Forwarded-Proto: https")) == (address != "127.0.0.1")
+    assert "HTTPS" in fetch(*lines, "X-Forwarded-Proto: https"), "whether or not there is an address"
+    assert "HTTPS" not in fetch(*lines, "X-Forwarded-Proto: http")
+
+
+@pytest.mark.parametrize("server", ["", 'forwarded_field = "X-Real-IP"'])
+@pytest.mark.parametrize("address", [[], ["X-Forwarded-For: unknown", "X-Real-IP: unknown"], ["X-Forwarded-For: 1.2.3.4", "X-Real-IP: 1.2.3.4"]])
+def test_the_scheme_of_a_trusted_proxy_reaches_scripts_and_upstreams(environment, serve, server, address):
+    fetch = environment(TRUSTED + server)
+    upstream = Upstream()
+    behind = serve(route=f'proxy = "{upstream.url}"\nredirect_https = true', server=TRUSTED + server)
+    for scheme, name in [("https", "https"), ("HTTPS", "https"), ("wss", "https"), ("WSS", "https"), ("http", "http"), ("ws", "http")]:
+        variables = fetch(*address, f"X-Forwarded-Proto: {scheme}")
+        assert (variables["REQUEST_SCHEME"], variables.get("HTTPS")) == (name, "on" if name == "https" else None), scheme
+        status, _, _ = behind.get("/", *address, f"X-Forwarded-Proto: {scheme}")
+        assert status == (200 if name == "https" else 308), scheme
+    assert len(upstream.requests) == 4
+    for request in upstream.requests:
+        assert request.fields["x-forwarded-proto"] == "https" and request.fields["forwarded"].endswith("proto=https")
+
+
+# Fields that only a trusted proxy or the server may set.
+GUARDED = [
+    "X-Forwarded-For", "X-Forwarded-Host", "X-Forwarded-Proto", "X-Forwarded-Prefix", "X-Forwarded-Port", "X-Forwarded-User",
+    "X-Forwarded-Client-Cert", "X-Real-IP", "X-Client-IP", "True-Client-IP", "Early-Data", "Proxy-Authorization", "Proxy-Connection",
+    "Proxy-Anything", "Remote-User", "Client-Cert", "Client-Cert-Chain", "X-Sendfile-Type", "X-Accel-Mapping", "Transfer-Encoding", "Keep-Alive",
+]
+
+
+def spellings(name):
+    """Names that programs may take for this one."""
+    first, _, rest = name.partition("-")
+    yield from (name.replace("-", other) for other in "_.~!")
+    yield first + "_" + rest
+    yield name.lower().replace("-", "_")
+
+
+@pytest.mark.parametrize("server", ["", TRUSTED, TRUSTED + 'forwarded_field = "X-Real-IP"', TRUSTED + 'forwarded_field = "Forwarded"'])
+def test_other_spellings_reach_neither_upstreams_nor_scripts(environment, serve, server):
+    upstream = Upstream()
+    behind = serve(route=f'proxy = "{upstream.url}"', server=server)
+    others = [f"{other}: 6.6.6.6" for name in GUARDED for other in spellings(name)]
+    fetch = environment(server)
+    for at in range(0, len(others), 60):
+        assert behind.get("/", *others[at : at + 60], "X_Customer: 7", "X-Kept: 7")[0] == 200
+        request = upstream.requests[-1]
+        assert b"6.6.6.6" not in request.head, request.head
+        assert request.fields["x_customer"] == request.fields["x-kept"] == "7"
+        assert "6.6.6.6" not in fetch(*others[at : at + 60]).values()
+    # The plain names of what no proxy sets.
+    plain = ["Proxy", "Proxy-Authorization", "Proxy-Anything", "X-Sendfile-Type", "X-Accel-Mapping"]
+    behind.get("/", *(f"{name}: 6.6.6.6" for name in [*plain, "Early-Data", "Remote-User", "Client-Cert", "Client-Cert-Chain"]))
+    assert b"6.6.6.6" not in upstream.requests[-1].head
+    assert "6.6.6.6" not in fetch(*(f"{name}: 6.6.6.6" for name in plain)).values()
+    if not server:
+        assert "6.6.6.6" not in fetch("Remote-User: 6.6.6.6", "Client-Cert: 6.6.6.6", "Client-Cert-Chain: 6.6.6.6").values()
 
 
 @pytest.mark.parametrize(

@@ -4,6 +4,8 @@
 //! The configuration therefore names the one field that the trusted proxies set. The server ignores all
 //! others and does not pass them to scripts.
 
+use std::borrow::Cow;
+
 use super::file::Server;
 use super::report::Report;
 
@@ -22,7 +24,7 @@ pub enum ForwardedKind {
     XForwardedFor,
     /// `Forwarded` (RFC 7239).
     Forwarded,
-    /// A field that contains only addresses.
+    /// A field that contains only addresses. `X-Forwarded-Proto` states the scheme.
     Addresses,
 }
 
@@ -98,7 +100,7 @@ impl ForwardedField {
     }
 
     /// Returns `true` if trusted proxies set the field of that name. `name` is in lower case.
-    pub fn covers(&self, name: &[u8]) -> bool {
+    fn covers(&self, name: &[u8]) -> bool {
         match self.kind {
             ForwardedKind::XForwardedFor => name.starts_with(b"x-forwarded-"),
             ForwardedKind::Forwarded | ForwardedKind::Addresses => name == self.name.as_bytes(),
@@ -106,10 +108,13 @@ impl ForwardedField {
     }
 
     /// Returns `true` if a request has the field of that name from its client: only proxies may set it, and no trusted
-    /// one has. `via_proxy` is set for requests of trusted proxies. `name` is in lower case.
+    /// one has. `via_proxy` is set for requests of trusted proxies. They set plain names, and pass other spellings on as the
+    /// client sent them. `name` is in lower case.
     pub fn is_spoofed(&self, name: &[u8], via_proxy: bool) -> bool {
-        let is_of_proxies = self.covers(name);
-        (is_of_proxies || is_forwarding(name)) && !(via_proxy && is_of_proxies)
+        let read = as_read(name);
+        let is_of_proxies = self.covers(&read);
+        let is_plain = matches!(read, Cow::Borrowed(_));
+        (is_of_proxies || is_forwarding(&read)) && !(via_proxy && is_of_proxies && is_plain)
     }
 
     /// Returns the name, in lower case.
@@ -135,6 +140,16 @@ impl ForwardedField {
     }
 }
 
+/// Returns the name of a field as programs may read it, which take `_`, `.` and other characters for `-`; borrowed if it is
+/// plain.
+pub fn as_read(name: &[u8]) -> Cow<'_, [u8]> {
+    if is_plain_name(name) {
+        return Cow::Borrowed(name);
+    }
+    let read = |&byte: &u8| if byte.is_ascii_alphanumeric() { byte } else { b'-' };
+    Cow::Owned(name.iter().map(read).collect())
+}
+
 /// Returns `true` if scripts and other servers cannot confuse the name with another: some treat `_` and `.` as `-`.
 pub(crate) fn is_plain_name(name: &[u8]) -> bool {
     !name.is_empty() && name.iter().all(|&byte| byte.is_ascii_alphanumeric() || byte == b'-')
@@ -154,6 +169,29 @@ mod tests {
         }
         for name in ["host", "x-requested-with", "x-request-id", "via", "cookie"] {
             assert!(!is_forwarding(name.as_bytes()), "{name}");
+        }
+    }
+
+    #[test]
+    fn only_plain_names_are_those_of_trusted_proxies() {
+        let real = ForwardedField::parse("X-Real-IP").unwrap();
+        let forwarded = ForwardedField::parse("Forwarded").unwrap();
+        for (field, set, not_set) in [
+            (&ForwardedField::default(), "x-forwarded-for", "x-real-ip"),
+            (&ForwardedField::default(), "x-forwarded-port", "forwarded"),
+            (&real, "x-real-ip", "x-forwarded-for"),
+            (&forwarded, "forwarded", "x-forwarded-proto"),
+        ] {
+            assert!(!field.is_spoofed(set.as_bytes(), true), "{set}");
+            assert!(field.is_spoofed(set.as_bytes(), false), "{set}");
+            assert!(field.is_spoofed(not_set.as_bytes(), true), "{not_set}");
+            for separator in ["_", ".", "~", "!"] {
+                for name in [set, not_set].map(|name| name.replacen('-', separator, 1)) {
+                    let is_other = name.contains(separator);
+                    assert!(!is_other || field.is_spoofed(name.as_bytes(), true), "{name}");
+                }
+            }
+            assert!(!field.is_spoofed(b"x_customer", true) && !field.is_spoofed(b"accept", false));
         }
     }
 

@@ -109,7 +109,7 @@ pub use file::{
     TlsVersion,
 };
 pub use forward_fields::HOP_BY_HOP;
-pub use forwarded_field::{ForwardedField, ForwardedKind};
+pub use forwarded_field::{ForwardedField, ForwardedKind, as_read};
 pub use handler::{Handler, Status, StatusFleet};
 pub use https::HttpsRules;
 pub use jail::Jail;

@@ -1,9 +1,10 @@
 //! The head of a request as an upstream gets it.
 
+use std::borrow::Cow;
 use std::net::IpAddr;
 
 use dunlin_client::{Origin, Request as ClientRequest, Timeouts};
-use dunlin_config::ForwardCertificate;
+use dunlin_config::{ForwardCertificate, as_read};
 use dunlin_exchange::{Incoming, RequestContext, Scheme};
 use dunlin_http::semantics::host;
 use dunlin_http::{BodyLength, FieldLines, FieldName, RequestHead};
@@ -104,25 +105,6 @@ fn add_client_fields(call: &Call<'_>, incoming: &Incoming, fields: &mut FieldLin
 /// Whether an upstream gets a field of the client. The name is in lower case.
 fn is_kept(call: &Call<'_>, name: &[u8]) -> bool {
     match name {
-        // They describe the connection, or the framing of the message (RFC 9110 §7.6.1), or are set by the proxy. `Proxy` would
-        // become HTTP_PROXY in CGI programs, which many of them obey.
-        b"connection"
-        | b"content-length"
-        | b"early-data"
-        | b"forwarded"
-        | b"host"
-        | b"keep-alive"
-        | b"proxy"
-        | b"proxy-authorization"
-        | b"proxy-connection"
-        | b"te"
-        | b"trailer"
-        | b"transfer-encoding"
-        | b"upgrade"
-        | b"x-forwarded-for"
-        | b"x-forwarded-host"
-        | b"x-forwarded-prefix"
-        | b"x-forwarded-proto" => false,
         b"accept"
         | b"accept-encoding"
         | b"accept-language"
@@ -147,27 +129,52 @@ fn is_kept(call: &Call<'_>, name: &[u8]) -> bool {
         | b"sec-fetch-user"
         | b"upgrade-insecure-requests"
         | b"user-agent" => true,
-        _ => !is_spoofed(call, name),
+        _ if ends_here(name) => false,
+        _ => {
+            let read = as_read(name);
+            !(matches!(read, Cow::Owned(_)) && ends_here(&read)
+                || is_identity(call, &read)
+                || call.forwarded_field.is_spoofed(name, call.client.via_proxy))
+        }
     }
 }
 
-/// Whether only a trusted proxy or the server may set a field of this name, and neither has. The name is in lower case.
-fn is_spoofed(call: &Call<'_>, name: &[u8]) -> bool {
-    let plain;
-    let mut name = name;
-    // Programs may take `_` and `.` for `-`.
-    if name.iter().any(|&byte| matches!(byte, b'_' | b'.')) {
-        let dash = |&byte: &u8| if matches!(byte, b'_' | b'.') { b'-' } else { byte };
-        plain = name.iter().map(dash).collect::<Vec<u8>>();
-        name = &plain;
+/// Whether a field of the client ends here, also in another spelling. The name is in lower case.
+fn ends_here(name: &[u8]) -> bool {
+    match name {
+        // They describe the connection, or the framing of the message (RFC 9110 §7.6.1), or are set by the proxy.
+        b"connection"
+        | b"content-length"
+        | b"early-data"
+        | b"forwarded"
+        | b"host"
+        | b"keep-alive"
+        | b"te"
+        | b"trailer"
+        | b"transfer-encoding"
+        | b"upgrade"
+        | b"x-forwarded-for"
+        | b"x-forwarded-host"
+        | b"x-forwarded-prefix"
+        | b"x-forwarded-proto" => true,
+        _ => is_for_proxy(name),
     }
-    if matches!(name, b"client-cert" | b"client-cert-chain")
+}
+
+/// Whether a field concerns a proxy, so that only this server could set it. The name is in lower case. `Proxy` would become
+/// HTTP_PROXY in CGI programs, which many of them obey; the others choose the files that an application names.
+pub(crate) fn is_for_proxy(name: &[u8]) -> bool {
+    match name {
+        b"proxy" | b"x-sendfile-type" => true,
+        _ => name.starts_with(b"proxy-") || name.starts_with(b"x-accel-"),
+    }
+}
+
+/// Whether only the server may set a field of this name, which is in lower case.
+fn is_identity(call: &Call<'_>, name: &[u8]) -> bool {
+    matches!(name, b"client-cert" | b"client-cert-chain")
         || name.eq_ignore_ascii_case(USER.as_bytes())
         || call.user_fields.iter().any(|user| user.as_bytes() == name)
-    {
-        return true;
-    }
-    call.forwarded_field.is_spoofed(name, call.client.via_proxy)
 }
 
 /// The fields that `Connection` lists, which end here.

@@ -1,8 +1,10 @@
 //! Trailer fields of requests on their way to an upstream.
 
-use dunlin_config::ForwardedField;
+use dunlin_config::{ForwardedField, as_read};
 use dunlin_exchange::stream;
 use dunlin_http::FieldLines;
+
+use crate::request::is_for_proxy;
 
 /// The trailer fields of a body.
 ///
@@ -17,7 +19,7 @@ pub(crate) struct Trailers {
 
 /// Fields that have no meaning after the body, or another one: framing, routing, authentication, conditions, and the format of the
 /// content. In lower case.
-const HEAD_ONLY: [&str; 45] = [
+const HEAD_ONLY: [&str; 42] = [
     "accept",
     "accept-charset",
     "accept-encoding",
@@ -47,9 +49,6 @@ const HEAD_ONLY: [&str; 45] = [
     "origin",
     "pragma",
     "priority",
-    "proxy",
-    "proxy-authorization",
-    "proxy-connection",
     "range",
     "referer",
     "remote-user",
@@ -91,15 +90,12 @@ impl Trailers {
     }
 
     fn passes(&self, name: &[u8]) -> bool {
-        // Programs may take `_` and `.` for `-`.
-        let plain = |byte: &u8| match byte {
-            b'_' | b'.' => b'-',
-            byte => byte.to_ascii_lowercase(),
-        };
-        let name: Vec<u8> = name.iter().map(plain).collect();
-        let is_it = |other: &str| other.as_bytes() == name;
+        let lower = name.to_ascii_lowercase();
+        let name = as_read(&lower);
+        let is_it = |other: &str| other.as_bytes() == &*name;
         !HEAD_ONLY.iter().any(|other| is_it(other))
             && !name.starts_with(b"sec-")
+            && !is_for_proxy(&name)
             && !self.forwarded_field.is_spoofed(&name, false)
             && !self.user_fields.iter().any(|user| is_it(user))
     }
@@ -125,6 +121,9 @@ mod tests {
             "Client-Cert",
             "Remote_User",
             "Sec-Fetch-Site",
+            "Proxy.Authorization",
+            "Early~Data",
+            "X-Accel-Mapping",
             "X-Checksum",
         ] {
             fields.push(name, "v");

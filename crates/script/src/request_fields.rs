@@ -1,8 +1,10 @@
 //! Which fields of a request a script gets as variables.
 
+use std::borrow::Cow;
+
 use super::call::Call;
 use super::variables::Treatment;
-use dunlin_config::ForwardedField;
+use dunlin_config::{ForwardedField, as_read};
 use dunlin_exchange::Client;
 
 /// Decides which fields of a request a script gets.
@@ -26,32 +28,22 @@ impl<'a> ForwardedFields<'a> {
     /// Whether only a trusted proxy or the server may set a field of this name, and neither has. The name is in lower
     /// case.
     fn is_spoofed(&self, name: &[u8]) -> bool {
-        let is_set_by_server = self.client.is_subrequest;
-        if self.user_fields.iter().any(|user| user.as_bytes() == name) {
+        let read = as_read(name);
+        if self.user_fields.iter().any(|user| user.as_bytes() == &*read) {
             return true;
         }
-        !is_set_by_server && self.forwarded_field.is_spoofed(name, self.client.via_proxy)
+        let is_plain = matches!(read, Cow::Borrowed(_));
+        let Client { is_subrequest: is_set_by_server, via_proxy, .. } = self.client;
+        let names_user = matches!(&*read, b"remote-user" | b"client-cert" | b"client-cert-chain");
+        let is_other = !is_plain && (*read == *b"early-data" || omitted(&read));
+        is_other
+            || names_user && !(is_plain && (via_proxy || is_set_by_server))
+            || !is_set_by_server && self.forwarded_field.is_spoofed(name, via_proxy)
     }
 
     /// Decides about a field by its name in lower case.
     pub(super) fn treatment(&self, name: &[u8]) -> Treatment {
         match name {
-            // They describe the connection (RFC 9110 §7.6.1) or have a variable of their own. `Proxy` would become
-            // HTTP_PROXY, which many programs obey.
-            b"connection"
-            | b"content-length"
-            | b"content-type"
-            | b"expect"
-            | b"keep-alive"
-            | b"proxy"
-            | b"proxy-authorization"
-            | b"proxy-connection"
-            | b"te"
-            | b"trailer"
-            | b"transfer-encoding"
-            | b"upgrade" => Treatment::Omit,
-            // The server sets its own values.
-            b"traceparent" | b"x-request-id" => Treatment::Omit,
             b"authorization" if !self.authorization => Treatment::Omit,
             b"accept"
             | b"accept-encoding"
@@ -69,8 +61,23 @@ impl<'a> ForwardedFields<'a> {
             | b"sec-fetch-site"
             | b"upgrade-insecure-requests"
             | b"user-agent" => Treatment::Keep,
-            _ if self.is_spoofed(name) => Treatment::Omit,
+            _ if omitted(name) || self.is_spoofed(name) => Treatment::Omit,
             _ => Treatment::Vary,
         }
+    }
+}
+
+/// Whether no script gets a field of this name, also in another spelling. The name is in lower case.
+fn omitted(name: &[u8]) -> bool {
+    match name {
+        // They describe the connection (RFC 9110 §7.6.1) or have a variable of their own.
+        b"connection" | b"content-length" | b"content-type" | b"expect" | b"keep-alive" | b"te"
+        | b"trailer" | b"transfer-encoding" | b"upgrade" => true,
+        // The server sets its own values.
+        b"traceparent" | b"x-request-id" => true,
+        // They concern a proxy. `Proxy` would become HTTP_PROXY, which many programs obey; the others choose the files that an
+        // application names.
+        b"proxy" | b"x-sendfile-type" => true,
+        _ => name.starts_with(b"proxy-") || name.starts_with(b"x-accel-"),
     }
 }

@@ -19,12 +19,12 @@ pub(crate) fn resolve_client(client: Client, request: &Request<'_>, server: &Ser
     if !is_trusted {
         return client;
     }
-    let proxy = Client { via_proxy: true, ..client };
-    match forwarding::client(&server.forwarded_field, request, trusted) {
-        Some(Forwarded { address, encrypted }) => {
-            let encrypted = encrypted.unwrap_or(client.encrypted);
-            Client { address: Peer::Ip(address), encrypted, ..proxy }
-        }
-        None => proxy,
+    let Forwarded { address, encrypted } =
+        forwarding::client(&server.forwarded_field, request, trusted);
+    Client {
+        address: address.map_or(client.address, Peer::Ip),
+        encrypted: encrypted.unwrap_or(client.encrypted),
+        via_proxy: true,
+        ..client
     }
 }

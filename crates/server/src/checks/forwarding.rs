@@ -10,58 +10,54 @@ use dunlin_config::{ForwardedField, ForwardedKind, Network};
 use dunlin_http::Request;
 use dunlin_http::semantics::forwarded;
 
-/// The client as a trusted proxy names it.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+/// What trusted proxies state about the client.
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
 pub(crate) struct Forwarded {
-    pub(crate) address: IpAddr,
-    /// Whether the client used TLS to the first trusted proxy, if known.
+    /// Its address; `None` if they do not name it, or not as an address.
+    pub(crate) address: Option<IpAddr>,
+    /// Whether it used TLS to the first trusted proxy, if known.
     pub(crate) encrypted: Option<bool>,
 }
 
 /// Returns the client that the trusted proxies name. Every proxy appends the address that it sees, so the
 /// last address that is not a trusted proxy's is the client's; the client may have sent anything before it.
-/// If the part that is read is malformed, the field is ignored.
+/// If the part that is read is malformed, it names no address.
 pub(crate) fn client(
     field: &ForwardedField,
     request: &Request<'_>,
     trusted: &[Network],
-) -> Option<Forwarded> {
-    let mut last = None;
+) -> Forwarded {
+    let mut client = Forwarded::default();
     for hop in hops(field, request) {
-        let hop = hop?;
-        last = Some(hop);
-        if !trusted.iter().any(|network| network.contains(hop.address)) {
+        client = hop;
+        let is_trusted = |address| trusted.iter().any(|network| network.contains(address));
+        if !client.address.is_some_and(is_trusted) {
             break;
         }
     }
-    let mut client = last?;
-    if field.kind() == ForwardedKind::XForwardedFor {
+    if field.kind() != ForwardedKind::Forwarded {
         client.encrypted = last_scheme(request);
     }
-    Some(client)
+    client
 }
 
-/// Returns the entries of all proxies, nearest first. `None` for a malformed entry.
+/// Returns the entries of all proxies, nearest first. A malformed entry states nothing.
 fn hops<'r>(
     field: &'r ForwardedField,
     request: &'r Request<'r>,
-) -> Box<dyn Iterator<Item = Option<Forwarded>> + 'r> {
+) -> Box<dyn Iterator<Item = Forwarded> + 'r> {
     let lines = values(request, field.name());
     let lines = lines.into_iter().rev();
     if field.kind() == ForwardedKind::Forwarded {
         return Box::new(lines.flat_map(forwarded::from_last).map(|element| {
-            let element = element?;
-            let address = parse_node(element.node?)?;
-            let encrypted = element.proto.and_then(is_encrypted);
-            Some(Forwarded { address, encrypted })
+            let element = element.unwrap_or_default();
+            let address = element.node.and_then(parse_node);
+            Forwarded { address, encrypted: element.proto.and_then(is_encrypted) }
         }));
     }
     let entries = lines.flat_map(|line| line.rsplit(|&byte| byte == b','));
     let entries = entries.map(<[u8]>::trim_ascii).filter(|entry| !entry.is_empty());
-    Box::new(entries.map(|entry| {
-        let address = parse_node(entry)?;
-        Some(Forwarded { address, encrypted: None })
-    }))
+    Box::new(entries.map(|entry| Forwarded { address: parse_node(entry), encrypted: None }))
 }
 
 fn values<'r>(request: &Request<'r>, name: &str) -> Vec<&'r [u8]> {
@@ -76,10 +72,11 @@ fn last_scheme(request: &Request<'_>) -> Option<bool> {
     is_encrypted(last.trim_ascii())
 }
 
+/// Whether a scheme has TLS. Some proxies name that of a WebSocket.
 fn is_encrypted(scheme: &[u8]) -> Option<bool> {
     match scheme.to_ascii_lowercase().as_slice() {
-        b"https" => Some(true),
-        b"http" => Some(false),
+        b"https" | b"wss" => Some(true),
+        b"http" | b"ws" => Some(false),
         _ => None,
     }
 }
@@ -100,7 +97,7 @@ mod tests {
 
     use super::*;
 
-    fn read(field: &str, lines: &[&str]) -> Option<(String, Option<bool>)> {
+    fn found(field: &str, lines: &[&str]) -> Forwarded {
         let lines: String = lines.iter().map(|line| format!("{line}\r\n")).collect();
         let bytes = format!("GET / HTTP/1.1\r\nHost: a\r\n{lines}\r\n");
         let mut head = Head::default();
@@ -108,8 +105,12 @@ mod tests {
         let request = Request::new(bytes.as_bytes(), &head);
         let trusted = ["10.0.0.0/8".parse().unwrap(), "2001:db8:f::/48".parse().unwrap()];
         let field = ForwardedField::parse(field).unwrap();
-        let found = super::client(&field, &request, &trusted);
-        found.map(|client| (client.address.to_string(), client.encrypted))
+        super::client(&field, &request, &trusted)
+    }
+
+    fn read(field: &str, lines: &[&str]) -> Option<(String, Option<bool>)> {
+        let found = found(field, lines);
+        found.address.map(|address| (address.to_string(), found.encrypted))
     }
 
     fn client(address: &str, encrypted: Option<bool>) -> Option<(String, Option<bool>)> {
@@ -137,18 +138,51 @@ mod tests {
 
     #[test]
     fn the_scheme_is_read_from_the_same_family_of_fields() {
-        let given = |field: &str, lines: &[&str]| read(field, lines).and_then(|(_, tls)| tls);
-        let address = "X-Forwarded-For: 1.2.3.4";
-        let scheme = |value: &str| {
-            given("X-Forwarded-For", &[address, &format!("X-Forwarded-Proto: {value}")])
-        };
-        assert_eq!(scheme("https"), Some(true));
-        assert_eq!(scheme("HTTPS, http"), Some(false));
-        assert_eq!(scheme("wss"), None);
-        assert_eq!(given("X-Forwarded-For", &[address, "Forwarded: proto=https"]), None);
-        assert_eq!(given("X-Real-IP", &["X-Real-IP: 1.2.3.4", "X-Forwarded-Proto: https"]), None);
-        let forwarded = ["Forwarded: for=1.2.3.4;proto=\"https\"", "X-Forwarded-Proto: http"];
+        let given = |field: &str, lines: &[&str]| found(field, lines).encrypted;
+        let scheme = |value: &str| given("X-Forwarded-For", &["X-Forwarded-For: 1.2.3.4", value]);
+        for (value, encrypted) in [
+            ("https", Some(true)),
+            ("HTTPS, http", Some(false)),
+            ("http, HTTPS", Some(true)),
+            ("wss", Some(true)),
+            ("WSS", Some(true)),
+            ("ws", Some(false)),
+            ("Ws", Some(false)),
+            ("ftp", None),
+            ("", None),
+        ] {
+            assert_eq!(scheme(&format!("X-Forwarded-Proto: {value}")), encrypted, "{value}");
+        }
+        assert_eq!(scheme("Forwarded: proto=https"), None);
+        assert_eq!(scheme("X_Forwarded_Proto: https"), None);
+        let real = ["X-Real-IP: 1.2.3.4", "X-Forwarded-Proto: https"];
+        assert_eq!(given("X-Real-IP", &real), Some(true));
+        let forwarded = ["Forwarded: for=1.2.3.4;proto=\"wss\"", "X-Forwarded-Proto: http"];
         assert_eq!(given("Forwarded", &forwarded), Some(true));
+        assert_eq!(given("Forwarded", &["X-Forwarded-Proto: https"]), None);
+    }
+
+    #[test]
+    fn the_scheme_counts_without_an_address() {
+        for lines in [
+            &["X-Forwarded-Proto: https"][..],
+            &["X-Forwarded-For: unknown", "X-Forwarded-Proto: https"],
+            &["X-Forwarded-For: 1.2.3.4, unknown", "X-Forwarded-Proto: https"],
+            &["X-Forwarded-For:", "X-Forwarded-Proto: https"],
+        ] {
+            let expected = Forwarded { address: None, encrypted: Some(true) };
+            assert_eq!(found("X-Forwarded-For", lines), expected, "{lines:?}");
+            assert_eq!(found("X-Real-IP", lines), expected, "{lines:?}");
+        }
+        for (value, encrypted) in [
+            ("proto=https", Some(true)),
+            ("for=unknown;proto=https", Some(true)),
+            ("for=_hidden;proto=https, for=10.0.0.1;proto=http", Some(true)),
+            ("for=1.2.3.4;proto=http;proto=https", None),
+        ] {
+            let expected = Forwarded { address: None, encrypted };
+            assert_eq!(found("Forwarded", &[&format!("Forwarded: {value}")]), expected, "{value}");
+        }
     }
 
     #[test]
