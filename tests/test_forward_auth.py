@@ -105,6 +105,29 @@ def test_the_configuration_names_the_fields_that_the_endpoint_gets(serve, site, 
     assert endpoint.value("X-Token") == "5" and endpoint.value("Cookie") == "a=b; c=d"
 
 
+@pytest.mark.parametrize("framing", ["length", "chunked", "close"])
+def test_the_body_of_the_endpoint_may_be_large(serve, site, endpoint, framing):
+    write(site / "x.txt", "x")
+    server = serve(route=f'auth = {{ forward = "{endpoint.url}" }}')
+
+    def respond(status, size):
+        body = b"p" * size
+        fields = {"length": b"Content-Length: %d\r\n" % size, "chunked": b"Transfer-Encoding: chunked\r\n", "close": b""}[framing]
+        if framing == "chunked":
+            body = (b"%x\r\n%s\r\n" % (size, body) if size else b"") + b"0\r\n\r\n"
+        endpoint.response = b"HTTP/1.1 %s\r\nRemote-User: ann\r\n%s\r\n%s" % (status, fields, body)
+
+    for size in (0, 100, 70_000, 3_000_000, 20_000_000):
+        respond(b"200 OK", size)
+        assert server.get("/x.txt")[::2] == (200, b"x"), size
+    for size in (100, 70_000, 3_000_000, 4 << 20):
+        respond(b"403 Forbidden", size)
+        assert server.get("/x.txt")[::2] == (403, b"p" * size), size
+    respond(b"403 Forbidden", (4 << 20) + 1)
+    assert server.get("/x.txt")[0] == 502
+    assert "larger than 4194304 bytes" in server.logged("the response is 502")
+
+
 @pytest.mark.parametrize("name", ["X_Token", "Proxy-Authorization", "Host", "X-Forwarded-Uri", "Remote-User", "remote_user", "TE", ""])
 def test_fields_that_an_endpoint_may_not_get_are_an_error(tmp_path, site, name):
     file = tmp_path / "dunlin.toml"

@@ -5,15 +5,19 @@ use std::pin::Pin;
 use std::rc::Rc;
 use std::time::Instant;
 
+use bytes::BytesMut;
 use dunlin_client as client;
-use dunlin_exchange::{Client, EarlyHints, Incoming, RequestContext, Response, stream};
+use dunlin_exchange::{
+    Body, Client, EarlyHints, Incoming, RequestContext, Response, StreamKind, stream,
+};
+use dunlin_fs::content::Piece;
 use dunlin_http::http1::Connection;
 use dunlin_http::{BodyLength, Head, Request};
 use dunlin_net::blocking::Pool;
 use dunlin_telemetry::ScriptContext;
 
 use super::reply::complete;
-use crate::checks::Services;
+use crate::checks::{MAX_BODY, Services};
 use crate::route::route_match::Origin;
 use crate::worker::WorkerContext;
 
@@ -69,9 +73,28 @@ async fn subrequest(
     });
     let reply = routed.map_err(|_| malformed())?.reply;
     let mut response = complete(&request, reply, incoming).await;
-    // A streamed body is unbounded, so it is not sent to the client. Its script does not wait for a reader.
     if let Some(stream) = response.body.take_stream() {
-        stream.source.discard();
+        match response.status {
+            300..500 if stream.kind == StreamKind::Body => {
+                response.body = collect(stream.source).await?;
+            }
+            // It is not sent to the client. Its script does not wait for a reader.
+            _ => stream.source.discard(),
+        }
     }
     Ok(response)
+}
+
+/// The whole body of the page with which an endpoint rejects a request.
+async fn collect(mut source: stream::Receiver) -> io::Result<Body> {
+    let mut all = BytesMut::new();
+    while let Some(bytes) = source.next().await.map_err(|_| io::Error::other("its body is cut"))? {
+        if all.len() + bytes.len() > MAX_BODY {
+            return Err(io::Error::other(format!("its body is larger than {MAX_BODY} bytes")));
+        }
+        all.extend_from_slice(&bytes);
+    }
+    let mut body = Body::default();
+    body.push(Piece::Memory(all.freeze()));
+    Ok(body)
 }

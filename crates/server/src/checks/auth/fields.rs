@@ -17,8 +17,11 @@ pub(super) fn add_passed(lines: &mut FieldLines, request: &Request<'_>, names: &
         if options.iter().any(|option| is_it(option)) {
             continue;
         }
-        let values: Vec<_> =
-            request.joined_fields().filter(|(other, _)| is_it(other)).map(|(_, value)| value).collect();
+        let values: Vec<_> = request
+            .joined_fields()
+            .filter(|(other, _)| is_it(other))
+            .map(|(_, value)| value)
+            .collect();
         // RFC 9110 §5.3.
         if !values.is_empty() {
             lines.push(name, values.join(&b", "[..]));

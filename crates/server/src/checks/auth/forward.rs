@@ -5,16 +5,19 @@
 //! a 401 with a challenge or a redirect to a login page. The endpoint gets the fields that the server sets and the
 //! client's fields that the configuration lists, and no others, so that unexpected fields cannot change its decision.
 
+use std::future::poll_fn;
 use std::rc::Rc;
 use std::sync::{Arc, OnceLock};
+use std::task::Poll;
 use std::time::Duration;
 
+use bytes::Bytes;
 use dunlin_client as client;
 use dunlin_config::{AuthEndpoint, ForwardRules};
 use dunlin_exchange::{Response, Scheme};
 use dunlin_fs::content::Piece;
 use dunlin_http::semantics::target;
-use dunlin_http::{FieldLines, FieldName, Request};
+use dunlin_http::{FieldLines, FieldName, Request, ResponseHead};
 
 use super::fields;
 use crate::checks::{CheckInput, Decision, Rejection};
@@ -34,8 +37,10 @@ struct Endpoint {
     origin: OnceLock<client::Origin>,
 }
 
-/// Maximum length of a response body in bytes.
-const MAX_BODY: usize = 64 * 1024;
+/// Maximum length of the page with which the endpoint rejects a request, in bytes.
+pub(crate) const MAX_BODY: usize = 4 << 20;
+/// A body that is not used is received up to this length, so that the connection stays open.
+const MAX_UNUSED: usize = 64 * 1024;
 
 impl Endpoint {
     /// Returns the client of the server.
@@ -185,6 +190,24 @@ fn decide(mut response: Response, user_field: &str) -> Result<Authorization, Str
     }
 }
 
+/// Receives a body that is not used, if it is short or has arrived. Dropping the exchange closes the connection otherwise.
+async fn pass_over(exchange: &mut client::Exchange<client::Empty>, head: &ResponseHead) {
+    let stated = head.fields.get("Content-Length").and_then(|text| std::str::from_utf8(text).ok());
+    let stated = stated.and_then(|text| text.parse::<usize>().ok());
+    if stated.is_some_and(|length| length <= MAX_UNUSED) {
+        // The decision is in the head.
+        drop(exchange.collect(MAX_UNUSED).await);
+        return;
+    }
+    let mut received = 0;
+    while received <= MAX_UNUSED {
+        match poll_fn(|cx| Poll::Ready(exchange.poll_data(cx))).await {
+            Poll::Ready(Some(Ok(bytes))) => received += bytes.len(),
+            _ => return,
+        }
+    }
+}
+
 /// Requests the decision from another server.
 async fn request_from(
     endpoint: &Endpoint,
@@ -199,7 +222,14 @@ async fn request_from(
     let exchange = async {
         let mut exchange = client.send(request, client::Empty).await?;
         let head = exchange.final_head().await?;
-        Ok((head, exchange.collect(MAX_BODY).await?))
+        let body = match head.status {
+            300..500 => exchange.collect(MAX_BODY).await?,
+            _ => {
+                pass_over(&mut exchange, &head).await;
+                Bytes::new()
+            }
+        };
+        Ok((head, body))
     };
     let (head, body) = exchange.await.map_err(|error: client::Error| error.reason().to_owned())?;
     let mut response = Response::new(head.status);

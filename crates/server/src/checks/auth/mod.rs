@@ -10,7 +10,7 @@ pub(crate) use self::attempts::Attempts;
 #[cfg(feature = "fleet")]
 pub(crate) use self::attempts::{AttemptId, WINDOW};
 pub(crate) use self::basic::{Basic, Logins};
-pub(crate) use self::forward::Forward;
+pub(crate) use self::forward::{Forward, MAX_BODY};
 pub(crate) use self::users::UserFile;
 use super::{CheckInput, Decision};
 
