@@ -111,6 +111,14 @@ def test_http2_may_arrive_in_one_segment_with_the_header(proxied):
             data += part
 
 
+@pytest.mark.parametrize("family, length", [(0x12, 12), (0x22, 36), (0x31, 216), (0x32, 216)])
+def test_addresses_of_other_families_are_those_of_the_connection(proxied, family, length):
+    server = proxied()
+    with server.connect() as connection:
+        connection.sendall(BINARY[:13] + bytes([family]) + struct.pack(">H", length) + b"\1" * length + GET)
+        assert b"\r\n\r\n127.0.0.1 " in read_all(connection)
+
+
 def test_a_wrong_header_ends_the_connection(proxied):
     server = proxied()
     for header in [b"PROXY TCP4 1.2.3.4\r\n", b"PROXY " + b"x" * 200, BINARY[:13] + b"\x31" + BINARY[14:], b"G"]:

@@ -167,14 +167,18 @@ fn binary(bytes: &[u8]) -> Parsed {
         return Parsed::More;
     }
     let body = &bytes[16..length];
-    let both = match (version & 15, family) {
+    let (both, least) = match (version & 15, family) {
+        (1, 0x11) => (pair::<4>(body, |octets| Ipv4Addr::from(octets).into()), 12),
+        (1, 0x21) => (pair::<16>(body, |octets| Ipv6Addr::from(octets).into()), 36),
+        // Datagrams and Unix sockets, which mean nothing here, count as an unspecified address (§2.2).
+        (1, 0x12) => (None, 12),
+        (1, 0x22) => (None, 36),
+        (1, 0x31 | 0x32) => (None, 216),
         // LOCAL, or an unspecified address.
-        (0, _) | (1, 0) => return Parsed::Whole(None, length),
-        (1, 0x11) => pair::<4>(body, |octets| Ipv4Addr::from(octets).into()),
-        (1, 0x21) => pair::<16>(body, |octets| Ipv6Addr::from(octets).into()),
-        _ => None,
+        (0, _) | (1, 0) => (None, 0),
+        _ => return Parsed::Malformed,
     };
-    both.map_or(Parsed::Malformed, |both| Parsed::Whole(Some(both), length))
+    if body.len() < least { Parsed::Malformed } else { Parsed::Whole(both, length) }
 }
 
 /// The addresses of client and server.
@@ -254,7 +258,20 @@ mod tests {
         assert_eq!(feed(&header(0x21, 0x11, &v4[..11])), None);
         assert_eq!(feed(&header(0x11, 0x11, &v4)), None);
         assert_eq!(feed(&header(0x21, 0x11, &[0; 5000])), None);
-        assert_eq!(feed(&header(0x21, 0x31, &[0; 216])), None);
+        // Other families have no address of a client, but the length that belongs to them.
+        for (family, length) in [(0x12, 12), (0x22, 36), (0x31, 216), (0x32, 216)] {
+            assert_eq!(
+                feed(&header(0x21, family, &vec![0; length])),
+                Some((None, 4)),
+                "{family:x}"
+            );
+            assert_eq!(feed(&header(0x21, family, &vec![1; length + 5])), Some((None, 4)));
+            assert_eq!(feed(&header(0x21, family, &vec![0; length - 1])), None);
+        }
+        for family in [0x01, 0x10, 0x13, 0x41] {
+            assert_eq!(feed(&header(0x21, family, &[0; 216])), None, "{family:x}");
+        }
+        assert_eq!(feed(&header(0x22, 0x11, &v4)), None, "neither LOCAL nor PROXY");
     }
 
     #[test]
