@@ -55,6 +55,25 @@ def test_the_server_name_is_sent_and_verified(serve, tmp_path):
     assert without.get("/")[0] == 502 and peer.names[-1] == "localhost"
 
 
+def test_a_certificate_that_is_trusted_itself_may_be_one_of_an_authority(serve, tmp_path):
+    """That of `openssl req -x509` is one."""
+    own, other = certificate(tmp_path, "own"), certificate(tmp_path, "other")
+    expired = certificate(tmp_path, "expired", days=-1)
+
+    def status(pair, authority, name="localhost"):
+        made = ssl.SSLContext(ssl.PROTOCOL_TLS_SERVER)
+        made.load_cert_chain(*map(str, pair))
+        upstream = Upstream(lambda *_: response(b"hello"), tls=made)
+        url = f"https://127.0.0.1:{upstream.port}"
+        server = serve(route=f'proxy = {{ to = "{url}", authority = "{authority[0]}", server_name = "{name}" }}')
+        return server.get("/")[0]
+
+    assert status(own, own) == 200
+    assert status(own, other) == 502
+    assert status(own, own, "other.internal") == 502
+    assert status(expired, expired) == 502
+
+
 def test_an_upstream_gets_the_certificate_and_its_successor_after_a_reload(serve, tmp_path):
     issuer = certificate(tmp_path, "clients")
     peer = Peer(tmp_path, clients=issuer)

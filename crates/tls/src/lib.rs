@@ -53,6 +53,7 @@ mod stamp;
 mod status;
 mod transport;
 mod trust;
+mod trusted_itself;
 
 pub use self::acme::challenges::{Challenges, Published};
 pub use self::acme::storage::{Pending, SharedChallenge, SharedStorage, certificates_were_stored};

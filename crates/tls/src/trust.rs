@@ -3,15 +3,18 @@
 use std::path::Path;
 use std::sync::Arc;
 
+use rustls::client::WebPkiServerVerifier;
 use rustls::pki_types::CertificateDer;
 use rustls::sign::SingleCertAndKey;
 use rustls::{ClientConfig, RootCertStore};
 
 use super::certificate::{chain, load, provider};
 use super::clock::WallClock;
+use super::trusted_itself::TrustedItself;
 
 /// The configuration of a client that trusts servers whose certificates are signed by the authorities in the file
-/// `authority`, or by those that the system trusts. It offers HTTP/2.
+/// `authority`, or by those that the system trusts. A certificate that this file has itself is accepted as that of a server, too.
+/// It offers HTTP/2.
 ///
 /// # Errors
 /// If no authority can be trusted: the reason.
@@ -30,8 +33,20 @@ pub fn client_config_with(
     let provider = provider();
     let builder = ClientConfig::builder_with_details(Arc::clone(&provider), Arc::new(WallClock))
         .with_safe_default_protocol_versions()
-        .map_err(|error| error.to_string())?
-        .with_root_certificates(roots(authority)?);
+        .map_err(|error| error.to_string())?;
+    let roots = Arc::new(roots(authority)?);
+    let builder = match authority {
+        Some(file) => {
+            let chains =
+                WebPkiServerVerifier::builder_with_provider(roots, Arc::clone(&provider)).build();
+            let chains =
+                chains.map_err(|error| format!("authority {}: {error}", file.display()))?;
+            let trusted = chain(file)?;
+            let verifier = Arc::new(TrustedItself { chains, trusted });
+            builder.dangerous().with_custom_certificate_verifier(verifier)
+        }
+        None => builder.with_root_certificates(roots),
+    };
     let mut config = match identity {
         Some((certificate, key)) => {
             let certified = load(&provider, certificate, key, None)?;
