@@ -23,6 +23,8 @@ pub(super) struct Handling {
     version: Version,
     /// The connection is read while the handler reads the request body or streams its response.
     reads_ahead: bool,
+    /// The client has closed its sending side, or has left.
+    has_ended: bool,
     /// The streamed body, until all of it is in `output`.
     body: Option<(StreamBody, Framing)>,
     /// Bytes to send, from `at` on.
@@ -56,6 +58,10 @@ enum Framing {
 
 /// Maximum of bytes that wait for the client, and of bytes of further requests that are read ahead.
 const WAITING: usize = 64 * 1024;
+/// A client that has closed its sending side counts as gone if nothing can be sent to it for so many milliseconds, before the
+/// response and within it: until then, nothing distinguishes it from one that waits.
+const LEFT_BEFORE: u64 = 3_000;
+const LEFT_WITHIN: u64 = 1_000;
 /// After this number of steps other connections get their turn.
 const STEPS: usize = 16;
 
@@ -80,6 +86,7 @@ impl Connection {
             exchange,
             version,
             reads_ahead,
+            has_ended: false,
             body: None,
             output: before.bytes,
             at: 0,
@@ -186,8 +193,13 @@ impl Connection {
                     Moved::Yes
                 }
             }
-            // A client that closes its sending side before the response counts as gone: nothing else distinguishes it
-            // from one that only waits.
+            // It may still receive. Over TLS, clients that do so end with their connection (RFC 9112 §9.8).
+            Poll::Ready(Ok(()))
+                if handling.exchange.request_body.is_none() && !self.stream.is_encrypted() =>
+            {
+                (handling.reads_ahead, handling.has_ended) = (false, true);
+                Moved::Yes
+            }
             Poll::Ready(_) => Moved::Over(Next::Abort),
         };
         self.ctx.give_buffers(buffers);
@@ -443,7 +455,8 @@ impl Connection {
             return (Waiting::Body, Some(self.ctx.http1.body_timeout));
         }
         // The handler has timeouts of its own.
-        (Waiting::Handler, None)
+        let limit = if handling.has_begun { LEFT_WITHIN } else { LEFT_BEFORE };
+        (Waiting::Handler, handling.has_ended.then_some(limit))
     }
 
     fn check_deadline(&mut self, handling: &mut Handling) -> Option<Next> {
@@ -455,6 +468,7 @@ impl Connection {
         match waiting {
             Waiting::Body if has_expired => Some(self.reject_handling(handling, STALLED)),
             Waiting::Send if has_expired && self.has_send_timed_out() => Some(Next::Abort),
+            Waiting::Handler if has_expired && handling.has_ended => Some(Next::Abort),
             _ => None,
         }
     }

@@ -1,5 +1,6 @@
 //! The protocol adapters over connections in memory: cases that no external client can produce at will.
 
+mod half_closed;
 mod http1;
 mod http2;
 mod reload;
