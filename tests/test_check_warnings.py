@@ -80,6 +80,19 @@ def test_a_certificate_that_does_not_cover_a_host_is_warned_of(tmp_path, names, 
 
 
 @pytest.mark.parametrize(
+    "proxy, what",
+    [
+        ('"unix:/no-such.sock"', "proxy: there is no socket /no-such.sock; requests get 502"),
+        ('["http://127.0.0.1:9", "unix:/no-such.sock"]', "proxy: there is no socket /no-such.sock"),
+        ('{ to = [{ url = "unix:/nowhere/at/all.sock", weight = 2 }] }', "proxy: there is no directory /nowhere/at"),
+    ],
+)
+def test_missing_sockets_of_upstreams_are_warnings(tmp_path, proxy, what):
+    output = warned(tmp_path, f'{LISTEN}{PLACE}[[site.route]]\npath = "/*"\nproxy = {proxy}\n')
+    assert what in output and "dunlin.toml:7:" in output, output
+
+
+@pytest.mark.parametrize(
     "script, what",
     [
         ('kind = "fastcgi", command = ["no-such-cgi"]', "no program no-such-cgi in PATH"),

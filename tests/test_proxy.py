@@ -488,6 +488,64 @@ def test_an_upstream_that_does_not_listen_gives_502(proxy):
     assert server.log.count("the upstream failed") < 10, "one line a second"
 
 
+def test_a_failure_names_the_request(proxy, tmp_path):
+    log = tmp_path / "access.log"
+    url = f"http://127.0.0.1:{free_port()}"
+    for sent, fields in [("", []), ("edge-7", ["X-Request-Id: edge-7"])]:
+        server = proxy(url, server=f'access_log = {{ path = "{log}", format = "json" }}')
+        assert post(server, "/a%20b?x=1&token=abc", b"data", *fields)[0] == 502
+        [line] = [line for line in server.logged("the upstream failed").splitlines() if "the upstream failed" in line]
+        assert 'method="POST"' in line and 'route="/*"' in line and 'client="127.0.0.1"' in line and f'upstream="{url}"' in line
+        assert 'url="http://Example.org:81/a%20b?x=1&token=REDACTED"' in line
+        [number] = re.findall(r'request_id="([^"]+)"', line)
+        assert number == sent or not sent and len(number) == 32
+        server.stop()
+        assert json.loads(log.read_text().splitlines()[-1])["request_id"] == number, "the same in the access log"
+
+
+def test_a_failure_of_a_script_names_the_request(cgi):
+    server = cgi({"bad": "echo nonsense"})
+    assert server.get("/cgi-bin/bad?token=abc&x=1")[0] == 502
+    [line] = [line for line in server.logged("the response is invalid").splitlines() if "the response is invalid" in line]
+    assert 'method="GET"' in line and 'route="/cgi-bin/*"' in line and 'client="127.0.0.1"' in line
+    assert 'url="http://x/cgi-bin/bad?token=REDACTED&x=1"' in line and re.search(r'request_id="\w{32}"', line)
+
+
+def test_a_missing_unix_socket_is_an_unavailable_destination(proxy, tmp_path):
+    server = proxy(f"unix:{tmp_path}/none.sock")
+    status, fields, _ = server.get("/")
+    assert status == 502 and fields["proxy-status"] == "dunlin; error=destination_unavailable"
+
+
+def test_a_response_keeps_the_date_of_the_upstream(proxy):
+    date = "Sun, 06 Nov 1994 08:49:37 GMT"
+    sent = []
+    upstream = Upstream(lambda *_: response(b"hello", "200 OK", *sent))
+    server = proxy(upstream)
+    for sent[:], expected in [([f"Date: {date}", "Expires: x"], date), ([f"Date: {date}", "Date: x"], date), (["Date: yesterday"], None), ([], None)]:
+        head = server.exchange(b"GET / HTTP/1.1\r\nHost: x\r\nConnection: close\r\n\r\n").partition(b"\r\n\r\n")[0]
+        dates = [line[6:].decode() for line in head.split(b"\r\n") if line.lower().startswith(b"date: ")]
+        assert len(dates) == 1 and (dates[0] == expected if expected else "1994" not in dates[0] and dates[0].endswith(" GMT"))
+        over_http2 = http2.curl(server, "/")[1]["date"]
+        assert over_http2 == expected if expected else over_http2.endswith(" GMT")
+
+
+@pytest.mark.parametrize("length", [5, 300_000])
+@pytest.mark.parametrize("delay", [0, 1])
+def test_a_client_that_has_closed_its_sending_side_gets_the_response(proxy, length, delay):
+    def answer(*_):
+        time.sleep(delay)
+        return response(b"x" * length)
+
+    server = proxy(Upstream(answer))
+    for data in (b"GET / HTTP/1.1\r\nHost: x\r\n\r\n", b"POST / HTTP/1.1\r\nHost: x\r\nContent-Length: 1\r\n\r\nx"):
+        with server.connect() as connection:
+            connection.sendall(data)
+            connection.shutdown(socket.SHUT_WR)
+            head, _, body = read_all(connection).partition(b"\r\n\r\n")
+        assert head.startswith(b"HTTP/1.1 200 ") and body == b"x" * length
+
+
 @pytest.mark.parametrize(
     "sent, error",
     [

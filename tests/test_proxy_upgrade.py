@@ -9,8 +9,9 @@ import threading
 
 import pytest
 
+from support import http2
 from support.http import read_all, read_response
-from support.upstream import Upstream, response
+from support.upstream import Request, Upstream, read_head, response
 from support.waiting import wait_until
 
 pytestmark = pytest.mark.usefixtures("orderly_stop")
@@ -199,3 +200,84 @@ def attempt(server):
     with server.connect() as connection:
         connection.sendall(REQUEST)
         return head(connection)
+
+
+@pytest.mark.parametrize("way", ["tcp", "unix", "buffer"])
+@pytest.mark.parametrize("method", ["POST", "PUT", "GET"])
+@pytest.mark.parametrize("size, is_chunked", [(13, False), (13, True), (100_000, False), (100_000, True)])
+def test_a_request_with_a_body_may_switch_to_another_protocol(serve, tmp_path, way, method, size, is_chunked):
+    body = os.urandom(size)
+    seen = []
+
+    def attach(_, connection, request):
+        seen.append(request)
+        connection.sendall(b"HTTP/1.1 101 UPGRADED\r\nUpgrade: tcp\r\nConnection: Upgrade\r\n\r\nhello")
+        while data := connection.recv(1 << 16):
+            connection.sendall(data)
+
+    upstream = Upstream(attach, path=tmp_path / "socket" if way == "unix" else None)
+    keys = 'buffer = { request = "1MiB" }' if way == "buffer" else ""
+    server = serve(route=f'proxy = {{ to = "{upstream.url}", {keys} }}')
+    framing = "Transfer-Encoding: chunked" if is_chunked else f"Content-Length: {size}"
+    sent = b"".join(b"%x\r\n%s\r\n" % (len(part), part) for part in (body[:5], body[5:])) + b"0\r\n\r\n" if is_chunked else body
+    with server.connect() as connection:
+        connection.sendall(f"{method} /exec HTTP/1.1\r\nHost: x\r\nConnection: Upgrade\r\nUpgrade: tcp\r\n{framing}\r\n\r\n".encode() + sent)
+        received = head(connection)
+        assert received.startswith(b"HTTP/1.1 101 ") and b"\r\nUpgrade: tcp\r\n" in received
+        assert read_exactly(connection, 5) == b"hello"
+        for data in (b"x", os.urandom(70_000)):
+            connection.sendall(data)
+            assert read_exactly(connection, len(data)) == data
+    assert (seen[0].method, seen[0].body, seen[0].fields["upgrade"]) == (method, body, "tcp")
+
+
+def test_the_body_is_sent_before_the_other_protocol(serve):
+    """The upstream switches as soon as it has the head."""
+    size = 3_000_000
+    received = bytearray()
+
+    def eager(_, connection, request):
+        connection.sendall(b"HTTP/1.1 101 UPGRADED\r\nUpgrade: tcp\r\nConnection: Upgrade\r\n\r\n")
+        received.extend(request.body)
+        while len(received) < size + 3:
+            received.extend(connection.recv(1 << 16))
+        connection.sendall(b"bye")
+
+    class Eager(Upstream):
+        def serve(self, connection):
+            found = read_head(connection)
+            if found:
+                eager(self, connection, Request(*found))
+            connection.close()
+
+    server = serve(route=f'proxy = "{Eager(None).url}"\nbody_size = "10MB"')
+    body = os.urandom(size)
+    with server.connect(60) as connection:
+        connection.sendall(f"POST / HTTP/1.1\r\nHost: x\r\nConnection: Upgrade\r\nUpgrade: tcp\r\nContent-Length: {size}\r\n\r\n".encode())
+        connection.sendall(body[:1_000_000])
+        connection.sendall(body[1_000_000:])
+        assert head(connection).startswith(b"HTTP/1.1 101 ")
+        connection.sendall(b"end")
+        assert read_exactly(connection, 3) == b"bye"
+    assert bytes(received) == body + b"end"
+
+
+def test_a_request_with_a_body_may_be_declined(serve):
+    upstream = Upstream(lambda *_: response(b"plain"))
+    server = serve(route=f'proxy = "{upstream.url}"')
+    with server.connect() as connection:
+        for _ in range(2):
+            connection.sendall(b"POST / HTTP/1.1\r\nHost: x\r\nConnection: Upgrade\r\nUpgrade: tcp\r\nContent-Length: 2\r\n\r\nab")
+            assert read_response(connection)[::2] == (200, b"plain")
+    assert [request.body for request in upstream.requests] == [b"ab", b"ab"]
+
+
+def test_a_client_of_http1_learns_which_protocol_is_required(serve):
+    upstream = Upstream(lambda *_: response(b"", "426 Upgrade Required", "Upgrade: websocket", "Connection: Upgrade, X-Hop", "X-Hop: 1"))
+    server = serve(route=f'proxy = "{upstream.url}"')
+    status, fields, _ = server.get("/")
+    assert (status, fields["upgrade"]) == (426, "websocket") and "x-hop" not in fields
+    assert "upgrade" in fields["connection"].lower()
+    assert b"pgrade:" not in server.exchange(b"GET / HTTP/1.0\r\nHost: x\r\n\r\n")
+    status, fields, _ = http2.curl(server, "/")
+    assert status == 426 and not {"upgrade", "connection"} & set(fields)

@@ -205,6 +205,22 @@ impl<B: Body> Exchange<B> {
         &self.trailers
     }
 
+    /// Sends the rest of the request after a final head with status 101: the other protocol begins behind it.
+    ///
+    /// # Errors
+    /// If the exchange fails, or the server did not wait for the body.
+    pub fn poll_sent(&mut self, context: &mut Context<'_>) -> Poll<Result<(), Error>> {
+        let Some(active) = &mut self.connection else { return Poll::Ready(Ok(())) };
+        let sent = ready!(active.transport.poll_send(context, &mut self.sending));
+        sent.map_err(|failure| error(&self.origin, failure))?;
+        Poll::Ready(if self.is_sent() {
+            Ok(())
+        } else {
+            let reason = "the server switches to another protocol before the end of the request";
+            Err(Error::new(ErrorKind::Protocol, &self.origin, reason))
+        })
+    }
+
     /// The byte stream of the connection of HTTP/1.1, after a final head with status 101, or 2xx to CONNECT.
     ///
     /// # Errors

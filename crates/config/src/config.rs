@@ -5,7 +5,7 @@ use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
 use super::error::{Problem, Source};
-use super::file::ScriptTable;
+use super::file::{ProxyTable, ScriptTable};
 use super::jail::{self, Jail};
 use super::listen::Listen;
 use super::object_root::ObjectRoot;
@@ -235,6 +235,12 @@ impl Config {
     pub fn script_tables(&self) -> impl Iterator<Item = &Spanned<ScriptTable>> {
         let routes = self.sites.iter().flat_map(|site| &site.routes);
         routes.filter_map(|route| route.route.script.as_ref())
+    }
+
+    /// Returns the tables of all proxies, with their positions.
+    pub fn proxy_tables(&self) -> impl Iterator<Item = &Spanned<ProxyTable>> {
+        let routes = self.sites.iter().flat_map(|site| &site.routes);
+        routes.filter_map(|route| route.route.proxy.as_ref())
     }
 
     /// Returns a problem at a position in the file, or with the file as a whole.

@@ -96,14 +96,16 @@ impl Explanation<'_> {
 /// Settings to which each matching route adds its entries.
 const ADDED_UP: [&str; 4] = ["error_pages", "remove_fields", "set_fields", "types"];
 
-/// Describes a script in one line.
-fn describe_script(settings: &Settings, script: &Script) -> String {
+/// The directories of files that `X-Sendfile` can name, as the rest of a line.
+fn sendfile_roots(settings: &Settings) -> String {
     let roots = settings.sendfile_roots.iter().map(|root| root.root.display().to_string());
     let roots = roots.collect::<Vec<_>>().join(", ");
-    let mut text = script.kind.as_str().to_owned();
-    if !roots.is_empty() {
-        let _ = write!(text, ", X-Sendfile beneath {roots}");
-    }
+    if roots.is_empty() { roots } else { format!(", X-Sendfile beneath {roots}") }
+}
+
+/// Describes a script in one line.
+fn describe_script(settings: &Settings, script: &Script) -> String {
+    let mut text = script.kind.as_str().to_owned() + &sendfile_roots(settings);
     if let Some(owner) = &script.owner {
         let user = owner.user.map_or("the server's".to_owned(), |user| user.to_string());
         let _ = write!(text, ", as user {user} and group {}", owner.group);
@@ -165,7 +167,7 @@ fn describe(settings: &Settings) -> Vec<(&'static str, String)> {
         Handler::Redirect(rule) => redirect = rule.status.to_string(),
         Handler::Respond(fixed) => respond = fixed.status.to_string(),
         Handler::Script(rules) => script = describe_script(settings, rules),
-        Handler::Proxy(rules) => proxy = rules.describe(),
+        Handler::Proxy(rules) => proxy = rules.describe() + &sendfile_roots(settings),
         Handler::Status(of) => status = of.describe(),
         Handler::Readiness => readiness = true,
         Handler::Files | Handler::AddSlash => {}

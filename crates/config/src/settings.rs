@@ -36,7 +36,7 @@ pub struct Settings {
     pub server_timing: bool,
     pub early_hints: Vec<String>,
     pub internal: bool,
-    /// Settings for files that scripts name by `X-Sendfile`, for each directory.
+    /// Settings for files that scripts and upstreams name by `X-Sendfile`, for each directory.
     pub sendfile_roots: Vec<Arc<Settings>>,
     pub set_fields: Vec<(String, String)>,
     pub remove_fields: Vec<String>,
@@ -287,10 +287,9 @@ impl Reader<'_> {
 
     /// Files are served with the route's settings, but not from the cache, whose keys are paths of URLs.
     fn sendfile_roots(&self) -> Vec<Arc<Settings>> {
-        let script = self.route.script.as_ref();
-        let Some(roots) = script.and_then(|script| script.sendfile_root.as_deref()) else {
-            return Vec::new();
-        };
+        let script = self.route.script.as_ref().map(|script| &script.sendfile_root);
+        let roots = script.or(self.route.proxy.as_ref().map(|proxy| &proxy.sendfile_root));
+        let Some(roots) = roots.and_then(Option::as_deref) else { return Vec::new() };
         let mut route = Route {
             r#try: None,
             index: Some(Spanned::detached(Vec::new())),

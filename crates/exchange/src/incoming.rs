@@ -65,11 +65,12 @@ impl Incoming {
     }
 
     /// Takes what the client sends once its connection uses another protocol. It is the body of an extended CONNECT. For a
-    /// request of HTTP/1.1 the adapter gets the sender with the response ([`Response::upgrade`]).
+    /// request of HTTP/1.1, whose body comes before it, the adapter gets the sender with the response
+    /// ([`Response::upgrade`]).
     pub fn take_tunnel(&mut self, is_extended_connect: bool) -> Tunnel {
-        let body = std::mem::replace(&mut self.body, stream::empty());
         if is_extended_connect {
-            return Tunnel { client: body, upgrade: None };
+            let client = std::mem::replace(&mut self.body, stream::empty());
+            return Tunnel { client, upgrade: None };
         }
         let (sender, client) = stream::channel(TUNNEL);
         Tunnel { client, upgrade: Some(sender) }

@@ -43,6 +43,7 @@ mod client;
 mod context;
 mod early_hints;
 mod incoming;
+mod named;
 mod response;
 pub mod stream;
 
@@ -51,4 +52,5 @@ pub use self::client::Client;
 pub use self::context::{RequestContext, Scheme};
 pub use self::early_hints::{EarlyHints, Interim};
 pub use self::incoming::{Incoming, ResponseFuture, Tunnel};
+pub use self::named::{Named, is_instruction};
 pub use self::response::{Body, Response, Stream, StreamKind};

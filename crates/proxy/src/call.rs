@@ -1,11 +1,13 @@
 //! A request for the upstreams of a group.
 
 use std::borrow::Cow;
+use std::fmt;
 use std::rc::Rc;
 
 use dunlin_config::{Balance, ForwardedField, HashKey};
 use dunlin_exchange::{Client, RequestContext};
 use dunlin_http::Request;
+use dunlin_telemetry::{RequestLabel, ScriptContext};
 
 use crate::failure::Failure;
 use crate::group::Group;
@@ -32,21 +34,44 @@ pub struct Call<'a> {
     pub checked: Option<&'a RequestContext>,
     /// Names of the request fields that only the server sets, in lower case.
     pub user_fields: &'a [String],
-    /// The response keeps the field `Date` of the upstream, for a cache.
-    pub keeps_date: bool,
     /// The field in which trusted proxies name the client.
     pub forwarded_field: &'a ForwardedField,
+    /// What the error log says about the request.
+    pub label: &'a Rc<dyn Label>,
+}
+
+/// Names a request in the error log.
+pub trait Label: fmt::Debug {
+    /// What the error log says about the request. Sets its id, unless it has one, which the access log has, too.
+    fn label(&self, script_context: &ScriptContext) -> RequestLabel;
 }
 
 impl Call<'_> {
+    /// Logs why the response of an upstream cannot be used.
+    pub fn report(&self, failure: &Failure, script_context: &ScriptContext) {
+        let RequestLabel { method, url, route, client } = self.label.label(script_context);
+        let (upstream, request_id) = (script_context.upstream(), script_context.id());
+        let (upstream, reason, status) = (upstream.as_deref(), failure.reason(), failure.status());
+        tracing::error!(
+            upstream,
+            method,
+            url,
+            route,
+            client,
+            request_id,
+            "the upstream failed: {reason}; the response is {status}"
+        );
+    }
+
     /// The value by which requests have the same upstream; empty if that does not depend on the request.
     pub(crate) fn key(&self) -> Vec<u8> {
         let Balance::Hash(key) = &self.group.rules.balance else { return Vec::new() };
         let field = match key {
             HashKey::Address => None,
             HashKey::Field(name) => {
-                let is_it =
-                    |(other, _): &(&[u8], Cow<'_, [u8]>)| other.eq_ignore_ascii_case(name.as_bytes());
+                let is_it = |(other, _): &(&[u8], Cow<'_, [u8]>)| {
+                    other.eq_ignore_ascii_case(name.as_bytes())
+                };
                 self.request.joined_fields().find(is_it)
             }
         };

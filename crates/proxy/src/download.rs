@@ -11,6 +11,7 @@ use dunlin_net::clock;
 use dunlin_net::watchdog::Watchdog;
 use dunlin_telemetry::ScriptContext;
 
+use crate::call::Label;
 use crate::failure::Failure;
 use crate::lease::Lease;
 use crate::response;
@@ -32,6 +33,8 @@ pub(crate) struct Running {
     pub(crate) lease: Lease,
     pub(crate) watchdog: Watchdog,
     pub(crate) script_context: Rc<ScriptContext>,
+    /// The request, for the error log.
+    pub(crate) label: Rc<dyn Label>,
 }
 
 impl Download {
@@ -58,7 +61,8 @@ impl Download {
     fn fail(&mut self, reason: &str) {
         if let Some(running) = self.running.take() {
             let result = "the response is incomplete";
-            running.lease.upstream.report_failure(reason, result);
+            let request = (&*running.label, &*running.script_context);
+            running.lease.upstream.report_failure(reason, result, request);
         }
     }
 }

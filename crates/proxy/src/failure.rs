@@ -18,8 +18,10 @@ pub(crate) enum Kind {
     Resolve,
     /// The upstream has rejected the connection.
     Refused,
-    /// There is no route to the upstream, or its socket does not exist.
+    /// There is no route to the upstream.
     Unreachable,
+    /// The upstream's Unix socket does not exist, or the server may not use it.
+    NoSocket,
     ConnectTimeout,
     Tls,
     /// All connections are in use.
@@ -54,6 +56,12 @@ impl Failure {
         Self { kind, reason: reason.into() }
     }
 
+    /// The response of the upstream cannot be used: the reason.
+    #[must_use]
+    pub fn malformed(reason: String) -> Self {
+        Self::new(Kind::Malformed, reason)
+    }
+
     /// The failure that an error of the client means.
     pub(crate) fn of_client(error: &Error) -> Self {
         let kind = match error.kind() {
@@ -61,7 +69,10 @@ impl Failure {
             ErrorKind::Connect if error.io_kind() == Some(io::ErrorKind::ConnectionRefused) => {
                 Kind::Refused
             }
-            ErrorKind::Connect => Kind::Unreachable,
+            ErrorKind::Connect => match error.io_kind() {
+                Some(io::ErrorKind::NotFound | io::ErrorKind::PermissionDenied) => Kind::NoSocket,
+                _ => Kind::Unreachable,
+            },
             ErrorKind::Tls => Kind::Tls,
             ErrorKind::Timeout(Phase::Connect | Phase::Tls) => Kind::ConnectTimeout,
             ErrorKind::Timeout(_) => Kind::ResponseTimeout,
@@ -100,6 +111,7 @@ impl Failure {
             Kind::Resolve => "dns_error",
             Kind::Refused => "connection_refused",
             Kind::Unreachable => "destination_ip_unroutable",
+            Kind::NoSocket => "destination_unavailable",
             Kind::ConnectTimeout => "connection_timeout",
             Kind::Tls => "tls_protocol_error",
             Kind::Busy => "connection_limit_reached",
@@ -128,6 +140,7 @@ impl Failure {
             Kind::Resolve
                 | Kind::Refused
                 | Kind::Unreachable
+                | Kind::NoSocket
                 | Kind::ConnectTimeout
                 | Kind::Tls
                 | Kind::Unprocessed

@@ -9,10 +9,10 @@ use std::time::{Duration, Instant};
 
 use dunlin_client::Exchange;
 use dunlin_config::Proxy;
-use dunlin_exchange::{Body, EarlyHints, Incoming, Response, Stream, StreamKind, stream};
+use dunlin_exchange::{Body, EarlyHints, Incoming, Named, Response, Stream, StreamKind, stream};
 use dunlin_fs::content::Piece;
 use dunlin_http::semantics::{Method, status};
-use dunlin_http::{BodySize, ChunkQueue, FieldLines, FieldName, ResponseHead};
+use dunlin_http::{BodySize, ChunkQueue, FieldLines, FieldName, ResponseHead, Version};
 use dunlin_net::clock;
 use dunlin_net::watchdog::Watchdog;
 
@@ -37,19 +37,28 @@ use crate::upstream::Upstream;
 const MAX_REPEATS: u32 = 2;
 /// A response with at most this much of a body is sent at once if it arrives at once.
 const WHOLE: usize = 64 * 1024;
+const NOT_TAKEN: &str = "it took nothing of the request within `idle_timeout`";
 
-/// Forwards a request and returns the response as soon as its head is there.
+/// What an upstream has responded.
+pub struct Forwarded {
+    /// The response. Its body has not arrived yet, or not all of it.
+    pub response: Response,
+    /// The resource of the server that is sent in its place, under its fields.
+    pub named: Option<Named>,
+}
+
+/// Forwards a request and returns the response as soon as its head is there. Takes the body of the request.
 ///
 /// # Errors
 /// Why no upstream has responded. The failure was logged.
-pub async fn forward(call: &Call<'_>, mut incoming: Box<Incoming>) -> Result<Response, Failure> {
+pub async fn forward(call: &Call<'_>, incoming: &mut Incoming) -> Result<Forwarded, Failure> {
     if request::is_in_loop(call) {
         return Err(Failure::new(Kind::Loop, "the request has come through this server before"));
     }
-    let switch = Switch::requested(call, &mut incoming)?;
+    let switch = Switch::requested(call, incoming)?;
     let expects_continue = call.request.has(FieldName::Expect);
     let trailers = || Trailers::new(call.forwarded_field, call.user_fields);
-    let upload = Upload::begin(&mut incoming, expects_continue, call.group, trailers);
+    let upload = Upload::begin(incoming, expects_continue, call.group, trailers);
     let mut upload = Some(upload.await?);
     let group = call.group;
     if let Some(retry) = &group.rules.retry {
@@ -66,13 +75,13 @@ pub async fn forward(call: &Call<'_>, mut incoming: Box<Incoming>) -> Result<Res
             return Err(Failure::new(Kind::Configuration, "there is no upstream"));
         };
         let (switch, tried_before) = (switch.as_ref(), tried.len());
-        let attempt = Attempt { call, incoming: &incoming, switch, upstream, tried: tried_before };
+        let attempt = Attempt { call, incoming, switch, upstream, tried: tried_before };
         let failure = match attempt.run(&mut upload, now).await {
-            Ok(mut response) => {
+            Ok(mut forwarded) => {
                 if let Some(cookie) = call.set_cookie(bound, upstream) {
-                    response.fields.push("Set-Cookie", cookie);
+                    forwarded.response.fields.push("Set-Cookie", cookie);
                 }
-                return Ok(response);
+                return Ok(forwarded);
             }
             Err(failure) => failure,
         };
@@ -84,7 +93,8 @@ pub async fn forward(call: &Call<'_>, mut incoming: Box<Incoming>) -> Result<Res
                 true => "another one gets the request".to_owned(),
                 false => format!("the response is {status}"),
             };
-            upstream.report_failure(failure.reason(), &result);
+            let request = (&**call.label, &*incoming.script_context);
+            upstream.report_failure(failure.reason(), &result, request);
             group.note_failure(upstream, clock::now());
         }
         if !is_retried {
@@ -110,7 +120,7 @@ struct Attempt<'a> {
 
 impl Attempt<'_> {
     /// Sends the request. `upload` is `None` afterwards if the body was consumed.
-    async fn run(&self, upload: &mut Option<Upload>, now: Instant) -> Result<Response, Failure> {
+    async fn run(&self, upload: &mut Option<Upload>, now: Instant) -> Result<Forwarded, Failure> {
         let Self { call, incoming, upstream, .. } = self;
         let script_context = &incoming.script_context;
         script_context.set_upstream(&upstream.name);
@@ -132,7 +142,8 @@ impl Attempt<'_> {
             let connected = lease.connect(reuse, &request, size, &preface, chosen).await;
             let log_rejected = |failure: &Failure| {
                 if failure.kind == Kind::Upgrade {
-                    upstream.log_rejected_response(failure);
+                    let request = (&**call.label, &**script_context);
+                    upstream.log_rejected_response(failure, request);
                 }
             };
             let (link, was_open) = connected.inspect_err(log_rejected)?;
@@ -152,9 +163,13 @@ impl Attempt<'_> {
             let failure = match head {
                 Ok(head) => {
                     script_context.mark(&script_context.first_byte);
+                    if head.status == 101 && !exchange.is_sent() {
+                        send_rest(&mut exchange, &mut watchdog, limits.idle).await?;
+                    }
                     self.note_response(head.status, started);
                     let script_context = Rc::clone(script_context);
-                    let running = Running { exchange, lease, watchdog, script_context };
+                    let label = Rc::clone(call.label);
+                    let running = Running { exchange, lease, watchdog, script_context, label };
                     return self.respond(head, running).await;
                 }
                 Err(failure) => failure,
@@ -231,27 +246,54 @@ impl Attempt<'_> {
     }
 
     /// The response with this head. Does not wait.
-    async fn respond(&self, head: ResponseHead, mut running: Running) -> Result<Response, Failure> {
+    async fn respond(&self, head: ResponseHead, running: Running) -> Result<Forwarded, Failure> {
         if let Some(switch) = self.switch {
-            switch
-                .check(&head)
-                .inspect_err(|failure| self.upstream.log_rejected_response(failure))?;
+            let request = (&**self.call.label, &*self.incoming.script_context);
+            let log = |failure: &Failure| self.upstream.log_rejected_response(failure, request);
+            switch.check(&head).inspect_err(log)?;
         }
         if head.status == 101 {
-            return self.switch(&head, running);
+            let response = self.switch(&head, running)?;
+            return Ok(Forwarded { response, named: None });
         }
-        let date = head.fields.get("Date").filter(|_| self.call.keeps_date).map(<[u8]>::to_vec);
-        let Fields { lines, length } = response::fields(head.fields);
-        let mut response = Response::new(head.status);
-        response.fields = lines;
-        if let Some(date) = date {
-            response.fields.push_parsed(b"Date", &date);
+        let upgrade = self.required_upgrade(&head);
+        let Fields { lines, length, has_date, mut named } = response::fields(head.fields);
+        if named.len() > 1 {
+            let reason = "its response has more than one X-Accel-Redirect or X-Sendfile field";
+            return Err(Failure::new(Kind::Malformed, reason));
+        }
+        let mut response = Response { fields: lines, has_date, ..Response::new(head.status) };
+        if !named.is_empty() {
+            // What is sent is generated now.
+            response.fields.remove("Date");
+        }
+        if let Some(upgrade) = upgrade {
+            response.fields.push_parsed(b"Connection", b"Upgrade");
+            response.fields.push_parsed(b"Upgrade", &upgrade);
         }
         if (200..300).contains(&head.status) && self.is_extended_connect() {
-            return Self::open_tunnel(response, running);
+            let response = Self::open_tunnel(response, running)?;
+            return Ok(Forwarded { response, named: None });
         }
+        let response = self.with_body(response, length, running).await?;
+        Ok(Forwarded { response, named: named.pop() })
+    }
+
+    /// The protocols that the upstream requires by status 426, which a client of HTTP/1.1 gets (RFC 9110 §15.5.22).
+    fn required_upgrade(&self, head: &ResponseHead) -> Option<Vec<u8>> {
+        let is_passed = head.status == 426 && self.call.request.version() == Version::Http11;
+        head.fields.get("Upgrade").filter(|_| is_passed).map(<[u8]>::to_vec)
+    }
+
+    /// The response with its body, of which the head states the length. Does not wait.
+    async fn with_body(
+        &self,
+        mut response: Response,
+        length: Option<u64>,
+        mut running: Running,
+    ) -> Result<Response, Failure> {
         let is_head = self.call.request.method() == Method::Head;
-        if is_head || !status::has_body(head.status) {
+        if is_head || !status::has_body(response.status) {
             let has_ended = poll_fn(|cx| Poll::Ready(running.exchange.poll_data(cx))).await;
             if let Poll::Ready(None) = has_ended {
                 running.end();
@@ -296,7 +338,7 @@ impl Attempt<'_> {
         lease.become_tunnel()?;
         let upgraded = exchange.upgrade().map_err(|error| Failure::of_client(&error))?;
         let mut response = Response::new(head.status);
-        response.fields = response::fields(head.fields.clone()).lines;
+        response.fields = response::without_date(head.fields.clone());
         let client = switch.begin(&mut response, head);
         watchdog.reset();
         let source = stream::from_source(Box::new(Tunnel::new(upgraded, client, lease, watchdog)));
@@ -342,8 +384,7 @@ async fn head(
             let reason = "no response within the time limit (`first_byte_timeout`)";
             (limits.first_byte, 0, Kind::ResponseTimeout, reason)
         } else if exchange.is_blocked() {
-            let reason = "it took nothing of the request within `idle_timeout`";
-            (limits.idle, exchange.progress(), Kind::WriteTimeout, reason)
+            (limits.idle, exchange.progress(), Kind::WriteTimeout, NOT_TAKEN)
         } else {
             // The client has not sent the rest of the body; it has a time limit of its own.
             return Poll::Pending;
@@ -354,10 +395,29 @@ async fn head(
     .await
 }
 
+/// Sends the rest of a request after which the upstream switches to another protocol.
+async fn send_rest(
+    exchange: &mut Exchange<Upload>,
+    watchdog: &mut Watchdog,
+    limit: Option<Duration>,
+) -> Result<(), Failure> {
+    watchdog.reset();
+    poll_fn(|cx| {
+        if let Poll::Ready(sent) = exchange.poll_sent(cx) {
+            return Poll::Ready(sent.map_err(|error| Failure::of_client(&error)));
+        }
+        // The client has a time limit of its own.
+        let limit = limit.filter(|_| exchange.is_blocked());
+        let late = watchdog.poll(cx, limit, exchange.progress());
+        late.map(|()| Err(Failure::new(Kind::WriteTimeout, NOT_TAKEN)))
+    })
+    .await
+}
+
 /// Passes an interim response on to the client. The server sends 100 itself when the body is read.
 fn pass_on(head: ResponseHead, hints: &EarlyHints) {
     if head.status != 100 {
-        hints.send_interim((head.status, response::fields(head.fields).lines));
+        hints.send_interim((head.status, response::without_date(head.fields)));
     }
 }
 

@@ -29,9 +29,9 @@
 //! use dunlin_proxy::{Call, forward};
 //!
 //! /// The response of an upstream, or an error without content.
-//! async fn respond(call: &Call<'_>, incoming: Box<Incoming>) -> Response {
-//!     match forward(call, incoming).await {
-//!         Ok(response) => response,
+//! async fn respond(call: &Call<'_>, mut incoming: Box<Incoming>) -> Response {
+//!     match forward(call, &mut incoming).await {
+//!         Ok(forwarded) => forwarded.response,
 //!         Err(failure) => {
 //!             let mut response = Response::new(failure.status());
 //!             response.fields.push("Proxy-Status", failure.proxy_status());
@@ -76,9 +76,9 @@ mod tunnel;
 mod upload;
 mod upstream;
 
-pub use self::call::Call;
+pub use self::call::{Call, Label};
 pub use self::failure::Failure;
-pub use self::forward::forward;
+pub use self::forward::{Forwarded, forward};
 pub use self::group::Group;
 pub use self::pool::WorkerProxy;
 pub use self::upstream::UpstreamReport;

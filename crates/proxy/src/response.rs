@@ -1,33 +1,62 @@
 //! The head of an upstream's response as the client gets it.
 
+use dunlin_exchange::{Named, is_instruction};
 use dunlin_http::FieldLines;
+use dunlin_http::semantics::date;
 
-/// The fields of a response, and the length that they state.
+/// The fields of a response, and what they mean for the server.
+#[derive(Default)]
 pub(crate) struct Fields {
-    /// The fields, without those of the connection and of the framing.
+    /// The fields, without those of the connection and of the framing, and those for the server.
     pub(crate) lines: FieldLines,
+    /// The length that they state.
     pub(crate) length: Option<u64>,
+    /// They have a valid `Date`.
+    pub(crate) has_date: bool,
+    /// Resources to send in place of the body. There may be only one.
+    pub(crate) named: Vec<Named>,
 }
 
 /// Takes the fields of an upstream's response.
 pub(crate) fn fields(mut lines: FieldLines) -> Fields {
-    let (mut length, mut listed) = (None, Vec::new());
+    let (mut taken, mut listed) = (Fields::default(), Vec::new());
     lines.retain(|name, value| {
-        if name.len() == 14 && name.eq_ignore_ascii_case(b"content-length") {
-            // The engine has read it.
-            length = std::str::from_utf8(value).ok().and_then(|text| text.parse().ok());
+        match name.len() {
+            4 if name.eq_ignore_ascii_case(b"date") => {
+                // The fields about its age relate to it (RFC 9111 §4.2).
+                let is_first = !taken.has_date && date::parse(value).is_some();
+                taken.has_date |= is_first;
+                return is_first;
+            }
+            14 if name.eq_ignore_ascii_case(b"content-length") => {
+                // The engine has read it.
+                taken.length = std::str::from_utf8(value).ok().and_then(|text| text.parse().ok());
+                return false;
+            }
+            10 if name.eq_ignore_ascii_case(b"connection") => {
+                let options = value.split(|&byte| byte == b',').map(<[u8]>::trim_ascii);
+                listed.extend(options.filter(|option| !is_usual(option)).map(<[u8]>::to_vec));
+            }
+            _ => {}
+        }
+        if let Some(named) = Named::of_field(name, value) {
+            taken.named.push(named);
             return false;
         }
-        if name.len() == 10 && name.eq_ignore_ascii_case(b"connection") {
-            let options = value.split(|&byte| byte == b',').map(<[u8]>::trim_ascii);
-            listed.extend(options.filter(|option| !is_usual(option)).map(<[u8]>::to_vec));
-        }
-        !ends_here(name)
+        !ends_here(name) && !is_instruction(name)
     });
     if !listed.is_empty() {
         lines.retain(|name, _| !listed.iter().any(|option| name.eq_ignore_ascii_case(option)));
+        taken.has_date &= lines.get("Date").is_some();
     }
-    Fields { lines, length }
+    Fields { lines, ..taken }
+}
+
+/// Takes the fields of an interim response, or of one after which the server writes its own `Date`.
+pub(crate) fn without_date(lines: FieldLines) -> FieldLines {
+    let mut lines = fields(lines).lines;
+    lines.remove("Date");
+    lines
 }
 
 /// Whether an option of `Connection` names no further field.
@@ -42,9 +71,10 @@ pub(crate) fn trailers(trailers: &FieldLines) -> FieldLines {
     let mut kept = FieldLines::default();
     for (name, value) in trailers.iter() {
         let is_early =
-            [&b"content-length"[..], b"content-encoding", b"content-type", b"set-cookie"];
+            [&b"content-length"[..], b"content-encoding", b"content-type", b"date", b"set-cookie"];
         let is_early = is_early.iter().any(|other| name.eq_ignore_ascii_case(other));
-        if !is_early && !ends_here(name) {
+        let is_for_server = is_instruction(name) || Named::of_field(name, value).is_some();
+        if !is_early && !is_for_server && !ends_here(name) {
             kept.push_parsed(name, value);
         }
     }
@@ -56,7 +86,6 @@ fn ends_here(name: &[u8]) -> bool {
     let is = |other: &[u8]| name.eq_ignore_ascii_case(other);
     match name.len() {
         2 => is(b"te"),
-        4 => is(b"date"),
         6 => is(b"server"),
         7 => is(b"upgrade"),
         10 => is(b"connection") || is(b"keep-alive"),
@@ -83,6 +112,8 @@ mod tests {
             ("Content-Length", "12"),
             ("Date", "x"),
             ("Server", "x"),
+            ("x-accel-buffering", "no"),
+            ("X-Accel-Expires", "0"),
             ("Content-Type", "text/plain"),
             ("set-cookie", "a=b"),
             ("Set-Cookie", "c=d"),
@@ -93,6 +124,34 @@ mod tests {
         let expected = b"Content-Type: text/plain\r\nset-cookie: a=b\r\nSet-Cookie: c=d\r\n";
         assert_eq!(fields.lines.as_bytes(), expected);
         assert_eq!(fields.length, Some(12));
+        assert!(!fields.has_date && fields.named.is_empty());
+    }
+
+    #[test]
+    fn the_first_valid_date_stays() {
+        let mut lines = FieldLines::new();
+        let date = "Sun, 06 Nov 1994 08:49:37 GMT";
+        for value in ["x", date, "Sun, 06 Nov 1994 08:49:38 GMT"] {
+            lines.push("Date", value);
+        }
+        let kept = fields(lines.clone());
+        assert_eq!(kept.lines.as_bytes(), format!("Date: {date}\r\n").as_bytes());
+        assert!(kept.has_date);
+        assert!(without_date(lines.clone()).is_empty());
+        lines.push("Connection", "date");
+        let kept = fields(lines);
+        assert!(!kept.has_date && kept.lines.is_empty());
+    }
+
+    #[test]
+    fn named_resources_are_for_the_server() {
+        let mut lines = FieldLines::new();
+        lines.push("x-accel-redirect", "/a");
+        lines.push("A", "1");
+        lines.push("X-SENDFILE", "/b");
+        let fields = fields(lines);
+        assert_eq!(fields.lines.as_bytes(), b"A: 1\r\n");
+        assert_eq!(fields.named, [Named::Path(b"/a".to_vec()), Named::File(b"/b".to_vec())]);
     }
 
     #[test]
@@ -101,6 +160,9 @@ mod tests {
         fields.push("grpc-status", "0");
         fields.push("Content-Length", "1");
         fields.push("Connection", "close");
+        fields.push("Date", "x");
+        fields.push("X-Accel-Redirect", "/a");
+        fields.push("X-Sendfile", "/a");
         assert_eq!(trailers(&fields).as_bytes(), b"grpc-status: 0\r\n");
     }
 }

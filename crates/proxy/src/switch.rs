@@ -6,7 +6,7 @@ use std::hash::{BuildHasher, RandomState};
 
 use dunlin_exchange::{Incoming, Response, Tunnel, stream};
 use dunlin_http::websocket::handshake;
-use dunlin_http::{BodyLength, FieldLines, FieldName, Request, ResponseHead, Version};
+use dunlin_http::{FieldLines, FieldName, Request, ResponseHead, Version};
 
 use crate::call::Call;
 use crate::failure::{Failure, Kind};
@@ -36,7 +36,7 @@ impl<'a> Switch<'a> {
         let is_extended_connect = call.request.protocol().is_some();
         let protocol = match call.request.protocol() {
             Some(protocol) => Some(protocol).filter(|protocol| !is_http(protocol)),
-            None => upgrade(call, incoming),
+            None => upgrade(call),
         };
         let Some(protocol) = protocol else {
             let reason = "the protocol of an extended CONNECT is not forwarded";
@@ -117,13 +117,13 @@ impl<'a> Switch<'a> {
     }
 }
 
-/// The value of `Upgrade`, if the client of an HTTP/1.1 connection wants to switch.
-fn upgrade<'r>(call: &Call<'r>, incoming: &Incoming) -> Option<&'r [u8]> {
+/// The value of `Upgrade`, if the client of an HTTP/1.1 connection wants to switch. The request may have a body, which comes
+/// before the bytes of the other protocol.
+fn upgrade<'r>(call: &Call<'r>) -> Option<&'r [u8]> {
     let request: &Request<'r> = &call.request;
     let protocols = request.field(FieldName::Upgrade)?;
     let is_listed = |option: &[u8]| option.eq_ignore_ascii_case(b"upgrade");
     let can_switch = request.version() == Version::Http11
-        && incoming.length == BodyLength::None
         && !request.is_repeated(FieldName::Upgrade)
         && listed_options(call).into_iter().any(is_listed);
     (can_switch && !is_http(protocols)).then_some(protocols)

@@ -10,8 +10,10 @@ use dunlin_config::{ConcurrencyRules, Proxy, UpstreamAddress};
 use dunlin_limits::concurrency::Concurrency;
 use dunlin_net::clock;
 use dunlin_net::log_limiter::LogLimiter;
+use dunlin_telemetry::{RequestLabel, ScriptContext};
 
 use crate::address;
+use crate::call::Label;
 use crate::failure::Failure;
 use crate::health::{Health, ResponseTime};
 use crate::idle::Overflow;
@@ -188,18 +190,47 @@ impl Upstream {
     }
 
     /// Counts a failure, and logs it at most once a second. `result` is what follows for the client.
-    pub(crate) fn report_failure(&self, reason: &str, result: &str) {
+    pub(crate) fn report_failure(
+        &self,
+        reason: &str,
+        result: &str,
+        (request, script_context): (&dyn Label, &ScriptContext),
+    ) {
         self.counts.failures.fetch_add(1, Ordering::Relaxed);
-        self.log(|name| {
-            tracing::error!(upstream = name, "the upstream failed: {reason}; {result}");
+        self.log(|upstream| {
+            let RequestLabel { method, url, route, client } = request.label(script_context);
+            let request_id = script_context.id();
+            tracing::error!(
+                upstream,
+                method,
+                url,
+                route,
+                client,
+                request_id,
+                "the upstream failed: {reason}; {result}"
+            );
         });
     }
 
     /// Logs a response that a client cannot get, which is not a failure of the upstream.
-    pub(crate) fn log_rejected_response(&self, failure: &Failure) {
+    pub(crate) fn log_rejected_response(
+        &self,
+        failure: &Failure,
+        (request, script_context): (&dyn Label, &ScriptContext),
+    ) {
         let (reason, status) = (failure.reason(), failure.status());
-        self.log(|name| {
-            tracing::warn!(upstream = name, "{reason}; the response is {status}");
+        self.log(|upstream| {
+            let RequestLabel { method, url, route, client } = request.label(script_context);
+            let request_id = script_context.id();
+            tracing::warn!(
+                upstream,
+                method,
+                url,
+                route,
+                client,
+                request_id,
+                "{reason}; the response is {status}"
+            );
         });
     }
 

@@ -1,5 +1,8 @@
 //! Why a script gives no response.
 
+use dunlin_telemetry::RequestLabel;
+use tracing::Level;
+
 use super::start_error::Rejected;
 
 /// Why a script gives no response.
@@ -39,6 +42,8 @@ pub enum Failure {
     Abandoned,
 }
 
+const NO_DESCRIPTOR: &str = "the script was not run: no file descriptor is free; raise the limit (`limits.open_files`, ulimit -n)";
+
 impl Failure {
     /// The status code of the response.
     pub fn status(&self) -> u16 {
@@ -60,49 +65,62 @@ impl Failure {
     }
 
     /// Writes one line to the error log, unless there is nothing to be done about the failure.
-    pub(super) fn log(&self, name: &str, request_id: &str) {
-        let script = name;
-        match self {
-            Self::Missing | Self::Abandoned | Self::Busy | Self::Status(_) => {}
+    pub(super) fn log(&self, name: &str, label: RequestLabel, request_id: &str) {
+        let Some((level, message)) = self.message() else { return };
+        let program = match self {
+            Self::Forbidden(Rejected { program, .. }) => program.as_ref(),
+            _ => None,
+        };
+        let program = program.map(|program| program.display().to_string());
+        let script = program.as_deref().unwrap_or(name);
+        let RequestLabel { method, url, route, client } = label;
+        macro_rules! line {
+            ($level:ident) => {
+                tracing::$level!(script, request_id, method, url, route, client, "{message}")
+            };
+        }
+        match level {
+            Level::ERROR => line!(error),
+            Level::WARN => line!(warn),
+            _ => line!(debug),
+        }
+    }
+
+    /// Writes one line to the error log about a failure after the head of the response.
+    pub(super) fn log_later(&self, script: &str, request_id: &str) {
+        match self.message() {
+            Some((Level::ERROR, message)) => tracing::error!(script, request_id, "{message}"),
+            Some((Level::WARN, message)) => tracing::warn!(script, request_id, "{message}"),
+            Some((_, message)) => tracing::debug!(script, request_id, "{message}"),
+            None => {}
+        }
+    }
+
+    /// What the error log says.
+    fn message(&self) -> Option<(Level, String)> {
+        Some(match self {
+            Self::Missing | Self::Abandoned | Self::Busy | Self::Status(_) => return None,
             Self::TooLarge => {
-                tracing::warn!(
-                    script,
-                    request_id,
-                    "the script was not run: its variables are too long"
-                );
+                (Level::WARN, "the script was not run: its variables are too long".to_owned())
             }
-            Self::NoDescriptor => {
-                tracing::error!(
-                    script,
-                    request_id,
-                    "the script was not run: no file descriptor is free; raise the limit (`limits.open_files`, ulimit -n)"
-                );
+            Self::NoDescriptor => (Level::ERROR, NO_DESCRIPTOR.to_owned()),
+            Self::Forbidden(Rejected { reason, .. }) => {
+                (Level::WARN, format!("the script was not run: {reason}"))
             }
-            Self::Forbidden(Rejected { program, reason }) => {
-                let script = program.as_ref().map(|program| program.display().to_string());
-                let script = script.as_deref().unwrap_or(name);
-                tracing::warn!(script, request_id, "the script was not run: {reason}");
-            }
-            Self::Broken(reason) => {
-                tracing::error!(script, request_id, "the script was not run: {reason}");
-            }
+            Self::Broken(reason) => (Level::ERROR, format!("the script was not run: {reason}")),
             Self::Malformed(reason)
             | Self::NotSent(reason)
             | Self::Lost(reason)
             | Self::Rejected(reason) => {
-                tracing::error!(script, request_id, "the response is invalid: {reason}");
+                (Level::ERROR, format!("the response is invalid: {reason}"))
             }
             Self::Unreachable(reason) => {
-                tracing::debug!(script, request_id, "no worker is available: {reason}");
+                (Level::DEBUG, format!("no worker is available: {reason}"))
             }
-            Self::Failed => tracing::error!(script, request_id, "the script failed"),
-            Self::Stopped(reason) => {
-                tracing::error!(script, request_id, "the script was stopped: {reason}");
-            }
-            Self::Late(reason) => {
-                tracing::error!(script, request_id, "the script was terminated: {reason}");
-            }
-        }
+            Self::Failed => (Level::ERROR, "the script failed".to_owned()),
+            Self::Stopped(reason) => (Level::ERROR, format!("the script was stopped: {reason}")),
+            Self::Late(reason) => (Level::ERROR, format!("the script was terminated: {reason}")),
+        })
     }
 
     /// The reason for the developers of the script.

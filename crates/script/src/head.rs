@@ -1,5 +1,6 @@
 //! The header of a script's response (RFC 3875 §6).
 
+use dunlin_exchange::{Named, is_instruction};
 use dunlin_http::FieldLines;
 use dunlin_http::semantics::{is_field_value, is_token};
 
@@ -13,7 +14,7 @@ pub struct ScriptHead {
     pub(super) location: Option<Vec<u8>>,
     pub(super) content_length: Option<u64>,
     /// The resource to send in place of the body.
-    pub(super) send_target: Option<SendTarget>,
+    pub(super) named: Option<Named>,
     /// The fields for the client; Location too, if it is for the client.
     pub fields: FieldLines,
     /// The run-time environment or the application server reports that the script failed.
@@ -28,15 +29,6 @@ pub struct ScriptHead {
     others: bool,
     /// Names in `Connection`: fields of the connection, which are not forwarded (RFC 9110 §7.6.1).
     connection_options: Vec<String>,
-}
-
-/// A resource that a script names in place of its own body.
-#[derive(Debug, Clone, PartialEq, Eq)]
-pub(super) enum SendTarget {
-    /// A path of the site, which may be internal (X-Accel-Redirect).
-    Path(Vec<u8>),
-    /// A file (X-Sendfile).
-    File(Vec<u8>),
 }
 
 /// Parses the header at the front of `bytes`; returns it with its length, or `None` if it is incomplete. Lines end in
@@ -97,7 +89,7 @@ impl ScriptHead {
     /// Whether the header and the body that follows can be sent without processing.
     pub(super) fn is_plain(&self) -> bool {
         let is_special =
-            self.failed || self.send_target.is_some() || self.is_chunked || self.is_early_hints();
+            self.failed || self.named.is_some() || self.is_chunked || self.is_early_hints();
         !is_special && self.local_redirect().is_none()
     }
 
@@ -173,8 +165,6 @@ impl ScriptHead {
                 self.switches = true;
                 return Ok(());
             }
-            b"x-accel-redirect" => return self.set_send_target(SendTarget::Path(value.to_vec())),
-            b"x-sendfile" => return self.set_send_target(SendTarget::File(value.to_vec())),
             b"transfer-encoding" => {
                 if self.is_chunked || !value.eq_ignore_ascii_case(b"chunked") {
                     return Err(format!("its Transfer-Encoding is {}", shown(value)));
@@ -194,23 +184,23 @@ impl ScriptHead {
             | b"server" => return Ok(()),
             _ => self.others = true,
         }
+        if let Some(named) = Named::of_field(name, value) {
+            return match self.named.replace(named) {
+                None => Ok(()),
+                Some(_) => Err(TWO_NAMED.into()),
+            };
+        }
+        if is_instruction(name) {
+            return Ok(());
+        }
         if let Ok(name) = std::str::from_utf8(name) {
             self.fields.push(name, value);
         }
         Ok(())
     }
-
-    fn set_send_target(&mut self, target: SendTarget) -> Result<(), String> {
-        self.others = true;
-        match self.send_target.replace(target) {
-            None => Ok(()),
-            Some(_) => {
-                Err("its header has more than one X-Accel-Redirect or X-Sendfile field".into())
-            }
-        }
-    }
 }
 
+const TWO_NAMED: &str = "its header has more than one X-Accel-Redirect or X-Sendfile field";
 /// Length of the longest name that is compared.
 const LONGEST: usize = 17;
 const EARLY_HINTS: u16 = 103;

@@ -1,8 +1,8 @@
 //! The outcome of a request for a script: its response, or the resource that the server sends instead.
 
-use super::head::ScriptHead;
 use dunlin_config::Candidate;
-use dunlin_exchange::{Incoming, Response};
+use dunlin_exchange::{Incoming, Named, Response};
+use dunlin_http::FieldLines;
 
 /// The outcome of a request for a script.
 pub enum Outcome {
@@ -32,49 +32,12 @@ pub enum Target {
     Path(Candidate),
     /// A path that the script names (RFC 3875 §6.2.2).
     LocalRedirect(Vec<u8>),
-    /// A path that the script names, perhaps an internal one, under its own fields (X-Accel-Redirect).
-    SendPath(ScriptHead, Vec<u8>),
-    /// A file that the script names, under its own fields (X-Sendfile).
-    SendFile(ScriptHead, Vec<u8>),
+    /// A resource that the script names, under its own fields.
+    Named(FieldLines, Named),
 }
 
 impl Outcome {
     pub(super) fn internal(target: Target, incoming: Box<Incoming>) -> Self {
         Self::Internal(Box::new(Internal { target, incoming }))
     }
-}
-
-/// Fields that describe the sent bytes, which the script does not know.
-const OF_CONTENT: [&str; 5] =
-    ["accept-ranges", "content-encoding", "content-range", "etag", "last-modified"];
-
-/// Replaces fields of the response by those of the script that named it, except for those that describe the content.
-pub fn under_fields(head: &ScriptHead, mut response: Response) -> Response {
-    let in_parts = response.status == 206 && response.fields.get("Content-Range").is_none();
-    let stays = |name: &str| {
-        let is = |other: &str| name.eq_ignore_ascii_case(other);
-        let of_content = OF_CONTENT.iter().any(|other| is(other));
-        match response.status {
-            400.. => is("set-cookie"),
-            304 => !of_content && !name.to_ascii_lowercase().starts_with("content-"),
-            _ if in_parts => !of_content && !is("content-type"),
-            _ => !of_content,
-        }
-    };
-    let fields: Vec<_> = head
-        .fields
-        .iter()
-        .filter_map(|(name, value)| Some((std::str::from_utf8(name).ok()?, value)))
-        .filter(|(name, _)| stays(name))
-        .collect();
-    for (name, _) in &fields {
-        // Both lists apply.
-        if !name.eq_ignore_ascii_case("vary") {
-            response.fields.remove(name);
-        }
-    }
-    for (name, value) in fields {
-        response.fields.push(name, value);
-    }
-    response
 }

@@ -156,8 +156,8 @@ impl<'a, S: Source> Output<'a, S> {
             while self.read().await.is_some() {}
             return Ok(());
         }
-        if let Some(target) = head.send_target.take() {
-            self.deliver(ScriptResponse::SendTarget(head, target));
+        if let Some(named) = head.named.take() {
+            self.deliver(ScriptResponse::Named(head, named));
             while self.read().await.is_some() {}
             return Ok(());
         }
@@ -403,7 +403,7 @@ impl<'a, S: Source> Output<'a, S> {
         match self.report.borrow_mut().take() {
             // The receiver logs it.
             Some(report) => drop(report.response.send(Err(failure))),
-            None => failure.log(self.name, self.script_context.id()),
+            None => failure.log_later(self.name, self.script_context.id()),
         }
     }
 

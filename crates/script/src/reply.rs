@@ -7,7 +7,7 @@ use dunlin_http::semantics::{Method, status};
 use super::body_buffer::BodyBuffer;
 use super::call::Call;
 use super::failure::Failure;
-use super::head::{ScriptHead, SendTarget};
+use super::head::ScriptHead;
 use super::outcome::{Outcome, Target};
 use super::script_response::{ResponseReceiver, ScriptResponse};
 
@@ -42,13 +42,9 @@ pub(super) fn outcome(
             body.discard();
             return Outcome::internal(Target::LocalRedirect(target), incoming);
         }
-        ScriptResponse::SendTarget(head, target) => {
+        ScriptResponse::Named(head, named) => {
             body.discard();
-            let target = match target {
-                SendTarget::Path(path) => Target::SendPath(head, path),
-                SendTarget::File(path) => Target::SendFile(head, path),
-            };
-            return Outcome::internal(target, incoming);
+            return Outcome::internal(Target::Named(head.fields, named), incoming);
         }
         ScriptResponse::Message(status) => {
             let mut response = Response::new(status);

@@ -2,7 +2,7 @@
 
 use dunlin_http::Request;
 use dunlin_telemetry::ScriptContext;
-use dunlin_telemetry::ids::{push_hex, random, random_id};
+use dunlin_telemetry::ids::{acceptable_id, push_hex, random, random_id};
 
 use dunlin_config::Script;
 
@@ -10,7 +10,7 @@ use dunlin_config::Script;
 pub(super) fn request_id(request: &Request<'_>, rules: &Script) -> Box<str> {
     let accepted = rules
         .accept_request_id
-        .then(|| field(request, "x-request-id").and_then(acceptable))
+        .then(|| field(request, "x-request-id").and_then(acceptable_id))
         .flatten();
     accepted.map_or_else(|| random_id().into(), Into::into)
 }
@@ -34,13 +34,6 @@ pub(super) fn traceparent(request: &Request<'_>, script_context: &ScriptContext)
     text.push('-');
     text.push_str(flags);
     text
-}
-
-/// Accepts an id that fits into a log line and a field, and is short.
-fn acceptable(id: &[u8]) -> Option<&str> {
-    let plain = |&b: &u8| b.is_ascii_alphanumeric() || b"-_.:+/=@".contains(&b);
-    let good = (1..=128).contains(&id.len()) && id.iter().all(plain);
-    std::str::from_utf8(id).ok().filter(|_| good)
 }
 
 /// Trace and flags of a `traceparent`. Later versions are read as far as this one goes (§4.3).
@@ -99,9 +92,9 @@ mod tests {
 
     #[test]
     fn a_number_from_outside_is_short_and_plain() {
-        assert_eq!(acceptable(b"a-1_B.:/+=@"), Some("a-1_B.:/+=@"));
+        assert_eq!(acceptable_id(b"a-1_B.:/+=@"), Some("a-1_B.:/+=@"));
         for bad in [&b""[..], b"a b", b"a\"", b"\xff", &[b'a'; 129]] {
-            assert_eq!(acceptable(bad), None);
+            assert_eq!(acceptable_id(bad), None);
         }
         assert_ne!(random_id(), random_id());
         assert_eq!(random_id().len(), 32);

@@ -4,7 +4,7 @@ use std::sync::Arc;
 
 use dunlin_exchange::Incoming;
 use dunlin_http::Request;
-use dunlin_telemetry::ScriptContext;
+use dunlin_telemetry::{RequestLabel, ScriptContext};
 
 use super::call::Call;
 use super::failure::Failure;
@@ -74,9 +74,10 @@ pub async fn report(
     call: &Call<'_>,
     failure: &Failure,
     name: &str,
+    label: RequestLabel,
     script_context: &ScriptContext,
 ) {
-    failure.log(name, script_context.id());
+    failure.log(name, label, script_context.id());
     Box::pin(call.collect_stderr(script_context)).await;
 }
 
@@ -89,10 +90,11 @@ pub async fn receive_body(
     request: &Request<'_>,
     (settings, rules): (&Settings, &Script),
     incoming: &mut Incoming,
+    label: impl FnOnce() -> RequestLabel,
 ) -> Result<(), Failure> {
     let received = spool::receive(&scripts.ctx, settings, rules.kind, incoming).await;
     received.inspect_err(|failure| {
         incoming.script_context.set_id(|| request_id::request_id(request, rules));
-        failure.log(&rules.label, incoming.script_context.id());
+        failure.log(&rules.label, label(), incoming.script_context.id());
     })
 }

@@ -1,11 +1,11 @@
 //! The response that a script requests, on its way from the task that runs the script to the request.
 
-use dunlin_exchange::{EarlyHints, Incoming};
+use dunlin_exchange::{EarlyHints, Incoming, Named};
 use tokio::sync::oneshot;
 
 use super::body_buffer::BodyBuffer;
 use super::failure::Failure;
-use super::head::{ScriptHead, SendTarget};
+use super::head::ScriptHead;
 
 /// The response that a script requests.
 pub(super) enum ScriptResponse {
@@ -20,7 +20,7 @@ pub(super) enum ScriptResponse {
     /// The response for this path (RFC 3875 §6.2.2).
     LocalRedirect(Vec<u8>),
     /// The resource that the header names, with the header's fields.
-    SendTarget(ScriptHead, SendTarget),
+    Named(ScriptHead, Named),
 }
 
 /// Takes Early Hints, and then the response or the failure.

@@ -2,6 +2,13 @@
 
 use std::hash::{BuildHasher, RandomState};
 
+/// Returns the id of a client, if it is short and fits into a log line and a field.
+pub fn acceptable_id(id: &[u8]) -> Option<&str> {
+    let plain = |&b: &u8| b.is_ascii_alphanumeric() || b"-_.:+/=@".contains(&b);
+    let good = (1..=128).contains(&id.len()) && id.iter().all(plain);
+    std::str::from_utf8(id).ok().filter(|_| good)
+}
+
 /// Returns 32 random hexadecimal digits.
 pub fn random_id() -> String {
     let mut id = String::with_capacity(32);

@@ -26,17 +26,7 @@ impl Checker<'_> {
             }
         }
         let file::ScriptTable { directory, root, command, interpreter, .. } = script;
-        if let Some(roots) = &mut script.sendfile_root {
-            for root in &mut roots.value.0 {
-                let place = root.span.clone().or_else(|| roots.span.clone());
-                if root.is_empty() {
-                    self.problem(&place, "script: sendfile_root is empty");
-                }
-                let path = self.absolute(Path::new(&root.value));
-                self.look_up_later("sendfile_root", &path, &place);
-                root.value = path.display().to_string();
-            }
-        }
+        self.sendfile_root("script", &mut script.sendfile_root);
         for files in script.files.iter_mut().flat_map(|files| &mut files.value) {
             if files.path.as_os_str().is_empty() {
                 self.problem(&files.path.span, "script: files: path is empty");
@@ -69,6 +59,24 @@ impl Checker<'_> {
             }
             directory.value = self.absolute(directory);
             self.look_up_later(key, &directory.value, &directory.span);
+        }
+    }
+
+    /// Makes the directories of files that `X-Sendfile` can name absolute.
+    pub(super) fn sendfile_root(
+        &mut self,
+        table: &str,
+        roots: &mut Option<Spanned<file::OneOrMany<String>>>,
+    ) {
+        let Some(roots) = roots else { return };
+        for root in &mut roots.value.0 {
+            let place = root.span.clone().or_else(|| roots.span.clone());
+            if root.is_empty() {
+                self.problem(&place, format!("{table}: sendfile_root is empty"));
+            }
+            let path = self.absolute(Path::new(&root.value));
+            self.look_up_later("sendfile_root", &path, &place);
+            root.value = path.display().to_string();
         }
     }
 

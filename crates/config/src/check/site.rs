@@ -82,6 +82,7 @@ impl Checker<'_> {
                 for upstream in &mut proxy.value.to.value.0 {
                     self.socket_in(&mut upstream.url.value);
                 }
+                self.sendfile_root("proxy", &mut proxy.value.sendfile_root);
                 if let Some(path) = &mut proxy.value.authority {
                     path.value = self.authority("proxy", "authority", path);
                 }

@@ -6,7 +6,7 @@ use std::path::PathBuf;
 use schemars::JsonSchema;
 use serde::Deserialize;
 
-use super::Spanned;
+use super::{OneOrMany, OneOrManySchema, Spanned};
 use crate::units::{DurationValue, Size};
 
 /// Forwards requests to other HTTP servers, the upstreams.
@@ -48,6 +48,10 @@ pub struct ProxyTable {
     /// Collects bodies in memory, so that slow clients do not occupy upstreams: a table such as `{ response = "1MiB" }`.
     /// Default: request bodies with a `Content-Length` of up to `64KiB`, and no responses.
     pub buffer: Option<BufferTable>,
+    /// Directories beneath which an upstream can name a file by `X-Sendfile`, which is sent instead of its body: one or a
+    /// list. Any other file gives 502. Default: none.
+    #[schemars(with = "Option<OneOrManySchema>")]
+    pub sendfile_root: Option<Spanned<OneOrMany<String>>>,
     /// Whether `error_pages` replace error responses of upstreams, too, and not only those of the server. Default: false.
     pub intercept_errors: Option<bool>,
     /// Maximum number of connections to each upstream that are in use, in all workers together. Further requests
@@ -318,6 +322,7 @@ impl ProxyTable {
             host: None,
             set_request_fields: None,
             buffer: None,
+            sendfile_root: None,
             intercept_errors: None,
             connections: None,
             tunnels: None,

@@ -95,7 +95,7 @@ route! {
     /// `Link` values of a 103 (Early Hints) response that precedes the response of a script, so that clients can
     /// fetch what it will need: `["</style.css>; rel=preload; as=style"]`. HTTP/1.0 clients do not get it.
     early_hints: Vec<Spanned<String>>,
-    /// Whether paths can only be reached by `X-Accel-Redirect` of scripts, by the last path of `try`, and by
+    /// Whether paths can only be reached by `X-Accel-Redirect` of scripts and upstreams, by the last path of `try`, and by
     /// `auth`; clients get 404. Default: false.
     internal: bool,
     /// Response headers (fields) to set, besides those of more general routes.

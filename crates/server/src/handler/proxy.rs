@@ -1,15 +1,19 @@
 //! Connects the reverse proxy to the router: forwards the requests of a route, and makes the response if no upstream does.
 
+use std::fmt;
 use std::rc::Rc;
 use std::sync::Arc;
 
 use dunlin_config::field_edits::apply_edits;
-use dunlin_exchange::{Incoming, RequestContext, Response};
+use dunlin_exchange::{Client, Incoming, Named, RequestContext, Response};
 use dunlin_http::{FieldLines, OwnedRequest, Request};
-use dunlin_proxy::{Call, Failure, Group, forward};
-use dunlin_telemetry::ScriptContext;
+use dunlin_proxy::{Call, Failure, Forwarded, Group, Label, forward};
+use dunlin_telemetry::ids::{acceptable_id, random_id};
+use dunlin_telemetry::{RequestLabel, ScriptContext};
 
+use super::request_label::request_label;
 use super::{errors, response_cache};
+use crate::handler::named::Naming;
 use crate::handler::rejection::error_reply;
 use crate::handler::reply::complete;
 use crate::route::reply::Reply;
@@ -33,7 +37,7 @@ fn forwarded(ctx: &Rc<WorkerContext>, request: &Request<'_>, matched: &RouteMatc
     let Some(group) = &matched.settings.proxy else {
         return error_reply(ctx, request, matched, 500);
     };
-    let exchange = Box::new(ProxyExchange {
+    let exchange = Rc::new(ProxyExchange {
         ctx: Rc::clone(ctx),
         request: request.to_owned(),
         matched: matched.to_owned(),
@@ -53,18 +57,19 @@ struct ProxyExchange {
 }
 
 impl ProxyExchange {
-    async fn respond(self: Box<Self>, incoming: Box<Incoming>) -> Response {
+    async fn respond(self: Rc<Self>, mut incoming: Box<Incoming>) -> Response {
         let Self { ctx, request, matched, context, group } = &*self;
         let present;
         let group = if group.has_services() {
             match group.present(&ctx.proxy).await {
                 Ok(group) => present = group,
-                Err(failure) => return Box::pin(self.failed(&failure, Some(incoming))).await,
+                Err(failure) => return Box::pin(self.failed(&failure, incoming)).await,
             }
             &present
         } else {
             group
         };
+        let label: Rc<dyn Label> = Rc::<Self>::clone(&self);
         let call = Call {
             worker: &ctx.proxy,
             group,
@@ -72,33 +77,84 @@ impl ProxyExchange {
             raw_path: &matched.raw_path,
             path: &matched.path,
             query: matched.query.as_deref(),
-            client: context.as_ref().map_or(matched.client, |context| context.client),
+            client: self.client(),
             checked: context.as_deref(),
             user_fields: &matched.site.user_fields,
-            keeps_date: matched.settings.cache.responses.is_some(),
             forwarded_field: &ctx.shared.config.server.forwarded_field,
+            label: &label,
         };
         ctx.count_other();
         let script_context = Rc::clone(&incoming.script_context);
-        let has_pages = !matched.settings.error_pages.is_empty();
-        let again = has_pages.then(|| incoming.without_body());
-        match forward(&call, incoming).await {
-            Ok(response) if self.is_intercepted(&response) => {
+        match forward(&call, &mut incoming).await {
+            Ok(Forwarded { mut response, named: Some(named) }) => {
+                let fields = std::mem::take(&mut response.fields);
+                // Its body is not received.
+                drop(response);
+                Box::pin(self.send_named(&call, &fields, &named, incoming)).await
+            }
+            Ok(Forwarded { response, .. }) if self.is_intercepted(&response) => {
                 let (status, fields) = (response.status, kept_fields(&response));
                 // The rest of its body is not received.
                 drop(response);
-                Box::pin(self.error_response(status, fields, again)).await
+                Box::pin(self.error_response(status, fields, incoming)).await
             }
+            Ok(Forwarded { response, .. }) => self.finish(response, &script_context),
+            Err(failure) => Box::pin(self.failed(&failure, incoming)).await,
+        }
+    }
+
+    fn client(&self) -> Client {
+        self.context.as_ref().map_or(self.matched.client, |context| context.client)
+    }
+
+    /// The response with a resource of the site that the response of an upstream names, under its `fields`.
+    async fn send_named(
+        &self,
+        call: &Call<'_>,
+        fields: &FieldLines,
+        named: &Named,
+        incoming: Box<Incoming>,
+    ) -> Response {
+        let script_context = Rc::clone(&incoming.script_context);
+        let naming = Naming {
+            ctx: &self.ctx,
+            request: &call.request,
+            matched: &self.matched,
+            context: self.context.as_ref(),
+            client: self.client(),
+        };
+        let log = |status, named: &str| {
+            let upstream = script_context.upstream();
+            let upstream = upstream.as_deref();
+            let RequestLabel { method, url, route, client } = self.label(&script_context);
+            let request_id = script_context.id();
+            tracing::warn!(
+                upstream,
+                status,
+                method,
+                url,
+                route,
+                client,
+                request_id,
+                "the resource that the upstream names cannot be sent: {named}"
+            );
+        };
+        let again = incoming.without_body();
+        match naming.respond(named, fields, incoming, log).await {
             Ok(response) => self.finish(response, &script_context),
-            Err(failure) => Box::pin(self.failed(&failure, again)).await,
+            Err(reason) => {
+                let failure = Failure::malformed(reason);
+                call.report(&failure, &script_context);
+                self.failed(&failure, again).await
+            }
         }
     }
 
     /// The response if no upstream has one.
-    async fn failed(&self, failure: &Failure, again: Option<Box<Incoming>>) -> Response {
+    async fn failed(&self, failure: &Failure, incoming: Box<Incoming>) -> Response {
         let mut fields = FieldLines::default();
         fields.push("Proxy-Status", failure.proxy_status());
-        self.error_response(failure.status(), fields, again).await
+        self.error_response(failure.status(), fields, incoming).await
     }
 
     /// Whether an error page replaces an upstream's response.
@@ -122,17 +178,34 @@ impl ProxyExchange {
         &self,
         status: u16,
         fields: FieldLines,
-        again: Option<Box<Incoming>>,
+        incoming: Box<Incoming>,
     ) -> Response {
         let details = errors::Details { fields, text: None };
         let request = self.request.as_request();
         let matched = self.matched.borrow();
         let matched = matched.with(self.context.as_ref());
         let reply = errors::reply(&self.ctx, &request, &matched, status, details);
-        match again {
-            Some(incoming) => complete(&request, reply, incoming).await,
-            None => super::reply::into_response(&request, reply).await,
-        }
+        complete(&request, reply, Box::new(incoming.with_empty_body())).await
+    }
+}
+
+impl fmt::Debug for ProxyExchange {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("ProxyExchange").finish_non_exhaustive()
+    }
+}
+
+impl Label for ProxyExchange {
+    /// The id is that of the client, which upstreams get, or a new one.
+    fn label(&self, script_context: &ScriptContext) -> RequestLabel {
+        let request = self.request.as_request();
+        script_context.set_id(|| {
+            let is_it = |(name, _): &(&[u8], &[u8])| name.eq_ignore_ascii_case(b"x-request-id");
+            let sent = request.fields().find(is_it).and_then(|(_, id)| acceptable_id(id));
+            sent.map_or_else(|| random_id().into(), Into::into)
+        });
+        let matched = self.matched.borrow();
+        request_label(&self.ctx, &request, &matched.with(self.context.as_ref()))
     }
 }
 

@@ -22,6 +22,7 @@ use dunlin_telemetry::ScriptContext;
 
 use super::redirect::to_slash;
 use super::reply::into_response;
+use super::request_label::request_label;
 use super::{error_page, errors, response_cache};
 use crate::component;
 use crate::handler::rejection::error_reply;
@@ -115,7 +116,8 @@ impl ScriptExchange {
             }
             Err(failure) => failure,
         };
-        scripts::report(&call, &failure, &name, &script_context).await;
+        let label = request_label(ctx, &call.request, &matched.borrow().with(context.as_ref()));
+        scripts::report(&call, &failure, &name, label, &script_context).await;
         let mut response = match failure.status() {
             500.. if rules.show_errors => {
                 let mut response = explanation(&failure, &call.request, &name, &script_context);
@@ -160,7 +162,9 @@ pub(crate) async fn receive_body(
 ) -> Result<(), Response> {
     let settings = matched.settings;
     let Some(rules) = settings.handler.script() else { return Ok(()) };
-    let received = scripts::receive_body(&ctx.scripts, request, (settings, rules), incoming).await;
+    let label = || request_label(ctx, request, matched);
+    let rules = (&***settings, &**rules);
+    let received = scripts::receive_body(&ctx.scripts, request, rules, incoming, label).await;
     let Err(failure) = received else { return Ok(()) };
     let again = Some(incoming.without_body());
     Err(Box::pin(error_response(ctx, request, matched, &failure, again)).await)

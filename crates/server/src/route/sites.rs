@@ -48,7 +48,7 @@ pub(crate) struct Route {
     pub(crate) proxy: Option<Arc<Group>>,
     /// The site and the route, by which requests are counted.
     pub(crate) label: Label,
-    /// How files are served that a script names by `X-Sendfile`, for each of its directories.
+    /// How files are served that a script or an upstream names by `X-Sendfile`, for each of its directories.
     pub(crate) sendfile_routes: Vec<Arc<Route>>,
 }
 

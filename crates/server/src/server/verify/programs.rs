@@ -7,8 +7,13 @@ use dunlin_config::file::{ScriptKind, ScriptTable};
 use dunlin_config::{Config, Language, Problem, Span, Spanned};
 use dunlin_script::search_path;
 
-/// Adds a warning for each program, application and socket that a script needs and that does not exist.
+/// Adds a warning for each program, application and socket that a script or a proxy needs and that does not exist.
 pub(super) fn check_programs(config: &Config, warnings: &mut Vec<Problem>) {
+    for upstream in config.proxy_tables().flat_map(|proxy| &proxy.to.value.0) {
+        if let Some(what) = missing_socket(&upstream.url) {
+            warnings.push(config.problem_at(&upstream.url.span, format!("proxy: {what}")));
+        }
+    }
     for script in config.script_tables() {
         Programs { config, script, warnings }.check();
     }
@@ -55,19 +60,9 @@ impl Programs<'_> {
     }
 
     fn socket(&mut self, address: &Spanned<String>) {
-        let Some(path) = address.strip_prefix("unix:") else { return };
-        let path = Path::new(path);
-        let what = match path.parent() {
-            Some(folder) if !folder.exists() => {
-                format!("connect: there is no directory {}", folder.display())
-            }
-            _ if !path.exists() => format!(
-                "connect: there is no socket {}; requests get 502 until the application listens there",
-                path.display()
-            ),
-            _ => return,
-        };
-        self.report(&address.span, what);
+        if let Some(what) = missing_socket(address) {
+            self.report(&address.span, format!("connect: {what}"));
+        }
     }
 
     /// A program that is started by its path or, without a slash, looked for where programs are.
@@ -168,6 +163,21 @@ impl Programs<'_> {
             }
         }
         folders
+    }
+}
+
+/// What is missing of the Unix socket at `address`, if it is the address of one.
+fn missing_socket(address: &str) -> Option<String> {
+    let path = Path::new(address.strip_prefix("unix:")?);
+    match path.parent() {
+        Some(folder) if !folder.exists() => {
+            Some(format!("there is no directory {}", folder.display()))
+        }
+        _ if !path.exists() => Some(format!(
+            "there is no socket {}; requests get 502 until the application listens there",
+            path.display()
+        )),
+        _ => None,
     }
 }
 
