@@ -117,6 +117,17 @@ def test_instructions_for_the_server_reach_no_client(serve, cgi):
         assert not any(name.startswith("x-accel") for name in sent)
 
 
+def test_a_route_may_forbid_its_upstreams_to_name_files(serve, site, tmp_path):
+    write(site / "internal" / "file.txt", TEXT)
+    fields = ["X-Accel-Redirect: /internal/file.txt"]
+    upstream = Upstream(lambda *_: response(b"my own", "200 OK", *fields))
+    route = f'proxy = {{ to = "{upstream.url}", sendfile_root = "{tmp_path}" }}\nremove_fields = ["x-accel-redirect", "X-Sendfile"]'
+    server = serve(more=f'[[site.route]]\npath = "/s/*"\n{route}\n{INTERNAL}')
+    for fields[:] in (["X-Accel-Redirect: /internal/file.txt"], [f"X-Sendfile: {site}/internal/file.txt"]):
+        status, sent, body = server.get("/s/x")
+        assert (status, body) == (200, b"my own") and not {"x-accel-redirect", "x-sendfile"} & set(sent)
+
+
 def test_an_error_page_may_be_one_of_an_upstream(serve, site, tmp_path):
     upstream = Upstream(lambda *_: response(b"", "200 OK", "X-Sendfile: /none"))
     write(site / "502.html", "my page")

@@ -86,7 +86,7 @@ impl ProxyExchange {
         ctx.count_other();
         let script_context = Rc::clone(&incoming.script_context);
         match forward(&call, &mut incoming).await {
-            Ok(Forwarded { mut response, named: Some(named) }) => {
+            Ok(Forwarded { mut response, named: Some(named) }) if self.follows(&named) => {
                 let fields = std::mem::take(&mut response.fields);
                 // Its body is not received.
                 drop(response);
@@ -105,6 +105,16 @@ impl ProxyExchange {
 
     fn client(&self) -> Client {
         self.context.as_ref().map_or(self.matched.client, |context| context.client)
+    }
+
+    /// Whether the route allows its upstreams to name resources: it does, unless it removes the field from responses.
+    fn follows(&self, named: &Named) -> bool {
+        let field = match named {
+            Named::Path(_) => "X-Accel-Redirect",
+            Named::File(_) => "X-Sendfile",
+        };
+        let removed = &self.matched.settings.remove_fields;
+        !removed.iter().any(|name| name.eq_ignore_ascii_case(field))
     }
 
     /// The response with a resource of the site that the response of an upstream names, under its `fields`.
