@@ -3,6 +3,7 @@
 import re
 import subprocess
 import time
+from concurrent.futures import ThreadPoolExecutor
 
 import pytest
 
@@ -85,6 +86,34 @@ def test_a_name_without_an_answer_is_an_error_of_dns(serve, names):
     status, fields, _ = server.get("/")
     assert status == 502 and fields["proxy-status"] == "dunlin; error=dns_error"
     assert "resolving none.test failed" in server.logged("the upstream failed")
+
+
+@pytest.mark.parametrize("url", ["http://none.test:1", "dns+http://none.test:1"])
+def test_a_name_without_an_answer_is_looked_up_once_for_many_requests(serve, names, url):
+    server = serve(route=f'proxy = "{url}"', server=resolver(names))
+    with ThreadPoolExecutor(10) as pool:
+        statuses = list(pool.map(lambda _: server.get("/")[0], range(50)))
+    assert set(statuses) == {502}
+    # One or two look-ups, for each of two types. A slow machine takes longer than the answer is kept.
+    assert 2 <= len(names.questions) <= 8, names.questions
+    # It is not kept for long.
+    upstream = named("a")
+    names.records[("none.test", A)] = ["127.0.0.1"]
+    wait_until(lambda: names.questions.count(("none.test", A)) > 0 and server.get("/")[2] != b"", "a response")
+    before = len(names.questions)
+    wait_until(lambda: server.get("/")[1].get("proxy-status", "") != "dunlin; error=dns_error", "the address")
+    assert len(names.questions) > before
+    assert not upstream.requests, "it is at another port"
+
+
+def test_requests_that_wait_for_the_first_answer_share_it(serve, names):
+    upstream = named("a")
+    names.records[("app.test", A)] = ["127.0.0.1"]
+    names.ttl = 60
+    server = serve(route=f'proxy = "http://app.test:{upstream.port}"', server=resolver(names))
+    with ThreadPoolExecutor(20) as pool:
+        assert {body for _, _, body in pool.map(lambda _: server.get("/"), range(20))} == {b"a"}
+    assert sorted(names.questions) == [("app.test", A), ("app.test", AAAA)]
 
 
 def test_names_of_the_hosts_file_need_no_name_server(serve, names):

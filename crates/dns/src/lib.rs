@@ -11,8 +11,8 @@
 //! server has responded in time.
 //!
 //! [`Present`] is shared by threads. It keeps what is derived from the records for their time to live, and longer while a
-//! name cannot be resolved again. When the value is too old, one request resolves the names, and others use the last value
-//! meanwhile; without a value, each request resolves them.
+//! name cannot be resolved again. When the value is too old, one request resolves all names at once, and others use the last
+//! value meanwhile, or wait for the first one. That there is none is kept for two seconds.
 //!
 //! # Example
 //! ```
