@@ -7,10 +7,12 @@ use std::time::Instant;
 use dunlin_config::{Proxy, Service};
 use dunlin_dns::{Present, Target};
 use dunlin_net::clock;
+use dunlin_net::log_limiter::LogLimiter;
 
 use crate::budget::Budget;
 use crate::memory::Memory;
 use crate::tls::{Files, Outcome};
+use crate::turn::Turn;
 use crate::upstream::{Upstream, UpstreamReport};
 
 /// The upstreams of one table `proxy`, shared by all workers.
@@ -37,6 +39,10 @@ pub struct Group {
     pub(crate) made: Instant,
     /// When the last health check began, in milliseconds since `made`; 0 before the first.
     pub(crate) checked: AtomicU64,
+    /// A health check resolves the names of the services.
+    pub(crate) resolving: Turn,
+    /// For failures to resolve the names of the services.
+    pub(crate) log_limiter: LogLimiter,
 }
 
 impl Group {
@@ -71,6 +77,8 @@ impl Group {
             memory: Memory::new(rules.buffer.total),
             made: clock::now(),
             checked: AtomicU64::new(0),
+            resolving: Turn::default(),
+            log_limiter: LogLimiter::new(),
         }
     }
 
@@ -126,6 +134,8 @@ impl Group {
             memory: Arc::clone(&self.memory),
             made: self.made,
             checked: AtomicU64::new(0),
+            resolving: Turn::default(),
+            log_limiter: LogLimiter::new(),
         }
     }
 }

@@ -5,6 +5,7 @@ use std::sync::{Arc, LazyLock};
 use std::time::{Duration, Instant};
 
 use crate::group::Group;
+use crate::turn::Turn;
 use crate::upstream::Upstream;
 
 /// The health of an upstream.
@@ -22,6 +23,8 @@ pub(crate) struct Health {
     recovered: AtomicU64,
     /// Health checks in a row whose result differs from `is_down`.
     checks: AtomicU32,
+    /// A health check is on its way.
+    pub(crate) checking: Turn,
 }
 
 static START: LazyLock<Instant> = LazyLock::new(Instant::now);
@@ -45,6 +48,7 @@ impl Default for Health {
             is_down: AtomicBool::new(false),
             recovered: AtomicU64::new(0),
             checks: AtomicU32::new(0),
+            checking: Turn::default(),
         }
     }
 }

@@ -73,6 +73,7 @@ mod tls;
 mod token;
 mod trailers;
 mod tunnel;
+mod turn;
 mod upload;
 mod upstream;
 

@@ -30,7 +30,9 @@ impl Group {
         };
         let group = self.present.get(query, |targets, last| self.derive(targets, last)).await;
         group.map_err(|reason| {
-            tracing::error!("proxy: {reason}");
+            if self.log_limiter.is_due() {
+                tracing::error!("proxy: {reason}");
+            }
             Failure::new(Kind::Resolve, reason)
         })
     }
