@@ -2,8 +2,9 @@
 
 use std::any::Any;
 use std::fmt::Debug;
-use std::hash::BuildHasher;
+use std::hash::{BuildHasher, Hash};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::thread;
 
 use hashbrown::DefaultHashBuilder;
 
@@ -148,16 +149,38 @@ impl CommonStore {
         notify(evicted);
     }
 
-    /// Removes the entries of a cache for which `is_out` returns true.
+    /// Removes the entries of a cache for which `is_out` returns true, in steps: other threads wait for one at most. Entries that
+    /// are stored meanwhile may stay.
     pub fn remove_if<T: Entry>(
         &self,
         cache: Cache,
         is_out: impl Fn(&Key, &T, Cost) -> bool,
     ) -> Vec<Arc<dyn Entry>> {
-        self.lock().remove_if(|key, value, cost| {
+        let is_out = |key: &Key, value: &Arc<dyn Entry>, cost| {
             key.cache == cache && downcast(value).is_some_and(|value| is_out(key, value, cost))
-        })
+        };
+        in_steps(|step| step(&mut self.lock()), is_out)
     }
+}
+
+/// Entries of one step of a removal.
+const STEP: usize = 512;
+
+/// Removes the entries of a store for which `is_out` returns true, in steps. `lock` locks the store and calls the step with it, so
+/// that other threads wait for one step at most. Entries that are stored meanwhile may stay.
+pub fn in_steps<K: Eq + Hash + Classed, V>(
+    lock: impl Fn(&mut dyn FnMut(&mut Store<K, V>)),
+    is_out: impl Fn(&K, &V, Cost) -> bool,
+) -> Vec<V> {
+    let (mut hashes, mut removed) = (Vec::new(), Vec::new());
+    lock(&mut |store| hashes = store.hashes());
+    for step in hashes.chunks(STEP) {
+        lock(&mut |store| removed.extend(store.remove_some(step, &is_out)));
+        // A thread that waits for the lock would not get it in time.
+        thread::yield_now();
+    }
+    lock(&mut |store| store.end_removal());
+    removed
 }
 
 /// The value was not stored.
@@ -230,6 +253,33 @@ mod tests {
         let (of_files, of_responses) = used();
         assert_eq!(of_files + of_responses, 100);
         assert_eq!(files.load(Ordering::Relaxed) + responses.load(Ordering::Relaxed), 100);
+    }
+
+    #[test]
+    fn other_threads_use_the_store_between_the_steps_of_a_removal() {
+        let store = CommonStore::new(Cost { bytes: 1 << 30, entries: 100_000, descriptors: 0 });
+        let count = Arc::default();
+        for number in 0..5 * STEP {
+            let name = number.to_le_bytes();
+            assert!(insert(&store, id(Cache::Files, &name), File(Arc::clone(&count)), 0));
+        }
+        // Between two steps the lock is free, and what is stored then stays.
+        let (steps, is_out) =
+            (AtomicUsize::new(0), |key: &Key, _: &Arc<dyn Entry>, _: Cost| key.name[0] % 2 == 0);
+        let removed = in_steps(
+            |step| {
+                let number = steps.fetch_add(1, Ordering::Relaxed);
+                let mut entries = store.try_lock().expect("no step holds the lock");
+                step(&mut entries);
+                drop(entries);
+                let name = [&[0; 8][..], &number.to_le_bytes()].concat();
+                assert!(insert(&store, id(Cache::Files, &name), File(Arc::clone(&count)), 0));
+            },
+            is_out,
+        );
+        let steps = steps.into_inner();
+        assert_eq!((removed.len(), steps), (5 * STEP / 2, 7), "the hashes, five steps, the end");
+        assert_eq!(store.used_by(Cache::Files).entries, 5 * STEP / 2 + steps);
     }
 
     #[test]

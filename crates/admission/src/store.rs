@@ -227,6 +227,34 @@ impl<K: Eq + Hash + Classed, V> Store<K, V> {
         out.into_iter().map(|entry| entry.value).collect()
     }
 
+    /// The hashes of all entries, for [`remove_some`](Self::remove_some); with some of removed entries.
+    pub fn hashes(&self) -> Vec<u64> {
+        self.ring.iter().copied().collect()
+    }
+
+    /// As [`remove_if`](Self::remove_if), for the entries with these hashes: a step of a removal that is long. The ring is not
+    /// compacted before [`end_removal`](Self::end_removal).
+    pub fn remove_some(&mut self, hashes: &[u64], is_out: impl Fn(&K, &V, Cost) -> bool) -> Vec<V> {
+        let mut removed = Vec::new();
+        for &hash in hashes {
+            let is_it = |entry: &Entry<K, V>| {
+                entry.hash == hash && is_out(&entry.key, &entry.value, entry.cost)
+            };
+            // Keys may have the same hash.
+            while let Ok(found) = self.table.find_entry(hash, is_it) {
+                let (entry, _) = found.remove();
+                subtract(&mut self.used, &entry);
+                removed.push(entry.value);
+            }
+        }
+        removed
+    }
+
+    /// Ends a removal in steps.
+    pub fn end_removal(&mut self) {
+        self.compact();
+    }
+
     /// The hashes of entries whose eviction makes room for `extra`, taken from the ring. `None` if they were used
     /// `limit - MARGIN` times or more in total, or if there are none; the entries stay then. The entry with the hash `spared`
     /// is not evicted.
