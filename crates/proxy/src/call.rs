@@ -36,8 +36,6 @@ pub struct Call<'a> {
     pub user_fields: &'a [String],
     /// The field in which trusted proxies name the client.
     pub forwarded_field: &'a ForwardedField,
-    /// What the error log says about the request.
-    pub label: &'a Rc<dyn Label>,
 }
 
 /// Names a request in the error log.
@@ -46,23 +44,23 @@ pub trait Label: fmt::Debug {
     fn label(&self, script_context: &ScriptContext) -> RequestLabel;
 }
 
-impl Call<'_> {
-    /// Logs why the response of an upstream cannot be used.
-    pub fn report(&self, failure: &Failure, script_context: &ScriptContext) {
-        let RequestLabel { method, url, route, client } = self.label.label(script_context);
-        let (upstream, request_id) = (script_context.upstream(), script_context.id());
-        let (upstream, reason, status) = (upstream.as_deref(), failure.reason(), failure.status());
-        tracing::error!(
-            upstream,
-            method,
-            url,
-            route,
-            client,
-            request_id,
-            "the upstream failed: {reason}; the response is {status}"
-        );
-    }
+/// Logs why the response of an upstream cannot be used.
+pub fn report(label: &dyn Label, failure: &Failure, script_context: &ScriptContext) {
+    let RequestLabel { method, url, route, client } = label.label(script_context);
+    let (upstream, request_id) = (script_context.upstream(), script_context.id());
+    let (upstream, reason, status) = (upstream.as_deref(), failure.reason(), failure.status());
+    tracing::error!(
+        upstream,
+        method,
+        url,
+        route,
+        client,
+        request_id,
+        "the upstream failed: {reason}; the response is {status}"
+    );
+}
 
+impl Call<'_> {
     /// The value by which requests have the same upstream; empty if that does not depend on the request.
     pub(crate) fn key(&self) -> Vec<u8> {
         let Balance::Hash(key) = &self.group.rules.balance else { return Vec::new() };

@@ -17,7 +17,7 @@ use dunlin_net::clock;
 use dunlin_net::watchdog::Watchdog;
 
 use crate::balance::Choice;
-use crate::call::Call;
+use crate::call::{Call, Label};
 use crate::download::{Download, Running};
 use crate::failure::{Failure, Kind};
 use crate::idle::Reuse;
@@ -47,11 +47,16 @@ pub struct Forwarded {
     pub named: Option<Named>,
 }
 
-/// Forwards a request and returns the response as soon as its head is there. Takes the body of the request.
+/// Forwards a request and returns the response as soon as its head is there. Takes the body of the request. `label` names the
+/// request in the error log.
 ///
 /// # Errors
 /// Why no upstream has responded. The failure was logged.
-pub async fn forward(call: &Call<'_>, incoming: &mut Incoming) -> Result<Forwarded, Failure> {
+pub async fn forward(
+    call: &Call<'_>,
+    label: &Rc<dyn Label>,
+    incoming: &mut Incoming,
+) -> Result<Forwarded, Failure> {
     if request::is_in_loop(call) {
         return Err(Failure::new(Kind::Loop, "the request has come through this server before"));
     }
@@ -75,7 +80,7 @@ pub async fn forward(call: &Call<'_>, incoming: &mut Incoming) -> Result<Forward
             return Err(Failure::new(Kind::Configuration, "there is no upstream"));
         };
         let (switch, tried_before) = (switch.as_ref(), tried.len());
-        let attempt = Attempt { call, incoming, switch, upstream, tried: tried_before };
+        let attempt = Attempt { call, label, incoming, switch, upstream, tried: tried_before };
         let failure = match attempt.run(&mut upload, now).await {
             Ok(mut forwarded) => {
                 if let Some(cookie) = call.set_cookie(bound, upstream) {
@@ -93,7 +98,7 @@ pub async fn forward(call: &Call<'_>, incoming: &mut Incoming) -> Result<Forward
                 true => "another one gets the request".to_owned(),
                 false => format!("the response is {status}"),
             };
-            let request = (&**call.label, &*incoming.script_context);
+            let request = (&**label, &*incoming.script_context);
             upstream.report_failure(failure.reason(), &result, request);
             group.note_failure(upstream, clock::now());
         }
@@ -110,6 +115,8 @@ pub async fn forward(call: &Call<'_>, incoming: &mut Incoming) -> Result<Forward
 /// An attempt to send the request to one upstream.
 struct Attempt<'a> {
     call: &'a Call<'a>,
+    /// Names the request in the error log.
+    label: &'a Rc<dyn Label>,
     incoming: &'a Incoming,
     /// The protocol upgrade that the client requested.
     switch: Option<&'a Switch<'a>>,
@@ -142,7 +149,7 @@ impl Attempt<'_> {
             let connected = lease.connect(reuse, &request, size, &preface, chosen).await;
             let log_rejected = |failure: &Failure| {
                 if failure.kind == Kind::Upgrade {
-                    let request = (&**call.label, &**script_context);
+                    let request = (&**self.label, &**script_context);
                     upstream.log_rejected_response(failure, request);
                 }
             };
@@ -168,7 +175,7 @@ impl Attempt<'_> {
                     }
                     self.note_response(head.status, started);
                     let script_context = Rc::clone(script_context);
-                    let label = Rc::clone(call.label);
+                    let label = Rc::clone(self.label);
                     let running = Running { exchange, lease, watchdog, script_context, label };
                     return self.respond(head, running).await;
                 }
@@ -248,7 +255,7 @@ impl Attempt<'_> {
     /// The response with this head. Does not wait.
     async fn respond(&self, head: ResponseHead, running: Running) -> Result<Forwarded, Failure> {
         if let Some(switch) = self.switch {
-            let request = (&**self.call.label, &*self.incoming.script_context);
+            let request = (&**self.label, &*self.incoming.script_context);
             let log = |failure: &Failure| self.upstream.log_rejected_response(failure, request);
             switch.check(&head).inspect_err(log)?;
         }

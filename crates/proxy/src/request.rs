@@ -9,6 +9,7 @@ use dunlin_exchange::{Incoming, RequestContext, Scheme};
 use dunlin_http::semantics::host;
 use dunlin_http::{BodyLength, FieldLines, FieldName, RequestHead};
 use dunlin_telemetry::ip;
+use dunlin_tls::ClientCertificate;
 
 use crate::address;
 use crate::call::Call;
@@ -44,28 +45,60 @@ pub(crate) fn request(
         head.method = "CONNECT".into();
         head.protocol = Some(String::from_utf8_lossy(protocol).into());
     }
-    let fields = &mut head.fields;
-    *fields = FieldLines::new();
-    add_client_fields(call, incoming, fields);
-    add_server_fields(call, incoming, host, prefix.as_deref(), fields);
     let is_http2 = upstream.address.is_http2();
-    if wants_trailers(call) {
-        if !is_http2 {
-            fields.push("Connection", "TE");
+    head.fields = fields(call, &Facts::of(incoming), prefix.as_deref(), (is_http2, switch));
+    let timeouts = Timeouts::none();
+    ClientRequest { origin, head: head.assume_parsed(), timeouts }
+}
+
+/// What the connection of the client adds to its request.
+#[derive(Debug, Clone, Copy, Default)]
+pub(crate) struct Facts<'a> {
+    /// The verified certificate of the client.
+    pub(crate) certificate: Option<&'a ClientCertificate>,
+    /// The request came as early data of TLS.
+    pub(crate) is_early: bool,
+    /// The body may have trailer fields.
+    pub(crate) has_trailers: bool,
+    /// The span of the request, if it is traced.
+    pub(crate) traceparent: Option<&'a str>,
+}
+
+impl<'a> Facts<'a> {
+    fn of(incoming: &'a Incoming) -> Self {
+        let tls = incoming.tls.as_ref();
+        Self {
+            certificate: tls.and_then(|tls| tls.client.as_deref()),
+            is_early: tls.is_some_and(|tls| tls.early),
+            has_trailers: incoming.length == BodyLength::Chunked,
+            traceparent: incoming.script_context.traceparent.as_deref(),
         }
-        fields.push("TE", "trailers");
+    }
+}
+
+/// The fields of the request to an upstream, apart from `Host`. [`Sent`](crate::Sent) has the same ones by their names.
+pub(crate) fn fields(
+    call: &Call<'_>,
+    facts: &Facts<'_>,
+    prefix: Option<&str>,
+    (is_http2, switch): (bool, Option<&Switch<'_>>),
+) -> FieldLines {
+    let mut fields = FieldLines::new();
+    add_client_fields(call, facts, &mut fields);
+    add_server_fields(call, facts, prefix, &mut fields);
+    if wants_trailers(call) && !is_http2 {
+        fields.push("Connection", "TE");
     }
     if let Some(switch) = switch.filter(|_| !is_http2) {
-        switch.add_fields(fields);
+        switch.add_fields(&mut fields);
     }
-    for (name, value) in &rules.set_request_fields {
+    for (name, value) in &call.group.rules().set_request_fields {
         match value.is_empty() {
             true => fields.remove(name),
             false => fields.set(name, value),
         }
     }
-    let timeouts = Timeouts::none();
-    ClientRequest { origin, head: head.assume_parsed(), timeouts }
+    fields
 }
 
 /// Whether the request has come through this server so often that it is in a loop.
@@ -77,24 +110,17 @@ pub(crate) fn is_in_loop(call: &Call<'_>) -> bool {
 }
 
 /// Adds the client's fields, apart from those that end here.
-fn add_client_fields(call: &Call<'_>, incoming: &Incoming, fields: &mut FieldLines) {
+fn add_client_fields(call: &Call<'_>, facts: &Facts<'_>, fields: &mut FieldLines) {
     let listed = listed_options(call);
-    let keeps_traceparent = incoming.script_context.traceparent.is_none();
-    let keeps_authorization = call.checked.and_then(RequestContext::scheme) != Some(Scheme::Basic);
     let mut lower = [0_u8; 64];
     for (name, value) in call.request.joined_fields() {
         let kept = match lower.get_mut(..name.len()) {
             Some(lower) => {
                 lower.copy_from_slice(name);
                 lower.make_ascii_lowercase();
-                match &*lower {
-                    b"traceparent" => keeps_traceparent,
-                    b"authorization" => keeps_authorization,
-                    b"trailer" => incoming.length == BodyLength::Chunked,
-                    lower => is_kept(call, lower),
-                }
+                is_kept(call, facts, lower)
             }
-            None => is_kept(call, &name.to_ascii_lowercase()),
+            None => is_kept(call, facts, &name.to_ascii_lowercase()),
         };
         if kept && !listed.iter().any(|option| name.eq_ignore_ascii_case(option)) {
             fields.push_parsed(name, &value);
@@ -102,9 +128,12 @@ fn add_client_fields(call: &Call<'_>, incoming: &Incoming, fields: &mut FieldLin
     }
 }
 
-/// Whether an upstream gets a field of the client. The name is in lower case.
-fn is_kept(call: &Call<'_>, name: &[u8]) -> bool {
+/// Whether an upstream gets a field of the client, unless `Connection` lists it. The name is in lower case.
+pub(crate) fn is_kept(call: &Call<'_>, facts: &Facts<'_>, name: &[u8]) -> bool {
     match name {
+        b"traceparent" => facts.traceparent.is_none(),
+        b"authorization" => call.checked.and_then(RequestContext::scheme) != Some(Scheme::Basic),
+        b"trailer" => facts.has_trailers,
         b"accept"
         | b"accept-encoding"
         | b"accept-language"
@@ -185,14 +214,20 @@ pub(crate) fn listed_options<'r>(call: &Call<'r>) -> Vec<&'r [u8]> {
     options.filter(|option| !option.eq_ignore_ascii_case(b"keep-alive")).collect()
 }
 
-/// Adds the fields that the server sets.
-fn add_server_fields(
+/// Whether `Connection` lists a field of that name, which ends here.
+pub(crate) fn is_listed(call: &Call<'_>, name: &[u8]) -> bool {
+    let mut options = listed_options(call).into_iter();
+    options.any(|option| option.eq_ignore_ascii_case(name))
+}
+
+/// Adds the fields that the server sets: those of [`SET_BY_SERVER`]. `prefix` was removed from the path.
+pub(crate) fn add_server_fields(
     call: &Call<'_>,
-    incoming: &Incoming,
-    host: &str,
+    facts: &Facts<'_>,
     prefix: Option<&str>,
     fields: &mut FieldLines,
 ) {
+    let host = call.request.field(FieldName::Host).unwrap_or_default();
     let scheme = if call.client.encrypted { "https" } else { "http" };
     let mut forwarded = Vec::with_capacity(64);
     if let Some(address) = call.client.address.ip() {
@@ -207,10 +242,10 @@ fn add_server_fields(
         forwarded.extend_from_slice(end);
     }
     fields.push_parsed(b"X-Forwarded-Proto", scheme.as_bytes());
-    if let Some(host) = Some(host).filter(|host| host::parse(host.as_bytes()).is_some()) {
-        fields.push_parsed(b"X-Forwarded-Host", host.as_bytes());
+    if host::parse(host).is_some() {
+        fields.push_parsed(b"X-Forwarded-Host", host);
         forwarded.extend_from_slice(b"host=\"");
-        forwarded.extend_from_slice(host.as_bytes());
+        forwarded.extend_from_slice(host);
         forwarded.extend_from_slice(b"\";");
     }
     forwarded.extend_from_slice(b"proto=");
@@ -223,22 +258,44 @@ fn add_server_fields(
     if let Some(user) = call.checked.and_then(RequestContext::user) {
         fields.push(USER, user);
     }
-    if let Some(traceparent) = &incoming.script_context.traceparent {
+    if let Some(traceparent) = facts.traceparent {
         fields.push("traceparent", traceparent.as_bytes());
     }
-    if let Some(how) = call.group.rules().forward_client_certificate {
-        add_client_certificate(how, incoming, fields);
+    let how = call.group.rules().forward_client_certificate;
+    if let (Some(how), Some(client)) = (how, facts.certificate) {
+        add_client_certificate(how, client, fields);
     }
-    if incoming.tls.as_ref().is_some_and(|tls| tls.early) {
+    if facts.is_early {
         // RFC 8470 §5.1.
         fields.push("Early-Data", "1");
     }
+    if wants_trailers(call) {
+        fields.push("TE", "trailers");
+    }
 }
 
+/// The names of the fields that the server may set, in lower case.
+pub(crate) const SET_BY_SERVER: [&[u8]; 12] = [
+    b"client-cert",
+    b"client-cert-chain",
+    b"early-data",
+    b"forwarded",
+    b"remote-user",
+    b"te",
+    b"traceparent",
+    b"via",
+    b"x-forwarded-for",
+    b"x-forwarded-host",
+    b"x-forwarded-prefix",
+    b"x-forwarded-proto",
+];
+
 /// Adds the verified certificate of the client (RFC 9440).
-fn add_client_certificate(how: ForwardCertificate, incoming: &Incoming, fields: &mut FieldLines) {
-    let client = incoming.tls.as_ref().and_then(|tls| tls.client.as_ref());
-    let Some(client) = client else { return };
+fn add_client_certificate(
+    how: ForwardCertificate,
+    client: &ClientCertificate,
+    fields: &mut FieldLines,
+) {
     fields.push("Client-Cert", client.client_cert());
     if how == ForwardCertificate::Chain && !client.client_cert_chain().is_empty() {
         fields.push("Client-Cert-Chain", client.client_cert_chain());

@@ -57,10 +57,17 @@ fn resolve(url: &[u8], reference: &[u8]) -> Option<KeyText> {
             let path = key::path(url);
             let slash = path.iter().rposition(|&byte| byte == b'/')?;
             let joined = [&path[..=slash], reference].concat();
-            return Some(key::url(is_encrypted, authority, &joined, None));
+            return Some(with_query(is_encrypted, authority, &joined));
         }
     };
-    Some(key::url(is_encrypted, authority, target, None))
+    Some(with_query(is_encrypted, authority, target))
+}
+
+/// The URL of a path that a query may follow.
+fn with_query(is_encrypted: bool, authority: &[u8], target: &[u8]) -> KeyText {
+    let mut parts = target.splitn(2, |&byte| byte == b'?');
+    let path = parts.next().unwrap_or_default();
+    key::url(is_encrypted, authority, path, parts.next())
 }
 
 #[cfg(test)]
@@ -77,6 +84,7 @@ mod tests {
             ("location", "http://EXAMPLE.com:80/X", Some("http://example.com/X")),
             ("Location", "//example.com", Some("http://example.com/")),
             ("Location", "x/y", Some("http://example.com/a/x/y")),
+            ("Location", "../x/%79?%7A", Some("http://example.com/x/y?%7A")),
             ("Location", "?d", Some("http://example.com/a/b?d")),
             ("Location", "https://example.com/x", None),
             ("Location", "http://other.com/x", None),

@@ -1,6 +1,9 @@
 //! The key of stored responses: the site and the URL (RFC 9111 §2).
 
+use std::borrow::Cow;
+
 use dunlin_admission::store::Classed;
+use dunlin_http::semantics::path;
 use smallvec::SmallVec;
 
 /// A key that borrows nothing, for the time of a request.
@@ -17,7 +20,7 @@ pub struct Key {
 
 impl Classed for Key {}
 
-/// The URL of a request: scheme, authority in lower case, path and query.
+/// The URL of a request: scheme, authority in lower case, path in its [normal form](normal) and query.
 pub fn url(is_encrypted: bool, authority: &[u8], path: &[u8], query: Option<&[u8]>) -> KeyText {
     let mut url = KeyText::new();
     let (scheme, default): (&[u8], &[u8]) =
@@ -25,12 +28,88 @@ pub fn url(is_encrypted: bool, authority: &[u8], path: &[u8], query: Option<&[u8
     url.extend_from_slice(scheme);
     url.extend_from_slice(authority.strip_suffix(default).unwrap_or(authority));
     url.make_ascii_lowercase();
-    url.extend_from_slice(path);
+    url.extend_from_slice(&normal(path).unwrap_or(Cow::Borrowed(path)));
     if let Some(query) = query {
         url.push(b'?');
         url.extend_from_slice(query);
     }
     url
+}
+
+/// The form of a path that all its spellings have: without percent-encoding that nothing needs, without `.`, `..` and empty
+/// segments, as the router reads it. Encoded slashes stay. `None` if the path is malformed.
+pub fn normal(path: &[u8]) -> Option<Cow<'_, [u8]>> {
+    if is_plain(path, |byte| is_unreserved(byte) || is_delimiter(byte)) {
+        return Some(Cow::Borrowed(path));
+    }
+    let mut decoded = Vec::with_capacity(path.len());
+    path::decode_opaque(path, &mut decoded).ok()?;
+    Some(Cow::Owned(path::encode(&decoded).into_bytes()))
+}
+
+/// The spelling of a path that an origin gets, so that few spellings have a response of their own: normalised as far as that cannot
+/// change what any recipient reads (RFC 3986 §6.2.2). Characters with a meaning (RFC 3986 §2.2) stay as they are, encoded or not.
+pub fn respelled(path: &[u8]) -> Cow<'_, [u8]> {
+    if is_plain(path, |byte| is_unreserved(byte) || is_delimiter(byte) || byte == b'\'') {
+        return Cow::Borrowed(path);
+    }
+    let mut text = Vec::with_capacity(path.len());
+    let mut rest = path;
+    while let Some((&byte, after)) = rest.split_first() {
+        let encoded = after.first_chunk().filter(|_| byte == b'%').and_then(|hex| decoded(*hex));
+        let (byte, is_encoded) = encoded.map_or((byte, false), |byte| (byte, true));
+        rest = if is_encoded { &after[2..] } else { after };
+        let is_text = is_unreserved(byte) || !is_encoded && matches!(byte, 0x21..=0x7e);
+        match is_text {
+            true => text.push(byte),
+            false => text.extend_from_slice(format!("%{byte:02X}").as_bytes()),
+        }
+    }
+    without_dots(&text).into()
+}
+
+/// Whether a path has neither empty segments nor some that begin with a dot, and only characters that `is_plain` accepts.
+fn is_plain(path: &[u8], is_plain: impl Fn(u8) -> bool) -> bool {
+    let mut before = 0;
+    path.first() == Some(&b'/')
+        && path.iter().all(|&byte| {
+            let is_segment = !(before == b'/' && matches!(byte, b'/' | b'.'));
+            before = byte;
+            is_segment && is_plain(byte)
+        })
+}
+
+/// A path without `.`, `..` and empty segments (RFC 3986 §5.2.4).
+fn without_dots(path: &[u8]) -> Vec<u8> {
+    let mut segments: Vec<&[u8]> = Vec::new();
+    for segment in path.split(|&byte| byte == b'/') {
+        match segment {
+            b"" | b"." => {}
+            b".." => drop(segments.pop()),
+            segment => segments.push(segment),
+        }
+    }
+    let is_directory = matches!(path, [.., b'/'] | [.., b'/', b'.'] | [.., b'/', b'.', b'.']);
+    if is_directory && !segments.is_empty() {
+        segments.push(b"");
+    }
+    [b"/", &segments.join(&b'/')[..]].concat()
+}
+
+/// The byte that two hexadecimal digits stand for.
+fn decoded([high, low]: [u8; 2]) -> Option<u8> {
+    let digit = |byte: u8| (byte as char).to_digit(16);
+    u8::try_from(digit(high)? << 4 | digit(low)?).ok()
+}
+
+/// Characters whose encoding has no meaning (RFC 3986 §2.3).
+fn is_unreserved(byte: u8) -> bool {
+    byte.is_ascii_alphanumeric() || matches!(byte, b'-' | b'.' | b'_' | b'~')
+}
+
+/// Further characters of paths that the normal form does not encode.
+fn is_delimiter(byte: u8) -> bool {
+    b"/!$&()*+,;=:@".contains(&byte)
 }
 
 /// The path of the URL of a key, without the query and without the content of a QUERY, which stands behind a line feed.
@@ -59,7 +138,66 @@ fn after_scheme(url: &[u8]) -> &[u8] {
 
 #[cfg(test)]
 mod tests {
+    use proptest::prelude::*;
+
     use super::*;
+
+    fn text(path: &[u8]) -> String {
+        String::from_utf8_lossy(path).into_owned()
+    }
+
+    #[test]
+    fn all_spellings_of_a_path_have_one_normal_form_and_few_are_sent() {
+        for (raw, form, sent) in [
+            ("/a/b", "/a/b", "/a/b"),
+            ("/%61/b", "/a/b", "/a/b"),
+            ("//a/./x/%2E%2e/b", "/a/b", "/a/b"),
+            ("/a/b/", "/a/b/", "/a/b/"),
+            ("/a/b/.", "/a/b/", "/a/b/"),
+            ("/a/b/c/..", "/a/b/", "/a/b/"),
+            ("/..a/.b", "/..a/.b", "/..a/.b"),
+            ("/", "/", "/"),
+            ("/./", "/", "/"),
+            ("/a%20b", "/a%20b", "/a%20b"),
+            ("/%c3%a4", "/%C3%A4", "/%C3%A4"),
+            ("/\u{e4}", "/%C3%A4", "/%C3%A4"),
+            ("/a%2fb", "/a%2Fb", "/a%2Fb"),
+            ("/a;b", "/a;b", "/a;b"),
+            ("/a%3bb", "/a;b", "/a%3Bb"),
+            ("/it's", "/it%27s", "/it's"),
+            ("/it%27s", "/it%27s", "/it%27s"),
+            ("/a%25", "/a%25", "/a%25"),
+            ("/%3F%23", "/%3F%23", "/%3F%23"),
+            ("/~%7E", "/~~", "/~~"),
+        ] {
+            let normal = normal(raw.as_bytes()).expect("a path");
+            assert_eq!(
+                (&*text(&normal), &*text(&respelled(raw.as_bytes()))),
+                (form, sent),
+                "{raw}"
+            );
+        }
+        assert!(normal(b"/%zz").is_none() && normal(b"/..").is_none() && normal(b"a").is_none());
+    }
+
+    proptest! {
+        #[test]
+        fn what_is_sent_has_the_same_meaning(
+            segments in prop::collection::vec("(%2[eE]|%2[fF]|%[46][0-9a-f]|%3[bB]|[a-c.;' \u{e4}]){0,4}", 1..6),
+        ) {
+            let raw = format!("/{}", segments.join("/"));
+            let Some(form) = normal(raw.as_bytes()) else { return Ok(()) };
+            let sent = respelled(raw.as_bytes());
+            prop_assert_eq!(text(&normal(&sent).expect("a path")), text(&form));
+            prop_assert_eq!(text(&respelled(&sent)), text(&sent));
+            prop_assert_eq!(text(&normal(&form).expect("a path")), text(&form));
+            prop_assert_eq!(text(&respelled(&form)), text(&form));
+            let (mut of_raw, mut of_sent) = (Vec::new(), Vec::new());
+            path::decode_opaque(raw.as_bytes(), &mut of_raw).expect("a path");
+            path::decode_opaque(&sent, &mut of_sent).expect("a path");
+            prop_assert_eq!(of_raw, of_sent);
+        }
+    }
 
     #[test]
     fn urls_are_normalised_and_taken_apart() {

@@ -4,7 +4,7 @@
 //! The rules are pure functions of requests, responses and times: [`use_for`](request::use_for) decides whether a request
 //! concerns the cache, [`StoredHead::new`](stored::StoredHead::new) whether a response may be stored (RFC 9111 §3),
 //! [`Freshness`](freshness::Freshness) for how long it may be used (§4.2, RFC 5861), [`Vary`](vary::Vary) for which requests
-//! (§4.1), [`StoredHead::updated`](stored::StoredHead::updated) merges a 304 (§4.3.4), and
+//! as their origin gets them ([`Presented`](presented::Presented), §4.1), [`StoredHead::updated`](stored::StoredHead::updated) merges a 304 (§4.3.4), and
 //! [`invalidation`] names the URLs that an unsafe request invalidates (§4.4). Directives come from `Cache-Control` or from
 //! a targeted field (RFC 9213). [`respond`](respond::respond) makes the response to a request from a stored one, and
 //! [`cache_status`](status::cache_status) the field `Cache-Status` (RFC 9211).
@@ -51,6 +51,7 @@ pub mod invalidation;
 pub mod key;
 pub mod marks;
 pub mod memory;
+pub mod presented;
 pub mod record;
 pub mod request;
 pub mod respond;

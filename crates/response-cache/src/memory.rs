@@ -9,10 +9,11 @@ use std::sync::{Arc, MutexGuard};
 
 use dunlin_admission::common::{Cache, CommonStore, Entries, Entry, Id};
 use dunlin_admission::store::Cost;
-use dunlin_http::Request;
+use dunlin_http::semantics::path;
 use smallvec::SmallVec;
 
 use crate::key::{self, Key};
+use crate::presented::Presented;
 use crate::stored::Stored;
 
 /// The most responses for one URL. The oldest one makes room for another.
@@ -64,7 +65,7 @@ pub enum Found {
 pub enum Purge {
     /// Those whose path is this one, for every query, or begins with it.
     Path {
-        /// The path as in requests.
+        /// The path in the form of keys.
         path: Box<[u8]>,
         /// All paths that begin with it.
         is_prefix: bool,
@@ -104,7 +105,12 @@ impl Memory {
     }
 
     /// Finds the response for a request of that URL. A request that is `sampled` counts as a use of its key.
-    pub fn find(&self, (site, url): (usize, &[u8]), request: &Request<'_>, sampled: bool) -> Found {
+    pub fn find(
+        &self,
+        (site, url): (usize, &[u8]),
+        request: &dyn Presented,
+        sampled: bool,
+    ) -> Found {
         let id = id(site, url);
         let hash = self.store.hash(id);
         let mut entries = self.store.lock();
@@ -182,7 +188,8 @@ impl Memory {
         self.counters.purged.fetch_add(removed as u64, Ordering::Relaxed);
     }
 
-    /// Removes responses of the site with that number, or of all sites. Returns the URLs.
+    /// Removes responses of the site with that number, or of all sites, in steps between which other threads use the store. Returns
+    /// the URLs.
     pub fn purge(&self, site: Option<usize>, purge: &Purge) -> Vec<Key> {
         let keys = RefCell::new(Vec::new());
         let count = self.remove_if(|of, url, variants| {
@@ -228,6 +235,25 @@ fn is_query(url: &[u8]) -> bool {
 }
 
 impl Purge {
+    /// Those for a path in any spelling, or with `*` at its end for all paths that begin with it.
+    pub fn of_path(path: &str) -> Self {
+        let (path, is_prefix) = path.strip_suffix('*').map_or((path, false), |path| (path, true));
+        // The last segment of a prefix is not a whole one.
+        let last = path.rfind('/').map_or(0, |slash| slash + 1);
+        let (directory, rest) = if is_prefix { path.split_at(last) } else { (path, "") };
+        // A percent sign that begins no encoding stands for itself.
+        let normal = |path: &str| match key::normal(path.as_bytes()) {
+            Some(normal) => normal.into_owned(),
+            None => path::encode(path.as_bytes()).into_bytes(),
+        };
+        let rest = normal(&format!("/-{rest}"));
+        let path = [&normal(directory), rest.get(2..).unwrap_or_default()].concat();
+        match (&*path, is_prefix) {
+            (b"/", true) => Self::Everything,
+            (path, is_prefix) => Self::Path { path: path.into(), is_prefix },
+        }
+    }
+
     /// Whether it concerns a response for that URL, which has the tags for which `has_tag` returns true.
     pub fn concerns(&self, url: &[u8], has_tag: impl Fn(&[u8]) -> bool) -> bool {
         match self {
@@ -243,6 +269,7 @@ impl Purge {
 mod tests {
     use super::*;
     use crate::freshness::Received;
+    use crate::presented::Unchanged;
     use crate::storable::{Requested, Rules};
     use crate::stored::StoredHead;
     use crate::testing::{fields, request};
@@ -257,7 +284,7 @@ mod tests {
         let pairs: Vec<_> = pairs.iter().copied().chain([("Cache-Control", "max-age=9")]).collect();
         let head = StoredHead::new(
             requested,
-            &request.as_request(),
+            &Unchanged(request.as_request()),
             (200, &fields(&pairs)),
             received,
             &rules,
@@ -275,7 +302,7 @@ mod tests {
 
     fn body(memory: &Memory, site: usize, url: &str, request_fields: &str) -> Option<String> {
         let request = request("GET", "/", request_fields);
-        match memory.find((site, url.as_bytes()), &request.as_request(), true) {
+        match memory.find((site, url.as_bytes()), &Unchanged(request.as_request()), true) {
             Found::Response(stored) => Some(String::from_utf8_lossy(&stored.body).into()),
             Found::OtherVariants => Some("other".into()),
             Found::Nothing => None,
@@ -326,6 +353,31 @@ mod tests {
         let count = |counter: &AtomicU64| counter.load(Ordering::Relaxed);
         assert_eq!(count(&counters.stored) + count(&counters.rejected), 20);
         assert!(!empty(100, 5).insert(&key(1, "u"), &stored(&[], "", "x")));
+    }
+
+    #[test]
+    fn a_purge_names_a_path_in_any_spelling() {
+        for (text, urls, others) in [
+            (
+                "/a b",
+                &["http://a/a%20b", "http://a/a%20b?q"][..],
+                &["http://a/a", "http://a/a%20b/"][..],
+            ),
+            ("/a%20b", &["http://a/a%20b"], &["http://a/a%2520b"]),
+            ("/%61/../b", &["http://a/b"], &["http://a/a/b"]),
+            ("/b/*", &["http://a/b/", "http://a/b/c"], &["http://a/b", "http://a/bc"]),
+            ("/b/.*", &["http://a/b/.x"], &["http://a/b/x"]),
+            ("/b/%78*", &["http://a/b/x", "http://a/b/xy"], &["http://a/b/y"]),
+            ("/b/100%*", &["http://a/b/100%25", "http://a/b/100%25x"], &["http://a/b/100"]),
+            ("/a/b", &["http://a/a/b"], &["http://a/a%2Fb"]),
+            ("/a%2fb", &["http://a/a%2Fb"], &["http://a/a/b"]),
+            ("/*", &["http://a/", "http://a/x"], &[]),
+        ] {
+            let purge = Purge::of_path(text);
+            let concerns = |url: &str| purge.concerns(url.as_bytes(), |_| false);
+            assert!(urls.iter().all(|url| concerns(url)), "{text} {purge:?}");
+            assert!(!others.iter().any(|url| concerns(url)), "{text} {purge:?}");
+        }
     }
 
     #[test]

@@ -17,7 +17,7 @@ use crate::stored::{Stored, StoredHead};
 use crate::vary::Vary;
 
 /// The first bytes of each record: a name, and the version of the format.
-const MAGIC: &[u8; 8] = b"dunlinR1";
+const MAGIC: &[u8; 8] = b"dunlinR2";
 
 /// Bytes of a preamble.
 pub const PREAMBLE: usize = 40;
@@ -203,6 +203,7 @@ impl StoredHead {
 mod tests {
     use super::*;
     use crate::freshness::Received;
+    use crate::presented::Unchanged;
     use crate::storable::Requested;
     use crate::testing::{fields, request};
     use dunlin_http::Method;
@@ -230,8 +231,14 @@ mod tests {
             ("Set-Cookie", "a=b"),
         ];
         let response = (200, &fields(&pairs));
-        let head =
-            StoredHead::new(requested, &request.as_request(), response, received, &rules).unwrap();
+        let head = StoredHead::new(
+            requested,
+            &Unchanged(request.as_request()),
+            response,
+            received,
+            &rules,
+        )
+        .unwrap();
         Stored { head, body: Bytes::from_static(b"hello") }
     }
 

@@ -156,6 +156,7 @@ fn boundary() -> String {
 mod tests {
     use super::*;
     use crate::freshness::Received;
+    use crate::presented::Unchanged;
     use crate::storable::{Requested, Rules};
     use crate::testing::{fields, request};
 
@@ -170,7 +171,7 @@ mod tests {
         let all: Vec<_> = [("Cache-Control", "max-age=9")].iter().chain(pairs).copied().collect();
         let head = StoredHead::new(
             requested,
-            &request.as_request(),
+            &Unchanged(request.as_request()),
             (200, &fields(&all)),
             received,
             &rules,

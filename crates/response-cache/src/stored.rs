@@ -1,14 +1,15 @@
 //! A stored response, and its update by a 304 (RFC 9111 §3.1, §3.2, §4.3.4).
 
 use bytes::Bytes;
+use dunlin_http::FieldLines;
 use dunlin_http::semantics::conditional::Validators;
 use dunlin_http::semantics::list::members;
 use dunlin_http::semantics::{EntityTag, date};
-use dunlin_http::{FieldLines, Request};
 
 use crate::directives::{Directives, TARGETED};
 use crate::fields::values;
 use crate::freshness::{Freshness, Received};
+use crate::presented::Presented;
 use crate::storable::{self, Requested, Rules};
 use crate::vary::Vary;
 
@@ -57,7 +58,7 @@ impl StoredHead {
     /// Why not, as a token for `Cache-Status`.
     pub fn new(
         requested: Requested,
-        request: &Request<'_>,
+        request: &dyn Presented,
         (status, fields): (u16, &FieldLines),
         received: Received,
         rules: &Rules,
@@ -147,7 +148,7 @@ impl StoredHead {
     pub fn updated(
         &self,
         requested: Requested,
-        request: &Request<'_>,
+        request: &dyn Presented,
         fields: &FieldLines,
         received: Received,
     ) -> Result<Self, &'static str> {
@@ -208,6 +209,7 @@ impl Stored {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::presented::Unchanged;
     use crate::testing::{fields, request};
     use dunlin_http::Method;
 
@@ -223,7 +225,7 @@ mod tests {
         let request = request("GET", "/", "");
         StoredHead::new(
             REQUESTED,
-            &request.as_request(),
+            &Unchanged(request.as_request()),
             (200, &fields(pairs)),
             received(0),
             &RULES,
@@ -282,7 +284,8 @@ mod tests {
             ("New", "4"),
         ]);
         let request = request("GET", "/", "");
-        let updated = stored.updated(REQUESTED, &request.as_request(), &update, received(2));
+        let updated =
+            stored.updated(REQUESTED, &Unchanged(request.as_request()), &update, received(2));
         let updated = updated.expect("stored");
         let expected = fields(&[
             ("ETag", "\"a\""),
@@ -297,7 +300,8 @@ mod tests {
         assert_eq!(updated.fields, expected);
         assert!(updated.freshness.is_fresh(6_999) && !updated.freshness.is_fresh(7_000));
         let forbidden = fields(&[("Cache-Control", "no-store")]);
-        let updated = stored.updated(REQUESTED, &request.as_request(), &forbidden, received(2));
+        let updated =
+            stored.updated(REQUESTED, &Unchanged(request.as_request()), &forbidden, received(2));
         assert_eq!(updated.err(), Some("no-store"));
     }
 

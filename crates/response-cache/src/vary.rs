@@ -1,14 +1,18 @@
 //! Selection by request fields (RFC 9111 §4.1).
 
+use dunlin_http::FieldLines;
 use dunlin_http::semantics::list::{members, split, weight};
-use dunlin_http::{FieldLines, Request};
 
 use crate::codec::{Reader, Writer};
 use crate::fields::{Values, values};
+use crate::presented::Presented;
 
-/// The request fields that a stored response depends on, with their values in the request that it is the response to.
+/// What a stored response depends on: the spelling of the path, and the request fields that its `Vary` names, with their values in
+/// the request that it is the response to.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
 pub struct Vary {
+    /// The path, if the origin did not get it in the form of the key.
+    spelling: Option<Box<[u8]>>,
     fields: Box<[Selecting]>,
 }
 
@@ -25,8 +29,9 @@ struct Selecting {
 }
 
 impl Vary {
-    /// What the response to `request` depends on; `None` if no request selects it (`*`).
-    pub fn of(fields: &FieldLines, request: &Request<'_>) -> Option<Self> {
+    /// What the response to `request` depends on; `None` if no request selects it: for `*`, and for a field that is
+    /// different for each message.
+    pub fn of(fields: &FieldLines, request: &dyn Presented) -> Option<Self> {
         let lines = values(fields, "Vary");
         let mut selecting: Vec<Selecting> = Vec::new();
         for member in members(&lines) {
@@ -37,43 +42,50 @@ impl Vary {
             if selecting.iter().any(|field| field.name == name) {
                 continue;
             }
-            let raw = raw_value(request, &name);
+            let raw = raw_value(request, &name)?;
             let value = raw.as_deref().map(|raw| normalised(&name, raw));
             let is_language = &*name == b"accept-language";
             let language = is_language.then(|| language(fields)).flatten();
             selecting.push(Selecting { name, raw: raw.map(Into::into), value, language });
         }
         selecting.sort_by(|a, b| a.name.cmp(&b.name));
-        Some(Self { fields: selecting.into() })
+        Some(Self { spelling: request.spelling().map(Into::into), fields: selecting.into() })
     }
 
     /// Whether the response may be used for this request.
-    pub fn matches(&self, request: &Request<'_>) -> bool {
-        self.fields.iter().all(|field| field.matches(request))
+    pub fn matches(&self, request: &dyn Presented) -> bool {
+        self.spelling.as_deref() == request.spelling()
+            && self.fields.iter().all(|field| field.matches(request))
     }
 
     /// Whether both depend on the same values of the same fields, so that a response replaces the other one.
     pub fn is_same(&self, other: &Self) -> bool {
         let pairs = || self.fields.iter().zip(&other.fields);
-        self.fields.len() == other.fields.len()
+        self.spelling == other.spelling
+            && self.fields.len() == other.fields.len()
             && pairs().all(|(a, b)| a.name == b.name && a.value == b.value)
     }
 
-    /// What of the request selects its response: the same for requests that the same response suits.
-    pub fn variant(&self, request: &Request<'_>) -> Vec<u8> {
+    /// What of the request selects its response: the same for requests that the same response suits. `None` if no other
+    /// request has the same response.
+    pub fn variant(&self, request: &dyn Presented) -> Option<Vec<u8>> {
         let mut variant = Vec::new();
+        // No name of a field begins with a slash.
+        variant.extend_from_slice(request.spelling().unwrap_or(b"/"));
+        variant.push(b'\n');
         for field in &self.fields {
             variant.extend_from_slice(&field.name);
-            if let Some(raw) = raw_value(request, &field.name) {
+            if let Some(raw) = raw_value(request, &field.name)? {
                 variant.push(b':');
                 variant.extend_from_slice(&normalised(&field.name, &raw));
             }
             variant.push(b'\n');
         }
-        variant
+        Some(variant)
     }
 
     pub(crate) fn write(&self, writer: &mut Writer) {
+        writer.optional(self.spelling.as_deref());
         writer.number(self.fields.len() as u64);
         for field in &self.fields {
             writer.text(&field.name);
@@ -85,6 +97,7 @@ impl Vary {
 
     /// What [`write`](Self::write) has written; `None` if it is something else.
     pub(crate) fn read(reader: &mut Reader<'_>) -> Option<Self> {
+        let spelling = reader.optional()?.map(Into::into);
         let count = reader.number()?;
         let mut fields = Vec::new();
         for _ in 0..count {
@@ -93,7 +106,7 @@ impl Vary {
             let (raw, value, language) = (optional()?, optional()?, optional()?);
             fields.push(Selecting { name, raw, value, language });
         }
-        Some(Self { fields: fields.into() })
+        Some(Self { spelling, fields: fields.into() })
     }
 
     /// Memory in bytes.
@@ -102,20 +115,20 @@ impl Vary {
         let size = |field: &Selecting| {
             size_of::<Selecting>() + field.name.len() + text(&field.raw) + text(&field.value)
         };
-        self.fields.iter().map(size).sum()
+        text(&self.spelling) + self.fields.iter().map(size).sum::<usize>()
     }
 }
 
 impl Selecting {
-    fn matches(&self, request: &Request<'_>) -> bool {
-        let mut lines = lines(request, &self.name);
+    fn matches(&self, request: &dyn Presented) -> bool {
+        let Some(lines) = request.lines(&self.name) else { return false };
         // Most requests have one line.
-        if let (first, None) = (lines.next(), lines.next())
-            && first == self.raw.as_deref()
+        if let [line] = *lines
+            && Some(line) == self.raw.as_deref()
         {
             return true;
         }
-        let raw = raw_value(request, &self.name);
+        let raw = joined(&self.name, &lines);
         if raw.as_deref() == self.raw.as_deref() {
             return true;
         }
@@ -128,21 +141,15 @@ impl Selecting {
     }
 }
 
-/// The lines of a request field, joined by commas.
-fn raw_value(request: &Request<'_>, name: &[u8]) -> Option<Vec<u8>> {
-    let mut lines = lines(request, name);
-    let mut joined = lines.next()?.to_vec();
-    for line in lines {
-        joined.push(b',');
-        joined.extend_from_slice(line);
-    }
-    Some(joined)
+/// The lines of a request field in one; `Some(None)` if the request does not have it, and `None` if that is not known.
+fn raw_value(request: &dyn Presented, name: &[u8]) -> Option<Option<Vec<u8>>> {
+    Some(joined(name, &request.lines(name)?))
 }
 
-/// The values of the lines of a request field.
-fn lines<'r>(request: &Request<'r>, name: &[u8]) -> impl Iterator<Item = &'r [u8]> {
-    let is_it = move |(other, _): &(&[u8], &[u8])| other.eq_ignore_ascii_case(name);
-    request.fields().filter(is_it).map(|(_, value)| value)
+/// The lines of a field as one (RFC 9110 §5.3, RFC 9113 §8.2.3).
+fn joined(name: &[u8], lines: &[&[u8]]) -> Option<Vec<u8>> {
+    let separator: &[u8] = if name == b"cookie" { b"; " } else { b"," };
+    (!lines.is_empty()).then(|| lines.join(separator))
 }
 
 /// A value in a form that is equal for values of the same meaning.
@@ -207,12 +214,13 @@ fn language(fields: &FieldLines) -> Option<Box<[u8]>> {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::presented::Unchanged;
     use crate::testing::{fields, request};
 
     fn matches(response: &[(&str, &str)], stored: &str, presented: &str) -> Option<bool> {
         let stored = request("GET", "/", stored);
-        let vary = Vary::of(&fields(response), &stored.as_request())?;
-        Some(vary.matches(&request("GET", "/", presented).as_request()))
+        let vary = Vary::of(&fields(response), &Unchanged(stored.as_request()))?;
+        Some(vary.matches(&Unchanged(request("GET", "/", presented).as_request())))
     }
 
     #[test]
@@ -229,6 +237,7 @@ mod tests {
             ("A", "A: 1, 2\r\n", "A: 1\r\nA: 2\r\n", true),
             ("A", "A: 1,2\r\n", "A: 1 ,  2\r\n", true),
             ("A", "A: x\r\n", "A: X\r\n", false),
+            ("Cookie", "Cookie: a=1\r\nCookie: b=2\r\n", "Cookie: a=1; b=2\r\n", true),
         ] {
             let found = matches(&[("Vary", vary)], stored, presented);
             assert_eq!(found, Some(expected), "{vary} {stored} {presented}");
@@ -281,11 +290,12 @@ mod tests {
     #[test]
     fn variants_are_those_of_the_selecting_fields() {
         let stored = request("GET", "/", "");
-        let vary = Vary::of(&fields(&[("Vary", "A, Accept")]), &stored.as_request());
+        let vary = Vary::of(&fields(&[("Vary", "A, Accept")]), &Unchanged(stored.as_request()));
         let variant = |lines| {
-            vary.as_ref().map(|vary| vary.variant(&request("GET", "/", lines).as_request()))
+            let request = request("GET", "/", lines);
+            vary.as_ref().and_then(|vary| vary.variant(&Unchanged(request.as_request())))
         };
-        let expected = Some(b"a\naccept:x\n".to_vec());
+        let expected = Some(b"/\na\naccept:x\n".to_vec());
         assert_eq!(variant("Accept: x\r\nB: 1\r\n"), expected);
         assert_eq!(variant("accept: X\r\n"), expected);
         assert_ne!(variant("A: \r\nAccept: x\r\n"), expected);
@@ -294,7 +304,8 @@ mod tests {
     #[test]
     fn responses_for_the_same_values_replace_each_other() {
         let vary = |names: &str, presented: &str| {
-            Vary::of(&fields(&[("Vary", names)]), &request("GET", "/", presented).as_request())
+            let request = request("GET", "/", presented);
+            Vary::of(&fields(&[("Vary", names)]), &Unchanged(request.as_request()))
         };
         let is_same = |a: Option<Vary>, b: Option<Vary>| a.zip(b).map(|(a, b)| a.is_same(&b));
         assert_eq!(is_same(vary("A", "A: 1\r\n"), vary("a", "A: 1\r\n")), Some(true));

@@ -1,18 +1,20 @@
 //! Responses in a directory.
 
+use std::cell::RefCell;
 use std::io::{self, ErrorKind};
 use std::path::{Path, PathBuf};
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::sync::{Arc, Condvar, Mutex, MutexGuard, PoisonError};
 use std::time::{Duration, Instant};
 
-use dunlin_http::Request;
+use dunlin_admission::common::in_steps;
 use dunlin_response_cache::key::Key;
+use dunlin_response_cache::presented::Presented;
 use dunlin_response_cache::record::{self, Now};
 use dunlin_response_cache::stored::Stored;
 
 use crate::files::{Files, Lock};
-use crate::index::{Index, Place, Removal};
+use crate::index::{Index, Place, Places, Removal};
 
 /// After a failure nothing is written for this time.
 const PAUSE: Duration = Duration::from_secs(10);
@@ -129,7 +131,7 @@ impl Disk {
     }
 
     /// Finds the file of the response for a request, without I/O, and counts the use of its key.
-    pub fn find(&self, key: &Key, request: &Request<'_>) -> Found {
+    pub fn find(&self, key: &Key, request: &dyn Presented) -> Found {
         match self.index().find(key, request) {
             _ if self.is_closed() => Found::Nothing,
             Ok(place) => Found::File { number: place.number, bytes: place.bytes },
@@ -219,7 +221,21 @@ impl Disk {
     /// Removes responses from the index, without I/O. Returns the URLs, and the numbers of the files for
     /// [`remove_files`](Self::remove_files).
     pub fn remove(&self, removal: &Removal) -> (Vec<Key>, Vec<u64>) {
-        self.index().remove(removal)
+        let (keys, mut files, has_others) = self.index().begin_removal(removal);
+        if !has_others {
+            return (keys, files);
+        }
+        let found = RefCell::new(keys);
+        let is_out = |key: &Key, places: &Places, _| {
+            let is_out = removal.concerns_any(key, places);
+            if is_out {
+                found.borrow_mut().push(key.clone());
+            }
+            is_out
+        };
+        let removed = in_steps(|step| step(&mut self.index().store), is_out);
+        files.extend(removed.iter().flatten().map(|place| place.number));
+        (found.into_inner(), files)
     }
 
     /// Removes the responses of all other sites from the index, without I/O. Returns the numbers of the files for

@@ -1,12 +1,11 @@
 //! The index of the files, by URL.
 
-use std::cell::RefCell;
 use std::hash::BuildHasher;
 
 use dunlin_admission::store::{Cost, Inserted, Store};
-use dunlin_http::Request;
 use dunlin_response_cache::key::Key;
 use dunlin_response_cache::memory::{MAX_VARIANTS, Purge};
+use dunlin_response_cache::presented::Presented;
 use dunlin_response_cache::stored::{StoredHead, has_tag};
 use dunlin_response_cache::vary::Vary;
 use hashbrown::{DefaultHashBuilder, HashSet};
@@ -28,7 +27,7 @@ pub(crate) struct Place {
 }
 
 /// The files of the responses for one URL, the newest one first.
-type Places = SmallVec<[Place; 1]>;
+pub(crate) type Places = SmallVec<[Place; 1]>;
 
 /// What to remove.
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -43,7 +42,7 @@ pub enum Removal {
 #[derive(Debug)]
 pub(crate) struct Index {
     hasher: DefaultHashBuilder,
-    store: Store<Key, Places>,
+    pub(crate) store: Store<Key, Places>,
     /// The sites that there are. Responses of others are removed.
     sites: HashSet<usize>,
     /// There are responses to QUERY.
@@ -79,7 +78,7 @@ impl Index {
 
     /// The file of the response that a request selects, or `Err(true)` if there are responses for other values of the selecting
     /// fields. Counts the use.
-    pub(crate) fn find(&mut self, key: &Key, request: &Request<'_>) -> Result<&Place, bool> {
+    pub(crate) fn find(&mut self, key: &Key, request: &dyn Presented) -> Result<&Place, bool> {
         let hash = self.count(key);
         let places = self.store.get(hash, key).ok_or(false)?;
         places.iter().find(|place| place.vary.matches(request)).ok_or(true)
@@ -178,30 +177,17 @@ impl Index {
         }
     }
 
-    /// Removes URLs. Returns them, and the numbers of their files.
-    pub(crate) fn remove(&mut self, removal: &Removal) -> (Vec<Key>, Vec<u64>) {
+    /// Begins the removal of URLs: those that are found by their keys are removed. Returns them, the numbers of their files, and
+    /// whether there may be others, which [`Disk::remove`](crate::Disk::remove) looks for in steps.
+    pub(crate) fn begin_removal(&mut self, removal: &Removal) -> (Vec<Key>, Vec<u64>, bool) {
         if let Some(unread) = &mut self.unread {
             unread.add(removal);
         }
-        let (mut keys, mut files) = (Vec::new(), Vec::new());
-        if let Removal::Url(key) = removal {
-            let places = self.store.remove(self.hasher.hash_one(key), key);
-            keys.extend(places.is_some().then(|| key.clone()));
-            files.extend(places.iter().flatten().map(|place| place.number));
-            if !self.has_queries {
-                return (keys, files);
-            }
-        }
-        let found = RefCell::new(keys);
-        let removed = self.store.remove_if(|key, places, _| {
-            let is_out = places.iter().any(|place| removal.concerns(key, &place.tags));
-            if is_out {
-                found.borrow_mut().push(key.clone());
-            }
-            is_out
-        });
-        files.extend(removed.iter().flatten().map(|place| place.number));
-        (found.into_inner(), files)
+        let Removal::Url(key) = removal else { return (Vec::new(), Vec::new(), true) };
+        let places = self.store.remove(self.hasher.hash_one(key), key);
+        let keys = places.is_some().then(|| key.clone()).into_iter().collect();
+        let files = places.iter().flatten().map(|place| place.number).collect();
+        (keys, files, self.has_queries)
     }
 
     /// Removes the responses of all other sites. Returns the numbers of their files.
@@ -245,6 +231,11 @@ fn cost(places: &Places) -> Cost {
 }
 
 impl Removal {
+    /// Whether it concerns a URL with these files.
+    pub(crate) fn concerns_any(&self, key: &Key, places: &Places) -> bool {
+        places.iter().any(|place| self.concerns(key, &place.tags))
+    }
+
     /// Whether it concerns a response with these tags.
     fn concerns(&self, key: &Key, tags: &[u8]) -> bool {
         match self {

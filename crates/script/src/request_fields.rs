@@ -25,6 +25,22 @@ impl<'a> ForwardedFields<'a> {
         }
     }
 
+    /// As [`of`](Self::of), for a request whose `Authorization` counts whether the script gets it or not.
+    pub(super) fn with_authorization(
+        client: Client,
+        forwarded_field: &'a ForwardedField,
+        user_fields: &'a [String],
+    ) -> Self {
+        Self { client, authorization: true, forwarded_field, user_fields }
+    }
+
+    /// Whether the client's address is the value of a field of that name, or would be if a proxy had set it. The name is in
+    /// lower case.
+    pub(super) fn is_address(&self, name: &[u8]) -> bool {
+        matches!(name, b"forwarded" | b"x-forwarded-for" | b"x-real-ip")
+            || name == self.forwarded_field.name().as_bytes()
+    }
+
     /// Whether only a trusted proxy or the server may set a field of this name, and neither has. The name is in lower
     /// case.
     fn is_spoofed(&self, name: &[u8]) -> bool {

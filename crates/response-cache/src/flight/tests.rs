@@ -5,6 +5,7 @@ use std::task::Wake;
 
 use super::*;
 use crate::freshness::Received;
+use crate::presented::Unchanged;
 use crate::storable::{Requested, Rules};
 use crate::testing::{fields, request};
 use dunlin_http::Method;
@@ -35,7 +36,13 @@ fn head() -> StoredHead {
     let request = request("GET", "/", "");
     let received = Received { date: None, unix: 784_111_777, at: 0, delay: 0 };
     let fields = fields(&[("Cache-Control", "max-age=9")]);
-    let head = StoredHead::new(requested, &request.as_request(), (200, &fields), received, &rules);
+    let head = StoredHead::new(
+        requested,
+        &Unchanged(request.as_request()),
+        (200, &fields),
+        received,
+        &rules,
+    );
     head.expect("it may be stored")
 }
 

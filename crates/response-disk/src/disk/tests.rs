@@ -4,9 +4,10 @@ use std::fs;
 use std::os::unix::fs::{MetadataExt, PermissionsExt, symlink};
 
 use bytes::Bytes;
-use dunlin_http::{FieldLines, Head, Limits, Method, OwnedRequest, http1};
+use dunlin_http::{FieldLines, Head, Limits, Method, OwnedRequest, Request, http1};
 use dunlin_response_cache::freshness::Received;
 use dunlin_response_cache::memory::Purge;
+use dunlin_response_cache::presented::Unchanged;
 use dunlin_response_cache::storable::{Requested, Rules};
 use dunlin_response_cache::stored::StoredHead;
 use tempfile::TempDir;
@@ -37,7 +38,8 @@ fn stored(lines: &str, fields: &[(&str, &str)], body: &[u8]) -> Stored {
     fields.iter().for_each(|(name, value)| all.push(name, value));
     let request = request(lines);
     let head =
-        StoredHead::new(requested, &request.as_request(), (200, &all), received, &rules).unwrap();
+        StoredHead::new(requested, &Unchanged(request.as_request()), (200, &all), received, &rules)
+            .unwrap();
     Stored { head, body: Bytes::copy_from_slice(body) }
 }
 
@@ -57,7 +59,9 @@ fn read_all(disk: &Arc<Disk>) {
 }
 
 fn body(disk: &Disk, url: &str, lines: &str) -> Option<String> {
-    let Found::File { number, bytes } = disk.find(&key(url), &request(lines).as_request()) else {
+    let Found::File { number, bytes } =
+        disk.find(&key(url), &Unchanged(request(lines).as_request()))
+    else {
         return None;
     };
     let stored = disk.read(&key(url), (number, bytes), now())?;
@@ -91,7 +95,7 @@ fn responses_are_found_by_the_next_process() {
     assert_eq!(body(&disk, "u", "A: 1\r\n").as_deref(), Some("one"));
     assert_eq!(body(&disk, "u", "A: 2\r\n").as_deref(), Some("new"));
     assert_eq!(body(&disk, "v", "").as_deref(), Some("v"));
-    let found = disk.find(&key("u"), &request("A: 3\r\n").as_request());
+    let found = disk.find(&key("u"), &Unchanged(request("A: 3\r\n").as_request()));
     assert_eq!(found, Found::OtherVariants);
 }
 

@@ -7,7 +7,7 @@ use std::sync::Arc;
 use dunlin_config::field_edits::apply_edits;
 use dunlin_exchange::{Client, Incoming, Named, RequestContext, Response};
 use dunlin_http::{FieldLines, OwnedRequest, Request};
-use dunlin_proxy::{Call, Failure, Forwarded, Group, Label, forward};
+use dunlin_proxy::{Call, Failure, Forwarded, Group, Label, forward, report};
 use dunlin_telemetry::ids::{acceptable_id, random_id};
 use dunlin_telemetry::{RequestLabel, ScriptContext};
 
@@ -47,6 +47,28 @@ fn forwarded(ctx: &Rc<WorkerContext>, request: &Request<'_>, matched: &RouteMatc
     Reply::Streaming(Box::new(move |incoming| Box::pin(exchange.respond(incoming))))
 }
 
+/// The request for the upstreams of a group.
+pub(super) fn call<'a>(
+    ctx: &'a Rc<WorkerContext>,
+    group: &'a Group,
+    request: Request<'a>,
+    matched: &RouteMatch<'a>,
+) -> Call<'a> {
+    let checked = matched.context.map(|context| &**context);
+    Call {
+        worker: &ctx.proxy,
+        group,
+        request,
+        raw_path: matched.raw_path,
+        path: matched.path,
+        query: matched.query,
+        client: checked.map_or(matched.client, |checked| checked.client),
+        checked,
+        user_fields: &matched.site.user_fields,
+        forwarded_field: &ctx.shared.config.server.forwarded_field,
+    }
+}
+
 /// A request for an upstream.
 struct ProxyExchange {
     ctx: Rc<WorkerContext>,
@@ -70,22 +92,11 @@ impl ProxyExchange {
             group
         };
         let label: Rc<dyn Label> = Rc::<Self>::clone(&self);
-        let call = Call {
-            worker: &ctx.proxy,
-            group,
-            request: request.as_request(),
-            raw_path: &matched.raw_path,
-            path: &matched.path,
-            query: matched.query.as_deref(),
-            client: self.client(),
-            checked: context.as_deref(),
-            user_fields: &matched.site.user_fields,
-            forwarded_field: &ctx.shared.config.server.forwarded_field,
-            label: &label,
-        };
+        let route = matched.borrow();
+        let call = call(ctx, group, request.as_request(), &route.with(context.as_ref()));
         ctx.count_other();
         let script_context = Rc::clone(&incoming.script_context);
-        match forward(&call, &mut incoming).await {
+        match forward(&call, &label, &mut incoming).await {
             Ok(Forwarded { mut response, named: Some(named) }) if self.follows(&named) => {
                 let fields = std::mem::take(&mut response.fields);
                 // Its body is not received.
@@ -154,7 +165,7 @@ impl ProxyExchange {
             Ok(response) => self.finish(response, &script_context),
             Err(reason) => {
                 let failure = Failure::malformed(reason);
-                call.report(&failure, &script_context);
+                report(self, &failure, &script_context);
                 self.failed(&failure, again).await
             }
         }
@@ -177,6 +188,10 @@ impl ProxyExchange {
     fn finish(&self, mut response: Response, script_context: &ScriptContext) -> Response {
         let settings = &self.matched.settings;
         apply_edits(settings, &mut response.fields);
+        if settings.cache.responses.is_none() {
+            // It is for this server alone (RFC 9213 §2).
+            response.fields.remove("Dunlin-Cache-Control");
+        }
         if settings.server_timing {
             response.fields.push("Server-Timing", upstream_timing(script_context));
         }

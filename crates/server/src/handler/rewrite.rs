@@ -3,6 +3,10 @@
 use dunlin_http::http1::Connection;
 use dunlin_http::{FieldLines, Head, Limits, Request, Version};
 
+/// The fields of a body, which a rewritten request does not have.
+pub(crate) const OF_BODY: [&str; 4] =
+    ["content-length", "content-type", "transfer-encoding", "expect"];
+
 /// The head of a rewritten request.
 pub(crate) struct RewrittenRequest {
     bytes: Vec<u8>,
@@ -53,8 +57,7 @@ fn rewritten(
     let method: &[u8] = if request.method_text() == b"HEAD" { b"HEAD " } else { b"GET " };
     let mut bytes = [method, target, b" ", version.as_bytes(), b"\r\n"].concat();
     for (name, value) in request.fields() {
-        let of_body = ["content-length", "content-type", "transfer-encoding", "expect"];
-        let mut dropped = of_body.iter().chain(left_out);
+        let mut dropped = OF_BODY.iter().chain(left_out);
         if !dropped.any(|other| name.eq_ignore_ascii_case(other.as_bytes())) {
             bytes.extend_from_slice(&[name, b": ", value, b"\r\n"].concat());
         }

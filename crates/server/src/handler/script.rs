@@ -140,6 +140,10 @@ impl ScriptExchange {
     fn finish(&self, mut response: Response, script_context: &ScriptContext) -> Response {
         let settings = &self.matched.settings;
         apply_edits(settings, &mut response.fields);
+        if settings.cache.responses.is_none() {
+            // It is for this server alone (RFC 9213 §2).
+            response.fields.remove("Dunlin-Cache-Control");
+        }
         if settings.server_timing {
             response.fields.push("Server-Timing", script_context.server_timing());
         }

@@ -11,7 +11,7 @@ pub(crate) mod link;
 mod message;
 mod parity;
 pub(crate) mod polls;
-mod random;
+pub(crate) mod random;
 mod simulation;
 
 use std::cell::{Cell, RefCell};

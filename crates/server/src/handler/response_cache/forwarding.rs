@@ -14,16 +14,18 @@ use dunlin_net::clock;
 use dunlin_response_cache::flight::{Decision, Leader, Role};
 use dunlin_response_cache::freshness::{Freshness, Received, Usability};
 use dunlin_response_cache::invalidation::{is_successful, named_urls};
-use dunlin_response_cache::key::Key;
+use dunlin_response_cache::key::{self, Key};
 use dunlin_response_cache::memory::Found;
 use dunlin_response_cache::request::RequestDirectives;
 use dunlin_response_cache::respond::{is_not_modified, without_content};
 use dunlin_response_cache::status::Forward;
 use dunlin_response_cache::storable::{Requested, Rules};
 use dunlin_response_cache::stored::{Stored, StoredHead, merged};
+use dunlin_tls::ClientCertificate;
 
 use super::fill::{FlightBody, fill};
 use super::outcome::Outcome;
+use super::presented::AsForwarded;
 use super::reuse::{from_flight, from_stored, reuse};
 use super::shared::ResponseCache;
 use super::{Origin, Reusable, without_own_fields};
@@ -43,7 +45,8 @@ pub(super) const SPECIAL: FieldSet = FieldSet::of(&[
     FieldName::IfRange,
 ]);
 /// The same by their names, for requests for the whole response.
-const CONDITIONS: [&str; 4] = ["if-none-match", "if-modified-since", "range", "if-range"];
+pub(super) const CONDITIONS: [&str; 4] =
+    ["if-none-match", "if-modified-since", "range", "if-range"];
 
 /// A request that the store has no response for.
 pub(super) struct Forwarding {
@@ -52,6 +55,8 @@ pub(super) struct Forwarding {
     pub(super) request: OwnedRequest,
     pub(super) matched: OwnedRouteMatch,
     pub(super) context: Option<Rc<RequestContext>>,
+    /// The verified certificate of the client.
+    pub(super) certificate: Option<Rc<ClientCertificate>>,
     pub(super) key: Key,
     pub(super) is_query: bool,
     pub(super) origin: Origin,
@@ -75,6 +80,7 @@ impl Forwarding {
             request: request.to_owned(),
             matched: matched.to_owned(),
             context: matched.context.cloned(),
+            certificate: None,
             key,
             is_query: false,
             origin,
@@ -113,17 +119,18 @@ impl Forwarding {
                     false => joins = false,
                 },
                 Some(Decision::Response(head, length)) => {
-                    let request = self.request.as_request();
-                    if head.vary.matches(&request) {
+                    if self.is_selected_by(&head) {
                         if self.is_usable_now(&head.freshness) {
+                            let request = self.request.as_request();
                             let response = from_flight(&request, &head, reader, length);
                             return Outcome::Collapsed(self.why).note(&self.cache, response);
                         }
                         joins = false;
                     } else {
                         // It waits for the response that it selects, if that is not the case already.
-                        joins = variant.is_empty();
-                        variant = head.vary.variant(&request);
+                        let selected = head.vary.variant(&self.presented());
+                        joins = variant.is_empty() && selected.is_some();
+                        variant = selected.unwrap_or_default();
                     }
                 }
             }
@@ -134,8 +141,8 @@ impl Forwarding {
 
     /// Goes upstream for all requests that wait, unless the response was stored since the store was looked into.
     async fn lead(&mut self, leader: Leader, incoming: Box<Incoming>) -> Response {
-        let request = self.request.as_request();
-        if let Found::Response(stored) = self.cache.find((self.key.site, &self.key.url), &request) {
+        let found = self.cache.find((self.key.site, &self.key.url), &self.presented());
+        if let Found::Response(stored) = found {
             if self.is_usable_now(&stored.head.freshness) {
                 leader.resolve(Arc::clone(&stored));
                 return self.reuse(&stored, Outcome::Hit);
@@ -201,7 +208,7 @@ impl Forwarding {
     }
 
     /// Forwards the request unchanged.
-    async fn pass(&self, incoming: Box<Incoming>) -> Response {
+    pub(super) async fn pass(&self, incoming: Box<Incoming>) -> Response {
         let response = self.forward(&self.request.as_request(), incoming).await;
         let detail = match self.request.as_request() {
             request if request.method() == Method::Head => "method",
@@ -235,9 +242,9 @@ impl Forwarding {
         response: &Response,
         received: Received,
     ) -> Response {
-        let request = self.request.as_request();
         let fields = self.storable_fields(&response.fields);
-        match stored.head.updated(self.requested(), &request, &fields, received) {
+        let presented = self.presented();
+        match stored.head.updated(self.requested(&presented), &presented, &fields, received) {
             Ok(head) => {
                 let updated = Arc::new(Stored { head, body: stored.body.clone() });
                 let changing = self.cache.changing();
@@ -251,6 +258,7 @@ impl Forwarding {
             Err(detail) => {
                 leader.decline();
                 self.cache.remove(&self.key);
+                let request = self.request.as_request();
                 let mut response = from_stored(&self.ctx, &request, &self.matched.settings, stored);
                 response.fields = merged(&response.fields, &fields);
                 Outcome::Miss(self.why, Err(detail)).note(&self.cache, without_own_fields(response))
@@ -340,9 +348,9 @@ impl Forwarding {
             is_heuristic: self.rules.is_heuristic,
             max_body: self.rules.response_size,
         };
-        let request = self.request.as_request();
-        let head = (response.status, &fields);
-        let head = StoredHead::new(self.requested(), &request, head, received, &rules)?;
+        let (presented, head) = (self.presented(), (response.status, &fields));
+        let requested = self.requested(&presented);
+        let head = StoredHead::new(requested, &presented, head, received, &rules)?;
         let length = response.body.known_length();
         if length.is_some_and(|length| length > self.rules.response_size) {
             return Err("too-large");
@@ -363,14 +371,17 @@ impl Forwarding {
         fields
     }
 
-    fn requested(&self) -> Requested {
-        let request = self.request.as_request();
-        let has_user = self.context.as_ref().is_some_and(|context| context.user().is_some());
-        let mut names = request.fields().map(|(name, _)| name);
+    /// The request as the origin gets it.
+    pub(super) fn presented(&self) -> AsForwarded<'_> {
+        let matched = self.matched.borrow();
+        let request = (self.request.as_request(), &matched.with(self.context.as_ref()));
+        AsForwarded::new(&self.ctx, request, self.certificate.as_deref(), key::path(&self.key.url))
+    }
+
+    fn requested(&self, presented: &AsForwarded<'_>) -> Requested {
         Requested {
-            method: if self.is_query { Method::Get } else { request.method() },
-            is_authenticated: has_user
-                || names.any(|name| name.eq_ignore_ascii_case(b"authorization")),
+            method: if self.is_query { Method::Get } else { self.request.as_request().method() },
+            is_authenticated: presented.is_authenticated(),
             no_store: self.directives.no_store,
         }
     }
@@ -383,8 +394,13 @@ impl Forwarding {
     /// Whether the request may have a response that another one has validated.
     fn usable(&self, head: &StoredHead) -> bool {
         let now = clock::monotonic_millis();
-        head.vary.matches(&self.request.as_request())
+        self.is_selected_by(head)
             && (self.is_usable_now(&head.freshness) || head.freshness.is_usable_after_error(now))
+    }
+
+    /// Whether the request selects the response.
+    fn is_selected_by(&self, head: &StoredHead) -> bool {
+        head.vary.matches(&self.presented())
     }
 
     fn is_usable_now(&self, freshness: &Freshness) -> bool {

@@ -1,6 +1,9 @@
 //! The response cache of routes with a proxy or scripts: responds with stored responses, and forwards the other requests in
 //! such a way that their responses can be stored.
 //!
+//! `presented` has the request as the origin gets it, which selects responses. The origin gets the path as the key has it, but for
+//! characters whose encoding may have a meaning: responses to other spellings are variants of one key.
+//!
 //! A response that is stored and fresh is ready at once. Otherwise the request is forwarded ([`forwarding`]), by one of all
 //! requests for the same URL. The rules are those of the crate `response-cache`.
 //!
@@ -12,7 +15,10 @@
 mod background;
 mod fill;
 mod forwarding;
+#[cfg(test)]
+mod oracle;
 mod outcome;
+mod presented;
 pub(super) mod purge;
 pub(crate) mod purge_order;
 mod query;
@@ -24,7 +30,7 @@ use std::rc::Rc;
 use std::sync::Arc;
 
 use dunlin_config::ResponseCacheRules;
-use dunlin_exchange::Response;
+use dunlin_exchange::{Incoming, Response};
 use dunlin_http::semantics::date;
 use dunlin_http::semantics::target::{self, Target};
 use dunlin_http::{FieldName, Request};
@@ -37,6 +43,7 @@ use dunlin_response_cache::stored::Stored;
 
 use self::forwarding::Forwarding;
 use self::outcome::Outcome;
+use self::presented::{AsForwarded, certificate, needs_certificate};
 use self::reuse::{reuse, unavailable};
 use self::shared::ResponseCache;
 use crate::handler::reply::complete;
@@ -56,6 +63,8 @@ pub(crate) fn respond(
     origin: Origin,
 ) -> Reply {
     let Some(cache) = &ctx.shared.responses else { return origin(ctx, request, matched) };
+    let raw_path = key::respelled(matched.raw_path);
+    let matched = &RouteMatch { raw_path: &raw_path, ..*matched };
     // A request for an error page has the URL of another response.
     let has_url = matched.via.error.is_none() && !matched.client.is_subrequest;
     let url = if has_url { url(request, matched) } else { None };
@@ -71,14 +80,18 @@ pub(crate) fn respond(
     };
     if used == Use::Invalidate {
         let forwarding = forwarding(None, Forward::Method, RequestDirectives::default());
-        return Reply::Streaming(Box::new(|incoming| Box::pin(forwarding.invalidate(incoming))));
+        return begin(forwarding, Forwarding::invalidate);
     }
     let directives = RequestDirectives::of(request);
     if is_query {
-        let forwarding = forwarding(None, Forward::UriMiss, directives);
-        return Reply::Streaming(Box::new(|incoming| Box::pin(forwarding.query(incoming))));
+        return begin(forwarding(None, Forward::UriMiss, directives), Forwarding::query);
     }
-    let (stored, why) = match look_up(ctx, cache, request, (matched.site.serial, &url)) {
+    if needs_certificate(matched) {
+        return begin(forwarding(None, Forward::UriMiss, directives), Forwarding::look_up);
+    }
+    ctx.count_other();
+    let presented = AsForwarded::new(ctx, (*request, matched), None, key::path(&url));
+    let (stored, why) = match cache.find((matched.site.serial, &url), &presented) {
         Found::Nothing => (None, Forward::UriMiss),
         Found::OtherVariants => (None, Forward::VaryMiss),
         Found::Response(stored) => {
@@ -87,9 +100,7 @@ pub(crate) fn respond(
                 Usability::AllowedStale => Some(Outcome::Stale),
                 Usability::WhileRevalidate => {
                     let forwarding = forwarding(Some(stored), Forward::Stale, directives);
-                    return Reply::Streaming(Box::new(|incoming| {
-                        Box::pin(forwarding.revalidate_later(incoming))
-                    }));
+                    return begin(forwarding, Forwarding::revalidate_later);
                 }
                 Usability::Validate => None,
             };
@@ -106,9 +117,20 @@ pub(crate) fn respond(
     }
     let forwarding = forwarding(stored, why, directives);
     if may_be_on_disk {
-        return Reply::Streaming(Box::new(|incoming| Box::pin(forwarding.restore(incoming))));
+        return begin(forwarding, Forwarding::restore);
     }
-    Reply::Streaming(Box::new(|incoming| Box::pin(forwarding.respond(incoming))))
+    begin(forwarding, Forwarding::respond)
+}
+
+/// Continues with the parts of the request that handlers get besides its head.
+fn begin<F: Future<Output = Response> + 'static>(
+    forwarding: Box<Forwarding>,
+    run: impl FnOnce(Box<Forwarding>, Box<Incoming>) -> F + 'static,
+) -> Reply {
+    Reply::Streaming(Box::new(move |incoming| {
+        let certificate = certificate(&incoming);
+        Box::pin(run(Box::new(Forwarding { certificate, ..*forwarding }), incoming))
+    }))
 }
 
 /// The URL of a request; `None` if it has none, such as `*`.
@@ -121,16 +143,6 @@ fn url(request: &Request<'_>, matched: &RouteMatch<'_>) -> Option<KeyText> {
         }
         _ => None,
     }
-}
-
-fn look_up(
-    ctx: &Rc<WorkerContext>,
-    cache: &ResponseCache,
-    request: &Request<'_>,
-    (site, url): (usize, &[u8]),
-) -> Found {
-    ctx.count_other();
-    cache.find((site, url), request)
 }
 
 /// Has `origin` respond to a request that does not concern the cache.

@@ -9,7 +9,7 @@ use super::shared::ResponseCache;
 /// What is to be purged, as the command names it.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 pub(crate) struct PurgeOrder {
-    /// A path, with `*` at its end for all that begin with it; empty if there is a tag.
+    /// A path in any spelling, with `*` at its end for all that begin with it; empty if there is a tag.
     pub(super) path: String,
     pub(super) tag: String,
     /// The name of a site; empty for all.
@@ -27,14 +27,10 @@ impl PurgeOrder {
     pub(crate) fn apply(
         &self,
         cache: Option<&ResponseCache>,
-        find: impl Fn(&str) -> Option<usize>,
+        find: impl FnOnce(&str) -> Option<usize>,
     ) -> Result<Purged, String> {
         let purge = match (&*self.path, &*self.tag) {
-            ("/*", "") => Purge::Everything,
-            (path, "") if path.starts_with('/') => Purge::Path {
-                path: path.strip_suffix('*').unwrap_or(path).as_bytes().into(),
-                is_prefix: path.ends_with('*'),
-            },
+            (path, "") if path.starts_with('/') => Purge::of_path(path),
             ("", tag) if !tag.is_empty() => Purge::Tag(tag.as_bytes().into()),
             _ => return Err("purge: name a path that begins with `/`, or a tag".to_owned()),
         };

@@ -2,8 +2,7 @@
 
 use dunlin_exchange::{Incoming, Response, stream};
 use dunlin_http::{FieldName, Request};
-use dunlin_response_cache::memory::Found;
-use dunlin_response_cache::status::Forward;
+use dunlin_response_cache::presented::Presented;
 use sha2::{Digest, Sha256};
 
 use super::forwarding::{Forwarding, SPECIAL};
@@ -11,6 +10,9 @@ use crate::handler::rejection::error_response;
 
 /// Requests with more content pass by the cache.
 const MAX_CONTENT: usize = 64 * 1024;
+
+/// The fields that determine what the content means (RFC 10008 §2.7).
+const MEANING: [&str; 3] = ["content-type", "content-encoding", "content-language"];
 
 /// Whether the cache handles the request as a QUERY.
 pub(super) fn is_query(request: &Request<'_>) -> bool {
@@ -39,29 +41,21 @@ impl Forwarding {
             }
         }
         incoming.body = stream::of(chunks);
-        let request = self.request.as_request();
         let mut url = self.key.url.to_vec();
         url.extend_from_slice(b"\n");
         // No key has a NUL.
         url.extend(hash.finalize().iter().flat_map(|byte| format!("{byte:02x}").into_bytes()));
-        for (name, value) in request.fields() {
-            // What the content means (RFC 10008 §2.7).
-            let names = ["content-type", "content-encoding", "content-language"];
-            if names.iter().any(|other| name.eq_ignore_ascii_case(other.as_bytes())) {
-                url.extend_from_slice(value);
-                url.extend_from_slice(b"\n");
+        let presented = self.presented();
+        for name in MEANING {
+            let Some(lines) = presented.lines(name.as_bytes()) else {
+                return self.pass(incoming).await;
+            };
+            for line in lines {
+                url.extend_from_slice(&[name.as_bytes(), b":", line, b"\n"].concat());
             }
         }
+        drop(presented);
         self.key.url = url.into();
-        let found = match self.cache.find((self.key.site, &self.key.url), &request) {
-            Found::Response(stored) => Found::Response(stored),
-            others => {
-                if matches!(others, Found::OtherVariants) {
-                    self.why = Forward::VaryMiss;
-                }
-                self.look_on_disk().await
-            }
-        };
-        self.respond_with(found, incoming).await
+        self.look_up(incoming).await
     }
 }

@@ -30,6 +30,22 @@ impl AsRef<[u8]> for Body {
 }
 
 impl Forwarding {
+    /// Responds with the response in memory or on disk, or as [`respond`](Self::respond) does.
+    pub(super) async fn look_up(mut self: Box<Self>, incoming: Box<Incoming>) -> Response {
+        self.ctx.count_other();
+        let found = self.cache.find((self.key.site, &self.key.url), &self.presented());
+        let found = match found {
+            Found::Response(stored) => Found::Response(stored),
+            others => {
+                if matches!(others, Found::OtherVariants) {
+                    self.why = Forward::VaryMiss;
+                }
+                self.look_on_disk().await
+            }
+        };
+        self.respond_with(found, incoming).await
+    }
+
     /// Responds with the response on disk, or as [`respond`](Self::respond) does.
     pub(super) async fn restore(self: Box<Self>, incoming: Box<Incoming>) -> Response {
         let found = self.look_on_disk().await;
@@ -73,9 +89,8 @@ impl Forwarding {
     pub(super) async fn look_on_disk(&self) -> Found {
         let Some(disk) = &self.cache.disk else { return Found::Nothing };
         let Some(key) = disk.key(&self.key) else { return Found::Nothing };
-        let request = self.request.as_request();
         loop {
-            let file = match disk.disk.find(&key, &request) {
+            let file = match disk.disk.find(&key, &self.presented()) {
                 OnDisk::File { number, bytes } => (number, bytes),
                 OnDisk::OtherVariants => return Found::OtherVariants,
                 OnDisk::Nothing => return Found::Nothing,

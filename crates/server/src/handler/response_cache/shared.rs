@@ -2,15 +2,15 @@
 
 use std::collections::HashSet;
 use std::sync::atomic::{AtomicU64, Ordering};
-use std::sync::{Arc, PoisonError, RwLock, RwLockReadGuard, RwLockWriteGuard};
+use std::sync::{Arc, PoisonError, RwLock, RwLockReadGuard};
 
 use dunlin_admission::common::CommonStore;
 use dunlin_admission::sampler::SharedSampler;
-use dunlin_http::Request;
 use dunlin_response_cache::flight::{Flights, Writer};
 use dunlin_response_cache::key::Key;
 use dunlin_response_cache::marks::Marks;
 use dunlin_response_cache::memory::{Found, Memory, Purge};
+use dunlin_response_cache::presented::Presented;
 use dunlin_response_cache::stored::Stored;
 use dunlin_response_disk::Removal;
 use tokio::sync::oneshot;
@@ -33,9 +33,9 @@ pub(crate) struct ResponseCache {
     pub(crate) counts: Counts,
     /// Chooses the requests that count as uses.
     sampler: SharedSampler,
-    /// Who stores has it for reading, and who removes for writing: a response whose request is older than a removal is not stored
-    /// after it.
-    removing: RwLock<()>,
+    /// Who stores has it for reading, and who removes for writing at its beginning: a response whose request is older than a removal is
+    /// not stored after it.
+    changes: RwLock<()>,
 }
 
 /// Requests by their outcome, since the start.
@@ -74,12 +74,12 @@ impl ResponseCache {
             marks: Marks::default(),
             counts: Counts::default(),
             sampler: SharedSampler::default(),
-            removing: RwLock::default(),
+            changes: RwLock::default(),
         }))
     }
 
     /// Finds the response in memory for a request, and counts some of the uses of its key.
-    pub(crate) fn find(&self, key: (usize, &[u8]), request: &Request<'_>) -> Found {
+    pub(crate) fn find(&self, key: (usize, &[u8]), request: &dyn Presented) -> Found {
         let is_sampled = self.sampler.is_due();
         let found = self.memory.find(key, request, is_sampled);
         if let (true, Some(disk), Found::Response(_)) = (is_sampled, &self.disk, &found)
@@ -117,53 +117,57 @@ impl ResponseCache {
         }
     }
 
-    /// While it is there, nothing is removed.
+    /// While it is there, no removal begins.
     pub(super) fn changing(&self) -> RwLockReadGuard<'_, ()> {
-        self.removing.read().unwrap_or_else(PoisonError::into_inner)
+        self.changes.read().unwrap_or_else(PoisonError::into_inner)
     }
 
-    fn removing(&self) -> RwLockWriteGuard<'_, ()> {
-        self.removing.write().unwrap_or_else(PoisonError::into_inner)
+    /// Waits until what was about to be stored is stored. A removal that goes on from there finds it: what comes later is either
+    /// new, or `mark` has marked it as removed, or it was not found on disk any more.
+    fn end_changes_with(&self, mark: impl FnOnce()) {
+        let _changes = self.changes.write().unwrap_or_else(PoisonError::into_inner);
+        mark();
+    }
+
+    fn end_changes(&self) {
+        self.end_changes_with(|| {});
     }
 
     /// Removes what is stored for a URL.
     pub(super) fn remove(&self, key: &Key) {
-        let _removing = self.removing();
-        self.memory.remove(key);
         if let Some(disk) = &self.disk {
             disk.remove_url(key);
+            self.end_changes();
         }
+        self.memory.remove(key);
     }
 
     /// Removes what is stored for a URL, and keeps what is on its way from being stored.
     pub(crate) fn invalidate(&self, key: &Key) {
-        let _removing = self.removing();
-        self.flights.invalidate(key);
-        self.memory.remove(key);
-        if let Some(disk) = &self.disk {
-            disk.remove_url(key);
-        }
+        self.end_changes_with(|| self.flights.invalidate(key));
+        self.remove(key);
     }
 
     /// Removes responses of the site with that number, or of all sites, and keeps those that are on their way from being
-    /// stored. Returns the number of URLs, and what resolves when they are removed from the disk.
+    /// stored. Returns the number of URLs, and what resolves when they are removed from the disk. Takes time in proportion to the
+    /// number of stored responses, but does not keep others from using them.
     pub(crate) fn purge(
         &self,
         site: Option<usize>,
         purge: &Purge,
     ) -> (usize, Option<oneshot::Receiver<()>>) {
-        let _removing = self.removing();
-        self.flights.purge(site, purge);
-        let in_memory = self.memory.purge(site, purge);
-        let Some(disk) = &self.disk else { return (in_memory.len(), None) };
+        self.end_changes_with(|| self.flights.purge(site, purge));
+        let in_memory = || self.memory.purge(site, purge);
+        let Some(disk) = &self.disk else { return (in_memory().len(), None) };
         let number = site.map(|site| disk.number(site));
         // A site that is gone has nothing on disk.
         if number == Some(None) {
-            return (in_memory.len(), None);
+            return (in_memory().len(), None);
         }
         let (on_disk, done) = disk.remove(&Removal::Purge(number.flatten(), purge.clone()));
+        self.end_changes();
         let mut all: HashSet<Key> = on_disk.into_iter().collect();
-        all.extend(in_memory.iter().filter_map(|key| disk.key(key)));
+        all.extend(in_memory().iter().filter_map(|key| disk.key(key)));
         (all.len(), Some(done))
     }
 
