@@ -1,4 +1,7 @@
 //! Path patterns: a literal, or a text with one `*` that matches any text.
+//!
+//! They are compared with decoded paths, which have neither empty nor `.` and `..` segments. `%23`, `%25`, `%2A` and `%3F` stand
+//! for characters that have another meaning in a pattern, or would be taken for it.
 
 use std::borrow::Cow;
 use std::cmp::Ordering;
@@ -23,12 +26,11 @@ impl Pattern {
         if text.contains('\0') {
             return Err(format!("the pattern {text:?} holds a NUL, which no path does"));
         }
+        check_form(text)?;
+        let part = |text: &str| decode(text, SPECIAL).into_bytes().into();
         match text.split('*').collect::<Vec<_>>()[..] {
-            [prefix] => Ok(Self { prefix: prefix.as_bytes().to_vec().into(), suffix: None }),
-            [prefix, suffix] => Ok(Self {
-                prefix: prefix.as_bytes().to_vec().into(),
-                suffix: Some(suffix.as_bytes().to_vec().into()),
-            }),
+            [prefix] => Ok(Self { prefix: part(prefix), suffix: None }),
+            [prefix, suffix] => Ok(Self { prefix: part(prefix), suffix: Some(part(suffix)) }),
             _ => Err(format!("the pattern {text:?} has more than one `*`")),
         }
     }
@@ -89,9 +91,130 @@ impl Pattern {
     }
 }
 
+/// Characters that a pattern has in encoded form only.
+const SPECIAL: &[u8] = b"#%*?";
+
+/// Rejects a pattern that no path matches. The error names the right form, if there is one.
+fn check_form(text: &str) -> Result<(), String> {
+    let path = text.split(['?', '#']).next().unwrap_or_default();
+    let decoded = decode_others(path);
+    let normal = normal(&decoded);
+    if normal == text {
+        return Ok(());
+    }
+    let reason = if path.len() < text.len() {
+        "patterns have no query and no fragment"
+    } else if decoded != path {
+        "patterns are compared with decoded paths"
+    } else {
+        "empty segments, `.` and `..` are removed from paths before"
+    };
+    let is_text = !normal.is_empty() && !normal.contains(['\0', char::REPLACEMENT_CHARACTER]);
+    let advice = if is_text { format!("; write {normal:?}") } else { String::new() };
+    Err(format!("the pattern {text:?} can match no path: {reason}{advice}"))
+}
+
+/// Decodes percent-encoded characters of `text` that are among `which`.
+fn decode(text: &str, which: &[u8]) -> String {
+    decode_where(text, |byte| which.contains(&byte))
+}
+
+/// Decodes percent-encoded characters of `text` that a pattern has in their decoded form.
+fn decode_others(text: &str) -> String {
+    decode_where(text, |byte| !SPECIAL.contains(&byte))
+}
+
+fn decode_where(text: &str, is_decoded: impl Fn(u8) -> bool) -> String {
+    let mut decoded = Vec::with_capacity(text.len());
+    let mut rest = text.as_bytes();
+    while let Some((&byte, after)) = rest.split_first() {
+        let digits = after.get(..2).and_then(|digits| std::str::from_utf8(digits).ok());
+        let digits = digits.filter(|digits| digits.bytes().all(|digit| digit.is_ascii_hexdigit()));
+        let named = digits.and_then(|digits| u8::from_str_radix(digits, 16).ok());
+        match named.filter(|&named| byte == b'%' && is_decoded(named)) {
+            Some(named) => {
+                decoded.push(named);
+                rest = &after[2..];
+            }
+            None => {
+                decoded.push(byte);
+                rest = after;
+            }
+        }
+    }
+    String::from_utf8_lossy(&decoded).into_owned()
+}
+
+/// The pattern without empty, `.` and `..` segments.
+fn normal(pattern: &str) -> String {
+    let (root, relative) = match pattern.strip_prefix('/') {
+        Some(relative) => ("/", relative),
+        None => ("", pattern),
+    };
+    let mut segments = Vec::new();
+    for segment in relative.split('/') {
+        match segment {
+            "" | "." => {}
+            ".." => drop(segments.pop()),
+            segment => segments.push(segment),
+        }
+    }
+    let is_closed = matches!(relative.rsplit('/').next(), Some("" | "." | ".."));
+    let slash = if is_closed && !segments.is_empty() { "/" } else { "" };
+    format!("{root}{}{slash}", segments.join("/"))
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn a_pattern_that_can_match_no_path_is_an_error_that_names_the_right_form() {
+        for (pattern, right) in [
+            ("/a%20b/*", "write \"/a b/*\""),
+            ("/caf%C3%A9/*", "write \"/café/*\""),
+            ("/x//y/*", "write \"/x/y/*\""),
+            ("//", "write \"/\""),
+            ("/a//*", "write \"/a/*\""),
+            ("/a/../b", "write \"/b\""),
+            ("/a/./b/.", "write \"/a/b/\""),
+            ("/*/..", "write \"/\""),
+            ("*//x", "write \"*/x\""),
+            ("/../x", "write \"/x\""),
+            ("/%2e%2e/x", "write \"/x\""),
+            ("/e%2Ff", "write \"/e/f\""),
+            ("/q?x", "write \"/q\""),
+            ("/q%20r/*?x=*", "write \"/q r/*\""),
+            ("/a#b", "write \"/a\""),
+        ] {
+            let error = Pattern::parse(pattern).unwrap_err();
+            assert!(error.contains("can match no path") && error.ends_with(right), "{error}");
+            // The right form is accepted.
+            let form = right.trim_start_matches("write \"").trim_end_matches('"');
+            assert!(Pattern::parse(form).is_ok(), "{form}");
+        }
+        for pattern in ["/a%00b", "/a%FFb", "*/.."] {
+            let error = Pattern::parse(pattern).unwrap_err();
+            assert!(error.contains("can match no path") && !error.contains("write"), "{error}");
+        }
+    }
+
+    #[test]
+    fn characters_with_another_meaning_are_percent_encoded() {
+        for (pattern, path) in [
+            ("/c%23/*", "/c#/x"),
+            ("/100%25/a", "/100%/a"),
+            ("/100%/a", "/100%/a"),
+            ("/%2a*", "/*x"),
+            ("/why%3F", "/why?"),
+            ("/a%2520b", "/a%20b"),
+            ("/.well-known/*", "/.well-known/x"),
+            ("/...", "/..."),
+            ("/..*", "/..x"),
+        ] {
+            assert!(Pattern::parse(pattern).unwrap().matches(path.as_bytes()), "{pattern}");
+        }
+    }
 
     #[test]
     fn patterns_match_and_are_ordered_from_general_to_specific() {
