@@ -1,24 +1,121 @@
 //! The table `redirect`: sends the client to another URL.
 
+use dunlin_http::semantics::path::encode;
+
 use super::file::RedirectTable;
 use super::pattern::Pattern;
 use super::report::{Report, field_value};
 use super::spanned::Spanned;
-use super::template::Template;
+use super::template::{Template, push_query, push_value};
 
 /// A redirect.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Redirect {
-    /// Value of `Location`.
-    pub to: Template,
     /// The status.
     pub status: u16,
+    /// The path, or the URL up to its path.
+    path: Template,
+    query: Option<Template>,
+    /// From its `#` on.
+    fragment: Option<Template>,
     pattern: Pattern,
     /// `{rest}` follows a slash.
     after_slash: bool,
+    /// It begins with `//` and a host.
+    names_host: bool,
 }
 
+/// The parts of a request that a target may contain.
+const KNOWN: [&str; 5] = ["path", "query", "host", "rest", "target"];
+
+/// Characters of values that need not be encoded in the query of a target.
+const PLAIN: &[u8] = b"=";
+
 impl Redirect {
+    fn parse(to: &str, status: u16, pattern: &Pattern) -> Result<Self, String> {
+        // All of it is parsed first, so that errors name the placeholder that is written there.
+        Template::parse(to, &KNOWN)?;
+        check_target(to)?;
+        let (after_slash, names_host) = (to.contains("/{rest}"), to.starts_with("//"));
+        let (to, fragment) = match to.find('#') {
+            Some(at) => (&to[..at], Some(Template::parse(&to[at..], &KNOWN)?)),
+            None => (to, None),
+        };
+        // `/a{query}` is `/a?{query}`.
+        let to = &match to.split_once("{query}") {
+            Some((before, after)) if !before.contains('?') => format!("{before}?{{query}}{after}"),
+            _ => to.to_owned(),
+        };
+        let (path, query) = match to.split_once('?') {
+            Some((path, query)) => (path, Some(Template::parse(query, &KNOWN)?)),
+            None => (&**to, None),
+        };
+        let path = Template::parse(path, &KNOWN)?;
+        let pattern = pattern.clone();
+        Ok(Self { status, path, query, fragment, pattern, after_slash, names_host })
+    }
+
+    /// The value of `Location` for a decoded path, in which encoded slashes are NULs. Each value is encoded for the place where
+    /// it stands.
+    pub fn location(&self, path: &[u8], query: Option<&[u8]>, host: &[u8]) -> Vec<u8> {
+        let in_path = |name: &str, text: &mut Vec<u8>| match name {
+            "path" => text.extend_from_slice(encode(path).as_bytes()),
+            "rest" => text.extend_from_slice(encode(self.rest(path)).as_bytes()),
+            "host" => text.extend_from_slice(host),
+            "target" => text.extend_from_slice(&target(path, query)),
+            _ => push_query(query, text),
+        };
+        let mut location = self.path.render(in_path);
+        // `/{path}` must not become `//a`, which names the host `a`.
+        let slashes = location.iter().take_while(|&&byte| byte == b'/').count();
+        if slashes > 1 && !self.names_host {
+            location.drain(..slashes - 1);
+        }
+        if let Some(template) = &self.query {
+            let rendered = self.render_query(template, (path, query), host);
+            // `{target}` in the path has brought a question mark.
+            let has_query = memchr::memchr(b'?', &location).is_some();
+            // An empty query of the request is carried on.
+            if !rendered.is_empty() || query.is_some() && !has_query {
+                location.push(if has_query { b'&' } else { b'?' });
+                location.extend(rendered);
+            }
+        }
+        if let Some(fragment) = &self.fragment {
+            location.extend(fragment.render(in_path));
+        }
+        location
+    }
+
+    fn render_query(
+        &self,
+        template: &Template,
+        (path, query): (&[u8], Option<&[u8]>),
+        host: &[u8],
+    ) -> Vec<u8> {
+        let mut text = template.render(|name, text| match (name, query) {
+            ("path", _) => push_value(path, PLAIN, text),
+            ("rest", _) => push_value(self.rest(path), PLAIN, text),
+            ("host", _) => push_value(host, PLAIN, text),
+            ("target", _) => push_value(&target(path, query), PLAIN, text),
+            (_, None) if text.ends_with(b"&") => drop(text.pop()),
+            (_, None) => {}
+            // The value of a parameter.
+            (_, Some(query)) if text.ends_with(b"=") => push_value(query, PLAIN, text),
+            (_, Some(query)) => {
+                if !matches!(text.last(), None | Some(b'&' | b'?')) {
+                    text.push(b'&');
+                }
+                text.extend_from_slice(query);
+            }
+        });
+        // `{query}&a=b` without a query.
+        if query.is_none_or(<[u8]>::is_empty) && text.starts_with(b"&") {
+            text.remove(0);
+        }
+        text
+    }
+
     /// Returns the part of `path` that the route's `*` matches. If `{rest}` follows a slash, a slash at its start is
     /// removed: `/old*` to `/{rest}` must not send `/old/a.example` to the host `a.example`.
     pub fn rest<'p>(&self, path: &'p [u8]) -> &'p [u8] {
@@ -28,6 +125,13 @@ impl Redirect {
             _ => rest,
         }
     }
+}
+
+/// The path and the query of a request as a URL has them.
+fn target(path: &[u8], query: Option<&[u8]>) -> Vec<u8> {
+    let mut target = encode(path).into_bytes();
+    push_query(query, &mut target);
+    target
 }
 
 /// Checks `table` and fills in its defaults; `None` if the target is invalid.
@@ -46,19 +150,9 @@ pub(super) fn read(
     if to.is_empty() {
         report(&table.to.span, "redirect: `to` is empty".into());
     }
-    let parsed = Template::parse(&to, &["path", "query", "host", "rest"]);
-    match parsed.and_then(|template| check_target(&to).map(|()| template)) {
-        Ok(template) => Some(Redirect {
-            to: template,
-            status,
-            pattern: pattern.clone(),
-            after_slash: to.contains("/{rest}"),
-        }),
-        Err(what) => {
-            report(&table.to.span, format!("redirect: {what}"));
-            None
-        }
-    }
+    Redirect::parse(&to, status, pattern)
+        .inspect_err(|what| report(&table.to.span, format!("redirect: {what}")))
+        .ok()
 }
 
 /// Rejects a `to` with which a client could choose scheme or host: the configuration has to name both.
@@ -67,10 +161,11 @@ fn check_target(to: &str) -> Result<(), String> {
         // The caller reports this error.
         return Ok(());
     }
-    if to.starts_with('/') || to.starts_with("{path}") {
+    if ["/", "{path}", "{target}"].iter().any(|start| to.starts_with(start)) {
         // `//host` names a host, and so does `/` before a value that begins with a slash, which `{rest}` never does.
         let authority = to.strip_prefix("//").map(until_path);
         return match authority {
+            Some("") => Err(NO_HOST.into()),
             Some(authority) if authority.contains("{rest}") => Err(REST_IN_HOST.into()),
             _ => Ok(()),
         };
@@ -89,16 +184,109 @@ fn check_target(to: &str) -> Result<(), String> {
     }
     let rest = &to[scheme.len() + 1..];
     match rest.strip_prefix("//").map(until_path) {
+        Some("") => Err(NO_HOST.into()),
         Some(authority) if authority.contains("{rest}") => Err(REST_IN_HOST.into()),
         _ => Ok(()),
     }
 }
+
+const NO_HOST: &str = "there is no host behind `//`, so that a client could choose one";
 
 const REST_IN_HOST: &str =
     "{rest} would be part of the host, which a client could choose; write a `/` before it";
 
 /// Returns the text before the path of a URL.
 fn until_path(text: &str) -> &str {
-    let ends = ["/", "?", "#", "{path}", "{query}"].into_iter().filter_map(|end| text.find(end));
+    let ends = ["/", "?", "#", "{path}", "{query}", "{target}"]
+        .into_iter()
+        .filter_map(|end| text.find(end));
     &text[..ends.min().unwrap_or(text.len())]
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn location(to: &str, path: &str, query: Option<&str>) -> String {
+        let pattern = Pattern::parse("/old/*").unwrap();
+        let redirect = Redirect::parse(to, 302, &pattern).unwrap();
+        let location =
+            redirect.location(path.as_bytes(), query.map(str::as_bytes), b"a.example:81");
+        String::from_utf8(location).unwrap()
+    }
+
+    #[test]
+    fn a_value_is_encoded_for_its_place() {
+        for (to, path, query, expected) in [
+            ("/login?next={path}", "/old/a&b=c", None, "/login?next=/old/a%26b=c"),
+            ("/login?next={path}", "/old/x+y", Some("a=1"), "/login?next=/old/x%2By"),
+            ("/login?next={rest}", "/old/a;b#?%", None, "/login?next=a%3Bb%23%3F%25"),
+            ("/new{path}", "/old/a&b+c?d", None, "/new/old/a&b+c%3Fd"),
+            ("/new/{rest}", "/old/a\0b", None, "/new/a%2Fb"),
+            ("/n?u={rest}", "/old/a\0b", None, "/n?u=a%2Fb"),
+            ("/?host={host}", "/old/", None, "/?host=a.example:81"),
+            ("/#{path}", "/old/a#b", None, "/#/old/a%23b"),
+        ] {
+            assert_eq!(location(to, path, query), expected, "{to} {path}");
+        }
+    }
+
+    #[test]
+    fn no_client_chooses_the_host() {
+        for (to, path, expected) in [
+            ("/{path}", "/evil.example", "/evil.example"),
+            ("/{target}", "/evil.example", "/evil.example"),
+            ("/{rest}", "/old//evil.example", "/evil.example"),
+            ("//a.example{path}", "/x", "//a.example/x"),
+        ] {
+            assert_eq!(location(to, path, None), expected, "{to}");
+        }
+        for to in ["//{path}", "https://{path}", "https://{target}", "https:///x", "//"] {
+            assert!(Redirect::parse(to, 302, &Pattern::EVERYTHING).is_err(), "{to}");
+        }
+    }
+
+    #[test]
+    fn a_query_is_joined() {
+        for (to, query, expected) in [
+            ("/find?from=old{query}", Some("a=1"), "/find?from=old&a=1"),
+            ("/find?from=old{query}", None, "/find?from=old"),
+            ("/find?from=old&{query}", Some("a=1"), "/find?from=old&a=1"),
+            ("/find?from=old&{query}", None, "/find?from=old"),
+            ("/find?{query}&from=old", Some("a=1"), "/find?a=1&from=old"),
+            ("/find?{query}&from=old", None, "/find?from=old"),
+            ("/find{query}&from=old", None, "/find?from=old"),
+            ("/find{query}", Some("a=1&b=%26"), "/find?a=1&b=%26"),
+            ("/find{query}", Some(""), "/find?"),
+            ("/find{query}", None, "/find"),
+            ("/find?{query}", None, "/find"),
+            ("/find?q={query}", Some("a=1&b"), "/find?q=a=1%26b"),
+            ("/find{query}#top", Some("a=1"), "/find?a=1#top"),
+        ] {
+            assert_eq!(location(to, "/old/x", query), expected, "{to} {query:?}");
+        }
+    }
+
+    #[test]
+    fn the_target_is_the_path_with_its_query() {
+        for (to, path, query, expected) in [
+            (
+                "/in?next={target}",
+                "/old/a b",
+                Some("x=1&y=%26"),
+                "/in?next=/old/a%2520b%3Fx=1%26y=%2526",
+            ),
+            ("/in?next={target}&l=de", "/old/", None, "/in?next=/old/&l=de"),
+            (
+                "https://b.example{target}",
+                "/old/a b",
+                Some("x=1"),
+                "https://b.example/old/a%20b?x=1",
+            ),
+            ("{target}", "/old/a", None, "/old/a"),
+            ("/v2{target}?v=2", "/old/a", Some("x=1"), "/v2/old/a?x=1&v=2"),
+        ] {
+            assert_eq!(location(to, path, query), expected, "{to}");
+        }
+    }
 }

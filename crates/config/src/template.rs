@@ -73,6 +73,24 @@ impl Template {
     }
 }
 
+/// Appends bytes as a value within a query. Bytes that would end the value or have another meaning are percent-encoded; those
+/// in `plain` are not.
+pub(super) fn push_value(value: &[u8], plain: &[u8], text: &mut Vec<u8>) {
+    const DIGITS: &[u8; 16] = b"0123456789ABCDEF";
+    for &byte in value {
+        if byte.is_ascii_alphanumeric() || b"-._~/:@,!*()".contains(&byte) || plain.contains(&byte)
+        {
+            text.push(byte);
+        } else {
+            // A NUL stands for an encoded slash.
+            let byte = if byte == 0 { b'/' } else { byte };
+            text.push(b'%');
+            text.push(DIGITS[usize::from(byte >> 4)]);
+            text.push(DIGITS[usize::from(byte & 15)]);
+        }
+    }
+}
+
 /// Adds a query to a path or URL, after a question mark unless there is one.
 pub fn push_query(query: Option<&[u8]>, text: &mut Vec<u8>) {
     let has_query = memchr::memchr(b'?', text).is_some();

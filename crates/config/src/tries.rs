@@ -1,7 +1,7 @@
 //! The steps of a `try` list.
 
 use super::pattern::Pattern;
-use super::template::{Template, push_query};
+use super::template::{Template, push_query, push_value};
 
 /// One step of a `try` list.
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -123,8 +123,8 @@ impl TryPath {
         query: Option<&[u8]>,
     ) -> Vec<u8> {
         let mut text = template.render(|name, text| match name {
-            "rest" => encode_value(rest, text),
-            "path" => encode_value(path, text),
+            "rest" => push_value(rest, b"", text),
+            "path" => push_value(path, b"", text),
             _ => {
                 // The template begins after the question mark.
                 let mut whole = [b"?", &text[..]].concat();
@@ -136,20 +136,6 @@ impl TryPath {
             text.remove(0);
         }
         text
-    }
-}
-
-/// Appends bytes as a value within a query. Bytes that would end the value or have another meaning are percent-encoded.
-fn encode_value(value: &[u8], text: &mut Vec<u8>) {
-    const DIGITS: &[u8; 16] = b"0123456789ABCDEF";
-    for &byte in value {
-        if byte.is_ascii_alphanumeric() || b"-._~/:@,!*()".contains(&byte) {
-            text.push(byte);
-        } else {
-            text.push(b'%');
-            text.push(DIGITS[usize::from(byte >> 4)]);
-            text.push(DIGITS[usize::from(byte & 15)]);
-        }
     }
 }
 

@@ -45,10 +45,15 @@ pub fn explain(config: &Config, file: &Path, url: &str, all: bool) -> Result<Str
         let _ = writeln!(text, "path      rejected with {status}: {reason}");
         return Ok(text);
     }
-    let _ = writeln!(text, "path      {}", String::from_utf8_lossy(&decoded));
+    let settings = site.route(&decoded);
+    if decoded.contains(&0) && settings.handler.is_files() && settings.try_files.is_empty() {
+        let reason = "the path holds an encoded slash, which no file name can";
+        let _ = writeln!(text, "path      rejected with 404: {reason}");
+        return Ok(text);
+    }
+    let _ = writeln!(text, "path      {}", shown(&decoded));
     explain_settings(config, file, site, &decoded, all, &mut text);
     let mut explanation = Explanation { config, site, host, redirects: 0, text };
-    let settings = site.route(&decoded);
     if settings.internal {
         explanation.add("404 to clients; to scripts that name the path:");
     }
@@ -79,7 +84,7 @@ impl Explanation<'_> {
             }
             Handler::Proxy(proxy) => self.proxy(proxy),
             Handler::Redirect(rule) => {
-                let location = redirect::location(rule, path, query, self.host);
+                let location = rule.location(path, query, self.host);
                 let location = String::from_utf8_lossy(&location);
                 self.add(format_args!("{} to {location}", rule.status));
             }
@@ -150,7 +155,7 @@ impl Explanation<'_> {
     /// The response of the route of another path.
     fn reroute(&mut self, candidate: &Candidate) {
         let settings = self.site.route(&candidate.path);
-        let path = String::from_utf8_lossy(&candidate.path);
+        let path = shown(&candidate.path);
         if settings.internal && !candidate.is_fixed {
             return self.add(format_args!("404: the route of {path} is internal"));
         }
@@ -161,6 +166,11 @@ impl Explanation<'_> {
         self.add(format_args!("from the route of {path}:"));
         self.response(settings, &candidate.path, candidate.query.as_deref());
     }
+}
+
+/// A decoded path as text.
+fn shown(path: &[u8]) -> String {
+    String::from_utf8_lossy(path).replace('\0', "%2F")
 }
 
 #[cfg(test)]

@@ -181,8 +181,8 @@ route! {
 #[derive(Debug, Clone, Deserialize, JsonSchema)]
 #[serde(deny_unknown_fields, remote = "Self")]
 pub struct RedirectTable {
-    /// A path or URL with `{path}`, `{query}` (including its question mark), `{host}`, and `{rest}` for what the
-    /// `*` of the pattern matched.
+    /// A path or URL with `{path}`, `{query}` (joined by `?` or `&`), `{host}`, `{rest}` for what the `*` of the pattern
+    /// matched, and `{target}` for the path with its query. Each value is encoded for its place.
     pub to: Spanned<String>,
     /// 301, 302, 303, 307 or 308. Default: 302.
     pub status: Option<Spanned<u16>>,

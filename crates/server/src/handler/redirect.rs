@@ -18,19 +18,8 @@ pub(crate) fn respond(
     rule: &Redirect,
 ) -> Response {
     let host = request.field(FieldName::Host).unwrap_or_default();
-    let location = location(rule, matched.path, matched.query, host);
+    let location = rule.location(matched.path, matched.query, host);
     redirect(matched.settings, rule.status, &location)
-}
-
-/// The Location of the route's redirect for a decoded path.
-pub(crate) fn location(rule: &Redirect, path: &[u8], query: Option<&[u8]>, host: &[u8]) -> Vec<u8> {
-    rule.to.render(|name, text| match name {
-        "path" => text.extend_from_slice(encode(path).as_bytes()),
-        "rest" => text.extend_from_slice(encode(rule.rest(path)).as_bytes()),
-        "host" => text.extend_from_slice(host),
-        "query" => push_query(query, text),
-        _ => {}
-    })
 }
 
 /// Redirects the client from `/a` to `/a/`, so that relative links in the index file work. The method stays the same.
