@@ -23,6 +23,8 @@ pub(super) struct Patterns<'r> {
     pub(super) handler: &'r Pattern,
     /// Pattern of the route that has the `try` list: for `{rest}` of its steps.
     pub(super) tries: &'r Pattern,
+    /// Pattern of the route that has `cache_control` or `expires`.
+    pub(super) caching: &'r Pattern,
     origins: [&'r str; 5],
 }
 
@@ -43,8 +45,12 @@ pub struct Origins {
 }
 
 impl Patterns<'_> {
-    pub(super) const EVERYTHING: Self =
-        Self { handler: &Pattern::EVERYTHING, tries: &Pattern::EVERYTHING, origins: [""; 5] };
+    pub(super) const EVERYTHING: Self = Self {
+        handler: &Pattern::EVERYTHING,
+        tries: &Pattern::EVERYTHING,
+        caching: &Pattern::EVERYTHING,
+        origins: [""; 5],
+    };
 
     pub(super) fn origins(&self) -> Origins {
         let [script, auth, limit, throttle, proxy] = self.origins.map(str::to_owned);
@@ -66,6 +72,9 @@ pub(super) fn merge<'r>(
         }
         if route.route.r#try.is_some() {
             merged.patterns.tries = &route.pattern;
+        }
+        if route.route.cache_control.is_some() || route.route.expires.is_some() {
+            merged.patterns.caching = &route.pattern;
         }
         let Route { path, script, auth, limit, throttle, proxy, .. } = &route.route;
         let has = [

@@ -41,6 +41,8 @@ pub struct Settings {
     pub set_fields: Vec<(String, String)>,
     pub remove_fields: Vec<String>,
     pub cache_control: Option<String>,
+    /// The route that has the handler has `cache_control` or `expires`, too.
+    pub has_own_caching: bool,
     pub expires: Option<Duration>,
     pub charset: String,
     pub types: HashMap<String, String>,
@@ -189,6 +191,7 @@ impl Reader<'_> {
             set_fields: fields::set_fields(route, self.report),
             remove_fields: fields::remove_fields(route, self.report),
             cache_control: field_value("cache_control", route.cache_control.as_ref(), self.report),
+            has_own_caching: patterns.caching == patterns.handler,
             expires: route.expires.as_deref().map(|span| span.0),
             charset: field_value("charset", route.charset.as_ref(), self.report)
                 .unwrap_or_else(|| "utf-8".into()),

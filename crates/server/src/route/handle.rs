@@ -5,7 +5,6 @@ use std::rc::Rc;
 use dunlin_config::{Handler, ScriptKind};
 use dunlin_http::Request;
 use dunlin_http::semantics::Method;
-use dunlin_http::semantics::path::{self, PathError};
 
 use super::reply::{Reply, Routed};
 use super::route_match::RouteMatch;
@@ -36,7 +35,9 @@ pub(crate) fn handle(
         {
             not_for_files(ctx, request, matched)
         }
-        Handler::Proxy(_) if settings.tries_files() && may_be_file(request, matched) => {
+        Handler::Proxy(_)
+            if settings.tries_files() && matches!(request.method(), Method::Get | Method::Head) =>
+        {
             files::respond(ctx, request, matched)
         }
         Handler::Proxy(_) => proxy::respond(ctx, request, matched),
@@ -47,7 +48,7 @@ pub(crate) fn handle(
         }
         Handler::Respond(fixed) => {
             reads_body = true;
-            respond::respond(settings, fixed).into()
+            respond::respond(settings, fixed, matched.via.error.is_some()).into()
         }
         Handler::Status(status) => status::respond(ctx, request, matched, status),
         Handler::Readiness => readiness::respond(&ctx.shared, settings, request).into(),
@@ -71,13 +72,6 @@ fn has_tunnels(handler: &Handler) -> bool {
         | Handler::Readiness
         | Handler::AddSlash => false,
     }
-}
-
-/// Whether a file may respond to a request before the proxy of its route does.
-fn may_be_file(request: &Request<'_>, matched: &RouteMatch<'_>) -> bool {
-    // No file name has an encoded slash.
-    matches!(request.method(), Method::Get | Method::Head)
-        && path::decode(matched.raw_path, &mut Vec::new()) != Err(PathError::EncodedSlash)
 }
 
 /// The response for the route's files.
