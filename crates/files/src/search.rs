@@ -15,7 +15,7 @@ pub struct Wanted<'a> {
     pub site: &'a Arc<Site>,
     /// The settings of the path: [`Site::route`] of `site`, or those of a directory for `X-Sendfile`.
     pub route: &'a Arc<Settings>,
-    /// Decoded, with its leading slash.
+    /// Decoded, with its leading slash; encoded slashes are NULs.
     pub path: &'a [u8],
     /// The query as it was sent.
     pub query: Option<&'a [u8]>,
@@ -131,6 +131,10 @@ fn search_path<O: Opener>(
     path: &[u8],
     is_probe: bool,
 ) -> SearchResult<O> {
+    // An encoded slash is part of a name, and no file has such a name.
+    if path.contains(&0) {
+        return Err(Failure::Missing);
+    }
     let relative = path.strip_prefix(b"/").unwrap_or(path);
     let directory = relative.strip_suffix(b"/").or(relative.is_empty().then_some(b""));
     let Some(directory) = directory else {

@@ -4,7 +4,7 @@ use dunlin_config::Proxy;
 use dunlin_http::semantics::path;
 
 /// The request-target for an upstream, and the prefix that was removed from it, if there was one. `raw` is the path as the
-/// client sent it, `decoded` the path that the router has matched.
+/// client sent it, `decoded` the path that the router has matched, in which encoded slashes are NULs.
 ///
 /// The upstream gets the client's own spelling, unless it could be read as another path than the one that was matched:
 /// a path with `.` and `..` segments or empty ones is sent in its normal form. Encoded slashes stay encoded.
@@ -14,14 +14,8 @@ pub(crate) fn target(
     decoded: &[u8],
     query: Option<&[u8]>,
 ) -> (String, Option<String>) {
-    let (encoded, opaque);
-    let (mut path, mut decoded) = (raw, decoded);
-    if memchr::memchr(b'%', raw).is_some()
-        && let Some(found) = with_encoded_slashes(raw, decoded)
-    {
-        opaque = found;
-        decoded = &opaque;
-    }
+    let encoded;
+    let mut path = raw;
     let is_client_spelling = raw == decoded || is_spelling_of(raw, decoded);
     let keeps_prefix = rules.strip(raw).is_none() && rules.strip(decoded).is_some();
     if !is_client_spelling || keeps_prefix {
@@ -40,14 +34,6 @@ pub(crate) fn target(
         push(query, &mut target);
     }
     (target, prefix)
-}
-
-/// The path in which encoded slashes are parts of names, if `raw` has any and is a spelling of `decoded`.
-fn with_encoded_slashes(raw: &[u8], decoded: &[u8]) -> Option<Vec<u8>> {
-    let (mut opaque, mut open) = (Vec::new(), Vec::new());
-    path::decode_opaque(raw, &mut opaque).ok()?;
-    path::open_slashes(&opaque, &mut open).ok()?;
-    (open == decoded && opaque.contains(&0)).then_some(opaque)
 }
 
 /// Whether `raw` is a spelling of the path `decoded` that nothing reads in another way.
@@ -99,12 +85,7 @@ mod tests {
 
     fn sent(raw: &str, strip: &str) -> String {
         let mut decoded = Vec::new();
-        if path::decode(raw.as_bytes(), &mut decoded).is_err() {
-            let mut opaque = Vec::new();
-            decoded.clear();
-            path::decode_opaque(raw.as_bytes(), &mut opaque).unwrap();
-            path::open_slashes(&opaque, &mut decoded).unwrap();
-        }
+        path::decode_opaque(raw.as_bytes(), &mut decoded).unwrap();
         target(&rules(strip), raw.as_bytes(), &decoded, None).0
     }
 

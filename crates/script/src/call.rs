@@ -26,7 +26,7 @@ pub struct Call<'a> {
     pub route: &'a dyn Route,
     /// The path as in the request target.
     pub raw_path: &'a [u8],
-    /// The decoded path that leads to the script.
+    /// The decoded path that leads to the script; encoded slashes are NULs.
     pub path: &'a [u8],
     /// The query, without the question mark.
     pub query: Option<&'a [u8]>,

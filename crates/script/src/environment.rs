@@ -194,8 +194,8 @@ fn add_redirect(list: &mut Variables, call: &Call<'_>, status: u16) {
     list.vary("REDIRECT_STATUS", itoa::Buffer::new().format(status));
     let mut path = Vec::new();
     // It was decoded before.
-    if path::decode(call.raw_path, &mut path).is_ok() {
-        list.vary("REDIRECT_URL", &path);
+    if path::decode_opaque(call.raw_path, &mut path).is_ok() {
+        list.vary("REDIRECT_URL", path::with_slashes(&path));
     }
     let request = call.request;
     if let Some(query) = target_query(&request) {

@@ -12,7 +12,7 @@ pub struct Located {
     pub(super) label: Arc<str>,
     /// `SCRIPT_NAME`: the URL's path up to the end of the script's name.
     pub(super) name: Vec<u8>,
-    /// `PATH_INFO`: the rest of the URL's path, empty or with a slash at its front.
+    /// `PATH_INFO`: the rest of the URL's path, empty or with a slash at its front. Encoded slashes are slashes.
     pub(super) info: Vec<u8>,
     /// The query of a `try` list, which replaces the request's.
     pub(super) query: Option<Vec<u8>>,

@@ -5,7 +5,7 @@ use std::os::unix::ffi::OsStrExt;
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
-use dunlin_http::semantics::path::has_hidden_segment;
+use dunlin_http::semantics::path::{has_hidden_segment, with_slashes};
 use rustix::fs::{FileType, Mode as Permissions, fstat};
 
 use super::call::Call;
@@ -99,7 +99,7 @@ fn without_files(rules: &Script, path: &[u8]) -> Option<Located> {
         _ => return None,
     };
     let (name, info) = rules.split(path);
-    let (name, info) = (name.to_vec(), info.to_vec());
+    let (name, info) = (name.to_vec(), with_slashes(info));
     Some(Located { program, label, name, info, ..Located::default() })
 }
 
@@ -171,7 +171,7 @@ impl Search<'_> {
                 label: program.display().to_string().into(),
                 program,
                 name: url.to_vec(),
-                info: info.to_vec(),
+                info: with_slashes(info),
                 ..Located::default()
             })));
         }
@@ -199,6 +199,10 @@ fn look(
     name: &[u8],
     mode: Mode,
 ) -> Result<Kind, Option<Failure>> {
+    // An encoded slash is part of a name, and no file has such a name.
+    if name.contains(&0) {
+        return Err(Some(Failure::Missing));
+    }
     if !settings.hidden && (name.starts_with(b".") || has_hidden_segment(name)) {
         return Err(Some(Failure::Missing));
     }

@@ -53,13 +53,18 @@ pub fn decode_opaque(raw: &[u8], out: &mut Vec<u8>) -> Result<(), PathError> {
     resolve_segments(out)
 }
 
+/// A result of [`decode_opaque`] with its encoded slashes as slashes, also consecutive ones.
+pub fn with_slashes(opaque: &[u8]) -> Vec<u8> {
+    opaque.iter().map(|&byte| if byte == 0 { b'/' } else { byte }).collect()
+}
+
 /// Appends a result of [`decode_opaque`] to `out`, which must be empty, with its encoded slashes as slashes: the other
 /// meaning that a recipient may give them. Consecutive slashes are merged.
 ///
 /// # Errors
 /// [`PathError::EncodedSlash`] if the path then has `.` or `..` segments, which would lead to different resources.
 pub fn open_slashes(opaque: &[u8], out: &mut Vec<u8>) -> Result<(), PathError> {
-    out.extend(opaque.iter().map(|&byte| if byte == 0 { b'/' } else { byte }));
+    out.extend(with_slashes(opaque));
     out.dedup_by(|byte, before| (*byte, *before) == (b'/', b'/'));
     let has_dots = out.split(|&byte| byte == b'/').any(|name| matches!(name, b"." | b".."));
     if has_dots { Err(PathError::EncodedSlash) } else { Ok(()) }

@@ -76,7 +76,8 @@ pub(crate) fn advice(
 /// Bytes of a request, sanitized and shortened for a page.
 pub(crate) fn quoted(bytes: &[u8]) -> String {
     const MAX: usize = 200;
-    let text = String::from_utf8_lossy(bytes);
+    // A NUL stands for an encoded slash.
+    let text = String::from_utf8_lossy(bytes).replace('\0', "%2F");
     let is_shown = |c: &char| {
         !c.is_control() && !matches!(c, '\u{202a}'..='\u{202e}' | '\u{2066}'..='\u{2069}')
     };

@@ -6,6 +6,7 @@ use dunlin_config::Candidate;
 use dunlin_exchange::RequestContext;
 use dunlin_http::Request;
 
+use super::decode::check_slashes;
 use super::handle::handle;
 use super::reply::Reply;
 use super::route_match::{RouteMatch, Via};
@@ -33,7 +34,9 @@ pub(crate) fn reroute(
         );
         return error_reply(ctx, request, matched, 500);
     }
-    if matched.site.route(&target.path).internal && !target.is_fixed {
+    let is_crossing =
+        target.path.contains(&0) && check_slashes(&target.path, matched.site.config()).is_err();
+    if is_crossing || matched.site.route(&target.path).internal && !target.is_fixed {
         return error_reply(ctx, request, matched, 404);
     }
     let selected = Selection::after_redirect(matched.settings.checks.as_deref());

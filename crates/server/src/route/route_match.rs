@@ -13,7 +13,7 @@ pub(crate) struct RouteMatch<'a> {
     pub(crate) settings: &'a Arc<Route>,
     /// The path as in the request target.
     pub(crate) raw_path: &'a [u8],
-    /// The path after decoding.
+    /// The path after decoding; encoded slashes, which are parts of names, are NULs.
     pub(crate) path: &'a [u8],
     pub(crate) query: Option<&'a [u8]>,
     /// The client.
