@@ -37,8 +37,8 @@ LOADED = 5
 # Records of a WebSocket: kind, length of the payload, payload. A message is a TEXT or BYTES, after parts of it.
 RECORD = struct.Struct("<BI")
 TEXT_PART, TEXT, BYTES_PART, BYTES, CLOSE = 1, 2, 3, 4, 5
-# Codes of WebSockets: the default, the end of the server, and no close frame.
-NORMAL, LEAVING, ABNORMAL = 1000, 1001, 1006
+# Codes of WebSockets: the default, the end of the server, no close frame, and a failure of the application.
+NORMAL, LEAVING, ABNORMAL, FAILED = 1000, 1001, 1006, 1011
 
 # Bytes that may be in flight to the other side, and the number that is acknowledged at a time.
 WINDOW = 256 * 1024
@@ -392,7 +392,11 @@ class WebSocket(Request):
     def close(self, message):
         if self.complete:
             raise RuntimeError("websocket.close after the end")
-        code, reason = message.get("code", NORMAL), message.get("reason") or ""
+        code, reason = message.get("code"), message.get("reason") or ""
+        if code is None:
+            code = NORMAL
+        elif not 0 <= code < 65536:
+            code = FAILED
         if not self.is_open:
             if self.head is not None:
                 raise RuntimeError("websocket.close within a response")

@@ -55,7 +55,8 @@ impl Frames {
                         .first_chunk()
                         .map_or(code::NORMAL, |code| u16::from_le_bytes(*code));
                     let reason = std::str::from_utf8(&payload[2..]).unwrap_or_default();
-                    let code = if frame::is_sendable(code) { code } else { code::NORMAL };
+                    // A code that no frame may have, such as 1006, does not stand for a normal end.
+                    let code = if frame::is_sendable(code) { code } else { code::INTERNAL_ERROR };
                     self.shared.close(code, reason);
                 }
                 Ok(Some((kind, payload))) => {
@@ -122,6 +123,39 @@ mod tests {
 
     use super::super::incoming::Messages;
     use super::*;
+
+    #[test]
+    fn a_code_that_may_not_be_sent_is_an_internal_error() {
+        let mut cx = Context::from_waker(Waker::noop());
+        for (code, expected) in [
+            (1000_u16, 1000_u16),
+            (1001, 1001),
+            (1008, 1008),
+            (1014, 1014),
+            (3000, 3000),
+            (4999, 4999),
+            (0, 1011),
+            (999, 1011),
+            (1004, 1011),
+            (1005, 1011),
+            (1006, 1011),
+            (1015, 1011),
+            (2999, 1011),
+            (5000, 1011),
+            (65535, 1011),
+        ] {
+            let (application, sent) = stream::channel(1000);
+            let deadlines = Rc::new(Deadlines::new(Rc::new(Notify::new())));
+            let shared = Rc::new(WebSocketState::new());
+            let mut frames = Frames::new(sent, shared, Watchdog::new(&deadlines), None);
+            let mut close = Vec::new();
+            record::write_close(code, "why", &mut close);
+            application.push(close.into());
+            let expected = [b"\x88\x05", &expected.to_be_bytes()[..], b"why"].concat();
+            let frame = frames.poll_next(&mut cx);
+            assert_eq!(frame, Poll::Ready(Ok(Some(expected.into()))), "{code}");
+        }
+    }
 
     #[test]
     fn a_websocket_closes_after_its_limit_without_a_byte() {
