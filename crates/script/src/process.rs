@@ -263,6 +263,8 @@ impl Child {
     /// Ends the process and its group: SIGTERM, then SIGKILL.
     pub(super) async fn end(&self) {
         self.signal(Signal::TERM);
+        // A process that is stopped handles the signal only when it continues.
+        self.signal(Signal::CONT);
         if timeout(GRACE, self.exited()).await.is_ok() {
             sleep(GROUP_GRACE).await;
         }
