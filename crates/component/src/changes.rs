@@ -136,7 +136,7 @@ impl Changes {
     /// Whether what the system has reported concerns a followed path.
     fn has_changed(&self) -> bool {
         let Some(watched) = &self.watch else { return false };
-        watched.watch.read();
+        watched.watch.read(|| {});
         watched.watch.read_mounts();
         watched.watch.clearings() != watched.clearings
             || self.followed.values().any(|followed| followed.validity.is_invalidated())

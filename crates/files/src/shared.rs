@@ -151,11 +151,15 @@ impl Shared {
 
     /// Reads pending change notifications.
     pub fn read_changes(&self) {
-        if let Some(watch) = &self.watch
-            && watch.read()
-        {
-            self.invalidate_all();
+        if let Some(watch) = &self.watch {
+            watch.read(|| self.invalidate_all());
         }
+    }
+
+    /// Whether another worker may have read notifications that have not taken effect; [`Shared::read_changes`] waits for it.
+    #[inline]
+    pub fn is_reading_changes(&self) -> bool {
+        self.watch.as_ref().is_some_and(|watch| watch.is_being_read())
     }
 
     /// Reads pending notifications of mounts and unmounts.

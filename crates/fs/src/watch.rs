@@ -6,13 +6,15 @@
 //! everything.
 //!
 //! Every worker polls the notification descriptor and reads it when it becomes ready. The kernel reports descriptors in
-//! the order in which they became ready, so a worker sees a change before a request that came after it.
+//! the order in which they became ready, so a worker sees a change before a request that came after it. But if another
+//! worker has taken the notification, the kernel reports nothing: [`Watch::is_being_read`] shows that it may not have been
+//! applied yet.
 
 use std::fs::File;
 use std::io;
 use std::mem::MaybeUninit;
 use std::os::fd::OwnedFd;
-use std::sync::atomic::{AtomicU64, Ordering};
+use std::sync::atomic::{AtomicU64, AtomicUsize, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError, Weak};
 
 use hashbrown::HashMap;
@@ -30,6 +32,10 @@ pub struct Watch {
     /// `None` where /proc is not mounted.
     mounts: Option<Mounts>,
     state: Mutex<State>,
+    /// Held until the notifications that were read have taken effect.
+    reading: Mutex<()>,
+    /// Threads that hold `reading` or wait for it.
+    readers: AtomicUsize,
     /// See [`Watch::clearings`].
     clearings: AtomicU64,
     /// Number of invalidations so far.
@@ -105,7 +111,15 @@ impl Watch {
             })
             .ok();
         let (clearings, invalidations) = (AtomicU64::new(0), AtomicU64::new(0));
-        Ok(Self { inotify, mounts, state: Mutex::default(), clearings, invalidations })
+        Ok(Self {
+            inotify,
+            mounts,
+            state: Mutex::default(),
+            reading: Mutex::default(),
+            readers: AtomicUsize::new(0),
+            clearings,
+            invalidations,
+        })
     }
 
     /// Invalidates `validity` when the name `file` in `directory` or the path from `root` to it changes. `directory` and
@@ -232,10 +246,29 @@ impl Watch {
         self.invalidate_all(&mut self.lock());
     }
 
-    /// Reads pending notifications. Returns true when the caches must be cleared.
-    pub fn read(&self) -> bool {
-        // The lock is taken before the first read: a worker that finds nothing to read has waited for the worker
-        // that is still invalidating.
+    /// Reads pending notifications, and calls `clear` when the caches must be cleared. All notifications that were pending
+    /// have taken effect when this returns, also those that another thread has read.
+    pub fn read(&self, clear: impl FnOnce()) {
+        // Before the first notification is taken, after which the kernel does not report it to other workers.
+        self.readers.fetch_add(1, Ordering::SeqCst);
+        {
+            let _reading = self.reading.lock().unwrap_or_else(PoisonError::into_inner);
+            if self.take_pending() {
+                clear();
+            }
+        }
+        self.readers.fetch_sub(1, Ordering::SeqCst);
+    }
+
+    /// Whether a thread may have read notifications that have not taken effect. A worker that then calls [`Watch::read`]
+    /// waits for it.
+    #[inline]
+    pub fn is_being_read(&self) -> bool {
+        self.readers.load(Ordering::SeqCst) > 0
+    }
+
+    /// Takes and applies pending notifications. Returns true when the caches must be cleared.
+    fn take_pending(&self) -> bool {
         let mut state = self.lock();
         let mut buffer = [MaybeUninit::uninit(); 16 * 1024];
         let mut reader = inotify::Reader::new(&self.inotify, &mut buffer);
@@ -362,4 +395,52 @@ fn original_of(name: &[u8]) -> Option<&[u8]> {
     [b".gz".as_slice(), b".br", b".zst", b".stmlf"]
         .iter()
         .find_map(|suffix| name.strip_suffix(*suffix))
+}
+
+#[cfg(test)]
+mod tests {
+    use std::os::unix::ffi::OsStrExt;
+    use std::sync::mpsc;
+
+    use super::*;
+
+    #[test]
+    fn a_change_that_another_thread_has_taken_is_waited_for() {
+        let folder = tempfile::tempdir().unwrap();
+        let root = folder.path().canonicalize().unwrap();
+        std::fs::create_dir(root.join("sub")).unwrap();
+        std::fs::write(root.join("sub/file"), "old").unwrap();
+        let watch = Arc::new(Watch::new().unwrap());
+        let validity = Arc::new(Validity::default());
+        let (root_bytes, directory) = (root.as_os_str().as_bytes(), root.join("sub"));
+        assert!(watch.follow(root_bytes, directory.as_os_str().as_bytes(), b"file", &validity));
+        // The change clears all caches, which is where the other thread is held.
+        std::fs::rename(&directory, root.join("other")).unwrap();
+        let ((taken, is_taken), (release, released)) = (mpsc::channel(), mpsc::channel());
+        let cleared = Arc::new(AtomicU64::new(0));
+        let other = {
+            let (watch, cleared) = (Arc::clone(&watch), Arc::clone(&cleared));
+            std::thread::spawn(move || {
+                watch.read(|| {
+                    taken.send(()).unwrap();
+                    released.recv().unwrap();
+                    cleared.store(1, Ordering::SeqCst);
+                });
+            })
+        };
+        is_taken.recv().unwrap();
+        // The kernel does not report the notification any more, but it has not taken effect.
+        assert!(watch.is_being_read());
+        let waiting = {
+            let (watch, cleared) = (Arc::clone(&watch), Arc::clone(&cleared));
+            std::thread::spawn(move || {
+                watch.read(|| panic!("nothing is left to read"));
+                cleared.load(Ordering::SeqCst)
+            })
+        };
+        release.send(()).unwrap();
+        assert_eq!(waiting.join().unwrap(), 1, "the reader has waited");
+        other.join().unwrap();
+        assert!(!watch.is_being_read() && validity.is_invalidated());
+    }
 }

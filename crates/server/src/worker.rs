@@ -353,6 +353,13 @@ impl WorkerContext {
         self.shared.files.read_changes();
     }
 
+    /// Returns `true` if a request that was just read may have overtaken a change that another worker reads: the kernel
+    /// does not report a notification that was taken.
+    #[inline]
+    pub(crate) fn is_reading_changes(&self) -> bool {
+        self.shared.files.is_reading_changes()
+    }
+
     /// Reads pending notifications of mounts and unmounts now.
     pub(crate) fn look_for_mounts(&self) {
         self.shared.files.read_mounts();

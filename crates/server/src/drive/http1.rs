@@ -216,6 +216,8 @@ impl Connection {
         let parts = &mut Parts { output, head, path };
         if std::mem::take(&mut self.resume) {
             let unread = std::mem::take(&mut self.unread);
+            // It was read when something else had woken this task.
+            self.may_overtake = true;
             if let Some(step) = self.process_input(Cow::Owned(unread), parts) {
                 return Poll::Ready(step);
             }
@@ -234,6 +236,7 @@ impl Connection {
                 self.early_reads -= 1;
                 self.may_overtake = true;
             }
+            self.may_overtake |= self.ctx.is_reading_changes();
             let fresh = read.filled();
             self.set_read_times();
             let step = if self.unread.is_empty() {
@@ -420,6 +423,7 @@ impl Connection {
 
     /// Responds to all complete requests in `data` from `at` on.
     fn process(&mut self, data: &[u8], at: &mut usize, parts: &mut Parts<'_>) -> Next {
+        let mut served = 0;
         loop {
             if self.body.is_some() {
                 match self.read_body(data, at, parts.output) {
@@ -457,9 +461,11 @@ impl Connection {
                 // The client has not waited for the interim response.
                 self.engine.continue_sent();
             }
-            if std::mem::take(&mut self.may_overtake) {
+            // The kernel has reported the first request of a read; the others may have been sent after a later change.
+            if std::mem::take(&mut self.may_overtake) || served == 1 {
                 self.ctx.look_for_changes();
             }
+            served += 1;
             if let Some(next) = self.respond_to(&message[..length], parts) {
                 return next;
             }
