@@ -327,3 +327,14 @@ def test_check_leaves_no_files_behind(tmp_path):
     )
     assert check(tmp_path, text)[0] == 0
     assert sorted(path.name for path in tmp_path.iterdir()) == ["dunlin.toml"]
+
+
+def test_pages_of_statuses_that_no_route_has(tmp_path):
+    write(tmp_path / "page.html", "page")
+    pages = '{ 400 = "/page.html", 413 = "/page.html", 431 = "/page.html" }'
+    text = f'{LISTEN}{PLACE}[[site.route]]\npath = "/*"\nerror_pages = {pages}\n'
+    found = warned(tmp_path, text)
+    assert "the page of status 400 is never used" in found and "the page of status 431 is never used" in found
+    assert "413" not in found
+    proxy = 'proxy = { to = "http://127.0.0.1:1", intercept_errors = true }\n'
+    assert "never used" not in warned(tmp_path, text + proxy)

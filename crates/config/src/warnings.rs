@@ -8,9 +8,11 @@ use super::error::{Problem, Source};
 use super::file::AcmeChallenge;
 use super::proxy::{UpstreamAddress, address as upstream_address};
 use super::script::{WorkerAddress, worker_address};
+use super::settings::Settings;
 use super::site_route::SiteRoute;
 use super::sites::Site;
 use super::spanned::Span;
+use super::tries::TryStep;
 
 /// A name whose addresses the Domain Name System has.
 #[derive(Debug)]
@@ -166,9 +168,20 @@ impl Config {
     }
 }
 
-/// Reports error pages whose files are missing.
+/// Statuses of requests that are rejected before a route is known.
+const WITHOUT_ROUTE: [u16; 6] = [400, 414, 421, 425, 431, 505];
+
+/// Reports error pages that are never used, and those whose files are missing.
 fn error_pages(source: &Source<'_>, site: &Site, route: &SiteRoute, warn: Warn<'_>) {
     for (status, page) in route.route.error_pages.iter().flat_map(|pages| &pages.value) {
+        if let Some(code) = status.value.parse().ok().filter(|code| WITHOUT_ROUTE.contains(code))
+            && !has_other_source(site, (code, page))
+        {
+            let what = format!(
+                "error_pages: the page of status {code} is never used: such requests are rejected before they have a route"
+            );
+            warn(source.problem(status.span.as_ref(), what));
+        }
         let settings = site.route(page.as_bytes());
         let is_file = settings.handler.is_files()
             && settings.try_files.is_empty()
@@ -188,6 +201,20 @@ fn error_pages(source: &Source<'_>, site: &Site, route: &SiteRoute, warn: Warn<'
             warn(source.problem(page.span.as_ref(), what));
         }
     }
+}
+
+/// Whether an upstream, a script or a `try` list can respond with the status, where it has that page.
+fn has_other_source(site: &Site, (code, page): (u16, &str)) -> bool {
+    // More specific routes inherit the page.
+    let has_page =
+        |settings: &Settings| settings.error_pages.get(&code).is_some_and(|other| other == page);
+    let mut settings = site.table().values().filter(|settings| has_page(settings));
+    settings.any(|settings| {
+        let proxy = settings.handler.proxy();
+        proxy.is_some_and(|proxy| proxy.intercepts_errors)
+            || settings.handler.script().is_some()
+            || settings.try_files.contains(&TryStep::Status(code))
+    })
 }
 
 /// The name of an upstream, and its port unless SRV records have it; `None` if it has an address.

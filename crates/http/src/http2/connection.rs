@@ -50,6 +50,13 @@ pub enum Event {
         /// The status of the response and the reason.
         error: RequestError,
     },
+    /// A malformed request, whose stream was reset (RFC 9113 §8.1.1). It gets no response; the head has what could be read of it.
+    Malformed {
+        /// The stream of the request.
+        stream: u32,
+        /// Why it is malformed.
+        reason: &'static str,
+    },
     /// A part of a request body. Call [`Connection::consumed`] once the handler has taken it.
     Data {
         /// The stream of the request.
@@ -90,7 +97,6 @@ pub struct Connection {
     /// DATA frames sent.
     pub(super) data_frames: u64,
     pub(super) drain: Drain,
-    pub(super) reset_reason: Option<&'static str>,
     /// The stream whose body ended last with trailer fields, and these.
     pub(super) trailers: Option<Box<(u32, FieldLines)>>,
 }
@@ -288,11 +294,6 @@ impl Connection {
     /// input after [`Connection::next`] has returned [`Event::More`].
     pub fn is_within(&self, left: usize) -> bool {
         left > 0 || self.section.is_some() || self.phase != Phase::Open
-    }
-
-    /// Takes the reason why the last malformed request was reset, for the log.
-    pub fn reset_reason(&mut self) -> Option<&'static str> {
-        self.reset_reason.take()
     }
 
     /// Number of streams whose request or response is incomplete.

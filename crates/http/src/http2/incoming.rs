@@ -129,7 +129,7 @@ impl Connection {
     ) -> EventResult {
         let early = self.take_early(id);
         if depends_on_itself {
-            return self.stream_error(id, ErrorCode::ProtocolError, out);
+            return self.malformed(id, "the stream depends on itself", out);
         }
         if self.streams.len() >= self.settings.streams as usize {
             self.budget.spend(Cost::Reset)?;
@@ -138,17 +138,14 @@ impl Connection {
         }
         let Metadata { length, priority } = match outcome {
             Outcome::Valid(metadata) => metadata,
-            Outcome::Malformed(reason) => {
-                self.reset_reason = Some(reason);
-                return self.stream_error(id, ErrorCode::ProtocolError, out);
-            }
+            Outcome::Malformed(reason) => return self.malformed(id, reason, out),
             Outcome::Rejected(error) => {
                 self.streams.add(self.open_stream(id, ended));
                 return Ok(Some(Event::Rejected { stream: id, error }));
             }
         };
         if ended && length.is_some_and(|length| length > 0) {
-            return self.stream_error(id, ErrorCode::ProtocolError, out);
+            return self.malformed(id, "the body is shorter than Content-Length", out);
         }
         let mut stream = self.open_stream(id, ended);
         stream.left = length;
@@ -500,6 +497,13 @@ impl Connection {
             return Err(ConnectionError::protocol("a frame for stream 0 or an idle stream"));
         }
         Ok(())
+    }
+
+    /// Resets the stream of a malformed request (RFC 9113 §8.1.1).
+    fn malformed(&mut self, id: u32, reason: &'static str, out: &mut Vec<u8>) -> EventResult {
+        self.budget.spend(Cost::StreamError)?;
+        self.reset(id, ErrorCode::ProtocolError, out);
+        Ok(Some(Event::Malformed { stream: id, reason }))
     }
 
     /// Resets a stream because of a client error (RFC 9113 §5.4.2).

@@ -17,7 +17,7 @@
 //! 4. On [`Event::Rejected`], respond with the status of the error.
 //! 5. On [`Event::Data`], use the bytes `input[data]` before the input changes. Call [`Connection::consumed`] for them
 //!    once the handler has taken them, at once or later: it reopens the window, and is therefore the back-pressure.
-//! 6. On [`Event::Reset`], drop everything that belongs to the stream.
+//! 6. On [`Event::Malformed`], record the request, if requests are recorded. On [`Event::Reset`], drop everything that belongs to the stream.
 //! 7. On an error, send `out`, which ends with GOAWAY, and close the connection.
 //!
 //! Every method may append to `out`; send its bytes in order. Many responses can thus leave in one write. To close

@@ -38,7 +38,7 @@ pub(super) struct Metadata {
 /// Result of a section.
 pub(super) enum Outcome {
     Valid(Metadata),
-    /// A malformed request, which is a stream error (RFC 9113 §8.1.1).
+    /// A malformed request, which is a stream error (RFC 9113 §8.1.1). The head has what could be read of it.
     Malformed(&'static str),
     /// A request that gets an error response.
     Rejected(RequestError),
@@ -148,6 +148,7 @@ impl<'a> Reader<'a> {
     /// Completes the section of a request.
     pub(super) fn finish(mut self, text: &[u8]) -> Outcome {
         if let Some(reason) = self.malformed {
+            self.describe(text);
             return Outcome::Malformed(reason);
         }
         if self.is_too_large {
@@ -155,7 +156,10 @@ impl<'a> Reader<'a> {
         }
         let metadata = match self.complete(text) {
             Ok(metadata) => metadata,
-            Err(reason) => return Outcome::Malformed(reason),
+            Err(reason) => {
+                self.describe(text);
+                return Outcome::Malformed(reason);
+            }
         };
         if self.has_other_scheme {
             return Outcome::Rejected(RequestError::bad(":scheme is neither http nor https"));
@@ -165,6 +169,18 @@ impl<'a> Reader<'a> {
             return Outcome::Rejected(RequestError::new(414, reason));
         }
         Outcome::Valid(metadata)
+    }
+
+    /// Completes the head of a malformed request as far as possible, for its record.
+    fn describe(&mut self, text: &[u8]) {
+        self.head.version = Version::Http2;
+        if let Some(method) = self.method.clone().filter(|method| is_token(&text[method.clone()])) {
+            self.head.method = Method::from_bytes(&text[method.clone()]);
+            self.head.method_text = Span::new(method);
+        }
+        if let Some(path) = self.path.clone() {
+            self.head.target = Span::new(path);
+        }
     }
 
     /// Checks the pseudo-header fields (RFC 9113 §8.3.1).

@@ -160,6 +160,13 @@ fn a_malformed_request_is_reset_and_the_next_is_served() {
         let mut server = Server::open(Some(1));
         server.feed(&headers(1, fields, true));
         assert!(server.seen.requests.is_empty(), "{what}");
+        // It is reported with what could be read of it.
+        assert_eq!(server.seen.malformed.len(), 1, "{what}");
+        if fields.iter().filter(|(name, _)| *name == ":path").count() == 1 {
+            let target = fields.iter().find(|(name, _)| *name == ":path").map(|(_, path)| *path);
+            let (stream, seen) = &server.seen.malformed[0];
+            assert!(*stream == 1 && (seen.is_empty() || Some(&**seen) == target), "{what}: {seen}");
+        }
         server.reset_with(1, ErrorCode::ProtocolError);
         server.feed(&headers(3, GET, true));
         assert_eq!(server.seen.requests.len(), 1, "{what}");

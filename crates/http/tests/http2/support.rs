@@ -17,6 +17,7 @@ pub(crate) struct Seen {
     pub(crate) requests: Vec<(u32, String)>,
     /// Bytes of bodies and their ends, by stream.
     pub(crate) bodies: Vec<(u32, Vec<u8>, bool)>,
+    pub(crate) malformed: Vec<(u32, String)>,
     pub(crate) rejected: Vec<(u32, u16)>,
     pub(crate) resets: Vec<u32>,
     pub(crate) failure: Option<ConnectionError>,
@@ -75,6 +76,11 @@ impl Server {
                     body.1.extend_from_slice(&pending[data.clone()]);
                     body.2 = ended;
                     self.engine.consumed(stream, data.len(), &mut self.out);
+                }
+                Ok(Event::Malformed { stream, .. }) => {
+                    let request = Request::new(&self.text, &self.head);
+                    let target = String::from_utf8_lossy(request.target()).into_owned();
+                    self.seen.malformed.push((stream, target));
                 }
                 Ok(Event::Reset { stream }) => self.seen.resets.push(stream),
                 Err(failure) => self.seen.failure = Some(failure),

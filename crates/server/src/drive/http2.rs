@@ -262,7 +262,7 @@ impl Connection {
             Poll::Ready(_) => return Err(Outcome::End),
         }
         // A handler may have woken this task instead of the socket.
-        if self.early_reads > 0 || !self.streams.is_empty() {
+        if self.early_reads > 0 || !self.streams.is_empty() || link.ctx.is_reading_changes() {
             self.early_reads = self.early_reads.saturating_sub(1);
             link.ctx.look_for_changes();
         }
@@ -289,13 +289,18 @@ impl Connection {
         data: &[u8],
         parts: &mut Parts<'_>,
     ) {
-        let mut at = 0;
+        let (mut at, mut served) = (0, 0);
         loop {
             let event = self.engine.next(data, &mut at, parts.head, parts.text, parts.out);
             match event {
                 Ok(Event::Request { stream, length, ended }) => {
                     self.requests += 1;
                     self.is_at_rest = false;
+                    // The kernel has reported the first request of a read; the others may have been sent after a later change.
+                    if served == 1 {
+                        link.ctx.look_for_changes();
+                    }
+                    served += 1;
                     self.request(link, stream, length, ended, parts);
                 }
                 Ok(Event::More) => break,
@@ -304,6 +309,11 @@ impl Connection {
                 }
                 Ok(Event::Rejected { stream, error }) => {
                     self.reject_unread(link, stream, error, parts);
+                }
+                Ok(Event::Malformed { reason, .. }) => {
+                    tracing::debug!(peer = %link.peer, reason, "HTTP/2 request malformed: stream reset");
+                    self.requests += 1;
+                    self.record_malformed(link, parts);
                 }
                 Ok(Event::Reset { stream }) => {
                     self.forget(link, stream, Completion::Aborted, parts.out);
@@ -325,9 +335,6 @@ impl Connection {
                 self.resume = at < data.len();
                 break;
             }
-        }
-        if let Some(reason) = self.engine.reset_reason() {
-            tracing::debug!(peer = %link.peer, reason, "HTTP/2 stream reset");
         }
         let max = link.ctx.http1.requests;
         if max != 0 && self.requests >= max && !self.is_draining {

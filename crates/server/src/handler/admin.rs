@@ -58,6 +58,7 @@ pub(crate) fn respond(ctx: &Rc<WorkerContext>, request: &Request<'_>) -> Routed 
         reads_body: false,
         log: false,
         route_telemetry: RouteTelemetry::default(),
+        has_body_pages: false,
         context: None,
         direction: Direction::Right,
     }

@@ -23,7 +23,7 @@ use super::router::Router;
 use super::sites::{CacheEntry, Route, Site};
 use crate::checks::{Rejection, add_strict, resolve_client};
 use crate::handler::files;
-use crate::handler::rejection::{ALLOW, error_response, options, rejected};
+use crate::handler::rejection::{ALLOW, error_reply, error_response, options, rejected};
 use crate::maintenance::Closure;
 use crate::worker::WorkerContext;
 use dunlin_files::select::has_changed;
@@ -282,24 +282,57 @@ pub(crate) fn invalid_request(
     html: bool,
 ) -> Response {
     let mut response = error_response(error.status, html);
-    let Some(request) = request else { return response };
-    let (
-        Ok(Target::Origin { path: raw_path, .. } | Target::Absolute { path: raw_path, .. }),
-        Some(site),
-    ) = (
-        target::parse(request.method(), request.target()),
-        ctx.shared.sites.of_authority(request.field(FieldName::Host)),
-    )
-    else {
-        return response;
-    };
     let mut path = Vec::new();
-    let settings = match decode(raw_path, site.config(), &mut path) {
-        Ok(()) => site.route(&path),
-        Err(_) => site.route(b"/"),
-    };
-    apply_to_message(settings, &mut response.fields);
+    if let Some((site, _, is_valid)) =
+        request.and_then(|request| site_and_path(ctx, request, &mut path))
+    {
+        let settings = site.route(if is_valid { &path } else { b"/" });
+        apply_to_message(settings, &mut response.fields);
+    }
     response
+}
+
+/// The page that the route of a request has for the status of its rejection; `None` if it has none.
+pub(crate) fn error_page(
+    ctx: &Rc<WorkerContext>,
+    client: Client,
+    request: &Request<'_>,
+    context: Option<&Rc<RequestContext>>,
+    status: u16,
+) -> Option<Reply> {
+    if !WITH_PAGES.contains(&status) {
+        return None;
+    }
+    let mut path = Vec::new();
+    let (site, raw_path, is_valid) = site_and_path(ctx, request, &mut path)?;
+    if !is_valid || !is_admitted(ctx, client, site) {
+        return None;
+    }
+    let settings = site.route(&path);
+    settings.error_pages.get(&status)?;
+    let (query, via) = (None, Via::default());
+    let path = &path;
+    let matched = RouteMatch { site, settings, raw_path, path, query, client, context, via };
+    Some(error_reply(ctx, request, &matched, status))
+}
+
+/// Statuses of rejections for which routes can have pages: those of requests whose head was accepted.
+const WITH_PAGES: [u16; 3] = [408, 413, 417];
+
+/// The site of a request, its path, and whether it can be decoded into `path`.
+fn site_and_path<'c, 'r>(
+    ctx: &'c WorkerContext,
+    request: &Request<'r>,
+    path: &mut Vec<u8>,
+) -> Option<(&'c Arc<Site>, &'r [u8], bool)> {
+    let (Target::Origin { path: raw_path, .. } | Target::Absolute { path: raw_path, .. }) =
+        target::parse(request.method(), request.target()).ok()?
+    else {
+        return None;
+    };
+    let site = ctx.shared.sites.of_authority(request.field(FieldName::Host))?;
+    let is_valid = decode(raw_path, site.config(), path).is_ok();
+    Some((site, raw_path, is_valid))
 }
 
 /// Bytes of a body that may come with early data; more of it is not accepted.

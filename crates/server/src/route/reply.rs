@@ -55,6 +55,8 @@ pub(crate) struct Routed {
     /// Whether the request is logged.
     pub(crate) log: bool,
     pub(crate) route_telemetry: RouteTelemetry,
+    /// The route has a page for a request that is rejected because of its body.
+    pub(crate) has_body_pages: bool,
     /// Context of the checks; `None` if the route has none.
     pub(crate) context: Option<Rc<RequestContext>>,
     pub(crate) direction: Direction,
@@ -93,6 +95,7 @@ impl Routed {
             reads_body,
             log: route.access_log,
             route_telemetry: route.telemetry(),
+            has_body_pages: route.has_body_pages,
             context,
             direction: Direction::Right,
         }
@@ -107,6 +110,7 @@ impl Routed {
             reads_body: false,
             log: true,
             route_telemetry: RouteTelemetry::default(),
+            has_body_pages: false,
             context: None,
             direction: Direction::Right,
         }

@@ -48,6 +48,8 @@ pub(crate) struct Route {
     pub(crate) proxy: Option<Arc<Group>>,
     /// The site and the route, by which requests are counted.
     pub(crate) label: Label,
+    /// It has a page for a request that is rejected because of its body.
+    pub(crate) has_body_pages: bool,
     /// How files are served that a script or an upstream names by `X-Sendfile`, for each of its directories.
     pub(crate) sendfile_routes: Vec<Arc<Route>>,
 }
@@ -218,6 +220,9 @@ impl Route {
             checks: builder.checks(site, origins, &settings.check_rules),
             proxy,
             label: label(site, &settings.pattern),
+            has_body_pages: [408, 413]
+                .iter()
+                .any(|status| settings.error_pages.contains_key(status)),
             settings,
             configured: Arc::clone(configured),
         }

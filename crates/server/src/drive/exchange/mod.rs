@@ -17,7 +17,7 @@ use dunlin_http::{BodyLength, FieldLines};
 
 pub(super) use self::body_limits::{STALLED, TOO_LARGE};
 pub(super) use self::cached::CachedParts;
-pub(super) use self::reject::reject;
+pub(super) use self::reject::{Origin, Rejected, reject};
 pub(super) use self::request_body::RequestBody;
 pub(super) use self::response::{ResponseBody, StartedResponse, start_response};
 pub(super) use self::start::{Arrival, Started, begin, begin_fast, deferred_record, start};

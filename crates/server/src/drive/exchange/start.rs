@@ -14,7 +14,7 @@ use crate::worker::{ConnectionInfo, DeferredRecord, WorkerContext};
 /// A routed request.
 pub(in super::super) struct Started {
     pub(in super::super) reply: Reply,
-    /// `None` if neither the checks nor telemetry need a context.
+    /// `None` if neither the checks nor telemetry nor the response to a rejected body need a context.
     pub(in super::super) context: Option<Rc<RequestContext>>,
     /// Maximum size of the request body in bytes.
     pub(in super::super) body_limit: u64,
@@ -39,13 +39,14 @@ pub(in super::super) fn start(
     arrival: Option<Arrival<'_>>,
 ) -> Started {
     let Routed { reply, site, body_limit, reads_body, log, route_telemetry, context, .. } = routed;
+    let keeps_request = route_telemetry.server_timing || routed.has_body_pages;
     let context = match arrival {
         Some(arrival) => begin(ctx, request, connection, context, arrival),
         None => context,
     };
     let context = context.or_else(|| {
         let client = || Client::of(connection.peer, connection.stream);
-        route_telemetry.server_timing.then(|| Rc::new(RequestContext::new(client())))
+        keeps_request.then(|| Rc::new(RequestContext::new(client())))
     });
     if let Some(context) = &context {
         context.set_route(site, log, route_telemetry);

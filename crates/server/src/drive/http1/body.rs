@@ -1,10 +1,10 @@
 //! Receiving a request body that no handler reads: before a deferred response, or after a response.
 
 use dunlin_exchange::Response;
-use dunlin_http::RequestError;
 use dunlin_http::http1::BodyEvent;
+use dunlin_http::{RequestError, Version};
 
-use super::super::exchange::{Exchange, reject};
+use super::super::exchange::Exchange;
 use super::{Connection, Next};
 use crate::worker::{Completion, DeferredRecord, Output};
 
@@ -83,11 +83,11 @@ impl Connection {
             self.linger = true;
             return self.flush_responses(output);
         };
-        self.engine.close();
-        self.linger = true;
         let Exchange { log, is_head, .. } = *exchange;
         let request = log.as_ref().map(|log| log.request.as_request());
-        let response = reject(&self.ctx, self.peer, &error, request.as_ref(), is_head);
-        self.send_response(response, is_head, log, output).unwrap_or(Next::Close)
+        let context = log.as_ref().map(|log| &log.context);
+        let rejected = self.rejected(&error, request.as_ref(), context, is_head);
+        let version = request.map_or(Version::Http11, |request| request.version());
+        self.send_rejection(rejected, (version, is_head), log, output)
     }
 }

@@ -11,7 +11,7 @@ use dunlin_net::connections::Waiting;
 use tokio::io::ReadBuf;
 
 use super::super::exchange::{
-    Chunk, Exchange, ResponseBody, STALLED, StartedResponse, StreamBody, reject, start_response,
+    Chunk, Exchange, Rejected, ResponseBody, STALLED, StartedResponse, StreamBody, start_response,
 };
 use super::{Connection, Next, Stage, Step};
 use crate::worker::{Completion, DeferredRecord, Output, Pending, ResponseOutcome, TunnelMeter};
@@ -140,7 +140,11 @@ impl Connection {
             }
             handling.was_blocked |= handling.at < handling.output.len();
             if !moved {
-                return self.check_deadline(handling);
+                match self.check_deadline(handling) {
+                    Moved::Yes => {}
+                    Moved::No => return None,
+                    Moved::Over(next) => return Some(next),
+                }
             }
             self.set_deadline(handling);
         }
@@ -243,7 +247,7 @@ impl Connection {
     /// Rejects a request because of its body. A final response that has begun is sent to its end.
     fn reject_body(&mut self, handling: &mut Handling, error: RequestError) -> Moved {
         if handling.exchange.has_handler() {
-            return Moved::Over(self.reject_handling(handling, error));
+            return self.reject_handling(handling, error);
         }
         handling.exchange.request_body = None;
         self.closing = true;
@@ -422,15 +426,23 @@ impl Connection {
     }
 
     /// Rejects a request whose final response has not begun.
-    fn reject_handling(&mut self, handling: &mut Handling, error: RequestError) -> Next {
+    fn reject_handling(&mut self, handling: &mut Handling, error: RequestError) -> Moved {
         self.engine.close();
         self.linger = true;
         let exchange = &mut handling.exchange;
         exchange.abort();
         let (log, is_head) = (exchange.log.take(), exchange.is_head);
         let request = log.as_ref().map(|log| log.request.as_request());
-        let response = reject(&self.ctx, self.peer, &error, request.as_ref(), is_head);
-        self.conclude_handling(handling, response, log)
+        let context = log.as_ref().map(|log| &log.context);
+        match self.rejected(&error, request.as_ref(), context, is_head) {
+            Rejected::Now(response) => Moved::Over(self.conclude_handling(handling, response, log)),
+            Rejected::Later(page) => {
+                handling.exchange = Exchange::with_future(page, log, is_head);
+                // What follows of the body is left to the end of the connection.
+                handling.reads_ahead = false;
+                Moved::Yes
+            }
+        }
     }
 
     /// Restarts the timeout after progress.
@@ -459,17 +471,17 @@ impl Connection {
         (Waiting::Handler, handling.has_ended.then_some(limit))
     }
 
-    fn check_deadline(&mut self, handling: &mut Handling) -> Option<Next> {
+    fn check_deadline(&mut self, handling: &mut Handling) -> Moved {
         let (waiting, has_expired) = self.ctx.connections.state(self.slot, self.ctx.clock.now());
         if waiting != self.waits_for(handling).0 {
             self.set_deadline(handling);
-            return None;
+            return Moved::No;
         }
         match waiting {
-            Waiting::Body if has_expired => Some(self.reject_handling(handling, STALLED)),
-            Waiting::Send if has_expired && self.has_send_timed_out() => Some(Next::Abort),
-            Waiting::Handler if has_expired && handling.has_ended => Some(Next::Abort),
-            _ => None,
+            Waiting::Body if has_expired => self.reject_handling(handling, STALLED),
+            Waiting::Send if has_expired && self.has_send_timed_out() => Moved::Over(Next::Abort),
+            Waiting::Handler if has_expired && handling.has_ended => Moved::Over(Next::Abort),
+            _ => Moved::No,
         }
     }
 

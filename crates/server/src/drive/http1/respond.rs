@@ -11,8 +11,9 @@ use dunlin_http::{BodyLength, Head, Request, RequestError, Version};
 
 use super::super::INLINE_BODY;
 use super::super::exchange::{
-    Arrival, CachedParts, ConnectionView, Content, Exchange, ResponseBody, Started,
-    StartedResponse, TOO_LARGE, begin, begin_fast, deferred_record, reject, start, start_response,
+    Arrival, CachedParts, ConnectionView, Content, Exchange, Origin, Rejected, ResponseBody,
+    Started, StartedResponse, TOO_LARGE, begin, begin_fast, deferred_record, reject, start,
+    start_response,
 };
 use super::sending::LastResponse;
 use super::{Connection, Next, Parts};
@@ -245,9 +246,22 @@ impl Connection {
         output: &mut Output,
     ) -> Next {
         let is_head = request.method() == Method::Head;
-        let response = reject(&self.ctx, self.peer, &error, Some(request), is_head);
+        let rejected = self.rejected(&error, Some(request), context.as_ref(), is_head);
         let log = deferred_record(request, context);
-        self.send_rejection(response, is_head, log, output)
+        self.send_rejection(rejected, (request.version(), is_head), log, output)
+    }
+
+    /// The response to a request that is rejected.
+    pub(super) fn rejected(
+        &mut self,
+        error: &RequestError,
+        request: Option<&Request<'_>>,
+        context: Option<&Rc<RequestContext>>,
+        is_head: bool,
+    ) -> Rejected {
+        let ends = self.ends().ok().flatten();
+        let origin = Origin { peer: self.peer, stream: &self.stream, ends };
+        reject(&self.ctx, &origin, error, request, context, is_head)
     }
 
     /// Rejects a message that the engine does not accept.
@@ -266,9 +280,9 @@ impl Connection {
         }
         // A client that requests a head would take a body for the next response.
         let is_head = message.starts_with(b"HEAD ");
-        let response = reject(&self.ctx, self.peer, &error, None, is_head);
+        let rejected = self.rejected(&error, None, None, is_head);
         let log = self.log_unread();
-        self.send_rejection(response, is_head, log, output)
+        self.send_rejection(rejected, (Version::Http11, is_head), log, output)
     }
 
     /// Returns the record of a request whose head could not be read.
@@ -280,17 +294,27 @@ impl Connection {
     }
 
     /// Sends the last response of the connection.
-    fn send_rejection(
+    pub(super) fn send_rejection(
         &mut self,
-        response: Response,
-        is_head: bool,
+        rejected: Rejected,
+        (version, is_head): (Version, bool),
         log: Option<Box<DeferredRecord>>,
         output: &mut Output,
     ) -> Next {
         self.engine.close();
         self.linger = true;
         self.body = None;
-        self.send_response(response, is_head, log, output).unwrap_or(Next::Close)
+        let page = match rejected {
+            Rejected::Now(response) => {
+                return self.send_response(response, is_head, log, output).unwrap_or(Next::Close);
+            }
+            Rejected::Later(page) => page,
+        };
+        let exchange = Exchange::with_future(page, log, is_head);
+        match self.flush_before(output) {
+            Ok(before) => self.begin_handling(exchange, version, false, before),
+            Err(next) => next,
+        }
     }
 
     /// Sends a cached response.

@@ -4,7 +4,7 @@ use bytes::Bytes;
 use dunlin_http::RequestError;
 use dunlin_http::http2::{ErrorCode, ResponseHead};
 
-use super::super::exchange::reject;
+use super::request::rejected;
 use super::stream::{Sending, Stream};
 use super::{Connection, Link, Parts};
 use crate::worker::{Completion, OutputRange};
@@ -126,8 +126,9 @@ impl Connection {
         stream.sending = Sending::Nothing;
         let request = stream.exchange.log.as_ref().map(|log| log.request.as_request());
         let is_head = stream.exchange.is_head;
-        let response = reject(link.ctx, link.peer, &error, request.as_ref(), is_head);
-        self.respond(link, stream, response, parts.out);
+        let context = stream.exchange.log.as_ref().map(|log| &log.context);
+        let rejected = rejected(link, &error, request.as_ref(), context, is_head);
+        self.respond_rejected(link, stream, rejected, parts.out);
     }
 
     /// Starts the response of a stream.

@@ -12,8 +12,8 @@ use dunlin_net::clock;
 
 use super::super::INLINE_BODY;
 use super::super::exchange::{
-    CachedParts, ConnectionView, Content, Exchange, ResponseBody, Started, StartedResponse,
-    TOO_LARGE, begin, begin_fast, deferred_record, reject, start, start_response,
+    CachedParts, ConnectionView, Content, Exchange, Origin, Rejected, ResponseBody, Started,
+    StartedResponse, TOO_LARGE, begin, begin_fast, deferred_record, reject, start, start_response,
 };
 use super::message::MessageHead;
 use super::stream::{Sending, Stream};
@@ -158,6 +158,17 @@ impl Connection {
         self.reject_request(link, id, error, &request, parts.out);
     }
 
+    /// Records a malformed request, whose stream was reset.
+    pub(super) fn record_malformed(&mut self, link: &mut Link<'_>, parts: &Parts<'_>) {
+        let request = Request::new(parts.text, parts.head);
+        let ctx = link.ctx;
+        let (connection, arrival) = link.arrival(self.read_times);
+        if let Some(context) = begin(ctx, &request, &connection, None, arrival) {
+            let outcome = ResponseOutcome { status: MALFORMED, ..ResponseOutcome::NONE };
+            ctx.record(&request, &connection, &context, &outcome);
+        }
+    }
+
     /// Rejects a request that was not routed.
     fn reject_request(
         &mut self,
@@ -183,9 +194,28 @@ impl Connection {
         out: &mut Vec<u8>,
     ) {
         let is_head = request.method() == Method::Head;
-        let response = reject(link.ctx, link.peer, &error, Some(request), is_head);
+        let rejected = rejected(link, &error, Some(request), context.as_ref(), is_head);
         let exchange = Exchange::new(deferred_record(request, context), is_head);
-        self.respond(link, Stream::new(id, link.ctx.clock.now(), exchange), response, out);
+        let stream = Stream::new(id, link.ctx.clock.now(), exchange);
+        self.respond_rejected(link, stream, rejected, out);
+    }
+
+    /// Sends the response to a rejected request, now or later.
+    pub(super) fn respond_rejected(
+        &mut self,
+        link: &Link<'_>,
+        mut stream: Stream,
+        rejected: Rejected,
+        out: &mut Vec<u8>,
+    ) {
+        match rejected {
+            Rejected::Now(response) => self.respond(link, stream, response, out),
+            Rejected::Later(page) => {
+                let Exchange { log, is_head, .. } = stream.exchange;
+                stream.exchange = Exchange::with_future(page, log, is_head);
+                self.streams.insert(stream);
+            }
+        }
     }
 
     /// Sends a response of the fast path. If it is only counted and the client's windows allow all of it, it needs no
@@ -377,6 +407,22 @@ impl Connection {
             self.engine.respond(id, &head, has_ended, out)
         });
     }
+}
+
+/// Status of a malformed request in its record: that of the response over HTTP/1.
+const MALFORMED: u16 = 400;
+
+/// The response to a request that is rejected.
+pub(super) fn rejected(
+    link: &Link<'_>,
+    error: &RequestError,
+    request: Option<&Request<'_>>,
+    context: Option<&Rc<RequestContext>>,
+    is_head: bool,
+) -> Rejected {
+    let ends = link.ends().ok().flatten();
+    let origin = Origin { peer: link.peer, stream: link.stream, ends };
+    reject(link.ctx, &origin, error, request, context, is_head)
 }
 
 /// The response to an extended CONNECT. A successful one means that the stream is a tunnel (RFC 8441 §5), which only a
