@@ -1,16 +1,19 @@
 //! Storage for the bytes of a representation: memory, or a file that responses are sent from.
 
+use std::fmt;
 use std::fs::File;
 use std::io::{self, Write};
 use std::ops::Range;
-use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
-use std::sync::{Arc, Mutex, PoisonError};
+use std::os::fd::{AsFd, AsRawFd, BorrowedFd, OwnedFd};
+use std::path::PathBuf;
+use std::sync::{Arc, Mutex, MutexGuard, OnceLock, PoisonError};
 
 use bytes::Bytes;
 use rustix::fs::{MemfdFlags, SealFlags, fcntl_add_seals, memfd_create};
 use rustix::io::{Errno, ReadWriteFlags, preadv2};
 
 use super::metadata::FileMetadata;
+use super::writes::Writes;
 use dunlin_net::temp_files;
 
 /// The bytes of one representation.
@@ -70,15 +73,76 @@ pub struct ContentFile {
     kind: Kind,
 }
 
+/// The requested file itself.
+#[derive(Debug)]
+struct Live {
+    /// Metadata when it was opened, or when a link to it was last removed.
+    metadata: Mutex<FileMetadata>,
+    /// The configuration promises that no program writes to it in place.
+    direct: bool,
+    /// What shows whether its content is intact, from the first check on; `None` if it had changed by then.
+    guard: OnceLock<Option<Guard>>,
+}
+
+/// What shows that the content of a file that may have been written to is intact.
+#[derive(Debug)]
+struct Guard {
+    /// Writes to it; `None` where they cannot be watched.
+    writes: Option<Writes>,
+    samples: Vec<Sample>,
+    state: Mutex<GuardState>,
+}
+
+#[derive(Debug)]
+struct GuardState {
+    /// Metadata when the file was opened, or when it had last grown.
+    metadata: FileMetadata,
+    /// Why the content is not intact.
+    broken: Option<Broken>,
+    /// Metadata with which a write may be under way.
+    unsettled: Option<FileMetadata>,
+    /// Metadata with which none is.
+    settled: Option<FileMetadata>,
+}
+
+/// The result of [`ContentFile::check`].
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Check {
+    /// The content is that of the time when the file was opened.
+    Intact,
+    /// A write may be under way. Check again after [`ContentFile::settle`], which may block.
+    Unsettled,
+    /// The content is another one, or cannot be read.
+    Broken(Broken),
+}
+
+/// A few bytes of a file as they were when it was opened.
+#[derive(Debug)]
+struct Sample {
+    offset: u64,
+    bytes: [u8; SAMPLE],
+}
+
+/// Why a file cannot be sent to its end.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Broken {
+    /// It is shorter than it was.
+    Shortened,
+    /// It was written to, and not only at its end.
+    Overwritten,
+    /// It cannot be read.
+    Unreadable,
+}
+
+/// Length of a sample.
+const SAMPLE: usize = 64;
+/// Number of samples of a file.
+const SAMPLES: u64 = 8;
+
 #[derive(Debug)]
 enum Kind {
     /// The requested file itself.
-    Live {
-        /// Metadata when it was opened, or when a link to it was last removed.
-        metadata: Mutex<FileMetadata>,
-        /// The configuration promises that no program writes to it in place.
-        direct: bool,
-    },
+    Live(Box<Live>),
     /// An immutable copy in memory.
     Sealed {
         /// An unlinked file could not be created: do not try again.
@@ -112,7 +176,9 @@ impl ContentFile {
     /// A file on disk, opened for reading.
     pub fn live(fd: OwnedFd, metadata: FileMetadata, direct: bool) -> Self {
         let length = metadata.size;
-        Self { fd, length, kind: Kind::Live { metadata: Mutex::new(metadata), direct } }
+        let metadata = Mutex::new(metadata);
+        let live = Live { metadata, direct, guard: OnceLock::new() };
+        Self { fd, length, kind: Kind::Live(Box::new(live)) }
     }
 
     /// A file to which only this process has access.
@@ -123,13 +189,13 @@ impl ContentFile {
     /// Whether `sendfile` may pass the file's pages to the socket.
     #[inline]
     pub fn may_be_sent_directly(&self) -> bool {
-        !matches!(self.kind, Kind::Live { direct: false, .. })
+        !matches!(&self.kind, Kind::Live(live) if !live.direct)
     }
 
     /// Whether another process can change the file while it is sent.
     #[inline]
     pub fn is_live(&self) -> bool {
-        matches!(self.kind, Kind::Live { .. })
+        matches!(self.kind, Kind::Live(_))
     }
 
     /// Whether its pages may be absent from memory.
@@ -141,7 +207,7 @@ impl ContentFile {
     /// Whether a copy made by [`StoredContent::on_disk`] is cheaper to send.
     #[inline]
     pub fn is_worth_copying(&self) -> bool {
-        matches!(self.kind, Kind::Live { .. } | Kind::Sealed { is_final: false })
+        matches!(self.kind, Kind::Live(_) | Kind::Sealed { is_final: false })
     }
 
     /// Reads from `offset` what the page cache has.
@@ -160,7 +226,8 @@ impl ContentFile {
     /// Whether the content is unchanged since the file was opened. A file that was replaced or deleted keeps its
     /// content as long as it is open.
     pub fn is_unchanged(&self) -> bool {
-        let Kind::Live { metadata, .. } = &self.kind else { return true };
+        let Kind::Live(live) = &self.kind else { return true };
+        let metadata = &live.metadata;
         let Ok(now) = FileMetadata::of(&self.fd) else { return false };
         let mut known = metadata.lock().unwrap_or_else(PoisonError::into_inner);
         if known.same_content(&now) {
@@ -172,6 +239,139 @@ impl ContentFile {
             *known = now;
         }
         has_lost_a_link
+    }
+}
+
+impl ContentFile {
+    /// Checks that the first `length` bytes are those of the time when the file was opened, so that a response that has begun can
+    /// go on. Unlike [`Self::is_unchanged`], it permits changes of metadata and bytes that are appended:
+    ///
+    /// - without a write, the content is the same, whatever has changed its times;
+    /// - after writes, the file has to be longer than before, and its samples have to be the same.
+    ///
+    /// A file for which the configuration promises that no program writes to it in place only has to be long enough.
+    pub fn check(&self) -> Check {
+        let Kind::Live(live) = &self.kind else { return Check::Intact };
+        let Ok(now) = FileMetadata::of(&self.fd) else { return Check::Broken(Broken::Unreadable) };
+        if live.direct {
+            let is_long_enough = now.size >= self.length;
+            return if is_long_enough { Check::Intact } else { Check::Broken(Broken::Shortened) };
+        }
+        match live.guard.get_or_init(|| self.guard(live)) {
+            Some(guard) => guard.check(self, &now),
+            None if self.is_unchanged() => Check::Intact,
+            None => Check::Broken(Broken::Overwritten),
+        }
+    }
+
+    /// Waits for the end of a write that may be under way, if [`Self::check`] has found that.
+    pub fn settle(&self) {
+        let Kind::Live(live) = &self.kind else { return };
+        let Some(Some(guard)) = live.guard.get() else { return };
+        let Some(unsettled) = guard.lock().unsettled.take() else { return };
+        // It waits for the lock of the inode, which a write has until its end. Reads are at offsets of their own.
+        let _ = rustix::fs::seek(&self.fd, rustix::fs::SeekFrom::Data(0));
+        std::thread::yield_now();
+        if FileMetadata::of(&self.fd).is_ok_and(|now| now.same_content(&unsettled)) {
+            guard.lock().settled = Some(unsettled);
+        }
+    }
+
+    /// Begins to watch a file, if it has not changed since it was opened.
+    fn guard(&self, live: &Live) -> Option<Guard> {
+        let metadata = *live.metadata.lock().unwrap_or_else(PoisonError::into_inner);
+        let (writes, samples) = (Writes::watch(&self.fd), self.samples());
+        let state = GuardState { metadata, broken: None, unsettled: None, settled: None };
+        let state = Mutex::new(state);
+        let is_same = FileMetadata::of(&self.fd).is_ok_and(|now| now.same_content(&metadata));
+        is_same.then_some(Guard { writes, samples, state })
+    }
+
+    /// Samples of the whole content, as far as the page cache has them.
+    fn samples(&self) -> Vec<Sample> {
+        let Some(last) = self.length.checked_sub(SAMPLE as u64) else { return Vec::new() };
+        let offsets = (0..SAMPLES).map(|number| last / SAMPLES * number).chain([last]);
+        let sample = |offset| {
+            let mut bytes = [0; SAMPLE];
+            let is_whole = self.read_now(&mut bytes, offset) == Ok(SAMPLE);
+            is_whole.then_some(Sample { offset, bytes })
+        };
+        offsets.filter_map(sample).collect()
+    }
+
+    /// The path of the file, for the log.
+    pub fn path(&self) -> PathBuf {
+        std::fs::read_link(format!("/proc/self/fd/{}", self.fd.as_raw_fd())).unwrap_or_default()
+    }
+}
+
+impl Guard {
+    fn check(&self, file: &ContentFile, now: &FileMetadata) -> Check {
+        let mut state = self.lock();
+        if let Some(broken) = state.broken {
+            return Check::Broken(broken);
+        }
+        let known = state.metadata;
+        if known.same_content(now) {
+            // The writes by which it has grown may be reported later than its size.
+            if known.size > file.length {
+                self.has_new_writes();
+            }
+            return Check::Intact;
+        }
+        let is_written = self.has_new_writes();
+        let broken = if !known.may_have_grown(now) {
+            Broken::Shortened
+        } else if self.writes.is_none() && file.is_unchanged() {
+            return Check::Intact;
+        } else if !is_written {
+            // A write sets the time of modification at its beginning, and is reported at its end.
+            let is_settled = known.is_same_but_for_change_time(now)
+                || state.settled.is_some_and(|settled| settled.same_content(now));
+            if !is_settled {
+                state.unsettled = Some(*now);
+            }
+            return if is_settled { Check::Intact } else { Check::Unsettled };
+        } else if now.size > known.size && self.has_samples(file) {
+            state.metadata = *now;
+            return Check::Intact;
+        } else {
+            Broken::Overwritten
+        };
+        state.broken = Some(broken);
+        Check::Broken(broken)
+    }
+
+    fn lock(&self) -> MutexGuard<'_, GuardState> {
+        self.state.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    fn has_new_writes(&self) -> bool {
+        self.writes.as_ref().is_none_or(Writes::has_new)
+    }
+
+    /// Whether the samples are in the file, as far as it is in memory.
+    fn has_samples(&self, file: &ContentFile) -> bool {
+        let mut found = 0;
+        for sample in &self.samples {
+            let mut bytes = [0; SAMPLE];
+            match file.read_now(&mut bytes, sample.offset) {
+                Ok(SAMPLE) if bytes == sample.bytes => found += 1,
+                Err(Errno::AGAIN) => {}
+                _ => return false,
+            }
+        }
+        found > 1
+    }
+}
+
+impl fmt::Display for Broken {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str(match self {
+            Self::Shortened => "the file has become shorter",
+            Self::Overwritten => "the file was overwritten",
+            Self::Unreadable => "the file cannot be read",
+        })
     }
 }
 
@@ -210,5 +410,114 @@ impl Piece {
             Self::Memory(bytes) => bytes.len() as u64,
             Self::File(_, range) => range.end - range.start,
         }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use std::fs::{self, OpenOptions, Permissions};
+    use std::os::unix::fs::{FileExt, PermissionsExt};
+    use std::path::Path;
+    use std::time::{Duration, SystemTime};
+
+    use super::*;
+
+    const LENGTH: usize = 1 << 20;
+
+    fn content(seed: usize) -> Vec<u8> {
+        (0..LENGTH).map(|at| (at * 31 + at / 251 + seed) as u8).collect()
+    }
+
+    /// Opens a file that is being sent, and changes it.
+    fn after(direct: bool, change: impl FnOnce(&Path)) -> Check {
+        let folder = tempfile::tempdir().unwrap();
+        let path = folder.path().join("file");
+        fs::write(&path, content(0)).unwrap();
+        let file = File::open(&path).unwrap();
+        let metadata = FileMetadata::of(&file).unwrap();
+        let content = ContentFile::live(file.into(), metadata, direct);
+        assert_eq!(content.check(), Check::Intact);
+        // Until every change has another time.
+        std::thread::sleep(Duration::from_millis(20));
+        change(&path);
+        let check = || {
+            content.settle();
+            content.check()
+        };
+        check();
+        let first = check();
+        assert_eq!(check(), first, "the result lasts");
+        first
+    }
+
+    fn append(path: &Path) {
+        OpenOptions::new().append(true).open(path).unwrap().write_all(b"more").unwrap();
+    }
+
+    fn touch(path: &Path) {
+        let file = OpenOptions::new().append(true).open(path).unwrap();
+        file.set_modified(SystemTime::now()).unwrap();
+    }
+
+    #[test]
+    fn bytes_that_were_announced_are_intact_after_an_append_and_changes_of_metadata() {
+        for direct in [false, true] {
+            assert_eq!(after(direct, append), Check::Intact);
+            assert_eq!(after(direct, touch), Check::Intact);
+            let mode = |path: &Path| {
+                fs::set_permissions(path, Permissions::from_mode(0o600)).unwrap();
+            };
+            assert_eq!(after(direct, mode), Check::Intact);
+            let link = |path: &Path| fs::hard_link(path, path.with_extension("link")).unwrap();
+            assert_eq!(after(direct, link), Check::Intact);
+            let rename = |path: &Path| fs::rename(path, path.with_extension("new")).unwrap();
+            assert_eq!(after(direct, rename), Check::Intact);
+            assert_eq!(after(direct, |path| fs::remove_file(path).unwrap()), Check::Intact);
+            let all = |path: &Path| {
+                append(path);
+                touch(path);
+                mode(path);
+                append(path);
+                link(path);
+            };
+            assert_eq!(after(direct, all), Check::Intact);
+        }
+    }
+
+    #[test]
+    fn an_overwritten_or_shortened_file_is_not_intact() {
+        let open = |path: &Path| OpenOptions::new().write(true).open(path).unwrap();
+        let overwrite = |path: &Path| open(path).write_all_at(b"other", 700_000).unwrap();
+        assert_eq!(after(false, overwrite), Check::Broken(Broken::Overwritten));
+        let same_times = |path: &Path| {
+            let modified = fs::metadata(path).unwrap().modified().unwrap();
+            overwrite(path);
+            open(path).set_modified(modified).unwrap();
+        };
+        assert_eq!(after(false, same_times), Check::Broken(Broken::Overwritten));
+        let rewrite = |path: &Path| fs::write(path, content(1)).unwrap();
+        assert_eq!(after(false, rewrite), Check::Broken(Broken::Overwritten));
+        let rewrite_longer = |path: &Path| {
+            fs::write(path, [content(1), content(2)].concat()).unwrap();
+        };
+        assert_eq!(after(false, rewrite_longer), Check::Broken(Broken::Overwritten));
+        for direct in [false, true] {
+            let shorten = |path: &Path| open(path).set_len(LENGTH as u64 - 1).unwrap();
+            assert_eq!(after(direct, shorten), Check::Broken(Broken::Shortened));
+        }
+    }
+
+    #[test]
+    fn a_file_that_has_grown_is_another_one_for_the_next_request() {
+        let folder = tempfile::tempdir().unwrap();
+        let path = folder.path().join("file");
+        fs::write(&path, content(0)).unwrap();
+        let file = File::open(&path).unwrap();
+        let metadata = FileMetadata::of(&file).unwrap();
+        let content = ContentFile::live(file.into(), metadata, false);
+        assert!(content.is_unchanged());
+        std::thread::sleep(Duration::from_millis(20));
+        append(&path);
+        assert!(!content.is_unchanged());
     }
 }

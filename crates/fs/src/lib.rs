@@ -41,3 +41,4 @@ pub mod protected;
 pub mod roots;
 pub mod validity;
 pub mod watch;
+mod writes;

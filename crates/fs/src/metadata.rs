@@ -49,6 +49,11 @@ impl FileMetadata {
             == (other.device, other.inode, other.size, other.modified, other.modified_nanos)
     }
 
+    /// Whether both describe the same file, and it is at least as long at the time of `other`.
+    pub(crate) fn may_have_grown(&self, other: &Self) -> bool {
+        (self.device, self.inode) == (other.device, other.inode) && self.size <= other.size
+    }
+
     /// Whether both describe the same content and the same file type.
     pub fn same_file(&self, other: &Self) -> bool {
         self.same_content(other) && self.file_type() == other.file_type()

@@ -14,7 +14,7 @@ use dunlin_net::stream::{More, Stream};
 use dunlin_tls::{Session, Transport};
 use rustix::io::Errno;
 
-use dunlin_fs::content::ContentFile;
+use dunlin_fs::content::{Broken, Check, ContentFile};
 
 /// The unsent part of a response, or of several if only heads and small bodies are left.
 #[derive(Debug, Default)]
@@ -33,7 +33,7 @@ pub(super) enum Sent {
     All,
     /// The socket accepts no more for now.
     Blocked,
-    /// The file's next bytes are not in the page cache.
+    /// The file's next bytes are not in the page cache, or a write to it may be under way.
     Cold { offset: u64, length: u64 },
     /// The file is not of the version that the head announced.
     Changed,
@@ -177,9 +177,13 @@ fn send_plain(
                         range.start += count;
                         *sent += count;
                         if range.start == range.end {
-                            let unchanged = file.is_unchanged();
+                            let checked = file.check();
+                            if let Check::Broken(broken) = checked {
+                                report_change(file, broken);
+                            }
                             body.drop_first();
-                            if !unchanged {
+                            // Only files that are sent by way of memory are unsettled.
+                            if checked != Check::Intact {
                                 return Ok(Sent::Changed);
                             }
                         }
@@ -291,8 +295,15 @@ fn read_ahead<'b>(
         }
         Err(error) => return Err(error.into()),
     };
-    if count == 0 || !file.is_unchanged() {
-        return Ok(Ahead::Not(Sent::Changed));
+    match if count == 0 { Check::Broken(Broken::Shortened) } else { file.check() } {
+        Check::Intact => {}
+        Check::Unsettled => {
+            return Ok(Ahead::Not(Sent::Cold { offset: range.start, length: wanted }));
+        }
+        Check::Broken(broken) => {
+            report_change(file, broken);
+            return Ok(Ahead::Not(Sent::Changed));
+        }
     }
     range.start += count as u64;
     Ok(Ahead::Bytes(&buffer[..count]))
@@ -309,7 +320,8 @@ fn send_file(stream: &Stream, file: &ContentFile, start: u64, length: u64) -> io
     let mut wanted = length;
     if file.is_live() {
         wanted = length.min(LIVE_CHUNK);
-        if !file.is_unchanged() {
+        if let Check::Broken(broken) = file.check() {
+            report_change(file, broken);
             return Ok(FileSent::Not(Sent::Changed));
         }
     }
@@ -323,7 +335,10 @@ fn send_file(stream: &Stream, file: &ContentFile, start: u64, length: u64) -> io
     let mut offset = start;
     match stream.send_file(file, &mut offset, wanted as usize) {
         // The file is shorter than its head has stated.
-        Ok(0) => Ok(FileSent::Not(Sent::Changed)),
+        Ok(0) => {
+            report_change(file, Broken::Shortened);
+            Ok(FileSent::Not(Sent::Changed))
+        }
         Ok(count) if (count as u64) < wanted && !file.is_live() => {
             stream.clear_writable();
             Ok(FileSent::Partly(count as u64))
@@ -332,6 +347,12 @@ fn send_file(stream: &Stream, file: &ContentFile, start: u64, length: u64) -> io
         Err(error) if error.kind() == io::ErrorKind::WouldBlock => Ok(FileSent::Not(Sent::Blocked)),
         Err(error) => Err(error),
     }
+}
+
+/// Reports that a response ends early because its file has changed.
+pub(super) fn report_change(file: &ContentFile, broken: Broken) {
+    let path = file.path();
+    tracing::info!(file = %path.display(), "a download is broken off: {broken} while it was sent");
 }
 
 /// Returns `true` if the range is in the page cache, judged by one byte in each `step`.
@@ -359,6 +380,7 @@ pub(super) fn warm(pool: &Pool, file: &Arc<ContentFile>, offset: u64, length: u6
 }
 
 fn read_range(file: &ContentFile, offset: u64, length: u64) {
+    file.settle();
     let mut buffer = vec![0; 128 << 10];
     let (mut at, end) = (offset, offset + length);
     while at < end {

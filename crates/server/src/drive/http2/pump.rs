@@ -10,7 +10,7 @@ use super::super::send;
 use super::stream::{Sending, Stream};
 use super::{BATCH, Connection, Link};
 use crate::worker::Completion;
-use dunlin_fs::content::ContentFile;
+use dunlin_fs::content::{Broken, Check, ContentFile};
 
 /// The result of filling a frame.
 enum Filled {
@@ -116,6 +116,7 @@ fn fill_from(body: &mut Body, room: usize, out: &mut Vec<u8>) -> (Filled, Option
             }
             Some(Piece::File(file, range)) => {
                 let wanted = (range.end - range.start).min(room as u64);
+                let (start, before) = (range.start, out.len());
                 match read(file, range.start, wanted as usize, out) {
                     Err(Errno::AGAIN) => {
                         let length = (range.end - range.start).min(WARM_CHUNK);
@@ -123,11 +124,28 @@ fn fill_from(body: &mut Body, room: usize, out: &mut Vec<u8>) -> (Filled, Option
                         return (Filled::Cold, Some(stretch));
                     }
                     Ok(count) if count > 0 => range.start += count as u64,
-                    Ok(_) | Err(_) => return (Filled::Changed, None),
+                    Ok(_) => {
+                        send::report_change(file, Broken::Shortened);
+                        return (Filled::Changed, None);
+                    }
+                    Err(_) => {
+                        send::report_change(file, Broken::Unreadable);
+                        return (Filled::Changed, None);
+                    }
                 }
                 // Copied bytes are sent only if they are of the version that the head announced.
-                if file.is_live() && !file.is_unchanged() {
-                    return (Filled::Changed, None);
+                match file.check() {
+                    Check::Intact => {}
+                    Check::Unsettled => {
+                        out.truncate(before);
+                        range.start = start;
+                        let stretch = (std::sync::Arc::clone(file), start, WARM_CHUNK.min(wanted));
+                        return (Filled::Cold, Some(stretch));
+                    }
+                    Check::Broken(broken) => {
+                        send::report_change(file, broken);
+                        return (Filled::Changed, None);
+                    }
                 }
                 if range.start == range.end {
                     body.drop_first();
