@@ -17,6 +17,8 @@ use wasmtime_wasi_http::Error;
 
 /// Bytes of a body that an instance has not read.
 const LIMIT: usize = 64 * 1024;
+/// What a chunk takes besides its bytes: a client may send its body byte by byte.
+const COST: usize = 64;
 
 /// The end that the instance has.
 #[derive(Clone, Default)]
@@ -76,6 +78,7 @@ impl Feed {
         let mut state = self.lock();
         if let Some(chunk) = state.chunks.front_mut() {
             let bytes = if chunk.len() <= max {
+                state.held -= COST;
                 state.chunks.pop_front().unwrap_or_default()
             } else {
                 chunk.split_to(max)
@@ -116,7 +119,7 @@ impl Pump {
             match self.source.poll_next(cx) {
                 Poll::Pending => return,
                 Poll::Ready(Ok(Some(bytes))) => {
-                    state.held += bytes.len();
+                    state.held += bytes.len() + COST;
                     state.chunks.push_back(bytes);
                 }
                 Poll::Ready(Ok(None)) => {
@@ -183,20 +186,41 @@ mod tests {
         sender.push(vec![b'b'; LIMIT].into());
         let (feed, pump) = Feed::new(receiver);
         let Some(mut pump) = pump else { panic!("it is not whole") };
-        assert_eq!(feed.lock().held, LIMIT);
+        assert_eq!(feed.lock().held, LIMIT + COST);
         assert!(
-            matches!(feed.poll_read(10, cx), Poll::Ready(Ok(Some(bytes))) if *bytes == [b'a'; 10])
+            matches!(feed.poll_read(100, cx), Poll::Ready(Ok(Some(bytes))) if *bytes == [b'a'; 100])
         );
         pump.poll(cx);
-        assert_eq!(feed.lock().held, 2 * LIMIT - 10);
+        assert_eq!(feed.lock().held, 2 * (LIMIT + COST) - 100);
         sender.end();
-        let mut length = 10;
+        let mut length = 100;
         while let Poll::Ready(Ok(Some(bytes))) = feed.poll_read(usize::MAX, cx) {
             length += bytes.len();
             pump.poll(cx);
         }
         assert_eq!(length, 2 * LIMIT);
         assert!(matches!(feed.poll_read(1, cx), Poll::Ready(Ok(None))));
+        assert_eq!(feed.lock().held, 0);
+    }
+
+    #[test]
+    fn a_body_that_comes_byte_by_byte_has_few_chunks() {
+        /// As many single bytes as are wanted.
+        #[derive(Debug)]
+        struct Bytewise;
+
+        impl stream::Source for Bytewise {
+            fn poll_next(
+                &mut self,
+                _: &mut Context<'_>,
+            ) -> Poll<Result<Option<Bytes>, stream::Broken>> {
+                Poll::Ready(Ok(Some(Bytes::from_static(b"x"))))
+            }
+        }
+
+        let (feed, pump) = Feed::new(stream::from_source(Box::new(Bytewise)));
+        assert!(pump.is_some());
+        assert!(feed.lock().chunks.len() <= LIMIT / COST);
     }
 
     #[test]

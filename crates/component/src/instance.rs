@@ -96,7 +96,7 @@ impl Start {
         let settings = route.settings()?;
         let kept = if settings.reuse > 1 { route.take(loaded) } else { None };
         let (instance, requests, permit, store) = match kept {
-            Some(Kept { instance, requests, permit, .. }) => {
+            Some(Kept { instance, requests, permit, loaded: _ }) => {
                 Counts::add(&slot.counts.reused);
                 (Some(instance), requests, permit, None)
             }
@@ -176,7 +176,8 @@ impl Start {
     /// Keeps the instance for a further request, if `reuse` permits it.
     pub(crate) fn keep(self, route: &Rc<Route>, store: Store<Host>, exports: impl Exports) {
         let Self { loaded, requests, permit, .. } = self;
-        route.keep(Kept::new(exports.into_kept(store), loaded, requests + 1, permit));
+        let instance = exports.into_kept(store);
+        route.keep(Kept { instance, loaded, requests: requests + 1, permit });
     }
 
     /// Records that the instance is ready. `began` is within the time that counts as that of the instance, so that the time of

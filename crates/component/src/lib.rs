@@ -71,6 +71,7 @@ mod proxy;
 mod registry;
 mod respond;
 mod service;
+mod shelf;
 mod slot;
 mod stdio;
 mod ticker;

@@ -2,9 +2,8 @@
 
 use std::cell::{Cell, RefCell};
 use std::collections::HashMap;
-use std::rc::{Rc, Weak};
+use std::rc::Rc;
 use std::sync::Arc;
-use std::time::{Duration, Instant};
 
 use dunlin_client::Client;
 use dunlin_config::{Component, Mapping, Script};
@@ -17,6 +16,7 @@ use crate::instance::Instance;
 use crate::loaded::Loaded;
 use crate::outbound::Outbox;
 use crate::registry::{Components, Directory};
+use crate::shelf::Shelf;
 use crate::slot::Slot;
 
 /// The components of one worker, in one generation of the configuration.
@@ -34,7 +34,7 @@ pub(crate) struct Route {
     client: Client,
     /// Number of instances that handle a request or are kept.
     live: Rc<Cell<usize>>,
-    kept: RefCell<Vec<Kept>>,
+    kept: Rc<Shelf<Kept>>,
 }
 
 enum Source {
@@ -49,7 +49,6 @@ pub(crate) struct Kept {
     /// Requests that it has handled.
     pub(crate) requests: usize,
     pub(crate) permit: Permit,
-    since: Instant,
 }
 
 /// The permit of an instance. `instances` limits those of a worker.
@@ -87,7 +86,7 @@ impl WorkerComponents {
             source,
             client: self.client.clone(),
             live: Rc::default(),
-            kept: RefCell::default(),
+            kept: Rc::default(),
         });
         routes.insert(script.id, Rc::clone(&route));
         Ok(route)
@@ -136,22 +135,14 @@ impl Route {
 
     /// Takes a kept instance of the component.
     pub(crate) fn take(&self, loaded: &Arc<Loaded>) -> Option<Kept> {
-        let mut kept = self.kept.borrow_mut();
-        let at = kept.iter().rposition(|kept| Arc::ptr_eq(&kept.loaded, loaded))?;
-        Some(kept.remove(at))
+        self.kept.take(|kept| Arc::ptr_eq(&kept.loaded, loaded))
     }
 
     /// Keeps an instance for a further request, if `reuse` permits it.
-    pub(crate) fn keep(self: &Rc<Self>, kept: Kept) {
+    pub(crate) fn keep(&self, kept: Kept) {
         let Some(settings) = self.script.component() else { return };
-        if kept.requests >= settings.reuse {
-            return;
-        }
-        let idle = settings.idle;
-        let is_first = self.kept.borrow().is_empty();
-        self.kept.borrow_mut().push(kept);
-        if is_first {
-            tokio::task::spawn_local(drop_idle(Rc::downgrade(self), idle));
+        if kept.requests < settings.reuse {
+            self.kept.keep(kept, settings.idle);
         }
     }
 
@@ -163,28 +154,13 @@ impl Route {
         let max = self.settings()?.instances;
         if self.live.get() >= max {
             // Instances of other components of a directory, or of an older version.
-            let oldest = {
-                let mut kept = self.kept.borrow_mut();
-                (!kept.is_empty()).then(|| kept.remove(0))
-            };
-            drop(oldest);
+            drop(self.kept.take_oldest());
         }
         if self.live.get() >= max {
             Counts::add(&slot.counts.rejected);
             return Err(Failure::Busy);
         }
         Ok(Permit::new(&self.live, &slot.counts))
-    }
-}
-
-impl Kept {
-    pub(crate) fn new(
-        instance: Instance,
-        loaded: Arc<Loaded>,
-        requests: usize,
-        permit: Permit,
-    ) -> Self {
-        Self { instance, loaded, requests, permit, since: Instant::now() }
     }
 }
 
@@ -200,23 +176,5 @@ impl Drop for Permit {
     fn drop(&mut self) {
         self.live.set(self.live.get() - 1);
         Counts::subtract(&self.counts.live);
-    }
-}
-
-/// Drops the instances of a route that are kept for longer than `idle`, until there are none.
-async fn drop_idle(route: Weak<Route>, idle: Duration) {
-    loop {
-        let oldest = {
-            let Some(route) = route.upgrade() else { return };
-            let kept = route.kept.borrow();
-            let Some(oldest) = kept.iter().map(|kept| kept.since).min() else { return };
-            oldest
-        };
-        tokio::time::sleep_until((oldest + idle).into()).await;
-        let Some(route) = route.upgrade() else { return };
-        // Dropped after the borrow, since an instance returns its permit to the route.
-        let expired: Vec<_> =
-            route.kept.borrow_mut().extract_if(.., |kept| kept.since.elapsed() >= idle).collect();
-        drop(expired);
     }
 }
