@@ -276,7 +276,13 @@ def listing(objects, query):
         for name in files
     ]
     contents += [f"<CommonPrefixes><Prefix>{escape(prefix + name)}/</Prefix></CommonPrefixes>" for name in folders]
-    return f"<ListBucketResult>{''.join(contents)}</ListBucketResult>"
+    # The names of prefixes are between those of objects.
+    contents.sort(key=lambda entry: re.search("<(?:Key|Prefix)>([^<]*)", entry)[1])
+    fields = parse_qs(query)
+    begin = int(fields.get("continuation-token", ["0"])[0])
+    end = begin + int(fields.get("max-keys", ["1000"])[0])
+    more = f"<NextContinuationToken>{end}</NextContinuationToken>" if end < len(contents) else ""
+    return f"<ListBucketResult>{''.join(contents[begin:end])}{more}</ListBucketResult>"
 
 
 def running_store(kind, tmp_path):

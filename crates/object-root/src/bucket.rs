@@ -11,11 +11,13 @@ use dunlin_files::objects::store::{
     ObjectStore, StoreError, Version,
 };
 use futures_util::stream::{BoxStream, StreamExt};
+use http::Extensions;
 use object_store::list::{PaginatedListOptions, PaginatedListStore};
 use object_store::path::Path;
 use object_store::{Attribute, GetOptions, GetRange, GetResult, ListResult, ObjectStore as Client};
 
 use crate::errors::classify;
+use crate::reply::{Content, ReplyLimit};
 
 /// A bucket.
 pub(crate) struct Bucket {
@@ -72,7 +74,12 @@ impl ObjectStore for Bucket {
         Box::pin(async move {
             let ListRequest { prefix, max, page } = request;
             if let Some(pages) = pages {
+                let mut extensions = Extensions::new();
+                if let Some(max) = max {
+                    extensions.insert(ReplyLimit::of_page(max));
+                }
                 let options = PaginatedListOptions {
+                    extensions,
                     delimiter: Some(Cow::Borrowed("/")),
                     max_keys: max,
                     page_token: page,
@@ -100,7 +107,10 @@ fn options(request: &GetRequest) -> GetOptions {
         chrono_time(seconds)
     };
     let GetRequest { unless, only, range, .. } = request;
+    let mut extensions = Extensions::new();
+    extensions.insert(Content);
     GetOptions {
+        extensions,
         if_none_match: unless.as_ref().and_then(|version| version.etag.clone()),
         if_modified_since: unless.as_ref().and_then(date),
         // A weak tag never matches.

@@ -6,7 +6,7 @@ use dunlin_files::objects::store::StoreError;
 use http::StatusCode;
 use object_store::client::{HttpError, HttpErrorKind};
 
-use crate::connector::ErrorStatus;
+use crate::reply::{ErrorStatus, Violation};
 
 /// What an error of the client means.
 pub(crate) fn classify(error: &object_store::Error) -> StoreError {
@@ -18,6 +18,9 @@ pub(crate) fn classify(error: &object_store::Error) -> StoreError {
         error => {
             if let Some(status) = find::<ErrorStatus>(error) {
                 return by_status(status);
+            }
+            if let Some(violation) = find::<Violation>(error) {
+                return StoreError::Invalid(violation.to_string());
             }
             match find::<HttpError>(error) {
                 Some(_) => StoreError::Failed(innermost(error)),

@@ -3,7 +3,8 @@
 //! # What it does
 //! [`open`] makes the client of a bucket from the rules of the configuration. What these leave out, it takes from the
 //! environment, and credentials that are in neither from the metadata service of the machine. Requests are sent by `reqwest`, the
-//! client that `object_store` has signatures, retries and credentials for.
+//! client that `object_store` has signatures, retries and credentials for. It follows no redirects, and reads replies other
+//! than the content of objects up to a limit.
 //!
 //! # Contract
 //! [`open`] and [`client`] are called within the runtime that polls the futures of the store. They read files, and open no
@@ -35,7 +36,9 @@ mod bucket;
 mod connector;
 mod credentials;
 mod errors;
+mod listing;
 mod options;
+mod reply;
 
 use std::sync::Arc;
 

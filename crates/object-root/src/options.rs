@@ -12,28 +12,24 @@ use object_store::aws::{AmazonS3Builder, AwsCredential, AwsCredentialProvider};
 use object_store::azure::{AzureAccessKey, AzureCredential, MicrosoftAzureBuilder};
 use object_store::gcp::GoogleCloudStorageBuilder;
 use object_store::http::HttpBuilder;
-use object_store::{
-    BackoffConfig, Certificate, ClientOptions, RetryConfig, StaticCredentialProvider,
-};
+use object_store::{BackoffConfig, ClientOptions, RetryConfig, StaticCredentialProvider};
+use reqwest::tls::Certificate;
 
 use crate::bucket::Bucket;
 use crate::connector::Connector;
 use crate::credentials::Credentials;
 
-/// Time to connect.
-const CONNECT: Duration = Duration::from_secs(3);
-
 /// Makes the client of the bucket of `root`.
 pub(crate) fn open(root: &ObjectRoot) -> Result<Bucket, String> {
-    let options = client_options(&root.store)?;
+    let (options, connector) = (client_options(&root.store), connector(&root.store)?);
     let has_hmac = root.store.access_key.is_some();
     match root.scheme {
-        StoreScheme::S3 => s3(root, options),
+        StoreScheme::S3 => s3(root, options, connector),
         // HMAC keys are those of the interface that Google Cloud Storage shares with S3.
-        StoreScheme::Gs if has_hmac => hmac(root, options),
-        StoreScheme::Gs => gs(root, options),
-        StoreScheme::Az => az(root, options),
-        StoreScheme::Https => https(root, options),
+        StoreScheme::Gs if has_hmac => hmac(root, options, connector),
+        StoreScheme::Gs => gs(root, options, connector),
+        StoreScheme::Az => az(root, options, connector),
+        StoreScheme::Https => https(root, options, connector),
     }
 }
 
@@ -43,26 +39,21 @@ fn retry() -> RetryConfig {
     RetryConfig { backoff, max_retries: 0, retry_timeout: Duration::ZERO }
 }
 
-fn client_options(rules: &StoreRules) -> Result<ClientOptions, String> {
+fn client_options(rules: &StoreRules) -> ClientOptions {
     let is_plain = rules.endpoint.as_ref().is_some_and(|url| url.starts_with("http://"));
     // The time of a whole response depends on its size.
-    let mut options = ClientOptions::new()
-        .with_allow_http(is_plain)
-        .with_timeout_disabled()
-        .with_connect_timeout(CONNECT)
-        .with_user_agent(HeaderValue::from_static("dunlin"));
-    if let Some(file) = &rules.authority {
-        let fail = |error: &dyn std::fmt::Display| format!("authority {}: {error}", file.display());
-        let text = std::fs::read(file).map_err(|error| fail(&error))?;
-        let certificates = Certificate::from_pem_bundle(&text).map_err(|error| fail(&error))?;
-        for certificate in certificates {
-            options = options.with_root_certificate(certificate);
-        }
-    }
-    Ok(options)
+    ClientOptions::new().with_allow_http(is_plain).with_timeout_disabled()
 }
 
-fn s3(root: &ObjectRoot, options: ClientOptions) -> Result<Bucket, String> {
+fn connector(rules: &StoreRules) -> Result<Connector, String> {
+    let Some(file) = &rules.authority else { return Ok(Connector::default()) };
+    let fail = |error: &dyn std::fmt::Display| format!("authority {}: {error}", file.display());
+    let text = std::fs::read(file).map_err(|error| fail(&error))?;
+    let authorities = Certificate::from_pem_bundle(&text).map_err(|error| fail(&error))?;
+    Ok(Connector { authorities })
+}
+
+fn s3(root: &ObjectRoot, options: ClientOptions, connector: Connector) -> Result<Bucket, String> {
     let rules = &root.store;
     let mut builder = AmazonS3Builder::from_env();
     if let Some(endpoint) = &rules.endpoint {
@@ -78,20 +69,21 @@ fn s3(root: &ObjectRoot, options: ClientOptions) -> Result<Bucket, String> {
         let Credentials { access_key, secret_key, token } = Credentials::read(file)?;
         builder = builder.with_credentials(fixed(access_key, secret_key, token));
     }
-    finish_s3(root, builder, options)
+    finish_s3(root, builder, options, connector)
 }
 
-fn hmac(root: &ObjectRoot, options: ClientOptions) -> Result<Bucket, String> {
+fn hmac(root: &ObjectRoot, options: ClientOptions, connector: Connector) -> Result<Bucket, String> {
     let endpoint = root.store.endpoint.as_deref().unwrap_or("https://storage.googleapis.com");
     let builder =
         AmazonS3Builder::new().with_endpoint(endpoint.trim_end_matches('/')).with_region("auto");
-    finish_s3(root, builder, options)
+    finish_s3(root, builder, options, connector)
 }
 
 fn finish_s3(
     root: &ObjectRoot,
     mut builder: AmazonS3Builder,
     options: ClientOptions,
+    connector: Connector,
 ) -> Result<Bucket, String> {
     let rules = &root.store;
     if let (Some(access_key), Some(secret_key)) = (&rules.access_key, &rules.secret_key) {
@@ -107,7 +99,7 @@ fn finish_s3(
     let store = builder
         .with_bucket_name(&root.bucket)
         .with_retry(retry())
-        .with_http_connector(Connector)
+        .with_http_connector(connector)
         .with_client_options(options.with_allow_http(is_plain))
         .build();
     Ok(Bucket::paged(Arc::new(store.map_err(|error| error.to_string())?)))
@@ -118,7 +110,7 @@ fn fixed(key_id: String, secret_key: String, token: Option<String>) -> AwsCreden
     Arc::new(StaticCredentialProvider::new(AwsCredential { key_id, secret_key, token }))
 }
 
-fn gs(root: &ObjectRoot, options: ClientOptions) -> Result<Bucket, String> {
+fn gs(root: &ObjectRoot, options: ClientOptions, connector: Connector) -> Result<Bucket, String> {
     let rules = &root.store;
     let mut builder = GoogleCloudStorageBuilder::from_env();
     if let Some(endpoint) = &rules.endpoint {
@@ -133,13 +125,13 @@ fn gs(root: &ObjectRoot, options: ClientOptions) -> Result<Bucket, String> {
     let store = builder
         .with_bucket_name(&root.bucket)
         .with_retry(retry())
-        .with_http_connector(Connector)
+        .with_http_connector(connector)
         .with_client_options(options)
         .build();
     Ok(Bucket::paged(Arc::new(store.map_err(|error| error.to_string())?)))
 }
 
-fn az(root: &ObjectRoot, options: ClientOptions) -> Result<Bucket, String> {
+fn az(root: &ObjectRoot, options: ClientOptions, connector: Connector) -> Result<Bucket, String> {
     let rules = &root.store;
     let mut builder = MicrosoftAzureBuilder::from_env();
     if let (Some(account), Some(key)) = (&rules.access_key, &rules.secret_key) {
@@ -157,13 +149,17 @@ fn az(root: &ObjectRoot, options: ClientOptions) -> Result<Bucket, String> {
     let store = builder
         .with_container_name(&root.bucket)
         .with_retry(retry())
-        .with_http_connector(Connector)
+        .with_http_connector(connector)
         .with_client_options(options)
         .build();
     Ok(Bucket::paged(Arc::new(store.map_err(|error| error.to_string())?)))
 }
 
-fn https(root: &ObjectRoot, mut options: ClientOptions) -> Result<Bucket, String> {
+fn https(
+    root: &ObjectRoot,
+    mut options: ClientOptions,
+    connector: Connector,
+) -> Result<Bucket, String> {
     let rules = &root.store;
     if let (Some(user), Some(password)) = (&rules.access_key, &rules.secret_key) {
         let pair = BASE64_STANDARD.encode(format!("{user}:{}", password.reveal()));
@@ -179,7 +175,7 @@ fn https(root: &ObjectRoot, mut options: ClientOptions) -> Result<Bucket, String
     let store = HttpBuilder::new()
         .with_url(url)
         .with_retry(retry())
-        .with_http_connector(Connector)
+        .with_http_connector(connector)
         .with_client_options(options)
         .build();
     Ok(Bucket::plain(Arc::new(store.map_err(|error| error.to_string())?)))

@@ -17,6 +17,8 @@ pub(super) struct Arrival {
 #[derive(Debug, Default)]
 struct State {
     chunks: Vec<Bytes>,
+    /// What follows the chunks: small pieces, so that memory does not depend on how the store cuts the content.
+    tail: Vec<u8>,
     length: u64,
     end: Option<Result<(), Broken>>,
     readers: Vec<Waker>,
@@ -33,6 +35,9 @@ pub(super) struct Reader {
     range: Range<u64>,
 }
 
+/// The size of a chunk that is made of smaller pieces.
+const CHUNK: usize = 64 << 10;
+
 impl Arrival {
     /// Appends bytes.
     pub(super) fn push(&self, bytes: Bytes) {
@@ -41,7 +46,7 @@ impl Arrival {
         }
         let mut state = self.lock();
         state.length += bytes.len() as u64;
-        state.chunks.push(bytes);
+        state.append(bytes);
         let readers = std::mem::take(&mut state.readers);
         drop(state);
         readers.into_iter().for_each(Waker::wake);
@@ -51,6 +56,7 @@ impl Arrival {
     pub(super) fn end(&self, result: Result<(), Broken>) {
         let mut state = self.lock();
         state.end = Some(result);
+        state.finish_tail();
         let readers = std::mem::take(&mut state.readers);
         drop(state);
         readers.into_iter().for_each(Waker::wake);
@@ -66,6 +72,7 @@ impl Arrival {
         let state = self.lock();
         let mut whole = Vec::with_capacity(state.length as usize);
         state.chunks.iter().for_each(|chunk| whole.extend_from_slice(chunk));
+        whole.extend_from_slice(&state.tail);
         whole
     }
 
@@ -77,6 +84,28 @@ impl Arrival {
     fn lock(&self) -> MutexGuard<'_, State> {
         // No code panics under the lock.
         self.state.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+}
+
+impl State {
+    fn append(&mut self, bytes: Bytes) {
+        if self.tail.is_empty() && bytes.len() >= CHUNK / 4 {
+            self.chunks.push(bytes);
+            return;
+        }
+        self.tail.extend_from_slice(&bytes);
+        if self.tail.len() >= CHUNK {
+            self.finish_tail();
+        }
+    }
+
+    /// Makes a chunk of the tail.
+    fn finish_tail(&mut self) {
+        if !self.tail.is_empty() {
+            let mut tail = std::mem::take(&mut self.tail);
+            tail.shrink_to_fit();
+            self.chunks.push(tail.into());
+        }
     }
 }
 
@@ -99,6 +128,14 @@ impl ContentReader for Reader {
                 return Poll::Ready(Ok(Some(bytes)));
             }
             (self.chunk, self.before) = (self.chunk + 1, end);
+        }
+        // The range begins behind the last chunk, at the earliest.
+        let end = self.range.end.min(self.before + state.tail.len() as u64);
+        let from = self.range.start.max(self.before);
+        if from < end {
+            let part = (from - self.before) as usize..(end - self.before) as usize;
+            self.range.start = end;
+            return Poll::Ready(Ok(Some(Bytes::copy_from_slice(&state.tail[part]))));
         }
         if state.end.is_some() {
             return Poll::Ready(Err(Broken));
@@ -136,6 +173,26 @@ mod tests {
             assert_eq!(next(reader), Poll::Ready(Ok(None)));
         }
         assert_eq!((arrival.to_vec(), arrival.length()), (b"abcdefghij".to_vec(), 10));
+    }
+
+    #[test]
+    fn single_bytes_take_no_more_memory_than_a_whole() {
+        let arrival = Arc::new(Arrival::default());
+        let content: Vec<u8> = (0..1 << 20).map(|at: u32| (at % 251) as u8).collect();
+        let (mut reader, mut read) = (arrival.read(0..content.len() as u64), Vec::new());
+        for (at, byte) in content.iter().enumerate() {
+            arrival.push(Bytes::copy_from_slice(std::slice::from_ref(byte)));
+            if at % 1000 == 0 {
+                let Poll::Ready(Ok(Some(bytes))) = next(&mut reader) else { panic!("{at}") };
+                read.extend_from_slice(&bytes);
+            }
+        }
+        assert_eq!(arrival.lock().chunks.len(), content.len() / CHUNK);
+        arrival.end(Ok(()));
+        while let Poll::Ready(Ok(Some(bytes))) = next(&mut reader) {
+            read.extend_from_slice(&bytes);
+        }
+        assert!(read == content && arrival.to_vec() == content);
     }
 
     #[test]

@@ -12,7 +12,7 @@ use super::disk::{ObjectDisk, ObjectFile, ObjectName};
 use super::flight::{Claim, Flight, Wanted};
 use super::listing::{self, Listings};
 use super::load::Context;
-use super::once::Once;
+use super::once::{Once, Promise};
 use super::restore::Restoration;
 use super::store::{ListRequest, ObjectMetadata, StoreError};
 use crate::cache::resource::Resource;
@@ -44,6 +44,10 @@ type Existence = Once<Result<bool, StoreError>>;
 
 /// The maximum of keys that are known to be absent, and of prefixes. Clients choose them.
 const MAX_KNOWN: usize = 20_000;
+
+/// The maximum of pages in which an object beneath a prefix is looked for, and the entries of those after the first.
+const MAX_PAGES: usize = 16;
+const MORE: usize = 100;
 
 /// How a request for an object goes on.
 pub(super) enum Joined {
@@ -239,23 +243,38 @@ impl Bucket {
             }
         };
         if begin {
-            let (this, result, prefix) = (Arc::clone(self), Arc::clone(&result), prefix.to_owned());
+            let (this, prefix) = (Arc::clone(self), prefix.to_owned());
+            let promise = Promise::new(&result, Err(StoreError::abandoned()));
             self.client.handle.spawn(async move {
-                let max = Some(1);
-                let request = ListRequest { prefix: prefix.clone(), max, page: None };
-                let page = this.client.list(request).await;
-                let found = page.map(|page| !page.objects.is_empty() || !page.prefixes.is_empty());
+                let found = this.look_beneath(&prefix).await;
                 let until = match found {
                     Ok(_) => monotonic_millis() + this.client.revalidate(),
                     Err(_) => 0,
                 };
-                result.set(found);
+                promise.keep(found);
                 if let Some(known) = this.lock().prefixes.get_mut(&prefix) {
                     known.1 = until;
                 }
             });
         }
         result.wait().await
+    }
+
+    /// Looks for an object beneath `prefix`. Pages are without keys that have no path, and the first ones may have no others.
+    async fn look_beneath(&self, prefix: &str) -> Result<bool, StoreError> {
+        let mut request = ListRequest { prefix: prefix.to_owned(), max: Some(1), page: None };
+        for _ in 0..MAX_PAGES {
+            let page = self.client.list(request.clone()).await?;
+            if !page.objects.is_empty() || !page.prefixes.is_empty() {
+                return Ok(true);
+            }
+            if page.next.is_none() {
+                return Ok(false);
+            }
+            request = ListRequest { max: Some(MORE), page: page.next, ..request };
+        }
+        // There are many objects, if none with a path.
+        Ok(true)
     }
 
     /// The entries of the directory with this prefix.

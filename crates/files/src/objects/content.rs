@@ -13,7 +13,7 @@ use tokio::time::timeout;
 
 use super::arrival::Arrival;
 use super::client::Client;
-use super::once::Once;
+use super::once::{Once, Promise};
 use super::remote::{Broken, ContentReader, RemoteContent};
 use super::store::{GetRequest, Got, Later, ObjectBody, ObjectMetadata, StoreError};
 
@@ -95,7 +95,7 @@ impl Streamed {
         let left = range.end - range.start;
         let begun = self.begun.as_ref().filter(|_| range.start == 0).and_then(|begun| begun.take());
         let opened = Arc::new(Once::default());
-        let result = Arc::clone(&opened);
+        let result = Promise::new(&opened, Err(StoreError::abandoned()));
         let handle = self.client.handle.clone();
         handle.spawn(async move {
             let body = match begun {
@@ -104,10 +104,10 @@ impl Streamed {
             };
             match body {
                 Ok(body) => {
-                    result.set(Ok(()));
+                    result.keep(Ok(()));
                     self.forward(body, left, &sender).await;
                 }
-                Err(error) => result.set(Err(error)),
+                Err(error) => result.keep(Err(error)),
             }
         });
         opened.wait().await?;

@@ -79,6 +79,31 @@ pub(super) enum Landed {
     Failed(StoreError),
 }
 
+/// The end of a request. Should the task that has it end otherwise, those that wait for the request get an error.
+struct Landing {
+    flight: Arc<Flight>,
+    bucket: Arc<Bucket>,
+}
+
+impl Drop for Landing {
+    fn drop(&mut self) {
+        let Self { flight, bucket } = self;
+        bucket.land(flight);
+        if flight.head.get().is_none() {
+            flight.head.set(Landed::Failed(StoreError::abandoned()));
+        }
+        flight.finished.set(());
+    }
+}
+
+impl Landing {
+    /// Ends the request with this result.
+    fn land(self, landed: Landed) {
+        self.bucket.land(&self.flight);
+        self.flight.head.set(landed);
+    }
+}
+
 /// The time for which requests with a stale object wait for the store.
 const PATIENCE: Duration = Duration::from_secs(1);
 
@@ -158,6 +183,7 @@ impl Flight {
 
     /// Sends the request and receives the response, on the thread for object stores.
     pub(super) async fn fly(self: &Arc<Self>, bucket: &Arc<Bucket>, context: &Arc<Context>) {
+        let landing = Landing { flight: Arc::clone(self), bucket: Arc::clone(bucket) };
         let Wanted { key, unless } = &self.wanted;
         let request = GetRequest { key: key.clone(), unless: unless.clone(), ..Default::default() };
         let mut got = std::pin::pin!(bucket.client.get(request));
@@ -176,11 +202,11 @@ impl Flight {
         match result {
             Ok(Got::NotModified) => {
                 self.revalidate(&bucket.client).await;
-                self.land(bucket, Landed::NotModified);
+                landing.land(Landed::NotModified);
             }
             Ok(Got::Object(metadata, body)) => {
                 bucket.set_present(key);
-                self.receive(bucket, context, metadata, body).await;
+                self.receive(landing, context, metadata, body).await;
             }
             Err(error) => {
                 if error == StoreError::Missing {
@@ -189,7 +215,7 @@ impl Flight {
                 if !matches!(error, StoreError::Failed(_)) {
                     bucket.remove_from_disk(context, key);
                 }
-                self.land(bucket, Landed::Failed(error));
+                landing.land(Landed::Failed(error));
             }
         }
     }
@@ -216,55 +242,44 @@ impl Flight {
         monotonic_millis() + if self.is_outdated() { 0 } else { client.revalidate() }
     }
 
-    /// Ends the request with this result.
-    fn land(self: &Arc<Self>, bucket: &Bucket, landed: Landed) {
-        bucket.land(self);
-        self.head.set(landed);
-        self.finished.set(());
-    }
-
     async fn receive(
         self: &Arc<Self>,
-        bucket: &Arc<Bucket>,
+        landing: Landing,
         context: &Arc<Context>,
         metadata: ObjectMetadata,
         body: Box<dyn ObjectBody>,
     ) {
+        let client = Arc::clone(&landing.bucket.client);
         let (size, metadata) = (metadata.size, Arc::new(metadata));
-        let is_whole = size <= self.limit.load(Ordering::Relaxed)
-            && bucket.client.reserve(size, context.room());
+        let is_whole =
+            size <= self.limit.load(Ordering::Relaxed) && client.reserve(size, context.room());
         if !is_whole {
-            self.load(&bucket.client, context, &metadata, None);
-            self.land(bucket, Landed::Streamed(metadata, Begun::new(body)));
+            self.load(&client, context, &metadata, None);
+            landing.land(Landed::Streamed(metadata, Begun::new(body)));
             return;
         }
         let arrival = Arc::new(Arrival::default());
         self.head.set(Landed::Arriving(Arc::clone(&metadata), Arc::clone(&arrival)));
-        let result = receive_body(&bucket.client, &arrival, size, body).await;
-        bucket.client.release(size);
+        let result = receive_body(&client, &arrival, size, body).await;
+        client.release(size);
         if result.is_err() {
             // A client that repeats its request must not join this one.
-            bucket.land(self);
+            drop(landing);
             arrival.end(result);
-            self.finished.set(());
             return;
         }
         arrival.end(result);
-        let (this, for_job, context) = (Arc::clone(self), Arc::clone(bucket), Arc::clone(context));
+        let (this, context) = (Arc::clone(self), Arc::clone(context));
         let pool = context.pools.files.clone();
         let job = move || {
-            this.load(&for_job.client, &context, &metadata, Some(&arrival));
+            this.load(&client, &context, &metadata, Some(&arrival));
             if let Some(disk) = &context.disk {
-                for_job.keep_on_disk(&**disk, &this, &metadata, arrival.to_vec().into());
+                landing.bucket.keep_on_disk(&**disk, &this, &metadata, arrival.to_vec().into());
             }
-            for_job.land(&this);
-            this.finished.set(());
+            drop(landing);
         };
-        if pool.submit(0, job).is_err() {
-            // No thread can be started, which the pool logs.
-            bucket.land(self);
-            self.finished.set(());
-        }
+        // If no thread can be started, which the pool logs, the job is dropped, and the request ends with it.
+        let _ = pool.submit(0, job);
     }
 
     /// Makes the resources of all claims and inserts them into the cache.
@@ -323,5 +338,52 @@ async fn receive_body(
         }
         client.counters.errors.fetch_add(1, Ordering::Relaxed);
         return Err(Broken);
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use std::path::Path;
+    use std::thread;
+
+    use dunlin_config::{Config, Overrides};
+
+    use super::*;
+    use crate::objects::store::{Later, ListPage, ListRequest, ObjectStore};
+
+    /// A store that has nothing.
+    #[derive(Debug)]
+    struct Empty;
+
+    impl ObjectStore for Empty {
+        fn get(&self, _request: GetRequest) -> Later<Result<Got, StoreError>> {
+            Box::pin(async { Err(StoreError::Missing) })
+        }
+
+        fn list(&self, _request: ListRequest) -> Later<Result<ListPage, StoreError>> {
+            Box::pin(async { Ok(ListPage::default()) })
+        }
+
+        fn has_prefixes(&self) -> bool {
+            true
+        }
+    }
+
+    #[tokio::test]
+    async fn those_that_wait_for_a_request_get_an_error_if_its_task_panics() {
+        let text = "[[listen]]\naddress = '127.0.0.1:0'\n[[site]]\nroot = 's3://bucket'\n";
+        let config = Config::parse(text, Path::new("x"), &Overrides::default()).unwrap();
+        let root = config.sites.only().unwrap().object_roots().next().cloned().unwrap();
+        let handle = tokio::runtime::Handle::current();
+        let bucket = Bucket::new(Client::new(&root, Arc::new(Empty), handle));
+        let flight = Flight::new(Wanted { key: "a".into(), unless: None });
+        let landing = Landing { flight: Arc::clone(&flight), bucket };
+        let task = thread::spawn(move || {
+            let _landing = landing;
+            panic!("as a defect would");
+        });
+        assert!(task.join().is_err());
+        assert!(matches!(flight.head().await, Landed::Failed(StoreError::Failed(_))));
+        flight.finished().await;
     }
 }

@@ -4,15 +4,20 @@ use std::collections::HashMap;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
 use dunlin_net::clock::monotonic_millis;
+use tokio::sync::Semaphore;
 
 use super::client::Client;
-use super::once::Once;
+use super::once::{Once, Promise};
 use super::store::{ListRequest, StoreError};
 use crate::listing::contents::Contents;
 
 /// Listings that were read, and those that are being read.
-#[derive(Debug, Default)]
-pub(super) struct Listings(Mutex<HashMap<String, Known>>);
+#[derive(Debug)]
+pub(super) struct Listings {
+    known: Mutex<HashMap<String, Known>>,
+    /// What is read of them at a time is not in the cache yet.
+    turns: Semaphore,
+}
 
 #[derive(Debug, Clone)]
 struct Known {
@@ -21,10 +26,24 @@ struct Known {
     until: u64,
 }
 
+impl Known {
+    fn has_failed(&self) -> bool {
+        matches!(self.result.get(), Some(Err(_)))
+    }
+}
+
+/// The number of listings that are read at a time.
+const TURNS: usize = 4;
 /// The maximum number of names of a directory.
 const MAX_NAMES: usize = 1_000_000;
 /// The memory for the names of all directories, in bytes.
 const MAX_BYTES: usize = 64 << 20;
+
+impl Default for Listings {
+    fn default() -> Self {
+        Self { known: Mutex::default(), turns: Semaphore::new(TURNS) }
+    }
+}
 
 impl Listings {
     /// Forgets the directory of a key that has changed, and those above it.
@@ -34,7 +53,18 @@ impl Listings {
 
     fn lock(&self) -> MutexGuard<'_, HashMap<String, Known>> {
         // No code panics under the lock.
-        self.0.lock().unwrap_or_else(PoisonError::into_inner)
+        self.known.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    /// Reads a listing when it is its turn.
+    async fn read(&self, client: &Client, prefix: &str) -> Result<Contents, StoreError> {
+        let was_down = client.is_down();
+        // Nothing closes the semaphore.
+        let _turn = self.turns.acquire().await;
+        if client.is_down() && !was_down {
+            return Err(StoreError::Failed("it does not respond".into()));
+        }
+        read(client, prefix).await
     }
 
     fn make_room(&self) {
@@ -63,7 +93,8 @@ pub(super) async fn contents(
         let mut known = listings.lock();
         match known.get(prefix) {
             Some(known)
-                if now < known.until || client.is_down() && known.result.get().is_some() =>
+                if now < known.until && !known.has_failed()
+                    || client.is_down() && known.result.get().is_some() =>
             {
                 (known.clone(), false)
             }
@@ -79,18 +110,15 @@ pub(super) async fn contents(
     };
     if begin {
         let (client, listings) = (Arc::clone(client), Arc::clone(listings));
-        let (result, prefix) = (Arc::clone(&known.result), prefix.to_owned());
+        let promise = Promise::new(&known.result, Err(StoreError::abandoned()));
+        let prefix = prefix.to_owned();
         let handle = client.handle.clone();
         handle.spawn(async move {
-            let read = read(&client, &prefix).await;
-            let until = match &read {
-                Ok(_) => monotonic_millis() + client.revalidate(),
-                Err(_) => 0,
-            };
+            let read = listings.read(&client, &prefix).await;
             if let Some(known) = listings.lock().get_mut(&prefix) {
-                known.until = until;
+                known.until = monotonic_millis() + client.revalidate();
             }
-            result.set(read.map(Arc::new));
+            promise.keep(read.map(Arc::new));
             listings.make_room();
         });
     }

@@ -1,6 +1,6 @@
 //! A value that many tasks of all threads wait for.
 
-use std::sync::{Mutex, MutexGuard, PoisonError};
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
 use tokio::sync::Notify;
 
@@ -9,6 +9,33 @@ use tokio::sync::Notify;
 pub(super) struct Once<T> {
     value: Mutex<Option<T>>,
     changed: Notify,
+}
+
+/// The duty to set a [`Once`]. Should the task that has it end without doing so, those that wait get another value.
+#[derive(Debug)]
+pub(super) struct Promise<T: Clone> {
+    once: Arc<Once<T>>,
+    otherwise: Option<T>,
+}
+
+impl<T: Clone> Promise<T> {
+    pub(super) fn new(once: &Arc<Once<T>>, otherwise: T) -> Self {
+        Self { once: Arc::clone(once), otherwise: Some(otherwise) }
+    }
+
+    /// Sets the value.
+    pub(super) fn keep(mut self, value: T) {
+        self.otherwise = None;
+        self.once.set(value);
+    }
+}
+
+impl<T: Clone> Drop for Promise<T> {
+    fn drop(&mut self) {
+        if let Some(otherwise) = self.otherwise.take() {
+            self.once.set(otherwise);
+        }
+    }
 }
 
 impl<T> Default for Once<T> {

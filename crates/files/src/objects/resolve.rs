@@ -174,8 +174,9 @@ pub(super) fn failure(error: &StoreError) -> Failure {
     match error {
         StoreError::Missing | StoreError::Unsupported => Failure::Missing,
         StoreError::Denied => Failure::Forbidden,
-        StoreError::Invalid(_) => Failure::Broken,
-        StoreError::Changed | StoreError::Failed(_) => Failure::Unavailable,
+        StoreError::Changed | StoreError::Invalid(_) | StoreError::Failed(_) => {
+            Failure::Unavailable
+        }
     }
 }
 

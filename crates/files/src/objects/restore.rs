@@ -27,6 +27,22 @@ impl Restoration {
     }
 }
 
+/// The end of the reading of a file, also if the job that does it ends without a result.
+struct Ending {
+    bucket: Arc<Bucket>,
+    key: String,
+    claim: Claim,
+    resource: Option<Arc<Resource>>,
+    restoration: Arc<Restoration>,
+}
+
+impl Drop for Ending {
+    fn drop(&mut self) {
+        self.bucket.end_restoration(&self.key, &self.claim);
+        self.restoration.resource.set(self.resource.take());
+    }
+}
+
 impl Bucket {
     /// The resource of an object that is on disk. It is fresh only if this process has received it not long ago; otherwise the store
     /// has to confirm it. The cache has it, if it is worth that.
@@ -39,19 +55,21 @@ impl Bucket {
         let disk = context.disk.as_ref()?;
         let (restoration, file) = self.begin_restoration(&**disk, key, claim)?;
         if let Some(file) = file {
-            let (this, context, for_job) = (Arc::clone(self), Arc::clone(context), claim.clone());
-            let (owned_key, restored) = (key.to_owned(), Arc::clone(&restoration));
+            let mut ending = Ending {
+                bucket: Arc::clone(self),
+                key: key.to_owned(),
+                claim: claim.clone(),
+                resource: None,
+                restoration: Arc::clone(&restoration),
+            };
+            let context = Arc::clone(context);
             let pool = context.pools.files.clone();
             let job = move || {
-                let resource = this.read(&context, &owned_key, &for_job, (file, &restored));
-                this.end_restoration(&owned_key, &for_job);
-                restored.resource.set(resource);
+                let Ending { bucket, key, claim, restoration, .. } = &ending;
+                ending.resource = bucket.read(&context, key, claim, (file, restoration));
             };
-            if pool.submit(0, job).is_err() {
-                // No thread can be started, which the pool logs, or too many jobs wait.
-                self.end_restoration(key, claim);
-                restoration.resource.set(None);
-            }
+            // If no thread can be started, which the pool logs, or too many jobs wait, the job is dropped, and the reading ends.
+            let _ = pool.submit(0, job);
         }
         restoration.resource.wait().await
     }

@@ -120,3 +120,10 @@ pub enum StoreError {
     /// The store did not respond, or responded with an error. The text has no secret.
     Failed(String),
 }
+
+impl StoreError {
+    /// The task that had the request has ended without a result.
+    pub(super) fn abandoned() -> Self {
+        Self::Failed("a request to it was given up".into())
+    }
+}
