@@ -1,9 +1,10 @@
 //! Notices of servers to each other: challenges in progress, and that a certificate was stored. Every server lists them each ten seconds,
 //! so that a server which waits a little longer knows that the others have read its notice.
 
-use std::collections::HashMap;
+use std::collections::{HashMap, HashSet};
 use std::time::{Duration, SystemTime};
 
+use dunlin_net::log_limiter::LogLimiter;
 use dunlin_tls::{Challenges, Published, SharedChallenge, certificates_were_stored};
 use tokio::time::Instant;
 
@@ -33,6 +34,8 @@ pub(crate) struct Notices {
     seen: HashMap<String, Option<String>>,
     /// Responses to challenges of other servers, and when they end.
     challenges: Vec<(Instant, Published)>,
+    /// Old notices that could not be removed.
+    kept: HashSet<String>,
     has_listed: bool,
 }
 
@@ -42,10 +45,12 @@ impl Notices {
         let now = Instant::now();
         self.challenges.retain(|(until, _)| *until > now);
         let listed = objects.list(FOLDER).await?;
-        self.seen.retain(|name, _| listed.iter().any(|(other, _)| other == name));
+        let names: HashSet<&str> = listed.iter().map(|(name, _)| &**name).collect();
+        self.seen.retain(|name, _| names.contains(&**name));
+        self.kept.retain(|name| names.contains(&**name));
         for (name, meta) in listed {
             if self.seen.get(&name) == Some(&meta.e_tag) {
-                self.remove_old(objects, &name, meta.last_modified.into()).await?;
+                self.remove_old(objects, &name, meta.last_modified.into()).await;
                 continue;
             }
             if name == STORED {
@@ -54,7 +59,13 @@ impl Notices {
                     certificates_were_stored();
                 }
             } else {
-                let found = objects.read(&format!("{FOLDER}/{name}")).await?;
+                let found = match objects.read(&format!("{FOLDER}/{name}")).await {
+                    Ok(found) => found,
+                    // Each would take the time for a request.
+                    Err(error) if now.elapsed() > INTERVAL => return Err(error),
+                    // One that cannot be read must not hide the others. It is tried again.
+                    Err(_) => continue,
+                };
                 let content = found.map(|found| found.content).unwrap_or_default();
                 self.publish(&name, &content);
             }
@@ -67,24 +78,29 @@ impl Notices {
     /// Responds to a challenge of another server from now on, or of this one, which does so already.
     fn publish(&mut self, name: &str, content: &[u8]) {
         let Some(challenge) = decode(name, content) else { return };
-        match Challenges::of_process().publish(&challenge) {
+        match Challenges::of_process().publish_shared(&challenge) {
             Ok(published) => self.challenges.push((Instant::now() + CHALLENGE, published)),
-            Err(error) => tracing::error!("ACME: a challenge of another server: {error}"),
+            Err(error) => {
+                static LOG_LIMITER: LogLimiter = LogLimiter::new();
+                if LOG_LIMITER.is_due() {
+                    tracing::error!("ACME: a challenge of another server: {error}");
+                }
+            }
         }
     }
 
-    /// Removes a challenge whose server has not done so.
-    async fn remove_old(
-        &self,
-        objects: &Objects,
-        name: &str,
-        modified: SystemTime,
-    ) -> Result<(), String> {
+    /// Removes a challenge whose server has not done so. One that the store does not let go of stays, and does no harm.
+    async fn remove_old(&mut self, objects: &Objects, name: &str, modified: SystemTime) {
         let age = SystemTime::now().duration_since(modified).unwrap_or_default();
-        if name != STORED && age > OLD {
-            objects.remove(&format!("{FOLDER}/{name}")).await?;
+        if name == STORED || age <= OLD || self.kept.contains(name) {
+            return;
         }
-        Ok(())
+        if let Err(error) = objects.remove(&format!("{FOLDER}/{name}")).await {
+            if self.kept.is_empty() {
+                tracing::warn!("ACME: storage: the old notice {name} cannot be removed: {error}");
+            }
+            self.kept.insert(name.to_owned());
+        }
     }
 }
 
@@ -131,7 +147,15 @@ fn decode(name: &str, content: &[u8]) -> Option<SharedChallenge> {
 mod tests {
     use std::sync::Arc;
 
+    use async_trait::async_trait;
+    use futures_util::stream::BoxStream;
+    use futures_util::{StreamExt, TryStreamExt};
     use object_store::memory::InMemory;
+    use object_store::path::Path as StorePath;
+    use object_store::{
+        CopyOptions, Error, GetOptions, GetResult, ListResult, MultipartUpload, ObjectMeta,
+        ObjectStore, PutMultipartOptions, PutOptions, PutPayload, PutResult,
+    };
 
     use super::*;
 
@@ -188,5 +212,112 @@ mod tests {
             notices.read(&objects).await.unwrap();
             assert_eq!(notices.seen.get(STORED), Some(&meta.e_tag));
         }
+    }
+
+    /// A bucket whose policy permits no removal, and no access to one of the notices.
+    #[derive(Debug)]
+    struct Strict(InMemory);
+
+    impl std::fmt::Display for Strict {
+        fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+            f.write_str("Strict")
+        }
+    }
+
+    const FORBIDDEN: &str = "b-forbidden";
+    const AGED: &str = "a-aged";
+
+    fn denied<T>() -> object_store::Result<T> {
+        Err(Error::PermissionDenied { path: String::new(), source: "denied".into() })
+    }
+
+    #[async_trait]
+    impl ObjectStore for Strict {
+        async fn put_opts(
+            &self,
+            location: &StorePath,
+            payload: PutPayload,
+            options: PutOptions,
+        ) -> object_store::Result<PutResult> {
+            self.0.put_opts(location, payload, options).await
+        }
+
+        async fn put_multipart_opts(
+            &self,
+            _location: &StorePath,
+            _options: PutMultipartOptions,
+        ) -> object_store::Result<Box<dyn MultipartUpload>> {
+            denied()
+        }
+
+        async fn get_opts(
+            &self,
+            location: &StorePath,
+            options: GetOptions,
+        ) -> object_store::Result<GetResult> {
+            if location.as_ref().ends_with(FORBIDDEN) {
+                return denied();
+            }
+            self.0.get_opts(location, options).await
+        }
+
+        fn delete_stream(
+            &self,
+            locations: BoxStream<'static, object_store::Result<StorePath>>,
+        ) -> BoxStream<'static, object_store::Result<StorePath>> {
+            locations.map(|_| denied()).boxed()
+        }
+
+        fn list(
+            &self,
+            prefix: Option<&StorePath>,
+        ) -> BoxStream<'static, object_store::Result<ObjectMeta>> {
+            let aged = |mut meta: ObjectMeta| {
+                if meta.location.as_ref().ends_with(AGED) {
+                    meta.last_modified = SystemTime::UNIX_EPOCH.into();
+                }
+                meta
+            };
+            self.0.list(prefix).map_ok(aged).boxed()
+        }
+
+        async fn list_with_delimiter(
+            &self,
+            prefix: Option<&StorePath>,
+        ) -> object_store::Result<ListResult> {
+            self.0.list_with_delimiter(prefix).await
+        }
+
+        async fn copy_opts(
+            &self,
+            _from: &StorePath,
+            _to: &StorePath,
+            _options: CopyOptions,
+        ) -> object_store::Result<()> {
+            denied()
+        }
+    }
+
+    /// Writes the notice of a challenge, and waits for nobody to read it.
+    async fn write(objects: &Objects, challenge: &SharedChallenge) {
+        let (name, content) = encode(challenge);
+        let name = format!("{FOLDER}/{name}");
+        assert!(objects.write(&name, content, Condition::Always).await.unwrap());
+    }
+
+    #[tokio::test]
+    async fn a_notice_that_cannot_be_removed_or_read_does_not_hide_others() {
+        let client = Arc::new(Strict(InMemory::new()));
+        let objects = Objects::new(client, "s3://a".into(), "", Duration::from_secs(1));
+        let mut notices = Notices::default();
+        write(&objects, &http(AGED)).await;
+        write(&objects, &http(FORBIDDEN)).await;
+        notices.read(&objects).await.unwrap();
+        // The next round removes what is old.
+        write(&objects, &http("z-new")).await;
+        notices.read(&objects).await.unwrap();
+        assert_eq!(text("z-new").as_deref(), Some("z-new.thumbprint"));
+        assert_eq!(notices.kept.len(), 1);
+        notices.read(&objects).await.unwrap();
     }
 }

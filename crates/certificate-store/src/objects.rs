@@ -5,7 +5,7 @@ use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::Duration;
 
 use bytes::Bytes;
-use futures_util::TryStreamExt;
+use futures_util::{StreamExt, TryStreamExt};
 use object_store::path::Path;
 use object_store::{
     Error, ObjectMeta, ObjectStore, ObjectStoreExt, PutMode, PutOptions, UpdateVersion,
@@ -24,6 +24,9 @@ pub(crate) struct Objects {
     /// The last request had no response.
     is_down: AtomicBool,
 }
+
+/// The maximum of objects that a listing has. A bucket for certificates has few, and a listing may have no end.
+const MAX_LISTED: usize = 10_000;
 
 /// An object that was read.
 #[derive(Debug, Clone)]
@@ -96,10 +99,11 @@ impl Objects {
         }
     }
 
-    /// The objects whose names begin with `folder` and a slash, by their names behind that.
+    /// The objects whose names begin with `folder` and a slash, by their names behind that; of very many, the first ones.
     pub(crate) async fn list(&self, folder: &str) -> Result<Vec<(String, ObjectMeta)>, String> {
         let path = self.path(folder)?;
-        let listed = self.judge(self.client.list(Some(&path)).try_collect::<Vec<_>>()).await?;
+        let first = self.client.list(Some(&path)).take(MAX_LISTED);
+        let listed = self.judge(first.try_collect::<Vec<_>>()).await?;
         let listed = listed.map_err(|error| self.failed(&error))?;
         let named = listed.into_iter().filter_map(|meta| {
             let name = meta.location.as_ref().strip_prefix(path.as_ref())?.strip_prefix('/')?;
@@ -108,12 +112,12 @@ impl Objects {
         Ok(named.collect())
     }
 
-    /// Removes an object. It may be gone already.
+    /// Removes an object. It may be gone already. That it is not permitted does not mean that the storage is down.
     pub(crate) async fn remove(&self, name: &str) -> Result<(), String> {
         let path = self.path(name)?;
         match self.judge(self.client.delete(&path)).await? {
             Ok(()) | Err(Error::NotFound { .. }) => Ok(()),
-            Err(error) => Err(self.failed(&error)),
+            Err(error) => Err(dunlin_object_root::describe(&error)),
         }
     }
 

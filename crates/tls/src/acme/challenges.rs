@@ -17,6 +17,11 @@ pub(crate) const ALPN: &[u8] = b"acme-tls/1";
 /// The path prefix of HTTP-01 (RFC 8555 §8.3).
 const HTTP01_PREFIX: &[u8] = b"/.well-known/acme-challenge/";
 
+/// Maximum of responses that those of other servers may fill. Each has a certificate, or two texts.
+const MAX_SHARED: usize = 1_000;
+/// Maximum length of a token, a response or a name in bytes. A key authorization has fewer than 200.
+const MAX_TEXT: usize = 1_024;
+
 /// The responses to pending challenges.
 #[derive(Debug, Default)]
 pub struct Challenges {
@@ -64,6 +69,27 @@ impl Challenges {
     /// The TLS-ALPN-01 configuration for `name`, if it is pending.
     pub fn handshake(&self, name: &str) -> Option<Arc<ServerConfig>> {
         self.read().handshakes.get(&name.to_ascii_lowercase()).cloned()
+    }
+
+    /// Publishes the response to a challenge of another server, which the shared storage has.
+    ///
+    /// # Errors
+    /// As [`publish`](Self::publish), or when it is longer than a response can be, or one too many.
+    pub fn publish_shared(
+        self: &Arc<Self>,
+        challenge: &SharedChallenge,
+    ) -> Result<Published, String> {
+        let count = {
+            let Responses { texts, handshakes } = &*self.read();
+            texts.len() + handshakes.len()
+        };
+        if count >= MAX_SHARED {
+            return Err(format!("there are {count} already"));
+        }
+        if challenge.texts().iter().any(|text| text.len() > MAX_TEXT) {
+            return Err(format!("it has a text of more than {MAX_TEXT} bytes"));
+        }
+        self.publish(challenge)
     }
 
     /// Publishes the response to a challenge.
@@ -141,4 +167,29 @@ fn challenge_config(name: &str, digest: &[u8; 32]) -> Result<ServerConfig, Strin
         .with_cert_resolver(Arc::new(SingleCertAndKey::from(certified)));
     config.alpn_protocols = vec![ALPN.to_vec()];
     Ok(config)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn the_storage_can_publish_no_endless_responses() {
+        let challenges = Arc::new(Challenges::default());
+        let http = |token: &str, response: &str| SharedChallenge::Http {
+            token: token.into(),
+            response: response.into(),
+        };
+        let long = "x".repeat(MAX_TEXT + 1);
+        for challenge in [http(&long, "a"), http("a", &long)] {
+            assert!(challenges.publish_shared(&challenge).is_err());
+        }
+        let publish = |number: usize| challenges.publish_shared(&http(&number.to_string(), "a"));
+        let published: Vec<_> =
+            (0..2 * MAX_SHARED).filter_map(|number| publish(number).ok()).collect();
+        assert_eq!(published.len(), MAX_SHARED);
+        assert!(challenges.publish(&http("own", "a")).is_ok());
+        drop(published);
+        assert!(publish(1).is_ok());
+    }
 }

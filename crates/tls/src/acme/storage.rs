@@ -59,6 +59,16 @@ pub enum SharedChallenge {
     },
 }
 
+impl SharedChallenge {
+    /// The texts that it has.
+    pub(crate) fn texts(&self) -> [&str; 2] {
+        match self {
+            Self::Http { token, response } => [token, response],
+            Self::Tls { name, .. } => [name, ""],
+        }
+    }
+}
+
 /// Changes with each announcement.
 static ANNOUNCED: LazyLock<watch::Sender<()>> = LazyLock::new(|| watch::channel(()).0);
 
