@@ -179,6 +179,11 @@ impl Lease {
         Report { owed, needed: (expected - self.tokens).max(0.0) }
     }
 
+    /// Takes back a report that the store may not have received: what was spent stays owed. Tokens that were returned stay so.
+    pub(crate) fn take_back(&mut self, report: &Report) {
+        self.owed += report.owed.max(0.0);
+    }
+
     /// Takes the response of the store.
     pub(crate) fn apply(&mut self, granted: Granted, terms: &Terms, servers: f64, now: u64) {
         self.tokens += granted.tokens.max(0.0);
@@ -279,6 +284,20 @@ mod tests {
         for (pause, owed) in [(0, 30.0), (SECOND * 3 / 10, 20.0), (2 * SECOND, 1.0)] {
             assert!((after(pause) - owed).abs() < 1.0, "{} after {pause}", after(pause));
         }
+    }
+
+    #[test]
+    fn what_the_store_has_not_received_is_owed_still() {
+        let mut lease = Lease::new(&TERMS, 3.0, 0);
+        assert_eq!(spend(&mut lease, 3.0, 0, 20), 20);
+        let report = lease.report(&TERMS, 3.0, 0);
+        assert!(!lease.is_due());
+        spend(&mut lease, 3.0, 0, 5);
+        lease.take_back(&report);
+        assert!(lease.is_due());
+        assert_eq!(lease.report(&TERMS, 3.0, 0).owed, 25.0);
+        lease.take_back(&Report { owed: -8.0, needed: 0.0 });
+        assert_eq!(lease.report(&TERMS, 3.0, 0).owed, 0.0, "the store may have the tokens");
     }
 
     #[test]

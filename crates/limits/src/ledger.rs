@@ -3,7 +3,7 @@
 use std::collections::HashMap;
 
 use crate::lease::{Granted, Report, Terms};
-use crate::shared_rate::ClientId;
+use crate::names::ClientId;
 
 /// The buckets of one limit.
 #[derive(Debug, Default)]

@@ -3,7 +3,7 @@
 //!
 //! # What it does
 //! - [`rate`]: requests per client and time, without waiting. Each request is counted by [`rate::RateLimit::request`].
-//!   [`lease`] and [`shared_rate`] are for limits that several servers share by a store.
+//!   [`lease`] and [`shared_rate`] are for limits that several servers share by a store, in which clients have [`names`].
 //! - [`concurrency`]: requests at the same time. [`concurrency::Concurrency::enter`] returns a permit, or a
 //!   future that resolves to one; dropping either admits the next request.
 //! - [`bandwidth`]: bytes per second. A request takes a [`bandwidth::Sender`], and the
@@ -19,7 +19,8 @@
 //!
 //! A rejection is a return value, not an error; the caller makes the response (429, 503). For a limit that several
 //! servers share, a thread of the caller exchanges [`rate::RateLimit::reports`] with the store and returns its response by
-//! [`rate::RateLimit::grant`]. Without the store it calls [`rate::RateLimit::disconnect`].
+//! [`rate::RateLimit::grant`], or what the store has not taken by [`rate::RateLimit::take_back`]. Without the store it calls
+//! [`rate::RateLimit::disconnect`].
 //!
 //! # Example
 //! ```
@@ -51,6 +52,7 @@ pub mod fleet;
 pub mod lease;
 #[cfg(feature = "testing")]
 pub mod ledger;
+pub mod names;
 pub mod prehashed;
 pub mod rate;
 pub mod shared_rate;

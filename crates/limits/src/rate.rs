@@ -176,7 +176,7 @@ impl RateLimit {
         self.leases.as_ref().map(Leases::terms)
     }
 
-    /// Takes the reports for the store. Each needs a response by [`grant`](Self::grant).
+    /// Takes the reports for the store. Each is settled by [`grant`](Self::grant) or [`take_back`](Self::take_back).
     pub fn reports(&self, now: Instant) -> Vec<ClientReport> {
         let leases = self.leases.as_ref();
         leases.map(|leases| leases.reports(self.nanos(now))).unwrap_or_default()
@@ -186,6 +186,13 @@ impl RateLimit {
     pub fn grant(&self, report: &ClientReport, granted: Granted, now: Instant) {
         if let Some(leases) = &self.leases {
             leases.apply(report, granted, self.nanos(now));
+        }
+    }
+
+    /// Takes back a report that the store may not have received.
+    pub fn take_back(&self, report: &ClientReport) {
+        if let Some(leases) = &self.leases {
+            leases.take_back(report);
         }
     }
 

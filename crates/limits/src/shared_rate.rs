@@ -8,6 +8,7 @@ use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use sha2::{Digest, Sha256};
 
 use crate::lease::{Granted, Lease, Report, Terms};
+use crate::names::ClientId;
 use crate::prehashed::Prehashed;
 use crate::rate::{RateCounts, RateStatus};
 use dunlin_config::RateRules;
@@ -15,9 +16,6 @@ use dunlin_config::RateRules;
 /// The number of servers that share their state, as far as this one has seen lately; at least one. Its clones are the same.
 #[derive(Debug, Clone)]
 pub struct Servers(Arc<AtomicU32>);
-
-/// The name of a client in the store: a hash, so that the store has no addresses and no names of users.
-pub type ClientId = [u8; 16];
 
 /// A report about one client.
 #[derive(Debug, Clone, PartialEq)]
@@ -149,11 +147,22 @@ impl Leases {
 
     /// Takes the store's response to a report.
     pub(crate) fn apply(&self, report: &ClientReport, granted: Granted, now: u64) {
+        let servers = self.servers.divisor();
+        self.settle(report, |lease| lease.apply(granted, &self.terms, servers, now));
+    }
+
+    /// Takes back a report that the store may not have received.
+    pub(crate) fn take_back(&self, report: &ClientReport) {
+        self.settle(report, |lease| lease.take_back(&report.report));
+    }
+
+    /// Changes the lease that a report is of, if its client has not been dropped since.
+    fn settle(&self, report: &ClientReport, change: impl FnOnce(&mut Lease)) {
         let mut shard = self.shard(report.key);
         let Shard { young, old, .. } = &mut *shard;
         let client = young.get_mut(&report.key).or_else(|| old.get_mut(&report.key));
         let Some(client) = client else { return };
-        client.lease.apply(granted, &self.terms, self.servers.divisor(), now);
+        change(&mut client.lease);
         if client.lease.is_due() && !client.is_due {
             client.is_due = true;
             shard.due.push(report.key);
@@ -199,7 +208,7 @@ impl Leases {
     }
 }
 
-/// The name of the client with that key in the store.
+/// The ID of the client with that key. The store has it keyed by a secret.
 pub(crate) fn client_id(key: &[u8]) -> ClientId {
     short_hash(key)
 }

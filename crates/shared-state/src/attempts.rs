@@ -1,7 +1,8 @@
-//! Failed log-ins, keyed by a hash of the login and the address.
+//! Failed log-ins, by the name of the login and the address.
 
 use std::time::Duration;
 
+use dunlin_limits::names::ClientId;
 use redis::Script;
 
 use crate::connection::Store;
@@ -18,33 +19,49 @@ pub struct Total {
 }
 
 const COUNT: &str = r"
-local total = redis.call('INCRBY', KEYS[1], ARGV[1])
-if total < 0 then
-    total = 0
-    redis.call('SET', KEYS[1], 0, 'KEEPTTL')
+local totals = {}
+for i, key in ipairs(KEYS) do
+    local total = redis.call('INCRBY', key, ARGV[i + 1])
+    if total < 0 then
+        total = 0
+        redis.call('SET', key, 0, 'KEEPTTL')
+    end
+    if redis.call('PTTL', key) < 0 then
+        redis.call('PEXPIRE', key, ARGV[1])
+    end
+    totals[2 * i - 1] = total
+    totals[2 * i] = redis.call('PTTL', key)
 end
-if redis.call('PTTL', KEYS[1]) < 0 then
-    redis.call('PEXPIRE', KEYS[1], ARGV[2])
-end
-return {total, redis.call('PTTL', KEYS[1])}
+return totals
 ";
 
 impl Store {
-    /// Adds attempts of this server, or takes some back. `period` is the time in which they are counted, from the first one on.
+    /// Adds attempts of this server, or takes some back: of at most [`BATCH`](crate::limits::BATCH) logins and addresses. `period` is
+    /// the time in which they are counted, from the first one on.
     ///
     /// # Errors
     /// When the store does not respond.
     pub fn count_attempts(
         &mut self,
-        id: &[u8; 16],
-        change: i32,
+        changes: &[(ClientId, i32)],
         period: Duration,
-    ) -> Result<Total, StoreError> {
+    ) -> Result<Vec<Total>, StoreError> {
         let script = Script::new(COUNT);
-        let mut call = script.key(self.key(format_args!("attempts:{}", hex(id))));
-        call.arg(change).arg(period.as_millis() as u64);
-        let (count, left): (i64, i64) = self.invoke(&call)?;
-        let left = Duration::from_millis(u64::try_from(left).unwrap_or_default());
-        Ok(Total { count: u32::try_from(count).unwrap_or_default(), left })
+        let mut call = script.prepare_invoke();
+        call.arg(period.as_millis() as u64);
+        for (id, change) in changes {
+            let name = hex(&self.names.name(id));
+            // The tag is for a cluster, whose scripts have keys of one node.
+            call.key(self.key(format_args!("attempts:{{all}}:{name}"))).arg(change);
+        }
+        let totals: Vec<i64> = self.invoke(&call)?;
+        if totals.len() != 2 * changes.len() {
+            return Err(StoreError::new("the store did not respond to every attempt"));
+        }
+        let total = |pair: &[i64]| Total {
+            count: u32::try_from(pair[0]).unwrap_or_default(),
+            left: Duration::from_millis(u64::try_from(pair[1]).unwrap_or_default()),
+        };
+        Ok(totals.chunks_exact(2).map(total).collect())
     }
 }

@@ -1,21 +1,25 @@
 //! The connection to the store.
 
 use std::fmt;
+use std::sync::Arc;
 use std::time::Duration;
 
 use dunlin_config::{Shared, Topology};
+use dunlin_limits::names::NameKey;
 use redis::cluster::ClusterClientBuilder;
 use redis::{
-    Client, Connection, ConnectionInfo, ConnectionLike, FromRedisValue, IntoConnectionInfo,
-    ScriptInvocation, TlsCertificates, cmd,
+    ConnectionInfo, ConnectionLike, FromRedisValue, IntoConnectionInfo, ScriptInvocation, cmd,
 };
+use rustls::ClientConfig;
 
 use crate::error::StoreError;
+use crate::link::{self, Link};
 
 /// A connection to the store.
 pub struct Store {
     pub(crate) connection: Box<dyn ConnectionLike + Send>,
     prefix: String,
+    pub(crate) names: NameKey,
 }
 
 impl fmt::Debug for Store {
@@ -30,29 +34,30 @@ impl Store {
     /// # Errors
     /// Why it is not reachable, or rejects the connection.
     pub fn connect(settings: &Shared) -> Result<Self, StoreError> {
-        let certificates = certificates(settings)?;
+        let tls = tls(settings)?;
         let connection: Box<dyn ConnectionLike + Send> = match &settings.topology {
             Topology::Single => {
                 let url = settings.urls.first().map_or("", String::as_str);
-                Box::new(open(info(url)?, certificates, settings.timeout)?)
+                Box::new(Link::open(&info(url)?, tls.as_ref(), settings.timeout)?)
             }
-            Topology::Sentinel(group) => Box::new(master_of(group, settings, certificates)?),
+            Topology::Sentinel(group) => Box::new(master_of(group, settings, tls.as_ref())?),
             Topology::Cluster => {
                 let nodes =
                     settings.urls.iter().map(|url| info(url)).collect::<Result<Vec<_>, _>>()?;
-                let mut builder = ClusterClientBuilder::new(nodes)
+                if let Some(tls) = &tls {
+                    link::set_tls_of_cluster(tls);
+                }
+                let builder = ClusterClientBuilder::new(nodes)
                     .connection_timeout(settings.timeout)
                     .response_timeout(settings.timeout)
                     .retries(2);
-                if let Some(certificates) = certificates {
-                    builder = builder.certs(certificates);
-                }
-                let connection = builder.build()?.get_connection()?;
-                connection.set_write_timeout(Some(settings.timeout))?;
-                Box::new(connection)
+                Box::new(builder.build()?.get_generic_connection::<Link>()?)
             }
         };
-        Ok(Self { connection, prefix: settings.prefix.clone() })
+        let names = NameKey::new(&[0; 32]);
+        let mut store = Self { connection, prefix: settings.prefix.clone(), names };
+        store.read_names()?;
+        Ok(store)
     }
 
     /// The name of a key.
@@ -104,36 +109,20 @@ impl ConnectionLike for Wrapped<'_> {
     }
 }
 
-/// The certificates that the store's own is verified with; `None` for those of the system.
-fn certificates(settings: &Shared) -> Result<Option<TlsCertificates>, StoreError> {
-    let Some(path) = &settings.authority else { return Ok(None) };
-    let read = std::fs::read(path);
-    let pem =
-        read.map_err(|error| StoreError::new(format!("authority {}: {error}", path.display())))?;
-    Ok(Some(TlsCertificates { client_tls: None, root_cert: Some(pem) }))
+/// The configuration of TLS, if a URL needs it.
+fn tls(settings: &Shared) -> Result<Option<Arc<ClientConfig>>, StoreError> {
+    if !settings.urls.iter().any(|url| url.starts_with("rediss")) {
+        return Ok(None);
+    }
+    let config = dunlin_tls::client_config(settings.authority.as_deref());
+    let mut config = ClientConfig::clone(&*config.map_err(StoreError::new)?);
+    // It is no HTTP.
+    config.alpn_protocols.clear();
+    Ok(Some(Arc::new(config)))
 }
 
 fn info(url: &str) -> Result<ConnectionInfo, StoreError> {
     Ok(url.into_connection_info()?)
-}
-
-fn open(
-    info: ConnectionInfo,
-    certificates: Option<TlsCertificates>,
-    timeout: Duration,
-) -> Result<Connection, StoreError> {
-    let client = match certificates {
-        Some(certificates) if is_tls(&info) => Client::build_with_tls(info, certificates)?,
-        _ => Client::open(info)?,
-    };
-    let connection = client.get_connection_with_timeout(timeout)?;
-    connection.set_read_timeout(Some(timeout))?;
-    connection.set_write_timeout(Some(timeout))?;
-    Ok(connection)
-}
-
-fn is_tls(info: &ConnectionInfo) -> bool {
-    matches!(info.addr(), redis::ConnectionAddr::TcpTls { .. })
 }
 
 /// The master that the first responding sentinel names. It has the credentials, the database and the scheme of that sentinel's
@@ -141,12 +130,12 @@ fn is_tls(info: &ConnectionInfo) -> bool {
 fn master_of(
     group: &str,
     settings: &Shared,
-    certificates: Option<TlsCertificates>,
-) -> Result<Connection, StoreError> {
+    tls: Option<&Arc<ClientConfig>>,
+) -> Result<Link, StoreError> {
     let mut last = StoreError::new("no sentinel is configured");
     for url in &settings.urls {
         let sentinel = info(url)?;
-        let named = look_up(group, sentinel.clone(), certificates.clone(), settings.timeout);
+        let named = look_up(group, sentinel.clone(), tls, settings.timeout);
         let (host, port) = match named {
             Ok(named) => named,
             Err(error) => {
@@ -160,7 +149,7 @@ fn master_of(
             }
             _ => redis::ConnectionAddr::Tcp(host, port),
         };
-        let mut master = open(sentinel.set_addr(address), certificates, settings.timeout)?;
+        let mut master = Link::open(&sentinel.set_addr(address), tls, settings.timeout)?;
         // A sentinel may not know yet that another one is the master.
         let role: (String,) = match cmd("ROLE").query::<redis::Value>(&mut master)? {
             redis::Value::Array(mut parts) if !parts.is_empty() => {
@@ -181,11 +170,11 @@ fn master_of(
 fn look_up(
     group: &str,
     sentinel: ConnectionInfo,
-    certificates: Option<TlsCertificates>,
+    tls: Option<&Arc<ClientConfig>>,
     timeout: Duration,
 ) -> Result<(String, u16), StoreError> {
     let query = |info: ConnectionInfo| -> Result<Option<(String, u16)>, StoreError> {
-        let mut connection = open(info, certificates.clone(), timeout)?;
+        let mut connection = Link::open(&info, tls, timeout)?;
         let mut command = cmd("SENTINEL");
         Ok(command.arg("get-master-addr-by-name").arg(group).query(&mut connection)?)
     };

@@ -17,7 +17,8 @@
 //!
 //! Every operation that reads and writes is one script in the store, so that it is atomic. The keys of one script have the
 //! same hash tag, as a cluster requires. Times are those of the store, so that the clocks of the servers do not matter.
-//! A [`Store`] keeps nothing of what it has read; the caller keeps the position of the last message that it has received.
+//! A [`Store`] keeps nothing of what it has read but the secret of the names of clients; the caller keeps the position of the
+//! last message that it has received. A reply takes 16 MiB of memory at most.
 //!
 //! A [`StoreError`] means that the store has rejected the operation or did not respond. The operation may have taken effect.
 //! The connection is unusable after that: the caller drops it, connects again, and works without shared state meanwhile.
@@ -48,9 +49,12 @@ pub mod attempts;
 mod connection;
 mod error;
 pub mod limits;
+mod link;
 pub mod maintenance;
 pub mod messages;
+mod names;
 pub mod objects;
+mod reply;
 pub mod roster;
 pub mod tickets;
 

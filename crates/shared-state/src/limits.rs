@@ -7,8 +7,8 @@ use redis::Script;
 use crate::connection::Store;
 use crate::error::StoreError;
 
-/// Maximum of clients in one call of the script, which blocks the store while it runs.
-const BATCH: usize = 500;
+/// Maximum of clients in one call of a script, which blocks the store while it runs.
+pub const BATCH: usize = 500;
 
 const NANOS_PER_MILLI: f64 = 1e6;
 
@@ -41,8 +41,8 @@ return granted
 ";
 
 impl Store {
-    /// Reports what was spent of a limit, and takes what is granted for each report. `name` is the limit's name in the store,
-    /// and `servers` the number of servers that share it.
+    /// Reports what was spent of a limit by at most [`BATCH`] clients, and takes what is granted for each report. `name` is the
+    /// limit's name in the store, and `servers` the number of servers that share it.
     ///
     /// # Errors
     /// When the store does not respond.
@@ -54,27 +54,20 @@ impl Store {
         reports: &[ClientReport],
     ) -> Result<Vec<Granted>, StoreError> {
         let script = Script::new(EXCHANGE);
-        let mut granted = Vec::with_capacity(reports.len());
-        for batch in reports.chunks(BATCH) {
-            let mut call = script.prepare_invoke();
-            call.arg(terms.rate * NANOS_PER_MILLI)
-                .arg(terms.burst)
-                .arg(terms.capacity())
-                .arg(servers);
-            for report in batch {
-                call.key(self.key(format_args!("limit:{{{name}}}:{}", hex(&report.client))));
-                call.arg(report.report.owed).arg(report.report.needed);
-            }
-            let lines: Vec<String> = self.invoke(&call)?;
-            if lines.len() != batch.len() {
-                return Err(StoreError::new("the store did not respond to every report"));
-            }
-            for line in lines {
-                granted
-                    .push(parse(&line).ok_or_else(|| StoreError::new("the grant is malformed"))?);
-            }
+        let mut call = script.prepare_invoke();
+        call.arg(terms.rate * NANOS_PER_MILLI).arg(terms.burst).arg(terms.capacity()).arg(servers);
+        for report in reports {
+            let client = hex(&self.names.name(&report.client));
+            call.key(self.key(format_args!("limit:{{{name}}}:{client}")));
+            call.arg(report.report.owed).arg(report.report.needed);
         }
-        Ok(granted)
+        let lines: Vec<String> = self.invoke(&call)?;
+        if lines.len() != reports.len() {
+            return Err(StoreError::new("the store did not respond to every report"));
+        }
+        let parse =
+            |line: &String| parse(line).ok_or_else(|| StoreError::new("the grant is malformed"));
+        lines.iter().map(parse).collect()
     }
 }
 

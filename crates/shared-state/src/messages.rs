@@ -39,12 +39,16 @@ pub struct Received {
     pub messages: Vec<Message>,
     /// Some may have been dropped before this server has read them.
     pub has_gap: bool,
+    /// There were no more of them.
+    pub is_complete: bool,
 }
 
 /// Approximate number of messages that the stream keeps.
 const KEPT: usize = 10_000;
-/// Number of messages that are read at once.
-const BATCH: usize = 1_000;
+/// Number of messages in one reply, which has a bound in bytes, too.
+const BATCH: usize = 100;
+/// The longest content of a message, in bytes.
+const MAX_CONTENT: usize = 128 << 10;
 
 const NOTE: &str = r"
 redis.call('HSET', KEYS[1], ARGV[1], ARGV[2])
@@ -79,6 +83,11 @@ impl FromStr for Position {
 }
 
 impl Store {
+    /// Whether a message can have this content. It could not be read otherwise.
+    pub fn can_send(content: &str) -> bool {
+        content.len() <= MAX_CONTENT
+    }
+
     /// Sends a message to all servers, including this one. Returns its position.
     ///
     /// # Errors
@@ -106,7 +115,7 @@ impl Store {
         last.ids.first().map_or_else(|| Ok(Position::default()), |entry| entry.id.parse())
     }
 
-    /// Reads the messages after `after`. With `checks_gap`, also whether some before them were dropped unread.
+    /// Reads the first messages after `after`. With `checks_gap`, also whether some before them were dropped unread.
     ///
     /// # Errors
     /// When the store does not respond.
@@ -126,23 +135,13 @@ impl Store {
                 None => false,
             };
         }
-        let mut messages = Vec::new();
-        let mut last = after;
-        loop {
-            let mut command = cmd("XREAD");
-            command.arg("COUNT").arg(BATCH).arg("STREAMS").arg(&key).arg(last.to_string());
-            let reply: Option<StreamReadReply> = command.query(&mut *self.connection)?;
-            let entries = reply.into_iter().flat_map(|reply| reply.keys).flat_map(|key| key.ids);
-            let count = messages.len();
-            for entry in entries {
-                let message = message(&entry)?;
-                last = message.position;
-                messages.push(message);
-            }
-            if messages.len() - count < BATCH {
-                return Ok(Received { messages, has_gap });
-            }
-        }
+        let mut command = cmd("XREAD");
+        command.arg("COUNT").arg(BATCH).arg("STREAMS").arg(&key).arg(after.to_string());
+        let reply: Option<StreamReadReply> = command.query(&mut *self.connection)?;
+        let entries = reply.into_iter().flat_map(|reply| reply.keys).flat_map(|key| key.ids);
+        let messages = entries.map(|entry| message(&entry)).collect::<Result<Vec<_>, _>>()?;
+        let is_complete = messages.len() < BATCH;
+        Ok(Received { messages, has_gap, is_complete })
     }
 
     /// Notes that the server with this ID has received all messages up to `position`.

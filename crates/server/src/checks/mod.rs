@@ -22,7 +22,7 @@ use dunlin_limits::rate::RateLimit;
 use dunlin_net::blocking::Pool;
 
 #[cfg(feature = "fleet")]
-pub(crate) use self::auth::{AttemptId, WINDOW as ATTEMPTS_WINDOW};
+pub(crate) use self::auth::WINDOW as ATTEMPTS_WINDOW;
 pub(crate) use self::auth::{Attempts, Auth, Basic, Forward, Logins, MAX_BODY, UserFile};
 pub(crate) use self::client::resolve_client;
 pub(crate) use self::https::{add_strict, to_https};

@@ -2,6 +2,8 @@
 
 use std::time::{Duration, Instant};
 
+use dunlin_limits::names::ClientId;
+use dunlin_net::log_limiter::LogLimiter;
 use dunlin_shared_state::messages::{Message, Position};
 use dunlin_shared_state::{Store, StoreError};
 use dunlin_tls::{Challenges, Published, SharedChallenge, certificates_were_stored};
@@ -9,7 +11,6 @@ use serde::{Deserialize, Serialize};
 
 use super::participants::Participants;
 use super::{Confirmation, Confirmed};
-use crate::checks::AttemptId;
 use crate::handler::response_cache::purge_order::PurgeOrder;
 use crate::maintenance::{Closure, Sites};
 
@@ -27,8 +28,8 @@ pub(super) enum Content {
     Http { token: String, response: String },
     /// Respond to a TLS-ALPN-01 challenge.
     Tls { name: String, digest: [u8; 32] },
-    /// Attempts to log in are to be rejected for that number of milliseconds.
-    Reject(AttemptId, u64),
+    /// Attempts to log in of these names are to be rejected, each for that number of milliseconds.
+    Reject(Vec<(ClientId, u64)>),
 }
 
 /// Messages, as far as this server has come.
@@ -38,6 +39,8 @@ pub(super) struct Mailbox {
     last: Option<Position>,
     /// The store was not reachable since.
     may_have_gap: bool,
+    /// There are more messages to read.
+    pub(super) has_more: bool,
     /// Commands whose confirmation is outstanding.
     pending: Vec<Pending>,
     /// Responses to challenges of other servers, and when they end.
@@ -55,6 +58,8 @@ struct Pending {
 
 /// The kind of all messages: this version of their content.
 const KIND: &str = "1";
+/// Maximum of replies with messages that a server which starts reads at once.
+const MAX_BATCHES: usize = 100;
 /// How long a command waits for confirmations.
 const PATIENCE: Duration = Duration::from_secs(3);
 /// How long a challenge is responded to.
@@ -68,8 +73,14 @@ impl Mailbox {
             None => {
                 let last = store.last_position()?;
                 // Another server may wait for the authority to connect to this one.
-                for message in store.receive(last.before(CHALLENGE), false)?.messages {
-                    self.respond(&message);
+                let mut after = last.before(CHALLENGE);
+                for _ in 0..MAX_BATCHES {
+                    let received = store.receive(after, false)?;
+                    received.messages.iter().for_each(|message| self.respond(message));
+                    after = received.messages.last().map_or(after, |message| message.position);
+                    if received.is_complete {
+                        break;
+                    }
                 }
                 store.note_received(server, last)?;
                 self.last = Some(last);
@@ -88,6 +99,11 @@ impl Mailbox {
     ) -> Result<(), StoreError> {
         // The serialization of texts and numbers cannot fail.
         let text = serde_json::to_string(content).unwrap_or_default();
+        if !Store::can_send(&text) {
+            let why = || Err("it is too long for a message to the other servers".to_owned());
+            drop(confirmation.map(|confirmation| confirmation.send(why())));
+            return Ok(());
+        }
         let position = store.send(server, KIND, &text)?;
         if let Some(confirmation) = confirmation {
             let deadline = Instant::now() + PATIENCE;
@@ -96,7 +112,7 @@ impl Mailbox {
         Ok(())
     }
 
-    /// Receives the messages that there are, and executes them. Returns how many were from other servers.
+    /// Receives the next messages, and executes them. Returns how many were from other servers.
     pub(super) fn receive(
         &mut self,
         store: &mut Store,
@@ -107,6 +123,7 @@ impl Mailbox {
         let now = Instant::now();
         self.challenges.retain(|(until, _)| *until > now);
         let received = store.receive(last, std::mem::take(&mut self.may_have_gap))?;
+        self.has_more = !received.is_complete;
         if received.has_gap {
             participants.purge_all();
         }
@@ -133,9 +150,14 @@ impl Mailbox {
             Some(Content::Tls { name, digest }) => SharedChallenge::Tls { name, digest },
             _ => return,
         };
-        match Challenges::of_process().publish(&challenge) {
+        match Challenges::of_process().publish_shared(&challenge) {
             Ok(published) => self.challenges.push((Instant::now() + CHALLENGE, published)),
-            Err(error) => tracing::error!("ACME: a challenge of another server: {error}"),
+            Err(error) => {
+                static LOG_LIMITER: LogLimiter = LogLimiter::new();
+                if LOG_LIMITER.is_due() {
+                    tracing::error!("ACME: a challenge of another server: {error}");
+                }
+            }
         }
     }
 
@@ -176,10 +198,12 @@ fn execute(
     match content(message) {
         Some(Content::Purge(order)) if !is_own => participants.purge(&order),
         Some(Content::Maintenance) => read_maintenance(store, participants)?,
-        Some(Content::Reject(id, millis)) => {
+        Some(Content::Reject(rejected)) => {
             let now = Instant::now();
-            let until = now + Duration::from_millis(millis.min(60_000));
-            participants.attempts.iter().for_each(|attempts| attempts.reject(id, until, now));
+            for (name, millis) in rejected {
+                let until = now + Duration::from_millis(millis.min(60_000));
+                participants.attempts.iter().for_each(|attempts| attempts.reject(name, until, now));
+            }
         }
         Some(Content::Certificates) => certificates_were_stored(),
         Some(Content::Purge(_) | Content::Http { .. } | Content::Tls { .. }) => {}

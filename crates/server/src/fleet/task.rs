@@ -8,6 +8,7 @@ use std::time::{Duration, Instant};
 
 use dunlin_config::Shared;
 use dunlin_limits::lease::INTERVAL;
+use dunlin_shared_state::limits::BATCH;
 use dunlin_shared_state::roster::ABSENT_AFTER;
 use dunlin_shared_state::tickets::Rotation;
 use dunlin_shared_state::{Store, StoreError};
@@ -47,7 +48,7 @@ struct Due {
     limits: Instant,
     messages: Instant,
     presence: Instant,
-    tickets: Instant,
+    secrets: Instant,
     connection: Instant,
 }
 
@@ -55,8 +56,8 @@ struct Due {
 const MESSAGES: Duration = Duration::from_millis(250);
 /// Interval at which a server reports that it is there.
 const PRESENCE: Duration = Duration::from_secs(1);
-/// Interval at which the secrets of tickets are read.
-const TICKETS: Duration = Duration::from_secs(10);
+/// Interval at which the secrets of tickets and names are read.
+const SECRETS: Duration = Duration::from_secs(10);
 /// Interval between attempts to connect.
 const RECONNECT: Duration = Duration::from_secs(1);
 
@@ -83,7 +84,7 @@ impl Task {
             is_loss_logged: false,
             before_loss: None,
             settled: now,
-            due: Due { limits: now, messages: now, presence: now, tickets: now, connection: now },
+            due: Due { limits: now, messages: now, presence: now, secrets: now, connection: now },
             random,
             draws: 2,
         }
@@ -112,9 +113,9 @@ impl Task {
 
     /// Time until something is due.
     fn pause(&self) -> Duration {
-        let Due { limits, messages, presence, tickets, connection } = self.due;
+        let Due { limits, messages, presence, secrets, connection } = self.due;
         let next = match &self.store {
-            Some(_) => limits.min(messages).min(presence).min(tickets),
+            Some(_) => limits.min(messages).min(presence).min(secrets),
             None => connection.min(limits),
         };
         next.saturating_duration_since(Instant::now())
@@ -125,6 +126,8 @@ impl Task {
         let (confirmation, content, state) = match command {
             Command::Use(participants) => {
                 self.participants = Some(participants);
+                // They need the names of clients.
+                self.due.secrets = Instant::now();
                 return Ok(());
             }
             Command::Stop(_) => return Ok(()),
@@ -187,7 +190,7 @@ impl Task {
                 }
                 let count = count_servers(count, self.before_loss);
                 self.store = Some(store);
-                self.due = Due { messages: now, presence: now, tickets: now, ..self.due };
+                self.due = Due { messages: now, presence: now, secrets: now, ..self.due };
                 self.state.is_connected.store(true, Ordering::Relaxed);
                 let again = if std::mem::take(&mut self.is_loss_logged) { " again" } else { "" };
                 tracing::info!(
@@ -236,6 +239,12 @@ impl Task {
         let (Some(store), Some(participants)) = (&mut self.store, &self.participants) else {
             return Ok(());
         };
+        if now >= self.due.secrets {
+            self.due.secrets = now + SECRETS;
+            store.read_names()?;
+            participants.attempts.iter().for_each(|attempts| attempts.set_names(store.names()));
+            read_tickets(store)?;
+        }
         if now >= self.due.presence {
             self.due.presence = now + PRESENCE;
             count_servers(store.report_presence(&self.server)?, self.before_loss);
@@ -246,12 +255,12 @@ impl Task {
             self.state.counts.messages.fetch_add(others, Ordering::Relaxed);
             self.mailbox.confirm(store)?;
             // Another server may confirm soon.
-            let pause = if self.mailbox.is_waiting() { INTERVAL } else { MESSAGES };
+            let pause = match (self.mailbox.has_more, self.mailbox.is_waiting()) {
+                (true, _) => Duration::ZERO,
+                (_, true) => INTERVAL,
+                _ => MESSAGES,
+            };
             self.due.messages = now + pause;
-        }
-        if now >= self.due.tickets {
-            self.due.tickets = now + TICKETS;
-            read_tickets(store)?;
         }
         Ok(())
     }
@@ -270,28 +279,52 @@ impl Task {
             if reports.is_empty() {
                 continue;
             }
-            let granted = store.exchange(name, &terms, servers().count(), &reports)?;
-            let now = Instant::now();
-            for (report, granted) in reports.iter().zip(granted) {
-                limit.grant(report, granted, now);
+            let mut rest = &*reports;
+            while !rest.is_empty() {
+                let (batch, after) = rest.split_at(rest.len().min(BATCH));
+                match store.exchange(name, &terms, servers().count(), batch) {
+                    Ok(granted) => {
+                        let now = Instant::now();
+                        for (report, granted) in batch.iter().zip(granted) {
+                            limit.grant(report, granted, now);
+                        }
+                    }
+                    Err(error) => {
+                        rest.iter().for_each(|report| limit.take_back(report));
+                        return Err(error);
+                    }
+                }
+                rest = after;
             }
             self.state.counts.exchanges.fetch_add(1, Ordering::Relaxed);
         }
         Ok(())
     }
 
+    /// Exchanges failed log-ins, of so many clients that a wave of them delays nothing else. The rest is for the next time.
     fn exchange_attempts(&mut self) -> Result<(), StoreError> {
-        let Some(participants) = &self.participants else { return Ok(()) };
+        let (Some(participants), Some(store)) = (&self.participants, &mut self.store) else {
+            return Ok(());
+        };
         for attempts in &participants.attempts {
-            let reports = attempts.reports();
-            let Some(store) = &mut self.store else { continue };
-            for report in &reports {
-                let total = store.count_attempts(&report.id, report.change, ATTEMPTS_WINDOW)?;
+            let reports = attempts.reports(BATCH);
+            if reports.is_empty() {
+                continue;
+            }
+            let changes: Vec<_> = reports.iter().map(|report| (report.id, report.change)).collect();
+            let totals = store.count_attempts(&changes, ATTEMPTS_WINDOW).inspect_err(|_| {
+                reports.iter().for_each(|report| attempts.take_back(report));
+            })?;
+            let mut rejected = Vec::new();
+            for (report, total) in reports.iter().zip(totals) {
                 attempts.apply(report, total.count);
                 if total.count >= report.max {
-                    let content = Content::Reject(report.id, total.left.as_millis() as u64);
-                    self.mailbox.send(store, &self.server, &content, None)?;
+                    let name = store.names().name(&report.id);
+                    rejected.push((name, total.left.as_millis() as u64));
                 }
+            }
+            if !rejected.is_empty() {
+                self.mailbox.send(store, &self.server, &Content::Reject(rejected), None)?;
             }
         }
         Ok(())

@@ -5,6 +5,7 @@ use std::collections::HashMap;
 use std::sync::{Mutex, MutexGuard, PoisonError};
 use std::time::{Duration, Instant};
 
+use dunlin_limits::names::{ClientId, NameKey};
 use dunlin_net::address::Peer;
 use sha2::{Digest, Sha256};
 
@@ -21,8 +22,10 @@ struct Table {
     failures: HashMap<Peer, Failures>,
     /// Addresses of which the fleet has to know, each once.
     due: Vec<Peer>,
-    /// What the fleet has rejected, until when.
-    rejected: HashMap<AttemptId, Instant>,
+    /// What the fleet has rejected, by its names there, until when.
+    rejected: HashMap<ClientId, Instant>,
+    /// What the fleet names clients by; `None` where none is.
+    names: Option<NameKey>,
 }
 
 #[derive(Debug)]
@@ -38,14 +41,12 @@ struct Failures {
     max: u32,
 }
 
-/// The name of a login and an address in the fleet: a hash.
-pub(crate) type AttemptId = [u8; 16];
-
 /// What the fleet has to know about an address.
 #[cfg_attr(not(feature = "fleet"), allow(dead_code, reason = "there is no fleet"))]
 #[derive(Debug)]
 pub(crate) struct AttemptReport {
-    pub(crate) id: AttemptId,
+    /// The login and the address.
+    pub(crate) id: ClientId,
     pub(crate) change: i32,
     /// The number of attempts that are allowed.
     pub(crate) max: u32,
@@ -69,9 +70,10 @@ impl Attempts {
     /// The time to wait, if there have been `max` attempts within a minute.
     pub(crate) fn begin(&self, address: Peer, max: u32, now: Instant) -> Result<(), Duration> {
         let mut table = self.table();
-        let Table { failures, due, rejected } = &mut *table;
+        let Table { failures, due, rejected, names } = &mut *table;
         if !rejected.is_empty()
-            && let Some(until) = rejected.get(&self.id(address))
+            && let Some(names) = names
+            && let Some(until) = rejected.get(&names.name(&self.id(address)))
             && *until > now
         {
             return Err(*until - now);
@@ -110,8 +112,14 @@ impl Attempts {
 /// The exchange with the other servers of a fleet.
 #[cfg_attr(not(feature = "fleet"), allow(dead_code, reason = "there is no fleet"))]
 impl Attempts {
-    /// Drains the changes to publish to the fleet.
-    pub(crate) fn reports(&self) -> Vec<AttemptReport> {
+    /// Sets what the fleet names clients by.
+    pub(crate) fn set_names(&self, names: &NameKey) {
+        self.table().names = Some(names.clone());
+    }
+
+    /// Takes at most `max` changes to publish to the fleet. Each is settled by [`apply`](Self::apply) or
+    /// [`take_back`](Self::take_back).
+    pub(crate) fn reports(&self, max: usize) -> Vec<AttemptReport> {
         let mut table = self.table();
         let Table { failures, due, .. } = &mut *table;
         let report = |address: Peer| {
@@ -120,7 +128,17 @@ impl Attempts {
             let (change, max) = (std::mem::take(&mut one.change), one.max);
             (change != 0).then(|| AttemptReport { id: self.id(address), change, max, address })
         };
-        std::mem::take(due).into_iter().filter_map(report).collect()
+        let count = due.len().min(max);
+        due.drain(..count).filter_map(report).collect()
+    }
+
+    /// Takes back a change that the fleet may not have received.
+    pub(crate) fn take_back(&self, report: &AttemptReport) {
+        let mut table = self.table();
+        let Table { failures, due, .. } = &mut *table;
+        if let Some(one) = failures.get_mut(&report.address) {
+            one.report(report.change, report.address, due);
+        }
     }
 
     /// Takes the number of attempts of all servers.
@@ -131,18 +149,18 @@ impl Attempts {
         }
     }
 
-    /// Rejects attempts, because the servers together have counted too many.
-    pub(crate) fn reject(&self, id: AttemptId, until: Instant, now: Instant) {
+    /// Rejects attempts of a client by its name in the fleet, because the servers together have counted too many.
+    pub(crate) fn reject(&self, name: ClientId, until: Instant, now: Instant) {
         let rejected = &mut self.table().rejected;
         rejected.retain(|_, until| *until > now);
         if rejected.len() < MAX_ADDRESSES {
-            rejected.insert(id, until);
+            rejected.insert(name, until);
         }
     }
 }
 
 impl Attempts {
-    fn id(&self, address: Peer) -> AttemptId {
+    fn id(&self, address: Peer) -> ClientId {
         let digest = Sha256::digest(format!("{}\n{}", self.scope, address.network()));
         let mut id = [0; 16];
         id.copy_from_slice(&digest[..16]);
@@ -161,11 +179,15 @@ impl Failures {
 
     fn change(&mut self, by: i32, address: Peer, due: &mut Vec<Peer>, scope: &str) {
         self.count = self.count.saturating_add_signed(by);
-        if scope.is_empty() {
-            return;
+        if !scope.is_empty() {
+            self.report(by, address, due);
         }
+    }
+
+    fn report(&mut self, by: i32, address: Peer, due: &mut Vec<Peer>) {
         self.change = self.change.saturating_add(by);
-        if !self.is_due {
+        // An address that is evicted and comes again is there twice, so that the table is no bound for the list.
+        if !self.is_due && due.len() < MAX_ADDRESSES {
             self.is_due = true;
             due.push(address);
         }
@@ -196,7 +218,7 @@ mod tests {
         let v6 = |last: u16| Peer::Ip([0x2001, 0xdb8, 0, 0, 0, 0, 0, last].into());
         (0..5).for_each(|last| attempts.begin(v6(last), 5, start).unwrap());
         assert!(attempts.begin(v6(9), 5, start).is_err());
-        assert!(attempts.reports().is_empty(), "there is no fleet");
+        assert!(attempts.reports(9).is_empty(), "there is no fleet");
     }
 
     #[test]
@@ -207,6 +229,11 @@ mod tests {
             attempts.begin(Peer::Ip(number.to_be_bytes().into()), 5, now).unwrap();
         }
         assert!(attempts.table().failures.len() <= MAX_ADDRESSES);
+        let of_fleet = Attempts::of_fleet("a".into());
+        for number in 0..3 * MAX_ADDRESSES as u32 {
+            of_fleet.begin(Peer::Ip(number.to_be_bytes().into()), 5, now).unwrap();
+        }
+        assert!(of_fleet.table().due.len() <= MAX_ADDRESSES, "the store does not respond");
     }
 
     #[test]
@@ -215,10 +242,12 @@ mod tests {
         let (address, now) = (Peer::Ip([192, 0, 2, 1].into()), Instant::now());
         (0..3).for_each(|_| one.begin(address, 5, now).unwrap());
         one.forgive(address);
-        let reports = one.reports();
+        // The store did not respond to the first exchange.
+        one.reports(9).iter().for_each(|report| one.take_back(report));
+        let reports = one.reports(9);
         assert_eq!((reports.len(), reports[0].change, reports[0].max), (1, 2, 5));
         other.begin(address, 5, now).unwrap();
-        let report = other.reports().pop().unwrap();
+        let report = other.reports(9).pop().unwrap();
         assert_eq!(report.id, reports[0].id);
         // The store has counted two of the first server, and this one.
         other.apply(&report, 3);
@@ -226,11 +255,22 @@ mod tests {
         other.begin(address, 5, now).unwrap();
         assert!(other.begin(address, 5, now).is_err());
         let elsewhere = Attempts::of_fleet("b".into());
+        let names = NameKey::new(&[1; 32]);
         for attempts in [&one, &elsewhere] {
-            attempts.reject(report.id, now + Duration::from_secs(9), now);
+            attempts.set_names(&names);
+            attempts.reject(names.name(&report.id), now + Duration::from_secs(9), now);
         }
         assert_eq!(one.begin(address, 5, now), Err(Duration::from_secs(9)));
         elsewhere.begin(address, 5, now).unwrap();
         one.begin(address, 5, now + Duration::from_secs(9)).unwrap();
+    }
+
+    #[test]
+    fn an_exchange_has_a_bound_and_the_next_one_has_the_rest() {
+        let attempts = Attempts::of_fleet("a".into());
+        let address = |last: u8| Peer::Ip([192, 0, 2, last].into());
+        (0..5).for_each(|last| attempts.begin(address(last), 5, Instant::now()).unwrap());
+        let counts: Vec<usize> = (0..4).map(|_| attempts.reports(2).len()).collect();
+        assert_eq!(counts, [2, 2, 1, 0]);
     }
 }

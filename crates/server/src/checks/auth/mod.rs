@@ -8,7 +8,7 @@ mod users;
 
 pub(crate) use self::attempts::Attempts;
 #[cfg(feature = "fleet")]
-pub(crate) use self::attempts::{AttemptId, WINDOW};
+pub(crate) use self::attempts::WINDOW;
 pub(crate) use self::basic::{Basic, Logins};
 pub(crate) use self::forward::{Forward, MAX_BODY};
 pub(crate) use self::users::UserFile;
