@@ -524,6 +524,7 @@ def test_a_dry_run_of_a_limit_rejects_no_request(serve, site, big):
         ('throttle = { bandwidth = "1KB/s", queue = 3 }', "`queue` goes with `max_concurrent`"),
         ("throttle = { max_concurrent = 0 }", "max_concurrent is 0"),
         ("throttle = { max_concurrent = 2, burst_concurrent = 3 }", "`burst_concurrent` goes with `burst_after`"),
+        ('throttle = { max_concurrent = 2, queue = 9223372036854775807, max_per_client = 3 }', "queue is too large"),
         ('throttle = { max_concurrent = 2, burst_concurrent = 2, burst_after = "1s" }', "burst_concurrent is not more than max_concurrent"),
         ('throttle = { max_concurrent = 2, client_by = "user" }', "`client_by` goes with `max_per_client`"),
         ('limit = { requests = "fast" }', "a number per time"),

@@ -156,6 +156,11 @@ fn concurrency(table: &ThrottleTable, report: Report<'_>) -> Option<ConcurrencyR
             report(&at.span, format!("throttle: {key} is 0, so that no request could run"));
         }
     }
+    // The share of a client in the queue is computed by this product.
+    let share = number(&table.max_per_client).unwrap_or(1);
+    if let Some(queue) = table.queue.as_ref().filter(|at| at.value.checked_mul(share).is_none()) {
+        report(&queue.span, "throttle: queue is too large for a share of max_per_client".into());
+    }
     match (&table.burst_after, &table.burst_concurrent) {
         (Some(after), None) => {
             report(&after.span, "throttle: `burst_after` goes with `burst_concurrent`".into());

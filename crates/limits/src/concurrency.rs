@@ -4,7 +4,7 @@
 //! requests run. It is rejected after `queue_timeout`, or at once when the queue is full. When its client
 //! disconnects, its [`Waiter`] is dropped and leaves the queue.
 
-use std::collections::{BTreeMap, HashMap};
+use std::collections::{BTreeMap, BTreeSet, HashMap};
 use std::pin::Pin;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::task::{Context, Poll, Waker};
@@ -81,7 +81,9 @@ struct State {
     next: u64,
     /// In order of arrival.
     queue: BTreeMap<u64, Waiting>,
-    owners: HashMap<Owner, Load>,
+    /// The first in the queue of each client that has not used up its share of the permits: those that can be next.
+    first: BTreeSet<u64>,
+    owners: HashMap<Option<Owner>, Load>,
     counts: ConcurrencyCounts,
 }
 
@@ -92,11 +94,12 @@ struct Waiting {
     waker: Option<Waker>,
 }
 
-/// Requests of one client.
-#[derive(Debug, Default, Clone, Copy)]
+/// Requests of one client, or of all if there is no limit per client.
+#[derive(Debug, Default)]
 struct Load {
     running: usize,
-    waiting: usize,
+    /// In order of arrival.
+    waiting: BTreeSet<u64>,
 }
 
 impl Concurrency {
@@ -147,7 +150,7 @@ impl Concurrency {
         let permit = || Entry::Run(Permit { shared: Arc::clone(self), owner });
         // This does not overtake the queue: every waiting request that could run runs already.
         if state.counts.running < rules.max_concurrent && state.is_below_share(owner, rules) {
-            state.run(owner);
+            state.run(owner, rules);
             return permit();
         }
         let is_full = state.queue.len() >= rules.queue || state.fills_queue(owner, rules);
@@ -155,7 +158,7 @@ impl Concurrency {
             let beyond = state.counts.running.saturating_sub(rules.max_concurrent) >= rules.queue;
             state.counts.rejected += u64::from(beyond);
             state.counts.queued += u64::from(!beyond);
-            state.run(owner);
+            state.run(owner, rules);
             return permit();
         }
         if is_full {
@@ -165,10 +168,10 @@ impl Concurrency {
         state.counts.queued += 1;
         let serial = state.next;
         state.next += 1;
-        if let Some(owner) = owner {
-            state.owners.entry(owner).or_default().waiting += 1;
-        }
         state.queue.insert(serial, Waiting { owner, since: now, waker: None });
+        state.change(owner, rules, |load| {
+            load.waiting.insert(serial);
+        });
         let shared = Arc::clone(self);
         Entry::Wait(Waiter { shared, serial, owner, since: now, is_open: true, sleep: None })
     }
@@ -176,20 +179,19 @@ impl Concurrency {
     /// Admits requests from the head of the queue while permits are free.
     fn admit(&self, state: &mut State, now: u64) {
         let rules = &self.rules;
-        loop {
-            let overdue = |waiting: &Waiting| {
-                rules.burst_after.is_some_and(|wait| waiting.since + wait.as_millis() as u64 <= now)
-            };
+        while let Some(&serial) = state.first.first() {
+            let Some(waiting) = state.queue.get(&serial) else { return };
             let running = state.counts.running;
-            let next = state.queue.iter().find(|(_, waiting)| {
-                state.is_below_share(waiting.owner, rules)
-                    && (running < rules.max_concurrent
-                        || running < rules.burst_concurrent && overdue(waiting))
-            });
-            let Some((&serial, _)) = next else { return };
-            let Some(waiting) = state.remove(serial) else { return };
+            let is_overdue = rules
+                .burst_after
+                .is_some_and(|wait| waiting.since + wait.as_millis() as u64 <= now);
+            if running >= rules.max_concurrent && !(running < rules.burst_concurrent && is_overdue)
+            {
+                return;
+            }
+            let Some(waiting) = state.remove(serial, rules) else { return };
             state.counts.overdue += u64::from(running >= rules.max_concurrent);
-            state.run(waiting.owner);
+            state.run(waiting.owner, rules);
             if let Some(waker) = waiting.waker {
                 waker.wake();
             }
@@ -203,45 +205,66 @@ impl Concurrency {
 }
 
 impl State {
-    fn run(&mut self, owner: Option<Owner>) {
+    fn run(&mut self, owner: Option<Owner>, rules: &ConcurrencyRules) {
         self.counts.running += 1;
         self.counts.served += 1;
-        if let Some(owner) = owner {
-            self.owners.entry(owner).or_default().running += 1;
-        }
-    }
-
-    fn load(&self, owner: Option<Owner>) -> Load {
-        owner.and_then(|owner| self.owners.get(&owner)).copied().unwrap_or_default()
+        self.change(owner, rules, |load| load.running += 1);
     }
 
     fn is_below_share(&self, owner: Option<Owner>, rules: &ConcurrencyRules) -> bool {
-        rules.max_per_client.is_none_or(|share| self.load(owner).running < share)
+        owner.is_none()
+            || rules.max_per_client.is_none()
+            || self.owners.get(&owner).is_none_or(|load| load.is_below_share(owner, rules))
     }
 
     /// Returns `true` if the client's share of the queue is used up. The share of the queue is proportional to
     /// the share of permits.
     fn fills_queue(&self, owner: Option<Owner>, rules: &ConcurrencyRules) -> bool {
         rules.max_per_client.is_some_and(|share| {
-            let part = (rules.queue * share / rules.max_concurrent.max(1)).max(1);
-            self.load(owner).waiting >= part
+            let part = (rules.queue.saturating_mul(share) / rules.max_concurrent.max(1)).max(1);
+            self.owners.get(&owner).is_some_and(|load| load.waiting.len() >= part)
         })
     }
 
-    fn remove(&mut self, serial: u64) -> Option<Waiting> {
+    fn remove(&mut self, serial: u64, rules: &ConcurrencyRules) -> Option<Waiting> {
         let waiting = self.queue.remove(&serial)?;
-        self.relieve(waiting.owner, |load| load.waiting -= 1);
+        self.change(waiting.owner, rules, |load| {
+            load.waiting.remove(&serial);
+        });
         Some(waiting)
     }
 
-    fn relieve(&mut self, owner: Option<Owner>, change: impl FnOnce(&mut Load)) {
-        let Some(owner) = owner else { return };
-        if let Some(load) = self.owners.get_mut(&owner) {
-            change(load);
-            if load.running + load.waiting == 0 {
-                self.owners.remove(&owner);
-            }
+    /// Changes the load of a client, and which of its requests can be the next one.
+    fn change(
+        &mut self,
+        owner: Option<Owner>,
+        rules: &ConcurrencyRules,
+        change: impl FnOnce(&mut Load),
+    ) {
+        let load = self.owners.entry(owner).or_default();
+        let before = load.first(owner, rules);
+        change(load);
+        let after = load.first(owner, rules);
+        if load.running == 0 && load.waiting.is_empty() {
+            self.owners.remove(&owner);
         }
+        if before != after {
+            if let Some(serial) = before {
+                self.first.remove(&serial);
+            }
+            self.first.extend(after);
+        }
+    }
+}
+
+impl Load {
+    fn is_below_share(&self, owner: Option<Owner>, rules: &ConcurrencyRules) -> bool {
+        owner.is_none() || rules.max_per_client.is_none_or(|share| self.running < share)
+    }
+
+    /// The first waiting request, if the client has not used up its share of the permits.
+    fn first(&self, owner: Option<Owner>, rules: &ConcurrencyRules) -> Option<u64> {
+        self.waiting.first().copied().filter(|_| self.is_below_share(owner, rules))
     }
 }
 
@@ -249,7 +272,7 @@ impl Drop for Permit {
     fn drop(&mut self) {
         let mut state = self.shared.lock();
         state.counts.running -= 1;
-        state.relieve(self.owner, |load| load.running -= 1);
+        state.change(self.owner, &self.shared.rules, |load| load.running -= 1);
         if !state.queue.is_empty() {
             self.shared.admit(&mut state, self.shared.now());
         }
@@ -272,7 +295,7 @@ impl Waiter {
         let Some(waiting) = state.queue.get_mut(&self.serial) else { return Progress::Run };
         let expires_at = self.since + shared.rules.queue_timeout.as_millis() as u64;
         if now >= expires_at {
-            state.remove(self.serial);
+            state.remove(self.serial, &shared.rules);
             state.counts.expired += 1;
             return Progress::Expired;
         }
@@ -321,7 +344,7 @@ impl Drop for Waiter {
             return;
         }
         let mut state = self.shared.lock();
-        if state.remove(self.serial).is_some() {
+        if state.remove(self.serial, &self.shared.rules).is_some() {
             state.counts.left += 1;
             return;
         }
@@ -457,6 +480,56 @@ mod tests {
         assert!(matches!(waiting.advance(31_000, Waker::noop()), Progress::Expired));
         waiting.is_open = false;
         assert_eq!((throttle.counts().waiting, throttle.counts().expired), (0, 1));
+    }
+
+    #[test]
+    fn the_next_request_is_the_first_whose_client_has_not_its_share() {
+        let rules = ConcurrencyRules {
+            max_concurrent: 5,
+            queue: 40,
+            burst_concurrent: 5,
+            max_per_client: Some(2),
+            ..RULES
+        };
+        let throttle = throttle(rules);
+        let (mut permits, mut waiters) = (Vec::new(), Vec::new());
+        let mut random = 1_u64;
+        for _ in 0..20_000 {
+            random = random.wrapping_mul(6_364_136_223_846_793_005).wrapping_add(1);
+            let number = (random >> 40) as usize;
+            match number % 4 {
+                0 if !permits.is_empty() => drop(permits.swap_remove(number / 4 % permits.len())),
+                1 if !waiters.is_empty() => drop(waiters.swap_remove(number / 4 % waiters.len())),
+                2 => match enter(&throttle, Some(number as u64 / 4 % 7)) {
+                    Entry::Run(permit) => permits.push(permit),
+                    Entry::Wait(waiter) => waiters.push(waiter),
+                    Entry::Busy(_) => {}
+                },
+                _ => waiters.retain_mut(|waiter| {
+                    permits.extend(runs(waiter, 0));
+                    waiter.is_open
+                }),
+            }
+            let state = throttle.lock();
+            let mut seen = BTreeSet::new();
+            let first = state.queue.iter().filter(|(_, waiting)| {
+                seen.insert(waiting.owner) && state.is_below_share(waiting.owner, &rules)
+            });
+            let first: BTreeSet<u64> = first.map(|(serial, _)| *serial).collect();
+            assert_eq!(state.first, first);
+            assert!(first.is_empty() || state.counts.running == rules.max_concurrent);
+        }
+        drop((permits, waiters));
+        let state = throttle.lock();
+        assert!(state.owners.is_empty() && state.first.is_empty() && state.counts.running == 0);
+    }
+
+    #[test]
+    fn a_share_of_a_very_long_queue_is_no_overflow() {
+        let rules = ConcurrencyRules { queue: usize::MAX, max_per_client: Some(3), ..RULES };
+        let throttle = throttle(rules);
+        let _running = [permit(enter(&throttle, Some(1))), permit(enter(&throttle, Some(1)))];
+        drop(waiter(enter(&throttle, Some(1))));
     }
 
     #[test]
