@@ -5,7 +5,7 @@ use bytes::{Buf, Bytes};
 /// A response that ends within this size is buffered.
 pub(super) const MAX_BUFFERED: usize = 128 * 1024;
 /// Parts of a body up to this size are joined.
-const MAX_JOINED: usize = 8 * 1024;
+pub(super) const MAX_JOINED: usize = 8 * 1024;
 
 /// The received part of a body, in the pieces in which it was received.
 #[derive(Debug, Default)]

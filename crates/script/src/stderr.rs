@@ -25,6 +25,8 @@ const WINDOW: Duration = Duration::from_secs(10);
 /// Bytes of a worker's lines that are kept for error pages. When no line has come for [`QUIET`], there are probably
 /// no more.
 const MAX_RECENT: usize = 16 * 1024;
+/// What a line takes besides its text.
+const LINE_COST: usize = 64;
 const QUIET: Duration = Duration::from_millis(20);
 
 /// Reads in a row before other futures of the script are polled: one that writes without end must not delay its own
@@ -120,12 +122,12 @@ impl RecentStderr {
 
     fn add(&self, line: &str) {
         let mut state = self.lock();
-        state.length += line.len();
+        state.length += line.len() + LINE_COST;
         state.lines.push_back((Instant::now(), line.to_owned()));
         while state.length > MAX_RECENT
             && let Some((_, line)) = state.lines.pop_front()
         {
-            state.length -= line.len();
+            state.length -= line.len() + LINE_COST;
         }
         drop(state);
         self.changed.notify_waiters();

@@ -80,6 +80,8 @@ struct Ended {
 
 /// Maximum of queued spans.
 const WAITING: usize = 4096;
+/// Maximum length of a text in a span in bytes. Clients choose the texts, and spans wait for a collector that stalls.
+const MAX_TEXT: usize = 1024;
 /// Maximum of spans in one message.
 const BATCH: usize = 512;
 /// Maximum length of a response in bytes.
@@ -213,11 +215,11 @@ impl Ended {
             span,
             start,
             end: start + u128::from(record.duration_ns),
-            method: record.method.into(),
-            path: record.path().into(),
-            query: record.query().map(Vec::from),
-            host: record.host.map(Vec::from),
-            user_agent: record.user_agent.map(Vec::from),
+            method: short(record.method),
+            path: short(record.path()),
+            query: record.query().map(short),
+            host: record.host.map(short),
+            user_agent: record.user_agent.map(short),
             peer: record.peer,
             is_encrypted: record.encrypted,
             version: record.version,
@@ -229,6 +231,11 @@ impl Ended {
             timings: *timings,
         }
     }
+}
+
+/// A text of a request as a waiting span has it.
+fn short(text: &[u8]) -> Vec<u8> {
+    text[..text.len().min(MAX_TEXT)].into()
 }
 
 /// Encodes a span as JSON, by OpenTelemetry's conventions for HTTP servers.

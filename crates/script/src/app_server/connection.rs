@@ -14,8 +14,9 @@ use dunlin_http::websocket::frame::code;
 use hashbrown::HashMap;
 use tokio::net::UnixStream;
 
-use super::frame::{self, Frame};
+use super::frame::{self, Frame, MAX_PAYLOAD};
 use super::websocket_state::WebSocketState;
+use crate::body_buffer::{MAX_JOINED, join};
 use crate::file_version;
 use crate::readiness::Readiness;
 use crate::stderr::printable;
@@ -35,6 +36,8 @@ pub(super) struct AppConnection {
     worker: Arc<Worker>,
     output: RefCell<Vec<u8>>,
     writer: RefCell<Option<Waker>>,
+    /// The tasks that wait until the application server has read what is queued.
+    waiting: RefCell<Vec<Waker>>,
     requests: RefCell<HashMap<u32, Rc<PendingRequest>>>,
     next: Cell<u32>,
 }
@@ -43,7 +46,9 @@ pub(super) struct AppConnection {
 pub(super) struct PendingRequest {
     id: u32,
     checkout: RefCell<Option<Checkout>>,
-    pub(super) parts: RefCell<VecDeque<Bytes>>,
+    /// Parts of the response that were not read yet, and their bytes.
+    parts: RefCell<VecDeque<Bytes>>,
+    unread: Cell<usize>,
     pub(super) state: RefCell<State>,
     pub(super) has_begun: Cell<bool>,
     /// The WebSocket, if it is one.
@@ -71,6 +76,10 @@ pub(super) enum State {
 /// Bytes that may be in flight, and how many are acknowledged at a time. The application server has the same values.
 const WINDOW: usize = 256 * 1024;
 pub(super) const ACKNOWLEDGE: usize = 64 * 1024;
+/// Bytes that wait for the application server before bodies of requests wait, too. It could grant room and read nothing.
+const MAX_OUTPUT: usize = 1 << 20;
+/// The reason for closing a connection on which more arrived than was acknowledged.
+const EXCESS: &str = "more of a response arrived than was acknowledged";
 /// The reason for closing a connection on which unexpected data arrived.
 const STRAY: &str = "data arrived that belongs to no request";
 /// Reads in a row before other tasks run.
@@ -98,6 +107,7 @@ impl AppConnections {
             worker: Arc::clone(worker),
             output: RefCell::default(),
             writer: RefCell::default(),
+            waiting: RefCell::default(),
             requests: RefCell::default(),
             next: Cell::new(0),
         });
@@ -122,9 +132,9 @@ impl AppConnections {
     async fn drive(self: Rc<Self>, connection: Rc<AppConnection>, stream: UnixStream) {
         let mut input = BytesMut::with_capacity(ACKNOWLEDGE);
         let why = poll_fn(|cx| connection.poll(cx, &stream, &mut input)).await;
-        if why == STRAY {
+        if why == STRAY || why == EXCESS {
             let pid = connection.worker.pid;
-            tracing::warn!(pid, "the connection to an application server is closed: {STRAY}");
+            tracing::warn!(pid, "the connection to an application server is closed: {why}");
         }
         self.all.borrow_mut().remove(&Arc::as_ptr(&connection.worker));
         let requests: Vec<_> = connection.requests.borrow_mut().drain().collect();
@@ -170,6 +180,7 @@ impl AppConnection {
             id,
             checkout: RefCell::new(Some(checkout)),
             parts: RefCell::default(),
+            unread: Cell::new(0),
             state: RefCell::new(State::UnderWay),
             has_begun: Cell::new(false),
             websocket,
@@ -181,6 +192,25 @@ impl AppConnection {
         });
         self.requests.borrow_mut().insert(id, Rc::clone(&pending));
         pending
+    }
+
+    /// Waits until the application server has read what is queued, but for a little.
+    pub(super) async fn drained(&self) {
+        poll_fn(|cx| {
+            if self.has_output_room() {
+                return Poll::Ready(());
+            }
+            let mut waiting = self.waiting.borrow_mut();
+            if !waiting.iter().any(|waker| waker.will_wake(cx.waker())) {
+                waiting.push(cx.waker().clone());
+            }
+            Poll::Pending
+        })
+        .await;
+    }
+
+    fn has_output_room(&self) -> bool {
+        self.output.borrow().len() < MAX_OUTPUT
     }
 
     /// Queues a frame. It leaves together with all that are queued before the connection is polled.
@@ -252,6 +282,9 @@ impl AppConnection {
             }
         }
         output.drain(..sent);
+        if output.len() < MAX_OUTPUT {
+            self.waiting.take().into_iter().for_each(Waker::wake);
+        }
         Poll::Pending
     }
 
@@ -275,20 +308,24 @@ impl AppConnection {
             };
             pending.has_begun.set(true);
             match frame {
-                Frame::Part(_) if pending.is_abandoned.get() => self.send(id, frame::CANCEL, b""),
+                Frame::Part(_) if pending.is_abandoned.get() => {
+                    if self.has_output_room() {
+                        self.send(id, frame::CANCEL, b"");
+                    }
+                }
                 Frame::Part(bytes) => {
-                    pending.parts.borrow_mut().push_back(bytes);
+                    pending.add(bytes)?;
                     pending.wake();
                 }
                 Frame::Whole(bytes) => {
-                    pending.parts.borrow_mut().push_back(bytes);
+                    pending.add(bytes)?;
                     pending.finish(State::Ended);
                 }
                 Frame::End(why) if why.is_empty() => pending.finish(State::Ended),
                 Frame::End(why) => pending.finish(State::Cut(printable(&why))),
                 Frame::Loaded(_) => {}
                 Frame::Room(room) => {
-                    pending.room.set(pending.room.get().saturating_add(room));
+                    pending.room.set(pending.room.get().saturating_add(room).min(WINDOW));
                     if let Some(feeder) = pending.feeder.borrow_mut().take() {
                         feeder.wake();
                     }
@@ -302,6 +339,35 @@ impl AppConnection {
 impl PendingRequest {
     pub(super) fn id(&self) -> u32 {
         self.id
+    }
+
+    /// Adds a part of the response. Small ones are joined: an application may write its response byte by byte.
+    fn add(&self, bytes: Bytes) -> Result<(), &'static str> {
+        let unread = self.unread.get() + bytes.len();
+        // The application server may exceed the window by one frame.
+        if unread > WINDOW + MAX_PAYLOAD {
+            return Err(EXCESS);
+        }
+        self.unread.set(unread);
+        let mut parts = self.parts.borrow_mut();
+        match parts.back_mut() {
+            Some(last) if last.len() + bytes.len() <= MAX_JOINED => join(last, &bytes),
+            _ => parts.push_back(bytes),
+        }
+        Ok(())
+    }
+
+    /// Takes the next part of the response.
+    pub(super) fn next_part(&self) -> Option<Bytes> {
+        let part = self.parts.borrow_mut().pop_front()?;
+        self.unread.set(self.unread.get() - part.len());
+        Some(part)
+    }
+
+    /// Drops what was received of the response.
+    pub(super) fn clear(&self) {
+        self.parts.borrow_mut().clear();
+        self.unread.set(0);
     }
 
     /// Waits until a part of the body may be sent; returns its size.

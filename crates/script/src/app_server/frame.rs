@@ -6,7 +6,7 @@ use bytes::{Buf, Bytes, BytesMut};
 /// Bytes before the payload.
 const HEADER: usize = 9;
 /// Largest payload of an application server.
-const MAX_PAYLOAD: usize = 1 << 20;
+pub(super) const MAX_PAYLOAD: usize = 1 << 20;
 
 /// Payloads up to this size are copied.
 const MAX_COPIED: usize = 4 * 1024;

@@ -46,6 +46,7 @@ impl InFlight for Response {
 
     async fn write_body(&self, mut bytes: Bytes, progress: &impl Fn()) -> io::Result<()> {
         while !bytes.is_empty() {
+            self.connection.drained().await;
             let count = self.pending.room().await.min(bytes.len()).min(MAX_FRAME);
             self.connection.send(self.pending.id(), frame::BODY, &bytes.split_to(count));
             self.pending.use_room(count);
@@ -78,7 +79,7 @@ impl Drop for Response {
     fn drop(&mut self) {
         let pending = &self.pending;
         pending.is_abandoned.set(true);
-        pending.parts.borrow_mut().clear();
+        pending.clear();
         if !pending.is_over() {
             self.connection.send(pending.id(), frame::CANCEL, b"");
         }
@@ -89,7 +90,7 @@ impl Source for Response {
     async fn read(&self) -> Option<Bytes> {
         let pending = &self.pending;
         let part = poll_fn(|cx| {
-            if let Some(part) = pending.parts.borrow_mut().pop_front() {
+            if let Some(part) = pending.next_part() {
                 return Poll::Ready(Some(part));
             }
             if pending.is_over() {
