@@ -68,7 +68,7 @@ STATUSES = {
     500: "a script or application failed; a file cannot be read; too many internal redirects",
     501: "an unknown method for a file; an unsupported transfer coding",
     502: "a script's response is invalid, its worker cannot be reached or was lost; forward authentication failed",
-    503: "`throttle` or the queue of a script is full; `spool_size`; no descriptor is free; too many password checks or viewers. With `Retry-After`",
+    503: "`throttle` or the queue of a script is full; `spool_size`; [`memory`](limits.md#memory); no descriptor is free; too many password checks or viewers. With `Retry-After`",
     504: "`timeout`, `first_byte_timeout` or `idle_timeout` of a script; `time` or `cpu` of a component",
     505: "a version of HTTP other than 1.0, 1.1 and 2",
 }

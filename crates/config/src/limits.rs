@@ -12,9 +12,23 @@ pub fn descriptor_limit() -> usize {
 /// Returns the size of the file cache unless the configuration has one, in bytes: a sixteenth of the memory of the machine
 /// or of the container, but at least 32 MiB and at most 1 GiB.
 pub(crate) fn default_cache_size() -> usize {
+    share_for_cache(memory())
+}
+
+/// Returns the memory of requests and responses on their way unless the configuration has a limit, in bytes: a quarter of
+/// the memory of the machine or of the container, but at least 64 MiB.
+pub(crate) fn default_memory() -> u64 {
+    share_for_messages(memory())
+}
+
+/// The memory of the machine or of the container.
+fn memory() -> u64 {
     let groups = std::fs::read_to_string("/proc/self/cgroup").unwrap_or_default();
-    let memory = memory_of_machine().min(memory_of_groups(&groups, Path::new("/sys/fs/cgroup")));
-    share_for_cache(memory)
+    memory_of_machine().min(memory_of_groups(&groups, Path::new("/sys/fs/cgroup")))
+}
+
+fn share_for_messages(memory: u64) -> u64 {
+    (memory / 4).max(64 << 20)
 }
 
 fn share_for_cache(memory: u64) -> usize {
@@ -59,6 +73,8 @@ mod tests {
         assert_eq!(share_for_cache(64 << 20), 32 << 20);
         assert_eq!(share_for_cache(u64::MAX), 1 << 30);
         assert!(memory_of_machine() > 64 << 20);
+        assert_eq!(share_for_messages(4 << 30), 1 << 30);
+        assert_eq!(share_for_messages(64 << 20), 64 << 20);
     }
 
     #[test]

@@ -81,6 +81,8 @@ pub struct Server {
     pub upgrade_timeout: Duration,
     /// Bytes of request bodies in temporary files; `None` for the default.
     pub spool_size: Option<u64>,
+    /// Bytes in memory of requests and responses on their way.
+    pub memory: u64,
     /// Send the field `Server`.
     pub server_field: bool,
     /// Directory of the files that are kept over restarts.

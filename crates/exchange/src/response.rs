@@ -145,6 +145,15 @@ impl Body {
         self.pieces.iter().map(Piece::length).sum()
     }
 
+    /// Bytes in memory that only this body has. Content of caches, which others may use as well, does not count.
+    pub fn held(&self) -> usize {
+        let own = self.pieces.iter().filter_map(|piece| match piece {
+            Piece::Memory(bytes) if bytes.is_unique() => Some(bytes.len()),
+            Piece::Memory(_) | Piece::File(..) => None,
+        });
+        own.sum()
+    }
+
     /// Returns `true` if there are no pieces.
     #[inline]
     pub fn is_empty(&self) -> bool {

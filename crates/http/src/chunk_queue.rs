@@ -3,6 +3,7 @@
 use std::collections::VecDeque;
 
 use bytes::{Bytes, BytesMut};
+use dunlin_memory::{CHUNK, Reservation};
 
 /// The chunks of a body that wait for one reader or several.
 ///
@@ -19,6 +20,8 @@ pub struct ChunkQueue {
     length: usize,
     /// The number of the first chunk. Numbers of chunks never change.
     first: usize,
+    /// What it holds, in the account of the process.
+    memory: Reservation,
 }
 
 /// How far a reader is.
@@ -34,32 +37,34 @@ pub struct Place {
 const SMALL: usize = 8 * 1024;
 /// Sizes of blocks, which grow with the queue.
 const BLOCKS: std::ops::RangeInclusive<usize> = 1024..=16 * 1024;
-/// What a chunk takes besides its bytes: its place in the queue, and the count of references of its buffer.
-const OVERHEAD: usize = 64;
 
 impl ChunkQueue {
     /// Most that [`ChunkQueue::held`] is for chunks with `length` bytes together.
     #[must_use]
     pub const fn most_held(length: u64) -> u64 {
         // A large chunk and a small one before it.
-        let chunks = length / SMALL as u64 * 2 * OVERHEAD as u64;
+        let chunks = length / SMALL as u64 * 2 * CHUNK as u64;
         length.saturating_add(chunks).saturating_add((*BLOCKS.end() + *BLOCKS.start()) as u64)
     }
 
     /// Adds a chunk.
     pub fn push(&mut self, chunk: Bytes) {
         if chunk.len() < SMALL && !self.is_empty() {
-            return self.copy(&chunk);
+            self.copy(&chunk);
+        } else {
+            self.append(chunk);
         }
-        self.append(chunk);
+        self.count();
     }
 
     /// Adds a chunk by copying it.
     pub fn push_copy(&mut self, chunk: &[u8]) {
         if chunk.len() < SMALL && !self.is_empty() {
-            return self.copy(chunk);
+            self.copy(chunk);
+        } else {
+            self.append(Bytes::copy_from_slice(chunk));
         }
-        self.append(Bytes::copy_from_slice(chunk));
+        self.count();
     }
 
     /// The next bytes for the only reader.
@@ -75,6 +80,7 @@ impl ChunkQueue {
             // An empty queue holds nothing.
             self.block = BytesMut::new();
         }
+        self.count();
         Some(chunk)
     }
 
@@ -106,6 +112,7 @@ impl ChunkQueue {
             self.first += 1;
             self.length -= chunk.len();
         }
+        self.count();
     }
 
     /// Drops all chunks.
@@ -114,6 +121,7 @@ impl ChunkQueue {
         self.chunks.clear();
         self.block = BytesMut::new();
         self.length = 0;
+        self.count();
     }
 
     /// Bytes of the chunks.
@@ -131,7 +139,7 @@ impl ChunkQueue {
     /// Bytes of memory that the queue takes. It may keep the buffer of one more small chunk.
     #[must_use]
     pub fn held(&self) -> usize {
-        self.length - self.block.len() + self.block.capacity() + self.chunks.len() * OVERHEAD
+        self.length - self.block.len() + self.block.capacity() + self.chunks.len() * CHUNK
     }
 
     /// All bytes in one piece, which is a copy.
@@ -141,6 +149,11 @@ impl ChunkQueue {
         self.chunks.iter().for_each(|chunk| all.extend_from_slice(chunk));
         all.extend_from_slice(&self.block);
         all.freeze()
+    }
+
+    /// Counts the memory in the account of the process.
+    fn count(&mut self) {
+        self.memory.set(self.held());
     }
 
     fn append(&mut self, chunk: Bytes) {

@@ -439,6 +439,7 @@ impl Running {
         generation: &Generation,
         per_worker: Vec<Vec<WorkerListener>>,
     ) -> Result<(), StartError> {
+        dunlin_memory::set_limit(generation.shared.config.server.memory);
         let mut waiting = Vec::new();
         for (worker, listeners) in self.workers.iter().zip(per_worker) {
             let (done, applied) = oneshot::channel();

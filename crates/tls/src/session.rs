@@ -315,6 +315,12 @@ impl Session {
         self.unsent.len()
     }
 
+    /// Bytes of the buffers that the session has of its own.
+    #[inline]
+    pub fn held(&self) -> usize {
+        self.incomplete.capacity() + self.waiting.capacity() + self.unsent.capacity()
+    }
+
     /// Whether no ciphertext is buffered.
     #[inline]
     pub fn is_flushed(&self) -> bool {

@@ -188,6 +188,12 @@ impl Transport {
         self.session().map_or(0, Session::unsent)
     }
 
+    /// Bytes of buffers for the connection, besides those of the kernel.
+    #[inline]
+    pub fn held(&self) -> usize {
+        self.session().map_or(0, Session::held)
+    }
+
     /// Bytes of ciphertext that the socket has taken: progress that the count of plain bytes does not show.
     #[inline]
     pub fn written(&self) -> u64 {

@@ -11,7 +11,7 @@ use crate::access::networks;
 use crate::allowed_paths::AllowedPaths;
 use crate::file;
 use crate::forwarded_field::ForwardedField;
-use crate::limits::{default_cache_size, descriptor_limit};
+use crate::limits::{default_cache_size, default_memory, descriptor_limit};
 use crate::log_format::AccessLogFormat;
 use crate::server::{
     AccessLog, Cache, CacheDirectory, Calls, ErrorLog, ErrorLogTarget, Http1, REDACTED_QUERY_KEYS,
@@ -55,6 +55,7 @@ impl Checker<'_> {
             evict_idle_above: server.evict_idle_above.as_deref().copied(),
             connections_per_address: server.connections_per_address.as_deref().copied(),
             spool_size: server.spool_size.map(|size| size.0),
+            memory: self.memory(server),
             drain: server.drain.map_or(Duration::ZERO, |span| span.0),
             stop_timeout: server.stop_timeout.map_or(Duration::from_secs(30), |span| span.0),
             upgrade_timeout: self.timeout("upgrade_timeout", &server.upgrade_timeout, 30),
@@ -120,6 +121,18 @@ impl Checker<'_> {
         };
         let size = cache.disk.as_deref().map_or(1_000_000_000, |size| size.0);
         Some(CacheDirectory { path: self.absolute(directory), size })
+    }
+
+    fn memory(&mut self, server: &file::Server) -> u64 {
+        let Some(Spanned { value: Size(memory), span }) = &server.memory else {
+            return default_memory();
+        };
+        // A few connections need this much.
+        const MIN: u64 = 1 << 20;
+        if *memory < MIN {
+            self.problem(span, "memory: the minimum is 1MiB");
+        }
+        *memory
     }
 
     fn busy_poll(&mut self, server: &file::Server) -> Duration {

@@ -68,6 +68,10 @@ pub struct Server {
     /// Maximum size of all request bodies in temporary files together; uploads beyond it get 503. Default: four
     /// times the largest `body_size`, and at least `1GiB`.
     pub spool_size: Option<Size>,
+    /// Memory that requests and responses on their way may hold, of all connections together. While they hold more, new
+    /// requests get 503, unless they are for cached files. Default: a quarter of the memory of the machine or of the
+    /// container, and at least `64MiB`.
+    pub memory: Option<Spanned<Size>>,
     /// Whether responses have `Server: dunlin`. Default: true.
     pub server_field: Option<bool>,
     /// Directory for data that the server keeps over a restart: accounts and certificates of ACME, compiled

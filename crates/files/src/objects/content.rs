@@ -47,8 +47,9 @@ struct Reader {
     left: u64,
 }
 
-/// Chunks that wait for a client. The store's connection is not read beyond them.
-const CHUNKS: usize = 4;
+/// Chunks that wait for a client. The store's connection is not read beyond them. A chunk has up to 400 KB, as much as the
+/// HTTP client reads at once.
+const CHUNKS: usize = 1;
 
 impl Begun {
     pub(super) fn new(body: Box<dyn ObjectBody>) -> Arc<Self> {

@@ -33,6 +33,7 @@ use super::http2;
 use super::send_progress::SendProgress;
 use crate::worker::{Buffers, Output, WorkerContext};
 use dunlin_limits::bandwidth::ConnectionPace;
+use dunlin_memory::Reservation;
 use dunlin_net::connection_limits::limiter::Permit;
 
 /// A connection, with HTTP/1 until its first bytes show HTTP/2.
@@ -79,6 +80,8 @@ pub(crate) struct Connection {
     body: Option<Box<Exchange>>,
     /// Pace of the connection's responses, once a bandwidth limit applied.
     pace: Option<ConnectionPace>,
+    /// The memory that the connection holds while its task waits.
+    held: Reservation,
     _permit: Permit,
 }
 
@@ -182,6 +185,7 @@ impl Connection {
             stage: Stage::Receive,
             body: None,
             pace: None,
+            held: Reservation::new(),
             _permit: permit,
         };
         if start == Start::Http2 {
@@ -479,6 +483,33 @@ impl Connection {
         }
     }
 
+    /// Polls the stages until one waits.
+    fn poll_steps(&mut self, cx: &mut Context<'_>) -> Poll<()> {
+        loop {
+            let step = match &self.stage {
+                Stage::Receive => ready!(self.poll_receive(cx)),
+                Stage::Handle(_) => ready!(self.poll_handling(cx)),
+                Stage::Send(_) => ready!(self.poll_send(cx)),
+                Stage::Http2(_) => ready!(self.poll_http2(cx)),
+                Stage::Linger { .. } => ready!(self.poll_linger(cx)),
+            };
+            if let Step::End = step {
+                return Poll::Ready(());
+            }
+        }
+    }
+
+    /// Returns the bytes of all buffers of the connection.
+    fn held(&self) -> usize {
+        let of_stage = match &self.stage {
+            Stage::Handle(handling) => handling.held(),
+            Stage::Send(sending) => sending.held(),
+            Stage::Http2(connection) => connection.held(),
+            Stage::Receive | Stage::Linger { .. } => 0,
+        };
+        self.unread.capacity() + self.stream.held() + of_stage
+    }
+
     /// As [`Self::follow`], after a handler whose response the socket has accepted.
     fn after_handler(&mut self, next: Next, cx: &mut Context<'_>) -> Step {
         let early_reads = self.early_reads;
@@ -503,18 +534,11 @@ impl Future for Connection {
             this.registered = true;
             this.ctx.connections.set_waker(this.slot, cx);
         }
-        loop {
-            let step = match &this.stage {
-                Stage::Receive => ready!(this.poll_receive(cx)),
-                Stage::Handle(_) => ready!(this.poll_handling(cx)),
-                Stage::Send(_) => ready!(this.poll_send(cx)),
-                Stage::Http2(_) => ready!(this.poll_http2(cx)),
-                Stage::Linger { .. } => ready!(this.poll_linger(cx)),
-            };
-            if let Step::End = step {
-                return Poll::Ready(());
-            }
+        let result = this.poll_steps(cx);
+        if result.is_pending() {
+            this.held.set(this.held());
         }
+        result
     }
 }
 

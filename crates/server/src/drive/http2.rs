@@ -171,7 +171,9 @@ impl Connection {
     pub(super) fn poll(&mut self, link: &mut Link<'_>, cx: &mut Context<'_>) -> Poll<Outcome> {
         for _ in 0..TURNS {
             // Handlers may take the worker's buffers themselves.
-            let mut moved = self.streams.poll(link.ctx.clock.now(), cx);
+            let engine = &mut self.engine;
+            let can_send = |id| engine.allowance(id) > 0;
+            let mut moved = self.streams.poll(link.ctx.clock.now(), cx, can_send);
             let mut buffers = link.ctx.take_buffers();
             // The lists of the worker, so that a connection needs lists of its own only for what the socket has not taken.
             let is_borrowed = self.pending.is_empty();
@@ -190,6 +192,8 @@ impl Connection {
                 }
                 Turn::Moved(more) => moved |= more,
             }
+            let engine = &mut self.engine;
+            moved |= self.streams.release(|id| engine.allowance(id) > 0);
             if !moved && !self.streams.has_due() {
                 self.set_deadline(link);
                 return Poll::Pending;
@@ -411,6 +415,11 @@ impl Connection {
             self.pending.settle(link.ctx, &link.connection_info());
         }
         done
+    }
+
+    /// Returns the bytes of the buffers, and those of bodies that wait for the client.
+    pub(super) fn held(&self) -> usize {
+        self.unread.capacity() + self.unsent.capacity() + self.streams.held()
     }
 
     /// Returns the position of the next byte of `out` among all bytes that the connection sends.

@@ -8,6 +8,7 @@ pub(crate) mod error_page;
 pub(crate) mod errors;
 pub(crate) mod files;
 mod maintenance;
+pub(crate) mod memory;
 mod named;
 mod object_events;
 mod object_search;

@@ -9,7 +9,7 @@ use dunlin_http::semantics::Method;
 use super::reply::{Reply, Routed};
 use super::route_match::RouteMatch;
 use crate::handler::rejection::{error_reply, not_for_files};
-use crate::handler::{files, proxy, readiness, redirect, respond, script, status};
+use crate::handler::{files, memory, proxy, readiness, redirect, respond, script, status};
 use crate::worker::WorkerContext;
 
 /// Calls the handler of the route.
@@ -19,6 +19,10 @@ pub(crate) fn handle(
     matched: &RouteMatch<'_>,
 ) -> Routed {
     let settings = matched.settings;
+    if dunlin_memory::is_exhausted() && needs_memory(&settings.handler) {
+        let reply = memory::reject(settings);
+        return Routed::new(matched.site, settings, reply, false, matched.context.cloned());
+    }
     #[cfg(test)]
     if let Some(reply) = crate::testing::handler::reply(matched.path, request) {
         return Routed::new(matched.site, settings, reply, true, matched.context.cloned());
@@ -58,6 +62,18 @@ pub(crate) fn handle(
         }
     };
     Routed::new(matched.site, settings, reply, reads_body, matched.context.cloned())
+}
+
+/// Whether requests and responses of the handler may need more than a short message does.
+fn needs_memory(handler: &Handler) -> bool {
+    match handler {
+        Handler::Files | Handler::Script(_) | Handler::Proxy(_) => true,
+        Handler::Redirect(_)
+        | Handler::Respond(_)
+        | Handler::Status(_)
+        | Handler::Readiness
+        | Handler::AddSlash => false,
+    }
 }
 
 /// Whether the handler can switch to another protocol.

@@ -20,6 +20,7 @@ use tokio::sync::Notify;
 
 use super::busy_poll;
 use super::{Buffers, Deadlines, SharedState, Timer, WorkerContext};
+use crate::handler::memory;
 use crate::route::router::Router;
 use dunlin_fs::watch::Watch;
 use dunlin_net::connection_limits::limiter::ConnectionLimiter;
@@ -168,6 +169,7 @@ impl Worker {
         let Some(ctx) = current else { return expired };
         ctx.metrics.publish(&ctx.shared.metrics, scan.counts);
         ctx.look_back();
+        memory::check();
         ctx.files.publish_counts();
         ctx.shared.limiter.eviction().set_first_victim(self.number, scan.first_victim);
         self.bound_addresses(&ctx.shared.limiter);

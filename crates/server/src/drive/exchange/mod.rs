@@ -3,12 +3,14 @@
 //! protocol engine.
 
 mod body_limits;
+mod body_writer;
 mod cached;
 mod reject;
 mod request_body;
 mod response;
 mod start;
 mod stream_body;
+mod unsent;
 
 use std::rc::Rc;
 use std::task::{Context, Poll};
@@ -16,12 +18,15 @@ use std::task::{Context, Poll};
 use dunlin_http::{BodyLength, FieldLines};
 
 pub(super) use self::body_limits::{STALLED, TOO_LARGE};
+pub(super) use self::body_writer::{BodyWriter, Ending, Filled, Part};
 pub(super) use self::cached::CachedParts;
 pub(super) use self::reject::{Origin, Rejected, reject};
 pub(super) use self::request_body::RequestBody;
 pub(super) use self::response::{ResponseBody, StartedResponse, start_response};
 pub(super) use self::start::{Arrival, Started, begin, begin_fast, deferred_record, start};
-pub(super) use self::stream_body::{Chunk, StreamBody};
+use self::stream_body::Chunk;
+pub(super) use self::stream_body::StreamBody;
+pub(super) use self::unsent::Unsent;
 use dunlin_exchange::{EarlyHints, Incoming, Interim, Response, ResponseFuture, stream};
 use dunlin_net::address::Ends;
 use dunlin_net::clock;
@@ -36,7 +41,7 @@ pub(super) struct Exchange {
     /// The handler, until it has responded.
     handler: Option<ResponseFuture>,
     early_hints: Option<EarlyHints>,
-    /// Interim responses that were not sent.
+    /// Interim responses that were not sent. [`EarlyHints`] bounds them.
     hints: Vec<Interim>,
     /// The response of the handler, until the adapter starts to send it.
     response: Option<Response>,

@@ -11,11 +11,11 @@ use dunlin_net::connections::Waiting;
 use tokio::io::ReadBuf;
 
 use super::super::exchange::{
-    Chunk, Exchange, Rejected, ResponseBody, STALLED, StartedResponse, StreamBody, start_response,
+    BodyWriter, Exchange, Part, Rejected, ResponseBody, STALLED, StartedResponse, StreamBody,
+    Unsent, start_response,
 };
 use super::{Connection, Next, Stage, Step};
 use crate::worker::{Completion, DeferredRecord, Output, Pending, ResponseOutcome, TunnelMeter};
-use dunlin_limits::bandwidth::Pacer;
 
 /// A request whose handler is at work, or streams its response.
 pub(super) struct Handling {
@@ -26,11 +26,9 @@ pub(super) struct Handling {
     /// The client has closed its sending side, or has left.
     has_ended: bool,
     /// The streamed body, until all of it is in `output`.
-    body: Option<(StreamBody, Framing)>,
-    /// Bytes to send, from `at` on.
-    output: Vec<u8>,
-    at: usize,
-    /// Records of earlier responses, which are the first in `output`.
+    body: Option<(BodyWriter, Framing)>,
+    output: Unsent,
+    /// Records of earlier responses, whose bytes are the first of `output`.
     earlier: Pending,
     /// Part of the response was sent, or the response did not end because of the client.
     has_begun: bool,
@@ -38,8 +36,6 @@ pub(super) struct Handling {
     sent: u64,
     /// The socket had no room.
     was_blocked: bool,
-    /// Paces the response body, if a bandwidth limit applies.
-    pacer: Option<Pacer>,
     /// Receives the tunnel data of the client after a protocol switch.
     tunnel: Option<stream::Sender>,
     /// Counts the bytes of the other protocol, once it is in use.
@@ -88,13 +84,11 @@ impl Connection {
             reads_ahead,
             has_ended: false,
             body: None,
-            output: before.bytes,
-            at: 0,
+            output: Unsent::new(before.bytes),
             earlier: before.pending,
             has_begun: false,
             sent: 0,
             was_blocked: false,
-            pacer: None,
             tunnel: None,
             meter: None,
         }))
@@ -107,11 +101,12 @@ impl Connection {
             return Poll::Ready(Step::Again);
         };
         let Some(next) = self.handle(cx, &mut handling) else {
+            handling.output.shrink();
             self.stage = Stage::Handle(handling);
             return Poll::Pending;
         };
         if !handling.earlier.is_empty() {
-            let at = handling.at as i64;
+            let at = handling.output.sent() as i64;
             handling.earlier.finish(&self.ctx, &self.connection_info(), at);
         }
         if let Some(log) = handling.exchange.log.take() {
@@ -138,7 +133,7 @@ impl Connection {
                     Moved::Over(next) => return Some(next),
                 }
             }
-            handling.was_blocked |= handling.at < handling.output.len();
+            handling.was_blocked |= !handling.output.is_empty();
             if !moved {
                 match self.check_deadline(handling) {
                     Moved::Yes => {}
@@ -166,7 +161,7 @@ impl Connection {
         if let Some(body) = &mut exchange.request_body {
             body.watch(cx);
             if self.engine.expects_continue() && wants_continue {
-                handling.output.extend_from_slice(response::CONTINUE);
+                handling.output.buffer().extend_from_slice(response::CONTINUE);
                 self.engine.continue_sent();
             }
             has_room = body.has_room(self.ctx.clock.now());
@@ -262,7 +257,7 @@ impl Connection {
             return Moved::No;
         }
         for (status, fields) in exchange.take_hints() {
-            response::interim(status, fields.as_bytes(), &mut handling.output);
+            response::interim(status, fields.as_bytes(), handling.output.buffer());
         }
         let Some(mut response) = exchange.take_response() else { return Moved::Yes };
         if let Some(tunnel) = response.upgrade.take() {
@@ -289,13 +284,13 @@ impl Connection {
         let log = exchange.log.as_deref_mut();
         let started = start_response(&self.ctx, response, is_head, log, &mut self.pace);
         let StartedResponse { status, mut fields, has_date, body, pacer } = started;
-        handling.pacer = pacer;
         match body {
             ResponseBody::Message(source) => {
                 self.engine.close();
                 self.closing = true;
                 self.linger = true;
-                handling.body = Some((StreamBody::new(source, None), Framing::Close));
+                let body = BodyWriter::stream(StreamBody::new(source, None), pacer);
+                handling.body = Some((body, Framing::Close));
                 return;
             }
             ResponseBody::Stream { body, has_length } => {
@@ -309,74 +304,53 @@ impl Connection {
                     Framing::Close => self.engine.close(),
                     Framing::Length => {}
                 }
-                handling.body = Some((body, framing));
+                handling.body = Some((BodyWriter::stream(body, pacer), framing));
             }
             // The body is not sent, and others are not streamed.
             ResponseBody::None | ResponseBody::Pieces(_) => {}
         }
-        self.begin_head(status, has_date, &mut handling.output);
-        handling.output.extend_from_slice(fields.as_bytes());
-        handling.output.extend_from_slice(b"\r\n");
+        let output = handling.output.buffer();
+        self.begin_head(status, has_date, output);
+        output.extend_from_slice(fields.as_bytes());
+        output.extend_from_slice(b"\r\n");
     }
 
     /// Sends what is in the output, and adds more of the body as the client takes it.
     fn send_handling(&mut self, cx: &mut Context<'_>, handling: &mut Handling) -> Moved {
         let mut moved = Moved::No;
-        while handling.output.len() - handling.at < WAITING
+        while let room @ 1.. = WAITING.saturating_sub(handling.output.len())
             && let Some((body, framing)) = &mut handling.body
         {
-            match body.poll_chunk(cx) {
+            let framing = *framing;
+            match body.poll_part(cx, room) {
                 Poll::Pending => break,
-                Poll::Ready(Chunk::Data(bytes)) => {
-                    let (framing, is_complete) = (*framing, body.is_complete());
-                    handling.frame(&bytes, framing);
-                    if is_complete {
-                        handling.body = None;
-                    }
-                }
-                Poll::Ready(Chunk::End(trailers)) => {
-                    if *framing == Framing::Chunked {
-                        response::last_chunk(trailers.as_bytes(), &mut handling.output);
+                Poll::Ready(Part::Data(bytes)) => handling.frame(&bytes, framing),
+                Poll::Ready(Part::End(trailers)) => {
+                    if framing == Framing::Chunked {
+                        response::last_chunk(trailers.as_bytes(), handling.output.buffer());
                     }
                     handling.body = None;
                 }
-                Poll::Ready(Chunk::Broken) => {
+                Poll::Ready(Part::Broken) => {
                     handling.has_begun = true;
                     return Moved::Over(Next::Abort);
                 }
             }
             moved = Moved::Yes;
         }
-        let (before, mut end) = (handling.at, handling.output.len());
-        if let Some(pacer) = &mut handling.pacer {
-            match pacer.poll(cx, (end - before) as u64) {
-                Poll::Ready(bytes) => end = before + bytes as usize,
-                Poll::Pending => return moved,
-            }
-        }
-        let sent = self.stream.poll_send(cx, &handling.output[..end], &mut handling.at);
-        if handling.at > before {
+        let before = handling.output.sent();
+        let result = handling.output.poll_send(&mut self.stream, cx);
+        let sent = handling.output.sent();
+        if sent > before {
             moved = Moved::Yes;
             handling.has_begun |= !handling.exchange.has_handler();
-            handling.earlier.settle_before(&self.ctx, &self.connection_info(), handling.at as i64);
+            handling.earlier.settle_before(&self.ctx, &self.connection_info(), sent as i64);
         }
-        if let Some(pacer) = &mut handling.pacer {
-            pacer.spend((handling.at - before) as u64);
-        }
-        match sent {
+        match result {
             Poll::Pending => return moved,
             Poll::Ready(Ok(())) => {}
             Poll::Ready(Err(_)) => return Moved::Over(Next::Abort),
         }
-        if end < handling.output.len() {
-            return moved;
-        }
-        match handling.tunnel {
-            // A tunnel is idle most of the time.
-            Some(_) => handling.output = Vec::new(),
-            None => handling.output.clear(),
-        }
-        handling.at = 0;
         if !handling.exchange.has_handler() && handling.body.is_none() {
             return Moved::Over(self.end_handling(handling));
         }
@@ -415,8 +389,9 @@ impl Connection {
         self.discard_rest(handling);
         let mut buffers = self.ctx.take_buffers();
         let output = &mut buffers.output;
-        output.bytes.extend_from_slice(&handling.output[handling.at..]);
-        let earlier = handling.earlier.split_off(&self.ctx, &self.connection_info(), handling.at);
+        output.bytes.extend_from_slice(handling.output.rest());
+        let sent = handling.output.sent() as usize;
+        let earlier = handling.earlier.split_off(&self.ctx, &self.connection_info(), sent);
         output.pending.take_over(earlier);
         let next = self
             .send_response(response, handling.exchange.is_head, log, output)
@@ -457,11 +432,11 @@ impl Connection {
 
     /// Returns what the handling waits for, and the timeout in milliseconds.
     fn waits_for(&self, handling: &Handling) -> (Waiting, Option<u64>) {
-        if handling.pacer.as_ref().is_some_and(Pacer::is_waiting) {
-            return (Waiting::Throttle, None);
-        }
-        if handling.at < handling.output.len() {
+        if !handling.output.is_empty() {
             return (Waiting::Send, None);
+        }
+        if handling.body.as_ref().is_some_and(|(body, _)| body.is_paced()) {
+            return (Waiting::Throttle, None);
         }
         if handling.exchange.waits_for_body() && !self.engine.expects_continue() {
             return (Waiting::Body, Some(self.ctx.http1.body_timeout));
@@ -486,7 +461,7 @@ impl Connection {
     }
 
     fn record_handling(&self, log: &DeferredRecord, handling: &Handling, completion: Completion) {
-        let unsent = (handling.output.len() - handling.at + self.stream.unsent()) as u64;
+        let unsent = (handling.output.len() + self.stream.unsent()) as u64;
         let sent = handling.sent.saturating_sub(unsent);
         let mut outcome = log.outcome.finish(sent, completion);
         outcome.received = handling.meter.as_ref().map(TunnelMeter::received);
@@ -512,9 +487,15 @@ impl Handling {
             log.context.begin_response();
         }
         if let Some(stream) = response.body.take_stream() {
-            self.body = Some((StreamBody::new(stream.source, None), Framing::Close));
+            let body = StreamBody::new(stream.source, None);
+            self.body = Some((BodyWriter::stream(body, None), Framing::Close));
         }
         (self.tunnel, self.meter) = (Some(tunnel), Some(meter));
+    }
+
+    /// Returns the bytes in memory that wait for the client.
+    pub(super) fn held(&self) -> usize {
+        self.output.held() + self.body.as_ref().map_or(0, |(body, _)| body.held())
     }
 
     /// Takes bytes of the other protocol that the client has sent.
@@ -538,7 +519,7 @@ impl Handling {
 
     /// Bytes that are to be sent.
     pub(super) fn output(&mut self) -> &mut Vec<u8> {
-        &mut self.output
+        self.output.buffer()
     }
 
     /// Adds bytes of the body to the output.
@@ -550,11 +531,12 @@ impl Handling {
         if let Some(meter) = &self.meter {
             meter.send(bytes.len());
         }
+        let output = self.output.buffer();
         if framing != Framing::Chunked {
-            return self.output.extend_from_slice(bytes);
+            return output.extend_from_slice(bytes);
         }
-        response::chunk_head(bytes.len(), &mut self.output);
-        self.output.extend_from_slice(bytes);
-        self.output.extend_from_slice(b"\r\n");
+        response::chunk_head(bytes.len(), output);
+        output.extend_from_slice(bytes);
+        output.extend_from_slice(b"\r\n");
     }
 }

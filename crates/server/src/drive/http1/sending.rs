@@ -3,6 +3,7 @@
 use std::io;
 use std::task::{Context, Poll, ready};
 
+use super::super::exchange::BodyWriter;
 use super::super::send::{self, Outgoing, Sent, Warming};
 use super::{Connection, Next, Stage, Step};
 use crate::worker::{Completion, DeferredRecord, Output, Pending, WorkerContext};
@@ -22,7 +23,8 @@ pub(super) struct Sending {
     last: Option<LastResponse>,
     /// Reads the next bytes of the body into the page cache.
     warming: Option<Warming>,
-    paced: Option<Box<Paced>>,
+    /// The rest of a paced body, of which the limit allows one part at a time.
+    paced: Option<Box<BodyWriter>>,
 }
 
 /// The record of the response whose body is sent.
@@ -30,12 +32,6 @@ pub(super) struct LastResponse {
     pub(super) log: Box<DeferredRecord>,
     /// Offset of its first byte in the bytes before the body; negative if that byte was sent earlier.
     pub(super) start: i64,
-}
-
-/// A paced body, of which the limit allows one part at a time.
-struct Paced {
-    pacer: Pacer,
-    rest: Body,
 }
 
 /// A larger body probably needs more than one write.
@@ -55,7 +51,7 @@ impl Connection {
             output.bytes.clear();
             let pending = output.pending.split_off(&self.ctx, &self.connection_info(), 0);
             let outgoing = Outgoing { head, ..Outgoing::default() };
-            let paced = Some(Box::new(Paced { pacer, rest: body }));
+            let paced = Some(Box::new(BodyWriter::pieces(body, Some(pacer))));
             return Some(Next::Send(Box::new(Sending {
                 outgoing,
                 pending,
@@ -192,8 +188,7 @@ impl Connection {
                         Poll::Pending => return Poll::Pending,
                     }
                 }
-                Ok(Sent::All)
-                    if sending.paced.as_ref().is_some_and(|paced| !paced.rest.is_empty()) => {}
+                Ok(Sent::All) if sending.paced.as_ref().is_some_and(|rest| !rest.is_empty()) => {}
                 result => {
                     let (sent, last) = ((sending.at, *sent), sending.last.take());
                     let mut pending = std::mem::take(&mut sending.pending);
@@ -249,6 +244,12 @@ impl Connection {
 }
 
 impl Sending {
+    /// Returns the bytes in memory that wait for the client.
+    pub(super) fn held(&self) -> usize {
+        let rest = self.paced.as_ref().map_or(0, |rest| rest.held());
+        self.outgoing.head.capacity() + self.outgoing.body.held() + rest
+    }
+
     /// Returns the unsent part of complete responses.
     pub(super) fn into_unsent(self) -> Output {
         Output { bytes: self.outgoing.head, pending: self.pending }
@@ -261,16 +262,15 @@ impl Sending {
         slot: usize,
         cx: &mut Context<'_>,
     ) -> Poll<Option<Body>> {
-        let Some(paced) = &mut self.paced else { return Poll::Ready(None) };
-        if !self.outgoing.body.is_empty() || paced.rest.is_empty() {
+        let Some(rest) = &mut self.paced else { return Poll::Ready(None) };
+        if !self.outgoing.body.is_empty() || rest.is_empty() {
             return Poll::Ready(None);
         }
-        let Poll::Ready(bytes) = paced.pacer.poll(cx, paced.rest.length()) else {
+        let part = rest.poll_pieces(cx);
+        if part.is_pending() {
             ctx.connections.wait(slot, Waiting::Throttle, u64::MAX);
-            return Poll::Pending;
-        };
-        paced.pacer.spend(bytes);
-        Poll::Ready(Some(paced.rest.split_to(bytes)))
+        }
+        part.map(Some)
     }
 
     /// Reads the next bytes of the body into the page cache.

@@ -6,11 +6,12 @@ use dunlin_http::FieldLines;
 use dunlin_http::http2::ErrorCode;
 use dunlin_http::semantics::{is_field_value, is_token, status};
 
-use super::super::exchange::StreamBody;
+use super::super::exchange::{BodyWriter, StreamBody};
 use super::progress::release_window;
 use super::stream::{Sending, Stream};
 use super::{Connection, Link};
 use crate::worker::Completion;
+use dunlin_limits::bandwidth::Pacer;
 
 /// The head of such a message.
 #[derive(Debug, Default)]
@@ -26,6 +27,10 @@ const MAX: usize = 64 * 1024;
 impl MessageHead {
     pub(super) fn is_complete(&self) -> bool {
         self.end.is_some()
+    }
+
+    pub(super) fn held(&self) -> usize {
+        self.bytes.capacity()
     }
 
     /// Adds bytes. Returns `false` if the head is too large.
@@ -79,8 +84,7 @@ impl Connection {
         &mut self,
         link: &Link<'_>,
         mut stream: Stream,
-        source: stream::Receiver,
-        head: MessageHead,
+        (source, head, pacer): (stream::Receiver, MessageHead, Option<Pacer>),
         out: &mut Vec<u8>,
     ) {
         let Some((status, fields, length)) = head.parse() else {
@@ -103,9 +107,7 @@ impl Connection {
         let first = Bytes::copy_from_slice(&head.bytes[head.end.unwrap_or_default()..]);
         let mut body = StreamBody::new(source, length);
         let chunk = body.take_part(first);
-        let is_at_end = body.is_complete();
-        let trailers = FieldLines::default();
-        stream.sending = Sending::Stream { body, chunk, is_at_end, trailers };
+        stream.sending = Sending::Body(BodyWriter::stream_from(body, chunk, pacer));
         self.streams.insert(stream);
     }
 }

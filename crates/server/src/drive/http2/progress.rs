@@ -4,6 +4,7 @@ use bytes::Bytes;
 use dunlin_http::RequestError;
 use dunlin_http::http2::{ErrorCode, ResponseHead};
 
+use super::super::exchange::Ending;
 use super::request::rejected;
 use super::stream::{Sending, Stream};
 use super::{Connection, Link, Parts};
@@ -45,13 +46,21 @@ impl Connection {
             self.begin_response(link, id, parts.out);
             return true;
         }
-        match &stream.sending {
-            Sending::Broken => {
+        let ending = match &stream.sending {
+            Sending::Broken => Some(Ending::Broken),
+            Sending::Body(body) => {
+                self.engine.set_ready(id, body.has_bytes());
+                body.ending()
+            }
+            Sending::Nothing | Sending::Message { .. } => None,
+        };
+        match ending {
+            None => return has_progress,
+            Some(Ending::Broken) => {
                 self.engine.cancel(id, stream.broken_code(), parts.out);
                 self.forget(link, id, Completion::Aborted, parts.out);
-                return true;
             }
-            Sending::Stream { chunk, is_at_end: true, trailers, .. } if chunk.is_empty() => {
+            Some(Ending::Complete(trailers)) => {
                 if trailers.is_empty() {
                     let mark = self.engine.begin_data(parts.out);
                     self.engine.end_data(id, mark, true, parts.out);
@@ -59,14 +68,9 @@ impl Connection {
                     self.engine.send_trailers(id, trailers.as_bytes(), parts.out);
                 }
                 self.finish(id, parts.out);
-                return true;
             }
-            Sending::Pieces { .. } | Sending::Stream { .. } => {
-                self.engine.set_ready(id, stream.has_bytes());
-            }
-            Sending::Nothing | Sending::Message { .. } => {}
         }
-        has_progress
+        true
     }
 
     /// Receives a part of a request body.
@@ -135,8 +139,8 @@ impl Connection {
     fn begin_response(&mut self, link: &Link<'_>, id: u32, out: &mut Vec<u8>) {
         let Some(mut stream) = self.streams.remove(id) else { return };
         match std::mem::replace(&mut stream.sending, Sending::Nothing) {
-            Sending::Message { source, head } => {
-                self.respond_with_message(link, stream, source, head, out);
+            Sending::Message { source, head, pacer } => {
+                self.respond_with_message(link, stream, (source, head, pacer), out);
             }
             _ => {
                 if let Some(response) = stream.exchange.take_response() {

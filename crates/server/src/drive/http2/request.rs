@@ -12,7 +12,7 @@ use dunlin_net::clock;
 
 use super::super::INLINE_BODY;
 use super::super::exchange::{
-    CachedParts, ConnectionView, Content, Exchange, Origin, Rejected, ResponseBody, Started,
+    BodyWriter, CachedParts, ConnectionView, Content, Exchange, Origin, Rejected, ResponseBody, Started,
     StartedResponse, TOO_LARGE, begin, begin_fast, deferred_record, reject, start, start_response,
 };
 use super::message::MessageHead;
@@ -313,9 +313,8 @@ impl Connection {
         body.push(Piece::of(stored, 0..length));
         let exchange = Exchange::new(log, method == Method::Head);
         let mut stream = Stream::new(id, link.ctx.clock.now(), exchange);
-        stream.pacer = pacer;
         stream.start = start;
-        self.send_pieces(stream, body);
+        self.send_pieces(stream, body, pacer);
     }
 
     /// Records a response that is complete in `out`, once it was sent.
@@ -350,9 +349,8 @@ impl Connection {
         let is_head = stream.exchange.is_head;
         let started = start_response(link.ctx, response, is_head, log, &mut self.pace);
         let StartedResponse { status, fields, has_date, body, pacer } = started;
-        stream.pacer = pacer;
         if let ResponseBody::Message(source) = body {
-            stream.sending = Sending::Message { source, head: MessageHead::default() };
+            stream.sending = Sending::Message { source, head: MessageHead::default(), pacer };
             return self.streams.insert(stream);
         }
         stream.start = self.position(out);
@@ -361,14 +359,14 @@ impl Connection {
         self.send_head(link, stream.id, head, fields.as_bytes(), 0, has_ended, out);
         match body {
             ResponseBody::Stream { body, .. } => {
-                stream.sending = Sending::stream(body);
+                stream.sending = Sending::Body(BodyWriter::stream(body, pacer));
                 self.streams.insert(stream);
             }
             ResponseBody::Pieces(body) => {
                 let whole = body.as_memory().filter(|bytes| {
-                    stream.pacer.is_none() && self.engine.send_whole(stream.id, bytes, out)
+                    pacer.is_none() && self.engine.send_whole(stream.id, bytes, out)
                 });
-                let Some(bytes) = whole else { return self.send_pieces(stream, body) };
+                let Some(bytes) = whole else { return self.send_pieces(stream, body, pacer) };
                 stream.note_sent(bytes.len(), self.flushes);
                 self.finish_stream(stream, out);
             }
@@ -377,9 +375,9 @@ impl Connection {
     }
 
     /// Sends a body as the client's window and the priorities allow.
-    fn send_pieces(&mut self, mut stream: Stream, body: Body) {
-        self.engine.set_ready(stream.id, stream.may_send());
-        stream.sending = Sending::Pieces { body, warming: None };
+    fn send_pieces(&mut self, mut stream: Stream, body: Body, pacer: Option<Pacer>) {
+        stream.sending = Sending::Body(BodyWriter::pieces(body, pacer));
+        self.engine.set_ready(stream.id, stream.has_bytes());
         self.streams.insert(stream);
     }
 

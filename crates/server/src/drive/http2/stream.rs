@@ -3,13 +3,10 @@
 use std::rc::Rc;
 use std::task::{Context, Poll};
 
-use bytes::Bytes;
-use dunlin_exchange::{Body, stream};
-use dunlin_http::FieldLines;
+use dunlin_exchange::stream;
 use dunlin_telemetry::metrics::WorkerMetrics;
 
-use super::super::exchange::{Chunk, Exchange, RequestBody, StreamBody};
-use super::super::send::Warming;
+use super::super::exchange::{BodyWriter, Exchange, RequestBody};
 use super::message::MessageHead;
 use super::streams::WakerHandle;
 use crate::worker::TunnelMeter;
@@ -24,8 +21,6 @@ pub(super) struct Stream {
     pub(super) is_tunnel: bool,
     /// Counts the bytes of the tunnel, once it is open.
     pub(super) meter: Option<TunnelMeter>,
-    /// Paces the response body, if a bandwidth limit applies.
-    pub(super) pacer: Option<Pacer>,
     /// The client waits for an interim response with status 100 before it sends the body.
     pub(super) expects_continue: bool,
     /// Bytes of the response body that were written.
@@ -37,39 +32,25 @@ pub(super) struct Stream {
     pub(super) start: i64,
     /// Time of the last progress, in milliseconds of the worker's clock.
     pub(super) moved: u64,
+    /// The source of the body is not polled before the connection has room, or the client's window lets the bytes be sent.
+    pub(super) is_held_back: bool,
     /// Created when the stream is polled first.
     pub(super) waker: Option<WakerHandle>,
 }
 
-/// The body of a response.
+/// What is sent of a response.
 pub(super) enum Sending {
     /// The response has not begun, or has no body.
     Nothing,
-    Pieces {
-        body: Body,
-        /// Reads the next bytes from disk into the page cache.
-        warming: Option<Warming>,
-    },
-    Stream {
-        body: StreamBody,
-        /// The bytes to send next.
-        chunk: Bytes,
-        /// Nothing but the trailer fields follows `chunk`.
-        is_at_end: bool,
-        trailers: FieldLines,
-    },
+    Body(BodyWriter),
     /// A message that includes its head, which is not complete.
-    Message { source: stream::Receiver, head: MessageHead },
-    /// The handler has ended the body early. The client must see that it is not complete.
+    Message {
+        source: stream::Receiver,
+        head: MessageHead,
+        pacer: Option<Pacer>,
+    },
+    /// The handler has ended the message before its body. The client must see that it is not complete.
     Broken,
-}
-
-impl Sending {
-    /// A streamed body, of which nothing was sent.
-    pub(super) fn stream(body: StreamBody) -> Self {
-        let (chunk, trailers) = (Bytes::new(), FieldLines::default());
-        Self::Stream { body, chunk, is_at_end: false, trailers }
-    }
 }
 
 impl Stream {
@@ -80,12 +61,12 @@ impl Stream {
             sending: Sending::Nothing,
             is_tunnel: false,
             meter: None,
-            pacer: None,
             expects_continue: false,
             sent: 0,
             unsent: (0, 0),
             start: i64::MAX,
             moved: now,
+            is_held_back: false,
             waker: None,
         }
     }
@@ -126,20 +107,17 @@ impl Stream {
         self.exchange.request_body.as_ref().is_some_and(RequestBody::is_streamed)
     }
 
-    /// Returns `true` if the bandwidth limit allows to send now.
-    pub(super) fn may_send(&self) -> bool {
-        self.pacer.as_ref().is_none_or(|pacer| pacer.allowance() > 0)
-    }
-
     /// Returns `true` if bytes of the body can be sent.
     pub(super) fn has_bytes(&self) -> bool {
-        if !self.may_send() {
-            return false;
-        }
+        matches!(&self.sending, Sending::Body(body) if body.has_bytes())
+    }
+
+    /// Returns the bytes in memory that wait for the client.
+    pub(super) fn held(&self) -> usize {
         match &self.sending {
-            Sending::Pieces { warming, .. } => warming.is_none(),
-            Sending::Stream { chunk, .. } => !chunk.is_empty(),
-            _ => false,
+            Sending::Body(body) => body.held(),
+            Sending::Message { head, .. } => head.held(),
+            Sending::Nothing | Sending::Broken => 0,
         }
     }
 
@@ -148,62 +126,44 @@ impl Stream {
         self.exchange.waits_for_body() && !(self.expects_continue && self.has_upload())
     }
 
-    /// Polls what the stream waits for. Returns `true` if there is progress.
-    pub(super) fn poll(&mut self, now: u64, cx: &mut Context<'_>) -> bool {
+    /// Polls what the stream waits for, with `may_take` also the source of its body. Returns `true` if there is progress.
+    pub(super) fn poll(&mut self, now: u64, may_take: bool, cx: &mut Context<'_>) -> bool {
         let mut has_progress = self.exchange.poll_handler(cx);
         if let Some(body) = &self.exchange.request_body {
             body.watch(cx);
         }
-        has_progress |= self.poll_body(cx);
-        self.poll_pacer(now, cx) | has_progress
+        self.is_held_back = !may_take && self.wants_bytes();
+        if !self.is_held_back {
+            has_progress |= self.poll_sending(now, cx);
+        }
+        has_progress
     }
 
-    /// Polls the source of the response body.
-    fn poll_body(&mut self, cx: &mut Context<'_>) -> bool {
+    /// Returns `true` if the source of the body is to be polled for the next bytes.
+    fn wants_bytes(&self) -> bool {
+        matches!(&self.sending, Sending::Body(body) if body.wants_bytes())
+    }
+
+    /// Polls the source of the response.
+    fn poll_sending(&mut self, now: u64, cx: &mut Context<'_>) -> bool {
         match &mut self.sending {
-            Sending::Pieces { warming, .. } => {
-                let Some(task) = warming else { return false };
-                if task.as_mut().poll(cx).is_pending() {
-                    return false;
+            Sending::Body(body) => {
+                let was_paced = !body.may_send();
+                let has_progress = body.poll(cx);
+                if was_paced && body.may_send() {
+                    self.moved = now;
                 }
-                *warming = None;
+                return has_progress;
             }
-            Sending::Stream { body, chunk, is_at_end, trailers }
-                if chunk.is_empty() && !*is_at_end =>
-            {
-                match body.poll_chunk(cx) {
-                    Poll::Pending => return false,
-                    Poll::Ready(Chunk::Data(bytes)) => {
-                        (*chunk, *is_at_end) = (bytes, body.is_complete());
-                    }
-                    Poll::Ready(Chunk::End(fields)) => (*is_at_end, *trailers) = (true, fields),
-                    Poll::Ready(Chunk::Broken) => self.sending = Sending::Broken,
-                }
-            }
-            Sending::Message { source, head } if !head.is_complete() => {
+            Sending::Message { source, head, .. } if !head.is_complete() => {
                 match source.poll_next(cx) {
                     Poll::Pending => return false,
                     Poll::Ready(Ok(Some(bytes))) if head.take(&bytes) => {}
                     Poll::Ready(_) => self.sending = Sending::Broken,
                 }
             }
-            _ => return false,
+            Sending::Nothing | Sending::Message { .. } | Sending::Broken => return false,
         }
         true
-    }
-
-    /// Polls the bandwidth limit. Returns `true` if it allows bytes that it did not allow before.
-    fn poll_pacer(&mut self, now: u64, cx: &mut Context<'_>) -> bool {
-        let Some(pacer) = &mut self.pacer else { return false };
-        let wanted = match &self.sending {
-            Sending::Pieces { body, warming: None } => body.length(),
-            Sending::Stream { chunk, .. } => chunk.len() as u64,
-            _ => 0,
-        };
-        let is_allowed = pacer.allowance() == 0 && wanted > 0 && pacer.poll(cx, wanted).is_ready();
-        if is_allowed {
-            self.moved = now;
-        }
-        is_allowed
     }
 }

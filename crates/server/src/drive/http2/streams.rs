@@ -25,7 +25,12 @@ struct OpenStreams {
     polling: Vec<u32>,
     /// Streams that were polled, until the connection has processed the results.
     polled: VecDeque<u32>,
+    /// A stream was held back.
+    has_held_back: bool,
 }
+
+/// Bytes of bodies that wait for the client, beyond which a stream takes no more of its body unless it can be sent.
+const ROOM: usize = 256 * 1024;
 
 /// Streams that were woken, and the task of their connection.
 #[derive(Default)]
@@ -105,9 +110,25 @@ impl Streams {
         self.0.as_ref().is_some_and(|open| !open.due.is_empty())
     }
 
-    /// Polls the streams that were woken or are due. Returns `true` if one of them has made progress.
-    pub(super) fn poll(&mut self, now: u64, cx: &Context<'_>) -> bool {
-        self.0.as_mut().is_some_and(|open| open.poll(now, cx))
+    /// Polls the streams that were woken or are due. While bodies hold [`ROOM`], only those of streams for which `can_send`
+    /// holds are polled. Returns `true` if one of the streams has made progress.
+    pub(super) fn poll(
+        &mut self,
+        now: u64,
+        cx: &Context<'_>,
+        can_send: impl FnMut(u32) -> bool,
+    ) -> bool {
+        self.0.as_mut().is_some_and(|open| open.poll(now, cx, can_send))
+    }
+
+    /// Makes the streams due that were held back and may go on. Returns `true` if there is one.
+    pub(super) fn release(&mut self, can_send: impl FnMut(u32) -> bool) -> bool {
+        self.0.as_mut().is_some_and(|open| open.release(can_send))
+    }
+
+    /// Returns the bytes of bodies that wait for the client.
+    pub(super) fn held(&self) -> usize {
+        self.iter().map(Stream::held).sum()
     }
 
     /// Returns the next stream that was polled and whose results were not processed.
@@ -127,12 +148,13 @@ impl OpenStreams {
         self.ids.iter().position(|&other| other == id)
     }
 
-    fn poll(&mut self, now: u64, cx: &Context<'_>) -> bool {
+    fn poll(&mut self, now: u64, cx: &Context<'_>, mut can_send: impl FnMut(u32) -> bool) -> bool {
         if self.streams.is_empty() {
             self.due.clear();
             return false;
         }
-        let Self { ids, streams, wakeups, due, polling, polled } = self;
+        let mut room = self.room();
+        let Self { ids, streams, wakeups, due, polling, polled, has_held_back } = self;
         let wakeups = wakeups.get_or_insert_default();
         std::mem::swap(due, polling);
         wakeups.take(cx, polling);
@@ -142,14 +164,43 @@ impl OpenStreams {
             let stream = &mut streams[number];
             let handle = stream.waker.take().unwrap_or_else(|| WakerHandle::new(id, wakeups));
             handle.shared.is_woken.store(false, Ordering::Release);
-            if stream.poll(now, &mut Context::from_waker(&handle.waker)) {
+            let held = stream.held();
+            let may_take = room > 0 || can_send(id);
+            if stream.poll(now, may_take, &mut Context::from_waker(&handle.waker)) {
                 has_progress = true;
                 due.push(id);
             }
+            room = room.saturating_sub(stream.held().saturating_sub(held));
+            *has_held_back |= stream.is_held_back;
             stream.waker = Some(handle);
             polled.push_back(id);
         }
         has_progress
+    }
+}
+
+impl OpenStreams {
+    /// Returns the number of bytes that bodies may take.
+    fn room(&self) -> usize {
+        ROOM.saturating_sub(self.streams.iter().map(Stream::held).sum())
+    }
+
+    fn release(&mut self, mut can_send: impl FnMut(u32) -> bool) -> bool {
+        if !self.has_held_back {
+            return false;
+        }
+        let has_room = self.room() > 0;
+        let due = self.due.len();
+        self.has_held_back = false;
+        for stream in self.streams.iter_mut().filter(|stream| stream.is_held_back) {
+            if has_room || can_send(stream.id) {
+                stream.is_held_back = false;
+                self.due.push(stream.id);
+            } else {
+                self.has_held_back = true;
+            }
+        }
+        self.due.len() > due
     }
 }
 
@@ -226,7 +277,7 @@ mod tests {
         }
         let task = Context::from_waker(Waker::noop());
         let poll = |streams: &mut Streams| {
-            assert!(!streams.poll(0, &task));
+            assert!(!streams.poll(0, &task, |_| true));
             std::mem::take(&mut *polled.borrow_mut())
         };
         let wakers = poll(&mut streams);

@@ -496,6 +496,12 @@ impl Exposition {
         let help = "CPU time of the server.";
         self.counter("process_cpu_seconds", help, process.cpu);
         self.gauge("process_resident_memory_bytes", "Memory of the server.", process.resident);
+        let help = "Memory of requests and responses on their way.";
+        self.gauge("dunlin_memory_held_bytes", help, process.held);
+        let help = "Maximum of the memory of requests and responses on their way.";
+        self.gauge("dunlin_memory_limit_bytes", help, process.held_limit);
+        let help = "Requests that were rejected because this memory was exhausted.";
+        self.counter("dunlin_memory_rejections", help, process.rejected);
         self.gauge("process_open_fds", "Open descriptors.", process.descriptors);
         self.gauge("process_max_fds", "Maximum of open descriptors.", process.descriptor_limit);
         let help = "When the server was started, since 1970.";

@@ -152,6 +152,12 @@ pub struct ProcessReport {
     pub cpu: f64,
     /// Resident memory in bytes.
     pub resident: u64,
+    /// Memory of requests and responses on their way in bytes.
+    pub held: u64,
+    /// Maximum of that memory, beyond which new requests are rejected.
+    pub held_limit: u64,
+    /// Requests that were rejected because of it.
+    pub rejected: u64,
     /// Open file descriptors.
     pub descriptors: u64,
     /// Maximum of open file descriptors.
@@ -373,6 +379,9 @@ impl Report {
             process: ProcessReport {
                 cpu: process.cpu,
                 resident: process.resident,
+                held: dunlin_memory::held(),
+                held_limit: shared.config.server.memory,
+                rejected: dunlin_memory::rejected(),
                 descriptors: process.descriptors,
                 descriptor_limit: process.descriptor_limit,
             },

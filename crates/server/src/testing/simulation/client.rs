@@ -5,6 +5,7 @@ use std::net::Ipv4Addr;
 
 use dunlin_net::stream::memory::ClientEnd;
 
+use super::{CONNECTION_BOUND, RESPONSE_BOUND};
 use crate::testing::handler::{Kind, Plan, content};
 use crate::testing::random::Random;
 use crate::testing::{End, Http1, Http2, Message, Record, Reply};
@@ -59,6 +60,15 @@ impl Client {
             Wire::Http1(Http1::new(end))
         };
         Self { address, wire, requests: Vec::new(), is_hostile: false, has_ended: false }
+    }
+
+    /// The most bytes that the server may hold for this client.
+    pub(super) fn bound(&self) -> usize {
+        let responses = match &self.wire {
+            Wire::Http1(_) => 0,
+            Wire::Http2(_) => self.requests.len(),
+        };
+        CONNECTION_BOUND + responses * RESPONSE_BOUND
     }
 
     pub(super) fn end(&self) -> &ClientEnd {
@@ -281,15 +291,25 @@ fn message(id: u64, random: &mut Random) -> (Message, Option<Plan>, Option<Vec<u
         return (Message::new(method, format!("/{name}?{id}")), None, content);
     }
     let kind = random.one_of(&[Kind::Ready, Kind::Future, Kind::Streaming, Kind::Streaming]);
-    let size = random.size(120_000);
     let is_streamed = kind == Kind::Streaming && random.once_in(2);
+    let (size, chunk) = match random.below(8) {
+        _ if !is_streamed => (random.size(120_000), 0),
+        // More than the server may hold.
+        0 => (random.size(700_000), 1 + random.size(20_000)),
+        // Mostly one byte at a time.
+        1 => (random.size(5_000), 1 + random.size(3)),
+        _ => {
+            let size = random.size(120_000);
+            (size, 1 + size / (1 + random.below(20)))
+        }
+    };
     let upload = if is_head || random.once_in(2) { 0 } else { random.size(60_000) };
     let plan = Plan {
         id,
         kind,
         size,
-        chunk: if is_streamed { 1 + size / (1 + random.below(20)) } else { 0 },
-        pause: if random.once_in(2) { random.size(500) as u64 } else { 0 },
+        chunk,
+        pause: if random.once_in(2) && size < 25 * chunk { random.size(500) as u64 } else { 0 },
         delay: if random.once_in(2) { random.size(4_000) as u64 } else { 0 },
         states_length: random.once_in(2),
         read: random.size(80_000),

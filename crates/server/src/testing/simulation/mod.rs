@@ -13,6 +13,7 @@ use std::sync::atomic::{AtomicU64, Ordering};
 use std::thread;
 use std::time::Duration;
 
+use dunlin_memory::thread as thread_memory;
 use tempfile::TempDir;
 use tokio::runtime::Handle;
 use tokio::task::JoinHandle;
@@ -29,7 +30,11 @@ const CLIENTS: usize = 6;
 const REQUESTS: usize = 6;
 const STEPS: usize = 120;
 /// Seconds in which connections of clients that obey the protocol end after a stop.
-const SECONDS_TO_END: u64 = 40;
+const SECONDS_TO_END: u64 = 150;
+/// Bytes that a connection of HTTP/1 may hold, and each response of HTTP/2: bytes read ahead, a request body and a response
+/// on their way, and a chunk of each.
+const CONNECTION_BOUND: usize = 640 * 1024;
+const RESPONSE_BOUND: usize = 256 * 1024;
 
 #[test]
 fn the_invariants_hold_for_every_seed() {
@@ -109,7 +114,16 @@ impl Setup {
                     "throttle = {{ max_concurrent = {concurrent}, queue = {queue}, queue_timeout = '2s' }}"
                 )
             }
-            None => random.one_of(&["", "", "throttle = { bandwidth = '100KB/s' }"]).to_owned(),
+            None => {
+                let throttles = [
+                    "",
+                    "",
+                    "throttle = { bandwidth = '100KB/s' }",
+                    "throttle = { per_connection = '1MB/s' }",
+                    "throttle = { bandwidth = '100MB/s', per_connection = '20MB/s' }",
+                ];
+                random.one_of(&throttles).to_owned()
+            }
         };
         let routes = format!(
             "[[site.route]]\npath = '/*'\n{cache}\n{files}\n\
@@ -120,6 +134,8 @@ impl Setup {
 }
 
 fn simulate(seed: u64, directory: &TempDir, prints: bool) {
+    // A seed that failed may have left some.
+    thread_memory::forget();
     let mut random = Random::new(seed);
     let setup = Setup::new(&mut random);
     let (server, routes) = (setup.server.clone(), setup.routes.clone());
@@ -276,6 +292,7 @@ impl<'a> World<'a> {
 
     /// Invariants that hold at any time.
     fn check(&mut self) {
+        self.check_memory();
         self.take_records();
         self.clients.iter().for_each(Client::check);
         let (permits, connections) = self.server.open();
@@ -289,6 +306,13 @@ impl<'a> World<'a> {
         if let Some(max) = self.setup.concurrent {
             assert!(at_once <= max, "{at_once} requests run at once, and {waiting} wait");
         }
+    }
+
+    /// Bounds what the connections hold, whatever clients take and handlers send.
+    fn check_memory(&self) {
+        let held = thread_memory::held();
+        let bound: usize = self.clients.iter().map(Client::bound).sum();
+        assert!((0..=bound as i64).contains(&held), "{held} bytes are held, of at most {bound}");
     }
 
     fn take_records(&mut self) {
@@ -327,6 +351,9 @@ impl<'a> World<'a> {
             self.server.advance(Duration::from_secs(1)).await;
             self.check();
             second += 1;
+            if running() == 0 && self.stopped.as_ref().is_some_and(JoinHandle::is_finished) {
+                break;
+            }
             // Only the plan of a hostile client may take longer.
             if has_hostile && running() > 0 && second < MAX_DURATION.as_secs() {
                 end = second + SECONDS_TO_END;
@@ -345,6 +372,7 @@ impl<'a> World<'a> {
         assert_eq!(self.server.admitted(), (0, 0), "permits of requests are left");
         let tasks = Handle::current().metrics().num_alive_tasks();
         assert_eq!(tasks, self.tasks, "tasks are left");
+        assert_eq!(thread_memory::held(), 0, "memory is held by nothing");
         self.check();
         self.clients.iter().for_each(|client| client.check_records(&self.records));
     }
