@@ -40,7 +40,7 @@ pub struct Call<'a> {
 
 /// Names a request in the error log.
 pub trait Label: fmt::Debug {
-    /// What the error log says about the request. Sets its id, unless it has one, which the access log has, too.
+    /// The label of the request in the error log. Sets its id, unless it has one, which the access log has, too.
     fn label(&self, script_context: &ScriptContext) -> RequestLabel;
 }
 

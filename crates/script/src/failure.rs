@@ -96,7 +96,7 @@ impl Failure {
         }
     }
 
-    /// What the error log says.
+    /// The level and the text of the line in the error log.
     fn message(&self) -> Option<(Level, String)> {
         Some(match self {
             Self::Missing | Self::Abandoned | Self::Busy | Self::Status(_) => return None,

@@ -1,4 +1,4 @@
-//! What the error log says about the request that a script or an upstream did not respond to.
+//! The label in the error log of a request that a script or an upstream did not respond to.
 
 use dunlin_http::Request;
 use dunlin_telemetry::RequestLabel;
