@@ -70,7 +70,7 @@ fn receive(pieces: &[&[u8]], takes_data: bool) -> (Vec<String>, Vec<u8>) {
 
 fuzz_target!(|input: (u16, bool, &[u8])| {
     let (cut, takes_data, data) = input;
-    let data = [&[0, 0, 0, 4, 0, 0, 0, 0, 0], data].concat();
+    let data = [&[0, 0, 0, 4, 0, 0, 0, 0, 0][..], data].concat();
     let (first, second) = data.split_at(usize::from(cut).min(data.len()));
     assert_eq!(receive(&[&data], takes_data), receive(&[first, second], takes_data));
 });

@@ -255,3 +255,54 @@ impl Body for Upload {
         self.can_restart()
     }
 }
+
+#[cfg(test)]
+mod tests {
+    use std::task::Waker;
+
+    use super::*;
+
+    /// A streamed body, and what the client sends of it.
+    fn streamed() -> (stream::Sender, Upload) {
+        let (sender, source) = stream::channel(usize::MAX);
+        (sender, Upload::stream(None, source, BodySize::Unknown, None))
+    }
+
+    /// What can be sent now.
+    fn sent(body: &mut Upload) -> Vec<u8> {
+        let mut all = Vec::new();
+        while let Poll::Ready(Some(Ok(bytes))) =
+            body.poll_chunk(&mut Context::from_waker(Waker::noop()))
+        {
+            all.extend_from_slice(&bytes);
+        }
+        all
+    }
+
+    #[test]
+    fn the_start_of_a_streamed_body_is_sent_again() {
+        let (sender, mut body) = streamed();
+        sender.push(Bytes::from_static(b"a"));
+        assert_eq!(sent(&mut body), b"a");
+        sender.push(Bytes::from_static(b"b"));
+        assert!(body.restart());
+        assert_eq!(sent(&mut body), b"ab");
+        assert!(body.restart());
+        // The response begins before all of it was sent again.
+        body.settle();
+        sender.push(Bytes::from_static(b"c"));
+        assert_eq!(sent(&mut body), b"abc");
+        assert!(!body.restart());
+    }
+
+    #[test]
+    fn a_body_of_which_much_was_sent_cannot_be_sent_again() {
+        let (sender, mut body) = streamed();
+        sender.push(Bytes::from(vec![b'x'; KEPT]));
+        assert_eq!(sent(&mut body).len(), KEPT);
+        assert!(body.can_restart());
+        sender.push(Bytes::from_static(b"x"));
+        assert_eq!(sent(&mut body).len(), 1);
+        assert!(!body.restart());
+    }
+}

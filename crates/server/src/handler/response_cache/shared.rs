@@ -6,6 +6,7 @@ use std::sync::{Arc, PoisonError, RwLock, RwLockReadGuard};
 
 use dunlin_admission::common::CommonStore;
 use dunlin_admission::sampler::SharedSampler;
+use dunlin_http::ChunkQueue;
 use dunlin_response_cache::flight::{Flights, Writer};
 use dunlin_response_cache::key::Key;
 use dunlin_response_cache::marks::Marks;
@@ -67,10 +68,11 @@ impl ResponseCache {
         if let Some(before) = before.filter(is_same) {
             return Some(Arc::clone(before));
         }
+        let in_flight = ChunkQueue::most_held(store.bounds().bytes as u64 / PART_IN_FLIGHT);
         Some(Arc::new(Self {
             memory: Memory::new(Arc::clone(store)),
             disk: disk.cloned(),
-            flights: Flights::new(store.bounds().bytes as u64 / PART_IN_FLIGHT),
+            flights: Flights::new(in_flight),
             marks: Marks::default(),
             counts: Counts::default(),
             sampler: SharedSampler::default(),
