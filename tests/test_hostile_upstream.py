@@ -54,6 +54,7 @@ HTTP1 = {
     "extension": lambda: after(CHUNKED + b"1;a=", again(b"x")),
     "trailers": lambda: after(CHUNKED + b"1\r\nx\r\n0\r\n", again(b"X-Field: value\r\n")),
     "late-responses": lambda: again(LATE),
+    "cut-short": lambda: [OK + b"Content-Length: 10\r\n\r\nhello"],
 }
 
 
@@ -165,6 +166,7 @@ class Memory:
     def __exit__(self, *_):
         self.is_over.set()
         self.thread.join()
+        self.most = max(self.most, resident(self.server))
 
     @property
     def growth(self):
@@ -222,6 +224,15 @@ def test_an_upstream_of_http2_is_bounded(serve, flood):
         assert outcomes == [(200, b"fine")] * 6
     else:
         assert all(status in (200, 502, 504) and (status != 200 or body is None) for status, body in outcomes), outcomes
+
+
+def test_a_response_that_breaks_off_within_its_first_bytes_never_ends_without_a_status_line(serve):
+    server = start(serve, Http1(HTTP1), "http")
+    for _ in range(20):
+        clients = [Client(server, f"/{mode}-True/cut-short", True) for mode in MODES for _ in range(4)]
+        for client in clients:
+            client.finish()
+            assert client.outcome() in ((200, None), (502, client.outcome()[1]))
 
 
 def test_first_byte_timeout_is_not_extended_by_interim_responses_or_parts_of_a_head(serve):

@@ -12,6 +12,8 @@ pub(in super::super) struct StreamBody {
     source: Option<stream::Receiver>,
     /// Bytes still to come, if the length is stated.
     left: Option<u64>,
+    /// The handler has ended the body early.
+    is_broken: bool,
 }
 
 /// The next part of a streamed body.
@@ -27,22 +29,31 @@ pub(in super::super) enum Chunk {
 impl StreamBody {
     /// Creates a body with this stated `length`.
     pub(in super::super) fn new(source: stream::Receiver, length: Option<u64>) -> Self {
-        let mut body = Self { source: Some(source), left: length };
+        let mut body = Self { source: Some(source), left: length, is_broken: false };
         if length == Some(0) {
             body.discard();
         }
         body
     }
 
-    /// Returns the next chunk. A chunk ends at the stated length; bytes behind it are dropped.
+    /// Returns the next chunk. A chunk ends at the stated length; bytes behind it are dropped. That the body is broken comes
+    /// one poll later, so that the head and what precedes are sent: the client sees an incomplete response, and not a
+    /// connection that ends without one.
     pub(in super::super) fn poll_chunk(&mut self, cx: &mut Context<'_>) -> Poll<Chunk> {
         let Some(source) = &mut self.source else {
             return Poll::Ready(Chunk::End(FieldLines::default()));
         };
+        if self.is_broken {
+            return Poll::Ready(Chunk::Broken);
+        }
         Poll::Ready(match ready!(source.poll_next(cx)) {
             Ok(Some(bytes)) => Chunk::Data(self.take_part(bytes)),
             Ok(None) if self.left.is_none() => Chunk::End(source.take_trailers()),
-            Ok(None) | Err(stream::Broken) => Chunk::Broken,
+            Ok(None) | Err(stream::Broken) => {
+                self.is_broken = true;
+                cx.waker().wake_by_ref();
+                return Poll::Pending;
+            }
         })
     }
 
@@ -81,7 +92,7 @@ mod tests {
 
     fn chunks(body: &mut StreamBody) -> Vec<Chunk> {
         let mut chunks = Vec::new();
-        while let Poll::Ready(chunk) = body.poll_chunk(&mut Context::from_waker(Waker::noop())) {
+        while let Poll::Ready(chunk) = poll_twice(body) {
             let is_data = matches!(chunk, Chunk::Data(_));
             chunks.push(chunk);
             if !is_data {
@@ -89,6 +100,12 @@ mod tests {
             }
         }
         chunks
+    }
+
+    fn poll_twice(body: &mut StreamBody) -> Poll<Chunk> {
+        let cx = &mut Context::from_waker(Waker::noop());
+        let first = body.poll_chunk(cx);
+        if first.is_ready() { first } else { body.poll_chunk(cx) }
     }
 
     fn source(text: &'static str) -> stream::Receiver {
@@ -118,6 +135,8 @@ mod tests {
     fn a_body_that_the_handler_drops_is_broken() {
         let (sender, receiver) = stream::channel(10);
         drop(sender);
-        assert_eq!(chunks(&mut StreamBody::new(receiver, None)), [Chunk::Broken]);
+        let mut body = StreamBody::new(receiver, None);
+        assert!(body.poll_chunk(&mut Context::from_waker(Waker::noop())).is_pending());
+        assert_eq!(chunks(&mut body), [Chunk::Broken]);
     }
 }
