@@ -12,8 +12,9 @@ use dunlin_net::clock;
 
 use super::super::INLINE_BODY;
 use super::super::exchange::{
-    BodyWriter, CachedParts, ConnectionView, Content, Exchange, Origin, Rejected, ResponseBody, Started,
-    StartedResponse, TOO_LARGE, begin, begin_fast, deferred_record, reject, start, start_response,
+    BodyWriter, CachedParts, ConnectionView, Content, Exchange, Origin, Rejected, ResponseBody,
+    Started, StartedResponse, TOO_LARGE, begin, begin_fast, deferred_record, reject, start,
+    start_response,
 };
 use super::message::MessageHead;
 use super::stream::{Sending, Stream};

@@ -105,7 +105,7 @@ fn the_bodies_of_one_connection_share_its_room() {
     // The queue of such a handler has room for two chunks.
     const QUEUE: i64 = 20_500;
     run("", FILES, async |server| {
-        let mut client = Http2::new(server.connect(), 1_000);
+        let mut client = Http2::new(server.connect(), 0);
         client.opens_windows = false;
         let streams: Vec<u32> =
             (0..100).map(|_| client.send(&Message::get(plan.target()))).collect();
