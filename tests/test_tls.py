@@ -6,6 +6,7 @@ import http.client
 import json
 import os
 import re
+import signal
 import socket
 import ssl
 import subprocess
@@ -14,6 +15,8 @@ import time
 
 import pytest
 
+from support.admin import run
+from support.early_data import early
 from support.files import settle, write
 from support.http import read_all, read_response
 from support.http2 import h2spec
@@ -119,6 +122,60 @@ def test_sessions_are_resumed_by_tickets(tls):
         with connect(server, made, session=session) as connection:
             fetch(connection)
             assert connection.session_reused
+
+
+def test_sessions_outlive_reloads_and_renewed_certificates(tls):
+    admin = tls.folder / "admin.sock"
+    server = tls(server=f'admin = "{admin}"')
+    made = {version: context(tls.own[0], version) for version in (ssl.TLSVersion.TLSv1_2, ssl.TLSVersion.TLSv1_3)}
+    sessions = {}
+    for version in made:
+        with connect(server, made[version]) as connection:
+            fetch(connection)
+            sessions[version] = connection.session
+
+    def check():
+        for version in made:
+            with connect(server, made[version], session=sessions[version]) as connection:
+                fetch(connection)
+                assert connection.session_reused, version
+
+    check()
+    assert run("reload", "--admin", str(admin))[0] == 0
+    check()
+    server.process.send_signal(signal.SIGHUP)
+    wait_until(lambda: server.log.count("reloaded") >= 2, "the second reload")
+    check()
+    os.utime(tls.own[0])
+    server.logged("the certificate was reloaded from its files")
+    check()
+    # Another policy ends them.
+    file = next(tls.folder.glob("dunlin-*.toml"))
+    file.write_text(file.read_text().replace("tls = { certificate", 'tls = { min_version = "1.3", certificate'))
+    assert run("reload", "--admin", str(admin))[0] == 0
+    with connect(server, made[ssl.TLSVersion.TLSv1_3], session=sessions[ssl.TLSVersion.TLSv1_3]) as connection:
+        fetch(connection)
+        assert not connection.session_reused
+
+
+def test_sessions_with_early_data_outlive_a_reload(tls):
+    admin = tls.folder / "admin.sock"
+    server = tls("early_data = true", server=f'admin = "{admin}"')
+    session = tls.folder / "session"
+    request = b"GET /hello.txt HTTP/1.1\r\nHost: localhost\r\n\r\n"
+    assert b"Early data was accepted" in early(server, tls.own[0], session, request, b"x")
+    session.unlink()
+    assert b"Early data was accepted" in early_after(server, tls, session, request, admin)
+
+
+def early_after(server, tls, session, request, admin):
+    """Early data that is sent after a reload."""
+    first = b"GET /hello.txt HTTP/1.1\r\nHost: localhost\r\nConnection: close\r\n\r\n"
+    command = ["openssl", "s_client", "-connect", f"127.0.0.1:{server.port}", "-servername", "localhost", "-CAfile", tls.own[0]]
+    done = subprocess.run([*command, "-tls1_3", "-ign_eof", "-sess_out", session], input=first, capture_output=True, timeout=30)
+    assert session.exists(), done
+    assert run("reload", "--admin", str(admin))[0] == 0
+    return early(server, tls.own[0], session, request, b"x")
 
 
 def test_the_oldest_version_can_be_chosen(tls):

@@ -47,9 +47,9 @@ fn client_options(rules: &StoreRules) -> ClientOptions {
 
 fn connector(rules: &StoreRules) -> Result<Connector, String> {
     let Some(file) = &rules.authority else { return Ok(Connector::default()) };
-    let fail = |error: &dyn std::fmt::Display| format!("authority {}: {error}", file.display());
-    let text = std::fs::read(file).map_err(|error| fail(&error))?;
-    let authorities = Certificate::from_pem_bundle(&text).map_err(|error| fail(&error))?;
+    let text = dunlin_tls::authorities(file)?;
+    let authorities = Certificate::from_pem_bundle(&text)
+        .map_err(|_| format!("authority {}: it cannot be used", file.display()))?;
     Ok(Connector { authorities })
 }
 
@@ -128,7 +128,14 @@ fn gs(root: &ObjectRoot, options: ClientOptions, connector: Connector) -> Result
         .with_http_connector(connector)
         .with_client_options(options)
         .build();
-    Ok(Bucket::paged(Arc::new(store.map_err(|error| error.to_string())?)))
+    // The message of the parser of a service account has parts of the file, which may be the key.
+    let wrong = |error: object_store::Error| match &rules.credentials {
+        Some(file) => {
+            format!("credentials {}: it is not the key of a service account", file.display())
+        }
+        None => error.to_string(),
+    };
+    Ok(Bucket::paged(Arc::new(store.map_err(wrong)?)))
 }
 
 fn az(root: &ObjectRoot, options: ClientOptions, connector: Connector) -> Result<Bucket, String> {

@@ -5,8 +5,6 @@ use std::sync::Arc;
 use std::time::{SystemTime, UNIX_EPOCH};
 
 use rustls::crypto::CryptoProvider;
-use rustls::pki_types::pem::PemObject;
-use rustls::pki_types::{CertificateDer, PrivateKeyDer};
 use rustls::sign::CertifiedKey;
 use x509_parser::certificate::X509Certificate;
 use x509_parser::error::X509Error;
@@ -14,6 +12,7 @@ use x509_parser::extensions::GeneralName;
 use x509_parser::time::ASN1Time;
 
 use super::clock::after_1970;
+use super::pem;
 
 /// The cryptography provider of all TLS connections.
 pub(crate) fn provider() -> Arc<CryptoProvider> {
@@ -30,13 +29,8 @@ pub(crate) fn load(
     key: &Path,
     ocsp: Option<&Path>,
 ) -> Result<CertifiedKey, String> {
-    let chain = chain(certificate)?;
-    let text = PrivateKeyDer::from_pem_file(key)
-        .map_err(|error| format!("key {}: {}", key.display(), describe(&error)))?;
-    let signing = provider
-        .key_provider
-        .load_private_key(text)
-        .map_err(|error| format!("key {}: {error}", key.display()))?;
+    let chain = pem::certificates(certificate)?;
+    let signing = pem::signing_key(provider, key)?;
     let mut certified = CertifiedKey::new(chain, signing);
     certified.keys_match().map_err(|error| match error {
         rustls::Error::InconsistentKeys(_) => {
@@ -50,32 +44,6 @@ pub(crate) fn load(
             Some(response.map_err(|error| format!("ocsp {}: {error}", file.display()))?);
     }
     Ok(certified)
-}
-
-/// The certificates in a file in PEM form.
-///
-/// # Errors
-/// When the file has none or cannot be read; the message names it.
-pub(crate) fn chain(file: &Path) -> Result<Vec<CertificateDer<'static>>, String> {
-    let wrong = |error| format!("certificate {}: {}", file.display(), describe(&error));
-    let chain: Vec<_> = CertificateDer::pem_file_iter(file)
-        .map_err(wrong)?
-        .collect::<Result<_, _>>()
-        .map_err(wrong)?;
-    if chain.is_empty() {
-        return Err(format!("certificate {}: it holds no certificate in PEM form", file.display()));
-    }
-    Ok(chain)
-}
-
-/// Describes an error of a file in PEM form.
-pub(crate) fn describe(error: &rustls::pki_types::pem::Error) -> String {
-    use rustls::pki_types::pem::Error;
-    match error {
-        Error::Io(error) => error.to_string(),
-        Error::NoItemsFound => "it holds none in PEM form".to_owned(),
-        error => error.to_string(),
-    }
 }
 
 /// Checks that files hold a certificate and its key.
@@ -115,11 +83,13 @@ pub(crate) fn validity(file: &Path) -> Result<Validity, String> {
 /// # Errors
 /// When the file cannot be read or parsed; the message names it.
 pub(crate) fn info(file: &Path) -> Result<CertificateInfo, String> {
-    let chain = chain(file)?;
+    let chain = pem::certificates(file)?;
     let first = chain.first().map(AsRef::as_ref).unwrap_or_default();
     let certificate = x509_parser::parse_x509_certificate(first)
         .map(|(_, certificate): (_, X509Certificate<'_>)| certificate)
-        .map_err(|error| format!("certificate {}: {error}", file.display()))?;
+        .map_err(|_| {
+            format!("certificate {}: it is not a valid X.509 certificate", file.display())
+        })?;
     let time = |time: ASN1Time| after_1970(u64::try_from(time.timestamp()).unwrap_or_default());
     let validity = certificate.validity();
     let names = certificate.subject_alternative_name().ok().flatten();

@@ -7,7 +7,8 @@ use std::time::SystemTime;
 use x509_parser::certificate::X509Certificate;
 use x509_parser::extensions::GeneralName;
 
-use super::certificate::{chain, date, info};
+use super::certificate::{date, info};
+use super::pem;
 
 /// Reasons why browsers will reject the certificate in `file` for a site with these names. Empty when the file is not a
 /// readable certificate.
@@ -61,7 +62,7 @@ impl Names {
 }
 
 fn names(file: &Path) -> Option<Names> {
-    let chain = chain(file).ok()?;
+    let chain = pem::certificates(file).ok()?;
     let (_, certificate): (_, X509Certificate<'_>) =
         x509_parser::parse_x509_certificate(chain.first()?.as_ref()).ok()?;
     let mut names = Names::default();

@@ -6,18 +6,18 @@ use std::sync::{Arc, Mutex, PoisonError};
 
 use dunlin_config::{ClientCertificates, Tls, TlsVersion};
 use rustls::crypto::CryptoProvider;
-use rustls::pki_types::pem::PemObject;
 use rustls::pki_types::{CertificateDer, CertificateRevocationListDer};
 use rustls::server::WebPkiClientVerifier;
 use rustls::server::danger::ClientCertVerifier;
 use rustls::{CipherSuite, RootCertStore, SupportedProtocolVersion, version};
 use sha2::{Digest, Sha256};
 
-use super::certificate::{chain, describe, provider};
+use super::certificate::provider;
+use super::pem;
 
 /// The number of a policy. Two sites have the same policy if and only if they require the same of a handshake. It is stable
 /// across reloads, and changes with the content of the files that verify clients.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub struct Policy(u32);
 
 impl Policy {
@@ -138,15 +138,9 @@ struct Clients {
 
 impl Clients {
     fn read(settings: &ClientCertificates) -> Result<Self, String> {
-        let lists = |file: &std::path::PathBuf| {
-            let wrong = |error| format!("client_revoked {}: {}", file.display(), describe(&error));
-            CertificateRevocationListDer::pem_file_iter(file)
-                .map_err(wrong)?
-                .collect::<Result<Vec<_>, _>>()
-                .map_err(wrong)
-        };
+        let lists = |file: &std::path::PathBuf| pem::revocation_lists(file);
         Ok(Self {
-            authorities: chain(&settings.authority)?,
+            authorities: pem::certificates(&settings.authority)?,
             revoked: settings.revoked.as_ref().map(lists).transpose()?,
             settings: settings.clone(),
         })

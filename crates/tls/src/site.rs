@@ -4,23 +4,15 @@ use std::sync::Arc;
 
 use dunlin_config::Tls;
 use rustls::server::danger::ClientCertVerifier;
-use rustls::server::{
-    ClientHello, NoServerSessionStorage, ProducesTickets, ResolvesServerCert,
-    ServerSessionMemoryCache,
-};
+use rustls::server::{ClientHello, ResolvesServerCert};
 use rustls::sign::CertifiedKey;
 use rustls::time_provider::TimeProvider;
 use rustls::{CipherSuite, CommonState, ServerConfig};
 
 use super::certificate::load;
-use super::clock::{Tickets, WallClock};
+use super::clock::WallClock;
+use super::kept_sessions::KeptSessions;
 use super::policy::{Policy, Requirements};
-use super::shared_tickets::SiteTickets;
-
-/// Maximum length of a client's early data in bytes.
-const EARLY_DATA: u32 = 16 * 1024;
-/// Maximum number of stored sessions of a site with early data.
-const SESSIONS: usize = 10_000;
 
 /// The TLS configuration of a site.
 pub(crate) struct SiteConfig {
@@ -30,6 +22,8 @@ pub(crate) struct SiteConfig {
     pub(crate) policy: Policy,
     suites: Vec<CipherSuite>,
     verifier: Option<Arc<dyn ClientCertVerifier>>,
+    /// Kept for the configuration that follows this one.
+    _sessions: Arc<KeptSessions>,
 }
 
 impl SiteConfig {
@@ -64,7 +58,9 @@ impl SiteConfig {
 pub(crate) fn site_config(settings: &Tls, name: &str) -> Result<Arc<SiteConfig>, String> {
     let required = Requirements::read(settings)?;
     let verifier = required.verifier()?;
-    let http1 = server_config(settings, &required, verifier.clone(), name)?;
+    let sessions =
+        KeptSessions::of(settings, &required, name).map_err(|error| format!("{name}: {error}"))?;
+    let http1 = server_config(settings, &required, verifier.clone(), &sessions)?;
     let mut http2 = http1.clone();
     http2.alpn_protocols.insert(0, b"h2".to_vec());
     Ok(Arc::new(SiteConfig {
@@ -73,6 +69,7 @@ pub(crate) fn site_config(settings: &Tls, name: &str) -> Result<Arc<SiteConfig>,
         policy: required.policy(),
         suites: required.suites(),
         verifier,
+        _sessions: sessions,
     }))
 }
 
@@ -80,7 +77,7 @@ fn server_config(
     settings: &Tls,
     required: &Requirements,
     verifier: Option<Arc<dyn ClientCertVerifier>>,
-    name: &str,
+    sessions: &KeptSessions,
 ) -> Result<ServerConfig, String> {
     let provider = &required.provider;
     let mut keys = Vec::new();
@@ -97,36 +94,11 @@ fn server_config(
     let mut config = builder.with_cert_resolver(Arc::new(Keys(keys)));
     config.alpn_protocols = vec![b"http/1.1".to_vec()];
     config.ignore_client_order = settings.ciphers.is_some();
-    // Sessions are resumed by tickets, whose keys change every six hours; the server stores nothing. A ticket is valid for
-    // this site only, so that a resumed session has met its policy.
-    if settings.early_data {
-        // A session can be resumed once, so that early data cannot be replayed.
-        config.session_storage = ServerSessionMemoryCache::new(SESSIONS);
-        config.max_early_data_size = EARLY_DATA;
-    } else {
-        config.ticketer =
-            tickets(settings, required, name).map_err(|error| format!("{name}: {error}"))?;
-        config.session_storage = Arc::new(NoServerSessionStorage {});
-    }
+    sessions.apply(&mut config);
     config.send_tls13_tickets = 1;
     // Most responses are ready before the last message of the handshake.
     config.send_half_rtt_data = settings.clients.is_none();
     Ok(config)
-}
-
-/// The tickets of a site. A ticket holds the client's certificate, which may have been revoked since, so those of sites that
-/// verify clients are of this server and this configuration alone.
-fn tickets(
-    settings: &Tls,
-    required: &Requirements,
-    name: &str,
-) -> Result<Arc<dyn ProducesTickets>, rustls::Error> {
-    if settings.clients.is_some() {
-        return Ok(Arc::new(Tickets::new()?));
-    }
-    let mut suites: Vec<u16> = required.suites().into_iter().map(u16::from).collect();
-    suites.sort_unstable();
-    Ok(Arc::new(SiteTickets::new(format!("{name}\n{suites:?}").into_bytes())?))
 }
 
 /// A site's certificates, the preferred first.

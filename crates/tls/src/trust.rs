@@ -8,8 +8,9 @@ use rustls::pki_types::CertificateDer;
 use rustls::sign::SingleCertAndKey;
 use rustls::{ClientConfig, RootCertStore};
 
-use super::certificate::{chain, load, provider};
+use super::certificate::{load, provider};
 use super::clock::WallClock;
+use super::pem;
 use super::trusted_itself::TrustedItself;
 
 /// The configuration of a client that trusts servers whose certificates are signed by the authorities in the file
@@ -65,7 +66,7 @@ pub fn client_config_with(
 pub(crate) fn roots(authority: Option<&Path>) -> Result<RootCertStore, String> {
     let mut roots = RootCertStore::empty();
     if let Some(file) = authority {
-        for certificate in chain(file)? {
+        for certificate in pem::certificates(file)? {
             let wrong = |error| format!("authority {}: {error}", file.display());
             roots.add(certificate).map_err(wrong)?;
         }

@@ -10,8 +10,8 @@ use instant_acme::CertificateIdentifier;
 use serde::{Deserialize, Serialize};
 
 use super::files::replace;
-use crate::certificate;
 use crate::clock::after_1970;
+use crate::pem;
 
 /// The renewal window that the authority suggests for a certificate, stored beside it.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
@@ -44,7 +44,7 @@ impl Advice {
 
 /// The ARI identifier of the certificate in `file`.
 pub(crate) fn identifier(file: &Path) -> Option<CertificateIdentifier<'static>> {
-    let chain = certificate::chain(file).ok()?;
+    let chain = pem::certificates(file).ok()?;
     let identifier = CertificateIdentifier::try_from(chain.first()?).ok()?;
     Some(identifier.into_owned())
 }

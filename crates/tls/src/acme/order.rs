@@ -118,8 +118,12 @@ pub(crate) async fn account(acme: &Acme, client: &Client) -> Result<Account, Err
         |error: std::io::Error| Error::Other(format!("{}: {error}", file.display()).into());
     match std::fs::read(&file) {
         Ok(text) => {
-            let credentials: AccountCredentials = serde_json::from_slice(&text)
-                .map_err(|error| Error::Other(format!("{}: {error}", file.display()).into()))?;
+            // The message of the parser may have a part of the key.
+            let credentials: AccountCredentials =
+                serde_json::from_slice(&text).map_err(|error| {
+                    let (file, line) = (file.display(), error.line());
+                    Error::Other(format!("{file}: line {line}: it is not an ACME account").into())
+                })?;
             builder.from_credentials(credentials).await
         }
         Err(error) if error.kind() == std::io::ErrorKind::NotFound => {
@@ -155,7 +159,7 @@ pub(crate) fn read_external_key(file: &Path) -> Result<Vec<u8>, String> {
     match BASE64_URL_SAFE_NO_PAD.decode(text) {
         Ok(key) if !key.is_empty() => Ok(key),
         Ok(_) => Err(wrong("it is empty")),
-        Err(error) => Err(wrong(&format!("it is not in base64url: {error}"))),
+        Err(_) => Err(wrong("it is not in base64url")),
     }
 }
 
