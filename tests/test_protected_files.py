@@ -77,12 +77,7 @@ def test_a_replaced_configuration_is_not_sent_either(begin, tmp_path, route):
 
 
 def test_users_and_keys_are_not_sent_and_the_rest_is(begin, tmp_path):
-    subprocess.run(
-        ["openssl", "req", "-x509", "-newkey", "ec", "-pkeyopt", "ec_paramgen_curve:prime256v1", "-nodes", "-days",
-         "2", "-subj", "/CN=x", "-addext", "subjectAltName=DNS:x", "-keyout", tmp_path / "key.pem", "-out",
-         tmp_path / "cert.pem"],
-        check=True, capture_output=True,
-    )
+    pair(tmp_path)
     write(tmp_path / "users", USERS)
     file = configuration(
         tmp_path,
@@ -94,6 +89,52 @@ def test_users_and_keys_are_not_sent_and_the_rest_is(begin, tmp_path):
     for name in ("dunlin.toml", "users", "key.pem"):
         assert server.get(f"/{name}")[0] == 404, name
     assert server.get("/cert.pem")[0] == 200
+
+
+def with_inode(folder, number):
+    """A new file in the folder with this number of a file that was replaced, which the file system gives away."""
+    for attempt in range(200):
+        file = folder / f"new-{attempt}.html"
+        file.write_text(f"new {attempt}")
+        if file.stat().st_ino == number:
+            return file
+    pytest.skip("the file system does not give numbers of inodes away")
+
+
+@pytest.mark.parametrize("route", ["", "cache = false", "listing = true"])
+def test_the_number_of_a_replaced_file_is_not_protected(begin, tmp_path, route):
+    pair(tmp_path)
+    write(tmp_path / "users", USERS)
+    users = '[[site.route]]\npath = "/private/*"\nauth = { basic = "users" }\n'
+    file = configuration(tmp_path, route, users)
+    file.write_text(file.read_text().replace('root = "."', 'root = "."\ntls = { certificate = "cert.pem", key = "key.pem" }'))
+    server = begin("-c", file)
+    for name in ("dunlin.toml", "users", "key.pem"):
+        protected = tmp_path / name
+        assert server.get(f"/{name}")[0] == 404
+        number = protected.stat().st_ino
+        other = tmp_path / f"{name}.other"
+        other.write_bytes(protected.read_bytes())
+        os.replace(other, protected)
+        new = with_inode(tmp_path, number)
+        os.link(protected, tmp_path / f"hard-{name}.txt")
+        (tmp_path / f"soft-{name}.txt").symlink_to(name)
+        status, _, body = server.get(f"/{new.name}")
+        assert (status, body) == (200, new.read_bytes()), name
+        for hidden in (name, f"hard-{name}.txt", f"soft-{name}.txt"):
+            assert server.get(f"/{hidden}")[0] == 404, hidden
+        if "listing" in route:
+            listed = [entry["name"] for entry in json.loads(server.get("/", "Accept: application/json")[2])["entries"]]
+            assert new.name in listed and name not in listed and f"hard-{name}.txt" not in listed
+
+
+def pair(folder):
+    subprocess.run(
+        ["openssl", "req", "-x509", "-newkey", "ec", "-pkeyopt", "ec_paramgen_curve:prime256v1", "-nodes", "-days",
+         "2", "-subj", "/CN=x", "-addext", "subjectAltName=DNS:x", "-keyout", folder / "key.pem", "-out",
+         folder / "cert.pem"],
+        check=True, capture_output=True,
+    )
 
 
 def test_a_file_that_a_reload_makes_a_users_file_is_not_sent_from_the_cache(begin, tmp_path):

@@ -1,6 +1,7 @@
 //! Files that are never sent under any name: the configuration, files of users, and private keys.
 //!
-//! They are identified by device and inode, which are looked up again whenever an opened file could have become one.
+//! They are identified by device and inode, which are looked up again whenever an opened file could have become one or
+//! ceased to be one: the file system gives the number of a file that was replaced to a new one.
 
 use std::collections::HashSet;
 use std::path::PathBuf;
@@ -69,10 +70,7 @@ impl Protected {
         let identity = (file.device, file.inode);
         {
             let identities = self.identities.read().unwrap_or_else(PoisonError::into_inner);
-            if identities.files.contains(&identity) {
-                return Ok(true);
-            }
-            if identities.holds_for(file) {
+            if !identities.files.contains(&identity) && identities.holds_for(file) {
                 return Ok(false);
             }
         }
@@ -109,6 +107,24 @@ mod tests {
     use std::fs::{self, File};
 
     use super::*;
+
+    #[test]
+    fn the_inode_of_a_replaced_file_is_not_protected() {
+        let folder = tempfile::tempdir().unwrap();
+        let path = |name: &str| folder.path().join(name);
+        let metadata = |name: &str| FileMetadata::of(File::open(path(name)).unwrap()).unwrap();
+        fs::write(path("users"), "1").unwrap();
+        let protected = Protected::new(vec![path("users")]);
+        let before = metadata("users");
+        fs::write(path("users.new"), "2").unwrap();
+        fs::rename(path("users.new"), path("users")).unwrap();
+        // A new file that has got the number of the first one.
+        assert_eq!(protected.covers(&before, Mode::Inline), Err(Failure::WouldBlock));
+        assert_eq!(protected.covers(&before, Mode::Blocking), Ok(false));
+        assert_eq!(protected.covers(&metadata("users"), Mode::Blocking), Ok(true));
+        fs::remove_file(path("users")).unwrap();
+        assert_eq!(protected.covers(&before, Mode::Blocking), Ok(false));
+    }
 
     #[test]
     fn a_protected_file_is_recognized_by_every_name_and_after_a_replacement() {
