@@ -4,6 +4,7 @@ import base64
 import grp
 import os
 import pwd
+import re
 import shutil
 import subprocess
 import tempfile
@@ -148,6 +149,61 @@ def test_certificates_that_cannot_be_obtained_are_warned_of(tmp_path, listen, ex
     text = f'[server]\nstate = "state"\n[[listen]]\n{listen}\n[[site]]\nhost = "example.com"\nroot = "."\ntls = {{ acme = {{}} }}\n'
     code, output = check(tmp_path, text)
     assert ("warning: acme: the authority connects to port" in output) == expected, output
+
+
+ROUTE = '[[site.route]]\npath = "/*"\n'
+
+
+@pytest.mark.parametrize(
+    "line, what",
+    [
+        ("body_size = 10", "these are 10 bytes"),
+        ('body_size = "10"', "these are 10 bytes"),
+        ("body_size = 0", "0 sets no limit"),
+        ('body_size = "10B"', None),
+        ('body_size = "10MB"', None),
+        ('body_size = "1TiB"', None),
+        ('body_size = "unlimited"', None),
+        ("body_size = 1000000", None),
+        ('redirect = "/x"', "redirect: it never ends"),
+        ('redirect = "/x{path}"', "redirect: it never ends"),
+        ('redirect = "https://example.com{path}"', None),
+        ('proxy = "http://127.0.0.1:1"\ncompress = true', "compress: it has no effect here, as responses of upstreams"),
+        ('proxy = "http://127.0.0.1:1"\ncompress = false', None),
+        ('proxy = "http://127.0.0.1:1"', None),
+        ('script = { kind = "fastcgi", connect = "127.0.0.1:1" }\ncompress = ["gzip"]', "responses of scripts are sent as they are"),
+        ('proxy = "unix:/no-such.sock"', "there is no socket /no-such.sock"),
+    ],
+)
+def test_settings_that_are_hardly_meant_are_warned_of(tmp_path, line, what):
+    output = warned(tmp_path, LISTEN + PLACE + ROUTE + line + "\n")
+    assert what in output and re.search(r"^dunlin.toml:[78]:", output) if what else output == "", output
+
+
+def test_a_certificate_without_a_listener_for_it_is_warned_of(tmp_path):
+    certificate(tmp_path)
+    text = LISTEN + PLACE + 'tls = { certificate = "cert.pem", key = "key.pem" }\n'
+    assert "dunlin.toml:5:7: warning: tls: it is not used, as no listener has TLS" in warned(tmp_path, text)
+    assert "it is not used" not in warned(tmp_path, text.replace(LISTEN, LISTEN + "tls = true\n"))
+
+
+@pytest.mark.parametrize(
+    "text, place, what",
+    [
+        ('[server]\nuser = "nobodyy"\n' + LISTEN + PLACE, "2:8", 'there is no user "nobodyy"'),
+        ('[server]\ngroup = "nogroupp"\n' + LISTEN + PLACE, "2:9", 'there is no group "nogroupp"'),
+        ('[server]\naccess_log = "/no/such/log"\n' + LISTEN + PLACE, "2:14", "access_log: there is no directory /no/such;"),
+        (LISTEN + '[[site]]\nhost = "m\u00fcnchen.test"\nroot = "."\n', "4:8", 'as clients send it, "xn--mnchen-3ya.test"'),
+        (LISTEN + '[[site]]\nhost = "*.m\u00fcnchen.test"\nroot = "."\n', "4:8", '"*.xn--mnchen-3ya.test"'),
+        ('[[listen]]\naddress = "[fe80::1%eth0]:80"\n' + PLACE, "2:11", "names an interface, which has to be a number"),
+        (LISTEN.encode() + b'[[site]]\nroot = "\xff"\n', "4:9", "not UTF-8"),
+    ],
+)
+def test_errors_name_their_place_and_the_remedy(tmp_path, text, place, what):
+    file = tmp_path / "dunlin.toml"
+    file.write_bytes(text if isinstance(text, bytes) else text.encode())
+    done = subprocess.run([DUNLIN, "check", "-c", file], capture_output=True, text=True, cwd=tmp_path)
+    assert done.returncode == 1 and f"dunlin.toml:{place}: " in done.stderr and what in done.stderr, done.stderr
 
 
 def test_a_missing_error_page_is_named(tmp_path):

@@ -38,6 +38,12 @@ pub(crate) fn parse_address(text: &str) -> Vec<Address> {
 }
 
 pub(crate) fn not_an_address(text: &str) -> String {
+    // The number of an interface is known to the kernel alone, and changes with the interface.
+    if text.starts_with('[') && text.contains('%') {
+        return format!(
+            "{text:?} names an interface, which has to be a number; `ip link` shows it: \"[fe80::1%2]:8080\""
+        );
+    }
     format!(
         "{text:?} is not an address such as \"127.0.0.1:8080\", \":8080\" or \"unix:/run/site.sock\""
     )

@@ -142,12 +142,7 @@ impl Config {
         if ["cache", "server_field"].iter().any(|key| server(&now, key) != server(&then, key)) {
             return HashSet::new();
         }
-        // One of them may be of another process, whose secrets are not known.
-        let stores = |config: &Self| {
-            let table: toml::Table = config.text_without_secrets().parse().ok()?;
-            table.get("store").cloned()
-        };
-        if stores(self) != stores(before) {
+        if now.get("store") != then.get("store") {
             return HashSet::new();
         }
         let site = |table: &toml::Table, index| table.get("site")?.get(index).cloned();
@@ -185,7 +180,8 @@ impl Config {
         &self.text
     }
 
-    /// Returns the text of the file with a hash in place of each secret, so that two texts can still be compared.
+    /// Returns the text of the file without comments and with a hash in place of each secret, so that two texts can still be
+    /// compared within this process.
     pub fn text_without_secrets(&self) -> String {
         secrets::hide(&self.text)
     }

@@ -39,10 +39,7 @@ impl Diff<'_> {
     }
 
     fn folder(&mut self) {
-        let folder = |config: &Config| {
-            let path = std::path::absolute(config.path()?).ok()?;
-            path.parent().map(Path::to_owned)
-        };
+        let folder = |config: &Config| config.whole_path()?.parent().map(Path::to_owned);
         if let (Some(then), Some(now)) = (folder(self.before), folder(self.after))
             && then != now
         {

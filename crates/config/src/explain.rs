@@ -8,6 +8,7 @@ use super::error::Source;
 use super::handler::Handler;
 use super::merge::merge;
 use super::script::Script;
+use super::secrets;
 use super::settings::{CacheRules, RecordFormat, Records, Settings};
 use super::site_route::SiteRoute;
 use super::sites::Site;
@@ -136,8 +137,17 @@ fn records(rules: Records) -> String {
 
 /// Formats bytes in the largest unit that gives an integer.
 fn size(bytes: u64) -> String {
-    let units =
-        [("GiB", 1 << 30), ("MiB", 1 << 20), ("KiB", 1 << 10), ("MB", 1_000_000), ("KB", 1000)];
+    if bytes == u64::MAX {
+        return "unlimited".to_owned();
+    }
+    let units = [
+        ("TiB", 1 << 40),
+        ("GiB", 1 << 30),
+        ("MiB", 1 << 20),
+        ("KiB", 1 << 10),
+        ("MB", 1_000_000),
+        ("KB", 1000),
+    ];
     let unit = units.iter().find(|(_, factor)| bytes >= *factor && bytes.is_multiple_of(*factor));
     unit.map_or_else(
         || format!("{bytes} bytes"),
@@ -160,6 +170,11 @@ fn describe(settings: &Settings) -> Vec<(&'static str, String)> {
     let mut pages: Vec<_> =
         settings.error_pages.iter().map(|(key, value)| (key.to_string(), value.clone())).collect();
     pages.sort();
+    let shown_fields: Vec<_> = settings
+        .set_fields
+        .iter()
+        .map(|(name, value)| (name.clone(), secrets::field(name, value)))
+        .collect();
     let steps = settings.try_files.len();
     let (mut redirect, mut respond, mut script) = (String::new(), String::new(), String::new());
     let (mut proxy, mut status, mut readiness) = (String::new(), String::from("false"), false);
@@ -187,7 +202,7 @@ fn describe(settings: &Settings) -> Vec<(&'static str, String)> {
         ("server_timing", settings.server_timing.to_string()),
         ("early_hints", settings.early_hints.join(", ")),
         ("internal", settings.internal.to_string()),
-        ("set_fields", list(&settings.set_fields)),
+        ("set_fields", list(&shown_fields)),
         ("remove_fields", settings.remove_fields.join(", ")),
         ("cache_control", settings.cache_control.clone().unwrap_or_default()),
         (

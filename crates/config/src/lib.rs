@@ -64,6 +64,7 @@ mod overlaps;
 mod overrides;
 mod pattern;
 mod proxy;
+mod punycode;
 mod rate_limit;
 mod read;
 mod redirect;
@@ -133,6 +134,7 @@ pub use script::{
     Component, Directory, Language, Local, Mapping, Outbound, Remote, Script, WorkerAddress,
     Workers,
 };
+pub use secrets::is_secret_name;
 pub use server::{
     AccessLog, Cache, CacheDirectory, Calls, ErrorLog, ErrorLogTarget, Http1, REDACTED_QUERY_KEYS,
     ResourceLimits, ReverseDns, Server, Traces,

@@ -63,6 +63,7 @@ impl Config {
         let mut file = file::File::default();
         file.listen.push(file::Listen::default());
         file.server.access_log = Some(Spanned::detached(file::AccessLog::to("-")));
+        file.server.admin = overrides.admin.clone().map(Spanned::detached);
         let route = file::Route { listing: Some(Spanned::detached(true)), ..Default::default() };
         let root = Some(Spanned::detached(directory.to_owned()));
         file.site.push(Spanned::detached(file::Site {
@@ -82,7 +83,13 @@ impl Config {
 
 /// Reads the file, from outside or inside of the chroot.
 fn read(path: &Path) -> Result<String, Vec<Problem>> {
-    let text = jail::reach(path)
-        .and_then(|path| std::fs::read_to_string(path).map_err(|error| error.to_string()));
-    text.map_err(|what| vec![Problem::of_file(path, &what)])
+    let content =
+        jail::reach(path).and_then(|path| std::fs::read(path).map_err(|error| error.to_string()));
+    let content = content.map_err(|what| vec![Problem::of_file(path, &what)])?;
+    String::from_utf8(content).map_err(|error| {
+        let end = error.utf8_error().valid_up_to();
+        let text = String::from_utf8_lossy(&error.as_bytes()[..end]);
+        let what = "a byte here is not UTF-8, in which configurations are written".to_owned();
+        vec![Source { path, text: &text }.problem(Some(&(end..end)), what)]
+    })
 }

@@ -21,6 +21,8 @@ pub struct Overrides {
     pub access_log: Option<String>,
     /// Certificate and key: all listeners use TLS, with this pair for sites without a certificate.
     pub certificate: Option<(PathBuf, PathBuf)>,
+    /// The admin socket of a server without a file.
+    pub admin: Option<PathBuf>,
 }
 
 impl Overrides {

@@ -74,6 +74,16 @@ impl Pattern {
         self.suffix.as_deref().unwrap_or_default()
     }
 
+    /// Returns a path that the pattern matches.
+    pub(super) fn example(&self) -> Vec<u8> {
+        let (prefix, suffix) = (self.prefix(), self.suffix());
+        match (&self.suffix, prefix) {
+            (None, _) => prefix.to_vec(),
+            (_, []) => [b"/a", suffix].concat(),
+            _ => [prefix, b"a", suffix].concat(),
+        }
+    }
+
     /// Returns the part of `path` that the `*` matches.
     pub(super) fn rest<'p>(&self, path: &'p [u8]) -> &'p [u8] {
         let suffix = self.suffix.as_ref().map_or(0, |suffix| suffix.len());

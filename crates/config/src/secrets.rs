@@ -1,91 +1,200 @@
-//! Secrets in the text of a file.
+//! Secrets: the names of values that are secret, and the text of a file without them.
 
-use std::hash::{DefaultHasher, Hash, Hasher};
+use std::hash::{BuildHasher, RandomState};
 use std::ops::Range;
+use std::sync::LazyLock;
 
 use toml::Spanned;
 use toml::de::{DeTable, DeValue};
 
-/// Keys whose value is a secret.
-const SECRET_KEYS: [&str; 1] = ["secret_key"];
+use super::server::REDACTED_QUERY_KEYS;
 
-/// The beginning of what stands in place of a secret. It is valid within a URL, so that the text remains a valid
-/// configuration.
-const HIDDEN: &str = "hidden-";
+/// Parts of the names of fields and variables whose values are credentials, in lower case with `-` for `_` and `.`.
+const PARTS: [&str; 19] = [
+    "access-key",
+    "api-key",
+    "apikey",
+    "auth-key",
+    "authorization",
+    "client-cert",
+    "cookie",
+    "credential",
+    "csrf",
+    "jwt",
+    "passphrase",
+    "passwd",
+    "password",
+    "private-key",
+    "sec-websocket-protocol",
+    "secret",
+    "signature",
+    "token",
+    "xsrf",
+];
+/// Keys of the configuration whose value is a secret.
+const SECRET_KEYS: [&str; 3] = ["access_key", "secret", "secret_key"];
+/// Tables of the configuration whose values may all be secrets.
+const SECRET_TABLES: [&str; 3] = ["env", "environment", "set_request_fields"];
+/// The table of the configuration with fields of responses.
+const FIELDS: &str = "set_fields";
 
-/// Returns the text with a hash in place of each secret: the values of secret keys, and the passwords of URLs. A text
-/// that is not TOML is left out completely.
+/// The key of the hash that stands in place of secrets. It differs in each process, so that guesses cannot be tried.
+static KEY: LazyLock<RandomState> = LazyLock::new(RandomState::new);
+
+/// Returns `true` if the value of a field or variable of this name is a credential. Case does not matter, nor whether `-`,
+/// `_` or `.` separates words.
+pub fn is_secret_name(name: &[u8]) -> bool {
+    let plain = |byte: u8| match byte {
+        b'_' | b'.' => b'-',
+        byte => byte.to_ascii_lowercase(),
+    };
+    let has = |part: &str| {
+        let mut windows = name.windows(part.len());
+        windows.any(|window| window.iter().copied().map(plain).eq(part.bytes()))
+    };
+    PARTS.into_iter().any(has)
+}
+
+/// Returns what stands in place of a secret: the same for the same secret in this process.
+fn hidden(secret: &str) -> String {
+    format!("hidden-{:08x}", KEY.hash_one(secret) as u32)
+}
+
+/// Returns the value of a field as it may be shown.
+pub(crate) fn field(name: &str, value: &str) -> String {
+    if is_secret_name(name.as_bytes()) { hidden(value) } else { url(value) }
+}
+
+/// Returns the text with a hash in place of each secret of a URL.
+pub(crate) fn url(text: &str) -> String {
+    without_passwords(text).unwrap_or_else(|| text.to_owned())
+}
+
+/// Returns the text of a file with a hash in place of each secret, and without its comments, which may have earlier ones. A
+/// text that is not TOML is left out completely.
 pub(crate) fn hide(text: &str) -> String {
     let Ok(table) = DeTable::parse(text) else { return String::new() };
-    let mut found = Vec::new();
-    find_in_table(table.get_ref(), &mut found);
-    found.sort_by_key(|(span, _)| std::cmp::Reverse(span.start));
-    let mut text = text.to_owned();
-    for (span, value) in found {
-        text.replace_range(span, &toml::Value::String(value).to_string());
-    }
-    text
+    let mut edits = Edits::default();
+    edits.add_table(table.get_ref(), Place::Settings);
+    edits.add_comments(text);
+    edits.apply(text)
 }
 
-/// The bytes of each value with a secret, and what replaces it.
-type Found = Vec<(Range<usize>, String)>;
+/// Where a value stands.
+#[derive(Clone, Copy)]
+enum Place {
+    /// Its key is one of the configuration.
+    Settings,
+    /// Its key is the name of a field.
+    Fields,
+    /// It is a secret, whatever its key.
+    Secrets,
+}
 
-fn find_in_table(table: &DeTable<'_>, found: &mut Found) {
-    for (key, value) in table {
+/// What is replaced in a text.
+#[derive(Default)]
+struct Edits {
+    /// The bytes, and what replaces them.
+    found: Vec<(Range<usize>, String)>,
+    /// The bytes of keys and values, in which no comment begins.
+    words: Vec<Range<usize>>,
+}
+
+impl Edits {
+    fn add_table(&mut self, table: &DeTable<'_>, place: Place) {
+        for (key, value) in table {
+            self.words.push(key.span());
+            let name = &**key.get_ref();
+            let place = match place {
+                Place::Fields if is_secret_name(name.as_bytes()) => Place::Secrets,
+                Place::Settings if SECRET_KEYS.contains(&name) || SECRET_TABLES.contains(&name) => {
+                    Place::Secrets
+                }
+                Place::Settings if name == FIELDS => Place::Fields,
+                place => place,
+            };
+            self.add_value(value, place);
+        }
+    }
+
+    fn add_value(&mut self, value: &Spanned<DeValue<'_>>, place: Place) {
         match value.get_ref() {
-            DeValue::String(secret) if SECRET_KEYS.contains(&&**key.get_ref()) => {
-                found.push((value.span(), hash(secret)));
+            DeValue::Table(table) => self.add_table(table, place),
+            DeValue::Array(array) => array.iter().for_each(|value| self.add_value(value, place)),
+            DeValue::String(text) => {
+                self.words.push(value.span());
+                let secret = match place {
+                    Place::Secrets => Some(hidden(text)),
+                    Place::Settings | Place::Fields => without_passwords(text),
+                };
+                if let Some(hidden) = secret {
+                    self.found.push((value.span(), toml::Value::String(hidden).to_string()));
+                }
             }
-            _ => find(value, found),
+            _ => {}
         }
+    }
+
+    /// Removes what follows a `#` outside of keys and values.
+    fn add_comments(&mut self, text: &str) {
+        self.words.sort_by_key(|word| word.start);
+        let mut words = self.words.iter().peekable();
+        let mut end = 0;
+        for (at, _) in text.match_indices('#') {
+            while let Some(word) = words.next_if(|word| word.start <= at) {
+                end = end.max(word.end);
+            }
+            if at >= end {
+                end = text[at..].find('\n').map_or(text.len(), |length| at + length);
+                self.found.push((at..end, String::new()));
+            }
+        }
+    }
+
+    fn apply(mut self, text: &str) -> String {
+        self.found.sort_by_key(|(span, _)| std::cmp::Reverse(span.start));
+        let mut text = text.to_owned();
+        for (span, value) in self.found {
+            text.replace_range(span, &value);
+        }
+        text
     }
 }
 
-fn find(value: &Spanned<DeValue<'_>>, found: &mut Found) {
-    match value.get_ref() {
-        DeValue::Table(table) => find_in_table(table, found),
-        DeValue::Array(array) => array.iter().for_each(|value| find(value, found)),
-        DeValue::String(text) => {
-            if let Some(hidden) = without_passwords(text) {
-                found.push((value.span(), hidden));
-            }
-        }
-        _ => {}
-    }
-}
-
-/// Returns a URL with a hash in place of its password (RFC 3986, section 3.2.1) and of its parameter `pass`; `None` if
-/// the text has neither.
+/// Returns a URL with a hash in place of its password (RFC 3986, section 3.2.1) and of secret parameters of its query; `None`
+/// if the text has neither.
 fn without_passwords(text: &str) -> Option<String> {
     let (scheme, rest) = text.split_once("://")?;
     let authority_end = rest.find(['/', '?', '#']).unwrap_or(rest.len());
     let at = rest[..authority_end].rfind('@');
     let password = at.and_then(|at| Some(rest[..at].find(':')? + 1..at));
-    let parameter = ["?pass=", "&pass="].iter().find_map(|name| {
-        let start = rest.find(name)? + name.len();
-        Some(start..rest[start..].find('&').map_or(rest.len(), |length| start + length))
-    });
-    let mut secrets: Vec<Range<usize>> = [password, parameter].into_iter().flatten().collect();
+    let mut secrets: Vec<Range<usize>> = password.into_iter().collect();
+    let mut start = rest.find('?').map_or(rest.len(), |mark| mark + 1);
+    while start < rest.len() {
+        let end = rest[start..].find('&').map_or(rest.len(), |length| start + length);
+        if let Some(sign) = rest[start..end].find('=')
+            && is_secret_parameter(&rest[start..start + sign])
+        {
+            secrets.push(start + sign + 1..end);
+        }
+        start = end + 1;
+    }
     secrets.retain(|secret| !secret.is_empty());
     if secrets.is_empty() {
         return None;
     }
-    let mut hidden = rest.to_owned();
+    let mut shown = rest.to_owned();
     secrets.sort_by_key(|secret| std::cmp::Reverse(secret.start));
     for secret in secrets {
-        hidden.replace_range(secret.clone(), &hash(&rest[secret]));
+        shown.replace_range(secret.clone(), &hidden(&rest[secret]));
     }
-    Some(format!("{scheme}://{hidden}"))
+    Some(format!("{scheme}://{shown}"))
 }
 
-/// Returns what stands in place of a secret: the same for the same secret, and for what `hash` returned before.
-fn hash(secret: &str) -> String {
-    if secret.starts_with(HIDDEN) {
-        return secret.to_owned();
-    }
-    let mut hasher = DefaultHasher::new();
-    secret.hash(&mut hasher);
-    format!("{HIDDEN}{:08x}", hasher.finish() as u32)
+fn is_secret_parameter(name: &str) -> bool {
+    name.eq_ignore_ascii_case("pass")
+        || is_secret_name(name.as_bytes())
+        || REDACTED_QUERY_KEYS.iter().any(|key| name.eq_ignore_ascii_case(key))
 }
 
 #[cfg(test)]
@@ -93,15 +202,67 @@ mod tests {
     use super::*;
 
     #[test]
+    fn names_of_credentials_are_recognized_in_every_spelling() {
+        for name in [
+            "Authorization",
+            "PROXY-AUTHORIZATION",
+            "Set-Cookie",
+            "X-Vault-Token",
+            "Private-Token",
+            "x-amz-security-token",
+            "X_Api_Key",
+            "X-ApiKey",
+            "Client-Cert",
+            "X-Forwarded-Client-Cert",
+            "Sec-WebSocket-Protocol",
+            "X-Hub-Signature-256",
+            "DB_PASSWORD",
+            "X.Secret",
+            "X-CSRF",
+            "X-Goog-IAP-JWT-Assertion",
+        ] {
+            assert!(is_secret_name(name.as_bytes()), "{name}");
+        }
+        for name in ["Accept", "Host", "X-Forwarded-For", "WWW-Authenticate", "ETag", "Key", ""] {
+            assert!(!is_secret_name(name.as_bytes()), "{name}");
+        }
+    }
+
+    #[test]
     fn secrets_are_replaced_wherever_they_stand() {
-        let one = "store.s3 = { secret_key = \"one\", access_key = 'a' }\n[store.az]\nsecret_key = '''two'''\n# end\n";
+        let one = "store.s3 = { secret_key = \"one\", access_key = 'one-id', credentials = 'a' }\n\
+                   [store.az]\nsecret_key = '''two'''\n";
         let hidden = hide(one);
         assert!(!hidden.contains("one") && !hidden.contains("two"), "{hidden}");
-        assert!(hidden.contains("access_key = 'a'") && hidden.ends_with("\n# end\n"), "{hidden}");
-        assert_eq!((hide(one), hide(&hidden)), (hidden.clone(), hidden.clone()));
+        assert!(hidden.contains("credentials = 'a'"), "{hidden}");
+        assert_eq!(hide(one), hidden);
         assert_ne!(hide(&one.replace("one", "other")), hidden);
         assert!(toml::from_str::<toml::Table>(&hidden).is_ok());
         assert_eq!(hide("secret_key = [broken"), "");
+        // Nothing is taken for what stands in place of a secret.
+        assert!(!hide("secret_key = 'hidden-12345678'").contains("12345678"));
+    }
+
+    #[test]
+    fn fields_variables_and_comments_of_a_route_are_replaced() {
+        let text = r##"
+[[site.route]]
+path = "/*"                         # secret = "FORMER"
+set_fields = { X-Kind = "SHOWN # 1", X-Api-Token = "HIDDEN", "Set-Cookie" = "a=HIDDEN" }
+auth.forward = "http://auth.test/?user=SHOWN&token=HIDDEN&sig=HIDDEN"
+# redis://u:FORMER@host
+[site.route.proxy]
+to = "http://a.test"
+sticky = { cookie = "SHOWN", secret = "HIDDEN-HIDDEN-HIDDEN" }
+set_request_fields = { Authorization = "Bearer HIDDEN", X-Origin-Verify = "HIDDEN" }
+[site.route.script]
+environment.KEY = 'HIDDEN'
+env = { DB_PASSWORD = "HIDDEN", DB = """HIDDEN
+# HIDDEN""" } # FORMER"##;
+        let hidden = hide(text);
+        assert!(!hidden.contains("HIDDEN") && !hidden.contains("FORMER"), "{hidden}");
+        assert_eq!(hidden.matches("SHOWN").count(), 3, "{hidden}");
+        assert!(toml::from_str::<toml::Table>(&hidden).is_ok(), "{hidden}");
     }
 
     #[test]
@@ -119,7 +280,6 @@ mod tests {
         ] {
             assert!(hidden.contains(kept), "{kept} in {hidden}");
         }
-        assert_eq!(hide(&hidden), hidden);
         let without = "url = \"redis://user@host:1/a:b\"\nto = 'http://[::1]:80/x@y'\nproxy = 'http://h:1/?u=a@b'\n";
         assert_eq!(hide(without), without);
     }

@@ -14,6 +14,7 @@ use super::forwarded_field::ForwardedField;
 use super::log_format::AccessLogFormat;
 use super::network::Network;
 use super::object_root::ObjectRoot;
+use super::spanned::Span;
 
 /// Query keys whose values are redacted by default.
 pub const REDACTED_QUERY_KEYS: [&str; 19] = [
@@ -49,6 +50,8 @@ pub struct Server {
     pub access_log: Option<AccessLog>,
     /// The user to switch to.
     pub user: Option<String>,
+    /// Positions of `user` and `group` in the file.
+    pub identity_places: [Span; 2],
     /// The group to switch to.
     pub group: Option<String>,
     /// The chroot, as it is named from outside.

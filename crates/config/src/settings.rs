@@ -139,9 +139,15 @@ impl Settings {
     ) -> Self {
         Reader { route, report }.settings(root, cache_file, patterns)
     }
-}
 
-impl Settings {
+    /// Names the route and its site, for the log. Where no route matches, the settings are those of the site.
+    pub fn place(&self, site: &str) -> String {
+        match &*self.pattern {
+            "" => format!("site {site}"),
+            pattern => format!("route {pattern:?} of site {site}"),
+        }
+    }
+
     /// Whether files are searched for before the proxy of the route responds.
     pub fn tries_files(&self) -> bool {
         self.try_files.last() == Some(&TryStep::Proxy)

@@ -15,7 +15,9 @@ use super::script::Mapping;
 use super::settings::Settings;
 use super::site_route::SiteRoute;
 use super::sources::{SourceRule, Sources};
+use super::spanned::Span;
 use super::tls::Tls;
+use super::units::SizeLimit;
 
 /// All sites.
 #[derive(Debug, Default)]
@@ -248,9 +250,18 @@ impl Site {
         self.table.values().any(|settings| settings.cache.responses.is_some())
     }
 
-    /// Returns the largest `body_size` of its routes.
+    /// Returns the routes that redirect: a path that each matches, and its position in the file.
+    pub fn redirects(&self) -> impl Iterator<Item = (Vec<u8>, &Span)> {
+        self.routes.iter().filter_map(|SiteRoute { pattern, route }| {
+            let place = &route.redirect.as_ref()?.span;
+            Some((pattern.example(), place))
+        })
+    }
+
+    /// Returns the largest limited `body_size` of its routes.
     pub fn largest_body(&self) -> Option<u64> {
-        self.routes.iter().filter_map(|route| Some(route.route.body_size.as_deref()?.0)).max()
+        let sizes = self.routes.iter().filter_map(|route| Some(*route.route.body_size.as_deref()?));
+        sizes.filter(|size| *size != SizeLimit::UNLIMITED).map(|size| size.0).max()
     }
 
     /// Returns the tables of its scripts with their names: site, route and kind.

@@ -10,6 +10,7 @@ use super::ciphers::cipher_suite;
 use super::error::Problem;
 use super::file::{AcmeChallenge, AcmeTable, TlsTable, TlsVersion};
 use super::report::Report;
+use super::secrets;
 use super::spanned::Spanned;
 
 /// The certificates of a site.
@@ -76,7 +77,9 @@ impl Tls {
     /// Describes the settings in one line.
     pub fn describe(&self) -> String {
         let mut parts = match &self.acme {
-            Some(acme) => vec![format!("certificate by ACME from {}", acme.directory)],
+            Some(acme) => {
+                vec![format!("certificate by ACME from {}", secrets::url(&acme.directory))]
+            }
             None => self.certificates.iter().map(|(file, _)| file.display().to_string()).collect(),
         };
         if self.min_version == TlsVersion::Tls13 {

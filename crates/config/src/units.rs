@@ -7,10 +7,19 @@ use std::time::Duration;
 use schemars::{JsonSchema, Schema, SchemaGenerator, json_schema};
 use serde::de::{Deserialize, Deserializer, Error, Visitor};
 
-/// A number of bytes: `512`, `"16KB"`, `"1.5 MiB"`. KB, MB and GB are powers of 1000, KiB, MiB and
-/// GiB of 1024.
+/// A number of bytes: `512`, `"16KB"`, `"1.5 MiB"`. KB, MB, GB and TB are powers of 1000, KiB, MiB,
+/// GiB and TiB of 1024.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
 pub struct Size(pub u64);
+
+/// A number of bytes that something may have at most, or `"unlimited"`, as is 0.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
+pub struct SizeLimit(pub u64);
+
+impl SizeLimit {
+    /// No limit.
+    pub const UNLIMITED: Self = Self(u64::MAX);
+}
 
 /// A duration: `"50us"`, `"500ms"`, `"30s"`, `"5m"`, `"1h"`, `"1d"`.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
@@ -45,9 +54,11 @@ fn parse_size(text: &str) -> Result<u64, String> {
         "KB" | "kB" => 1000,
         "MB" => 1000_u64.pow(2),
         "GB" => 1000_u64.pow(3),
+        "TB" => 1000_u64.pow(4),
         "KiB" => 1 << 10,
         "MiB" => 1 << 20,
         "GiB" => 1 << 30,
+        "TiB" => 1 << 40,
         _ => return Err(hint()),
     };
     let bytes = number * factor as f64;
@@ -57,6 +68,21 @@ fn parse_size(text: &str) -> Result<u64, String> {
     } else {
         Ok(bytes as u64)
     }
+}
+
+fn parse_limit(text: &str) -> Result<u64, String> {
+    if text == "unlimited" {
+        return Ok(SizeLimit::UNLIMITED.0);
+    }
+    let size = parse_size(text).map_err(|error| match split(text) {
+        None => format!("{text:?} is not a size; write for example \"10MB\", or \"unlimited\""),
+        Some(_) => error,
+    })?;
+    Ok(limit(size).0)
+}
+
+fn limit(size: u64) -> SizeLimit {
+    if size == 0 { SizeLimit::UNLIMITED } else { SizeLimit(size) }
 }
 
 fn parse_duration(text: &str) -> Result<Duration, String> {
@@ -183,7 +209,16 @@ with_unit!(
     parse_size,
     "a size such as \"256KB\" or \"1MiB\"",
     |number| Ok(Size(number)),
-    r"^\d+(\.\d+)? *(B|[kKMG]B|[KMG]iB)?$",
+    r"^\d+(\.\d+)? *(B|[kKMGT]B|[KMGT]iB)?$",
+    { "type": "integer", "minimum": 0 }
+);
+with_unit!(
+    SizeLimit,
+    "SizeLimit",
+    parse_limit,
+    "a size such as \"256KB\" or \"1MiB\", or \"unlimited\"",
+    |number| Ok(limit(number)),
+    r"^\d+(\.\d+)? *(B|[kKMGT]B|[KMGT]iB)?$|^unlimited$",
     { "type": "integer", "minimum": 0 }
 );
 with_unit!(
@@ -207,7 +242,7 @@ with_unit!(
         0 => Ok(Rate(0)),
         _ => Err(format!("{number} has no unit; write for example \"{number}B/s\"")),
     },
-    r"^\d+(\.\d+)? *(B|[kKMG]B|[KMG]iB)?/s$",
+    r"^\d+(\.\d+)? *(B|[kKMGT]B|[KMGT]iB)?/s$",
     { "const": 0 }
 );
 
@@ -248,6 +283,12 @@ mod tests {
         assert_eq!(parse_size("256KB"), Ok(256_000));
         assert_eq!(parse_size("1.5 MiB"), Ok(1_572_864));
         assert_eq!(parse_size("12"), Ok(12));
+        assert_eq!((parse_size("1TiB"), parse_size("2 TB")), (Ok(1 << 40), Ok(2_000_000_000_000)));
+        for unlimited in ["unlimited", "0", "0 MB"] {
+            assert_eq!(parse_limit(unlimited), Ok(u64::MAX), "{unlimited}");
+        }
+        assert_eq!(parse_limit("1MiB"), Ok(1 << 20));
+        assert!(parse_limit("endless").is_err() && parse_size("unlimited").is_err());
         assert_eq!(parse_duration("1.5s"), Ok(Duration::from_millis(1500)));
         assert_eq!(parse_duration("2m"), Ok(Duration::from_secs(120)));
         assert_eq!(parse_rate("400KB/s"), Ok(400_000));

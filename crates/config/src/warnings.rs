@@ -1,18 +1,21 @@
 //! Warnings about a configuration with which the server starts.
 
 use std::net::IpAddr;
+use std::path::Path;
 
 use super::address::Address;
 use super::config::Config;
 use super::error::{Problem, Source};
 use super::file::AcmeChallenge;
+use super::handler::Handler;
 use super::proxy::{UpstreamAddress, address as upstream_address};
-use super::script::{WorkerAddress, worker_address};
+use super::script::{Mapping, WorkerAddress, worker_address};
 use super::settings::Settings;
 use super::site_route::SiteRoute;
 use super::sites::Site;
-use super::spanned::Span;
+use super::spanned::{Span, Spanned};
 use super::tries::TryStep;
+use super::units::SizeLimit;
 
 /// A name whose addresses the Domain Name System has.
 #[derive(Debug)]
@@ -43,6 +46,9 @@ impl Config {
             for route in &site.routes {
                 self.open_status(source, site, route, warn);
                 error_pages(source, site, route, warn);
+                body_size(source, route, warn);
+                compression(source, site, route, warn);
+                self.upstream_sockets(source, route, warn);
             }
         }
         warnings
@@ -141,7 +147,27 @@ impl Config {
                             listener has TLS; write tls = true into a [[listen]]";
                 warn(tls.problem.with_message(what.into()));
             }
+            Some(tls) if !has(true) => {
+                let what = "tls: it is not used, as no listener has TLS; write tls = true into the [[listen]] of port 443";
+                warn(tls.problem.with_message(what.into()));
+            }
             _ => {}
+        }
+    }
+
+    /// Warns about Unix sockets of upstreams that do not exist. In a chroot they have other names.
+    fn upstream_sockets(&self, source: &Source<'_>, route: &SiteRoute, warn: Warn<'_>) {
+        if self.server.chroot.is_some() {
+            return;
+        }
+        for target in route.route.proxy.iter().flat_map(|table| &table.to.0) {
+            let Some(path) = target.url.strip_prefix("unix:") else { continue };
+            if !Path::new(path).exists() {
+                let what = format!(
+                    "proxy: there is no socket {path}; requests get 502 until the application listens there"
+                );
+                warn(source.problem(target.url.span.as_ref(), what));
+            }
         }
     }
 
@@ -215,6 +241,50 @@ fn has_other_source(site: &Site, (code, page): (u16, &str)) -> bool {
             || settings.handler.script().is_some()
             || settings.try_files.contains(&TryStep::Status(code))
     })
+}
+
+/// Warns about a size without a unit that no body is likely to have.
+fn body_size(source: &Source<'_>, route: &SiteRoute, warn: Warn<'_>) {
+    const LIKELY: u64 = 1000;
+    let Some(Spanned { value, span: Some(span) }) = &route.route.body_size else { return };
+    let text = source.text.get(span.clone()).unwrap_or_default();
+    let has_unit = text.contains(|letter: char| letter.is_ascii_alphabetic());
+    if !has_unit && *value == SizeLimit::UNLIMITED {
+        let what = "body_size: 0 sets no limit; write \"unlimited\" if that is meant, and reject requests with a body by \
+                    `methods` if not";
+        warn(source.problem(Some(span), what.into()));
+    } else if !has_unit && value.0 < LIKELY {
+        let bytes = value.0;
+        let what = format!(
+            "body_size: these are {bytes} bytes, and a request with a larger body gets 413; write \"{bytes}MB\" for \
+             megabytes, or \"{bytes}B\" if bytes are meant"
+        );
+        warn(source.problem(Some(span), what));
+    }
+}
+
+/// Warns about compression where it has no effect: only files are compressed.
+fn compression(source: &Source<'_>, site: &Site, route: &SiteRoute, warn: Warn<'_>) {
+    let Some(compress) = &route.route.compress else { return };
+    let settings = site.route(route.pattern.prefix());
+    let is_of_route = settings.pattern == route.route.path.value;
+    let what = match &settings.handler {
+        // Other files than those of its extensions may be sent as files.
+        Handler::Script(rules)
+            if rules.mapping != Mapping::Path || rules.directory != settings.root =>
+        {
+            "scripts"
+        }
+        Handler::Proxy(_) if !settings.tries_files() => "upstreams",
+        _ => return,
+    };
+    if is_of_route && !settings.compress.is_empty() {
+        let what = format!(
+            "compress: it has no effect here, as responses of {what} are sent as they are; have the application \
+             compress them"
+        );
+        warn(source.problem(compress.span.as_ref(), what));
+    }
 }
 
 /// The name of an upstream, and its port unless SRV records have it; `None` if it has an address.

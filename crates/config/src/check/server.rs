@@ -36,6 +36,8 @@ impl Checker<'_> {
             busy_poll: self.busy_poll(server),
             access_log: self.access_log(server),
             user: server.user.as_ref().map(|user| user.value.clone()),
+            identity_places: [&server.user, &server.group]
+                .map(|name| name.as_ref().and_then(|name| name.span.clone())),
             group: server.group.as_ref().map(|group| group.value.clone()),
             chroot: self.chroot(server),
             limits: self.limits(&server.limits),

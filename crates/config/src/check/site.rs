@@ -7,6 +7,7 @@ use super::{Around, Checker};
 use crate::file::{self, ClientCertificateTable, OneOrMany, Site as FileSite, TlsTable};
 use crate::object_root;
 use crate::pattern::Pattern;
+use crate::punycode::ascii_name;
 use crate::site_route::SiteRoute;
 use crate::sites::{Defaults, Site, Sites};
 use crate::spanned::{Span, Spanned};
@@ -187,9 +188,14 @@ impl Checker<'_> {
                 || name.contains('*')
                 || name.len() > 253
             {
+                let given = &host.value;
+                let ascii = Some(name).filter(|name| !name.is_ascii()).and_then(ascii_name);
+                let advice = ascii.map_or_else(String::new, |ascii| {
+                    let wildcard = if host.starts_with("*.") { "*." } else { "" };
+                    format!("; write it as clients send it, \"{wildcard}{ascii}\"")
+                });
                 let what = format!(
-                    "{:?} is not a host such as \"example.com\" or \"*.example.com\"",
-                    host.value
+                    "{given:?} is not a host such as \"example.com\" or \"*.example.com\"{advice}"
                 );
                 self.problem(&place, what);
             }

@@ -15,7 +15,7 @@ use super::files::{
 use super::proxy::{ProxySchema, ProxyTable};
 use super::script::{BodyHandling, ScriptTable};
 use super::tls::{Hsts, HstsSchema, RedirectHttps, RedirectHttpsSchema};
-use crate::units::{DurationValue, Size};
+use crate::units::{DurationValue, Size, SizeLimit};
 
 macro_rules! route {
     ($($(#[$meta:meta])* $name:ident: $type:ty,)*) => {
@@ -167,8 +167,8 @@ route! {
     limit: RateLimits,
     /// Limits of concurrent requests and of bandwidth. The table replaces that of a more general route completely.
     throttle: ThrottleTable,
-    /// Maximum size of a request body; 0 for no body. Default: `1MiB`.
-    body_size: Size,
+    /// Maximum size of a request body, or `"unlimited"`, as is 0. Default: `1MiB`.
+    body_size: SizeLimit,
     /// When a script gets the request body: `buffer` receives it completely before the request takes one of the
     /// script's `processes`, so that slow uploads do not occupy them; `stream` passes it on as it arrives. Default:
     /// `buffer`.

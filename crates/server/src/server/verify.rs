@@ -4,6 +4,7 @@
 mod files;
 mod names;
 mod programs;
+mod redirects;
 
 use std::path::{Path, PathBuf};
 
@@ -13,6 +14,7 @@ use nix::unistd::{Group, geteuid};
 use self::files::check_files;
 pub use self::names::unresolved_names;
 use self::programs::check_programs;
+use self::redirects::check_redirects;
 use super::access::{Use, failures};
 use super::sandbox::{self, Confined, Identity};
 use crate::component;
@@ -52,6 +54,7 @@ pub fn verify(config: &Config, confined: Option<&Confined>) -> Findings {
     config.sites.iter().for_each(|site| check_certificates(site, &mut findings.warnings));
     findings.warnings.extend(config.warnings());
     check_programs(config, &mut findings.warnings);
+    check_redirects(config, &mut findings.warnings);
     check_components(config, &mut findings);
     let root = config.server.user.as_deref().is_none_or(|user| user == "root");
     if geteuid().is_root() && root {

@@ -43,12 +43,15 @@ pub(super) fn check_files(config: &Config, is_check: bool, findings: &mut Findin
             problems.push(certificate.problem.with_message(what));
         }
     }
-    let Server { user, group, .. } = &config.server;
+    let Server { user, group, identity_places: [user_place, group_place], .. } = &config.server;
     // In a chroot, names of users are not available, and the identity was determined before.
-    if Jail::entered().is_none()
-        && let Err(what) = check_identity(user.as_deref(), group.as_deref())
-    {
-        problems.push(Problem::of_file(config.path().unwrap_or(Path::new("")), &what));
+    if Jail::entered().is_none() {
+        let names = [(user.as_deref(), None, user_place), (None, group.as_deref(), group_place)];
+        for (user, group, place) in names {
+            if let Err(what) = check_identity(user, group) {
+                problems.push(config.problem_at(place, what));
+            }
+        }
     }
 }
 
@@ -93,6 +96,13 @@ fn directory_problem(directory: &NamedPath) -> Option<String> {
     let advice = match error.kind() {
         ErrorKind::NotADirectory if *key == "directory" => "; `file` names a single program",
         _ if *key == "root" => "",
+        ErrorKind::NotFound if FILES.contains(key) || SOCKETS.contains(key) => {
+            let advice = match is_made_by_manager(directory) {
+                true => "",
+                false => "; make it, or name a file elsewhere",
+            };
+            return Some(format!("{key}: there is no directory {}{advice}", path.display()));
+        }
         ErrorKind::NotFound if is_made_by_manager(directory) => "",
         ErrorKind::NotFound => "; check that the directory exists",
         // Permission to write a log does not require permission to list its directory.
@@ -109,12 +119,13 @@ fn directory_problem(directory: &NamedPath) -> Option<String> {
 /// Returns `true` for a missing directory that service managers usually create when they start the server.
 fn is_made_by_manager(directory: &NamedPath) -> bool {
     let NamedPath { key, path, .. } = directory;
-    let keys = ["access_log", "error_log", "pid_file"];
     let made = ["/run", "/var/run", "/var/log", "/var/lib", "/var/cache"];
-    (keys.contains(key) || SOCKETS.contains(key))
+    (FILES.contains(key) || SOCKETS.contains(key))
         && made.iter().any(|folder| path.starts_with(folder))
         && !path.exists()
 }
 
+/// The keys that name files which the server makes.
+const FILES: [&str; 3] = ["access_log", "error_log", "pid_file"];
 /// The keys that name Unix sockets.
 const SOCKETS: [&str; 2] = ["admin", "address"];
