@@ -231,6 +231,25 @@ def test_a_missing_file_as_error_page_is_named(serve, site):
     assert "/e404.html" in log and "default" in log and "404" in log
 
 
+def test_an_error_page_that_may_not_be_read_is_not_called_missing(serve, site):
+    write(site / "404.html", "page")
+    (site / "link.html").symlink_to(site / "404.html")
+    server = serve('error_pages = { 404 = "/link.html" }')
+    assert server.get("/none")[0] == 404
+    log = server.logged("the error page /link.html of route")
+    assert "may not be sent" in log and "is not there" not in log
+    assert "has a symlink that is absolute" in server.logged("403")
+
+
+def test_a_directory_without_index_of_a_site_without_routes_is_named(serve, site, tmp_path):
+    (site / "d").mkdir()
+    text = f'[[listen]]\naddress = "127.0.0.1:0"\n[[site]]\nhost = "x"\nroot = "{site}"\n'
+    server = serve(text=text)
+    assert server.get("/d/")[0] == 403
+    log = server.logged("`listing` is off in site x")
+    assert 'route ""' not in log
+
+
 def test_an_error_page_of_any_other_route(serve, site, tmp_path):
     directory = tmp_path / "cgi-bin"
     script(directory, "page", "printf 'Content-Type: text/plain\\n\\n'; echo page $REDIRECT_STATUS $REDIRECT_URL")

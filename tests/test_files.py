@@ -243,6 +243,15 @@ expires = "1h"
     assert "expires" in server.get("/keep.html")[1]
 
 
+def test_a_listing_has_times_before_1970(serve, site):
+    write(site / "old.txt", "x")
+    os.utime(site / "old.txt", (-86_400, -86_400))
+    server = serve("listing = true")
+    [entry] = json.loads(server.get("/", "Accept: application/json")[2])["entries"]
+    assert entry["modified"] == "1969-12-31T00:00:00Z"
+    assert b"1969-12-31" in server.get("/")[2]
+
+
 def test_listings_for_people_and_programs(serve, site):
     write(site / "b.txt", "12345")
     write(site / "a:c<d>.txt", "1")

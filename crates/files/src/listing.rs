@@ -26,8 +26,8 @@ struct Entry {
     directory: bool,
     /// Bytes; 0 for a directory.
     size: u64,
-    /// Seconds since 1970.
-    modified: u64,
+    /// Seconds since 1970, negative before.
+    modified: i64,
 }
 
 impl Entry {
@@ -39,8 +39,14 @@ impl Entry {
 
     /// The time of modification as RFC 3339 in UTC.
     fn timestamp(&self) -> String {
-        let unix = self.modified;
+        /// Seconds of 2,000 years, after which the calendar repeats.
+        const CYCLES: u64 = 5 * 146_097 * 86_400;
+        /// The beginning of the year 0, and the end of the year 9999.
+        const FIRST: i64 = -62_167_219_200;
+        const LAST: i64 = 253_402_300_799;
+        let unix = CYCLES.saturating_add_signed(self.modified.clamp(FIRST, LAST));
         let (year, month, day) = date::civil_from_days(unix / 86_400);
+        let year = year - 2000;
         let (hour, minute, second) = (unix / 3600 % 24, unix / 60 % 60, unix % 60);
         format!("{year:04}-{month:02}-{day:02}T{hour:02}:{minute:02}:{second:02}Z")
     }
@@ -74,5 +80,26 @@ struct Totals {
 impl Totals {
     fn names(&self) -> usize {
         self.directories + self.files
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn times_before_1970_are_formatted() {
+        for (modified, text) in [
+            (0, "1970-01-01T00:00:00Z"),
+            (-1, "1969-12-31T23:59:59Z"),
+            (-86_400 * 365, "1969-01-01T00:00:00Z"),
+            (-2_208_988_800, "1900-01-01T00:00:00Z"),
+            (951_782_400, "2000-02-29T00:00:00Z"),
+            (i64::MIN, "0000-01-01T00:00:00Z"),
+            (i64::MAX, "9999-12-31T23:59:59Z"),
+        ] {
+            let entry = Entry { name: Vec::new(), directory: false, size: 0, modified };
+            assert_eq!(entry.timestamp(), text);
+        }
     }
 }

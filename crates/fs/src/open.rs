@@ -2,7 +2,7 @@
 
 use std::os::fd::OwnedFd;
 
-use rustix::fs::{Mode, OFlags, ResolveFlags, openat2};
+use rustix::fs::{Mode, OFlags, ResolveFlags, openat2, readlinkat};
 use rustix::io::Errno;
 
 use super::failure::Failure;
@@ -70,11 +70,22 @@ fn open_as(
     Err(Failure::Exhausted)
 }
 
+/// Whether the first symlink of the path is absolute.
+fn has_absolute_link(root: &Root, path: &[u8]) -> bool {
+    let ends = memchr::memchr_iter(b'/', path).chain([path.len()]);
+    let mut links = ends.filter_map(|end| readlinkat(&root.fd, &path[..end], Vec::new()).ok());
+    links.next().is_some_and(|target| target.to_bytes().starts_with(b"/"))
+}
+
 fn failure(root: &Root, path: &[u8], error: Errno) -> Failure {
     static LOG_LIMITER: LogLimiter = LogLimiter::new();
     let reason = match error {
         Errno::ACCESS | Errno::PERM => {
             "the server's user may not read it, or not enter a directory above it"
+        }
+        Errno::XDEV if has_absolute_link(root, path) => {
+            "the path has a symlink that is absolute, which is not followed even where it leads back into the root: make \
+             it relative, or see `symlinks`"
         }
         Errno::LOOP | Errno::XDEV => "the path has a symlink that is not followed: see `symlinks`",
         _ => "",

@@ -23,7 +23,7 @@ struct Record {
     length: u16,
     directory: bool,
     size: u64,
-    modified: u64,
+    modified: i64,
 }
 
 /// There is no page with the requested number.
@@ -35,7 +35,7 @@ pub(super) struct NoSuchPage {
 
 impl Contents {
     /// Appends an entry.
-    pub(crate) fn push(&mut self, name: &[u8], directory: bool, size: u64, modified: u64) {
+    pub(crate) fn push(&mut self, name: &[u8], directory: bool, size: u64, modified: i64) {
         // No name of a file is longer than 255 bytes, and no key of an object than 1024. The caller bounds the sum of all.
         let Ok(length) = u16::try_from(name.len()) else { return };
         let Ok(start) = u32::try_from(self.names.len()) else { return };
@@ -128,8 +128,8 @@ impl Contents {
             let record = &self.records[*at as usize];
             let value = match query.sort {
                 Sort::Name => 0,
-                Sort::Size => record.size,
-                Sort::Modified => record.modified,
+                Sort::Size => i128::from(record.size),
+                Sort::Modified => record.modified.into(),
             };
             // Equal values are in the order of the names, which is that of the indices.
             (value, *at)
@@ -171,7 +171,7 @@ mod tests {
     fn contents(entries: &[(&str, bool, u64)]) -> Contents {
         let mut contents = Contents::default();
         for &(name, directory, size) in entries {
-            contents.push(name.as_bytes(), directory, size, 1_000 - size);
+            contents.push(name.as_bytes(), directory, size, 1_000 - size as i64);
         }
         contents.sort();
         contents
@@ -231,8 +231,8 @@ mod tests {
             let sort = Query::parse(Some(query.as_bytes())).sort;
             let key = |entry: &Entry| match sort {
                 Sort::Name => 0,
-                Sort::Size => entry.size,
-                Sort::Modified => entry.modified,
+                Sort::Size => i128::from(entry.size),
+                Sort::Modified => entry.modified.into(),
             };
             let is_sorted = all.windows(2).all(|pair| {
                 let [one, other] = pair else { unreachable!() };

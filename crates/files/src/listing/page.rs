@@ -224,7 +224,7 @@ mod tests {
     use super::*;
 
     fn entry(name: &str, directory: bool, size: u64) -> Entry {
-        Entry { name: name.into(), directory, size, modified: size }
+        Entry { name: name.into(), directory, size, modified: size as i64 }
     }
 
     fn page(entries: Vec<Entry>) -> Page {

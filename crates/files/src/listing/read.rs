@@ -149,8 +149,8 @@ fn size(directory: bool, stat: &Stat) -> u64 {
     if directory { 0 } else { stat.st_size.max(0) as u64 }
 }
 
-fn modified(stat: &Stat) -> u64 {
-    stat.st_mtime.max(0) as u64
+fn modified(stat: &Stat) -> i64 {
+    stat.st_mtime
 }
 
 #[cfg(test)]

@@ -135,7 +135,8 @@ async fn read(client: &Client, prefix: &str) -> Result<Contents, StoreError> {
             contents.push(name.as_bytes(), true, 0, 0);
         }
         for object in &listed.objects {
-            contents.push(object.name.as_bytes(), false, object.size, object.modified);
+            let modified = i64::try_from(object.modified).unwrap_or(i64::MAX);
+            contents.push(object.name.as_bytes(), false, object.size, modified);
         }
         names += listed.prefixes.len() + listed.objects.len();
         page = listed.next;

@@ -25,6 +25,7 @@ use dunlin_files::cache::shared_cache::Key;
 use dunlin_files::media_type::ContentType;
 use dunlin_files::resolve::{Resolver, resolve};
 use dunlin_files::search::{Found, Wanted};
+use dunlin_fs::failure::Failure;
 use dunlin_fs::mode::Mode;
 
 /// The parts of an error response besides its status.
@@ -69,13 +70,13 @@ pub(crate) fn reply(
     Reply::Future(Box::pin(async move {
         let (settings, request) = (&matched.settings, request.as_request());
         match find_page(&ctx, &matched.site, path.as_bytes()).await {
-            Some(resource) => {
+            Ok(resource) => {
                 let mut response = with_content(settings, status, &resource);
                 edit_retry_after(&owner, status, &mut response.fields);
                 finish(response, settings, &request, &details.fields)
             }
-            None => {
-                log_missing(&matched.borrow(), &path, status);
+            Err(failure) => {
+                log_missing(&matched.borrow(), &path, status, failure);
                 plain(settings, status, &request, &details)
             }
         }
@@ -145,7 +146,7 @@ fn by_route(
             let settings = &matched.settings;
             if response.is_error {
                 let path = String::from_utf8_lossy(&page.path);
-                log_missing(&matched.borrow(), &path, status);
+                log_missing(&matched.borrow(), &path, status, Failure::Missing);
                 return plain(settings, status, &request, &details);
             }
             if response.status == 200 {
@@ -159,14 +160,17 @@ fn by_route(
     })))
 }
 
-/// The file of an error page; `None` if there is none that may be sent.
+/// The file of an error page.
+///
+/// # Errors
+/// Why it cannot be sent.
 async fn find_page(
     ctx: &Rc<WorkerContext>,
     site: &Arc<Site>,
     path: &[u8],
-) -> Option<Arc<Resource>> {
+) -> Result<Arc<Resource>, Failure> {
     if let Some(root) = &site.route(path).objects {
-        return object_search::whole(ctx, site, root, path).await;
+        return object_search::whole(ctx, site, root, path).await.ok_or(Failure::Missing);
     }
     let (serial, site, page) = (site.serial, Arc::clone(site.config()), path.to_vec());
     let (shared, now) = (Arc::clone(&ctx.files.shared), ctx.clock.now());
@@ -181,19 +185,22 @@ async fn find_page(
         resolve(&wanted, &Resolver { shared, site, previous, keep: true, copy: false, now, mode })
     });
     match found.await {
-        Ok(Ok(Found::File(resource))) => Some(resource),
-        _ => None,
+        Ok(Ok(Found::File(resource))) => Ok(resource),
+        Ok(Err(failure)) => Err(failure),
+        _ => Err(Failure::Missing),
     }
 }
 
-fn log_missing(matched: &RouteMatch<'_>, page: &str, status: u16) {
-    tracing::warn!(
-        status,
-        "the error page {page} of route {:?} of site {} is not there; check `error_pages` and that its route has the \
-         file or runs it",
-        matched.settings.pattern,
-        matched.site.name,
-    );
+fn log_missing(matched: &RouteMatch<'_>, page: &str, status: u16, failure: Failure) {
+    let place = matched.settings.place(&matched.site.name);
+    let what = match failure {
+        Failure::Forbidden => {
+            "may not be sent: its permissions forbid it, or it is behind a symlink that is not followed"
+        }
+        Failure::Exhausted | Failure::Unavailable | Failure::Broken => "cannot be read now",
+        _ => "is not there; check `error_pages` and that its route has the file or runs it",
+    };
+    tracing::warn!(status, "the error page {page} of {place} {what}");
 }
 
 /// The content of a file, with the status of the error.

@@ -149,11 +149,10 @@ fn unlisted(ctx: &Rc<WorkerContext>, request: &Request<'_>, matched: &RouteMatch
     let (settings, path) = (matched.settings, quoted(matched.path));
     if LOG_LIMITER.is_due() {
         tracing::info!(
-            "{}{path}: 403: there is no index file ({}), and `listing` is off in route {:?} of site {}",
+            "{}{path}: 403: there is no index file ({}), and `listing` is off in {}",
             settings.root.display(),
             settings.index.join(", "),
-            settings.pattern,
-            matched.site.name,
+            settings.place(&matched.site.name),
         );
     }
     let text = Some(format!("{path} has no index page, and its files are not listed."));
