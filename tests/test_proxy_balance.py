@@ -47,6 +47,26 @@ def available(server):
     return [upstream["is_available"] for upstream in report["upstreams"]]
 
 
+def test_an_upstream_that_fails_is_shown_as_failing_with_the_reason(balanced):
+    broken = [True]
+    upstream = named("a", lambda *_: b"nonsense" if broken[0] else response(b"a"))
+    server = balanced([upstream], more=STATUS)
+
+    def state():
+        [shown] = json.loads(server.get("/status/status.json")[2])["upstreams"]
+        return shown["is_available"], shown["failing"], shown["last_error"], shown["last_failure"]
+
+    assert state() == (True, 0, None, None)
+    began = time.time()
+    for _ in range(3):
+        assert server.get("/")[0] == 502
+    is_available, failing, error, at = state()
+    assert is_available and failing == 3 and error and began - 1 < at < time.time() + 1
+    broken[0] = False
+    assert server.get("/")[0] == 200
+    assert state() == (True, 0, error, at)
+
+
 def test_upstreams_take_turns_by_weight(balanced):
     server = balanced([(named("a"), 1), (named("b"), 3)], 'balance = "round-robin"')
     assert counts(server, 40) == {"a": 10, "b": 30}

@@ -230,7 +230,7 @@ impl Attempt<'_> {
     fn note_response(&self, status: u16, sent: Instant) {
         let group = self.call.group;
         if group.upstreams.len() == 1 {
-            return;
+            return group.note_success(self.upstream);
         }
         let now = clock::now();
         self.upstream.note_time(now.saturating_duration_since(sent));

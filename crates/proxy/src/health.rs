@@ -59,6 +59,11 @@ impl Health {
         !self.is_ejected(now) && !self.is_down.load(Ordering::Relaxed)
     }
 
+    /// Failed requests in a row.
+    pub(crate) fn failures(&self) -> u32 {
+        self.failures.load(Ordering::Relaxed)
+    }
+
     fn is_ejected(&self, now: Instant) -> bool {
         let until = self.ejected_until.load(Ordering::Relaxed);
         until != 0 && millis(now) < until

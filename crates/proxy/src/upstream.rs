@@ -2,8 +2,8 @@
 
 use std::net::{IpAddr, SocketAddr};
 use std::sync::atomic::{AtomicU64, AtomicUsize, Ordering};
-use std::sync::{Arc, PoisonError, RwLock};
-use std::time::{Duration, Instant};
+use std::sync::{Arc, Mutex, PoisonError, RwLock};
+use std::time::{Duration, Instant, SystemTime};
 
 use dunlin_client::{Connection, Dial, Origin, Timeouts};
 use dunlin_config::{ConcurrencyRules, Proxy, UpstreamAddress};
@@ -50,6 +50,8 @@ pub(crate) struct Upstream {
     pub(crate) health: Health,
     response_time: ResponseTime,
     pub(crate) counts: Counts,
+    /// The time and the reason of the last failure.
+    last_failure: Mutex<Option<(SystemTime, String)>>,
     log_limiter: LogLimiter,
 }
 
@@ -92,6 +94,10 @@ pub struct UpstreamReport {
     pub tunnels: u64,
     /// Whether it gets requests: neither have its requests failed lately, nor its health checks.
     pub is_available: bool,
+    /// Requests in a row, up to the last one, that have failed.
+    pub failing: u64,
+    /// The time and the reason of the last failure.
+    pub last_failure: Option<(SystemTime, String)>,
 }
 
 static LAST_ID: AtomicUsize = AtomicUsize::new(0);
@@ -133,6 +139,7 @@ impl Upstream {
             health: Health::default(),
             response_time: ResponseTime::default(),
             counts: Counts::default(),
+            last_failure: Mutex::default(),
             log_limiter: LogLimiter::new(),
         }
     }
@@ -197,6 +204,9 @@ impl Upstream {
         (request, script_context): (&dyn Label, &ScriptContext),
     ) {
         self.counts.failures.fetch_add(1, Ordering::Relaxed);
+        let mut last = self.last_failure.lock().unwrap_or_else(PoisonError::into_inner);
+        *last = Some((SystemTime::now(), reason.to_owned()));
+        drop(last);
         self.log(|upstream| {
             let RequestLabel { method, url, route, client } = request.label(script_context);
             let request_id = script_context.id();
@@ -268,6 +278,8 @@ impl Upstream {
             connections: count(&self.counts.opened),
             tunnels: count(&self.counts.tunnels),
             is_available: self.health.is_available(clock::now()),
+            failing: self.health.failures().into(),
+            last_failure: self.last_failure.lock().unwrap_or_else(PoisonError::into_inner).clone(),
         }
     }
 }

@@ -42,7 +42,7 @@ pub fn client_config_with(
                 WebPkiServerVerifier::builder_with_provider(roots, Arc::clone(&provider)).build();
             let chains =
                 chains.map_err(|error| format!("authority {}: {error}", file.display()))?;
-            let trusted = chain(file)?;
+            let trusted = pem::certificates(file)?;
             let verifier = Arc::new(TrustedItself { chains, trusted });
             builder.dangerous().with_custom_certificate_verifier(verifier)
         }

@@ -205,6 +205,12 @@
 
   // The processes whose counts are added up: the counts of others are no change of theirs.
   const processes = (report) => (report.replicas ? report.replicas.each : []).filter((of) => of.started !== null).map((of) => `${of.address} ${of.started}`).join();
+  const upstreamState = (of) => {
+    const since = of.last_failure ? `, ${new Date(of.last_failure * 1000).toLocaleTimeString()}` : "";
+    const reason = of.last_error ? `: ${of.last_error}${since}` : "";
+    if (!of.is_available) return { bad: `not used${reason}` };
+    return of.failing ? { bad: `failing${reason}` } : "available";
+  };
   const about = (now) => {
     const up = `up ${span(now.server.time - now.server.started)}`;
     if (!now.replicas) return `${now.server.version}, process ${now.server.pid}, ${now.server.threads} ${now.server.threads === 1 ? "worker" : "workers"}, ${up}`;
@@ -252,9 +258,9 @@
       const took = now === then ? [] : fresh(route.latency, old.latency);
       return { route, rate: rate(route.requests, old.requests), failed: rate(route.failed, old.failed), sent: rate(route.sent, old.sent), p50: percentile(took, .5), p99: percentile(took, .99) };
     }).sort((a, b) => b.failed - a.failed || b.rate - a.rate || b.route.requests - a.route.requests);
-    table("routes", routes.map(({ route, rate, sent, p50, p99 }) => [route.site || "–", route.route || "–", number(rate), size(sent), time(p50), time(p99), number(route.requests), bad(route.failed)]), "No request yet.");
+    table("routes", routes.map(({ route, rate, sent, p50, p99 }) => [route.site || "–", route.route || "(site)", number(rate), size(sent), time(p50), time(p99), number(route.requests), bad(route.failed)]), "No request yet.");
     byId("upstreams").closest("section").hidden = !now.upstreams.length;
-    table("upstreams", now.upstreams.map((upstream) => [upstream.name, `${upstream.site} ${upstream.route}`, upstream.is_available ? "available" : "not used", number(upstream.in_flight), bad(upstream.waiting), number(upstream.requests), bad(upstream.failures)]), "");
+    table("upstreams", now.upstreams.map((upstream) => [upstream.name, `${upstream.site} ${upstream.route}`, upstreamState(upstream), number(upstream.in_flight), bad(upstream.waiting), number(upstream.requests), bad(upstream.failures)]), "");
     byId("object-stores").closest("section").hidden = !now.object_stores.length;
     table("object-stores", now.object_stores.map((of) => [of.name, of.is_available ? "responds" : { bad: "does not respond" }, number(of.gets), number(of.not_modified), number(of.lists), number(of.joined), size(of.bytes), bad(of.stale), bad(of.errors)]), "");
     byId("scripts").closest("section").hidden = !now.scripts.length;

@@ -336,10 +336,18 @@ pub struct Upstream {
     pub tunnels: u64,
     /// Whether it gets requests.
     pub is_available: bool,
+    /// Requests in a row, up to the last one, that have failed.
+    pub failing: u64,
+    /// The reason of its last failure.
+    pub last_error: Option<String>,
+    /// Time of its last failure, in seconds since 1970.
+    pub last_failure: Option<f64>,
 }
 
 impl From<(&str, &str, UpstreamReport)> for Upstream {
     fn from((site, route, report): (&str, &str, UpstreamReport)) -> Self {
+        let (last_failure, last_error) = report.last_failure.unzip();
+        let seconds = |at: SystemTime| at.duration_since(UNIX_EPOCH).unwrap_or_default();
         Self {
             site: site.into(),
             route: route.into(),
@@ -351,6 +359,9 @@ impl From<(&str, &str, UpstreamReport)> for Upstream {
             connections: report.connections,
             tunnels: report.tunnels,
             is_available: report.is_available,
+            failing: report.failing,
+            last_error,
+            last_failure: last_failure.map(|at| seconds(at).as_secs_f64()),
         }
     }
 }

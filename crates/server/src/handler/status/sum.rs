@@ -8,7 +8,7 @@ use serde_json::{Map, Number, Value};
 use super::report::Report;
 
 /// Fields that are not counts: the sum has the largest.
-const LARGEST: [&str; 2] = ["time", "slowest"];
+const LARGEST: [&str; 3] = ["time", "slowest", "last_failure"];
 /// Fields that are not counts: the sum has the smallest.
 const SMALLEST: [&str; 5] = ["started", "expires", "renewal", "failed_at", "next_try"];
 /// Fields that identify the entries of lists. The others of an entry are counts, or are the same in all reports.
