@@ -4,7 +4,9 @@ import json
 import os
 import pwd
 import re
+import signal
 import subprocess
+import time
 
 import pytest
 
@@ -307,3 +309,71 @@ def test_a_confined_server_changes_but_for_its_first_scripts(begin, place, break
     finally:
         if second:
             end(second)
+
+
+@only_root
+@pytest.mark.parametrize("how", [signal.SIGTERM, signal.SIGKILL])
+def test_the_sockets_of_root_are_removed_after_a_change_of_user(begin, place, how):
+    owned = place / "owned"
+    owned.mkdir()
+    os.chown(owned, pwd.getpwnam("nobody").pw_uid, -1)
+    (place / "site").mkdir()
+    file = place / "dunlin.toml"
+    file.write_text(
+        f'[server]\nthreads = 1\nuser = "nobody"\nadmin = "{place}/admin.sock"\n[[listen]]\naddress = "127.0.0.1:0"\n'
+        f'[[listen]]\naddress = "unix:{place}/site.sock"\n[[listen]]\naddress = "unix:{owned}/own.sock"\n[[site]]\nroot = "{place}/site"\n'
+    )
+    server = begin(file)
+    sockets = [place / "admin.sock", place / "site.sock"]
+    assert all(socket.exists() for socket in sockets) and (owned / "own.sock").exists()
+    if how == signal.SIGTERM:
+        # A service manager sends it to all processes.
+        for pid in remover_of(server.pid):
+            os.kill(pid, signal.SIGTERM)
+        assert server.stop() == 0
+        assert not any(socket.exists() for socket in [*sockets, owned / "own.sock"])
+        assert "cannot be removed" not in server.log
+    else:
+        server.kill()
+        wait_until(lambda: not any(socket.exists() for socket in sockets), "the sockets to be removed")
+
+
+@only_root
+def test_the_sockets_of_root_stay_during_an_upgrade_and_are_removed_after_it(begin, place):
+    (place / "site").mkdir()
+    admin = place / "admin.sock"
+    file = place / "dunlin.toml"
+    file.write_text(
+        f'[server]\nthreads = 1\nuser = "nobody"\nadmin = "{admin}"\n[[listen]]\naddress = "127.0.0.1:0"\n[[site]]\nroot = "{place}/site"\n'
+    )
+    server = begin(file)
+    code, _, error = run("upgrade", "--admin", str(admin))
+    assert code == 0, error
+    second = wait_until(lambda: (pid := pid_of(admin)) != server.pid and pid, "the new process")
+    try:
+        assert server.process.wait(20) == 0
+        for _ in range(3):
+            assert pid_of(admin) == second
+            time.sleep(0.3)
+    finally:
+        end(second)
+    wait_until(lambda: not admin.exists(), "the socket to be removed")
+
+
+@only_root
+def test_no_process_stays_for_sockets_that_the_user_can_remove(begin, place):
+    os.chown(place, pwd.getpwnam("nobody").pw_uid, -1)
+    (place / "site").mkdir()
+    file = place / "dunlin.toml"
+    file.write_text(
+        f'[server]\nthreads = 1\nuser = "nobody"\nadmin = "{place}/admin.sock"\n[[listen]]\naddress = "127.0.0.1:0"\n[[site]]\nroot = "{place}/site"\n'
+    )
+    server = begin(file)
+    assert remover_of(server.pid) == []
+    assert server.stop() == 0 and not (place / "admin.sock").exists()
+
+
+def remover_of(pid):
+    """The processes that remove the sockets of a server."""
+    children = open(f"/proc/{pid}/task/{pid}/children").read().split()
+    return [int(child) for child in children if b"remove-sockets" in open(f"/proc/{child}/cmdline", "rb").read()]

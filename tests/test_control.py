@@ -12,7 +12,7 @@ import time
 
 import pytest
 
-from support.admin import fetch, pid_of, run
+from support.admin import by_unix, fetch, pid_of, run
 from support.files import write
 from support.http import read_all, read_response
 from support.processes import end, is_alive
@@ -125,6 +125,55 @@ class Site:
 
 def site_text(site, route="", listen='address = "127.0.0.1:0"'):
     return f'[[listen]]\n{listen}\n[[site]]\nroot = "{site}"\n[[site.route]]\npath = "/*"\n{route}\n'
+
+
+@pytest.mark.parametrize("how", ["removed", "replaced by another", "replaced by a file"])
+def test_a_reload_makes_a_removed_socket_again(serve, site, tmp_path, admin, how):
+    write(site / "a", "x")
+    path = tmp_path / "s.sock"
+    here = Site(serve, tmp_path, admin, site_text(site) + listen_unix(path))
+    get = lambda: by_unix(path, b"GET /a HTTP/1.1\r\nHost: x\r\nConnection: close\r\n\r\n")
+    assert get().endswith(b"x")
+    inode = path.stat().st_ino
+    path.unlink()
+    if how == "removed":
+        output = here.reload(site_text(site) + listen_unix(path))
+        assert "s.sock" in output and "removed listener" not in output
+        assert get().endswith(b"x")
+        # Without a reason it is left as it is.
+        inode = path.stat().st_ino
+        assert "s.sock" not in here.reload(site_text(site) + listen_unix(path)) and path.stat().st_ino == inode
+        assert here.server.stop() == 0 and not path.exists()
+    elif how == "replaced by another":
+        with socket.socket(socket.AF_UNIX) as other:
+            # The file system may give the same number to the new file.
+            for attempt in range(50):
+                other_path = tmp_path / f"{attempt}.sock"
+                with socket.socket(socket.AF_UNIX) as taken:
+                    taken.bind(str(other_path))
+                if other_path.stat().st_ino != inode:
+                    break
+            other.bind(str(tmp_path / "other.sock"))
+            other.listen()
+            os.rename(tmp_path / "other.sock", path)
+            if path.stat().st_ino == inode:
+                pytest.skip("the new file has the number of the old one")
+            assert "another program listens" in here.reload(site_text(site) + listen_unix(path), fine=False)
+        assert here.server.stop() == 0 and path.exists(), "the socket of another is not removed"
+    else:
+        path.write_text("a file")
+        error = here.reload(site_text(site) + listen_unix(path), fine=False)
+        assert "a file that is not a socket is there" in error and "another program" not in error
+        assert here.server.stop() == 0 and path.read_text() == "a file"
+
+
+def test_a_dangling_symlink_in_place_of_a_socket_is_named(tmp_path, site):
+    path = tmp_path / "s.sock"
+    path.symlink_to("none")
+    file = tmp_path / "d.toml"
+    file.write_text(listen_unix(path) + f'[[site]]\nroot = "{site}"\n')
+    done = subprocess.run([DUNLIN, "serve", "-c", file], capture_output=True, text=True, timeout=30)
+    assert done.returncode == 1 and "a symlink is there" in done.stderr and "another program listens on it" not in done.stderr
 
 
 def test_a_reload_applies_to_open_connections(serve, site, tmp_path, admin):

@@ -24,6 +24,7 @@ mod serve;
 mod top;
 mod usage;
 mod watch;
+mod watched;
 
 use std::ffi::OsString;
 use std::process::ExitCode;
@@ -77,6 +78,12 @@ enum Command {
     /// Start a script; internal
     #[command(name = dunlin_script::LAUNCH, hide = true)]
     Launch(launch::Arguments),
+    /// Remove sockets when the server has ended; internal
+    #[command(name = dunlin_server::REMOVE_SOCKETS, hide = true)]
+    RemoveSockets {
+        /// The files.
+        paths: Vec<std::path::PathBuf>,
+    },
 }
 
 const ABOUT: &str =
@@ -137,6 +144,10 @@ fn main() -> ExitCode {
         Command::Watch(arguments) => watch::run(&arguments),
         Command::Top(arguments) => top::run(&arguments),
         Command::Launch(arguments) => launch::run(arguments),
+        Command::RemoveSockets { paths } => {
+            dunlin_server::remove_sockets(&paths);
+            ExitCode::SUCCESS
+        }
         Command::Compile(arguments) => compile::run(&arguments),
         Command::Passwd(arguments) => passwd::run(&arguments),
         Command::Completions(arguments) => completions::run(&arguments),

@@ -72,22 +72,31 @@ pub fn probe(address: SocketAddr) -> io::Result<()> {
 /// Opens a Unix socket with the permissions `mode`. The file of a server that has ended is replaced.
 ///
 /// # Errors
-/// `AddrInUse` when a server listens there or the file is not a socket; otherwise the error of the system call.
+/// `AddrInUse` when a server listens there, or the file is not a socket (with a message); otherwise the error of the system
+/// call.
 pub fn bind_unix(path: &Path, mode: u32, backlog: i32) -> io::Result<UnixListener> {
-    match UnixStream::connect(path) {
-        Ok(_) => return Err(io::ErrorKind::AddrInUse.into()),
-        Err(error) if error.kind() == io::ErrorKind::ConnectionRefused => {
-            use std::os::unix::fs::FileTypeExt;
-            if !path.symlink_metadata()?.file_type().is_socket() {
-                return Err(io::Error::new(
-                    io::ErrorKind::AddrInUse,
-                    "a file that is not a socket exists there",
-                ));
+    use std::os::unix::fs::FileTypeExt;
+    let in_use = |what| Err(io::Error::new(io::ErrorKind::AddrInUse, what));
+    if let Ok(metadata) = path.symlink_metadata() {
+        let kind = metadata.file_type();
+        match UnixStream::connect(path) {
+            Ok(_) => return Err(io::ErrorKind::AddrInUse.into()),
+            Err(_) if kind.is_symlink() => {
+                return in_use(
+                    "a symlink is there, and no program listens at its target; remove it",
+                );
             }
-            std::fs::remove_file(path)?;
+            Err(_) if !kind.is_socket() => {
+                return in_use(
+                    "a file that is not a socket is there; remove it, or name another path",
+                );
+            }
+            Err(error) if error.kind() == io::ErrorKind::ConnectionRefused => {
+                std::fs::remove_file(path)?;
+            }
+            // Other errors occur again below.
+            Err(_) => {}
         }
-        // Other errors occur again below.
-        Err(_) => {}
     }
     let socket = Socket::new(Domain::UNIX, Type::STREAM, None)?;
     socket.set_nonblocking(true)?;

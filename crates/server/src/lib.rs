@@ -80,6 +80,6 @@ pub mod status {
     };
 }
 pub use server::{
-    Confined, Findings, Origin, Server, StartError, Takeover, certificates, confine, hindrances,
-    load_directory, reload, unresolved_names, verify,
+    Confined, Findings, Origin, REMOVE_SOCKETS, Server, StartError, Takeover, certificates,
+    confine, hindrances, load_directory, reload, remove_sockets, unresolved_names, verify,
 };

@@ -12,6 +12,7 @@ mod prepare;
 mod renew;
 mod sandbox;
 mod seccomp;
+mod socket_remover;
 mod summary;
 mod upgrade;
 mod verify;
@@ -38,6 +39,7 @@ use self::preconditions::{
 pub(crate) use self::prepare::Generation;
 pub(crate) use self::sandbox::check_script_users;
 pub use self::sandbox::{Confined, confine, hindrances};
+pub use self::socket_remover::{REMOVE_SOCKETS, remove_sockets};
 use self::upgrade::Upgrade;
 pub use self::verify::{Findings, certificates, unresolved_names, verify};
 use dunlin_config::{Config, Problem, StartupSettings};
@@ -117,7 +119,7 @@ impl Server {
     /// The first failure, in one line: what failed, where, and what to do.
     pub fn start(
         mut config: Config,
-        confined: Confined,
+        mut confined: Confined,
         origin: Box<dyn Origin>,
         takeover: Option<&mut Takeover>,
     ) -> Result<Self, StartError> {
@@ -154,6 +156,7 @@ impl Server {
         let (per_worker, _) = listeners
             .change(plan)
             .map_err(|error| fail(format!("distributing listeners to workers: {error}")))?;
+        listeners.removed_by(confined.remover.take());
         let pid_file = generation.shared.startup.pid_file.as_deref().map(PidFile::new);
         if let Some(file) = &pid_file {
             sandbox::place_pid_file(file, &confined, is_first)?;
@@ -506,5 +509,6 @@ impl Running {
             }
         }
         self.workers.into_iter().for_each(WorkerHandle::join);
+        self.listeners.finish(FINISH);
     }
 }

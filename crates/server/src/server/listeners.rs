@@ -4,11 +4,13 @@ use std::io;
 use std::net::SocketAddr;
 use std::os::unix::fs::PermissionsExt;
 use std::sync::Arc;
+use std::time::Duration;
 
 use dunlin_config::{Address, Listen};
 
 use super::handover::Inherited;
 use super::new_process::PassedListener;
+use super::socket_remover::{FileId, SocketRemover, socket_at};
 use super::{StartError, fail};
 use crate::listen::{self, ListenSocket};
 
@@ -17,6 +19,8 @@ pub(super) struct Listeners {
     open: Vec<Open>,
     workers: usize,
     next: u64,
+    /// Removes the files that this process may not remove.
+    remover: Option<SocketRemover>,
 }
 
 /// A `[[listen]]` entry with its open sockets.
@@ -25,6 +29,8 @@ struct Open {
     rules: Listen,
     /// One for each worker; only one where all workers accept from one queue.
     sockets: Arc<[ListenSocket]>,
+    /// The file of a Unix socket.
+    file: Option<FileId>,
     /// They belong to the service manager; see [`Inherited`].
     is_managed: bool,
 }
@@ -52,7 +58,7 @@ pub(super) struct Change {
 
 impl Listeners {
     pub(super) fn new(workers: usize) -> Self {
-        Self { open: Vec::new(), workers, next: 0 }
+        Self { open: Vec::new(), workers, next: 0, remover: None }
     }
 
     /// Opens the listeners of `wanted` that are not open yet. Open ones stay unchanged until [`Listeners::change`].
@@ -68,13 +74,14 @@ impl Listeners {
         for rules in wanted {
             let existing = self.open.iter().find(|open| {
                 let taken = plan.wanted.iter().any(|other| other.id == open.id);
-                !taken && open.rules.is_same_socket(rules)
+                !taken && open.rules.is_same_socket(rules) && open.is_reachable()
             });
             let open = match existing {
                 Some(open) => Open {
                     id: open.id,
                     rules: rules.clone(),
                     sockets: Arc::clone(&open.sockets),
+                    file: open.file,
                     is_managed: open.is_managed,
                 },
                 None => {
@@ -84,6 +91,7 @@ impl Listeners {
                         id: plan.next,
                         rules: rules.clone(),
                         sockets: sockets.into(),
+                        file: file_of(rules),
                         is_managed,
                     }
                 }
@@ -121,8 +129,12 @@ impl Listeners {
         self.next = plan.next;
         for open in before {
             if !self.open.iter().any(|other| other.id == open.id) {
-                change.closed.push(open.rules.address.to_string());
-                open.remove_file();
+                let address = open.rules.address.to_string();
+                // A socket whose file was removed is bound again.
+                if !change.opened.contains(&address) {
+                    change.closed.push(address);
+                }
+                open.remove_file(self.remover.as_ref());
             }
         }
         Ok((per_worker, change))
@@ -139,6 +151,7 @@ impl Listeners {
     /// process now.
     pub(super) fn release(&mut self) {
         self.open.clear();
+        self.remover = None;
     }
 
     /// The listeners that serve sites, as URLs that a browser on this machine can open. Wildcard addresses cannot be
@@ -191,7 +204,27 @@ impl Listeners {
 
     /// Closes all listeners and removes the files of Unix sockets.
     pub(super) fn close(&mut self) {
-        self.open.drain(..).for_each(|open| open.remove_file());
+        let remover = self.remover.as_ref();
+        self.open.drain(..).for_each(|open| open.remove_file(remover));
+    }
+
+    /// Has `remover` remove the files of the sockets that are open now, when they are not in use any more.
+    pub(super) fn removed_by(&mut self, remover: Option<SocketRemover>) {
+        self.remover = remover;
+        let Some(remover) = &mut self.remover else { return };
+        remover.watch(self.open.iter().filter(|open| !open.is_managed).filter_map(|open| {
+            match &open.rules.address {
+                Address::Unix(path) => Some((&**path, open.file?)),
+                Address::Tcp(_) => None,
+            }
+        }));
+    }
+
+    /// Waits until the files of all sockets are removed, up to `limit`.
+    pub(super) fn finish(self, limit: Duration) {
+        if let Some(remover) = self.remover {
+            remover.finish(limit);
+        }
     }
 
     /// The sockets for an address, inherited or new, and whether they belong to the service manager.
@@ -232,6 +265,8 @@ impl Listeners {
         let explain = |error: io::Error| {
             let unix = matches!(rules.address, Address::Unix(_));
             let hint = match error.kind() {
+                // The message has the reason.
+                _ if error.get_ref().is_some() => "",
                 io::ErrorKind::AddrInUse if unix => "; another program listens on it",
                 io::ErrorKind::AddrInUse => "; another program uses it: choose another port",
                 io::ErrorKind::PermissionDenied if unix => {
@@ -299,13 +334,27 @@ impl Open {
         }
     }
 
-    fn remove_file(&self) {
+    /// Whether clients that open the path of a Unix socket reach this one. That of a service manager is not replaced.
+    fn is_reachable(&self) -> bool {
+        let Address::Unix(path) = &self.rules.address else { return true };
+        if self.is_managed || self.file.is_none() {
+            return true;
+        }
+        // The user of this process may not look into the directory.
+        let is_missing = |error: io::Error| error.kind() == io::ErrorKind::NotFound;
+        path.symlink_metadata()
+            .map_or_else(|error| !is_missing(error), |_| file_of(&self.rules) == self.file)
+    }
+
+    fn remove_file(&self, remover: Option<&SocketRemover>) {
         if let Address::Unix(path) = &self.rules.address
             && !self.is_managed
+            && file_of(&self.rules) == self.file
         {
             // The file may have been removed already.
             if let Err(error) = std::fs::remove_file(path)
                 && error.kind() == io::ErrorKind::PermissionDenied
+                && remover.is_none_or(|remover| !remover.removes(path))
             {
                 tracing::warn!(
                     "{} cannot be removed: {error}; use a directory that the server's user may write to",
@@ -313,5 +362,13 @@ impl Open {
                 );
             }
         }
+    }
+}
+
+/// The file of a Unix socket.
+fn file_of(rules: &Listen) -> Option<FileId> {
+    match &rules.address {
+        Address::Unix(path) => socket_at(path),
+        Address::Tcp(_) => None,
     }
 }

@@ -23,6 +23,7 @@ use rustix::fs::{FileType, Mode, OFlags};
 use rustix::thread::{CapabilitySet, capabilities};
 
 use super::pid_file::PidFile;
+use super::socket_remover::SocketRemover;
 use super::{StartError, fail};
 use crate::start_program::Starter;
 
@@ -32,6 +33,8 @@ pub struct Confined {
     pub(super) identity: Option<Identity>,
     /// Path of this program as seen from the sandbox; `None` when it is not reachable there.
     pub(super) program: Option<PathBuf>,
+    /// Removes the sockets that the user may not remove.
+    pub(super) remover: Option<SocketRemover>,
 }
 
 impl fmt::Debug for Confined {
@@ -53,10 +56,14 @@ pub fn confine(config: &Config) -> Result<Confined, StartError> {
     let program = std::env::current_exe().ok().or_else(called);
     if Jail::entered().is_some() {
         // The old process of the upgrade has switched users already.
-        return Ok(Confined { identity: None, program });
+        return Ok(Confined { identity: None, program, remover: None });
     }
     let identity = identity(user.as_deref(), group.as_deref())?;
-    let Some(jail) = config.jail() else { return Ok(Confined { identity, program }) };
+    let other = identity.as_ref().filter(|identity| identity.changes_from_root());
+    let remover = other.zip(program.as_deref());
+    let remover =
+        remover.and_then(|(identity, program)| SocketRemover::start(config, identity, program));
+    let Some(jail) = config.jail() else { return Ok(Confined { identity, program, remover }) };
     let program = program.and_then(|program| jail.within(&program));
     let directory = jail.directory().to_owned();
     let explain = |error: rustix::io::Errno| {
@@ -67,7 +74,7 @@ pub fn confine(config: &Config) -> Result<Confined, StartError> {
     // Otherwise the working directory would be an escape.
     rustix::process::chdir("/").map_err(explain)?;
     jail.enter();
-    Ok(Confined { identity, program })
+    Ok(Confined { identity, program, remover })
 }
 
 /// Reasons why a start by the user of this process would fail, as far as they are known in advance.
@@ -272,6 +279,27 @@ impl Identity {
     /// Whether this process has the identity already.
     pub(super) fn is_present(&self) -> bool {
         self.uid.is_none_or(|uid| uid == geteuid()) && self.gid == getegid()
+    }
+
+    /// Whether the process is root's and becomes that of another user.
+    fn changes_from_root(&self) -> bool {
+        geteuid().is_root() && self.uid.is_some_and(|uid| !uid.is_root())
+    }
+
+    /// Whether it may remove the file of root at `path`.
+    pub(super) fn may_remove(&self, path: &Path) -> bool {
+        const STICKY: u32 = 0o1000;
+        let Some(Ok(directory)) = path.parent().map(Path::metadata) else { return true };
+        let (mode, owner) = (directory.mode(), Uid::from_raw(directory.uid()));
+        if self.uid == Some(owner) {
+            return mode & 0o300 == 0o300;
+        }
+        let group = Gid::from_raw(directory.gid());
+        let bits = match group == self.gid || self.groups.contains(&group) {
+            true => 0o030,
+            false => 0o003,
+        };
+        mode & bits == bits && mode & STICKY == 0
     }
 }
 
