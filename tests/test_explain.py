@@ -36,6 +36,44 @@ path = "/list/*"
 listing = true
 """
 
+PHP = """
+[[site.route]]
+path = "/php/*"
+script = { kind = "fastcgi", command = ["php-cgi"], root = "SITE/php" }
+try = ["{path}", "/php/index.php?{query}"]
+[[site.route]]
+path = "/app/*"
+script = { kind = "fastcgi", command = ["php-cgi"], directory = "SITE/php" }
+try = ["{path}", "/app/index.php?{query}"]
+"""
+
+
+@pytest.mark.parametrize(
+    "path, expected",
+    [
+        # `root` wants the whole path, which has /php/ twice then.
+        ("/php/a-page", '404: there is no script "php/a-page" in '),
+        ("/app/a-page", "the script {site}/php/index.php"),
+        ("/app/index.php", "the script {site}/php/index.php"),
+        ("/programs/none", '404: there is no script "none" in '),
+        ("/programs/plain", "403: it is not executable"),
+        ("/programs/run", "the script {site}/programs/run"),
+    ],
+)
+def test_the_script_of_a_path_is_looked_for(tmp_path, path, expected):
+    site = tmp_path / "site"
+    write(site / "php" / "index.php", "<?php")
+    write(site / "programs" / "plain", "#!/bin/sh")
+    write(site / "programs" / "run", "#!/bin/sh").chmod(0o755)
+    file = tmp_path / "d.toml"
+    text = f'[[listen]]\naddress = "127.0.0.1:0"\n[[site]]\nroot = "{site}"\n{PHP}'
+    text += '[[site.route]]\npath = "/programs/*"\nscript = { kind = "cgi", directory = "SITE/programs" }\n'
+    file.write_text(text.replace("SITE", str(site)))
+    done = subprocess.run([DUNLIN, "check", "-c", file, "--explain", path], capture_output=True, text=True)
+    assert done.returncode == 0, done.stderr
+    assert "response  " + expected.replace("{site}", str(site)) in done.stdout, done.stdout
+
+
 TARGETS = {
     "/page.html": 200,
     "/none": 404,

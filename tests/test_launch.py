@@ -9,6 +9,7 @@ import subprocess
 import pytest
 
 from support.fastcgi import PHP_CGI
+from support.files import write
 from support.processes import is_alive, none_left, workers
 from support.scripts import script
 from support.server import DUNLIN, ROOT
@@ -150,3 +151,23 @@ def test_the_explanation_names_the_user_of_processes(tmp_path):
     assert f"as user {NOBODY.pw_uid} and group {NOBODY.pw_gid}" in done.stdout
     for part in (f"X-Sendfile beneath {tmp_path}", "early_hints from /x/*", "internal from /x/*", "404 to clients"):
         assert part in done.stdout, done.stdout
+
+
+@only_root
+def test_a_program_that_is_not_in_the_path_is_not_called_forbidden(serve, reachable):
+    closed = reachable / "closed"
+    closed.mkdir(mode=0o700)
+    text = (
+        f'[server]\nthreads = 1\nuser = "nobody"\n[[listen]]\naddress = "127.0.0.1:0"\n[[site]]\nroot = "{reachable}"\n'
+        '[[site.route]]\npath = "/*"\nscript = { kind = "fastcgi", command = ["no-such-php-cgi"], root = "." }\n'
+    )
+    path = os.environ["PATH"]
+    os.environ["PATH"] = f"{closed}:{path}"
+    try:
+        server = serve(text=text)
+    finally:
+        os.environ["PATH"] = path
+    write(reachable / "x.php", "")
+    server.get("/x.php")
+    log = server.logged("a worker could not be started")
+    assert "there is no program of that name in PATH" in log and "Permission denied" not in log

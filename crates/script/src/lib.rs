@@ -57,6 +57,7 @@ mod chunked;
 pub mod context;
 mod descriptors;
 mod environment;
+pub mod explain;
 pub mod failure;
 mod file_version;
 pub mod head;

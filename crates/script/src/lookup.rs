@@ -25,10 +25,10 @@ use dunlin_net::temp_files::lacks_descriptors;
 
 /// What is looked up.
 #[derive(Clone, Copy)]
-struct Wanted<'a> {
-    route: &'a dyn Route,
-    path: &'a [u8],
-    query: Option<&'a [u8]>,
+pub(super) struct Wanted<'a> {
+    pub(super) route: &'a dyn Route,
+    pub(super) path: &'a [u8],
+    pub(super) query: Option<&'a [u8]>,
 }
 
 /// What a path leads to.
@@ -47,7 +47,7 @@ pub(super) enum Found {
 ///
 /// # Errors
 /// The error is `None` when a disk would have to be waited for and `mode` forbids it.
-fn look_up(
+pub(super) fn look_up(
     wanted: &Wanted<'_>,
     files: &dyn Files,
     rules: &Script,

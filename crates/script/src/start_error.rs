@@ -9,6 +9,7 @@ use std::path::{Path, PathBuf};
 
 use rustix::fs::{Access, access};
 
+use super::search_path::search_path;
 use dunlin_config::Symlinks;
 
 /// Bytes that the kernel reads of a file to find its interpreter.
@@ -33,6 +34,10 @@ pub(super) fn not_started(program: &Path, error: &io::Error) -> String {
     if !program.as_os_str().as_bytes().contains(&b'/') {
         return match error.kind() {
             ErrorKind::NotFound => "there is no program of that name in PATH".into(),
+            // The system reports the first directory that it may not search.
+            ErrorKind::PermissionDenied if !is_in_path(program) => {
+                "there is no program of that name in PATH, as far as the server's user may search it".into()
+            }
             _ => error.to_string(),
         };
     }
@@ -46,6 +51,10 @@ pub(super) fn not_started(program: &Path, error: &io::Error) -> String {
         Ok(_) => {}
     }
     of_first_line(program, error).unwrap_or_else(|| error.to_string())
+}
+
+fn is_in_path(program: &Path) -> bool {
+    std::env::split_paths(&search_path()).any(|folder| folder.join(program).is_file())
 }
 
 /// Explains `error` by the first line of an executable file.

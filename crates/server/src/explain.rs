@@ -12,9 +12,11 @@ use dunlin_http::semantics::{Method, host, path, target};
 use crate::handler::redirect;
 use crate::route::decode::{decode, rejection};
 use crate::route::reroute::MAX_REDIRECTS;
-use dunlin_files::explain::{Explained, explain as explain_files};
+use dunlin_files::explain::{Explained as ExplainedFile, explain as explain_files};
 use dunlin_files::search::{Found, Wanted};
 use dunlin_fs::failure::Failure;
+use dunlin_script::explain::{Explained, explain as explain_script};
+use dunlin_script::route::Route;
 
 /// Explains which site and which routes hold for `url`, where each setting comes from, and what the response is. A path
 /// alone is a request without a host. `all`: settings at their defaults are listed, too.
@@ -78,7 +80,9 @@ impl Explanation<'_> {
     fn response(&mut self, settings: &Arc<Settings>, path: &[u8], query: Option<&[u8]>) {
         match &settings.handler {
             Handler::Files => self.files(&Wanted { site: self.site, route: settings, path, query }),
-            Handler::Script(script) => self.script(script, path),
+            Handler::Script(script) => {
+                self.script(script, &Wanted { site: self.site, route: settings, path, query });
+            }
             Handler::Proxy(_) if settings.tries_files() => {
                 self.files(&Wanted { site: self.site, route: settings, path, query });
             }
@@ -98,13 +102,35 @@ impl Explanation<'_> {
         }
     }
 
-    fn script(&mut self, script: &Script, path: &[u8]) {
+    fn script(&mut self, script: &Script, wanted: &Wanted<'_>) {
         let label = &script.label;
         if matches!(script.mapping, Mapping::Application | Mapping::Program) {
             return self.add(format_args!("by {label}"));
         }
-        let name = String::from_utf8_lossy(script.rest(path));
-        self.add(format_args!("the script that {name:?} names in {label}"));
+        let Wanted { site, route, path, query } = *wanted;
+        if script.component().is_some() {
+            let name = String::from_utf8_lossy(script.rest(path));
+            return self.add(format_args!("the component that {name:?} names in {label}"));
+        }
+        let place = Place { site: Arc::clone(site), route: Arc::clone(route) };
+        match explain_script(&place, script, path, query) {
+            Explained::Script(program) => {
+                self.add(format_args!("the script {}", program.display()));
+            }
+            Explained::File => self.files(wanted),
+            Explained::Directory => self.add_slash(path, query),
+            Explained::Elsewhere(candidate) => self.reroute(&candidate),
+            Explained::Status(status, Some(reason)) => self.add(format_args!("{status}: {reason}")),
+            Explained::Status(404, None) => {
+                let name = String::from_utf8_lossy(script.rest(path));
+                let tried = match (script.extensions.is_empty(), route.try_files.len()) {
+                    (false, steps @ 1..) => format!(", nor do the {steps} steps of `try` name one"),
+                    _ => String::new(),
+                };
+                self.add(format_args!("404: there is no script {name:?} in {label}{tried}"));
+            }
+            Explained::Status(status, None) => self.add(status),
+        }
     }
 
     fn proxy(&mut self, proxy: &Proxy) {
@@ -114,7 +140,7 @@ impl Explanation<'_> {
     }
 
     fn files(&mut self, wanted: &Wanted<'_>) {
-        let Explained { result, tried } = explain_files(self.config, wanted);
+        let ExplainedFile { result, tried } = explain_files(self.config, wanted);
         for tried in tried {
             let _ = writeln!(self.text, "tried     {tried}");
         }
@@ -171,6 +197,31 @@ impl Explanation<'_> {
 /// A decoded path as text.
 fn shown(path: &[u8]) -> String {
     String::from_utf8_lossy(path).replace('\0', "%2F")
+}
+
+/// The site and the route of the path.
+#[derive(Clone)]
+struct Place {
+    site: Arc<Site>,
+    route: Arc<Settings>,
+}
+
+impl Route for Place {
+    fn settings(&self) -> &Settings {
+        &self.route
+    }
+
+    fn user_fields(&self) -> &[String] {
+        &self.site.user_fields
+    }
+
+    fn covers(&self, path: &[u8]) -> bool {
+        Arc::ptr_eq(self.site.route(path), &self.route)
+    }
+
+    fn share(&self) -> Arc<dyn Route + Send + Sync> {
+        Arc::new(self.clone())
+    }
 }
 
 #[cfg(test)]
