@@ -366,7 +366,7 @@ def test_a_wrong_filter_is_explained(serve):
     assert server.get(f"/status/watch?filter={quote('ms>')}")[0] == 400
     assert server.get("/status/watch?level=all")[0] == 400
     done = subprocess.run([DUNLIN, "top", "--once", "--admin", server.url], capture_output=True, text=True)
-    assert done.returncode == 1 and "the server responds with 404" in done.stderr
+    assert done.returncode == 1 and "no status route at /; add [[site.route]]" in done.stderr
 
 
 @pytest.fixture

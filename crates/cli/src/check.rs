@@ -2,9 +2,10 @@
 
 use std::path::{Path, PathBuf};
 use std::process::ExitCode;
+use std::time::Duration;
 
 use clap::Args;
-use dunlin_config::{Config, Confinement, Overrides, Problem, StartupSettings, diff};
+use dunlin_config::{Config, Overrides, Problem, StartupSettings, diff};
 use dunlin_server::explain;
 use serde::Deserialize;
 
@@ -61,16 +62,15 @@ pub(crate) fn run(arguments: &Arguments) -> ExitCode {
         );
         return ExitCode::FAILURE;
     };
-    let before = match arguments.before(&file) {
-        Ok(before) => before,
+    let compared = match arguments.compared(&file) {
+        Ok(compared) => compared,
         Err(error) => {
             eprintln!("dunlin: {error}");
             return ExitCode::FAILURE;
         }
     };
     // The running server's command line remains in effect after a reload.
-    let overrides =
-        before.as_ref().map(|(before, _)| before.overrides().clone()).unwrap_or_default();
+    let overrides = compared.as_ref().map(Compared::overrides).unwrap_or_default();
     let config = match Config::load(&file, &overrides) {
         Ok(config) => config,
         Err(problems) => {
@@ -84,13 +84,20 @@ pub(crate) fn run(arguments: &Arguments) -> ExitCode {
         report_warnings(&findings.warnings);
         return ExitCode::FAILURE;
     }
-    if let Some((before, startup)) = before {
-        let lines = diff(&before, &config, &startup);
-        if lines.is_empty() {
-            println!("nothing would change");
-        }
-        lines.iter().for_each(|line| println!("{line}"));
-        return ExitCode::SUCCESS;
+    if let Some(compared) = compared {
+        return match compared.differences(&config) {
+            Ok(lines) => {
+                if lines.is_empty() {
+                    println!("nothing would change");
+                }
+                lines.iter().for_each(|line| println!("{line}"));
+                ExitCode::SUCCESS
+            }
+            Err(error) => {
+                eprintln!("dunlin: {error}");
+                ExitCode::FAILURE
+            }
+        };
     }
     match &arguments.explain {
         None => {
@@ -136,61 +143,90 @@ pub(crate) fn run(arguments: &Arguments) -> ExitCode {
 }
 
 impl Arguments {
-    /// The configuration to compare `file` with, if requested, and the settings that are fixed since the start.
-    fn before(&self, file: &Path) -> Result<Option<(Config, StartupSettings)>, String> {
+    /// What to compare `file` with, if requested.
+    fn compared(&self, file: &Path) -> Result<Option<Compared>, String> {
         let Some(old) = &self.diff else { return Ok(None) };
-        let parse = |text: &str, path: &Path, overrides: &Overrides| {
-            Config::parse(text, path, overrides).map_err(|problems| {
-                let lines: Vec<String> = problems.iter().map(ToString::to_string).collect();
-                format!("the configuration to compare with is invalid:\n{}", lines.join("\n"))
-            })
-        };
         if let Some(old) = old {
             let text = std::fs::read_to_string(old)
                 .map_err(|error| format!("{}: {error}", old.display()))?;
-            let before = parse(&text, old, &Overrides::default())?;
-            let startup = StartupSettings::of(&before);
-            return Ok(Some((before, startup)));
+            let before = Config::parse(&text, old, &Overrides::default());
+            return before.map(Box::new).map(Compared::File).map(Some).map_err(|problems| {
+                let lines: Vec<String> = problems.iter().map(ToString::to_string).collect();
+                format!("the configuration to compare with is invalid:\n{}", lines.join("\n"))
+            });
         }
         let socket = match &self.admin {
             Some(socket) => socket.clone(),
             None => admin_socket(Some(file))?,
         };
-        let running = Running::fetch(&socket)?;
-        let path = running.file.ok_or("the running server uses no configuration file")?;
-        let before = parse(&running.text, &path, &running.overrides)?;
-        let startup = match (&running.started_with, running.startup) {
-            (Some(text), Some(confinement)) => {
-                let started = parse(text, &path, &running.overrides)?;
-                StartupSettings::of(&started).with_confinement(confinement)
-            }
-            _ => StartupSettings::of(&before),
-        };
-        Ok(Some((before, startup)))
+        Running::fetch(&socket).map(Box::new).map(Compared::Server).map(Some)
     }
 }
 
-/// The configuration of a running server, as it reports it.
-#[derive(Deserialize)]
+/// What a configuration is compared with.
+enum Compared {
+    File(Box<Config>),
+    Server(Box<Running>),
+}
+
+impl Compared {
+    /// The settings of the command line, which are in force with both configurations.
+    fn overrides(&self) -> Overrides {
+        match self {
+            Self::File(before) => before.overrides().clone(),
+            Self::Server(running) => running.overrides.clone(),
+        }
+    }
+
+    /// What a reload to `after` would change, a line each.
+    fn differences(&self, after: &Config) -> Result<Vec<String>, String> {
+        match self {
+            Self::File(before) => Ok(diff(before, after, &StartupSettings::of(before))),
+            Self::Server(running) => running.differences(after),
+        }
+    }
+}
+
+/// A running server, as it reports itself.
 struct Running {
-    file: Option<PathBuf>,
-    text: String,
-    #[serde(default)]
+    server: Remote,
     overrides: Overrides,
-    /// The configuration that it was started with.
-    started_with: Option<String>,
-    #[serde(rename = "in_force")]
-    startup: Option<Confinement>,
 }
 
 impl Running {
     fn fetch(socket: &Path) -> Result<Self, String> {
+        #[derive(Deserialize)]
+        struct Report {
+            file: Option<PathBuf>,
+            #[serde(default)]
+            overrides: Overrides,
+        }
         let server = Remote::at_socket(socket)?;
         let text = expect_ok(server.get("/config"))?.text().map_err(|error| error.to_string())?;
-        serde_json::from_str(&text)
-            .map_err(|error| format!("the server's response is malformed: {error}"))
+        let Report { file, overrides } = serde_json::from_str(&text)
+            .map_err(|error| format!("the server's response is malformed: {error}"))?;
+        file.ok_or("the running server uses no configuration file")?;
+        Ok(Self { server, overrides })
+    }
+
+    /// The server compares, since its secrets stay within it.
+    fn differences(&self, after: &Config) -> Result<Vec<String>, String> {
+        let body = serde_json::json!({ "file": after.whole_path(), "text": after.text() });
+        let body = body.to_string();
+        loop {
+            let response = self.server.post_json("/config/diff", body.clone());
+            if matches!(&response, Ok(response) if response.status() == 429) {
+                std::thread::sleep(PAUSE);
+                continue;
+            }
+            let text = expect_ok(response)?.text().map_err(|error| error.to_string())?;
+            return Ok(text.lines().map(str::to_owned).collect());
+        }
     }
 }
+
+/// Time until the next attempt, if the server has just compared another configuration.
+const PAUSE: Duration = Duration::from_millis(100);
 
 fn report(problems: &[Problem]) {
     for problem in problems {

@@ -18,6 +18,8 @@ pub(crate) struct Remote {
     client: BlockingClient,
     /// The path that all others are beneath; without a slash at its end.
     prefix: String,
+    /// It is reached by a status route.
+    is_route: bool,
 }
 
 impl Remote {
@@ -35,7 +37,8 @@ impl Remote {
             format!("{place:?} is not an http URL such as \"http://127.0.0.1:8080/status/\"")
         })?;
         let prefix = url.target().trim_end_matches('/').to_owned();
-        Self::at(&Origin::tcp(url.host(), url.port()), prefix)
+        let server = Self::at(&Origin::tcp(url.host(), url.port()), prefix)?;
+        Ok(Self { is_route: true, ..server })
     }
 
     /// The server at an admin socket.
@@ -48,7 +51,7 @@ impl Remote {
 
     fn at(origin: &Origin, prefix: String) -> Result<Self, String> {
         let client = BlockingClient::new(origin).map_err(|error| error.to_string())?;
-        Ok(Self { client, prefix }.with_limit(LIMIT))
+        Ok(Self { client, prefix, is_route: false }.with_limit(LIMIT))
     }
 
     /// The same server, with another limit of each phase of a request.
@@ -61,9 +64,34 @@ impl Remote {
         self.client.get(&format!("{}{path}", self.prefix))
     }
 
+    /// The response of a page of the server's status, such as `/status.json`, if its status is 200; else what went wrong.
+    pub(crate) fn status(&self, path: &str) -> Result<BlockingResponse, String> {
+        let response = self.get(path);
+        match &response {
+            Ok(response) if self.is_route && response.status() == 404 => Err(self.no_route()),
+            // Another route, as of a single-page application, responds in its place.
+            Ok(response) if self.is_route && has_page(response) => Err(self.no_route()),
+            _ => expect_ok(response),
+        }
+    }
+
+    fn no_route(&self) -> String {
+        let prefix = &self.prefix;
+        let pattern = if prefix.is_empty() { "/status" } else { prefix };
+        format!(
+            "the server has no status route at {prefix}/; add [[site.route]] path = \"{pattern}/*\", status = true, \
+             allow = [\"127.0.0.1\", \"::1\"] to its configuration, or name its admin socket"
+        )
+    }
+
     /// Sends a command to `path`, which begins with a slash.
     pub(crate) fn post(&self, path: &str) -> Result<BlockingResponse, Error> {
         self.client.post(&format!("{}{path}", self.prefix), "text/plain", "")
+    }
+
+    /// Sends `body`, a JSON text, to `path`, which begins with a slash.
+    pub(crate) fn post_json(&self, path: &str, body: String) -> Result<BlockingResponse, Error> {
+        self.client.post(&format!("{}{path}", self.prefix), "application/json", body)
     }
 }
 
@@ -100,6 +128,11 @@ impl Admin {
         let server = Remote::new(&place).map_err(|error| fail(format!("--admin {error}")))?;
         Ok((server, place))
     }
+}
+
+fn has_page(response: &BlockingResponse) -> bool {
+    let media_type = response.field("Content-Type").unwrap_or_default();
+    response.status() == 200 && media_type.starts_with(b"text/html")
 }
 
 /// The response, if its status is 200; else what went wrong, as a sentence.

@@ -8,6 +8,7 @@ use dunlin_config::{Config, ErrorLogTarget, Overrides, Problem};
 use dunlin_server::{Origin, Server, Takeover};
 
 use crate::output::print_if_read;
+use crate::watched::admin_socket;
 use crate::{logging, self_signed};
 
 /// The arguments of `dunlin serve`.
@@ -74,7 +75,8 @@ pub(crate) fn run(arguments: &Arguments) -> ExitCode {
     if let Some(what) = arguments.directory.as_deref().and_then(not_a_directory) {
         return fail(takeover, &[what]);
     }
-    let source = source(arguments, certificate.as_ref());
+    let source = source(arguments, certificate.as_ref(), takeover.is_some());
+    let admin = source.overrides.admin.clone();
     let found = arguments.config.is_none().then(|| source.config.clone()).flatten();
     let server = match start(source, takeover.as_mut()) {
         Ok(server) => server,
@@ -92,6 +94,12 @@ pub(crate) fn run(arguments: &Arguments) -> ExitCode {
         print_if_read(format_args!(
             "the certificate is {0}; trust it in a browser's settings, or for curl with --cacert {0}\n",
             certificate.display()
+        ));
+    }
+    if let Some(socket) = admin {
+        let socket = socket.display();
+        print_if_read(format_args!(
+            "watch it with `dunlin top --admin {socket}` or `dunlin watch --admin {socket}`\n"
         ));
     }
     server.log_start();
@@ -153,20 +161,30 @@ struct Source {
     overrides: Overrides,
 }
 
-fn source(arguments: &Arguments, certificate: Option<&(PathBuf, PathBuf)>) -> Source {
+fn source(
+    arguments: &Arguments,
+    certificate: Option<&(PathBuf, PathBuf)>,
+    takes_over: bool,
+) -> Source {
     let own = Path::new(CONFIGURATION);
     let config = match (&arguments.config, &arguments.directory) {
         (None, None) => Config::exists(own).then(|| own.to_owned()),
         (config, _) => config.clone(),
     };
+    let directory = arguments.directory.clone().unwrap_or_else(|| PathBuf::from("."));
+    let admin = match config {
+        Some(_) => None,
+        None => admin_socket(&directory, &arguments.listen, takes_over),
+    };
     Source {
         config,
-        directory: arguments.directory.clone().unwrap_or_else(|| PathBuf::from(".")),
+        directory,
         overrides: Overrides {
             listen: arguments.listen.clone(),
             threads: arguments.threads,
             access_log: arguments.access_log.clone(),
             certificate: certificate.cloned(),
+            admin,
         },
     }
 }

@@ -12,7 +12,7 @@ use ratatui::crossterm::terminal;
 use serde_json::Value;
 
 use self::event::Format;
-use crate::remote::{Admin, expect_ok};
+use crate::remote::Admin;
 
 /// The arguments of `dunlin watch`.
 #[derive(Args)]
@@ -91,8 +91,8 @@ fn watch(arguments: &Arguments) -> Result<ExitCode, String> {
     let level =
         arguments.level.to_possible_value().map_or_else(String::new, |v| v.get_name().into());
     let (begins, filter) = (arguments.begins, encode(&filter));
-    let response = server.get(&format!("/watch?level={level}&begins={begins}&filter={filter}"));
-    let mut lines = expect_ok(response)?;
+    let mut lines =
+        server.status(&format!("/watch?level={level}&begins={begins}&filter={filter}"))?;
     let mut format =
         Format { level: arguments.level, colored: arguments.is_colored(), width: None };
     let (mut line, mut out, mut left) = (Vec::new(), io::stdout(), arguments.count);

@@ -104,6 +104,12 @@ impl BlockingResponse {
         self.head.status
     }
 
+    /// The value of a field.
+    #[must_use]
+    pub fn field(&self, name: &str) -> Option<&[u8]> {
+        self.head.fields.get(name)
+    }
+
     /// The whole body as text.
     ///
     /// # Errors

@@ -109,7 +109,7 @@ impl Explanation<'_> {
         }
         let Wanted { site, route, path, query } = *wanted;
         if script.component().is_some() {
-            let name = String::from_utf8_lossy(script.rest(path));
+            let name = shown(script.rest(path));
             return self.add(format_args!("the component that {name:?} names in {label}"));
         }
         let place = Place { site: Arc::clone(site), route: Arc::clone(route) };
@@ -122,7 +122,7 @@ impl Explanation<'_> {
             Explained::Elsewhere(candidate) => self.reroute(&candidate),
             Explained::Status(status, Some(reason)) => self.add(format_args!("{status}: {reason}")),
             Explained::Status(404, None) => {
-                let name = String::from_utf8_lossy(script.rest(path));
+                let name = shown(script.rest(path));
                 let tried = match (script.extensions.is_empty(), route.try_files.len()) {
                     (false, steps @ 1..) => format!(", nor do the {steps} steps of `try` name one"),
                     _ => String::new(),

@@ -89,6 +89,8 @@ impl Figures {
                 name: match &*route.site {
                     // Rejected before a site was found.
                     "" => "(no site)".to_owned(),
+                    // No route matched.
+                    site if route.route.is_empty() => format!("{site} (site)"),
                     site => format!("{site} {}", route.route),
                 },
                 rate: rate(route.requests, old.map_or(0, |old| old.requests)),

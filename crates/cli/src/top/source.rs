@@ -7,7 +7,7 @@ use std::time::Duration;
 use dunlin_server::status::{BlockingReplicas, Replicas, Report};
 
 use super::figures::Figures;
-use crate::remote::{Remote, expect_ok};
+use crate::remote::Remote;
 
 /// Where the reports come from.
 pub(crate) enum Source {
@@ -102,7 +102,7 @@ fn comparable<'a>(then: &'a Report, now: &'a Report) -> &'a Report {
 }
 
 fn fetch(server: &Remote) -> Result<Report, String> {
-    let text = expect_ok(server.get("/status.json"))?.text().map_err(|error| error.to_string())?;
+    let text = server.status("/status.json")?.text().map_err(|error| error.to_string())?;
     serde_json::from_str(&text)
         .map_err(|error| format!("the server's status is malformed: {error}"))
 }

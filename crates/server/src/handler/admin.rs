@@ -13,7 +13,7 @@ use crate::control::Action;
 use crate::handler::break_out;
 use dunlin_telemetry::RouteTelemetry;
 
-use super::object_events;
+use super::{config_diff, object_events};
 use crate::handler::maintenance;
 use crate::handler::rejection::error_response;
 use crate::handler::response_cache::purge::purge;
@@ -39,13 +39,15 @@ pub(crate) fn respond(ctx: &Rc<WorkerContext>, request: &Request<'_>) -> Routed 
         (b"/maintenance", Method::Get | Method::Head) => maintenance::report(&ctx.shared).into(),
         (b"/object-events", Method::Post) => object_events::receive(ctx),
         (b"/config", Method::Get | Method::Head) => configuration(&ctx.shared).into(),
+        (b"/config/diff", Method::Post) => config_diff::respond(ctx),
         #[cfg(debug_assertions)]
         (b"/debug/break", Method::Post) if break_out::is_enabled() => {
             break_out::respond(query.unwrap_or_default())
         }
-        (b"/reload" | b"/upgrade" | b"/reopen" | b"/purge" | b"/object-events", _) => {
-            not_allowed("POST").into()
-        }
+        (
+            b"/reload" | b"/upgrade" | b"/reopen" | b"/purge" | b"/object-events" | b"/config/diff",
+            _,
+        ) => not_allowed("POST").into(),
         (b"/maintenance", _) => not_allowed("GET, HEAD, POST").into(),
         (b"/config", _) => not_allowed("GET, HEAD").into(),
         _ => status::page(ctx, request, path, query, None),

@@ -4,6 +4,7 @@ pub(crate) mod admin;
 #[cfg(debug_assertions)]
 pub(crate) mod break_out;
 pub(crate) mod checked;
+mod config_diff;
 pub(crate) mod error_page;
 pub(crate) mod errors;
 pub(crate) mod files;
