@@ -5,7 +5,6 @@ use std::sync::Arc;
 use dunlin_config::{Config, Handler, Listen, Problem, Settings, Site};
 use dunlin_http::semantics::{Method, host, target};
 
-use crate::handler::redirect;
 use crate::route::decode::decode;
 
 /// The number of redirects in a row after which browsers give up.
@@ -35,7 +34,7 @@ fn endless(config: &Config, site: &Arc<Site>, path: &[u8]) -> Option<Vec<u8>> {
         let settings: &Arc<Settings> = site.route(&path);
         let Handler::Redirect(rule) = &settings.handler else { return None };
         let name = site.hosts().first().map_or("", |host| host.trim_start_matches("*."));
-        let location = redirect::location(rule, &path, query.as_deref(), name.as_bytes());
+        let location = rule.location(&path, query.as_deref(), name.as_bytes());
         (path, query) = within(config, site, &location)?;
         first.get_or_insert(location);
     }
