@@ -214,11 +214,32 @@ fn parse(input: &[u8], head_only: bool) -> Result<Option<(usize, ParsedHead)>, M
             break;
         }
         let colon = memchr(b':', line).ok_or(Malformed("a field has no colon"))?;
-        fields.add(&line[..colon], line[colon + 1..].trim_ascii())?;
+        let (name, value) = (&line[..colon], line[colon + 1..].trim_ascii());
+        if !matches!(input.get(at), Some(b' ' | b'\t')) {
+            fields.add(name, value)?;
+            continue;
+        }
+        let Some((value, next)) = folded(input, at, value) else { return Ok(None) };
+        at = next;
+        fields.add(name, value.trim_ascii())?;
     }
     let framing = framing(&fields, status, head_only)?;
     let keep = fields.keep_alive && !fields.close && framing != Framing::UntilClose;
     Ok(Some((at, ParsedHead { status, framing, keep, head_only })))
+}
+
+/// The value of a field that continues on the line at `at`, in one line (RFC 9112 §5.2), and the offset behind it; `None` if it
+/// is incomplete.
+#[cold]
+fn folded(input: &[u8], mut at: usize, value: &[u8]) -> Option<(Vec<u8>, usize)> {
+    let mut value = value.to_vec();
+    while matches!(input.get(at), Some(b' ' | b'\t')) {
+        let (line, next) = next_line(input, at)?;
+        value.push(b' ');
+        value.extend_from_slice(line.trim_ascii());
+        at = next;
+    }
+    Some((value, at))
 }
 
 /// The line at `start` without its end, and the offset of the next line.
@@ -316,6 +337,18 @@ mod tests {
         assert!(!keep(b"HTTP/1.1 200 OK\r\nConnection: x, Close\r\n\r\n"));
         assert!(!keep(b"HTTP/1.0 200 OK\r\n\r\n"));
         assert!(keep(b"HTTP/1.0 200 OK\r\nConnection: keep-alive\r\n\r\n"));
+    }
+
+    #[test]
+    fn a_folded_field_is_read_as_one_line() {
+        let input = b"HTTP/1.1 200 OK\r\nX: a\r\n b\r\nContent-Length:\r\n\t2\r\nConnection: a,\r\n close\r\n\r\nok";
+        for step in 1..input.len() {
+            let (heads, body, ends) = read(input, step, false).unwrap();
+            assert_eq!(
+                (&heads[..], &body[..], &ends[..]),
+                (&[(200, Some(2))][..], &b"ok"[..], &[false][..])
+            );
+        }
     }
 
     #[test]
