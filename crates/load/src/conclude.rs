@@ -1,7 +1,11 @@
 //! Conversion of a measurement to an outcome.
 
+use std::collections::BTreeMap;
+
 use crate::engine::{Job, Measured, Tally};
-use crate::outcome::{Connections, Latency, Outcome, ReplyRate, Second, Unfinished};
+use crate::outcome::{
+    Connections, ErrorKind, HeldRate, Latency, Outcome, ReplyRate, Second, SentAgain, Unfinished,
+};
 use crate::plan::{Model, Protocol, Reuse};
 use crate::processes::use_between;
 use crate::silence::Silence;
@@ -12,6 +16,9 @@ use crate::{detect, time};
 #[must_use]
 pub fn conclude(job: &Job, measured: &Measured) -> Outcome {
     let Measured { tally, seconds, started, server, client, .. } = measured;
+    let (errors_by_kind, first_errors) = errors(tally);
+    let errors: u64 = errors_by_kind.values().sum();
+    let lost = tally.lost.count();
     let plan = job.plan.clone();
     let open = !matches!(plan.model, Model::Closed { .. });
     let series = tally.series.seconds((seconds * 1e9) as u64);
@@ -30,15 +37,25 @@ pub fn conclude(job: &Job, measured: &Measured) -> Outcome {
         requests_per_second: tally.requests as f64 / seconds,
         bytes_per_second: tally.bytes as f64 / seconds,
         bytes: tally.bytes,
-        errors: tally.errors.values().sum(),
-        errors_by_kind: tally.errors.clone(),
-        first_errors: tally.first_errors.clone(),
+        errors,
+        failed_requests: errors - tally.failed_connections,
+        failed_connections: tally.failed_connections,
+        errors_by_kind,
+        first_errors,
         unfinished: Unfinished {
             in_flight: tally.unfinished,
             oldest_ms: tally.oldest as f64 / 1e6,
             slowest_ms: tally.slowest as f64 / 1e6,
             waiting: tally.waiting,
         },
+        sent_again: SentAgain { lost, refused: tally.refused_streams },
+        rate: open.then(|| HeldRate {
+            due: tally.due,
+            held: (1.0 - tally.waiting as f64 / tally.due.max(1) as f64).max(0.0),
+            limit: None,
+        }),
+        warmup: tally.warmup,
+        address: Some(job.address.to_string()),
         silence: None,
         status: tally.status.clone(),
         verdict: crate::outcome::Verdict::Valid,
@@ -65,9 +82,29 @@ pub fn conclude(job: &Job, measured: &Measured) -> Outcome {
     if outcome.plan.modem_bits_per_second.is_none() {
         outcome.silence = Silence::of(tally.series.pauses(), *seconds, median);
     }
-    (outcome.verdict, outcome.reasons) = verdict::judge(&Evidence::of(&outcome, tally));
+    let evidence = Evidence::of(&outcome, tally);
+    (outcome.verdict, outcome.reasons) = verdict::judge(&evidence);
+    if let Some(rate) = &mut outcome.rate {
+        rate.limit = evidence.limit_of_rate();
+    }
     outcome.findings = detect::findings(&outcome, tally);
     outcome
+}
+
+/// Share of the responses from which on requests that are lost with their connections are failures of the server. A reload
+/// loses a few of a connection's last ones.
+const LOST_SHARE: f64 = 0.01;
+
+/// The failures, and the first of each kind.
+fn errors(tally: &Tally) -> (BTreeMap<ErrorKind, u64>, BTreeMap<ErrorKind, String>) {
+    let (mut errors, mut first) = (tally.errors.clone(), tally.first_errors.clone());
+    if tally.lost.count() as f64 > LOST_SHARE * tally.requests as f64 {
+        for (kind, count) in &tally.lost.by_kind {
+            *errors.entry(*kind).or_default() += count;
+            first.entry(*kind).or_insert_with(|| tally.lost.first.clone().unwrap_or_default());
+        }
+    }
+    (errors, first)
 }
 
 fn connections(job: &Job, tally: &Tally) -> Connections {
@@ -77,6 +114,7 @@ fn connections(job: &Job, tally: &Tally) -> Connections {
     Connections {
         opened: tally.opened,
         closed_by_server: tally.closed_by_server,
+        closed_by_generator: tally.closed_by_generator,
         requests_each: responses as f64 / tally.opened.max(1) as f64,
         depth_mean: tally.depth.1 as f64 / tally.depth.0.max(1) as f64,
         depth_max: tally.depth_max,

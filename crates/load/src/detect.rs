@@ -4,7 +4,7 @@ use hdrhistogram::Histogram;
 
 use crate::engine::{MIN_RECEIVE_BUFFER, Tally};
 use crate::outcome::{Finding, Outcome, Second};
-use crate::plan::Reuse;
+use crate::plan::{Model, Reuse};
 use crate::silence::Silence;
 
 /// All findings of a run.
@@ -18,6 +18,8 @@ pub fn findings(outcome: &Outcome, tally: &Tally) -> Vec<Finding> {
         found.extend(starved(&tally.each));
         found.extend(not_kept(outcome));
     }
+    found.extend(lost(outcome));
+    found.extend(streams_not_reached(outcome));
     let requested = f64::from(outcome.plan.pipeline);
     if requested > 1.0 && outcome.connections.depth_mean < requested * 0.9 {
         found.push(finding(
@@ -169,6 +171,33 @@ fn not_kept(outcome: &Outcome) -> Option<Finding> {
             "not-kept",
             format!(
                 "the server closed {closed} connections for {responses} responses, although they were to be kept: the measurement is of new connections."
+            ),
+        )
+    })
+}
+
+/// Requests that were lost with connections that had served others.
+fn lost(outcome: &Outcome) -> Option<Finding> {
+    let lost = outcome.sent_again.lost;
+    (lost > 0).then(|| {
+        finding(
+            "lost-connections",
+            format!(
+                "{lost} requests were sent again, since a connection that had served others ended before the first byte of their response. A reload of the server, or its limit of idle time, does that to requests that cross it; a server that crashes does it too."
+            ),
+        )
+    })
+}
+
+/// Fewer streams of HTTP/2 at a time than requested, in a run that always has a next request.
+fn streams_not_reached(outcome: &Outcome) -> Option<Finding> {
+    let (requested, mean) = (f64::from(outcome.plan.streams), outcome.connections.depth_mean);
+    let always = matches!(outcome.plan.model, Model::Closed { think_seconds: 0.0 });
+    (always && requested > 1.0 && mean > 0.0 && mean < requested * 0.9).then(|| {
+        finding(
+            "streams-not-reached",
+            format!(
+                "{mean:.1} streams were in flight on a connection where {requested} were requested: the server permits fewer (SETTINGS_MAX_CONCURRENT_STREAMS), or closes connections early."
             ),
         )
     })

@@ -24,27 +24,31 @@ enum Comparison {
 #[derive(Clone, Debug)]
 enum Bound {
     Number(f64),
+    /// 1 for 100 %.
+    Share(f64),
     Word(String),
 }
 
-const FIGURES: [&str; 14] = [
-    "min",
-    "mean",
-    "p50",
-    "p90",
-    "p99",
-    "p999",
-    "max",
+/// Figures that are times. Percentiles are named as usual.
+const TIMES: [&str; 12] =
+    ["min", "mean", "p50", "p75", "p90", "p95", "p99", "p99.9", "p999", "p99.99", "p9999", "max"];
+/// Other figures.
+const FIGURES: [&str; 12] = [
     "errors",
+    "failed_requests",
+    "failed_connections",
+    "sent_again",
     "unfinished",
     "requests",
     "requests_per_second",
     "bytes_per_second",
+    "rate_held",
     "cpu_us_per_request",
+    "warmup_errors",
     "verdict",
 ];
-/// Number of figures that are times.
-const TIMES: usize = 7;
+/// Figures that can be shares, with a bound in percent.
+const SHARES: [&str; 3] = ["errors", "failed_requests", "rate_held"];
 /// Prefixes of times, as in `connect.p99`.
 const PARTS: [&str; 6] = ["latency", "service", "connect", "tls", "first_byte", "lag"];
 
@@ -69,14 +73,15 @@ impl FailIf {
         let (figure, comparison, bound) =
             found.ok_or_else(|| format!("{text} is not a condition such as p99>20ms"))?;
         let name = match figure.split_once('.') {
-            Some((part, name)) => {
+            // A percentile may have a point itself.
+            Some((part, name)) if !TIMES.contains(&figure) => {
                 known(part, &PARTS)?;
-                known(name, &FIGURES[..TIMES])?;
+                known(name, &TIMES)?;
                 name
             }
-            None => figure,
+            _ => figure,
         };
-        known(name, &FIGURES)?;
+        known(name, &[&TIMES[..], &FIGURES[..]].concat())?;
         let word = name == "verdict";
         let is_equality = matches!(comparison, Comparison::Is | Comparison::IsNot);
         let bound = if word && is_equality {
@@ -86,7 +91,12 @@ impl FailIf {
         } else if word {
             return Err(format!("{text}: a verdict is compared by = or !="));
         } else {
-            Bound::Number(number(text, name, bound)?)
+            match bound.strip_suffix('%') {
+                Some(percent) if SHARES.contains(&name) => {
+                    Bound::Share(number(text, name, percent.trim())? / 100.0)
+                }
+                _ => Bound::Number(number(text, name, bound)?),
+            }
         };
         Ok(Self { text: text.to_owned(), figure: figure.to_owned(), comparison, bound })
     }
@@ -100,8 +110,12 @@ impl FailIf {
             let holds = if self.comparison == Comparison::Is { same } else { !same };
             return holds.then(|| format!("{}: the verdict is {verdict}", self.text));
         }
-        let Bound::Number(bound) = self.bound else { return None };
-        let Some(value) = figure(outcome, &self.figure) else {
+        let (bound, found) = match self.bound {
+            Bound::Share(bound) => (bound, share(outcome, &self.figure)),
+            Bound::Number(bound) => (bound, figure(outcome, &self.figure)),
+            Bound::Word(_) => return None,
+        };
+        let Some(value) = found else {
             return Some(format!("{}: was not measured", self.text));
         };
         let holds = match self.comparison {
@@ -112,9 +126,12 @@ impl FailIf {
             Comparison::Is => value == bound,
             Comparison::IsNot => value != bound,
         };
-        let name = self.figure.rsplit('.').next().unwrap_or_default();
-        let unit = if FIGURES[..TIMES].contains(&name) { " ms" } else { "" };
-        holds.then(|| format!("{}: it is {value:.3}{unit}", self.text))
+        let is_time = TIMES.iter().any(|time| self.figure.ends_with(time));
+        holds.then(|| match self.bound {
+            Bound::Share(_) => format!("{}: it is {:.3} %", self.text, value * 100.0),
+            _ if is_time => format!("{}: it is {value:.3} ms", self.text),
+            _ => format!("{}: it is {value:.3}", self.text),
+        })
     }
 }
 
@@ -134,7 +151,7 @@ fn known(name: &str, names: &[&str]) -> Result<(), String> {
 fn number(text: &str, name: &str, bound: &str) -> Result<f64, String> {
     let split = bound.find(|c: char| c.is_ascii_alphabetic() || c == 'µ').unwrap_or(bound.len());
     let (digits, unit) = bound.split_at(split);
-    let is_time = FIGURES[..TIMES].contains(&name);
+    let is_time = TIMES.contains(&name);
     let scale = match unit {
         "" => 1.0,
         "ns" if is_time => 1e-6,
@@ -155,10 +172,29 @@ fn number(text: &str, name: &str, bound: &str) -> Result<f64, String> {
     }
 }
 
+/// A figure as a share: of the requests, or of the rate.
+fn share(o: &Outcome, name: &str) -> Option<f64> {
+    let count = match name {
+        "errors" => o.errors,
+        "failed_requests" => o.failed_requests,
+        _ => return figure(o, name),
+    };
+    let all = count + o.requests;
+    (all > 0).then(|| count as f64 / all as f64)
+}
+
 fn figure(o: &Outcome, name: &str) -> Option<f64> {
-    let (part, name) = name.split_once('.').unwrap_or(("latency", name));
+    let (part, name) = match name.split_once('.') {
+        Some(parts) if !TIMES.contains(&name) => parts,
+        _ => ("latency", name),
+    };
     match name {
         "errors" => return Some(o.errors as f64),
+        "failed_requests" => return Some(o.failed_requests as f64),
+        "failed_connections" => return Some(o.failed_connections as f64),
+        "sent_again" => return Some((o.sent_again.lost + o.sent_again.refused) as f64),
+        "warmup_errors" => return Some(o.warmup.errors as f64),
+        "rate_held" => return Some(o.rate.as_ref()?.held),
         "unfinished" => return Some((o.unfinished.in_flight + o.unfinished.waiting) as f64),
         "requests" => return Some(o.requests as f64),
         "requests_per_second" => return Some(o.requests_per_second),
@@ -180,8 +216,16 @@ fn figure(o: &Outcome, name: &str) -> Option<f64> {
         "p50" => latency.p50,
         "p90" => latency.p90,
         "p99" => latency.p99,
-        "p999" => latency.p999,
-        _ => latency.max,
+        "p99.9" | "p999" => latency.p999,
+        "max" => latency.max,
+        _ => {
+            let quantile = match name {
+                "p75" => 0.75,
+                "p95" => 0.95,
+                _ => 0.9999,
+            };
+            latency.to_histogram().ok()?.value_at_quantile(quantile) as f64 / 1e6
+        }
     })
 }
 
@@ -219,6 +263,9 @@ mod tests {
         let verdict = outcome.verdict;
         assert!(holds(&format!("verdict=={verdict}")) && !holds(&format!("verdict!={verdict}")));
         assert!(holds("requests_per_second<1G"));
+        assert!(holds("p95>0.1us") && holds("p99.9>0.1us") && holds("service.p99.9>0.1us"));
+        assert!(!holds("errors>=1%") && holds("errors<1%") && holds("failed_requests<=0.5 %"));
+        assert!(holds("rate_held<99%"), "a closed run holds no rate");
         assert!(holds("tls.p50>1s"), "a figure that was not measured fails");
     }
 }

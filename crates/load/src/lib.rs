@@ -69,5 +69,6 @@ pub mod silence;
 mod testing;
 pub mod time;
 pub mod units;
+pub mod urls;
 pub mod verdict;
 pub mod verify;

@@ -29,8 +29,14 @@ pub struct Outcome {
     pub bytes_per_second: f64,
     /// Bytes received, of heads and bodies.
     pub bytes: u64,
-    /// Requests and connections that failed.
+    /// Requests and attempts to connect that failed.
     pub errors: u64,
+    /// Requests that failed.
+    #[serde(default)]
+    pub failed_requests: u64,
+    /// Attempts to connect that failed. In the open model over requests, their requests wait for another connection.
+    #[serde(default)]
+    pub failed_connections: u64,
     /// Failures by kind. Kinds that did not occur are absent.
     pub errors_by_kind: BTreeMap<ErrorKind, u64>,
     /// Responses by status code.
@@ -41,6 +47,18 @@ pub struct Outcome {
     /// Requests without a complete response at the end.
     #[serde(default)]
     pub unfinished: Unfinished,
+    /// Requests that were sent more than once, which is no failure.
+    #[serde(default)]
+    pub sent_again: SentAgain,
+    /// How far the rate was held; absent in the closed model.
+    #[serde(default)]
+    pub rate: Option<HeldRate>,
+    /// What happened during the warm-up, which is in no other figure.
+    #[serde(default)]
+    pub warmup: Warmup,
+    /// The address of the server that was used; absent if it differs between generators.
+    #[serde(default)]
+    pub address: Option<String>,
     /// Times in which the server sent nothing although requests were in flight; absent if there were none.
     #[serde(default)]
     pub silence: Option<Silence>,
@@ -49,8 +67,8 @@ pub struct Outcome {
     /// Reasons of the verdict, a sentence each.
     pub reasons: Vec<String>,
     /// Response time: from the time when the request was due (in the closed model: was sent) to the last byte of its
-    /// response. Requests without a complete response at the end count with their age if it is above the median. Absent if
-    /// there was no valid response.
+    /// response. Requests that timed out count by their age, and so do requests without a complete response at the end if it
+    /// is above the median. Absent if there is no sample.
     pub latency_ms: Option<Latency>,
     /// Service time: from sending the request to the last byte of its response.
     pub service_ms: Option<Latency>,
@@ -93,6 +111,8 @@ pub enum ErrorKind {
     Refused,
     /// The connection was reset.
     Reset,
+    /// The server reset the stream; HTTP/2 only.
+    StreamReset,
     /// The connection ended before the response was complete.
     Closed,
     /// No complete response, or no connection, in time.
@@ -130,6 +150,8 @@ pub enum Verdict {
     LinkBound,
     /// The figures vary too much within the run.
     Noisy,
+    /// The requested rate was not held: requests that were due waited, and ever longer.
+    RateNotHeld,
     /// Not all generators have sent their share of the load at the same time.
     Incomplete,
     /// The server stopped responding: requests were in flight at the end for far longer than any response took, or
@@ -142,11 +164,12 @@ pub enum Verdict {
 
 impl Verdict {
     /// All verdicts.
-    pub const ALL: [Self; 7] = [
+    pub const ALL: [Self; 8] = [
         Self::Valid,
         Self::ClientBound,
         Self::LinkBound,
         Self::Noisy,
+        Self::RateNotHeld,
         Self::Incomplete,
         Self::Stalled,
         Self::WrongResponses,
@@ -160,10 +183,19 @@ impl Verdict {
             Self::ClientBound => "CLIENT-BOUND",
             Self::LinkBound => "LINK-BOUND",
             Self::Noisy => "NOISY",
+            Self::RateNotHeld => "RATE-NOT-HELD",
             Self::Incomplete => "INCOMPLETE",
             Self::Stalled => "STALLED",
             Self::WrongResponses => "WRONG-ANSWERS",
         }
+    }
+}
+
+impl Verdict {
+    /// Whether a run with this verdict fails, rather than having figures that are uncertain.
+    #[must_use]
+    pub fn is_failure(self) -> bool {
+        matches!(self, Self::RateNotHeld | Self::Incomplete | Self::WrongResponses)
     }
 }
 
@@ -184,6 +216,51 @@ pub struct Unfinished {
     pub slowest_ms: f64,
     /// Requests that were due and waited for a connection; open model only.
     pub waiting: u64,
+}
+
+/// Requests that were sent more than once. Each is due at its first time.
+#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
+pub struct SentAgain {
+    /// Safe requests that were lost with a connection that had served others and ended before the first byte of their response
+    /// (RFC 9112 §9.3.1).
+    pub lost: u64,
+    /// Requests whose HTTP/2 stream the server had refused before any processing (RFC 9113 §8.7).
+    pub refused: u64,
+}
+
+/// How far the rate of an open run was held.
+#[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize, JsonSchema)]
+pub struct HeldRate {
+    /// Arrivals that were due.
+    pub due: u64,
+    /// The share of them that did not wait for a connection at the end, 0 to 1.
+    pub held: f64,
+    /// What the rate met; absent if it was held.
+    #[serde(default)]
+    pub limit: Option<RateLimit>,
+}
+
+/// What a rate met that was not held.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
+#[serde(rename_all = "kebab-case")]
+pub enum RateLimit {
+    /// All connections, or streams, were in use: the rate and the time of a response need more.
+    Connections,
+    /// Attempts to connect to the server failed.
+    Unreachable,
+    /// The generator used all its processors.
+    Generator,
+    /// The server is slower than the rate.
+    Server,
+}
+
+/// What happened during the warm-up.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
+pub struct Warmup {
+    /// Valid responses.
+    pub requests: u64,
+    /// Requests and attempts to connect that failed.
+    pub errors: u64,
 }
 
 /// A distribution of times, in milliseconds.
@@ -214,13 +291,16 @@ pub struct Latency {
 /// The connections of a run.
 #[derive(Clone, Debug, Default, Serialize, Deserialize, JsonSchema)]
 pub struct Connections {
-    /// Established.
+    /// Established or used within the measurement.
     pub opened: u64,
     /// Closed by the server.
     pub closed_by_server: u64,
+    /// Closed by the generator before the end.
+    #[serde(default)]
+    pub closed_by_generator: u64,
     /// Mean number of responses on a connection.
     pub requests_each: f64,
-    /// Mean number of requests in flight after each write.
+    /// Mean number of requests in flight on a connection after each write; those of HTTP/2 are streams.
     pub depth_mean: f64,
     /// Highest number of requests in flight on one connection.
     pub depth_max: u32,
@@ -355,6 +435,9 @@ pub struct Search {
     pub found: f64,
     /// Whether the search ended at its upper bound or at the generator's limit rather than at the server's.
     pub bounded: bool,
+    /// What the lowest level that failed met, if it was not the server: such as the number of connections.
+    #[serde(default)]
+    pub limit: Option<String>,
     /// Whether the search was stopped before it had reached its precision.
     #[serde(default)]
     pub unfinished: bool,

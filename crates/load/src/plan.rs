@@ -26,6 +26,10 @@ pub struct Plan {
     pub threads: u32,
     /// End of the run.
     pub end: End,
+    /// Longest duration of a run that ends after a number of requests, in seconds, the warm-up not counted; absent for no
+    /// limit.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub limit_seconds: Option<f64>,
     /// Duration of the load before the measurement, in seconds.
     pub warmup_seconds: f64,
     /// Start of requests or connections.
@@ -48,6 +52,9 @@ pub struct Plan {
     pub source_addresses: Vec<std::net::IpAddr>,
     /// Whether all certificates are accepted.
     pub insecure: bool,
+    /// The name that TLS sends (SNI) and expects in the certificate; absent for the host of the URLs.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub server_name: Option<String>,
     /// The part of this plan that the generator sends; absent for all of it. Connections, rates and counts are those of the
     /// whole plan.
     #[serde(default, skip_serializing_if = "Option::is_none")]
@@ -65,6 +72,13 @@ impl Plan {
     #[must_use]
     pub fn part_of_thread(&self, thread: u32) -> Segment {
         self.part().part(thread, self.threads.max(1))
+    }
+
+    /// Requests that can be in flight at a time.
+    #[must_use]
+    pub fn slots(&self) -> u64 {
+        let each = if self.protocol == Protocol::Http2 { self.streams } else { self.pipeline };
+        u64::from(self.connections) * u64::from(each.max(1))
     }
 
     /// The connections of the generator.
@@ -117,7 +131,7 @@ pub enum Protocol {
 pub enum End {
     /// After that many seconds, the warm-up not counted.
     Seconds(f64),
-    /// After that many requests.
+    /// After that many requests, those of the warm-up not counted.
     Requests(u64),
 }
 

@@ -14,6 +14,10 @@ use crate::plan::{Arrivals, End, Model, Plan, Reuse};
 /// # Errors
 /// A resource is insufficient. The message states how to increase it.
 pub fn prepare(plan: &mut Plan, address: SocketAddr) -> Result<(), String> {
+    for source in &plan.source_addresses {
+        std::net::TcpListener::bind((*source, 0))
+            .map_err(|error| format!("--source {source}: {error}"))?;
+    }
     let connections = plan.own_connections();
     descriptors(connections + OWN_DESCRIPTORS)?;
     let (ports, lingers) = (ports(), time_wait_lingers());

@@ -157,6 +157,14 @@ pub fn use_between(before: &Sample, after: &Sample, requests: u64) -> ProcessUse
     }
 }
 
+/// Whether this process is bound to some of the machine's processors.
+pub(crate) fn is_bound() -> bool {
+    let online = fs::read_to_string("/sys/devices/system/cpu/online").unwrap_or_default();
+    let status = fs::read_to_string("/proc/self/status").unwrap_or_default();
+    let allowed = status.lines().find_map(|line| line.strip_prefix("Cpus_allowed_list:"));
+    allowed.is_some_and(|allowed| processors(allowed.trim()) < processors(online.trim()))
+}
+
 /// Number of processors in a list such as `0-3,8`.
 fn processors(list: &str) -> u32 {
     let count = |part: &str| {

@@ -1,7 +1,8 @@
 //! Progress of a run, published by its workers.
 
 use std::sync::atomic::{AtomicBool, Ordering};
-use std::sync::{Arc, Mutex, PoisonError};
+use std::sync::{Arc, Mutex, OnceLock, PoisonError};
+use std::time::Instant;
 
 use serde::{Deserialize, Serialize};
 
@@ -9,6 +10,8 @@ use serde::{Deserialize, Serialize};
 pub struct Progress {
     slots: Vec<Slot>,
     stopped: Arc<AtomicBool>,
+    /// Start of the load, which may be in the future.
+    began: OnceLock<Instant>,
 }
 
 /// Progress of a worker. Workers write to their own slot only.
@@ -21,6 +24,12 @@ pub struct Slot {
 /// Counts since the start of the measurement. A worker publishes them about ten times per second.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Snapshot {
+    /// Time of the counts since the start of the measurement, in nanoseconds; 0 during the warm-up.
+    #[serde(default)]
+    pub at: u64,
+    /// Valid responses of the warm-up.
+    #[serde(default)]
+    pub warmup: u64,
     /// Valid responses.
     pub requests: u64,
     /// Bytes received.
@@ -43,7 +52,19 @@ impl Progress {
     pub fn new(workers: usize) -> Self {
         let stopped = Arc::new(AtomicBool::new(false));
         let slot = |_| Slot { stopped: Arc::clone(&stopped), ..Slot::default() };
-        Self { slots: (0..workers).map(slot).collect(), stopped }
+        Self { slots: (0..workers).map(slot).collect(), stopped, began: OnceLock::new() }
+    }
+
+    /// Records the start of the load.
+    pub fn begin(&self, at: Instant) {
+        // A run begins once.
+        let _ = self.began.set(at);
+    }
+
+    /// The start of the load, which may be in the future; `None` while the run is prepared, and for other machines.
+    #[must_use]
+    pub fn began(&self) -> Option<Instant> {
+        self.began.get().copied()
     }
 
     /// The slot of a worker.
@@ -69,12 +90,14 @@ impl Progress {
         Arc::clone(&self.stopped)
     }
 
-    /// The sum over all workers. Percentiles are the highest of any worker.
+    /// The sum over all workers, at the mean of their times. Percentiles are the highest of any worker.
     #[must_use]
     pub fn snapshot(&self) -> Snapshot {
         self.slots.iter().fold(Snapshot::default(), |sum, slot| {
             let own = *slot.snapshot.lock().unwrap_or_else(PoisonError::into_inner);
             Snapshot {
+                at: sum.at + own.at / self.slots.len().max(1) as u64,
+                warmup: sum.warmup + own.warmup,
                 requests: sum.requests + own.requests,
                 bytes: sum.bytes + own.bytes,
                 errors: sum.errors + own.errors,

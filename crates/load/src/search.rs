@@ -15,6 +15,8 @@ pub struct Trial {
     pub fault: Option<String>,
     /// Whether the generator was the limit, and not the server.
     pub client_bound: bool,
+    /// What the level met, if that is neither the server nor the generator's processors.
+    pub limit: Option<String>,
 }
 
 /// Bounds of a search.
@@ -50,6 +52,7 @@ pub fn find<E>(
         of: of.to_owned(),
         found: 0.0,
         bounded: false,
+        limit: None,
         unfinished: false,
         levels: Vec::new(),
     };
@@ -87,6 +90,7 @@ fn attempt<E>(
     for _ in 0..2 {
         let result = trial(level)?;
         client_bound = result.client_bound;
+        let limit = result.limit;
         let held = result.fault.is_none();
         search.levels.push(Level {
             level,
@@ -99,6 +103,8 @@ fn attempt<E>(
         if held {
             return Ok((true, client_bound));
         }
+        // Each level that fails is lower than those that failed before.
+        search.limit = limit;
     }
     Ok((false, client_bound))
 }

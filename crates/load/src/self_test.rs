@@ -104,6 +104,7 @@ fn plan(base: &str) -> Plan {
         connections: 4,
         threads: 1,
         end: End::Seconds(0.5),
+        limit_seconds: None,
         warmup_seconds: 0.0,
         model: Model::Closed { think_seconds: 0.0 },
         reuse: Reuse::Kept,
@@ -122,6 +123,7 @@ fn plan(base: &str) -> Plan {
         modem_bits_per_second: None,
         source_addresses: Vec::new(),
         insecure: false,
+        server_name: None,
         segment: None,
     }
 }

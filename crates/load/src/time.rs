@@ -4,15 +4,31 @@ use std::time::{Duration, SystemTime, UNIX_EPOCH};
 
 use dunlin_http::semantics::date::{civil_from_days, days_from_civil};
 
-/// Parses a duration such as `10s`, `500ms` or `2m`, in seconds. A number without a unit is in seconds.
+/// Parses a duration such as `10s`, `500ms` or `1h30m`, in seconds. A number without a unit is in seconds.
 ///
 /// # Errors
 /// It is not a duration.
 pub fn seconds(text: &str) -> Result<f64, String> {
+    let is_unit = |c: char| c.is_ascii_alphabetic() || c == 'µ';
+    let mut rest = text;
+    let (mut sum, mut parts) = (0.0, 0);
+    while !rest.is_empty() || parts == 0 {
+        let unit = rest.find(is_unit).unwrap_or(rest.len());
+        let length = rest[unit..].find(|c| !is_unit(c)).unwrap_or(rest.len() - unit);
+        let (part, more) = rest.split_at(unit + length);
+        sum += part_seconds(part, unit, parts > 0)?;
+        rest = more;
+        parts += 1;
+    }
+    Ok(sum)
+}
+
+/// Parses a number and the unit that begins at `split`.
+fn part_seconds(text: &str, split: usize, needs_unit: bool) -> Result<f64, String> {
     let wrong = || "is not a time such as 10s or 500ms".to_owned();
-    let split = text.find(|c: char| c.is_ascii_alphabetic() || c == 'µ').unwrap_or(text.len());
     let (number, unit) = text.split_at(split);
     let scale = match unit {
+        "" if needs_unit => return Err(wrong()),
         "" | "s" => 1.0,
         "ms" => 1e-3,
         "us" | "µs" => 1e-6,
@@ -88,11 +104,13 @@ mod tests {
             ("2m", 120.0),
             ("1.5", 1.5),
             ("1h", 3600.0),
+            ("1h30m", 5400.0),
+            ("1m0.5s", 60.5),
             ("0s", 0.0),
         ] {
             assert_eq!(seconds(text), Ok(value));
         }
-        for text in ["", "s", "ten", "-1s", "1e400s", "5 parsecs"] {
+        for text in ["", "s", "ten", "-1s", "1e400s", "5 parsecs", "1h30", "1h-5m"] {
             assert!(seconds(text).is_err(), "{text}");
         }
     }

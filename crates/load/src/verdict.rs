@@ -3,8 +3,9 @@
 use std::fs;
 
 use crate::engine::Tally;
-use crate::outcome::{Latency, Outcome, ProcessUse, Second, Verdict};
+use crate::outcome::{Latency, Outcome, ProcessUse, RateLimit, Second, Verdict};
 use crate::plan::{Arrivals, Model};
+use crate::processes;
 use crate::silence::Silence;
 
 /// The measurements that a verdict is based on.
@@ -42,8 +43,24 @@ pub struct Evidence {
     pub crowded: bool,
     /// Bits per second received, and the speed of the fastest link; absent on loopback.
     pub link: Option<(f64, f64)>,
-    /// Arrivals that never got a connection.
+    /// Arrivals that were due; open models only.
+    pub due: u64,
+    /// Arrivals that waited for a connection at the end.
     pub waiting: u64,
+    /// The longest time that one of them has waited, in milliseconds.
+    pub longest_wait_ms: f64,
+    /// Arrivals per second.
+    pub rate: f64,
+    /// Requests, or connections of an open model over connections, that can be in progress at a time.
+    pub slots: u64,
+    /// Of the time that one of them takes: the shortest and the mean, in milliseconds.
+    pub occupied_ms: (f64, f64),
+    /// Attempts to connect that failed.
+    pub failed_connections: u64,
+    /// Failures during the warm-up.
+    pub warmup_errors: u64,
+    /// Whether the generator is bound to some of the machine's processors.
+    pub is_bound: bool,
     /// With a modem pace: users that received their share in every window.
     pub conforming: u32,
 }
@@ -68,6 +85,10 @@ const STALL_FACTOR: f64 = 5.0;
 const LEAST_STALL: f64 = 100.0;
 /// Share of silent time from which on the percentiles of a closed run are misleading.
 const SILENT_SHARE: f64 = 0.1;
+/// Shortest wait of arrivals at the end that matters, in milliseconds: connections are established, and processes scheduled.
+const LEAST_WAIT: f64 = 50.0;
+/// Share of the arrivals that may wait at the end although the rate was held.
+const BACKLOG_SHARE: f64 = 0.02;
 /// Share of the run from which on the generator's wait for a processor lowers its rate.
 const WAITED: f64 = 0.25;
 /// Shortest run in seconds whose wait is judged: the start of its threads counts too.
@@ -80,7 +101,13 @@ impl Evidence {
     #[must_use]
     pub fn of(outcome: &Outcome, tally: &Tally) -> Self {
         let plan = &outcome.plan;
-        let busy = |used: &ProcessUse| used.cpu_seconds / outcome.duration_seconds.max(1e-9);
+        // The start of threads counts too, which is most of a very short run.
+        let is_long = outcome.duration_seconds >= LEAST_DURATION;
+        let busy = |used: &ProcessUse| if is_long { used.cpus_busy } else { 0.0 };
+        let occupied = match plan.model {
+            Model::OpenConnections(_) => &outcome.connection_ms,
+            _ => &outcome.service_ms,
+        };
         let steady = !matches!(
             plan.model,
             Model::OpenRequests(Arrivals::Ramp { .. })
@@ -104,15 +131,14 @@ impl Evidence {
             requests: outcome.requests,
             closed: matches!(plan.model, Model::Closed { .. }),
             client_busy: busy(&outcome.client) / f64::from(plan.threads.clamp(1, processors)),
-            client_waited: match outcome.duration_seconds >= LEAST_DURATION {
+            client_waited: match is_long {
                 true => {
-                    outcome.client.waited_seconds
-                        / outcome.duration_seconds
-                        / f64::from(plan.threads.max(1))
+                    let seconds = outcome.duration_seconds * f64::from(plan.threads.max(1));
+                    (outcome.client.waited_seconds / seconds).min(1.0)
                 }
                 false => 0.0,
             },
-            server_busy: outcome.server.as_ref().map(busy),
+            server_busy: outcome.server.as_ref().filter(|_| is_long).map(busy),
             lag_p99_ms: p99(&outcome.lag_ms),
             latency_p99_ms: p99(&outcome.latency_ms),
             rates: if steady { rates } else { Vec::new() },
@@ -129,8 +155,45 @@ impl Evidence {
             link: (!loopback)
                 .then(|| fastest_link().map(|speed| (outcome.bytes_per_second * 8.0, speed)))
                 .flatten(),
+            due: tally.due,
             waiting: tally.waiting,
+            longest_wait_ms: tally.longest_wait as f64 / 1e6,
+            rate: tally.due as f64 / outcome.duration_seconds.max(1e-9),
+            slots: match plan.model {
+                Model::OpenConnections(_) => u64::from(plan.connections),
+                _ => plan.slots(),
+            } / u64::from(plan.part().of.max(1)),
+            occupied_ms: occupied.as_ref().map_or((0.0, 0.0), |times| (times.min, times.mean)),
+            failed_connections: tally.failed_connections,
+            warmup_errors: tally.warmup.errors,
+            is_bound: processes::is_bound(),
             conforming: tally.conformance.conforming,
+        }
+    }
+}
+
+impl Evidence {
+    /// What the rate met; `None` if it was held: no more arrivals wait at the end than chance explains.
+    #[must_use]
+    pub fn limit_of_rate(&self) -> Option<RateLimit> {
+        let (least, mean) = self.occupied_ms;
+        let is_held = self.waiting as f64 <= (self.due as f64 * BACKLOG_SHARE).max(1.0)
+            // What fits into the time of one more response.
+            || self.longest_wait_ms <= mean.max(LEAST_WAIT);
+        if is_held {
+            return None;
+        }
+        // Even if all responses took the shortest time.
+        if self.rate * least / 1e3 > self.slots as f64 {
+            return Some(RateLimit::Connections);
+        }
+        if self.failed_connections > 0 {
+            return Some(RateLimit::Unreachable);
+        }
+        let has_spare = self.server_busy.is_none_or(|busy| busy < SERVER_BUSY);
+        match self.client_busy >= BUSY && has_spare {
+            true => Some(RateLimit::Generator),
+            false => Some(RateLimit::Server),
         }
     }
 }
@@ -142,6 +205,7 @@ pub fn judge(evidence: &Evidence) -> (Verdict, Vec<String>) {
         (Verdict::WrongResponses, invalid_responses(evidence)),
         (Verdict::Stalled, stalled(evidence)),
         (Verdict::Stalled, silent(evidence)),
+        (Verdict::RateNotHeld, rate_not_held(evidence)),
         (Verdict::ClientBound, client_bound(evidence)),
         (Verdict::ClientBound, waited(evidence).or_else(|| shared_processor(evidence))),
         (Verdict::LinkBound, link_bound(evidence)),
@@ -157,10 +221,10 @@ pub fn judge(evidence: &Evidence) -> (Verdict, Vec<String>) {
             reasons.push(reason);
         }
     }
-    if evidence.waiting > 0 {
+    if evidence.warmup_errors > 0 {
         reasons.push(format!(
-            "{} requests were due and still waited for a connection at the end: the server is slower than the rate",
-            evidence.waiting
+            "{} failures during the warm-up, which do not count",
+            evidence.warmup_errors
         ));
     }
     (verdict, reasons)
@@ -199,13 +263,51 @@ fn silent(e: &Evidence) -> Option<String> {
     ))
 }
 
+fn rate_not_held(e: &Evidence) -> Option<String> {
+    let limit = e.limit_of_rate()?;
+    let answered = e.due.saturating_sub(e.waiting) as f64 / e.due.max(1) as f64;
+    let (_, mean) = e.occupied_ms;
+    let cause = match limit {
+        RateLimit::Connections => format!(
+            "all {} connections (-c), or streams, were in use, and {:.0}/s that take {mean:.1} ms each need more than {:.0}",
+            e.slots,
+            e.rate,
+            (e.rate * mean / 1e3).floor()
+        ),
+        RateLimit::Unreachable => {
+            format!("{} attempts to connect to the server failed", e.failed_connections)
+        }
+        RateLimit::Generator => {
+            format!("the generator used {:.0} % of its processors", e.client_busy * 100.0)
+        }
+        RateLimit::Server => {
+            format!("the server is slower than the rate, and took {:.1}/s", e.rate * answered)
+        }
+    };
+    Some(format!(
+        "{} of {} arrivals still waited for a connection at the end, so that {:.0} % of the rate was held: {cause}",
+        e.waiting,
+        e.due,
+        answered * 100.0
+    ))
+}
+
+/// The advice to a generator that lacks a processor.
+fn advice(e: &Evidence) -> &'static str {
+    match e.is_bound {
+        true => "stop the other programs",
+        false => "bind them to different ones (taskset)",
+    }
+}
+
 /// The server or other programs use the generator's processor, which lowers the rate of a closed run.
 fn waited(e: &Evidence) -> Option<String> {
     let waits = e.closed && e.client_waited >= WAITED;
     waits.then(|| {
         format!(
-            "the generator waited for a processor for {:.0} % of the run, since the server or other programs used it: bind them to different ones (taskset)",
-            e.client_waited * 100.0
+            "the generator waited for a processor for {:.0} % of the run, since the server or other programs used it: {}; requests/s is a lower bound",
+            e.client_waited * 100.0,
+            advice(e)
         )
     })
 }
@@ -219,9 +321,10 @@ fn shared_processor(e: &Evidence) -> Option<String> {
         && SHARED.contains(&(e.client_busy + server));
     shared.then(|| {
         format!(
-            "the generator used {:.0} % and the server {:.0} % of one processor, together all of it: bind them to different ones (taskset)",
+            "the generator used {:.0} % and the server {:.0} % of one processor, together all of it: {}; requests/s is a lower bound",
             e.client_busy * 100.0,
-            server * 100.0
+            server * 100.0,
+            advice(e)
         )
     })
 }
@@ -239,11 +342,14 @@ fn client_bound(e: &Evidence) -> Option<String> {
     let spare = e.server_busy.is_none_or(|busy| busy < SERVER_BUSY);
     (e.client_busy >= BUSY && spare).then(|| match e.server_busy {
         Some(busy) => format!(
-            "the generator used {:.0} % of its processors while the server used {:.0} % of one",
+            "the generator used {:.0} % of its processors while the server used {:.0} % of one: requests/s is a lower bound",
             e.client_busy * 100.0,
             busy * 100.0
         ),
-        None => format!("the generator used {:.0} % of its processors", e.client_busy * 100.0),
+        None => format!(
+            "the generator used {:.0} % of its processors: requests/s is a lower bound",
+            e.client_busy * 100.0
+        ),
     })
 }
 
@@ -364,6 +470,32 @@ mod tests {
         assert_eq!(late(1.5, 2.0), Verdict::ClientBound);
         assert_eq!(late(1.5, 50.0), Verdict::Valid);
         assert_eq!(late(0.5, 0.6), Verdict::Valid);
+    }
+
+    #[test]
+    fn a_rate_that_was_not_held_names_its_limit() {
+        let open = |waiting, longest_wait_ms, least: f64, mean| Evidence {
+            requests: 1000,
+            due: 1000,
+            rate: 1000.0,
+            slots: 10,
+            waiting,
+            longest_wait_ms,
+            occupied_ms: (least, mean),
+            ..Evidence::default()
+        };
+        let limit = |evidence: &Evidence| evidence.limit_of_rate();
+        assert_eq!(limit(&open(500, 500.0, 20.0, 21.0)), Some(RateLimit::Connections));
+        assert_eq!(limit(&open(500, 500.0, 1.0, 21.0)), Some(RateLimit::Server), "one at a time");
+        assert_eq!(limit(&open(20, 500.0, 20.0, 21.0)), None, "2 % of the arrivals");
+        assert_eq!(limit(&open(30, 20.0, 20.0, 21.0)), None, "the time of one response");
+        let gone = Evidence { failed_connections: 3, ..open(500, 500.0, 1.0, 1.0) };
+        assert_eq!(limit(&gone), Some(RateLimit::Unreachable));
+        let busy = Evidence { client_busy: 0.99, ..open(500, 500.0, 1.0, 1.0) };
+        assert_eq!(limit(&busy), Some(RateLimit::Generator));
+        let (verdict, reasons) = judge(&open(500, 500.0, 20.0, 21.0));
+        assert_eq!(verdict, Verdict::RateNotHeld);
+        assert!(reasons[0].contains("50 % of the rate") && reasons[0].contains("more than 21"));
     }
 
     #[test]

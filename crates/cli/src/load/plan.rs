@@ -1,16 +1,18 @@
 //! Conversion of the options to a plan.
 
 use std::collections::HashMap;
+use std::io::Read;
 use std::path::Path;
 
 use dunlin_load::engine::Extras;
 use dunlin_load::plan::{
     Arrivals, Choice, End, Model, Plan, Protocol, RequestShape, Reuse, Verify,
 };
+use dunlin_load::urls::{self, absolute, on_server};
 use dunlin_load::verify::Reference;
 use dunlin_load::{replay, time};
 
-use super::Arguments;
+use super::{Arguments, fields};
 
 /// The plan that the options describe.
 ///
@@ -21,8 +23,9 @@ pub(super) fn read(arguments: &Arguments) -> Result<(Plan, Extras, Reference), S
     let replay = replay(arguments)?;
     let urls = match &replay {
         Some(replay) => replay.urls.clone(),
-        None => urls(arguments)?,
+        None => given_urls(arguments)?,
     };
+    let (urls, password) = urls::without_password(urls)?;
     let body = body(arguments)?;
     let method = request
         .method
@@ -46,7 +49,20 @@ pub(super) fn read(arguments: &Arguments) -> Result<(Plan, Extras, Reference), S
         Some(text) => choice(text)?,
         None => Choice::InOrder,
     };
-    let reuse = match (model.no_keepalive, model.requests_per_connection) {
+    let mut fields =
+        request.fields.iter().map(|text| field(text)).collect::<Result<Vec<_>, _>>()?;
+    if let Some(password) = password
+        && !fields::has(&fields, "authorization")
+    {
+        fields.push(("Authorization".to_owned(), password));
+    }
+    let closes = fields::check(&mut fields, request.http2, body.len())?;
+    if closes && (model.requests_per_connection.is_some() || model.pipeline > 1) {
+        return Err(
+            "-H 'Connection: close' is --no-keepalive: one request on each connection".to_owned()
+        );
+    }
+    let reuse = match (model.no_keepalive || closes, model.requests_per_connection) {
         (true, _) => Reuse::Never,
         (false, Some(0)) => return Err("--requests-per-connection is at least 1".to_owned()),
         (false, Some(count)) => Reuse::Requests(count),
@@ -79,6 +95,9 @@ pub(super) fn read(arguments: &Arguments) -> Result<(Plan, Extras, Reference), S
         || search.most.is_some_and(|most| most.is_nan() || most < 1.0)
     {
         return Err("--precision is between 0.001 and 0.9, --most at least 1".to_owned());
+    }
+    if request.sni.is_some() && urls.first().is_some_and(|url| !url.starts_with("https://")) {
+        return Err("--sni does nothing without https://".to_owned());
     }
     if searches && extent.requests.is_some() {
         return Err(
@@ -122,6 +141,10 @@ pub(super) fn read(arguments: &Arguments) -> Result<(Plan, Extras, Reference), S
             (None, None) if arguments.search.find_rate => End::Seconds(2.0),
             (None, None) => End::Seconds(10.0),
         },
+        limit_seconds: match (extent.requests, &extent.duration) {
+            (Some(_), Some(text)) => Some(positive("--duration", text)?),
+            _ => None,
+        },
         warmup_seconds: seconds("--warmup", &extent.warmup)?,
         model: match &replay {
             Some(replay) => Model::OpenRequests(Arrivals::Constant { rate: replay.rate() }),
@@ -132,7 +155,7 @@ pub(super) fn read(arguments: &Arguments) -> Result<(Plan, Extras, Reference), S
         streams: request.streams,
         request: RequestShape {
             method,
-            fields: request.fields.iter().map(|text| field(text)).collect::<Result<_, _>>()?,
+            fields,
             body_bytes: body.len() as u64,
             body_sha256: None,
             split_body: request.split_body,
@@ -147,6 +170,7 @@ pub(super) fn read(arguments: &Arguments) -> Result<(Plan, Extras, Reference), S
         },
         source_addresses: model.source.clone(),
         insecure: request.insecure,
+        server_name: request.sni.clone(),
         segment: arguments.machines.segment,
     };
     if let End::Requests(_) = plan.end
@@ -223,35 +247,11 @@ fn replay(arguments: &Arguments) -> Result<Option<Replayed>, String> {
     Ok(Some(Replayed { urls, methods, due }))
 }
 
-fn absolute(url: String) -> String {
-    if url.contains("://") { url } else { format!("http://{url}") }
-}
-
-fn urls(arguments: &Arguments) -> Result<Vec<String>, String> {
-    let mut urls = arguments.urls.clone();
-    if let Some(file) = &arguments.urls_file {
-        let text = std::fs::read_to_string(file)
-            .map_err(|error| format!("{}: {error}", file.display()))?;
-        let base = urls.first().cloned();
-        let lines =
-            text.lines().map(str::trim).filter(|line| !line.is_empty() && !line.starts_with('#'));
-        for line in lines {
-            match (&base, line.starts_with('/')) {
-                (_, false) => urls.push(line.to_owned()),
-                (Some(base), true) => urls.push(on_server(base, line)),
-                (None, true) => {
-                    return Err(format!(
-                        "{}: {line} needs a URL to be taken against",
-                        file.display()
-                    ));
-                }
-            }
-        }
-        // The first URL then only names the server.
-        if base.is_some() && urls.len() > 1 {
-            urls.remove(0);
-        }
-    }
+fn given_urls(arguments: &Arguments) -> Result<Vec<String>, String> {
+    let urls = match &arguments.urls_file {
+        Some(file) => listed_urls(file, &arguments.urls)?,
+        None => arguments.urls.clone(),
+    };
     if urls.is_empty() {
         return Err("there is no URL to load\n\nUsage: dunlin load [OPTIONS] URL...\n\nFor all options and examples, run 'dunlin load --help'."
             .to_owned());
@@ -259,19 +259,34 @@ fn urls(arguments: &Arguments) -> Result<Vec<String>, String> {
     Ok(urls.into_iter().map(absolute).collect())
 }
 
-/// `path` on the server of `base`.
-fn on_server(base: &str, path: &str) -> String {
-    let start = base.find("://").map_or(0, |at| at + 3);
-    let end = base[start..].find('/').map_or(base.len(), |at| start + at);
-    format!("{}{path}", &base[..end])
+/// The URLs of a file. A URL of the command line only names the server of those that are paths.
+fn listed_urls(file: &Path, given: &[String]) -> Result<Vec<String>, String> {
+    let base = match given {
+        [] => None,
+        [base] => Some(base.as_str()),
+        _ => {
+            return Err("--urls-file takes one URL, which names the server of its paths".to_owned());
+        }
+    };
+    let text = String::from_utf8(read_input(file)?)
+        .map_err(|_| format!("{}: is not UTF-8", file.display()))?;
+    urls::listed(&text, base).map_err(|error| format!("{}:{error}", file.display()))
+}
+
+/// Reads a file, or standard input for `-`.
+fn read_input(file: &Path) -> Result<Vec<u8>, String> {
+    let mut bytes = Vec::new();
+    let read = match file == Path::new("-") {
+        true => std::io::stdin().lock().read_to_end(&mut bytes).map(|_| bytes),
+        false => std::fs::read(file),
+    };
+    read.map_err(|error| format!("{}: {error}", file.display()))
 }
 
 fn body(arguments: &Arguments) -> Result<Vec<u8>, String> {
     match (&arguments.request.data, &arguments.request.body) {
         (Some(text), _) => Ok(text.clone().into_bytes()),
-        (None, Some(file)) => {
-            std::fs::read(file).map_err(|error| format!("{}: {error}", file.display()))
-        }
+        (None, Some(file)) => read_input(file),
         (None, None) => Ok(Vec::new()),
     }
 }

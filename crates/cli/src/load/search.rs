@@ -4,7 +4,7 @@ use std::convert::identity;
 use std::io::IsTerminal;
 
 use dunlin_load::engine;
-use dunlin_load::outcome::{Outcome, Verdict};
+use dunlin_load::outcome::{Outcome, RateLimit, Verdict};
 use dunlin_load::plan::{Arrivals, Model, Plan};
 use dunlin_load::search::{Bounds, Trial, find};
 use dunlin_load::show::fill;
@@ -48,7 +48,7 @@ pub(super) fn run(arguments: &Arguments, mut runner: Runner) -> Result<Outcome, 
         let trial = if users {
             judge_users(&outcome, measured.conformance)
         } else {
-            judge_rate(&outcome, level, limit)
+            judge_rate(&outcome, limit)
         };
         if !arguments.output.quiet {
             let result = trial.fault.as_deref().unwrap_or("held");
@@ -64,9 +64,33 @@ pub(super) fn run(arguments: &Arguments, mut runner: Runner) -> Result<Outcome, 
         }
         Ok::<_, String>(trial)
     })?;
-    let outcome = best.or(last).ok_or("there was no trial")?;
+    let mut outcome = best.or(last).ok_or("there was no trial")?;
+    if !users && let Some(reason) = implausible(&search) {
+        outcome.reasons.insert(0, reason);
+        outcome.verdict = Verdict::RateNotHeld;
+    }
     Ok(Outcome { search: Some(search), ..outcome })
 }
+
+/// Share of the rate that a server reached at a higher level, below which the result of a search cannot be its limit.
+const PLAUSIBLE: f64 = 0.5;
+
+/// Why the result of a search for a rate cannot be used, if it cannot.
+fn implausible(search: &dunlin_load::outcome::Search) -> Option<String> {
+    if search.found == 0.0 {
+        return Some("no level held".to_owned());
+    }
+    let failed = search.levels.iter().filter(|level| !level.held && !level.why.starts_with(SLOW));
+    let achieved = failed.map(|level| level.achieved).fold(0.0, f64::max);
+    (search.found < PLAUSIBLE * achieved).then(|| {
+        format!(
+            "no level held that is near the {achieved:.0}/s that the server answered at a higher one"
+        )
+    })
+}
+
+/// Beginning of the reason of a level whose responses took too long.
+const SLOW: &str = "p99 is";
 
 /// Why a level cannot be judged: a generator has no results.
 fn lost(outcome: &Outcome) -> Option<String> {
@@ -99,6 +123,7 @@ fn judge_users(outcome: &Outcome, conformance: engine::Conformance) -> Trial {
         server_memory_bytes: outcome.server.as_ref().map(|server| server.memory_bytes),
         fault: wrong.or(stalled).or(slow),
         client_bound: is_busy(outcome),
+        limit: None,
     }
 }
 
@@ -107,41 +132,38 @@ fn is_busy(outcome: &Outcome) -> bool {
     outcome.client.cpu_seconds > 0.95 * outcome.duration_seconds * f64::from(outcome.plan.threads)
 }
 
-fn judge_rate(outcome: &Outcome, requested: f64, limit: f64) -> Trial {
+fn judge_rate(outcome: &Outcome, limit: f64) -> Trial {
     let p99 = outcome.latency_ms.as_ref().map_or(0.0, |latency| latency.p99);
     let lag = outcome.lag_ms.as_ref().map_or(0.0, |lag| lag.p99);
     let achieved = outcome.requests_per_second;
-    let faults = rate_faults(outcome, requested, limit, p99, lag);
+    let faults = rate_faults(outcome, limit, p99, lag);
+    let met = outcome.rate.as_ref().and_then(|rate| rate.limit);
     // The response time includes the generator's lag, which matters only if the limit is exceeded.
-    let client_bound = p99 >= limit && lag > limit * LAG_SHARE || is_busy(outcome);
+    let client_bound = p99 >= limit && lag > limit * LAG_SHARE || is_busy(outcome) && met.is_none();
     Trial {
         achieved,
         p99_ms: p99,
         server_memory_bytes: outcome.server.as_ref().map(|server| server.memory_bytes),
         fault: faults.into_iter().find_map(identity),
-        client_bound,
+        client_bound: client_bound || met == Some(RateLimit::Generator),
+        limit: (met == Some(RateLimit::Connections))
+            .then(|| format!("the {} connections (-c)", outcome.plan.connections)),
     }
 }
 
 /// Why a level does not hold, the most important reason first.
-fn rate_faults(
-    outcome: &Outcome,
-    requested: f64,
-    limit: f64,
-    p99: f64,
-    lag: f64,
-) -> [Option<String>; 4] {
-    let achieved = outcome.requests_per_second;
+fn rate_faults(outcome: &Outcome, limit: f64, p99: f64, lag: f64) -> [Option<String>; 4] {
     let late = match lag > limit * LAG_SHARE {
         true => format!(", and the generator was late by {lag:.2} ms itself"),
         false => String::new(),
     };
     let stalled = outcome.verdict == Verdict::Stalled;
+    let not_held = outcome.verdict == Verdict::RateNotHeld;
     [
         (outcome.errors > 0).then(|| format!("{} failures", outcome.errors)),
         stalled.then(|| outcome.reasons.first().cloned().unwrap_or_default()),
-        (p99 >= limit).then(|| format!("p99 is {p99:.2} ms{late}")),
-        (achieved < requested * 0.98)
-            .then(|| format!("{achieved:.0} requests/s of {requested:.0} requested")),
+        // Responses take longer because they wait, so that this is the cause.
+        not_held.then(|| outcome.reasons.first().cloned().unwrap_or_default()),
+        (p99 >= limit).then(|| format!("{SLOW} {p99:.2} ms{late}")),
     ]
 }

@@ -43,7 +43,9 @@ fn is_usable(verdict: Verdict, key: &str) -> bool {
         ["cpu_us_per_request", "requests_per_cpu_second", "memory_bytes"];
     match verdict {
         Verdict::Valid => true,
-        Verdict::ClientBound | Verdict::Noisy => OF_THE_SERVER.contains(&key),
+        Verdict::ClientBound | Verdict::Noisy | Verdict::RateNotHeld => {
+            OF_THE_SERVER.contains(&key)
+        }
         Verdict::LinkBound | Verdict::Incomplete | Verdict::Stalled | Verdict::WrongResponses => {
             false
         }

@@ -1,15 +1,17 @@
 //! An HTTP/1 connection of the generator.
 
+mod ending;
+
 use std::collections::VecDeque;
 use std::io;
 
-use dunlin_client::describe_tls_error;
-use dunlin_http::http1::client::{ResponseEvent, ResponseReader};
+use dunlin_http::http1::client::{Malformed, ResponseEvent, ResponseReader};
 use rustix::event::epoll;
 
 use super::pace::Pace;
+use super::recorder::Times;
 use super::response::{PartialResponse, check, describe_error, excerpt, url_of};
-use super::shared::{InFlight, Shared};
+use super::shared::{InFlight, Pending, Shared};
 use super::transport::Transport;
 use crate::choose::Chooser;
 use crate::outcome::ErrorKind;
@@ -57,6 +59,10 @@ pub(super) struct Connection {
     pub(super) queued: bool,
     /// Waiting for the think time before the next request.
     thinking: bool,
+    /// End of the think time, which a user keeps when the connection is closed.
+    thinks_until: u64,
+    /// Whether the connection has been counted among those of the measurement.
+    counted: bool,
     /// Connecting has begun and no byte has arrived. Tracked only with a modem pace.
     silent: bool,
 }
@@ -72,8 +78,6 @@ enum Phase {
 /// Events after which the server sends nothing more.
 const ENDED: epoll::EventFlags =
     epoll::EventFlags::RDHUP.union(epoll::EventFlags::HUP).union(epoll::EventFlags::ERR);
-/// Delay before a slot connects again after a failure, in nanoseconds.
-const RETRY: u64 = 10_000_000;
 /// Remaining bytes of a body from which on it is discarded in the kernel, if it is only counted.
 const DISCARD_FROM: u64 = 64 * 1024;
 
@@ -112,6 +116,8 @@ impl Connection {
             peer_ended: false,
             queued: false,
             thinking: false,
+            thinks_until: 0,
+            counted: false,
             silent: false,
         }
     }
@@ -128,6 +134,7 @@ impl Connection {
         self.received = 0;
         self.is_closing = false;
         self.peer_ended = false;
+        self.counted = false;
         self.reader = ResponseReader::default();
         self.unread.clear();
         self.output.clear();
@@ -148,10 +155,13 @@ impl Connection {
             Ok(transport) => {
                 self.transport = Some(transport);
                 self.phase = Phase::Connecting;
+                shared.connecting += 1;
                 self.silent = self.pace.is_some();
                 shared.silent += u32::from(self.silent);
             }
-            Err(error) => self.fail(shared, &error),
+            Err(error) => {
+                self.fail_to_connect(shared, ErrorKind::of(&error, ErrorKind::Other), &error);
+            }
         }
     }
 
@@ -187,37 +197,41 @@ impl Connection {
         shared.tick();
         let Some(transport) = &self.transport else { return };
         if let Some(error) = transport.connect_error() {
-            return self.fail(shared, &error);
+            return self.fail_to_connect(shared, ErrorKind::of(&error, ErrorKind::Other), &error);
         }
-        shared.tally.opened += 1;
         if self.pace.is_some() {
-            transport.sample_window(&mut shared.tally.windows);
+            transport.sample_window(&mut shared.recorder.tally.windows);
         }
+        shared.alive = shared.now;
+        shared.recorder.use_connection(shared.now, &mut self.counted);
         shared.record(|tally, now| tally.connect.saturating_record(now - self.began));
         if transport.is_tls() {
             self.phase = Phase::Handshake;
             self.began = shared.now;
         } else {
-            self.phase = Phase::Open;
-            self.ready(shared);
+            self.open_for_requests(shared);
         }
     }
 
     fn continue_handshake(&mut self, shared: &mut Shared<'_>) {
         let Some(transport) = &mut self.transport else { return };
         if let Err(error) = transport.handshake() {
-            let job = shared.job;
-            let reason =
-                || format!("{} (connecting to {})", describe_tls_error(&error), job.address);
-            shared.fault(ErrorKind::of(&error, ErrorKind::Tls), 1, reason);
-            return self.retry(shared);
+            return self.fail_to_connect(shared, ErrorKind::of(&error, ErrorKind::Tls), &error);
         }
         if transport.is_ready() {
-            shared.tally.tls_resumed += u64::from(transport.is_resumed());
-            shared.record(|tally, now| tally.tls.saturating_record(now - self.began));
-            self.phase = Phase::Open;
-            self.ready(shared);
+            let resumed = transport.is_resumed();
+            shared.record(|tally, now| {
+                tally.tls_resumed += u64::from(resumed);
+                tally.tls.saturating_record(now - self.began);
+            });
+            self.open_for_requests(shared);
         }
+    }
+
+    fn open_for_requests(&mut self, shared: &mut Shared<'_>) {
+        self.phase = Phase::Open;
+        shared.connecting -= 1;
+        self.ready(shared);
     }
 
     /// Sends the first requests, or offers the connection for them.
@@ -239,16 +253,17 @@ impl Connection {
 
     /// Sends as many requests as the pipeline permits; closed model.
     pub(super) fn top_up(&mut self, shared: &mut Shared<'_>) {
-        while self.has_room(shared) && shared.may_send() {
-            let due = self.due.take().unwrap_or(shared.now);
-            self.add_request(shared, due);
+        while self.has_room(shared)
+            && let Some(request) = shared.next_request(&mut self.due)
+        {
+            self.add_request(shared, request);
         }
         self.flush(shared);
     }
 
-    /// Adds the request that was due at `due` to the output. [`Connection::flush`] sends it.
-    pub(super) fn add_request(&mut self, shared: &mut Shared<'_>, due: u64) {
-        let url = match shared.replayed.pop_front() {
+    /// Adds a request to the output. [`Connection::flush`] sends it.
+    pub(super) fn add_request(&mut self, shared: &mut Shared<'_>, next: Pending) {
+        let url = match next.url.or_else(|| shared.replayed.pop_front()) {
             Some(url) => url,
             None => self.chooser.draw() as u32,
         };
@@ -260,15 +275,12 @@ impl Connection {
         }
         self.output.extend_from_slice(bytes);
         self.flight.push_back(InFlight {
-            due,
-            sent: shared.now,
+            times: Times { due: next.due, sent: shared.now },
             url,
             head_only: request.head_only,
+            repeatable: request.is_safe && next.repeatable,
         });
-        if shared.in_flight == 0 {
-            shared.tally.series.resume(shared.now.saturating_sub(shared.counts_from));
-        }
-        shared.in_flight += 1;
+        shared.recorder.issue(shared.now);
         if let Some(pace) = &mut self.pace {
             pace.request(shared.now);
         }
@@ -278,7 +290,7 @@ impl Connection {
     pub(super) fn flush(&mut self, shared: &mut Shared<'_>) {
         let Some(transport) = &mut self.transport else { return };
         if self.written == 0 && !self.output.is_empty() {
-            shared.record_depth(self.flight.len() as u32);
+            shared.recorder.depth(shared.now, self.flight.len() as u32);
         }
         while self.written < self.output.len() {
             let end = self.split.filter(|split| *split > self.written).unwrap_or(self.output.len());
@@ -353,7 +365,7 @@ impl Connection {
             return false;
         }
         shared.tick();
-        shared.received(count as u64);
+        shared.recorder.receive(shared.now, count as u64);
         if let Some(pace) = &mut self.pace {
             pace.read(shared.now, count as u64);
             self.end_silence(shared);
@@ -378,18 +390,19 @@ impl Connection {
         loop {
             let Some(request) = self.flight.front() else {
                 if at < data.len() {
-                    let reason = || "the server sent bytes without a request".to_owned();
-                    shared.fault(ErrorKind::Protocol, 1, reason);
-                    self.retry(shared);
+                    self.unasked(shared, &data[at..]);
                 }
                 return;
             };
             let next = self.reader.next(&data[at..], request.head_only, &mut shared.head_cache);
-            let Ok((used, event)) = next else {
-                let (job, url) = (shared.job, request.url);
-                let reason = || format!("{}: {}", url_of(job, url), excerpt(&data[at..]));
-                shared.fault(ErrorKind::Protocol, self.flight.len() as u64, reason);
-                return self.retry(shared);
+            let (used, event) = match next {
+                Ok(next) => next,
+                Err(Malformed(why)) => {
+                    let (job, url) = (shared.job, request.url);
+                    let sent = excerpt(&data[at..]);
+                    let reason = || format!("{}: {sent} ({why})", url_of(job, url));
+                    return self.fail_requests(shared, ErrorKind::Protocol, reason);
+                }
             };
             at += used;
             match event {
@@ -400,7 +413,7 @@ impl Connection {
                 ResponseEvent::Head { status, .. } => {
                     self.response = PartialResponse::new(status, shared.now);
                     if !shared.job.is_expected(status)
-                        && !shared.tally.first_errors.contains_key(&ErrorKind::Status)
+                        && !shared.recorder.tally.first_errors.contains_key(&ErrorKind::Status)
                     {
                         self.response.text = Some(Vec::new());
                     }
@@ -419,72 +432,56 @@ impl Connection {
 
     /// Processes a complete response. Returns whether the connection can be used further.
     fn complete(&mut self, shared: &mut Shared<'_>, keep: bool) -> bool {
-        let Some(request) = self.flight.pop_front() else { return false };
         let response = std::mem::take(&mut self.response);
-        self.received += 1;
-        shared.in_flight -= 1;
-        shared.tally.count_status(response.status);
-        match check(shared, &request, response.status, response.body, response.hash()) {
-            Some(kind) => {
-                let job = shared.job;
-                let reason = || describe_error(job, request.url, kind, &response);
-                shared.fault(kind, 1, reason);
-            }
-            None => {
-                self.responses += u64::from(shared.is_counting());
-                shared.record(|tally, now| {
-                    let latency = now.saturating_sub(request.due);
-                    tally.requests += 1;
-                    tally.latency.saturating_record(latency);
-                    tally.service.saturating_record(now - request.sent);
-                    tally.first_byte.saturating_record(response.first_byte - request.sent);
-                });
-                shared.record_in_series(shared.now.saturating_sub(request.due));
-            }
+        // The server closes a connection that it took for idle, and the request has crossed that.
+        if response.status == 408 && !keep && self.is_repeatable() && !shared.job.is_expected(408) {
+            self.lose_requests(shared, ErrorKind::Closed);
+            return false;
         }
+        let Some(request) = self.flight.pop_front() else { return false };
+        self.received += 1;
+        shared.alive = shared.now;
+        let checked = check(shared, &request, response.status, response.body, response.hash());
+        let job = shared.job;
+        let reason =
+            || describe_error(job, request.url, checked.unwrap_or(ErrorKind::Other), &response);
+        let checked = checked.map(|kind| (kind, &reason as &dyn Fn() -> String));
+        let (times, first_byte) = (request.times, response.first_byte);
+        let now = shared.now;
+        shared.recorder.use_connection(now, &mut self.counted);
+        if shared.recorder.complete(now, times, first_byte, response.status, checked) {
+            self.responses += 1;
+        }
+        self.think(shared);
         if let Some(pace) = &mut self.pace {
             pace.complete();
         }
         if self.received >= shared.max_requests {
             // The client closes, whatever the server has announced.
+            shared.record(|tally, _| tally.closed_by_generator += 1);
             self.close(shared);
             return false;
         }
         if !keep {
             self.is_closing = true;
-            shared.tally.closed_by_server += 1;
-            shared.send_again(&mut self.flight);
+            shared.record(|tally, _| tally.closed_by_server += 1);
+            shared.recorder.withdraw(self.flight.len() as u64);
+            shared.send_again(&mut self.flight, true);
             self.close(shared);
             return false;
         }
-        if shared.think > 0 {
+        if self.thinks_until > shared.now {
             self.thinking = true;
-            shared.timers.add(shared.now + shared.think, self.index, self.generation);
+            shared.timers.add(self.thinks_until, self.index, self.generation);
         }
         true
     }
 
-    /// Processes the end of the connection by the server.
-    fn closed_by_server(&mut self, shared: &mut Shared<'_>) {
-        shared.tick();
-        if self.reader.ends_at_close() {
-            self.reader = ResponseReader::default();
-            self.complete(shared, false);
-            return;
+    /// Begins the think time.
+    fn think(&mut self, shared: &Shared<'_>) {
+        if shared.think > 0 {
+            self.thinks_until = shared.now + shared.think;
         }
-        shared.tally.closed_by_server += 1;
-        if !self.flight.is_empty() {
-            let (job, url) = (shared.job, self.flight.front().map_or(0, |request| request.url));
-            let within = match self.reader.is_within() {
-                true => format!("after {} bytes of the body", self.response.body),
-                false => "before a response".to_owned(),
-            };
-            let reason =
-                || format!("{}: the server closed the connection {within}", url_of(job, url));
-            shared.fault(ErrorKind::Closed, self.flight.len() as u64, reason);
-            return self.retry(shared);
-        }
-        self.close(shared);
     }
 
     /// Processes an expired timer.
@@ -508,60 +505,10 @@ impl Connection {
             // At a modem's pace a response may take any time.
             Phase::Open if self.pace.is_some() && self.reader.is_within() => return false,
             Phase::Open => match self.flight.front() {
-                Some(request) => request.sent,
+                Some(request) => request.times.sent,
                 None => return false,
             },
         };
         now.saturating_sub(since) > timeout
-    }
-
-    /// Ends the connection after a timeout.
-    pub(super) fn time_out(&mut self, shared: &mut Shared<'_>) {
-        let (job, url) = (shared.job, self.flight.front().map(|request| request.url));
-        let reason = || match url {
-            Some(url) => format!("{} after {} s", url_of(job, url), job.plan.timeout_seconds),
-            None => format!("connecting to {}", job.address),
-        };
-        shared.fault(ErrorKind::Timeout, self.flight.len().max(1) as u64, reason);
-        self.retry(shared);
-    }
-
-    fn fail(&mut self, shared: &mut Shared<'_>, error: &io::Error) {
-        shared.tick();
-        let kind = ErrorKind::of(error, ErrorKind::Other);
-        let job = shared.job;
-        let reason = || format!("{error} ({})", job.address);
-        shared.fault(kind, self.flight.len().max(1) as u64, reason);
-        self.retry(shared);
-    }
-
-    /// Drops the requests in flight and connects again after a delay.
-    fn retry(&mut self, shared: &mut Shared<'_>) {
-        let failed = self.flight.len() as u64;
-        shared.in_flight -= failed;
-        if failed == 0 {
-            shared.count_failed_connection();
-        }
-        self.flight.clear();
-        self.shut(shared);
-        shared.timers.add(shared.now + RETRY, self.index, self.generation);
-    }
-
-    /// Closes the connection and returns its slot to the worker.
-    fn close(&mut self, shared: &mut Shared<'_>) {
-        shared.record(|tally, now| tally.lifetime.saturating_record(now - self.opened));
-        self.shut(shared);
-        shared.reopen(self.index);
-    }
-
-    fn shut(&mut self, shared: &mut Shared<'_>) {
-        self.end_silence(shared);
-        // Closing the socket removes it from epoll.
-        self.transport = None;
-        self.phase = Phase::Closed;
-        self.generation = self.generation.wrapping_add(1);
-        self.thinking = false;
-        self.response = PartialResponse::default();
-        self.unread = Vec::new();
     }
 }

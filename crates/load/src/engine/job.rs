@@ -4,11 +4,10 @@ use std::fmt;
 use std::net::{SocketAddr, ToSocketAddrs};
 use std::sync::Arc;
 
-use bytes::Bytes;
 use serde::{Deserialize, Serialize};
 use url::Url;
 
-use super::request::{Prepared, http2_request};
+use super::request::{Http2Request, Prepared};
 use super::tls::Tls;
 use super::transport::{SocketOptions, Transport};
 use crate::plan::{Plan, Protocol};
@@ -18,12 +17,14 @@ use crate::verify::Reference;
 pub struct Job {
     /// The plan.
     pub plan: Plan,
-    /// Address of the server.
+    /// Address of the server: the first one that accepts a connection, once [`Job::probe`] has found it.
     pub address: SocketAddr,
+    /// All addresses of its name.
+    pub addresses: Vec<SocketAddr>,
     /// The request of each URL.
     pub(super) requests: Vec<Prepared>,
-    /// The request and body of each URL, for HTTP/2.
-    http2: Vec<(http::Request<()>, Bytes)>,
+    /// The request of each URL, for HTTP/2.
+    pub(super) http2: Vec<Http2Request>,
     pub(super) tls: Option<Tls>,
     /// The expected bodies.
     pub(super) reference: Reference,
@@ -44,8 +45,8 @@ pub enum JobError {
     Resolve(String, String),
     /// TLS cannot be set up.
     Tls(String),
-    /// No connection can be made.
-    Connect(SocketAddr, std::io::Error),
+    /// No connection can be made to any address.
+    Connect(Vec<(SocketAddr, std::io::Error)>),
 }
 
 impl fmt::Display for JobError {
@@ -54,8 +55,10 @@ impl fmt::Display for JobError {
             Self::Url(url, why) => write!(f, "{url}: {why}"),
             Self::Resolve(host, why) => write!(f, "{host}: {why}"),
             Self::Tls(why) => write!(f, "TLS: {why}"),
-            Self::Connect(address, error) => {
-                write!(f, "connecting to {address}: {error}; is the server running?")
+            Self::Connect(errors) => {
+                let each = errors.iter().map(|(address, error)| format!("{address}: {error}"));
+                let each = each.collect::<Vec<_>>().join("; ");
+                write!(f, "connecting to {each}; is the server running?")
             }
         }
     }
@@ -99,14 +102,15 @@ impl Job {
             requests.push(Prepared::new(&plan, method, &url, &extras.body));
             if plan.protocol == Protocol::Http2 {
                 http2.push(
-                    http2_request(&plan, method, &url, &extras.body)
+                    Http2Request::new(&plan, method, &url, &extras.body)
                         .map_err(|why| wrong(text, &why))?,
                 );
             }
             first.get_or_insert(url);
         }
         let Some(first) = first else { return Err(wrong("", "there is no URL")) };
-        let address = address_of(&first)?;
+        let addresses = addresses_of(&first)?;
+        let address = addresses[0];
         let tls = (first.scheme() == "https")
             .then(|| Tls::new(&plan, &first).map_err(JobError::Tls))
             .transpose()?;
@@ -115,6 +119,7 @@ impl Job {
             plan,
             table,
             address,
+            addresses,
             requests,
             http2,
             tls,
@@ -124,21 +129,50 @@ impl Job {
         })
     }
 
+    /// Whether all addresses are those of this machine.
+    #[must_use]
+    pub fn is_local(&self) -> bool {
+        self.addresses.iter().all(|address| address.ip().is_loopback())
+    }
+
     /// The error that the target is another machine and the user has not permitted that.
     #[must_use]
     pub fn not_permitted(&self) -> String {
-        format!("{} is not this machine; --i-own-this-host permits it", self.address)
+        let others = self.addresses.iter().find(|address| !address.ip().is_loopback());
+        format!(
+            "{} is not this machine; --i-own-this-host permits it",
+            others.unwrap_or(&self.address)
+        )
     }
 
-    /// Makes one connection and closes it.
+    /// Makes one connection and closes it, to the first address that accepts one, which all connections of the run then use.
     ///
     /// # Errors
-    /// [`JobError::Connect`] if the connection fails.
-    pub fn probe(&self) -> Result<(), JobError> {
-        let timeout = std::time::Duration::from_secs_f64(self.plan.timeout_seconds.max(0.001));
-        match std::net::TcpStream::connect_timeout(&self.address, timeout) {
-            Ok(_) => Ok(()),
-            Err(error) => Err(JobError::Connect(self.address, error)),
+    /// [`JobError::Connect`] if no address accepts one.
+    pub fn probe(&mut self) -> Result<(), JobError> {
+        // An address that does not answer must not take the time of all others.
+        let seconds = self.plan.timeout_seconds / self.addresses.len().max(1) as f64;
+        let timeout = std::time::Duration::from_secs_f64(seconds.max(0.001));
+        let mut errors = Vec::new();
+        for address in &self.addresses {
+            match std::net::TcpStream::connect_timeout(address, timeout) {
+                Ok(_) => {
+                    self.address = *address;
+                    return Ok(());
+                }
+                Err(error) => errors.push((*address, error)),
+            }
+        }
+        Err(JobError::Connect(errors))
+    }
+
+    /// Does what the first TLS session of a thread does once, such as seeding its random numbers, which takes up to 150 ms.
+    pub(super) fn prepare_thread(&self) {
+        let Some(tls) = &self.tls else { return };
+        let session = rustls::ClientConnection::new(Arc::clone(&tls.config), tls.name.clone());
+        if let Ok(mut session) = session {
+            // Writing to memory cannot fail.
+            let _ = session.write_tls(&mut std::io::sink());
         }
     }
 
@@ -158,11 +192,6 @@ impl Job {
         }
     }
 
-    /// The request for the URL with that index, and its body.
-    pub(super) fn http2_request(&self, url: usize) -> Option<(http::Request<()>, Bytes)> {
-        self.http2.get(url).cloned()
-    }
-
     /// Begins to open the connection with that number.
     pub(super) fn connect(&self, number: u64) -> std::io::Result<Transport> {
         let sources = &self.plan.source_addresses;
@@ -177,15 +206,21 @@ impl Job {
     }
 }
 
-fn address_of(url: &Url) -> Result<SocketAddr, JobError> {
+/// The addresses of the URL's host, of which there is at least one.
+fn addresses_of(url: &Url) -> Result<Vec<SocketAddr>, JobError> {
     let host = url.host_str().unwrap_or_default().trim_matches(['[', ']']);
     let port = url.port_or_known_default().unwrap_or(80);
     let resolved = (host, port).to_socket_addrs();
     let error = |why: String| JobError::Resolve(host.to_owned(), why);
-    let all: Vec<_> = resolved.map_err(|cause| error(cause.to_string()))?.collect();
+    let mut all: Vec<SocketAddr> = Vec::new();
+    for address in resolved.map_err(|cause| error(cause.to_string()))? {
+        if !all.contains(&address) {
+            all.push(address);
+        }
+    }
     // Servers listen on the IPv4 loopback address more often than on both.
-    let best = all.iter().find(|address| address.is_ipv4()).or(all.first());
-    best.copied().ok_or_else(|| error("has no address".to_owned()))
+    all.sort_by_key(|address| !address.is_ipv4());
+    if all.is_empty() { Err(error("has no address".to_owned())) } else { Ok(all) }
 }
 
 /// Bytes as Base64, since JSON has no better form.

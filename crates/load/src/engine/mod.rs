@@ -6,6 +6,7 @@ mod connection;
 mod http2;
 mod job;
 mod pace;
+mod recorder;
 mod request;
 mod response;
 mod series;
@@ -23,12 +24,12 @@ use std::time::{Duration, Instant, SystemTime};
 
 pub use job::{Extras, Job, JobError};
 pub use series::Series;
-pub use tally::{Conformance, Tally, Windows};
+pub use tally::{Conformance, Lost, Tally, Windows};
 pub(crate) use transport::MIN_RECEIVE_BUFFER;
 
 use crate::plan::Protocol;
 use crate::processes::{self, Sample};
-use crate::progress::Progress;
+use crate::progress::{Progress, Slot};
 
 use clock::Clock;
 use worker::Worker;
@@ -60,52 +61,53 @@ pub fn run(job: &Job, progress: &Progress, start: Option<Instant>) -> io::Result
     let pids = processes::listening_on(job.address);
     // Search again at the end, since servers start processes under load.
     let find = || processes::with_descendants(pids.iter().flatten().copied());
-    let sample = |found: &[u32]| {
-        let server = (!found.is_empty()).then(|| processes::sample(found));
-        (server, processes::sample_self())
-    };
+    let server = |found: &[u32]| (!found.is_empty()).then(|| processes::sample(found));
     let warmup = Duration::from_secs_f64(job.plan.warmup_seconds);
-    let mut before = sample(&find());
-    let now = Instant::now();
-    let start = start.unwrap_or(now);
-    let clock = Clock::new(start);
-    let ahead = start.saturating_duration_since(now) + warmup;
-    let started = SystemTime::now() + ahead - now.saturating_duration_since(start);
+    let found = find();
     thread::scope(|scope| {
         let (done, ended) = mpsc::channel();
-        let mut held = Vec::new();
+        let (prepared, ready) = mpsc::channel();
+        let (mut held, mut begins) = (Vec::new(), Vec::new());
         for index in 0..job.plan.threads {
             let slot = progress.slot(index as usize);
-            let worker = match job.plan.protocol {
-                Protocol::Http2 => None,
-                _ => Some(Worker::new(job, clock, index, slot).inspect_err(|_| progress.stop())?),
-            };
             let (hold, release) = mpsc::channel();
+            let (begin, begun) = mpsc::channel::<Clock>();
             held.push(hold);
-            let done = done.clone();
+            begins.push(begin);
+            let (done, prepared) = (done.clone(), prepared.clone());
             let builder = thread::Builder::new().name(format!("load-{index}"));
             let spawned = builder.spawn_scoped(scope, move || {
-                clock.wait(Duration::ZERO, || slot.is_stopped());
-                let late = clock.now();
-                let (result, tally, end) = match worker {
-                    Some(mut worker) => {
-                        let result = worker.run();
-                        let (tally, end) = worker.finish();
-                        (result, tally, end)
-                    }
-                    None => http2::run(job, clock, index, slot),
-                };
-                stay(Ended { result, tally, end, late }, done, release);
+                let worker = PreparedWorker::new(job, index, slot);
+                // The receivers are gone if the run has failed.
+                let _ = prepared.send(());
+                drop(prepared);
+                let Ok(clock) = begun.recv() else { return };
+                stay(worker.run(clock), done, release);
             });
             spawned.inspect_err(|_| progress.stop())?;
         }
-        drop(done);
+        drop((done, prepared));
+        if ready.iter().count() < job.plan.threads as usize {
+            return Err(panicked());
+        }
+        // What the threads did before is not part of the run.
+        let mut before = (server(&found), processes::sample_self());
+        let now = Instant::now();
+        let start = start.unwrap_or(now);
+        let clock = Clock::new(start);
+        let ahead = start.saturating_duration_since(now) + warmup;
+        let started = SystemTime::now() + ahead - now.saturating_duration_since(start);
+        progress.begin(start);
+        for begin in begins {
+            // A thread that has panicked is noticed by its missing result.
+            let _ = begin.send(clock);
+        }
         if !ahead.is_zero() {
             // Search the processes beforehand, so that the sample is taken at the exact time.
             Clock::new(now).wait(ahead.saturating_sub(SEARCH_TIME), || progress.is_stopped());
             let found = find();
             clock.wait(warmup, || progress.is_stopped());
-            before = sample(&found);
+            before = (server(&found), processes::sample_self());
         }
         let began = clock::nanos(job.plan.warmup_seconds);
         let (mut tally, mut last, mut failure) = (Tally::new(0), began, None);
@@ -117,21 +119,70 @@ pub fn run(job: &Job, progress: &Progress, start: Option<Instant>) -> io::Result
             failure = failure.or(worker.result.err());
             count += 1;
         }
-        // The workers' threads still exist, so that their processor time can be read.
-        let after = sample(&find());
+        // The workers' threads still exist, so that their processor time can be read. The search is not theirs.
+        let client = processes::sample_self();
+        let after = server(&find());
         drop(held);
         if let Some(error) = failure {
             return Err(error);
         }
         if count < job.plan.threads {
-            return Err(io::Error::other("a worker thread panicked"));
+            return Err(panicked());
         }
         let seconds = last.saturating_sub(began).max(1) as f64 / 1e9;
-        let (server, client) = (before.0.zip(after.0), (before.1, after.1));
         let late = Duration::from_nanos(late);
-        let started = started + late;
-        Ok(Measured { tally, seconds, started, late, server, client })
+        Ok(Measured {
+            tally,
+            seconds,
+            started: started + late,
+            late,
+            server: before.0.zip(after),
+            client: (before.1, client),
+        })
     })
+}
+
+fn panicked() -> io::Error {
+    io::Error::other("a worker thread panicked")
+}
+
+/// A worker before its start.
+enum PreparedWorker<'a> {
+    Http1(io::Result<Box<Worker<'a>>>),
+    Http2(&'a Job, u32, &'a Slot),
+}
+
+impl<'a> PreparedWorker<'a> {
+    /// Prepares a worker on its own thread.
+    fn new(job: &'a Job, index: u32, slot: &'a Slot) -> Self {
+        job.prepare_thread();
+        match job.plan.protocol {
+            Protocol::Http2 => Self::Http2(job, index, slot),
+            _ => Self::Http1(Worker::new(job, index, slot).map(Box::new)),
+        }
+    }
+
+    fn run(self, clock: Clock) -> Ended {
+        let mut late = 0;
+        let mut begin = |slot: &Slot| {
+            clock.wait(Duration::ZERO, || slot.is_stopped());
+            late = clock.now();
+        };
+        let (result, tally, end) = match self {
+            Self::Http1(Err(error)) => (Err(error), Tally::new(0), 0),
+            Self::Http1(Ok(mut worker)) => {
+                begin(worker.slot());
+                let result = worker.run(clock);
+                let (tally, end) = worker.finish();
+                (result, tally, end)
+            }
+            Self::Http2(job, index, slot) => {
+                begin(slot);
+                http2::run(job, clock, index, slot)
+            }
+        };
+        Ended { result, tally, end, late }
+    }
 }
 
 /// The end of a worker. Times are in nanoseconds since the start of the run.

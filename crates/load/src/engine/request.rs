@@ -14,6 +14,8 @@ pub(super) struct Prepared {
     pub(super) body: usize,
     /// A HEAD request.
     pub(super) head_only: bool,
+    /// The method is safe (RFC 9110 §9.2.1).
+    pub(super) is_safe: bool,
 }
 
 impl Prepared {
@@ -65,28 +67,59 @@ impl Prepared {
             }),
             body: body.len(),
             head_only: method == "HEAD",
+            is_safe: is_safe(method),
         }
     }
 }
 
-/// An HTTP/2 request, and its body.
-pub(super) fn http2_request(
-    plan: &Plan,
-    method: &str,
-    url: &Url,
-    body: &[u8],
-) -> Result<(http::Request<()>, Bytes), String> {
-    let mut request =
-        http::Request::builder().method(method).uri(url.as_str()).version(http::Version::HTTP_2);
-    request = request
-        .header("user-agent", concat!("dunlin/", env!("CARGO_PKG_VERSION")))
-        .header("accept", "*/*");
-    for (name, value) in &plan.request.fields {
-        request = request.header(name, value);
+/// A request of HTTP/2.
+#[derive(Clone)]
+pub(super) struct Http2Request {
+    pub(super) head: http::Request<()>,
+    pub(super) body: Bytes,
+    /// The method is safe (RFC 9110 §9.2.1).
+    pub(super) is_safe: bool,
+}
+
+impl Http2Request {
+    /// The request of a URL.
+    ///
+    /// # Errors
+    /// A part of it is malformed.
+    pub(super) fn new(plan: &Plan, method: &str, url: &Url, body: &[u8]) -> Result<Self, String> {
+        let text = |error: &dyn std::fmt::Display| error.to_string();
+        let fields = &plan.request.fields;
+        let has = |name: &str| fields.iter().any(|(n, _)| n.eq_ignore_ascii_case(name));
+        let mut uri = url.as_str().parse::<http::Uri>().map_err(|error| text(&error))?.into_parts();
+        // The authority belongs in `:authority` (RFC 9113 §8.3.1).
+        if let Some((_, host)) = fields.iter().find(|(name, _)| name.eq_ignore_ascii_case("host")) {
+            let authority = host.parse::<http::uri::Authority>();
+            uri.authority = Some(authority.map_err(|error| format!("Host: {error}"))?);
+        }
+        let uri = http::Uri::from_parts(uri).map_err(|error| text(&error))?;
+        let mut head =
+            http::Request::builder().method(method).uri(uri).version(http::Version::HTTP_2);
+        if !has("user-agent") {
+            head = head.header("user-agent", concat!("dunlin/", env!("CARGO_PKG_VERSION")));
+        }
+        if !has("accept") {
+            head = head.header("accept", "*/*");
+        }
+        for (name, value) in fields.iter().filter(|(name, _)| !name.eq_ignore_ascii_case("host")) {
+            head = head.header(name, value);
+        }
+        if !body.is_empty() && !has("content-length") {
+            head = head.header("content-length", body.len());
+        }
+        Ok(Self {
+            head: head.body(()).map_err(|error| text(&error))?,
+            body: Bytes::copy_from_slice(body),
+            is_safe: is_safe(method),
+        })
     }
-    if !body.is_empty() {
-        request = request.header("content-length", body.len());
-    }
-    let request = request.body(()).map_err(|error| error.to_string())?;
-    Ok((request, Bytes::copy_from_slice(body)))
+}
+
+/// Whether the method is safe (RFC 9110 §9.2.1).
+fn is_safe(method: &str) -> bool {
+    matches!(method, "GET" | "HEAD" | "OPTIONS" | "TRACE")
 }

@@ -142,12 +142,17 @@ pub(super) fn compare(
 impl ErrorKind {
     /// Classifies a system error; `otherwise` if it has no kind of its own.
     pub(super) fn of(error: &io::Error, otherwise: Self) -> Self {
+        let cause = error.get_ref().and_then(|cause| cause.downcast_ref::<rustls::Error>());
+        if cause.is_some() {
+            return Self::Tls;
+        }
         match error.raw_os_error().map(Errno::from_raw_os_error) {
             Some(Errno::CONNREFUSED) => Self::Refused,
             Some(Errno::CONNRESET | Errno::PIPE) => Self::Reset,
             Some(Errno::TIMEDOUT | Errno::HOSTUNREACH | Errno::NETUNREACH) => Self::Timeout,
             Some(Errno::ADDRNOTAVAIL | Errno::ADDRINUSE) => Self::NoAddress,
             Some(Errno::MFILE | Errno::NFILE) => Self::NoDescriptor,
+            None if error.kind() == io::ErrorKind::ConnectionReset => Self::Reset,
             _ => otherwise,
         }
     }

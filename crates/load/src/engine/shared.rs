@@ -3,12 +3,14 @@
 use std::collections::VecDeque;
 use std::io;
 use std::os::fd::OwnedFd;
+use std::time::Instant;
 
 use dunlin_http::http1::client::HeadCache;
 use rustix::event::epoll;
 
 use super::clock::{Clock, nanos};
 use super::job::Job;
+use super::recorder::{Recorder, Times};
 use super::tally::Tally;
 use super::timers::Timers;
 use crate::outcome::ErrorKind;
@@ -20,7 +22,7 @@ pub(super) struct Shared<'a> {
     pub(super) job: &'a Job,
     pub(super) epoll: OwnedFd,
     pub(super) now: u64,
-    pub(super) tally: Tally,
+    pub(super) recorder: Recorder,
     pub(super) timers: Timers,
     pub(super) buffer: Vec<u8>,
     pub(super) head_cache: HeadCache,
@@ -31,19 +33,19 @@ pub(super) struct Shared<'a> {
     pub(super) verifies: bool,
     /// Think time: nanoseconds between a response and the next request.
     pub(super) think: u64,
-    /// Requests in flight on all connections.
-    pub(super) in_flight: u64,
+    /// Connections that are being established.
+    pub(super) connecting: u64,
+    /// Time of the last sign of a server: a connection or a response.
+    pub(super) alive: u64,
     /// Connections on which no byte has arrived yet. Counted only with a modem pace.
     pub(super) silent: u32,
     /// Requests of a replay that are due, by index of the URL.
     pub(super) replayed: VecDeque<u32>,
+    /// Requests that are to be sent again.
+    pub(super) again: VecDeque<Pending>,
     clock: Clock,
     /// Requests still to be sent.
     pub(super) left: u64,
-    /// Start of the measurement, after the warm-up, in nanoseconds since the start.
-    pub(super) counts_from: u64,
-    /// End of the run, in nanoseconds since the start.
-    pub(super) ends: u64,
     /// Slots whose connection can take a request; open model over requests.
     pub(super) offered: VecDeque<u32>,
     /// Slots whose connection is to be opened.
@@ -54,14 +56,31 @@ pub(super) struct Shared<'a> {
 
 /// A request whose response is incomplete.
 pub(super) struct InFlight {
-    /// Time when it was due.
-    pub(super) due: u64,
-    /// Time when it was sent.
-    pub(super) sent: u64,
+    pub(super) times: Times,
     /// Index of the URL.
     pub(super) url: u32,
     /// A HEAD request.
     pub(super) head_only: bool,
+    /// It can be sent again if it is lost (RFC 9110 §9.2.1), and has not been.
+    pub(super) repeatable: bool,
+}
+
+/// A request that is to be sent.
+#[derive(Clone, Copy)]
+pub(super) struct Pending {
+    /// Time when it was due.
+    pub(super) due: u64,
+    /// Index of the URL, if it has been chosen: the request is sent again.
+    pub(super) url: Option<u32>,
+    /// Whether it may be sent once more.
+    pub(super) repeatable: bool,
+}
+
+impl Pending {
+    /// A request that was due at `due`.
+    pub(super) fn new(due: u64) -> Self {
+        Self { due, url: None, repeatable: true }
+    }
 }
 
 /// Size of the read buffer in bytes.
@@ -69,12 +88,11 @@ const BUFFER: usize = 1 << 20;
 
 impl<'a> Shared<'a> {
     /// The initial state. `requests` is the worker's share if the plan ends after a number of requests.
-    pub(super) fn new(job: &'a Job, clock: Clock, requests: u64) -> io::Result<Self> {
+    pub(super) fn new(job: &'a Job, requests: u64) -> io::Result<Self> {
         let plan = &job.plan;
-        let counts_from = nanos(plan.warmup_seconds);
-        let (left, ends) = match plan.end {
-            End::Seconds(seconds) => (u64::MAX, counts_from + nanos(seconds)),
-            End::Requests(_) => (requests, u64::MAX),
+        let left = match plan.end {
+            End::Seconds(_) => u64::MAX,
+            End::Requests(_) => requests,
         };
         let think = match plan.model {
             Model::Closed { think_seconds } => nanos(think_seconds),
@@ -87,8 +105,8 @@ impl<'a> Shared<'a> {
         Ok(Self {
             job,
             epoll: epoll::create(epoll::CreateFlags::CLOEXEC)?,
-            now: clock.now(),
-            tally: Tally::new(plan.connections as usize),
+            now: 0,
+            recorder: Recorder::new(plan),
             timers: Timers::default(),
             buffer: vec![0; BUFFER],
             head_cache: HeadCache::default(),
@@ -96,17 +114,23 @@ impl<'a> Shared<'a> {
             max_requests: max_requests(plan.reuse),
             verifies: plan.verify != Verify::Status,
             think,
-            in_flight: 0,
+            connecting: 0,
+            alive: 0,
             silent: 0,
             replayed: VecDeque::new(),
-            clock,
+            again: VecDeque::new(),
+            clock: Clock::new(Instant::now()),
             left,
-            counts_from,
-            ends,
             offered: VecDeque::new(),
             to_open: Vec::new(),
             learned,
         })
+    }
+
+    /// Sets the clock of the run.
+    pub(super) fn set_clock(&mut self, clock: Clock) {
+        self.clock = clock;
+        self.tick();
     }
 
     /// Reads the clock.
@@ -115,76 +139,56 @@ impl<'a> Shared<'a> {
         self.now = self.clock.now();
     }
 
-    /// Whether the time is within the measurement.
-    #[inline]
-    pub(super) fn is_counting(&self) -> bool {
-        self.now >= self.counts_from && self.now < self.ends
-    }
-
     /// Calls `count` within the measurement.
     #[inline]
     pub(super) fn record(&mut self, count: impl FnOnce(&mut Tally, u64)) {
-        if self.is_counting() {
-            count(&mut self.tally, self.now);
-        }
-    }
-
-    /// Counts a valid response in the current interval.
-    #[inline]
-    pub(super) fn record_in_series(&mut self, latency: u64) {
-        if self.is_counting() {
-            self.tally.series.response(self.now - self.counts_from, latency);
-        }
-    }
-
-    /// Counts received bytes.
-    #[inline]
-    pub(super) fn received(&mut self, count: u64) {
-        if self.is_counting() {
-            self.tally.bytes += count;
-            self.tally.series.bytes(self.now - self.counts_from, count);
-        }
-    }
-
-    /// Counts failures, also during the warm-up. `reason` describes the first one of a kind.
-    pub(super) fn fault(&mut self, kind: ErrorKind, count: u64, reason: impl FnOnce() -> String) {
-        self.tally.fault(kind, count, reason);
-        self.tally.series.error(self.now.saturating_sub(self.counts_from));
+        let now = self.now;
+        self.recorder.record(now, |tally| count(tally, now));
     }
 
     /// Takes a request from those that are left. Returns false if there is none.
     #[inline]
     pub(super) fn may_send(&mut self) -> bool {
-        if self.left == 0 || self.now >= self.ends {
+        if self.left == 0 || self.now >= self.recorder.ends {
             return false;
         }
-        if self.left != u64::MAX {
+        // Those of the warm-up are not of the number that was requested.
+        if self.left != u64::MAX && self.recorder.is_warm(self.now) {
             self.left -= 1;
         }
         true
     }
 
-    /// Counts a connection that failed before its first request as a request.
-    pub(super) fn count_failed_connection(&mut self) {
-        self.may_send();
-    }
-
-    /// Records that requests are written to a connection with `in_flight` requests.
+    /// The next request of the closed model: one that is sent again, or a new one that is due at `due`, or else now.
     #[inline]
-    pub(super) fn record_depth(&mut self, in_flight: u32) {
-        self.tally.depth.0 += 1;
-        self.tally.depth.1 += u64::from(in_flight);
-        self.tally.depth_max = self.tally.depth_max.max(in_flight);
+    pub(super) fn next_request(&mut self, due: &mut Option<u64>) -> Option<Pending> {
+        if self.now < self.recorder.ends
+            && let Some(again) = self.again.pop_front()
+        {
+            return Some(again);
+        }
+        self.may_send().then(|| Pending::new(due.take().unwrap_or(self.now)))
     }
 
-    /// Returns requests that the server did not process, since it closed the connection as announced.
-    pub(super) fn send_again(&mut self, flight: &mut VecDeque<InFlight>) {
-        let count = flight.len() as u64;
-        self.in_flight -= count;
-        if self.left != u64::MAX {
-            self.left += count;
+    /// Whether requests are left for a connection that is not established yet.
+    pub(super) fn needs_connection(&self) -> bool {
+        self.left.saturating_add(self.again.len() as u64) > self.connecting
+    }
+
+    /// Records an attempt to connect that failed. It takes the place of a request, unless requests wait for any connection.
+    pub(super) fn fail_connection(&mut self, kind: ErrorKind, reason: impl FnOnce() -> String) {
+        self.recorder.fail_connection(self.now, kind, reason);
+        if !matches!(self.job.plan.model, Model::OpenRequests(_)) && !self.may_send() {
+            self.again.pop_front();
         }
-        flight.clear();
+    }
+
+    /// Queues requests that the server did not process, to be sent again before others.
+    pub(super) fn send_again(&mut self, flight: &mut VecDeque<InFlight>, repeatable: bool) {
+        for request in flight.drain(..).rev() {
+            let (due, url) = (request.times.due, Some(request.url));
+            self.again.push_front(Pending { due, url, repeatable });
+        }
     }
 
     /// Adds a slot to those whose connection can take a request.

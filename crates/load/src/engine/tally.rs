@@ -5,8 +5,9 @@ use std::collections::BTreeMap;
 use hdrhistogram::Histogram;
 use serde::{Deserialize, Serialize};
 
+use super::recorder::Times;
 use super::series::Series;
-use crate::outcome::ErrorKind;
+use crate::outcome::{ErrorKind, Warmup};
 use crate::progress::Snapshot;
 
 /// Everything that a worker counts. Times are in nanoseconds.
@@ -29,18 +30,30 @@ pub struct Tally {
     pub requests: u64,
     /// Bytes received.
     pub bytes: u64,
-    /// Failures.
+    /// Failures of requests and of attempts to connect.
     pub errors: BTreeMap<ErrorKind, u64>,
+    /// Of them, attempts to connect.
+    pub failed_connections: u64,
     /// Description of the first failure of each kind.
     pub first_errors: BTreeMap<ErrorKind, String>,
     /// Responses by status.
     pub status: BTreeMap<u16, u64>,
     /// The last status, and its occurrences that are not in `status` yet.
     recent_status: (u16, u64),
-    /// Connections that were established.
+    /// Connections that were established or used within the measurement.
     pub opened: u64,
     /// Connections that the server closed.
     pub closed_by_server: u64,
+    /// Connections that the generator closed before the end.
+    pub closed_by_generator: u64,
+    /// Requests that were lost with a connection that had served others, and sent again.
+    pub lost: Lost,
+    /// Streams that the server refused, whose requests were sent again.
+    pub refused_streams: u64,
+    /// What happened before the measurement.
+    pub warmup: Warmup,
+    /// Arrivals that were due within the measurement; open models only.
+    pub due: u64,
     /// TLS sessions that were resumed.
     pub tls_resumed: u64,
     /// Number of writes of requests, and the sum of the requests in flight after each.
@@ -57,12 +70,37 @@ pub struct Tally {
     pub slowest: u64,
     /// Arrivals that wait for a connection at the end.
     pub waiting: u64,
+    /// The longest time that one of them has waited.
+    pub longest_wait: u64,
     /// The run in intervals.
     pub series: Series,
     /// With a modem pace: connections that were served at that pace.
     pub conformance: Conformance,
     /// With a modem pace: receive windows, which bound what the server can send ahead.
     pub windows: Windows,
+}
+
+/// Requests that were lost with their connection.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct Lost {
+    /// Their number by the kind of the loss.
+    pub by_kind: BTreeMap<ErrorKind, u64>,
+    /// Description of the first.
+    pub first: Option<String>,
+}
+
+impl Lost {
+    /// Counts losses. `reason` describes the first one.
+    pub(super) fn add(&mut self, kind: ErrorKind, count: u64, reason: impl FnOnce() -> String) {
+        *self.by_kind.entry(kind).or_default() += count;
+        self.first.get_or_insert_with(reason);
+    }
+
+    /// The number of losses.
+    #[must_use]
+    pub fn count(&self) -> u64 {
+        self.by_kind.values().sum()
+    }
 }
 
 /// Receive windows of the first connections, as the system reports them.
@@ -115,11 +153,17 @@ impl Tally {
             requests: 0,
             bytes: 0,
             errors: BTreeMap::new(),
+            failed_connections: 0,
             first_errors: BTreeMap::new(),
             status: BTreeMap::new(),
             recent_status: (0, 0),
             opened: 0,
             closed_by_server: 0,
+            closed_by_generator: 0,
+            lost: Lost::default(),
+            refused_streams: 0,
+            warmup: Warmup::default(),
+            due: 0,
             tls_resumed: 0,
             depth: (0, 0),
             depth_max: 0,
@@ -128,6 +172,7 @@ impl Tally {
             oldest: 0,
             slowest: 0,
             waiting: 0,
+            longest_wait: 0,
             series: Series::default(),
             conformance: Conformance::default(),
             windows: Windows::default(),
@@ -140,17 +185,16 @@ impl Tally {
         self.first_errors.entry(kind).or_insert_with(reason);
     }
 
-    /// Ends the measurement `end` nanoseconds after the start. Requests in flight (times when due and sent) and waiting
+    /// Ends the measurement `end` nanoseconds after the start. Requests in flight and waiting
     /// arrivals (times when due) are recorded with their age, unless that is below the median: it then gives no information
     /// on how long they would have taken.
     pub(super) fn finish(
         &mut self,
         end: u64,
-        in_flight: impl Iterator<Item = (u64, u64)>,
+        in_flight: impl Iterator<Item = Times>,
         waiting: impl Iterator<Item = u64>,
     ) {
         self.settle_status();
-        self.slowest = self.service.max();
         let median = |times: &Histogram<u64>| times.value_at_quantile(0.5);
         let (latency, service) = (median(&self.latency), median(&self.service));
         let record = |times: &mut Histogram<u64>, age: u64, median: u64| {
@@ -158,7 +202,7 @@ impl Tally {
                 times.saturating_record(age);
             }
         };
-        for (due, sent) in in_flight {
+        for Times { due, sent } in in_flight {
             let age = end.saturating_sub(sent);
             self.unfinished += 1;
             self.oldest = self.oldest.max(age);
@@ -167,13 +211,16 @@ impl Tally {
         }
         for due in waiting {
             self.waiting += 1;
+            self.longest_wait = self.longest_wait.max(end.saturating_sub(due));
             record(&mut self.latency, end.saturating_sub(due), latency);
         }
     }
 
-    /// The counts that are shown during the run.
-    pub(super) fn snapshot(&self, in_flight: u64) -> Snapshot {
+    /// The counts that are shown during the run, `at` nanoseconds after the start of the measurement.
+    pub(super) fn snapshot(&self, at: u64, in_flight: u64) -> Snapshot {
         Snapshot {
+            at,
+            warmup: self.warmup.requests,
             requests: self.requests,
             bytes: self.bytes,
             errors: self.errors.values().sum(),
@@ -229,8 +276,18 @@ impl Tally {
         for (status, count) in other.status {
             *self.status.entry(status).or_default() += count;
         }
+        self.failed_connections += other.failed_connections;
         self.opened += other.opened;
         self.closed_by_server += other.closed_by_server;
+        self.closed_by_generator += other.closed_by_generator;
+        for (kind, count) in other.lost.by_kind {
+            *self.lost.by_kind.entry(kind).or_default() += count;
+        }
+        self.lost.first = self.lost.first.take().or(other.lost.first);
+        self.refused_streams += other.refused_streams;
+        self.warmup.requests += other.warmup.requests;
+        self.warmup.errors += other.warmup.errors;
+        self.due += other.due;
         self.tls_resumed += other.tls_resumed;
         self.depth = (self.depth.0 + other.depth.0, self.depth.1 + other.depth.1);
         self.depth_max = self.depth_max.max(other.depth_max);
@@ -239,6 +296,7 @@ impl Tally {
         self.oldest = self.oldest.max(other.oldest);
         self.slowest = self.slowest.max(other.slowest);
         self.waiting += other.waiting;
+        self.longest_wait = self.longest_wait.max(other.longest_wait);
         self.series.add(other.series);
         self.conformance.add(other.conformance);
         self.windows.sampled += other.windows.sampled;

@@ -37,8 +37,9 @@ impl Tls {
             Protocol::Http2 => vec![b"h2".to_vec()],
             _ => vec![b"http/1.1".to_vec()],
         };
-        let host = url.host_str().unwrap_or_default().trim_matches(['[', ']']).to_owned();
-        let name = ServerName::try_from(host).map_err(|error| text(&error))?;
+        let host = url.host_str().unwrap_or_default().trim_matches(['[', ']']);
+        let name = plan.server_name.as_deref().unwrap_or(host).to_owned();
+        let name = ServerName::try_from(name).map_err(|error| text(&error))?;
         Ok(Self { config: Arc::new(config), name })
     }
 }

@@ -8,7 +8,7 @@ use rustix::event::{Timespec, epoll};
 use super::clock::{Clock, nanos};
 use super::connection::Connection;
 use super::job::Job;
-use super::shared::Shared;
+use super::shared::{Pending, Shared};
 use super::tally::Tally;
 use crate::arrivals::Schedule;
 use crate::plan::{End, Model};
@@ -28,6 +28,8 @@ pub(super) struct Worker<'a> {
     /// Arrivals that wait for a connection.
     waiting: VecDeque<u64>,
     next_scan: u64,
+    /// Whether the run ends after a number of requests.
+    ends_by_count: bool,
     slot: &'a Slot,
 }
 
@@ -44,7 +46,8 @@ const MAX_SILENT: u32 = 1024;
 const EVENTS: usize = 1024;
 
 impl<'a> Worker<'a> {
-    pub(super) fn new(job: &'a Job, clock: Clock, index: u32, slot: &'a Slot) -> io::Result<Self> {
+    /// The worker with that index, which runs from the start of a clock that [`Worker::run`] takes.
+    pub(super) fn new(job: &'a Job, index: u32, slot: &'a Slot) -> io::Result<Self> {
         let plan = &job.plan;
         let part = plan.part_of_thread(index);
         let seconds = match plan.end {
@@ -65,7 +68,7 @@ impl<'a> Worker<'a> {
             End::Seconds(_) => 0,
             End::Requests(count) => part.share(count),
         };
-        let mut shared = Shared::new(job, clock, requests)?;
+        let mut shared = Shared::new(job, requests)?;
         let count = part.share(u64::from(plan.connections)) as u32;
         let connections: Vec<_> = (0..count)
             .map(|slot| Connection::new(&shared, slot, part.number(u64::from(slot))))
@@ -81,12 +84,21 @@ impl<'a> Worker<'a> {
             arrival_step: part.of as usize,
             waiting: VecDeque::new(),
             next_scan: SCAN,
+            ends_by_count: match plan.model {
+                Model::Closed { .. } => true,
+                _ => matches!(plan.end, End::Requests(_)),
+            },
             slot,
         })
     }
 
+    pub(super) fn slot(&self) -> &'a Slot {
+        self.slot
+    }
+
     /// Runs until the end of the plan, or until it is stopped.
-    pub(super) fn run(&mut self) -> io::Result<()> {
+    pub(super) fn run(&mut self, clock: Clock) -> io::Result<()> {
+        self.shared.set_clock(clock);
         let mut events = Vec::with_capacity(EVENTS);
         loop {
             self.shared.tick();
@@ -119,17 +131,29 @@ impl<'a> Worker<'a> {
 
     /// The tally, and the end of the measurement in nanoseconds since the start.
     pub(super) fn finish(mut self) -> (Tally, u64) {
-        let Shared { now, ends, in_flight, counts_from, .. } = self.shared;
-        let end = now.min(ends);
-        let tally = &mut self.shared.tally;
-        if in_flight > 0 {
-            tally.series.end(end.saturating_sub(counts_from));
+        let now = self.shared.now;
+        let recorder = &mut self.shared.recorder;
+        let end = now.min(recorder.ends);
+        // Arrivals that were due before the end and have not been looked at.
+        let rest = self.next_due.into_iter().chain(self.schedule.into_iter().flatten());
+        for due in rest.take_while(|due| *due < end) {
+            recorder.arrive(end, due);
+            self.waiting.push_back(due);
         }
+        let at = recorder.at(end);
+        if recorder.in_flight > 0 {
+            recorder.tally.series.end(at);
+        }
+        let tally = &mut recorder.tally;
         // At a modem's pace a response may take longer than the run.
         let judged = self.connections.iter().filter(|connection| connection.pace.is_none());
         let flights = judged.flat_map(|connection| connection.flight.iter());
-        let flights = flights.map(|request| (request.due, request.sent));
-        tally.finish(end, flights, self.waiting.iter().copied());
+        if self.shared.left == 0 {
+            self.waiting.clear();
+        }
+        let again = self.shared.again.iter().map(|request| request.due);
+        let waiting = self.waiting.iter().copied().chain(again);
+        tally.finish(end, flights.map(|request| request.times), waiting);
         for connection in &mut self.connections {
             tally.each.push(connection.responses);
             if let Some(pace) = &mut connection.pace {
@@ -139,15 +163,26 @@ impl<'a> Worker<'a> {
                 tally.conformance.late += u32::from(late);
             }
         }
-        (self.shared.tally, end)
+        (self.shared.recorder.tally, end)
     }
 
     fn is_over(&self) -> bool {
         let shared = &self.shared;
-        let spent = shared.left == 0 || self.schedule.is_some() && self.next_due.is_none();
-        shared.now >= shared.ends
-            || spent && shared.in_flight == 0 && self.waiting.is_empty()
-            || self.slot.is_stopped()
+        shared.now >= shared.recorder.ends || self.is_spent() || self.slot.is_stopped()
+    }
+
+    /// Whether a run of a number of requests has sent them all, and has a result of each. An open run of some duration lasts
+    /// until its end.
+    fn is_spent(&self) -> bool {
+        let shared = &self.shared;
+        let sent = shared.left == 0 || self.schedule.is_some() && self.next_due.is_none();
+        if !sent || shared.recorder.in_flight > 0 || !self.ends_by_count {
+            return false;
+        }
+        let timeout = nanos(shared.job.plan.timeout_seconds);
+        let nothing_waits =
+            (self.waiting.is_empty() || shared.left == 0) && shared.again.is_empty();
+        nothing_waits || shared.now.saturating_sub(shared.alive) > timeout
     }
 
     fn handle(&mut self, event: epoll::Event) {
@@ -159,7 +194,7 @@ impl<'a> Worker<'a> {
         }
         let flags = event.flags;
         connection.event(&mut self.shared, flags);
-        if !self.waiting.is_empty() {
+        if !self.waiting.is_empty() || !self.shared.again.is_empty() {
             self.assign();
         }
     }
@@ -171,7 +206,7 @@ impl<'a> Worker<'a> {
             return self.assign();
         }
         for _ in 0..OPEN_AT_ONCE {
-            if self.shared.left == 0 || self.shared.silent >= MAX_SILENT {
+            if !self.may_open() {
                 return;
             }
             let Some(index) = self.shared.to_open.pop() else { return };
@@ -179,6 +214,10 @@ impl<'a> Worker<'a> {
                 connection.open(&mut self.shared, None);
             }
         }
+    }
+
+    fn may_open(&self) -> bool {
+        self.shared.needs_connection() && self.shared.silent < MAX_SILENT
     }
 
     fn run_timers(&mut self) {
@@ -194,11 +233,12 @@ impl<'a> Worker<'a> {
     fn run_arrivals(&mut self) {
         while let Some(due) = self.next_due.filter(|due| *due <= self.shared.now) {
             self.next_due = self.schedule.as_mut().and_then(Iterator::next);
-            if self.shared.left == 0 {
+            let is_warm = self.shared.recorder.is_warm(due);
+            if is_warm && self.shared.left <= self.waiting.len() as u64 {
                 self.next_due = None;
                 break;
             }
-            self.shared.record(|tally, now| tally.lag.saturating_record(now - due));
+            self.shared.recorder.arrive(self.shared.now, due);
             if let Some(replay) = &self.shared.job.replay
                 && let Some((_, url)) = replay.get(self.arrival)
             {
@@ -207,7 +247,7 @@ impl<'a> Worker<'a> {
             self.arrival += self.arrival_step;
             self.waiting.push_back(due);
         }
-        if !self.waiting.is_empty() {
+        if !self.waiting.is_empty() || !self.shared.again.is_empty() {
             self.assign();
         }
     }
@@ -215,18 +255,19 @@ impl<'a> Worker<'a> {
     /// Assigns due arrivals to connections that can take them.
     fn assign(&mut self) {
         let opens = matches!(self.shared.job.plan.model, Model::OpenConnections(_));
-        while let Some(&due) = self.waiting.front() {
+        while !self.waiting.is_empty() || !opens && !self.shared.again.is_empty() {
             let slot =
                 if opens { self.shared.to_open.pop() } else { self.shared.offered.pop_front() };
             let Some(index) = slot else { return };
             let Some(connection) = self.connections.get_mut(index as usize) else { continue };
             connection.queued = false;
             if opens {
-                self.waiting.pop_front();
-                connection.open(&mut self.shared, Some(due));
-            } else if connection.has_room(&self.shared) && self.shared.may_send() {
-                self.waiting.pop_front();
-                connection.add_request(&mut self.shared, due);
+                let due = self.waiting.pop_front();
+                connection.open(&mut self.shared, due);
+            } else if connection.has_room(&self.shared)
+                && let Some(request) = next_arrival(&mut self.shared, &mut self.waiting)
+            {
+                connection.add_request(&mut self.shared, request);
                 connection.flush(&mut self.shared);
                 if connection.has_room(&self.shared) {
                     self.shared.offer(index, &mut connection.queued);
@@ -243,16 +284,18 @@ impl<'a> Worker<'a> {
             }
         }
         self.next_scan = self.shared.now + SCAN;
-        self.slot.publish(self.shared.tally.snapshot(self.shared.in_flight));
+        let recorder = &self.shared.recorder;
+        let at = recorder.at(self.shared.now);
+        self.slot.publish(recorder.tally.snapshot(at, recorder.in_flight));
     }
 
     /// The time until the next timer, arrival or check.
     fn timeout(&self) -> Option<Timespec> {
         let shared = &self.shared;
         let mut next =
-            self.next_scan.min(shared.ends).min(shared.timers.next().unwrap_or(u64::MAX));
+            self.next_scan.min(shared.recorder.ends).min(shared.timers.next().unwrap_or(u64::MAX));
         let opens = !matches!(shared.job.plan.model, Model::OpenConnections(_));
-        if opens && !shared.to_open.is_empty() && shared.silent < MAX_SILENT {
+        if opens && !shared.to_open.is_empty() && self.may_open() {
             next = shared.now;
         }
         let rest = match self.next_due {
@@ -267,4 +310,14 @@ impl<'a> Worker<'a> {
             tv_nsec: (rest % 1_000_000_000) as i64,
         })
     }
+}
+
+/// The next request of the open model: one that is sent again, or the arrival that has waited longest.
+fn next_arrival(shared: &mut Shared<'_>, waiting: &mut VecDeque<u64>) -> Option<Pending> {
+    if let Some(again) = shared.again.pop_front() {
+        return Some(again);
+    }
+    let due = waiting.front().copied().filter(|_| shared.may_send())?;
+    waiting.pop_front();
+    Some(Pending::new(due))
 }

@@ -203,7 +203,7 @@ impl Generator {
 fn prepare(task: Task) -> Result<Job, String> {
     let Task { plan, extras, reference, permitted } = task;
     let mut job = Job::new(plan, extras, reference).map_err(|error| error.to_string())?;
-    if !job.address.ip().is_loopback() && !permitted {
+    if !job.is_local() && !permitted {
         return Err(job.not_permitted());
     }
     preflight::prepare(&mut job.plan, job.address)?;

@@ -11,7 +11,10 @@ use std::time::{Duration, SystemTime};
 use hdrhistogram::Histogram;
 
 use crate::conclude::reply_rate;
-use crate::outcome::{Connections, Latency, Outcome, ProcessUse, Second, Unfinished, Verdict};
+use crate::outcome::{
+    Connections, HeldRate, Latency, Outcome, ProcessUse, Second, SentAgain, Unfinished, Verdict,
+    Warmup,
+};
 use crate::plan::Plan;
 use crate::segment::Segment;
 use crate::time;
@@ -122,6 +125,8 @@ fn add_up(outcomes: &[&Outcome], spans: &[(SystemTime, Duration)]) -> Result<Out
         bytes_per_second: bytes as f64 / seconds.max(1e-9),
         bytes,
         errors: sum(|o| o.errors),
+        failed_requests: sum(|o| o.failed_requests),
+        failed_connections: sum(|o| o.failed_connections),
         errors_by_kind: counts(outcomes, |o| &o.errors_by_kind),
         first_errors: outcomes.iter().rev().flat_map(|o| o.first_errors.clone()).collect(),
         unfinished: Unfinished {
@@ -130,6 +135,24 @@ fn add_up(outcomes: &[&Outcome], spans: &[(SystemTime, Duration)]) -> Result<Out
             slowest_ms: max(|o| o.unfinished.slowest_ms),
             waiting: sum(|o| o.unfinished.waiting),
         },
+        sent_again: SentAgain {
+            lost: sum(|o| o.sent_again.lost),
+            refused: sum(|o| o.sent_again.refused),
+        },
+        rate: first.rate.as_ref().map(|_| {
+            let due = sum(|o| o.rate.as_ref().map_or(0, |rate| rate.due));
+            let waiting = sum(|o| o.unfinished.waiting);
+            HeldRate {
+                due,
+                held: (1.0 - waiting as f64 / due.max(1) as f64).max(0.0),
+                limit: outcomes.iter().find_map(|outcome| outcome.rate.as_ref()?.limit),
+            }
+        }),
+        warmup: Warmup { requests: sum(|o| o.warmup.requests), errors: sum(|o| o.warmup.errors) },
+        address: first
+            .address
+            .clone()
+            .filter(|_| outcomes.iter().all(|outcome| outcome.address == first.address)),
         // Unknown: one run may have had responses while another was silent.
         silence: None,
         status: counts(outcomes, |o| &o.status),
@@ -240,9 +263,10 @@ fn gravity(verdict: &Verdict) -> u8 {
         Verdict::Noisy => 1,
         Verdict::LinkBound => 2,
         Verdict::ClientBound => 3,
-        Verdict::Incomplete => 4,
-        Verdict::Stalled => 5,
-        Verdict::WrongResponses => 6,
+        Verdict::RateNotHeld => 4,
+        Verdict::Incomplete => 5,
+        Verdict::Stalled => 6,
+        Verdict::WrongResponses => 7,
     }
 }
 
@@ -293,6 +317,7 @@ fn connections(outcomes: &[&Outcome]) -> Connections {
     Connections {
         opened,
         closed_by_server: each().map(|c| c.closed_by_server).sum(),
+        closed_by_generator: each().map(|c| c.closed_by_generator).sum(),
         requests_each: mean(|c| c.requests_each, |o| o.connections.opened as f64),
         depth_mean: mean(|c| c.depth_mean, |o| o.requests as f64),
         depth_max: each().map(|c| c.depth_max).max().unwrap_or_default(),

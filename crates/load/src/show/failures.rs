@@ -30,6 +30,7 @@ fn words(kind: ErrorKind) -> &'static str {
     match kind {
         ErrorKind::Refused => "connections refused",
         ErrorKind::Reset => "connections reset",
+        ErrorKind::StreamReset => "streams reset",
         ErrorKind::Closed => "cut short by a closed connection",
         ErrorKind::Timeout => "timed out",
         ErrorKind::NoAddress => "without a free local port",
@@ -53,6 +54,9 @@ fn hints(o: &Outcome) -> Vec<String> {
         hint("--insecure accepts any certificate");
     } else if tls.contains("did not respond with TLS") {
         hint("the port does not use TLS; use http://");
+    }
+    if ["certificate_required", "CertificateRequired"].iter().any(|alert| tls.contains(alert)) {
+        hint("the server demands a client certificate, which load does not have");
     }
     let is_plain = o.plan.urls.first().is_some_and(|url| url.starts_with("http://"));
     let wants_tls = first(ErrorKind::Protocol).contains(TLS_RECORD)
@@ -78,10 +82,13 @@ fn unexpected_status(o: &Outcome) -> String {
         return "--expect-status accepts other statuses than the given ones".to_owned();
     };
     let cause = match status {
+        304 => "the request is conditional, by a header such as If-None-Match; ",
         300..=399 => "redirects are not followed: load the URL that they name; ",
         401 | 407 => "a header such as -H 'Authorization: …' authenticates; ",
         404 | 410 => "the server has nothing at this URL; ",
-        421 => "the server has no site for this host; ",
+        421 => {
+            "the server has no site for this host, or not on a TLS connection for another (--sni); "
+        }
         429 | 503 => "the server rejects requests, perhaps by a limit; ",
         _ => "",
     };

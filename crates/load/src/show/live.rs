@@ -14,8 +14,10 @@ use crate::progress::{Progress, Snapshot};
 pub struct Live<'a> {
     plan: &'a Plan,
     progress: &'a Progress,
+    /// When the display or the load began.
     began: Instant,
-    last: (Instant, Snapshot),
+    last: Snapshot,
+    sampled: Instant,
     client: Sample,
     server: Option<(Vec<u32>, u64)>,
     /// Whether this process sends the load.
@@ -42,7 +44,8 @@ impl<'a> Live<'a> {
             plan,
             progress,
             began: now,
-            last: (now, Snapshot::default()),
+            last: Snapshot::default(),
+            sampled: now,
             client: processes::sample_self(),
             server,
             local: address.is_some(),
@@ -61,8 +64,14 @@ impl<'a> Live<'a> {
     /// Updates the display.
     pub fn show(&mut self) {
         let (now, snapshot) = (Instant::now(), self.progress.snapshot());
-        let seconds = now.duration_since(self.last.0).as_secs_f64().max(1e-6);
-        let rate = snapshot.requests.saturating_sub(self.last.1.requests) as f64 / seconds;
+        if let Some(began) = self.progress.began() {
+            self.began = began;
+        }
+        // Workers publish their counts now and then: what they count refers to the time at which they did.
+        let counted = snapshot.at.saturating_sub(self.last.at) as f64 / 1e9;
+        let rate = snapshot.requests.saturating_sub(self.last.requests) as f64 / counted.max(1e-3);
+        let seconds = now.duration_since(self.sampled).as_secs_f64().max(1e-6);
+        self.sampled = now;
         let client = processes::sample_self();
         let busy = (client.cpu_seconds() - self.client.cpu_seconds()) / seconds;
         let server = self.server.as_mut().map(|(pids, before)| {
@@ -70,7 +79,7 @@ impl<'a> Live<'a> {
             let used = cpu.saturating_sub(std::mem::replace(before, cpu));
             used as f64 / 1e9 / seconds
         });
-        self.last = (now, snapshot);
+        self.last = snapshot;
         self.client = client;
         self.rates.push_back(rate);
         if self.rates.len() > WIDTH {
@@ -91,7 +100,11 @@ impl<'a> Live<'a> {
     }
 
     fn line(&self, rate: f64) -> String {
-        let snapshot = &self.last.1;
+        let snapshot = &self.last;
+        if snapshot.at == 0 && snapshot.warmup > 0 {
+            let seconds = self.began.elapsed().as_secs_f64();
+            return format!("{seconds:6.1} s    warm-up, {} responses\n", snapshot.warmup);
+        }
         format!(
             "{:6.1} s {rate:>10.0} requests/s, p50 {}, p99 {}, {} errors\n",
             self.began.elapsed().as_secs_f64(),
@@ -102,14 +115,14 @@ impl<'a> Live<'a> {
     }
 
     fn drawing(&self, rate: f64, busy: f64, server: Option<f64>) -> String {
-        let snapshot = &self.last.1;
+        let snapshot = &self.last;
         let (share, rest) = self.done(snapshot);
         let filled = (share * WIDTH as f64) as usize;
         let bar: String = (0..WIDTH).map(|at| if at < filled { '━' } else { '─' }).collect();
         let max = self.rates.iter().copied().fold(1.0, f64::max);
         let curve: String =
             self.rates.iter().map(|rate| BARS[((rate / max * 7.0) as usize).min(7)]).collect();
-        let mean = snapshot.requests as f64 / self.began.elapsed().as_secs_f64().max(1e-6);
+        let mean = snapshot.requests as f64 / (snapshot.at as f64 / 1e9).max(1e-3);
         let back = if self.drawn { format!("\x1b[{LINES}A") } else { String::new() };
         format!(
             "{back}\x1b[2K{bar} {:3.0} % {rest}\n\x1b[2K{rate:>12.0} requests/s, {mean:.0} on average  {curve}\n\x1b[2K{:>12} p50, {} p99, {} max\n\x1b[2K{:>12} errors, {} in flight{}\n",

@@ -6,7 +6,9 @@ use crate::outcome::Search;
 
 /// Formats the result, and a line for each level that was tried.
 pub(super) fn found(text: &mut String, search: &Search, paint: Paint) {
-    let limit = if search.bounded {
+    let limit = if let Some(limit) = &search.limit {
+        &format!("; {limit} were the limit")
+    } else if search.bounded {
         "; the generator, or the bound of the search, was the limit"
     } else if search.unfinished {
         "; the search stopped at its limit of trials: results vary too much between them"

@@ -7,8 +7,10 @@ use super::histogram::histogram;
 use super::layout::{Color, Paint, fill};
 use super::number::{NONE, bytes, count, milliseconds, number};
 use super::search::found;
-use crate::outcome::{Generators, Latency, Outcome, ProcessUse, Unfinished, Verdict};
-use crate::plan::Model;
+use crate::outcome::{
+    Generators, Latency, Outcome, ProcessUse, SentAgain, Unfinished, Verdict, Warmup,
+};
+use crate::plan::{Model, Protocol, Reuse};
 
 /// Options of the text.
 #[derive(Clone, Copy, Debug, Default)]
@@ -47,7 +49,12 @@ fn write(text: &mut String, o: &Outcome, options: TextOptions) -> std::fmt::Resu
     writeln!(text)?;
     requests(text, o);
     if o.errors > 0 {
-        let row_of_errors = row("errors", &count(o.errors), &failures(o));
+        let mut kinds = failures(o);
+        if o.failed_connections > 0 {
+            let of = if o.failed_requests == 0 { "all" } else { "of them" };
+            let _ = write!(kinds, "; {of} {} attempts to connect", count(o.failed_connections));
+        }
+        let row_of_errors = row("errors", &count(o.errors), &kinds);
         text.push_str(&row_of_errors.replacen("errors", &paint.apply(Color::Red, "errors"), 1));
         text.push_str(&details(o));
     }
@@ -59,6 +66,19 @@ fn write(text: &mut String, o: &Outcome, options: TextOptions) -> std::fmt::Resu
             let _ = write!(detail, "; {} more waited for a connection", count(*waiting));
         }
         text.push_str(&row("unfinished", &count(*in_flight), &detail));
+    }
+    let SentAgain { lost, refused } = o.sent_again;
+    if lost + refused > 0 {
+        let lost = (lost > 0).then(|| format!("{} lost with their connection", count(lost)));
+        let refused =
+            (refused > 0).then(|| format!("{} on streams that the server refused", count(refused)));
+        let causes: Vec<String> = lost.into_iter().chain(refused).collect();
+        let total = count(o.sent_again.lost + o.sent_again.refused);
+        text.push_str(&row("sent again", &total, &causes.join(", ")));
+    }
+    if o.warmup != Warmup::default() {
+        let detail = format!("responses and {} failures, not counted", count(o.warmup.errors));
+        text.push_str(&row("warm-up", &count(o.warmup.requests), &detail));
     }
     times(text, o, paint)?;
     if let Some(latency) = o.latency_ms.as_ref().filter(|_| options.histogram) {
@@ -84,7 +104,9 @@ fn color(verdict: Verdict) -> Color {
     match verdict {
         Verdict::Valid => Color::Green,
         Verdict::ClientBound | Verdict::LinkBound | Verdict::Noisy => Color::Yellow,
-        Verdict::Incomplete | Verdict::Stalled | Verdict::WrongResponses => Color::Red,
+        Verdict::RateNotHeld | Verdict::Incomplete | Verdict::Stalled | Verdict::WrongResponses => {
+            Color::Red
+        }
     }
 }
 
@@ -151,6 +173,9 @@ fn connections(text: &mut String, o: &Outcome) {
     if c.closed_by_server > 0 {
         details.push(format!("{} closed by the server", count(c.closed_by_server)));
     }
+    if c.closed_by_generator > 0 && o.plan.reuse == Reuse::Kept {
+        details.push(format!("{} given up by the generator", count(c.closed_by_generator)));
+    }
     if let Some(fairness) = c.fairness {
         details.push(format!("fairness {fairness:.3}"));
     }
@@ -162,11 +187,16 @@ fn connections(text: &mut String, o: &Outcome) {
         };
         text.push_str(&row("modem", &format!("{} kbit/s", bits as f64 / 1000.0), &detail));
     }
-    if o.plan.pipeline > 1 {
-        let short =
-            if c.depth_mean < f64::from(o.plan.pipeline) * 0.9 { ": NOT reached" } else { "" };
-        let detail = format!("{} requested{short}", o.plan.pipeline);
-        text.push_str(&row("pipeline", &format!("{:.1} deep", c.depth_mean), &detail));
+    let (name, deep, requested) = match o.plan.protocol {
+        Protocol::Http2 => ("streams", "at a time", o.plan.streams),
+        _ => ("pipeline", "deep", o.plan.pipeline),
+    };
+    // An open run, or one with think time, does not always have a next request.
+    let always = matches!(o.plan.model, Model::Closed { think_seconds: 0.0 });
+    if requested > 1 && (always || o.plan.protocol != Protocol::Http2) {
+        let short = if c.depth_mean < f64::from(requested) * 0.9 { ": NOT reached" } else { "" };
+        let detail = format!("{requested} requested{short}");
+        text.push_str(&row(name, &format!("{:.1} {deep}", c.depth_mean), &detail));
     }
     if let Some(rate) = o.reply_rate.as_ref().filter(|rate| rate.samples > 1) {
         let spread = format!(
