@@ -37,7 +37,7 @@ def test_three_servers_are_compared_within_a_minute(tmp_path):
     out = tmp_path / "out"
     check_text(done)
     for name in ("dunlin", "nginx", "lighttpd"):
-        relation = r"first|tied with the first, (95 %|no valid round)|[\d.]+× slower, 95 %|not valid|not ranked"
+        relation = r"first|only \w+ was measured|tied with the first, (95 %|no valid round)|[\d.]+× slower, 95 %|not valid|not ranked"
         assert re.search(rf"^  {name} +[\d,.]+/s ± +\d+ %  ({relation})", done.stdout, re.M), done.stdout
     assert done.stdout.rstrip().endswith("report.html")
     results = json.loads((out / "results.json").read_text())
@@ -57,7 +57,8 @@ def test_three_servers_are_compared_within_a_minute(tmp_path):
     assert "| 0 KB, 10 at a time, cache on |" in (out / "report.md").read_text()
     same = compare("--diff", out, out)
     check_text(same)
-    assert "figures: the interval includes 1" in same.stdout and "better" not in same.stdout and "worse" not in same.stdout
+    assert "better" not in same.stdout and "worse" not in same.stdout
+    assert "figures: the interval includes 1" in same.stdout or "not comparable" in same.stdout
     check_page(out / "report.html", tmp_path)
 
 
@@ -155,8 +156,14 @@ def test_diff_reports_a_changed_figure(tmp_path):
     check_text(done)
     heading, *rest = done.stdout.splitlines()
     assert heading.startswith("The second comparison relative to the first"), done.stdout
-    assert "\n  better    1.300×  1.300–1.300  12.2 → 15.9/s  x, a row" in done.stdout, done.stdout
+    found = re.search(r"\n  better    1\.300×  ([\d.]+)–([\d.]+)  12\.2 → 15\.9/s  x, a row", done.stdout)
+    low, high = map(float, found.groups())
+    assert 1.2 < low < 1.28 and 1.32 < high < 1.4, "rounds of two comparisons are no pairs"
     assert "worse" in compare("--diff", tmp_path / "b", tmp_path / "a").stdout
+    compare("--diff", tmp_path / "a", tmp_path / "b", "--fail-if-worse")
+    assert "1 figure is worse" in compare("--diff", tmp_path / "b", tmp_path / "a", "--fail-if-worse", code=3).stderr
+    compare("--diff", tmp_path / "b", tmp_path / "a", "--fail-if-worse", "50%")
+    assert "such as 5%" in compare("--diff", tmp_path / "b", tmp_path / "a", "--fail-if-worse", "much", code=2).stderr
     (tmp_path / "b" / "results.json").write_text('{\n "format": x')
     assert "results.json:2:" in compare("--diff", tmp_path / "a", tmp_path / "b", code=1).stderr
 
@@ -277,3 +284,66 @@ def test_figures_that_differ_much_have_a_logarithmic_scale(tmp_path):
         assert ("logarithmic scale" in svg) == (name == "far"), svg
         assert "<title" in svg and "a 12.2/s" in svg, "the text alternative has the figures"
         check_page(tmp_path / name / "report.html", tmp_path / f"{name}-profiles")
+
+
+def invalid(results, server, rounds, verdict="CLIENT-BOUND"):
+    """Marks rounds of a server as not valid."""
+    for number, run in enumerate(results["scenarios"][0]["rows"][0]["cells"][server]["rounds"]):
+        if number in rounds:
+            run.update(verdict=verdict, reasons=["the generator was the limit"])
+    return results
+
+
+def written(folder, results):
+    folder.mkdir(exist_ok=True)
+    (folder / "results.json").write_text(json.dumps(results))
+    return folder
+
+
+def test_diff_compares_valid_rounds_only(tmp_path):
+    """The rounds of a busy machine say nothing about the server."""
+    whole = written(tmp_path / "whole", results_of({"x": VALUES}))
+    half = [value / 2 for value in VALUES]
+    none = written(tmp_path / "none", invalid(results_of({"x": half}), "x", range(11)))
+    done = compare("--diff", whole, none)
+    assert "worse" not in done.stdout and "not comparable  1 figure: no round of the second comparison is valid" in done.stdout
+    assert "no figure can be compared" in compare("--diff", whole, none, "--fail-if-worse", code=1).stderr
+    few = written(tmp_path / "few", invalid(results_of({"x": half}), "x", range(9)))
+    assert "fewer than three rounds are valid" in compare("--diff", whole, few).stdout
+    mixed = half[:6] + VALUES[6:]
+    some = written(tmp_path / "some", invalid(results_of({"x": mixed}), "x", range(6)))
+    assert "worse" not in compare("--diff", whole, some, "--fail-if-worse").stdout
+    busy = results_of({"x": VALUES})
+    busy["machine"].update(load_before=3.5, processors=2)
+    done = compare("--diff", whole, written(tmp_path / "busy", busy))
+    assert "Warning: the second comparison: the machine was busy" in " ".join(done.stdout.split())
+
+
+def test_charts_have_the_rounds_of_the_table(tmp_path):
+    results = invalid(results_of({"a": [1194, 1068, 1066], "b": [1360, 1361, 1362]}), "a", {1, 2})
+    (scenario,) = results["scenarios"]
+    (row,) = scenario["rows"]
+    other = json.loads(json.dumps(row)) | {"id": "s", "title": "another row", "x": 2.0}
+    scenario["rows"].append(other)
+    scenario["charts"] = [{"kind": "curve", "title": "Over x", "metric": "requests_per_second", "x": "x", "logarithmic": False, "group": None}]
+    results["rounds"] = 3
+    written(tmp_path / "two", results)
+    compare("--report", tmp_path / "two" / "results.json", "--out", tmp_path / "out")
+    page = (tmp_path / "out" / "report.html").read_text()
+    assert "median of the valid rounds of 3" in page and "one of 3 rounds" in page
+    (chart,) = (tmp_path / "out" / "charts").iterdir()
+    svg = chart.read_text()
+    heights = {float(y) for y in re.findall(r"<circle[^>]*cy=\"([\d.]+)\"", svg)}
+    scenario["rows"] = [json.loads(json.dumps(one)) for one in (row, other)]
+    for one in scenario["rows"]:
+        one["cells"]["a"]["rounds"] = one["cells"]["a"]["rounds"][:1]
+    written(tmp_path / "one", results)
+    compare("--report", tmp_path / "one" / "results.json", "--out", tmp_path / "alone")
+    (chart,) = (tmp_path / "alone" / "charts").iterdir()
+    assert heights and heights == {float(y) for y in re.findall(r"<circle[^>]*cy=\"([\d.]+)\"", chart.read_text())}
+    # A curve of one position is a bar.
+    scenario["rows"] = [row]
+    written(tmp_path / "single", results)
+    compare("--report", tmp_path / "single" / "results.json", "--out", tmp_path / "bars")
+    (chart,) = (tmp_path / "bars" / "charts").iterdir()
+    assert "a 1,194/s" in chart.read_text() and "<circle" not in chart.read_text()

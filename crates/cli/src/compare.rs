@@ -62,8 +62,11 @@ pub(crate) struct Arguments {
     #[arg(long, exclusive = true)]
     list: bool,
     /// Compare two comparisons: their directories, or their results.json
-    #[arg(long, value_names = ["A", "B"], num_args = 2, exclusive = true)]
+    #[arg(long, value_names = ["A", "B"], num_args = 2, conflicts_with_all = ["scenarios", "servers", "rounds", "duration", "out", "quick", "seed", "server_processor", "load_processor", "from", "address", "ssh", "copy", "report"])]
     diff: Option<Vec<PathBuf>>,
+    /// Exit with status 3 if a figure of --diff is worse by more than SHARE, such as 5% [default: 0%]
+    #[arg(long, value_name = "SHARE", requires = "diff", num_args = 0..=1, default_missing_value = "0%", value_parser = share)]
+    fail_if_worse: Option<f64>,
     /// Write the reports of a results.json again, to --out
     #[arg(long, value_name = "FILE", requires = "out", conflicts_with = "scenarios")]
     report: Option<PathBuf>,
@@ -74,13 +77,13 @@ Examples:
   dunlin compare --list
   dunlin compare wasd-files --servers dunlin,nginx,lighttpd --quick
   dunlin compare wasd-files thttpd-small --rounds 9 --out results
-  dunlin compare --diff results-before results-after
+  dunlin compare --diff results-before results-after --fail-if-worse 5%
 
 Servers run one at a time in a random order within each round, on one processor; the load generator has another.
 The directory contains report.html, report.md, results.json, charts and the configurations.
 `baseline` is a bare responder, the lower bound of the cost of a response. It is not ranked.
 `cargo build --release -p baseline` builds its program, which has to be beside that of dunlin.
-Exit status: 0 success, 1 failure (a server that fails is a cell, not a failure), 2 usage error.";
+Exit status: 0 success, 1 failure (a server that fails is a cell, not a failure), 2 usage error, 3 --fail-if-worse.";
 
 /// The error of `--from nats://…`.
 const NO_URLS: &str = "--from takes hosts that ssh reaches, not a URL: generators that meet by \
@@ -93,7 +96,10 @@ pub(crate) fn run(arguments: &Arguments) -> ExitCode {
         return ExitCode::SUCCESS;
     }
     let done = match (&arguments.diff, &arguments.report) {
-        (Some(two), _) => show_diff(&two[0], &two[1]),
+        (Some(two), _) => match show_diff(&two[0], &two[1], arguments.fail_if_worse) {
+            Ok(code) => return code,
+            Err(error) => Err(error),
+        },
         (None, Some(file)) => rewrite(file, arguments.out.as_deref().unwrap_or(Path::new("."))),
         (None, None) => {
             let options = match options(arguments) {
@@ -225,10 +231,31 @@ fn list() {
     }
 }
 
-fn show_diff(a: &Path, b: &Path) -> Result<(), String> {
+/// Prints the differences. With a limit, the status tells whether a figure is worse by more.
+fn show_diff(a: &Path, b: &Path, limit: Option<f64>) -> Result<ExitCode, String> {
     let (a, b) = (diff::read(a)?, diff::read(b)?);
-    print!("{}", diff::text(&diff::diff(&a, &b), paint()));
-    Ok(())
+    let diff = diff::diff(&a, &b);
+    print!("{}", diff::text(&diff, paint()));
+    let Some(limit) = limit else { return Ok(ExitCode::SUCCESS) };
+    if diff.changes.is_empty() {
+        return Err("no figure can be compared".to_owned());
+    }
+    let worse = diff.worse(limit).count();
+    if worse == 0 {
+        return Ok(ExitCode::SUCCESS);
+    }
+    let figures = if worse == 1 { "figure is" } else { "figures are" };
+    eprintln!("dunlin: {worse} {figures} worse by more than {} %", limit * 100.0);
+    Ok(ExitCode::from(3))
+}
+
+/// A share such as `5%`.
+fn share(text: &str) -> Result<f64, String> {
+    let number = text.strip_suffix('%').and_then(|number| number.trim().parse::<f64>().ok());
+    match number {
+        Some(number) if (0.0..=1000.0).contains(&number) => Ok(number / 100.0),
+        _ => Err("is not a share such as 5%".to_owned()),
+    }
 }
 
 fn rewrite(file: &Path, out: &Path) -> Result<(), String> {

@@ -1,12 +1,15 @@
 //! Differences between two comparisons.
 
+use std::collections::BTreeMap;
 use std::path::Path;
 
 use dunlin_load::show::{Color, Paint, fill};
 
 use crate::report::format;
+use crate::report::table::rounds_of;
+use crate::report::warnings::busy;
 use crate::results::{Better, Cell, Metric, Results};
-use crate::statistics::{Estimate, estimate, paired_ratio, pairs};
+use crate::statistics::{Estimate, median, ratio};
 
 /// A figure that both comparisons have.
 #[derive(Clone, Debug)]
@@ -39,6 +42,10 @@ pub struct What {
 pub struct Diff {
     /// Figures that both have, the largest change first.
     pub changes: Vec<Change>,
+    /// Figures that both have and that cannot be compared, with the reason.
+    pub incomparable: Vec<(What, &'static str)>,
+    /// What makes the comparison less certain.
+    pub warnings: Vec<String>,
     /// Figures that only the first has.
     pub only_first: Vec<What>,
     /// Figures that only the second has.
@@ -57,22 +64,29 @@ pub fn read(path: &Path) -> Result<Results, String> {
         .map_err(|error| format!("{}:{}:{}: {error}", file.display(), error.line(), error.column()))
 }
 
-/// Compares `b` with `a`, the earlier one.
+/// Smallest number of valid rounds on each side: the interval of fewer is their range, or nothing.
+const MIN_ROUNDS: usize = 3;
+
+/// Compares `b` with `a`, the earlier one. Rounds that are not valid do not count.
 #[must_use]
 pub fn diff(a: &Results, b: &Results) -> Diff {
     let (before, after) = (figures(a), figures(b));
     let mut diff = Diff::default();
+    for (which, results) in [("first", a), ("second", b)] {
+        let warning = busy(&results.machine);
+        diff.warnings.extend(warning.map(|text| format!("the {which} comparison: {text}")));
+    }
     for (what, metric, earlier) in &before {
         match after.iter().find(|(other, ..)| other == what) {
-            Some((_, _, later)) => {
-                let values = |rounds: &[(u32, f64)]| {
-                    rounds.iter().map(|(_, value)| *value).collect::<Vec<_>>()
-                };
-                let medians = (estimate(&values(earlier)).median, estimate(&values(later)).median);
-                let ratio = paired_ratio(&pairs(later, earlier));
-                let (what, metric) = (what.clone(), metric.clone());
-                diff.changes.push(Change { what, medians, ratio, metric });
-            }
+            Some((_, _, later)) => match obstacle(earlier, later) {
+                Some(reason) => diff.incomparable.push((what.clone(), reason)),
+                None => diff.changes.push(Change {
+                    what: what.clone(),
+                    medians: (median(earlier), median(later)),
+                    ratio: ratio(later, earlier),
+                    metric: metric.clone(),
+                }),
+            },
             None => diff.only_first.push(what.clone()),
         }
     }
@@ -85,33 +99,60 @@ pub fn diff(a: &Results, b: &Results) -> Diff {
     diff
 }
 
-type Figure = (What, Metric, Vec<(u32, f64)>);
+/// Why the valid rounds of a figure cannot be compared, if they cannot.
+fn obstacle(earlier: &[f64], later: &[f64]) -> Option<&'static str> {
+    match (earlier.len(), later.len()) {
+        (0, 0) => Some("no round of either comparison is valid"),
+        (0, _) => Some("no round of the first comparison is valid"),
+        (_, 0) => Some("no round of the second comparison is valid"),
+        (first, second) if first.min(second) < MIN_ROUNDS => {
+            Some("fewer than three rounds are valid")
+        }
+        _ if median(earlier) <= 0.0 => Some("the first is 0"),
+        _ => None,
+    }
+}
+
+/// A figure and the values of its valid rounds.
+type Figure = (What, Metric, Vec<f64>);
 
 fn figures(results: &Results) -> Vec<Figure> {
     let mut figures = Vec::new();
     for scenario in &results.scenarios {
         for row in &scenario.rows {
             for (server, cell) in &row.cells {
-                let Cell::Measured { rounds, .. } = cell else { continue };
+                if !matches!(cell, Cell::Measured { .. }) {
+                    continue;
+                }
                 for metric in &scenario.metrics {
-                    let values: Vec<(u32, f64)> = rounds
-                        .iter()
-                        .filter_map(|round| Some((round.round, *round.values.get(&metric.key)?)))
-                        .collect();
-                    if !values.is_empty() {
-                        let what = What {
-                            scenario: scenario.name.clone(),
-                            row: row.full_title(),
-                            server: server.clone(),
-                            metric: metric.title.clone(),
-                        };
-                        figures.push((what, metric.clone(), values));
+                    if rounds_of(cell, &metric.key, false).is_empty() {
+                        continue;
                     }
+                    let values = rounds_of(cell, &metric.key, true);
+                    let values = values.into_iter().map(|(_, value)| value).collect();
+                    let what = What {
+                        scenario: scenario.name.clone(),
+                        row: row.full_title(),
+                        server: server.clone(),
+                        metric: metric.title.clone(),
+                    };
+                    figures.push((what, metric.clone(), values));
                 }
             }
         }
     }
     figures
+}
+
+impl Diff {
+    /// The figures that are worse by more than `share`, 0.05 for 5 %.
+    pub fn worse(&self, share: f64) -> impl Iterator<Item = &Change> {
+        let is_worse = move |change: &&Change| {
+            let ratio = change.ratio.median;
+            change.direction() == Some("worse") && (ratio > 1.0 + share || ratio < 1.0 - share)
+        };
+        self.changes.iter().filter(is_worse)
+    }
 }
 
 impl Change {
@@ -133,11 +174,14 @@ impl Change {
 #[must_use]
 pub fn text(diff: &Diff, paint: Paint) -> String {
     let mut text = fill("", "The second comparison relative to the first, by scenario:", 0);
-    text.push_str("ratio of the figures within rounds, its 95 % interval, both medians\n");
+    text.push_str(
+        "ratio of the medians, its 95 % interval from the rounds of both, both medians\n",
+    );
     let mut scenarios: Vec<&str> = Vec::new();
-    for change in &diff.changes {
-        if !scenarios.contains(&change.what.scenario.as_str()) {
-            scenarios.push(&change.what.scenario);
+    let incomparable = diff.incomparable.iter().map(|(what, _)| what);
+    for what in diff.changes.iter().map(|change| &change.what).chain(incomparable) {
+        if !scenarios.contains(&what.scenario.as_str()) {
+            scenarios.push(&what.scenario);
         }
     }
     for scenario in scenarios {
@@ -153,6 +197,16 @@ pub fn text(diff: &Diff, paint: Paint) -> String {
             let s = if same == 1 { "" } else { "s" };
             text.push_str(&format!("  same     {same} figure{s}: the interval includes 1\n"));
         }
+        for (reason, count) in reasons(diff, scenario) {
+            let s = if count == 1 { "" } else { "s" };
+            let line = format!("{count} figure{s}: {reason}");
+            text.push_str(&fill("  not comparable  ", &line, 18));
+        }
+    }
+    for warning in &diff.warnings {
+        text.push('\n');
+        let line = fill("", &format!("Warning: {warning}"), 2);
+        text.push_str(&line.replacen("Warning", &paint.apply(Color::Yellow, "Warning"), 1));
     }
     for (name, alone) in [("first", &diff.only_first), ("second", &diff.only_second)] {
         if !alone.is_empty() {
@@ -163,6 +217,15 @@ pub fn text(diff: &Diff, paint: Paint) -> String {
         }
     }
     text
+}
+
+/// Why figures of a scenario cannot be compared, and how many there are of each reason.
+fn reasons(diff: &Diff, scenario: &str) -> BTreeMap<&'static str, usize> {
+    let mut reasons = BTreeMap::new();
+    for (_, reason) in diff.incomparable.iter().filter(|(what, _)| what.scenario == scenario) {
+        *reasons.entry(*reason).or_default() += 1;
+    }
+    reasons
 }
 
 fn line(change: &Change, direction: &str, paint: Paint) -> String {

@@ -95,6 +95,30 @@ pub fn paired_ratio(pairs: &[(f64, f64)]) -> Estimate {
     }
 }
 
+/// The ratio of the median of `a` to that of `b`, with its interval, for values that are not from the same rounds: both are
+/// resampled on their own.
+#[must_use]
+pub fn ratio(a: &[f64], b: &[f64]) -> Estimate {
+    let middle = median(b);
+    if a.is_empty() || b.is_empty() || middle <= 0.0 {
+        return Estimate::default();
+    }
+    let mut rng = SplitMix64::new(SEED);
+    let mut resampled = |values: &[f64]| {
+        let resample: Vec<f64> = values.iter().map(|_| values[rng.below(values.len())]).collect();
+        median(&resample)
+    };
+    let mut ratios: Vec<f64> =
+        (0..RESAMPLES).map(|_| resampled(a) / resampled(b).max(f64::MIN_POSITIVE)).collect();
+    ratios.sort_by(f64::total_cmp);
+    Estimate {
+        median: median(a) / middle,
+        low: quantile(&ratios, 0.025),
+        high: quantile(&ratios, 0.975),
+        count: a.len().min(b.len()),
+    }
+}
+
 /// Smallest number of pairs for a comparison by pairs.
 const MIN_PAIRS: usize = 3;
 /// Smallest number of values of both servers for a comparison without pairs, in which two servers differ if all values of
@@ -180,6 +204,20 @@ mod tests {
         assert!(near(ratio.median, 1.212_121), "{ratio:?}");
         assert!(near(ratio.low, 1.178_218) && near(ratio.high, 1.247_525), "{ratio:?}");
         assert!(near(quantile(&[1.0, 2.0, 4.0, 8.0], 0.4), 2.4));
+    }
+
+    #[test]
+    fn a_ratio_without_pairs_has_the_uncertainty_of_both() {
+        let slow = [10.0, 13.0, 8.0, 11.0, 9.0];
+        let fast: Vec<f64> = slow.iter().map(|value| value * 1.2).collect();
+        let paired: Vec<(f64, f64)> = fast.iter().copied().zip(slow).collect();
+        let paired = paired_ratio(&paired);
+        assert!(near(paired.low, 1.2) && near(paired.high, 1.2), "{paired:?}");
+        let alone = ratio(&fast, &slow);
+        assert!(near(alone.median, 1.2) && alone.low < 1.0 && alone.high > 1.4, "{alone:?}");
+        let steady = ratio(&[20.0, 20.1, 19.9], &[10.0, 10.1, 9.9]);
+        assert!(steady.low > 1.95 && steady.high < 2.05, "{steady:?}");
+        assert_eq!(ratio(&[], &[1.0]).count, 0);
     }
 
     #[test]

@@ -37,9 +37,11 @@ pub(super) fn all(results: &Results) -> Vec<Chart> {
             }
         };
         for metric in &scenario.metrics {
-            let curved = scenario.charts.iter().any(
-                |chart| matches!(chart, Wanted::Curve { metric: key, .. } if *key == metric.key),
-            );
+            // A curve of one position is none.
+            let curved = scenario.charts.iter().any(|chart| {
+                matches!(chart, Wanted::Curve { metric: key, .. } if *key == metric.key)
+                    && lines::curve(results, scenario, chart, "").is_some()
+            });
             if !curved {
                 let title = format!("{}{}", metric.title, format::unit(&metric.unit));
                 add(&metric.key, Some(&metric.key), &title, &|id| {

@@ -44,7 +44,13 @@ fn bytes(value: f64) -> String {
     format!("{} {unit}", number(value))
 }
 
-/// Formats the interval of an estimate.
-pub(super) fn interval(estimate: &Estimate, unit: &str) -> String {
-    format!("{} – {}", value(estimate.low, unit), value(estimate.high, unit))
+/// Formats the interval of an estimate from the rounds that count of `run` rounds.
+pub(super) fn interval(estimate: &Estimate, run: usize, unit: &str) -> String {
+    let interval = format!("{} – {}", value(estimate.low, unit), value(estimate.high, unit));
+    match estimate.count {
+        1 if run == 1 => "one round".to_owned(),
+        1 => format!("one of {run} rounds"),
+        count if count < run => format!("{interval}, {count} of {run} rounds"),
+        _ => interval,
+    }
 }

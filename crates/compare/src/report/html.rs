@@ -8,7 +8,7 @@ use super::chart::Chart;
 use super::format;
 use super::html_table::table;
 use super::svg::COLOURS;
-use super::table::{curves, verdict};
+use super::table::{columns, curves, verdict};
 use super::warnings::warnings;
 use crate::results::{Cell, Results, ScenarioResults};
 
@@ -97,7 +97,11 @@ fn head(page: &mut String, results: &Results) -> Result {
 /// The servers with their colours and versions, and those that are not installed.
 fn servers(page: &mut String, results: &Results) -> Result {
     writeln!(page, "<ul class=\"key\">")?;
-    for (index, server) in results.servers.iter().enumerate().filter(|(_, s)| s.missing.is_none()) {
+    // A server that can run no row has no colour to explain.
+    let runs = |index: usize| {
+        results.scenarios.iter().any(|scenario| columns(results, scenario).contains(&index))
+    };
+    for (index, server) in results.servers.iter().enumerate().filter(|(index, _)| runs(*index)) {
         writeln!(
             page,
             "<li><span style=\"background:var(--c{})\"></span>{} <small>{}</small></li>",

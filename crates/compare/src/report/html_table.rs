@@ -65,7 +65,7 @@ fn caption(results: &Results, metric: &Metric) -> String {
         Better::Neither => "",
     };
     format!(
-        "{}{}: median of {} rounds and its 95 % interval{better}",
+        "{}{}: median of the valid rounds of {} and its 95 % interval{better}",
         metric.title,
         format::unit(&metric.unit),
         results.rounds
@@ -114,7 +114,7 @@ fn original(page: &mut String, row: &Row, metric: &Metric) -> Result {
 
 fn cell(page: &mut String, entry: &Entry<'_>, metric: &Metric, max: f64) -> Result {
     match entry {
-        Entry::Figure { estimate, tier, doubts } => {
+        Entry::Figure { estimate, tier, doubts, run } => {
             let best = *tier == Some(0) && metric.better != Better::Neither;
             let class = if !doubts.is_empty() {
                 "doubt"
@@ -135,7 +135,7 @@ fn cell(page: &mut String, entry: &Entry<'_>, metric: &Metric, max: f64) -> Resu
                 page,
                 "<td class=\"{class}\">{mark}{}<small>{}</small>{reason}<span class=\"bar\" style=\"width:{:.0}%\"></span></td>",
                 format::value(estimate.median, &metric.unit),
-                format::interval(estimate, &metric.unit),
+                format::interval(estimate, *run, &metric.unit),
                 (estimate.median / max * 100.0).clamp(0.0, 100.0)
             )
         }

@@ -6,8 +6,8 @@ use hdrhistogram::Histogram;
 use super::format;
 use super::scale::{Scale, label};
 use super::svg::{Anchor, Svg, WIDTH, colour, width_of};
-use super::table::{columns, rounds_of};
-use crate::results::{Cell, Chart as Wanted, Results, Row, ScenarioResults};
+use super::table::{columns, figure_rounds, is_usable};
+use crate::results::{Cell, Chart as Wanted, Results, Round, Row, ScenarioResults};
 use crate::statistics::median;
 
 /// Height of a chart.
@@ -44,13 +44,16 @@ pub(super) fn curve(
     let rows: Vec<(f64, &Row)> = rows.filter_map(|row| Some((row.x?, row))).collect();
     let points = |server: usize| -> Vec<(f64, f64)> {
         let point = |(x, row): &(f64, &Row)| {
-            let rounds = rounds_of(row.cells.get(&results.servers[server].name)?, metric, false);
+            let (rounds, _) = figure_rounds(row.cells.get(&results.servers[server].name)?, metric);
             let values: Vec<f64> = rounds.iter().map(|(_, value)| *value).collect();
             (!values.is_empty()).then(|| (*x, median(&values)))
         };
         rows.iter().filter_map(point).collect()
     };
     let lines = lines(results, scenario, points);
+    if !has_distance(&lines) {
+        return None;
+    }
     let unit = scenario.metrics.iter().find(|known| known.key == *metric);
     let name = unit.map_or_else(String::new, |metric| {
         format!("{}{}", metric.title, format::unit(&metric.unit))
@@ -71,6 +74,13 @@ pub(super) fn curve(
         false => Scale::linear(all().map(|point| point.1)),
     };
     draw(results, &lines, &Axis::new(x.clone(), horizontal), &Axis::new(name, vertical), id, title)
+}
+
+/// Whether the lines have more than one position, so that there is something to draw.
+fn has_distance(lines: &Lines) -> bool {
+    let mut positions = lines.iter().flat_map(|(_, points)| points).map(|point| point.0);
+    let first = positions.next();
+    positions.any(|position| Some(position) != first)
 }
 
 /// Draws response times by percentile, both logarithmic; `None` if there are none.
@@ -126,11 +136,14 @@ fn lines(
     lines.filter(|(_, points)| !points.is_empty()).collect()
 }
 
-/// The response times of all rounds.
+/// The response times of the valid rounds, or of all if none is valid.
 fn sum_of(cell: &Cell) -> Option<Histogram<u64>> {
     let Cell::Measured { rounds, .. } = cell else { return None };
+    let is_valid = |round: &Round| is_usable(round.verdict, "latency");
+    let any_valid = rounds.iter().any(is_valid);
+    let used = rounds.iter().filter(|round| !any_valid || is_valid(round));
     let mut sum: Option<Histogram<u64>> = None;
-    for text in rounds.iter().filter_map(|round| round.histogram.as_ref()) {
+    for text in used.filter_map(|round| round.histogram.as_ref()) {
         let latency = Latency { histogram: text.clone(), ..Latency::default() };
         let Ok(histogram) = latency.to_histogram() else { continue };
         match &mut sum {

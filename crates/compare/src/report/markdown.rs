@@ -128,7 +128,7 @@ fn cell(entry: &Entry<'_>, metric: &Metric, notes: &mut Vec<String>) -> String {
         at + 1
     };
     match entry {
-        Entry::Figure { estimate, tier, doubts } => {
+        Entry::Figure { estimate, tier, doubts, .. } => {
             let value = format::value(estimate.median, &metric.unit);
             match (tier, doubts.is_empty()) {
                 (_, false) => format!("~~{value}~~ ({})", note(doubts.join("; "))),

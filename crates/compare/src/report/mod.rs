@@ -9,9 +9,9 @@ mod lines;
 mod markdown;
 mod scale;
 mod svg;
-mod table;
+pub(crate) mod table;
 mod terminal;
-mod warnings;
+pub(crate) mod warnings;
 
 use std::fs;
 use std::io;

@@ -16,6 +16,8 @@ pub(super) enum Entry<'a> {
         tier: Option<usize>,
         /// Reasons why the figure cannot be used; empty if it can.
         doubts: Vec<&'a str>,
+        /// Rounds that were run.
+        run: usize,
     },
     /// Probed features.
     Facts(Vec<(&'a str, &'a str)>),
@@ -31,14 +33,24 @@ pub(super) enum Entry<'a> {
 const MIN_ROUNDS: usize = 1;
 
 /// The values of a metric by round: those that can be used if `valid`, else all.
-pub(super) fn rounds_of(cell: &Cell, key: &str, valid: bool) -> Vec<(u32, f64)> {
+pub(crate) fn rounds_of(cell: &Cell, key: &str, valid: bool) -> Vec<(u32, f64)> {
     let Cell::Measured { rounds, .. } = cell else { return Vec::new() };
     let usable = rounds.iter().filter(|round| !valid || is_usable(round.verdict, key));
     usable.filter_map(|round| Some((round.round, *round.values.get(key)?))).collect()
 }
 
+/// The values of a metric by round that its figure is made of, in tables and charts alike: those of the valid rounds, or of all
+/// if none is valid. Returns whether they are valid.
+pub(super) fn figure_rounds(cell: &Cell, key: &str) -> (Vec<(u32, f64)>, bool) {
+    let valid = rounds_of(cell, key, true);
+    match valid.len() >= MIN_ROUNDS {
+        true => (valid, true),
+        false => (rounds_of(cell, key, false), false),
+    }
+}
+
 /// Whether the figure of a run can be used. Costs of the server are valid even if the generator was the limit.
-fn is_usable(verdict: Verdict, key: &str) -> bool {
+pub(super) fn is_usable(verdict: Verdict, key: &str) -> bool {
     const OF_THE_SERVER: [&str; 3] =
         ["cpu_us_per_request", "requests_per_cpu_second", "memory_bytes"];
     match verdict {
@@ -100,9 +112,7 @@ pub(super) fn entries<'a>(results: &'a Results, row: &'a Row, metric: &Metric) -
                         facts.iter().map(|(name, value)| (&**name, &**value)).collect(),
                     );
                 }
-                let usable = valid[index].len() >= MIN_ROUNDS;
-                let values =
-                    if usable { valid[index].clone() } else { rounds_of(cell, &metric.key, false) };
+                let (values, usable) = figure_rounds(cell, &metric.key);
                 if values.is_empty() {
                     return Entry::Absent("it was not reported");
                 }
@@ -123,6 +133,7 @@ pub(super) fn entries<'a>(results: &'a Results, row: &'a Row, metric: &Metric) -
                     estimate: estimate(&figures),
                     tier: tiers[index].filter(|_| usable),
                     doubts,
+                    run: rounds.len(),
                 }
             }
         })
@@ -297,7 +308,7 @@ pub(super) fn curves(results: &Results, scenario: &ScenarioResults) -> Vec<Strin
                 .iter()
                 .filter(|row| group.is_none() || row.group == *group)
                 .filter_map(|row| {
-                    let rounds = rounds_of(row.cells.get(&server.name)?, metric, false);
+                    let (rounds, _) = figure_rounds(row.cells.get(&server.name)?, metric);
                     let values: Vec<f64> = rounds.into_iter().map(|(_, value)| value).collect();
                     Some((row.x?, estimate(&values).median)).filter(|_| !values.is_empty())
                 })

@@ -65,22 +65,26 @@ fn table(text: &mut String, results: &Results, scenario: &ScenarioResults, paint
             });
         }
     }
-    if let Some(doubt) = first_doubt(results, scenario, metric) {
+    let doubts = doubts(results, scenario, metric);
+    if !doubts.is_empty() {
         text.push('\n');
+    }
+    for doubt in doubts {
         text.push_str(&fill("", &doubt, 2));
     }
 }
 
-/// The reason of the first figure that is not valid. Those of the others are similar, and in the report.
-fn first_doubt(results: &Results, scenario: &ScenarioResults, metric: &Metric) -> Option<String> {
-    scenario.rows.iter().find_map(|row| {
-        let entries = entries(results, row, metric);
-        results.servers.iter().zip(entries).find_map(|(server, entry)| {
-            let Entry::Figure { doubts, .. } = entry else { return None };
-            let (title, name) = (row.full_title(), &server.name);
+/// The reason of the first figure of each server that is not valid. Those of its others are similar, and in the report.
+fn doubts(results: &Results, scenario: &ScenarioResults, metric: &Metric) -> Vec<String> {
+    let of = |index: usize| {
+        scenario.rows.iter().find_map(|row| {
+            let entries = entries(results, row, metric);
+            let Some(Entry::Figure { doubts, .. }) = entries.get(index) else { return None };
+            let (title, name) = (row.full_title(), &results.servers[index].name);
             doubts.first().map(|doubt| format!("{title}, {name} is not valid: {doubt}"))
         })
-    })
+    };
+    (0..results.servers.len()).filter_map(of).collect()
 }
 
 /// The servers of a row, the best one first. Servers that are not installed have no line.
@@ -115,7 +119,7 @@ fn line<'a>(
         Some(Line { name, order, value: value.to_owned(), relation, color })
     };
     match entry {
-        Entry::Figure { estimate, tier, doubts } => {
+        Entry::Figure { estimate, tier, doubts, .. } => {
             let value = figure(estimate, metric);
             let directed = if metric.better == Better::Lower { 1.0 } else { -1.0 };
             let order = (tier.unwrap_or(LAST - 1), estimate.median * directed);
@@ -126,6 +130,7 @@ fn line<'a>(
                 return line(order, &value, "not ranked".to_owned(), None);
             };
             let relation = match (&ranking.factors[index], tier) {
+                (None, _) if is_alone(ranking) => format!("only {name} was measured"),
                 (None, _) => "first".to_owned(),
                 (Some(factor), 0) => format!("tied with the first, {}", interval_text(factor)),
                 (Some(factor), _) => factor_text(factor, metric),
@@ -139,6 +144,11 @@ fn line<'a>(
         Entry::Absent(reason) => line((LAST, 2.0), "–", format!("not available: {reason}"), None),
         Entry::Nothing => None,
     }
+}
+
+/// Whether one server alone has a valid figure, so that it is first of nothing.
+fn is_alone(ranking: &Ranking) -> bool {
+    ranking.tiers.iter().flatten().count() == 1
 }
 
 /// A value with the larger half of its 95 % interval, in percent.

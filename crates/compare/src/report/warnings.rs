@@ -16,7 +16,7 @@ pub(super) fn warnings(results: &Results) -> Vec<String> {
 }
 
 /// Other programs used much of the machine before or during the comparison.
-fn busy(machine: &Machine) -> Option<String> {
+pub(crate) fn busy(machine: &Machine) -> Option<String> {
     let processors = f64::from(machine.processors);
     let load = machine.load_before.filter(|load| *load > processors * BUSY_LOAD);
     let others = machine.others_share.filter(|share| *share > BUSY_SHARE);
