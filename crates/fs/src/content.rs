@@ -12,6 +12,7 @@ use bytes::Bytes;
 use rustix::fs::{MemfdFlags, SealFlags, fcntl_add_seals, memfd_create};
 use rustix::io::{Errno, ReadWriteFlags, preadv2};
 
+use super::file_system::FileSystem;
 use super::metadata::FileMetadata;
 use super::writes::Writes;
 use dunlin_net::temp_files;
@@ -280,7 +281,10 @@ impl ContentFile {
     /// Begins to watch a file, if it has not changed since it was opened.
     fn guard(&self, live: &Live) -> Option<Guard> {
         let metadata = *live.metadata.lock().unwrap_or_else(PoisonError::into_inner);
-        let (writes, samples) = (Writes::watch(&self.fd), self.samples());
+        // A write by another machine is not reported.
+        let is_local = FileSystem::of(&self.fd).notifies;
+        let writes = if is_local { Writes::watch(&self.fd) } else { None };
+        let samples = self.samples();
         let state = GuardState { metadata, broken: None, unsettled: None, settled: None };
         let state = Mutex::new(state);
         let is_same = FileMetadata::of(&self.fd).is_ok_and(|now| now.same_content(&metadata));
