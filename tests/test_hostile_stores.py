@@ -145,6 +145,9 @@ def test_a_listing_without_an_end_is_bounded(serve_bucket, framing):
     def respond(connection, head):
         if "list-type=2" not in head:
             return send(connection, 404)
+        if "max-keys=1" in head:
+            # Whether there is such a directory.
+            return send(connection, 200, b"<ListBucketResult>" + ENTRY + b"</ListBucketResult>")
         connection.sendall(f"HTTP/1.1 200 OK\r\n{framing}\r\n\r\n".encode())
         piece = ENTRY * 600
         if "chunked" in framing:
@@ -156,14 +159,15 @@ def test_a_listing_without_an_end_is_bounded(serve_bucket, framing):
         server = serve_bucket(store.endpoint)
         server.get("/local/a.txt")
         before = rss(server)
-        threads = [threading.Thread(target=server.get, args=(f"/list{number}/",)) for number in range(8)]
+        threads = [threading.Thread(target=server.get, args=("/list/" + f"?{number}",)) for number in range(8)]
         for thread in threads:
             thread.start()
         for thread in threads:
             thread.join()
         assert server.get("/list/")[0] in (404, 502, 503)
         server.logged("longer than")
-        assert rss(server) - before < 150 * MB
+        # Four are read at a time.
+        assert rss(server) - before < 250 * MB
         assert max(sent) < 64 * MB
         assert server.get("/local/a.txt")[2] == b"local"
 

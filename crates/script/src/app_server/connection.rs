@@ -415,3 +415,49 @@ impl PendingRequest {
         }
     }
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn pending() -> PendingRequest {
+        PendingRequest {
+            id: 1,
+            checkout: RefCell::new(None),
+            parts: RefCell::default(),
+            unread: Cell::new(0),
+            state: RefCell::new(State::UnderWay),
+            has_begun: Cell::new(false),
+            websocket: None,
+            is_abandoned: Cell::new(false),
+            waker: RefCell::default(),
+            room: Cell::new(WINDOW),
+            feeder: RefCell::default(),
+            taken: Cell::new(0),
+        }
+    }
+
+    #[test]
+    fn single_bytes_are_joined_and_come_in_order() {
+        let pending = pending();
+        let content: Vec<u8> = (0..100_000_u32).map(|at| (at % 251) as u8).collect();
+        for byte in content.chunks(1) {
+            pending.add(Bytes::copy_from_slice(byte)).unwrap();
+        }
+        assert!(pending.parts.borrow().len() <= content.len() / (MAX_JOINED / 2));
+        let mut read = Vec::new();
+        while let Some(part) = pending.next_part() {
+            read.extend_from_slice(&part);
+        }
+        assert!(read == content && pending.unread.get() == 0);
+    }
+
+    #[test]
+    fn an_application_that_ignores_the_window_is_an_error() {
+        let (pending, part) = (pending(), Bytes::from(vec![0; 64 * 1024]));
+        let sent = (0..100).take_while(|_| pending.add(part.clone()).is_ok()).count();
+        assert_eq!(sent, (WINDOW + MAX_PAYLOAD) / part.len());
+        pending.clear();
+        assert!(pending.add(part).is_ok());
+    }
+}
