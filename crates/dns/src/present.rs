@@ -289,9 +289,10 @@ mod tests {
             };
             present.get(resolve, concat).await
         };
-        let (mut requests, mut results): (Vec<_>, Vec<_>) =
+        type Results = Vec<Option<Result<Arc<[u8]>, String>>>;
+        let (mut requests, mut results): (Vec<_>, Results) =
             (0..20).map(|_| (Box::pin(get()), None)).unzip();
-        let mut poll = |results: &mut Vec<Option<Result<Arc<[u8]>, String>>>| {
+        let mut poll = |results: &mut Results| {
             let cx = &mut std::task::Context::from_waker(std::task::Waker::noop());
             for (request, result) in requests.iter_mut().zip(results) {
                 if result.is_none()

@@ -80,7 +80,7 @@ enum Receiving {
     Gone,
 }
 
-/// A stream that takes about `limit` bytes of memory; [`ChunkQueue::most_held`] tells how many a body needs.
+/// A stream that takes about `limit` bytes of memory; [`ChunkQueue::most_held`] is what a body needs.
 pub fn channel(limit: usize) -> (Sender, Receiver) {
     let state = Arc::new(Mutex::new(State {
         chunks: ChunkQueue::default(),

@@ -8,7 +8,7 @@ use dunlin_memory::{CHUNK, Reservation};
 /// The chunks of a body that wait for one reader or several.
 ///
 /// A chunk is usually a slice of the buffer that it was read into, and keeps all of it in memory: a peer that sends one
-/// byte at a time fills memory a hundred times faster than the number of bytes tells. The queue therefore copies small
+/// byte at a time fills memory a hundred times faster than the number of bytes suggests. The queue therefore copies small
 /// chunks into blocks of its own, unless it is empty, so that a reader that keeps up gets each chunk as it is.
 /// [`ChunkQueue::held`] counts blocks and the cost of each chunk; bounds are compared with it.
 #[derive(Debug, Default)]

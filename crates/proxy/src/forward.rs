@@ -184,7 +184,7 @@ impl Attempt<'_> {
             // An unsent request was not processed.
             let is_unsent = !upstream.address.is_http2() && exchange.progress() == before;
             let body = upload.insert(exchange.into_body());
-            // The upstream has closed the idle connection, or says that it has not processed the request (RFC 9113 §8.7).
+            // The upstream has closed the idle connection, or has not processed the request (RFC 9113 §8.7).
             let is_lost = was_open && failure.kind == Kind::Lost && (is_idempotent || is_unsent);
             let is_refused = failure.kind == Kind::Unprocessed && repeats < MAX_REPEATS;
             if !(is_lost || is_refused) || !dunlin_client::Body::restart(body) {

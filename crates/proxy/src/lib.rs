@@ -25,12 +25,14 @@
 //!
 //! # Example
 //! ```
-//! use dunlin_exchange::{Incoming, Response};
-//! use dunlin_proxy::{Call, forward};
+//! use std::rc::Rc;
 //!
-//! /// The response of an upstream, or an error without content.
-//! async fn respond(call: &Call<'_>, mut incoming: Box<Incoming>) -> Response {
-//!     match forward(call, &mut incoming).await {
+//! use dunlin_exchange::{Incoming, Response};
+//! use dunlin_proxy::{Call, Label, forward};
+//!
+//! /// The response of an upstream, or an error without content. `label` names the request in the error log.
+//! async fn respond(call: &Call<'_>, label: &Rc<dyn Label>, mut incoming: Box<Incoming>) -> Response {
+//!     match forward(call, label, &mut incoming).await {
 //!         Ok(forwarded) => forwarded.response,
 //!         Err(failure) => {
 //!             let mut response = Response::new(failure.status());

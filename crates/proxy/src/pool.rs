@@ -51,11 +51,11 @@ struct Pool {
 struct SharedPool {
     /// The oldest first.
     connections: Vec<SharedConnection>,
-    opening: Gate,
+    opening: OpeningLock,
 }
 
 /// Held while a connection of HTTP/2 is opened: it may have room for all that wait.
-pub(crate) type Gate = Arc<tokio::sync::Mutex<()>>;
+pub(crate) type OpeningLock = Arc<tokio::sync::Mutex<()>>;
 
 /// What a request that needs a stream has to do.
 pub(crate) enum Selected {
@@ -64,7 +64,7 @@ pub(crate) enum Selected {
     /// Wait for the settings of this connection.
     New(SharedConnection),
     /// Open another connection.
-    Open(Gate),
+    Open(OpeningLock),
 }
 
 /// Bytes of the buffer.

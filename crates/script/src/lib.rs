@@ -28,16 +28,17 @@
 //! use dunlin_script::call::Call;
 //! use dunlin_script::outcome::Outcome;
 //! use dunlin_script::respond::{report, respond};
+//! use dunlin_telemetry::RequestLabel;
 //!
-//! /// The response of a script; `None` if the server has to respond instead.
-//! async fn run(call: &Call<'_>, incoming: Box<Incoming>) -> Option<Response> {
+//! /// The response of a script; `None` if the server has to respond instead. `label` names the request in the error log.
+//! async fn run(call: &Call<'_>, label: RequestLabel, incoming: Box<Incoming>) -> Option<Response> {
 //!     let script_context = Rc::clone(&incoming.script_context);
 //!     let mut name = Arc::clone(&call.rules.label);
 //!     match respond(call, incoming, &mut name).await {
 //!         Ok(Outcome::Response(response) | Outcome::Message(response)) => Some(response),
 //!         Ok(Outcome::Directory | Outcome::Internal(_)) => None,
 //!         Err(failure) => {
-//!             report(call, &failure, &name, &script_context).await;
+//!             report(call, &failure, &name, label, &script_context).await;
 //!             Some(Response::new(failure.status()))
 //!         }
 //!     }

@@ -181,7 +181,7 @@ mod tests {
             ("escaped", lines.join("\\n"), "line breaks are written as `\\n`"),
             ("one break", EC.replacen('\n', "", 1), "its BEGIN line has no line break"),
             ("truncated", lines[..3].join("\n"), "it has no END line"),
-            ("cut last line", EC.trim_end()[..EC.len() - 8].to_owned(), "it is incomplete"),
+            ("cut last line", EC.trim_end()[..EC.len() - 8].to_owned(), "its END line is not that"),
             ("other end", EC.replace("END EC", "END RSA"), "its END line is not that"),
             ("other begin", EC.replace("BEGIN EC", "BEGIN RSA"), "its END line is not that"),
             ("four dashes", EC.replacen("-----\n", "----\n", 1), "does not end with five dashes"),

@@ -135,6 +135,11 @@ const BATCH: usize = 112 * 1024;
 /// After this number of turns other connections get theirs.
 const TURNS: usize = 16;
 
+/// Returns `true` if the socket has not taken all that was made for it, of which `unsent` is what the transport has not taken either.
+fn has_unsent(unsent: &[u8], link: &Link<'_>) -> bool {
+    !unsent.is_empty() || !link.stream.is_flushed()
+}
+
 impl Connection {
     /// Creates a connection whose first bytes are `unread`.
     pub(super) fn new(ctx: &WorkerContext, unread: Vec<u8>) -> Self {
@@ -171,8 +176,8 @@ impl Connection {
     pub(super) fn poll(&mut self, link: &mut Link<'_>, cx: &mut Context<'_>) -> Poll<Outcome> {
         for _ in 0..TURNS {
             // Handlers may take the worker's buffers themselves.
-            let engine = &mut self.engine;
-            let can_send = |id| engine.allowance(id) > 0;
+            let (engine, is_blocked) = (&mut self.engine, has_unsent(&self.unsent, link));
+            let can_send = |id| !is_blocked && engine.allowance(id) > 0;
             let mut moved = self.streams.poll(link.ctx.clock.now(), cx, can_send);
             let mut buffers = link.ctx.take_buffers();
             // The lists of the worker, so that a connection needs lists of its own only for what the socket has not taken.
@@ -192,8 +197,8 @@ impl Connection {
                 }
                 Turn::Moved(more) => moved |= more,
             }
-            let engine = &mut self.engine;
-            moved |= self.streams.release(|id| engine.allowance(id) > 0);
+            let (engine, is_blocked) = (&mut self.engine, has_unsent(&self.unsent, link));
+            moved |= self.streams.release(|id| !is_blocked && engine.allowance(id) > 0);
             if !moved && !self.streams.has_due() {
                 self.set_deadline(link);
                 return Poll::Pending;
@@ -207,7 +212,7 @@ impl Connection {
     fn turn(&mut self, link: &mut Link<'_>, cx: &mut Context<'_>, buffers: &mut Buffers) -> Turn {
         let Buffers { input, output, head, path, text } = buffers;
         let parts = &mut Parts { out: &mut output.bytes, head, text, path };
-        if !self.unsent.is_empty() || !link.stream.is_flushed() {
+        if has_unsent(&self.unsent, link) {
             parts.out.extend_from_slice(&std::mem::take(&mut self.unsent));
             self.early_reads = 2;
             if let Some(turn) = self.write(link, cx, parts.out) {

@@ -215,9 +215,14 @@ fn parse(input: &[u8], head_only: bool) -> Result<Option<(usize, ParsedHead)>, M
         }
         let colon = memchr(b':', line).ok_or(Malformed("a field has no colon"))?;
         let (name, value) = (&line[..colon], line[colon + 1..].trim_ascii());
-        if !matches!(input.get(at), Some(b' ' | b'\t')) {
-            fields.add(name, value)?;
-            continue;
+        match input.get(at) {
+            // The next line may continue this one.
+            None => return Ok(None),
+            Some(b' ' | b'\t') => {}
+            Some(_) => {
+                fields.add(name, value)?;
+                continue;
+            }
         }
         let Some((value, next)) = folded(input, at, value) else { return Ok(None) };
         at = next;
@@ -233,7 +238,7 @@ fn parse(input: &[u8], head_only: bool) -> Result<Option<(usize, ParsedHead)>, M
 #[cold]
 fn folded(input: &[u8], mut at: usize, value: &[u8]) -> Option<(Vec<u8>, usize)> {
     let mut value = value.to_vec();
-    while matches!(input.get(at), Some(b' ' | b'\t')) {
+    while matches!(input.get(at)?, b' ' | b'\t') {
         let (line, next) = next_line(input, at)?;
         value.push(b' ');
         value.extend_from_slice(line.trim_ascii());
