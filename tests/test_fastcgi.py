@@ -317,7 +317,8 @@ def test_a_client_that_disconnects_frees_its_worker(fastcgi, tmp_path):
 def test_a_worker_that_continues_without_its_client_is_ended_by_the_timeout(fastcgi):
     server = fastcgi(
         {"endless.php": "ignore_user_abort(true); echo 'x'; flush(); while (true) {}", "pid.php": PID},
-        'processes = 1, timeout = "2s"',
+        # Longer than a client that closes its side counts as one that waits.
+        'processes = 1, timeout = "5s"',
     )
     pid = server.get("/pid.php")[2]
     with server.connect() as connection:

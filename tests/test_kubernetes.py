@@ -136,7 +136,7 @@ def test_replicas_that_srv_records_name_are_added_up(fleet, site):
             server.get("/a.txt")
     text = top(*options).stdout
     assert text.startswith("replicas     2 of 2\n")
-    assert re.search(r"^route +default : .* 7 requests", text, re.M), text
+    assert re.search(r"^route +default \(site\): .* 7 requests", text, re.M), text
     # Both processes have memory.
     one = top("--once", "--admin", f"{servers[0].url}/status/").stdout
     mega = lambda text: float(re.search(r"([\d.]+) MB of memory", text)[1])  # noqa: E731

@@ -94,7 +94,7 @@ def test_one_server_adds_up_all_that_the_records_name(fleet):
     top = subprocess.run(
         [DUNLIN, "top", "--once", "--admin", f"{servers[0].url}/status/fleet/"], capture_output=True, text=True, timeout=60
     )
-    assert re.search(r"^route +default : .* 12 requests", top.stdout, re.M), top
+    assert re.search(r"^route +default \(site\): .* 12 requests", top.stdout, re.M), top
 
 
 def test_the_pages_of_one_and_of_all_lead_to_each_other(fleet):
