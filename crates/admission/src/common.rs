@@ -264,8 +264,9 @@ mod tests {
             assert!(insert(&store, id(Cache::Files, &name), File(Arc::clone(&count)), 0));
         }
         // Between two steps the lock is free, and what is stored then stays.
-        let (steps, is_out) =
-            (AtomicUsize::new(0), |key: &Key, _: &Arc<dyn Entry>, _: Cost| key.name[0].is_multiple_of(2));
+        let (steps, is_out) = (AtomicUsize::new(0), |key: &Key, _: &Arc<dyn Entry>, _: Cost| {
+            key.name[0].is_multiple_of(2)
+        });
         let removed = in_steps(
             |step| {
                 let number = steps.fetch_add(1, Ordering::Relaxed);

@@ -89,7 +89,7 @@ impl Notices {
         }
     }
 
-    /// Removes a challenge whose server has not done so. One that the store does not let go of stays, and does no harm.
+    /// Removes a challenge whose server has not done so. One that the store does not delete stays, and does no harm.
     async fn remove_old(&mut self, objects: &Objects, name: &str, modified: SystemTime) {
         let age = SystemTime::now().duration_since(modified).unwrap_or_default();
         if name == STORED || age <= OLD || self.kept.contains(name) {
@@ -298,7 +298,7 @@ mod tests {
         }
     }
 
-    /// Writes the notice of a challenge, and waits for nobody to read it.
+    /// Writes the notice of a challenge, without waiting for a reader.
     async fn write(objects: &Objects, challenge: &SharedChallenge) {
         let (name, content) = encode(challenge);
         let name = format!("{FOLDER}/{name}");

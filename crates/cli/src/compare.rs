@@ -231,7 +231,7 @@ fn list() {
     }
 }
 
-/// Prints the differences. With a limit, the status tells whether a figure is worse by more.
+/// Prints the differences. With a limit, the exit status is that of a figure that is worse by more.
 fn show_diff(a: &Path, b: &Path, limit: Option<f64>) -> Result<ExitCode, String> {
     let (a, b) = (diff::read(a)?, diff::read(b)?);
     let diff = diff::diff(&a, &b);

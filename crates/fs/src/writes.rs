@@ -1,6 +1,6 @@
-//! Whether open files were written to: what the times of a file do not tell.
+//! Writes to open files, which the times of a file do not show.
 //!
-//! A file's change time advances with each write, but also with `chmod`, `touch` and new links. inotify tells them apart. Its
+//! A file's change time advances with each write, but also with `chmod`, `touch` and new links. inotify distinguishes them. Its
 //! queue is read only when the metadata of a file has changed.
 
 use std::collections::HashMap;

@@ -265,7 +265,7 @@ fn silent(e: &Evidence) -> Option<String> {
 
 fn rate_not_held(e: &Evidence) -> Option<String> {
     let limit = e.limit_of_rate()?;
-    let answered = e.due.saturating_sub(e.waiting) as f64 / e.due.max(1) as f64;
+    let responded = e.due.saturating_sub(e.waiting) as f64 / e.due.max(1) as f64;
     let (_, mean) = e.occupied_ms;
     let cause = match limit {
         RateLimit::Connections => format!(
@@ -281,14 +281,14 @@ fn rate_not_held(e: &Evidence) -> Option<String> {
             format!("the generator used {:.0} % of its processors", e.client_busy * 100.0)
         }
         RateLimit::Server => {
-            format!("the server is slower than the rate, and took {:.1}/s", e.rate * answered)
+            format!("the server is slower than the rate, and took {:.1}/s", e.rate * responded)
         }
     };
     Some(format!(
         "{} of {} arrivals still waited for a connection at the end, so that {:.0} % of the rate was held: {cause}",
         e.waiting,
         e.due,
-        answered * 100.0
+        responded * 100.0
     ))
 }
 

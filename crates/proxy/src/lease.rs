@@ -157,10 +157,10 @@ impl Lease {
                     opening = None;
                     shared.settled().await;
                 }
-                Selected::Open(gate) => match opening {
+                Selected::Open(lock) => match opening {
                     Some(opening) => return Ok(Shared::Open(opening)),
                     // Another request may have opened one meanwhile.
-                    None => opening = Some(gate.lock_owned().await),
+                    None => opening = Some(lock.lock_owned().await),
                 },
             }
         }

@@ -14,7 +14,7 @@ use crate::target;
 pub struct Sent<'a> {
     call: Call<'a>,
     certificate: Option<&'a ClientCertificate>,
-    /// The fields that the server sets; made for the first one that is asked for.
+    /// The fields that the server sets; made when the first one is requested.
     by_server: OnceCell<FieldLines>,
 }
 

@@ -10,7 +10,7 @@ use dunlin_tls::ClientCertificate;
 use super::request_fields::ForwardedFields;
 use super::variables::Treatment;
 
-/// A request as a script sees it. What the script gets in variables has the name of the field by which a proxy would say it:
+/// A request as a script sees it. What the script gets in variables has the name of the field that a proxy would set:
 /// the user, the certificate and the address of the client.
 pub struct Seen<'a> {
     request: Request<'a>,

@@ -83,9 +83,7 @@ fn implausible(search: &dunlin_load::outcome::Search) -> Option<String> {
     let failed = search.levels.iter().filter(|level| !level.held && !level.why.starts_with(SLOW));
     let achieved = failed.map(|level| level.achieved).fold(0.0, f64::max);
     (search.found < PLAUSIBLE * achieved).then(|| {
-        format!(
-            "no level held that is near the {achieved:.0}/s that the server answered at a higher one"
-        )
+        format!("no level held that is near the {achieved:.0}/s of responses at a higher one")
     })
 }
 

@@ -46,7 +46,7 @@ const TICK: Duration = Duration::from_millis(50);
 /// Delay before a failed connection is opened again.
 const RETRY: Duration = Duration::from_millis(10);
 /// How often the only stream of a connection is refused before its request has failed. The delay doubles each time.
-const MAX_REFUSALS: u32 = 6;
+const MAX_REJECTIONS: u32 = 6;
 
 /// State that the tasks of a worker share.
 struct Shared<'a> {
@@ -371,7 +371,7 @@ impl Shared<'_> {
             number,
             plan.connections * plan.streams,
         );
-        let mut refusals = 0;
+        let mut rejections = 0;
         while let Some(next) = self.next_request(live).await {
             let url = next.url.map_or_else(|| chooser.draw(), |url| url as usize);
             let flight = self.issue(live, &next);
@@ -379,7 +379,7 @@ impl Shared<'_> {
             live.open.set(live.open.get() - 1);
             live.freed.notify_one();
             let Err(failed) = result else {
-                refusals = 0;
+                rejections = 0;
                 self.pause().await;
                 continue;
             };
@@ -389,21 +389,21 @@ impl Shared<'_> {
                     self.send_again(flight, Pending { url: Some(url as u32), ..next });
                     continue;
                 }
-                Failed::Refused if refusals < MAX_REFUSALS => {
+                Failed::Refused if rejections < MAX_REJECTIONS => {
                     let now = self.clock.now();
                     self.send_again(flight, Pending { url: Some(url as u32), ..next });
                     let count = |tally: &mut Tally| tally.refused_streams += 1;
                     self.state.borrow_mut().recorder.record(now, count);
-                    if live.refuse() {
-                        tokio::time::sleep(RETRY * 2_u32.pow(refusals)).await;
-                        refusals += 1;
+                    if live.reject_stream() {
+                        tokio::time::sleep(RETRY * 2_u32.pow(rejections)).await;
+                        rejections += 1;
                     }
                     continue;
                 }
                 Failed::Refused => {
-                    refusals = 0;
+                    rejections = 0;
                     let reason =
-                        format!("the server refused the stream {} times", MAX_REFUSALS + 1);
+                        format!("the server rejected the stream {} times", MAX_REJECTIONS + 1);
                     (ErrorKind::StreamReset, reason)
                 }
                 Failed::Lost(kind, reason) if may_repeat => {

@@ -150,7 +150,7 @@ impl Job {
     /// # Errors
     /// [`JobError::Connect`] if no address accepts one.
     pub fn probe(&mut self) -> Result<(), JobError> {
-        // An address that does not answer must not take the time of all others.
+        // An address that does not respond must not take the time of all others.
         let seconds = self.plan.timeout_seconds / self.addresses.len().max(1) as f64;
         let timeout = std::time::Duration::from_secs_f64(seconds.max(0.001));
         let mut errors = Vec::new();

@@ -70,8 +70,8 @@ fn write(text: &mut String, o: &Outcome, options: TextOptions) -> std::fmt::Resu
     let SentAgain { lost, refused } = o.sent_again;
     if lost + refused > 0 {
         let lost = (lost > 0).then(|| format!("{} lost with their connection", count(lost)));
-        let refused =
-            (refused > 0).then(|| format!("{} on streams that the server refused", count(refused)));
+        let refused = (refused > 0)
+            .then(|| format!("{} on streams that the server rejected", count(refused)));
         let causes: Vec<String> = lost.into_iter().chain(refused).collect();
         let total = count(o.sent_again.lost + o.sent_again.refused);
         text.push_str(&row("sent again", &total, &causes.join(", ")));

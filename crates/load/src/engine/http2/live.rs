@@ -75,7 +75,7 @@ impl Live {
     }
 
     /// Records that the server has refused a stream while those that are open now were in flight. Returns whether there was none.
-    pub(super) fn refuse(&self) -> bool {
+    pub(super) fn reject_stream(&self) -> bool {
         let others = self.open.get();
         self.permitted.set(self.permitted.get().min(others.max(1)));
         others == 0

@@ -1,4 +1,4 @@
-//! A property: whoever asks gets the response that the application would give to that very request, or one that the application
+//! A property: each client gets the response that the application would give to that very request, or one that the application
 //! allows it to have. Users, addresses, fields that `Connection` hides, spellings of paths, purges and unsafe requests are random;
 //! the expected response comes from a slow model of what the proxy forwards (RFC 9111 §4.1), which knows nothing of the cache.
 
@@ -47,7 +47,7 @@ const NAMES: [&str; 3] = ["ab", "a;b", "b%20a"];
 
 /// A request, as the model sees it.
 #[derive(Debug, Clone)]
-struct Asked {
+struct SentRequest {
     plan: usize,
     name: &'static str,
     /// The path as it is sent.
@@ -151,7 +151,7 @@ fn plain(path: &str) -> String {
     path.replace("%3B", ";").replace("%3b", ";")
 }
 
-impl Asked {
+impl SentRequest {
     fn random(random: &mut Random) -> Self {
         let (plan, name) = (random.below(PLANS.len()), random.one_of(&NAMES));
         let fields = FIELDS.iter().filter(|_| random.once_in(4)).collect::<Vec<_>>();
@@ -256,12 +256,12 @@ fn spelled(path: &str, random: &mut Random) -> String {
 }
 
 /// Sends requests at the same time. Returns the contents of the responses.
-async fn ask(server: &Server, all: &[(&'static str, Asked)]) -> Vec<String> {
+async fn send(server: &Server, all: &[(&'static str, SentRequest)]) -> Vec<String> {
     let mut clients = Vec::new();
-    for (number, (method, asked)) in all.iter().enumerate() {
-        let end = server.connect_from(asked.address, 1000 + number as u16);
+    for (number, (method, requested)) in all.iter().enumerate() {
+        let end = server.connect_from(requested.address, 1000 + number as u16);
         let mut client = Http1::new(end);
-        client.send(&asked.message(method));
+        client.send(&requested.message(method));
         clients.push(client);
     }
     for _ in 0..10_000 {
@@ -281,13 +281,13 @@ async fn ask(server: &Server, all: &[(&'static str, Asked)]) -> Vec<String> {
     clients.into_iter().map(reply).collect()
 }
 
-async fn check(server: &Server, application: &Application, all: &[Asked], steps: &[String]) {
-    let requests: Vec<_> = all.iter().map(|asked| ("GET", asked.clone())).collect();
-    for (asked, got) in all.iter().zip(ask(server, &requests).await) {
-        let expected = asked.expected(application.version(&asked.plain()));
+async fn check(server: &Server, application: &Application, all: &[SentRequest], steps: &[String]) {
+    let requests: Vec<_> = all.iter().map(|requested| ("GET", requested.clone())).collect();
+    for (requested, got) in all.iter().zip(send(server, &requests).await) {
+        let expected = requested.expected(application.version(&requested.plain()));
         assert!(
             expected.contains(&got),
-            "{asked:#?}\nexpected {expected:#?}\ngot {got:?}\nafter {steps:#?}"
+            "{requested:#?}\nexpected {expected:#?}\ngot {got:?}\nafter {steps:#?}"
         );
     }
 }
@@ -312,16 +312,16 @@ fn everybody_gets_the_response_that_the_application_would_give() {
         run(&config, &[], async |server| {
             let application = Rc::new(Application::default());
             tokio::task::spawn_local(Rc::clone(&application).serve(listener));
-            let (mut random, mut asked) = (Random::new(seed), 0);
+            let (mut random, mut requested) = (Random::new(seed), 0);
             let mut steps = Vec::new();
             for _ in 0..400 {
-                let one = Asked::random(&mut random);
+                let one = SentRequest::random(&mut random);
                 let path = one.plain();
                 match random.below(12) {
                     // An unsafe request: the application changes the path.
                     0 => {
                         steps.push(format!("POST {}", one.path));
-                        ask(server, &[("POST", one)]).await;
+                        send(server, &[("POST", one)]).await;
                     }
                     1 => {
                         application.change(&path);
@@ -338,20 +338,25 @@ fn everybody_gets_the_response_that_the_application_would_give() {
                     2 | 3 => {
                         let other = |random: &mut Random| {
                             let path = spelled(&path, random);
-                            Asked { plan: one.plan, name: one.name, path, ..Asked::random(random) }
+                            SentRequest {
+                                plan: one.plan,
+                                name: one.name,
+                                path,
+                                ..SentRequest::random(random)
+                            }
                         };
                         let all: Vec<_> = (0..5).map(|_| other(&mut random)).collect();
-                        asked += all.len();
+                        requested += all.len();
                         check(server, &application, &all, &steps).await;
                     }
                     _ => {
-                        asked += 1;
+                        requested += 1;
                         check(server, &application, &[one], &steps).await;
                     }
                 }
             }
             let forwarded = application.requests.get();
-            assert!(forwarded < asked * 3 / 4, "the cache is used: {forwarded} of {asked}");
+            assert!(forwarded < requested * 3 / 4, "the cache is used: {forwarded} of {requested}");
         });
     }
 }

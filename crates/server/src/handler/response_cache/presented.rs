@@ -107,8 +107,8 @@ impl Presented for AsForwarded<'_> {
 
 /// Whether the handler may get the certificate of a client, so that a response is looked up when that is known.
 pub(super) fn needs_certificate(matched: &RouteMatch<'_>) -> bool {
-    let is_asked_for = matched.site.tls.as_ref().is_some_and(|tls| tls.clients.is_some());
-    is_asked_for
+    let is_requested = matched.site.tls.as_ref().is_some_and(|tls| tls.clients.is_some());
+    is_requested
         && matched
             .settings
             .proxy
