@@ -373,6 +373,8 @@ def test_a_connection_takes_at_most_a_megabyte_whatever_its_client_takes(way):
                 what = f"{protocol}, a client that {kind}: {taken >> 10} KB taken, {growth >> 10} KB more memory"
                 print(what)
                 assert growth < CONNECTIONS * BOUND + own, what
+        # The next has the same socket for its administrator.
+        server.kill()
 
 
 def test_new_requests_get_503_while_the_memory_is_exhausted(serve, tmp_path, site):

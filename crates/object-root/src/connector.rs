@@ -2,32 +2,35 @@
 //! bodies the client of stores would put into texts.
 
 use std::pin::Pin;
-use std::time::Duration;
+use std::sync::Arc;
 
-use http::{HeaderValue, Method, StatusCode};
+use dunlin_tls::ClientConfig;
+use http::header::USER_AGENT;
+use http::{HeaderMap, HeaderValue, Method, StatusCode};
+use http_body_util::BodyExt;
 use object_store::client::{
     HttpClient, HttpConnector, HttpError, HttpErrorKind, HttpRequest, HttpResponse,
     HttpResponseBody, HttpService,
 };
 use object_store::{ClientConfigKey, ClientOptions};
-use reqwest::redirect::Policy;
-use reqwest::tls::Certificate;
 
 use crate::listing;
 use crate::reply::{Asked, ErrorStatus, Violation, read};
+use crate::transport::{self, Client};
 
 /// Connects to a store.
-#[derive(Debug, Clone, Default)]
+#[derive(Debug, Clone)]
 pub(crate) struct Connector {
-    /// Authorities that are trusted besides those of the system.
-    pub(crate) authorities: Vec<Certificate>,
+    pub(crate) tls: Arc<ClientConfig>,
 }
 
 #[derive(Debug)]
-struct Service(HttpClient);
+struct Service {
+    client: Client,
+    /// Fields of each request that lacks them.
+    fields: HeaderMap,
+}
 
-/// Time to connect.
-const CONNECT: Duration = Duration::from_secs(3);
 /// The maximum size of an error document that is read, in bytes.
 const DOCUMENT: usize = 16 << 10;
 
@@ -35,21 +38,31 @@ impl HttpConnector for Connector {
     fn connect(&self, options: &ClientOptions) -> object_store::Result<HttpClient> {
         // A service of the machine that has credentials is without TLS.
         let is_plain = options.get_config_value(&ClientConfigKey::AllowHttp);
-        let mut builder = reqwest::Client::builder()
-            .user_agent(HeaderValue::from_static("dunlin"))
-            .connect_timeout(CONNECT)
-            // The target of a redirect is the choice of whoever can write to the bucket. It would get the token of the session.
-            .redirect(Policy::none())
-            .tls_certs_merge(self.authorities.iter().cloned())
-            .https_only(is_plain.as_deref() != Some("true"));
-        if let Some(fields) = options.get_default_headers() {
-            builder = builder.default_headers(fields.clone());
+        let client = transport::client(Arc::clone(&self.tls), is_plain.as_deref() == Some("true"));
+        let mut fields = options.get_default_headers().cloned().unwrap_or_default();
+        fields.insert(USER_AGENT, HeaderValue::from_static("dunlin"));
+        Ok(HttpClient::new(Service { client, fields }))
+    }
+}
+
+impl Service {
+    /// Sends a request. The target of a redirect is the choice of whoever can write to the bucket, and would get the token of the
+    /// session, so none is followed.
+    async fn send(&self, mut request: HttpRequest) -> Result<HttpResponse, HttpError> {
+        for (name, value) in &self.fields {
+            request.headers_mut().entry(name).or_insert_with(|| value.clone());
         }
-        let client = builder.build().map_err(|error| object_store::Error::Generic {
-            store: "HTTP client",
-            source: Box::new(error),
-        })?;
-        Ok(HttpClient::new(Service(HttpClient::new(client))))
+        let again = request.clone();
+        let response = match self.client.request(request).await {
+            Err(error) if transport::is_unprocessed(&error) => self.client.request(again).await,
+            result => result,
+        };
+        let response = response.map_err(|error| HttpError::new(transport::kind(&error), error))?;
+        Ok(response.map(|body| {
+            HttpResponseBody::new(
+                body.map_err(|error| HttpError::new(HttpErrorKind::Decode, error)),
+            )
+        }))
     }
 }
 
@@ -65,7 +78,7 @@ impl HttpService for Service {
         Box::pin(async move {
             let is_write = request.method() == Method::PUT;
             let asked = Asked::of(&request);
-            let response = self.0.execute(request).await?;
+            let response = self.send(request).await?;
             let status = response.status();
             if status == StatusCode::NOT_MODIFIED {
                 return Ok(response);
@@ -120,7 +133,56 @@ fn code(body: &str) -> Option<&str> {
 
 #[cfg(test)]
 mod tests {
+    use object_store::client::HttpRequestBody;
+    use tokio::io::{AsyncReadExt, AsyncWriteExt};
+    use tokio::net::TcpListener;
+
     use super::*;
+    use crate::reply::Content;
+
+    /// The response of a store that sends `head` and a body of that size.
+    async fn response(head: String, size: usize) -> Result<HttpResponse, HttpError> {
+        let listener = TcpListener::bind("127.0.0.1:0").await.unwrap();
+        let url = format!("http://{}/object", listener.local_addr().unwrap());
+        tokio::spawn(async move {
+            let (mut connection, _) = listener.accept().await.unwrap();
+            assert!(connection.read(&mut [0; 4096]).await.unwrap() > 0);
+            let head = format!("HTTP/1.1 200 OK\r\n{head}Content-Length: {size}\r\n\r\n");
+            let _ = connection.write_all(head.as_bytes()).await;
+            let _ = connection.write_all(&vec![0; size]).await;
+        });
+        let service = Service { client: transport::client(tls(), true), fields: HeaderMap::new() };
+        let request = HttpRequest::new(HttpRequestBody::empty());
+        let (mut parts, body) = request.into_parts();
+        parts.uri = url.parse().unwrap();
+        parts.extensions.insert(Content);
+        service.call(HttpRequest::from_parts(parts, body)).await
+    }
+
+    fn tls() -> Arc<ClientConfig> {
+        dunlin_tls::client_config_besides(None).unwrap()
+    }
+
+    #[tokio::test]
+    async fn little_of_a_body_is_read_at_once() {
+        let mut body = response(String::new(), 8 << 20).await.unwrap().into_body();
+        let mut size = 0;
+        while let Some(frame) = body.frame().await {
+            let data = frame.unwrap().into_data().unwrap();
+            assert!(data.len() <= 128 << 10, "{} bytes at once", data.len());
+            size += data.len();
+            // The next bytes arrive meanwhile.
+            tokio::task::yield_now().await;
+        }
+        assert_eq!(size, 8 << 20);
+    }
+
+    #[tokio::test]
+    async fn a_head_has_a_limit() {
+        let field = |size| format!("x: {}\r\n", "a".repeat(size));
+        assert!(response(field(60 << 10), 0).await.is_ok());
+        assert!(response(field(200 << 10), 0).await.is_err());
+    }
 
     #[test]
     fn the_code_of_an_error_document_is_a_word() {

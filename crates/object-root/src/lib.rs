@@ -2,9 +2,9 @@
 //!
 //! # What it does
 //! [`open`] makes the client of a bucket from the rules of the configuration. What these leave out, it takes from the
-//! environment, and credentials that are in neither from the metadata service of the machine. Requests are sent by `reqwest`, the
-//! client that `object_store` has signatures, retries and credentials for. It follows no redirects, and reads replies other
-//! than the content of objects up to a limit.
+//! environment, and credentials that are in neither from the metadata service of the machine. Requests have the signatures and
+//! credentials of `object_store`, and are sent by `hyper`. It follows no redirects, holds little of what it reads, and reads
+//! replies other than the content of objects up to a limit.
 //!
 //! # Contract
 //! [`open`] and [`client`] are called within the runtime that polls the futures of the store. They read files, and open no
@@ -39,6 +39,7 @@ mod errors;
 mod listing;
 mod options;
 mod reply;
+mod transport;
 
 use std::sync::Arc;
 

@@ -13,7 +13,6 @@ use object_store::azure::{AzureAccessKey, AzureCredential, MicrosoftAzureBuilder
 use object_store::gcp::GoogleCloudStorageBuilder;
 use object_store::http::HttpBuilder;
 use object_store::{BackoffConfig, ClientOptions, RetryConfig, StaticCredentialProvider};
-use reqwest::tls::Certificate;
 
 use crate::bucket::Bucket;
 use crate::connector::Connector;
@@ -46,11 +45,7 @@ fn client_options(rules: &StoreRules) -> ClientOptions {
 }
 
 fn connector(rules: &StoreRules) -> Result<Connector, String> {
-    let Some(file) = &rules.authority else { return Ok(Connector::default()) };
-    let text = dunlin_tls::authorities(file)?;
-    let authorities = Certificate::from_pem_bundle(&text)
-        .map_err(|_| format!("authority {}: it cannot be used", file.display()))?;
-    Ok(Connector { authorities })
+    Ok(Connector { tls: dunlin_tls::client_config_besides(rules.authority.as_deref())? })
 }
 
 fn s3(root: &ObjectRoot, options: ClientOptions, connector: Connector) -> Result<Bucket, String> {

@@ -69,16 +69,6 @@ pub(crate) fn signing_key(
     })
 }
 
-/// Reads a file with certificates of authorities for a library that parses it once more, and whose messages may have the
-/// content.
-///
-/// # Errors
-/// When the file has none or cannot be read; the message names it.
-pub fn authorities(file: &Path) -> Result<Vec<u8>, String> {
-    certificates(file)?;
-    std::fs::read(file).map_err(|error| format!("certificate {}: {error}", file.display()))
-}
-
 const UNSUPPORTED: &str = "this kind of key is not supported; use RSA with 2048 to 8192 bits, ECDSA (P-256, P-384, P-521) or \
                            Ed25519";
 const NOT_BASE64: &str = "its content is not Base64";
@@ -231,7 +221,7 @@ mod tests {
             for message in [
                 wrong,
                 certificates(&file).unwrap_err(),
-                authorities(&file).unwrap_err(),
+                crate::trust::client_config_besides(Some(&file)).unwrap_err(),
                 revocation_lists(&file).err().unwrap_or_default(),
             ] {
                 for key in [&text, EC] {

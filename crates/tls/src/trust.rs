@@ -4,7 +4,6 @@ use std::path::Path;
 use std::sync::Arc;
 
 use rustls::client::WebPkiServerVerifier;
-use rustls::pki_types::CertificateDer;
 use rustls::sign::SingleCertAndKey;
 use rustls::{ClientConfig, RootCertStore};
 
@@ -59,22 +58,48 @@ pub fn client_config_with(
     Ok(Arc::new(config))
 }
 
+/// The configuration of a client that trusts the authorities in the file `authority` besides those of the system. It offers
+/// HTTP/2.
+///
+/// # Errors
+/// If the file cannot be used, or no authority can be trusted: the reason.
+pub fn client_config_besides(authority: Option<&Path>) -> Result<Arc<ClientConfig>, String> {
+    let mut trusted = system();
+    if let Some(file) = authority {
+        add(&mut trusted, file)?;
+    }
+    let builder = ClientConfig::builder_with_details(provider(), Arc::new(WallClock))
+        .with_safe_default_protocol_versions()
+        .map_err(|error| error.to_string())?;
+    let mut config = builder.with_root_certificates(usable(trusted)?).with_no_client_auth();
+    config.alpn_protocols = vec![b"h2".to_vec(), b"http/1.1".to_vec()];
+    Ok(Arc::new(config))
+}
+
 /// The authorities in the file `authority`, or those that the system trusts.
 ///
 /// # Errors
 /// If the file cannot be used, or the system trusts no authority.
 pub(crate) fn roots(authority: Option<&Path>) -> Result<RootCertStore, String> {
+    let Some(file) = authority else { return usable(system()) };
     let mut roots = RootCertStore::empty();
-    if let Some(file) = authority {
-        for certificate in pem::certificates(file)? {
-            let wrong = |error| format!("authority {}: {error}", file.display());
-            roots.add(certificate).map_err(wrong)?;
-        }
-        return Ok(roots);
-    }
-    let system: Vec<CertificateDer<'static>> = rustls_native_certs::load_native_certs().certs;
-    // Certificates that cannot be parsed are ignored; the others are usable.
-    roots.add_parsable_certificates(system);
+    add(&mut roots, file)?;
+    Ok(roots)
+}
+
+/// The authorities that the system trusts. Those that cannot be parsed are ignored; the others are usable.
+fn system() -> RootCertStore {
+    let mut roots = RootCertStore::empty();
+    roots.add_parsable_certificates(rustls_native_certs::load_native_certs().certs);
+    roots
+}
+
+fn add(roots: &mut RootCertStore, file: &Path) -> Result<(), String> {
+    let wrong = |error| format!("authority {}: {error}", file.display());
+    pem::certificates(file)?.into_iter().try_for_each(|it| roots.add(it)).map_err(wrong)
+}
+
+fn usable(roots: RootCertStore) -> Result<RootCertStore, String> {
     if roots.is_empty() {
         return Err("the system has no list of authorities; install ca-certificates".into());
     }

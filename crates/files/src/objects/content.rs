@@ -47,8 +47,7 @@ struct Reader {
     left: u64,
 }
 
-/// Chunks that wait for a client. The store's connection is not read beyond them. A chunk has up to 400 KB, as much as the
-/// HTTP client reads at once.
+/// Chunks that wait for a client. The store's connection is not read beyond them.
 const CHUNKS: usize = 1;
 
 impl Begun {
@@ -139,6 +138,8 @@ impl Streamed {
     ) {
         let counters = &self.client.counters;
         while left > 0 {
+            // No further chunk is read while one waits. An error means that the client is gone.
+            let Ok(place) = to.reserve().await else { return };
             let limit = self.client.rules.timeout;
             let next = timeout(limit, poll_fn(|cx| body.poll_next(cx))).await;
             let Ok(Some(Ok(mut bytes))) = next else {
@@ -148,10 +149,7 @@ impl Streamed {
             bytes.truncate(usize::try_from(left).unwrap_or(usize::MAX));
             left -= bytes.len() as u64;
             counters.bytes.fetch_add(bytes.len() as u64, Ordering::Relaxed);
-            // An error means that the client is gone.
-            if to.send(bytes).await.is_err() {
-                return;
-            }
+            place.send(bytes);
         }
     }
 }
