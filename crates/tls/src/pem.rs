@@ -65,7 +65,11 @@ pub(crate) fn signing_key(
     })?;
     let is_whole = Any::from_der(key.secret_der()).is_ok_and(|(rest, _)| rest.is_empty());
     provider.key_provider.load_private_key(key).map_err(|_| {
-        wrong(if is_whole { UNSUPPORTED } else { "its content is incomplete or damaged" })
+        wrong(match fault(&text) {
+            Some(fault) => fault,
+            None if is_whole => UNSUPPORTED,
+            None => "its content is incomplete or damaged",
+        })
     })
 }
 
@@ -178,7 +182,11 @@ mod tests {
             ("begin twice", format!("{}\n{EC}", lines[..2].join("\n")), "follows another one"),
             ("indented", EC.replace("-----BEGIN", "  -----BEGIN"), "something in front of it"),
             ("byte order mark", format!("\u{feff}{EC}"), "something in front of it"),
-            ("a character", EC.replacen(&lines[1][9..10], "!", 1), "not Base64"),
+            (
+                "a character",
+                EC.replacen(lines[1], &format!("!{}", &lines[1][1..]), 1),
+                "not Base64",
+            ),
             ("a line less", [lines[0], lines[1], lines[3], lines[4]].join("\n"), "is incomplete"),
             ("empty", String::new(), "it is empty"),
             ("no PEM", lines[1..4].join("\n"), "no private key in PEM form"),
