@@ -15,7 +15,7 @@ use object_store::client::{
 use object_store::{ClientConfigKey, ClientOptions};
 
 use crate::listing;
-use crate::reply::{Asked, ErrorStatus, Violation, read};
+use crate::reply::{ErrorStatus, Expected, Violation, read};
 use crate::transport::{self, Client};
 
 /// Connects to a store.
@@ -46,8 +46,8 @@ impl HttpConnector for Connector {
 }
 
 impl Service {
-    /// Sends a request. The target of a redirect is the choice of whoever can write to the bucket, and would get the token of the
-    /// session, so none is followed.
+    /// Sends a request. The target of a redirect is the choice of any client that can write to the bucket, and would get the token
+    /// of the session, so none is followed.
     async fn send(&self, mut request: HttpRequest) -> Result<HttpResponse, HttpError> {
         for (name, value) in &self.fields {
             request.headers_mut().entry(name).or_insert_with(|| value.clone());
@@ -77,7 +77,7 @@ impl HttpService for Service {
     {
         Box::pin(async move {
             let is_write = request.method() == Method::PUT;
-            let asked = Asked::of(&request);
+            let expected = Expected::of(&request);
             let response = self.send(request).await?;
             let status = response.status();
             if status == StatusCode::NOT_MODIFIED {
@@ -87,8 +87,12 @@ impl HttpService for Service {
                 return Err(failed(Violation::Redirect(status)));
             }
             if status.is_success() {
-                asked.verify(&response).map_err(failed)?;
-                return if asked.is_content { Ok(response) } else { whole(response, &asked).await };
+                expected.verify(&response).map_err(failed)?;
+                return if expected.is_content {
+                    Ok(response)
+                } else {
+                    whole(response, &expected).await
+                };
             }
             let (parts, body) = response.into_parts();
             // A document that is too long, or has no end, is of no use.
@@ -113,10 +117,10 @@ impl HttpService for Service {
 
 /// A reply that the client of stores wants whole. It fails a page of a listing for a single key that is no path, so the page
 /// is without those.
-async fn whole(response: HttpResponse, asked: &Asked) -> Result<HttpResponse, HttpError> {
+async fn whole(response: HttpResponse, expected: &Expected) -> Result<HttpResponse, HttpError> {
     let (parts, body) = response.into_parts();
-    let content = read(body, asked.limit).await?;
-    let page = asked.is_listing.then(|| listing::without_odd_keys(&content)).flatten();
+    let content = read(body, expected.limit).await?;
+    let page = expected.is_listing.then(|| listing::without_odd_keys(&content)).flatten();
     Ok(HttpResponse::from_parts(parts, HttpResponseBody::from(page.unwrap_or(content))))
 }
 

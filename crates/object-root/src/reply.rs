@@ -20,7 +20,7 @@ pub(crate) struct ReplyLimit(pub(crate) usize);
 
 /// What the reply to a request is checked against.
 #[derive(Debug)]
-pub(crate) struct Asked {
+pub(crate) struct Expected {
     /// The reply is the content of an object.
     pub(crate) is_content: bool,
     /// The reply is a page of a listing.
@@ -64,7 +64,7 @@ impl ReplyLimit {
     }
 }
 
-impl Asked {
+impl Expected {
     pub(crate) fn of(request: &HttpRequest) -> Self {
         let extensions = request.extensions();
         let range = text(request.headers(), &RANGE);
@@ -178,11 +178,11 @@ mod tests {
 
     use super::*;
 
-    fn asked(range: Option<&str>) -> Asked {
+    fn expected(range: Option<&str>) -> Expected {
         let request = Request::get("http://a/b");
         let request =
             range.into_iter().fold(request, |request, range| request.header(RANGE, range));
-        Asked::of(&request.body(HttpRequestBody::empty()).unwrap())
+        Expected::of(&request.body(HttpRequestBody::empty()).unwrap())
     }
 
     fn verified(range: Option<&str>, content_range: &str, length: &str) -> Result<(), Violation> {
@@ -190,7 +190,7 @@ mod tests {
             .status(StatusCode::PARTIAL_CONTENT)
             .header(CONTENT_RANGE, content_range)
             .header(CONTENT_LENGTH, length);
-        asked(range).verify(&response.body(HttpResponseBody::from(Bytes::new())).unwrap())
+        expected(range).verify(&response.body(HttpResponseBody::from(Bytes::new())).unwrap())
     }
 
     #[test]

@@ -138,7 +138,7 @@ pub(crate) fn kind(error: &legacy::Error) -> HttpErrorKind {
     causes(error).find_map(interruption).unwrap_or(HttpErrorKind::Unknown)
 }
 
-/// Whether the server says that it has not processed the request.
+/// Whether the server states that it has not processed the request.
 pub(crate) fn is_unprocessed(error: &legacy::Error) -> bool {
     causes(error).filter_map(|error| error.downcast_ref::<h2::Error>()).any(|error| {
         let is_shutdown = error.is_go_away() && error.reason() == Some(h2::Reason::NO_ERROR);
@@ -148,7 +148,12 @@ pub(crate) fn is_unprocessed(error: &legacy::Error) -> bool {
 }
 
 fn causes<'e>(error: &'e (dyn Error + 'static)) -> impl Iterator<Item = &'e (dyn Error + 'static)> {
-    std::iter::successors(Some(error), |&error| error.source())
+    let mut next = Some(error);
+    std::iter::from_fn(move || {
+        let error = next?;
+        next = error.source();
+        Some(error)
+    })
 }
 
 fn is_late(error: &(dyn Error + 'static)) -> bool {
