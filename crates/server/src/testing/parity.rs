@@ -4,11 +4,15 @@
 use std::net::Ipv4Addr;
 use std::time::Duration;
 
+use dunlin_memory::thread as thread_memory;
 use tempfile::TempDir;
 
 use super::handler::{Kind, Plan, content};
 use super::link::{Link, TlsEnd, write_certificate};
 use super::{End, Http1, Http2, Message, Record, Reply, Server, run_in};
+
+/// Bytes that a connection with one request may hold: its queues, and a body on its way in and one on its way out.
+const MAX_HELD: i64 = 1 << 20;
 
 /// How the table is run.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -332,6 +336,12 @@ fn replace_boundary(reply: &mut Reply) {
     reply.body = String::from_utf8_lossy(&reply.body).replace(&boundary, &fixed).into_bytes();
 }
 
+/// Bounds what the one connection holds after each step, whatever its request is.
+fn check_memory() {
+    let held = thread_memory::held();
+    assert!((0..=MAX_HELD).contains(&held), "{held} bytes are held, of at most {MAX_HELD}");
+}
+
 /// Sends one request on a connection of its own.
 async fn outcome(
     server: &Server,
@@ -347,6 +357,7 @@ async fn outcome(
         let id = client.send(message);
         for _ in 0..200 {
             server.settle().await;
+            check_memory();
             client.receive(usize::MAX);
             if client.replies[&id].end != End::Open {
                 break;
@@ -359,6 +370,7 @@ async fn outcome(
         client.send(message);
         for _ in 0..200 {
             server.settle().await;
+            check_memory();
             client.receive(usize::MAX);
             if client.replies[0].end != End::Open {
                 break;
@@ -377,6 +389,7 @@ fn outcomes(directory: &TempDir, variant: Variant) -> Vec<[Outcome; 2]> {
     // The fast path is for servers without proxies. No client of the tests is this one.
     let server = if variant.has_fast_path { "" } else { "trusted_proxies = ['203.0.113.1']" };
     let routes = ROUTES.replace("CACHE", cache);
+    thread_memory::forget();
     let site = if variant.has_tls { write_certificate(directory.path()) } else { String::new() };
     run_in(directory, server, &format!("{site}{routes}"), async |server| {
         server.change_listener(|listener| {
