@@ -491,10 +491,10 @@ def test_http2_counts_what_is_unfinished_at_the_end(start):
     assert outcome["duration_seconds"] == 0.5
 
 
-def test_http2_lasts_until_a_server_that_always_refuses_has_failed_each_request(start):
+def test_http2_lasts_until_a_server_that_always_rejects_has_failed_each_request(start):
     server = http2(start, lambda streams, stream, _: streams.reset(stream, 7))
     outcome = load(server.url, "--http2", "-c", 2, "-n", 2, code=1)
-    assert outcome["errors_by_kind"] == {"stream_reset": 2} and "refused" in outcome["first_errors"]["stream_reset"]
+    assert outcome["errors_by_kind"] == {"stream_reset": 2} and "rejected" in outcome["first_errors"]["stream_reset"]
 
 
 # TLS
