@@ -7,6 +7,7 @@ import pytest
 from support.files import write
 from support.hostile import pour
 from support.processes import rss
+from support.stub import StubServer
 from support.waiting import wait_until
 
 MB = 1 << 20
@@ -17,22 +18,13 @@ def record(kind, content):
     return bytes([1, kind, 0, 1]) + len(content).to_bytes(2, "big") + b"\0\0" + content
 
 
-class FastCgi:
+class FastCgi(StubServer):
     """A FastCGI server that answers every request with the same bytes again and again."""
 
     def __init__(self, begin, piece):
         self.begin, self.piece, self.sent = begin, piece, 0
-        self.listener = socket.create_server(("127.0.0.1", 0))
+        super().__init__(socket.create_server(("127.0.0.1", 0)))
         self.port = self.listener.getsockname()[1]
-        threading.Thread(target=self.accept, daemon=True).start()
-
-    def accept(self):
-        while True:
-            try:
-                connection, _ = self.listener.accept()
-            except OSError:
-                return
-            threading.Thread(target=self.serve, args=(connection,), daemon=True).start()
 
     def serve(self, connection):
         with connection:

@@ -11,6 +11,7 @@ from support.hostile import hostile, pour, send
 from support.objects import BUCKET, REGION, counting_store, serve_objects  # noqa: F401
 from support.processes import rss
 from support.shared_store import lacks_feature
+from support.stub import StubServer
 from support.waiting import wait_until
 
 pytestmark = pytest.mark.skipif(lacks_feature(), reason="the binary is built without the feature `fleet`")
@@ -207,27 +208,18 @@ def test_content_that_comes_byte_by_byte_takes_no_more_memory(serve_bucket):
         assert rss(server) - before < 24 * MB
 
 
-class HostileRedis:
-    """A store of shared state that answers commands until it is told to say something else."""
+class HostileRedis(StubServer):
+    """A store of shared state that responds to commands as the test sets."""
 
     def __init__(self):
         self.answer = None
         self.sent = 0
         self.connections = 0
-        self.listener = socket.create_server(("127.0.0.1", 0))
+        super().__init__(socket.create_server(("127.0.0.1", 0)))
         self.url = f"redis://127.0.0.1:{self.listener.getsockname()[1]}"
-        threading.Thread(target=self.accept, daemon=True).start()
-
-    def accept(self):
-        while True:
-            try:
-                connection, _ = self.listener.accept()
-            except OSError:
-                return
-            self.connections += 1
-            threading.Thread(target=self.serve, args=(connection,), daemon=True).start()
 
     def serve(self, connection):
+        self.connections += 1
         with connection:
             try:
                 while connection.recv(65536):

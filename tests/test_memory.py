@@ -1,7 +1,7 @@
 """The memory of the real server while clients take responses slowly, throttled, or not at all: by each way that streams, over
 HTTP/1.1 and HTTP/2."""
 
-import select
+import selectors
 import socket
 import ssl
 import struct
@@ -311,17 +311,19 @@ def connect(server, way, protocol):
 def take(connections, until, pause):
     """Reads from all connections until they have got that many bytes together, or the time is over. Returns their number."""
     end, taken = time.monotonic() + PATIENCE, 0
-    while taken < until and time.monotonic() < end and connections:
-        ready, _, _ = select.select(connections, [], [], 0.2)
-        for connection in ready:
-            try:
-                part = connection.recv(16 << 10)
-            except (ssl.SSLWantReadError, BlockingIOError):
-                continue
-            if not part:
-                connections.remove(connection)
-            taken += len(part)
-        time.sleep(pause)
+    with selectors.DefaultSelector() as selector:
+        for connection in connections:
+            selector.register(connection, selectors.EVENT_READ)
+        while taken < until and time.monotonic() < end and selector.get_map():
+            for key, _ in selector.select(0.2):
+                try:
+                    part = key.fileobj.recv(16 << 10)
+                except (ssl.SSLWantReadError, BlockingIOError):
+                    continue
+                if not part:
+                    selector.unregister(key.fileobj)
+                taken += len(part)
+            time.sleep(pause)
     return taken
 
 
@@ -336,12 +338,11 @@ def grows(server, way, protocol, count, until, pause):
         file.write("5")
     before = resident(server)
     connections = [connect(server, way, protocol) for _ in range(count)]
-    open_ones = list(connections)
     taken = take(connections, until, pause)
     if not until:
         time.sleep(0.5)
     growth = peak(server) - before
-    for connection in open_ones:
+    for connection in connections:
         connection.close()
     return taken, growth
 

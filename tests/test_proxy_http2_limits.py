@@ -19,8 +19,14 @@ from support.waiting import wait_until
 pytestmark = pytest.mark.usefixtures("orderly_stop")
 
 
+class Lenient(H2Connection):
+    """A connection that does not end when the client opens more streams than are permitted, which it may not know yet."""
+
+    open_inbound_streams = -1
+
+
 class Limited(StubServer):
-    """An upstream of HTTP/2 that permits `limit` streams on each connection. It responds when `answers` is set."""
+    """An upstream of HTTP/2 that permits `limit` streams on each connection, and refuses more. It responds when `answers` is set."""
 
     def __init__(self, limit):
         self.limit, self.answers, self.requests, self.waiting = limit, threading.Event(), 0, []
@@ -51,7 +57,7 @@ class Limited(StubServer):
         self.waiting = []
 
     def serve(self, connection):
-        h2 = H2Connection(H2Configuration(client_side=False))
+        h2 = Lenient(H2Configuration(client_side=False))
         with self.lock:
             values = {SettingCodes.MAX_CONCURRENT_STREAMS: self.limit}
             h2.local_settings = Settings(client=False, initial_values=values)
@@ -63,13 +69,19 @@ class Limited(StubServer):
             with self.lock:
                 for event in h2.receive_data(data):
                     if isinstance(event, RequestReceived):
-                        self.requests += 1
-                        self.waiting.append((connection, h2, event.stream_id))
+                        self._request(connection, h2, event.stream_id)
                 connection.sendall(h2.data_to_send())
                 if self.answers.is_set():
                     self._respond()
         with self.lock:
             self.connections.remove((connection, h2))
+
+    def _request(self, connection, h2, stream):
+        if sum(open_one is connection for open_one, _, _ in self.waiting) >= self.limit:
+            h2.reset_stream(stream, ErrorCodes.REFUSED_STREAM)
+            return
+        self.requests += 1
+        self.waiting.append((connection, h2, stream))
 
 
 @pytest.fixture

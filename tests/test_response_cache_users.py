@@ -1,5 +1,5 @@
 """The response cache and what a response depends on besides its URL: users, certificates, addresses, fields that end at the
-server, spellings of paths. Nobody gets what was made for somebody else."""
+server, spellings of paths. No user gets the response of another."""
 
 import re
 import socket

@@ -50,7 +50,12 @@ def test_five_servers_place_one_order_and_any_of_them_responds_to_its_challenge(
     entry = free_port()
     authority.start(**{"tls" if challenge == "tls-alpn-01" else "http": entry})
     first = {"tls": entry} if challenge == "tls-alpn-01" else {"plain": entry}
+    # Nothing is ordered without the store, so that all servers listen before the first order.
+    store.stop()
     servers = [start(number, challenge, **(first if number == 4 else {})) for number in range(5)]
+    for server in servers:
+        server.logged("is not reachable")
+    store.start()
     root = authority.root()
     shown = {wait_until(lambda: handshake(server, root), f"a certificate of server {number}", 40)
              for number, server in enumerate(servers)}

@@ -7,20 +7,23 @@ from support.files import write
 pytestmark = pytest.mark.usefixtures("orderly_stop")
 
 WSGI = """
-import os, signal
+import os, signal, time
 def application(environ, start_response):
     if environ["QUERY_STRING"] == "stop":
         os.kill(os.getpid(), signal.SIGSTOP)
+        # Another thread may take the signal: this one does not go on meanwhile.
+        time.sleep(60)
     start_response("200 OK", [("Content-Type", "text/plain")])
     return [str(os.getpid()).encode()]
 """
 ASGI = """
-import os, signal
+import os, signal, time
 async def application(scope, receive, send):
     if scope["type"] != "http":
         return
     if scope["query_string"] == b"stop":
         os.kill(os.getpid(), signal.SIGSTOP)
+        time.sleep(60)
     await send({"type": "http.response.start", "status": 200, "headers": []})
     await send({"type": "http.response.body", "body": str(os.getpid()).encode()})
 """

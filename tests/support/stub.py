@@ -1,10 +1,11 @@
 """Servers of the tests' own, which stand in for others."""
 
+import contextlib
 import threading
 
 
 class StubServer:
-    """Accepts connections on a listening socket, and runs `serve` on a thread for each one."""
+    """Accepts connections on a listening socket, and runs `serve` on a thread for each one. A connection is closed when its thread ends."""
 
     def __init__(self, listener):
         self.listener = listener
@@ -16,7 +17,11 @@ class StubServer:
                 connection, _ = self.listener.accept()
             except OSError:
                 return
-            threading.Thread(target=self.serve, args=(connection,), daemon=True).start()
+            threading.Thread(target=self._serve, args=(connection,), daemon=True).start()
+
+    def _serve(self, connection):
+        with connection, contextlib.suppress(ConnectionError):
+            self.serve(connection)
 
     def serve(self, connection):
         """Reads requests from the connection and writes responses."""

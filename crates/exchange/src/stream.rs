@@ -263,6 +263,15 @@ impl Receiver {
         poll_fn(|cx| self.poll_next(cx)).await
     }
 
+    /// Waits for the rest of the body, whose length the caller bounds.
+    pub async fn rest(&mut self) -> Result<Vec<u8>, Broken> {
+        let mut all = Vec::new();
+        while let Some(bytes) = self.next().await? {
+            all.extend_from_slice(&bytes);
+        }
+        Ok(all)
+    }
+
     /// The trailer fields, after the end.
     pub fn take_trailers(&mut self) -> FieldLines {
         match &mut self.from {

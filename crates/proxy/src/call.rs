@@ -1,13 +1,11 @@
 //! A request for the upstreams of a group.
 
 use std::borrow::Cow;
-use std::fmt;
 use std::rc::Rc;
 
 use dunlin_config::{Balance, ForwardedField, HashKey};
 use dunlin_exchange::{Client, RequestContext};
 use dunlin_http::Request;
-use dunlin_telemetry::{RequestLabel, ScriptContext};
 
 use crate::failure::Failure;
 use crate::group::Group;
@@ -36,28 +34,6 @@ pub struct Call<'a> {
     pub user_fields: &'a [String],
     /// The field in which trusted proxies name the client.
     pub forwarded_field: &'a ForwardedField,
-}
-
-/// Names a request in the error log.
-pub trait Label: fmt::Debug {
-    /// The label of the request in the error log. Sets its id, unless it has one, which the access log has, too.
-    fn label(&self, script_context: &ScriptContext) -> RequestLabel;
-}
-
-/// Logs why the response of an upstream cannot be used.
-pub fn report(label: &dyn Label, failure: &Failure, script_context: &ScriptContext) {
-    let RequestLabel { method, url, route, client } = label.label(script_context);
-    let (upstream, request_id) = (script_context.upstream(), script_context.id());
-    let (upstream, reason, status) = (upstream.as_deref(), failure.reason(), failure.status());
-    tracing::error!(
-        upstream,
-        method,
-        url,
-        route,
-        client,
-        request_id,
-        "the upstream failed: {reason}; the response is {status}"
-    );
 }
 
 impl Call<'_> {

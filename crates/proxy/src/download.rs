@@ -11,8 +11,8 @@ use dunlin_net::clock;
 use dunlin_net::watchdog::Watchdog;
 use dunlin_telemetry::ScriptContext;
 
-use crate::call::Label;
 use crate::failure::Failure;
+use crate::label::Label;
 use crate::lease::Lease;
 use crate::response;
 use crate::upload::Upload;

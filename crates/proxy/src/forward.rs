@@ -17,10 +17,11 @@ use dunlin_net::clock;
 use dunlin_net::watchdog::Watchdog;
 
 use crate::balance::Choice;
-use crate::call::{Call, Label};
+use crate::call::Call;
 use crate::download::{Download, Running};
 use crate::failure::{Failure, Kind};
 use crate::idle::Reuse;
+use crate::label::Label;
 use crate::lease::Lease;
 use crate::preface;
 use crate::read_ahead::read_ahead;

@@ -13,10 +13,10 @@ use dunlin_net::log_limiter::LogLimiter;
 use dunlin_telemetry::{RequestLabel, ScriptContext};
 
 use crate::address;
-use crate::call::Label;
 use crate::failure::Failure;
 use crate::health::{Health, ResponseTime};
 use crate::idle::Overflow;
+use crate::label::{Label, log_failure};
 use crate::resolve::Resolved;
 use crate::tls::Outcome;
 use crate::token::upstream_token;
@@ -201,25 +201,13 @@ impl Upstream {
         &self,
         reason: &str,
         result: &str,
-        (request, script_context): (&dyn Label, &ScriptContext),
+        request: (&dyn Label, &ScriptContext),
     ) {
         self.counts.failures.fetch_add(1, Ordering::Relaxed);
         let mut last = self.last_failure.lock().unwrap_or_else(PoisonError::into_inner);
         *last = Some((SystemTime::now(), reason.to_owned()));
         drop(last);
-        self.log(|upstream| {
-            let RequestLabel { method, url, route, client } = request.label(script_context);
-            let request_id = script_context.id();
-            tracing::error!(
-                upstream,
-                method,
-                url,
-                route,
-                client,
-                request_id,
-                "the upstream failed: {reason}; {result}"
-            );
-        });
+        self.log(|upstream| log_failure(Some(upstream), request, reason, result));
     }
 
     /// Logs a response that a client cannot get, which is not a failure of the upstream.

@@ -5,6 +5,7 @@
 //! before their next request.
 
 pub(crate) mod busy_poll;
+pub(crate) mod memory;
 mod pending;
 mod record;
 mod thread;

@@ -301,7 +301,8 @@ impl Task {
         Ok(())
     }
 
-    /// Exchanges failed log-ins, of so many clients that a wave of them delays nothing else. The rest is for the next time.
+    /// Exchanges failed log-ins of a bounded number of clients, so that a wave of them delays nothing else. The rest is for the next
+    /// time.
     fn exchange_attempts(&mut self) -> Result<(), StoreError> {
         let (Some(participants), Some(store)) = (&self.participants, &mut self.store) else {
             return Ok(());

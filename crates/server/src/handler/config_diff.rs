@@ -32,14 +32,9 @@ pub(super) fn respond(ctx: &Rc<WorkerContext>) -> Reply {
     let ctx = Rc::clone(ctx);
     Reply::Streaming(Box::new(move |mut incoming| {
         Box::pin(async move {
-            let mut body = Vec::new();
-            loop {
-                match incoming.body.next().await {
-                    Ok(Some(bytes)) => body.extend_from_slice(&bytes),
-                    Ok(None) => break,
-                    Err(_) => return text(400, "the configuration is incomplete\n".into()),
-                }
-            }
+            let Ok(body) = incoming.body.rest().await else {
+                return text(400, "the configuration is incomplete\n".into());
+            };
             let Ok(proposal) = serde_json::from_slice(&body) else {
                 return text(400, "the body is not JSON with `file` and `text`\n".into());
             };

@@ -15,6 +15,7 @@ mod object_events;
 mod object_search;
 mod objects;
 pub(crate) mod proxy;
+mod proxy_call;
 pub(crate) mod readiness;
 pub(crate) mod redirect;
 pub(crate) mod rejection;

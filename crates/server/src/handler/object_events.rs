@@ -17,14 +17,9 @@ pub(super) fn receive(ctx: &Rc<WorkerContext>) -> Reply {
     let ctx = Rc::clone(ctx);
     Reply::Streaming(Box::new(move |mut incoming| {
         Box::pin(async move {
-            let mut body = Vec::new();
-            loop {
-                match incoming.body.next().await {
-                    Ok(Some(bytes)) => body.extend_from_slice(&bytes),
-                    Ok(None) => break,
-                    Err(_) => return text(400, "the notification is incomplete"),
-                }
-            }
+            let Ok(body) = incoming.body.rest().await else {
+                return text(400, "the notification is incomplete");
+            };
             let Some(changes) = serde_json::from_slice(&body).ok().and_then(|body| read(&body))
             else {
                 return text(400, "the body is not an S3 event: JSON with `Records`");

@@ -11,6 +11,7 @@ use dunlin_proxy::{Call, Failure, Forwarded, Group, Label, forward, report};
 use dunlin_telemetry::ids::{acceptable_id, random_id};
 use dunlin_telemetry::{RequestLabel, ScriptContext};
 
+use super::proxy_call::call;
 use super::request_label::request_label;
 use super::{errors, response_cache};
 use crate::handler::named::Naming;
@@ -45,28 +46,6 @@ fn forwarded(ctx: &Rc<WorkerContext>, request: &Request<'_>, matched: &RouteMatc
         group: Arc::clone(group),
     });
     Reply::Streaming(Box::new(move |incoming| Box::pin(exchange.respond(incoming))))
-}
-
-/// The request for the upstreams of a group.
-pub(super) fn call<'a>(
-    ctx: &'a Rc<WorkerContext>,
-    group: &'a Group,
-    request: Request<'a>,
-    matched: &RouteMatch<'a>,
-) -> Call<'a> {
-    let checked = matched.context.map(|context| &**context);
-    Call {
-        worker: &ctx.proxy,
-        group,
-        request,
-        raw_path: matched.raw_path,
-        path: matched.path,
-        query: matched.query,
-        client: checked.map_or(matched.client, |checked| checked.client),
-        checked,
-        user_fields: &matched.site.user_fields,
-        forwarded_field: &ctx.shared.config.server.forwarded_field,
-    }
 }
 
 /// A request for an upstream.

@@ -18,9 +18,7 @@ use dunlin_telemetry::metrics::WorkerMetrics;
 use tokio::net::unix::pipe::Receiver;
 use tokio::sync::Notify;
 
-use super::busy_poll;
-use super::{Buffers, Deadlines, SharedState, Timer, WorkerContext};
-use crate::handler::memory;
+use super::{Buffers, Deadlines, SharedState, Timer, WorkerContext, busy_poll, memory};
 use crate::route::router::Router;
 use dunlin_fs::watch::Watch;
 use dunlin_net::connection_limits::limiter::ConnectionLimiter;

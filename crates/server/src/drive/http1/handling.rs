@@ -54,7 +54,7 @@ enum Framing {
 
 /// Maximum of bytes that wait for the client, and of bytes of further requests that are read ahead.
 const WAITING: usize = 64 * 1024;
-/// A client that has closed its sending side counts as gone if nothing can be sent to it for so many milliseconds, before the
+/// A client that has closed its sending side counts as gone if nothing can be sent to it for this number of milliseconds, before the
 /// response and within it: until then, nothing distinguishes it from one that waits.
 const LEFT_BEFORE: u64 = 3_000;
 const LEFT_WITHIN: u64 = 1_000;

@@ -9,7 +9,7 @@ use dunlin_config::ResponseCacheRules;
 use dunlin_exchange::{Body, Incoming, RequestContext, Response, Stream, StreamKind, stream};
 use dunlin_fs::content::Piece;
 use dunlin_http::semantics::date;
-use dunlin_http::{BodyLength, FieldLines, FieldName, FieldSet, Method, OwnedRequest, Request};
+use dunlin_http::{BodyLength, FieldLines, FieldName, Method, OwnedRequest, Request};
 use dunlin_net::clock;
 use dunlin_response_cache::flight::{Decision, Leader, Role};
 use dunlin_response_cache::freshness::{Freshness, Received, Usability};
@@ -26,6 +26,7 @@ use dunlin_tls::ClientCertificate;
 use super::fill::{FlightBody, fill};
 use super::outcome::Outcome;
 use super::presented::AsForwarded;
+use super::request_kind::{CONDITIONS, SPECIAL};
 use super::reuse::{from_flight, from_stored, reuse};
 use super::shared::ResponseCache;
 use super::{Origin, Reusable, without_own_fields};
@@ -36,17 +37,6 @@ use crate::worker::WorkerContext;
 
 /// How long a request waits for the response to another one before it goes upstream itself.
 pub(super) const WAIT: Duration = Duration::from_secs(10);
-
-/// Fields of requests whose response may be another than the whole one.
-pub(super) const SPECIAL: FieldSet = FieldSet::of(&[
-    FieldName::IfNoneMatch,
-    FieldName::IfModifiedSince,
-    FieldName::Range,
-    FieldName::IfRange,
-]);
-/// The same by their names, for requests for the whole response.
-pub(super) const CONDITIONS: [&str; 4] =
-    ["if-none-match", "if-modified-since", "range", "if-range"];
 
 /// A request that the store has no response for.
 pub(super) struct Forwarding {

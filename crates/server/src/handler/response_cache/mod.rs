@@ -22,6 +22,7 @@ mod presented;
 pub(super) mod purge;
 pub(crate) mod purge_order;
 mod query;
+mod request_kind;
 mod restore;
 mod reuse;
 pub(crate) mod shared;
@@ -68,7 +69,7 @@ pub(crate) fn respond(
     // A request for an error page has the URL of another response.
     let has_url = matched.via.error.is_none() && !matched.client.is_subrequest;
     let url = if has_url { url(request, matched) } else { None };
-    let is_query = query::is_query(request);
+    let is_query = request_kind::is_query(request);
     let used = if is_query { Use::Cache } else { use_for(request) };
     let (Some(url), Use::Cache | Use::Invalidate) = (url, used) else {
         return pass(ctx, cache, request, matched, origin);

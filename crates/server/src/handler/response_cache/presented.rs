@@ -9,9 +9,8 @@ use dunlin_response_cache::presented::{Lines, Presented};
 use dunlin_script::Seen;
 use dunlin_tls::ClientCertificate;
 
-use super::forwarding::CONDITIONS;
-use super::query::is_query;
-use crate::handler::proxy;
+use super::request_kind::{CONDITIONS, is_query};
+use crate::handler::proxy_call::call;
 use crate::handler::rewrite::OF_BODY;
 use crate::route::route_match::RouteMatch;
 use crate::worker::WorkerContext;
@@ -38,7 +37,7 @@ impl<'a> AsForwarded<'a> {
         let checked = matched.context.map(|context| &**context);
         let origin = match &matched.settings.proxy {
             Some(group) => {
-                let call = proxy::call(ctx, group, request, matched);
+                let call = call(ctx, group, request, matched);
                 Origin::Proxy(Sent::new(call, certificate))
             }
             None => {

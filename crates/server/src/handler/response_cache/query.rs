@@ -1,28 +1,14 @@
 //! QUERY (RFC 10008): the content of the request is a part of the key, so it is received before the store is looked into.
 
 use dunlin_exchange::{Incoming, Response, stream};
-use dunlin_http::{FieldName, Request};
 use dunlin_response_cache::presented::Presented;
 use sha2::{Digest, Sha256};
 
-use super::forwarding::{Forwarding, SPECIAL};
+use super::forwarding::Forwarding;
 use crate::handler::rejection::error_response;
-
-/// Requests with more content pass by the cache.
-const MAX_CONTENT: usize = 64 * 1024;
 
 /// The fields that determine what the content means (RFC 10008 §2.7).
 const MEANING: [&str; 3] = ["content-type", "content-encoding", "content-language"];
-
-/// Whether the cache handles the request as a QUERY.
-pub(super) fn is_query(request: &Request<'_>) -> bool {
-    let length = request.field(FieldName::ContentLength).map(str::from_utf8);
-    let length = length.and_then(|length| length.ok()?.parse::<usize>().ok());
-    request.method_text() == b"QUERY"
-        && length.is_some_and(|length| length <= MAX_CONTENT)
-        && !request.has_any(SPECIAL)
-        && !request.has(FieldName::Expect)
-}
 
 impl Forwarding {
     /// Responds to a QUERY.
