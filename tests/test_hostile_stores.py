@@ -3,7 +3,6 @@
 import contextlib
 import json
 import socket
-import threading
 
 import pytest
 from support.files import write

@@ -22,6 +22,8 @@ from support.waiting import wait_until
 pytestmark = pytest.mark.usefixtures("orderly_stop")
 
 CONNECTIONS = 16
+# Streams on each of a few connections.
+STREAMS, FEW = 100, 4
 # What a connection may take above an idle one, in bytes.
 BOUND = 1 << 20
 # Bytes that slow clients take, of all connections together: more than may be held.
@@ -98,6 +100,8 @@ class Way:
     websocket = False
     # Bytes of a connection besides those of its response, such as the memory of an instance.
     own = 0
+    # Bytes of one of many requests on a connection, besides the bodies that share its bound.
+    of_request = 48 << 10
 
     def __init__(self, tmp_path, site, serve):
         self.folder, self.site, self.serve = tmp_path, site, serve
@@ -161,6 +165,8 @@ class ProxyOfHttp2(Proxy):
 
 class EncryptedProxy(Proxy):
     scheme = "https"
+    # A record of TLS of each upstream connection.
+    of_request = 72 << 10
 
     def prepare(self):
         Way.prepare(self)
@@ -246,6 +252,9 @@ class Component(Way):
 
 
 class Object(Way):
+    # The store sends each a part of the object.
+    of_request = 96 << 10
+
     def __init__(self, tmp_path, site, serve, store, serve_objects):  # noqa: F811
         self.store, self.serve_objects = store, serve_objects
         super().__init__(tmp_path, site, serve)
@@ -260,6 +269,8 @@ class Object(Way):
 class Websocket(Way):
     path = "/app"
     websocket = True
+    # The application sends so much before anything is acknowledged.
+    of_request = 448 << 10
 
     def prepare(self):
         (self.folder / "asgi_app.py").write_text(ASGI)
@@ -275,8 +286,8 @@ WAYS = [
 ]
 
 
-def connect(server, way, protocol):
-    """A connection with small buffers on which the response is requested."""
+def connect(server, way, protocol, streams=1):
+    """A connection with small buffers on which the response is requested, by HTTP/2 on each of `streams`."""
     plain = socket.socket()
     plain.setsockopt(socket.SOL_SOCKET, socket.SO_RCVBUF, 16 << 10)
     plain.settimeout(15)
@@ -297,8 +308,10 @@ def connect(server, way, protocol):
         connection.sendall(
             http2.PREFACE + http2.frame(http2.SETTINGS, 0, 0, settings)
             + http2.window_update(0, (1 << 31) - 1 - 65_535)
-            + http2.frame(http2.HEADERS, http2.END_HEADERS | (0 if way.websocket else http2.END_STREAM), 1, section)
         )
+        flags = http2.END_HEADERS | (0 if way.websocket else http2.END_STREAM)
+        for number in range(streams):
+            connection.sendall(http2.frame(http2.HEADERS, flags, 2 * number + 1, section))
     else:
         upgrade = "Connection: Upgrade\r\nUpgrade: websocket\r\nSec-WebSocket-Version: 13\r\n"
         upgrade += "Sec-WebSocket-Key: dGhlIHNhbXBsZSBub25jZQ==\r\n"
@@ -332,12 +345,13 @@ def peak(server):
         return next(int(line.split()[1]) for line in file if line.startswith("VmHWM")) << 10
 
 
-def grows(server, way, protocol, count, until, pause):
-    """Has that many clients take the response. Returns the bytes that they took, and by how much the memory grew at most."""
+def grows(server, way, protocol, count, until, pause, streams=1):
+    """Has that many clients take the response, or as many as there are streams. Returns the bytes that they took, and by how much the
+    memory grew at most."""
     with open(f"/proc/{server.pid}/clear_refs", "w") as file:
         file.write("5")
     before = resident(server)
-    connections = [connect(server, way, protocol) for _ in range(count)]
+    connections = [connect(server, way, protocol, streams) for _ in range(count)]
     taken = take(connections, until, pause)
     if not until:
         time.sleep(0.5)
@@ -375,6 +389,23 @@ def test_a_connection_takes_at_most_a_megabyte_whatever_its_client_takes(way):
                 print(what)
                 assert growth < CONNECTIONS * BOUND + own, what
         # The next has the same socket for its administrator.
+        server.kill()
+
+
+@pytest.mark.parametrize("way", WAYS, indirect=True, ids=lambda way: way.__name__)
+def test_the_bodies_of_all_streams_of_a_connection_share_a_megabyte(way):
+    bound = FEW * (BOUND + STREAMS * (way.own + way.of_request))
+    for route, kinds in [
+        ("", [("reads nothing", 0, 0), ("reads slowly", TAKEN // 4, 0.004)]),
+        (THROTTLE, [("is throttled", TAKEN // 4, 0)]),
+    ]:
+        server = way.start(route)
+        assert grows(server, way, "HTTP/2", 2, 100_000, 0)[0] > 0
+        for kind, until, pause in kinds:
+            taken, growth = grows(server, way, "HTTP/2", FEW, until, pause, STREAMS)
+            what = f"a client that {kind}: {taken >> 10} KB taken, {growth >> 10} KB more memory"
+            print(what)
+            assert growth < bound, what
         server.kill()
 
 

@@ -9,6 +9,7 @@ use std::task::{Context, Poll, ready};
 use bytes::{Buf, Bytes, BytesMut};
 use dunlin_http::http1::client::{Connection, Event as Parsed};
 use dunlin_http::{BodySize, RequestHead};
+use dunlin_memory::Budget;
 use tokio::io::{AsyncRead, AsyncReadExt, AsyncWrite, ReadBuf};
 
 use crate::ErrorKind;
@@ -215,11 +216,8 @@ impl<S: AsyncRead + AsyncWrite + Unpin> Http1<S> {
 
     fn poll_read(&mut self, context: &mut Context<'_>) -> Poll<Result<(), Failure>> {
         let is_large = self.engine.remaining().is_some_and(|left| left > ROOM as u64);
-        if self.room() < READ && self.input.is_empty() && !is_large {
-            self.take_spare();
-        }
         if self.room() < READ {
-            self.input.reserve(if is_large { BODY_ROOM } else { ROOM });
+            self.make_room(is_large);
         }
         let read = pin!(self.stream.read_buf(&mut self.input)).poll(context);
         let Poll::Ready(read) = read else {
@@ -242,6 +240,22 @@ impl<S: AsyncRead + AsyncWrite + Unpin> Http1<S> {
             }
         }
         Poll::Ready(Ok(()))
+    }
+
+    /// Makes room for a read, which brings [`READ`] bytes if the client's connection may hold no more.
+    fn make_room(&mut self, is_large: bool) {
+        if Budget::is_entered_exhausted() {
+            // Reserving would take as much as the buffer had before.
+            let unread = std::mem::replace(&mut self.input, BytesMut::with_capacity(READ));
+            self.input.extend_from_slice(&unread);
+            return self.input.reserve(READ);
+        }
+        if self.input.is_empty() && !is_large {
+            self.take_spare();
+        }
+        if self.room() < READ {
+            self.input.reserve(if is_large { BODY_ROOM } else { ROOM });
+        }
     }
 
     /// A number that changes whenever bytes move.

@@ -50,7 +50,7 @@ pub(crate) async fn respond(
     let log = log_output(settings);
     let variables = call.variables(&incoming, located, length);
     let (feed, pump) = Feed::new(call.take_body(&mut incoming));
-    let (sender, output) = stream::channel(OUTPUT);
+    let (sender, output) = stream::channel_of_connection(OUTPUT);
     let start = Start::new(route, slot, loaded, &incoming.script_context, |wasi| {
         wasi.envs(&variables)
             .arg(&*slot.label)

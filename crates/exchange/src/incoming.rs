@@ -72,7 +72,7 @@ impl Incoming {
             let client = std::mem::replace(&mut self.body, stream::empty());
             return Tunnel { client, upgrade: None };
         }
-        let (sender, client) = stream::channel(TUNNEL);
+        let (sender, client) = stream::channel_of_connection(TUNNEL);
         Tunnel { client, upgrade: Some(sender) }
     }
 

@@ -14,6 +14,7 @@ use std::task::{Context, Poll, Waker};
 
 use bytes::Bytes;
 use dunlin_http::{ChunkQueue, FieldLines};
+use dunlin_memory::Reservation;
 
 /// The sending end. The stream is broken if it is dropped before [`Sender::end`].
 #[derive(Debug)]
@@ -82,8 +83,18 @@ enum Receiving {
 
 /// A stream that takes about `limit` bytes of memory; [`ChunkQueue::most_held`] is what a body needs.
 pub fn channel(limit: usize) -> (Sender, Receiver) {
+    with_queue(ChunkQueue::default(), limit)
+}
+
+/// Like [`channel`], for a stream whose bytes count in the budget of the connection whose requests this thread polls
+/// ([`ChunkQueue::of_connection`]).
+pub fn channel_of_connection(limit: usize) -> (Sender, Receiver) {
+    with_queue(ChunkQueue::of_connection(), limit)
+}
+
+fn with_queue(chunks: ChunkQueue, limit: usize) -> (Sender, Receiver) {
     let state = Arc::new(Mutex::new(State {
-        chunks: ChunkQueue::default(),
+        chunks,
         limit,
         ended: false,
         broken: false,
@@ -202,6 +213,11 @@ impl Sender {
         lock(&self.state).is_full()
     }
 
+    /// Returns a reservation in the budget of the stream's connection, for what precedes the bytes that are sent.
+    pub fn reservation(&self) -> Reservation {
+        lock(&self.state).chunks.reservation()
+    }
+
     /// Bytes that the receiver has not taken.
     #[inline]
     pub fn unread(&self) -> usize {
@@ -310,7 +326,7 @@ impl Drop for Receiver {
 impl State {
     /// Whether the receiver has to take something before more may be sent.
     fn is_full(&self) -> bool {
-        self.receiving == Receiving::Yes && self.chunks.held() >= self.limit
+        self.receiving == Receiving::Yes && self.chunks.is_full(self.limit)
     }
 
     fn drop_chunks(&mut self) {

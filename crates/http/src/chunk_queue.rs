@@ -3,7 +3,7 @@
 use std::collections::VecDeque;
 
 use bytes::{Bytes, BytesMut};
-use dunlin_memory::{CHUNK, Reservation};
+use dunlin_memory::{Budget, CHUNK, Reservation};
 
 /// The chunks of a body that wait for one reader or several.
 ///
@@ -45,6 +45,27 @@ impl ChunkQueue {
         // A large chunk and a small one before it.
         let chunks = length / SMALL as u64 * 2 * CHUNK as u64;
         length.saturating_add(chunks).saturating_add((*BLOCKS.end() + *BLOCKS.start()) as u64)
+    }
+
+    /// Creates a queue that joins the budget of the connection whose requests this thread polls
+    /// ([`dunlin_memory::Budget`]).
+    #[must_use]
+    pub fn of_connection() -> Self {
+        Self { memory: Reservation::of_connection(), ..Self::default() }
+    }
+
+    /// Returns a reservation in the same budget.
+    #[must_use]
+    pub fn reservation(&self) -> Reservation {
+        self.memory.sibling()
+    }
+
+    /// Whether the queue holds `limit` bytes, or what it may hold while the budget of its connection is exhausted.
+    #[must_use]
+    #[inline]
+    pub fn is_full(&self, limit: usize) -> bool {
+        let held = self.held();
+        held >= limit || held >= Budget::LEAST && self.memory.is_exhausted()
     }
 
     /// Adds a chunk.

@@ -12,6 +12,8 @@
 //! grown by [`STEP`], and whenever it calls [`update`], which it does regularly. So the process may exceed the limit by
 //! [`STEP`] for each thread.
 //!
+//! The requests of one connection share a [`Budget`], which the queues join that are made while they are polled.
+//!
 //! A limit alone does not bound a queue: each has its own bound, and waits or fails beyond it.
 //!
 //! # Example
@@ -27,11 +29,15 @@
 //! ```
 
 mod account;
+mod budget;
 pub mod thread;
+
+use std::sync::Arc;
 
 pub use self::account::{
     Change, STEP, held, is_exhausted, limit, reject, rejected, set_limit, take_change, update,
 };
+pub use self::budget::{Budget, Entered};
 
 /// Bytes that a chunk of a queue costs besides its content: its place in the queue and its share of an allocation.
 pub const CHUNK: usize = 64;
@@ -40,12 +46,30 @@ pub const CHUNK: usize = 64;
 #[derive(Debug, Default)]
 pub struct Reservation {
     bytes: usize,
+    /// The budget of its connection, if it has joined one.
+    budget: Option<Arc<Budget>>,
 }
 
 impl Reservation {
     /// A reservation of no bytes.
     pub const fn new() -> Self {
-        Self { bytes: 0 }
+        Self { bytes: 0, budget: None }
+    }
+
+    /// A reservation of no bytes, in the budget of the connection whose requests this thread polls, if there is one.
+    pub fn of_connection() -> Self {
+        Self { bytes: 0, budget: Budget::entered() }
+    }
+
+    /// A reservation of no bytes in the same budget.
+    pub fn sibling(&self) -> Self {
+        Self { bytes: 0, budget: self.budget.clone() }
+    }
+
+    /// Returns `true` if the budget of its connection is exhausted.
+    #[inline]
+    pub fn is_exhausted(&self) -> bool {
+        self.budget.as_ref().is_some_and(|budget| budget.is_exhausted())
     }
 
     /// Changes the reservation to `bytes`.
@@ -53,6 +77,9 @@ impl Reservation {
     pub fn set(&mut self, bytes: usize) {
         if bytes != self.bytes {
             account::change(bytes as i64 - self.bytes as i64);
+            if let Some(budget) = &self.budget {
+                budget.change(self.bytes, bytes);
+            }
             self.bytes = bytes;
         }
     }
@@ -85,6 +112,27 @@ impl Drop for Reservation {
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn a_reservation_counts_in_the_budget_that_was_entered_when_it_was_made() {
+        let budget = Budget::new(100);
+        let mut before = Reservation::of_connection();
+        let entered = budget.enter();
+        let (mut within, mut other) = (Reservation::of_connection(), Reservation::new());
+        drop(entered);
+        let mut after = Reservation::of_connection();
+        for reservation in [&mut before, &mut within, &mut other, &mut after] {
+            reservation.set(99);
+        }
+        assert_eq!((budget.held(), within.is_exhausted()), (99, false));
+        within.add(1);
+        assert!(within.is_exhausted() && !after.is_exhausted());
+        let ended = std::thread::spawn(move || drop(within));
+        ended.join().unwrap();
+        assert_eq!(budget.held(), 0);
+        drop((before, other, after));
+        thread::forget();
+    }
 
     #[test]
     fn a_reservation_counts_what_it_holds_until_it_is_dropped() {

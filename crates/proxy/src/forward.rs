@@ -309,7 +309,7 @@ impl Attempt<'_> {
             response.body = streamed(stream::empty(), length);
             return Ok(response);
         }
-        let mut pieces = ChunkQueue::default();
+        let mut pieces = ChunkQueue::of_connection();
         let arrived = poll_fn(|cx| Poll::Ready(arrived(&mut running.exchange, &mut pieces, cx)));
         match arrived.await? {
             Arrived::All => {
@@ -441,7 +441,7 @@ fn arrived(
     pieces: &mut ChunkQueue,
     cx: &mut Context<'_>,
 ) -> Result<Arrived, Failure> {
-    while pieces.len() < WHOLE {
+    while !pieces.is_full(WHOLE) {
         match exchange.poll_data(cx) {
             Poll::Ready(Some(Ok(bytes))) => pieces.push(bytes),
             Poll::Ready(None) => return Ok(Arrived::All),

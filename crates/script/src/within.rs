@@ -99,7 +99,7 @@ impl Call<'_> {
         name: &Arc<str>,
         source: S,
     ) -> Result<Outcome, Failure> {
-        let (sender, receiver) = stream::channel(DOWNLOAD);
+        let (sender, receiver) = stream::channel_of_connection(DOWNLOAD);
         let (report, receive_response) = response_channel(&incoming);
         let run = forward(Forwarding {
             deadlines: self.deadlines(),

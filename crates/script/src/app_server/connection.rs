@@ -11,6 +11,7 @@ use std::task::{Context, Poll, Waker};
 
 use bytes::{Bytes, BytesMut};
 use dunlin_http::websocket::frame::code;
+use dunlin_memory::Reservation;
 use hashbrown::HashMap;
 use tokio::net::UnixStream;
 
@@ -49,6 +50,8 @@ pub(super) struct PendingRequest {
     /// Parts of the response that were not read yet, and their bytes.
     parts: RefCell<VecDeque<Bytes>>,
     unread: Cell<usize>,
+    /// `unread`, in the budget of the client's connection.
+    memory: RefCell<Reservation>,
     pub(super) state: RefCell<State>,
     pub(super) has_begun: Cell<bool>,
     /// The WebSocket, if it is one.
@@ -181,6 +184,7 @@ impl AppConnection {
             checkout: RefCell::new(Some(checkout)),
             parts: RefCell::default(),
             unread: Cell::new(0),
+            memory: RefCell::new(Reservation::of_connection()),
             state: RefCell::new(State::UnderWay),
             has_begun: Cell::new(false),
             websocket,
@@ -348,7 +352,7 @@ impl PendingRequest {
         if unread > WINDOW + MAX_PAYLOAD {
             return Err(EXCESS);
         }
-        self.unread.set(unread);
+        self.set_unread(unread);
         let mut parts = self.parts.borrow_mut();
         match parts.back_mut() {
             Some(last) if last.len() + bytes.len() <= MAX_JOINED => join(last, &bytes),
@@ -360,14 +364,19 @@ impl PendingRequest {
     /// Takes the next part of the response.
     pub(super) fn next_part(&self) -> Option<Bytes> {
         let part = self.parts.borrow_mut().pop_front()?;
-        self.unread.set(self.unread.get() - part.len());
+        self.set_unread(self.unread.get() - part.len());
         Some(part)
     }
 
     /// Drops what was received of the response.
     pub(super) fn clear(&self) {
         self.parts.borrow_mut().clear();
-        self.unread.set(0);
+        self.set_unread(0);
+    }
+
+    fn set_unread(&self, bytes: usize) {
+        self.unread.set(bytes);
+        self.memory.borrow_mut().set(bytes);
     }
 
     /// Waits until a part of the body may be sent; returns its size.
@@ -426,6 +435,7 @@ mod tests {
             checkout: RefCell::new(None),
             parts: RefCell::default(),
             unread: Cell::new(0),
+            memory: RefCell::default(),
             state: RefCell::new(State::UnderWay),
             has_begun: Cell::new(false),
             websocket: None,

@@ -89,7 +89,7 @@ async fn attempt<B: Backend>(
         }
     }
     *is_whole = request.body.is_none();
-    let (sender, receiver) = stream::channel(DOWNLOAD);
+    let (sender, receiver) = stream::channel_of_connection(DOWNLOAD);
     let (report, receive_response) = script_response::response_channel(&request.incoming);
     let run = Run {
         ctx: Rc::clone(&call.scripts.ctx),

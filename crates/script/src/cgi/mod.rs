@@ -39,7 +39,7 @@ pub(super) async fn attempt(
     let chosen = Instant::now();
     let process = launch(call, &incoming, located, length, input, permit).await?;
     incoming.script_context.start(chosen, process.started);
-    let (sender, receiver) = stream::channel(DOWNLOAD);
+    let (sender, receiver) = stream::channel_of_connection(DOWNLOAD);
     let (report, receive_response) = script_response::response_channel(&incoming);
     let run = Run {
         ctx: Rc::clone(&call.scripts.ctx),

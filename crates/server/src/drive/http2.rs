@@ -13,10 +13,12 @@ mod streams;
 
 use std::io;
 use std::rc::Rc;
+use std::sync::Arc;
 use std::task::{Context, Poll};
 
 use dunlin_http::Head;
 use dunlin_http::http2::{self, Event, Settings};
+use dunlin_memory::Budget;
 use dunlin_net::address::{Ends, Peer};
 use dunlin_telemetry::{ConnectionStart, ReadTimes};
 use dunlin_tls::Transport;
@@ -47,6 +49,8 @@ pub(super) struct Connection {
     /// [`WorkerContext::look_for_changes`].
     early_reads: u8,
     streams: Streams,
+    /// Bytes that the queues of the streams' bodies hold.
+    budget: Arc<Budget>,
     /// Pace of the connection's responses, once a bandwidth limit applied.
     pace: Option<ConnectionPace>,
     requests: u64,
@@ -132,6 +136,8 @@ enum Turn {
 /// Bytes that one write collects, beyond the frame that exceeds them: seven full frames. The kernel takes more bytes at a time with
 /// less work for each; larger writes gain nothing.
 const BATCH: usize = 112 * 1024;
+/// Bytes that bodies may hold for one connection, in queues and taken from them; see [`Budget`].
+const BUDGET: usize = 512 * 1024;
 /// After this number of turns other connections get theirs.
 const TURNS: usize = 16;
 
@@ -157,6 +163,7 @@ impl Connection {
             flushes: 0,
             early_reads: 2,
             streams: Streams::default(),
+            budget: Budget::new(BUDGET),
             pace: None,
             requests: 0,
             read_times: None,
@@ -174,11 +181,12 @@ impl Connection {
     }
 
     pub(super) fn poll(&mut self, link: &mut Link<'_>, cx: &mut Context<'_>) -> Poll<Outcome> {
+        let _entered = self.budget.enter();
         for _ in 0..TURNS {
             // Handlers may take the worker's buffers themselves.
             let (engine, is_blocked) = (&mut self.engine, has_unsent(&self.unsent, link));
             let can_send = |id| !is_blocked && engine.allowance(id) > 0;
-            let mut moved = self.streams.poll(link.ctx.clock.now(), cx, can_send);
+            let mut moved = self.streams.poll(link.ctx.clock.now(), cx, &self.budget, can_send);
             let mut buffers = link.ctx.take_buffers();
             // The lists of the worker, so that a connection needs lists of its own only for what the socket has not taken.
             let is_borrowed = self.pending.is_empty();
@@ -198,7 +206,8 @@ impl Connection {
                 Turn::Moved(more) => moved |= more,
             }
             let (engine, is_blocked) = (&mut self.engine, has_unsent(&self.unsent, link));
-            moved |= self.streams.release(|id| !is_blocked && engine.allowance(id) > 0);
+            let can_send = |id| !is_blocked && engine.allowance(id) > 0;
+            moved |= self.streams.release(&self.budget, can_send);
             if !moved && !self.streams.has_due() {
                 self.set_deadline(link);
                 return Poll::Pending;
@@ -422,9 +431,9 @@ impl Connection {
         done
     }
 
-    /// Returns the bytes of the buffers, and those of bodies that wait for the client.
+    /// Returns the bytes of the buffers. Those of bodies are counted where they are.
     pub(super) fn held(&self) -> usize {
-        self.unread.capacity() + self.unsent.capacity() + self.streams.held()
+        self.unread.capacity() + self.unsent.capacity()
     }
 
     /// Returns the position of the next byte of `out` among all bytes that the connection sends.

@@ -6,6 +6,8 @@ use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::task::{Context, Wake, Waker};
 
+use dunlin_memory::{Budget, Reservation};
+
 use super::stream::Stream;
 
 /// Open streams of a connection. An idle connection, which has none, needs no memory for them.
@@ -27,6 +29,8 @@ struct OpenStreams {
     polled: VecDeque<u32>,
     /// A stream was held back.
     has_held_back: bool,
+    /// Bytes of bodies that the streams hold, in the budget of the connection.
+    memory: Reservation,
 }
 
 /// Bytes of bodies that wait for the client, beyond which a stream takes no more of its body unless it can be sent.
@@ -69,7 +73,10 @@ impl Streams {
 
     /// Adds a stream. It is polled next.
     pub(super) fn insert(&mut self, stream: Stream) {
-        let open = self.0.get_or_insert_default();
+        let open = self.0.get_or_insert_with(|| {
+            let memory = Reservation::of_connection();
+            Box::new(OpenStreams { memory, ..OpenStreams::default() })
+        });
         open.due.push(stream.id);
         open.ids.push(stream.id);
         open.streams.push(stream);
@@ -111,24 +118,21 @@ impl Streams {
     }
 
     /// Polls the streams that were woken or are due. While bodies hold [`ROOM`], only those of streams for which `can_send`
-    /// holds are polled. Returns `true` if one of the streams has made progress.
+    /// holds are polled. While the budget of the connection is exhausted, no handler begins. Returns `true` if one of the
+    /// streams has made progress.
     pub(super) fn poll(
         &mut self,
         now: u64,
         cx: &Context<'_>,
+        budget: &Budget,
         can_send: impl FnMut(u32) -> bool,
     ) -> bool {
-        self.0.as_mut().is_some_and(|open| open.poll(now, cx, can_send))
+        self.0.as_mut().is_some_and(|open| open.poll(now, cx, budget, can_send))
     }
 
     /// Makes the streams due that were held back and may go on. Returns `true` if there is one.
-    pub(super) fn release(&mut self, can_send: impl FnMut(u32) -> bool) -> bool {
-        self.0.as_mut().is_some_and(|open| open.release(can_send))
-    }
-
-    /// Returns the bytes of bodies that wait for the client.
-    pub(super) fn held(&self) -> usize {
-        self.iter().map(Stream::held).sum()
+    pub(super) fn release(&mut self, budget: &Budget, can_send: impl FnMut(u32) -> bool) -> bool {
+        self.0.as_mut().is_some_and(|open| open.release(budget, can_send))
     }
 
     /// Returns the next stream that was polled and whose results were not processed.
@@ -148,13 +152,19 @@ impl OpenStreams {
         self.ids.iter().position(|&other| other == id)
     }
 
-    fn poll(&mut self, now: u64, cx: &Context<'_>, mut can_send: impl FnMut(u32) -> bool) -> bool {
+    fn poll(
+        &mut self,
+        now: u64,
+        cx: &Context<'_>,
+        budget: &Budget,
+        mut can_send: impl FnMut(u32) -> bool,
+    ) -> bool {
         if self.streams.is_empty() {
             self.due.clear();
             return false;
         }
-        let mut room = self.room();
-        let Self { ids, streams, wakeups, due, polling, polled, has_held_back } = self;
+        let mut held = self.held();
+        let Self { ids, streams, wakeups, due, polling, polled, has_held_back, memory } = self;
         let wakeups = wakeups.get_or_insert_default();
         std::mem::swap(due, polling);
         wakeups.take(cx, polling);
@@ -162,15 +172,21 @@ impl OpenStreams {
         for id in polling.drain(..) {
             let Some(number) = ids.iter().position(|&other| other == id) else { continue };
             let stream = &mut streams[number];
+            if stream.is_new() && budget.is_exhausted() {
+                stream.is_held_back = true;
+                *has_held_back = true;
+                continue;
+            }
             let handle = stream.waker.take().unwrap_or_else(|| WakerHandle::new(id, wakeups));
             handle.shared.is_woken.store(false, Ordering::Release);
-            let held = stream.held();
-            let may_take = room > 0 || can_send(id);
+            held -= stream.held();
+            let may_take = held < ROOM || stream.is_unpaced() && can_send(id);
             if stream.poll(now, may_take, &mut Context::from_waker(&handle.waker)) {
                 has_progress = true;
                 due.push(id);
             }
-            room = room.saturating_sub(stream.held().saturating_sub(held));
+            held += stream.held();
+            memory.set(held);
             *has_held_back |= stream.is_held_back;
             stream.waker = Some(handle);
             polled.push_back(id);
@@ -180,20 +196,25 @@ impl OpenStreams {
 }
 
 impl OpenStreams {
-    /// Returns the number of bytes that bodies may take.
-    fn room(&self) -> usize {
-        ROOM.saturating_sub(self.streams.iter().map(Stream::held).sum())
+    /// Returns the bytes of bodies that wait for the client.
+    fn held(&self) -> usize {
+        self.streams.iter().map(Stream::held).sum()
     }
 
-    fn release(&mut self, mut can_send: impl FnMut(u32) -> bool) -> bool {
+    fn release(&mut self, budget: &Budget, mut can_send: impl FnMut(u32) -> bool) -> bool {
         if !self.has_held_back {
             return false;
         }
-        let has_room = self.room() > 0;
+        let held = self.held();
+        self.memory.set(held);
         let due = self.due.len();
         self.has_held_back = false;
         for stream in self.streams.iter_mut().filter(|stream| stream.is_held_back) {
-            if has_room || can_send(stream.id) {
+            let may_go_on = match stream.is_new() {
+                true => !budget.is_exhausted(),
+                false => held < ROOM || stream.is_unpaced() && can_send(stream.id),
+            };
+            if may_go_on {
                 stream.is_held_back = false;
                 self.due.push(stream.id);
             } else {
@@ -277,7 +298,7 @@ mod tests {
         }
         let task = Context::from_waker(Waker::noop());
         let poll = |streams: &mut Streams| {
-            assert!(!streams.poll(0, &task, |_| true));
+            assert!(!streams.poll(0, &task, &Budget::new(1), |_| true));
             std::mem::take(&mut *polled.borrow_mut())
         };
         let wakers = poll(&mut streams);
