@@ -23,6 +23,7 @@ from support.kinds import Programs  # noqa: E402
 from support.psgi import psgi  # noqa: E402, F401
 from support.scripts import script  # noqa: E402
 from support.server import DUNLIN, Server  # noqa: E402
+from support.stub import StubServer  # noqa: E402
 from support.tls import tls  # noqa: E402, F401
 from support.users import reachable  # noqa: E402, F401
 
@@ -62,6 +63,13 @@ def serve(tmp_path, site):
         # What scripts write to their standard error is no panic of the server.
         own = [line for line in server.log.splitlines() if "stderr: " not in line]
         assert not any("panicked" in line for line in own), server.log
+
+
+@pytest.fixture(autouse=True)
+def end_of_stubs():
+    """Closes the listening sockets of stub servers: a run has thousands."""
+    yield
+    StubServer.end_all()
 
 
 @pytest.fixture

@@ -3,6 +3,7 @@
 import contextlib
 import json
 import socket
+import threading
 
 import pytest
 from support.files import write

@@ -14,6 +14,7 @@ import pytest
 from support import http2
 from support.component_server import component_server, resident
 from support.components import built, has_target
+from support.files import write
 from support.objects import serve_objects, store  # noqa: F401
 from support.scripts import script
 from support.tls import certificate
@@ -410,7 +411,7 @@ def test_the_bodies_of_all_streams_of_a_connection_share_a_megabyte(way):
 
 
 def test_new_requests_get_503_while_the_memory_is_exhausted(serve, tmp_path, site):
-    (site / "small.txt").write_text("small")
+    write(site / "small.txt", "small")
     big = Proxy(tmp_path, site, serve)
     server = serve(
         server='memory = "2MiB"',

@@ -85,6 +85,8 @@ const MAX_OUTPUT: usize = 1 << 20;
 const EXCESS: &str = "more of a response arrived than was acknowledged";
 /// The reason for closing a connection on which unexpected data arrived.
 const STRAY: &str = "data arrived that belongs to no request";
+/// Parts of a response that wait while it is read without delay.
+const PROMPT: usize = 2;
 /// Reads in a row before other tasks run.
 const MAX_READS: usize = 4;
 
@@ -345,7 +347,8 @@ impl PendingRequest {
         self.id
     }
 
-    /// Adds a part of the response. Small ones are joined: an application may write its response byte by byte.
+    /// Adds a part of the response. Small ones are joined: an application may write its response byte by byte. What waits
+    /// behind others is copied, so that it does not keep the buffer that it was read into with parts of other responses.
     fn add(&self, bytes: Bytes) -> Result<(), &'static str> {
         let unread = self.unread.get() + bytes.len();
         // The application server may exceed the window by one frame.
@@ -354,9 +357,11 @@ impl PendingRequest {
         }
         self.set_unread(unread);
         let mut parts = self.parts.borrow_mut();
+        let is_prompt = parts.len() < PROMPT;
         match parts.back_mut() {
             Some(last) if last.len() + bytes.len() <= MAX_JOINED => join(last, &bytes),
-            _ => parts.push_back(bytes),
+            _ if is_prompt => parts.push_back(bytes),
+            _ => parts.push_back(Bytes::copy_from_slice(&bytes)),
         }
         Ok(())
     }
