@@ -11,6 +11,7 @@ from h2.errors import ErrorCodes
 from h2.events import DataReceived, RequestReceived, StreamEnded
 from h2.settings import SettingCodes, Settings
 
+from support import http2
 from support.http import post
 from support.stub import StubServer
 from support.upstream import Upstream, response
@@ -218,3 +219,40 @@ def test_an_upstream_that_refuses_all_gets_each_request_three_times(serve):
     server = serve(route=f'proxy = "h2c://127.0.0.1:{upstream.port}"')
     for number in (1, 2):
         assert server.get("/")[0] == 502 and upstream.requests == 3 * number
+
+
+class Reader(StubServer):
+    """An upstream of HTTP/2 that opens both windows for each piece of `size` bytes that it reads, as Go does."""
+
+    def __init__(self, size):
+        self.size = size
+        listener = socket.create_server(("127.0.0.1", 0))
+        self.url = f"h2c://127.0.0.1:{listener.getsockname()[1]}"
+        super().__init__(listener)
+
+    def serve(self, connection):
+        stream = connection.makefile("rb")
+        connection.sendall(http2.frame(http2.SETTINGS))
+        stream.read(len(http2.PREFACE))
+        received = 0
+        while head := stream.read(9):
+            length, kind, flags, number = int.from_bytes(head[:3]), head[3], head[4], int.from_bytes(head[5:])
+            stream.read(length)
+            if kind == http2.SETTINGS and not flags:
+                connection.sendall(http2.frame(http2.SETTINGS, http2.ACK))
+            if kind != http2.DATA:
+                continue
+            received += length
+            pieces = [min(self.size, length - at) for at in range(0, length, self.size)]
+            connection.sendall(b"".join(http2.window_update(window, piece) for piece in pieces for window in (0, number)))
+            if flags & http2.END_STREAM:
+                body = str(received).encode()
+                connection.sendall(http2.frame(http2.HEADERS, http2.END_HEADERS, number, b"\x88"))
+                connection.sendall(http2.frame(http2.DATA, http2.END_STREAM, number, body))
+
+
+@pytest.mark.parametrize("size", [512, 4096, 1 << 20])
+def test_an_upstream_may_open_its_windows_for_each_piece_that_it_reads(serve, size):
+    server = serve(route=f'proxy = "{Reader(size).url}"\nbody_size = "100MB"')
+    length = 40_000_000
+    assert post(server, "/", b"x" * length)[::2] == (200, str(length).encode())

@@ -29,6 +29,9 @@ pub(super) enum Cost {
     LargeHead,
 }
 
+/// Applications read a body in pieces that are mostly not smaller.
+const SMALLEST_READ: usize = 512;
+
 struct Bound {
     /// Largest value of the counter.
     max: u16,
@@ -84,12 +87,14 @@ impl Budget {
         }
     }
 
-    /// Records a DATA frame that was sent. The peer sends WINDOW_UPDATE frames for it, and a PING if it estimates the
-    /// bandwidth, as gRPC does.
+    /// Records a DATA frame of `length` bytes that was sent. The peer sends a WINDOW_UPDATE frame for the stream and one for the
+    /// connection with each piece that its application reads, and a PING if it estimates the bandwidth, as gRPC does.
     #[inline]
-    pub(super) fn earn_data(&mut self) {
+    pub(super) fn earn_data(&mut self, length: usize) {
         if self.any {
-            for (cost, amount) in [(Cost::WindowUpdate, 2), (Cost::Ping, 1)] {
+            let pieces = u16::try_from(length.div_ceil(SMALLEST_READ).max(1)).unwrap_or(u16::MAX);
+            for (cost, amount) in [(Cost::WindowUpdate, pieces.saturating_mul(2)), (Cost::Ping, 1)]
+            {
                 let spent = &mut self.spent[cost as usize];
                 *spent = spent.saturating_sub(amount);
             }
@@ -140,8 +145,27 @@ mod tests {
             budget.spend(Cost::Reset).unwrap();
         }
         for _ in 0..1_000 {
-            budget.earn_data();
+            budget.earn_data(0);
             budget.spend(Cost::Ping).unwrap();
         }
+    }
+
+    #[test]
+    fn a_peer_may_open_its_windows_for_each_piece_that_it_reads() {
+        for (length, updates) in [(0, 2), (1, 2), (512, 2), (513, 4), (16_384, 64)] {
+            let mut budget = Budget::default();
+            for _ in 0..3_000 {
+                budget.earn_data(length);
+                for _ in 0..updates {
+                    budget.spend(Cost::WindowUpdate).unwrap();
+                }
+            }
+        }
+        let mut budget = Budget::default();
+        budget.earn_data(usize::MAX);
+        for _ in 0..2_000 {
+            budget.spend(Cost::WindowUpdate).unwrap();
+        }
+        assert!(budget.spend(Cost::WindowUpdate).is_err());
     }
 }

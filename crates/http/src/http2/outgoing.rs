@@ -145,7 +145,7 @@ impl Connection {
         state.send -= length as i64;
         state.last_sent = sequence;
         self.flow.send -= length as i64;
-        self.budget.earn_data();
+        self.budget.earn_data(length);
         let flags = if ended { flag::END_STREAM } else { 0 };
         let head = FrameHeader { length, kind: kind::DATA, flags, stream };
         out[start..start + HEADER_LENGTH].copy_from_slice(&head.to_bytes());

@@ -269,7 +269,7 @@ impl Connection {
             stream.send -= length as i64;
             stream.is_sent |= is_end;
             self.send -= length as i64;
-            self.budget.earn_data();
+            self.budget.earn_data(length);
             frame::write_data_head(id, length, is_end, out);
         }
     }
