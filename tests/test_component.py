@@ -186,6 +186,23 @@ def test_a_service_of_wasi_0_3_handles_requests(run, service):
 
 
 @pytest.mark.parametrize("kind", ["web", "service"])
+def test_a_response_may_name_a_file_as_those_of_scripts_do(run, site, request, kind):
+    (site / "files").mkdir()
+    (site / "files/a.txt").write_text("of the site")
+    settings = f'sendfile_root = "{site}/files"'
+    server = run(request.getfixturevalue(kind), settings, more='[[site.route]]\npath = "/files/*"\ninternal = true')
+    assert server.get("/files/a.txt")[0] == 404
+    for field in ("x-accel-redirect=/files/a.txt", f"x-sendfile={site}/files/a.txt"):
+        for method in ("GET", "HEAD"):
+            status, fields, body = server.get(f"/app/field?{field}", method=method)
+            assert (status, body) == (200, b"of the site" if method == "GET" else b"")
+            assert fields["content-length"] == "11" and not {"x-accel-redirect", "x-sendfile"} & set(fields)
+    assert server.get("/app/field?x-sendfile=/etc/hostname")[0] == 502
+    status, fields, body = server.get("/app/field?x-accel-buffering=no")
+    assert (status, body) == (200, b"own body") and "x-accel-buffering" not in fields
+
+
+@pytest.mark.parametrize("kind", ["web", "service"])
 def test_an_instance_is_kept_for_as_many_requests_as_the_configuration_says(run, kind, request):
     file = request.getfixturevalue(kind)
     assert [run(file).get("/app/count")[2] for _ in range(2)] == [b"1\n", b"1\n"]

@@ -11,18 +11,18 @@ use std::time::{Duration, Instant};
 
 use bytes::Bytes;
 use dunlin_exchange::stream::{self, Broken};
-use dunlin_exchange::{Body, Incoming, Response, Stream, StreamKind};
+use dunlin_exchange::{Body, Incoming, Named, Response, Stream, StreamKind, is_instruction};
 use dunlin_fs::content::Piece;
 use dunlin_http::FieldLines;
 use dunlin_http::semantics::{Method, status};
 use dunlin_script::call::Call;
 use dunlin_script::failure::Failure;
-use dunlin_script::outcome::Outcome;
+use dunlin_script::outcome::{Outcome, Target};
 use dunlin_telemetry::ScriptContext;
 use http::header::{
     CONNECTION, CONTENT_LENGTH, DATE, HOST, SERVER, TE, TRAILER, TRANSFER_ENCODING, UPGRADE,
 };
-use http::{HeaderName, HeaderValue, Uri};
+use http::{HeaderMap, HeaderName, HeaderValue, Uri};
 use http_body::Body as _;
 use tokio::time::Sleep;
 use wasmtime_wasi_http::WasiBody;
@@ -41,6 +41,7 @@ pub(crate) type HandlerResult = Result<http::Response<WasiBody>, String>;
 /// component that fails in the middle gives an error instead of a truncated response.
 const MAX_BUFFERED: usize = 128 * 1024;
 const BUFFER_TIME: Duration = Duration::from_millis(2);
+const TWO_NAMED: &str = "its response has more than one X-Accel-Redirect or X-Sendfile field";
 
 impl HeadSlot {
     pub(crate) fn set(&self, result: HandlerResult) {
@@ -95,13 +96,13 @@ pub(crate) fn request(
     Ok(request)
 }
 
-/// Runs the instance until it has a response, and responds with that.
+/// Runs the instance until it has a response, and responds with that, or with the resource that it names.
 ///
 /// # Errors
 /// Why there is no response.
 pub(crate) async fn respond(
     call: &Call<'_>,
-    incoming: &Incoming,
+    incoming: Box<Incoming>,
     name: &Arc<str>,
     guest: Guest<()>,
     head: HeadSlot,
@@ -115,17 +116,16 @@ pub(crate) async fn respond(
     if !(200..600).contains(&status) {
         return Err(Failure::Malformed(format!("its status {status} is not from 200 to 599")));
     }
-    let mut response = Response::new(status);
-    let mut stated = None;
-    for (name, value) in &parts.headers {
-        match *name {
-            // The server adds those of the connection and its own.
-            CONNECTION | DATE | SERVER | TE | TRAILER | TRANSFER_ENCODING | UPGRADE => {}
-            CONTENT_LENGTH => stated = value.to_str().ok().and_then(|text| text.parse().ok()),
-            _ => response.fields.push(name.as_str(), value),
-        }
-    }
+    let Fields { lines, stated, mut named } = Fields::of(&parts.headers);
     let mut running = Running::new(guest, body, Arc::clone(name), Rc::clone(&script_context));
+    if named.len() > 1 {
+        return Err(Failure::Malformed(TWO_NAMED.into()));
+    }
+    if let Some(named) = named.pop() {
+        running.detach();
+        return Ok(Outcome::internal(Target::Named(lines, named), incoming));
+    }
+    let mut response = Response { fields: lines, ..Response::new(status) };
     if call.request.method() == Method::Head || !status::allows_content(status) {
         running.detach();
         if status::allows_content(status) {
@@ -144,6 +144,38 @@ pub(crate) async fn respond(
     let source = stream::from_source(Box::new(running));
     response.body = Body::streamed(Stream { source, length: stated, kind: StreamKind::Body });
     Ok(Outcome::Response(response))
+}
+
+/// The fields of a component's response, and what they mean for the server.
+#[derive(Default)]
+struct Fields {
+    /// The fields for the client.
+    lines: FieldLines,
+    /// The length that they state.
+    stated: Option<u64>,
+    /// Resources to send in place of the body. There may be only one.
+    named: Vec<Named>,
+}
+
+impl Fields {
+    fn of(headers: &HeaderMap) -> Self {
+        let mut fields = Self::default();
+        for (name, value) in headers {
+            match *name {
+                // The server adds those of the connection and its own.
+                CONNECTION | DATE | SERVER | TE | TRAILER | TRANSFER_ENCODING | UPGRADE => {}
+                CONTENT_LENGTH => {
+                    fields.stated = value.to_str().ok().and_then(|text| text.parse().ok());
+                }
+                _ => match Named::of_field(name.as_str().as_bytes(), value.as_bytes()) {
+                    Some(named) => fields.named.push(named),
+                    None if is_instruction(name.as_str().as_bytes()) => {}
+                    None => fields.lines.push(name.as_str(), value),
+                },
+            }
+        }
+        fields
+    }
 }
 
 fn poll_head(
@@ -262,8 +294,9 @@ impl Running {
                     Ok(bytes) if bytes.is_empty() => {}
                     Ok(bytes) => return Poll::Ready(Ok(Some(bytes))),
                     Err(frame) => {
-                        for (name, value) in frame.into_trailers().iter().flatten() {
-                            self.trailers.push(name.as_str(), value);
+                        for trailers in frame.into_trailers().iter() {
+                            // None of them can name a resource, as the body was sent.
+                            self.trailers = Fields::of(trailers).lines;
                         }
                     }
                 },

@@ -44,7 +44,7 @@ pub(crate) async fn respond(
     let run = run(start, Rc::clone(route), pre.clone(), request, is_encrypted, head.clone());
     let context = &incoming.script_context;
     let guest = Guest::new(call, slot, settings, context, (runtime, run), pump, log);
-    exchange::respond(call, &incoming, &slot.label, guest, head).await
+    exchange::respond(call, incoming, &slot.label, guest, head).await
 }
 
 fn run(

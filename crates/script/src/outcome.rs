@@ -37,7 +37,8 @@ pub enum Target {
 }
 
 impl Outcome {
-    pub(super) fn internal(target: Target, incoming: Box<Incoming>) -> Self {
+    /// The outcome of a request to which the server responds with `target`.
+    pub fn internal(target: Target, incoming: Box<Incoming>) -> Self {
         Self::Internal(Box::new(Internal { target, incoming }))
     }
 }

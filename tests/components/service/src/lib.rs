@@ -20,6 +20,12 @@ impl wasip3::exports::http::handler::Guest for Service {
         match path.rsplit('/').next().unwrap_or_default() {
             "hello" => Ok(respond(b"Hello\n".to_vec())),
             "count" => Ok(respond(format!("{number}\n").into_bytes())),
+            "field" => {
+                let (name, value) = query.split_once('=').unwrap_or_default();
+                let fields = Fields::new();
+                let _ = fields.append(name, value.as_bytes());
+                Ok(respond_with(fields, b"own body".to_vec()))
+            }
             "large" => Ok(respond(vec![b'x'; query.parse().unwrap_or(0)])),
             "echo" => {
                 let (_, done) = wit_future::new(|| Ok(()));
@@ -38,9 +44,13 @@ impl wasip3::exports::http::handler::Guest for Service {
 }
 
 fn respond(bytes: Vec<u8>) -> Response {
+    respond_with(Fields::new(), bytes)
+}
+
+fn respond_with(fields: Fields, bytes: Vec<u8>) -> Response {
     let (mut sender, body) = wit_stream::new();
     let (trailers, trailers_received) = wit_future::new(|| Ok(None));
-    let (response, _) = Response::new(Fields::new(), Some(body), trailers_received);
+    let (response, _) = Response::new(fields, Some(body), trailers_received);
     drop(trailers);
     wit_bindgen::spawn_local(async move {
         let _ = sender.write_all(bytes).await;

@@ -31,6 +31,10 @@ impl wasip2::exports::http::incoming_handler::Guest for Web {
                 respond(out, 200, &[("x-length", &body.len().to_string())], &body);
             }
             "status" => respond(out, query.parse().unwrap_or(200), &[("x-made", "here")], b""),
+            "field" => {
+                let (name, value) = query.split_once('=').unwrap_or_default();
+                respond(out, 200, &[(name, value), ("x-own", "1")], b"own body");
+            }
             "large" => large(out, query.parse().unwrap_or(0)),
             "environment" => {
                 let mut lines: Vec<_> = std::env::vars().map(|(name, value)| format!("{name}={value}\n")).collect();

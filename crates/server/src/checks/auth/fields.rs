@@ -1,6 +1,7 @@
 //! Fields that are forwarded between the client and the endpoint of forward authentication.
 
 use dunlin_config::HOP_BY_HOP;
+use dunlin_exchange::{Named, is_instruction};
 use dunlin_http::semantics::{is_field_value, is_token};
 use dunlin_http::{FieldLines, Request};
 
@@ -47,6 +48,11 @@ pub(super) fn for_client(fields: &FieldLines) -> Option<FieldLines> {
     Some(kept)
 }
 
+/// Removes the fields that are instructions for the server from the response of the endpoint to a client.
+pub(super) fn remove_instructions(fields: &mut FieldLines) {
+    fields.retain(|name, value| !is_instruction(name) && Named::of_field(name, value).is_none());
+}
+
 /// Returns the members of a `Connection` field.
 fn options(value: &[u8]) -> impl Iterator<Item = &[u8]> {
     value.split(|&byte| byte == b',').map(<[u8]>::trim_ascii)
@@ -89,6 +95,18 @@ mod tests {
             fields.push(name, value);
         }
         assert_eq!(for_client(&fields).unwrap().as_bytes(), b"Set-Cookie: a=b\r\n");
+    }
+
+    #[test]
+    fn instructions_for_the_server_are_removed() {
+        let mut fields = FieldLines::new();
+        for name in
+            ["X-Accel-Redirect", "Location", "x-accel-expires", "X-SENDFILE", "X-Accelerate"]
+        {
+            fields.push(name, "/a");
+        }
+        remove_instructions(&mut fields);
+        assert_eq!(fields.as_bytes(), b"Location: /a\r\nX-Accelerate: /a\r\n");
     }
 
     #[test]

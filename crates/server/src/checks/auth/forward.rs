@@ -184,7 +184,10 @@ fn decide(mut response: Response, user_field: &str) -> Result<Authorization, Str
     response.fields = fields::for_client(&response.fields).ok_or("its response has bad fields")?;
     match response.status {
         200..300 => Ok(Authorization::Granted(fields::user(&response.fields, user_field)?)),
-        300..500 => Ok(Authorization::Denied(Box::new(response))),
+        300..500 => {
+            fields::remove_instructions(&mut response.fields);
+            Ok(Authorization::Denied(Box::new(response)))
+        }
         101 => Err("its response switches to another protocol (101)".into()),
         status => Err(format!("its response has status {status}")),
     }
