@@ -11,6 +11,7 @@ use std::time::Duration;
 use super::address::Address;
 use super::file::{ScriptKind, ScriptTable};
 use super::pattern::Pattern;
+use super::secrets;
 use super::users::Owner;
 
 pub use self::component::{Component, Directory, Outbound};
@@ -253,7 +254,7 @@ pub(super) fn has_extension(extensions: &[String], name: &[u8]) -> bool {
 fn application(workers: &Workers) -> String {
     match workers {
         Workers::Local(local) if !local.application.is_empty() => local.application.clone(),
-        Workers::Local(local) => local.command.join(" "),
+        Workers::Local(local) => secrets::command(&local.command),
         Workers::Remote(remote) => {
             remote.addresses.first().map_or_else(String::new, ToString::to_string)
         }

@@ -5,7 +5,7 @@ use std::ops::Range;
 use std::sync::LazyLock;
 
 use toml::Spanned;
-use toml::de::{DeTable, DeValue};
+use toml::de::{DeArray, DeTable, DeValue};
 
 use super::server::REDACTED_QUERY_KEYS;
 
@@ -35,6 +35,8 @@ const PARTS: [&str; 19] = [
 const SECRET_KEYS: [&str; 3] = ["access_key", "secret", "secret_key"];
 /// Tables of the configuration whose values may all be secrets.
 const SECRET_TABLES: [&str; 3] = ["env", "environment", "set_request_fields"];
+/// The key of the configuration with the words of a command.
+const COMMAND: &str = "command";
 /// The table of the configuration with fields of responses.
 const FIELDS: &str = "set_fields";
 
@@ -68,6 +70,45 @@ pub(crate) fn field(name: &str, value: &str) -> String {
 /// Returns the text with a hash in place of each secret of a URL.
 pub(crate) fn url(text: &str) -> String {
     without_passwords(text).unwrap_or_else(|| text.to_owned())
+}
+
+/// Returns the words of a command in one line, without the values of options and variables whose names are those of credentials.
+pub(crate) fn command(words: &[String]) -> String {
+    let mut before = "";
+    let mut shown = Vec::new();
+    for word in words {
+        shown.push(
+            command_word(before, word, |_| "REDACTED".into()).unwrap_or_else(|| word.clone()),
+        );
+        before = word;
+    }
+    shown.join(" ")
+}
+
+/// Returns the word of a command that follows another one, without its secrets; `None` if it has none. `hide` returns what stands
+/// in place of a secret.
+fn command_word(before: &str, word: &str, hide: impl Fn(&str) -> String + Copy) -> Option<String> {
+    let names_secret = |name: &str| is_secret_parameter(name.trim_start_matches('-'));
+    if before.starts_with('-') && !before.contains('=') && names_secret(before) && !word.is_empty()
+    {
+        return Some(hide(word));
+    }
+    // A text, such as a line for a shell, or a field with its value.
+    if word.contains(char::is_whitespace) {
+        return is_secret_name(word.as_bytes())
+            .then(|| hide(word))
+            .or_else(|| without_passwords(word));
+    }
+    match word.split_once('=') {
+        Some((name, value)) if !name.contains("://") => {
+            let shown = match names_secret(name) && !value.is_empty() {
+                true => hide(value),
+                false => command_word("", value, hide)?,
+            };
+            Some(format!("{name}={shown}"))
+        }
+        _ => without_passwords(word),
+    }
 }
 
 /// Returns the text of a file with a hash in place of each secret, and without its comments, which may have earlier ones. A
@@ -113,7 +154,24 @@ impl Edits {
                 Place::Settings if name == FIELDS => Place::Fields,
                 place => place,
             };
-            self.add_value(value, place);
+            match value.get_ref() {
+                DeValue::Array(words) if name == COMMAND && matches!(place, Place::Settings) => {
+                    self.add_command(words);
+                }
+                _ => self.add_value(value, place),
+            }
+        }
+    }
+
+    fn add_command(&mut self, words: &DeArray<'_>) {
+        let mut before = "";
+        for word in words {
+            let DeValue::String(text) = word.get_ref() else { continue };
+            self.words.push(word.span());
+            if let Some(shown) = command_word(before, text, hidden) {
+                self.found.push((word.span(), toml::Value::String(shown).to_string()));
+            }
+            before = text;
         }
     }
 
@@ -225,6 +283,41 @@ mod tests {
         }
         for name in ["Accept", "Host", "X-Forwarded-For", "WWW-Authenticate", "ETag", "Key", ""] {
             assert!(!is_secret_name(name.as_bytes()), "{name}");
+        }
+    }
+
+    #[test]
+    fn commands_are_shown_without_the_values_of_secret_options() {
+        for (before, shown) in [
+            (
+                &["a", "-b", "--port=80", "x=y", "/srv/token/run"][..],
+                "a -b --port=80 x=y /srv/token/run",
+            ),
+            (&["a", "--token", "S3", "b"], "a --token REDACTED b"),
+            (&["a", "--token=S3", "-password", "S3"], "a --token=REDACTED -password REDACTED"),
+            (&["env", "DB_PASSWORD=S3", "b"], "env DB_PASSWORD=REDACTED b"),
+            (&["a", "-e", "PGPASSWORD=S3=4"], "a -e PGPASSWORD=REDACTED"),
+            (
+                &["java", "-Dapi.secret=S3", "--set=api_key=S3"],
+                "java -Dapi.secret=REDACTED --set=api_key=REDACTED",
+            ),
+            (&["sh", "-c", "DB_PASSWORD=S3 exec b"], "sh -c REDACTED"),
+            (&["a", "-H", "Authorization: Bearer S3"], "a -H REDACTED"),
+            (&["a", "redis://u:pw@h/", "--db=redis://u:pw@h/"], "URLS"),
+            (&["a", "--token=", "--secret", ""], "a --token= --secret "),
+            (&["--token"], "--token"),
+            (&[], ""),
+        ] {
+            let words: Vec<String> = before.iter().map(|&word| word.to_owned()).collect();
+            let text = command(&words);
+            if shown == "URLS" {
+                assert!(!text.contains("pw@") && text.contains("redis://u:hidden-"), "{text}");
+            } else {
+                assert_eq!(text, shown);
+            }
+            let file = hide(&format!("[[site.route]]\nscript = {{ command = {words:?} }}\n"));
+            assert!(!file.contains("S3") && !file.contains("pw@"), "{file}");
+            assert!(file.parse::<toml::Table>().is_ok(), "{file}");
         }
     }
 
