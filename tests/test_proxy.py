@@ -6,6 +6,7 @@ import os
 import re
 import socket
 import ssl
+import struct
 import subprocess
 import threading
 import time
@@ -531,7 +532,7 @@ def test_a_response_keeps_the_date_of_the_upstream(proxy):
 
 
 @pytest.mark.parametrize("length", [5, 300_000])
-@pytest.mark.parametrize("delay", [0, 1])
+@pytest.mark.parametrize("delay", [0, 1, 4])
 def test_a_client_that_has_closed_its_sending_side_gets_the_response(proxy, length, delay):
     def answer(*_):
         time.sleep(delay)
@@ -544,6 +545,33 @@ def test_a_client_that_has_closed_its_sending_side_gets_the_response(proxy, leng
             connection.shutdown(socket.SHUT_WR)
             head, _, body = read_all(connection).partition(b"\r\n\r\n")
         assert head.startswith(b"HTTP/1.1 200 ") and body == b"x" * length
+
+
+def test_a_half_closed_client_gets_a_response_with_pauses_and_may_still_reset(proxy):
+    left = threading.Event()
+
+    def answer(_, connection, request):
+        connection.sendall(b"HTTP/1.1 200 OK\r\nTransfer-Encoding: chunked\r\n\r\n1\r\na\r\n")
+        if request.target == "/reset":
+            connection.settimeout(15)
+            if connection.recv(1) == b"":
+                left.set()
+            return None
+        time.sleep(2.5)
+        return b"1\r\nb\r\n0\r\n\r\n"
+
+    server = proxy(Upstream(answer))
+    with server.connect() as connection:
+        connection.sendall(b"GET /pause HTTP/1.1\r\nHost: x\r\n\r\n")
+        connection.shutdown(socket.SHUT_WR)
+        assert parse(read_all(connection))[2] == b"ab"
+    connection = server.connect()
+    connection.sendall(b"GET /reset HTTP/1.1\r\nHost: x\r\n\r\n")
+    connection.shutdown(socket.SHUT_WR)
+    assert connection.recv(1) == b"H"
+    connection.setsockopt(socket.SOL_SOCKET, socket.SO_LINGER, struct.pack("ii", 1, 0))
+    connection.close()
+    assert left.wait(5), "the upstream's connection stays open"
 
 
 @pytest.mark.parametrize(

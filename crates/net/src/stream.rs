@@ -10,7 +10,10 @@ use std::pin::Pin;
 use std::task::{Context, Poll, ready};
 use std::time::Duration;
 
-use rustix::net::sockopt::{set_tcp_cork, set_tcp_quickack};
+use rustix::event::{PollFd, PollFlags, Timespec, poll};
+use rustix::net::sockopt::{
+    set_socket_keepalive, set_tcp_cork, set_tcp_keepidle, set_tcp_keepintvl, set_tcp_quickack,
+};
 use rustix::net::{RecvFlags, SendFlags, recv};
 use socket2::SockRef;
 use tokio::io::{AsyncRead, Interest, ReadBuf};
@@ -27,6 +30,9 @@ pub enum Stream {
     /// A stream in memory. Without the feature `testing` no value of this variant exists.
     Memory(memory::ServerEnd),
 }
+
+/// The time between the questions whether a client is still there.
+const PROBE_INTERVAL: Duration = Duration::from_secs(10);
 
 /// Whether more bytes follow a write immediately. The kernel then keeps the last, incomplete segment until they come.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -209,6 +215,26 @@ impl Stream {
         if let Some(tcp) = self.tcp() {
             let _ = set_tcp_quickack(tcp, true);
         }
+    }
+
+    /// Has the kernel probe from time to time whether the client is still there, for one that has closed its sending side. That
+    /// of a client that has closed the connection resets it then, as soon as it has forgotten it.
+    pub fn probe(&self) {
+        let Some(tcp) = self.tcp() else { return };
+        let _ = set_socket_keepalive(tcp, true)
+            .and_then(|()| set_tcp_keepidle(tcp, PROBE_INTERVAL))
+            .and_then(|()| set_tcp_keepintvl(tcp, PROBE_INTERVAL));
+    }
+
+    /// Whether the connection has ended in both directions: the client has reset it, or closed its Unix socket.
+    pub fn is_closed(&self) -> bool {
+        let Some(socket) = self.socket() else {
+            return matches!(self, Self::Memory(memory) if memory.is_closed());
+        };
+        let mut fds = [PollFd::from_borrowed_fd(socket, PollFlags::empty())];
+        let at_once = Timespec { tv_sec: 0, tv_nsec: 0 };
+        poll(&mut fds, Some(&at_once)).is_ok()
+            && fds[0].revents().intersects(PollFlags::HUP | PollFlags::ERR)
     }
 
     /// Closes the sending side.

@@ -26,6 +26,8 @@ pub struct ScriptContext {
     id: OnceCell<Box<str>>,
     /// Value of `traceparent` for the script, if the server traces the request.
     pub traceparent: Option<Box<str>>,
+    /// The request is for an upstream.
+    is_proxied: Cell<bool>,
     /// The upstream that got the request last.
     upstream: RefCell<Option<Arc<str>>>,
     /// How often the request was sent again.
@@ -51,6 +53,7 @@ impl ScriptContext {
             ended: Cell::default(),
             guest: Cell::default(),
             id: OnceCell::new(),
+            is_proxied: Cell::new(false),
             upstream: RefCell::default(),
             retries: Cell::new(0),
             errors: RefCell::default(),
@@ -89,6 +92,18 @@ impl ScriptContext {
     #[inline]
     pub fn set_id(&self, id: impl FnOnce() -> Box<str>) {
         self.id.get_or_init(id);
+    }
+
+    /// Notes that the request is for an upstream.
+    #[inline]
+    pub fn set_proxied(&self) {
+        self.is_proxied.set(true);
+    }
+
+    /// Returns whether the request is for an upstream.
+    #[inline]
+    pub fn is_proxied(&self) -> bool {
+        self.is_proxied.get()
     }
 
     /// Sets the upstream that gets the request.

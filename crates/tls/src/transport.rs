@@ -206,6 +206,16 @@ impl Transport {
         self.stream().acknowledge();
     }
 
+    /// See [`Stream::probe`].
+    pub fn probe(&self) {
+        self.stream().probe();
+    }
+
+    /// See [`Stream::is_closed`].
+    pub fn is_closed(&self) -> bool {
+        self.stream().is_closed()
+    }
+
     /// Closes the sending side.
     ///
     /// # Errors

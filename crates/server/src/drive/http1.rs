@@ -55,6 +55,8 @@ pub(crate) struct Connection {
     linger: bool,
     /// The last response of the connection was written, or is being written.
     closing: bool,
+    /// The first byte of the next head was sent.
+    has_head_start: bool,
     /// See [`Transport::cork`].
     is_corked: bool,
     /// Progress of the client while it receives.
@@ -172,6 +174,7 @@ impl Connection {
             unread: arrived,
             linger: false,
             closing: false,
+            has_head_start: false,
             is_corked: false,
             send_progress: SendProgress::default(),
             registered: false,

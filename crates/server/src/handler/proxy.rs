@@ -60,6 +60,7 @@ struct ProxyExchange {
 impl ProxyExchange {
     async fn respond(self: Rc<Self>, mut incoming: Box<Incoming>) -> Response {
         let Self { ctx, request, matched, context, group } = &*self;
+        incoming.script_context.set_proxied();
         let present;
         let group = if group.has_services() {
             match group.present(&ctx.proxy).await {

@@ -68,6 +68,8 @@ pub(crate) enum Kind {
     Streaming,
     /// Switches to a protocol that sends back what the client sends. `fail` breaks it after this number of bytes.
     Tunnel,
+    /// As `Streaming`, as the handler of an upstream.
+    Proxied,
 }
 
 impl Plan {
@@ -94,6 +96,7 @@ impl Plan {
                 0 => Kind::Ready,
                 1 => Kind::Future,
                 3 => Kind::Tunnel,
+                4 => Kind::Proxied,
                 _ => Kind::Streaming,
             },
             size: bounded(size)?,
@@ -163,7 +166,7 @@ pub(crate) fn reply(path: &[u8], request: &Request<'_>) -> Option<Reply> {
                 ready(&plan, 0)
             }))
         }
-        Kind::Streaming => {
+        Kind::Streaming | Kind::Proxied => {
             let running = Running::begin();
             let begin =
                 move |incoming| -> ResponseFuture { Box::pin(exchange(plan, incoming, running)) };
@@ -206,6 +209,9 @@ fn mismatch(plan: &Plan) -> Response {
 }
 
 async fn exchange(plan: Plan, mut incoming: Box<Incoming>, _running: Running) -> Response {
+    if plan.kind == Kind::Proxied {
+        incoming.script_context.set_proxied();
+    }
     if plan.hints {
         let mut fields = FieldLines::new();
         fields.push("Link", "</style.css>; rel=preload");

@@ -45,6 +45,10 @@ impl ServerEnd {
         match *self {}
     }
 
+    pub(crate) fn is_closed(&self) -> bool {
+        match *self {}
+    }
+
     pub(crate) fn shut_down(&self) -> io::Result<()> {
         match *self {}
     }

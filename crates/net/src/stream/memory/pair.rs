@@ -160,6 +160,10 @@ impl ServerEnd {
         Poll::Pending
     }
 
+    pub(crate) fn is_closed(&self) -> bool {
+        self.0.borrow().client == Side::Reset
+    }
+
     pub(crate) fn shut_down(&self) -> io::Result<()> {
         let mut state = self.0.borrow_mut();
         if state.client == Side::Reset {

@@ -41,6 +41,8 @@ pub(super) struct Exchange {
     /// The handler, until it has responded.
     handler: Option<ResponseFuture>,
     early_hints: Option<EarlyHints>,
+    /// What the handler notes of the request.
+    script_context: Option<Rc<ScriptContext>>,
     /// Interim responses that were not sent. [`EarlyHints`] bounds them.
     hints: Vec<Interim>,
     /// The response of the handler, until the adapter starts to send it.
@@ -76,6 +78,7 @@ impl Exchange {
         Self {
             handler: None,
             early_hints: None,
+            script_context: None,
             hints: Vec::new(),
             response: None,
             awaits_body: false,
@@ -141,13 +144,14 @@ impl Exchange {
             ends: connection.ends,
             encrypted: connection.encrypted,
             tls: connection.tls,
-            script_context,
+            script_context: Rc::clone(&script_context),
             redirects: 0,
             early_hints: early_hints.clone(),
         }));
         Self {
             handler: Some(handler),
             early_hints: Some(early_hints),
+            script_context: Some(script_context),
             request_body,
             ..Self::new(log, is_head)
         }
@@ -162,6 +166,11 @@ impl Exchange {
     pub(super) fn discard_body(&mut self, limit: u64, now: u64, is_deferred: bool) {
         self.request_body = Some(RequestBody::discarded(limit, now));
         self.awaits_body = is_deferred;
+    }
+
+    /// Returns `true` if the request is for an upstream.
+    pub(super) fn is_proxied(&self) -> bool {
+        self.script_context.as_deref().is_some_and(ScriptContext::is_proxied)
     }
 
     /// Returns `true` if the handler has not responded.

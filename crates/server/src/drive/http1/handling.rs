@@ -1,10 +1,11 @@
 //! A request whose handler is at work: the request body goes to the handler and the response to the client, both at the
 //! same time and each no faster than its receiver takes it.
 
+use std::io;
 use std::task::{Context, Poll};
 
 use bytes::Bytes;
-use dunlin_exchange::{Response, stream};
+use dunlin_exchange::{Response, StreamKind, stream};
 use dunlin_http::http1::{BodyEvent, Persistence, response};
 use dunlin_http::{RequestError, Version};
 use dunlin_net::connections::Waiting;
@@ -25,6 +26,8 @@ pub(super) struct Handling {
     reads_ahead: bool,
     /// The client has closed its sending side, or has left.
     has_ended: bool,
+    /// The start of the next chunk was sent.
+    has_chunk_start: bool,
     /// The streamed body, until all of it is in `output`.
     body: Option<(BodyWriter, Framing)>,
     output: Unsent,
@@ -54,10 +57,17 @@ enum Framing {
 
 /// Maximum of bytes that wait for the client, and of bytes of further requests that are read ahead.
 const WAITING: usize = 64 * 1024;
-/// A client that has closed its sending side counts as gone if nothing can be sent to it for this number of milliseconds, before the
-/// response and within it: until then, nothing distinguishes it from one that waits.
+/// A client of a script that has closed its sending side counts as gone if nothing can be sent to it for this number of
+/// milliseconds, before the response and within it: until then, nothing distinguishes it from one that waits.
 const LEFT_BEFORE: u64 = 3_000;
 const LEFT_WITHIN: u64 = 1_000;
+/// After this number of milliseconds without a byte for such a client, an upstream's response is begun: the system of a client
+/// that has left resets the connection then, which the server notices when it looks again after the same time.
+const LOOK_AGAIN: u64 = 1_000;
+/// The first byte of each head.
+const HEAD_START: &[u8] = b"H";
+/// A digit with which the length of each chunk may begin (RFC 9112 §7.1).
+const CHUNK_START: &[u8] = b"0";
 /// After this number of steps other connections get their turn.
 const STEPS: usize = 16;
 
@@ -83,6 +93,7 @@ impl Connection {
             version,
             reads_ahead,
             has_ended: false,
+            has_chunk_start: false,
             body: None,
             output: Unsent::new(before.bytes),
             earlier: before.pending,
@@ -197,6 +208,7 @@ impl Connection {
                 if handling.exchange.request_body.is_none() && !self.stream.is_encrypted() =>
             {
                 (handling.reads_ahead, handling.has_ended) = (false, true);
+                self.stream.probe();
                 Moved::Yes
             }
             Poll::Ready(_) => Moved::Over(Next::Abort),
@@ -257,12 +269,20 @@ impl Connection {
             return Moved::No;
         }
         for (status, fields) in exchange.take_hints() {
-            response::interim(status, fields.as_bytes(), handling.output.buffer());
+            let output = handling.output.buffer();
+            let start = output.len();
+            response::interim(status, fields.as_bytes(), output);
+            self.remove_head_start(start, output);
         }
         let Some(mut response) = exchange.take_response() else { return Moved::Yes };
         if let Some(tunnel) = response.upgrade.take() {
             self.begin_tunnel(handling, response, tunnel);
             return Moved::Yes;
+        }
+        let is_message = response.body.stream_kind() == Some(StreamKind::Message);
+        if is_message && self.has_head_start {
+            // The head of a script's message begins as the script has it.
+            return Moved::Over(Next::Abort);
         }
         if self.engine.has_body() && self.engine.expects_continue() {
             // The client decides whether it sends the body after a final response.
@@ -442,7 +462,11 @@ impl Connection {
             return (Waiting::Body, Some(self.ctx.http1.body_timeout));
         }
         // The handler has timeouts of its own.
-        let limit = if handling.has_begun { LEFT_WITHIN } else { LEFT_BEFORE };
+        let limit = match handling.has_begun {
+            _ if handling.exchange.is_proxied() => LOOK_AGAIN,
+            true => LEFT_WITHIN,
+            false => LEFT_BEFORE,
+        };
         (Waiting::Handler, handling.has_ended.then_some(limit))
     }
 
@@ -455,8 +479,40 @@ impl Connection {
         match waiting {
             Waiting::Body if has_expired => self.reject_handling(handling, STALLED),
             Waiting::Send if has_expired && self.has_send_timed_out() => Moved::Over(Next::Abort),
-            Waiting::Handler if has_expired && handling.has_ended => Moved::Over(Next::Abort),
+            Waiting::Handler if has_expired && handling.has_ended => {
+                let is_proxied = handling.exchange.is_proxied();
+                if !is_proxied || self.stream.is_closed() || self.begin_early(handling).is_err() {
+                    return Moved::Over(Next::Abort);
+                }
+                self.set_deadline(handling);
+                Moved::No
+            }
             _ => Moved::No,
+        }
+    }
+
+    /// Sends the first byte of what comes next to a client that has closed its sending side, and that may have left.
+    fn begin_early(&mut self, handling: &mut Handling) -> io::Result<()> {
+        let (start, is_begun) = match &handling.body {
+            Some((_, Framing::Chunked)) => (CHUNK_START, &mut handling.has_chunk_start),
+            None if handling.exchange.has_handler() => (HEAD_START, &mut self.has_head_start),
+            _ => return Ok(()),
+        };
+        if *is_begun {
+            return Ok(());
+        }
+        match self.stream.try_write(start) {
+            Ok(count) => *is_begun = count > 0,
+            Err(error) if error.kind() == io::ErrorKind::WouldBlock => {}
+            Err(error) => return Err(error),
+        }
+        Ok(())
+    }
+
+    /// Removes from the head at `start` of `output` what was sent of it.
+    pub(super) fn remove_head_start(&mut self, start: usize, output: &mut Vec<u8>) {
+        if std::mem::take(&mut self.has_head_start) {
+            output.drain(start..start + HEAD_START.len());
         }
     }
 
@@ -531,6 +587,7 @@ impl Handling {
         if let Some(meter) = &self.meter {
             meter.send(bytes.len());
         }
+        self.has_chunk_start = false;
         let output = self.output.buffer();
         if framing != Framing::Chunked {
             return output.extend_from_slice(bytes);

@@ -428,10 +428,16 @@ impl Connection {
     pub(super) fn begin_head(&mut self, status: u16, has_date: bool, output: &mut Vec<u8>) {
         let persistence = self.engine.persistence();
         self.closing = persistence == Persistence::Close;
+        let start = output.len();
         if has_date {
-            return response::begin(status, b"", persistence, output);
+            response::begin(status, b"", persistence, output);
+        } else {
+            let begin = |date: &[u8]| response::begin(status, date, persistence, output);
+            self.ctx.clock.with_date_line(begin);
         }
-        self.ctx.clock.with_date_line(|date| response::begin(status, date, persistence, output));
+        if self.has_head_start {
+            self.remove_head_start(start, output);
+        }
     }
 
     #[inline]

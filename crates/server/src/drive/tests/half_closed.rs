@@ -59,6 +59,74 @@ fn a_client_that_has_closed_its_sending_side_gets_its_responses() {
 }
 
 #[test]
+fn a_client_gets_the_response_of_an_upstream_however_late_it_is() {
+    let plan = Plan { id: 1, kind: Kind::Proxied, size: 300, chunk: 100, ..Plan::default() };
+    let plans = [
+        Plan { delay: 50_000, ..plan },
+        Plan { pause: 40_000, ..plan },
+        Plan { pause: 40_000, states_length: true, delay: 4_000, ..plan },
+    ];
+    run("", &[], async |server| {
+        for plan in &plans {
+            let mut client = send(server, std::slice::from_ref(plan)).await;
+            server.advance(Duration::from_secs(130)).await;
+            client.receive(usize::MAX);
+            assert_eq!(client.replies[0].end, End::Complete, "{plan:?}");
+            assert_eq!(client.replies[0].body.len(), plan.size, "{plan:?}");
+            drop(client);
+            server.settle().await;
+            assert_eq!(server.records().len(), 1);
+            nothing_is_left(server);
+        }
+    });
+}
+
+#[test]
+fn the_response_of_an_upstream_is_begun_so_that_a_client_that_has_left_resets_the_connection() {
+    let late =
+        Plan { id: 1, kind: Kind::Proxied, size: 5, chunk: 5, delay: 4_000, ..Plan::default() };
+    let slow = Plan { size: 6, chunk: 3, pause: 4_000, delay: 0, ..late };
+    for (plan, before, start, rest) in
+        [(late, "", "H", "TTP/1.1 200 OK\r\n"), (slow, "\r\n3\r\n", "0", "3\r\n")]
+    {
+        run("", &[], async |server| {
+            let client = send(server, std::slice::from_ref(&plan)).await;
+            server.advance(millis(900)).await;
+            let first = client.end.take(usize::MAX);
+            assert_eq!(String::from_utf8_lossy(&first).contains(before), true, "{plan:?}");
+            server.advance(millis(2_500)).await;
+            assert_eq!(client.end.take(usize::MAX), start.as_bytes(), "once");
+            server.advance(millis(1_500)).await;
+            let last = client.end.take(usize::MAX);
+            assert!(last.starts_with(rest.as_bytes()), "{:?}", String::from_utf8_lossy(&last));
+            drop(client);
+            // The producer of the body notices it with its next piece.
+            server.advance(millis(plan.pause)).await;
+            nothing_is_left(server);
+        });
+    }
+}
+
+#[test]
+fn a_client_that_resets_its_half_closed_connection_ends_the_request_to_the_upstream() {
+    let before = Plan { id: 1, kind: Kind::Proxied, delay: 60_000, ..Plan::default() };
+    let within = Plan { delay: 0, size: 20, chunk: 1, pause: 9_000, ..before };
+    for plan in [before, within] {
+        run("", &[], async |server| {
+            let client = send(server, std::slice::from_ref(&plan)).await;
+            server.advance(millis(5_000)).await;
+            assert_eq!(server.records(), [], "it may still receive");
+            client.end.reset();
+            server.advance(millis(1_200)).await;
+            assert_eq!(server.records().len(), 1);
+            drop(client);
+            server.advance(millis(plan.pause)).await;
+            nothing_is_left(server);
+        });
+    }
+}
+
+#[test]
 fn a_client_that_has_left_ends_its_handler() {
     let before = Plan { id: 1, kind: Kind::Streaming, delay: 60_000, ..Plan::default() };
     let within = Plan { id: 2, kind: Kind::Streaming, size: 20, chunk: 1, pause: 9_000, ..before };

@@ -130,6 +130,9 @@ fn begin<F: Future<Output = Response> + 'static>(
 ) -> Reply {
     Reply::Streaming(Box::new(move |incoming| {
         let certificate = certificate(&incoming);
+        if forwarding.matched.settings.proxy.is_some() {
+            incoming.script_context.set_proxied();
+        }
         Box::pin(run(Box::new(Forwarding { certificate, ..*forwarding }), incoming))
     }))
 }
