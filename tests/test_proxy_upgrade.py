@@ -10,7 +10,7 @@ import threading
 import pytest
 
 from support import http2
-from support.http import read_all, read_response
+from support.http import parse, read_all, read_response
 from support.upstream import Request, Upstream, read_head, response
 from support.waiting import wait_until
 
@@ -281,3 +281,14 @@ def test_a_client_of_http1_learns_which_protocol_is_required(serve):
     assert b"pgrade:" not in server.exchange(b"GET / HTTP/1.0\r\nHost: x\r\n\r\n")
     status, fields, _ = http2.curl(server, "/")
     assert status == 426 and not {"upgrade", "connection"} & set(fields)
+
+
+def test_a_required_protocol_is_not_stored(serve):
+    lines = ["Upgrade: websocket", "Connection: Upgrade", "Cache-Control: max-age=60"]
+    upstream = Upstream(lambda *_: response(b"", "426 Upgrade Required", *lines))
+    server = serve(route=f'proxy = "{upstream.url}"\ncache = {{ responses = true }}')
+    old = b"GET / HTTP/1.0\r\nHost: x\r\n\r\n"
+    for _ in range(2):
+        assert "upgrade" not in parse(server.exchange(old))[1]
+        assert server.get("/")[1]["upgrade"] == "websocket"
+    assert len(upstream.requests) == 4

@@ -28,6 +28,8 @@ pub struct Response {
     pub coding: &'static str,
     /// It is a default error page of the server.
     pub is_error: bool,
+    /// It is that of another resource, which a script or an upstream has named for this request alone.
+    pub is_named: bool,
     /// With status 101 to a request of HTTP/1.1: takes the bytes that the client sends by the other protocol. The body has
     /// those for the client. The response to an extended CONNECT has status 101, too, which the adapter sends as 200.
     pub upgrade: Option<stream::Sender>,
@@ -75,6 +77,7 @@ impl Response {
             cache: "-",
             coding: "-",
             is_error: false,
+            is_named: false,
             upgrade: None,
         }
     }

@@ -45,7 +45,8 @@ pub fn check(
     if requested.method != Method::Get {
         return Err("method");
     }
-    if matches!(status, 0..=199 | 206 | 304) {
+    // 426 is about one connection, whose protocols it names (RFC 9110 §15.5.22).
+    if matches!(status, 0..=199 | 206 | 304 | 426) {
         return Err("status");
     }
     let understood = !reason(status).is_empty();
@@ -122,6 +123,7 @@ mod tests {
             (206, &[max_age], Err("status")),
             (304, &[max_age], Err("status")),
             (101, &[max_age], Err("status")),
+            (426, &[max_age], Err("status")),
             (200, &[], Err("no-lifetime")),
             (200, &[etag], Ok(())),
             (200, &[etag, ("Cache-Control", "no-cache")], Ok(())),

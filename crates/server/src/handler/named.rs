@@ -79,7 +79,8 @@ impl Naming<'_> {
             .map_err(|error| format!("its {what}: {}", error.reason))?;
         let redirects = incoming.redirects + 1;
         let incoming = Box::new(Incoming { redirects, ..incoming.with_empty_body() });
-        Ok(complete(&request, routed.reply, incoming).await)
+        let response = complete(&request, routed.reply, incoming).await;
+        Ok(Response { is_named: true, ..response })
     }
 
     /// The request rewritten for `target` without a body. `None` if `target` is not a path.
@@ -114,7 +115,7 @@ impl Naming<'_> {
         if response.status == 301 {
             return Err("its X-Sendfile is a directory".into());
         }
-        Ok(response)
+        Ok(Response { is_named: true, ..response })
     }
 
     /// The route of the `sendfile_root` that an absolute path leads into, and the rest of the path with a slash at its

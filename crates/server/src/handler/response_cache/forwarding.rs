@@ -163,8 +163,15 @@ impl Forwarding {
             rewritten = made;
             rewritten.as_request()
         };
+        let again = validated.is_some().then(|| incoming.without_body());
         let began = clock::monotonic_millis();
         let response = self.forward(&validation, incoming).await;
+        if let (true, 304, Some(again)) = (response.is_named, response.status, again) {
+            // It confirms the resource that was named, which is not what is stored.
+            leader.decline();
+            self.cache.remove(&self.key);
+            return self.pass(again).await;
+        }
         let date = response.fields.get("Date").and_then(date::parse);
         let at = clock::monotonic_millis();
         let unix = clock::since_1970().as_secs();
@@ -321,8 +328,8 @@ impl Forwarding {
         response: &Response,
         received: Received,
     ) -> Result<StoredHead, &'static str> {
-        // A file has a cache of its own.
-        if response.cache != "-" || response.upgrade.is_some() {
+        // A file has a cache of its own, and a resource is named for one request.
+        if response.cache != "-" || response.is_named || response.upgrade.is_some() {
             return Err("not-generated");
         }
         let proxy_status = response.fields.get("Proxy-Status").unwrap_or_default();
