@@ -337,6 +337,11 @@ def test_responses_are_purged(serve, tmp_path):
     assert bodies() == [4, 5, 7]
     assert purge("/*") == "3 URLs purged\n"
     assert bodies() == [8, 9, 10]
+    # A program may name the path as it stands in the URL, without a further encoding.
+    for path in ("/g%2Fn", "/a+b", "/a%25"):
+        server.get(path)
+        assert fetch(admin, f"/purge?path={path}", "POST")[2] == b"1 URL purged\n", path
+        assert fetch(admin, f"/purge?path={path}", "POST")[2] == b"0 URLs purged\n", path
     assert "there is no site" in run("purge", "/*", "--site", "none", "--admin", str(admin))[2]
     assert "begins with" in run("purge", "a", "--admin", str(admin))[2]
 

@@ -293,7 +293,12 @@ async fn check(server: &Server, application: &Application, all: &[SentRequest], 
 }
 
 fn purge(server: &Server, path: &str, tag: &str) {
-    let order = PurgeOrder { path: path.into(), tag: tag.into(), site: String::new() };
+    let order = PurgeOrder {
+        path: path.into(),
+        verbatim: String::new(),
+        tag: tag.into(),
+        site: String::new(),
+    };
     let shared = server.shared();
     order.apply(shared.responses.as_deref(), |_| None).expect("a purge");
 }

@@ -5,7 +5,7 @@ use std::sync::Arc;
 use dunlin_exchange::Response;
 
 use super::purge_order::PurgeOrder;
-use crate::handler::status::parameter;
+use crate::handler::status::{parameter, verbatim_parameter};
 use crate::route::reply::Reply;
 use crate::worker::SharedState;
 
@@ -14,6 +14,7 @@ use crate::worker::SharedState;
 pub(in crate::handler) fn purge(shared: &Arc<SharedState>, query: Option<&[u8]>) -> Reply {
     let order = PurgeOrder {
         path: parameter(query, b"path"),
+        verbatim: verbatim_parameter(query, b"path"),
         tag: parameter(query, b"tag"),
         site: parameter(query, b"site"),
     };

@@ -11,6 +11,9 @@ use super::shared::ResponseCache;
 pub(crate) struct PurgeOrder {
     /// A path in any spelling, with `*` at its end for all that begin with it; empty if there is a tag.
     pub(super) path: String,
+    /// The path as it stands in the query of the command, where `%2F` and `+` may be those of the URL itself.
+    #[serde(default)]
+    pub(super) verbatim: String,
     pub(super) tag: String,
     /// The name of a site; empty for all.
     pub(super) site: String,
@@ -29,9 +32,9 @@ impl PurgeOrder {
         cache: Option<&ResponseCache>,
         find: impl FnOnce(&str) -> Option<usize>,
     ) -> Result<Purged, String> {
-        let purge = match (&*self.path, &*self.tag) {
-            (path, "") if path.starts_with('/') => Purge::of_path(path),
-            ("", tag) if !tag.is_empty() => Purge::Tag(tag.as_bytes().into()),
+        let purges = match (&*self.path, &*self.tag) {
+            (path, "") if path.starts_with('/') => self.paths().map(Purge::of_path).collect(),
+            ("", tag) if !tag.is_empty() => vec![Purge::Tag(tag.as_bytes().into())],
             _ => return Err("purge: name a path that begins with `/`, or a tag".to_owned()),
         };
         let site = match &*self.site {
@@ -39,6 +42,19 @@ impl PurgeOrder {
             name => Some(find(name).ok_or_else(|| format!("purge: there is no site {name:?}"))?),
         };
         let cache = cache.ok_or("purge: no route has `cache = { responses = true }`")?;
-        Ok(cache.purge(site, &purge))
+        let mut purged = (0, None);
+        for purge in purges {
+            let (count, removed) = cache.purge(site, &purge);
+            // Files are removed in the order of the purges.
+            purged = (purged.0 + count, removed.or(purged.1));
+        }
+        Ok(purged)
+    }
+
+    /// The path in each of its meanings.
+    fn paths(&self) -> impl Iterator<Item = &str> {
+        let verbatim = Some(&*self.verbatim);
+        let verbatim = verbatim.filter(|path| path.starts_with('/') && *path != self.path);
+        [&*self.path].into_iter().chain(verbatim)
     }
 }

@@ -268,12 +268,19 @@ async fn forward(ctx: Rc<WorkerContext>, subscription: Subscription, sender: str
     sender.end();
 }
 
+/// Returns the value of a query parameter as it stands in the query; empty if the query lacks it.
+pub(super) fn verbatim_parameter(query: Option<&[u8]>, name: &[u8]) -> String {
+    String::from_utf8_lossy(raw_parameter(query, name)).into_owned()
+}
+
+fn raw_parameter<'q>(query: Option<&'q [u8]>, name: &[u8]) -> &'q [u8] {
+    let mut pairs = query.unwrap_or_default().split(|&byte| byte == b'&');
+    pairs.find_map(|pair| pair.strip_prefix(name)?.strip_prefix(b"=")).unwrap_or_default()
+}
+
 /// Returns the decoded value of a query parameter; empty if the query lacks it.
 pub(super) fn parameter(query: Option<&[u8]>, name: &[u8]) -> String {
-    let pairs = query.unwrap_or_default().split(|&byte| byte == b'&');
-    let value = pairs.filter_map(|pair| pair.strip_prefix(name)?.strip_prefix(b"=")).next();
-    let value: Vec<u8> = value.unwrap_or_default().to_vec();
-    let value: Vec<u8> =
-        value.into_iter().map(|byte| if byte == b'+' { b' ' } else { byte }).collect();
+    let value = raw_parameter(query, name).iter();
+    let value: Vec<u8> = value.map(|&byte| if byte == b'+' { b' ' } else { byte }).collect();
     percent_decode(&value).decode_utf8_lossy().into_owned()
 }
