@@ -59,11 +59,19 @@ pub(crate) fn without_date(lines: FieldLines) -> FieldLines {
     lines
 }
 
-/// Whether an option of `Connection` names no further field.
+/// Whether an option of `Connection` names no further field, or one for all recipients, which it may not name (RFC 9110 §7.6.1):
+/// without it, a cache would store what is private, or for others.
 fn is_usual(option: &[u8]) -> bool {
-    [&b"close"[..], b"keep-alive", b"upgrade"]
-        .iter()
-        .any(|usual| option.eq_ignore_ascii_case(usual))
+    let usual = [&b"close"[..], b"keep-alive", b"upgrade"];
+    let for_caches = [
+        &b"age"[..],
+        b"cache-control",
+        b"cdn-cache-control",
+        b"dunlin-cache-control",
+        b"expires",
+        b"vary",
+    ];
+    usual.iter().chain(&for_caches).any(|other| option.eq_ignore_ascii_case(other))
 }
 
 /// The trailer fields that the client gets: not those that a recipient needs before the body (RFC 9110 §6.5.1).
@@ -100,6 +108,17 @@ fn ends_here(name: &[u8]) -> bool {
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn fields_for_caches_stay_although_the_connection_lists_them() {
+        let mut lines = FieldLines::new();
+        lines.push("Connection", "close, Vary, cache-control, X-Hop");
+        for (name, value) in [("Vary", "Cookie"), ("Cache-Control", "private"), ("X-Hop", "1")] {
+            lines.push(name, value);
+        }
+        let kept = fields(lines).lines;
+        assert_eq!(kept.as_bytes(), b"Vary: Cookie\r\nCache-Control: private\r\n");
+    }
 
     #[test]
     fn fields_of_the_connection_end_here() {
