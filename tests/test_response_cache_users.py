@@ -1,9 +1,11 @@
 """The response cache and what a response depends on besides its URL: users, certificates, addresses, fields that end at the
 server, spellings of paths. No user gets the response of another."""
 
+import os
 import re
 import socket
 import threading
+import time
 
 import pytest
 
@@ -88,6 +90,54 @@ def test_a_user_gets_no_response_for_another(serve, endpoint, tier, directives):
         assert len(upstream.requests) == 3
     # A field of the client changes nothing.
     assert ask(server, "Cookie: u=beta", "Remote-User: alpha")[2] == b"beta"
+
+
+@pytest.mark.parametrize("spelling", ["X_Lang", "X.Lang", "x_lang"])
+def test_another_spelling_of_a_field_replaces_no_variant(serve, tier, spelling):
+    def answer(_, __, request):
+        # Programs behind WSGI, CGI and PHP read both as HTTP_X_LANG.
+        body = request.fields.get(spelling.lower(), request.fields.get("x-lang", "none")).encode()
+        return response(body, "200 OK", "Cache-Control: max-age=60", "Vary: X-Lang")
+
+    upstream = Upstream(answer)
+    server = serve(route=f'proxy = "{upstream.url}"\n{CACHE}', server=tier.keys)
+    for _ in range(2):
+        assert ask(server, f"{spelling}: evil")[2] == b"evil"
+        assert ask(server, f"{spelling}: evil", "X-Lang: de")[2] == b"evil"
+        assert ask(server)[2] == b"none"
+        assert ask(server, "X-Lang: de")[2] == b"de"
+        assert ask(server, "X-Lang: evil")[2] == b"evil"
+    assert len(upstream.requests) == 7
+
+
+def test_what_an_upstream_names_for_one_user_is_not_stored(serve):
+    def answer(_, __, request):
+        if request.target == "/inner":
+            return response(b"for members", "200 OK", "Cache-Control: public, max-age=60")
+        if "u=alpha" in request.fields.get("cookie", ""):
+            return response(b"", "200 OK", "X-Accel-Redirect: /inner")
+        return response(b"no", "403 Forbidden")
+
+    upstream = Upstream(answer)
+    inner = f'[[site.route]]\npath = "/inner"\nproxy = "{upstream.url}"\ninternal = true'
+    server = serve(route=f'proxy = "{upstream.url}"\n{CACHE}', more=inner)
+    for _ in range(2):
+        assert ask(server, "Cookie: u=alpha")[2] == b"for members"
+        assert ask(server)[0] == 403
+
+
+def test_a_file_that_is_named_does_not_confirm_what_is_stored(serve, site):
+    (site / "file").write_text("the file")
+    date = time.strftime("%a, %d %b %Y %H:%M:%S GMT", time.gmtime(time.time() - 1))
+    os.utime(site / "file", (0, 0))
+    fields = []
+    upstream = Upstream(lambda *_: response(b"own", "200 OK", *fields))
+    files = f'[[site.route]]\npath = "/file"\nroot = "{site}"\ninternal = true'
+    server = serve(route=f'proxy = "{upstream.url}"\n{CACHE}', more=files)
+    fields[:] = ["Cache-Control: max-age=0", f"Last-Modified: {date}"]
+    assert ask(server)[2] == b"own"
+    fields[:] = ["X-Accel-Redirect: /file"]
+    assert [ask(server)[2] for _ in range(2)] == [b"the file"] * 2
 
 
 def test_users_who_wait_for_one_response_get_their_own(serve, endpoint):

@@ -150,6 +150,13 @@ pub fn as_read(name: &[u8]) -> Cow<'_, [u8]> {
     Cow::Owned(name.iter().map(read).collect())
 }
 
+/// Returns `true` for two names that are not the same, and that programs may take for the same.
+pub fn is_other_spelling(name: &[u8], other: &[u8]) -> bool {
+    name.len() == other.len()
+        && !name.eq_ignore_ascii_case(other)
+        && as_read(name).eq_ignore_ascii_case(&as_read(other))
+}
+
 /// Returns `true` if scripts and other servers cannot confuse the name with another: some treat `_` and `.` as `-`.
 pub(crate) fn is_plain_name(name: &[u8]) -> bool {
     !name.is_empty() && name.iter().all(|&byte| byte.is_ascii_alphanumeric() || byte == b'-')
@@ -158,6 +165,21 @@ pub(crate) fn is_plain_name(name: &[u8]) -> bool {
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn other_spellings_are_those_that_programs_take_for_the_same() {
+        for (name, other, expected) in [
+            ("x-lang", "X_Lang", true),
+            ("X_LANG", "x-lang", true),
+            ("x.lang", "x_lang", true),
+            ("x-lang", "X-Lang", false),
+            ("x-lang", "x-long", false),
+            ("x-lang", "x--lang", false),
+            ("cookie", "Cookie", false),
+        ] {
+            assert_eq!(is_other_spelling(name.as_bytes(), other.as_bytes()), expected, "{other}");
+        }
+    }
 
     #[test]
     fn the_table_of_fields_is_sorted_and_in_lower_case() {

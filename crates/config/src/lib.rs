@@ -110,7 +110,7 @@ pub use file::{
     TlsVersion,
 };
 pub use forward_fields::HOP_BY_HOP;
-pub use forwarded_field::{ForwardedField, ForwardedKind, as_read};
+pub use forwarded_field::{ForwardedField, ForwardedKind, as_read, is_other_spelling};
 pub use handler::{Handler, Status, StatusFleet};
 pub use https::HttpsRules;
 pub use jail::Jail;

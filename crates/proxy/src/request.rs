@@ -4,7 +4,7 @@ use std::borrow::Cow;
 use std::net::IpAddr;
 
 use dunlin_client::{Origin, Request as ClientRequest, Timeouts};
-use dunlin_config::{ForwardCertificate, as_read};
+use dunlin_config::{ForwardCertificate, as_read, is_other_spelling};
 use dunlin_exchange::{Incoming, RequestContext, Scheme};
 use dunlin_http::semantics::host;
 use dunlin_http::{BodyLength, FieldLines, FieldName, RequestHead};
@@ -93,6 +93,8 @@ pub(crate) fn fields(
         switch.add_fields(&mut fields);
     }
     for (name, value) in &call.group.rules().set_request_fields {
+        // Programs may take another spelling of the client for it.
+        fields.retain(|other, _| !is_other_spelling(name.as_bytes(), other));
         match value.is_empty() {
             true => fields.remove(name),
             false => fields.set(name, value),

@@ -3,6 +3,7 @@
 
 use std::cell::OnceCell;
 
+use dunlin_config::is_other_spelling;
 use dunlin_http::{FieldLines, FieldName};
 use dunlin_tls::ClientCertificate;
 
@@ -35,7 +36,8 @@ impl<'a> Sent<'a> {
     }
 
     /// Calls `add` with the value of each line of the field `name`, which is in lower case. Returns `false` if the values are
-    /// those of one message or of one upstream, so that no response can be selected by them.
+    /// those of one message or of one upstream, or if the upstream gets another spelling of the name, which it may take for the
+    /// same: no response can be selected by them.
     pub fn each_line<'s>(&'s self, name: &[u8], mut add: impl FnMut(&'s [u8])) -> bool {
         let rules = self.call.group.rules();
         let is_it = |other: &[u8]| other.eq_ignore_ascii_case(name);
@@ -47,7 +49,7 @@ impl<'a> Sent<'a> {
             }
             return true;
         }
-        if matches!(name, b"connection" | b"traceparent") {
+        if matches!(name, b"connection" | b"traceparent") || self.has_other_spelling(name) {
             return false;
         }
         // Another name than the client's is that of the upstream.
@@ -65,6 +67,21 @@ impl<'a> Sent<'a> {
             lines.for_each(|(_, value)| add(value));
         }
         true
+    }
+
+    /// Whether the upstream gets a field whose name is another spelling of `name`.
+    fn has_other_spelling(&self, name: &[u8]) -> bool {
+        let rules = self.call.group.rules();
+        let is_sent = |other: &[u8]| {
+            is_other_spelling(name, other)
+                && is_kept(&self.call, &self.facts(), &other.to_ascii_lowercase())
+                && !is_listed(&self.call, other)
+        };
+        self.call.request.fields().any(|(other, _)| is_sent(other))
+            || rules
+                .set_request_fields
+                .iter()
+                .any(|(other, _)| is_other_spelling(name, other.as_bytes()))
     }
 
     fn facts(&self) -> Facts<'a> {
@@ -117,6 +134,55 @@ mod tests {
         let is_it = |(other, _): &(&[u8], &[u8])| other.eq_ignore_ascii_case(name.as_bytes());
         let text = |(_, value): (&[u8], &[u8])| String::from_utf8_lossy(value).into_owned();
         fields.iter().filter(is_it).map(text).collect()
+    }
+
+    #[test]
+    fn no_response_is_selected_by_a_field_that_the_upstream_gets_in_another_spelling() {
+        let worker = WorkerProxy::new(&Rc::new(Deadlines::new(Rc::default())));
+        let forwarded_field = ForwardedField::default();
+        let groups = [
+            "",
+            ", set_request_fields = { X-Lang = 'ours' }",
+            ", set_request_fields = { X_Lang = '' }",
+        ]
+        .map(|keys| Group::new(&rules(&format!("to = 'http://b.test'{keys}"))));
+        for (lines_of_client, group, name, is_known) in [
+            ("X-Lang: de\r\n", 0, "x-lang", true),
+            ("X_Lang: de\r\n", 0, "x-lang", false),
+            ("X.Lang: de\r\n", 0, "x-lang", false),
+            ("X-Lang: de\r\nX_LANG: de\r\n", 0, "x-lang", false),
+            ("X-Lang: de\r\n", 0, "x_lang", false),
+            ("Connection: x_lang\r\nX_Lang: de\r\n", 0, "x-lang", true),
+            ("X_Real_IP: 192.0.2.1\r\n", 0, "x-real-ip", true),
+            ("X_Lang: de\r\n", 1, "x-lang", true),
+            ("X-Lang: de\r\n", 2, "x-lang", false),
+        ] {
+            let request = request(lines_of_client);
+            let client = Client {
+                address: Peer::of(([192, 0, 2, 1], 1).into()),
+                encrypted: false,
+                early: false,
+                via_proxy: false,
+                is_subrequest: false,
+                policy: Policy::EXEMPT,
+            };
+            let call = Call {
+                worker: &worker,
+                group: &groups[group],
+                request: request.as_request(),
+                raw_path: b"/app/x",
+                path: b"/app/x",
+                query: None,
+                client,
+                checked: None,
+                user_fields: &[],
+                forwarded_field: &forwarded_field,
+            };
+            let sent = Sent::new(call, None);
+            assert_eq!(sent.each_line(name.as_bytes(), |_| {}), is_known, "{lines_of_client}");
+            let fields = fields(sent.call(), &sent.facts(), None, (false, None));
+            assert!(group == 0 || lines(&fields, "X_Lang").is_empty(), "{lines_of_client}");
+        }
     }
 
     #[test]
