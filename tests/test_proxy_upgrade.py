@@ -283,6 +283,17 @@ def test_a_client_of_http1_learns_which_protocol_is_required(serve):
     assert status == 426 and not {"upgrade", "connection"} & set(fields)
 
 
+def test_the_error_page_for_a_required_protocol_names_it(serve, site):
+    (site / "426.html").write_text("upgrade")
+    upstream = Upstream(lambda *_: response(b"own", "426 Upgrade Required", "Upgrade: websocket", "Connection: Upgrade"))
+    route = f'proxy = {{ to = "{upstream.url}", intercept_errors = true }}\nerror_pages = {{ 426 = "/426.html" }}'
+    server = serve(route=route, more='[[site.route]]\npath = "/426.html"\nroot = "' + str(site) + '"')
+    status, fields, body = server.get("/")
+    assert (status, body, fields["upgrade"]) == (426, b"upgrade", "websocket") and "Upgrade" in fields["connection"]
+    status, fields, _ = http2.curl(server, "/")
+    assert status == 426 and not {"upgrade", "connection"} & set(fields)
+
+
 def test_a_required_protocol_is_not_stored(serve):
     lines = ["Upgrade: websocket", "Connection: Upgrade", "Cache-Control: max-age=60"]
     upstream = Upstream(lambda *_: response(b"", "426 Upgrade Required", *lines))

@@ -9,6 +9,7 @@ use dunlin_http::semantics::{Url, is_field_value, is_token};
 use super::file::{Auth, AuthTable, Route};
 use super::forward_fields::{DEFAULT_FIELDS, check_forward_field};
 use super::report::Report;
+use super::secrets;
 use super::spanned::Span;
 
 /// Authentication as it is configured.
@@ -105,7 +106,8 @@ impl fmt::Display for AuthEndpoint {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self {
             Self::Path(path) => f.write_str(path),
-            Self::Url { url, .. } => url.fmt(f),
+            // Its query may have a secret.
+            Self::Url { url, .. } => f.write_str(&secrets::url(&url.to_string())),
             Self::Unix { socket, path } => write!(f, "unix:{}:{path}", socket.display()),
         }
     }
@@ -234,6 +236,8 @@ mod tests {
             assert_eq!(endpoint.to_string(), text);
             assert_eq!(endpoint.is_secure(), text.starts_with("https"));
         }
+        let secret = AuthEndpoint::parse("http://a.example/x?token=S3", None).unwrap().to_string();
+        assert!(secret.starts_with("http://a.example/x?token=hidden-"), "{secret}");
         for wrong in ["", "x", "ftp://a/", "http:///", "unix:/run/a", "unix:a:/x", "/a b"] {
             assert!(AuthEndpoint::parse(wrong, None).is_err(), "{wrong}");
         }

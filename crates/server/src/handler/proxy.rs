@@ -225,7 +225,9 @@ fn kept_fields(response: &Response) -> FieldLines {
     kept
 }
 
-const KEPT: [&str; 4] = ["Allow", "Retry-After", "Set-Cookie", "WWW-Authenticate"];
+/// `Upgrade` is there with 426 only.
+const KEPT: [&str; 6] =
+    ["Allow", "Connection", "Retry-After", "Set-Cookie", "Upgrade", "WWW-Authenticate"];
 
 /// The times of the upstream as a value of `Server-Timing`, in milliseconds.
 fn upstream_timing(script_context: &ScriptContext) -> String {

@@ -93,7 +93,7 @@ fn the_response_of_an_upstream_is_begun_so_that_a_client_that_has_left_resets_th
             let client = send(server, std::slice::from_ref(&plan)).await;
             server.advance(millis(900)).await;
             let first = client.end.take(usize::MAX);
-            assert_eq!(String::from_utf8_lossy(&first).contains(before), true, "{plan:?}");
+            assert!(String::from_utf8_lossy(&first).contains(before), "{plan:?}");
             server.advance(millis(2_500)).await;
             assert_eq!(client.end.take(usize::MAX), start.as_bytes(), "once");
             server.advance(millis(1_500)).await;
