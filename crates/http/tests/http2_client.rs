@@ -660,6 +660,16 @@ fn a_server_that_uses_the_connection_ordinarily_reaches_no_bound() {
         feed(&mut connection, &std::mem::take(&mut server.bytes), 1 << 14, &mut out).1.unwrap();
         out.clear();
     }
+    // Requests that are given up before their response, which is complete when the server knows of it.
+    for _ in 0..1000 {
+        let id = connection.open(&get(), "http", BodySize::Empty, &mut out).unwrap();
+        connection.reset(id, ErrorCode::Cancel, &mut out);
+        server.headers(id, &[(":status", "103")], 0).headers(id, OK, 0);
+        server.data(id, b"late", 0).data(id, b"", END);
+        server.frame(kind::RST_STREAM, 0, id, &[0, 0, 0, 8]);
+        feed(&mut connection, &std::mem::take(&mut server.bytes), 1 << 14, &mut out).1.unwrap();
+        out.clear();
+    }
     // The bounds are rates.
     for second in 0..100 {
         connection.set_time(second);

@@ -89,10 +89,16 @@ pub struct Connection {
     pub(super) unprocessed: Vec<u32>,
     /// Bytes that the server may have sent on streams before it knows that the client has reset them.
     pub(super) in_flight: i64,
+    /// Frames without data that the server may have sent on those streams.
+    pub(super) late_frames: u32,
     /// The server has acknowledged the client's settings.
     pub(super) is_acknowledged: bool,
     pub(super) budget: Budget,
 }
+
+/// Frames without data that a server sends on a stream before it knows that it was reset: an interim response, a head, an empty
+/// DATA frame or trailers at the end, and its own reset.
+const LATE_FRAMES: u32 = 4;
 
 /// Limits from the server's settings.
 #[derive(Debug)]
@@ -163,6 +169,7 @@ impl Connection {
             last_processed: None,
             unprocessed: Vec::new(),
             in_flight: 0,
+            late_frames: 0,
             is_acknowledged: false,
             budget: Budget::default(),
         }
@@ -313,6 +320,7 @@ impl Connection {
     pub fn reset(&mut self, id: u32, code: ErrorCode, out: &mut Vec<u8>) -> bool {
         let Some(stream) = self.streams.remove(&id) else { return false };
         self.in_flight += stream.receive;
+        self.late_frames = self.late_frames.saturating_add(LATE_FRAMES);
         frame::write_reset(id, code, out);
         true
     }

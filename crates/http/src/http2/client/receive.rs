@@ -62,6 +62,18 @@ impl Connection {
         Ok(None)
     }
 
+    /// Counts a frame on a closed stream, unless the server may have sent it before it knew of a reset: how often the requests of
+    /// others are cancelled is no fault of it.
+    fn late_frame(&mut self) -> Found {
+        match self.late_frames.checked_sub(1) {
+            Some(left) => {
+                self.late_frames = left;
+                Ok(None)
+            }
+            None => self.without_effect(Cost::Empty),
+        }
+    }
+
     /// Whether the frame may come now, by its head alone.
     fn admit(&mut self, frame: &FrameHeader) -> Result<(), ConnectionError> {
         if self.phase == Phase::Settings {
@@ -133,7 +145,7 @@ impl Connection {
         }
         let Some(stream) = self.streams.get_mut(&id) else {
             // The stream was reset while the section was on its way.
-            return self.without_effect(Cost::Empty);
+            return self.late_frame();
         };
         if stream.has_head {
             if !is_end {
@@ -204,7 +216,7 @@ impl Connection {
                 return Err(ConnectionError::new(ErrorCode::StreamClosed, reason));
             }
             if payload.is_empty() {
-                self.budget.spend(Cost::Empty)?;
+                return self.late_frame();
             }
             self.consumed(id, payload.len(), out);
             return Ok(None);
@@ -267,7 +279,7 @@ impl Connection {
         let code = number(payload).filter(|_| payload.len() == 4);
         let code = code.ok_or(ConnectionError::size("RST_STREAM has a wrong length"))?;
         if self.streams.remove(&head.stream).is_none() {
-            return self.without_effect(Cost::Empty);
+            return self.late_frame();
         }
         let is_unprocessed = code == ErrorCode::RefusedStream as u32;
         let reason = "the server has reset the stream";
