@@ -5,7 +5,9 @@ import hashlib
 import json
 import os
 import re
+import socket
 import threading
+import time
 
 import pytest
 
@@ -270,6 +272,19 @@ def test_a_request_with_a_body_may_be_declined(serve):
             connection.sendall(b"POST / HTTP/1.1\r\nHost: x\r\nConnection: Upgrade\r\nUpgrade: tcp\r\nContent-Length: 2\r\n\r\nab")
             assert read_response(connection)[::2] == (200, b"plain")
     assert [request.body for request in upstream.requests] == [b"ab", b"ab"]
+
+
+def test_a_half_closed_client_gets_the_whole_head_of_a_late_switch(serve):
+    def switch(_, connection, request):
+        time.sleep(1.5)
+        connection.sendall(b"HTTP/1.1 101 Switching Protocols\r\nConnection: upgrade\r\nUpgrade: x\r\n\r\nhello")
+
+    server = serve(route=f'proxy = "{Upstream(switch).url}"')
+    with server.connect() as connection:
+        connection.sendall(b"GET / HTTP/1.1\r\nHost: x\r\nConnection: upgrade\r\nUpgrade: x\r\n\r\n")
+        connection.shutdown(socket.SHUT_WR)
+        head, _, rest = read_all(connection).partition(b"\r\n\r\n")
+    assert head.startswith(b"HTTP/1.1 101 ") and rest == b"hello"
 
 
 def test_a_client_of_http1_learns_which_protocol_is_required(serve):

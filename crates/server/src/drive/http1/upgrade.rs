@@ -54,10 +54,12 @@ impl Connection {
         self.closing = true;
         // What the client still sends must not reset the connection before it has received the last bytes.
         self.linger = true;
-        self.ctx.clock.with_date_line(|date| {
-            response::begin(response.status, date, Persistence::Keep, handling.output());
-        });
         let output = handling.output();
+        let start = output.len();
+        self.ctx.clock.with_date_line(|date| {
+            response::begin(response.status, date, Persistence::Keep, output);
+        });
+        self.remove_head_start(start, output);
         output.extend_from_slice(b"Connection: upgrade\r\n");
         output.extend_from_slice(response.fields.as_bytes());
         output.extend_from_slice(b"\r\n");
