@@ -1,5 +1,6 @@
 """Open WebSockets when the server or the process of their application ends: stop, reload, replacement, upgrade."""
 
+import contextlib
 import os
 import shutil
 import signal
@@ -194,9 +195,16 @@ def test_a_reload_that_changes_the_settings_of_the_script_closes_its_websockets(
 
 @pytest.mark.usefixtures("orderly_stop")
 def test_websockets_of_a_process_that_is_too_old_are_closed(serve_app):
-    server = serve_app('max_age = "1s"')
-    with connect(f"ws://127.0.0.1:{server.port}/") as client:
-        old = int(client.recv().split()[0])
+    server = serve_app('max_age = "3s"')
+    with contextlib.ExitStack() as opened:
+
+        def open_one():
+            """A WebSocket of which a message was read. The process may be too old before, which closes it."""
+            client = opened.enter_context(connect(f"ws://127.0.0.1:{server.port}/"))
+            with contextlib.suppress(ConnectionClosed):
+                return client, int(client.recv(30).split()[0])
+
+        client, old = wait_until(open_one, "a message of a process that is young enough")
         with pytest.raises(ConnectionClosed) as closed:
             client.recv(30)
         assert closed.value.rcvd.code == 1001
