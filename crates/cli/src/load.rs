@@ -383,7 +383,7 @@ fn report(arguments: &Arguments, outcome: &Outcome, conditions: &[FailIf]) -> Ex
     }
     // At a modem's pace a response may take longer than a level of a search.
     let found = outcome.search.as_ref().is_some_and(|search| search.found > 0.0);
-    let measured = found || outcome.errors == 0 && outcome.requests > 0;
+    let measured = found || outcome.failures() == 0 && outcome.requests > 0;
     match measured && !failed && !outcome.verdict.is_failure() {
         true => ExitCode::SUCCESS,
         false => ExitCode::FAILURE,

@@ -49,11 +49,7 @@ pub fn conclude(job: &Job, measured: &Measured) -> Outcome {
             waiting: tally.waiting,
         },
         sent_again: SentAgain { lost, refused: tally.refused_streams },
-        rate: open.then(|| HeldRate {
-            due: tally.due,
-            held: (1.0 - tally.waiting as f64 / tally.due.max(1) as f64).max(0.0),
-            limit: None,
-        }),
+        rate: open.then_some(HeldRate { due: tally.due, held: 1.0, limit: None }),
         warmup: tally.warmup,
         address: Some(job.address.to_string()),
         silence: None,
@@ -86,6 +82,7 @@ pub fn conclude(job: &Job, measured: &Measured) -> Outcome {
     (outcome.verdict, outcome.reasons) = verdict::judge(&evidence);
     if let Some(rate) = &mut outcome.rate {
         rate.limit = evidence.limit_of_rate();
+        rate.held = evidence.held();
     }
     outcome.findings = detect::findings(&outcome, tally);
     outcome

@@ -175,7 +175,7 @@ fn number(text: &str, name: &str, bound: &str) -> Result<f64, String> {
 /// A figure as a share: of the requests, or of the rate.
 fn share(o: &Outcome, name: &str) -> Option<f64> {
     let count = match name {
-        "errors" => o.errors,
+        "errors" => o.failures(),
         "failed_requests" => o.failed_requests,
         _ => return figure(o, name),
     };

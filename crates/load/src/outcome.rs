@@ -6,7 +6,7 @@ use std::fmt;
 use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 
-use crate::plan::Plan;
+use crate::plan::{Model, Plan};
 use crate::segment::Segment;
 use crate::silence::Silence;
 
@@ -31,7 +31,7 @@ pub struct Outcome {
     pub bytes: u64,
     /// Requests and attempts to connect that failed.
     pub errors: u64,
-    /// Requests that failed.
+    /// Requests that failed, and responses to no request.
     #[serde(default)]
     pub failed_requests: u64,
     /// Attempts to connect that failed. In the open model over requests, their requests wait for another connection.
@@ -191,6 +191,18 @@ impl Verdict {
     }
 }
 
+impl Outcome {
+    /// Failures that invalidate the run. In the open model over requests, an attempt to connect that fails is none: requests
+    /// wait for another connection, which is in their response times, or in the rate that is not held.
+    #[must_use]
+    pub fn failures(&self) -> u64 {
+        match self.plan.model {
+            Model::OpenRequests(_) => self.failed_requests,
+            _ => self.errors,
+        }
+    }
+}
+
 impl Verdict {
     /// Whether a run with this verdict fails, rather than having figures that are uncertain.
     #[must_use]
@@ -233,7 +245,8 @@ pub struct SentAgain {
 pub struct HeldRate {
     /// Arrivals that were due.
     pub due: u64,
-    /// The share of them that did not wait for a connection at the end, 0 to 1.
+    /// The share of them that neither waited for a connection at the end, or when the last of a number of requests was due,
+    /// nor were in flight because the server did not keep up, 0 to 1.
     pub held: f64,
     /// What the rate met; absent if it was held.
     #[serde(default)]

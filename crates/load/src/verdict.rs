@@ -2,16 +2,16 @@
 
 use std::fs;
 
-use crate::engine::Tally;
+use crate::engine::{Half, Tally};
 use crate::outcome::{Latency, Outcome, ProcessUse, RateLimit, Second, Verdict};
-use crate::plan::{Arrivals, Model};
+use crate::plan::{Arrivals, Choice, Model};
 use crate::processes;
 use crate::silence::Silence;
 
 /// The measurements that a verdict is based on.
 #[derive(Clone, Debug, Default)]
 pub struct Evidence {
-    /// Failures.
+    /// Failures that invalidate the run.
     pub errors: u64,
     /// Valid responses.
     pub requests: u64,
@@ -45,17 +45,19 @@ pub struct Evidence {
     pub link: Option<(f64, f64)>,
     /// Arrivals that were due; open models only.
     pub due: u64,
-    /// Arrivals that waited for a connection at the end.
+    /// Arrivals that waited for a connection at the end, or when the last of a number of requests was due.
     pub waiting: u64,
     /// The longest time that one of them has waited, in milliseconds.
     pub longest_wait_ms: f64,
+    /// Of the requests in flight at the end, those that a server that keeps up would have responded to.
+    pub overdue: u64,
     /// Arrivals per second.
     pub rate: f64,
     /// Requests, or connections of an open model over connections, that can be in progress at a time.
     pub slots: u64,
     /// Of the time that one of them takes: the shortest and the mean, in milliseconds.
     pub occupied_ms: (f64, f64),
-    /// Attempts to connect that failed.
+    /// Attempts to connect that failed, where requests wait for another connection: open models over requests.
     pub failed_connections: u64,
     /// Failures during the warm-up.
     pub warmup_errors: u64,
@@ -89,6 +91,8 @@ const SILENT_SHARE: f64 = 0.1;
 const LEAST_WAIT: f64 = 50.0;
 /// Share of the arrivals that may wait at the end although the rate was held.
 const BACKLOG_SHARE: f64 = 0.02;
+/// Growth of the response time from the first half of the run to the second from which on the server does not keep up.
+const GROWTH: f64 = 1.5;
 /// Share of the run from which on the generator's wait for a processor lowers its rate.
 const WAITED: f64 = 0.25;
 /// Shortest run in seconds whose wait is judged: the start of its threads counts too.
@@ -125,9 +129,13 @@ impl Evidence {
         let loopback = plan.urls.first().is_none_or(|url| is_local(url));
         let p99 = |latency: &Option<Latency>| latency.as_ref().map_or(0.0, |latency| latency.p99);
         let unfinished = &outcome.unfinished;
+        let (waiting, longest_wait, seconds) = match tally.backlog {
+            Some(backlog) => (backlog.waiting, backlog.longest_wait, backlog.at as f64 / 1e9),
+            None => (tally.waiting, tally.longest_wait, outcome.duration_seconds),
+        };
         let processors = std::thread::available_parallelism().map_or(1, |count| count.get() as u32);
         Self {
-            errors: outcome.errors,
+            errors: outcome.failures(),
             requests: outcome.requests,
             closed: matches!(plan.model, Model::Closed { .. }),
             client_busy: busy(&outcome.client) / f64::from(plan.threads.clamp(1, processors)),
@@ -156,15 +164,21 @@ impl Evidence {
                 .then(|| fastest_link().map(|speed| (outcome.bytes_per_second * 8.0, speed)))
                 .flatten(),
             due: tally.due,
-            waiting: tally.waiting,
-            longest_wait_ms: tally.longest_wait as f64 / 1e6,
-            rate: tally.due as f64 / outcome.duration_seconds.max(1e-9),
+            waiting,
+            longest_wait_ms: longest_wait as f64 / 1e6,
+            overdue: match (&plan.model, &plan.choice) {
+                (_, Choice::Replay { .. }) => 0,
+                (Model::OpenRequests(Arrivals::Constant { .. }), _) => overdue(tally, false),
+                (Model::OpenRequests(Arrivals::Poisson { .. }), _) => overdue(tally, true),
+                _ => 0,
+            },
+            rate: tally.due as f64 / seconds.max(1e-9),
             slots: match plan.model {
                 Model::OpenConnections(_) => u64::from(plan.connections),
                 _ => plan.slots(),
             } / u64::from(plan.part().of.max(1)),
             occupied_ms: occupied.as_ref().map_or((0.0, 0.0), |times| (times.min, times.mean)),
-            failed_connections: tally.failed_connections,
+            failed_connections: outcome.errors - outcome.failures(),
             warmup_errors: tally.warmup.errors,
             is_bound: processes::is_bound(),
             conforming: tally.conformance.conforming,
@@ -173,14 +187,21 @@ impl Evidence {
 }
 
 impl Evidence {
+    /// The share of the arrivals that neither waited nor are overdue, 0 to 1.
+    #[must_use]
+    pub fn held(&self) -> f64 {
+        let backlog = self.waiting + self.overdue;
+        self.due.saturating_sub(backlog) as f64 / self.due.max(1) as f64
+    }
+
     /// What the rate met; `None` if it was held: no more arrivals wait at the end than chance explains.
     #[must_use]
     pub fn limit_of_rate(&self) -> Option<RateLimit> {
         let (least, mean) = self.occupied_ms;
-        let is_held = self.waiting as f64 <= (self.due as f64 * BACKLOG_SHARE).max(1.0)
-            // What fits into the time of one more response.
-            || self.longest_wait_ms <= mean.max(LEAST_WAIT);
-        if is_held {
+        let many = (self.due as f64 * BACKLOG_SHARE).max(1.0);
+        // What fits into the time of one more response may wait.
+        let is_held = self.waiting as f64 <= many || self.longest_wait_ms <= mean.max(LEAST_WAIT);
+        if is_held && self.overdue as f64 <= many {
             return None;
         }
         // Even if all responses took the shortest time.
@@ -196,6 +217,23 @@ impl Evidence {
             false => Some(RateLimit::Server),
         }
     }
+}
+
+/// Of the requests in flight at the end, those that a server that keeps up would have responded to: in the second half of the
+/// run there were fewer responses than arrivals, and they took longer than those of the first half. The number of `independent`
+/// arrivals scatters with its square root.
+fn overdue(tally: &Tally, independent: bool) -> u64 {
+    let [first, second] = tally.halves;
+    let mean = |half: Half| half.time as f64 / half.responses.max(1) as f64;
+    let (before, after) = (mean(first), mean(second));
+    let grows = first.responses > 0 && after > GROWTH * before && after - before > LEAST_WAIT * 1e6;
+    if !grows {
+        return 0;
+    }
+    let due = tally.due as f64 / 2.0;
+    let chance = if independent { 2.0 * due.sqrt() } else { 0.0 };
+    let lacking = due - second.responses as f64;
+    if lacking > chance { (2.0 * lacking).min(tally.unfinished as f64) as u64 } else { 0 }
 }
 
 /// The verdict, and a sentence for each reason against the figures.
@@ -220,6 +258,12 @@ pub fn judge(evidence: &Evidence) -> (Verdict, Vec<String>) {
             }
             reasons.push(reason);
         }
+    }
+    if evidence.failed_connections > 0 && evidence.limit_of_rate().is_none() {
+        reasons.push(format!(
+            "{} attempts to connect failed; requests waited meanwhile, which is in their response times",
+            evidence.failed_connections
+        ));
     }
     if evidence.warmup_errors > 0 {
         reasons.push(format!(
@@ -265,7 +309,7 @@ fn silent(e: &Evidence) -> Option<String> {
 
 fn rate_not_held(e: &Evidence) -> Option<String> {
     let limit = e.limit_of_rate()?;
-    let responded = e.due.saturating_sub(e.waiting) as f64 / e.due.max(1) as f64;
+    let held = e.held();
     let (_, mean) = e.occupied_ms;
     let cause = match limit {
         RateLimit::Connections => format!(
@@ -281,15 +325,18 @@ fn rate_not_held(e: &Evidence) -> Option<String> {
             format!("the generator used {:.0} % of its processors", e.client_busy * 100.0)
         }
         RateLimit::Server => {
-            format!("the server is slower than the rate, and took {:.1}/s", e.rate * responded)
+            format!("the server is slower than the rate, and took {:.1}/s", e.rate * held)
         }
     };
-    Some(format!(
-        "{} of {} arrivals still waited for a connection at the end, so that {:.0} % of the rate was held: {cause}",
-        e.waiting,
-        e.due,
-        responded * 100.0
-    ))
+    let backlog = match e.overdue > e.waiting {
+        true => {
+            format!("{} of {} requests are in flight at the end, and ever longer", e.overdue, e.due)
+        }
+        false => {
+            format!("{} of {} arrivals still waited for a connection at the end", e.waiting, e.due)
+        }
+    };
+    Some(format!("{backlog}, so that {:.0} % of the rate was held: {cause}", held * 100.0))
 }
 
 /// The advice to a generator that lacks a processor.
@@ -491,6 +538,9 @@ mod tests {
         assert_eq!(limit(&open(30, 20.0, 20.0, 21.0)), None, "the time of one response");
         let gone = Evidence { failed_connections: 3, ..open(500, 500.0, 1.0, 1.0) };
         assert_eq!(limit(&gone), Some(RateLimit::Unreachable));
+        let behind = Evidence { overdue: 300, ..open(0, 0.0, 1.0, 400.0) };
+        assert_eq!(limit(&behind), Some(RateLimit::Server), "with connections enough");
+        assert!(judge(&behind).1[0].contains("in flight at the end, and ever longer"));
         let busy = Evidence { client_busy: 0.99, ..open(500, 500.0, 1.0, 1.0) };
         assert_eq!(limit(&busy), Some(RateLimit::Generator));
         let (verdict, reasons) = judge(&open(500, 500.0, 20.0, 21.0));

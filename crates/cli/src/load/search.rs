@@ -106,7 +106,7 @@ fn shape(plan: &mut Plan, users: bool, level: f64) {
 
 fn judge_users(outcome: &Outcome, conformance: engine::Conformance) -> Trial {
     let engine::Conformance { users, conforming, late } = conformance;
-    let wrong = (outcome.errors > 0).then(|| format!("{} failures", outcome.errors));
+    let wrong = failures(outcome);
     let stalled = outcome.verdict == Verdict::Stalled;
     let stalled = stalled.then(|| outcome.reasons.first().cloned().unwrap_or_default());
     let slow = (conforming < users).then(|| {
@@ -137,7 +137,9 @@ fn judge_rate(outcome: &Outcome, limit: f64) -> Trial {
     let faults = rate_faults(outcome, limit, p99, lag);
     let met = outcome.rate.as_ref().and_then(|rate| rate.limit);
     // The response time includes the generator's lag, which matters only if the limit is exceeded.
-    let client_bound = p99 >= limit && lag > limit * LAG_SHARE || is_busy(outcome) && met.is_none();
+    let client_bound = p99 >= limit && lag > limit * LAG_SHARE
+        || is_busy(outcome) && met.is_none()
+        || apart(outcome).is_some();
     Trial {
         achieved,
         p99_ms: p99,
@@ -149,19 +151,38 @@ fn judge_rate(outcome: &Outcome, limit: f64) -> Trial {
     }
 }
 
+fn failures(outcome: &Outcome) -> Option<String> {
+    let count = outcome.failures();
+    (count > 0).then(|| format!("{count} failures"))
+}
+
+/// Why the generators did not send a level at the same time, if they did not.
+fn apart(outcome: &Outcome) -> Option<String> {
+    let apart = outcome.verdict == Verdict::Incomplete;
+    apart.then(|| outcome.reasons.first().cloned().unwrap_or_default())
+}
+
+/// What a rate met that was not held, whatever else is said about the run.
+fn not_held(outcome: &Outcome) -> Option<String> {
+    outcome.rate.as_ref()?.limit?;
+    let reason = outcome.reasons.iter().find(|reason| reason.contains("of the rate was held"));
+    Some(reason.cloned().unwrap_or_else(|| "the rate was not held".to_owned()))
+}
+
 /// Why a level does not hold, the most important reason first.
-fn rate_faults(outcome: &Outcome, limit: f64, p99: f64, lag: f64) -> [Option<String>; 4] {
+fn rate_faults(outcome: &Outcome, limit: f64, p99: f64, lag: f64) -> [Option<String>; 6] {
     let late = match lag > limit * LAG_SHARE {
         true => format!(", and the generator was late by {lag:.2} ms itself"),
         false => String::new(),
     };
     let stalled = outcome.verdict == Verdict::Stalled;
-    let not_held = outcome.verdict == Verdict::RateNotHeld;
     [
-        (outcome.errors > 0).then(|| format!("{} failures", outcome.errors)),
+        failures(outcome),
+        apart(outcome),
+        (outcome.requests == 0).then(|| "there was no response".to_owned()),
         stalled.then(|| outcome.reasons.first().cloned().unwrap_or_default()),
         // Responses take longer because they wait, so that this is the cause.
-        not_held.then(|| outcome.reasons.first().cloned().unwrap_or_default()),
+        not_held(outcome),
         (p99 >= limit).then(|| format!("{SLOW} {p99:.2} ms{late}")),
     ]
 }

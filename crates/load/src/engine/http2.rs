@@ -108,8 +108,9 @@ pub(super) fn run(
     let mut state = state.borrow_mut();
     let state = &mut *state;
     let at = state.recorder.at(end);
+    let late = state.recorder.take_late();
     let tally = &mut state.recorder.tally;
-    if !state.in_flight.is_empty() {
+    if !state.in_flight.is_empty() || !late.is_empty() {
         tally.series.end(at);
     }
     tally.each.append(&mut state.each);
@@ -118,7 +119,7 @@ pub(super) fn run(
     }
     let again = state.again.iter().map(|request| request.due);
     let waiting = state.waiting.iter().copied().chain(again);
-    tally.finish(end, state.in_flight.values().copied(), waiting);
+    tally.finish(end, state.in_flight.values().copied().chain(late), waiting);
     (result, std::mem::replace(tally, Tally::new(0)), end)
 }
 
@@ -186,7 +187,10 @@ impl Shared<'_> {
             drop(state);
             self.arrived.notify_one();
         }
-        self.state.borrow_mut().all_due = true;
+        let mut state = self.state.borrow_mut();
+        let state = &mut *state;
+        state.all_due = true;
+        state.recorder.all_due(self.clock.now(), state.waiting.iter().copied());
         self.arrived.notify_waiters();
     }
 

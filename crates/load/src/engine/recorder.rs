@@ -3,7 +3,7 @@
 //! Only what happens within the measurement is counted. What happens before it, during the warm-up, is counted apart.
 
 use super::clock::nanos;
-use super::tally::Tally;
+use super::tally::{Backlog, Tally};
 use crate::outcome::ErrorKind;
 use crate::plan::{End, Plan};
 
@@ -14,10 +14,14 @@ pub(super) struct Recorder {
     counts_from: u64,
     /// End of the run.
     pub(super) ends: u64,
+    /// Middle of a measurement of some duration.
+    middle: u64,
     /// Whether the run ends after a number of requests, so that those of the warm-up must not count.
     by_count: bool,
     /// Requests in flight on all connections.
     pub(super) in_flight: u64,
+    /// Requests in flight at the end of the run, whose result has arrived since then.
+    late: Vec<Times>,
 }
 
 /// When a request was due and when it was sent.
@@ -42,9 +46,17 @@ impl Recorder {
             tally: Tally::new(plan.connections as usize),
             counts_from,
             ends: seconds.map_or(u64::MAX, |seconds| counts_from.saturating_add(nanos(seconds))),
+            middle: seconds
+                .map_or(u64::MAX, |seconds| counts_from.saturating_add(nanos(seconds / 2.0))),
             by_count: matches!(plan.end, End::Requests(_)),
             in_flight: 0,
+            late: Vec::new(),
         }
+    }
+
+    /// The requests in flight at the end of the run, whose result has arrived since then.
+    pub(super) fn take_late(&mut self) -> Vec<Times> {
+        std::mem::take(&mut self.late)
     }
 
     /// Whether the time is within the measurement.
@@ -83,6 +95,19 @@ impl Recorder {
     pub(super) fn arrive(&mut self, now: u64, due: u64) {
         self.tally.due += u64::from(self.is_counting(due));
         self.record(now, |tally| tally.lag.saturating_record(now.saturating_sub(due)));
+    }
+
+    /// Records that all of a number of arrivals have been due; those of `waiting` wait.
+    pub(super) fn all_due(&mut self, now: u64, waiting: impl Iterator<Item = u64>) {
+        if !self.by_count || self.tally.backlog.is_some() {
+            return;
+        }
+        let mut backlog = Backlog { at: self.at(now), ..Backlog::default() };
+        for due in waiting {
+            backlog.waiting += 1;
+            backlog.longest_wait = backlog.longest_wait.max(now.saturating_sub(due));
+        }
+        self.tally.backlog = Some(backlog);
     }
 
     /// Records that a connection is established or used. `counted` is whether it has been counted.
@@ -151,6 +176,10 @@ impl Recorder {
         checked: Checked<'_>,
     ) -> bool {
         self.in_flight -= 1;
+        if now >= self.ends {
+            self.late.push(times);
+            return false;
+        }
         if !self.counts(now, times.sent) {
             self.count_warmup(now, checked.map(|(kind, reason)| (kind, 1, reason)));
             return false;
@@ -170,6 +199,9 @@ impl Recorder {
         tally.service.saturating_record(service);
         tally.first_byte.saturating_record(first_byte.saturating_sub(times.sent));
         tally.slowest = tally.slowest.max(service);
+        let half = &mut tally.halves[usize::from(now >= self.middle)];
+        half.responses += 1;
+        half.time = half.time.saturating_add(latency);
         tally.series.response(at, latency);
         true
     }
@@ -185,6 +217,10 @@ impl Recorder {
         let (mut failed, mut early) = (0, 0);
         for times in flight {
             self.in_flight -= 1;
+            if now >= self.ends {
+                self.late.push(times);
+                continue;
+            }
             if !self.counts(now, times.sent) {
                 early += 1;
                 continue;
@@ -202,6 +238,16 @@ impl Recorder {
         } else if early > 0 {
             self.count_warmup(now, Some((kind, early, reason)));
         }
+    }
+
+    /// Records a response to no request.
+    pub(super) fn fail_unasked(&mut self, now: u64, reason: impl FnOnce() -> String) {
+        if !self.is_counting(now) {
+            return self.count_warmup(now, Some((ErrorKind::Protocol, 1, reason)));
+        }
+        self.tally.fault(ErrorKind::Protocol, 1, reason);
+        let at = self.at(now);
+        self.tally.series.error(at);
     }
 
     /// Records an attempt to connect that failed.
@@ -270,6 +316,7 @@ mod tests {
         let times = Times { due: 0, sent: 0 };
         recorder.fail(90 * MS, ErrorKind::Reset, std::iter::once(times), none);
         recorder.fail_connection(90 * MS, ErrorKind::Refused, none);
+        assert_eq!(recorder.take_late(), [Times { due: 990 * MS, sent: 990 * MS }]);
         let mut tally = recorder.tally;
         tally.settle_status();
         assert_eq!((tally.requests, tally.latency.len(), tally.status[&200]), (2, 2, 2));

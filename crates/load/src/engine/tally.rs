@@ -72,12 +72,36 @@ pub struct Tally {
     pub waiting: u64,
     /// The longest time that one of them has waited.
     pub longest_wait: u64,
+    /// The arrivals that waited when the last one of a number of requests was due; absent in runs of some duration.
+    pub backlog: Option<Backlog>,
+    /// The responses of the first and the second half of a run of some duration.
+    pub halves: [Half; 2],
     /// The run in intervals.
     pub series: Series,
     /// With a modem pace: connections that were served at that pace.
     pub conformance: Conformance,
     /// With a modem pace: receive windows, which bound what the server can send ahead.
     pub windows: Windows,
+}
+
+/// Arrivals that wait.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct Backlog {
+    /// Their number.
+    pub waiting: u64,
+    /// The longest time that one of them has waited.
+    pub longest_wait: u64,
+    /// The time since the start of the measurement.
+    pub at: u64,
+}
+
+/// The valid responses of half a run.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct Half {
+    /// Their number.
+    pub responses: u64,
+    /// The sum of their response times.
+    pub time: u64,
 }
 
 /// Requests that were lost with their connection.
@@ -173,6 +197,8 @@ impl Tally {
             slowest: 0,
             waiting: 0,
             longest_wait: 0,
+            backlog: None,
+            halves: [Half::default(); 2],
             series: Series::default(),
             conformance: Conformance::default(),
             windows: Windows::default(),
@@ -297,6 +323,16 @@ impl Tally {
         self.slowest = self.slowest.max(other.slowest);
         self.waiting += other.waiting;
         self.longest_wait = self.longest_wait.max(other.longest_wait);
+        if let Some(others) = other.backlog {
+            let own = self.backlog.get_or_insert_default();
+            own.waiting += others.waiting;
+            own.longest_wait = own.longest_wait.max(others.longest_wait);
+            own.at = own.at.max(others.at);
+        }
+        for (own, others) in self.halves.iter_mut().zip(other.halves) {
+            own.responses += others.responses;
+            own.time = own.time.saturating_add(others.time);
+        }
         self.series.add(other.series);
         self.conformance.add(other.conformance);
         self.windows.sampled += other.windows.sampled;

@@ -25,6 +25,8 @@ pub(super) struct Worker<'a> {
     arrival: usize,
     /// Distance from one arrival of this worker to the next in that schedule.
     arrival_step: usize,
+    /// Whether all arrivals of a number of requests have been due.
+    all_due: bool,
     /// Arrivals that wait for a connection.
     waiting: VecDeque<u64>,
     next_scan: u64,
@@ -82,6 +84,7 @@ impl<'a> Worker<'a> {
             next_due,
             arrival: part.index as usize,
             arrival_step: part.of as usize,
+            all_due: false,
             waiting: VecDeque::new(),
             next_scan: SCAN,
             ends_by_count: match plan.model {
@@ -136,12 +139,18 @@ impl<'a> Worker<'a> {
         let end = now.min(recorder.ends);
         // Arrivals that were due before the end and have not been looked at.
         let rest = self.next_due.into_iter().chain(self.schedule.into_iter().flatten());
-        for due in rest.take_while(|due| *due < end) {
+        let most = match self.all_due {
+            true => 0,
+            false => self.shared.left.saturating_sub(self.waiting.len() as u64),
+        };
+        let most = usize::try_from(most).unwrap_or(usize::MAX);
+        for due in rest.take_while(|due| *due < end).take(most) {
             recorder.arrive(end, due);
             self.waiting.push_back(due);
         }
         let at = recorder.at(end);
-        if recorder.in_flight > 0 {
+        let late = recorder.take_late();
+        if recorder.in_flight > 0 || !late.is_empty() {
             recorder.tally.series.end(at);
         }
         let tally = &mut recorder.tally;
@@ -153,7 +162,7 @@ impl<'a> Worker<'a> {
         }
         let again = self.shared.again.iter().map(|request| request.due);
         let waiting = self.waiting.iter().copied().chain(again);
-        tally.finish(end, flights.map(|request| request.times), waiting);
+        tally.finish(end, flights.map(|request| request.times).chain(late), waiting);
         for connection in &mut self.connections {
             tally.each.push(connection.responses);
             if let Some(pace) = &mut connection.pace {
@@ -249,6 +258,10 @@ impl<'a> Worker<'a> {
         }
         if !self.waiting.is_empty() || !self.shared.again.is_empty() {
             self.assign();
+        }
+        if self.schedule.is_some() && self.next_due.is_none() && !self.all_due {
+            self.all_due = true;
+            self.shared.recorder.all_due(self.shared.now, self.waiting.iter().copied());
         }
     }
 

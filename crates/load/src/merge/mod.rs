@@ -141,10 +141,11 @@ fn add_up(outcomes: &[&Outcome], spans: &[(SystemTime, Duration)]) -> Result<Out
         },
         rate: first.rate.as_ref().map(|_| {
             let due = sum(|o| o.rate.as_ref().map_or(0, |rate| rate.due));
-            let waiting = sum(|o| o.unfinished.waiting);
+            let each = outcomes.iter().filter_map(|outcome| outcome.rate.as_ref());
+            let held: f64 = each.map(|rate| rate.held * rate.due as f64).sum();
             HeldRate {
                 due,
-                held: (1.0 - waiting as f64 / due.max(1) as f64).max(0.0),
+                held: held / due.max(1) as f64,
                 limit: outcomes.iter().find_map(|outcome| outcome.rate.as_ref()?.limit),
             }
         }),

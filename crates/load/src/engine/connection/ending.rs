@@ -47,9 +47,9 @@ impl Connection {
         }
         let sent = excerpt(data);
         let address = shared.job.address;
-        shared.recorder.fail_connection(shared.now, ErrorKind::Protocol, || {
-            format!("{address}: {sent} (without a request)")
-        });
+        shared
+            .recorder
+            .fail_unasked(shared.now, || format!("{address}: {sent} (without a request)"));
         self.retry(shared);
     }
 
