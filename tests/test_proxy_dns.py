@@ -85,7 +85,7 @@ def test_a_name_without_an_answer_is_an_error_of_dns(serve, names):
     server = serve(route=route, server=resolver(names))
     status, fields, _ = server.get("/")
     assert status == 502 and fields["proxy-status"] == "dunlin; error=dns_error"
-    assert "resolving none.test failed" in server.logged("the upstream failed")
+    assert "resolving none.test failed: there is no such name; the response" in server.logged("the upstream failed")
 
 
 @pytest.mark.parametrize("url", ["http://none.test:1", "dns+http://none.test:1"])

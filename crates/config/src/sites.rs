@@ -94,7 +94,12 @@ impl Sites {
         self.all.get(self.find_index(host)?)
     }
 
-    /// Returns the index of that site.
+    /// Returns the site that names the host, exactly or by a wildcard.
+    pub fn find_named(&self, host: &[u8]) -> Option<&Arc<Site>> {
+        self.all.get(self.named(host)?.0)
+    }
+
+    /// Returns the index of the site of [`Sites::find`].
     pub fn find_index(&self, host: &[u8]) -> Option<usize> {
         self.named(host).map(|(index, _)| index).or(self.default)
     }

@@ -1,7 +1,6 @@
 //! Warnings about a configuration with which the server starts.
 
 use std::net::IpAddr;
-use std::path::Path;
 
 use super::address::Address;
 use super::config::Config;
@@ -48,7 +47,6 @@ impl Config {
                 error_pages(source, site, route, warn);
                 body_size(source, route, warn);
                 compression(source, site, route, warn);
-                self.upstream_sockets(source, route, warn);
             }
         }
         warnings
@@ -152,22 +150,6 @@ impl Config {
                 warn(tls.problem.with_message(what.into()));
             }
             _ => {}
-        }
-    }
-
-    /// Warns about Unix sockets of upstreams that do not exist. In a chroot they have other names.
-    fn upstream_sockets(&self, source: &Source<'_>, route: &SiteRoute, warn: Warn<'_>) {
-        if self.server.chroot.is_some() {
-            return;
-        }
-        for target in route.route.proxy.iter().flat_map(|table| &table.to.0) {
-            let Some(path) = target.url.strip_prefix("unix:") else { continue };
-            if !Path::new(path).exists() {
-                let what = format!(
-                    "proxy: there is no socket {path}; requests get 502 until the application listens there"
-                );
-                warn(source.problem(target.url.span.as_ref(), what));
-            }
         }
     }
 

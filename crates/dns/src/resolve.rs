@@ -5,6 +5,7 @@ use std::net::{IpAddr, SocketAddr};
 use std::time::{Duration, Instant};
 
 use hickory_resolver::config::{LookupIpStrategy, NameServerConfig, ResolveHosts, ResolverConfig};
+use hickory_resolver::net::NetError;
 use hickory_resolver::net::runtime::TokioRuntimeProvider;
 use hickory_resolver::proto::rr::RData;
 use hickory_resolver::{Resolver, TokioResolver};
@@ -89,12 +90,21 @@ pub async fn replicas(servers: &[SocketAddr], name: &str) -> Result<Vec<SocketAd
 pub async fn addresses(servers: &[SocketAddr], host: &str) -> Result<Answer<IpAddr>, String> {
     let failed = |error: &dyn std::fmt::Display| format!("resolving {host} failed: {error}");
     let resolver = resolver(servers).await.map_err(|error| failed(&error))?;
-    let found = resolver.lookup_ip(host).await.map_err(|error| failed(&error))?;
+    let found = resolver.lookup_ip(host).await.map_err(|error| failed(&reason(&error)))?;
     let items: Vec<_> = found.iter().collect();
     if items.is_empty() {
         return Err(format!("{host} has no address"));
     }
     Ok(Answer { items, time: time(found.valid_until()) })
+}
+
+/// Why a question has no answer. The names of a resolver's types mean nothing to those who read it.
+fn reason(error: &NetError) -> String {
+    match error {
+        _ if error.is_nx_domain() => "there is no such name".to_owned(),
+        _ if error.is_no_records_found() => "the name has no such records".to_owned(),
+        _ => error.to_string(),
+    }
 }
 
 /// The targets of a service: with a port, each address of the name, in their order; otherwise those that the records of a name such as
@@ -125,7 +135,7 @@ pub async fn targets(
 async fn records(servers: &[SocketAddr], name: &str) -> Result<Answer<Target>, String> {
     let failed = |error: &dyn std::fmt::Display| format!("resolving {name} failed: {error}");
     let resolver = resolver(servers).await.map_err(|error| failed(&error))?;
-    let found = resolver.srv_lookup(name).await.map_err(|error| failed(&error))?;
+    let found = resolver.srv_lookup(name).await.map_err(|error| failed(&reason(&error)))?;
     let targets = found.answers().iter().filter_map(|record| match &record.data {
         // The name `.` means that there is no such service.
         RData::SRV(srv) if !srv.target.is_root() && srv.port != 0 => Some(Target {

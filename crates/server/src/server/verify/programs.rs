@@ -9,7 +9,9 @@ use dunlin_script::search_path;
 
 /// Adds a warning for each program, application and socket that a script or a proxy needs and that does not exist.
 pub(super) fn check_programs(config: &Config, warnings: &mut Vec<Problem>) {
-    for upstream in config.proxy_tables().flat_map(|proxy| &proxy.to.value.0) {
+    // In a chroot, sockets have other names.
+    let proxies = config.proxy_tables().filter(|_| config.server.chroot.is_none());
+    for upstream in proxies.flat_map(|proxy| &proxy.to.value.0) {
         if let Some(what) = missing_socket(&upstream.url) {
             warnings.push(config.problem_at(&upstream.url.span, format!("proxy: {what}")));
         }

@@ -10,7 +10,10 @@ use crate::route::decode::decode;
 /// The number of redirects in a row after which browsers give up.
 const MAX_REDIRECTS: usize = 20;
 
-/// Adds a warning for each route whose redirect leads back to a redirect of the site without end.
+/// The host of requests for a site that names none.
+const UNNAMED: &[u8] = b"localhost";
+
+/// Adds a warning for each route whose redirect leads back to a redirect of this server without end.
 pub(super) fn check_redirects(config: &Config, warnings: &mut Vec<Problem>) {
     for site in config.sites.iter() {
         for (path, place) in site.redirects() {
@@ -28,33 +31,42 @@ pub(super) fn check_redirects(config: &Config, warnings: &mut Vec<Problem>) {
 
 /// The first Location of a redirect without end that begins with `path`; `None` if it ends.
 fn endless(config: &Config, site: &Arc<Site>, path: &[u8]) -> Option<Vec<u8>> {
-    let (mut path, mut query) = (path.to_vec(), None::<Vec<u8>>);
+    let name =
+        site.hosts().first().map_or(UNNAMED, |host| host.trim_start_matches("*.").as_bytes());
+    let mut request =
+        Request { site: Arc::clone(site), host: name.to_vec(), path: path.to_vec(), query: None };
     let mut first = None;
     for _ in 0..MAX_REDIRECTS {
-        let settings: &Arc<Settings> = site.route(&path);
+        let settings: &Arc<Settings> = request.site.route(&request.path);
         let Handler::Redirect(rule) = &settings.handler else { return None };
-        let name = site.hosts().first().map_or("", |host| host.trim_start_matches("*."));
-        let location = rule.location(&path, query.as_deref(), name.as_bytes());
-        (path, query) = within(config, site, &location)?;
+        let location = rule.location(&request.path, request.query.as_deref(), &request.host);
+        request = within(config, &request, &location)?;
         first.get_or_insert(location);
     }
     first
 }
 
-/// The decoded path and the query of a Location, if it leads to the same site of this server.
-fn within(
-    config: &Config,
-    site: &Arc<Site>,
-    location: &[u8],
-) -> Option<(Vec<u8>, Option<Vec<u8>>)> {
+/// A request that is redirected.
+struct Request {
+    site: Arc<Site>,
+    host: Vec<u8>,
+    /// The decoded path.
+    path: Vec<u8>,
+    query: Option<Vec<u8>>,
+}
+
+/// The request for a Location, if it leads to this server. A host that no site names may be another server, though the site
+/// for all other hosts would respond to it.
+fn within(config: &Config, request: &Request, location: &[u8]) -> Option<Request> {
+    let (mut site, mut name) = (&request.site, &request.host[..]);
     let end = memchr::memchr(b'#', location).unwrap_or(location.len());
     let (path, query) = match target::parse(Method::Get, &location[..end]).ok()? {
         target::Target::Origin { path, .. } if path.starts_with(b"//") => return None,
         target::Target::Origin { path, query } => (path, query),
         target::Target::Absolute { authority, path, query, .. } => {
             let host = host::parse(authority).filter(|host| host.port.is_none())?;
-            if config.sites.find(host.name)?.index != site.index {
-                return None;
+            if !host.name.eq_ignore_ascii_case(name) {
+                (site, name) = (config.sites.find_named(host.name)?, host.name);
             }
             // A proxy before this server may do TLS.
             let is_secure = location.starts_with(b"https:");
@@ -68,7 +80,12 @@ fn within(
     };
     let mut decoded = Vec::new();
     decode(path, site, &mut decoded).ok()?;
-    Some((decoded, query.map(<[u8]>::to_vec)))
+    Some(Request {
+        site: Arc::clone(site),
+        host: name.to_vec(),
+        path: decoded,
+        query: query.map(<[u8]>::to_vec),
+    })
 }
 
 #[cfg(test)]
@@ -128,5 +145,16 @@ mod tests {
             assert!(found.is_empty(), "{path} -> {target}: {found:?}");
         }
         assert!(warnings(&(route("/a", "/b") + &route("/b", "/c"))).is_empty());
+        let default =
+            format!("[[site]]\nroot = '/srv'\n{}", route("/*", "http://www.example.com{path}"));
+        assert!(warnings(&default).is_empty(), "another server may have this name");
+    }
+
+    #[test]
+    fn a_redirect_that_leads_back_by_another_site_or_the_host_of_the_request_is_reported() {
+        let other = format!("[[site]]\nhost = '*.b.test'\n{}", route("/*", "http://a.test{path}"));
+        assert_eq!(warnings(&(route("/*", "http://www.b.test/") + &other)).len(), 2);
+        let default = format!("[[site]]\nroot = '/srv'\n{}", route("/*", "http://{host}/x"));
+        assert_eq!(warnings(&default).len(), 1);
     }
 }
