@@ -437,6 +437,7 @@ def test_a_folded_field_is_one_field(start):
         (["-H", "Connection: close", "--requests-per-connection", "3"], "--no-keepalive"),
         (["--sni", "a.example"], "does nothing without https"),
         (["--urls-file", "/dev/null"], "no URL"),
+        (["--urls-file", "-", "--body", "-"], "cannot both be standard input"),
         (["--source", "192.0.2.1"], "192.0.2.1"),
     ],
 )
@@ -460,6 +461,12 @@ def test_a_password_of_the_url_is_sent_and_not_shown(start):
     done = run(server.url.replace("://", "://user:secret@"), "-n", 1, "-c", 1, code=0)
     assert b"Authorization: Basic " + base64.b64encode(b"user:secret") in server.heads[0]
     assert "secret" not in done.stdout + done.stderr
+
+
+@pytest.mark.parametrize("url", ["http://user:secret@[bad/", "http://user:secret@h ost/", "user:secret@127.0.0.1:99999"])
+def test_a_password_of_what_is_no_url_is_not_shown(url):
+    done = run(url, "-n", 1, code=2)
+    assert "secret" not in done.stdout + done.stderr and done.stderr.count("\n") == 1
 
 
 def test_urls_and_bodies_can_come_from_standard_input(start, tmp_path):

@@ -127,6 +127,28 @@ def test_an_explanation_has_no_credentials_of_fields(configured):
     assert code == 0 and "hunter2" not in out and 'X-Kind = "shown"' in out, out
 
 
+@pytest.mark.parametrize(
+    "line",
+    [
+        f'proxy = "http://user:{SECRET}@[bad"',
+        f'proxy = ["http://user:{SECRET}@127.0.0.1:9"]',
+        f'auth = {{ forward = "ftp://user:{SECRET}@host/check" }}',
+        f'set_fields = {{ Authorization = "Bearer {SECRET}\\n" }}',
+        f'script = {{ kind = "cgi", directory = ".", env = "DB_PASSWORD={SECRET}" }}',
+        f'proxy = {{ to = "https://127.0.0.1:9", authority = "-----BEGIN CERTIFICATE-----\\n{SECRET}" }}',
+        f'proxy = {{ to = "https://127.0.0.1:9", client_certificate = {{ certificate = "c", key = """-----BEGIN PRIVATE KEY-----\n{SECRET}""" }} }}',
+        f'auth = {{ basic = """-----BEGIN PRIVATE KEY-----\n{SECRET}""" }}',
+    ],
+)
+def test_a_message_about_a_wrong_value_has_no_secret_of_it(tmp_path, line):
+    file = tmp_path / "d.toml"
+    file.write_text(f'{LISTEN}[[site]]\nroot = "."\n[[site.route]]\npath = "/*"\n{line}\n')
+    for arguments in (["check", "-c", file], ["check", "-c", file, "--explain", "/x"], ["serve", "-c", file]):
+        done = subprocess.run([DUNLIN, *arguments], capture_output=True, text=True, timeout=30)
+        assert done.returncode == 1 and "d.toml:7:" in done.stderr, done.stderr
+        assert "hunter2" not in done.stdout + done.stderr, done.stderr
+
+
 FIELDS = [
     "Authorization", "X-Vault-Token", "Private-Token", "X-Amz-Security-Token", "Client-Cert", "Sec-WebSocket-Protocol",
     "X-Api-Key", "X_Api_Key", "Apikey", "X-Hub-Signature", "My-Password", "X-Passwd", "X-Credential", "Cookie", "X-Secret",

@@ -73,7 +73,12 @@ impl de::Error for Error {
     }
 
     fn invalid_type(found: Unexpected<'_>, expected: &dyn Expected) -> Self {
-        let (expected, found) = (expected.to_string(), actual(found));
+        let expected = expected.to_string();
+        let found = match found {
+            // The values of tables, such as those of variables, can be secrets.
+            Unexpected::Str(_) if expected == "a map" => "a text".to_owned(),
+            found => actual(found),
+        };
         Self::new(What::Other(format!("expected {}, found {found}", in_toml(&expected))))
     }
 

@@ -4,6 +4,8 @@ use std::fmt;
 use std::ops::Range;
 use std::path::{Path, PathBuf};
 
+use super::secrets::message;
+
 /// A problem.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Problem {
@@ -72,7 +74,7 @@ impl fmt::Display for Problem {
             }
             f.write_str(" ")?;
         }
-        f.write_str(&self.what)
+        f.write_str(&message(&self.what))
     }
 }
 

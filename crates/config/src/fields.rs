@@ -1,9 +1,10 @@
 //! The keys `set_fields` and `remove_fields`: response fields that a route sets or removes.
 
-use dunlin_http::semantics::is_token;
+use dunlin_http::semantics::{is_field_value, is_token};
 
 use super::file::Route;
 use super::report::{Report, field_value};
+use super::secrets::is_secret_name;
 use super::template::reject_variables;
 
 /// Returns the fields that the route sets.
@@ -17,7 +18,10 @@ pub(super) fn set_fields(route: &Route, report: Report<'_>) -> Vec<(String, Stri
         if let Err(what) = reject_variables(value, &[]) {
             report(&value.span, format!("set_fields: {what}"));
         }
-        if let Some(value) = field_value("set_fields", Some(value), report) {
+        if is_secret_name(name.as_bytes()) && !is_field_value(value.as_bytes()) {
+            let what = format!("set_fields: the value of {} holds a control character", name.value);
+            report(&value.span, what);
+        } else if let Some(value) = field_value("set_fields", Some(value), report) {
             fields.push((name.value.clone(), value));
         }
     }

@@ -111,6 +111,40 @@ fn command_word(before: &str, word: &str, hide: impl Fn(&str) -> String + Copy) 
     }
 }
 
+/// What stands in place of a private key or certificate in a message.
+const PEM: &str = "-----BEGIN";
+
+/// Returns a message as it may be shown: in one line, without the passwords of URLs, and without PEM text that stands where the
+/// name of a file belongs.
+pub(crate) fn message(text: &str) -> String {
+    let text = match text.split_once(PEM) {
+        Some((before, _)) => {
+            format!(
+                "{before}{PEM} …: this is no name of a file; write the text into a file, and name it here"
+            )
+        }
+        None => text.replace('\n', "\\n").replace('\r', "\\r"),
+    };
+    let ends = |letter: char| letter.is_whitespace() || matches!(letter, '/' | '"' | '\'' | '`');
+    let mut shown = String::with_capacity(text.len());
+    let mut rest = &text[..];
+    while let Some((before, after)) = rest.split_once("://") {
+        shown.push_str(before);
+        shown.push_str("://");
+        let authority = after.split(ends).next().unwrap_or_default();
+        let at = authority.rfind('@').unwrap_or(0);
+        if let Some((user, password)) = authority[..at].split_once(':') {
+            shown.push_str(user);
+            shown.push(':');
+            shown.push_str(&hidden(password));
+        } else {
+            shown.push_str(&authority[..at]);
+        }
+        rest = &after[at..];
+    }
+    shown + rest
+}
+
 /// Returns the text of a file with a hash in place of each secret, and without its comments, which may have earlier ones. A
 /// text that is not TOML is left out completely.
 pub(crate) fn hide(text: &str) -> String {
@@ -258,6 +292,27 @@ fn is_secret_parameter(name: &str) -> bool {
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn a_message_has_neither_passwords_of_urls_nor_keys() {
+        let shown = message(
+            "proxy: \"http://u:s3cr3t@[bad\" is none such as \"http://a\" or \"h2c://b:1\"",
+        );
+        assert!(
+            !shown.contains("s3cr3t") && shown.starts_with("proxy: \"http://u:hidden-"),
+            "{shown}"
+        );
+        assert!(
+            shown.ends_with("@[bad\" is none such as \"http://a\" or \"h2c://b:1\""),
+            "{shown}"
+        );
+        let shown = message("two: http://a:s3cr3t@b and redis://:s3cr3t@c/0");
+        assert!(!shown.contains("s3cr3t") && shown.contains("@b and redis://:hidden-"), "{shown}");
+        let shown = message("key /etc/-----BEGIN PRIVATE KEY-----\nMIGHAgEA: No such file");
+        assert!(shown.starts_with("key /etc/-----BEGIN …: this is no name of a file"), "{shown}");
+        assert!(!shown.contains("MIGH"));
+        assert_eq!(message("a\nb http://h:80/x@y"), "a\\nb http://h:80/x@y");
+    }
 
     #[test]
     fn names_of_credentials_are_recognized_in_every_spelling() {

@@ -19,6 +19,18 @@ pub fn on_server(base: &str, path: &str) -> String {
     format!("{}{path}", &base[..end])
 }
 
+/// What may be a URL, for a message: without a user and a password.
+#[must_use]
+pub fn shown(text: &str) -> String {
+    let start = text.find("://").map_or(0, |at| at + 3);
+    let rest = &text[start..];
+    // An unescaped slash in a password would end the authority, so that the last `@` of all counts.
+    match rest.rfind('@') {
+        Some(at) => format!("{}…{}", &text[..start], &rest[at..]),
+        None => text.to_owned(),
+    }
+}
+
 /// The URLs of a list, one per line; lines that begin with `#` are comments. `base` names the server of those that are paths.
 ///
 /// # Errors
@@ -29,7 +41,7 @@ pub fn listed(text: &str, base: Option<&str>) -> Result<Vec<String>, String> {
         if line.is_empty() || line.starts_with('#') {
             continue;
         }
-        let wrong = |why: &str| format!("{number}: {line}: {why}");
+        let wrong = |why: &str| format!("{number}: {}: {why}", shown(line));
         if line.contains(char::is_whitespace) {
             return Err(wrong("is no URL, since it has a space"));
         }
@@ -101,5 +113,12 @@ mod tests {
         let (plain, field) = urls(&["http://host/a", "not a url"]).unwrap();
         assert_eq!((plain[0].as_str(), field), ("http://host/a", None));
         assert!(urls(&["http://a:b@host/", "http://c:d@host/"]).is_err());
+        for wrong in
+            ["http://user:secret@[bad/", "user:secret@h ost/", "http://u:se/cr@et@h:99999/x"]
+        {
+            assert!(!shown(wrong).contains("se"), "{}", shown(wrong));
+            assert!(!listed(wrong, None).unwrap_err().contains("se"));
+        }
+        assert_eq!(shown("http://h/a"), "http://h/a");
     }
 }

@@ -248,7 +248,11 @@ fn replay(arguments: &Arguments) -> Result<Option<Replayed>, String> {
 }
 
 fn given_urls(arguments: &Arguments) -> Result<Vec<String>, String> {
+    let body = arguments.request.body.as_deref();
     let urls = match &arguments.urls_file {
+        Some(file) if is_standard_input(file) && body.is_some_and(is_standard_input) => {
+            return Err("--urls-file and --body cannot both be standard input".to_owned());
+        }
         Some(file) => listed_urls(file, &arguments.urls)?,
         None => arguments.urls.clone(),
     };
@@ -273,10 +277,14 @@ fn listed_urls(file: &Path, given: &[String]) -> Result<Vec<String>, String> {
     urls::listed(&text, base).map_err(|error| format!("{}:{error}", file.display()))
 }
 
+fn is_standard_input(file: &Path) -> bool {
+    file == Path::new("-")
+}
+
 /// Reads a file, or standard input for `-`.
 fn read_input(file: &Path) -> Result<Vec<u8>, String> {
     let mut bytes = Vec::new();
-    let read = match file == Path::new("-") {
+    let read = match is_standard_input(file) {
         true => std::io::stdin().lock().read_to_end(&mut bytes).map(|_| bytes),
         false => std::fs::read(file),
     };

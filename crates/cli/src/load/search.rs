@@ -162,7 +162,7 @@ fn apart(outcome: &Outcome) -> Option<String> {
     apart.then(|| outcome.reasons.first().cloned().unwrap_or_default())
 }
 
-/// What a rate met that was not held, whatever else is said about the run.
+/// What a rate met that was not held, whatever the verdict of the run is.
 fn not_held(outcome: &Outcome) -> Option<String> {
     outcome.rate.as_ref()?.limit?;
     let reason = outcome.reasons.iter().find(|reason| reason.contains("of the rate was held"));

@@ -11,6 +11,7 @@ use super::request::{Http2Request, Prepared};
 use super::tls::Tls;
 use super::transport::{SocketOptions, Transport};
 use crate::plan::{Plan, Protocol};
+use crate::urls;
 use crate::verify::Reference;
 
 /// A plan with everything that is needed to run it.
@@ -86,7 +87,7 @@ impl Job {
     /// # Errors
     /// A URL, name or setting is invalid.
     pub fn new(plan: Plan, extras: Extras, reference: Reference) -> Result<Self, JobError> {
-        let wrong = |url: &str, why: &str| JobError::Url(url.to_owned(), why.to_owned());
+        let wrong = |url: &str, why: &str| JobError::Url(urls::shown(url), why.to_owned());
         let mut first: Option<Url> = None;
         let mut requests = Vec::with_capacity(plan.urls.len());
         let mut http2 = Vec::new();
