@@ -127,6 +127,23 @@ def test_an_explanation_has_no_credentials_of_fields(configured):
     assert code == 0 and "hunter2" not in out and 'X-Kind = "shown"' in out, out
 
 
+def test_secrets_of_the_urls_of_endpoints_are_not_shown(serve, site, tmp_path):
+    admin = tmp_path / "admin.sock"
+    route = (
+        f'auth = {{ forward = "http://127.0.0.1:1/check?token={SECRET}" }}\n[[site.route]]\npath = "/h/*"\n'
+        f'proxy = {{ to = "http://127.0.0.1:1", health = {{ path = "/up?access_token={SECRET}&x=shown" }} }}'
+    )
+    server = serve(route=route, server=f'admin = "{admin}"')
+    assert server.get(f"/a.txt?password={SECRET}")[0] == 502
+    log = server.logged("forward authentication at http://127.0.0.1:1/check?token=hidden-")
+    assert re.search(r'method="GET" url="http://x/a.txt\?password=\S+" route="/\*" client="127.0.0.1"', log), log
+    config = json.loads(fetch(admin, "/config")[2])["text"]
+    file = str(tmp_path / "dunlin-0.toml")
+    explained = run("check", "-c", file, "--explain", "/a.txt", "--all")[1]
+    assert "hunter2" not in log + config + explained, (log, config, explained)
+    assert "&x=shown" in config
+
+
 @pytest.mark.parametrize(
     "line",
     [

@@ -102,14 +102,15 @@ impl AuthEndpoint {
     }
 }
 
+/// As it may be shown: without secret parameters of its query.
 impl fmt::Display for AuthEndpoint {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        match self {
-            Self::Path(path) => f.write_str(path),
-            // Its query may have a secret.
-            Self::Url { url, .. } => f.write_str(&secrets::url(&url.to_string())),
-            Self::Unix { socket, path } => write!(f, "unix:{}:{path}", socket.display()),
-        }
+        let text = match self {
+            Self::Path(path) => path.clone(),
+            Self::Url { url, .. } => url.to_string(),
+            Self::Unix { socket, path } => format!("unix:{}:{path}", socket.display()),
+        };
+        f.write_str(&secrets::url(&text))
     }
 }
 

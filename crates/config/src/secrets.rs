@@ -253,12 +253,17 @@ impl Edits {
     }
 }
 
-/// Returns a URL with a hash in place of its password (RFC 3986, section 3.2.1) and of secret parameters of its query; `None`
-/// if the text has neither.
+/// Returns a URL, or a path with a query, with a hash in place of its password (RFC 3986, section 3.2.1) and of secret parameters
+/// of its query; `None` if the text has neither.
 fn without_passwords(text: &str) -> Option<String> {
-    let (scheme, rest) = text.split_once("://")?;
+    let start = match text.find("://") {
+        Some(at) => at + 3,
+        None if text.starts_with('/') || text.starts_with("unix:") => 0,
+        None => return None,
+    };
+    let (scheme, rest) = text.split_at(start);
     let authority_end = rest.find(['/', '?', '#']).unwrap_or(rest.len());
-    let at = rest[..authority_end].rfind('@');
+    let at = rest[..authority_end].rfind('@').filter(|_| start > 0);
     let password = at.and_then(|at| Some(rest[..at].find(':')? + 1..at));
     let mut secrets: Vec<Range<usize>> = password.into_iter().collect();
     let mut start = rest.find('?').map_or(rest.len(), |mark| mark + 1);
@@ -280,7 +285,7 @@ fn without_passwords(text: &str) -> Option<String> {
     for secret in secrets {
         shown.replace_range(secret.clone(), &hidden(&rest[secret]));
     }
-    Some(format!("{scheme}://{shown}"))
+    Some(format!("{scheme}{shown}"))
 }
 
 fn is_secret_parameter(name: &str) -> bool {

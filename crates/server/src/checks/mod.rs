@@ -20,6 +20,7 @@ use dunlin_client::Client;
 use dunlin_http::{FieldLines, Request};
 use dunlin_limits::rate::RateLimit;
 use dunlin_net::blocking::Pool;
+use dunlin_telemetry::redact::Redactor;
 
 #[cfg(feature = "fleet")]
 pub(crate) use self::auth::WINDOW as ATTEMPTS_WINDOW;
@@ -134,6 +135,9 @@ pub(crate) trait Services {
 
     /// Returns the client for requests to other servers.
     fn client(&self) -> &Client;
+
+    /// Returns what removes secrets from targets that are logged.
+    fn redactor(&self) -> &Redactor;
 
     /// Responds to a request that the server makes itself: `message` is a complete HTTP/1 message, on behalf of the request
     /// of `context`.

@@ -15,6 +15,7 @@ use dunlin_http::http1::Connection;
 use dunlin_http::{BodyLength, Head, Request};
 use dunlin_net::blocking::Pool;
 use dunlin_telemetry::ScriptContext;
+use dunlin_telemetry::redact::Redactor;
 
 use super::reply::complete;
 use crate::checks::{MAX_BODY, Services};
@@ -28,6 +29,10 @@ impl Services for WorkerContext {
 
     fn client(&self) -> &client::Client {
         &self.client
+    }
+
+    fn redactor(&self) -> &Redactor {
+        &self.shared.redactor
     }
 
     fn subrequest(

@@ -85,7 +85,9 @@ impl<'a> Builder<'a> {
             return None;
         }
         let auth = checks.auth.as_ref().map(|auth| match auth {
-            AuthRules::Forward(forward) => Auth::Forward(Forward::new(forward.clone())),
+            AuthRules::Forward(forward) => {
+                Auth::Forward(Forward::new(forward.clone(), &origins.auth))
+            }
             AuthRules::Basic(basic) => {
                 let logins = self.logins(site, &origins.auth, &basic.path);
                 Auth::Basic(Basic::new(basic.clone(), logins))

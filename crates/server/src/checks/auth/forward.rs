@@ -18,6 +18,7 @@ use dunlin_exchange::{Response, Scheme};
 use dunlin_fs::content::Piece;
 use dunlin_http::semantics::target;
 use dunlin_http::{FieldLines, FieldName, Request, ResponseHead};
+use dunlin_telemetry::RequestLabel;
 
 use super::fields;
 use crate::checks::{CheckInput, Decision, Rejection};
@@ -26,6 +27,8 @@ use crate::checks::{CheckInput, Decision, Rejection};
 #[derive(Debug)]
 pub(crate) struct Forward {
     rules: ForwardRules,
+    /// The pattern of the route that has the rules.
+    route: Box<str>,
     endpoint: Arc<Endpoint>,
 }
 
@@ -79,9 +82,13 @@ impl Endpoint {
 }
 
 impl Forward {
-    pub(crate) fn new(rules: ForwardRules) -> Self {
+    pub(crate) fn new(rules: ForwardRules, route: &str) -> Self {
         let target = rules.endpoint.clone();
-        Self { rules, endpoint: Arc::new(Endpoint { target, origin: OnceLock::new() }) }
+        Self {
+            rules,
+            route: route.into(),
+            endpoint: Arc::new(Endpoint { target, origin: OnceLock::new() }),
+        }
     }
 
     pub(super) fn check(&self, input: &CheckInput<'_, '_>) -> Decision {
@@ -91,6 +98,8 @@ impl Forward {
         let fields = self.fields(input);
         let host = input.request.field(FieldName::Host).unwrap_or_default().to_vec();
         let (services, context) = (Rc::clone(input.services), Rc::clone(input.context));
+        let client = (context.client.address, context.client.encrypted);
+        let label = RequestLabel::new(services.redactor(), input.request, &self.route, client);
         let (endpoint, user_field, limit) =
             (Arc::clone(&self.endpoint), self.rules.user_field.clone(), self.rules.timeout);
         Decision::Wait(Box::pin(async move {
@@ -121,7 +130,12 @@ impl Forward {
                     Err(rejected)
                 }
                 Err(why) => {
+                    let RequestLabel { method, url, route, client } = label;
                     tracing::error!(
+                        method,
+                        url,
+                        route,
+                        client,
                         "forward authentication at {target}: {why}; the response is 502"
                     );
                     Err(Rejection::new(502))
