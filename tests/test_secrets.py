@@ -186,3 +186,21 @@ def test_the_live_view_has_no_credentials(configured):
     wait_until(seen, "the event")
     event = watch.communicate()[0]
     assert "shown" in event and "hunter2" not in event and SECRET not in server.log, event
+
+
+@pytest.mark.parametrize(
+    "key",
+    [
+        'auth = { forward = "ftp://u:hunter2@x/y" }',
+        'proxy = "ftp://u:hunter2@x"',
+        'proxy = "http://u:hunter2@x/y"',
+        'proxy = "dns+http://u:hunter2@127.0.0.1"',
+        'redirect = { to = "http://u:hunter2@x/{", status = 999 }',
+        'script = { kind = "fastcgi", connect = "http://u:hunter2@x" }',
+        'root = "s3://u:hunter2@"',
+    ],
+)
+def test_no_message_of_check_has_the_password_of_a_url(tmp_path, key):
+    file = write(tmp_path / "dunlin.toml", f'[[listen]]\naddress = ":0"\n[[site]]\nroot = "/"\n[[site.route]]\npath = "/a"\n{key}\n')
+    done = subprocess.run([DUNLIN, "check", "--config", file], capture_output=True, text=True)
+    assert done.returncode != 0 and "hunter2" not in done.stdout + done.stderr, done.stderr
