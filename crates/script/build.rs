@@ -32,8 +32,8 @@ fn library(source: &str, name: &str) {
     }
 }
 
-/// The system whose programs load the libraries, if it differs from the target: a static binary that is built with musl on
-/// a system with glibc serves scripts of systems with glibc.
+/// Returns the system whose programs load the libraries, if it differs from the target: a static binary that is built with
+/// musl on a system with glibc serves scripts of systems with glibc.
 fn target_of_scripts() -> Option<String> {
     let (target, host) = (env::var("TARGET").ok()?, env::var("HOST").ok()?);
     let foreign = target.ends_with("-musl") && !host.ends_with("-musl");

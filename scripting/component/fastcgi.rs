@@ -59,7 +59,7 @@ fn serve(connection: &UnixStream) -> io::Result<()> {
     }
 }
 
-/// The records of a response.
+/// Returns the records of a response.
 fn response(id: [u8; 2], text: &[u8]) -> Vec<u8> {
     let mut records = Vec::with_capacity(text.len() + 32);
     for part in text.chunks(usize::from(u16::MAX)).chain([&[][..]]) {

@@ -3,7 +3,7 @@
 
 use crate::operation::{self, Reply};
 
-/// A CGI response (RFC 3875 §6) to a request whose body is `payload=...`.
+/// Returns a CGI response (RFC 3875 §6) to a request whose body is `payload=...`.
 pub fn respond(body: &[u8]) -> Vec<u8> {
     let Reply { start, stop, payload } = operation::echo(|| payload(body));
     let mut out = b"Content-Type: application/json\r\n\r\n".to_vec();
@@ -13,7 +13,7 @@ pub fn respond(body: &[u8]) -> Vec<u8> {
     out
 }
 
-/// The value of the field `payload`, without its encoding (application/x-www-form-urlencoded).
+/// Returns the value of the field `payload`, without its encoding (application/x-www-form-urlencoded).
 fn payload(body: &[u8]) -> String {
     let mut fields = body.split(|&byte| byte == b'&');
     let value = fields.find_map(|field| field.strip_prefix(b"payload=")).unwrap_or_default();

@@ -11,7 +11,7 @@ pub struct Reply {
     pub payload: String,
 }
 
-/// The operation itself. `decode` gives what was sent.
+/// Returns the operation itself. `decode` gives what was sent.
 pub fn echo(decode: impl FnOnce() -> String) -> Reply {
     let start = now();
     let payload = decode();

@@ -65,35 +65,35 @@ impl Classed for Key {
 }
 
 impl Id<'_> {
-    /// Whether it is this key.
+    /// Returns `true` if it is this key.
     pub fn is(&self, key: &Key) -> bool {
         key.cache == self.cache && key.site == self.site && *key.name == *self.name
     }
 
-    /// The key.
+    /// Returns the key.
     pub fn to_key(self) -> Key {
         Key { cache: self.cache, site: self.site, name: self.name.into() }
     }
 }
 
 impl CommonStore {
-    /// An empty store.
+    /// Creates an empty store.
     pub fn new(bounds: Cost) -> Arc<Self> {
         let store = Mutex::new(Store::new(bounds));
         Arc::new(Self { hasher: DefaultHashBuilder::default(), bounds, store })
     }
 
-    /// The bounds.
+    /// Returns the bounds.
     pub fn bounds(&self) -> Cost {
         self.bounds
     }
 
-    /// The hash of a key.
+    /// Returns the hash of a key.
     pub fn hash(&self, id: Id<'_>) -> u64 {
         self.hasher.hash_one(id)
     }
 
-    /// What the entries of a cache occupy.
+    /// Returns what the entries of a cache occupy.
     pub fn used_by(&self, cache: Cache) -> Cost {
         self.lock().used_by(cache as usize)
     }
@@ -103,12 +103,12 @@ impl CommonStore {
         self.store.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    /// The entries, unless another thread uses them.
+    /// Returns the entries, unless another thread uses them.
     pub fn try_lock(&self) -> Option<MutexGuard<'_, Entries>> {
         self.store.try_lock().ok()
     }
 
-    /// The value of a key, as the type that its cache stores.
+    /// Returns the value of a key, as the type that its cache stores.
     pub fn get<'e, T: Entry>(entries: &'e Entries, hash: u64, id: Id<'_>) -> Option<&'e T> {
         downcast(entries.find(hash, |key| id.is(key))?)
     }
@@ -187,7 +187,7 @@ pub fn in_steps<K: Eq + Hash + Classed, V>(
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct NotAdmitted;
 
-/// An entry as the type that its cache stores.
+/// Returns an entry as the type that its cache stores.
 pub fn downcast<T: Entry>(value: &Arc<dyn Entry>) -> Option<&T> {
     let value: &dyn Any = &**value;
     value.downcast_ref()

@@ -46,7 +46,7 @@ impl Frequencies {
         }
     }
 
-    /// The estimated number of uses, at most 15. It is never lower than the number since the counters were halved.
+    /// Returns the estimated number of uses, at most 15. It is never lower than the number since the counters were halved.
     pub(crate) fn of(&self, hash: u64) -> u64 {
         let counter = |row| {
             let (word, shift) = self.place(hash, row);
@@ -62,7 +62,7 @@ impl Frequencies {
         self.uses = 0;
     }
 
-    /// The word of a counter, and its first bit there.
+    /// Returns the word of a counter, and its first bit there.
     fn place(&self, hash: u64, row: u64) -> (usize, u64) {
         // Double hashing: the second half of the hash is the step.
         let position = hash.wrapping_add(row.wrapping_mul(hash >> 32 | 1));

@@ -31,8 +31,8 @@ impl Default for Sampler {
 }
 
 impl Sampler {
-    /// Whether this request is sampled: one of `SAMPLE`, at random distances, so that a periodic sequence of requests is
-    /// sampled evenly.
+    /// Returns `true` if this request is sampled: one of `SAMPLE`, at random distances, so that a periodic sequence of
+    /// requests is sampled evenly.
     #[inline]
     pub fn is_due(&self) -> bool {
         let left = self.left.get();
@@ -68,7 +68,7 @@ impl Sampler {
 }
 
 impl SharedSampler {
-    /// Whether this request is sampled: one of `SAMPLE`, at random distances.
+    /// Returns `true` if this request is sampled: one of `SAMPLE`, at random distances.
     pub fn is_due(&self) -> bool {
         let count = self.0.fetch_add(1, Ordering::Relaxed);
         // The high bits of a product with an odd number depend on all bits of the count.

@@ -47,7 +47,7 @@ pub struct Store<K, V> {
 
 /// A key whose class is counted apart.
 pub trait Classed {
-    /// A number below [`CLASSES`].
+    /// Returns a number below [`CLASSES`].
     fn class(&self) -> usize {
         0
     }
@@ -79,7 +79,7 @@ pub enum Inserted<V> {
 }
 
 impl Cost {
-    /// The sum of both.
+    /// Returns the sum of both.
     fn plus(self, other: Self) -> Self {
         Self {
             bytes: self.bytes + other.bytes,
@@ -88,7 +88,7 @@ impl Cost {
         }
     }
 
-    /// What is left of it without `other`.
+    /// Returns what is left of it without `other`.
     fn minus(self, other: Self) -> Self {
         Self {
             bytes: self.bytes.saturating_sub(other.bytes),
@@ -97,7 +97,7 @@ impl Cost {
         }
     }
 
-    /// Whether none of its parts exceeds that of `bounds`.
+    /// Returns `true` if none of its parts exceeds that of `bounds`.
     fn is_within(self, bounds: Self) -> bool {
         self.bytes <= bounds.bytes
             && self.entries <= bounds.entries
@@ -106,7 +106,7 @@ impl Cost {
 }
 
 impl<K: Eq + Hash + Classed, V> Store<K, V> {
-    /// An empty store.
+    /// Creates an empty store.
     pub fn new(bounds: Cost) -> Self {
         let entries = bounds.entries.min(bounds.bytes / AVERAGE);
         Self {
@@ -118,32 +118,32 @@ impl<K: Eq + Hash + Classed, V> Store<K, V> {
         }
     }
 
-    /// The bounds.
+    /// Returns the bounds.
     pub fn bounds(&self) -> Cost {
         self.bounds
     }
 
-    /// What all entries occupy.
+    /// Returns what all entries occupy.
     pub fn used(&self) -> Cost {
         self.used.into_iter().fold(Cost::default(), Cost::plus)
     }
 
-    /// What the entries of a class occupy.
+    /// Returns what the entries of a class occupy.
     pub fn used_by(&self, class: usize) -> Cost {
         self.used.get(class).copied().unwrap_or_default()
     }
 
-    /// All values.
+    /// Returns all values.
     pub fn values(&self) -> impl Iterator<Item = &V> {
         self.table.iter().map(|entry| &entry.value)
     }
 
-    /// The value of a key.
+    /// Returns the value of a key.
     pub fn get(&self, hash: u64, key: &K) -> Option<&V> {
         self.find(hash, |other| other == key)
     }
 
-    /// The value of the key with that hash which `is_it` accepts.
+    /// Returns the value of the key with that hash which `is_it` accepts.
     pub fn find(&self, hash: u64, is_it: impl Fn(&K) -> bool) -> Option<&V> {
         self.table.find(hash, |entry| is_it(&entry.key)).map(|entry| &entry.value)
     }
@@ -153,7 +153,7 @@ impl<K: Eq + Hash + Classed, V> Store<K, V> {
         self.frequencies.add(hash, self.table.len());
     }
 
-    /// Whether there is room for an average entry.
+    /// Returns `true` if there is room for an average entry.
     pub fn has_room(&self) -> bool {
         self.used().plus(self.average()).is_within(self.bounds)
     }
@@ -163,7 +163,7 @@ impl<K: Eq + Hash + Classed, V> Store<K, V> {
         Cost { bytes, entries: 1, descriptors: 0 }
     }
 
-    /// Whether an average entry with this hash would displace others. Looks at other victims each time.
+    /// Returns `true` if an average entry with this hash would displace others. Looks at other victims each time.
     pub fn would_displace(&mut self, hash: u64) -> bool {
         let limit = self.frequencies.of(hash);
         let Some(victims) = self.victims(self.average(), Some(limit), None) else { return false };
@@ -227,7 +227,7 @@ impl<K: Eq + Hash + Classed, V> Store<K, V> {
         out.into_iter().map(|entry| entry.value).collect()
     }
 
-    /// The hashes of all entries, for [`remove_some`](Self::remove_some); with some of removed entries.
+    /// Returns the hashes of all entries, for [`remove_some`](Self::remove_some); with some of removed entries.
     pub fn hashes(&self) -> Vec<u64> {
         self.ring.iter().copied().collect()
     }
@@ -255,7 +255,7 @@ impl<K: Eq + Hash + Classed, V> Store<K, V> {
         self.compact();
     }
 
-    /// The hashes of entries whose eviction makes room for `extra`, taken from the ring. `None` if they were used
+    /// Returns the hashes of entries whose eviction makes room for `extra`, taken from the ring. `None` if they were used
     /// `limit - MARGIN` times or more in total, or if there are none; the entries stay then. The entry with the hash `spared`
     /// is not evicted.
     fn victims(

@@ -55,7 +55,7 @@ fn encode(content: &[u8], fence: u64) -> Vec<u8> {
     [MAGIC, fence.to_string().as_bytes(), b"\n", content].concat()
 }
 
-/// The number of the lock, and the content.
+/// Returns the number of the lock, and the content.
 fn decode(name: &str, object: &Bytes) -> Result<(u64, Bytes), String> {
     let parts = || {
         let end = object.iter().position(|&byte| byte == b'\n')?;

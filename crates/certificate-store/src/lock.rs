@@ -63,7 +63,7 @@ impl Locks {
         Ok(is_written.then_some(fence))
     }
 
-    /// Whether this server has the lock of that number.
+    /// Returns whether this server has the lock of that number.
     pub(crate) async fn is_held(
         &self,
         objects: &Objects,
@@ -114,7 +114,7 @@ impl Locks {
         record.owner == self.owner && !record.is_released
     }
 
-    /// Whether the owner has not extended the lease in its time.
+    /// Returns `true` if the owner has not extended the lease in its time.
     fn has_expired(&self, name: &str, found: &Found, record: &Record) -> bool {
         let now = Instant::now();
         let mut seen = self.seen();

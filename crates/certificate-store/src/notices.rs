@@ -123,7 +123,7 @@ pub(crate) async fn announce(objects: &Objects) -> Result<(), String> {
     objects.write(&name, nonce().into_bytes(), Condition::Always).await.map(drop)
 }
 
-/// The name and the content of the notice of a challenge.
+/// Returns the name and the content of the notice of a challenge.
 fn encode(challenge: &SharedChallenge) -> (String, Vec<u8>) {
     match challenge {
         SharedChallenge::Http { token, response } => {

@@ -99,7 +99,8 @@ impl Objects {
         }
     }
 
-    /// The objects whose names begin with `folder` and a slash, by their names behind that; of very many, the first ones.
+    /// Returns the objects whose names begin with `folder` and a slash, by their names behind that; of very many, the first
+    /// ones.
     pub(crate) async fn list(&self, folder: &str) -> Result<Vec<(String, ObjectMeta)>, String> {
         let path = self.path(folder)?;
         let first = self.client.list(Some(&path)).take(MAX_LISTED);
@@ -154,7 +155,7 @@ impl Objects {
         }
     }
 
-    /// The text of an error, which is logged if it is the first one.
+    /// Returns the text of an error, which is logged if it is the first one.
     fn failed(&self, error: &Error) -> String {
         self.log(dunlin_object_root::describe(error))
     }

@@ -73,7 +73,7 @@ pub(crate) fn purge(arguments: &PurgeArguments) -> ExitCode {
     run(&target, server)
 }
 
-/// A value in a query.
+/// Returns a value in a query.
 pub(crate) fn encoded(value: &str) -> String {
     let encode = |byte: u8| match byte {
         b'a'..=b'z' | b'A'..=b'Z' | b'0'..=b'9' | b'/' | b'-' | b'.' | b'_' | b'~' => {

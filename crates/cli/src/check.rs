@@ -143,7 +143,7 @@ pub(crate) fn run(arguments: &Arguments) -> ExitCode {
 }
 
 impl Arguments {
-    /// What to compare `file` with, if requested.
+    /// Returns what to compare `file` with, if requested.
     fn compared(&self, file: &Path) -> Result<Option<Compared>, String> {
         let Some(old) = &self.diff else { return Ok(None) };
         if let Some(old) = old {
@@ -170,7 +170,7 @@ enum Compared {
 }
 
 impl Compared {
-    /// The settings of the command line, which are in force with both configurations.
+    /// Returns the settings of the command line, which are in force with both configurations.
     fn overrides(&self) -> Overrides {
         match self {
             Self::File(before) => before.overrides().clone(),
@@ -178,7 +178,7 @@ impl Compared {
         }
     }
 
-    /// What a reload to `after` would change, a line each.
+    /// Returns what a reload to `after` would change, a line each.
     fn differences(&self, after: &Config) -> Result<Vec<String>, String> {
         match self {
             Self::File(before) => Ok(diff(before, after, &StartupSettings::of(before))),
@@ -209,7 +209,7 @@ impl Running {
         Ok(Self { server, overrides })
     }
 
-    /// The server compares, since its secrets stay within it.
+    /// Returns the server compares, since its secrets stay within it.
     fn differences(&self, after: &Config) -> Result<Vec<String>, String> {
         let body = serde_json::json!({ "file": after.whole_path(), "text": after.text() });
         let body = body.to_string();
@@ -240,7 +240,7 @@ fn report_warnings(warnings: &[Problem]) {
     }
 }
 
-/// Number of listeners in the file. An address such as `:8080` takes two sockets.
+/// Returns the number of listeners in the file. An address such as `:8080` takes two sockets.
 fn listeners(config: &Config) -> String {
     let sockets = config.listen.iter().filter(|listen| !listen.admin).count();
     let listeners = count(config.listener_count, "listener");

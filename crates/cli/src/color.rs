@@ -2,7 +2,7 @@
 
 use std::io::IsTerminal;
 
-/// Whether colours suit `output`: it is a terminal, and `NO_COLOR` (<https://no-color.org>) is absent or empty.
+/// Returns `true` if colours suit `output`: it is a terminal, and `NO_COLOR` (<https://no-color.org>) is absent or empty.
 pub(crate) fn suits(output: &impl IsTerminal) -> bool {
     output.is_terminal() && std::env::var_os("NO_COLOR").is_none_or(|value| value.is_empty())
 }

@@ -249,7 +249,7 @@ fn show_diff(a: &Path, b: &Path, limit: Option<f64>) -> Result<ExitCode, String>
     Ok(ExitCode::from(3))
 }
 
-/// A share such as `5%`.
+/// Returns a share such as `5%`.
 fn share(text: &str) -> Result<f64, String> {
     let number = text.strip_suffix('%').and_then(|number| number.trim().parse::<f64>().ok());
     match number {

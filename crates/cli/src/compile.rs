@@ -57,7 +57,7 @@ pub(crate) fn run(arguments: &Arguments) -> ExitCode {
     ExitCode::SUCCESS
 }
 
-/// The directory of state.
+/// Returns the directory of state.
 fn state(arguments: &Arguments) -> Result<PathBuf, String> {
     if let Some(state) = &arguments.state {
         return Ok(state.clone());

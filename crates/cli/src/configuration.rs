@@ -4,7 +4,7 @@ use std::path::{Path, PathBuf};
 
 use dunlin_config::{Config, Overrides};
 
-/// The configuration of a command that names none: the first of the default files that exists.
+/// Returns the configuration of a command that names none: the first of the default files that exists.
 pub(crate) fn default_file() -> Option<PathBuf> {
     ["dunlin.toml", "/etc/dunlin/dunlin.toml"]
         .iter()
@@ -13,7 +13,7 @@ pub(crate) fn default_file() -> Option<PathBuf> {
         .map(Path::to_owned)
 }
 
-/// The admin socket in the configuration `file`, or in the default file.
+/// Returns the admin socket in the configuration `file`, or in the default file.
 ///
 /// # Errors
 /// There is no configuration, it is invalid, or it names no admin socket.

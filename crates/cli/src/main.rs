@@ -101,7 +101,7 @@ Examples:
 
 Exit status: 0 success, 1 failure, 2 usage error.";
 
-/// The command line without internal commands, for documents about it.
+/// Returns the command line without internal commands, for documents about it.
 fn documented() -> clap::Command {
     let complete = Arguments::command();
     let commands = complete.get_subcommands().filter(|command| !command.is_hide_set()).cloned();
@@ -114,7 +114,7 @@ fn documented() -> clap::Command {
         .subcommands(commands)
 }
 
-/// The options of `dunlin serve`, if the command line has that command and no mistake. Parsing all commands takes a
+/// Returns the options of `dunlin serve`, if the command line has that command and no mistake. Parsing all commands takes a
 /// seventh of the time until the server responds.
 fn serve_alone(words: &[OsString]) -> Option<serve::Arguments> {
     let (name, options) = words.split_first()?;

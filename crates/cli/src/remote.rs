@@ -23,7 +23,7 @@ pub(crate) struct Remote {
 }
 
 impl Remote {
-    /// The server at an admin socket, or with its status route at an `http://` URL.
+    /// Returns the server at an admin socket, or with its status route at an `http://` URL.
     ///
     /// # Errors
     /// If `place` is a URL of another kind.
@@ -41,7 +41,7 @@ impl Remote {
         Ok(Self { is_route: true, ..server })
     }
 
-    /// The server at an admin socket.
+    /// Returns the server at an admin socket.
     ///
     /// # Errors
     /// If the system lacks a resource that the client needs.
@@ -54,7 +54,7 @@ impl Remote {
         Ok(Self { client, prefix, is_route: false }.with_limit(LIMIT))
     }
 
-    /// The same server, with another limit of each phase of a request.
+    /// Creates the same server, with another limit of each phase of a request.
     pub(crate) fn with_limit(self, limit: Duration) -> Self {
         Self { client: self.client.with_timeouts(Timeouts::each(limit)), ..self }
     }
@@ -64,7 +64,8 @@ impl Remote {
         self.client.get(&format!("{}{path}", self.prefix))
     }
 
-    /// The response of a page of the server's status, such as `/status.json`, if its status is 200; else what went wrong.
+    /// Returns the response of a page of the server's status, such as `/status.json`, if its status is 200; else what went
+    /// wrong.
     pub(crate) fn status(&self, path: &str) -> Result<BlockingResponse, String> {
         let response = self.get(path);
         match &response {
@@ -108,7 +109,7 @@ pub(crate) struct Admin {
 }
 
 impl Admin {
-    /// The server, and its address as text.
+    /// Returns the server, and its address as text.
     pub(crate) fn server(&self) -> Result<(Remote, String), ExitCode> {
         let fail = |error: String| {
             eprintln!("dunlin: {error}");
@@ -135,7 +136,7 @@ fn has_page(response: &BlockingResponse) -> bool {
     response.status() == 200 && media_type.starts_with(b"text/html")
 }
 
-/// The response, if its status is 200; else what went wrong, as a sentence.
+/// Returns the response, if its status is 200; else what went wrong, as a sentence.
 pub(crate) fn expect_ok(
     response: Result<BlockingResponse, Error>,
 ) -> Result<BlockingResponse, String> {

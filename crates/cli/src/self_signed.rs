@@ -9,7 +9,8 @@ use std::time::{Duration, SystemTime};
 /// Lifetime after which a new certificate is created.
 const LIFE: Duration = Duration::from_secs(300 * 24 * 3600);
 
-/// The files of a certificate for `localhost` and its addresses, and of its key. Creates them if they are missing or old.
+/// Returns the files of a certificate for `localhost` and its addresses, and of its key. Creates them if they are missing or
+/// old.
 ///
 /// # Errors
 /// A file cannot be created.

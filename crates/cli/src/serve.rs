@@ -142,7 +142,7 @@ fn start(source: Source, takeover: Option<&mut Takeover>) -> Result<Server, Vec<
 /// The default configuration in the current directory.
 const CONFIGURATION: &str = "dunlin.toml";
 
-/// A message if `path` is a configuration rather than a directory. Other errors are reported when it is opened.
+/// Returns a message if `path` is a configuration rather than a directory. Other errors are reported when it is opened.
 fn not_a_directory(path: &Path) -> Option<String> {
     let metadata = path.metadata().ok()?;
     let is_configuration = path.extension().is_some_and(|extension| extension == "toml");

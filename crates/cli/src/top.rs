@@ -53,7 +53,7 @@ Examples:
   dunlin top --once                                   the figures of one second, as text";
 
 impl Arguments {
-    /// Where the reports come from, and its name.
+    /// Returns where the reports come from, and its name.
     fn source(&self) -> Result<(Source, String), ExitCode> {
         let Some(name) = &self.fleet else {
             let (server, place) = self.admin.server()?;
@@ -175,7 +175,7 @@ fn follow(
     }
 }
 
-/// What a key does. Breaks if the command ends.
+/// Returns what a key does. Breaks if the command ends.
 fn press(screen: &mut Screen, key: KeyEvent) -> ControlFlow<()> {
     let is_control = key.modifiers.contains(KeyModifiers::CONTROL);
     match key.code {

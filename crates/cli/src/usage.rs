@@ -31,7 +31,7 @@ pub(crate) fn improve(mut error: Error, words: &[OsString]) -> Error {
     error
 }
 
-/// The value of an option, after `=` or as the next word.
+/// Returns the value of an option, after `=` or as the next word.
 fn value_of(option: &str, words: &[impl AsRef<str>]) -> Option<String> {
     words.iter().enumerate().find_map(|(at, word)| {
         let rest = word.as_ref().strip_prefix(option)?;
@@ -43,7 +43,7 @@ fn value_of(option: &str, words: &[impl AsRef<str>]) -> Option<String> {
     })
 }
 
-/// The equivalent of an option of other programs.
+/// Returns the equivalent of an option of other programs.
 fn tip(command: &str, option: &str, value: Option<&str>) -> Option<String> {
     if command == "serve" && matches!(option, "--port" | "-p" | "-P") {
         let port = value.filter(|value| value.bytes().all(|byte| byte.is_ascii_digit()));

@@ -127,7 +127,7 @@ fn watch(arguments: &Arguments) -> Result<ExitCode, String> {
     Ok(ExitCode::SUCCESS)
 }
 
-/// The width of the terminal, which can change; `None` if standard output is none.
+/// Returns the width of the terminal, which can change; `None` if standard output is none.
 fn width() -> Option<usize> {
     let is_terminal = io::stdout().is_terminal();
     let (width, _) = is_terminal.then(|| terminal::size().ok()).flatten()?;

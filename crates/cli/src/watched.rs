@@ -9,8 +9,8 @@ use rustix::fs::{Access, access};
 /// The longest path of a Unix socket.
 const LONGEST: usize = 107;
 
-/// Where a server of `directory` at the addresses `listen` has its admin socket; `None` if there is no place for it, or another
-/// server has it. The process of an upgrade (`takes_over`) has that of the process before.
+/// Returns where a server of `directory` at the addresses `listen` has its admin socket; `None` if there is no place for it,
+/// or another server has it. The process of an upgrade (`takes_over`) has that of the process before.
 pub(crate) fn admin_socket(
     directory: &Path,
     listen: &[String],
@@ -37,7 +37,7 @@ fn is_usable(folder: &Path) -> bool {
     folder.is_absolute() && access(folder, Access::WRITE_OK | Access::EXEC_OK).is_ok()
 }
 
-/// Whether the socket is that of a server which has ended.
+/// Returns `true` if the socket is that of a server which has ended.
 fn is_left(socket: &Path) -> bool {
     let refused = std::io::ErrorKind::ConnectionRefused;
     UnixStream::connect(socket).is_err_and(|error| error.kind() == refused)

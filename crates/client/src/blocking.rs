@@ -31,7 +31,7 @@ pub struct BlockingResponse {
 const MAX_TEXT: usize = 64 << 20;
 
 impl BlockingClient {
-    /// A client of `origin`.
+    /// Returns a client of `origin`.
     ///
     /// # Errors
     /// If the system lacks a resource that the runtime needs.
@@ -44,7 +44,7 @@ impl BlockingClient {
         })
     }
 
-    /// The same client with other limits of time.
+    /// Creates the same client with other limits of time.
     #[must_use]
     pub fn with_timeouts(mut self, timeouts: Timeouts) -> Self {
         self.timeouts = timeouts;
@@ -98,19 +98,19 @@ impl BlockingClient {
 }
 
 impl BlockingResponse {
-    /// The status code.
+    /// Returns the status code.
     #[must_use]
     pub fn status(&self) -> u16 {
         self.head.status
     }
 
-    /// The value of a field.
+    /// Returns the value of a field.
     #[must_use]
     pub fn field(&self, name: &str) -> Option<&[u8]> {
         self.head.fields.get(name)
     }
 
-    /// The whole body as text.
+    /// Returns the whole body as text.
     ///
     /// # Errors
     /// If the body is broken off or is larger than 64 MiB.

@@ -8,15 +8,15 @@ use dunlin_http::{BodySize, FieldLines};
 
 /// The body of a request: a stream of chunks.
 pub trait Body: Unpin {
-    /// The length of the whole body, known before the first chunk.
+    /// Returns the length of the whole body, known before the first chunk.
     fn size(&self) -> BodySize;
 
-    /// The next chunk; `None` at the end. The client calls it only when the connection takes more.
+    /// Returns the next chunk; `None` at the end. The client calls it only when the connection takes more.
     ///
     /// An error aborts the exchange: the server sees an incomplete request.
     fn poll_chunk(&mut self, context: &mut Context<'_>) -> Poll<Option<io::Result<Bytes>>>;
 
-    /// The trailer fields, requested once after the last chunk of a body of unknown length.
+    /// Returns the trailer fields, requested once after the last chunk of a body of unknown length.
     fn trailers(&mut self) -> FieldLines {
         FieldLines::default()
     }
@@ -57,7 +57,7 @@ pub struct Full {
 }
 
 impl Full {
-    /// A body of these bytes.
+    /// Creates a body of these bytes.
     pub fn new(bytes: impl Into<Bytes>) -> Self {
         Self { bytes: bytes.into(), is_taken: false }
     }

@@ -21,7 +21,7 @@ pub struct Client {
 }
 
 impl Client {
-    /// A client with an empty pool.
+    /// Creates a client with an empty pool.
     #[must_use]
     pub fn new(limits: PoolLimits) -> Self {
         Self { pool: Arc::new(Pool::new(limits)) }
@@ -73,7 +73,7 @@ impl Client {
         }
     }
 
-    /// A connection of the pool: an idle one of HTTP/1.1, or a stream on one of HTTP/2.
+    /// Returns a connection of the pool: an idle one of HTTP/1.1, or a stream on one of HTTP/2.
     async fn reuse<B: Body>(
         &self,
         request: &Request,
@@ -88,7 +88,7 @@ impl Client {
         }
     }
 
-    /// A new connection.
+    /// Returns a new connection.
     async fn open<B: Body>(&self, request: &Request, body: &B) -> Result<Transport, Error> {
         let stream =
             connect(&request.origin, &Dial { timeouts: request.timeouts, ..Dial::default() })
@@ -129,7 +129,7 @@ impl Client {
     }
 }
 
-/// Whether a request of that method may be repeated (RFC 9110 §9.2.2).
+/// Returns `true` if a request of that method may be repeated (RFC 9110 §9.2.2).
 fn is_idempotent(method: &str) -> bool {
     matches!(method, "GET" | "HEAD" | "OPTIONS" | "TRACE" | "PUT" | "DELETE")
 }

@@ -31,8 +31,8 @@ impl Connection {
         Ok(Self { http1: Box::new(Http1::new(stream)) })
     }
 
-    /// Whether the connection can be used: the server has neither closed it nor sent anything, as far as the runtime
-    /// knows. Makes no system call unless an event has arrived.
+    /// Returns `true` if the connection can be used: the server has neither closed it nor sent anything, as far as the
+    /// runtime knows. Makes no system call unless an event has arrived.
     #[must_use]
     pub fn is_healthy(&mut self) -> bool {
         self.http1.is_healthy(&mut Context::from_waker(Waker::noop()))
@@ -90,19 +90,20 @@ impl SharedConnection {
         Ok(Self { http2: Http2::start(stream, origin.is_secure(), idle_time) })
     }
 
-    /// Whether the connection takes further requests.
+    /// Returns `true` if the connection takes further requests.
     #[must_use]
     pub fn is_usable(&self) -> bool {
         self.http2.is_usable()
     }
 
-    /// Whether the server permits another stream now.
+    /// Returns `true` if the server permits another stream now.
     #[must_use]
     pub fn has_room(&self) -> bool {
         self.http2.has_room()
     }
 
-    /// Whether the connection has a request and is not known to permit another one: the server's settings have not arrived.
+    /// Returns `true` if the connection has a request and is not known to permit another one: the server's settings have not
+    /// arrived.
     #[must_use]
     pub fn is_new(&self) -> bool {
         self.http2.is_new()

@@ -72,7 +72,7 @@ impl Error {
         }
     }
 
-    /// An error of the system, which prevented `what`.
+    /// Returns an error of the system, which prevented `what`.
     pub(crate) fn of_system(
         kind: ErrorKind,
         origin: &impl fmt::Display,
@@ -95,37 +95,37 @@ impl Error {
         Self::new(ErrorKind::Timeout(phase), origin, reason)
     }
 
-    /// What failed.
+    /// Returns what failed.
     #[must_use]
     pub fn kind(&self) -> ErrorKind {
         self.kind
     }
 
-    /// Whether a limit of time was exceeded.
+    /// Returns `true` if a limit of time was exceeded.
     #[must_use]
     pub fn is_timeout(&self) -> bool {
         matches!(self.kind, ErrorKind::Timeout(_))
     }
 
-    /// The kind of the system's error that prevented a connection.
+    /// Returns the kind of the system's error that prevented a connection.
     #[must_use]
     pub fn io_kind(&self) -> Option<io::ErrorKind> {
         self.io_kind
     }
 
-    /// Whether the connection ended before any byte of the response arrived.
+    /// Returns `true` if the connection ended before any byte of the response arrived.
     #[must_use]
     pub fn is_without_response(&self) -> bool {
         self.is_without_response
     }
 
-    /// Whether the server has stated that it did not process the request.
+    /// Returns `true` if the server has stated that it did not process the request.
     #[must_use]
     pub fn is_unprocessed(&self) -> bool {
         self.is_unprocessed
     }
 
-    /// The reason without the origin.
+    /// Returns the reason without the origin.
     #[must_use]
     pub fn reason(&self) -> &str {
         &self.reason

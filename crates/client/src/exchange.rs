@@ -80,42 +80,43 @@ impl<B: Body> Exchange<B> {
         Ok(())
     }
 
-    /// The permit and the body, of an exchange that has failed.
+    /// Returns the permit and the body, of an exchange that has failed.
     pub(crate) fn into_parts(mut self) -> (Option<OwnedSemaphorePermit>, B) {
         let lease = self.connection.take().and_then(|active| active.lease);
         (lease.map(|lease| lease.permit), self.sending.body)
     }
 
-    /// The body of a request whose exchange is over, to be sent again.
+    /// Returns the body of a request whose exchange is over, to be sent again.
     pub fn into_body(self) -> B {
         self.sending.body
     }
 
-    /// The connection of a complete exchange, if another request may use it and [`Connection::send`] began the exchange.
+    /// Returns the connection of a complete exchange, if another request may use it and [`Connection::send`] began the
+    /// exchange.
     pub fn take_connection(&mut self) -> Option<Connection> {
         self.finished.take()
     }
 
-    /// Whether all of the request has been sent.
+    /// Returns `true` if all of the request has been sent.
     #[must_use]
     pub fn is_sent(&self) -> bool {
         self.connection.as_ref().is_none_or(|active| active.transport.is_sent())
             && self.sending.state == SendState::Ended
     }
 
-    /// Whether bytes of the request wait for the server to take them.
+    /// Returns `true` if bytes of the request wait for the server to take them.
     #[must_use]
     pub fn is_blocked(&self) -> bool {
         self.connection.as_ref().is_some_and(|active| active.transport.is_sending())
     }
 
-    /// A number that changes whenever bytes of the exchange move.
+    /// Returns a number that changes whenever bytes of the exchange move.
     #[must_use]
     pub fn progress(&self) -> u64 {
         self.connection.as_ref().map_or(u64::MAX, |active| active.transport.progress())
     }
 
-    /// The next head: of an interim response, or the final one.
+    /// Returns the next head: of an interim response, or the final one.
     ///
     /// # Errors
     /// If the exchange fails, or the final head has already been received.
@@ -123,7 +124,7 @@ impl<B: Body> Exchange<B> {
         poll_fn(|context| self.poll_head(context)).await
     }
 
-    /// The final head; interim responses are dropped.
+    /// Returns the final head; interim responses are dropped.
     ///
     /// # Errors
     /// As [`Exchange::head`].
@@ -157,7 +158,7 @@ impl<B: Body> Exchange<B> {
         }
     }
 
-    /// The next piece of the response's body; `None` at its end. Heads that the caller did not request are dropped.
+    /// Returns the next piece of the response's body; `None` at its end. Heads that the caller did not request are dropped.
     pub async fn data(&mut self) -> Option<Result<Bytes, Error>> {
         poll_fn(|context| self.poll_data(context)).await
     }
@@ -176,7 +177,7 @@ impl<B: Body> Exchange<B> {
         Poll::Ready(None)
     }
 
-    /// The rest of the response's body as one piece.
+    /// Returns the rest of the response's body as one piece.
     ///
     /// # Errors
     /// If the exchange fails, or the body has more than `limit` bytes.
@@ -200,7 +201,7 @@ impl<B: Body> Exchange<B> {
         Ok(if all.is_empty() { first } else { all.freeze() })
     }
 
-    /// The trailer fields of the response, after the end of its body.
+    /// Returns the trailer fields of the response, after the end of its body.
     pub fn trailers(&self) -> &FieldLines {
         &self.trailers
     }
@@ -221,7 +222,7 @@ impl<B: Body> Exchange<B> {
         })
     }
 
-    /// The byte stream of the connection of HTTP/1.1, after a final head with status 101, or 2xx to CONNECT.
+    /// Returns the byte stream of the connection of HTTP/1.1, after a final head with status 101, or 2xx to CONNECT.
     ///
     /// # Errors
     /// If the response did not switch protocols.
@@ -302,7 +303,7 @@ impl<B: Body> Exchange<B> {
     }
 }
 
-/// What the exchange waits for, if that has a limit of time.
+/// Returns what the exchange waits for, if that has a limit of time.
 fn waits_for(transport: &Transport, state: SendState) -> Option<Phase> {
     match state {
         _ if transport.is_sending() || transport.has_head() => Some(Phase::BetweenBytes),

@@ -171,7 +171,7 @@ impl<S: AsyncRead + AsyncWrite + Unpin> Http1<S> {
         Poll::Ready(Ok(true))
     }
 
-    /// The next part of the response.
+    /// Returns the next part of the response.
     pub(crate) fn poll_event(&mut self, context: &mut Context<'_>) -> Poll<Result<Event, Failure>> {
         loop {
             let received = self.engine.receive(&self.input, self.is_end);
@@ -258,32 +258,32 @@ impl<S: AsyncRead + AsyncWrite + Unpin> Http1<S> {
         }
     }
 
-    /// A number that changes whenever bytes move.
+    /// Returns a number that changes whenever bytes move.
     pub(crate) fn progress(&self) -> u64 {
         self.progress
     }
 
-    /// Whether bytes wait for room in the stream.
+    /// Returns `true` if bytes wait for room in the stream.
     pub(crate) fn is_sending(&self) -> bool {
         !self.output.is_empty() || self.output.needs_flush
     }
 
-    /// Whether the final head has arrived.
+    /// Returns `true` if the final head has arrived.
     pub(crate) fn has_head(&self) -> bool {
         self.has_head
     }
 
-    /// Whether the whole request has been sent.
+    /// Returns `true` if the whole request has been sent.
     pub(crate) fn is_sent(&self) -> bool {
         self.engine.is_sent() && !self.is_sending()
     }
 
-    /// Whether another protocol uses the connection now.
+    /// Returns `true` if another protocol uses the connection now.
     pub(crate) fn is_tunnel(&self) -> bool {
         self.engine.is_tunnel()
     }
 
-    /// Whether the connection can serve another request.
+    /// Returns `true` if the connection can serve another request.
     pub(crate) fn is_reusable(&self) -> bool {
         let is_quiet = self.input.is_empty() && !self.is_end && !self.is_sending();
         self.engine.is_reusable() && is_quiet && self.write_error.is_none()
@@ -295,7 +295,7 @@ impl<S: AsyncRead + AsyncWrite + Unpin> Http1<S> {
         self.output = Output::default();
     }
 
-    /// Bytes that a read may add without an allocation.
+    /// Returns the bytes that a read may add without an allocation.
     fn room(&self) -> usize {
         self.input.capacity() - self.input.len()
     }
@@ -324,8 +324,8 @@ impl<S: AsyncRead + AsyncWrite + Unpin> Http1<S> {
         });
     }
 
-    /// Whether an idle connection is still usable: the server has neither closed it nor sent anything. The context is
-    /// woken when this may have changed.
+    /// Returns `true` if an idle connection is still usable: the server has neither closed it nor sent anything. The context
+    /// is woken when this may have changed.
     pub(crate) fn is_healthy(&mut self, context: &mut Context<'_>) -> bool {
         let mut byte = [0];
         let mut into = ReadBuf::new(&mut byte);
@@ -336,7 +336,7 @@ impl<S: AsyncRead + AsyncWrite + Unpin> Http1<S> {
         &mut self.stream
     }
 
-    /// The stream, and what was read of the other protocol.
+    /// Returns the stream, and what was read of the other protocol.
     pub(crate) fn into_parts(self) -> (S, BytesMut) {
         (self.stream, self.input)
     }

@@ -74,18 +74,19 @@ impl Http2 {
         Self { shared, scheme: if is_secure { "https" } else { "http" } }
     }
 
-    /// Whether the connection takes further requests.
+    /// Returns `true` if the connection takes further requests.
     pub(crate) fn is_usable(&self) -> bool {
         self.shared.state().is_usable()
     }
 
-    /// Whether the server permits another stream now.
+    /// Returns `true` if the server permits another stream now.
     pub(crate) fn has_room(&self) -> bool {
         let state = self.shared.state();
         state.is_usable() && state.engine.can_open() && !state.is_new()
     }
 
-    /// Whether the connection has a request and is not known to permit another one: the server's settings have not arrived.
+    /// Returns `true` if the connection has a request and is not known to permit another one: the server's settings have not
+    /// arrived.
     pub(crate) fn is_new(&self) -> bool {
         self.shared.state().is_new()
     }

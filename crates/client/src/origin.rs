@@ -54,20 +54,20 @@ impl Hash for Tls {
 }
 
 impl Origin {
-    /// A server at a TCP port; `host` is a name or an address, an IPv6 address with or without brackets.
+    /// Returns a server at a TCP port; `host` is a name or an address, an IPv6 address with or without brackets.
     #[must_use]
     pub fn tcp(host: &str, port: u16) -> Self {
         let host = host.strip_prefix('[').and_then(|host| host.strip_suffix(']')).unwrap_or(host);
         Self::of(Place::Tcp(host.to_owned(), port))
     }
 
-    /// A server at a Unix socket.
+    /// Returns a server at a Unix socket.
     #[must_use]
     pub fn unix(path: &Path) -> Self {
         Self::of(Place::Unix(path.to_owned()))
     }
 
-    /// The server of a URL. `tls` gives the configuration of an `https` URL; the client offers the protocols of its
+    /// Returns the server of a URL. `tls` gives the configuration of an `https` URL; the client offers the protocols of its
     /// `alpn_protocols` and speaks HTTP/2 if the server selects `h2`.
     ///
     /// # Errors
@@ -84,7 +84,7 @@ impl Origin {
         Self { inner: Arc::new(Inner { place, tls: None, has_prior_knowledge: false }) }
     }
 
-    /// The same server by TLS. The server has to prove that it is the host of this origin.
+    /// Returns the same server by TLS. The server has to prove that it is the host of this origin.
     ///
     /// # Errors
     /// If the host cannot be the name of a certificate, or the origin is a Unix socket.
@@ -95,7 +95,7 @@ impl Origin {
         self.with_tls_name(config, host)
     }
 
-    /// The same server by TLS. The handshake names `name`, and the server has to prove that it is that host.
+    /// Returns the same server by TLS. The handshake names `name`, and the server has to prove that it is that host.
     ///
     /// # Errors
     /// If `name` cannot be the name of a certificate.
@@ -106,8 +106,8 @@ impl Origin {
         Ok(Self { inner: Arc::new(inner) })
     }
 
-    /// The same server, which is known to speak HTTP/2 without TLS (RFC 9113 §3.3). By TLS, the server selects the protocol
-    /// from the `alpn_protocols` of the configuration.
+    /// Creates the same server, which is known to speak HTTP/2 without TLS (RFC 9113 §3.3). By TLS, the server selects the
+    /// protocol from the `alpn_protocols` of the configuration.
     #[must_use]
     pub fn with_prior_knowledge(&self) -> Self {
         let inner = Inner { has_prior_knowledge: true, ..(*self.inner).clone() };
@@ -126,7 +126,7 @@ impl Origin {
         self.inner.tls.as_ref()
     }
 
-    /// Whether connections use TLS.
+    /// Returns `true` if connections use TLS.
     #[must_use]
     pub fn is_secure(&self) -> bool {
         self.inner.tls.is_some()

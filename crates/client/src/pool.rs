@@ -82,7 +82,7 @@ impl Pool {
         self.state.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    /// The permits of an origin.
+    /// Returns the permits of an origin.
     pub(crate) fn permits(&self, origin: &Origin) -> Arc<Semaphore> {
         let mut state = self.state();
         if let Some(slot) = state.origins.get(origin) {
@@ -94,7 +94,7 @@ impl Pool {
         permits
     }
 
-    /// An idle connection that is still usable: the one that was used last.
+    /// Returns an idle connection that is still usable: the one that was used last.
     pub(crate) fn take(&self, origin: &Origin) -> Option<Box<Http1<Stream>>> {
         let now = Instant::now();
         let mut context = Context::from_waker(Waker::noop());
@@ -129,12 +129,12 @@ impl Pool {
         drop(surplus);
     }
 
-    /// The bounds of the pool.
+    /// Returns the bounds of the pool.
     pub(crate) fn limits(&self) -> &PoolLimits {
         &self.limits
     }
 
-    /// The connection of HTTP/2 to an origin, if there is one that takes further requests.
+    /// Returns the connection of HTTP/2 to an origin, if there is one that takes further requests.
     pub(crate) fn http2(&self, origin: &Origin) -> Option<Http2> {
         let mut state = self.state();
         let http2 = &mut state.origins.get_mut(origin)?.http2;

@@ -16,7 +16,7 @@ pub struct Request {
 }
 
 impl Request {
-    /// A request for `target` of `origin`. Its authority is that of the origin.
+    /// Creates a request for `target` of `origin`. Its authority is that of the origin.
     #[must_use]
     pub fn new(origin: &Origin, method: &str, target: &str) -> Self {
         Self {
@@ -26,7 +26,7 @@ impl Request {
         }
     }
 
-    /// A request for `url`, which `origin` serves.
+    /// Returns a request for `url`, which `origin` serves.
     #[must_use]
     pub fn for_url(origin: &Origin, method: &str, url: &Url) -> Self {
         Self {

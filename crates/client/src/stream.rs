@@ -18,7 +18,7 @@ pub(crate) enum Stream {
 }
 
 impl Stream {
-    /// Whether the server has selected HTTP/2 in the TLS handshake.
+    /// Returns `true` if the server has selected HTTP/2 in the TLS handshake.
     pub(crate) fn has_selected_http2(&self) -> bool {
         match self {
             Self::Tls(stream) => stream.get_ref().1.alpn_protocol() == Some(b"h2"),

@@ -48,7 +48,7 @@ impl TestStream {
     }
 }
 
-/// Whether this call would block, as the last one did not; the task is woken at once.
+/// Returns `true` if this call would block, as the last one did not; the task is woken at once.
 fn would_block(blocks: bool, has_blocked: &mut bool, context: &mut Context<'_>) -> bool {
     *has_blocked = blocks && !*has_blocked;
     if *has_blocked {

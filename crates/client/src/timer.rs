@@ -60,7 +60,7 @@ impl Timeouts {
         }
     }
 
-    /// The same limit for each phase.
+    /// Returns the same limit for each phase.
     #[must_use]
     pub fn each(limit: Duration) -> Self {
         let limit = Some(limit);

@@ -58,8 +58,8 @@ fn is(error: &OtherError, wanted: &webpki::Error) -> bool {
     error.0.downcast_ref() == Some(wanted)
 }
 
-/// The name of a variant in snake case: `HandshakeFailure` is `handshake_failure` in RFC 8446. For enumerations of other crates that have
-/// no text but that of `Debug`.
+/// Returns the name of a variant in snake case: `HandshakeFailure` is `handshake_failure` in RFC 8446. For enumerations of
+/// other crates that have no text but that of `Debug`.
 #[must_use]
 pub fn snake_case(name: &str) -> String {
     let mut text = String::new();

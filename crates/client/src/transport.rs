@@ -28,7 +28,7 @@ impl Transport {
         }
     }
 
-    /// The next part of the response.
+    /// Returns the next part of the response.
     pub(crate) fn poll_event(&mut self, context: &mut Context<'_>) -> Poll<Result<Event, Failure>> {
         match self {
             Self::Http1(http1) => http1.poll_event(context),
@@ -36,7 +36,7 @@ impl Transport {
         }
     }
 
-    /// A number that changes whenever bytes move.
+    /// Returns a number that changes whenever bytes move.
     pub(crate) fn progress(&self) -> u64 {
         match self {
             Self::Http1(http1) => http1.progress(),
@@ -44,7 +44,7 @@ impl Transport {
         }
     }
 
-    /// Whether the server holds up the request.
+    /// Returns `true` if the server holds up the request.
     pub(crate) fn is_sending(&self) -> bool {
         match self {
             Self::Http1(http1) => http1.is_sending(),
@@ -52,7 +52,7 @@ impl Transport {
         }
     }
 
-    /// Whether the connection has taken all that it was given of the request.
+    /// Returns `true` if the connection has taken all that it was given of the request.
     pub(crate) fn is_sent(&self) -> bool {
         match self {
             Self::Http1(http1) => http1.is_sent(),
@@ -60,7 +60,7 @@ impl Transport {
         }
     }
 
-    /// Whether the final head has arrived.
+    /// Returns `true` if the final head has arrived.
     pub(crate) fn has_head(&self) -> bool {
         match self {
             Self::Http1(http1) => http1.has_head(),
@@ -68,7 +68,7 @@ impl Transport {
         }
     }
 
-    /// Whether another protocol uses the connection now.
+    /// Returns `true` if another protocol uses the connection now.
     pub(crate) fn is_tunnel(&self) -> bool {
         matches!(self, Self::Http1(http1) if http1.is_tunnel())
     }

@@ -11,14 +11,14 @@ use tokio::io::{AsyncReadExt, AsyncWriteExt};
 use tokio::net::TcpListener;
 use tokio_rustls::TlsAcceptor;
 
-/// A certificate of that name, with its key.
+/// Returns a certificate of that name, with its key.
 fn certificate(name: &str) -> (CertificateDer<'static>, PrivateKeyDer<'static>) {
     let made = rcgen::generate_simple_self_signed([name.to_owned()]).unwrap();
     let key = PrivateKeyDer::try_from(made.signing_key.serialize_der()).unwrap();
     (made.cert.der().clone(), key)
 }
 
-/// A client that trusts `certificate`.
+/// Returns a client that trusts `certificate`.
 fn trusting(certificate: &CertificateDer<'static>) -> Arc<ClientConfig> {
     let mut roots = RootCertStore::empty();
     roots.add(certificate.clone()).unwrap();

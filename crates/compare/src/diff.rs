@@ -99,7 +99,7 @@ pub fn diff(a: &Results, b: &Results) -> Diff {
     diff
 }
 
-/// Why the valid rounds of a figure cannot be compared, if they cannot.
+/// Returns why the valid rounds of a figure cannot be compared, if they cannot.
 fn obstacle(earlier: &[f64], later: &[f64]) -> Option<&'static str> {
     match (earlier.len(), later.len()) {
         (0, 0) => Some("no round of either comparison is valid"),
@@ -145,7 +145,7 @@ fn figures(results: &Results) -> Vec<Figure> {
 }
 
 impl Diff {
-    /// The figures that are worse by more than `share`, 0.05 for 5 %.
+    /// Returns the figures that are worse by more than `share`, 0.05 for 5 %.
     pub fn worse(&self, share: f64) -> impl Iterator<Item = &Change> {
         let is_worse = move |change: &&Change| {
             let ratio = change.ratio.median;
@@ -156,7 +156,7 @@ impl Diff {
 }
 
 impl Change {
-    /// Whether it is `better`, `worse` or, if neither is better, `changed`; `None` if its interval includes 1.
+    /// Returns whether it is `better`, `worse` or, if neither is better, `changed`; `None` if its interval includes 1.
     #[must_use]
     pub fn direction(&self) -> Option<&'static str> {
         let grew = self.ratio.low > 1.0;
@@ -219,7 +219,7 @@ pub fn text(diff: &Diff, paint: Paint) -> String {
     text
 }
 
-/// Why figures of a scenario cannot be compared, and how many there are of each reason.
+/// Returns why figures of a scenario cannot be compared, and how many there are of each reason.
 fn reasons(diff: &Diff, scenario: &str) -> BTreeMap<&'static str, usize> {
     let mut reasons = BTreeMap::new();
     for (_, reason) in diff.incomparable.iter().filter(|(what, _)| what.scenario == scenario) {

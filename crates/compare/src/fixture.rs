@@ -52,7 +52,7 @@ fn one(file: &Path, fixture: &Fixture, rng: &mut SplitMix64) -> io::Result<()> {
     fs::File::options().write(true).open(file)?.set_modified(hour_ago)
 }
 
-/// The file with the lines of a record file.
+/// Returns the file with the lines of a record file.
 fn served_as(file: &Path) -> PathBuf {
     file.with_extension("txt")
 }

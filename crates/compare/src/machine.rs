@@ -58,7 +58,7 @@ pub(crate) struct Usage {
 }
 
 impl Usage {
-    /// The time used until now; `None` if the system does not report it.
+    /// Returns the time used until now; `None` if the system does not report it.
     pub(crate) fn now() -> Option<Self> {
         let per_second = rustix::param::clock_ticks_per_second() as f64;
         let stat = fs::read_to_string("/proc/stat").ok()?;
@@ -88,7 +88,7 @@ impl Usage {
         })
     }
 
-    /// The share of all processors that other programs have used since then, 0 to 1.
+    /// Returns the share of all processors that other programs have used since then, 0 to 1.
     pub(crate) fn others_since(&self, processors: u32) -> Option<f64> {
         let now = Self::now()?;
         let available = now.at.duration_since(self.at).as_secs_f64() * f64::from(processors);

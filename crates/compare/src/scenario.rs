@@ -90,8 +90,8 @@ pub enum Content {
 }
 
 impl Content {
-    /// Whether it is a program that a server needs for scripts of this kind. `has_components` is for a server whose scripts within
-    /// its own process are components.
+    /// Returns `true` if it is a program that a server needs for scripts of this kind. `has_components` is for a server whose
+    /// scripts within its own process are components.
     pub(crate) fn is_for(self, script: Script, has_components: bool) -> bool {
         match script {
             Script::Cgi | Script::Warm => matches!(self, Self::CgiProgram | Self::Operation),
@@ -103,7 +103,7 @@ impl Content {
         }
     }
 
-    /// Whether it is a component.
+    /// Returns `true` if it is a component.
     pub(crate) fn is_component(self) -> bool {
         matches!(self, Self::CgiComponent | Self::OperationComponent | Self::TypedOperation)
     }
@@ -138,7 +138,7 @@ pub struct RowPlan {
     /// Footnotes.
     #[serde(default)]
     pub notes: Vec<String>,
-    /// Whether the row is part of `--quick`.
+    /// The row is part of `--quick`.
     #[serde(default)]
     pub quick: bool,
     /// An option with several values, each of which makes a row.
@@ -146,10 +146,10 @@ pub struct RowPlan {
     /// Probe features instead of sending load.
     #[serde(default)]
     pub facts: bool,
-    /// Whether bodies are generated rather than files of the root.
+    /// Bodies are generated rather than files of the root.
     #[serde(default)]
     pub generated: bool,
-    /// Whether bodies of the same URL differ. Only status and length are verified.
+    /// Bodies of the same URL differ. Only status and length are verified.
     #[serde(default)]
     pub varies: bool,
     /// Duration of a run in seconds, if it differs from the option.
@@ -169,12 +169,12 @@ impl RowPlan {
         value.unwrap_or(DEFAULT_CONNECTIONS)
     }
 
-    /// Whether the server is probed instead of sending load.
+    /// Returns `true` if the server is probed instead of sending load.
     pub(crate) fn is_probe(&self) -> bool {
         self.facts || self.server.phases
     }
 
-    /// Whether its first path is that of a file, with which the response is compared.
+    /// Returns `true` if its first path is that of a file, with which the response is compared.
     pub(crate) fn has_file(&self) -> bool {
         !self.generated && !self.varies && !self.server.phases
     }
@@ -362,7 +362,7 @@ pub fn parse(name: &str, file: &str, text: &str) -> Result<Scenario, String> {
     Ok(scenario)
 }
 
-/// All metrics that rows and charts refer to.
+/// Returns all metrics that rows and charts refer to.
 fn metrics_named(scenario: &Scenario) -> impl Iterator<Item = &str> {
     let then = scenario.rows.iter().flat_map(|row| &row.then).map(|then| then.metric.as_str());
     let charts = scenario.charts.iter().filter_map(|chart| match chart {

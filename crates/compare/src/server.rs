@@ -50,7 +50,7 @@ const STOP: Duration = Duration::from_secs(3);
 /// Lines of a server's output that are reported.
 const LOG_TAIL: usize = 12;
 
-/// A free port. Another process can take it before the server does.
+/// Returns a free port. Another process can take it before the server does.
 pub(crate) fn free_port(address: Ipv4Addr) -> io::Result<u16> {
     Ok(TcpListener::bind((address, 0))?.local_addr()?.port())
 }
@@ -113,7 +113,7 @@ impl Server {
         }
     }
 
-    /// Whether the process runs.
+    /// Returns `true` if the process runs.
     pub(crate) fn is_alive(&mut self) -> bool {
         matches!(self.child.try_wait(), Ok(None))
     }
@@ -123,12 +123,12 @@ impl Server {
         processes::sample(&self.processes()).memory_bytes()
     }
 
-    /// The process and its descendants.
+    /// Returns the process and its descendants.
     pub(crate) fn processes(&self) -> Vec<u32> {
         processes::with_descendants([self.child.id()])
     }
 
-    /// The last lines of its output.
+    /// Returns the last lines of its output.
     pub(crate) fn log_tail(&self) -> String {
         let text = fs::read(&self.log).unwrap_or_default();
         let text = String::from_utf8_lossy(&text);
@@ -170,7 +170,7 @@ fn start(launch: &Launch, log: &Path, folder: &Path, processor: u32) -> io::Resu
     spawn_on(processor, &mut command)
 }
 
-/// The body of the response to a GET.
+/// Returns the body of the response to a GET.
 pub(crate) fn get(address: SocketAddr, path: &str) -> io::Result<Vec<u8>> {
     let response = exchange(
         address,

@@ -21,7 +21,7 @@ pub struct Estimate {
 }
 
 impl Estimate {
-    /// The larger half of the interval as a share of the median; `None` for a median of 0 and for a single value.
+    /// Returns the larger half of the interval as a share of the median; `None` for a median of 0 and for a single value.
     #[must_use]
     pub fn spread(&self) -> Option<f64> {
         let half = (self.high - self.median).max(self.median - self.low);
@@ -32,7 +32,7 @@ impl Estimate {
 const RESAMPLES: usize = 2_000;
 const SEED: u64 = 358;
 
-/// The median; 0 without values.
+/// Returns the median; 0 without values.
 #[must_use]
 pub fn median(values: &[f64]) -> f64 {
     let mut sorted = values.to_vec();
@@ -48,7 +48,7 @@ fn middle(sorted: &[f64]) -> f64 {
     }
 }
 
-/// The quantile of sorted values with linear interpolation, as in numpy and scipy.
+/// Returns the quantile of sorted values with linear interpolation, as in numpy and scipy.
 fn quantile(sorted: &[f64], share: f64) -> f64 {
     if sorted.is_empty() {
         return 0.0;
@@ -58,7 +58,7 @@ fn quantile(sorted: &[f64], share: f64) -> f64 {
     below + (above - below) * at.fract()
 }
 
-/// The median of `values` with its interval.
+/// Returns the median of `values` with its interval.
 #[must_use]
 pub fn estimate(values: &[f64]) -> Estimate {
     let mut rng = SplitMix64::new(SEED);
@@ -78,7 +78,7 @@ pub fn estimate(values: &[f64]) -> Estimate {
     }
 }
 
-/// The median ratio of `a` to `b` over the pairs, with its interval.
+/// Returns the median ratio of `a` to `b` over the pairs, with its interval.
 #[must_use]
 pub fn paired_ratio(pairs: &[(f64, f64)]) -> Estimate {
     let logs: Vec<f64> =
@@ -95,8 +95,8 @@ pub fn paired_ratio(pairs: &[(f64, f64)]) -> Estimate {
     }
 }
 
-/// The ratio of the median of `a` to that of `b`, with its interval, for values that are not from the same rounds: both are
-/// resampled on their own.
+/// Returns the ratio of the median of `a` to that of `b`, with its interval, for values that are not from the same rounds:
+/// both are resampled on their own.
 #[must_use]
 pub fn ratio(a: &[f64], b: &[f64]) -> Estimate {
     let middle = median(b);
@@ -125,8 +125,8 @@ const MIN_PAIRS: usize = 3;
 /// one are beyond all values of the other.
 const MIN_VALUES: usize = 6;
 
-/// The tier of each server from its values in each round; 0 is the best, `None` is for servers without values. A server
-/// starts a new tier if it differs from the first one of the previous tier.
+/// Returns the tier of each server from its values in each round; 0 is the best, `None` is for servers without values. A
+/// server starts a new tier if it differs from the first one of the previous tier.
 #[must_use]
 pub fn tiers(servers: &[Vec<(u32, f64)>], higher_is_better: bool) -> Vec<Option<usize>> {
     let medians: Vec<f64> = servers
@@ -155,7 +155,7 @@ pub fn tiers(servers: &[Vec<(u32, f64)>], higher_is_better: bool) -> Vec<Option<
     tiers
 }
 
-/// Whether two servers differ significantly.
+/// Returns `true` if two servers differ significantly.
 #[must_use]
 pub fn differs(a: &[(u32, f64)], b: &[(u32, f64)]) -> bool {
     let pairs = pairs(a, b);
@@ -166,14 +166,14 @@ pub fn differs(a: &[(u32, f64)], b: &[(u32, f64)]) -> bool {
     ratio.low > 1.0 || ratio.high < 1.0
 }
 
-/// Whether every value of `a` is less than every value of `b`.
+/// Returns `true` if every value of `a` is less than every value of `b`.
 fn below(a: &[(u32, f64)], b: &[(u32, f64)]) -> bool {
     let max = a.iter().map(|(_, value)| *value).fold(f64::NEG_INFINITY, f64::max);
     let least = b.iter().map(|(_, value)| *value).fold(f64::INFINITY, f64::min);
     max < least
 }
 
-/// The values of both in the same rounds.
+/// Returns the values of both in the same rounds.
 #[must_use]
 pub fn pairs(a: &[(u32, f64)], b: &[(u32, f64)]) -> Vec<(f64, f64)> {
     let partner = |round: u32| b.iter().find(|(other, _)| *other == round).map(|(_, value)| *value);

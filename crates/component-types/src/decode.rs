@@ -22,7 +22,8 @@ pub struct Invalid {
 }
 
 impl Invalid {
-    /// The content of a response with status 400, of type `application/problem+json` (RFC 9457), with the member `pointer`.
+    /// Returns the content of a response with status 400, of type `application/problem+json` (RFC 9457), with the member
+    /// `pointer`.
     pub fn problem(&self) -> Vec<u8> {
         let problem = serde_json::json!({
             "title": "Invalid parameters",
@@ -45,7 +46,7 @@ impl fmt::Display for Invalid {
 
 impl std::error::Error for Invalid {}
 
-/// The values of `fields` from a JSON object, in the order of their declaration. An empty text is an empty object.
+/// Returns the values of `fields` from a JSON object, in the order of their declaration. An empty text is an empty object.
 pub(crate) fn parameters(fields: &Record, json: &[u8]) -> Result<Vec<Val>, Invalid> {
     let json = if json.trim_ascii().is_empty() { b"{}" } else { json };
     let progress = Progress::new(json.len());

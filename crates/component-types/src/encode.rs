@@ -30,7 +30,7 @@ pub enum Status {
     Empty,
 }
 
-/// The result of a function: none, or one of type `ty`.
+/// Returns the result of a function: none, or one of type `ty`.
 pub(crate) fn result(ty: Option<&Type>, results: &[Val]) -> Encoded {
     let (Some(ty), [value]) = (ty, results) else {
         return Encoded { status: Status::Empty, json: Vec::new() };
@@ -188,8 +188,8 @@ fn float(out: &mut Vec<u8>, value: f64, written: f64) {
     }
 }
 
-/// The float with the digits that `value` has as `f32`: 0.1 rather than 0.10000000149011612. Rounding twice, as readers do, gives
-/// `value` again but for a few floats, which are written in full.
+/// Returns the float with the digits that `value` has as `f32`: 0.1 rather than 0.10000000149011612. Rounding twice, as
+/// readers do, gives `value` again but for a few floats, which are written in full.
 fn short(value: f32) -> f64 {
     let exact = f64::from(value);
     match serde_json::to_string(&value).ok().and_then(|digits| digits.parse::<f64>().ok()) {

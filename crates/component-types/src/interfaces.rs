@@ -52,7 +52,8 @@ impl fmt::Display for Unsupported {
 impl std::error::Error for Unsupported {}
 
 impl Interfaces {
-    /// The functions that `component` exports in interfaces and by itself. It exports none if [`Interfaces::is_empty`].
+    /// Returns the functions that `component` exports in interfaces and by itself. It exports none if
+    /// [`Interfaces::is_empty`].
     ///
     /// # Errors
     ///
@@ -96,19 +97,20 @@ impl Interfaces {
         Ok(Self { interfaces, aliases })
     }
 
-    /// Whether the component exports no function.
+    /// Returns `true` if the component exports no function.
     pub fn is_empty(&self) -> bool {
         self.interfaces.is_empty()
     }
 
-    /// The function. `interface` is the full name, `example:orders/quotes@1.0.0`, or one without the version, or `quotes` alone, if no other
-    /// exported interface has that name; it is empty for functions that the component exports by itself.
+    /// Returns the function. `interface` is the full name, `example:orders/quotes@1.0.0`, or one without the version, or
+    /// `quotes` alone, if no other exported interface has that name; it is empty for functions that the component exports by
+    /// itself.
     pub fn find(&self, interface: &str, function: &str) -> Option<&Function> {
         self.interfaces.get(self.aliases.get(interface)?)?.functions.get(function)
     }
 
-    /// An OpenAPI 3.1 document of all functions, as JSON. `title` names the component, `base` is the URL path in front of
-    /// `/interface/function`.
+    /// Returns an OpenAPI 3.1 document of all functions, as JSON. `title` names the component, `base` is the URL path in
+    /// front of `/interface/function`.
     pub fn openapi(&self, title: &str, base: &str) -> Vec<u8> {
         let operations = self.interfaces.values().flat_map(|interface| {
             interface.functions.iter().map(|(name, function)| Operation {
@@ -125,8 +127,8 @@ impl Interfaces {
 }
 
 impl Function {
-    /// The parameters of a call, from an object with a member for each. Without parameters, or if all of them are options, the
-    /// text may be empty.
+    /// Returns the parameters of a call, from an object with a member for each. Without parameters, or if all of them are
+    /// options, the text may be empty.
     ///
     /// # Errors
     ///
@@ -135,17 +137,17 @@ impl Function {
         decode::parameters(&self.parameters, json)
     }
 
-    /// How many results a call returns: 0 or 1.
+    /// Returns how many results a call returns: 0 or 1.
     pub fn result_count(&self) -> usize {
         usize::from(self.result.is_some())
     }
 
-    /// The results of a call as JSON.
+    /// Returns the results of a call as JSON.
     pub fn encode(&self, results: &[Val]) -> Encoded {
         encode::result(self.result.as_ref(), results)
     }
 
-    /// The export of the component that the function is.
+    /// Returns the export of the component that the function is.
     pub fn export_index(&self) -> &ComponentExportIndex {
         &self.index
     }
@@ -226,7 +228,7 @@ fn without_version(full: &str) -> &str {
     full.split_once('@').map_or(full, |(name, _)| name)
 }
 
-/// The names by which requests may name interfaces. A short name that several have is none.
+/// Returns the names by which requests may name interfaces. A short name that several have is none.
 fn aliases<'a>(interfaces: impl Iterator<Item = &'a String> + Clone) -> BTreeMap<String, String> {
     let mut aliases: BTreeMap<String, String> =
         interfaces.clone().map(|full| (full.clone(), full.clone())).collect();

@@ -16,7 +16,7 @@ pub(crate) struct Operation<'a> {
     pub(crate) result: Option<&'a Type>,
 }
 
-/// The document of all functions. `base` precedes their paths.
+/// Returns the document of all functions. `base` precedes their paths.
 pub(crate) fn document<'a>(
     operations: impl Iterator<Item = Operation<'a>>,
     (title, version): (&str, &str),
@@ -94,7 +94,7 @@ fn content(schema: Value) -> Value {
     json!({ "application/json": { "schema": schema } })
 }
 
-/// The response to parameters that do not fit, as `Invalid::problem` writes it.
+/// Returns the response to parameters that do not fit, as `Invalid::problem` writes it.
 fn invalid() -> Value {
     let schema = json!({
         "type": "object",

@@ -27,7 +27,7 @@ impl<'a> Schemas<'a> {
         Self { prefix, named }
     }
 
-    /// The schema of values of the type.
+    /// Returns the schema of values of the type.
     pub(crate) fn of(&mut self, ty: &Type) -> Value {
         match ty {
             Type::Bool => json!({ "type": "boolean" }),
@@ -85,12 +85,12 @@ impl<'a> Schemas<'a> {
         }
     }
 
-    /// The schema of a value that a case may have.
+    /// Returns the schema of a value that a case may have.
     pub(crate) fn content(&mut self, ty: Option<&Type>) -> Value {
         ty.map_or_else(no_value, |ty| self.of(ty))
     }
 
-    /// An object with the fields of the record and no others.
+    /// Returns an object with the fields of the record and no others.
     pub(crate) fn object(&mut self, record: &Record) -> Value {
         let properties: Map<_, _> =
             record.fields.iter().map(|(name, ty)| (name.clone(), self.of(ty))).collect();
@@ -135,7 +135,7 @@ fn enumeration(names: &Names) -> Value {
     json!({ "type": "string", "enum": names.names })
 }
 
-/// The floats that JSON has no numbers for.
+/// Returns the floats that JSON has no numbers for.
 fn special() -> Value {
     json!({ "enum": ["NaN", "Infinity", "-Infinity"] })
 }
@@ -148,7 +148,7 @@ fn one_of(schemas: Vec<Value>) -> Value {
     json!({ "oneOf": schemas })
 }
 
-/// An object with one member.
+/// Returns an object with one member.
 fn member(name: &str, schema: Value) -> Value {
     let properties: Map<_, _> = [(name.to_owned(), schema)].into_iter().collect();
     json!({ "type": "object", "properties": properties, "required": [name], "additionalProperties": false })

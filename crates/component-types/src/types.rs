@@ -78,13 +78,13 @@ impl Record {
         Self { name, fields, index }
     }
 
-    /// The names of the fields that cannot be absent.
+    /// Returns the names of the fields that cannot be absent.
     pub(crate) fn required(&self) -> impl Iterator<Item = &str> {
         let required = self.fields.iter().filter(|(_, ty)| !matches!(ty, Type::Option(_)));
         required.map(|(name, _)| name.as_str())
     }
 
-    /// The position of the field. `next` is the position that is the most likely.
+    /// Returns the position of the field. `next` is the position that is the most likely.
     pub(crate) fn position(&self, name: &str, next: usize) -> Option<usize> {
         match self.fields.get(next) {
             Some((expected, _)) if expected == name => Some(next),
@@ -191,7 +191,7 @@ pub(crate) struct Converter {
 }
 
 impl Converter {
-    /// A converter that knows the names of types which `instance` exports.
+    /// Creates a converter that knows the names of types which `instance` exports.
     pub(crate) fn new(engine: &Engine, instance: Option<&ComponentInstance>) -> Self {
         let mut names: Vec<(WasmType, String)> = Vec::new();
         let mut ambiguous = Vec::new();
@@ -222,7 +222,7 @@ impl Converter {
         self.types = 0;
     }
 
-    /// The converted type.
+    /// Returns the converted type.
     ///
     /// # Errors
     ///

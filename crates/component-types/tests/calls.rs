@@ -193,7 +193,8 @@ fn a_reason_is_no_longer_than_a_line_however_long_the_value_is() {
     assert_eq!((&problem["pointer"], &problem["status"]), (&"/number".into(), &400.into()));
 }
 
-/// A component that exports the function `g` by itself. `signature` is that of the component, `core` that of its code.
+/// Returns a component that exports the function `g` by itself. `signature` is that of the component, `core` that of its
+/// code.
 fn component(types: &str, signature: &str, core: &str) -> String {
     format!(
         r#"(component

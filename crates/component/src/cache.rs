@@ -97,7 +97,7 @@ impl Cache {
 }
 
 impl Entry {
-    /// Whether there is code, which may be damaged.
+    /// Returns `true` if there is code, which may be damaged.
     pub(crate) fn exists(&self) -> bool {
         self.code.exists()
     }
@@ -124,7 +124,7 @@ impl Entry {
         }
     }
 
-    /// Whether the code is there. That it is what was stored is checked by its digest.
+    /// Returns whether the code is there. That it is what was stored is checked by its digest.
     fn check(&self) -> Result<bool, String> {
         let open = |path: &Path| {
             File::options()

@@ -133,7 +133,7 @@ impl Changes {
         }
     }
 
-    /// Whether what the system has reported concerns a followed path.
+    /// Returns `true` if what the system has reported concerns a followed path.
     fn has_changed(&self) -> bool {
         let Some(watched) = &self.watch else { return false };
         watched.watch.read(|| {});
@@ -172,7 +172,7 @@ impl Watched {
     }
 }
 
-/// Whether only this system changes the files at `path`.
+/// Returns `true` if only this system changes the files at `path`.
 fn notifies(path: &Path) -> bool {
     let opened = rustix::fs::open(path, OFlags::PATH | OFlags::CLOEXEC, Mode::empty());
     opened.is_ok_and(|file| FileSystem::of(file.as_fd()).notifies)

@@ -59,7 +59,7 @@ fn code(component: &[u8]) -> Result<(Concurrency, Vec<u8>), String> {
     Ok((Concurrency::On, engine.precompile_component(component).map_err(explain)?))
 }
 
-/// Whether a component has interfaces of WASI 0.3.
+/// Returns `true` if a component has interfaces of WASI 0.3.
 fn has_new_interfaces(engine: &Engine, component: &Component) -> bool {
     let kind = component.component_type();
     let is_new = |name: &str| name.starts_with("wasi:") && name.contains("@0.3.");
@@ -103,7 +103,7 @@ pub fn check(bytes: &[u8]) -> Result<(), String> {
     }
 }
 
-/// The error of the compiler in one line.
+/// Returns the error of the compiler in one line.
 fn reason(error: &wasmtime::Error) -> String {
     let text = format!("{error:#}");
     text.split('\n').map(str::trim).filter(|line| !line.is_empty()).collect::<Vec<_>>().join(": ")

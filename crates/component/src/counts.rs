@@ -40,7 +40,7 @@ impl StopKind {
     pub(crate) const ALL: [Self; 6] =
         [Self::Memory, Self::Cpu, Self::Time, Self::Unreachable, Self::Stack, Self::Other];
 
-    /// The name in metrics.
+    /// Returns the name in metrics.
     pub(crate) fn as_str(self) -> &'static str {
         match self {
             Self::Memory => "memory",

@@ -95,7 +95,7 @@ pub(crate) fn compatibility(engine: &Engine) -> u64 {
     hasher.finish()
 }
 
-/// The settings that determine the code. They are those of the compiler and of the server.
+/// Returns the settings that determine the code. They are those of the compiler and of the server.
 fn config(concurrency: Concurrency) -> Config {
     let is_concurrent = concurrency == Concurrency::On;
     let mut config = Config::new();
@@ -130,8 +130,8 @@ fn pool() -> PoolingAllocationConfig {
     pool
 }
 
-/// All interfaces of WASI 0.2, and of 0.3 where they can be used. What is not granted to an instance is empty or fails when
-/// it is used, so that programs of any language start.
+/// Returns all interfaces of WASI 0.2, and of 0.3 where they can be used. What is not granted to an instance is empty or
+/// fails when it is used, so that programs of any language start.
 fn linker(engine: &Engine, concurrency: Concurrency) -> wasmtime::Result<Linker<Host>> {
     let mut linker = Linker::new(engine);
     wasmtime_wasi::p2::add_to_linker_async(&mut linker)?;

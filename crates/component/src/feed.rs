@@ -51,7 +51,7 @@ enum End {
 }
 
 impl Feed {
-    /// A body that comes from `source`; without a pump if all of it is there.
+    /// Returns a body that comes from `source`; without a pump if all of it is there.
     pub(crate) fn new(source: stream::Receiver) -> (Self, Option<Pump>) {
         let feed = Self::default();
         let mut pump = Pump { source, feed: feed.clone() };
@@ -66,7 +66,7 @@ impl Feed {
         self.state.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    /// The next at most `max` bytes; `None` at the end.
+    /// Returns the next at most `max` bytes; `None` at the end.
     ///
     /// # Errors
     /// The client has left.

@@ -61,13 +61,13 @@ pub(crate) enum Stop {
 }
 
 impl Stop {
-    /// The reason why an instance could not be created.
+    /// Returns the reason why an instance could not be created.
     pub(crate) fn instantiation(error: &wasmtime::Error, host: &Host) -> Self {
         // The engine has no type for the error of an initial memory or table that is denied.
         if host.limits.denied { Self::memory() } else { Self::new(error, host) }
     }
 
-    /// The reason why a call of an instance has failed.
+    /// Creates the reason why a call of an instance has failed.
     pub(crate) fn new(error: &wasmtime::Error, host: &Host) -> Self {
         if let Some(I32Exit(status)) = error.downcast_ref() {
             return Self::Exit(*status);
@@ -100,7 +100,7 @@ impl Stop {
         }
     }
 
-    /// The failure of a request whose response had not begun.
+    /// Returns the failure of a request whose response had not begun.
     pub(crate) fn failure(self) -> Failure {
         match self {
             Self::Trap(_, why) => Failure::Stopped(why),
@@ -110,7 +110,7 @@ impl Stop {
         }
     }
 
-    /// The end of a CGI program.
+    /// Returns the end of a CGI program.
     pub(crate) fn end(self) -> End {
         match self {
             Self::Trap(_, why) => End::Stopped(why),
@@ -123,7 +123,7 @@ impl Stop {
 }
 
 impl<T> Guest<T> {
-    /// A request of `call` that `future` handles. `pump` has the rest of its body.
+    /// Creates a request of `call` that `future` handles. `pump` has the rest of its body.
     pub(crate) fn new(
         call: &Call<'_>,
         slot: &Slot,

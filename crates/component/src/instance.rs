@@ -30,7 +30,7 @@ pub(crate) enum Instance {
 
 /// The exports of an instance that can handle several requests.
 pub(crate) trait Exports: Sized {
-    /// The exports of a kept instance of this kind.
+    /// Returns the exports of a kept instance of this kind.
     fn from_kept(instance: Instance) -> Option<(Store<Host>, Self)>;
 
     fn into_kept(self, store: Store<Host>) -> Instance;
@@ -189,7 +189,8 @@ impl Start {
     }
 }
 
-/// What a new instance is granted: the environment and the directories that the configuration lists, and what `more` adds.
+/// Returns what a new instance is granted: the environment and the directories that the configuration lists, and what `more`
+/// adds.
 fn grant(
     route: &Route,
     settings: &Component,

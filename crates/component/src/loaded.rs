@@ -59,7 +59,7 @@ impl Loaded {
 }
 
 impl Program {
-    /// The name of the interface.
+    /// Returns the name of the interface.
     pub(crate) fn kind(&self) -> &'static str {
         match self {
             Self::Proxy(_) => Kind::Proxy,
@@ -87,7 +87,7 @@ impl Kind {
     /// Those with an interface of WASI, in the order of precedence.
     const ALL: [Self; 4] = [Self::Service, Self::Proxy, Self::AsyncCommand, Self::Command];
 
-    /// The exported interface, without the last part of its version.
+    /// Returns the exported interface, without the last part of its version.
     fn interface(self) -> &'static str {
         match self {
             Self::Proxy => "wasi:http/incoming-handler@0.2",
@@ -119,7 +119,7 @@ impl Kind {
     }
 }
 
-/// An error of the engine in one line.
+/// Returns an error of the engine in one line.
 pub(crate) fn one_line(text: &str) -> String {
     let lines = text.split('\n').map(str::trim).filter(|line| !line.is_empty());
     lines.collect::<Vec<_>>().join(": ")

@@ -100,7 +100,7 @@ fn boxed(body: ResponseBody) -> WasiBody {
     WasiBody::new(body)
 }
 
-/// The configuration of TLS, which is the same for all components so that they share connections.
+/// Returns the configuration of TLS, which is the same for all components so that they share connections.
 fn tls() -> Result<Arc<rustls::ClientConfig>, String> {
     static CONFIG: OnceLock<Result<Arc<rustls::ClientConfig>, String>> = OnceLock::new();
     CONFIG.get_or_init(|| dunlin_tls::client_config(None)).clone()
@@ -126,7 +126,7 @@ fn timeouts(options: Option<RequestOptions>) -> Timeouts {
     }
 }
 
-/// The error as the component sees it.
+/// Returns the error as the component sees it.
 fn reported(error: &dunlin_client::Error) -> Error {
     match error.kind() {
         ErrorKind::InvalidRequest => Error::HttpRequestUriInvalid,

@@ -331,7 +331,7 @@ fn follow(components: &Weak<Components>, mut changes: Changes) {
     }
 }
 
-/// The components in a directory: their names and files.
+/// Returns the components in a directory: their names and files.
 fn list(path: &Path) -> io::Result<Vec<(Vec<u8>, PathBuf)>> {
     let mut found = Vec::new();
     for entry in path.read_dir()? {
@@ -345,7 +345,7 @@ fn list(path: &Path) -> io::Result<Vec<(Vec<u8>, PathBuf)>> {
     Ok(found)
 }
 
-/// The scripts of a configuration that are components, each once.
+/// Returns the scripts of a configuration that are components, each once.
 fn scripts(config: &Config) -> Vec<Arc<Script>> {
     let mut scripts: Vec<Arc<Script>> = Vec::new();
     for settings in config.sites.iter().flat_map(|site| site.table().values()) {

@@ -72,7 +72,7 @@ mod tests {
 
     const IDLE: Duration = Duration::from_secs(600);
 
-    /// The tasks that watch a shelf. Each has a weak reference to it.
+    /// Returns the tasks that watch a shelf. Each has a weak reference to it.
     fn tasks(shelf: &Rc<Shelf<Rc<()>>>) -> usize {
         Rc::weak_count(shelf)
     }

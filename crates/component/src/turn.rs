@@ -61,7 +61,8 @@ impl Turns {
         Some(Turn { ticket: self.tickets, last: now, was_busy: false, quiet: None, round: None })
     }
 
-    /// Whether an instance that was interrupted before this one waits, too. One whose client does not read is not polled.
+    /// Returns `true` if an instance that was interrupted before this one waits, too. One whose client does not read is not
+    /// polled.
     fn has_earlier(&self, ticket: u64, last_poll: u64) -> bool {
         self.waiting.range(..ticket).any(|(_, &poll)| poll > last_poll)
     }
@@ -81,7 +82,7 @@ pub(crate) struct Turn {
 }
 
 impl Turn {
-    /// Whether the worker has no other work, given that it has gone through its tasks once.
+    /// Returns `true` if the worker has no other work, given that it has gone through its tasks once.
     fn is_idle(&mut self, now: Instant) -> bool {
         let round = now.saturating_duration_since(self.last);
         if round > BUSY {
@@ -93,7 +94,7 @@ impl Turn {
         !self.was_busy || now.saturating_duration_since(quiet) >= IDLE
     }
 
-    /// Whether the instance runs again.
+    /// Returns `true` if the instance runs again.
     fn is_over(&mut self, turns: &mut Turns, now: Instant) -> bool {
         let is_idle = self.is_idle(now);
         turns.polls += 1;
@@ -137,7 +138,7 @@ mod tests {
 
     const MS: Duration = Duration::from_millis(1);
 
-    /// An instance that was interrupted after a millisecond.
+    /// Returns an instance that was interrupted after a millisecond.
     fn interrupted(turns: &mut Turns, now: Instant) -> Turn {
         turns.resumed = Some(now - MS);
         turns.interrupt(now).unwrap()

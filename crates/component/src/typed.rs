@@ -76,7 +76,7 @@ pub(crate) async fn respond(
     }))
 }
 
-/// The description of all functions (OpenAPI 3.1).
+/// Returns the description of all functions (OpenAPI 3.1).
 fn describe(slot: &Slot, located: &Located, interfaces: &Interfaces, method: Method) -> Response {
     if !matches!(method, Method::Get | Method::Head) {
         return not_allowed("GET, HEAD");

@@ -13,7 +13,7 @@ use super::spanned::Spanned;
 pub struct AccessRules {
     /// Most specific first; denied before allowed for the same prefix length.
     rules: Vec<(Network, bool)>,
-    /// Whether addresses without a matching rule are allowed.
+    /// Addresses without a matching rule are allowed.
     others: bool,
 }
 

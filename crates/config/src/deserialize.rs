@@ -101,7 +101,7 @@ impl de::Error for Error {
 
 const ADDRESS: &str = "an address such as \"127.0.0.1:53\"";
 
-/// The expected value without names of Rust types.
+/// Returns the expected value without names of Rust types.
 fn in_toml(expected: &str) -> &str {
     match expected {
         "u8" => "a whole number from 0 to 255",
@@ -140,7 +140,7 @@ pub(super) struct ValueDeserializer<'a> {
 }
 
 impl<'a> ValueDeserializer<'a> {
-    /// A deserializer of a value of the file.
+    /// Creates a deserializer of a value of the file.
     pub(super) fn new(value: &'a Spanned<DeValue<'a>>) -> Self {
         Self { value: value.get_ref(), span: value.span() }
     }
@@ -372,7 +372,7 @@ mod tests {
         config.err().unwrap_or_default().iter().map(Problem::to_string).collect()
     }
 
-    /// A configuration whose `section` has only `line` besides the keys that it needs.
+    /// Returns a configuration whose `section` has only `line` besides the keys that it needs.
     fn with(section: &str, line: &str) -> String {
         let own = |name: &str, needed: &str| match section == name {
             true if line.starts_with(needed.split(' ').next().unwrap_or_default()) => {

@@ -16,7 +16,7 @@ pub struct Problem {
 }
 
 impl Problem {
-    /// A problem with the file as a whole.
+    /// Returns a problem with the file as a whole.
     pub fn of_file(file: &Path, what: &str) -> Self {
         Self { file: file.to_owned(), place: None, what: what.to_owned() }
     }

@@ -97,7 +97,7 @@ impl Explanation<'_> {
 /// Settings to which each matching route adds its entries.
 const ADDED_UP: [&str; 4] = ["error_pages", "remove_fields", "set_fields", "types"];
 
-/// The directories of files that `X-Sendfile` can name, as the rest of a line.
+/// Returns the directories of files that `X-Sendfile` can name, as the rest of a line.
 fn sendfile_roots(settings: &Settings) -> String {
     let roots = settings.sendfile_roots.iter().map(|root| root.root.display().to_string());
     let roots = roots.collect::<Vec<_>>().join(", ");

@@ -112,7 +112,7 @@ pub struct StatusFleet {
 }
 
 impl RouteStatus {
-    /// Whether the status is published.
+    /// Returns `true` if the status is published.
     pub(super) fn is_on(&self) -> bool {
         !matches!(self, Self::Switch(false))
     }
@@ -132,7 +132,7 @@ impl Status {
         Some(Self { pattern: pattern.clone(), fleet })
     }
 
-    /// What is published, for people.
+    /// Returns what is published, for people.
     pub(super) fn describe(&self) -> String {
         self.fleet.as_ref().map_or("true".into(), |fleet| format!("and of {}", fleet.name))
     }
@@ -231,7 +231,7 @@ impl Route {
     }
 }
 
-/// The position of a key that is on.
+/// Returns the position of a key that is on.
 fn enabled<T>(key: Option<&Spanned<T>>, is_on: impl Fn(&T) -> bool) -> Option<&Span> {
     key.filter(|key| is_on(&key.value)).map(|key| &key.span)
 }

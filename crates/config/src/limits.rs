@@ -21,7 +21,7 @@ pub(crate) fn default_memory() -> u64 {
     share_for_messages(memory())
 }
 
-/// The memory of the machine or of the container.
+/// Returns the memory of the machine or of the container.
 fn memory() -> u64 {
     let groups = std::fs::read_to_string("/proc/self/cgroup").unwrap_or_default();
     memory_of_machine().min(memory_of_groups(&groups, Path::new("/sys/fs/cgroup")))
@@ -40,8 +40,8 @@ fn memory_of_machine() -> u64 {
     info.totalram.saturating_mul(info.mem_unit.into())
 }
 
-/// The lowest memory limit of the control groups that `groups`, the content of `/proc/self/cgroup`, names, and of their
-/// ancestors. `mounted` is where control groups are mounted: version 2, or the controllers of version 1.
+/// Returns the lowest memory limit of the control groups that `groups`, the content of `/proc/self/cgroup`, names, and of
+/// their ancestors. `mounted` is where control groups are mounted: version 2, or the controllers of version 1.
 fn memory_of_groups(groups: &str, mounted: &Path) -> u64 {
     let limits = groups.lines().flat_map(|line| {
         let mut parts = line.splitn(3, ':').skip(1);

@@ -58,7 +58,7 @@ pub(crate) struct Stores {
 }
 
 impl StoreScheme {
-    /// The scheme of URLs.
+    /// Returns the scheme of URLs.
     pub fn as_str(self) -> &'static str {
         match self {
             Self::S3 => "s3",
@@ -70,7 +70,7 @@ impl StoreScheme {
 }
 
 impl ObjectRoot {
-    /// Whether all keys beneath the prefix of `other` are beneath that of this root.
+    /// Returns `true` if all keys beneath the prefix of `other` are beneath that of this root.
     pub(crate) fn contains(&self, other: &Self) -> bool {
         let is_within = other
             .prefix
@@ -87,12 +87,12 @@ impl fmt::Display for ObjectRoot {
     }
 }
 
-/// Whether a root is a URL, and no path.
+/// Returns `true` if a root is a URL, and no path.
 pub(crate) fn is_url(root: &Path) -> bool {
     root.to_str().is_some_and(|root| root.contains("://"))
 }
 
-/// Whether a path can be the key of an object: no part of it is empty, `.` or `..`, or has a control character.
+/// Returns `true` if a path can be the key of an object: no part of it is empty, `.` or `..`, or has a control character.
 pub fn is_object_key(path: &str) -> bool {
     let is_segment = |segment: &str| {
         !matches!(segment, "" | "." | "..") && !segment.contains(|c: char| c.is_ascii_control())
@@ -100,7 +100,7 @@ pub fn is_object_key(path: &str) -> bool {
     path.split('/').all(is_segment)
 }
 
-/// The parts of the URL of a root: scheme, bucket and prefix.
+/// Returns the parts of the URL of a root: scheme, bucket and prefix.
 ///
 /// # Errors
 /// What is wrong with it.
@@ -135,7 +135,7 @@ pub(crate) fn parse(root: &Path) -> Result<(StoreScheme, String, String), String
 }
 
 impl Stores {
-    /// The root in object storage that `root` is; `None` if it is a directory, or not a URL of an object store.
+    /// Returns the root in object storage that `root` is; `None` if it is a directory, or not a URL of an object store.
     pub(crate) fn root(&self, root: &Path) -> Option<Arc<ObjectRoot>> {
         if !is_url(root) {
             return None;

@@ -155,7 +155,7 @@ fn decode_where(text: &str, is_decoded: impl Fn(u8) -> bool) -> String {
     String::from_utf8_lossy(&decoded).into_owned()
 }
 
-/// The pattern without empty, `.` and `..` segments.
+/// Returns the pattern without empty, `.` and `..` segments.
 fn normal(pattern: &str) -> String {
     let (root, relative) = match pattern.strip_prefix('/') {
         Some(relative) => ("/", relative),

@@ -164,7 +164,7 @@ pub struct HealthCheck {
 }
 
 impl Proxy {
-    /// The files that TLS to upstreams needs.
+    /// Returns the files that TLS to upstreams needs.
     pub fn tls_files(&self) -> impl Iterator<Item = &PathBuf> {
         let pair = self.client_certificate.iter().flat_map(|(certificate, key)| [certificate, key]);
         self.authority.iter().chain(pair)
@@ -252,7 +252,7 @@ impl Reader<'_> {
         }
     }
 
-    /// Whether there can be several upstreams.
+    /// Returns `true` if there can be several upstreams.
     fn has_several(&self) -> bool {
         let to = &self.table.to.0;
         let is_service = |url: &str| url.starts_with("srv+") || url.starts_with("dns+");

@@ -55,8 +55,8 @@ impl Redirect {
         Ok(Self { status, path, query, fragment, pattern, after_slash, names_host })
     }
 
-    /// The value of `Location` for a decoded path, in which encoded slashes are NULs. Each value is encoded for the place where
-    /// it stands.
+    /// Returns the value of `Location` for a decoded path, in which encoded slashes are NULs. Each value is encoded for the
+    /// place where it stands.
     pub fn location(&self, path: &[u8], query: Option<&[u8]>, host: &[u8]) -> Vec<u8> {
         let in_path = |name: &str, text: &mut Vec<u8>| match name {
             "path" => text.extend_from_slice(encode(path).as_bytes()),
@@ -127,7 +127,7 @@ impl Redirect {
     }
 }
 
-/// The path and the query of a request as a URL has them.
+/// Returns the path and the query of a request as a URL has them.
 fn target(path: &[u8], query: Option<&[u8]>) -> Vec<u8> {
     let mut target = encode(path).into_bytes();
     push_query(query, &mut target);

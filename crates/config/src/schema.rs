@@ -6,7 +6,7 @@ use super::config::Config;
 use super::file;
 
 impl Config {
-    /// The JSON Schema of the file.
+    /// Returns the JSON Schema of the file.
     pub fn schema() -> Value {
         schema()
     }

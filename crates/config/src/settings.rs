@@ -148,7 +148,7 @@ impl Settings {
         }
     }
 
-    /// Whether files are searched for before the proxy of the route responds.
+    /// Returns `true` if files are searched for before the proxy of the route responds.
     pub fn tries_files(&self) -> bool {
         self.try_files.last() == Some(&TryStep::Proxy)
     }

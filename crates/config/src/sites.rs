@@ -250,7 +250,7 @@ impl Site {
         all.filter(written).map(|settings| settings.root.clone()).collect()
     }
 
-    /// Whether responses of a route are cached.
+    /// Returns `true` if responses of a route are cached.
     pub fn caches_responses(&self) -> bool {
         self.table.values().any(|settings| settings.cache.responses.is_some())
     }

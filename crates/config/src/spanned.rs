@@ -24,7 +24,7 @@ pub struct Spanned<T> {
 pub type Span = Option<Range<usize>>;
 
 impl<T> Spanned<T> {
-    /// A value that does not come from the file.
+    /// Returns a value that does not come from the file.
     pub(super) fn detached(value: T) -> Self {
         Self { value, span: None }
     }

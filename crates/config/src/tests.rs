@@ -32,7 +32,7 @@ fn problems(text: &str) -> Vec<String> {
     problems.iter().map(|problem| problem.to_string().replace("/etc/dunlin.toml:", "")).collect()
 }
 
-/// The settings of `path` in a site with these routes.
+/// Returns the settings of `path` in a site with these routes.
 fn settings(routes: &str, path: &str) -> Arc<Settings> {
     let text = format!("[[listen]]\naddress = ':1'\n[[site]]\nroot = '/srv'\n{routes}");
     let config = parse(&text).unwrap_or_else(|problems| panic!("{problems:?}"));

@@ -81,9 +81,9 @@ impl TryStep {
 }
 
 impl Candidate {
-    /// Whether this is a directory and a request for `path` should be redirected to the same path with a slash at its end,
-    /// so that relative links in the index file work. `is_same_route` returns whether a path belongs to the route that has the
-    /// list: otherwise the path with the slash would be another page.
+    /// Returns `true` if this is a directory and a request for `path` should be redirected to the same path with a slash at
+    /// its end, so that relative links in the index file work. `is_same_route` returns whether a path belongs to the route
+    /// that has the list: otherwise the path with the slash would be another page.
     pub fn lacks_slash(&self, path: &[u8], is_same_route: impl FnOnce(&[u8]) -> bool) -> bool {
         if self.path.strip_suffix(b"/") == Some(path) {
             return true;

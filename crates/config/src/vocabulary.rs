@@ -56,7 +56,7 @@ fn unknown_key(key: &str, known: &[&str], keys: &[&str]) -> String {
     }
 }
 
-/// A key without what others write in another way.
+/// Returns a key without what others write in another way.
 fn plain(key: &str) -> String {
     key.replace(['_', '-'], "").to_ascii_lowercase()
 }

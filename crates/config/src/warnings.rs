@@ -211,7 +211,7 @@ fn error_pages(source: &Source<'_>, site: &Site, route: &SiteRoute, warn: Warn<'
     }
 }
 
-/// Whether an upstream, a script or a `try` list can respond with the status, where it has that page.
+/// Returns `true` if an upstream, a script or a `try` list can respond with the status, where it has that page.
 fn has_other_source(site: &Site, (code, page): (u16, &str)) -> bool {
     // More specific routes inherit the page.
     let has_page =
@@ -269,7 +269,7 @@ fn compression(source: &Source<'_>, site: &Site, route: &SiteRoute, warn: Warn<'
     }
 }
 
-/// The name of an upstream, and its port unless SRV records have it; `None` if it has an address.
+/// Returns the name of an upstream, and its port unless SRV records have it; `None` if it has an address.
 fn name_of(address: &UpstreamAddress) -> Option<(&str, Option<u16>)> {
     if let Some(service) = address.service() {
         return Some((&service.name, service.port));

@@ -45,20 +45,20 @@ struct State<T, D: ?Sized> {
 }
 
 impl<T: Clone, D: ?Sized> Present<T, D> {
-    /// The names of `owner`. `first` is the value until they were resolved; `None` if requests wait for that.
+    /// Creates the names of `owner`. `first` is the value until they were resolved; `None` if requests wait for that.
     pub fn new(owner: &'static str, names: Vec<String>, first: Option<Arc<D>>) -> Self {
         let answers = vec![Vec::new(); names.len()];
         let state = State { answers, value: first, failure: None, until: None, has_failed: false };
         Self { owner, names, state: Mutex::new(state), first: tokio::sync::Mutex::default() }
     }
 
-    /// The last value; `None` if there was none.
+    /// Returns the last value; `None` if there was none.
     pub fn last(&self) -> Option<Arc<D>> {
         self.state().value.clone()
     }
 
-    /// The present value. If it is too old, the names are resolved at the same time by `resolve`, which gets their numbers, and the
-    /// value is derived again. Meanwhile other requests use the last one, or wait if there is none.
+    /// Returns the present value. If it is too old, the names are resolved at the same time by `resolve`, which gets their
+    /// numbers, and the value is derived again. Meanwhile other requests use the last one, or wait if there is none.
     ///
     /// `derive` gets the answers and the last value, and returns `None` if the answers have nothing.
     ///
@@ -136,7 +136,7 @@ impl<T: Clone, D: ?Sized> Present<T, D> {
         Ok(value)
     }
 
-    /// The value, or why there is none, if its time is not over.
+    /// Returns the value, or why there is none, if its time is not over.
     fn known(&self, now: Instant) -> Option<Result<Arc<D>, String>> {
         let state = self.state();
         let known = match (&state.value, &state.failure) {
@@ -165,7 +165,7 @@ impl<T: Clone, D: ?Sized> Present<T, D> {
     }
 }
 
-/// The outputs of all futures, which make progress at the same time.
+/// Returns the outputs of all futures, which make progress at the same time.
 async fn all<O>(mut futures: Vec<Pin<Box<dyn Future<Output = O> + '_>>>) -> Vec<O> {
     let mut outputs: Vec<Option<O>> = futures.iter().map(|_| None).collect();
     poll_fn(|cx| {

@@ -43,7 +43,7 @@ const TIMEOUT: Duration = Duration::from_secs(2);
 /// Targets of a service at most.
 const MAX_TARGETS: usize = 256;
 
-/// Why names cannot be resolved: that of a server, whose port is known, or those that the SRV records of a name have.
+/// Returns why names cannot be resolved: that of a server, whose port is known, or those that the SRV records of a name have.
 pub async fn unresolved(servers: &[SocketAddr], name: &str, port: Option<u16>) -> Vec<String> {
     let hosts = match (port, records(servers, name)) {
         (Some(_), _) => vec![name.to_owned()],
@@ -61,7 +61,7 @@ pub async fn unresolved(servers: &[SocketAddr], name: &str, port: Option<u16>) -
     reasons
 }
 
-/// The addresses of the servers that the SRV records of `name` have, without duplicates and in order.
+/// Returns the addresses of the servers that the SRV records of `name` have, without duplicates and in order.
 ///
 /// # Errors
 /// The name has no records, or none of them has an address.
@@ -82,8 +82,8 @@ pub async fn replicas(servers: &[SocketAddr], name: &str) -> Result<Vec<SocketAd
     }
 }
 
-/// The addresses of a name: from /etc/hosts, or from the name servers, which are those of /etc/resolv.conf if `servers` is
-/// empty.
+/// Returns the addresses of a name: from /etc/hosts, or from the name servers, which are those of /etc/resolv.conf if
+/// `servers` is empty.
 ///
 /// # Errors
 /// The name has no address, or no name server has responded.
@@ -98,7 +98,7 @@ pub async fn addresses(servers: &[SocketAddr], host: &str) -> Result<Answer<IpAd
     Ok(Answer { items, time: time(found.valid_until()) })
 }
 
-/// Why a question has no answer. The names of a resolver's types mean nothing to those who read it.
+/// Returns why a question has no answer. The names of a resolver's types mean nothing to those who read it.
 fn reason(error: &NetError) -> String {
     match error {
         _ if error.is_nx_domain() => "there is no such name".to_owned(),
@@ -107,8 +107,8 @@ fn reason(error: &NetError) -> String {
     }
 }
 
-/// The targets of a service: with a port, each address of the name, in their order; otherwise those that the records of a name such as
-/// `_http._tcp.example.com` have.
+/// Returns the targets of a service: with a port, each address of the name, in their order; otherwise those that the records
+/// of a name such as `_http._tcp.example.com` have.
 ///
 /// # Errors
 /// The name has none, or no name server has responded.
@@ -158,7 +158,7 @@ fn time(until: Instant) -> Duration {
     until.saturating_duration_since(Instant::now()).clamp(MIN_TIME, MAX_TIME)
 }
 
-/// A resolver with the present content of /etc/hosts and /etc/resolv.conf.
+/// Returns a resolver with the present content of /etc/hosts and /etc/resolv.conf.
 async fn resolver(servers: &[SocketAddr]) -> Result<TokioResolver, String> {
     let servers = servers.to_vec();
     // Reading files may block.

@@ -65,12 +65,12 @@ impl Storage {
         self.files.max.store(limit(config), Ordering::Relaxed);
     }
 
-    /// An empty share for a body.
+    /// Returns an empty share for a body.
     pub fn share(self: &Arc<Self>) -> Share {
         Share { storage: Arc::clone(self), memory: 0, file: 0 }
     }
 
-    /// Whether `bytes` more fit into files. If not, the body is to be rejected, which the log reports.
+    /// Returns `true` if `bytes` more fit into files. If not, the body is to be rejected, which the log reports.
     pub fn has_room(&self, bytes: u64) -> bool {
         let has_room = self.files.has_room(bytes);
         if !has_room {

@@ -42,7 +42,7 @@ pub struct RequestContext {
     response_at: Cell<Option<Instant>>,
     /// Index of the site.
     site: Cell<usize>,
-    /// Whether the request is logged.
+    /// The request is logged.
     is_logged: Cell<bool>,
     route: Cell<RouteTelemetry>,
     /// Span of a traced request.
@@ -125,7 +125,7 @@ impl RequestContext {
         self.site.get()
     }
 
-    /// Whether the request is logged.
+    /// Returns `true` if the request is logged.
     #[inline]
     pub fn is_logged(&self) -> bool {
         self.is_logged.get()

@@ -14,7 +14,7 @@ pub enum Named {
 }
 
 impl Named {
-    /// The resource that a field of a response names, if it names one.
+    /// Returns the resource that a field of a response names, if it names one.
     pub fn of_field(name: &[u8], value: &[u8]) -> Option<Self> {
         match name.len() {
             16 if name.eq_ignore_ascii_case(b"x-accel-redirect") => Some(Self::Path(value.into())),
@@ -23,7 +23,7 @@ impl Named {
         }
     }
 
-    /// The resource as the field names it.
+    /// Returns the resource as the field names it.
     pub fn as_bytes(&self) -> &[u8] {
         match self {
             Self::Path(path) | Self::File(path) => path,
@@ -31,7 +31,8 @@ impl Named {
     }
 }
 
-/// Whether a field of a response is an instruction for the server before the application (`X-Accel-…`), which no client gets.
+/// Returns `true` if a field of a response is an instruction for the server before the application (`X-Accel-…`), which no
+/// client gets.
 pub fn is_instruction(name: &[u8]) -> bool {
     name.get(..8).is_some_and(|start| start.eq_ignore_ascii_case(b"x-accel-"))
 }

@@ -82,7 +82,7 @@ impl Response {
         }
     }
 
-    /// A response with a text body.
+    /// Creates a response with a text body.
     pub fn with_text(status: u16, media_type: &str, text: impl Into<Bytes>) -> Self {
         let mut response = Self::new(status);
         response.fields.push("Content-Type", media_type);
@@ -108,13 +108,13 @@ impl Body {
         }
     }
 
-    /// A body of pieces, none of which is empty.
+    /// Creates a body of pieces, none of which is empty.
     #[inline]
     pub fn of(pieces: VecDeque<Piece>) -> Self {
         Self { pieces, stream: None }
     }
 
-    /// A body that is produced while it is sent.
+    /// Returns a body that is produced while it is sent.
     #[inline]
     pub fn streamed(stream: Stream) -> Self {
         Self { pieces: VecDeque::new(), stream: Some(Box::new(stream)) }
@@ -132,7 +132,7 @@ impl Body {
         self.stream.is_some()
     }
 
-    /// What the stream has, if the body is one.
+    /// Returns what the stream has, if the body is one.
     pub fn stream_kind(&self) -> Option<StreamKind> {
         self.stream.as_ref().map(|stream| stream.kind)
     }
@@ -148,7 +148,7 @@ impl Body {
         self.pieces.iter().map(Piece::length).sum()
     }
 
-    /// Bytes in memory that only this body has. Content of caches, which others may use as well, does not count.
+    /// Returns the bytes in memory that only this body has. Content of caches, which others may use as well, does not count.
     pub fn held(&self) -> usize {
         let own = self.pieces.iter().filter_map(|piece| match piece {
             Piece::Memory(bytes) if bytes.is_unique() => Some(bytes.len()),
@@ -209,7 +209,7 @@ impl Body {
         self.pieces.push_front(piece);
     }
 
-    /// The body if it is a single piece in memory.
+    /// Returns the body if it is a single piece in memory.
     #[inline]
     pub fn as_memory(&self) -> Option<&Bytes> {
         match (self.pieces.front(), self.pieces.len()) {

@@ -38,10 +38,10 @@ enum From {
 
 /// A body that is produced when it is polled for. Dropping it aborts it.
 pub trait Source: std::fmt::Debug {
-    /// The next bytes; `None` at the end.
+    /// Returns the next bytes; `None` at the end.
     fn poll_next(&mut self, cx: &mut Context<'_>) -> Poll<Result<Option<Bytes>, Broken>>;
 
-    /// The trailer fields, after the end.
+    /// Returns the trailer fields, after the end.
     fn take_trailers(&mut self) -> FieldLines {
         FieldLines::default()
     }
@@ -81,7 +81,7 @@ enum Receiving {
     Gone,
 }
 
-/// A stream that takes about `limit` bytes of memory; [`ChunkQueue::most_held`] is what a body needs.
+/// Returns a stream that takes about `limit` bytes of memory; [`ChunkQueue::most_held`] is what a body needs.
 pub fn channel(limit: usize) -> (Sender, Receiver) {
     with_queue(ChunkQueue::default(), limit)
 }
@@ -107,18 +107,18 @@ fn with_queue(chunks: ChunkQueue, limit: usize) -> (Sender, Receiver) {
     (Sender { state: Arc::clone(&state) }, Receiver { from: From::Sender(state) })
 }
 
-/// A stream without bytes.
+/// Returns a stream without bytes.
 #[inline]
 pub fn empty() -> Receiver {
     Receiver { from: From::Nothing }
 }
 
-/// A stream whose bytes come from `source`.
+/// Returns a stream whose bytes come from `source`.
 pub fn from_source(source: Box<dyn Source>) -> Receiver {
     Receiver { from: From::Source(source) }
 }
 
-/// A stream of these bytes.
+/// Returns a stream of these bytes.
 pub fn of(chunks: impl IntoIterator<Item = Bytes>) -> Receiver {
     let (sender, receiver) = channel(usize::MAX);
     chunks.into_iter().for_each(|bytes| sender.push(bytes));
@@ -161,7 +161,7 @@ impl Sender {
         state.wake_receiver();
     }
 
-    /// Whether more may be sent now; wakes the task when that, or what the receiver wants,
+    /// Returns whether more may be sent now; wakes the task when that, or what the receiver wants,
     /// changes. When the receiver is gone there is always room.
     #[inline]
     pub fn poll_room(&self, cx: &mut Context<'_>) -> Poll<()> {
@@ -201,13 +201,13 @@ impl Sender {
         .await;
     }
 
-    /// Whether the receiver is gone.
+    /// Returns `true` if the receiver is gone.
     #[inline]
     pub fn is_abandoned(&self) -> bool {
         lock(&self.state).receiving == Receiving::Gone
     }
 
-    /// Whether the receiver has to take something first.
+    /// Returns `true` if the receiver has to take something first.
     #[inline]
     pub fn is_full(&self) -> bool {
         lock(&self.state).is_full()
@@ -218,7 +218,7 @@ impl Sender {
         lock(&self.state).chunks.reservation()
     }
 
-    /// Bytes that the receiver has not taken.
+    /// Returns the bytes that the receiver has not taken.
     #[inline]
     pub fn unread(&self) -> usize {
         lock(&self.state).chunks.len()
@@ -238,7 +238,7 @@ impl Drop for Sender {
 }
 
 impl Receiver {
-    /// The bytes that are left, when the sender has sent all; `None` while more may come.
+    /// Returns the bytes that are left, when the sender has sent all; `None` while more may come.
     #[inline]
     pub fn whole_length(&self) -> Option<u64> {
         let state = match &self.from {
@@ -249,7 +249,7 @@ impl Receiver {
         state.ended.then_some(state.chunks.len() as u64)
     }
 
-    /// The next bytes; `None` at the end.
+    /// Returns the next bytes; `None` at the end.
     #[inline]
     pub fn poll_next(&mut self, cx: &mut Context<'_>) -> Poll<Result<Option<Bytes>, Broken>> {
         let mut state = match &mut self.from {
@@ -288,7 +288,7 @@ impl Receiver {
         Ok(all)
     }
 
-    /// The trailer fields, after the end.
+    /// Returns the trailer fields, after the end.
     pub fn take_trailers(&mut self) -> FieldLines {
         match &mut self.from {
             From::Source(source) => source.take_trailers(),
@@ -324,7 +324,7 @@ impl Drop for Receiver {
 }
 
 impl State {
-    /// Whether the receiver has to take something before more may be sent.
+    /// Returns `true` if the receiver has to take something before more may be sent.
     fn is_full(&self) -> bool {
         self.receiving == Receiving::Yes && self.chunks.is_full(self.limit)
     }

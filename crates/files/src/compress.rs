@@ -49,7 +49,7 @@ pub(crate) fn compress(
     }
 }
 
-/// An upper estimate of the memory in bytes that [`compress`] needs for `length` bytes.
+/// Returns an upper estimate of the memory in bytes that [`compress`] needs for `length` bytes.
 pub(crate) fn memory(coding: ContentCoding, length: u64) -> u64 {
     let encoder = match coding {
         ContentCoding::Identity => 0,
@@ -61,7 +61,7 @@ pub(crate) fn memory(coding: ContentCoding, length: u64) -> u64 {
     encoder + length / 4
 }
 
-/// Whether content of this media type benefits from compression.
+/// Returns `true` if content of this media type benefits from compression.
 pub(crate) fn compressible(media_type: &str) -> bool {
     let essence = essence(media_type);
     essence.starts_with("text/")
@@ -94,7 +94,7 @@ pub(crate) fn compressible(media_type: &str) -> bool {
         )
 }
 
-/// Whether the format of this media type is compressed already, so that no sibling is searched for.
+/// Returns `true` if the format of this media type is compressed already, so that no sibling is searched for.
 pub(crate) fn is_compressed(media_type: &str) -> bool {
     let essence = essence(media_type);
     let kind = essence.split('/').next().unwrap_or_default();
@@ -116,12 +116,12 @@ pub(crate) fn is_compressed(media_type: &str) -> bool {
     }
 }
 
-/// The media type without parameters, which a configuration may write in any case.
+/// Returns the media type without parameters, which a configuration may write in any case.
 fn essence(media_type: &str) -> String {
     media_type.split(';').next().unwrap_or_default().trim().to_ascii_lowercase()
 }
 
-/// The SHA-256 of content.
+/// Returns the SHA-256 of content.
 pub(crate) fn sha256(content: &[u8]) -> [u8; 32] {
     Sha256::digest(content).into()
 }
@@ -212,7 +212,7 @@ mod tests {
         }
     }
 
-    /// The window size in the frame header (RFC 8878 §3.1.1.1).
+    /// Returns the window size in the frame header (RFC 8878 §3.1.1.1).
     fn zstd_window(frame: &[u8]) -> u64 {
         assert_eq!(frame[..4], [0x28, 0xb5, 0x2f, 0xfd]);
         let descriptor = frame[4];

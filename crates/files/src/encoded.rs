@@ -33,7 +33,7 @@ const MIN_SIZE: u64 = 256;
 /// or one of 2 MB.
 const MAX_AWAITED_WEIGHT: u64 = 8 << 20;
 
-/// Whether a variant of `resource` in this content coding may exist.
+/// Returns `true` if a variant of `resource` in this content coding may exist.
 #[inline]
 pub(super) fn is_possible(resource: &Resource, coding: ContentCoding) -> bool {
     let settings = &resource.settings;
@@ -131,7 +131,7 @@ fn finish(shared: &Shared, search: SearchGuard, encoded: EncodedVariant) {
     shared.cache.recount(&resource);
 }
 
-/// Whether all siblings that were searched for are unchanged.
+/// Returns whether all siblings that were searched for are unchanged.
 ///
 /// # Errors
 /// [`Failure::WouldBlock`] when `mode` forbids waiting for a disk.
@@ -204,7 +204,7 @@ fn open_checked(
     Ok((fd, metadata))
 }
 
-/// The representation of a sibling (`NAME.gz`), if it is not older than the original.
+/// Returns the representation of a sibling (`NAME.gz`), if it is not older than the original.
 fn sibling(
     shared: &Shared,
     resource: &Resource,

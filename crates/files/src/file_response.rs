@@ -36,7 +36,7 @@ pub enum Part {
 }
 
 impl FileResponse {
-    /// A response without a body.
+    /// Creates a response without a body.
     pub fn new(status: u16, fields: FieldLines) -> Self {
         Self { status, fields, body: VecDeque::new(), parts: Vec::new(), coding: "-" }
     }
@@ -66,7 +66,7 @@ impl FileResponse {
         self.parts.push(Part::Remote(Arc::clone(remote), range));
     }
 
-    /// The length of the body in bytes.
+    /// Returns the length of the body in bytes.
     pub fn length(&self) -> u64 {
         let parts = self.parts.iter().map(|part| match part {
             Part::Here(bytes) => bytes.len() as u64,

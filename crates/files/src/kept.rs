@@ -83,7 +83,8 @@ impl Default for KeptFiles {
 }
 
 impl KeptFiles {
-    /// The kept file at `path`, unless it has changed or its time is over. `now` is in milliseconds of the worker's clock.
+    /// Returns the kept file at `path`, unless it has changed or its time is over. `now` is in milliseconds of the worker's
+    /// clock.
     pub(super) fn get(&mut self, settings: &Settings, path: &[u8], now: u64) -> Option<&KeptFile> {
         if self.table.is_empty() {
             return None;
@@ -150,7 +151,7 @@ impl KeptFiles {
 }
 
 impl Candidate {
-    /// Whether all changes of the file that was opened are watched.
+    /// Returns `true` if all changes of the file that was opened are watched.
     pub(super) fn is_watched(
         &self,
         fd: &OwnedFd,

@@ -31,13 +31,14 @@ struct Entry {
 }
 
 impl Entry {
-    /// The relative link to the entry. The prefix `./` prevents that the name is read as a scheme or as an absolute path.
+    /// Returns the relative link to the entry. The prefix `./` prevents that the name is read as a scheme or as an absolute
+    /// path.
     fn href(&self) -> String {
         let slash: &[u8] = if self.directory { b"/" } else { b"" };
         encode(&[b"./", &*self.name, slash].concat())
     }
 
-    /// The time of modification as RFC 3339 in UTC.
+    /// Returns the time of modification as RFC 3339 in UTC.
     fn timestamp(&self) -> String {
         /// Seconds of 2,000 years, after which the calendar repeats.
         const CYCLES: u64 = 5 * 146_097 * 86_400;

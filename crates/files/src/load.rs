@@ -37,7 +37,7 @@ pub(super) struct Loaded<'a> {
     pub(super) file: &'a [u8],
     pub(super) file_system: FileSystem,
     pub(super) validity: Arc<Validity>,
-    /// Whether its changes are watched.
+    /// Its changes are watched.
     pub(super) watched: bool,
 }
 
@@ -231,7 +231,7 @@ fn read(fd: &OwnedFd, size: u64, mode: Mode) -> Result<Vec<u8>, Failure> {
     Ok(content)
 }
 
-/// A private copy of a file.
+/// Returns a private copy of a file.
 fn copied(
     settings: &Settings,
     fd: OwnedFd,
@@ -258,7 +258,7 @@ fn copied(
     Ok(spooled(output, length))
 }
 
-/// The content of a record file, converted to lines.
+/// Returns the content of a record file, converted to lines.
 fn converted(
     settings: &Settings,
     rules: &Records,

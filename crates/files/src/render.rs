@@ -24,7 +24,7 @@ pub(super) struct Description<'a> {
     pub(super) length: u64,
     pub(super) sha256: Option<[u8; 32]>,
     pub(super) is_settled: bool,
-    /// Whether it will be cached. Otherwise it serves one request, and the head of a 304 is built on demand.
+    /// It will be cached. Otherwise it serves one request, and the head of a 304 is built on demand.
     pub(super) keep: bool,
 }
 
@@ -81,8 +81,8 @@ pub(super) fn remote(
     Representation { remote: Some(remote), ..representation(description, none, server_field) }
 }
 
-/// The fields of a 304 (RFC 9110 §15.4.5): those that describe the representation to a cache, but not those that describe
-/// a body.
+/// Returns the fields of a 304 (RFC 9110 §15.4.5): those that describe the representation to a cache, but not those that
+/// describe a body.
 pub(super) fn without_content(fields: &FieldLines) -> FieldLines {
     let mut rest = fields.clone();
     for name in ["Content-Type", "Content-Encoding", "Accept-Ranges", "X-Content-Type-Options"] {
@@ -91,7 +91,7 @@ pub(super) fn without_content(fields: &FieldLines) -> FieldLines {
     rest
 }
 
-/// The serialized fields with the empty line, in a buffer with room for a small body.
+/// Returns the serialized fields with the empty line, in a buffer with room for a small body.
 fn head(fields: &FieldLines, length: Option<u64>, server_field: bool) -> Vec<u8> {
     let small = length.filter(|&length| length <= SMALL).unwrap_or_default();
     let mut head = Vec::with_capacity(fields.as_bytes().len() + 64 + small as usize);
@@ -111,7 +111,7 @@ fn head(fields: &FieldLines, length: Option<u64>, server_field: bool) -> Vec<u8>
 /// Content in memory is never larger; see [`StoredContent::in_memory`].
 const SMALL: u64 = 32 * 1024;
 
-/// The fields of the 200 response without `Content-Length`.
+/// Returns the fields of the 200 response without `Content-Length`.
 pub(super) fn fields(description: &Description<'_>) -> FieldLines {
     let Description { settings, content_type, coding, etag, last_modified, .. } = description;
     let mut fields = FieldLines::new();
@@ -143,7 +143,7 @@ pub(super) fn fields(description: &Description<'_>) -> FieldLines {
     fields
 }
 
-/// Whether the response depends on Accept-Encoding.
+/// Returns `true` if the response depends on Accept-Encoding.
 pub(super) fn may_be_coded(settings: &Settings, content_type: &ContentType) -> bool {
     if content_type.coding != ContentCoding::Identity {
         false

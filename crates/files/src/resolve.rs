@@ -36,7 +36,7 @@ pub struct Resolver<'a> {
     pub copy: bool,
     /// Milliseconds of the worker's clock.
     pub now: u64,
-    /// Whether the resolution may wait for a disk.
+    /// The resolution may wait for a disk.
     pub mode: Mode,
 }
 
@@ -152,7 +152,7 @@ impl ResourceOpener<'_> {
         Ok(Found::File(resource))
     }
 
-    /// The previous resource, when neither the file nor any of its siblings has changed.
+    /// Returns the previous resource, when neither the file nor any of its siblings has changed.
     fn unchanged(
         &self,
         file: &[u8],

@@ -38,8 +38,8 @@ pub enum Found<F, D> {
 }
 
 impl<F, D> Found<F, D> {
-    /// The same with another type of directories. A directory to be listed becomes one that was requested without a slash; the
-    /// caller has handled it.
+    /// Returns the same with another type of directories. A directory to be listed becomes one that was requested without a
+    /// slash; the caller has handled it.
     pub fn without_listing<E>(self) -> Found<F, E> {
         match self {
             Self::File(file) => Found::File(file),
@@ -169,7 +169,7 @@ fn search_file<O: Opener>(
 }
 
 impl Wanted<'_> {
-    /// The path that runs `program`. Without one, the program is missing: the request must be for another path (the
+    /// Returns the path that runs `program`. Without one, the program is missing: the request must be for another path (the
     /// program is an index file or a path of a `try` list), and a route must run the program by its own path.
     pub(super) fn run_elsewhere(&self, program: &[u8]) -> Result<Candidate, Failure> {
         let url = [b"/", program].concat();

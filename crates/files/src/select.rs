@@ -55,7 +55,7 @@ pub fn select_identity(request: &Request<'_>, resource: &Resource, now: u64) -> 
     select_form(request, resource, &resource.identity, now)
 }
 
-/// The content coding of the response if it is the complete 200 and the representation exists.
+/// Returns the content coding of the response if it is the complete 200 and the representation exists.
 #[inline]
 pub fn plain_coding<R>(request: &Request<'_>, entry: &CacheEntry<R>) -> Option<ContentCoding> {
     // A prebuilt response does not depend on the time.
@@ -74,19 +74,19 @@ pub fn plain_coding<R>(request: &Request<'_>, entry: &CacheEntry<R>) -> Option<C
     }
 }
 
-/// Whether each response is made for its request: it depends on the time, or its body is not here.
+/// Returns `true` if each response is made for its request: it depends on the time, or its body is not here.
 fn is_made_for_request(resource: &Resource) -> bool {
     resource.settings.expires.is_some() || resource.identity.remote.is_some()
 }
 
-/// Whether the representation is streamed: a large sibling of an object.
+/// Returns `true` if the representation is streamed: a large sibling of an object.
 #[inline]
 fn is_remote(resource: &Resource, coding: ContentCoding) -> bool {
     resource.object().is_some()
         && matches!(resource.representation(coding), Some(Some(form)) if form.remote.is_some())
 }
 
-/// Whether the response to a request for this resource may have a content coding, but no search for it has ended.
+/// Returns `true` if the response to a request for this resource may have a content coding, but no search for it has ended.
 pub fn may_be_coded(request: &Request<'_>, resource: &Resource) -> bool {
     request.has(FieldName::AcceptEncoding)
         && matches!(negotiate(request, resource), Chosen::Unknown(_))
@@ -208,14 +208,14 @@ fn wanted_ranges(
     range::parse(&values, form.length, max)
 }
 
-/// The complete 200 response.
+/// Returns the complete 200 response.
 pub fn whole(form: &Representation) -> FileResponse {
     let mut response = start(200, form);
     response.push_range(form, 0..form.length);
     response
 }
 
-/// The 304 response.
+/// Returns the 304 response.
 pub fn not_modified(form: &Representation) -> FileResponse {
     let fields = render::without_content(&form.fields);
     FileResponse { coding: coding_of(form), ..FileResponse::new(304, fields) }
@@ -262,18 +262,18 @@ fn start(status: u16, form: &Representation) -> FileResponse {
     FileResponse { coding: coding_of(form), ..FileResponse::new(status, form.fields.clone()) }
 }
 
-/// The content coding for the log.
+/// Returns the content coding for the log.
 fn coding_of(form: &Representation) -> &'static str {
     if form.coding == ContentCoding::Identity { "-" } else { form.coding.as_str() }
 }
 
-/// A multipart boundary of 128 random bits: the content cannot contain it by chance.
+/// Returns a multipart boundary of 128 random bits: the content cannot contain it by chance.
 fn boundary() -> String {
     let random = || RandomState::new().hash_one(0_u8);
     format!("{:016x}{:016x}", random(), random())
 }
 
-/// Whether the open file of the entry has changed since it was opened.
+/// Returns `true` if the open file of the entry has changed since it was opened.
 #[inline]
 pub fn has_changed<R>(entry: &CacheEntry<R>) -> bool {
     matches!(&entry.resource.identity.body, StoredContent::File(file) if file.is_live() && !file.is_unchanged())

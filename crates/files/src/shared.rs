@@ -41,12 +41,12 @@ pub struct Shared {
     pub(super) sources: Reported,
     /// Time until a watched file is checked, in milliseconds.
     pub(super) revalidate: u64,
-    /// Whether responses have the field `Server`.
+    /// Responses have the field `Server`.
     pub(super) server_field: bool,
 }
 
 impl Shared {
-    /// The state of the first configuration. `disk` has the objects that are on disk.
+    /// Returns the state of the first configuration. `disk` has the objects that are on disk.
     pub fn first(config: &Config, pools: Arc<Pools>, disk: Option<Arc<dyn ObjectDisk>>) -> Self {
         let server = &config.server;
         let watch = server.cache.notify.then(Watch::new).and_then(|watch| {
@@ -74,7 +74,8 @@ impl Shared {
         }
     }
 
-    /// The state of the next configuration. It keeps the cache unless its bounds have changed. `disk` has the objects that are on disk.
+    /// Returns the state of the next configuration. It keeps the cache unless its bounds have changed. `disk` has the objects
+    /// that are on disk.
     pub fn next(&self, config: &Config, disk: Option<Arc<dyn ObjectDisk>>) -> Self {
         let bounds = bounds(&config.server);
         let cache = match bounds == self.cache.store().bounds() {
@@ -113,7 +114,7 @@ impl Shared {
         self.roots.retain(has_root);
     }
 
-    /// The directory to which `path`, a path of the configuration, resolves.
+    /// Returns the directory to which `path`, a path of the configuration, resolves.
     ///
     /// # Errors
     /// When the directory cannot be opened.
@@ -156,7 +157,8 @@ impl Shared {
         }
     }
 
-    /// Whether another worker may have read notifications that have not taken effect; [`Shared::read_changes`] waits for it.
+    /// Returns `true` if another worker may have read notifications that have not taken effect; [`Shared::read_changes`]
+    /// waits for it.
     #[inline]
     pub fn is_reading_changes(&self) -> bool {
         self.watch.as_ref().is_some_and(|watch| watch.is_being_read())

@@ -25,8 +25,8 @@ struct Candidate {
     is_executable: bool,
 }
 
-/// Whether `fd`, opened as `file` beneath `root`, is a program of a route of the site. The first such request for a pair of
-/// routes is logged.
+/// Returns `true` if `fd`, opened as `file` beneath `root`, is a program of a route of the site. The first such request for a
+/// pair of routes is logged.
 pub(super) fn is_source(
     shared: &Shared,
     settings: &Settings,
@@ -55,14 +55,14 @@ pub(super) fn is_source(
 pub(crate) struct Reported(Mutex<HashSet<[String; 3]>>);
 
 impl Reported {
-    /// Whether these routes of the site have not been reported together before.
+    /// Returns `true` if these routes of the site have not been reported together before.
     fn is_new(&self, site: &str, runs: &str, sends: &str) -> bool {
         let mut reported = self.0.lock().unwrap_or_else(PoisonError::into_inner);
         reported.insert([site, runs, sends].map(str::to_owned))
     }
 }
 
-/// The rule by which `fd`, opened as `file` beneath `root`, is a program of a route of the site. `open` opens the
+/// Returns the rule by which `fd`, opened as `file` beneath `root`, is a program of a route of the site. `open` opens the
 /// directories of rules.
 pub(super) fn source_of<'s>(
     settings: &'s Settings,
@@ -124,7 +124,7 @@ impl Candidate {
         !rule.extensions.is_empty() || !is_shared || self.is_executable || self.is_of_executable()
     }
 
-    /// Whether it is a compressed variant of an executable file.
+    /// Returns `true` if it is a compressed variant of an executable file.
     fn is_of_executable(&self) -> bool {
         let original = original(self.real.as_os_str().as_bytes());
         let found = original.and_then(|path| stat(Path::new(OsStr::from_bytes(path))).ok());
@@ -132,7 +132,7 @@ impl Candidate {
     }
 }
 
-/// Whether the directory is an ancestor of `path` under any name, for example through another mount.
+/// Returns `true` if the directory is an ancestor of `path` under any name, for example through another mount.
 fn is_beneath(path: &Path, directory: &Root) -> bool {
     let Ok(wanted) = fstat(&directory.fd) else { return false };
     let is_it = |path: &Path| {

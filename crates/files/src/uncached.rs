@@ -81,8 +81,8 @@ impl Drop for Content {
     }
 }
 
-/// The response with the whole file at the decoded `path`. Returns `None` if the response is another one, an error or a
-/// variant, or if it takes more than opening and reading one file.
+/// Returns the response with the whole file at the decoded `path`. Returns `None` if the response is another one, an error or
+/// a variant, or if it takes more than opening and reading one file.
 pub fn respond<R>(
     worker: &Worker<R>,
     request: &Request<'_>,
@@ -99,7 +99,7 @@ pub fn respond<R>(
         .or_else(|| respond_opened(worker, request, settings, file))
 }
 
-/// The response with a file that is kept open.
+/// Returns the response with a file that is kept open.
 fn respond_kept<R>(
     worker: &Worker<R>,
     request: &Request<'_>,
@@ -127,7 +127,7 @@ fn respond_kept<R>(
     Some(whole(fields, last_modified, body, length))
 }
 
-/// The response with a file that is opened for it.
+/// Returns the response with a file that is opened for it.
 fn respond_opened<R>(
     worker: &Worker<R>,
     request: &Request<'_>,
@@ -190,7 +190,7 @@ fn whole(fields: FieldLines, last_modified: Option<u64>, body: Body, length: u64
     WholeFile { response, length, last_modified }
 }
 
-/// Whether a file of the route is found by its path alone, and its response depends on nothing but its metadata.
+/// Returns `true` if a file of the route is found by its path alone, and its response depends on nothing but its metadata.
 fn is_plain(settings: &Settings) -> bool {
     settings.try_files.is_empty()
         && settings.records.is_none()
@@ -200,7 +200,7 @@ fn is_plain(settings: &Settings) -> bool {
         && settings.handler.script().is_none()
 }
 
-/// Whether the response has no content coding, whatever codings the file may have.
+/// Returns `true` if the response has no content coding, whatever codings the file may have.
 fn accepts_identity(
     request: &Request<'_>,
     settings: &Settings,
@@ -214,8 +214,8 @@ fn accepts_identity(
     !render::may_be_coded(settings, content_type) && chosen.is_some()
 }
 
-/// The basis of the validators, if the metadata shows that the file did not change while it was read: its last change is
-/// older than `seen` by more than the granularity of its times.
+/// Returns the basis of the validators, if the metadata shows that the file did not change while it was read: its last change
+/// is older than `seen` by more than the granularity of its times.
 fn basis<'a>(
     settings: &'a Settings,
     root: &Root,

@@ -20,14 +20,14 @@ pub(super) struct Basis<'a> {
     pub(super) seen: Duration,
 }
 
-/// The current time since 1970.
+/// Returns the current time since 1970.
 pub(super) fn now() -> Duration {
     clock::since_1970()
 }
 
 impl Basis<'_> {
-    /// The entity tag of the representation in this content coding: from the content if the route is configured so, otherwise from
-    /// the metadata.
+    /// Returns the entity tag of the representation in this content coding: from the content if the route is configured so,
+    /// otherwise from the metadata.
     ///
     /// A tag from the metadata contains the change time (ctime), which programs cannot set, so that different contents have
     /// different tags whatever their modification time (mtime). It is weak as long as another change could have the same
@@ -60,12 +60,12 @@ impl Basis<'_> {
         Some(u64::try_from(self.metadata.changed).unwrap_or_default().min(now))
     }
 
-    /// Whether every change after the read of the content gives the file a different time.
+    /// Returns `true` if every change after the read of the content gives the file a different time.
     pub(super) fn is_settled(&self) -> bool {
         self.seen >= self.settles_at()
     }
 
-    /// When [`Basis::is_settled`] becomes true, since 1970.
+    /// Returns when [`Basis::is_settled`] becomes true, since 1970.
     pub(super) fn settles_at(&self) -> Duration {
         let FileMetadata { modified, modified_nanos, changed, changed_nanos, .. } = *self.metadata;
         let settled = |seconds: i64, nanos| {
@@ -100,7 +100,7 @@ impl Basis<'_> {
     }
 }
 
-/// The entity tag of a variant that is compressed from the content with tag `original`.
+/// Returns the entity tag of a variant that is compressed from the content with tag `original`.
 pub(super) fn coded_tag(
     original: &EntityTag,
     sha256: Option<&[u8; 32]>,
@@ -120,7 +120,7 @@ fn suffix(coding: ContentCoding) -> String {
     }
 }
 
-/// Whether every change of a file after `seen`, a time since 1970, gives it another change time.
+/// Returns `true` if every change of a file after `seen`, a time since 1970, gives it another change time.
 pub(super) fn is_change_settled(metadata: &FileMetadata, seen: Duration) -> bool {
     let FileMetadata { changed, changed_nanos, .. } = *metadata;
     seen >= Duration::new(changed.max(0) as u64, changed_nanos) + grain(changed_nanos)
@@ -132,7 +132,7 @@ fn grain(nanos: u32) -> Duration {
     if nanos == 0 { Duration::from_secs(2) } else { Duration::from_millis(20) }
 }
 
-/// The bytes as hexadecimal digits.
+/// Returns the bytes as hexadecimal digits.
 pub(super) fn hex(bytes: &[u8]) -> String {
     const DIGITS: &[u8; 16] = b"0123456789abcdef";
     let digit = |nibble: u8| char::from(DIGITS[usize::from(nibble)]);

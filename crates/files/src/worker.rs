@@ -31,7 +31,7 @@ pub struct Worker<R> {
 }
 
 impl<R> Worker<R> {
-    /// A worker whose cache has at most `max_entries` entries.
+    /// Creates a worker whose cache has at most `max_entries` entries.
     pub fn new(shared: Arc<Shared>, clock: Rc<Clock>, max_entries: usize) -> Self {
         Self {
             shared,
@@ -46,12 +46,12 @@ impl<R> Worker<R> {
         }
     }
 
-    /// The resource that the shared cache has for the decoded `path` of a site, or whether to insert it.
+    /// Returns the resource that the shared cache has for the decoded `path` of a site, or whether to insert it.
     pub fn look_up(&self, site: usize, path: &[u8]) -> LookUp {
         self.shared.cache.look_up(site, path, self.sampler.is_due())
     }
 
-    /// Whether `resource` may be used without a check of the file and without a copy of its content.
+    /// Returns `true` if `resource` may be used without a check of the file and without a copy of its content.
     pub fn is_usable(&self, resource: &Resource) -> bool {
         resource.validity.is_fresh(self.clock.now()) && !self.shared.is_worth_a_copy(resource)
     }
@@ -103,7 +103,7 @@ impl<R> Worker<R> {
         self.kept.borrow_mut().clear();
     }
 
-    /// Whether a request was counted since [`Worker::publish_counts`].
+    /// Returns `true` if a request was counted since [`Worker::publish_counts`].
     pub fn has_counts(&self) -> bool {
         self.hits.get() > 0 || self.misses.get() > 0
     }

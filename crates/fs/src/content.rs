@@ -55,7 +55,7 @@ impl StoredContent {
         Self::Memory(Bytes::from(content))
     }
 
-    /// Bytes of memory and number of descriptors that this occupies.
+    /// Returns the bytes of memory and number of descriptors that this occupies.
     pub fn cost(&self) -> (usize, usize) {
         match self {
             Self::Memory(bytes) => (bytes.len(), 0),
@@ -154,7 +154,7 @@ enum Kind {
 }
 
 impl ContentFile {
-    /// A sealed copy in memory, which no process can change: a response that is sent from it is consistent, however
+    /// Returns a sealed copy in memory, which no process can change: a response that is sent from it is consistent, however
     /// slow the client.
     fn sealed(content: &[u8], is_final: bool) -> io::Result<Self> {
         let fd = memfd_create("dunlin-cache", MemfdFlags::CLOEXEC | MemfdFlags::ALLOW_SEALING)?;
@@ -166,7 +166,7 @@ impl ContentFile {
         Ok(Self { fd: file.into(), length, kind: Kind::Sealed { is_final } })
     }
 
-    /// An unlinked copy on a disk file system. The page cache keeps it in large pages, of which a socket takes fewer:
+    /// Returns an unlinked copy on a disk file system. The page cache keeps it in large pages, of which a socket takes fewer:
     /// sending 4 MB cost 298 µs against 404 from a sealed copy, 64 KB 5.2 against 6.7.
     fn unlinked(content: &[u8]) -> io::Result<Self> {
         let mut file = temp_files::file()?;
@@ -174,7 +174,7 @@ impl ContentFile {
         Ok(Self::private(file, content.len() as u64))
     }
 
-    /// A file on disk, opened for reading.
+    /// Returns a file on disk, opened for reading.
     pub fn live(fd: OwnedFd, metadata: FileMetadata, direct: bool) -> Self {
         let length = metadata.size;
         let metadata = Mutex::new(metadata);
@@ -182,30 +182,30 @@ impl ContentFile {
         Self { fd, length, kind: Kind::Live(Box::new(live)) }
     }
 
-    /// A file to which only this process has access.
+    /// Returns a file to which only this process has access.
     pub fn private(file: File, length: u64) -> Self {
         Self { fd: file.into(), length, kind: Kind::Unlinked }
     }
 
-    /// Whether `sendfile` may pass the file's pages to the socket.
+    /// Returns `true` if `sendfile` may pass the file's pages to the socket.
     #[inline]
     pub fn may_be_sent_directly(&self) -> bool {
         !matches!(&self.kind, Kind::Live(live) if !live.direct)
     }
 
-    /// Whether another process can change the file while it is sent.
+    /// Returns `true` if another process can change the file while it is sent.
     #[inline]
     pub fn is_live(&self) -> bool {
         matches!(self.kind, Kind::Live(_))
     }
 
-    /// Whether its pages may be absent from memory.
+    /// Returns `true` if its pages may be absent from memory.
     #[inline]
     pub fn may_be_cold(&self) -> bool {
         !matches!(self.kind, Kind::Sealed { .. })
     }
 
-    /// Whether a copy made by [`StoredContent::on_disk`] is cheaper to send.
+    /// Returns `true` if a copy made by [`StoredContent::on_disk`] is cheaper to send.
     #[inline]
     pub fn is_worth_copying(&self) -> bool {
         matches!(self.kind, Kind::Live(_) | Kind::Sealed { is_final: false })
@@ -224,7 +224,7 @@ impl ContentFile {
         }
     }
 
-    /// Whether the content is unchanged since the file was opened. A file that was replaced or deleted keeps its
+    /// Returns `true` if the content is unchanged since the file was opened. A file that was replaced or deleted keeps its
     /// content as long as it is open.
     pub fn is_unchanged(&self) -> bool {
         let Kind::Live(live) = &self.kind else { return true };
@@ -303,7 +303,7 @@ impl ContentFile {
         offsets.filter_map(sample).collect()
     }
 
-    /// The path of the file, for the log.
+    /// Returns the path of the file, for the log.
     pub fn path(&self) -> PathBuf {
         std::fs::read_link(format!("/proc/self/fd/{}", self.fd.as_raw_fd())).unwrap_or_default()
     }
@@ -354,7 +354,7 @@ impl Guard {
         self.writes.as_ref().is_none_or(Writes::has_new)
     }
 
-    /// Whether the samples are in the file, as far as it is in memory.
+    /// Returns `true` if the samples are in the file, as far as it is in memory.
     fn has_samples(&self, file: &ContentFile) -> bool {
         let mut found = 0;
         for sample in &self.samples {
@@ -396,7 +396,7 @@ pub enum Piece {
 }
 
 impl Piece {
-    /// The byte range `range` of stored content.
+    /// Creates the byte range `range` of stored content.
     #[inline]
     pub fn of(stored: &StoredContent, range: Range<u64>) -> Self {
         match stored {

@@ -22,7 +22,7 @@ pub enum Failure {
 }
 
 impl Failure {
-    /// The status of the response.
+    /// Returns the status of the response.
     pub fn status(self) -> u16 {
         match self {
             Self::Missing => 404,

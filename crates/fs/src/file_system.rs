@@ -14,7 +14,7 @@ pub struct FileSystem {
 }
 
 impl FileSystem {
-    /// The file system of an open file.
+    /// Creates the file system of an open file.
     pub fn of(fd: impl AsFd) -> Self {
         let Ok(fs) = fstatfs(fd) else {
             return Self { notifies: false, keeps_change_times: false };

@@ -44,7 +44,7 @@ pub fn forget(watch: &Watch, root: &Root, file: &[u8]) {
     watch.forget(&directory, name);
 }
 
-/// The absolute directory of `file`, and its name in it.
+/// Returns the absolute directory of `file`, and its name in it.
 fn place<'f>(root: &Root, file: &'f [u8]) -> (Vec<u8>, &'f [u8]) {
     let mut directory = root.path.to_vec();
     let Some(slash) = memchr::memrchr(b'/', file) else { return (directory, file) };

@@ -29,7 +29,7 @@ pub struct FileMetadata {
 }
 
 impl FileMetadata {
-    /// The metadata of an open file.
+    /// Returns the metadata of an open file.
     ///
     /// # Errors
     /// When `fstat` fails.
@@ -37,29 +37,29 @@ impl FileMetadata {
         Ok(Self::from(&fstat(fd)?))
     }
 
-    /// Whether both describe the same content: same file, size and times.
+    /// Returns `true` if both describe the same content: same file, size and times.
     pub fn same_content(&self, other: &Self) -> bool {
         (self.changed, self.changed_nanos) == (other.changed, other.changed_nanos)
             && self.is_same_but_for_change_time(other)
     }
 
-    /// Whether both describe the same file with the same size and modification time.
+    /// Returns `true` if both describe the same file with the same size and modification time.
     pub fn is_same_but_for_change_time(&self, other: &Self) -> bool {
         (self.device, self.inode, self.size, self.modified, self.modified_nanos)
             == (other.device, other.inode, other.size, other.modified, other.modified_nanos)
     }
 
-    /// Whether both describe the same file, and it is at least as long at the time of `other`.
+    /// Returns `true` if both describe the same file, and it is at least as long at the time of `other`.
     pub(crate) fn may_have_grown(&self, other: &Self) -> bool {
         (self.device, self.inode) == (other.device, other.inode) && self.size <= other.size
     }
 
-    /// Whether both describe the same content and the same file type.
+    /// Returns `true` if both describe the same content and the same file type.
     pub fn same_file(&self, other: &Self) -> bool {
         self.same_content(other) && self.file_type() == other.file_type()
     }
 
-    /// The type of the file.
+    /// Returns the type of the file.
     pub fn file_type(&self) -> rustix::fs::FileType {
         rustix::fs::FileType::from_raw_mode(self.mode)
     }

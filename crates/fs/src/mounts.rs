@@ -30,7 +30,7 @@ impl Mounts {
         Ok(Self { file, known: Mutex::default() })
     }
 
-    /// A duplicate of the descriptor, for a worker to poll.
+    /// Returns a duplicate of the descriptor, for a worker to poll.
     pub(crate) fn duplicate(&self) -> io::Result<File> {
         self.file.try_clone()
     }

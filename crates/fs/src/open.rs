@@ -70,7 +70,7 @@ fn open_as(
     Err(Failure::Exhausted)
 }
 
-/// Whether the first symlink of the path is absolute.
+/// Returns `true` if the first symlink of the path is absolute.
 fn has_absolute_link(root: &Root, path: &[u8]) -> bool {
     let ends = memchr::memchr_iter(b'/', path).chain([path.len()]);
     let mut links = ends.filter_map(|end| readlinkat(&root.fd, &path[..end], Vec::new()).ok());

@@ -13,7 +13,7 @@ pub(crate) struct Step {
 /// The kernel's limit on symlinks in one path.
 const MAX_SYMLINKS: usize = 40;
 
-/// Every entry that the resolution of the absolute `path` visits, including those in the targets of symlinks, up to
+/// Returns every entry that the resolution of the absolute `path` visits, including those in the targets of symlinks, up to
 /// the first that is missing.
 pub(crate) fn steps(path: &[u8]) -> Vec<Step> {
     let mut steps = Vec::new();
@@ -46,7 +46,7 @@ pub(crate) fn steps(path: &[u8]) -> Vec<Step> {
     steps
 }
 
-/// The names of a path in reverse order.
+/// Returns the names of a path in reverse order.
 fn names(path: &[u8]) -> Vec<Vec<u8>> {
     let names = path.split(|&b| b == b'/').filter(|name| !matches!(*name, b"" | b"."));
     let mut names: Vec<_> = names.map(<[u8]>::to_vec).collect();

@@ -41,7 +41,7 @@ impl Protected {
         Self { paths, identities }
     }
 
-    /// Whether `other` protects all of its paths.
+    /// Returns `true` if `other` protects all of its paths.
     pub fn is_within(&self, other: &Self) -> bool {
         self.paths.iter().all(|path| other.paths.contains(path))
     }
@@ -62,7 +62,7 @@ impl Protected {
         Err(Failure::Missing)
     }
 
-    /// Whether the file is protected.
+    /// Returns whether the file is protected.
     ///
     /// # Errors
     /// [`Failure::WouldBlock`] when `mode` forbids waiting for a disk.
@@ -91,8 +91,8 @@ impl Identities {
         Self { files: paths.iter().filter_map(identity).collect(), at }
     }
 
-    /// Whether the file cannot have become a protected one since the lookup: creating, linking and renaming a file change
-    /// its ctime.
+    /// Returns `true` if the file cannot have become a protected one since the lookup: creating, linking and renaming a file
+    /// change its ctime.
     fn holds_for(&self, file: &FileMetadata) -> bool {
         let seconds = u64::try_from(file.changed).unwrap_or_default();
         let nanos = file.changed_nanos.min(999_999_999);

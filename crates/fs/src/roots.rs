@@ -31,13 +31,13 @@ pub struct Root {
 }
 
 impl Root {
-    /// The file system of an open file with this metadata, which was reached from the root.
+    /// Returns the file system of an open file with this metadata, which was reached from the root.
     pub fn file_system(&self, fd: impl AsFd, file: &FileMetadata) -> FileSystem {
         // The open directory keeps its file system mounted, so that no other one has its device number.
         if file.device == self.identity.0 { self.file_system } else { FileSystem::of(fd) }
     }
 
-    /// The real path at the time of opening.
+    /// Returns the real path at the time of opening.
     pub fn place(&self) -> &Path {
         Path::new(OsStr::from_bytes(&self.path))
     }
@@ -69,8 +69,8 @@ pub struct Lookup {
 }
 
 impl Roots {
-    /// The root at `path`. Opens it on first use, and again when the path resolves to another directory. `watch` reports
-    /// such changes; in addition, the path is checked after `trusted` milliseconds.
+    /// Returns the root at `path`. Opens it on first use, and again when the path resolves to another directory. `watch`
+    /// reports such changes; in addition, the path is checked after `trusted` milliseconds.
     pub fn get(&self, path: &Path, watch: Option<&Watch>, trusted: u64) -> Lookup {
         let now = monotonic_millis();
         let revalidations =
@@ -121,7 +121,7 @@ impl Roots {
         Lookup { root: Ok(opened), has_moved }
     }
 
-    /// The paths of the open roots.
+    /// Returns the paths of the open roots.
     pub fn paths(&self) -> Vec<PathBuf> {
         let open = self.open.read().unwrap_or_else(PoisonError::into_inner);
         open.keys().map(PathBuf::from).collect()
@@ -139,7 +139,7 @@ impl Roots {
     }
 }
 
-/// Whether the error does not concern the path.
+/// Returns `true` if the error does not concern the path.
 fn is_exhausted(error: &io::Error) -> bool {
     let errors = [Errno::MFILE, Errno::NFILE, Errno::NOMEM];
     errors.iter().any(|errno| error.raw_os_error() == Some(errno.raw_os_error()))
@@ -166,7 +166,7 @@ impl Root {
         })
     }
 
-    /// Whether `path` resolves to it.
+    /// Returns `true` if `path` resolves to it.
     fn is_at(&self, path: &Path) -> bool {
         stat(path).is_ok_and(|stat| (stat.st_dev, stat.st_ino) == self.identity)
     }

@@ -17,19 +17,19 @@ pub struct Validity {
 static EPOCH: AtomicU64 = AtomicU64::new(0);
 
 impl Validity {
-    /// A global counter. It advances whenever any validity is invalidated or expires earlier.
+    /// Returns a global counter. It advances whenever any validity is invalidated or expires earlier.
     #[inline]
     pub fn epoch() -> u64 {
         EPOCH.load(Ordering::Acquire)
     }
 
-    /// Whether the data was invalidated.
+    /// Returns `true` if the data was invalidated.
     #[inline]
     pub fn is_invalidated(&self) -> bool {
         self.invalidated.load(Ordering::Acquire)
     }
 
-    /// Whether the data may be used without a check of the file. `now` is in milliseconds of the workers' clock.
+    /// Returns `true` if the data may be used without a check of the file. `now` is in milliseconds of the workers' clock.
     #[inline]
     pub fn is_fresh(&self, now: u64) -> bool {
         !self.is_invalidated() && now < self.fresh_until()
@@ -58,7 +58,7 @@ impl Validity {
         self.retired.store(true, Ordering::Relaxed);
     }
 
-    /// Whether the memory of the data is to be freed.
+    /// Returns `true` if the memory of the data is to be freed.
     pub fn is_retired(&self) -> bool {
         self.retired.load(Ordering::Relaxed) || self.is_invalidated()
     }

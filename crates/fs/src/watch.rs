@@ -214,12 +214,12 @@ impl Watch {
         }
     }
 
-    /// A duplicate of the notification descriptor, for a worker to poll.
+    /// Returns a duplicate of the notification descriptor, for a worker to poll.
     pub fn duplicate(&self) -> io::Result<File> {
         Ok(File::from(self.inotify.try_clone()?))
     }
 
-    /// A descriptor that becomes ready with each mount and unmount, for a worker to poll.
+    /// Returns a descriptor that becomes ready with each mount and unmount, for a worker to poll.
     pub fn duplicate_mounts(&self) -> Option<io::Result<File>> {
         self.mounts.as_ref().map(Mounts::duplicate)
     }
@@ -235,7 +235,7 @@ impl Watch {
         is_concerned
     }
 
-    /// Number of times that everything was invalidated. A worker that finds no pending notification sees the number
+    /// Returns the number of times that everything was invalidated. A worker that finds no pending notification sees the number
     /// that the reading worker left.
     pub fn clearings(&self) -> u64 {
         self.clearings.load(Ordering::Acquire)
@@ -260,8 +260,8 @@ impl Watch {
         self.readers.fetch_sub(1, Ordering::SeqCst);
     }
 
-    /// Whether a thread may have read notifications that have not taken effect. A worker that then calls [`Watch::read`]
-    /// waits for it.
+    /// Returns `true` if a thread may have read notifications that have not taken effect. A worker that then calls
+    /// [`Watch::read`] waits for it.
     #[inline]
     pub fn is_being_read(&self) -> bool {
         self.readers.load(Ordering::SeqCst) > 0
@@ -334,7 +334,7 @@ impl Watch {
         }
     }
 
-    /// The watch of `path`. Adds watches of all directories from `root` to it.
+    /// Returns the watch of `path`. Adds watches of all directories from `root` to it.
     fn watch_directory(&self, state: &mut State, root: &[u8], path: &[u8]) -> Option<i32> {
         if let Some(&watch) = state.by_path.get(path) {
             return Some(watch);
@@ -373,7 +373,7 @@ impl Watch {
 }
 
 impl State {
-    /// Whether a followed path passes through the absolute path `point`.
+    /// Returns `true` if a followed path passes through the absolute path `point`.
     fn leads_through(&self, point: &[u8]) -> bool {
         let slash = memchr::memrchr(b'/', point).unwrap_or(0);
         let (parent, name) =
@@ -390,7 +390,7 @@ impl State {
     }
 }
 
-/// The name of the file of which this one may be a compressed or converted form.
+/// Returns the name of the file of which this one may be a compressed or converted form.
 fn original_of(name: &[u8]) -> Option<&[u8]> {
     [b".gz".as_slice(), b".br", b".zst", b".stmlf"]
         .iter()

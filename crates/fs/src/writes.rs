@@ -57,7 +57,7 @@ impl Writes {
         Some(Self { watch, seen })
     }
 
-    /// Whether the file was written to since the last call, or may have been.
+    /// Returns `true` if the file was written to since the last call, or may have been.
     pub(super) fn has_new(&self) -> bool {
         let Some(watched) = WATCHED.as_ref() else { return true };
         let mut state = watched.lock();

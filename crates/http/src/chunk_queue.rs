@@ -60,7 +60,7 @@ impl ChunkQueue {
         self.memory.sibling()
     }
 
-    /// Whether the queue holds `limit` bytes, or what it may hold while the budget of its connection is exhausted.
+    /// Returns `true` if the queue holds `limit` bytes, or what it may hold while the budget of its connection is exhausted.
     #[must_use]
     #[inline]
     pub fn is_full(&self, limit: usize) -> bool {
@@ -88,7 +88,7 @@ impl ChunkQueue {
         self.count();
     }
 
-    /// The next bytes for the only reader.
+    /// Returns the next bytes for the only reader.
     pub fn pop(&mut self) -> Option<Bytes> {
         let chunk = match self.chunks.pop_front() {
             Some(chunk) => chunk,
@@ -105,7 +105,7 @@ impl ChunkQueue {
         Some(chunk)
     }
 
-    /// The next bytes for the reader at `place`, which moves behind them.
+    /// Returns the next bytes for the reader at `place`, which moves behind them.
     pub fn read(&self, place: &mut Place) -> Option<Bytes> {
         while let Some(chunk) = self.chunks.get(place.chunk.checked_sub(self.first)?) {
             let rest = chunk.slice(place.offset..);
@@ -119,7 +119,7 @@ impl ChunkQueue {
         Some(Bytes::copy_from_slice(rest))
     }
 
-    /// The place behind all chunks.
+    /// Returns the place behind all chunks.
     #[must_use]
     pub fn end(&self) -> Place {
         Place { chunk: self.first + self.chunks.len(), offset: self.block.len() }
@@ -145,25 +145,25 @@ impl ChunkQueue {
         self.count();
     }
 
-    /// Bytes of the chunks.
+    /// Returns the bytes of the chunks.
     #[must_use]
     pub fn len(&self) -> usize {
         self.length
     }
 
-    /// Whether there is no chunk.
+    /// Returns `true` if there is no chunk.
     #[must_use]
     pub fn is_empty(&self) -> bool {
         self.length == 0
     }
 
-    /// Bytes of memory that the queue takes. It may keep the buffer of one more small chunk.
+    /// Returns the bytes of memory that the queue takes. It may keep the buffer of one more small chunk.
     #[must_use]
     pub fn held(&self) -> usize {
         self.length - self.block.len() + self.block.capacity() + self.chunks.len() * CHUNK
     }
 
-    /// All bytes in one piece, which is a copy.
+    /// Returns all bytes in one piece, which is a copy.
     #[must_use]
     pub fn to_bytes(&self) -> Bytes {
         let mut all = BytesMut::with_capacity(self.length);
@@ -216,7 +216,7 @@ mod tests {
 
     use super::*;
 
-    /// A chunk of this length that keeps a buffer of 64 KB.
+    /// Returns a chunk of this length that keeps a buffer of 64 KB.
     fn slice(length: usize) -> Bytes {
         Bytes::from(vec![b'x'; 64 * 1024]).slice(..length)
     }

@@ -79,7 +79,7 @@ impl FieldSet {
     /// The empty set.
     pub const EMPTY: Self = Self(0);
 
-    /// The set of `names`.
+    /// Creates the set of `names`.
     pub const fn of(names: &[FieldName]) -> Self {
         let (mut bits, mut at) = (0, 0);
         while at < names.len() {
@@ -95,13 +95,13 @@ impl FieldSet {
         self.0 |= 1 << name as u32;
     }
 
-    /// Whether the set contains the name.
+    /// Returns `true` if the set contains the name.
     #[inline]
     pub fn contains(self, name: FieldName) -> bool {
         self.0 & (1 << name as u32) != 0
     }
 
-    /// Whether the sets have a name in common.
+    /// Returns `true` if the sets have a name in common.
     #[inline]
     pub fn intersects(self, other: Self) -> bool {
         self.0 & other.0 != 0

@@ -16,7 +16,7 @@ impl FieldLines {
     /// No fields.
     pub const NONE: Self = Self { lines: Vec::new() };
 
-    /// An empty list. Allocates at its first field, with room for a usual head.
+    /// Creates an empty list. Allocates at its first field, with room for a usual head.
     #[inline]
     pub fn new() -> Self {
         Self::NONE
@@ -51,14 +51,14 @@ impl FieldLines {
         self.lines.extend_from_slice(b"\r\n");
     }
 
-    /// The same fields, with room for `more` bytes of others.
+    /// Creates the same fields, with room for `more` bytes of others.
     pub fn with_room(&self, more: usize) -> Self {
         let mut lines = Vec::with_capacity(self.lines.len() + more);
         lines.extend_from_slice(&self.lines);
         Self { lines }
     }
 
-    /// Whether there are no fields.
+    /// Returns `true` if there are no fields.
     #[inline]
     pub fn is_empty(&self) -> bool {
         self.lines.is_empty()
@@ -103,14 +103,14 @@ impl FieldLines {
         self.lines.truncate(kept);
     }
 
-    /// The value of the first field with that name, without regard to case.
+    /// Returns the value of the first field with that name, without regard to case.
     pub fn get(&self, name: &str) -> Option<&[u8]> {
         self.iter()
             .find(|(other, _)| other.eq_ignore_ascii_case(name.as_bytes()))
             .map(|pair| pair.1)
     }
 
-    /// The names and values of all fields, in order.
+    /// Returns the names and values of all fields, in order.
     pub fn iter(&self) -> impl Iterator<Item = (&[u8], &[u8])> {
         let mut rest = self.lines.as_slice();
         std::iter::from_fn(move || {
@@ -122,7 +122,7 @@ impl FieldLines {
         })
     }
 
-    /// The fields as HTTP/1 lines, each with CR LF.
+    /// Returns the fields as HTTP/1 lines, each with CR LF.
     #[inline]
     pub fn as_bytes(&self) -> &[u8] {
         &self.lines

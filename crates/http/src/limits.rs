@@ -14,7 +14,7 @@ pub struct Limits {
 }
 
 impl Default for Limits {
-    /// A head of 32 KB, a request-target of 8 KB, and 100 fields.
+    /// Returns a head of 32 KB, a request-target of 8 KB, and 100 fields.
     fn default() -> Self {
         Self { head_size: 32 * 1024, target_size: 8 * 1024, fields: 100 }
     }

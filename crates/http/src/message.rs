@@ -49,7 +49,8 @@ pub struct ResponseHead {
 }
 
 impl ResponseHead {
-    /// Whether a final response follows this one (RFC 9110 §15.2). 101 is final for HTTP: another protocol follows it.
+    /// Returns `true` if a final response follows this one (RFC 9110 §15.2). 101 is final for HTTP: another protocol follows
+    /// it.
     #[must_use]
     pub fn is_interim(&self) -> bool {
         (100..200).contains(&self.status) && self.status != 101
@@ -100,7 +101,7 @@ impl std::error::Error for InvalidRequest {}
 const FRAMING_FIELDS: [&str; 3] = ["Host", "Content-Length", "Transfer-Encoding"];
 
 impl RequestHead {
-    /// A request for `target` of `authority`, without other fields.
+    /// Creates a request for `target` of `authority`, without other fields.
     #[must_use]
     pub fn new(method: &str, authority: &str, target: &str) -> Self {
         Self {
@@ -113,8 +114,8 @@ impl RequestHead {
         }
     }
 
-    /// The same request, to be sent without a check: all its parts come from a request that an engine has parsed, or are
-    /// known to be valid.
+    /// Returns the same request, to be sent without a check: all its parts come from a request that an engine has parsed, or
+    /// are known to be valid.
     #[must_use]
     pub fn assume_parsed(mut self) -> Self {
         debug_assert_eq!(self.check(), Ok(()));
@@ -150,13 +151,13 @@ impl RequestHead {
         Ok(())
     }
 
-    /// Whether the body waits for a 100 response (RFC 9110 §10.1.1).
+    /// Returns `true` if the body waits for a 100 response (RFC 9110 §10.1.1).
     #[must_use]
     pub fn expects_continue(&self) -> bool {
         self.lists("Expect", "100-continue")
     }
 
-    /// Whether some field of that name lists `option`.
+    /// Returns `true` if some field of that name lists `option`.
     pub(crate) fn lists(&self, name: &str, option: &str) -> bool {
         let is_it = |(other, value): (&[u8], &[u8])| {
             other.eq_ignore_ascii_case(name.as_bytes()) && list_has(value, option)
@@ -179,7 +180,7 @@ fn check_field(name: &[u8], value: &[u8]) -> Result<(), InvalidRequest> {
     Ok(())
 }
 
-/// Whether the comma-separated list `value` has the member `option`, in any case of letters.
+/// Returns `true` if the comma-separated list `value` has the member `option`, in any case of letters.
 pub(crate) fn list_has(value: &[u8], option: &str) -> bool {
     value
         .split(|&byte| byte == b',')

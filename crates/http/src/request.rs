@@ -17,7 +17,7 @@ pub enum Version {
 }
 
 impl Version {
-    /// The version in the notation of logs and of `SERVER_PROTOCOL`.
+    /// Returns the version in the notation of logs and of `SERVER_PROTOCOL`.
     pub fn as_str(self) -> &'static str {
         match self {
             Self::Http10 => "HTTP/1.0",
@@ -49,7 +49,7 @@ impl Span {
         *self = Self { start: moved(self.start), end: moved(self.end) };
     }
 
-    /// The subrange `range`, relative to this one.
+    /// Returns the subrange `range`, relative to this one.
     fn part(self, range: Range<usize>) -> Self {
         let start = usize::from(self.start);
         Self::new(start + range.start..start + range.end)
@@ -70,7 +70,7 @@ struct FieldSpan {
 }
 
 impl FieldSpan {
-    /// The name as sent. The engine adds Host without one.
+    /// Returns the name as sent. The engine adds Host without one.
     #[inline]
     fn name(self, bytes: &[u8]) -> &[u8] {
         let is_added = self.id == FieldName::Host && self.name == Span::default();
@@ -243,19 +243,19 @@ impl<'a> Request<'a> {
         Self { bytes, head }
     }
 
-    /// The method.
+    /// Returns the method.
     #[inline]
     pub fn method(&self) -> Method {
         self.head.method
     }
 
-    /// The method as sent.
+    /// Returns the method as sent.
     #[inline]
     pub fn method_text(&self) -> &'a [u8] {
         self.head.method_text.of(self.bytes)
     }
 
-    /// The method of the equivalent request of HTTP/1.1: GET with `Upgrade` in place of [`Method::ExtendedConnect`]
+    /// Returns the method of the equivalent request of HTTP/1.1: GET with `Upgrade` in place of [`Method::ExtendedConnect`]
     /// (RFC 8441 §5), else the method as sent.
     pub fn equivalent_method(&self) -> &'a [u8] {
         match self.method() {
@@ -264,50 +264,50 @@ impl<'a> Request<'a> {
         }
     }
 
-    /// The protocol that an extended CONNECT names in `:protocol` (RFC 8441 §4).
+    /// Returns the protocol that an extended CONNECT names in `:protocol` (RFC 8441 §4).
     pub fn protocol(&self) -> Option<&'a [u8]> {
         let is_extended = self.method() == Method::ExtendedConnect;
         is_extended.then(|| self.head.protocol.of(self.bytes))
     }
 
-    /// The request-target as sent (RFC 9112 §3.2).
+    /// Returns the request-target as sent (RFC 9112 §3.2).
     #[inline]
     pub fn target(&self) -> &'a [u8] {
         self.head.target.of(self.bytes)
     }
 
-    /// The HTTP version.
+    /// Returns the HTTP version.
     #[inline]
     pub fn version(&self) -> Version {
         self.head.version
     }
 
-    /// Whether a field with that name is present.
+    /// Returns `true` if a field with that name is present.
     #[inline]
     pub fn has(&self, name: FieldName) -> bool {
         self.head.present.contains(name)
     }
 
-    /// Whether a field with any of those names is present.
+    /// Returns `true` if a field with any of those names is present.
     #[inline]
     pub fn has_any(&self, names: FieldSet) -> bool {
         self.head.present.intersects(names)
     }
 
-    /// Whether more than one field has that name.
+    /// Returns `true` if more than one field has that name.
     #[inline]
     pub fn is_repeated(&self, name: FieldName) -> bool {
         self.head.repeated.contains(name)
     }
 
-    /// The value of the first field with that name. The value of Host is the request's authority, also if the request has it in
-    /// its target (RFC 9112 §3.2.2) or in `:authority` (RFC 9113 §8.3.1).
+    /// Returns the value of the first field with that name. The value of Host is the request's authority, also if the request
+    /// has it in its target (RFC 9112 §3.2.2) or in `:authority` (RFC 9113 §8.3.1).
     #[inline]
     pub fn field(&self, name: FieldName) -> Option<&'a [u8]> {
         self.head.first(name).map(|number| self.head.fields[number].value.of(self.bytes))
     }
 
-    /// The values of all fields with that name, in order.
+    /// Returns the values of all fields with that name, in order.
     pub fn values(&self, name: FieldName) -> impl Iterator<Item = &'a [u8]> + use<'a> {
         let bytes = self.bytes;
         let start = self.head.first(name).unwrap_or(self.head.fields.len());
@@ -317,14 +317,14 @@ impl<'a> Request<'a> {
             .map(move |field| field.value.of(bytes))
     }
 
-    /// The names and values of all fields, in order.
+    /// Returns the names and values of all fields, in order.
     pub fn fields(&self) -> impl Iterator<Item = (&'a [u8], &'a [u8])> + use<'a> {
         let bytes = self.bytes;
         self.head.fields.iter().map(move |field| (field.name(bytes), field.value.of(bytes)))
     }
 
-    /// The fields as an application or another server gets them: all cookies are in one field. Clients of HTTP/2 send a field for
-    /// each cookie, which recipients join before they pass them on (RFC 9113 §8.2.3).
+    /// Returns the fields as an application or another server gets them: all cookies are in one field. Clients of HTTP/2 send
+    /// a field for each cookie, which recipients join before they pass them on (RFC 9113 §8.2.3).
     pub fn joined_fields(&self) -> impl Iterator<Item = (&'a [u8], Cow<'a, [u8]>)> + use<'a> {
         let bytes = self.bytes;
         let mut cookies = self.cookies();
@@ -337,7 +337,7 @@ impl<'a> Request<'a> {
         })
     }
 
-    /// The cookies of all `Cookie` fields as one value; `None` if there are none.
+    /// Returns the cookies of all `Cookie` fields as one value; `None` if there are none.
     pub fn cookies(&self) -> Option<Cow<'a, [u8]>> {
         let mut values = self.values(FieldName::Cookie).filter(|value| !value.is_empty());
         let mut all = Cow::Borrowed(values.next()?);
@@ -349,7 +349,7 @@ impl<'a> Request<'a> {
         Some(all)
     }
 
-    /// An owned copy, which outlives the input buffer.
+    /// Returns an owned copy, which outlives the input buffer.
     pub fn to_owned(&self) -> OwnedRequest {
         OwnedRequest { bytes: self.bytes.into(), head: self.head.clone() }
     }
@@ -370,7 +370,7 @@ impl OwnedRequest {
         self.head.clone_from(request.head);
     }
 
-    /// A borrowed view of the request.
+    /// Returns a borrowed view of the request.
     pub fn as_request(&self) -> Request<'_> {
         Request::new(&self.bytes, &self.head)
     }

@@ -17,7 +17,7 @@ impl RequestError {
         Self { status, reason }
     }
 
-    /// An error with status 400 (Bad Request).
+    /// Returns an error with status 400 (Bad Request).
     pub(crate) const fn bad(reason: &'static str) -> Self {
         Self::new(400, reason)
     }

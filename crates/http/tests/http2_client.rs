@@ -16,7 +16,7 @@ struct Server {
 }
 
 impl Server {
-    /// A server that has sent its settings.
+    /// Creates a server that has sent its settings.
     fn new(settings: &[(u16, u32)]) -> Self {
         let mut server = Self::default();
         frame::write_settings(settings, &mut server.bytes);
@@ -453,7 +453,7 @@ fn a_ping_is_acknowledged() {
     assert!(out.ends_with(b"12345678") && out[out.len() - 13] == flag::ACK);
 }
 
-/// The head of the first request on a connection, as the server's engine reads it.
+/// Returns the head of the first request on a connection, as the server's engine reads it.
 fn as_server(head: &RequestHead, size: BodySize) -> (String, Option<u64>, bool) {
     use dunlin_http::http2::{Connection as Served, Event as Arrived, Settings};
     let mut out = Vec::new();
@@ -690,7 +690,7 @@ fn a_closed_stream_takes_no_more_data_than_was_on_its_way() {
     assert_eq!(flooded(&server).0.unwrap_err().code, ErrorCode::StreamClosed);
 }
 
-/// A frame of a hostile server.
+/// Returns a frame of a hostile server.
 fn hostile_frame() -> impl Strategy<Value = Vec<u8>> {
     let payload = prop_oneof![
         3 => proptest::collection::vec(any::<u8>(), 0..20),

@@ -23,7 +23,7 @@ enum Found {
     Violation(u16),
 }
 
-/// A client's frame.
+/// Returns a client's frame.
 fn frame(first: u8, payload: &[u8]) -> Vec<u8> {
     let mask = [7, 99, 200, 31];
     let mut bytes = vec![first];

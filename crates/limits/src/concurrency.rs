@@ -262,7 +262,7 @@ impl Load {
         owner.is_none() || rules.max_per_client.is_none_or(|share| self.running < share)
     }
 
-    /// The first waiting request, if the client has not used up its share of the permits.
+    /// Returns the first waiting request, if the client has not used up its share of the permits.
     fn first(&self, owner: Option<Owner>, rules: &ConcurrencyRules) -> Option<u64> {
         self.waiting.first().copied().filter(|_| self.is_below_share(owner, rules))
     }

@@ -40,7 +40,7 @@ struct Member {
     is_there: bool,
 }
 
-/// The rules of a shared limit for all requests together, per second.
+/// Returns the rules of a shared limit for all requests together, per second.
 pub fn rules(requests: u32, burst: u32) -> RateRules {
     RateRules {
         requests,
@@ -138,7 +138,7 @@ impl Fleet {
         INTERVAL.mul_f64(0.5 + self.random())
     }
 
-    /// A number from 0 to 1.
+    /// Returns a number from 0 to 1.
     pub fn random(&mut self) -> f64 {
         // xorshift64*
         self.random ^= self.random >> 12;
@@ -147,7 +147,7 @@ impl Fleet {
         (self.random.wrapping_mul(0x2545_F491_4F6C_DD1D) >> 11) as f64 / (1_u64 << 53) as f64
     }
 
-    /// Number of requests in a step that come at random, `rate` per second on average.
+    /// Returns the number of requests in a step that come at random, `rate` per second on average.
     pub fn arrivals(&mut self, rate: f64) -> usize {
         let mean = rate * STEP.as_secs_f64();
         let (whole, part) = (mean.floor(), mean.fract());

@@ -98,7 +98,7 @@ impl Terms {
 }
 
 impl Lease {
-    /// The share for a client of which this server has seen nothing lately.
+    /// Creates the share for a client of which this server has seen nothing lately.
     pub(crate) fn new(terms: &Terms, servers: f64, now: u64) -> Self {
         Self {
             credit: terms.most_credit(servers),
@@ -206,7 +206,7 @@ impl Lease {
         self.tokens = 0.0;
     }
 
-    /// Number of further requests that this server allows now.
+    /// Returns the number of further requests that this server allows now.
     pub(crate) fn remaining(&self) -> u64 {
         (self.tokens + self.credit.max(0.0)) as u64
     }

@@ -84,7 +84,7 @@ impl Servers {
 }
 
 impl Leases {
-    /// The leases of the limit with these rules. `scope` names its site and route.
+    /// Creates the leases of the limit with these rules. `scope` names its site and route.
     pub(crate) fn new(rules: &RateRules, scope: &str, servers: &Servers) -> Self {
         let rate = f64::from(rules.requests.max(1)) / rules.period.as_nanos().max(1) as f64;
         let terms = Terms { rate, burst: f64::from(rules.burst.max(1)) };
@@ -208,7 +208,7 @@ impl Leases {
     }
 }
 
-/// The ID of the client with that key. The store has it keyed by a secret.
+/// Returns the ID of the client with that key. The store has it keyed by a secret.
 pub(crate) fn client_id(key: &[u8]) -> ClientId {
     short_hash(key)
 }

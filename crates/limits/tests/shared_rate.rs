@@ -28,7 +28,7 @@ fn assert_near(allowed: usize, expected: f64, what: &str) {
     assert!((0.95..=1.05).contains(&ratio), "{what}: {allowed} allowed, {expected} expected");
 }
 
-/// All requests that a single server with the limit would allow in that time, if there are more than that.
+/// Returns all requests that a single server with the limit would allow in that time, if there are more than that.
 fn of_one_server(rate: u32, burst: u32, seconds: usize) -> f64 {
     f64::from(rate) * seconds as f64 + f64::from(burst)
 }

@@ -24,7 +24,7 @@ enum Kind {
 }
 
 impl Schedule {
-    /// The schedule of a run of that many seconds; infinite if the run ends by a number of requests.
+    /// Creates the schedule of a run of that many seconds; infinite if the run ends by a number of requests.
     #[must_use]
     pub fn new(arrivals: &Arrivals, seed: u64, seconds: f64) -> Self {
         let kind = match *arrivals {
@@ -37,19 +37,19 @@ impl Schedule {
         Self { kind, drawn: 0, first: 0, step: 1, end: (seconds * 1e9) as u64 }
     }
 
-    /// A schedule of the given times, which must be in order.
+    /// Returns a schedule of the given times, which must be in order.
     #[must_use]
     pub fn of_list(times: Vec<u64>) -> Self {
         Self { kind: Kind::List(times), drawn: 0, first: 0, step: 1, end: u64::MAX }
     }
 
-    /// The arrivals of a segment.
+    /// Returns the arrivals of a segment.
     #[must_use]
     pub fn segment(self, segment: Segment) -> Self {
         Self { first: u64::from(segment.index), step: u64::from(segment.of), ..self }
     }
 
-    /// The time when arrival `index` is due, in seconds; infinite if never.
+    /// Returns the time when arrival `index` is due, in seconds; infinite if never.
     fn due(&mut self, index: u64) -> f64 {
         let nth = index as f64;
         match &mut self.kind {

@@ -18,8 +18,8 @@ enum Kind {
 }
 
 impl Chooser {
-    /// The sequence of connection `number` of `connections` over `urls` URLs, which must not be 0. `table` is the result of
-    /// [`table`].
+    /// Creates the sequence of connection `number` of `connections` over `urls` URLs, which must not be 0. `table` is the
+    /// result of [`table`].
     #[must_use]
     pub fn new(
         choice: &Choice,
@@ -63,7 +63,7 @@ impl Chooser {
     }
 }
 
-/// The cumulative probabilities of the URLs for Zipf's law, empty for other choices. All connections share them.
+/// Returns the cumulative probabilities of the URLs for Zipf's law, empty for other choices. All connections share them.
 #[must_use]
 pub fn table(choice: &Choice, urls: usize) -> Arc<[f64]> {
     let Choice::Zipf { exponent } = *choice else { return Arc::default() };

@@ -12,7 +12,7 @@ use crate::silence::Silence;
 use crate::verdict::{self, Evidence};
 use crate::{detect, time};
 
-/// The outcome of a measurement of `job`.
+/// Returns the outcome of a measurement of `job`.
 #[must_use]
 pub fn conclude(job: &Job, measured: &Measured) -> Outcome {
     let Measured { tally, seconds, started, server, client, .. } = measured;
@@ -92,7 +92,7 @@ pub fn conclude(job: &Job, measured: &Measured) -> Outcome {
 /// loses a few of a connection's last ones.
 const LOST_SHARE: f64 = 0.01;
 
-/// The failures, and the first of each kind.
+/// Returns the failures, and the first of each kind.
 fn errors(tally: &Tally) -> (BTreeMap<ErrorKind, u64>, BTreeMap<ErrorKind, String>) {
     let (mut errors, mut first) = (tally.errors.clone(), tally.first_errors.clone());
     if tally.lost.count() as f64 > LOST_SHARE * tally.requests as f64 {

@@ -7,7 +7,7 @@ use crate::outcome::{Finding, Outcome, Second};
 use crate::plan::{Model, Reuse};
 use crate::silence::Silence;
 
-/// All findings of a run.
+/// Returns all findings of a run.
 #[must_use]
 pub fn findings(outcome: &Outcome, tally: &Tally) -> Vec<Finding> {
     let mut found = Vec::new();
@@ -44,7 +44,7 @@ const SHARE: f64 = 0.01;
 const PROMINENCE: u64 = 4;
 const MS: u64 = 1_000_000;
 
-/// A cluster of service times at 40 or 200 milliseconds.
+/// Returns a cluster of service times at 40 or 200 milliseconds.
 #[must_use]
 pub fn delayed_ack(service: &Histogram<u64>) -> Option<Finding> {
     let modes = [(38 * MS, 48 * MS, "40"), (198 * MS, 212 * MS, "200")];
@@ -79,7 +79,7 @@ pub fn dropped_syn(connect: &Histogram<u64>) -> Option<Finding> {
     })
 }
 
-/// The share of samples within the window, if it is a mode: prominent, and not only a few.
+/// Returns the share of samples within the window, if it is a mode: prominent, and not only a few.
 fn mode(samples: &Histogram<u64>, from: u64, to: u64) -> Option<f64> {
     let width = to - from;
     let within = samples.count_between(from, to);
@@ -137,7 +137,7 @@ pub fn silence(silence: &Silence) -> Option<Finding> {
     })
 }
 
-/// The period of the times, if they are regular.
+/// Returns the period of the times, if they are regular.
 fn period(times: &[f64]) -> Option<f64> {
     let gaps: Vec<f64> = times.windows(2).map(|pair| pair[1] - pair[0]).collect();
     let (least, max) = gaps
@@ -203,7 +203,8 @@ fn streams_not_reached(outcome: &Outcome) -> Option<Finding> {
     })
 }
 
-/// A receive window that holds many seconds of data at a modem's pace, so that the server finishes long before its users.
+/// Returns a receive window that holds many seconds of data at a modem's pace, so that the server finishes long before its
+/// users.
 #[must_use]
 pub fn wide_window(window: u32, bits_per_second: u64) -> Option<Finding> {
     let seconds = f64::from(window) * 8.0 / bits_per_second.max(1) as f64;

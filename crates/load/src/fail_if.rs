@@ -101,7 +101,7 @@ impl FailIf {
         Ok(Self { text: text.to_owned(), figure: figure.to_owned(), comparison, bound })
     }
 
-    /// A message if the condition holds of `outcome`, or its figure was not measured.
+    /// Returns a message if the condition holds of `outcome`, or its figure was not measured.
     #[must_use]
     pub fn check(&self, outcome: &Outcome) -> Option<String> {
         if let Bound::Word(word) = &self.bound {
@@ -147,7 +147,7 @@ fn known(name: &str, names: &[&str]) -> Result<(), String> {
     Err(format!("{name} is not known; the nearest is {nearest}"))
 }
 
-/// A bound in the unit of the figure: milliseconds for times.
+/// Returns a bound in the unit of the figure: milliseconds for times.
 fn number(text: &str, name: &str, bound: &str) -> Result<f64, String> {
     let split = bound.find(|c: char| c.is_ascii_alphabetic() || c == 'µ').unwrap_or(bound.len());
     let (digits, unit) = bound.split_at(split);
@@ -172,7 +172,7 @@ fn number(text: &str, name: &str, bound: &str) -> Result<f64, String> {
     }
 }
 
-/// A figure as a share: of the requests, or of the rate.
+/// Returns a figure as a share: of the requests, or of the rate.
 fn share(o: &Outcome, name: &str) -> Option<f64> {
     let count = match name {
         "errors" => o.failures(),

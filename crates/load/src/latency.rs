@@ -8,7 +8,7 @@ use hdrhistogram::serialization::{Deserializer, Serializer, V2DeflateSerializer}
 use crate::outcome::Latency;
 
 impl Latency {
-    /// The summary of samples in nanoseconds.
+    /// Creates the summary of samples in nanoseconds.
     #[must_use]
     pub fn from_histogram(samples: &Histogram<u64>) -> Self {
         let ms = |nanos: u64| nanos as f64 / 1e6;
@@ -30,7 +30,7 @@ impl Latency {
         }
     }
 
-    /// The samples in nanoseconds.
+    /// Returns the samples in nanoseconds.
     ///
     /// # Errors
     /// The text is malformed.

@@ -48,7 +48,7 @@ pub fn prepare(plan: &mut Plan, address: SocketAddr) -> Result<(), String> {
 /// Descriptors beside those of connections.
 const OWN_DESCRIPTORS: u64 = 64;
 
-/// The number of connections for which there are descriptors; `None` for no limit.
+/// Returns the number of connections for which there are descriptors; `None` for no limit.
 pub fn max_connections() -> Option<u64> {
     Some(getrlimit(Resource::Nofile).maximum?.saturating_sub(OWN_DESCRIPTORS))
 }
@@ -111,7 +111,7 @@ fn ports() -> u64 {
     }
 }
 
-/// Whether a port of a closed connection stays unused for a minute, rather than a second.
+/// Returns `true` if a port of a closed connection stays unused for a minute, rather than a second.
 fn time_wait_lingers() -> bool {
     fs::read_to_string("/proc/sys/net/ipv4/tcp_tw_reuse").is_ok_and(|text| text.trim() == "0")
 }

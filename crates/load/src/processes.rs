@@ -24,7 +24,7 @@ pub struct Sample {
     processors: u32,
 }
 
-/// The process that listens on `address` and its descendants; `None` if it is not on this machine, or not accessible.
+/// Returns the process that listens on `address` and its descendants; `None` if it is not on this machine, or not accessible.
 #[must_use]
 pub fn listening_on(address: SocketAddr) -> Option<Vec<u32>> {
     if !address.ip().is_loopback() {
@@ -157,7 +157,7 @@ pub fn use_between(before: &Sample, after: &Sample, requests: u64) -> ProcessUse
     }
 }
 
-/// Whether this process is bound to some of the machine's processors.
+/// Returns `true` if this process is bound to some of the machine's processors.
 pub(crate) fn is_bound() -> bool {
     let online = fs::read_to_string("/sys/devices/system/cpu/online").unwrap_or_default();
     let status = fs::read_to_string("/proc/self/status").unwrap_or_default();
@@ -165,7 +165,7 @@ pub(crate) fn is_bound() -> bool {
     allowed.is_some_and(|allowed| processors(allowed.trim()) < processors(online.trim()))
 }
 
-/// Number of processors in a list such as `0-3,8`.
+/// Returns the number of processors in a list such as `0-3,8`.
 fn processors(list: &str) -> u32 {
     let count = |part: &str| {
         let (from, to) = part.split_once('-').unwrap_or((part, part));

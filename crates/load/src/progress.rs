@@ -61,13 +61,13 @@ impl Progress {
         let _ = self.began.set(at);
     }
 
-    /// The start of the load, which may be in the future; `None` while the run is prepared, and for other machines.
+    /// Returns the start of the load, which may be in the future; `None` while the run is prepared, and for other machines.
     #[must_use]
     pub fn began(&self) -> Option<Instant> {
         self.began.get().copied()
     }
 
-    /// The slot of a worker.
+    /// Returns the slot of a worker.
     #[must_use]
     pub fn slot(&self, index: usize) -> &Slot {
         &self.slots[index]
@@ -78,19 +78,19 @@ impl Progress {
         self.stopped.store(true, Ordering::Relaxed);
     }
 
-    /// Whether the run has been stopped.
+    /// Returns `true` if the run has been stopped.
     #[must_use]
     pub fn is_stopped(&self) -> bool {
         self.stopped.load(Ordering::Relaxed)
     }
 
-    /// The flag that stops the run when set, for a signal handler.
+    /// Returns the flag that stops the run when set, for a signal handler.
     #[must_use]
     pub fn stop_flag(&self) -> Arc<AtomicBool> {
         Arc::clone(&self.stopped)
     }
 
-    /// The sum over all workers, at the mean of their times. Percentiles are the highest of any worker.
+    /// Returns the sum over all workers, at the mean of their times. Percentiles are the highest of any worker.
     #[must_use]
     pub fn snapshot(&self) -> Snapshot {
         self.slots.iter().fold(Snapshot::default(), |sum, slot| {
@@ -111,7 +111,7 @@ impl Progress {
 }
 
 impl Slot {
-    /// Whether the run has been stopped.
+    /// Returns `true` if the run has been stopped.
     pub(crate) fn is_stopped(&self) -> bool {
         self.stopped.load(Ordering::Relaxed)
     }

@@ -130,7 +130,7 @@ fn of_common(line: &str) -> Option<(u64, bool, String, String)> {
     Some((at.checked_add_signed(-east)?, false, sound(method)?, sound(target)?))
 }
 
-/// The text, if it is valid in a request line: logs contain what attackers have sent.
+/// Returns the text, if it is valid in a request line: logs contain what attackers have sent.
 fn sound(text: &str) -> Option<String> {
     let visible = !text.is_empty() && text.bytes().all(|byte| byte.is_ascii_graphic());
     visible.then(|| text.to_owned())

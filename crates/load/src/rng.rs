@@ -5,20 +5,20 @@
 pub struct SplitMix64(u64);
 
 impl SplitMix64 {
-    /// The sequence with that seed.
+    /// Creates the sequence with that seed.
     #[must_use]
     pub fn new(seed: u64) -> Self {
         Self(seed)
     }
 
-    /// An independent sequence for each `number`.
+    /// Returns an independent sequence for each `number`.
     #[must_use]
     pub fn stream(seed: u64, number: u64) -> Self {
         let mut mixed = Self(seed ^ number.wrapping_mul(0xd134_2543_de82_ef95));
         Self(mixed.next_u64())
     }
 
-    /// The next number.
+    /// Returns the next number.
     #[inline]
     pub fn next_u64(&mut self) -> u64 {
         self.0 = self.0.wrapping_add(0x9e37_79b9_7f4a_7c15);
@@ -28,13 +28,13 @@ impl SplitMix64 {
         z ^ (z >> 31)
     }
 
-    /// The next number in [0, 1).
+    /// Returns the next number in [0, 1).
     #[inline]
     pub fn next_f64(&mut self) -> f64 {
         (self.next_u64() >> 11) as f64 / (1_u64 << 53) as f64
     }
 
-    /// The next number below `bound`, which must not be 0.
+    /// Returns the next number below `bound`, which must not be 0.
     #[inline]
     pub fn below(&mut self, bound: usize) -> usize {
         ((u128::from(self.next_u64()) * bound as u128) >> 64) as usize

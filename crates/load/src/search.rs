@@ -13,7 +13,7 @@ pub struct Trial {
     pub server_memory_bytes: Option<u64>,
     /// Why the level did not hold; absent if it did.
     pub fault: Option<String>,
-    /// Whether the generator was the limit, and not the server.
+    /// The generator was the limit, and not the server.
     pub client_bound: bool,
     /// What the level met, if that is neither the server nor the generator's processors.
     pub limit: Option<String>,
@@ -31,7 +31,7 @@ pub struct Bounds {
     /// Relative distance between the highest level that holds and the lowest one that fails at which the search ends: 0.02
     /// for two percent.
     pub precision: f64,
-    /// Whether levels are integers.
+    /// Levels are integers.
     pub whole: bool,
 }
 
@@ -109,7 +109,7 @@ fn attempt<E>(
     Ok((false, client_bound))
 }
 
-/// The next level; `None` once the precision is reached.
+/// Returns the next level; `None` once the precision is reached.
 fn next_level(holds: f64, fails: Option<f64>, bounds: Bounds) -> Option<f64> {
     let round = |level: f64| if bounds.whole { level.floor() } else { level };
     let Some(fails) = fails else { return Some((holds * 2.0).min(bounds.max)) };

@@ -82,7 +82,7 @@ mod tests {
     use crate::arrivals::Schedule;
     use crate::plan::Arrivals;
 
-    /// The parts of all threads of all generators.
+    /// Returns the parts of all threads of all generators.
     fn parts(generators: u32, threads: u32) -> Vec<Segment> {
         let segments = (0..generators).map(|index| Segment { index, of: generators });
         segments.flat_map(|own| (0..threads).map(move |thread| own.part(thread, threads))).collect()

@@ -17,7 +17,7 @@ use crate::verify::Reference;
 pub struct Report {
     /// A line for each case.
     pub text: String,
-    /// Whether all cases passed.
+    /// All cases passed.
     pub passed: bool,
 }
 
@@ -53,7 +53,7 @@ impl Case {
     }
 }
 
-/// A run against a server with that fault.
+/// Returns a run against a server with that fault.
 ///
 /// # Errors
 /// The trial cannot be run.

@@ -23,7 +23,7 @@ pub struct Silence {
 const MEDIANS: f64 = 10.0;
 
 impl Silence {
-    /// The summary of pauses, which are in nanoseconds, in a run of `seconds`; `None` if there were none.
+    /// Returns the summary of pauses, which are in nanoseconds, in a run of `seconds`; `None` if there were none.
     #[must_use]
     pub fn of(pauses: &[Range<u64>], seconds: f64, median_service_ms: f64) -> Option<Self> {
         let length = |pause: &Range<u64>| (pause.end - pause.start) as f64 / 1e6;
@@ -39,7 +39,7 @@ impl Silence {
         })
     }
 
-    /// How often the server was silent: `once`, `3 times`.
+    /// Returns how often the server was silent: `once`, `3 times`.
     #[must_use]
     pub fn occurrences(&self) -> String {
         if self.times == 1 { "once".to_owned() } else { format!("{} times", self.times) }

@@ -8,7 +8,7 @@ use crate::outcome::{Connections, Latency, Outcome, ProcessUse, Second, Unfinish
 use crate::plan::{Choice, End, Model, Plan, Protocol, RequestShape, Reuse, Verify};
 use crate::verify::Reference;
 
-/// A plan of that many seconds.
+/// Returns a plan of that many seconds.
 pub(crate) fn plan(seconds: f64) -> Plan {
     Plan {
         urls: vec!["http://127.0.0.1:1/".to_owned()],
@@ -42,7 +42,7 @@ pub(crate) fn plan(seconds: f64) -> Plan {
     }
 }
 
-/// A task with that plan.
+/// Returns a task with that plan.
 pub(crate) fn task(seconds: f64) -> Task {
     Task {
         plan: plan(seconds),
@@ -52,7 +52,7 @@ pub(crate) fn task(seconds: f64) -> Task {
     }
 }
 
-/// A valid outcome with that many responses of one millisecond each.
+/// Returns a valid outcome with that many responses of one millisecond each.
 pub(crate) fn outcome(requests: u64, seconds: f64) -> Outcome {
     let mut samples = histogram();
     samples.saturating_record_n(1_000_000, requests);
@@ -97,7 +97,7 @@ pub(crate) fn outcome(requests: u64, seconds: f64) -> Outcome {
     }
 }
 
-/// An empty histogram as outcomes have them.
+/// Returns an empty histogram as outcomes have them.
 pub(crate) fn histogram() -> Histogram<u64> {
     Histogram::new_with_bounds(1, 3_600_000_000_000, 3).unwrap()
 }

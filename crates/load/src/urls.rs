@@ -5,7 +5,7 @@ use base64::engine::general_purpose::STANDARD;
 use percent_encoding::percent_decode_str;
 use url::Url;
 
-/// The URL with a scheme, which is http if it has none.
+/// Returns the URL with a scheme, which is http if it has none.
 #[must_use]
 pub fn absolute(url: String) -> String {
     if url.contains("://") { url } else { format!("http://{url}") }
@@ -19,7 +19,7 @@ pub fn on_server(base: &str, path: &str) -> String {
     format!("{}{path}", &base[..end])
 }
 
-/// What may be a URL, for a message: without a user and a password.
+/// Returns what may be a URL, for a message: without a user and a password.
 #[must_use]
 pub fn shown(text: &str) -> String {
     let start = text.find("://").map_or(0, |at| at + 3);
@@ -31,7 +31,8 @@ pub fn shown(text: &str) -> String {
     }
 }
 
-/// The URLs of a list, one per line; lines that begin with `#` are comments. `base` names the server of those that are paths.
+/// Returns the URLs of a list, one per line; lines that begin with `#` are comments. `base` names the server of those that
+/// are paths.
 ///
 /// # Errors
 /// A line is no URL, or there is none. The message begins with the number of the line.

@@ -15,7 +15,7 @@ pub struct Evidence {
     pub errors: u64,
     /// Valid responses.
     pub requests: u64,
-    /// Whether the model is closed.
+    /// The model is closed.
     pub closed: bool,
     /// Processor usage of the generator per worker, 0 to 1.
     pub client_busy: f64,
@@ -39,7 +39,7 @@ pub struct Evidence {
     pub slowest_ms: f64,
     /// The silent times of the server.
     pub silence: Option<Silence>,
-    /// Whether more requests were in flight than server and generator can work on at a time.
+    /// More requests were in flight than server and generator can work on at a time.
     pub crowded: bool,
     /// Bits per second received, and the speed of the fastest link; absent on loopback.
     pub link: Option<(f64, f64)>,
@@ -61,7 +61,7 @@ pub struct Evidence {
     pub failed_connections: u64,
     /// Failures during the warm-up.
     pub warmup_errors: u64,
-    /// Whether the generator is bound to some of the machine's processors.
+    /// The generator is bound to some of the machine's processors.
     pub is_bound: bool,
     /// With a modem pace: users that received their share in every window.
     pub conforming: u32,
@@ -101,7 +101,7 @@ const LEAST_DURATION: f64 = 0.25;
 const SHARED: std::ops::RangeInclusive<f64> = 0.9..=1.1;
 
 impl Evidence {
-    /// The evidence of a run.
+    /// Creates the evidence of a run.
     #[must_use]
     pub fn of(outcome: &Outcome, tally: &Tally) -> Self {
         let plan = &outcome.plan;
@@ -187,14 +187,14 @@ impl Evidence {
 }
 
 impl Evidence {
-    /// The share of the arrivals that neither waited nor are overdue, 0 to 1.
+    /// Returns the share of the arrivals that neither waited nor are overdue, 0 to 1.
     #[must_use]
     pub fn held(&self) -> f64 {
         let backlog = self.waiting + self.overdue;
         self.due.saturating_sub(backlog) as f64 / self.due.max(1) as f64
     }
 
-    /// What the rate met; `None` if it was held: no more arrivals wait at the end than chance explains.
+    /// Returns what the rate met; `None` if it was held: no more arrivals wait at the end than chance explains.
     #[must_use]
     pub fn limit_of_rate(&self) -> Option<RateLimit> {
         let (least, mean) = self.occupied_ms;
@@ -236,7 +236,7 @@ fn overdue(tally: &Tally, independent: bool) -> u64 {
     if lacking > chance { (2.0 * lacking).min(tally.unfinished as f64) as u64 } else { 0 }
 }
 
-/// The verdict, and a sentence for each reason against the figures.
+/// Returns the verdict, and a sentence for each reason against the figures.
 #[must_use]
 pub fn judge(evidence: &Evidence) -> (Verdict, Vec<String>) {
     let tests = [
@@ -339,7 +339,7 @@ fn rate_not_held(e: &Evidence) -> Option<String> {
     Some(format!("{backlog}, so that {:.0} % of the rate was held: {cause}", held * 100.0))
 }
 
-/// The advice to a generator that lacks a processor.
+/// Returns the advice to a generator that lacks a processor.
 fn advice(e: &Evidence) -> &'static str {
     match e.is_bound {
         true => "stop the other programs",
@@ -347,7 +347,7 @@ fn advice(e: &Evidence) -> &'static str {
     }
 }
 
-/// The server or other programs use the generator's processor, which lowers the rate of a closed run.
+/// Returns the server or other programs use the generator's processor, which lowers the rate of a closed run.
 fn waited(e: &Evidence) -> Option<String> {
     let waits = e.closed && e.client_waited >= WAITED;
     waits.then(|| {
@@ -425,7 +425,7 @@ fn noisy(e: &Evidence) -> Option<String> {
         .then(|| format!("requests/s scatter by {:.0} % {of}", scatter * 100.0))
 }
 
-/// Whether the rates of whole seconds are noisy, with the reason. `None` if there are too few of them.
+/// Returns whether the rates of whole seconds are noisy, with the reason. `None` if there are too few of them.
 pub(crate) fn noise(series: &[Second]) -> Option<Option<String>> {
     let rates = whole_seconds(series);
     let enough = rates.len() >= LEAST_INTERVALS;

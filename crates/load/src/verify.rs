@@ -21,7 +21,7 @@ pub struct Expected {
 pub struct Digest(Xxh3);
 
 impl Digest {
-    /// The hash of a complete body.
+    /// Returns the hash of a complete body.
     #[must_use]
     #[inline]
     pub fn of(body: &[u8]) -> u64 {
@@ -33,7 +33,7 @@ impl Digest {
         self.0.update(piece);
     }
 
-    /// The hash of all parts.
+    /// Returns the hash of all parts.
     #[must_use]
     pub fn finish(&self) -> u64 {
         self.0.digest()
@@ -71,7 +71,7 @@ impl Reference {
         Ok(Self(expected))
     }
 
-    /// The expected body of the URL with that index.
+    /// Returns the expected body of the URL with that index.
     #[must_use]
     #[inline]
     pub fn expected(&self, url: usize) -> Option<Expected> {

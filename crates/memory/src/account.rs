@@ -48,7 +48,7 @@ pub(crate) fn change(bytes: i64) {
     }
 }
 
-/// The bytes of all reservations.
+/// Returns the bytes of all reservations.
 pub fn held() -> u64 {
     let used = THREADS.load(Ordering::Relaxed).clamp(1, CELLS);
     let sum: i64 = HELD.iter().take(used).map(|Cell(held)| held.load(Ordering::Relaxed)).sum();
@@ -62,7 +62,7 @@ pub fn set_limit(bytes: u64) {
     update();
 }
 
-/// The limit of the process in bytes.
+/// Returns the limit of the process in bytes.
 pub fn limit() -> u64 {
     LIMIT.load(Ordering::Relaxed)
 }
@@ -93,7 +93,7 @@ pub fn reject() {
     REJECTED.fetch_add(1, Ordering::Relaxed);
 }
 
-/// The number of rejections since the start.
+/// Returns the number of rejections since the start.
 pub fn rejected() -> u64 {
     REJECTED.load(Ordering::Relaxed)
 }

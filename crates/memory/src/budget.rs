@@ -38,7 +38,7 @@ impl Budget {
         Entered(())
     }
 
-    /// The budget that new queues of this thread join.
+    /// Returns the budget that new queues of this thread join.
     pub(crate) fn entered() -> Option<Arc<Self>> {
         ENTERED.with_borrow(Clone::clone)
     }
@@ -48,7 +48,7 @@ impl Budget {
         ENTERED.with_borrow(|entered| entered.as_ref().is_some_and(|budget| budget.is_exhausted()))
     }
 
-    /// The bytes that its queues hold.
+    /// Returns the bytes that its queues hold.
     pub fn held(&self) -> usize {
         self.held.load(Ordering::Relaxed)
     }

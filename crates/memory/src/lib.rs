@@ -51,17 +51,17 @@ pub struct Reservation {
 }
 
 impl Reservation {
-    /// A reservation of no bytes.
+    /// Creates a reservation of no bytes.
     pub const fn new() -> Self {
         Self { bytes: 0, budget: None }
     }
 
-    /// A reservation of no bytes, in the budget of the connection whose requests this thread polls, if there is one.
+    /// Returns a reservation of no bytes, in the budget of the connection whose requests this thread polls, if there is one.
     pub fn of_connection() -> Self {
         Self { bytes: 0, budget: Budget::entered() }
     }
 
-    /// A reservation of no bytes in the same budget.
+    /// Returns a reservation of no bytes in the same budget.
     pub fn sibling(&self) -> Self {
         Self { bytes: 0, budget: self.budget.clone() }
     }
@@ -96,7 +96,7 @@ impl Reservation {
         self.set(self.bytes.saturating_sub(bytes));
     }
 
-    /// The bytes that are reserved.
+    /// Returns the bytes that are reserved.
     #[inline]
     pub fn bytes(&self) -> usize {
         self.bytes

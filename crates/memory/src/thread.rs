@@ -43,7 +43,7 @@ impl Own {
     }
 }
 
-/// The bytes of reservations that were made on this thread, less those that were dropped on it.
+/// Returns the bytes of reservations that were made on this thread, less those that were dropped on it.
 pub fn held() -> i64 {
     OWN.with(|own| own.held.get())
 }

@@ -13,14 +13,14 @@ pub enum Peer {
 }
 
 impl Peer {
-    /// The client at `address`.
+    /// Creates the client at `address`.
     #[inline]
     pub fn of(address: SocketAddr) -> Self {
         Self::Ip(address.ip().to_canonical())
     }
 
-    /// The key for limits per client: an IPv4 address, or the /64 network of an IPv6 address, since one client commonly
-    /// has all addresses of such a network.
+    /// Returns the key for limits per client: an IPv4 address, or the /64 network of an IPv6 address, since one client
+    /// commonly has all addresses of such a network.
     #[inline]
     pub fn network(self) -> Self {
         match self {
@@ -32,7 +32,7 @@ impl Peer {
         }
     }
 
-    /// The address, if the client has one.
+    /// Returns the address, if the client has one.
     #[inline]
     pub fn ip(self) -> Option<IpAddr> {
         match self {

@@ -164,7 +164,7 @@ impl Pools {
 }
 
 impl Pool {
-    /// A pool without threads: they start with the first jobs.
+    /// Creates a pool without threads: they start with the first jobs.
     pub fn new(bounds: Bounds) -> Self {
         let (changed, finished) = (Condvar::new(), Condvar::new());
         let inner = Inner { bounds, state: Mutex::default(), changed, finished };
@@ -224,7 +224,7 @@ impl Pool {
         Ok(())
     }
 
-    /// The weight of all jobs that wait or run.
+    /// Returns the weight of all jobs that wait or run.
     pub fn weight(&self) -> u64 {
         self.inner.lock().weight()
     }
@@ -288,7 +288,7 @@ impl State {
         self.weight.saturating_add(self.waiting)
     }
 
-    /// The next job, when its weight fits.
+    /// Returns the next job, when its weight fits.
     fn take(&mut self, bound: u64) -> Option<Job> {
         let weight = self.queue.front()?.weight;
         if self.weight > 0 && self.weight.saturating_add(weight) > bound {

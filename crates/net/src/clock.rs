@@ -23,7 +23,7 @@ pub async fn sleep(time: Duration) {
     Sleep::until(now() + time).await;
 }
 
-/// The output of `future`; [`None`] when `limit` passes first.
+/// Returns the output of `future`; [`None`] when `limit` passes first.
 pub async fn timeout<F: Future>(limit: Duration, future: F) -> Option<F::Output> {
     match select(pin!(future), Sleep::until(now() + limit)).await {
         Either::Left((output, _)) => Some(output),
@@ -47,7 +47,7 @@ pub struct Clock {
 }
 
 impl Clock {
-    /// A clock with the current time.
+    /// Creates a clock with the current time.
     pub fn new() -> Self {
         let clock = Self {
             now: Cell::new(0),
@@ -74,8 +74,8 @@ impl Clock {
         }
     }
 
-    /// The time until the next tick: at most until the second of the date ends, so that no response has the date of the
-    /// previous second.
+    /// Returns the time until the next tick: at most until the second of the date ends, so that no response has the date of
+    /// the previous second.
     pub fn until_tick() -> Duration {
         until_tick_at(since_1970())
     }

@@ -125,13 +125,13 @@ impl Connections {
         }
     }
 
-    /// The number of connections.
+    /// Returns the number of connections.
     #[inline]
     pub fn len(&self) -> usize {
         self.slots.borrow().len()
     }
 
-    /// Whether there is no connection.
+    /// Returns `true` if there is no connection.
     #[inline]
     pub fn is_empty(&self) -> bool {
         self.slots.borrow().is_empty()
@@ -169,7 +169,7 @@ impl Connections {
         }
     }
 
-    /// What the connection waits for, and whether its deadline has passed at `now`.
+    /// Returns what the connection waits for, and whether its deadline has passed at `now`.
     #[inline]
     pub fn state(&self, key: usize, now: u64) -> (Waiting, bool) {
         let slots = self.slots.borrow();
@@ -204,7 +204,7 @@ impl Connections {
         victims::bound_addresses(&mut self.slots.borrow_mut(), max, now)
     }
 
-    /// Whether the connection is to end because it is evicted.
+    /// Returns `true` if the connection is to end because it is evicted.
     #[inline]
     pub fn is_evicted(&self, key: usize) -> bool {
         self.slots.borrow().get(key).is_some_and(|slot| slot.deadline == 0)

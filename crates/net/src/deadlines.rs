@@ -48,7 +48,7 @@ impl Deadlines {
         Sleep::until(at).await;
     }
 
-    /// The output of `future`; [`None`] when `at` passes first. `now` is approximately the current time.
+    /// Returns the output of `future`; [`None`] when `at` passes first. `now` is approximately the current time.
     pub async fn before<F: Future>(
         &self,
         at: Instant,
@@ -78,14 +78,14 @@ impl Deadlines {
         Poll::Pending
     }
 
-    /// Whether there is no deadline to check.
+    /// Returns `true` if there is no deadline to check.
     #[inline]
     pub fn is_empty(&self) -> bool {
         self.entries.borrow().is_empty()
     }
 
-    /// The wakers of all deadlines that have passed at `now`. A waker that the caller does not wake is returned again by
-    /// the next call.
+    /// Returns the wakers of all deadlines that have passed at `now`. A waker that the caller does not wake is returned again
+    /// by the next call.
     pub fn expire(&self, now: Instant) -> Vec<Waker> {
         let mut entries = self.entries.borrow_mut();
         let passed = entries.iter_mut().filter(|(_, entry)| entry.at <= now);

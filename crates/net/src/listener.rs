@@ -40,7 +40,7 @@ const MOST_UNSENT: u32 = 48 * 1024;
 const FEW_UNSENT: u32 = 1024 * 1024;
 const FEW: usize = 256;
 
-/// The number of unsent bytes of a large response that the kernel accepts while `open` connections are open.
+/// Returns the number of unsent bytes of a large response that the kernel accepts while `open` connections are open.
 #[inline]
 pub fn most_unsent(open: usize) -> u32 {
     if open <= FEW { FEW_UNSENT } else { MOST_UNSENT }

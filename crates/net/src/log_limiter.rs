@@ -11,12 +11,12 @@ pub struct LogLimiter(AtomicU64);
 static START: LazyLock<Instant> = LazyLock::new(Instant::now);
 
 impl LogLimiter {
-    /// A limiter that permits a message now.
+    /// Creates a limiter that permits a message now.
     pub const fn new() -> Self {
         Self(AtomicU64::new(0))
     }
 
-    /// Whether a message is due: none was permitted in this second.
+    /// Returns `true` if a message is due: none was permitted in this second.
     pub fn is_due(&self) -> bool {
         self.is_due_at(START.elapsed().as_secs() + 1)
     }

@@ -57,7 +57,7 @@ pub enum Sender {
     Proxy,
 }
 
-/// The header of a connection.
+/// Returns the header of a connection.
 #[must_use]
 pub fn write(version: Version, sender: Sender) -> Vec<u8> {
     let addresses = match sender {
@@ -181,7 +181,7 @@ fn binary(bytes: &[u8]) -> Parsed {
     if body.len() < least { Parsed::Malformed } else { Parsed::Whole(both, length) }
 }
 
-/// The addresses of client and server.
+/// Returns the addresses of client and server.
 fn pair<const N: usize>(
     body: &[u8],
     address: fn([u8; N]) -> IpAddr,

@@ -51,7 +51,7 @@ impl Stream {
         }
     }
 
-    /// The socket; [`None`] for a stream in memory.
+    /// Returns the socket; [`None`] for a stream in memory.
     fn socket(&self) -> Option<BorrowedFd<'_>> {
         match self {
             Self::Tcp(tcp) => Some(tcp.as_fd()),
@@ -60,13 +60,13 @@ impl Stream {
         }
     }
 
-    /// The number of the socket's descriptor; -1 for a stream in memory.
+    /// Returns the number of the socket's descriptor; -1 for a stream in memory.
     #[inline]
     pub fn descriptor(&self) -> RawFd {
         self.socket().map_or(-1, |socket| socket.as_raw_fd())
     }
 
-    /// The addresses of both ends; [`None`] for a Unix socket.
+    /// Returns the addresses of both ends; [`None`] for a Unix socket.
     ///
     /// # Errors
     /// When the client has closed the connection.
@@ -93,8 +93,8 @@ impl Stream {
         }
     }
 
-    /// Whether there may be received bytes that have not been read. It is exact for TCP: whether the runtime has reported
-    /// an event since the last read that emptied the socket.
+    /// Returns `true` if there may be received bytes that have not been read. It is exact for TCP: whether the runtime has
+    /// reported an event since the last read that emptied the socket.
     #[inline]
     pub fn may_be_readable(&self, cx: &mut Context<'_>) -> bool {
         self.tcp().is_none_or(|tcp| tcp.poll_read_ready(cx).is_ready())
@@ -193,7 +193,7 @@ impl Stream {
         }
     }
 
-    /// Bytes in the kernel that the client has not acknowledged; [`None`] when that is unknown.
+    /// Returns the bytes in the kernel that the client has not acknowledged; [`None`] when that is unknown.
     pub fn unacknowledged(&self) -> Option<u32> {
         match self {
             Self::Tcp(tcp) => dunlin_sock_diag::unacknowledged(tcp.as_fd()).ok(),
@@ -226,7 +226,7 @@ impl Stream {
             .and_then(|()| set_tcp_keepintvl(tcp, PROBE_INTERVAL));
     }
 
-    /// Whether the connection has ended in both directions: the client has reset it, or closed its Unix socket.
+    /// Returns `true` if the connection has ended in both directions: the client has reset it, or closed its Unix socket.
     pub fn is_closed(&self) -> bool {
         let Some(socket) = self.socket() else {
             return matches!(self, Self::Memory(memory) if memory.is_closed());

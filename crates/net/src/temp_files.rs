@@ -28,7 +28,7 @@ pub fn file() -> io::Result<File> {
     reported(first_usable(&FOR_FILES, |directory| tempfile::tempfile_in(directory)))
 }
 
-/// A directory that can hold temporary files.
+/// Returns a directory that can hold temporary files.
 ///
 /// # Errors
 /// As for [`file()`].
@@ -60,12 +60,12 @@ pub fn check() -> io::Result<Option<String>> {
     Ok(unusable.map(|(directory, error)| text(&directory, &error)))
 }
 
-/// The warning of `dunlin check` about `TMPDIR`, if any. With scripts, an unusable directory is an error at start.
+/// Returns the warning of `dunlin check` about `TMPDIR`, if any. With scripts, an unusable directory is an error at start.
 pub fn warning() -> Option<String> {
     check().ok().flatten()
 }
 
-/// The same at start and reload; logs the warning.
+/// Returns the same at start and reload; logs the warning.
 ///
 /// # Errors
 /// When no directory is usable.
@@ -85,7 +85,7 @@ fn text(directory: &Path, error: &io::Error) -> String {
     )
 }
 
-/// The error without the path that `tempfile` adds to it.
+/// Returns the error without the path that `tempfile` adds to it.
 fn reason(error: &io::Error) -> String {
     let text = error.to_string();
     text.split(" at path ").next().map_or_else(String::new, str::to_owned)
@@ -94,7 +94,7 @@ fn reason(error: &io::Error) -> String {
 /// A directory with the reason why it cannot be used.
 type Reason = (PathBuf, io::Error);
 
-/// The result of `create` in the first usable directory, and why that is not `TMPDIR`, if it is set.
+/// Returns the result of `create` in the first usable directory, and why that is not `TMPDIR`, if it is set.
 fn first_usable<T>(
     others: &[&str],
     create: impl Fn(&Path) -> io::Result<T>,
@@ -127,7 +127,7 @@ fn reported<T>(created: io::Result<(T, Option<Reason>)>) -> io::Result<T> {
     Ok(created)
 }
 
-/// Whether the process or the system has run out of descriptors.
+/// Returns `true` if the process or the system has run out of descriptors.
 pub fn lacks_descriptors(error: &io::Error) -> bool {
     matches!(error.raw_os_error(), Some(libc::EMFILE | libc::ENFILE))
 }

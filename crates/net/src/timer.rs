@@ -15,7 +15,7 @@ use tokio::net::unix::pipe::Receiver;
 pub struct Timer(Receiver);
 
 impl Timer {
-    /// A timer that is not set.
+    /// Returns a timer that is not set.
     ///
     /// # Errors
     /// When the system has no descriptor for it.

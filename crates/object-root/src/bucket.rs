@@ -33,17 +33,17 @@ impl fmt::Debug for Bucket {
 }
 
 impl Bucket {
-    /// A bucket of a service that has listings in pages.
+    /// Returns a bucket of a service that has listings in pages.
     pub(crate) fn paged<S: Client + PaginatedListStore>(client: Arc<S>) -> Self {
         Self { client: Arc::clone(&client) as _, pages: Some(client) }
     }
 
-    /// The client.
+    /// Returns the client.
     pub(crate) fn into_client(self) -> Arc<dyn Client> {
         self.client
     }
 
-    /// A server that may have listings by WebDAV.
+    /// Returns a server that may have listings by WebDAV.
     pub(crate) fn plain(client: Arc<dyn Client>) -> Self {
         Self { client, pages: None }
     }
@@ -123,7 +123,7 @@ fn options(request: &GetRequest) -> GetOptions {
     }
 }
 
-/// A time of the library that the client uses.
+/// Returns a time of the library that the client uses.
 fn chrono_time<T: From<std::time::SystemTime>>(seconds: u64) -> Option<T> {
     let time = std::time::UNIX_EPOCH.checked_add(std::time::Duration::from_secs(seconds))?;
     Some(time.into())
@@ -162,7 +162,8 @@ impl ObjectBody for Body {
     }
 }
 
-/// A page of a listing. Objects whose names are no single part of a path, such as those that stand for a directory, are left out.
+/// Returns a page of a listing. Objects whose names are no single part of a path, such as those that stand for a directory,
+/// are left out.
 fn list_page(prefix: &str, listed: ListResult, next: Option<String>) -> ListPage {
     let name = |path: &Path| {
         let name = path.as_ref().strip_prefix(prefix)?;

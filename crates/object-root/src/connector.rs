@@ -115,8 +115,8 @@ impl HttpService for Service {
     }
 }
 
-/// A reply that the client of stores wants whole. It fails a page of a listing for a single key that is no path, so the page
-/// is without those.
+/// Returns a reply that the client of stores wants whole. It fails a page of a listing for a single key that is no path, so
+/// the page is without those.
 async fn whole(response: HttpResponse, expected: &Expected) -> Result<HttpResponse, HttpError> {
     let (parts, body) = response.into_parts();
     let content = read(body, expected.limit).await?;
@@ -128,7 +128,7 @@ fn failed(error: impl std::error::Error + Send + Sync + 'static) -> HttpError {
     HttpError::new(HttpErrorKind::Unknown, error)
 }
 
-/// The code in an error document of S3, which is a word.
+/// Returns the code in an error document of S3, which is a word.
 fn code(body: &str) -> Option<&str> {
     let (_, rest) = body.split_once("<Code>")?;
     let (code, _) = rest.split_once("</Code>")?;
@@ -144,7 +144,7 @@ mod tests {
     use super::*;
     use crate::reply::Content;
 
-    /// The response of a store that sends `head` and a body of that size.
+    /// Returns the response of a store that sends `head` and a body of that size.
     async fn response(head: String, size: usize) -> Result<HttpResponse, HttpError> {
         let listener = TcpListener::bind("127.0.0.1:0").await.unwrap();
         let url = format!("http://{}/object", listener.local_addr().unwrap());

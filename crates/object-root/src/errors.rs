@@ -8,7 +8,7 @@ use object_store::client::{HttpError, HttpErrorKind};
 
 use crate::reply::{ErrorStatus, Violation};
 
-/// What an error of the client means.
+/// Returns what an error of the client means.
 pub(crate) fn classify(error: &object_store::Error) -> StoreError {
     use object_store::Error as Of;
     match error {
@@ -31,7 +31,7 @@ pub(crate) fn classify(error: &object_store::Error) -> StoreError {
     }
 }
 
-/// What an error of the client means, as text without secrets.
+/// Returns what an error of the client means, as text without secrets.
 pub fn describe(error: &object_store::Error) -> String {
     match classify(error) {
         StoreError::Missing => "the object is missing".into(),
@@ -42,7 +42,7 @@ pub fn describe(error: &object_store::Error) -> String {
     }
 }
 
-/// Whether the service has closed the connection without a response, as it does with idle ones.
+/// Returns `true` if the service has closed the connection without a response, as it does with idle ones.
 pub(crate) fn is_closed(error: &object_store::Error) -> bool {
     find::<HttpError>(error).is_some_and(|error| {
         matches!(error.kind(), HttpErrorKind::Request | HttpErrorKind::Interrupted)
@@ -72,7 +72,7 @@ fn find<'e, T: Error + 'static>(error: &'e (dyn Error + 'static)) -> Option<&'e 
     None
 }
 
-/// The text of the innermost error, which has no URL.
+/// Returns the text of the innermost error, which has no URL.
 fn innermost(error: &(dyn Error + 'static)) -> String {
     let mut last = error;
     while let Some(source) = last.source() {

@@ -18,7 +18,7 @@ const ENTRIES: [&[u8]; 5] = [b"Contents", b"CommonPrefixes", b"Blob", b"BlobPref
 /// The entry of WebDAV, which has a URL in the place of a key.
 const RESPONSE: &[u8] = b"response";
 
-/// The page without the entries whose keys are no paths; `None` if there is none, or if it is no page.
+/// Returns the page without the entries whose keys are no paths; `None` if there is none, or if it is no page.
 pub(crate) fn without_odd_keys(page: &[u8]) -> Option<Vec<u8>> {
     let text = std::str::from_utf8(page).ok().filter(|text| text.trim_start().starts_with('<'))?;
     let mut reader = Reader::from_str(text);

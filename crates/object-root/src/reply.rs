@@ -58,7 +58,7 @@ const MAX_REPLY: usize = 16 << 20;
 const MAX_ENTRY: usize = 16 << 10;
 
 impl ReplyLimit {
-    /// The limit for a page of a listing with that number of entries.
+    /// Returns the limit for a page of a listing with that number of entries.
     pub(crate) fn of_page(entries: usize) -> Self {
         Self(entries.saturating_add(1).saturating_mul(MAX_ENTRY).min(MAX_REPLY))
     }

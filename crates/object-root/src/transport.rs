@@ -127,7 +127,7 @@ impl Service<Uri> for Hop {
     }
 }
 
-/// The kind of an error without a response.
+/// Returns the kind of an error without a response.
 pub(crate) fn kind(error: &legacy::Error) -> HttpErrorKind {
     if causes(error).any(is_late) {
         return HttpErrorKind::Timeout;
@@ -138,7 +138,7 @@ pub(crate) fn kind(error: &legacy::Error) -> HttpErrorKind {
     causes(error).find_map(interruption).unwrap_or(HttpErrorKind::Unknown)
 }
 
-/// Whether the server states that it has not processed the request.
+/// Returns `true` if the server states that it has not processed the request.
 pub(crate) fn is_unprocessed(error: &legacy::Error) -> bool {
     causes(error).filter_map(|error| error.downcast_ref::<h2::Error>()).any(|error| {
         let is_shutdown = error.is_go_away() && error.reason() == Some(h2::Reason::NO_ERROR);
@@ -161,7 +161,7 @@ fn is_late(error: &(dyn Error + 'static)) -> bool {
         || error.downcast_ref::<io::Error>().is_some_and(|e| e.kind() == io::ErrorKind::TimedOut)
 }
 
-/// What kind of interruption of a connection the error is.
+/// Returns what kind of interruption of a connection the error is.
 fn interruption(error: &(dyn Error + 'static)) -> Option<HttpErrorKind> {
     use io::ErrorKind::{BrokenPipe, ConnectionAborted, ConnectionReset, UnexpectedEof};
     if let Some(error) = error.downcast_ref::<hyper::Error>() {

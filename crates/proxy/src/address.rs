@@ -7,7 +7,7 @@ use dunlin_config::{Proxy, UpstreamAddress};
 
 use crate::tls::Outcome;
 
-/// The origin of an upstream. `tls` is for one with TLS.
+/// Returns the origin of an upstream. `tls` is for one with TLS.
 ///
 /// # Errors
 /// The upstream needs TLS, and there is no configuration of it: the reason.

@@ -53,7 +53,7 @@ impl Group {
         self.choose_from(&available, choice)
     }
 
-    /// The lowest priority of an upstream that fits both; `None` if all have the same.
+    /// Returns the lowest priority of an upstream that fits both; `None` if all have the same.
     fn first_priority(
         &self,
         a: &impl Fn(&&Arc<Upstream>) -> bool,
@@ -63,7 +63,7 @@ impl Group {
         self.has_priorities.then(|| fit().map(|upstream| upstream.priority).min()).flatten()
     }
 
-    /// Whether an upstream that is available again is considered for a request: the more often, the longer it is.
+    /// Returns `true` if an upstream that is available again is considered for a request: the more often, the longer it is.
     fn takes_turn(&self, upstream: &Upstream, turn: usize, now: Instant) -> bool {
         let share = upstream.health.share(self.rules.slow_start, now);
         let random = mix(turn as u64 ^ (upstream.id as u64) << 32) >> 11;
@@ -90,8 +90,8 @@ impl Group {
     }
 }
 
-/// The less loaded of two that are chosen at random. With the choice of two, workers that see old numbers do not all choose the
-/// same upstream.
+/// Returns the less loaded of two that are chosen at random. With the choice of two, workers that see old numbers do not all
+/// choose the same upstream.
 fn two_choices<'g, I>(
     candidates: &impl Fn() -> I,
     turn: usize,
@@ -112,7 +112,7 @@ where
     Some(if second.load(now) < first.load(now) { second } else { first })
 }
 
-/// The one with the fewest requests in progress for its weight; in turn if several have.
+/// Returns the one with the fewest requests in progress for its weight; in turn if several have.
 fn least_connections<'g, I>(candidates: &impl Fn() -> I, turn: usize) -> Option<&'g Arc<Upstream>>
 where
     I: Iterator<Item = &'g Arc<Upstream>>,
@@ -138,8 +138,8 @@ where
     })
 }
 
-/// The one with the highest hash of `key` and its name (rendezvous hashing): if an upstream is gone, only its requests go to
-/// others.
+/// Returns the one with the highest hash of `key` and its name (rendezvous hashing): if an upstream is gone, only its
+/// requests go to others.
 fn by_hash<'g, I>(candidates: &impl Fn() -> I, key: &[u8]) -> Option<&'g Arc<Upstream>>
 where
     I: Iterator<Item = &'g Arc<Upstream>>,

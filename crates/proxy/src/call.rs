@@ -37,7 +37,7 @@ pub struct Call<'a> {
 }
 
 impl Call<'_> {
-    /// The value by which requests have the same upstream; empty if that does not depend on the request.
+    /// Returns the value by which requests have the same upstream; empty if that does not depend on the request.
     pub(crate) fn key(&self) -> Vec<u8> {
         let Balance::Hash(key) = &self.group.rules.balance else { return Vec::new() };
         let field = match key {
@@ -55,7 +55,7 @@ impl Call<'_> {
         )
     }
 
-    /// Whether another upstream gets the request after a failure, which then counts. `attempts` were made.
+    /// Returns `true` if another upstream gets the request after a failure, which then counts. `attempts` were made.
     pub(crate) fn retries(
         &self,
         failure: &Failure,

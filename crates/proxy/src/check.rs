@@ -89,7 +89,7 @@ async fn check(servers: &[SocketAddr], rules: &Proxy, upstream: &Upstream) {
 }
 
 impl Group {
-    /// Whether this worker makes the check that is due.
+    /// Returns `true` if this worker makes the check that is due.
     fn begins_check(&self, check: &HealthCheck, now: Instant) -> bool {
         let now = now.saturating_duration_since(self.made).as_millis() as u64 + 1;
         let last = self.checked.load(Ordering::Relaxed);
@@ -141,7 +141,7 @@ mod tests {
     use super::*;
     use crate::testing::rules;
 
-    /// A server that accepts connections, and responds with `response` or not at all.
+    /// Returns a server that accepts connections, and responds with `response` or not at all.
     async fn server(response: Option<&'static str>) -> (String, Rc<std::cell::Cell<usize>>) {
         let listener = TcpListener::bind(("127.0.0.1", 0)).await.unwrap();
         let url = format!("http://{}", listener.local_addr().unwrap());

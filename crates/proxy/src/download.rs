@@ -38,14 +38,14 @@ pub(crate) struct Running {
 }
 
 impl Download {
-    /// A body that begins with `pieces`.
+    /// Creates a body that begins with `pieces`.
     pub(crate) fn new(pieces: ChunkQueue, mut running: Running) -> Self {
         // Until now it has measured another phase.
         running.watchdog.reset();
         Self { pieces, running: Some(running), trailers: FieldLines::default() }
     }
 
-    /// A body that has arrived completely.
+    /// Returns a body that has arrived completely.
     pub(crate) fn complete(pieces: ChunkQueue, trailers: FieldLines) -> Self {
         Self { pieces, running: None, trailers }
     }

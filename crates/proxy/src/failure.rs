@@ -56,13 +56,13 @@ impl Failure {
         Self { kind, reason: reason.into() }
     }
 
-    /// The response of the upstream cannot be used: the reason.
+    /// Returns the response of the upstream cannot be used: the reason.
     #[must_use]
     pub fn malformed(reason: String) -> Self {
         Self::new(Kind::Malformed, reason)
     }
 
-    /// The failure that an error of the client means.
+    /// Returns the failure that an error of the client means.
     pub(crate) fn of_client(error: &Error) -> Self {
         let kind = match error.kind() {
             ErrorKind::Resolve => Kind::Resolve,
@@ -86,7 +86,7 @@ impl Failure {
         Self::new(kind, error.reason())
     }
 
-    /// The status of the response.
+    /// Returns the status of the response.
     #[must_use]
     pub fn status(&self) -> u16 {
         match self.kind {
@@ -99,13 +99,13 @@ impl Failure {
         }
     }
 
-    /// The value of `Proxy-Status` (RFC 9209).
+    /// Returns the value of `Proxy-Status` (RFC 9209).
     #[must_use]
     pub fn proxy_status(&self) -> String {
         format!("dunlin; error={}", self.error_type())
     }
 
-    /// The type of the error (RFC 9209 §2.3).
+    /// Returns the type of the error (RFC 9209 §2.3).
     fn error_type(&self) -> &'static str {
         match self.kind {
             Kind::Resolve => "dns_error",
@@ -127,13 +127,13 @@ impl Failure {
         }
     }
 
-    /// The reason for the error log.
+    /// Returns the reason for the error log.
     #[must_use]
     pub fn reason(&self) -> &str {
         &self.reason
     }
 
-    /// Whether nothing of the request was sent, so that another upstream can get it.
+    /// Returns `true` if nothing of the request was sent, so that another upstream can get it.
     pub(crate) fn is_before_request(&self) -> bool {
         matches!(
             self.kind,
@@ -147,7 +147,7 @@ impl Failure {
         )
     }
 
-    /// Whether a request with an idempotent method may be sent again.
+    /// Returns `true` if a request with an idempotent method may be sent again.
     pub(crate) fn may_be_repeated(&self) -> bool {
         matches!(
             self.kind,
@@ -155,7 +155,7 @@ impl Failure {
         )
     }
 
-    /// Whether the upstream is the cause.
+    /// Returns `true` if the upstream is the cause.
     pub(crate) fn is_of_upstream(&self) -> bool {
         !matches!(
             self.kind,

@@ -209,13 +209,13 @@ impl Attempt<'_> {
         }
     }
 
-    /// Whether the upstream gets an extended CONNECT.
+    /// Returns `true` if the upstream gets an extended CONNECT.
     fn is_extended_connect(&self) -> bool {
         self.upstream.address.is_http2()
             && self.switch.is_some_and(|it| it.extended_connect().is_some())
     }
 
-    /// The limits of time for the head of the response.
+    /// Returns the limits of time for the head of the response.
     fn limits(&self, rules: &Proxy, can_repeat: bool) -> Limits {
         let retry = rules.retry.as_ref().filter(|retry| {
             let attempts = self.tried + 1;
@@ -241,7 +241,8 @@ impl Attempt<'_> {
         }
     }
 
-    /// The body of a response of this length. As much of it as `buffer` allows is received before the client takes it.
+    /// Returns the body of a response of this length. As much of it as `buffer` allows is received before the client takes
+    /// it.
     fn source(&self, download: Download, length: Option<u64>) -> stream::Receiver {
         let group = self.call.group;
         let limit = length.unwrap_or(u64::MAX).min(group.rules.buffer.response);
@@ -253,7 +254,7 @@ impl Attempt<'_> {
         }
     }
 
-    /// The response with this head. Does not wait.
+    /// Returns the response with this head. Does not wait.
     async fn respond(&self, head: ResponseHead, running: Running) -> Result<Forwarded, Failure> {
         if let Some(switch) = self.switch {
             let request = (&**self.label, &*self.incoming.script_context);
@@ -287,13 +288,13 @@ impl Attempt<'_> {
         Ok(Forwarded { response, named: named.pop() })
     }
 
-    /// The protocols that the upstream requires by status 426, which a client of HTTP/1.1 gets (RFC 9110 §15.5.22).
+    /// Returns the protocols that the upstream requires by status 426, which a client of HTTP/1.1 gets (RFC 9110 §15.5.22).
     fn required_upgrade(&self, head: &ResponseHead) -> Option<Vec<u8>> {
         let is_passed = head.status == 426 && self.call.request.version() == Version::Http11;
         head.fields.get("Upgrade").filter(|_| is_passed).map(<[u8]>::to_vec)
     }
 
-    /// The response with its body, of which the head states the length. Does not wait.
+    /// Returns the response with its body, of which the head states the length. Does not wait.
     async fn with_body(
         &self,
         mut response: Response,

@@ -46,7 +46,7 @@ pub struct Group {
 }
 
 impl Group {
-    /// The upstreams of `rules`.
+    /// Creates the upstreams of `rules`.
     pub fn new(rules: &Arc<Proxy>) -> Self {
         let is_secure = |upstream: &dunlin_config::Upstream| upstream.address.is_secure();
         let files = Arc::new(Files::default());
@@ -104,12 +104,12 @@ impl Group {
         }
     }
 
-    /// The table that the group was made of.
+    /// Returns the table that the group was made of.
     pub fn rules(&self) -> &Arc<Proxy> {
         &self.rules
     }
 
-    /// The state of each upstream.
+    /// Returns the state of each upstream.
     pub fn reports(&self) -> impl Iterator<Item = UpstreamReport> {
         self.last_upstreams().into_iter().map(|upstream| upstream.report())
     }
@@ -119,7 +119,7 @@ impl Group {
         make(&self.tls.read().unwrap_or_else(PoisonError::into_inner))
     }
 
-    /// A group without upstreams and with the state of this one.
+    /// Returns a group without upstreams and with the state of this one.
     pub(crate) fn copy(&self) -> Self {
         Self {
             rules: Arc::clone(&self.rules),

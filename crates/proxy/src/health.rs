@@ -54,7 +54,7 @@ impl Default for Health {
 }
 
 impl Health {
-    /// Whether requests have neither failed lately nor have the health checks.
+    /// Returns `true` if requests have neither failed lately nor have the health checks.
     pub(crate) fn is_available(&self, now: Instant) -> bool {
         !self.is_ejected(now) && !self.is_down.load(Ordering::Relaxed)
     }
@@ -69,7 +69,8 @@ impl Health {
         until != 0 && millis(now) < until
     }
 
-    /// The share of its requests that it gets, between 0 and 1: it rises for `slow_start` after it is available again.
+    /// Returns the share of its requests that it gets, between 0 and 1: it rises for `slow_start` after it is available
+    /// again.
     pub(crate) fn share(&self, slow_start: Duration, now: Instant) -> f64 {
         let since = self.ejected_until.load(Ordering::Relaxed);
         let since = since.max(self.recovered.load(Ordering::Relaxed));
@@ -174,7 +175,7 @@ impl ResponseTime {
         self.average.store(average.max(1.0) as u64, Ordering::Relaxed);
     }
 
-    /// The average in nanoseconds. It decays without responses: an upstream that was slow once gets another request.
+    /// Returns the average in nanoseconds. It decays without responses: an upstream that was slow once gets another request.
     pub(crate) fn nanos(&self, now: Instant) -> u64 {
         let average = self.average.load(Ordering::Relaxed);
         match millis(now).saturating_sub(self.noted.load(Ordering::Relaxed)) {

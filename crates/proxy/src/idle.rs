@@ -30,12 +30,12 @@ pub(crate) enum Reuse {
 const RECENT: Duration = Duration::from_secs(1);
 
 impl Idle {
-    /// Whether it can be used: it has not expired and the server has not closed it.
+    /// Returns `true` if it can be used: it has not expired and the server has not closed it.
     pub(crate) fn is_usable(&mut self, now: Instant) -> bool {
         self.until > now && self.connection.is_healthy()
     }
 
-    /// Whether a request with this reuse policy may use it.
+    /// Returns `true` if a request with this reuse policy may use it.
     pub(crate) fn fits(&self, reuse: Reuse, now: Instant) -> bool {
         match reuse {
             Reuse::Any => true,
@@ -71,7 +71,7 @@ impl Overflow {
         None
     }
 
-    /// A connection of this pool for a request of this worker.
+    /// Returns a connection of this pool for a request of this worker.
     pub(crate) fn take(&self, pool: usize, reuse: Reuse, now: Instant) -> Option<Connection> {
         if reuse == Reuse::None {
             return None;

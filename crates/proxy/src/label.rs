@@ -8,7 +8,7 @@ use crate::failure::Failure;
 
 /// Names a request in the error log.
 pub trait Label: fmt::Debug {
-    /// The label of the request in the error log. Sets its id, unless it has one, which the access log has, too.
+    /// Returns the label of the request in the error log. Sets its id, unless it has one, which the access log has, too.
     fn label(&self, script_context: &ScriptContext) -> RequestLabel;
 }
 

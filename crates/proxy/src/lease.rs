@@ -88,7 +88,7 @@ impl Lease {
         }
     }
 
-    /// A connection for a request with a body of this `size`, and whether it was open before. A new one begins with
+    /// Returns a connection for a request with a body of this `size`, and whether it was open before. A new one begins with
     /// `preface`; if there is one, the connection is for this request alone. `now` is approximately the current time.
     ///
     /// # Errors
@@ -141,8 +141,8 @@ impl Lease {
         Ok((Link::Http2(stream.ok_or_else(ended)?), false))
     }
 
-    /// A stream of a connection that the worker has, as soon as the upstream permits one; or the right to open another
-    /// connection.
+    /// Returns a stream of a connection that the worker has, as soon as the upstream permits one; or the right to open
+    /// another connection.
     async fn shared_stream(&self, request: &Request, size: BodySize) -> Result<Shared, Error> {
         let mut opening = None;
         loop {

@@ -101,7 +101,7 @@ impl WorkerProxy {
         Rc::clone(&self.name_servers.borrow())
     }
 
-    /// Whether the health of the group has to be checked by a new task of this worker, which is noted.
+    /// Returns `true` if the health of the group has to be checked by a new task of this worker, which is noted.
     pub(crate) fn begins_checks(&self, group: &Arc<Group>) -> bool {
         let mut checked = self.checked.borrow_mut();
         checked.retain(|group| group.strong_count() > 0);
@@ -121,8 +121,8 @@ impl WorkerProxy {
         read(&mut buffer)
     }
 
-    /// An idle connection of the pool of an upstream: the one of this worker that was used last, or one that the workers
-    /// share. `now` is approximately the current time.
+    /// Returns an idle connection of the pool of an upstream: the one of this worker that was used last, or one that the
+    /// workers share. `now` is approximately the current time.
     pub(crate) fn take(
         &self,
         upstream: &Upstream,
@@ -149,7 +149,7 @@ impl WorkerProxy {
         None
     }
 
-    /// The connection of HTTP/2 for a further request to the upstream, which has at most `limit` of them.
+    /// Returns the connection of HTTP/2 for a further request to the upstream, which has at most `limit` of them.
     pub(crate) fn select(&self, pool: usize, limit: usize) -> Selected {
         let mut all = self.shared.borrow_mut();
         let SharedPool { connections, opening } = all.entry(pool).or_default();

@@ -9,8 +9,8 @@ use dunlin_net::proxy_protocol::{self, Sender, Version};
 
 use crate::call::Call;
 
-/// The header for a request: the client, resolved through trusted proxies, and the address that it has connected to. Empty
-/// if the upstream gets none.
+/// Returns the header for a request: the client, resolved through trusted proxies, and the address that it has connected to.
+/// Empty if the upstream gets none.
 pub(crate) fn of(call: &Call<'_>, incoming: &Incoming) -> Vec<u8> {
     let Some(version) = version(call.group.rules()) else { return Vec::new() };
     let pair = call.client.address.ip().zip(incoming.ends);
@@ -22,7 +22,7 @@ pub(crate) fn of(call: &Call<'_>, incoming: &Incoming) -> Vec<u8> {
     proxy_protocol::write(version, Sender::Client(pair))
 }
 
-/// The header of a connection that the server makes by itself, for a health check.
+/// Returns the header of a connection that the server makes by itself, for a health check.
 pub(crate) fn own(rules: &Proxy) -> Vec<u8> {
     version(rules).map_or(Vec::new(), |version| proxy_protocol::write(version, Sender::Proxy))
 }

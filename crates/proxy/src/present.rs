@@ -13,13 +13,13 @@ use crate::pool::WorkerProxy;
 use crate::upstream::Upstream;
 
 impl Group {
-    /// Whether [`Group::present`] has to be called for each request.
+    /// Returns `true` if [`Group::present`] has to be called for each request.
     pub fn has_services(&self) -> bool {
         !self.services.is_empty()
     }
 
-    /// The group with the upstreams that SRV records name now, and those at the present addresses of names. If the names cannot be
-    /// resolved, those of their last records are used.
+    /// Returns the group with the upstreams that SRV records name now, and those at the present addresses of names. If the
+    /// names cannot be resolved, those of their last records are used.
     ///
     /// # Errors
     /// There are no upstreams, and there were none before.
@@ -37,13 +37,13 @@ impl Group {
         })
     }
 
-    /// The upstreams of the last answers.
+    /// Returns the upstreams of the last answers.
     pub(crate) fn last_upstreams(&self) -> Vec<Arc<Upstream>> {
         self.present.last().as_deref().unwrap_or(self).upstreams.clone()
     }
 
-    /// The group with the fixed upstreams and those at the targets of each service; `None` if there are none. It is the last one if nothing
-    /// has changed.
+    /// Returns the group with the fixed upstreams and those at the targets of each service; `None` if there are none. It is
+    /// the last one if nothing has changed.
     fn derive(&self, targets: &[Vec<Target>], last: Option<&Arc<Self>>) -> Option<Arc<Self>> {
         let before = last.map_or(&[][..], |group| &group.upstreams);
         let mut upstreams = self.upstreams.clone();
@@ -63,7 +63,7 @@ impl Group {
         Some(kept.unwrap_or_else(|| Arc::new(self.with(upstreams))))
     }
 
-    /// The upstream of a target: the one that it had before, with its state, if nothing has changed.
+    /// Returns the upstream of a target: the one that it had before, with its state, if nothing has changed.
     fn upstream_of(
         &self,
         service: &Service,
@@ -92,7 +92,7 @@ impl Group {
         Some(Arc::new(made.at(address, &name, &self.rules)))
     }
 
-    /// A group with these upstreams and the state of this one.
+    /// Creates a group with these upstreams and the state of this one.
     fn with(&self, upstreams: Vec<Arc<Upstream>>) -> Self {
         let lowest = upstreams.first().map(|upstream| upstream.priority);
         let mut group = self.copy();

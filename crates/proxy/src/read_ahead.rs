@@ -20,7 +20,7 @@ struct ReadAhead {
     _memory: Reservation,
 }
 
-/// The body of `download`, of which as much waits for the client as `memory` is for.
+/// Returns the body of `download`, of which as much waits for the client as `memory` is for.
 pub(crate) fn read_ahead(download: Download, memory: Reservation) -> stream::Receiver {
     let (sender, received) = stream::channel(usize::try_from(memory.bytes()).unwrap_or(usize::MAX));
     let trailers = Rc::default();

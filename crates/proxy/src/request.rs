@@ -24,7 +24,8 @@ const MAX_VIA: usize = 8;
 /// The field with the authenticated user.
 const USER: &str = "Remote-User";
 
-/// The request to send to `upstream`, whose origin is `origin`. `switch` is the protocol upgrade that the client requested.
+/// Returns the request to send to `upstream`, whose origin is `origin`. `switch` is the protocol upgrade that the client
+/// requested.
 pub(crate) fn request(
     call: &Call<'_>,
     incoming: &Incoming,
@@ -76,7 +77,8 @@ impl<'a> Facts<'a> {
     }
 }
 
-/// The fields of the request to an upstream, apart from `Host`. [`Sent`](crate::Sent) has the same ones by their names.
+/// Returns the fields of the request to an upstream, apart from `Host`. [`Sent`](crate::Sent) has the same ones by their
+/// names.
 pub(crate) fn fields(
     call: &Call<'_>,
     facts: &Facts<'_>,
@@ -103,7 +105,7 @@ pub(crate) fn fields(
     fields
 }
 
-/// Whether the request has come through this server so often that it is in a loop.
+/// Returns `true` if the request has come through this server so often that it is in a loop.
 pub(crate) fn is_in_loop(call: &Call<'_>) -> bool {
     let is_via = |(name, _): &(&[u8], &[u8])| name.eq_ignore_ascii_case(b"via");
     let values = call.request.fields().filter(is_via).map(|(_, value)| value);
@@ -130,7 +132,7 @@ fn add_client_fields(call: &Call<'_>, facts: &Facts<'_>, fields: &mut FieldLines
     }
 }
 
-/// Whether an upstream gets a field of the client, unless `Connection` lists it. The name is in lower case.
+/// Returns `true` if an upstream gets a field of the client, unless `Connection` lists it. The name is in lower case.
 pub(crate) fn is_kept(call: &Call<'_>, facts: &Facts<'_>, name: &[u8]) -> bool {
     match name {
         b"traceparent" => facts.traceparent.is_none(),
@@ -170,7 +172,7 @@ pub(crate) fn is_kept(call: &Call<'_>, facts: &Facts<'_>, name: &[u8]) -> bool {
     }
 }
 
-/// Whether a field of the client ends here, also in another spelling. The name is in lower case.
+/// Returns `true` if a field of the client ends here, also in another spelling. The name is in lower case.
 fn ends_here(name: &[u8]) -> bool {
     match name {
         // They describe the connection, or the framing of the message (RFC 9110 §7.6.1), or are set by the proxy.
@@ -192,8 +194,8 @@ fn ends_here(name: &[u8]) -> bool {
     }
 }
 
-/// Whether a field concerns a proxy, so that only this server could set it. The name is in lower case. `Proxy` would become
-/// HTTP_PROXY in CGI programs, which many of them obey; the others choose the files that an application names.
+/// Returns `true` if a field concerns a proxy, so that only this server could set it. The name is in lower case. `Proxy`
+/// would become HTTP_PROXY in CGI programs, which many of them obey; the others choose the files that an application names.
 pub(crate) fn is_for_proxy(name: &[u8]) -> bool {
     match name {
         b"proxy" | b"x-sendfile-type" => true,
@@ -201,14 +203,14 @@ pub(crate) fn is_for_proxy(name: &[u8]) -> bool {
     }
 }
 
-/// Whether only the server may set a field of this name, which is in lower case.
+/// Returns `true` if only the server may set a field of this name, which is in lower case.
 fn is_identity(call: &Call<'_>, name: &[u8]) -> bool {
     matches!(name, b"client-cert" | b"client-cert-chain")
         || name.eq_ignore_ascii_case(USER.as_bytes())
         || call.user_fields.iter().any(|user| user.as_bytes() == name)
 }
 
-/// The fields that `Connection` lists, which end here.
+/// Returns the fields that `Connection` lists, which end here.
 pub(crate) fn listed_options<'r>(call: &Call<'r>) -> Vec<&'r [u8]> {
     let values = call.request.values(FieldName::Connection);
     let options =
@@ -216,7 +218,7 @@ pub(crate) fn listed_options<'r>(call: &Call<'r>) -> Vec<&'r [u8]> {
     options.filter(|option| !option.eq_ignore_ascii_case(b"keep-alive")).collect()
 }
 
-/// Whether `Connection` lists a field of that name, which ends here.
+/// Returns `true` if `Connection` lists a field of that name, which ends here.
 pub(crate) fn is_listed(call: &Call<'_>, name: &[u8]) -> bool {
     let mut options = listed_options(call).into_iter();
     options.any(|option| option.eq_ignore_ascii_case(name))
@@ -304,7 +306,7 @@ fn add_client_certificate(
     }
 }
 
-/// Whether the client accepts trailer fields (RFC 9110 §10.1.4).
+/// Returns `true` if the client accepts trailer fields (RFC 9110 §10.1.4).
 fn wants_trailers(call: &Call<'_>) -> bool {
     let members = call.request.values(FieldName::Te).flat_map(|te| te.split(|&byte| byte == b','));
     members.map(<[u8]>::trim_ascii).any(|member| member.eq_ignore_ascii_case(b"trailers"))

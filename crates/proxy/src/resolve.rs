@@ -22,8 +22,8 @@ pub(crate) struct Resolved {
 }
 
 impl Upstream {
-    /// The addresses to connect to, in the order in which to try them: each connection begins with another one. `None` for a
-    /// Unix socket. If the name cannot be resolved, its last addresses are used.
+    /// Returns the addresses to connect to, in the order in which to try them: each connection begins with another one.
+    /// `None` for a Unix socket. If the name cannot be resolved, its last addresses are used.
     ///
     /// # Errors
     /// The name has no address, and had none before.
@@ -46,7 +46,7 @@ impl Upstream {
 }
 
 impl Resolved {
-    /// All addresses of the name of `address`.
+    /// Returns all addresses of the name of `address`.
     pub(crate) fn all(address: &UpstreamAddress) -> Self {
         let names = address.url().map(|url| host(url).to_owned()).into_iter().collect();
         Self { only: None, present: Present::new("proxy", names, None), next: AtomicUsize::new(0) }
@@ -58,12 +58,12 @@ impl Resolved {
         Self { only: Some(address), present, next: AtomicUsize::new(0) }
     }
 
-    /// Whether the upstream is at this one address of its name; for `None`, at all of them.
+    /// Returns `true` if the upstream is at this one address of its name; for `None`, at all of them.
     pub(crate) fn is_only(&self, address: Option<IpAddr>) -> bool {
         self.only == address
     }
 
-    /// The addresses, beginning with another one each time.
+    /// Returns the addresses, beginning with another one each time.
     fn rotate(&self, addresses: &[IpAddr]) -> impl Iterator<Item = IpAddr> {
         let start = self.next.fetch_add(1, Ordering::Relaxed) % addresses.len().max(1);
         let (before, after) = addresses.split_at(start);

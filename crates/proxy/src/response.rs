@@ -59,8 +59,8 @@ pub(crate) fn without_date(lines: FieldLines) -> FieldLines {
     lines
 }
 
-/// Whether an option of `Connection` names no further field, or one for all recipients, which it may not name (RFC 9110 §7.6.1):
-/// without it, a cache would store what is private, or for others.
+/// Returns `true` if an option of `Connection` names no further field, or one for all recipients, which it may not name (RFC
+/// 9110 §7.6.1): without it, a cache would store what is private, or for others.
 fn is_usual(option: &[u8]) -> bool {
     let usual = [&b"close"[..], b"keep-alive", b"upgrade"];
     let for_caches = [
@@ -74,7 +74,7 @@ fn is_usual(option: &[u8]) -> bool {
     usual.iter().chain(&for_caches).any(|other| option.eq_ignore_ascii_case(other))
 }
 
-/// The trailer fields that the client gets: not those that a recipient needs before the body (RFC 9110 §6.5.1).
+/// Returns the trailer fields that the client gets: not those that a recipient needs before the body (RFC 9110 §6.5.1).
 pub(crate) fn trailers(trailers: &FieldLines) -> FieldLines {
     let mut kept = FieldLines::default();
     for (name, value) in trailers.iter() {
@@ -89,7 +89,7 @@ pub(crate) fn trailers(trailers: &FieldLines) -> FieldLines {
     kept
 }
 
-/// Whether a field is of one connection only (RFC 9110 §7.6.1), or the server sends its own.
+/// Returns `true` if a field is of one connection only (RFC 9110 §7.6.1), or the server sends its own.
 fn ends_here(name: &[u8]) -> bool {
     let is = |other: &[u8]| name.eq_ignore_ascii_case(other);
     match name.len() {

@@ -20,17 +20,17 @@ pub struct Sent<'a> {
 }
 
 impl<'a> Sent<'a> {
-    /// The request of `call`, of a client with that certificate, without a body.
+    /// Creates the request of `call`, of a client with that certificate, without a body.
     pub fn new(call: Call<'a>, certificate: Option<&'a ClientCertificate>) -> Self {
         Self { call, certificate, by_server: OnceCell::new() }
     }
 
-    /// The request without what the proxy changes.
+    /// Returns the request without what the proxy changes.
     pub fn call(&self) -> &Call<'a> {
         &self.call
     }
 
-    /// Whether the upstream learns of a verified certificate of the client.
+    /// Returns `true` if the upstream learns of a verified certificate of the client.
     pub fn names_certificate(&self) -> bool {
         self.certificate.is_some() && self.call.group.rules().forward_client_certificate.is_some()
     }
@@ -69,7 +69,7 @@ impl<'a> Sent<'a> {
         true
     }
 
-    /// Whether the upstream gets a field whose name is another spelling of `name`.
+    /// Returns `true` if the upstream gets a field whose name is another spelling of `name`.
     fn has_other_spelling(&self, name: &[u8]) -> bool {
         let rules = self.call.group.rules();
         let is_sent = |other: &[u8]| {

@@ -10,22 +10,22 @@ use crate::call::Call;
 use crate::upstream::Upstream;
 
 impl Call<'_> {
-    /// The upstream that the client's cookie names.
+    /// Returns the upstream that the client's cookie names.
     pub(crate) fn bound_upstream(&self) -> Option<&Arc<Upstream>> {
         let sticky = self.group.rules.sticky.as_ref()?;
         let value = self.cookie(sticky.cookie.as_bytes())?;
         self.group.upstreams.iter().find(|upstream| upstream.cookie.as_bytes() == value)
     }
 
-    /// The value of a cookie of the client (RFC 6265 §4.2.1).
+    /// Returns the value of a cookie of the client (RFC 6265 §4.2.1).
     fn cookie(&self, name: &[u8]) -> Option<&[u8]> {
         let values = self.request.values(FieldName::Cookie);
         let mut pairs = values.flat_map(|value| value.split(|&byte| byte == b';'));
         pairs.find_map(|pair| pair.trim_ascii().strip_prefix(name)?.strip_prefix(b"="))
     }
 
-    /// The value of `Set-Cookie` that keeps the client at `upstream`, if it is not there yet. `bound` is the upstream that its
-    /// cookie names.
+    /// Returns the value of `Set-Cookie` that keeps the client at `upstream`, if it is not there yet. `bound` is the upstream
+    /// that its cookie names.
     pub(crate) fn set_cookie(
         &self,
         bound: Option<&Arc<Upstream>>,

@@ -25,7 +25,7 @@ pub(crate) struct Switch<'a> {
 }
 
 impl<'a> Switch<'a> {
-    /// The other protocol that the request names; `None` if it is an ordinary request.
+    /// Returns the other protocol that the request names; `None` if it is an ordinary request.
     ///
     /// # Errors
     /// If it is an extended CONNECT for a protocol that is not forwarded.
@@ -52,12 +52,13 @@ impl<'a> Switch<'a> {
         }))
     }
 
-    /// The protocol, if an upstream of HTTP/2 gets an extended CONNECT. The requests of HTTP/1.1 are ordinary ones for it.
+    /// Returns the protocol, if an upstream of HTTP/2 gets an extended CONNECT. The requests of HTTP/1.1 are ordinary ones
+    /// for it.
     pub(crate) fn extended_connect(&self) -> Option<&'a [u8]> {
         self.is_extended_connect.then_some(self.protocol)
     }
 
-    /// The body of the extended CONNECT that an upstream of HTTP/2 gets: what the client sends.
+    /// Returns the body of the extended CONNECT that an upstream of HTTP/2 gets: what the client sends.
     pub(crate) fn as_body(&self) -> Option<Upload> {
         self.tunnel.take().map(|tunnel| Upload::tunnel(tunnel.client))
     }
@@ -117,8 +118,8 @@ impl<'a> Switch<'a> {
     }
 }
 
-/// The value of `Upgrade`, if the client of an HTTP/1.1 connection wants to switch. The request may have a body, which comes
-/// before the bytes of the other protocol.
+/// Returns the value of `Upgrade`, if the client of an HTTP/1.1 connection wants to switch. The request may have a body,
+/// which comes before the bytes of the other protocol.
 fn upgrade<'r>(call: &Call<'r>) -> Option<&'r [u8]> {
     let request: &Request<'r> = &call.request;
     let protocols = request.field(FieldName::Upgrade)?;
@@ -129,7 +130,7 @@ fn upgrade<'r>(call: &Call<'r>) -> Option<&'r [u8]> {
     (can_switch && !is_http(protocols)).then_some(protocols)
 }
 
-/// Whether one of the protocols is HTTP or TLS. Requests on such a connection would evade all checks.
+/// Returns `true` if one of the protocols is HTTP or TLS. Requests on such a connection would evade all checks.
 fn is_http(protocols: &[u8]) -> bool {
     protocols.split(|&byte| byte == b',').map(<[u8]>::trim_ascii).any(|name| {
         let lower = name.to_ascii_lowercase();

@@ -3,8 +3,8 @@
 use dunlin_config::Proxy;
 use dunlin_http::semantics::path;
 
-/// The request-target for an upstream, and the prefix that was removed from it, if there was one. `raw` is the path as the
-/// client sent it, `decoded` the path that the router has matched, in which encoded slashes are NULs.
+/// Returns the request-target for an upstream, and the prefix that was removed from it, if there was one. `raw` is the path
+/// as the client sent it, `decoded` the path that the router has matched, in which encoded slashes are NULs.
 ///
 /// The upstream gets the client's own spelling, unless it could be read as another path than the one that was matched:
 /// a path with `.` and `..` segments or empty ones is sent in its normal form. Encoded slashes stay encoded.
@@ -36,7 +36,7 @@ pub(crate) fn target(
     (target, prefix)
 }
 
-/// Whether `raw` is a spelling of the path `decoded` that nothing reads in another way.
+/// Returns `true` if `raw` is a spelling of the path `decoded` that nothing reads in another way.
 fn is_spelling_of(raw: &[u8], decoded: &[u8]) -> bool {
     let mut before = 0;
     for (at, &byte) in raw.iter().enumerate() {

@@ -7,7 +7,7 @@ use dunlin_config::{Config, Overrides, Proxy};
 
 use crate::group::Group;
 
-/// A group with further keys of the table and an upstream for each weight.
+/// Returns a group with further keys of the table and an upstream for each weight.
 pub(crate) fn group(keys: &str, weights: &[u32]) -> Group {
     let upstreams = weights.iter().enumerate();
     let upstreams =
@@ -16,7 +16,7 @@ pub(crate) fn group(keys: &str, weights: &[u32]) -> Group {
     Group::new(&rules(&format!("to = [{upstreams}], {keys}")))
 }
 
-/// The table with these keys.
+/// Returns the table with these keys.
 pub(crate) fn rules(keys: &str) -> Arc<Proxy> {
     let text = format!(
         "[[listen]]\naddress = ':1'\n[[site]]\n[[site.route]]\npath = '/*'\nproxy = {{ {keys} }}"

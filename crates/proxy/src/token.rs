@@ -5,8 +5,8 @@ use std::fmt::Write;
 use dunlin_config::Sticky;
 use sha2::{Digest, Sha256};
 
-/// The value of the sticky cookie that stands for the upstream `name`: a hash of the name, keyed by the secret (HMAC-SHA-256,
-/// RFC 2104) if there is one. Every process with the same secret computes the same value.
+/// Returns the value of the sticky cookie that stands for the upstream `name`: a hash of the name, keyed by the secret
+/// (HMAC-SHA-256, RFC 2104) if there is one. Every process with the same secret computes the same value.
 pub(crate) fn upstream_token(sticky: Option<&Sticky>, name: &str) -> Box<str> {
     let Some(sticky) = sticky else { return Box::default() };
     let digest = match &sticky.secret {

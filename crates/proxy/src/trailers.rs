@@ -84,7 +84,7 @@ impl Trailers {
         !self.fields.is_empty()
     }
 
-    /// The fields for the upstream.
+    /// Returns the fields for the upstream.
     pub(crate) fn fields(&self) -> FieldLines {
         self.fields.clone()
     }

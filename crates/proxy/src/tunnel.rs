@@ -76,7 +76,7 @@ impl Tunnel {
         }
     }
 
-    /// The next bytes of the upstream; empty at the end.
+    /// Returns the next bytes of the upstream; empty at the end.
     fn poll_receive(&mut self, cx: &mut Context<'_>) -> Poll<Result<Bytes, Broken>> {
         let Self { upstream, lease, .. } = self;
         let read = lease.worker.with_buffer(|buffer| {

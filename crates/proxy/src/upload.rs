@@ -89,7 +89,7 @@ impl Upload {
         }
     }
 
-    /// What the client of a tunnel sends.
+    /// Returns what the client of a tunnel sends.
     pub(crate) fn tunnel(source: stream::Receiver) -> Self {
         let size = BodySize::Unknown;
         Self::Stream { start: None, source, size, is_begun: false, kept: None, trailers: None }
@@ -140,12 +140,12 @@ impl Upload {
         Ok(Self::whole(start.freeze(), Some(memory)))
     }
 
-    /// Whether it is what the client of a tunnel sends, or another body of unknown length.
+    /// Returns `true` if it is what the client of a tunnel sends, or another body of unknown length.
     pub(crate) fn is_tunnel(&self) -> bool {
         matches!(self, Self::Stream { size: BodySize::Unknown, .. })
     }
 
-    /// Whether the body can be sent again.
+    /// Returns `true` if the body can be sent again.
     pub(crate) fn can_restart(&self) -> bool {
         match self {
             Self::Whole { .. } => true,
@@ -155,7 +155,7 @@ impl Upload {
 }
 
 impl Kept {
-    /// The next bytes that are to be sent again.
+    /// Returns the next bytes that are to be sent again.
     fn next(&mut self) -> Option<Bytes> {
         self.chunks.read(&mut self.sent)
     }
@@ -262,13 +262,13 @@ mod tests {
 
     use super::*;
 
-    /// A streamed body, and what the client sends of it.
+    /// Returns a streamed body, and what the client sends of it.
     fn streamed() -> (stream::Sender, Upload) {
         let (sender, source) = stream::channel(usize::MAX);
         (sender, Upload::stream(None, source, BodySize::Unknown, None))
     }
 
-    /// What can be sent now.
+    /// Returns what can be sent now.
     fn sent(body: &mut Upload) -> Vec<u8> {
         let mut all = Vec::new();
         while let Poll::Ready(Some(Ok(bytes))) =

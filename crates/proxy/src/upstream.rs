@@ -92,7 +92,7 @@ pub struct UpstreamReport {
     pub connections: u64,
     /// Connections that use another protocol, such as WebSocket.
     pub tunnels: u64,
-    /// Whether it gets requests: neither have its requests failed lately, nor its health checks.
+    /// It gets requests: neither have its requests failed lately, nor its health checks.
     pub is_available: bool,
     /// Requests in a row, up to the last one, that have failed.
     pub failing: u64,
@@ -144,12 +144,12 @@ impl Upstream {
         }
     }
 
-    /// The same with this priority.
+    /// Creates the same with this priority.
     pub(crate) fn with_priority(self, priority: u16) -> Self {
         Self { priority, ..self }
     }
 
-    /// The same at one of the addresses of its name. Logs and reports call it `name`.
+    /// Returns the same at one of the addresses of its name. Logs and reports call it `name`.
     pub(crate) fn at(self, address: IpAddr, name: &str, rules: &Proxy) -> Self {
         let cookie = upstream_token(rules.sticky.as_ref(), name);
         Self { name: name.into(), cookie, resolved: Resolved::only(address), ..self }
@@ -174,7 +174,7 @@ impl Upstream {
         self.pool.store(LAST_ID.fetch_add(1, Ordering::Relaxed), Ordering::Release);
     }
 
-    /// The number of the pool that a connection is taken from or put into.
+    /// Returns the number of the pool that a connection is taken from or put into.
     pub(crate) fn pool(&self) -> usize {
         self.pool.load(Ordering::Acquire)
     }
@@ -184,7 +184,7 @@ impl Upstream {
         self.response_time.note(time, clock::now());
     }
 
-    /// How long a request probably takes, relative to its weight.
+    /// Returns how long a request probably takes, relative to its weight.
     pub(crate) fn load(&self, now: Instant) -> f64 {
         // Before the first response, an upstream is taken for a fast one.
         let nanos = self.response_time.nanos(now).max(1);

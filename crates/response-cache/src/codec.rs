@@ -48,7 +48,7 @@ impl<'a> Reader<'a> {
         Some(text)
     }
 
-    /// The inner `None` if there is no text.
+    /// Returns the inner `None` if there is no text.
     pub(crate) fn optional(&mut self) -> Option<Option<&'a [u8]>> {
         Some(if self.flag()? { Some(self.text()?) } else { None })
     }

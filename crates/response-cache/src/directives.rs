@@ -40,7 +40,7 @@ enum Argument<'a> {
 }
 
 impl Directives {
-    /// The directives of a response: of the first targeted field that is valid and not empty, or of `Cache-Control`.
+    /// Creates the directives of a response: of the first targeted field that is valid and not empty, or of `Cache-Control`.
     pub fn of(fields: &FieldLines) -> Self {
         TARGETED
             .iter()
@@ -48,7 +48,7 @@ impl Directives {
             .unwrap_or_else(|| Self::cache_control(&values(fields, "Cache-Control")))
     }
 
-    /// The directives of `Cache-Control`.
+    /// Returns the directives of `Cache-Control`.
     pub fn cache_control(lines: &[&[u8]]) -> Self {
         let mut directives = Self::default();
         for (name, argument) in arguments(lines) {
@@ -58,7 +58,7 @@ impl Directives {
         directives
     }
 
-    /// The directives of a targeted field, a dictionary (RFC 8941 §3.2). `None` if it is absent, empty or malformed.
+    /// Returns the directives of a targeted field, a dictionary (RFC 8941 §3.2). `None` if it is absent, empty or malformed.
     fn targeted(lines: &[&[u8]]) -> Option<Self> {
         let members = structured::dictionary(lines).filter(|members| !members.is_empty())?;
         let mut directives = Self { is_targeted: true, ..Self::default() };
@@ -99,8 +99,8 @@ impl Directives {
     }
 }
 
-/// The shorter one of two times, of which the second is that of a directive. A malformed one is none at all (RFC 9111 §4.2.1), unless
-/// its type is wrong (RFC 9213 §2.1).
+/// Returns the shorter one of two times, of which the second is that of a directive. A malformed one is none at all (RFC 9111
+/// §4.2.1), unless its type is wrong (RFC 9213 §2.1).
 fn shorter(before: Option<u64>, argument: &Argument<'_>) -> Option<u64> {
     let seconds = match argument {
         Argument::None => 0,
@@ -111,7 +111,7 @@ fn shorter(before: Option<u64>, argument: &Argument<'_>) -> Option<u64> {
     Some(before.map_or(seconds, |before| before.min(seconds)))
 }
 
-/// The directives of `Cache-Control`: names in lower case, and arguments without quotes.
+/// Returns the directives of `Cache-Control`: names in lower case, and arguments without quotes.
 pub(crate) fn arguments<'a>(
     lines: &'a [&'a [u8]],
 ) -> impl Iterator<Item = (Box<[u8]>, Option<Vec<u8>>)> + 'a {
@@ -125,7 +125,7 @@ pub(crate) fn arguments<'a>(
     })
 }
 
-/// An argument, which may be a quoted string.
+/// Returns an argument, which may be a quoted string.
 fn unquoted(argument: &[u8]) -> Vec<u8> {
     let quoted = argument.strip_prefix(b"\"").and_then(|rest| rest.strip_suffix(b"\""));
     let Some(quoted) = quoted else { return argument.to_vec() };
@@ -137,7 +137,7 @@ fn unquoted(argument: &[u8]) -> Vec<u8> {
     text
 }
 
-/// A list of field names in lower case.
+/// Returns a list of field names in lower case.
 fn names(list: &[u8]) -> impl Iterator<Item = Box<[u8]>> {
     let names = list.split(|&byte| byte == b',').map(<[u8]>::trim_ascii);
     names.filter(|name| !name.is_empty()).map(|name| name.to_ascii_lowercase().into())

@@ -6,13 +6,13 @@ use smallvec::SmallVec;
 /// The values of all lines of a field, in order.
 pub(crate) type Values<'a> = SmallVec<[&'a [u8]; 2]>;
 
-/// The values of the field `name`, one for each line.
+/// Returns the values of the field `name`, one for each line.
 pub(crate) fn values<'a>(fields: &'a FieldLines, name: &str) -> Values<'a> {
     let is_it = |(other, _): &(&[u8], &[u8])| other.eq_ignore_ascii_case(name.as_bytes());
     fields.iter().filter(is_it).map(|(_, value)| value).collect()
 }
 
-/// A number of seconds (RFC 9111 §1.2.2): digits, which saturate at 2³¹; `None` if malformed.
+/// Returns a number of seconds (RFC 9111 §1.2.2): digits, which saturate at 2³¹; `None` if malformed.
 pub(crate) fn delta_seconds(text: &[u8]) -> Option<u64> {
     if text.is_empty() || !text.iter().all(u8::is_ascii_digit) {
         return None;

@@ -193,7 +193,7 @@ impl Flights {
         });
     }
 
-    /// The number of requests that are upstream, and the bytes of memory that their bodies take.
+    /// Returns the number of requests that are upstream, and the bytes of memory that their bodies take.
     pub fn usage(&self) -> (usize, u64) {
         (lock(&self.table).len(), self.held.load(Ordering::Relaxed))
     }
@@ -230,12 +230,12 @@ impl Flights {
     }
 }
 
-/// The key of a flight for some requests of a URL. No URL has a NUL.
+/// Returns the key of a flight for some requests of a URL. No URL has a NUL.
 fn extended(key: &Key, more: &[u8]) -> Key {
     Key { site: key.site, url: [&key.url, &[0][..], more].concat().into() }
 }
 
-/// The URL of the key of a flight.
+/// Returns the URL of the key of a flight.
 fn url_of(key: &Key) -> &[u8] {
     key.url.split(|&byte| byte == 0).next().unwrap_or_default()
 }
@@ -259,13 +259,13 @@ impl Leader {
         self.flight.leave();
     }
 
-    /// Whether the URL was invalidated after the request, so that its response must not be stored.
+    /// Returns `true` if the URL was invalidated after the request, so that its response must not be stored.
     pub fn is_invalidated(&self) -> bool {
         self.flight.flight.lock().is_invalidated
     }
 
-    /// The response may be stored if its body, whose `length` may be known, is not larger than `max_body`. Returns the end for
-    /// its bytes, and the leader's own reader.
+    /// Returns `true` if the response may be stored if its body, whose `length` may be known, is not larger than `max_body`. Returns
+    /// the end for its bytes, and the leader's own reader.
     pub fn begin(
         mut self,
         head: StoredHead,
@@ -297,7 +297,7 @@ impl Drop for Leader {
 }
 
 impl Writer {
-    /// Whether more may be received now.
+    /// Returns whether more may be received now.
     pub fn poll_room(&self, cx: &Context<'_>) -> Poll<()> {
         let mut state = self.flight.flight.lock();
         if !state.is_window || state.chunks.held() < WINDOW {
@@ -307,7 +307,7 @@ impl Writer {
         Poll::Pending
     }
 
-    /// Whether the body is not needed: it will not be stored, and has no reader.
+    /// Returns `true` if the body is not needed: it will not be stored, and has no reader.
     pub fn is_useless(&self) -> bool {
         let state = self.flight.flight.lock();
         (state.is_window || state.is_invalidated) && state.readers.is_empty()
@@ -372,7 +372,7 @@ impl Drop for Writer {
 }
 
 impl Reader {
-    /// What the leader has decided.
+    /// Returns what the leader has decided.
     pub fn poll_decision(&self, cx: &Context<'_>) -> Poll<Decision> {
         let mut state = self.flight.lock();
         match &state.phase {
@@ -388,7 +388,7 @@ impl Reader {
         Poll::Pending
     }
 
-    /// The next bytes of the body; `None` at its end.
+    /// Returns the next bytes of the body; `None` at its end.
     ///
     /// # Errors
     /// If the body is incomplete.
@@ -435,7 +435,7 @@ impl Joined {
 }
 
 impl Flight {
-    /// A reader that begins with the first byte.
+    /// Returns a reader that begins with the first byte.
     fn reader(self: &Arc<Self>) -> Reader {
         let mut state = self.lock();
         let number = state.next_number;

@@ -62,7 +62,7 @@ pub enum Usability {
 }
 
 impl Freshness {
-    /// The freshness of a response. `is_heuristic` permits heuristic lifetimes.
+    /// Creates the freshness of a response. `is_heuristic` permits heuristic lifetimes.
     pub fn of(
         status: u16,
         fields: &FieldLines,
@@ -91,12 +91,12 @@ impl Freshness {
         }
     }
 
-    /// The age at `now`, in milliseconds of the monotonic clock.
+    /// Returns the age at `now`, in milliseconds of the monotonic clock.
     pub fn age(&self, now: u64) -> u64 {
         self.initial_age + now.saturating_sub(self.received) / 1000
     }
 
-    /// Whether the response is within its lifetime.
+    /// Returns `true` if the response is within its lifetime.
     pub fn is_fresh(&self, now: u64) -> bool {
         self.lifetime > self.age(now)
     }
@@ -106,7 +106,7 @@ impl Freshness {
         self.lifetime as i64 - self.age(now) as i64
     }
 
-    /// How the response may be used for a request (RFC 9111 §4, §4.2.4, §5.2.1).
+    /// Returns how the response may be used for a request (RFC 9111 §4, §4.2.4, §5.2.1).
     pub fn usability(&self, request: &RequestDirectives, now: u64) -> Usability {
         if self.always_validate || request.no_cache {
             return Usability::Validate;
@@ -133,20 +133,20 @@ impl Freshness {
         Usability::Validate
     }
 
-    /// Whether the response may be used when its validation has failed.
+    /// Returns `true` if the response may be used when its validation has failed.
     pub fn is_usable_after_error(&self, now: u64) -> bool {
         let staleness = self.age(now).saturating_sub(self.lifetime);
         !self.always_validate && staleness < self.if_error
     }
 
-    /// Whether the response can ever be used without a validation.
+    /// Returns `true` if the response can ever be used without a validation.
     pub fn is_ever_usable(&self) -> bool {
         let usable = self.lifetime + self.while_revalidate.max(self.if_error);
         !self.always_validate && usable > self.initial_age
     }
 }
 
-/// The explicit lifetime (RFC 9111 §4.2.1).
+/// Returns the explicit lifetime (RFC 9111 §4.2.1).
 fn explicit_lifetime(
     fields: &FieldLines,
     directives: &Directives,
@@ -172,7 +172,8 @@ fn heuristic_lifetime(fields: &FieldLines, received: Received) -> u64 {
     (since / HEURISTIC_PART).min(MAX_HEURISTIC)
 }
 
-/// The age on arrival (RFC 9111 §4.2.3). Of several values of `Age` the first one applies, and an invalid one does not (§5.1).
+/// Returns the age on arrival (RFC 9111 §4.2.3). Of several values of `Age` the first one applies, and an invalid one does
+/// not (§5.1).
 fn initial_age(fields: &FieldLines, received: Received) -> u64 {
     let apparent = received.date.map_or(0, |date| received.unix.saturating_sub(date));
     let lines = values(fields, "Age");

@@ -5,20 +5,21 @@ use dunlin_http::FieldLines;
 use crate::fields::values;
 use crate::key::{self, KeyText};
 
-/// The URLs that a successful response to an unsafe request invalidates, apart from the request's own: those of `Location` and
-/// `Content-Location` that have the same origin.
+/// Returns the URLs that a successful response to an unsafe request invalidates, apart from the request's own: those of
+/// `Location` and `Content-Location` that have the same origin.
 pub fn named_urls(url: &[u8], fields: &FieldLines) -> impl Iterator<Item = KeyText> {
     let names = ["Location", "Content-Location"];
     let lines = names.into_iter().flat_map(|name| values(fields, name).into_vec());
     lines.filter_map(|reference| resolve(url, reference))
 }
 
-/// Whether a response with this status shows that the request was successful.
+/// Returns `true` if a response with this status shows that the request was successful.
 pub fn is_successful(status: u16) -> bool {
     matches!(status, 200..=399)
 }
 
-/// The URL that a reference names relative to `url`; `None` if its origin is another one or it is relative to the path.
+/// Returns the URL that a reference names relative to `url`; `None` if its origin is another one or it is relative to the
+/// path.
 fn resolve(url: &[u8], reference: &[u8]) -> Option<KeyText> {
     let end = reference.iter().position(|&byte| byte == b'#').unwrap_or(reference.len());
     let reference = reference[..end].trim_ascii();
@@ -63,7 +64,7 @@ fn resolve(url: &[u8], reference: &[u8]) -> Option<KeyText> {
     Some(with_query(is_encrypted, authority, target))
 }
 
-/// The URL of a path that a query may follow.
+/// Returns the URL of a path that a query may follow.
 fn with_query(is_encrypted: bool, authority: &[u8], target: &[u8]) -> KeyText {
     let mut parts = target.splitn(2, |&byte| byte == b'?');
     let path = parts.next().unwrap_or_default();

@@ -20,7 +20,7 @@ pub struct Key {
 
 impl Classed for Key {}
 
-/// The URL of a request: scheme, authority in lower case, path in its [normal form](normal) and query.
+/// Returns the URL of a request: scheme, authority in lower case, path in its [normal form](normal) and query.
 pub fn url(is_encrypted: bool, authority: &[u8], path: &[u8], query: Option<&[u8]>) -> KeyText {
     let mut url = KeyText::new();
     let (scheme, default): (&[u8], &[u8]) =
@@ -36,8 +36,8 @@ pub fn url(is_encrypted: bool, authority: &[u8], path: &[u8], query: Option<&[u8
     url
 }
 
-/// The form of a path that all its spellings have: without percent-encoding that nothing needs, without `.`, `..` and empty
-/// segments, as the router reads it. Encoded slashes stay. `None` if the path is malformed.
+/// Returns the form of a path that all its spellings have: without percent-encoding that nothing needs, without `.`, `..` and
+/// empty segments, as the router reads it. Encoded slashes stay. `None` if the path is malformed.
 pub fn normal(path: &[u8]) -> Option<Cow<'_, [u8]>> {
     if is_plain(path, |byte| is_unreserved(byte) || is_delimiter(byte)) {
         return Some(Cow::Borrowed(path));
@@ -47,8 +47,9 @@ pub fn normal(path: &[u8]) -> Option<Cow<'_, [u8]>> {
     Some(Cow::Owned(path::encode(&decoded).into_bytes()))
 }
 
-/// The spelling of a path that an origin gets, so that few spellings have a response of their own: normalised as far as that cannot
-/// change what any recipient reads (RFC 3986 §6.2.2). Characters with a meaning (RFC 3986 §2.2) stay as they are, encoded or not.
+/// Returns the spelling of a path that an origin gets, so that few spellings have a response of their own: normalised as far
+/// as that cannot change what any recipient reads (RFC 3986 §6.2.2). Characters with a meaning (RFC 3986 §2.2) stay as they
+/// are, encoded or not.
 pub fn respelled(path: &[u8]) -> Cow<'_, [u8]> {
     if is_plain(path, |byte| is_unreserved(byte) || is_delimiter(byte) || byte == b'\'') {
         return Cow::Borrowed(path);
@@ -68,7 +69,8 @@ pub fn respelled(path: &[u8]) -> Cow<'_, [u8]> {
     without_dots(&text).into()
 }
 
-/// Whether a path has neither empty segments nor some that begin with a dot, and only characters that `is_plain` accepts.
+/// Returns `true` if a path has neither empty segments nor some that begin with a dot, and only characters that `is_plain`
+/// accepts.
 fn is_plain(path: &[u8], is_plain: impl Fn(u8) -> bool) -> bool {
     let mut before = 0;
     path.first() == Some(&b'/')
@@ -79,7 +81,7 @@ fn is_plain(path: &[u8], is_plain: impl Fn(u8) -> bool) -> bool {
         })
 }
 
-/// A path without `.`, `..` and empty segments (RFC 3986 §5.2.4).
+/// Returns a path without `.`, `..` and empty segments (RFC 3986 §5.2.4).
 fn without_dots(path: &[u8]) -> Vec<u8> {
     let mut segments: Vec<&[u8]> = Vec::new();
     for segment in path.split(|&byte| byte == b'/') {
@@ -96,7 +98,7 @@ fn without_dots(path: &[u8]) -> Vec<u8> {
     [b"/", &segments.join(&b'/')[..]].concat()
 }
 
-/// The byte that two hexadecimal digits stand for.
+/// Returns the byte that two hexadecimal digits stand for.
 fn decoded([high, low]: [u8; 2]) -> Option<u8> {
     let digit = |byte: u8| (byte as char).to_digit(16);
     u8::try_from(digit(high)? << 4 | digit(low)?).ok()
@@ -112,14 +114,15 @@ fn is_delimiter(byte: u8) -> bool {
     b"/!$&()*+,;=:@".contains(&byte)
 }
 
-/// The path of the URL of a key, without the query and without the content of a QUERY, which stands behind a line feed.
+/// Returns the path of the URL of a key, without the query and without the content of a QUERY, which stands behind a line
+/// feed.
 pub fn path(url: &[u8]) -> &[u8] {
     let target = target(url);
     let end = target.iter().position(|&byte| matches!(byte, b'?' | b'\n'));
     &target[..end.unwrap_or(target.len())]
 }
 
-/// The authority of the URL of a key.
+/// Returns the authority of the URL of a key.
 pub fn authority(url: &[u8]) -> &[u8] {
     let rest = after_scheme(url);
     &rest[..rest.len() - target(url).len()]

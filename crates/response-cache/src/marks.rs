@@ -27,7 +27,7 @@ impl Marks {
         self.slot(hash).store(tag(hash) | end(now), Ordering::Relaxed);
     }
 
-    /// Whether the URL with that hash is marked at `now`, in milliseconds.
+    /// Returns `true` if the URL with that hash is marked at `now`, in milliseconds.
     pub fn has(&self, hash: u64, now: u64) -> bool {
         let found = self.slot(hash).load(Ordering::Relaxed);
         let left = (found as u32).wrapping_sub(now as u32);
@@ -43,7 +43,7 @@ fn tag(hash: u64) -> u64 {
     hash >> TIME_BITS << TIME_BITS
 }
 
-/// The end of a mark that is set at `now`, in the bits for the time.
+/// Returns the end of a mark that is set at `now`, in the bits for the time.
 fn end(now: u64) -> u64 {
     u64::from((now as u32).wrapping_add(LIFETIME as u32))
 }

@@ -94,12 +94,12 @@ impl Memory {
         Self { store, has_queries: AtomicBool::new(false), counters: Arc::default() }
     }
 
-    /// The store.
+    /// Returns the store.
     pub fn store(&self) -> &Arc<CommonStore> {
         &self.store
     }
 
-    /// The hash of the key with these parts.
+    /// Returns the hash of the key with these parts.
     pub fn hash(&self, site: usize, url: &[u8]) -> u64 {
         self.store.hash(id(site, url))
     }
@@ -229,7 +229,7 @@ fn id(site: usize, url: &[u8]) -> Id<'_> {
     Id { cache: Cache::Responses, site, name: url }
 }
 
-/// Whether a key is of a QUERY.
+/// Returns `true` if a key is of a QUERY.
 fn is_query(url: &[u8]) -> bool {
     url.contains(&b'\n')
 }
@@ -254,7 +254,7 @@ impl Purge {
         }
     }
 
-    /// Whether it concerns a response for that URL, which has the tags for which `has_tag` returns true.
+    /// Returns `true` if it concerns a response for that URL, which has the tags for which `has_tag` returns true.
     pub fn concerns(&self, url: &[u8], has_tag: impl Fn(&[u8]) -> bool) -> bool {
         match self {
             Self::Path { path, is_prefix: false } => *key::path(url) == **path,

@@ -9,11 +9,11 @@ pub type Lines<'a> = SmallVec<[&'a [u8]; 2]>;
 /// A request as its origin gets it: with the fields that the server adds, and without those that it removes. The response is one to
 /// that request, so a field that the origin does not get must not select it, and one that it gets must.
 pub trait Presented {
-    /// The values of the lines of a field, whose name is in lower case. `None` if they are different for each message or not known
-    /// before the request is sent: no response that depends on them is stored or used.
+    /// Returns the values of the lines of a field, whose name is in lower case. `None` if they are different for each message
+    /// or not known before the request is sent: no response that depends on them is stored or used.
     fn lines(&self, name: &[u8]) -> Option<Lines<'_>>;
 
-    /// The path as the origin gets it, if that is not the form in which the key has it.
+    /// Returns the path as the origin gets it, if that is not the form in which the key has it.
     fn spelling(&self) -> Option<&[u8]>;
 }
 

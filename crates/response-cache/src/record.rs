@@ -51,7 +51,7 @@ pub struct RecordHead {
     pub head: StoredHead,
 }
 
-/// The preamble and the head of the record of a response. The body follows them. `None` if the head is too large.
+/// Returns the preamble and the head of the record of a response. The body follows them. `None` if the head is too large.
 pub fn encode(key: &Key, stored: &Stored, now: Now) -> Option<Vec<u8>> {
     let mut writer = Writer(vec![0; PREAMBLE]);
     writer.number(key.site as u64);
@@ -90,17 +90,17 @@ impl Preamble {
         (head <= MAX_HEAD).then_some(Self { head, body, head_sum, body_sum })
     }
 
-    /// Bytes of the head.
+    /// Returns the bytes of the head.
     pub fn head_len(&self) -> usize {
         self.head
     }
 
-    /// Bytes of the body.
+    /// Returns the bytes of the body.
     pub fn body_len(&self) -> u64 {
         self.body
     }
 
-    /// Bytes of the record; `None` if no file is that large.
+    /// Returns the bytes of the record; `None` if no file is that large.
     pub fn record_len(&self) -> Option<u64> {
         self.body.checked_add((PREAMBLE + self.head) as u64)
     }
@@ -118,13 +118,13 @@ impl Preamble {
         reader.0.is_empty().then_some(RecordHead { key, head })
     }
 
-    /// Whether this is the body that was written.
+    /// Returns `true` if this is the body that was written.
     pub fn has_body(&self, bytes: &[u8]) -> bool {
         bytes.len() as u64 == self.body && xxh3_64(bytes) == self.body_sum
     }
 }
 
-/// The response of a whole record, with its key; `None` if the record is not as it was written.
+/// Returns the response of a whole record, with its key; `None` if the record is not as it was written.
 pub fn decode(record: &Bytes, now: Now) -> Option<(Key, Stored)> {
     let preamble = Preamble::decode(record)?;
     if preamble.record_len() != Some(record.len() as u64) {

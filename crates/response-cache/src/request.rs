@@ -41,7 +41,7 @@ const NOT_FOR_CACHES: FieldSet = FieldSet::of(&[
 const SAFE: [&[u8]; 4] = [b"QUERY", b"PROPFIND", b"REPORT", b"SEARCH"];
 
 impl RequestDirectives {
-    /// The directives of a request: those of `Cache-Control`, or without it those of `Pragma` (RFC 9111 §5.4).
+    /// Creates the directives of a request: those of `Cache-Control`, or without it those of `Pragma` (RFC 9111 §5.4).
     pub fn of(request: &Request<'_>) -> Self {
         let (mut cache_control, mut pragma) = (Values::new(), Values::new());
         for (name, value) in request.fields() {
@@ -80,7 +80,7 @@ impl RequestDirectives {
     }
 }
 
-/// What the cache does with a request.
+/// Returns what the cache does with a request.
 pub fn use_for(request: &Request<'_>) -> Use {
     match request.method() {
         Method::Get | Method::Head => {}

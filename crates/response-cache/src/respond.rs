@@ -35,8 +35,8 @@ const ROOM: usize = 160;
 const ONLY_WITH_CONTENT: [&str; 4] =
     ["Content-Encoding", "Content-Language", "Content-Type", "Content-Range"];
 
-/// The response to `request` from a stored one. `max_ranges` is the largest number of ranges, and `unix` the time in seconds
-/// since 1970.
+/// Returns the response to `request` from a stored one. `max_ranges` is the largest number of ranges, and `unix` the time in
+/// seconds since 1970.
 pub fn respond(
     request: &Request<'_>,
     stored: &Stored,
@@ -70,7 +70,7 @@ pub fn respond(
     }
 }
 
-/// Whether the request is conditional, and its condition shows that the client has the stored response.
+/// Returns `true` if the request is conditional, and its condition shows that the client has the stored response.
 pub fn is_not_modified(request: &Request<'_>, head: &StoredHead) -> bool {
     let values = |name| request.values(name).collect::<Values<'_>>();
     let (none_match, since) = (values(FieldName::IfNoneMatch), values(FieldName::IfModifiedSince));
@@ -92,7 +92,7 @@ fn whole(stored: &Stored) -> CachedResponse {
     CachedResponse { status: stored.head.status, fields: stored.head.fields.with_room(ROOM), body }
 }
 
-/// The fields of a 304.
+/// Returns the fields of a 304.
 pub fn without_content(fields: &FieldLines) -> FieldLines {
     let mut kept = FieldLines::new();
     for (name, value) in fields.iter() {
@@ -146,7 +146,7 @@ fn partial(stored: &Stored, ranges: &[ByteRange]) -> CachedResponse {
     CachedResponse { status: 206, fields, body }
 }
 
-/// A boundary of 128 random bits: the content cannot contain it by chance.
+/// Returns a boundary of 128 random bits: the content cannot contain it by chance.
 fn boundary() -> String {
     let random = || RandomState::new().hash_one(0_u8);
     format!("{:016x}{:016x}", random(), random())

@@ -18,9 +18,9 @@ pub enum Handled {
         why: Forward,
         /// The status of the upstream's response; `None` if it is the status of the response.
         status: Option<u16>,
-        /// Whether the response is stored.
+        /// The response is stored.
         stored: bool,
-        /// Whether it has waited for the response to another request.
+        /// It has waited for the response to another request.
         collapsed: bool,
         /// Why it is not stored.
         detail: Option<&'static str>,
@@ -47,14 +47,14 @@ pub enum Forward {
 }
 
 impl Forward {
-    /// Why a request is forwarded although a response with this freshness is stored: it is stale at `now`, in milliseconds of the
-    /// monotonic clock, or the request demands it.
+    /// Returns why a request is forwarded although a response with this freshness is stored: it is stale at `now`, in
+    /// milliseconds of the monotonic clock, or the request demands it.
     pub fn of(freshness: &Freshness, now: u64) -> Self {
         let demands = freshness.is_fresh(now) && !freshness.always_validate;
         if demands { Self::Request } else { Self::Stale }
     }
 
-    /// The token of the RFC.
+    /// Returns the token of the RFC.
     pub fn as_str(self) -> &'static str {
         match self {
             Self::Bypass => "bypass",
@@ -66,7 +66,7 @@ impl Forward {
         }
     }
 
-    /// The word for the access log.
+    /// Returns the word for the access log.
     pub fn log_word(self) -> &'static str {
         match self {
             Self::Bypass | Self::Method => "off",
@@ -75,7 +75,7 @@ impl Forward {
     }
 }
 
-/// The member of this cache.
+/// Returns the member of this cache.
 pub fn cache_status(handled: Handled) -> String {
     let mut text = String::with_capacity(48);
     text.push_str("dunlin");

@@ -30,7 +30,7 @@ pub struct Rules {
     pub max_body: u64,
 }
 
-/// Whether a response may be stored; if not, why, as a token for `Cache-Status`.
+/// Returns whether a response may be stored; if not, why, as a token for `Cache-Status`.
 ///
 /// # Errors
 /// The reason.
@@ -78,7 +78,8 @@ pub fn check(
     Ok(())
 }
 
-/// Whether a response with this status may be stored without explicit permission (RFC 9110 §15.1), apart from partial ones.
+/// Returns `true` if a response with this status may be stored without explicit permission (RFC 9110 §15.1), apart from
+/// partial ones.
 pub(crate) fn is_heuristically_cacheable(status: u16) -> bool {
     matches!(status, 200 | 203 | 204 | 300 | 301 | 308 | 404 | 405 | 410 | 414 | 501)
 }

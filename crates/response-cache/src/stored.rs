@@ -52,7 +52,7 @@ pub struct Stored {
 }
 
 impl StoredHead {
-    /// The head of a response to `request`, if it may be stored.
+    /// Returns the head of a response to `request`, if it may be stored.
     ///
     /// # Errors
     /// Why not, as a token for `Cache-Status`.
@@ -83,7 +83,8 @@ impl StoredHead {
         Ok(Self { status, fields: kept, date, freshness, vary, etag, last_modified, rules })
     }
 
-    /// A head of parts that are known: one that was stored before, or that of content which is not a response of an upstream.
+    /// Creates a head of parts that are known: one that was stored before, or that of content which is not a response of an
+    /// upstream.
     pub fn from_parts(
         (status, fields): (u16, FieldLines),
         date: u64,
@@ -104,12 +105,13 @@ impl StoredHead {
         Validators { etag: self.etag.as_ref(), last_modified: self.last_modified }
     }
 
-    /// The date that `If-Modified-Since` is compared with: without `Last-Modified` that of the response (RFC 9111 §4.3.2).
+    /// Returns the date that `If-Modified-Since` is compared with: without `Last-Modified` that of the response (RFC 9111
+    /// §4.3.2).
     pub fn modified(&self) -> u64 {
         self.last_modified.unwrap_or(self.date)
     }
 
-    /// The conditional fields that validate it (RFC 9111 §4.3.1); none if it has no validator.
+    /// Returns the conditional fields that validate it (RFC 9111 §4.3.1); none if it has no validator.
     pub fn conditions(&self) -> FieldLines {
         let mut conditions = FieldLines::new();
         for (field, condition) in
@@ -122,7 +124,7 @@ impl StoredHead {
         conditions
     }
 
-    /// The tags by which it can be purged, each followed by a space.
+    /// Returns the tags by which it can be purged, each followed by a space.
     pub fn tags(&self) -> Box<[u8]> {
         let mut tags = Vec::new();
         for name in TAG_FIELDS {
@@ -136,12 +138,12 @@ impl StoredHead {
         tags.into()
     }
 
-    /// Whether a response has the tag.
+    /// Returns `true` if a response has the tag.
     pub fn has_tag(&self, tag: &[u8]) -> bool {
         has_tag(&self.tags(), tag)
     }
 
-    /// The head after a validation by a 304 with these fields (RFC 9111 §4.3.4).
+    /// Returns the head after a validation by a 304 with these fields (RFC 9111 §4.3.4).
     ///
     /// # Errors
     /// Why the result may not be stored, as a token for `Cache-Status`.
@@ -167,7 +169,7 @@ impl StoredHead {
     }
 }
 
-/// Whether `tags`, those of a response, contain `tag`.
+/// Returns `true` if `tags`, those of a response, contain `tag`.
 pub fn has_tag(tags: &[u8], tag: &[u8]) -> bool {
     !tag.is_empty() && tags.split(|&byte| byte == b' ').any(|word| word == tag)
 }
@@ -180,7 +182,7 @@ fn last_modified(fields: &FieldLines) -> Option<u64> {
     values(fields, "Last-Modified").first().and_then(|at| date::parse(at))
 }
 
-/// The fields of a stored response, replaced by those of a 304 (RFC 9111 §3.2).
+/// Returns the fields of a stored response, replaced by those of a 304 (RFC 9111 §3.2).
 pub fn merged(stored: &FieldLines, update: &FieldLines) -> FieldLines {
     let is_in = |fields: &FieldLines, name: &[u8]| {
         fields.iter().any(|(other, _)| other.eq_ignore_ascii_case(name))

@@ -10,7 +10,7 @@ pub(crate) enum Value {
     Other,
 }
 
-/// The members of a dictionary over all lines of a field; the last one of each key. `None` if it is malformed.
+/// Returns the members of a dictionary over all lines of a field; the last one of each key. `None` if it is malformed.
 pub(crate) fn dictionary<'a>(lines: &[&'a [u8]]) -> Option<Vec<(&'a [u8], Value)>> {
     let mut members: Vec<(&[u8], Value)> = Vec::new();
     for line in lines {

@@ -2,7 +2,7 @@
 
 use dunlin_http::{FieldLines, Head, Limits, OwnedRequest, Request, http1};
 
-/// A request with these fields, each of which ends with CR LF.
+/// Returns a request with these fields, each of which ends with CR LF.
 pub(crate) fn request(method: &str, target: &str, fields: &str) -> OwnedRequest {
     let text = format!("{method} {target} HTTP/1.1\r\nHost: example.com\r\n{fields}\r\n");
     let mut head = Head::default();

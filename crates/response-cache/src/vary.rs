@@ -29,7 +29,7 @@ struct Selecting {
 }
 
 impl Vary {
-    /// What the response to `request` depends on; `None` if no request selects it: for `*`, and for a field that is
+    /// Returns what the response to `request` depends on; `None` if no request selects it: for `*`, and for a field that is
     /// different for each message.
     pub fn of(fields: &FieldLines, request: &dyn Presented) -> Option<Self> {
         let lines = values(fields, "Vary");
@@ -52,13 +52,13 @@ impl Vary {
         Some(Self { spelling: request.spelling().map(Into::into), fields: selecting.into() })
     }
 
-    /// Whether the response may be used for this request.
+    /// Returns `true` if the response may be used for this request.
     pub fn matches(&self, request: &dyn Presented) -> bool {
         self.spelling.as_deref() == request.spelling()
             && self.fields.iter().all(|field| field.matches(request))
     }
 
-    /// Whether both depend on the same values of the same fields, so that a response replaces the other one.
+    /// Returns `true` if both depend on the same values of the same fields, so that a response replaces the other one.
     pub fn is_same(&self, other: &Self) -> bool {
         let pairs = || self.fields.iter().zip(&other.fields);
         self.spelling == other.spelling
@@ -66,8 +66,8 @@ impl Vary {
             && pairs().all(|(a, b)| a.name == b.name && a.value == b.value)
     }
 
-    /// What of the request selects its response: the same for requests that the same response suits. `None` if no other
-    /// request has the same response.
+    /// Returns what of the request selects its response: the same for requests that the same response suits. `None` if no
+    /// other request has the same response.
     pub fn variant(&self, request: &dyn Presented) -> Option<Vec<u8>> {
         let mut variant = Vec::new();
         // No name of a field begins with a slash.
@@ -95,7 +95,7 @@ impl Vary {
         }
     }
 
-    /// What [`write`](Self::write) has written; `None` if it is something else.
+    /// Returns what [`write`](Self::write) has written; `None` if it is something else.
     pub(crate) fn read(reader: &mut Reader<'_>) -> Option<Self> {
         let spelling = reader.optional()?.map(Into::into);
         let count = reader.number()?;
@@ -141,18 +141,19 @@ impl Selecting {
     }
 }
 
-/// The lines of a request field in one; `Some(None)` if the request does not have it, and `None` if that is not known.
+/// Returns the lines of a request field in one; `Some(None)` if the request does not have it, and `None` if that is not
+/// known.
 fn raw_value(request: &dyn Presented, name: &[u8]) -> Option<Option<Vec<u8>>> {
     Some(joined(name, &request.lines(name)?))
 }
 
-/// The lines of a field as one (RFC 9110 §5.3, RFC 9113 §8.2.3).
+/// Returns the lines of a field as one (RFC 9110 §5.3, RFC 9113 §8.2.3).
 fn joined(name: &[u8], lines: &[&[u8]]) -> Option<Vec<u8>> {
     let separator: &[u8] = if name == b"cookie" { b"; " } else { b"," };
     (!lines.is_empty()).then(|| lines.join(separator))
 }
 
-/// A value in a form that is equal for values of the same meaning.
+/// Returns a value in a form that is equal for values of the same meaning.
 fn normalised(name: &[u8], raw: &[u8]) -> Box<[u8]> {
     match name {
         b"accept-encoding" | b"accept-language" | b"accept-charset" | b"accept" => preferences(raw),
@@ -161,7 +162,7 @@ fn normalised(name: &[u8], raw: &[u8]) -> Box<[u8]> {
     .into()
 }
 
-/// The members of a list with weights, in lower case and in the order of their weights.
+/// Returns the members of a list with weights, in lower case and in the order of their weights.
 fn preferences(raw: &[u8]) -> Vec<u8> {
     let mut weighted = weighted(raw);
     weighted.sort_by(|a, b| b.0.cmp(&a.0).then_with(|| a.1.cmp(&b.1)));
@@ -182,7 +183,7 @@ fn preferences(raw: &[u8]) -> Vec<u8> {
     text
 }
 
-/// The members of a list in lower case and without spaces, each with its weight in thousandths.
+/// Returns the members of a list in lower case and without spaces, each with its weight in thousandths.
 fn weighted(raw: &[u8]) -> Vec<(u16, Vec<u8>)> {
     let lines = [raw];
     let weighted = members(&lines).map(|member| {
@@ -194,7 +195,7 @@ fn weighted(raw: &[u8]) -> Vec<(u16, Vec<u8>)> {
     weighted.collect()
 }
 
-/// The language range that the client prefers to all others.
+/// Returns the language range that the client prefers to all others.
 fn preferred(raw: &[u8]) -> Option<Box<[u8]>> {
     let weighted = weighted(raw);
     let most = weighted.iter().map(|(weight, _)| *weight).max()?;
@@ -203,7 +204,7 @@ fn preferred(raw: &[u8]) -> Option<Box<[u8]>> {
     best.next().is_none().then(|| language.into())
 }
 
-/// The only language of a response.
+/// Returns the only language of a response.
 fn language(fields: &FieldLines) -> Option<Box<[u8]>> {
     let lines: Values<'_> = values(fields, "Content-Language");
     let mut languages = members(&lines);

@@ -91,8 +91,8 @@ pub struct OnlyFile {
 }
 
 impl Disk {
-    /// The responses in `directory`, of at most `bytes` bytes of files and `entries` URLs, for these sites. None are there before
-    /// [`start`](crate::start).
+    /// Creates the responses in `directory`, of at most `bytes` bytes of files and `entries` URLs, for these sites. None are
+    /// there before [`start`](crate::start).
     pub fn new(
         directory: PathBuf,
         (bytes, entries): (u64, usize),
@@ -110,12 +110,12 @@ impl Disk {
         })
     }
 
-    /// The directory.
+    /// Returns the directory.
     pub fn directory(&self) -> &Path {
         self.files.directory()
     }
 
-    /// The bounds: bytes and URLs.
+    /// Returns the bounds: bytes and URLs.
     pub fn bounds(&self) -> (u64, usize) {
         self.bounds
     }
@@ -153,7 +153,7 @@ impl Disk {
         self.index().count(key);
     }
 
-    /// Whether a file is still the one of a response for that URL.
+    /// Returns `true` if a file is still the one of a response for that URL.
     pub fn has(&self, key: &Key, number: u64) -> bool {
         self.index().has(key, number)
     }
@@ -264,7 +264,7 @@ impl Disk {
         self.index().clear();
     }
 
-    /// Bytes of the files, and URLs.
+    /// Returns the bytes of the files, and URLs.
     pub fn usage(&self) -> (u64, usize) {
         self.index().usage()
     }
@@ -306,7 +306,7 @@ impl Disk {
     }
 }
 
-/// Whether an error is one of the file, and not of the process or the system.
+/// Returns `true` if an error is one of the file, and not of the process or the system.
 fn is_of_file(error: &io::Error) -> bool {
     use rustix::io::Errno;
     let of_file = [Errno::IO, Errno::LOOP, Errno::ISDIR, Errno::NXIO];

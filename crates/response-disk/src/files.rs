@@ -54,7 +54,7 @@ impl Files {
         self.last_before.load(Ordering::Relaxed)
     }
 
-    /// A number that is larger than that of each earlier file, also of those that [`list`](Self::list) has found.
+    /// Returns a number that is larger than that of each earlier file, also of those that [`list`](Self::list) has found.
     pub(crate) fn next_number(&self) -> u64 {
         self.last.fetch_add(1, Ordering::Relaxed) + 1
     }
@@ -139,7 +139,8 @@ impl Files {
         let _ = std::fs::remove_file(self.path(number, COMPLETE));
     }
 
-    /// The numbers of all complete files; those of later files are larger. Removes files that were not completed. Blocks.
+    /// Returns the numbers of all complete files; those of later files are larger. Removes files that were not completed.
+    /// Blocks.
     pub(crate) fn list(&self) -> io::Result<Vec<u64>> {
         let mut numbers = Vec::new();
         for folder in 0..=u8::MAX {
@@ -185,7 +186,7 @@ fn make_directory(path: &Path) -> io::Result<()> {
     DirBuilder::new().recursive(true).mode(0o700).create(path)
 }
 
-/// The number in the name of a file.
+/// Returns the number in the name of a file.
 fn number_of(name: &str, extension: &str) -> Option<u64> {
     let digits = name.strip_suffix(extension)?;
     let is_digit = |byte: u8| matches!(byte, b'0'..=b'9' | b'a'..=b'f');

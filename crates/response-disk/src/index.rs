@@ -68,7 +68,7 @@ impl Place {
 }
 
 impl Index {
-    /// An empty index of at most `bytes` bytes of files and `entries` URLs.
+    /// Creates an empty index of at most `bytes` bytes of files and `entries` URLs.
     pub(crate) fn new(bytes: u64, entries: usize, sites: HashSet<usize>) -> Self {
         let bytes = usize::try_from(bytes).unwrap_or(usize::MAX);
         let store = Store::new(Cost { bytes, entries, descriptors: 0 });
@@ -76,15 +76,15 @@ impl Index {
         Self { hasher, store, sites, has_queries: false, unread: Some(Removals::default()) }
     }
 
-    /// The file of the response that a request selects, or `Err(true)` if there are responses for other values of the selecting
-    /// fields. Counts the use.
+    /// Returns the file of the response that a request selects, or `Err(true)` if there are responses for other values of the
+    /// selecting fields. Counts the use.
     pub(crate) fn find(&mut self, key: &Key, request: &dyn Presented) -> Result<&Place, bool> {
         let hash = self.count(key);
         let places = self.store.get(hash, key).ok_or(false)?;
         places.iter().find(|place| place.vary.matches(request)).ok_or(true)
     }
 
-    /// The newest file of a URL. Counts the use.
+    /// Returns the newest file of a URL. Counts the use.
     pub(crate) fn find_first(&mut self, key: &Key) -> Option<&Place> {
         let hash = self.count(key);
         self.store.get(hash, key)?.first()
@@ -97,7 +97,7 @@ impl Index {
         hash
     }
 
-    /// Whether the admission policy accepts a response.
+    /// Returns `true` if the admission policy accepts a response.
     pub(crate) fn admits(&mut self, key: &Key) -> bool {
         let hash = self.hasher.hash_one(key);
         self.sites.contains(&key.site)
@@ -106,7 +106,7 @@ impl Index {
                 || self.store.would_displace(hash))
     }
 
-    /// Whether a file is the one of a response for that URL.
+    /// Returns `true` if a file is the one of a response for that URL.
     pub(crate) fn has(&self, key: &Key, number: u64) -> bool {
         let places = self.store.get(self.hasher.hash_one(key), key);
         places.is_some_and(|places| places.iter().any(|place| place.number == number))
@@ -208,7 +208,7 @@ impl Index {
         self.store.remove_if(|_, _, _| true);
     }
 
-    /// Bytes of the files, and URLs.
+    /// Returns the bytes of the files, and URLs.
     pub(crate) fn usage(&self) -> (u64, usize) {
         let used = self.store.used();
         (used.bytes as u64, used.entries)
@@ -231,12 +231,12 @@ fn cost(places: &Places) -> Cost {
 }
 
 impl Removal {
-    /// Whether it concerns a URL with these files.
+    /// Returns `true` if it concerns a URL with these files.
     pub(crate) fn concerns_any(&self, key: &Key, places: &Places) -> bool {
         places.iter().any(|place| self.concerns(key, &place.tags))
     }
 
-    /// Whether it concerns a response with these tags.
+    /// Returns `true` if it concerns a response with these tags.
     fn concerns(&self, key: &Key, tags: &[u8]) -> bool {
         match self {
             Self::Url(url) => url.site == key.site && url.url == without_content(&key.url),
@@ -277,12 +277,12 @@ impl Removals {
     }
 }
 
-/// Whether a key is the URL of a response. Those of other content have no scheme, and purges do not concern them.
+/// Returns `true` if a key is the URL of a response. Those of other content have no scheme, and purges do not concern them.
 fn is_url(key: &[u8]) -> bool {
     key.starts_with(b"http://") || key.starts_with(b"https://")
 }
 
-/// The URL of a key, without what identifies the content of a QUERY.
+/// Returns the URL of a key, without what identifies the content of a QUERY.
 fn without_content(url: &[u8]) -> Box<[u8]> {
     url.split(|&byte| byte == b'\n').next().unwrap_or_default().into()
 }

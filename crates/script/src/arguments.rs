@@ -6,7 +6,7 @@ use std::os::unix::ffi::{OsStrExt, OsStringExt};
 use dunlin_http::Request;
 use dunlin_http::semantics::Method;
 
-/// The words of a query without `=`, which a search form sends (RFC 3875 §4.4). None if the script or its interpreter
+/// Returns the words of a query without `=`, which a search form sends (RFC 3875 §4.4). None if the script or its interpreter
 /// could take one for an option.
 pub(super) fn arguments(request: &Request<'_>, query: Option<&[u8]>) -> Vec<OsString> {
     let Some(query) = query.filter(|query| !query.is_empty() && !query.contains(&b'=')) else {

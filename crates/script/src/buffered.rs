@@ -79,7 +79,7 @@ fn is_all(source: &impl Source, content: &mut BodyBuffer, cx: &mut Context<'_>) 
     false
 }
 
-/// The header at the front of `output` and its length; `None` if it is incomplete or needs processing.
+/// Returns the header at the front of `output` and its length; `None` if it is incomplete or needs processing.
 fn head_of(output: &[u8]) -> Option<(ScriptHead, usize)> {
     LAST.with_borrow_mut(|last| {
         if let Some((bytes, head)) = last

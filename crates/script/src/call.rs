@@ -61,7 +61,7 @@ impl Call<'_> {
         }
     }
 
-    /// Whether the request is for a WebSocket (RFC 6455 §4.1).
+    /// Returns `true` if the request is for a WebSocket (RFC 6455 §4.1).
     fn wants_websocket(&self) -> bool {
         let mut values = self.request.values(FieldName::Upgrade);
         values.any(|value| value.eq_ignore_ascii_case(b"websocket"))
@@ -94,7 +94,7 @@ impl Call<'_> {
         }
     }
 
-    /// What a response that is read at once depends on.
+    /// Returns what a response that is read at once depends on.
     pub(super) fn response_context<'a>(
         &'a self,
         script_context: &'a ScriptContext,
@@ -108,7 +108,7 @@ impl Call<'_> {
         }
     }
 
-    /// The client that sent the request.
+    /// Returns the client that sent the request.
     pub fn client(&self, incoming: &Incoming) -> Client {
         self.checked.map_or_else(|| incoming.client(), |checked| checked.client)
     }

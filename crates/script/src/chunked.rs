@@ -21,7 +21,7 @@ impl ChunkedBody {
         }
     }
 
-    /// The next decoded bytes; `None` if more encoded ones are needed.
+    /// Returns the next decoded bytes; `None` if more encoded ones are needed.
     ///
     /// # Errors
     /// What is wrong with the encoded bytes.
@@ -47,7 +47,7 @@ impl ChunkedBody {
         Ok(None)
     }
 
-    /// Whether the last chunk was decoded.
+    /// Returns `true` if the last chunk was decoded.
     pub(super) fn is_complete(&self) -> bool {
         self.is_complete
     }

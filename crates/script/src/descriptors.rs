@@ -28,7 +28,7 @@ pub(super) async fn retry<T>(
     retry_if(ctx, open, lacks_descriptors).await
 }
 
-/// The same for functions that fail with [`Failure::NoDescriptor`].
+/// Returns the same for functions that fail with [`Failure::NoDescriptor`].
 pub(super) async fn retry_failed<T>(
     ctx: &Context,
     open: impl AsyncFn() -> Result<T, Failure>,

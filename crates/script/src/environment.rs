@@ -18,7 +18,7 @@ use super::request_id;
 use super::variables::Variables;
 use dunlin_config::Mapping;
 
-/// The variables of a request. `length` is that of the body as the script reads it.
+/// Returns the variables of a request. `length` is that of the body as the script reads it.
 pub(super) fn variables(
     call: &Call<'_>,
     incoming: &Incoming,
@@ -120,7 +120,7 @@ pub(super) fn variables(
     list
 }
 
-/// The scheme by which the user was authenticated (RFC 3875 §4.1.1). With forward authentication it is the
+/// Returns the scheme by which the user was authenticated (RFC 3875 §4.1.1). With forward authentication it is the
 /// scheme of the request's Authorization field; without such a field, as with a session's cookie, there is none.
 fn auth_type(call: &Call<'_>) -> Option<String> {
     match call.checked?.scheme()? {
@@ -134,7 +134,7 @@ fn auth_type(call: &Call<'_>) -> Option<String> {
     }
 }
 
-/// The length that the request states or implies; `None` without a body.
+/// Returns the length that the request states or implies; `None` without a body.
 pub(super) fn stated_length(request: &Request<'_>, length: BodyLength) -> Option<u64> {
     match length {
         BodyLength::Known(length) => Some(length),
@@ -143,7 +143,7 @@ pub(super) fn stated_length(request: &Request<'_>, length: BodyLength) -> Option
     }
 }
 
-/// The query for a script: the request's, or that of a `try` list.
+/// Returns the query for a script: the request's, or that of a `try` list.
 pub(super) fn query<'a>(call: &'a Call<'_>, located: &'a Located) -> Option<&'a [u8]> {
     located.query.as_deref().or(call.query)
 }
@@ -158,7 +158,7 @@ fn request_uri(call: &Call<'_>, value: &mut Vec<u8>) {
     }
 }
 
-/// The query of the target, which internal redirects do not change.
+/// Returns the query of the target, which internal redirects do not change.
 fn target_query<'a>(request: &Request<'a>) -> Option<&'a [u8]> {
     match target::parse(request.method(), request.target()) {
         Ok(Target::Origin { query, .. } | Target::Absolute { query, .. }) => query,
@@ -182,7 +182,7 @@ fn server_name(request: &Request<'_>, incoming: &Incoming, value: &mut Vec<u8>) 
     }
 }
 
-/// The port of the listener; on a Unix socket, the one in the Host field.
+/// Returns the port of the listener; on a Unix socket, the one in the Host field.
 fn server_port(request: &Request<'_>, incoming: &Incoming) -> u16 {
     let default = if incoming.encrypted { 443 } else { 80 };
     let named = || request.field(FieldName::Host).and_then(host::parse).and_then(|host| host.port);

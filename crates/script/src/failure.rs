@@ -45,7 +45,7 @@ pub enum Failure {
 const NO_DESCRIPTOR: &str = "the script was not run: no file descriptor is free; raise the limit (`limits.open_files`, ulimit -n)";
 
 impl Failure {
-    /// The status code of the response.
+    /// Returns the status code of the response.
     pub fn status(&self) -> u16 {
         match self {
             Self::Missing => 404,
@@ -96,7 +96,7 @@ impl Failure {
         }
     }
 
-    /// The level and the text of the line in the error log.
+    /// Returns the level and the text of the line in the error log.
     fn message(&self) -> Option<(Level, String)> {
         Some(match self {
             Self::Missing | Self::Abandoned | Self::Busy | Self::Status(_) => return None,
@@ -123,7 +123,7 @@ impl Failure {
         })
     }
 
-    /// The reason for the developers of the script.
+    /// Returns the reason for the developers of the script.
     pub fn reason(&self) -> &str {
         match self {
             Self::Malformed(reason)
@@ -140,7 +140,7 @@ impl Failure {
         }
     }
 
-    /// The predicate of a sentence about the script for the error page, if the page has one.
+    /// Returns the predicate of a sentence about the script for the error page, if the page has one.
     pub fn summary(&self) -> Option<&'static str> {
         Some(match self {
             Self::Busy => "has too many requests to respond to; try again later",

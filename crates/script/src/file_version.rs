@@ -16,7 +16,7 @@ pub(super) struct FileVersion {
 }
 
 impl FileVersion {
-    /// The current version; `None` if there is no such file.
+    /// Returns the current version; `None` if there is no such file.
     pub(super) fn of(path: &Path) -> Option<Self> {
         std::fs::metadata(path).ok().map(|metadata| Self::from(&metadata))
     }
@@ -49,14 +49,14 @@ impl WatchedFiles {
         )
     }
 
-    /// The first file that has changed since.
+    /// Returns the first file that has changed since.
     pub(super) fn changed(&self) -> Option<&Path> {
         let changed = self.0.iter().find(|(path, stamp)| FileVersion::of(path) != *stamp);
         changed.map(|(path, _)| path.as_path())
     }
 }
 
-/// The absolute paths in a list of NUL-terminated ones.
+/// Returns the absolute paths in a list of NUL-terminated ones.
 pub(super) fn paths(list: &[u8]) -> Vec<PathBuf> {
     let paths = list.split(|&byte| byte == 0).filter(|path| path.starts_with(b"/"));
     paths.map(|path| PathBuf::from(OsStr::from_bytes(path))).collect()

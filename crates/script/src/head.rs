@@ -73,7 +73,7 @@ pub(super) fn parse(bytes: &[u8]) -> Result<Option<(ScriptHead, usize)>, String>
 }
 
 impl ScriptHead {
-    /// The target of a local redirect (RFC 3875 §6.2.2): a Location that is a path, without fields for the client.
+    /// Returns the target of a local redirect (RFC 3875 §6.2.2): a Location that is a path, without fields for the client.
     pub(super) fn local_redirect(&self) -> Option<&[u8]> {
         let location = self.location.as_deref()?;
         let local = location.starts_with(b"/") && !location.starts_with(b"//");
@@ -81,24 +81,24 @@ impl ScriptHead {
         (local && plain).then_some(location)
     }
 
-    /// The status of the response.
+    /// Returns the status of the response.
     pub(super) fn status(&self) -> u16 {
         self.status.unwrap_or(if self.location.is_some() { 302 } else { 200 })
     }
 
-    /// Whether the header and the body that follows can be sent without processing.
+    /// Returns `true` if the header and the body that follows can be sent without processing.
     pub(super) fn is_plain(&self) -> bool {
         let is_special =
             self.failed || self.named.is_some() || self.is_chunked || self.is_early_hints();
         !is_special && self.local_redirect().is_none()
     }
 
-    /// Whether these are Early Hints (RFC 8297).
+    /// Returns `true` if these are Early Hints (RFC 8297).
     pub(super) fn is_early_hints(&self) -> bool {
         self.status == Some(EARLY_HINTS)
     }
 
-    /// The first line of an HTTP message (RFC 9112 §4). It takes precedence over a Status field.
+    /// Returns the first line of an HTTP message (RFC 9112 §4). It takes precedence over a Status field.
     fn status_line(&mut self, line: &[u8]) -> Result<(), String> {
         let status =
             status_line(line).and_then(|status| self::status(status.to_string().as_bytes()));
@@ -205,7 +205,7 @@ const TWO_NAMED: &str = "its header has more than one X-Accel-Redirect or X-Send
 const LONGEST: usize = 17;
 const EARLY_HINTS: u16 = 103;
 
-/// The status of a status line: `HTTP/1.1 NNN reason`, where the reason and the space before it may be missing.
+/// Returns the status of a status line: `HTTP/1.1 NNN reason`, where the reason and the space before it may be missing.
 pub(super) fn status_line(line: &[u8]) -> Option<u16> {
     let rest = line.strip_prefix(b"HTTP/")?;
     let (version, rest) = rest.split_at_checked(3)?;

@@ -68,7 +68,7 @@ pub(super) fn through(
     Ok(through)
 }
 
-/// Whether `rules` need this step.
+/// Returns `true` if `rules` need this step.
 pub(super) fn is_needed(rules: &Script) -> bool {
     words(rules, What::All).is_some()
 }

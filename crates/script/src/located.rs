@@ -16,12 +16,12 @@ pub struct Located {
     pub(super) info: Vec<u8>,
     /// The query of a `try` list, which replaces the request's.
     pub(super) query: Option<Vec<u8>>,
-    /// Whether workers that run an older version of the program were replaced since it was found.
+    /// Workers that run an older version of the program were replaced since it was found.
     pub(super) is_refreshed: AtomicBool,
 }
 
 impl Located {
-    /// The script `program`. `name` is `SCRIPT_NAME`, `info` is `PATH_INFO`.
+    /// Creates the script `program`. `name` is `SCRIPT_NAME`, `info` is `PATH_INFO`.
     pub fn new(program: PathBuf, name: &[u8], info: &[u8]) -> Self {
         Self { program, name: name.to_vec(), info: info.to_vec(), ..Self::default() }
     }
@@ -36,7 +36,7 @@ impl Located {
         &self.info
     }
 
-    /// The same with the query of a `try` list.
+    /// Creates the same with the query of a `try` list.
     pub(super) fn with(self: Arc<Self>, query: Option<Vec<u8>>) -> Arc<Self> {
         match Arc::try_unwrap(self) {
             Ok(located) => Arc::new(Self { query, ..located }),

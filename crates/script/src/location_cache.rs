@@ -37,7 +37,7 @@ struct Entry {
 }
 
 impl LocationCache {
-    /// The script for `path`. `now` is in milliseconds.
+    /// Returns the script for `path`. `now` is in milliseconds.
     pub(super) fn get(
         &self,
         route: &dyn Route,
@@ -78,7 +78,7 @@ fn address(route: &dyn Route) -> usize {
     std::ptr::from_ref(route.settings()).addr()
 }
 
-/// Whether no symlink lies on the way to a program. Changes behind symlinks are not reported.
+/// Returns `true` if no symlink lies on the way to a program. Changes behind symlinks are not reported.
 pub(super) fn is_real(program: &Path) -> bool {
     program.canonicalize().is_ok_and(|real| real == program)
 }

@@ -37,7 +37,7 @@ pub enum Target {
 }
 
 impl Outcome {
-    /// The outcome of a request to which the server responds with `target`.
+    /// Returns the outcome of a request to which the server responds with `target`.
     pub fn internal(target: Target, incoming: Box<Incoming>) -> Self {
         Self::Internal(Box::new(Internal { target, incoming }))
     }

@@ -338,7 +338,7 @@ impl<'a, S: Source> Output<'a, S> {
         self.stream(vec![buffer.into()], None).await
     }
 
-    /// The next decoded bytes of the body; `None` at the end.
+    /// Returns the next decoded bytes of the body; `None` at the end.
     async fn read_body(&self) -> Result<Option<Bytes>, Failure> {
         loop {
             if let Some(chunks) = &mut *self.chunks.borrow_mut()
@@ -375,7 +375,7 @@ impl<'a, S: Source> Output<'a, S> {
         Some(bytes)
     }
 
-    /// The failure of output that ends before the end of its header.
+    /// Returns the failure of output that ends before the end of its header.
     async fn early_end(&self, nothing: bool) -> Failure {
         let what = if nothing { "it wrote nothing" } else { "its header has no end" };
         Failure::Malformed(match self.source.end().await {

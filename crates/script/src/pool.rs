@@ -65,7 +65,7 @@ impl Pools {
         self.groups.kill_all();
     }
 
-    /// The state of each pool.
+    /// Returns the state of each pool.
     pub fn report(&self) -> Vec<PoolReport> {
         let pools = self.pools.read().unwrap_or_else(PoisonError::into_inner);
         let mut all: Vec<_> = pools.values().map(|pool| pool.report()).collect();

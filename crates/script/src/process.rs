@@ -212,7 +212,7 @@ impl Child {
         self.pid.as_raw_nonzero().get()
     }
 
-    /// How it ended; `None` while it runs.
+    /// Returns how it ended; `None` while it runs.
     pub(super) fn exit(&self) -> Option<Exit> {
         if let Some(exit) = self.exit.get() {
             return Some(*exit);

@@ -14,7 +14,7 @@ pub struct ProcessGroups {
 }
 
 impl ProcessGroups {
-    /// Whether the server is stopping.
+    /// Returns `true` if the server is stopping.
     pub(super) fn is_stopping(&self) -> bool {
         self.is_stopping.load(Ordering::Acquire)
     }

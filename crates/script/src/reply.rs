@@ -30,7 +30,7 @@ pub(super) async fn receive(
     }
 }
 
-/// The outcome of a script that has written `written`. `body` is the stream of a body that follows.
+/// Returns the outcome of a script that has written `written`. `body` is the stream of a body that follows.
 pub(super) fn outcome(
     call: &Call<'_>,
     incoming: Box<Incoming>,
@@ -72,7 +72,7 @@ pub(super) fn outcome(
     })
 }
 
-/// A response whose body is complete before its head is sent.
+/// Returns a response whose body is complete before its head is sent.
 pub(super) fn whole(call: &Call<'_>, head: ScriptHead, buffer: BodyBuffer) -> Response {
     let length = buffer.length;
     let mut body = Body::default();

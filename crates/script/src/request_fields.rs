@@ -34,15 +34,15 @@ impl<'a> ForwardedFields<'a> {
         Self { client, authorization: true, forwarded_field, user_fields }
     }
 
-    /// Whether the client's address is the value of a field of that name, or would be if a proxy had set it. The name is in
-    /// lower case.
+    /// Returns `true` if the client's address is the value of a field of that name, or would be if a proxy had set it. The
+    /// name is in lower case.
     pub(super) fn is_address(&self, name: &[u8]) -> bool {
         matches!(name, b"forwarded" | b"x-forwarded-for" | b"x-real-ip")
             || name == self.forwarded_field.name().as_bytes()
     }
 
-    /// Whether only a trusted proxy or the server may set a field of this name, and neither has. The name is in lower
-    /// case.
+    /// Returns `true` if only a trusted proxy or the server may set a field of this name, and neither has. The name is in
+    /// lower case.
     fn is_spoofed(&self, name: &[u8]) -> bool {
         let read = as_read(name);
         if self.user_fields.iter().any(|user| user.as_bytes() == &*read) {
@@ -83,7 +83,7 @@ impl<'a> ForwardedFields<'a> {
     }
 }
 
-/// Whether no script gets a field of this name, also in another spelling. The name is in lower case.
+/// Returns `true` if no script gets a field of this name, also in another spelling. The name is in lower case.
 fn omitted(name: &[u8]) -> bool {
     match name {
         // They describe the connection (RFC 9110 §7.6.1) or have a variable of their own.

@@ -6,7 +6,7 @@ use dunlin_telemetry::ids::{acceptable_id, push_hex, random, random_id};
 
 use dunlin_config::Script;
 
-/// The request id: the client's if the route accepts it and it is valid, otherwise a new one.
+/// Returns the request id: the client's if the route accepts it and it is valid, otherwise a new one.
 pub(super) fn request_id(request: &Request<'_>, rules: &Script) -> Box<str> {
     let accepted = rules
         .accept_request_id
@@ -15,7 +15,7 @@ pub(super) fn request_id(request: &Request<'_>, rules: &Script) -> Box<str> {
     accepted.map_or_else(|| random_id().into(), Into::into)
 }
 
-/// The `traceparent` for the script (§3.2): within the client's trace if there is one; otherwise the first span of a
+/// Returns the `traceparent` for the script (§3.2): within the client's trace if there is one; otherwise the first span of a
 /// trace whose id is the request's, if that can be one. If the server traces the request, its own span is the parent.
 pub(super) fn traceparent(request: &Request<'_>, script_context: &ScriptContext) -> String {
     if let Some(parent) = &script_context.traceparent {

@@ -32,7 +32,7 @@ pub(super) struct ResponseSender {
 /// Receives the response or the failure.
 pub(super) type ResponseReceiver = oneshot::Receiver<Result<ScriptResponse, Failure>>;
 
-/// The channel from the task that runs the script to the task that responds.
+/// Returns the channel from the task that runs the script to the task that responds.
 pub(super) fn response_channel(incoming: &Incoming) -> (ResponseSender, ResponseReceiver) {
     let (response, receiver) = oneshot::channel();
     (ResponseSender { response, early_hints: incoming.early_hints.clone() }, receiver)

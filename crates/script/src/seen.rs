@@ -22,8 +22,8 @@ pub struct Seen<'a> {
 }
 
 impl<'a> Seen<'a> {
-    /// The request of that client, with a certificate if it has one. `user_fields` are names of fields that only the server
-    /// sets, in lower case.
+    /// Creates the request of that client, with a certificate if it has one. `user_fields` are names of fields that only the
+    /// server sets, in lower case.
     pub fn new(
         request: Request<'a>,
         (client, certificate): (Client, Option<&'a ClientCertificate>),
@@ -34,17 +34,17 @@ impl<'a> Seen<'a> {
         Self { request, checked, certificate, client, address: OnceCell::new(), fields }
     }
 
-    /// The request.
+    /// Returns the request.
     pub fn request(&self) -> Request<'a> {
         self.request
     }
 
-    /// What the checks know of it.
+    /// Returns what the checks know of it.
     pub fn checked(&self) -> Option<&'a RequestContext> {
         self.checked
     }
 
-    /// Whether the script learns of a verified certificate of the client.
+    /// Returns `true` if the script learns of a verified certificate of the client.
     pub fn names_certificate(&self) -> bool {
         self.certificate.is_some()
     }

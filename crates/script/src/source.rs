@@ -4,10 +4,10 @@ use bytes::Bytes;
 
 /// A source of a script's output. Both futures are cancel-safe.
 pub trait Source {
-    /// The next bytes, which may be empty; `None` at the end.
+    /// Returns the next bytes, which may be empty; `None` at the end.
     fn read(&self) -> impl Future<Output = Option<Bytes>>;
 
-    /// How the script ended. To be called at the end of the output.
+    /// Returns how the script ended. To be called at the end of the output.
     fn end(&self) -> impl Future<Output = End>;
 }
 

@@ -40,7 +40,7 @@ pub(super) async fn measured(
     Ok(environment::stated_length(&call.request, incoming.length))
 }
 
-/// The same without the length.
+/// Returns the same without the length.
 pub(super) async fn receive(
     ctx: &Context,
     settings: &Settings,
@@ -131,7 +131,7 @@ fn not_stored(error: &io::Error) -> Failure {
     Failure::Broken(format!("the request body could not be stored in a temporary file: {error}"))
 }
 
-/// The body as a stream, wherever it is.
+/// Returns the body as a stream, wherever it is.
 pub(super) fn take_stream(ctx: &Context, incoming: &mut Incoming) -> stream::Receiver {
     let body = std::mem::replace(&mut incoming.body, stream::empty());
     let Some(Received { file, share }) = &mut incoming.received else { return body };
@@ -152,7 +152,7 @@ pub(super) fn take_stream(ctx: &Context, incoming: &mut Incoming) -> stream::Rec
     receiver
 }
 
-/// The body as the standard input of a process, with its share of the spool while the process runs. A stream is
+/// Returns the body as the standard input of a process, with its share of the spool while the process runs. A stream is
 /// written to a pipe.
 pub(super) fn take_input(incoming: &mut Incoming) -> (Input, stream::Receiver, Option<Share>) {
     let input = match (incoming.length, &mut incoming.received) {

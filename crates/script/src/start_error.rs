@@ -89,7 +89,7 @@ fn of_first_line(program: &Path, error: &io::Error) -> Option<String> {
     }
 }
 
-/// The interpreter that the first line of a script names and its one argument, as the kernel reads them.
+/// Returns the interpreter that the first line of a script names and its one argument, as the kernel reads them.
 pub(super) fn interpreter(first: &[u8]) -> Option<(&Path, Option<&OsStr>)> {
     const BLANK: [u8; 2] = [b' ', b'\t'];
     let line = first.strip_prefix(b"#!")?;
@@ -116,7 +116,7 @@ fn trim(mut text: &[u8], blank: [u8; 2]) -> &[u8] {
     text
 }
 
-/// Why the file `name` beneath `directory` may not be opened.
+/// Returns why the file `name` beneath `directory` may not be opened.
 pub(super) fn not_opened(directory: &Path, name: &[u8], symlinks: Symlinks) -> Rejected {
     let program = directory.join(OsStr::from_bytes(name));
     let mut path = directory.to_owned();

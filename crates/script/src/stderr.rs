@@ -35,7 +35,7 @@ pub(super) const TURN: u64 = 16;
 
 /// What lines belong to.
 pub(super) trait LineSubject {
-    /// The request, if the lines belong to one.
+    /// Returns the request, if the lines belong to one.
     fn request(&self) -> Option<&ScriptContext>;
 
     /// Records a line that cannot be assigned to a request.
@@ -157,7 +157,7 @@ pub(super) struct Lines<S: Deref<Target = str>, A: LineSubject> {
 }
 
 impl<'a> Stderr<'a, &'a ScriptContext> {
-    /// The standard error of a process that runs one script.
+    /// Creates the standard error of a process that runs one script.
     pub(super) fn new(
         pipe: pipe::Receiver,
         script: &'a str,
@@ -169,7 +169,7 @@ impl<'a> Stderr<'a, &'a ScriptContext> {
 }
 
 impl<'a> Stderr<'a, ManyRequests> {
-    /// The standard error of a worker.
+    /// Returns the standard error of a worker.
     pub(super) fn of_worker(
         pipe: pipe::Receiver,
         scripts: &'a str,
@@ -267,7 +267,7 @@ impl<S: Deref<Target = str>, A: LineSubject> Drop for Lines<S, A> {
     }
 }
 
-/// The text with control characters escaped, so that it can neither control a terminal nor begin another line.
+/// Returns the text with control characters escaped, so that it can neither control a terminal nor begin another line.
 pub fn printable(bytes: &[u8]) -> String {
     let mut text = String::with_capacity(bytes.len());
     for character in String::from_utf8_lossy(bytes).chars() {

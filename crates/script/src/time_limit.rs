@@ -5,7 +5,7 @@ use std::time::{Duration, Instant};
 use dunlin_config::Script;
 use dunlin_telemetry::ScriptContext;
 
-/// The next time limit of a script and its description. `is_first`: its response has not begun. `active`: when it
+/// Returns the next time limit of a script and its description. `is_first`: its response has not begun. `active`: when it
 /// last read or wrote; `None` if it may be idle.
 pub(super) fn next_limit(
     rules: &Script,

@@ -64,12 +64,12 @@ impl Drop for Variables {
 }
 
 impl Variables {
-    /// All names and values.
+    /// Returns all names and values.
     pub(super) fn iter(&self) -> impl Iterator<Item = (&[u8], &[u8])> {
         self.entries.iter().map(|entry| self.of(entry))
     }
 
-    /// The variables whose values are likely to differ in the next request (`vary`), or the others.
+    /// Returns the variables whose values are likely to differ in the next request (`vary`), or the others.
     pub(super) fn which(&self, vary: bool) -> impl Iterator<Item = (&[u8], &[u8])> {
         let entries = self.entries.iter().filter(move |entry| entry.varies == vary);
         entries.map(|entry| self.of(entry))
@@ -79,7 +79,7 @@ impl Variables {
         (&self.bytes[entry.name.clone()], &self.bytes[entry.value.clone()])
     }
 
-    /// The variables as lines, `NAME=value`; `None` if the buffer holds anything else, or a value contains a line
+    /// Returns the variables as lines, `NAME=value`; `None` if the buffer holds anything else, or a value contains a line
     /// break.
     pub(super) fn lines(&self) -> Option<&[u8]> {
         let ends = memchr::memchr_iter(b'\n', &self.bytes).count();
@@ -87,12 +87,12 @@ impl Variables {
         (is_plain && memchr::memchr(b'\r', &self.bytes).is_none()).then_some(&self.bytes)
     }
 
-    /// The variables for the environment of a process.
+    /// Returns the variables for the environment of a process.
     pub(super) fn as_texts(&self) -> impl Iterator<Item = (&OsStr, &OsStr)> {
         self.iter().map(|(name, value)| (OsStr::from_bytes(name), OsStr::from_bytes(value)))
     }
 
-    /// The value of a variable.
+    /// Returns the value of a variable.
     pub(super) fn value(&self, name: &str) -> Option<&OsStr> {
         self.as_texts().find(|(known, _)| *known == name).map(|(_, value)| value)
     }

@@ -30,7 +30,7 @@ impl Call<'_> {
         self.begin(incoming);
     }
 
-    /// The deadlines of the worker.
+    /// Returns the deadlines of the worker.
     pub fn deadlines(&self) -> Rc<Deadlines> {
         Rc::clone(&self.scripts.ctx.deadlines)
     }

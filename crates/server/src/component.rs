@@ -21,7 +21,7 @@ pub(crate) use self::build::{Components, WorkerComponents, new, respond};
 pub use self::report::Component;
 pub(crate) use self::report::Describe;
 
-/// Whether this build has components.
+/// This build has components.
 pub(crate) const IS_PRESENT: bool = cfg!(feature = "component");
 
 /// Why a build without components rejects a configuration or a command.

@@ -89,7 +89,7 @@ impl Control {
         Ok((runtime, control))
     }
 
-    /// A sender of commands.
+    /// Returns a sender of commands.
     pub(crate) fn commands(&self) -> Commands {
         self.commands.clone()
     }

@@ -36,8 +36,8 @@ pub(crate) struct DiskCache {
 }
 
 impl DiskCache {
-    /// The directory that the configuration names; `None` if it names none or has nothing to keep there. Keeps `before` if it has
-    /// the same one and the same bounds.
+    /// Returns the directory that the configuration names; `None` if it names none or has nothing to keep there. Keeps
+    /// `before` if it has the same one and the same bounds.
     pub(crate) fn new(
         sites: &Sites,
         config: &Config,
@@ -85,7 +85,7 @@ impl DiskCache {
         }
     }
 
-    /// The key of a response on disk; `None` if the site is no longer configured.
+    /// Returns the key of a response on disk; `None` if the site is no longer configured.
     pub(crate) fn key(&self, key: &Key) -> Option<Key> {
         let site = *self.sites().get(&key.site)?;
         Some(Key { site, url: key.url.clone() })
@@ -158,7 +158,7 @@ impl DiskCache {
         }
     }
 
-    /// The number that a site has on disk.
+    /// Returns the number that a site has on disk.
     pub(crate) fn number(&self, serial: usize) -> Option<usize> {
         self.sites().get(&serial).copied()
     }
@@ -173,14 +173,15 @@ impl DiskCache {
     }
 }
 
-/// A number of each site that is the same in each process while its configuration does not change, by its serial number.
+/// Returns a number of each site that is the same in each process while its configuration does not change, by its serial
+/// number.
 fn numbers(sites: &Sites, config: &Config) -> HashMap<usize, usize> {
     let texts = config.site_texts();
     let number = |index: usize| Some(disk::number(texts.get(index)?));
     sites.iter().filter_map(|site| Some((site.serial, number(site.index)?))).collect()
 }
 
-/// The numbers that the buckets of the configuration have on disk.
+/// Returns the numbers that the buckets of the configuration have on disk.
 fn buckets(config: &Config) -> HashSet<usize> {
     let roots = config.sites.iter().flat_map(|site| site.object_roots());
     roots.map(|root| client::number(root)).collect()

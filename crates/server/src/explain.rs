@@ -194,7 +194,7 @@ impl Explanation<'_> {
     }
 }
 
-/// A decoded path as text.
+/// Returns a decoded path as text.
 fn shown(path: &[u8]) -> String {
     String::from_utf8_lossy(path).replace('\0', "%2F")
 }

@@ -180,7 +180,7 @@ impl Protocols {
         Self { tls, http2, proxy_protocol, admin }
     }
 
-    /// The first protocol of a connection without TLS.
+    /// Returns the first protocol of a connection without TLS.
     fn start(self) -> Start {
         match (self.admin, self.http2) {
             (true, _) => Start::Admin,

@@ -29,13 +29,13 @@ pub(crate) struct Closure {
 pub(crate) const ALL: &str = "*";
 
 impl Maintenance {
-    /// Whether any site is under maintenance.
+    /// Returns `true` if any site is under maintenance.
     #[inline]
     pub(crate) fn is_any(&self) -> bool {
         self.is_any.load(Ordering::Relaxed)
     }
 
-    /// Whether the site with that name is under maintenance, and what its clients get to know.
+    /// Returns whether the site with that name is under maintenance, and what its clients get to know.
     #[inline]
     pub(crate) fn of(&self, site: &str) -> Option<Closure> {
         if !self.is_any() {

@@ -196,7 +196,7 @@ impl Server {
         Ok(Self { runtime, control, running })
     }
 
-    /// The listening addresses, as URLs that a browser on this machine can open, one per line.
+    /// Returns the listening addresses, as URLs that a browser on this machine can open, one per line.
     pub fn urls(&self) -> Vec<String> {
         self.running.listeners.urls()
     }

@@ -82,7 +82,7 @@ pub(crate) struct SharedState {
     pub(crate) maintenance: Arc<Maintenance>,
     /// The queue of commands to the server.
     pub(crate) commands: Commands,
-    /// Whether the server has been signalled to stop, and still serves.
+    /// The server has been signalled to stop, and still serves.
     pub(crate) draining: Arc<AtomicBool>,
     /// Settings that only a restart changes.
     pub(crate) startup: Arc<StartupSettings>,
@@ -91,7 +91,7 @@ pub(crate) struct SharedState {
     /// Time of the start.
     pub(crate) started: SystemTime,
     pub(crate) metrics: Arc<Metrics>,
-    /// Whether requests are counted.
+    /// Requests are counted.
     pub(crate) is_counting: bool,
     pub(crate) tracer: Option<Arc<Tracer>>,
     /// Subscribers of the live view.
@@ -123,15 +123,15 @@ pub(crate) struct WorkerContext {
     pub(crate) metrics: Rc<WorkerMetrics>,
     log: RefCell<Option<WorkerLog>>,
     is_logging: bool,
-    /// Whether the access log contains the timings of requests.
+    /// The access log contains the timings of requests.
     logs_timings: bool,
     time: RefCell<TimeCache>,
     worker: Rc<Worker>,
     /// A reload has created a newer context.
     superseded: Cell<bool>,
-    /// Whether a request since the last tick was neither for a program nor for a file.
+    /// A request since the last tick was neither for a program nor for a file.
     others: Cell<bool>,
-    /// Whether a request in the tick before was not for a program.
+    /// A request in the tick before was not for a program.
     had_others: Cell<bool>,
 }
 

@@ -60,7 +60,7 @@ impl Store {
         Ok(store)
     }
 
-    /// The name of a key.
+    /// Returns the name of a key.
     pub(crate) fn key(&self, name: impl fmt::Display) -> String {
         format!("{}:{name}", self.prefix)
     }
@@ -109,7 +109,7 @@ impl ConnectionLike for Wrapped<'_> {
     }
 }
 
-/// The configuration of TLS, if a URL needs it.
+/// Returns the configuration of TLS, if a URL needs it.
 fn tls(settings: &Shared) -> Result<Option<Arc<ClientConfig>>, StoreError> {
     if !settings.urls.iter().any(|url| url.starts_with("rediss")) {
         return Ok(None);
@@ -125,8 +125,8 @@ fn info(url: &str) -> Result<ConnectionInfo, StoreError> {
     Ok(url.into_connection_info()?)
 }
 
-/// The master that the first responding sentinel names. It has the credentials, the database and the scheme of that sentinel's
-/// URL.
+/// Returns the master that the first responding sentinel names. It has the credentials, the database and the scheme of that
+/// sentinel's URL.
 fn master_of(
     group: &str,
     settings: &Shared,
@@ -166,7 +166,7 @@ fn master_of(
     Err(last)
 }
 
-/// The address of the master that a sentinel names. Sentinels often have no password where the store has one.
+/// Returns the address of the master that a sentinel names. Sentinels often have no password where the store has one.
 fn look_up(
     group: &str,
     sentinel: ConnectionInfo,

@@ -76,7 +76,7 @@ fn parse(line: &str) -> Option<Granted> {
     Some(Granted { level: level.parse().ok()?, tokens: tokens.parse().ok()? })
 }
 
-/// Bytes in hexadecimal digits.
+/// Returns the bytes in hexadecimal digits.
 pub(crate) fn hex(bytes: &[u8]) -> String {
     bytes.iter().map(|byte| format!("{byte:02x}")).collect()
 }

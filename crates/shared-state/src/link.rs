@@ -138,7 +138,7 @@ fn connect(host: &str, port: u16, deadline: Instant) -> io::Result<TcpStream> {
     Err(last)
 }
 
-/// The time until the deadline.
+/// Returns the time until the deadline.
 fn left(deadline: Instant) -> io::Result<Duration> {
     let left = deadline.saturating_duration_since(Instant::now());
     if left.is_zero() { Err(io::ErrorKind::TimedOut.into()) } else { Ok(left) }
@@ -261,7 +261,7 @@ mod tests {
 
     use super::*;
 
-    /// A store that responds to each connection with these bytes, one after the other.
+    /// Returns a store that responds to each connection with these bytes, one after the other.
     fn dribbling(reply: &'static [u8], pause: Duration) -> ConnectionInfo {
         let listener = TcpListener::bind("127.0.0.1:0").unwrap();
         let address = listener.local_addr().unwrap();

@@ -57,7 +57,7 @@ return 1
 ";
 
 impl Position {
-    /// The position of a message that was sent that long before this one.
+    /// Returns the position of a message that was sent that long before this one.
     pub fn before(self, time: Duration) -> Self {
         let millis = u64::try_from(time.as_millis()).unwrap_or(u64::MAX);
         Self { millis: self.millis.saturating_sub(millis), number: 0 }
@@ -83,7 +83,7 @@ impl FromStr for Position {
 }
 
 impl Store {
-    /// Whether a message can have this content. It could not be read otherwise.
+    /// Returns `true` if a message can have this content. It could not be read otherwise.
     pub fn can_send(content: &str) -> bool {
         content.len() <= MAX_CONTENT
     }

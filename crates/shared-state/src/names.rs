@@ -36,7 +36,7 @@ impl Store {
         Ok(())
     }
 
-    /// What clients are named by.
+    /// Returns what clients are named by.
     pub fn names(&self) -> &NameKey {
         &self.names
     }

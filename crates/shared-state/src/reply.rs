@@ -57,7 +57,7 @@ impl<R: BufRead> Reply<'_, R> {
         }
     }
 
-    /// A line without its end.
+    /// Returns a line without its end.
     fn line(&mut self) -> RedisResult<Vec<u8>> {
         let mut line = Vec::new();
         self.from.by_ref().take(MAX_LINE as u64).read_until(b'\n', &mut line)?;

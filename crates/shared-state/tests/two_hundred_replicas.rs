@@ -42,7 +42,7 @@ impl Random {
     }
 }
 
-/// The sums of the popularity of the first objects.
+/// Returns the sums of the popularity of the first objects.
 fn popularity() -> Vec<f64> {
     let mut sum = 0.0;
     let weight = |number: usize| (number as f64 + 1.0).powf(-EXPONENT);
@@ -84,8 +84,8 @@ fn share_of_hits(replica: impl Fn(&mut Random, Object) -> usize) -> f64 {
 /// The requests per second of each server at a time in seconds.
 type Shape<'a> = &'a dyn Fn(usize, f64) -> f64;
 
-/// The requests that are allowed in 30 seconds with a limit of 1,000/s, in relation to what one server would allow, and the reports to the
-/// store per second.
+/// Returns the requests that are allowed in 30 seconds with a limit of 1,000/s, in relation to what one server would allow,
+/// and the reports to the store per second.
 fn limited(shape: Shape<'_>) -> (f64, f64) {
     const SECONDS: usize = 30;
     let mut fleet = Fleet::new(REPLICAS, &rules(1000, 1000), 17);
@@ -102,7 +102,7 @@ fn limited(shape: Shape<'_>) -> (f64, f64) {
     (allowed as f64 / of_one, fleet.exchanges as f64 / SECONDS as f64)
 }
 
-/// The lines that the chapter quotes.
+/// Returns the lines that the chapter quotes.
 fn lines() -> Vec<String> {
     let mut lines = Vec::new();
     let uniform = |_: usize, _: f64| 25.0;

@@ -49,7 +49,7 @@ const WRITE_QUEUE: usize = 60;
 /// Where `tcpi_rcv_wnd` stands in `struct tcp_info` (`linux/tcp.h`, since Linux 6.2).
 const RECEIVE_WINDOW: usize = 232;
 
-/// Bytes that the other side of the connection may send ahead: the window that was last announced to it.
+/// Returns the bytes that the other side of the connection may send ahead: the window that was last announced to it.
 ///
 /// # Errors
 /// If the system has no such value, or is older than Linux 6.2.
@@ -57,7 +57,7 @@ pub fn receive_window(socket: BorrowedFd<'_>) -> io::Result<u32> {
     window_in(&query(socket, 1 << (INET_DIAG_INFO - 1))?)
 }
 
-/// Bytes that were written to the connection and that the other side has not acknowledged, sent or not.
+/// Returns the bytes that were written to the connection and that the other side has not acknowledged, sent or not.
 ///
 /// # Errors
 /// If the system has no such value.

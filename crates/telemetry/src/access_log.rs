@@ -76,14 +76,14 @@ impl AccessLog {
         Ok(Arc::new(Self { format: settings.format, queue, reporter }))
     }
 
-    /// A log without a writer: lines wait until [`AccessLog::take_lines`].
+    /// Returns a log without a writer: lines wait until [`AccessLog::take_lines`].
     #[cfg(any(test, feature = "testing"))]
     pub fn in_memory(format: AccessLogFormat) -> Arc<Self> {
         let queue = Arc::new(Queue::new(usize::MAX));
         Arc::new(Self { format, queue, reporter: Arc::new(|text| panic!("{text}")) })
     }
 
-    /// The lines that the workers have flushed since the last call.
+    /// Returns the lines that the workers have flushed since the last call.
     #[cfg(any(test, feature = "testing"))]
     pub fn take_lines(&self) -> Vec<String> {
         let bytes = self.queue.take_batches();

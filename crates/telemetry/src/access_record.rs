@@ -51,7 +51,7 @@ pub struct AccessRecord<'a> {
     pub coding: &'static str,
     /// The serial number of the connection.
     pub connection: u64,
-    /// Whether the client used TLS, to the server or to a trusted proxy.
+    /// The client used TLS, to the server or to a trusted proxy.
     pub encrypted: bool,
     /// Durations of the phases.
     pub timings: Timings,

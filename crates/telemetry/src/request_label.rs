@@ -19,7 +19,7 @@ pub struct RequestLabel {
 }
 
 impl RequestLabel {
-    /// The label of a request that the route `route` handles.
+    /// Creates the label of a request that the route `route` handles.
     pub fn new(
         redactor: &Redactor,
         request: &Request<'_>,

@@ -36,7 +36,7 @@ pub struct ReverseDnsSettings {
 }
 
 impl Default for ReverseDnsSettings {
-    /// The system's resolver, timeout 5 s, 64 concurrent lookups, 16,384 entries, one day, five minutes.
+    /// Returns the system's resolver, timeout 5 s, 64 concurrent lookups, 16,384 entries, one day, five minutes.
     fn default() -> Self {
         Self {
             resolver: None,
@@ -324,8 +324,8 @@ mod tests {
     use std::net::{Ipv4Addr, UdpSocket};
     use std::time::Instant;
 
-    /// A resolver on loopback. It responds with a name for 10.0.0.1, with a name that would forge a line for 10.0.0.2,
-    /// with an address for 10.0.0.3, and with NXDOMAIN for others.
+    /// Returns a resolver on loopback. It responds with a name for 10.0.0.1, with a name that would forge a line for
+    /// 10.0.0.2, with an address for 10.0.0.3, and with NXDOMAIN for others.
     fn start_resolver() -> (SocketAddr, Arc<AtomicUsize>) {
         let socket = UdpSocket::bind((Ipv4Addr::LOCALHOST, 0)).unwrap();
         let address = socket.local_addr().unwrap();

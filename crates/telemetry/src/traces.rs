@@ -233,7 +233,7 @@ impl Ended {
     }
 }
 
-/// A text of a request as a waiting span has it.
+/// Returns a text of a request as a waiting span has it.
 fn short(text: &[u8]) -> Vec<u8> {
     text[..text.len().min(MAX_TEXT)].into()
 }

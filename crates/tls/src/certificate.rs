@@ -14,7 +14,7 @@ use x509_parser::time::ASN1Time;
 use super::clock::after_1970;
 use super::pem;
 
-/// The cryptography provider of all TLS connections.
+/// Returns the cryptography provider of all TLS connections.
 pub(crate) fn provider() -> Arc<CryptoProvider> {
     Arc::new(rustls::crypto::aws_lc_rs::default_provider())
 }
@@ -70,7 +70,7 @@ pub(crate) struct CertificateInfo {
     pub(crate) names: Vec<String>,
 }
 
-/// The validity period of the first certificate of a file.
+/// Returns the validity period of the first certificate of a file.
 ///
 /// # Errors
 /// When the file cannot be read or parsed; the message names it.
@@ -109,7 +109,7 @@ pub(crate) fn info(file: &Path) -> Result<CertificateInfo, String> {
     })
 }
 
-/// A time in human-readable form.
+/// Returns a time in human-readable form.
 pub(crate) fn date(time: SystemTime) -> String {
     let seconds = time.duration_since(UNIX_EPOCH).unwrap_or_default().as_secs();
     let time = ASN1Time::from_timestamp(i64::try_from(seconds).unwrap_or_default());

@@ -77,7 +77,7 @@ impl Certificates {
         self.challenges.as_ref()
     }
 
-    /// The status of all certificates, with the names of their sites.
+    /// Returns the status of all certificates, with the names of their sites.
     pub fn status(&self) -> Vec<(String, CertificateStatus)> {
         let of_site = |site: &SiteTls| {
             let status = site.status.lock().unwrap_or_else(PoisonError::into_inner).clone();
@@ -86,7 +86,7 @@ impl Certificates {
         self.sites.iter().flatten().flat_map(of_site).collect()
     }
 
-    /// The TLS configuration of a site.
+    /// Returns the TLS configuration of a site.
     pub(crate) fn of_site(&self, index: usize) -> Option<Arc<SiteConfig>> {
         let site = self.sites.get(index)?.as_ref()?;
         let current = site.current.read().unwrap_or_else(PoisonError::into_inner).clone();
@@ -99,12 +99,12 @@ impl Certificates {
         current
     }
 
-    /// The site whose certificate a client without SNI gets when there is no default site.
+    /// Returns the site whose certificate a client without SNI gets when there is no default site.
     fn first(&self) -> Option<usize> {
         self.sites.iter().position(Option::is_some)
     }
 
-    /// The policy that the handshake of a TLS connection must meet for requests to this site.
+    /// Returns the policy that the handshake of a TLS connection must meet for requests to this site.
     #[inline]
     pub fn policy(&self, site: usize) -> Policy {
         match self.sites.get(site) {
@@ -113,14 +113,14 @@ impl Certificates {
         }
     }
 
-    /// Whether the site requires client certificates.
+    /// Returns `true` if the site requires client certificates.
     pub fn requires_certificates(&self, site: usize) -> bool {
         let site = self.sites.get(site).and_then(Option::as_ref);
         let clients = site.and_then(|site| site.settings.clients.as_ref());
         clients.is_some_and(|clients| clients.required)
     }
 
-    /// The site whose certificate a client gets for the server name `name`, which is empty without SNI.
+    /// Returns the site whose certificate a client gets for the server name `name`, which is empty without SNI.
     pub(crate) fn site_for(&self, name: &str, config: &Config) -> Option<usize> {
         match config.sites.find(name.as_bytes()) {
             Some(site) => Some(site.index),
@@ -162,7 +162,7 @@ impl Certificates {
         std::thread::Builder::new().name("certificates".into()).spawn(follow).map(drop)
     }
 
-    /// Whether certificates are obtained by ACME.
+    /// Returns `true` if certificates are obtained by ACME.
     pub fn has_acme(&self) -> bool {
         self.challenges.is_some()
     }
@@ -265,7 +265,7 @@ impl SiteTls {
     }
 }
 
-/// Whether the certificate is missing and ACME will obtain it.
+/// Returns `true` if the certificate is missing and ACME will obtain it.
 fn awaits_acme(settings: &Tls) -> bool {
     settings.acme.as_ref().is_some_and(|acme| {
         let file = acme.file();

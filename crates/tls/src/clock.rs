@@ -20,7 +20,7 @@ impl TimeProvider for WallClock {
     }
 }
 
-/// A Unix time, at most the end of the year 9999. Files may contain any number.
+/// Returns a Unix time, at most the end of the year 9999. Files may contain any number.
 pub(crate) fn after_1970(seconds: u64) -> SystemTime {
     const LAST: u64 = 253_402_300_799;
     UNIX_EPOCH + Duration::from_secs(seconds.min(LAST))
@@ -45,7 +45,7 @@ impl Tickets {
         Ok(tickets)
     }
 
-    /// The ticketer; created now if the clock was before 1970 at start.
+    /// Returns the ticketer; created now if the clock was before 1970 at start.
     fn tickets(&self) -> Option<&Arc<dyn ProducesTickets>> {
         if !is_after_1970() {
             return None;

@@ -44,7 +44,8 @@ struct Names {
 }
 
 impl Names {
-    /// Whether clients accept the certificate for a host of the configuration: a name, a name with `*.`, or an address.
+    /// Returns `true` if clients accept the certificate for a host of the configuration: a name, a name with `*.`, or an
+    /// address.
     fn cover(&self, host: &str) -> bool {
         let address = host.trim_start_matches('[').trim_end_matches(']').parse::<IpAddr>();
         if let Ok(address) = address {

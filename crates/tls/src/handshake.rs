@@ -114,7 +114,7 @@ fn send_alert(stream: &Stream, (error, mut alert): (rustls::Error, AcceptedAlert
     io::Error::new(ErrorKind::InvalidData, error)
 }
 
-/// The configuration and policy of the site that the client names, or of the default site.
+/// Returns the configuration and policy of the site that the client names, or of the default site.
 fn choose(
     hello: &ClientHello<'_>,
     config: &Config,

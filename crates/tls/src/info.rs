@@ -57,13 +57,13 @@ impl TlsInfo {
 }
 
 impl ClientCertificate {
-    /// The value of the field `Client-Cert` (RFC 9440 §2.2): the certificate.
+    /// Returns the value of the field `Client-Cert` (RFC 9440 §2.2): the certificate.
     pub fn client_cert(&self) -> &str {
         &self.values().0
     }
 
-    /// The value of the field `Client-Cert-Chain` (RFC 9440 §2.3): the certificates that the client has sent with its own, which
-    /// may be none.
+    /// Returns the value of the field `Client-Cert-Chain` (RFC 9440 §2.3): the certificates that the client has sent with its
+    /// own, which may be none.
     pub fn client_cert_chain(&self) -> &str {
         &self.values().1
     }
@@ -94,7 +94,7 @@ impl ClientCertificate {
     }
 }
 
-/// The name in the form of RFC 4514, with the last component first.
+/// Returns the name in the form of RFC 4514, with the last component first.
 fn distinguished_name(name: &X509Name<'_>) -> String {
     let mut text = String::new();
     let parts: Vec<_> = name.iter().collect();

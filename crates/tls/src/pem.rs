@@ -78,7 +78,7 @@ const UNSUPPORTED: &str = "this kind of key is not supported; use RSA with 2048 
 const NOT_BASE64: &str = "its content is not Base64";
 const ENCRYPTED: &str = "it is encrypted, but no passphrase can be given; decrypt it by `openssl pkey -in FILE -out FILE`";
 
-/// The items of one kind; the first fault when one cannot be read.
+/// Returns the items of one kind; the first fault when one cannot be read.
 fn items<T: PemObject>(text: &[u8]) -> Result<Vec<T>, &'static str> {
     let read: Result<_, pem::Error> = T::pem_slice_iter(text).collect();
     read.map_err(|_| fault(text).unwrap_or(NOT_BASE64))
@@ -88,7 +88,7 @@ fn has_key(text: &[u8]) -> bool {
     PrivateKeyDer::from_pem_slice(text).is_ok()
 }
 
-/// The first reason why the text cannot be read.
+/// Returns the first reason why the text cannot be read.
 fn fault(text: &[u8]) -> Option<&'static str> {
     const BEGIN: &[u8] = b"-----BEGIN ";
     let mut label: Option<&[u8]> = None;
@@ -129,7 +129,7 @@ fn fault(text: &[u8]) -> Option<&'static str> {
     }
 }
 
-/// The label of a BEGIN line without its first word; or what is wrong with the line.
+/// Returns the label of a BEGIN line without its first word; or what is wrong with the line.
 fn label_of(rest: &[u8]) -> Result<&[u8], &'static str> {
     let Some(end) = memchr::memmem::find(rest, b"-----") else {
         return Err("its BEGIN line does not end with five dashes");
@@ -207,7 +207,7 @@ mod tests {
         ]
     }
 
-    /// Whether the message has eight consecutive characters of the key, or the codes of them.
+    /// Returns `true` if the message has eight consecutive characters of the key, or the codes of them.
     fn leaks(message: &str, key: &str) -> bool {
         let lines = key.lines().filter(|line| !line.contains("-----") && !line.contains(':'));
         let content = lines.collect::<String>().into_bytes();

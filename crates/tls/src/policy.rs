@@ -81,7 +81,8 @@ impl Requirements {
         Ok(Self { provider: Arc::new(provider), versions, clients })
     }
 
-    /// The suites that a handshake can negotiate. Each belongs to one TLS version, so they also determine the versions.
+    /// Returns the suites that a handshake can negotiate. Each belongs to one TLS version, so they also determine the
+    /// versions.
     pub(crate) fn suites(&self) -> Vec<CipherSuite> {
         let suites = self.provider.cipher_suites.iter();
         let usable = suites.filter(|suite| self.versions.contains(&suite.version()));
@@ -96,7 +97,7 @@ impl Requirements {
         number_of(Terms { suites, clients })
     }
 
-    /// The verifier of client certificates; `None` when none are requested.
+    /// Returns the verifier of client certificates; `None` when none are requested.
     ///
     /// # Errors
     /// The file that cannot be used, and why.

@@ -60,8 +60,8 @@ thread_local! {
 }
 
 impl Session {
-    /// A session whose handshake has not begun. The second element of the pair is the policy that `tls` enforces, the first
-    /// is the server name of the handshake. `arrived` is data that was read before: it begins with the ClientHello.
+    /// Returns a session whose handshake has not begun. The second element of the pair is the policy that `tls` enforces, the
+    /// first is the server name of the handshake. `arrived` is data that was read before: it begins with the ClientHello.
     pub(crate) fn new(
         stream: Stream,
         tls: UnbufferedServerConnection,
@@ -89,7 +89,7 @@ impl Session {
         Ok(session)
     }
 
-    /// The stream that carries the ciphertext.
+    /// Returns the stream that carries the ciphertext.
     #[inline]
     pub fn stream(&self) -> &Stream {
         &self.stream
@@ -235,7 +235,7 @@ impl Session {
         self.push(&unsent)
     }
 
-    /// Whether more can be encrypted and sent. Buffered ciphertext may remain.
+    /// Returns whether more can be encrypted and sent. Buffered ciphertext may remain.
     #[inline]
     pub fn make_room(&mut self) -> io::Result<bool> {
         Ok(!self.is_blocked || self.flush()?)
@@ -265,7 +265,7 @@ impl Session {
         Poll::Ready(Ok(()))
     }
 
-    /// Whether plaintext is buffered.
+    /// Returns `true` if plaintext is buffered.
     pub(crate) fn has_waiting(&self) -> bool {
         self.waiting_at < self.waiting.len()
     }
@@ -275,13 +275,13 @@ impl Session {
         self.client = self.tls.peer_certificates().and_then(ClientCertificate::read).map(Rc::new);
     }
 
-    /// Whether received data is early data, which an attacker may replay (RFC 8446 §8).
+    /// Returns `true` if received data is early data, which an attacker may replay (RFC 8446 §8).
     #[inline]
     pub fn is_early(&self) -> bool {
         self.tls.is_handshaking()
     }
 
-    /// The policy that the handshake meets.
+    /// Returns the policy that the handshake meets.
     #[inline]
     pub fn policy(&self) -> Policy {
         self.policy
@@ -293,18 +293,18 @@ impl Session {
         TlsInfo::new(&self.tls, self.client.as_ref())
     }
 
-    /// Whether HTTP/2 was negotiated (RFC 7301).
+    /// Returns `true` if HTTP/2 was negotiated (RFC 7301).
     #[inline]
     pub fn has_http2(&self) -> bool {
         self.tls.alpn_protocol() == Some(b"h2")
     }
 
-    /// Whether the session was resumed.
+    /// Returns `true` if the session was resumed.
     pub fn is_resumed(&self) -> bool {
         self.tls.handshake_kind() == Some(rustls::HandshakeKind::Resumed)
     }
 
-    /// Whether the handshake was a TLS-ALPN-01 challenge (RFC 8737), after which no request follows.
+    /// Returns `true` if the handshake was a TLS-ALPN-01 challenge (RFC 8737), after which no request follows.
     pub fn is_acme_challenge(&self) -> bool {
         self.tls.alpn_protocol() == Some(ALPN)
     }
@@ -315,19 +315,19 @@ impl Session {
         self.unsent.len()
     }
 
-    /// Bytes of the buffers that the session has of its own.
+    /// Returns the bytes of the buffers that the session has of its own.
     #[inline]
     pub fn held(&self) -> usize {
         self.incomplete.capacity() + self.waiting.capacity() + self.unsent.capacity()
     }
 
-    /// Whether no ciphertext is buffered.
+    /// Returns `true` if no ciphertext is buffered.
     #[inline]
     pub fn is_flushed(&self) -> bool {
         self.unsent.is_empty()
     }
 
-    /// Bytes that the socket has taken so far.
+    /// Returns the bytes that the socket has taken so far.
     #[inline]
     pub fn written(&self) -> u64 {
         self.written

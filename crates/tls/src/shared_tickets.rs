@@ -70,8 +70,8 @@ impl std::fmt::Debug for SiteTickets {
 }
 
 impl SiteTickets {
-    /// The tickets of a site. `scope` names the site and what it requires of a handshake: a ticket is valid for an equal scope
-    /// only.
+    /// Returns the tickets of a site. `scope` names the site and what it requires of a handshake: a ticket is valid for an
+    /// equal scope only.
     ///
     /// # Errors
     /// When the system provides no random numbers.
@@ -79,7 +79,7 @@ impl SiteTickets {
         Ok(Self { own: Tickets::new()?, scope, derived: RwLock::new(None) })
     }
 
-    /// The keys of the current secrets.
+    /// Returns the keys of the current secrets.
     fn keys(&self) -> Option<Derived> {
         let secrets = SECRETS.read().unwrap_or_else(PoisonError::into_inner).clone()?;
         let is_current = |derived: &&Derived| Arc::ptr_eq(&derived.of, &secrets);

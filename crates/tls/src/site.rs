@@ -27,12 +27,12 @@ pub(crate) struct SiteConfig {
 }
 
 impl SiteConfig {
-    /// The rustls configuration for listeners with or without HTTP/2.
+    /// Returns the rustls configuration for listeners with or without HTTP/2.
     pub(crate) fn config(&self, http2: bool) -> Arc<ServerConfig> {
         Arc::clone(if http2 { &self.http2 } else { &self.http1 })
     }
 
-    /// Whether a handshake that met another policy also meets this one.
+    /// Returns `true` if a handshake that met another policy also meets this one.
     pub(crate) fn is_met_by(&self, tls: &CommonState) -> bool {
         let suite = tls.negotiated_cipher_suite().map(|suite| suite.suite());
         suite.is_some_and(|suite| self.suites.contains(&suite))
@@ -45,7 +45,7 @@ impl SiteConfig {
             })
     }
 
-    /// Whether client certificates are requested.
+    /// Returns `true` if client certificates are requested.
     pub(crate) fn verifies_clients(&self) -> bool {
         self.verifier.is_some()
     }

@@ -8,7 +8,7 @@ use std::time::SystemTime;
 pub(crate) struct Stamp(Option<(SystemTime, u64, u64)>);
 
 impl Stamp {
-    /// The state of the file at `path` now.
+    /// Creates the state of the file at `path` now.
     pub(crate) fn of(path: impl AsRef<Path>) -> Self {
         use std::os::unix::fs::MetadataExt;
         let metadata = std::fs::metadata(path).ok();

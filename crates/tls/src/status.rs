@@ -46,7 +46,7 @@ pub struct RenewalFailure {
     pub next_try: Option<SystemTime>,
 }
 
-/// The status of each certificate of a site.
+/// Returns the status of each certificate of a site.
 ///
 /// # Errors
 /// The file that is not a readable certificate.

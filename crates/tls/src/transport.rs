@@ -25,7 +25,7 @@ pub enum Transport {
 const MAX_ENCRYPTED: usize = 192 * 1024;
 
 impl Transport {
-    /// The stream that carries plaintext or ciphertext.
+    /// Returns the stream that carries plaintext or ciphertext.
     #[inline]
     fn stream(&self) -> &Stream {
         match self {
@@ -42,7 +42,7 @@ impl Transport {
         }
     }
 
-    /// Whether the connection has TLS.
+    /// Returns `true` if the connection has TLS.
     #[inline]
     pub fn is_encrypted(&self) -> bool {
         matches!(self, Self::Tls(_))
@@ -67,13 +67,13 @@ impl Transport {
         }
     }
 
-    /// Whether received bytes may be a replay, because the TLS handshake has not ended.
+    /// Returns `true` if received bytes may be a replay, because the TLS handshake has not ended.
     #[inline]
     pub fn is_early(&self) -> bool {
         self.session().is_some_and(Session::is_early)
     }
 
-    /// The policy that the TLS handshake met.
+    /// Returns the policy that the TLS handshake met.
     #[inline]
     pub fn policy(&self) -> Policy {
         self.session().map_or(Policy::UNENCRYPTED, Session::policy)
@@ -114,7 +114,7 @@ impl Transport {
         }
     }
 
-    /// Whether there may be received bytes that have not been read.
+    /// Returns `true` if there may be received bytes that have not been read.
     #[inline]
     pub fn may_be_readable(&self, cx: &mut Context<'_>) -> bool {
         match self {
@@ -176,7 +176,7 @@ impl Transport {
         self.poll_flush(cx)
     }
 
-    /// Whether the socket has all written bytes.
+    /// Returns `true` if the socket has all written bytes.
     #[inline]
     pub fn is_flushed(&self) -> bool {
         self.session().is_none_or(Session::is_flushed)
@@ -188,13 +188,13 @@ impl Transport {
         self.session().map_or(0, Session::unsent)
     }
 
-    /// Bytes of buffers for the connection, besides those of the kernel.
+    /// Returns the bytes of buffers for the connection, besides those of the kernel.
     #[inline]
     pub fn held(&self) -> usize {
         self.session().map_or(0, Session::held)
     }
 
-    /// Bytes of ciphertext that the socket has taken: progress that the count of plain bytes does not show.
+    /// Returns the bytes of ciphertext that the socket has taken: progress that the count of plain bytes does not show.
     #[inline]
     pub fn written(&self) -> u64 {
         self.session().map_or(0, Session::written)

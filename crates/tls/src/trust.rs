@@ -12,7 +12,7 @@ use super::clock::WallClock;
 use super::pem;
 use super::trusted_itself::TrustedItself;
 
-/// The configuration of a client that trusts servers whose certificates are signed by the authorities in the file
+/// Returns the configuration of a client that trusts servers whose certificates are signed by the authorities in the file
 /// `authority`, or by those that the system trusts. A certificate that this file has itself is accepted as that of a server, too.
 /// It offers HTTP/2.
 ///
@@ -22,7 +22,8 @@ pub fn client_config(authority: Option<&Path>) -> Result<Arc<ClientConfig>, Stri
     client_config_with(authority, None)
 }
 
-/// The same for a client that authenticates itself, if a server requests it, by the certificate and the key in two files.
+/// Returns the same for a client that authenticates itself, if a server requests it, by the certificate and the key in two
+/// files.
 ///
 /// # Errors
 /// As [`client_config`]; or the certificate and its key cannot be used: the message names the file.
@@ -58,8 +59,8 @@ pub fn client_config_with(
     Ok(Arc::new(config))
 }
 
-/// The configuration of a client that trusts the authorities in the file `authority` besides those of the system. It offers
-/// HTTP/2.
+/// Returns the configuration of a client that trusts the authorities in the file `authority` besides those of the system. It
+/// offers HTTP/2.
 ///
 /// # Errors
 /// If the file cannot be used, or no authority can be trusted: the reason.
@@ -76,7 +77,7 @@ pub fn client_config_besides(authority: Option<&Path>) -> Result<Arc<ClientConfi
     Ok(Arc::new(config))
 }
 
-/// The authorities in the file `authority`, or those that the system trusts.
+/// Returns the authorities in the file `authority`, or those that the system trusts.
 ///
 /// # Errors
 /// If the file cannot be used, or the system trusts no authority.
@@ -87,7 +88,7 @@ pub(crate) fn roots(authority: Option<&Path>) -> Result<RootCertStore, String> {
     Ok(roots)
 }
 
-/// The authorities that the system trusts. Those that cannot be parsed are ignored; the others are usable.
+/// Returns the authorities that the system trusts. Those that cannot be parsed are ignored; the others are usable.
 fn system() -> RootCertStore {
     let mut roots = RootCertStore::empty();
     roots.add_parsable_certificates(rustls_native_certs::load_native_certs().certs);

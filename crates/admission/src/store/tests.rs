@@ -57,7 +57,7 @@ struct Replay {
 }
 
 impl Replay {
-    /// A cache for `entries` files of the same size.
+    /// Creates a cache for `entries` files of the same size.
     fn new(entries: usize) -> Self {
         let bounds = Cost { bytes: entries * 8192, entries: 1 << 20, descriptors: 0 };
         let random = Random(7 << 32);
@@ -88,7 +88,7 @@ impl Replay {
         assert!(self.store.used().is_within(self.store.bounds()));
     }
 
-    /// The hit rate since the last call.
+    /// Returns the hit rate since the last call.
     fn hit_rate(&mut self) -> f64 {
         let rate = f64::from(self.hits) / f64::from(self.requests);
         (self.hits, self.requests, self.admitted) = (0, 0, 0);

@@ -3,7 +3,7 @@
 /// A field: its name and its value.
 type Field = (String, String);
 
-/// Whether there is a field of that name.
+/// Returns `true` if there is a field of that name.
 pub(super) fn has(fields: &[Field], name: &str) -> bool {
     fields.iter().any(|field| is(field, name))
 }

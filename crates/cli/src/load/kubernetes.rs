@@ -11,7 +11,7 @@ const LEFT_OUT: [(&str, bool); 5] = [
     ("-q", false),
 ];
 
-/// The manifest of a Job with `count` pods that run this command line. `words` is the command line after `load`.
+/// Returns the manifest of a Job with `count` pods that run this command line. `words` is the command line after `load`.
 ///
 /// # Errors
 /// The pods would lack a file of this machine.
@@ -36,7 +36,7 @@ pub(super) fn job(arguments: &Arguments, count: u32, words: &[String]) -> Result
         .replace("{args}", &command.concat()))
 }
 
-/// The command of a pod that runs its segment.
+/// Returns the command of a pod that runs its segment.
 fn segment(arguments: &Arguments, count: u32, words: &[String]) -> Result<Vec<String>, String> {
     if !arguments.machines.from.is_empty() {
         return Err("--print and --from with hosts contradict each other".to_owned());
@@ -60,7 +60,7 @@ fn segment(arguments: &Arguments, count: u32, words: &[String]) -> Result<Vec<St
     Ok(command)
 }
 
-/// The words without those options that are left out.
+/// Returns the words without those options that are left out.
 fn kept(words: &[String]) -> impl Iterator<Item = &String> {
     let mut is_value = false;
     words.iter().filter(move |word| {
@@ -81,7 +81,7 @@ fn escape(word: &str) -> String {
     word.replace("$(", "$$(")
 }
 
-/// A string of YAML: those of JSON are.
+/// Returns a string of YAML: those of JSON are.
 fn quote(text: &str) -> String {
     serde_json::Value::from(text).to_string()
 }

@@ -79,12 +79,12 @@ impl Machines {
         })
     }
 
-    /// Whether other machines send the load.
+    /// Returns `true` if other machines send the load.
     pub(super) fn are_remote(&self) -> bool {
         !self.from.is_empty()
     }
 
-    /// Number of generators that share the load.
+    /// Returns the number of generators that share the load.
     ///
     /// # Errors
     /// The options contradict each other.
@@ -104,7 +104,7 @@ impl Machines {
         }
     }
 
-    /// The meeting point of --from, if it is one.
+    /// Returns the meeting point of --from, if it is one.
     pub(super) fn meeting(&self) -> Result<Option<&str>, String> {
         let is_meeting = |from: &&String| MEETING.iter().any(|scheme| from.starts_with(scheme));
         match (&self.from[..], self.from.iter().find(is_meeting)) {
@@ -161,7 +161,7 @@ impl Machines {
         }
     }
 
-    /// The instant of --start-at.
+    /// Returns the instant of --start-at.
     ///
     /// # Errors
     /// It is not a valid time, or has passed.

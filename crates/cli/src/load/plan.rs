@@ -14,7 +14,7 @@ use dunlin_load::{replay, time};
 
 use super::{Arguments, fields};
 
-/// The plan that the options describe.
+/// Returns the plan that the options describe.
 ///
 /// # Errors
 /// An option is invalid, contradicts another one, or has no effect.
@@ -263,7 +263,7 @@ fn given_urls(arguments: &Arguments) -> Result<Vec<String>, String> {
     Ok(urls.into_iter().map(absolute).collect())
 }
 
-/// The URLs of a file. A URL of the command line only names the server of those that are paths.
+/// Returns the URLs of a file. A URL of the command line only names the server of those that are paths.
 fn listed_urls(file: &Path, given: &[String]) -> Result<Vec<String>, String> {
     let base = match given {
         [] => None,
@@ -371,7 +371,7 @@ fn field(text: &str) -> Result<(String, String), String> {
     Ok((name.to_owned(), value.to_owned()))
 }
 
-/// A latency limit in milliseconds.
+/// Returns a latency limit in milliseconds.
 pub(super) fn limit(option: &str, text: &str) -> Result<f64, String> {
     Ok(positive(option, text)? * 1e3)
 }
@@ -383,7 +383,7 @@ fn positive(option: &str, text: &str) -> Result<f64, String> {
     }
 }
 
-/// A time, such as `10s`.
+/// Returns a time, such as `10s`.
 fn seconds(option: &str, text: &str) -> Result<f64, String> {
     time::seconds(text).map_err(|error| format!("{option} {text}: {error}"))
 }

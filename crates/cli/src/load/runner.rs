@@ -29,12 +29,12 @@ pub(super) struct Measurement {
     pub(super) outcome: Outcome,
     /// With a modem pace: connections that were served at that pace.
     pub(super) conformance: Conformance,
-    /// Whether it was interrupted.
+    /// It was interrupted.
     pub(super) interrupted: bool,
 }
 
 impl Runner {
-    /// The plan.
+    /// Returns the plan.
     pub(super) fn plan(&self) -> &Plan {
         match self {
             Self::Local(job, _) => &job.plan,
@@ -60,7 +60,7 @@ impl Runner {
         }
     }
 
-    /// Number of connections for which this machine has descriptors, if that matters.
+    /// Returns the number of connections for which this machine has descriptors, if that matters.
     pub(super) fn max_connections(&self) -> Option<u64> {
         match self {
             Self::Local(..) => preflight::max_connections(),

@@ -75,7 +75,7 @@ pub(super) fn run(arguments: &Arguments, mut runner: Runner) -> Result<Outcome, 
 /// Share of the rate that a server reached at a higher level, below which the result of a search cannot be its limit.
 const PLAUSIBLE: f64 = 0.5;
 
-/// Why the result of a search for a rate cannot be used, if it cannot.
+/// Returns why the result of a search for a rate cannot be used, if it cannot.
 fn implausible(search: &dunlin_load::outcome::Search) -> Option<String> {
     if search.found == 0.0 {
         return Some("no level held".to_owned());
@@ -90,7 +90,7 @@ fn implausible(search: &dunlin_load::outcome::Search) -> Option<String> {
 /// Beginning of the reason of a level whose responses took too long.
 const SLOW: &str = "p99 is";
 
-/// Why a level cannot be judged: a generator has no results.
+/// Returns why a level cannot be judged: a generator has no results.
 fn lost(outcome: &Outcome) -> Option<String> {
     let mut generators = outcome.generators.iter().flat_map(|generators| &generators.each);
     generators.find_map(|one| Some(format!("{}: {}", one.name, one.lost.as_ref()?)))
@@ -125,7 +125,7 @@ fn judge_users(outcome: &Outcome, conformance: engine::Conformance) -> Trial {
     }
 }
 
-/// Whether the generator used all its processors.
+/// Returns `true` if the generator used all its processors.
 fn is_busy(outcome: &Outcome) -> bool {
     outcome.client.cpu_seconds > 0.95 * outcome.duration_seconds * f64::from(outcome.plan.threads)
 }
@@ -156,20 +156,20 @@ fn failures(outcome: &Outcome) -> Option<String> {
     (count > 0).then(|| format!("{count} failures"))
 }
 
-/// Why the generators did not send a level at the same time, if they did not.
+/// Returns why the generators did not send a level at the same time, if they did not.
 fn apart(outcome: &Outcome) -> Option<String> {
     let apart = outcome.verdict == Verdict::Incomplete;
     apart.then(|| outcome.reasons.first().cloned().unwrap_or_default())
 }
 
-/// What a rate met that was not held, whatever the verdict of the run is.
+/// Returns what a rate met that was not held, whatever the verdict of the run is.
 fn not_held(outcome: &Outcome) -> Option<String> {
     outcome.rate.as_ref()?.limit?;
     let reason = outcome.reasons.iter().find(|reason| reason.contains("of the rate was held"));
     Some(reason.cloned().unwrap_or_else(|| "the rate was not held".to_owned()))
 }
 
-/// Why a level does not hold, the most important reason first.
+/// Returns why a level does not hold, the most important reason first.
 fn rate_faults(outcome: &Outcome, limit: f64, p99: f64, lag: f64) -> [Option<String>; 6] {
     let late = match lag > limit * LAG_SHARE {
         true => format!(", and the generator was late by {lag:.2} ms itself"),

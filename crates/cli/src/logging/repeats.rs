@@ -30,7 +30,7 @@ struct Kind {
 
 struct Kinds {
     by_place: Mutex<HashMap<Identifier, Kind>>,
-    /// Whether a message was suppressed.
+    /// A message was suppressed.
     held_back: Condvar,
     /// Starts the thread that logs summaries, when the first message is suppressed.
     thread: Once,

@@ -11,7 +11,7 @@ use super::{Page, SOURCE};
 
 const EXIT_STATUS: &str = "Exit status: ";
 
-/// The page of a command that has been built.
+/// Returns the page of a command that has been built.
 pub(super) fn page(command: &Command) -> Page {
     let name = command.get_display_name().unwrap_or_else(|| command.get_name()).to_owned();
     let command =

@@ -45,14 +45,14 @@ const FILES: [(&str, &str); 2] = [
 struct Table<'a> {
     /// As in the header of the table: `site.route`.
     path: String,
-    /// Whether the header has two brackets.
+    /// The header has two brackets.
     repeated: bool,
     definition: &'a Map<String, Value>,
     /// What the key of the table means.
     description: &'a str,
 }
 
-/// The page dunlin.toml(5).
+/// Returns the page dunlin.toml(5).
 pub(super) fn page() -> Page {
     let schema = Config::schema();
     let mut page = Roff::new();
@@ -86,7 +86,7 @@ pub(super) fn page() -> Page {
     Page { name: "dunlin.toml".to_owned(), section: '5', text: page.render() }
 }
 
-/// All tables, each before those within it.
+/// Returns all tables, each before those within it.
 fn tables(schema: &Value) -> Vec<Table<'_>> {
     let mut tables = Vec::new();
     if let Some(root) = properties(schema) {
@@ -114,7 +114,7 @@ fn within<'a>(
     }
 }
 
-/// The keys of the table that a value is or may be, and whether there can be several.
+/// Returns the keys of the table that a value is or may be, and whether there can be several.
 fn table<'a>(schema: &'a Value, value: &'a Value) -> Option<(&'a Map<String, Value>, bool)> {
     let value = resolve(schema, value);
     if let Some(keys) = properties(value) {
@@ -145,7 +145,7 @@ fn section(page: &mut Roff, schema: &Value, table: &Table<'_>) {
     }
 }
 
-/// The forms that a value can have, in words.
+/// Returns the forms that a value can have, in words.
 fn forms(schema: &Value, value: &Value) -> Vec<String> {
     let value = resolve(schema, value);
     let mut forms = Vec::new();
@@ -178,12 +178,12 @@ fn forms(schema: &Value, value: &Value) -> Vec<String> {
     forms
 }
 
-/// Whether the alternatives of a value are a text with a pattern, and numbers.
+/// Returns `true` if the alternatives of a value are a text with a pattern, and numbers.
 fn is_text_or_number(value: &Value) -> bool {
     alternatives(value).any(|value| value.get("pattern").is_some())
 }
 
-/// The words that a value can be, with their meaning where the schema has one.
+/// Returns the words that a value can be, with their meaning where the schema has one.
 fn choices<'a>(schema: &'a Value, value: &'a Value) -> Vec<(&'a str, &'a str)> {
     let value = resolve(schema, value);
     if let Some(choices) = value.get("oneOf").and_then(Value::as_array) {
@@ -193,7 +193,7 @@ fn choices<'a>(schema: &'a Value, value: &'a Value) -> Vec<(&'a str, &'a str)> {
     alternatives(value).flat_map(|value| choices(schema, value)).collect()
 }
 
-/// The words that a value can be.
+/// Returns the words that a value can be.
 fn values(value: &Value) -> impl Iterator<Item = &str> {
     let list = |key| value.get(key).and_then(Value::as_array).into_iter().flatten();
     let constants = list("oneOf").filter_map(|choice| choice.get("const"));
@@ -204,7 +204,7 @@ fn alternatives(value: &Value) -> impl Iterator<Item = &Value> {
     value.get("anyOf").and_then(Value::as_array).into_iter().flatten()
 }
 
-/// The types of a value in JSON's words, without that of an absent one.
+/// Returns the types of a value in JSON's words, without that of an absent one.
 fn kinds(value: &Value) -> impl Iterator<Item = &str> {
     let kind = value.get("type");
     let several = kind.and_then(Value::as_array).into_iter().flatten();

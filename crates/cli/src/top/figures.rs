@@ -70,7 +70,7 @@ pub(crate) struct History {
 const KEEP: usize = 300;
 
 impl Figures {
-    /// The figures between the reports `then` and `now`.
+    /// Creates the figures between the reports `then` and `now`.
     pub(crate) fn new(now: &Report, then: &Report) -> Self {
         let seconds = (now.server.time - then.server.time).max(1e-3);
         // A restarted server counts from 0.
@@ -263,7 +263,7 @@ impl History {
     }
 }
 
-/// The counts since `then`.
+/// Returns the counts since `then`.
 fn fresh(now: &[(u64, u64)], then: &[(u64, u64)]) -> Vec<(u64, u64)> {
     let then: HashMap<u64, u64> = then.iter().copied().collect();
     let since = |&(bound, count): &(u64, u64)| {

@@ -30,7 +30,7 @@ pub(super) fn scripts(report: &Report) -> Vec<ListLine> {
     report.scripts.iter().map(line).chain(report.components.iter().map(component)).collect()
 }
 
-/// The counts that are not 0.
+/// Returns the counts that are not 0.
 pub(super) fn nonzero(counts: &[(String, u64)]) -> impl Iterator<Item = &(String, u64)> {
     counts.iter().filter(|(_, count)| *count > 0)
 }
@@ -68,7 +68,7 @@ pub(super) fn limits(report: &Report) -> Vec<ListLine> {
     report.limits.iter().flat_map(of_route).collect()
 }
 
-/// How many lines the limits of a route have.
+/// Returns how many lines the limits of a route have.
 pub(super) fn count(of: &RouteLimits) -> usize {
     usize::from(of.concurrency.is_some()) + usize::from(of.bandwidth.is_some()) + of.rates.len()
 }

@@ -28,7 +28,7 @@ pub(super) struct Screen {
     pub(super) place: String,
     /// The part that the keys scroll.
     pub(super) selected: Part,
-    /// Whether the selected part takes the whole screen.
+    /// The selected part takes the whole screen.
     pub(super) is_enlarged: bool,
     pub(super) shows_help: bool,
     /// The first line that is shown of each part.
@@ -144,7 +144,7 @@ impl Screen {
         frame.render_widget(Line::from(line), area);
     }
 
-    /// The keys, and what there is no room for; `calls` if a line of it needs attention.
+    /// Returns the keys, and what there is no room for; `calls` if a line of it needs attention.
     fn foot(&self, hidden: &[String], calls: bool) -> Line<'static> {
         let mut foot = Line::from(vec![
             " q ".reversed(),
@@ -167,7 +167,7 @@ impl Screen {
     }
 }
 
-/// The two largest units of a duration in seconds.
+/// Returns the two largest units of a duration in seconds.
 fn span(seconds: u64) -> String {
     let (days, hours, minutes) = (seconds / 86_400, seconds / 3_600 % 24, seconds / 60 % 60);
     match seconds {

@@ -29,8 +29,8 @@ pub(crate) struct Reports {
 const LIMIT: Duration = Duration::from_secs(10);
 
 impl Source {
-    /// The servers of the SRV records of `name`, with their status routes at `path`. `resolvers` are the name servers, or those of
-    /// the system if there are none.
+    /// Returns the servers of the SRV records of `name`, with their status routes at `path`. `resolvers` are the name
+    /// servers, or those of the system if there are none.
     ///
     /// # Errors
     /// The system lacks a resource that the client needs.
@@ -69,13 +69,13 @@ impl Reports {
         Ok(Self { each, failures })
     }
 
-    /// How many servers have a report, of all.
+    /// Returns how many servers have a report, of all.
     pub(crate) fn counted(&self) -> String {
         format!("{} of {}", self.each.len(), self.each.len() + self.failures.len())
     }
 
-    /// The figures since the reports `then`. A server that has joined counts from its second report on, so that its earlier
-    /// requests are no burst.
+    /// Returns the figures since the reports `then`. A server that has joined counts from its second report on, so that its
+    /// earlier requests are no burst.
     ///
     /// # Errors
     /// The reports cannot be added up.
@@ -93,7 +93,7 @@ impl Reports {
     }
 }
 
-/// The earlier report, or the later one if they add up other servers.
+/// Returns the earlier report, or the later one if they add up other servers.
 fn comparable<'a>(then: &'a Report, now: &'a Report) -> &'a Report {
     match (&then.replicas, &now.replicas) {
         (Some(before), Some(after)) if !before.is_of_same(after) => now,

@@ -30,7 +30,7 @@ const INDENT: &str = "    ";
 type Pieces = Vec<(&'static str, String)>;
 
 impl Format {
-    /// The lines of an event, each with a line feed.
+    /// Returns the lines of an event, each with a line feed.
     pub(super) fn text(&self, event: &Value) -> String {
         if let Some(lost) = event.get("lost") {
             let note = format!("-- {lost} requests were not shown: there were too many to show");
@@ -50,7 +50,7 @@ impl Format {
         text
     }
 
-    /// The line of a request. What the width of the terminal has no room for is omitted: first the notes, then
+    /// Returns the line of a request. What the width of the terminal has no room for is omitted: first the notes, then
     /// scheme and host.
     fn request(&self, event: &Value) -> Pieces {
         let text = |key: &str| printable(event[key].as_str().unwrap_or("-"));
@@ -95,7 +95,7 @@ impl Format {
         }
     }
 
-    /// The phases in lines that the terminal has room for.
+    /// Returns the phases in lines that the terminal has room for.
     fn folded(&self, phases: &[String]) -> Vec<String> {
         let room = self.width.map_or(usize::MAX, |width| width.saturating_sub(INDENT.len()));
         let mut lines: Vec<String> = Vec::new();
@@ -110,7 +110,7 @@ impl Format {
         lines
     }
 
-    /// The pieces as a line, shortened to the width of the terminal.
+    /// Returns the pieces as a line, shortened to the width of the terminal.
     fn line(&self, pieces: Pieces) -> String {
         let mut left = self.width.filter(|&width| columns(&pieces) > width);
         let mut line = String::new();
@@ -133,7 +133,7 @@ impl Format {
     }
 }
 
-/// The colour of a status; that of a request that begins is 0.
+/// Returns the colour of a status; that of a request that begins is 0.
 fn color(status: u64) -> &'static str {
     match status {
         0 => DIM,
@@ -149,7 +149,7 @@ fn columns(pieces: &Pieces) -> usize {
     pieces.iter().map(|(_, piece)| Span::raw(piece.as_str()).width()).sum()
 }
 
-/// The part of `piece` that `left` columns and an ellipsis have room for, and whether it was cut.
+/// Returns the part of `piece` that `left` columns and an ellipsis have room for, and whether it was cut.
 fn fit(piece: &str, left: &mut usize) -> (String, bool) {
     let mut shown = String::new();
     for character in piece.chars() {
@@ -163,7 +163,7 @@ fn fit(piece: &str, left: &mut usize) -> (String, bool) {
     (shown, false)
 }
 
-/// What else is known of the request, each with its importance. What does not apply is omitted.
+/// Returns what else is known of the request, each with its importance. What does not apply is omitted.
 fn notes(event: &Value) -> Vec<(u8, String)> {
     let note = |(importance, key): (u8, &str)| match event[key].as_str() {
         None | Some("" | "-") => None,
@@ -189,7 +189,7 @@ fn host(event: &Value) -> String {
     }
 }
 
-/// The phases in order of time, which a JSON object does not preserve.
+/// Returns the phases in order of time, which a JSON object does not preserve.
 fn phases(phases: &Value) -> Vec<String> {
     let phase = |name: &&str| {
         let micros = phases[format!("{name}_us")].as_u64()?;

@@ -89,7 +89,7 @@ async fn exchange(
     }
 }
 
-/// Every combination of sizes of reads and writes, with and without blocking.
+/// Returns every combination of sizes of reads and writes, with and without blocking.
 fn ways() -> impl Iterator<Item = (usize, bool)> {
     [1, 2, 3, 7, 1000].into_iter().flat_map(|size| [(size, false), (size, true)])
 }

@@ -31,7 +31,7 @@ pub(super) struct StreamState {
 }
 
 impl StreamState {
-    /// The next part of the response.
+    /// Returns the next part of the response.
     fn next(&mut self) -> Option<Event> {
         let head = self.heads.pop_front();
         let data = || self.data.pop().map(Event::Data);
@@ -159,7 +159,7 @@ impl Http2Stream {
         Poll::Ready(())
     }
 
-    /// The next part of the response.
+    /// Returns the next part of the response.
     pub(crate) fn poll_event(&mut self, context: &mut Context<'_>) -> Poll<Result<Event, Failure>> {
         let mut state = self.shared.state();
         let State { engine, out, streams, .. } = &mut *state;
@@ -188,17 +188,17 @@ impl Http2Stream {
         Poll::Ready(Ok(event))
     }
 
-    /// A number that changes whenever bytes move.
+    /// Returns a number that changes whenever bytes move.
     pub(crate) fn progress(&self) -> u64 {
         self.progress
     }
 
-    /// Whether the windows or the byte stream hold up the request's body.
+    /// Returns `true` if the windows or the byte stream hold up the request's body.
     pub(crate) fn is_sending(&self) -> bool {
         !self.chunk.is_empty()
     }
 
-    /// Whether the final head has arrived.
+    /// Returns `true` if the final head has arrived.
     pub(crate) fn has_head(&self) -> bool {
         self.has_head
     }

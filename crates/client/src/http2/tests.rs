@@ -128,7 +128,7 @@ fn who_no_longer_waits_for_a_stream_leaves_nothing() {
     });
 }
 
-/// Bytes that a connection holds of what its server has sent, and of what it is to send.
+/// Returns the bytes that a connection holds of what its server has sent, and of what it is to send.
 fn held(state: &State) -> usize {
     let of_streams = state.streams.values().map(|stream| {
         let heads = stream.heads.iter().map(|event| match event {

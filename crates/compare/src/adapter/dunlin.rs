@@ -19,7 +19,7 @@ fn program() -> PathBuf {
     std::env::current_exe().unwrap_or_default()
 }
 
-/// The features that Dunlin does not have.
+/// Returns the features that Dunlin does not have.
 fn lacks(variant: &Variant) -> Option<&'static str> {
     match variant.script {
         Some(Script::InProcess | Script::Component) if !HAS_COMPONENTS => {

@@ -83,14 +83,14 @@ pub const ALL: [&Adapter; 10] = [
 
 /// Name of Dunlin's adapter.
 pub(crate) const DUNLIN: &str = dunlin::ADAPTER.name;
-/// Whether Dunlin has components, which are a feature of its build.
+/// Dunlin has components, which are a feature of its build.
 pub(crate) const HAS_COMPONENTS: bool = cfg!(feature = "component");
 /// Name of the baseline's adapter.
 pub(crate) const BASELINE: &str = "baseline";
 /// The file that the baseline serves, beneath the root.
 pub(crate) const BASELINE_FILE: &str = ".baseline";
 
-/// The adapter with that name.
+/// Returns the adapter with that name.
 ///
 /// # Errors
 /// No adapter has that name; the message contains a similar one, or all.
@@ -120,7 +120,7 @@ impl Adapter {
         folders.map(|folder| folder.join(&program)).find(|file| file.is_file())
     }
 
-    /// The first line that it prints as its version.
+    /// Returns the first line that it prints as its version.
     #[must_use]
     pub fn version(&self, program: &Path) -> String {
         if self.version.is_empty() {
@@ -143,20 +143,20 @@ impl Site<'_> {
         Ok(file.display().to_string())
     }
 
-    /// The FastCGI program and its socket.
+    /// Returns the FastCGI program and its socket.
     fn fastcgi(&self) -> (String, String) {
         let program = self.programs("cgi-bin", "fcgi").into_iter().next().unwrap_or_default();
         (program.display().to_string(), self.folder.join("fastcgi.sock").display().to_string())
     }
 
-    /// The programs with this extension in a directory beneath the root.
+    /// Returns the programs with this extension in a directory beneath the root.
     fn programs(&self, directory: &str, extension: &str) -> Vec<PathBuf> {
         let entries = fs::read_dir(self.root.join(directory)).into_iter().flatten();
         let files = entries.filter_map(|entry| Some(entry.ok()?.path()));
         files.filter(|file| file.extension().is_some_and(|found| found == extension)).collect()
     }
 
-    /// A command that starts the FastCGI program before the server, for servers that do not start one.
+    /// Returns a command that starts the FastCGI program before the server, for servers that do not start one.
     fn beside_fastcgi(&self, command: Vec<String>) -> Vec<String> {
         if self.variant.script != Some(Script::Fastcgi) {
             return command;
@@ -174,7 +174,7 @@ impl Site<'_> {
     }
 }
 
-/// Why a server other than Dunlin does not support a variant, for the features that only Dunlin has.
+/// Returns why a server other than Dunlin does not support a variant, for the features that only Dunlin has.
 fn lacks_dunlin_features(variant: &Variant) -> Option<&'static str> {
     if variant.records {
         return Some("it does not convert record files");
@@ -188,7 +188,7 @@ fn lacks_dunlin_features(variant: &Variant) -> Option<&'static str> {
     None
 }
 
-/// The same for servers that are not compared as reverse proxies.
+/// Returns the same for servers that are not compared as reverse proxies.
 fn lacks_proxy(variant: &Variant) -> Option<&'static str> {
     if variant.proxy {
         return Some("its adapter does not configure a reverse proxy");

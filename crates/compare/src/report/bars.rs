@@ -97,7 +97,7 @@ fn bars<'a>(
     columns(results, scenario).into_iter().filter_map(bar).collect()
 }
 
-/// The axis in words.
+/// Returns the axis in words.
 fn direction(metric: &Metric, scale: &Scale) -> String {
     let better = match metric.better {
         Better::Higher => ", longer is better",
@@ -108,7 +108,7 @@ fn direction(metric: &Metric, scale: &Scale) -> String {
     format!("{}{}{better}{scale}", metric.title, format::unit(&metric.unit))
 }
 
-/// The figures as text.
+/// Returns the figures as text.
 fn description(groups: &[(String, Vec<Bar<'_>>)]) -> String {
     let groups = groups.iter().map(|(title, bars)| {
         let bars: Vec<String> =

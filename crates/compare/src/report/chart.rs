@@ -17,7 +17,7 @@ pub(super) struct Chart {
     pub(super) svg: String,
 }
 
-/// All charts. Those without a figure are omitted.
+/// Returns all charts. Those without a figure are omitted.
 pub(super) fn all(results: &Results) -> Vec<Chart> {
     let mut charts = Vec::new();
     for scenario in &results.scenarios {

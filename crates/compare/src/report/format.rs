@@ -13,12 +13,12 @@ pub(crate) fn value(value: f64, unit: &str) -> String {
     }
 }
 
-/// The unit in a heading. Empty for units that values show themselves.
+/// Returns the unit in a heading. Empty for units that values show themselves.
 pub(super) fn unit(unit: &str) -> String {
     if unit.is_empty() || unit.starts_with("bytes") { String::new() } else { format!(" ({unit})") }
 }
 
-/// The unit after a value. Empty for units that values show themselves.
+/// Returns the unit after a value. Empty for units that values show themselves.
 pub(crate) fn unit_after(unit: &str) -> String {
     match unit {
         "" | "bytes" | "bytes/s" => String::new(),

@@ -94,7 +94,7 @@ fn head(page: &mut String, results: &Results) -> Result {
     )
 }
 
-/// The servers with their colours and versions, and those that are not installed.
+/// Returns the servers with their colours and versions, and those that are not installed.
 fn servers(page: &mut String, results: &Results) -> Result {
     writeln!(page, "<ul class=\"key\">")?;
     // A server that can run no row has no colour to explain.
@@ -190,7 +190,7 @@ fn figure(page: &mut String, chart: &Chart) -> Result {
     )
 }
 
-/// The commands of the first round of each row, of one server as an example.
+/// Returns the commands of the first round of each row, of one server as an example.
 fn commands(page: &mut String, scenario: &ScenarioResults) -> Result {
     writeln!(page, "<details><summary>Commands</summary><pre>")?;
     for row in &scenario.rows {

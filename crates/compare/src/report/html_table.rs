@@ -100,7 +100,7 @@ fn line(
     writeln!(page, "</tr>")
 }
 
-/// The figures of the original document.
+/// Returns the figures of the original document.
 fn original(page: &mut String, row: &Row, metric: &Metric) -> Result {
     write!(page, "<td class=\"original\">")?;
     for then in row.then.iter().filter(|then| then.metric == metric.key) {

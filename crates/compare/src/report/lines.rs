@@ -76,7 +76,7 @@ pub(super) fn curve(
     draw(results, &lines, &Axis::new(x.clone(), horizontal), &Axis::new(name, vertical), id, title)
 }
 
-/// Whether the lines have more than one position, so that there is something to draw.
+/// Returns `true` if the lines have more than one position, so that there is something to draw.
 fn has_distance(lines: &Lines) -> bool {
     let mut positions = lines.iter().flat_map(|(_, points)| points).map(|point| point.0);
     let first = positions.next();
@@ -136,7 +136,7 @@ fn lines(
     lines.filter(|(_, points)| !points.is_empty()).collect()
 }
 
-/// The response times of the valid rounds, or of all if none is valid.
+/// Returns the response times of the valid rounds, or of all if none is valid.
 fn sum_of(cell: &Cell) -> Option<Histogram<u64>> {
     let Cell::Measured { rounds, .. } = cell else { return None };
     let is_valid = |round: &Round| is_usable(round.verdict, "latency");

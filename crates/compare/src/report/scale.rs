@@ -13,7 +13,7 @@ pub(super) struct Scale {
 }
 
 impl Scale {
-    /// A scale from 0, or a logarithmic one if the values differ by more than an order of magnitude.
+    /// Creates a scale from 0, or a logarithmic one if the values differ by more than an order of magnitude.
     pub(super) fn of(values: impl Iterator<Item = f64> + Clone) -> Self {
         let (min, max) = bounds(values);
         if min > 0.0 && max > min * LOGARITHMIC_FROM {
@@ -22,19 +22,19 @@ impl Scale {
         Self { from: 0.0, to: if max > 0.0 { max * 1.02 } else { 1.0 }, logarithmic: false }
     }
 
-    /// A linear scale from 0 or the smallest value.
+    /// Returns a linear scale from 0 or the smallest value.
     pub(super) fn linear(values: impl Iterator<Item = f64> + Clone) -> Self {
         let (_, max) = bounds(values);
         Self { from: 0.0, to: if max > 0.0 { max * 1.02 } else { 1.0 }, logarithmic: false }
     }
 
-    /// A logarithmic scale, of which half a step below the smallest value is left.
+    /// Returns a logarithmic scale, of which half a step below the smallest value is left.
     pub(super) fn logarithmic(min: f64, max: f64) -> Self {
         let (min, max) = (min.max(f64::MIN_POSITIVE), max.max(min * 1.1));
         Self { from: min / 1.6, to: max * 1.1, logarithmic: true }
     }
 
-    /// Where a value is on the axis, 0 to 1.
+    /// Returns where a value is on the axis, 0 to 1.
     pub(super) fn position(&self, value: f64) -> f64 {
         let share = match self.logarithmic {
             true => (value.max(self.from) / self.from).ln() / (self.to / self.from).ln(),
@@ -43,7 +43,7 @@ impl Scale {
         share.clamp(0.0, 1.0)
     }
 
-    /// The values to be marked.
+    /// Returns the values to be marked.
     pub(super) fn ticks(&self) -> Vec<f64> {
         if !self.logarithmic {
             let step = step(self.to - self.from);
@@ -65,7 +65,7 @@ fn bounds(values: impl Iterator<Item = f64> + Clone) -> (f64, f64) {
     (min, values.fold(0.0, f64::max))
 }
 
-/// A step of 1, 2 or 5 times a power of ten that divides a range into four to ten parts.
+/// Returns a step of 1, 2 or 5 times a power of ten that divides a range into four to ten parts.
 fn step(range: f64) -> f64 {
     let power = 10_f64.powf((range / 4.0).log10().floor());
     let factor = [5.0, 2.0, 1.0].into_iter().find(|factor| factor * power * 4.0 <= range);

@@ -24,7 +24,7 @@ pub(super) const COLOURS: [&str; 9] = [
     "#828282",
 ];
 
-/// The colour of a server.
+/// Returns the colour of a server.
 pub(super) fn colour(server: usize) -> String {
     COLOURS[server % COLOURS.len()].to_owned()
 }
@@ -38,13 +38,13 @@ const FONT: f64 = 13.0;
 /// Average width of a character, to reserve room for texts.
 const CHARACTER: f64 = 7.2;
 
-/// The room that a text takes at most.
+/// Returns the room that a text takes at most.
 pub(super) fn width_of(text: &str) -> f64 {
     text.chars().count() as f64 * CHARACTER
 }
 
 impl Svg {
-    /// An empty picture of that height.
+    /// Creates an empty picture of that height.
     pub(super) fn new(height: f64) -> Self {
         Self { size: (WIDTH, height), body: String::new() }
     }
@@ -104,7 +104,7 @@ impl Svg {
         );
     }
 
-    /// The picture with its text alternative. `id` is unique on the page.
+    /// Returns the picture with its text alternative. `id` is unique on the page.
     pub(super) fn finish(self, id: &str, title: &str, description: &str) -> String {
         let (width, height) = self.size;
         format!(

@@ -32,15 +32,15 @@ pub(super) enum Entry<'a> {
 /// Smallest number of valid rounds of a figure.
 const MIN_ROUNDS: usize = 1;
 
-/// The values of a metric by round: those that can be used if `valid`, else all.
+/// Returns the values of a metric by round: those that can be used if `valid`, else all.
 pub(crate) fn rounds_of(cell: &Cell, key: &str, valid: bool) -> Vec<(u32, f64)> {
     let Cell::Measured { rounds, .. } = cell else { return Vec::new() };
     let usable = rounds.iter().filter(|round| !valid || is_usable(round.verdict, key));
     usable.filter_map(|round| Some((round.round, *round.values.get(key)?))).collect()
 }
 
-/// The values of a metric by round that its figure is made of, in tables and charts alike: those of the valid rounds, or of all
-/// if none is valid. Returns whether they are valid.
+/// Returns the values of a metric by round that its figure is made of, in tables and charts alike: those of the valid rounds,
+/// or of all if none is valid. Returns whether they are valid.
 pub(super) fn figure_rounds(cell: &Cell, key: &str) -> (Vec<(u32, f64)>, bool) {
     let valid = rounds_of(cell, key, true);
     match valid.len() >= MIN_ROUNDS {
@@ -49,7 +49,7 @@ pub(super) fn figure_rounds(cell: &Cell, key: &str) -> (Vec<(u32, f64)>, bool) {
     }
 }
 
-/// Whether the figure of a run can be used. Costs of the server are valid even if the generator was the limit.
+/// Returns `true` if the figure of a run can be used. Costs of the server are valid even if the generator was the limit.
 pub(super) fn is_usable(verdict: Verdict, key: &str) -> bool {
     const OF_THE_SERVER: [&str; 3] =
         ["cpu_us_per_request", "requests_per_cpu_second", "memory_bytes"];
@@ -64,7 +64,7 @@ pub(super) fn is_usable(verdict: Verdict, key: &str) -> bool {
     }
 }
 
-/// The rows with figures of a metric. Rows of probed features, which have none, stand with the main metric.
+/// Returns the rows with figures of a metric. Rows of probed features, which have none, stand with the main metric.
 pub(super) fn rows<'a>(
     scenario: &'a ScenarioResults,
     metric: &Metric,
@@ -77,7 +77,7 @@ pub(super) fn rows<'a>(
     scenario.rows.iter().filter(move |row| is_main || !is_probe(row))
 }
 
-/// The entries of a row, in the order of the servers.
+/// Returns the entries of a row, in the order of the servers.
 pub(super) fn entries<'a>(results: &'a Results, row: &'a Row, metric: &Metric) -> Vec<Entry<'a>> {
     let valid: Vec<Vec<(u32, f64)>> = results
         .servers
@@ -140,13 +140,13 @@ pub(super) fn entries<'a>(results: &'a Results, row: &'a Row, metric: &Metric) -
         .collect()
 }
 
-/// The servers of a scenario: those that are installed and can run at least one of its rows.
+/// Returns the servers of a scenario: those that are installed and can run at least one of its rows.
 pub(super) fn columns(results: &Results, scenario: &ScenarioResults) -> Vec<usize> {
     let shown = |index: &usize| why_absent(results, scenario, *index).is_none();
     (0..results.servers.len()).filter(shown).collect()
 }
 
-/// The servers without a column, and the reasons.
+/// Returns the servers without a column, and the reasons.
 pub(super) fn absent<'a>(
     results: &'a Results,
     scenario: &'a ScenarioResults,
@@ -215,7 +215,7 @@ pub(super) fn ranking(
     Some(Ranking { factors, tiers })
 }
 
-/// The best server of a tier by median.
+/// Returns the best server of a tier by median.
 fn leader(
     tiers: &[Option<usize>],
     tier: usize,
@@ -247,7 +247,7 @@ pub(super) fn interval_text(factor: &Estimate) -> String {
     }
 }
 
-/// What a server is that is worse by a metric.
+/// Returns what a server is that is worse by a metric.
 fn worse(metric: &Metric) -> &'static str {
     let is_time = metric.unit == "s" || metric.unit == "ms" || metric.unit == "/s";
     match metric.better {

@@ -74,7 +74,8 @@ fn table(text: &mut String, results: &Results, scenario: &ScenarioResults, paint
     }
 }
 
-/// The reason of the first figure of each server that is not valid. Those of its others are similar, and in the report.
+/// Returns the reason of the first figure of each server that is not valid. Those of its others are similar, and in the
+/// report.
 fn doubts(results: &Results, scenario: &ScenarioResults, metric: &Metric) -> Vec<String> {
     let of = |index: usize| {
         scenario.rows.iter().find_map(|row| {
@@ -87,7 +88,7 @@ fn doubts(results: &Results, scenario: &ScenarioResults, metric: &Metric) -> Vec
     (0..results.servers.len()).filter_map(of).collect()
 }
 
-/// The servers of a row, the best one first. Servers that are not installed have no line.
+/// Returns the servers of a row, the best one first. Servers that are not installed have no line.
 fn lines<'a>(results: &'a Results, row: &Row, metric: &Metric) -> Vec<Line<'a>> {
     let entries = entries(results, row, metric);
     let ranking = ranking(results, row, metric, &entries);
@@ -146,12 +147,12 @@ fn line<'a>(
     }
 }
 
-/// Whether one server alone has a valid figure, so that it is first of nothing.
+/// Returns `true` if one server alone has a valid figure, so that it is first of nothing.
 fn is_alone(ranking: &Ranking) -> bool {
     ranking.tiers.iter().flatten().count() == 1
 }
 
-/// A value with the larger half of its 95 % interval, in percent.
+/// Returns a value with the larger half of its 95 % interval, in percent.
 fn figure(estimate: &Estimate, metric: &Metric) -> String {
     let unit = format::unit_after(&metric.unit);
     let value = format::value(estimate.median, &metric.unit);

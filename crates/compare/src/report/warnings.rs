@@ -10,7 +10,7 @@ const BUSY_SHARE: f64 = 0.1;
 /// Half of a 95 % interval, as a share of the median, from which on a figure is uncertain.
 const WIDE: f64 = 0.2;
 
-/// The warnings, a sentence each.
+/// Returns the warnings, a sentence each.
 pub(super) fn warnings(results: &Results) -> Vec<String> {
     busy(&results.machine).into_iter().chain(wide(results)).collect()
 }

@@ -20,7 +20,7 @@ const SEARCH_TRIALS: f64 = 40.0;
 /// URLs that fit on the command line; more go into a file.
 const URLS_ON_COMMAND_LINE: usize = 20;
 
-/// The command that loads the server at `address` with the plan of a row. A list of URLs is written to `folder`.
+/// Returns the command that loads the server at `address` with the plan of a row. A list of URLs is written to `folder`.
 ///
 /// # Errors
 /// The program's own path is unknown, or the list of URLs cannot be written.
@@ -72,7 +72,7 @@ fn urls(plan: &RowPlan, address: SocketAddr, folder: &Path) -> io::Result<Vec<St
     Ok(vec![format!("{scheme}://{address}/"), "--urls-file".to_owned(), file.display().to_string()])
 }
 
-/// The options that set the duration, with those that bound a search under `--quick`.
+/// Returns the options that set the duration, with those that bound a search under `--quick`.
 fn duration(options: &Options, plan: &RowPlan) -> Vec<String> {
     let mut words = Vec::new();
     let searches = searches(plan);
@@ -93,7 +93,7 @@ fn duration(options: &Options, plan: &RowPlan) -> Vec<String> {
     words
 }
 
-/// The time after which the generator is killed.
+/// Returns the time after which the generator is killed.
 pub(super) fn time_limit(options: &Options, plan: &RowPlan) -> Duration {
     let seconds = plan.seconds.unwrap_or(options.seconds);
     let trials = if searches(plan) { SEARCH_TRIALS } else { 1.0 };

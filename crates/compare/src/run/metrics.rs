@@ -4,7 +4,7 @@ use std::collections::BTreeMap;
 
 use dunlin_load::outcome::{Latency, Outcome};
 
-/// The values of a run by metric key. `memory` is the server's memory, in bytes.
+/// Returns the values of a run by metric key. `memory` is the server's memory, in bytes.
 pub(super) fn values(outcome: &Outcome, memory: u64) -> BTreeMap<String, f64> {
     let mut values = BTreeMap::from([
         ("requests_per_second", outcome.requests_per_second),

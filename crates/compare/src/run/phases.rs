@@ -89,7 +89,7 @@ fn exchange(plan: &RowPlan, address: SocketAddr) -> io::Result<String> {
     Ok(String::from_utf8_lossy(&response).into_owned())
 }
 
-/// The durations in `Server-Timing`, in milliseconds, by phase.
+/// Returns the durations in `Server-Timing`, in milliseconds, by phase.
 fn durations(response: &str) -> BTreeMap<&str, f64> {
     let head = response.split("\r\n\r\n").next().unwrap_or_default();
     let fields = head.lines().filter_map(|line| line.split_once(':'));

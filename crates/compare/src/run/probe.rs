@@ -10,7 +10,7 @@ use crate::server::{Server, exchange};
 /// Bytes of a response that are inspected.
 const INSPECTED: usize = 4000;
 
-/// The features of the server `name` at `address`, as names and values for the report.
+/// Returns the features of the server `name` at `address`, as names and values for the report.
 pub(super) fn features(
     name: &str,
     address: SocketAddr,
@@ -58,7 +58,7 @@ fn process_model(server: &Server) -> String {
     format!("{} processes, {threads} threads", processes.len())
 }
 
-/// The `Last-Modified` value as sent. Some servers do not recognize it in lower case.
+/// Returns the `Last-Modified` value as sent. Some servers do not recognize it in lower case.
 fn last_modified(address: SocketAddr) -> String {
     let request = "GET /1k.bin HTTP/1.1\r\nHost: 127.0.0.1\r\nConnection: close\r\n\r\n";
     let response = exchange(address, request).unwrap_or_default();
@@ -68,7 +68,7 @@ fn last_modified(address: SocketAddr) -> String {
     field.map_or(String::new(), |(_, value)| value.trim().to_owned())
 }
 
-/// Whether the response, in lower case, announces that the connection closes.
+/// Returns `true` if the response, in lower case, announces that the connection closes.
 fn closes(response: &str) -> bool {
     response.contains("connection: close") || response.starts_with("http/1.0")
 }

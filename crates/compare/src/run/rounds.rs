@@ -117,7 +117,7 @@ impl<'a> ScenarioRun<'a> {
         self.options.stop.load(Ordering::Relaxed)
     }
 
-    /// The cells (row, server) that can be measured. The others get their reason.
+    /// Returns the cells (row, server) that can be measured. The others get their reason.
     fn available_cells(&self, rows: &mut [Row]) -> Vec<(usize, usize)> {
         let mut cells = Vec::new();
         for (index, row) in rows.iter_mut().enumerate() {
@@ -134,7 +134,7 @@ impl<'a> ScenarioRun<'a> {
         cells
     }
 
-    /// Why a server cannot run a row; `None` if it can.
+    /// Returns why a server cannot run a row; `None` if it can.
     fn unavailable(&self, plan: &RowPlan, name: &str) -> Option<&'static str> {
         let adapter = adapter::by_name(name).ok()?;
         let variant = &plan.server;
@@ -210,7 +210,7 @@ impl<'a> ScenarioRun<'a> {
     }
 }
 
-/// The rows to run: with `quick` those that are marked, or the first where none is.
+/// Returns the rows to run: with `quick` those that are marked, or the first where none is.
 fn plans(scenario: &Scenario, quick: bool) -> Vec<&RowPlan> {
     let marks = scenario.rows.iter().any(|plan| plan.quick);
     let is_quick =

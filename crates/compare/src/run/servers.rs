@@ -65,14 +65,14 @@ impl Servers {
         std::mem::take(&mut self.configurations)
     }
 
-    /// The key of the process that serves a row.
+    /// Returns the key of the process that serves a row.
     pub(super) fn key(name: &str, plan: &RowPlan) -> Key {
         // The baseline serves one file, so it needs a process for each.
         let only = if name == BASELINE { plan.paths.join(" ") } else { String::new() };
         (name.to_owned(), plan.server.clone(), only)
     }
 
-    /// The server with that key, started for `plan` if there is none. A failure to start is final.
+    /// Returns the server with that key, started for `plan` if there is none. A failure to start is final.
     pub(super) fn get(&mut self, key: &Key, plan: &RowPlan) -> Result<&mut Running, Failure> {
         if !self.started.contains_key(key) {
             let started = self.start(&key.0, plan);
@@ -129,7 +129,7 @@ impl Servers {
         Ok(Running { server, address })
     }
 
-    /// The address of the upstream of reverse proxies: Dunlin with the files, on the processor of the load generator.
+    /// Returns the address of the upstream of reverse proxies: Dunlin with the files, on the processor of the load generator.
     fn upstream(&mut self) -> Result<SocketAddr, Failure> {
         if let Some(running) = &self.upstream {
             return Ok(running.address);
@@ -156,7 +156,7 @@ impl Servers {
     }
 }
 
-/// The file whose content is the response to `path`: record files are served as lines.
+/// Returns the file whose content is the response to `path`: record files are served as lines.
 fn expected_file(path: &str) -> PathBuf {
     let file = Path::new(path.trim_start_matches('/'));
     if file.extension().is_some_and(|extension| extension == "var") {

@@ -53,7 +53,7 @@ impl Progress {
         result
     }
 
-    /// The error with its place.
+    /// Returns the error with its place.
     pub(super) fn invalid(&self, error: &serde_json::Error) -> Invalid {
         let mut pointer = String::new();
         for segment in self.place.borrow().iter().rev() {

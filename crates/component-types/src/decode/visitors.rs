@@ -65,7 +65,7 @@ impl<'t> Value<'t> {
         converted.ok_or_else(|| self.wrong(value))
     }
 
-    /// The case of a variant, a result or an option in an option, as object with one member.
+    /// Returns the case of a variant, a result or an option in an option, as object with one member.
     fn case<'de, A: MapAccess<'de>>(self, mut map: A) -> Result<Val, A::Error> {
         let find = |name: &str| match self.ty {
             Type::Variant(variant) => match variant.case(name)? {
@@ -110,7 +110,7 @@ impl<'t> Value<'t> {
         Ok(Val::Map(pairs))
     }
 
-    /// All elements of an array.
+    /// Returns all elements of an array.
     fn list<'de, A: SeqAccess<'de>>(
         self,
         element: &'t Type,
@@ -301,7 +301,7 @@ impl<'de> Visitor<'de> for Value<'_> {
     }
 }
 
-/// The floats that JSON has no numbers for.
+/// Returns the floats that JSON has no numbers for.
 fn special(value: &str) -> Option<f64> {
     match value {
         "NaN" => Some(f64::NAN),

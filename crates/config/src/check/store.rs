@@ -85,7 +85,7 @@ impl Checker<'_> {
         }
     }
 
-    /// A file of credentials, which no client gets and which a reload reads again.
+    /// Returns a file of credentials, which no client gets and which a reload reads again.
     fn credentials(&mut self, file: &Spanned<PathBuf>) -> PathBuf {
         let path = self.absolute(file);
         if let Some(folder) = path.parent() {
@@ -101,7 +101,7 @@ impl Checker<'_> {
         }
     }
 
-    /// The bucket and prefix in which servers share certificates.
+    /// Returns the bucket and prefix in which servers share certificates.
     pub(super) fn acme_storage(
         &mut self,
         storage: Option<&Spanned<PathBuf>>,

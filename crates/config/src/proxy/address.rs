@@ -31,7 +31,7 @@ pub struct Service {
 }
 
 impl Service {
-    /// A server of the service; `None` if its host is not valid in a URL.
+    /// Returns a server of the service; `None` if its host is not valid in a URL.
     pub fn at(&self, host: &str, port: u16) -> Option<UpstreamAddress> {
         address(&format!("{}://{host}:{port}", self.scheme)).ok()
     }
@@ -43,7 +43,7 @@ impl Service {
         }
     }
 
-    /// The service with a server at each address of the name of `url`.
+    /// Returns the service with a server at each address of the name of `url`.
     fn at_addresses(text: &str, url: &str) -> Option<Result<Self, String>> {
         let scheme = scheme(url.split_once("://")?.0)?;
         let service = address(url).map(|address| {
@@ -67,7 +67,7 @@ impl Service {
     }
 }
 
-/// The name of a service without the dot at its end; `None` if `text` is not such a name.
+/// Returns the name of a service without the dot at its end; `None` if `text` is not such a name.
 pub(crate) fn service_name(text: &str) -> Option<&str> {
     let is_plain = |byte: u8| byte.is_ascii_alphanumeric() || matches!(byte, b'-' | b'_' | b'.');
     let name = text.trim_end_matches('.');
@@ -75,7 +75,7 @@ pub(crate) fn service_name(text: &str) -> Option<&str> {
     is_name.then_some(name)
 }
 
-/// The scheme of a server that is reached by TCP.
+/// Returns the scheme of a server that is reached by TCP.
 fn scheme(text: &str) -> Option<&'static str> {
     ["http", "https", "h2c", "h2"].into_iter().find(|known| *known == text)
 }
@@ -103,7 +103,7 @@ impl fmt::Display for UpstreamAddress {
 }
 
 impl UpstreamAddress {
-    /// The URL; `None` for a Unix socket and a service.
+    /// Returns the URL; `None` for a Unix socket and a service.
     pub fn url(&self) -> Option<&Url> {
         match self {
             Self::Url(url) | Self::Http2(url) => Some(url),
@@ -111,7 +111,7 @@ impl UpstreamAddress {
         }
     }
 
-    /// The service whose servers the Domain Name System has.
+    /// Returns the service whose servers the Domain Name System has.
     pub fn service(&self) -> Option<&Service> {
         match self {
             Self::Service(service) => Some(service),
@@ -119,13 +119,13 @@ impl UpstreamAddress {
         }
     }
 
-    /// Whether connections use TLS.
+    /// Returns `true` if connections use TLS.
     pub fn is_secure(&self) -> bool {
         self.url().is_some_and(Url::is_secure)
             || self.service().is_some_and(|service| matches!(service.scheme, "https" | "h2"))
     }
 
-    /// Whether requests are sent by HTTP/2.
+    /// Returns `true` if requests are sent by HTTP/2.
     pub fn is_http2(&self) -> bool {
         matches!(self, Self::Http2(_))
     }

@@ -37,7 +37,7 @@ pub struct Directory {
     pub path: PathBuf,
     /// Its name in the component.
     pub name: String,
-    /// Whether files there can be written, created and removed.
+    /// Files there can be written, created and removed.
     pub write: bool,
 }
 
@@ -139,7 +139,7 @@ impl Outbound {
         is_host.then(|| Self { host: host.to_ascii_lowercase(), port })
     }
 
-    /// Whether requests to `host` at `port` are allowed; `default` is the port of the scheme.
+    /// Returns `true` if requests to `host` at `port` are allowed; `default` is the port of the scheme.
     pub fn allows(&self, host: &str, port: u16, default: u16) -> bool {
         self.host.eq_ignore_ascii_case(host) && self.port.unwrap_or(default) == port
     }

@@ -466,7 +466,7 @@ fn environment<'t>(
     variables
 }
 
-/// The address of workers that are reached by TCP: an IP address or a name with a port, or a name with SRV records.
+/// Returns the address of workers that are reached by TCP: an IP address or a name with a port, or a name with SRV records.
 pub(crate) fn worker_address(text: &str) -> Option<WorkerAddress> {
     if let Some(name) = text.strip_prefix("srv://") {
         return Some(WorkerAddress::Name { name: service_name(name)?.to_owned(), port: None });

@@ -37,7 +37,7 @@ pub struct Resource {
     search: Search,
     /// A precompressed sibling is not watched for changes.
     has_unwatched_sibling: AtomicBool,
-    /// Whether the resource still describes the file.
+    /// The resource still describes the file.
     pub validity: Arc<Validity>,
     /// It was sent before.
     was_sent: AtomicBool,
@@ -116,7 +116,7 @@ pub struct Representation {
 }
 
 impl Resource {
-    /// A resource without encoded variants.
+    /// Creates a resource without encoded variants.
     pub(crate) fn new(
         key: Key,
         settings: Arc<Settings>,
@@ -142,7 +142,7 @@ impl Resource {
         }
     }
 
-    /// The representation in that content coding: `None` when it was not searched for yet, `Some(None)` when there is
+    /// Returns the representation in that content coding: `None` when it was not searched for yet, `Some(None)` when there is
     /// none.
     #[inline]
     pub fn representation(&self, coding: ContentCoding) -> Option<Option<&Representation>> {
@@ -152,7 +152,7 @@ impl Resource {
         }
     }
 
-    /// The object that the content comes from.
+    /// Returns the object that the content comes from.
     #[inline]
     pub(crate) fn object(&self) -> Option<&Arc<Object>> {
         match &self.origin {
@@ -185,12 +185,12 @@ impl Resource {
         }
     }
 
-    /// The result of the search for a variant, if one has ended.
+    /// Returns the result of the search for a variant, if one has ended.
     pub(crate) fn encoded(&self, coding: ContentCoding) -> Option<&EncodedVariant> {
         self.encoded[variant_slot(coding)?].get()
     }
 
-    /// Whether every later change of the file or of a sibling changes its metadata.
+    /// Returns `true` if every later change of the file or of a sibling changes its metadata.
     pub(crate) fn is_settled(&self) -> bool {
         let mut encoded = self.encoded.iter().filter_map(|slot| slot.get()?.form.as_ref());
         self.identity.is_settled && encoded.all(|form| form.is_settled)
@@ -201,7 +201,7 @@ impl Resource {
         self.has_unwatched_sibling.store(true, Ordering::Relaxed);
     }
 
-    /// Whether a sibling is not watched for changes.
+    /// Returns `true` if a sibling is not watched for changes.
     pub(crate) fn has_unwatched_sibling(&self) -> bool {
         self.has_unwatched_sibling.load(Ordering::Relaxed)
     }
@@ -211,7 +211,7 @@ impl Resource {
         self.is_cached.store(true, Ordering::Relaxed);
     }
 
-    /// Whether the shared cache has or had it. Otherwise it serves one request.
+    /// Returns `true` if the shared cache has or had it. Otherwise it serves one request.
     pub fn is_cached(&self) -> bool {
         self.is_cached.load(Ordering::Relaxed)
     }
@@ -225,7 +225,7 @@ impl Resource {
             && self.was_sent.swap(true, Ordering::Relaxed)
     }
 
-    /// What it occupies.
+    /// Returns what it occupies.
     pub(crate) fn cost(&self) -> Cost {
         // Maps, keys and heads, in addition to the content.
         const OVERHEAD: usize = 2048;
@@ -275,7 +275,7 @@ impl Search {
 }
 
 impl SearchGuard {
-    /// The resource whose variant is searched for.
+    /// Returns the resource whose variant is searched for.
     pub(crate) fn resource(&self) -> &Arc<Resource> {
         &self.resource
     }
@@ -299,7 +299,7 @@ impl Drop for SearchGuard {
 }
 
 impl Representation {
-    /// The serial of a new representation.
+    /// Returns the serial of a new representation.
     pub(crate) fn next_serial() -> u64 {
         static LAST: AtomicU64 = AtomicU64::new(0);
         LAST.fetch_add(1, Ordering::Relaxed) + 1

@@ -69,7 +69,7 @@ pub struct Evictions {
 }
 
 impl Evictions {
-    /// The counts with the names of the reasons.
+    /// Returns the counts with the names of the reasons.
     pub fn by_reason(&self) -> [(&'static str, u64); 4] {
         let count = |counter: &AtomicU64| counter.load(Ordering::Relaxed);
         [
@@ -111,28 +111,28 @@ impl Key {
 }
 
 impl SharedCache {
-    /// A cache in that store, without resources.
+    /// Creates a cache in that store, without resources.
     pub(crate) fn new(store: Arc<CommonStore>) -> Self {
         Self { store, counters: Arc::default() }
     }
 
-    /// The store, which other caches may share.
+    /// Returns the store, which other caches may share.
     pub fn store(&self) -> &Arc<CommonStore> {
         &self.store
     }
 
-    /// The hash of a key, for [`SharedCache::count`].
+    /// Returns the hash of a key, for [`SharedCache::count`].
     pub(crate) fn hash(&self, key: &Key) -> u64 {
         self.store.hash(key.id())
     }
 
-    /// The resource of `key`, unless it was invalidated.
+    /// Returns the resource of `key`, unless it was invalidated.
     pub fn get(&self, key: &Key) -> Option<Arc<Resource>> {
         self.get_from(&mut self.store.lock(), self.hash(key), key.id())
     }
 
-    /// The resource of the file at `path` of a site, or whether to insert it. A request that is `sampled` counts as a use; when
-    /// the cache is full, only such a request has something admitted.
+    /// Returns the resource of the file at `path` of a site, or whether to insert it. A request that is `sampled` counts as a
+    /// use; when the cache is full, only such a request has something admitted.
     pub fn look_up(&self, site: usize, path: &[u8], sampled: bool) -> LookUp {
         let id = Id { cache: Cache::Files, site, name: path };
         let hash = self.store.hash(id);
@@ -233,8 +233,8 @@ impl SharedCache {
         (self.store.bounds().bytes / 8) as u64
     }
 
-    /// Whether more than an eighth of the bounds was evicted since `seen`, so that a worker should sweep its own cache.
-    /// Updates `seen` in that case.
+    /// Returns `true` if more than an eighth of the bounds was evicted since `seen`, so that a worker should sweep its own
+    /// cache. Updates `seen` in that case.
     pub(crate) fn has_evicted_much(&self, seen: &mut (usize, usize)) -> bool {
         let bytes = self.counters.evicted_bytes.load(Ordering::Relaxed);
         let descriptors = self.counters.evicted_descriptors.load(Ordering::Relaxed);
@@ -265,7 +265,7 @@ impl SharedCache {
     }
 }
 
-/// Whether `key` is that of a precompressed sibling of an object.
+/// Returns `true` if `key` is that of a precompressed sibling of an object.
 fn is_sibling(object: &str, key: &str) -> bool {
     key.strip_prefix(object).is_some_and(|suffix| matches!(suffix, ".br" | ".gz" | ".zst"))
 }

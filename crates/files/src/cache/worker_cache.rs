@@ -68,7 +68,7 @@ impl Prebuilt {
         self.head_length as usize
     }
 
-    /// The body as it is sent: empty for HEAD.
+    /// Returns the body as it is sent: empty for HEAD.
     #[inline]
     pub fn sent(&self, method: Method) -> &[u8] {
         let body = &self.block[self.head_length()..];
@@ -77,7 +77,7 @@ impl Prebuilt {
 }
 
 impl<R> CacheEntry<R> {
-    /// An entry for `resource` under the raw path of a site.
+    /// Creates an entry for `resource` under the raw path of a site.
     pub fn new(
         (site, path): (usize, &[u8]),
         route: Arc<R>,
@@ -118,13 +118,13 @@ impl<R> CacheEntry<R> {
         }
     }
 
-    /// Whether the fast path may send the prebuilt response.
+    /// Returns `true` if the fast path may send the prebuilt response.
     #[inline]
     pub fn is_ready(&self) -> bool {
         self.prebuilt.as_ref().is_some_and(|prebuilt| prebuilt.is_ready)
     }
 
-    /// Whether it may be used without a check of the file. `now` is in milliseconds of the worker's clock.
+    /// Returns `true` if it may be used without a check of the file. `now` is in milliseconds of the worker's clock.
     #[inline]
     fn is_fresh(&self, now: u64) -> bool {
         let epoch = Validity::epoch();
@@ -158,7 +158,7 @@ impl EntryKey {
 }
 
 impl<R> WorkerCache<R> {
-    /// An empty cache.
+    /// Creates an empty cache.
     pub fn new(max_entries: usize) -> Self {
         Self {
             table: HashTable::new(),
@@ -179,7 +179,7 @@ impl<R> WorkerCache<R> {
         }
     }
 
-    /// The entry for a raw path, if it is fresh. `now` is in milliseconds of the worker's clock.
+    /// Returns the entry for a raw path, if it is fresh. `now` is in milliseconds of the worker's clock.
     #[inline]
     pub fn get(&self, site: usize, path: &[u8], now: u64) -> Option<&Rc<CacheEntry<R>>> {
         let hash = self.hasher.hash_one((site, path));

@@ -46,8 +46,8 @@ pub(super) struct Kept {
 }
 
 impl ListingCache {
-    /// The contents of the directory for a request that arrived at this time: they were read later, or the directory has not
-    /// changed since.
+    /// Returns the contents of the directory for a request that arrived at this time: they were read later, or the directory
+    /// has not changed since.
     pub(super) fn get(
         &self,
         key: &Key,

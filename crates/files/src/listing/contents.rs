@@ -54,25 +54,25 @@ impl Contents {
         self.records.shrink_to_fit();
     }
 
-    /// The same without names that begin with a dot.
+    /// Creates the same without names that begin with a dot.
     pub(super) fn without_hidden(&self) -> Self {
         let is_shown = |record: &&Record| !record.name(&self.names).starts_with(b".");
         let records = self.records.iter().filter(is_shown).copied().collect();
         Self { names: self.names.clone(), records, truncated: self.truncated }
     }
 
-    /// Bytes of memory that the entries occupy.
+    /// Returns the bytes of memory that the entries occupy.
     pub(crate) fn bytes(&self) -> usize {
         self.names.len() + self.records.len() * size_of::<Record>()
     }
 
-    /// The names in their order.
+    /// Returns the names in their order.
     #[cfg(test)]
     pub(super) fn names(&self) -> impl Iterator<Item = &[u8]> {
         self.records.iter().map(|record| record.name(&self.names))
     }
 
-    /// The page that `query` requests.
+    /// Returns the page that `query` requests.
     ///
     /// # Errors
     /// [`NoSuchPage`] if its number is not that of a page.
@@ -95,7 +95,7 @@ impl Contents {
         })
     }
 
-    /// The indices of the records whose names match the filter.
+    /// Returns the indices of the records whose names match the filter.
     fn filtered(&self, query: &Query) -> Vec<u32> {
         // There are fewer records than bytes, whose number fits.
         let all = (0_u32..).zip(&self.records);

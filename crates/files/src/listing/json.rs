@@ -4,7 +4,7 @@ use serde_json::json;
 
 use super::{Page, Totals};
 
-/// A page of the listing of the decoded `path` as JSON.
+/// Returns a page of the listing of the decoded `path` as JSON.
 pub(super) fn json(page: &Page, path: &[u8]) -> String {
     let entries: Vec<_> = page
         .entries

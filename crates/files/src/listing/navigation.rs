@@ -8,8 +8,8 @@ use super::Page;
 use super::order::{Order, Sort};
 use super::query::Query;
 
-/// The links to the other pages; empty if there are none. `label` distinguishes the links before the names from those behind
-/// them.
+/// Returns the links to the other pages; empty if there are none. `label` distinguishes the links before the names from those
+/// behind them.
 pub(super) fn links(page: &Page, query: &Query, label: &str) -> String {
     let Page { number, pages, .. } = *page;
     if pages == 1 {
@@ -33,8 +33,8 @@ pub(super) fn links(page: &Page, query: &Query, label: &str) -> String {
     )
 }
 
-/// The field by which names are filtered. The browser filters a single page while the user types; several pages are filtered
-/// by the server.
+/// Returns the field by which names are filtered. The browser filters a single page while the user types; several pages are
+/// filtered by the server.
 pub(super) fn filter(page: &Page, query: &Query) -> String {
     if page.pages == 1 && query.filter.is_empty() {
         return "<input id=\"filter\" type=\"search\" placeholder=\"Filter\" aria-label=\"Filter names\" hidden>\n"
@@ -58,7 +58,7 @@ pub(super) fn filter(page: &Page, query: &Query) -> String {
     form
 }
 
-/// The value of the field `Link` (RFC 8288); `None` if there is one page.
+/// Returns the value of the field `Link` (RFC 8288); `None` if there is one page.
 pub(super) fn field(page: &Page, query: &Query) -> Option<String> {
     let Page { number, pages, .. } = *page;
     if pages == 1 {
@@ -70,7 +70,7 @@ pub(super) fn field(page: &Page, query: &Query) -> Option<String> {
     Some(links.collect::<Vec<_>>().join(", "))
 }
 
-/// The number with separators of thousands.
+/// Returns the number with separators of thousands.
 pub(super) fn grouped(number: usize) -> String {
     let digits = number.to_string();
     let mut text = String::with_capacity(digits.len() + digits.len() / 3);

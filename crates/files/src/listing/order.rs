@@ -18,7 +18,7 @@ pub(super) enum Order {
 }
 
 impl Sort {
-    /// The value of `sort` in a query.
+    /// Returns the value of `sort` in a query.
     pub(super) fn as_str(self) -> &'static str {
         match self {
             Self::Name => "name",
@@ -29,7 +29,7 @@ impl Sort {
 }
 
 impl Order {
-    /// The value of `order` in a query.
+    /// Returns the value of `order` in a query.
     pub(super) fn as_str(self) -> &'static str {
         match self {
             Self::Ascending => "asc",
@@ -64,7 +64,7 @@ pub(super) fn natural(one: &[u8], other: &[u8]) -> Ordering {
     }
 }
 
-/// The length of the common prefix of both names, without the digits at its end: a number may continue behind it.
+/// Returns the length of the common prefix of both names, without the digits at its end: a number may continue behind it.
 fn common_prefix(one: &[u8], other: &[u8]) -> usize {
     let common = one.iter().zip(other).take_while(|(a, b)| a == b).count();
     let digits = one[..common].iter().rev().take_while(|byte| byte.is_ascii_digit()).count();

@@ -40,7 +40,7 @@ pub(super) struct View<'a> {
 const SYMBOLS: &str = "<svg><symbol id=\"d\" viewBox=\"0 0 16 16\"><path d=\"M1 3h5l2 2h7v9H1z\"/></symbol>\
      <symbol id=\"f\" viewBox=\"0 0 16 16\"><path d=\"M3 1h6l4 4v10H3zM9 1v4h4\"/></symbol></svg>\n";
 
-/// A page of the listing as HTML.
+/// Returns a page of the listing as HTML.
 pub(super) fn html(page: &Page, view: View<'_>) -> String {
     let View { path, host, query } = view;
     let mut text = String::with_capacity(8192 + page.entries.len() * 384);
@@ -93,7 +93,7 @@ const HELP: &str = "<details id=\"help\" hidden><summary>Keys</summary>\
 const PAGE_KEYS: &str =
     "<p>With them, <kbd>n</kbd> <kbd>p</kbd> open the next and the previous page</p>";
 
-/// The path, the number of the page if there are several, and the host.
+/// Returns the path, the number of the page if there are several, and the host.
 fn title(page: &Page, path: &[u8], host: &str) -> String {
     let mut title = escape_bytes(path);
     if page.pages > 1 {
@@ -105,7 +105,7 @@ fn title(page: &Page, path: &[u8], host: &str) -> String {
     title
 }
 
-/// How many directories and files all pages have, the size of the files, and which part of the directory this is.
+/// Returns how many directories and files all pages have, the size of the files, and which part of the directory this is.
 fn summary(page: &Page, query: &Query) -> String {
     let listed = totals(page.listed);
     let all = match page.truncated {

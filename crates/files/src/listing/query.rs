@@ -53,13 +53,13 @@ impl Query {
         parsed
     }
 
-    /// The filter; `None` if all names are listed.
+    /// Returns the filter; `None` if all names are listed.
     pub(super) fn matcher(&self) -> Option<Matcher> {
         (!self.filter.is_empty()).then(|| Matcher { lowercase: self.filter.to_lowercase() })
     }
 
-    /// The relative link to a page in the same order with the same filter. It contains no character that has a meaning in
-    /// HTML except `&`.
+    /// Returns the relative link to a page in the same order with the same filter. It contains no character that has a
+    /// meaning in HTML except `&`.
     pub(super) fn link_to_page(&self, number: usize) -> String {
         let mut pairs = Vec::new();
         if (self.sort, self.order) != (Sort::Name, Order::Ascending) {
@@ -74,7 +74,7 @@ impl Query {
         if pairs.is_empty() { "./".to_owned() } else { format!("?{}", pairs.join("&")) }
     }
 
-    /// The relative link to the first page in another order.
+    /// Returns the relative link to the first page in another order.
     pub(super) fn link_to_order(&self, sort: Sort, order: Order) -> String {
         let mut link = format!("?sort={}&order={}", sort.as_str(), order.as_str());
         if !self.filter.is_empty() {
@@ -83,14 +83,14 @@ impl Query {
         link
     }
 
-    /// The relative link to the first page of all names in the same order.
+    /// Returns the relative link to the first page of all names in the same order.
     pub(super) fn link_to_all(&self) -> String {
         Self { filter: String::new(), ..self.clone() }.link_to_page(1)
     }
 }
 
 impl Matcher {
-    /// Whether the name contains the text. Bytes that are not UTF-8 match only U+FFFD.
+    /// Returns `true` if the name contains the text. Bytes that are not UTF-8 match only U+FFFD.
     pub(super) fn matches(&self, name: &[u8]) -> bool {
         if !name.is_ascii() {
             return String::from_utf8_lossy(name).to_lowercase().contains(&self.lowercase);

@@ -81,14 +81,14 @@ impl Reader<'_> {
         Ok(contents)
     }
 
-    /// The entry with this name as it is now; `None` if it is not listed.
+    /// Returns the entry with this name as it is now; `None` if it is not listed.
     pub(super) fn entry(&self, name: &[u8]) -> Option<Entry> {
         let (directory, stat) = self.stat(&CString::new(name).ok()?)?;
         let (size, modified) = (size(directory, &stat), modified(&stat));
         Some(Entry { name: name.to_vec(), directory, size, modified })
     }
 
-    /// Whether `name` is a directory, and its metadata; `None` if it is not listed.
+    /// Returns whether `name` is a directory, and its metadata; `None` if it is not listed.
     fn stat(&self, name: &CStr) -> Option<(bool, Stat)> {
         // The name may have been removed, or be a dangling symlink.
         let stat = self.links.stat(self.directory, name)?;
@@ -106,7 +106,7 @@ impl Reader<'_> {
 }
 
 impl<'a> Links<'a> {
-    /// The symlinks that requests of the route can follow. `path` is the decoded path of the directory.
+    /// Returns the symlinks that requests of the route can follow. `path` is the decoded path of the directory.
     ///
     /// # Errors
     /// When the root cannot be opened.
@@ -121,7 +121,7 @@ impl<'a> Links<'a> {
         })
     }
 
-    /// The metadata of `name`, through a symlink if that is permitted.
+    /// Returns the metadata of `name`, through a symlink if that is permitted.
     fn stat(&self, directory: &File, name: &CStr) -> Option<Stat> {
         let stat = statat(directory, name, AtFlags::SYMLINK_NOFOLLOW).ok()?;
         if FileType::from_raw_mode(stat.st_mode) != FileType::Symlink {

@@ -131,7 +131,7 @@ impl ListingRequest {
         self.respond(&contents, false)
     }
 
-    /// The contents of the directory if they were read before and may be used.
+    /// Returns the contents of the directory if they were read before and may be used.
     fn known(&self, directory: &File) -> io::Result<Option<Arc<Contents>>> {
         let directory = FileMetadata::of(directory)?;
         Ok(self.cache.get(&self.key(), &directory, self.arrived))
@@ -148,7 +148,7 @@ impl ListingRequest {
         Ok(Reader { directory, hidden, links, protected })
     }
 
-    /// The entries that requests of the route can have.
+    /// Returns the entries that requests of the route can have.
     fn visible<'c>(&self, contents: &'c Contents) -> Cow<'c, Contents> {
         match self.settings.hidden {
             true => Cow::Borrowed(contents),
@@ -177,7 +177,7 @@ impl ListingRequest {
         Ok(self.conditional(&page, &query))
     }
 
-    /// The response with the page, or the result of the request's conditions.
+    /// Returns the response with the page, or the result of the request's conditions.
     fn conditional(&self, page: &Page, query: &Query) -> Listed {
         let mut response = self.complete(page, query);
         let request = self.request.as_request();
@@ -202,7 +202,7 @@ impl ListingRequest {
         }
     }
 
-    /// A hash of the page: no time of the directory covers the files in it.
+    /// Returns a hash of the page: no time of the directory covers the files in it.
     fn entity_tag(&self, body: &Piece) -> Option<EntityTag> {
         match body {
             Piece::Memory(text) if self.settings.etag != EtagKind::Off => {
@@ -212,7 +212,7 @@ impl ListingRequest {
         }
     }
 
-    /// The 200 with the page.
+    /// Returns the 200 with the page.
     fn complete(&self, page: &Page, query: &Query) -> FileResponse {
         let request = self.request.as_request();
         let accept: SmallVec<[&[u8]; 2]> = request.values(FieldName::Accept).collect();

@@ -18,9 +18,9 @@ pub struct ContentType {
     pub media_type: Arc<str>,
     /// The content coding of the file itself; usually [`ContentCoding::Identity`].
     pub coding: ContentCoding,
-    /// Whether compression pays.
+    /// Compression pays.
     pub is_compressible: bool,
-    /// Whether the format compresses its content.
+    /// The format compresses its content.
     pub is_compressed: bool,
 }
 
@@ -32,7 +32,8 @@ thread_local! {
 /// Maximum number of extensions with one charset.
 const MAX_KNOWN: usize = 256;
 
-/// The content type of a file name: by the route's list (`overrides`), then by the built-in table, then by `mime_guess`.
+/// Returns the content type of a file name: by the route's list (`overrides`), then by the built-in table, then by
+/// `mime_guess`.
 pub(crate) fn content_type(
     file_name: &str,
     overrides: &HashMap<String, String>,
@@ -56,8 +57,8 @@ pub(crate) fn content_type(
     })
 }
 
-/// The content type of an object: the one that its name implies; if it implies none, the one that the store has. The content
-/// coding is that of the store.
+/// Returns the content type of an object: the one that its name implies; if it implies none, the one that the store has. The
+/// content coding is that of the store.
 pub(crate) fn of_object(
     by_name: ContentType,
     stored_type: Option<&str>,
@@ -85,7 +86,7 @@ pub(crate) fn of_object(
     found
 }
 
-/// The name of the file at a path, which determines its media type.
+/// Returns the name of the file at a path, which determines its media type.
 pub(crate) fn file_name(file: &[u8]) -> Cow<'_, str> {
     let start = memchr::memrchr(b'/', file).map_or(0, |slash| slash + 1);
     String::from_utf8_lossy(&file[start..])
@@ -126,7 +127,7 @@ fn by_extension(extension: &str) -> &'static str {
     known.or_else(|| mime_guess::from_ext(extension).first_raw()).unwrap_or(UNKNOWN)
 }
 
-/// The media type of a file without extension. `name` is in lower case.
+/// Returns the media type of a file without extension. `name` is in lower case.
 fn by_whole_name(name: &str) -> &'static str {
     let stem = name.split('-').next().unwrap_or(name);
     if table::TEXT_NAMES.contains(&stem) { "text/plain" } else { UNKNOWN }
@@ -134,8 +135,8 @@ fn by_whole_name(name: &str) -> &'static str {
 
 const UNKNOWN: &str = "application/octet-stream";
 
-/// Whether the type needs a `charset` parameter: it is text, and its format has no declaration that the parameter would
-/// override, as XML has (RFC 7303 §3.2). JSON has no such parameter (RFC 8259 §11).
+/// Returns `true` if the type needs a `charset` parameter: it is text, and its format has no declaration that the parameter
+/// would override, as XML has (RFC 7303 §3.2). JSON has no such parameter (RFC 8259 §11).
 fn takes_charset(media_type: &str) -> bool {
     let essence = essence(media_type);
     let is_xml =
@@ -143,7 +144,7 @@ fn takes_charset(media_type: &str) -> bool {
     essence.starts_with("text/") && !is_xml || essence == "application/javascript"
 }
 
-/// The media type without parameters, in lower case.
+/// Returns the media type without parameters, in lower case.
 fn essence(media_type: &str) -> String {
     media_type.split(';').next().unwrap_or_default().trim().to_ascii_lowercase()
 }

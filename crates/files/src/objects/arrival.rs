@@ -62,12 +62,12 @@ impl Arrival {
         readers.into_iter().for_each(Waker::wake);
     }
 
-    /// Bytes that have arrived.
+    /// Returns the bytes that have arrived.
     pub(super) fn length(&self) -> u64 {
         self.lock().length
     }
 
-    /// All bytes that have arrived, in one piece.
+    /// Returns all bytes that have arrived, in one piece.
     pub(super) fn to_vec(&self) -> Vec<u8> {
         let state = self.lock();
         let mut whole = Vec::with_capacity(state.length as usize);
@@ -76,7 +76,7 @@ impl Arrival {
         whole
     }
 
-    /// A reader of `range`.
+    /// Returns a reader of `range`.
     pub(super) fn read(self: &Arc<Self>, range: Range<u64>) -> Reader {
         Reader { arrival: Arc::clone(self), chunk: 0, before: 0, range }
     }

@@ -35,7 +35,7 @@ struct State {
     restorations: HashMap<(String, Key), Arc<Restoration>>,
     /// Until when keys without an object count as absent, in milliseconds of the monotonic clock.
     absent: HashMap<String, u64>,
-    /// Whether there are objects beneath prefixes, and until when that counts.
+    /// There are objects beneath prefixes, and until when that counts.
     prefixes: HashMap<String, (Arc<Existence>, u64)>,
 }
 
@@ -169,7 +169,7 @@ impl Bucket {
         }
     }
 
-    /// The name of an object on disk.
+    /// Returns the name of an object on disk.
     pub(super) fn name<'a>(&self, key: &'a str) -> ObjectName<'a> {
         ObjectName { bucket: self.client.number, key }
     }
@@ -213,7 +213,7 @@ impl Bucket {
         self.listings.forget(key);
     }
 
-    /// Whether there are objects beneath `prefix`, which ends with a slash.
+    /// Returns whether there are objects beneath `prefix`, which ends with a slash.
     pub(super) async fn has_prefix(self: &Arc<Self>, prefix: &str) -> Result<bool, StoreError> {
         let (result, begin) = {
             let (now, mut state) = (monotonic_millis(), self.lock());
@@ -277,7 +277,7 @@ impl Bucket {
         Ok(true)
     }
 
-    /// The entries of the directory with this prefix.
+    /// Returns the entries of the directory with this prefix.
     pub(super) async fn contents(&self, prefix: &str) -> Result<Arc<Contents>, StoreError> {
         listing::contents(&self.client, &self.listings, prefix).await
     }

@@ -49,19 +49,19 @@ pub struct Counters {
     pub stale: AtomicU64,
 }
 
-/// The URL of the bucket of `root`.
+/// Returns the URL of the bucket of `root`.
 pub(super) fn name(root: &ObjectRoot) -> String {
     format!("{}://{}", root.scheme.as_str(), root.bucket)
 }
 
-/// A number of the bucket of `root` that is the same in each process, for objects on disk.
+/// Returns a number of the bucket of `root` that is the same in each process, for objects on disk.
 pub fn number(root: &ObjectRoot) -> usize {
     let endpoint = root.store.endpoint.as_deref().unwrap_or_default();
     disk::number(&format!("{}\n{endpoint}", name(root)))
 }
 
 impl Client {
-    /// The client of the bucket of `root`.
+    /// Creates the client of the bucket of `root`.
     pub(super) fn new(root: &ObjectRoot, store: Arc<dyn ObjectStore>, handle: Handle) -> Arc<Self> {
         Arc::new(Self {
             name: name(root).into(),
@@ -75,7 +75,7 @@ impl Client {
         })
     }
 
-    /// Whether the store does not respond.
+    /// Returns `true` if the store does not respond.
     pub fn is_down(&self) -> bool {
         self.health.is_down()
     }

@@ -22,7 +22,7 @@ pub trait ObjectDisk: fmt::Debug + Send + Sync {
     fn remove(&self, name: ObjectName<'_>);
 }
 
-/// A number for `text` that is the same in each process, such as those of buckets and sites on disk.
+/// Returns a number for `text` that is the same in each process, such as those of buckets and sites on disk.
 pub fn number(text: &str) -> usize {
     let digest = Sha256::digest(text);
     digest.iter().take(size_of::<usize>()).fold(0, |sum, byte| sum << 8 | usize::from(*byte))

@@ -108,7 +108,7 @@ impl Landing {
 const PATIENCE: Duration = Duration::from_secs(1);
 
 impl Claim {
-    /// The version of the object that the cache has.
+    /// Returns the version of the object that the cache has.
     pub(super) fn version(&self) -> Option<&Version> {
         Some(&self.held.as_ref()?.object()?.metadata.version)
     }
@@ -153,7 +153,7 @@ impl Flight {
         }
     }
 
-    /// The content as it arrives.
+    /// Returns the content as it arrives.
     pub(super) fn content(&self, arrival: Arc<Arrival>) -> Arriving {
         Arriving { arrival, finished: Arc::clone(&self.finished) }
     }
@@ -163,12 +163,12 @@ impl Flight {
         self.finished.wait().await;
     }
 
-    /// The resource that was made for this place in the cache.
+    /// Returns the resource that was made for this place in the cache.
     pub(super) fn loaded(&self, key: &Key) -> Option<Arc<Resource>> {
         self.lock().loaded.iter().find(|resource| resource.key == *key).cloned()
     }
 
-    /// Whether all content has arrived, and is about to be in the cache.
+    /// Returns `true` if all content has arrived, and is about to be in the cache.
     pub(super) fn is_received(&self) -> bool {
         match self.head.get() {
             Some(Landed::Arriving(metadata, arrival)) => arrival.length() >= metadata.size,
@@ -232,7 +232,7 @@ impl Flight {
         }
     }
 
-    /// Whether the object has changed since it was requested.
+    /// Returns `true` if the object has changed since it was requested.
     pub(super) fn is_outdated(&self) -> bool {
         self.is_outdated.load(Ordering::Relaxed)
     }

@@ -19,12 +19,12 @@ pub(crate) struct Health {
 const PAUSE: u64 = 1000;
 
 impl Health {
-    /// Whether the store does not respond.
+    /// Returns `true` if the store does not respond.
     pub(crate) fn is_down(&self) -> bool {
         self.lock().is_some()
     }
 
-    /// Whether a request may be sent now: the store responds, or another attempt is due.
+    /// Returns `true` if a request may be sent now: the store responds, or another attempt is due.
     pub(crate) fn may_send(&self) -> bool {
         if !self.is_down() {
             return true;

@@ -79,7 +79,7 @@ impl Listings {
     }
 }
 
-/// The entries of the directory with this prefix. Concurrent requests share one.
+/// Returns the entries of the directory with this prefix. Concurrent requests share one.
 ///
 /// # Errors
 /// Why it cannot be listed.

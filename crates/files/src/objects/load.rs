@@ -28,29 +28,30 @@ pub struct Context {
     pub(crate) disk: Option<Arc<dyn ObjectDisk>>,
     /// Threads for work that may block.
     pub(crate) pools: Arc<Pools>,
-    /// Whether responses have the field `Server`.
+    /// Responses have the field `Server`.
     pub(crate) server_field: bool,
 }
 
 impl Context {
-    /// Bytes of the objects that may be on their way into the cache at once. What arrives is in memory twice for a moment.
+    /// Returns the bytes of the objects that may be on their way into the cache at once. What arrives is in memory twice for a
+    /// moment.
     pub(super) fn room(&self) -> u64 {
         self.cache.largest_copy().saturating_mul(3)
     }
 
-    /// What the cache has for this key, if it is fresh.
+    /// Returns what the cache has for this key, if it is fresh.
     pub fn cached(&self, key: &Key) -> Option<Arc<Resource>> {
         self.cache.get(key).filter(|resource| resource.validity.is_fresh(monotonic_millis()))
     }
 }
 
-/// An object for a resource.
+/// Returns an object for a resource.
 pub(super) fn object(client: &Client, key: &str, metadata: &ObjectMetadata) -> Object {
     let bucket = Arc::clone(&client.name);
     Object { bucket, key: key.to_owned(), metadata: metadata.clone() }
 }
 
-/// A resource with all content, which is stored where sending it is cheapest. May block on a disk.
+/// Returns a resource with all content, which is stored where sending it is cheapest. May block on a disk.
 pub(super) fn whole(
     context: &Context,
     claim: &Claim,
@@ -63,7 +64,7 @@ pub(super) fn whole(
     })
 }
 
-/// A resource whose content arrives. It serves one request.
+/// Returns a resource whose content arrives. It serves one request.
 pub(super) fn arriving(
     context: &Context,
     claim: &Claim,
@@ -76,7 +77,7 @@ pub(super) fn arriving(
     })
 }
 
-/// A resource whose content is requested for each response.
+/// Returns a resource whose content is requested for each response.
 pub(super) fn streamed(
     context: &Context,
     claim: &Claim,
@@ -124,13 +125,13 @@ fn resource(
     )
 }
 
-/// The entity tag of the store.
+/// Returns the entity tag of the store.
 pub(super) fn entity_tag(settings: &Settings, metadata: &ObjectMetadata) -> Option<EntityTag> {
     let tag = metadata.version.etag.as_ref().filter(|_| settings.etag != EtagKind::Off)?;
     EntityTag::parse(tag.as_bytes())
 }
 
-/// The content type by the name, like that of a file; if the name implies none, the one that the store has.
+/// Returns the content type by the name, like that of a file; if the name implies none, the one that the store has.
 fn object_type(settings: &Settings, file: &[u8], metadata: &ObjectMetadata) -> ContentType {
     let by_name = content_type(&file_name(file), &settings.types, &settings.charset);
     let ObjectMetadata { content_type, content_encoding, .. } = metadata;

@@ -51,7 +51,7 @@ impl<T: Clone> Once<T> {
         self.changed.notify_waiters();
     }
 
-    /// The value, if it is there.
+    /// Returns the value, if it is there.
     pub(super) fn get(&self) -> Option<T> {
         self.lock().clone()
     }

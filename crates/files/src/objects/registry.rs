@@ -22,8 +22,8 @@ pub struct Buckets {
 }
 
 impl Buckets {
-    /// The buckets of `config`. Those of `before` whose rules are the same are kept, unless their credentials are read from a
-    /// file.
+    /// Returns the buckets of `config`. Those of `before` whose rules are the same are kept, unless their credentials are
+    /// read from a file.
     ///
     /// # Errors
     /// The first store that cannot be used, and why.
@@ -68,17 +68,17 @@ impl Buckets {
         Ok(Bucket::new(Client::new(root, store, thread.handle().clone())))
     }
 
-    /// The bucket of a root of this configuration.
+    /// Returns the bucket of a root of this configuration.
     pub fn of(&self, root: &ObjectRoot) -> Option<&Arc<Bucket>> {
         self.buckets.get(&(root.scheme, root.bucket.clone()))
     }
 
-    /// The client of the bucket with this URL.
+    /// Returns the client of the bucket with this URL.
     pub(crate) fn client(&self, name: &str) -> Option<&Arc<Client>> {
         self.iter().map(|bucket| &bucket.client).find(|client| *client.name == *name)
     }
 
-    /// All buckets.
+    /// Returns all buckets.
     pub fn iter(&self) -> impl Iterator<Item = &Arc<Bucket>> {
         self.buckets.values()
     }

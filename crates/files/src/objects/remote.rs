@@ -14,7 +14,8 @@ pub struct Broken;
 
 /// Content that is not in the cache.
 pub trait RemoteContent: fmt::Debug + Send + Sync {
-    /// A reader of `range`. For content that is requested for each response it waits until the store has begun to respond.
+    /// Returns a reader of `range`. For content that is requested for each response it waits until the store has begun to
+    /// respond.
     ///
     /// # Errors
     /// Those of the store. [`StoreError::Changed`]: there is another version.
@@ -26,6 +27,6 @@ pub trait RemoteContent: fmt::Debug + Send + Sync {
 
 /// A reader of a range of content.
 pub trait ContentReader: fmt::Debug + Send {
-    /// The next bytes; `None` at the end of the range.
+    /// Returns the next bytes; `None` at the end of the range.
     fn poll_next(&mut self, cx: &mut Context<'_>) -> Poll<Result<Option<Bytes>, Broken>>;
 }

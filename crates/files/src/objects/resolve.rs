@@ -33,7 +33,7 @@ pub struct Resolver {
     pub previous: Option<Arc<Resource>>,
     /// Whether to cache the object, if the route permits that.
     pub keep: bool,
-    /// Whether the whole content is needed: it is not streamed while it arrives.
+    /// The whole content is needed: it is not streamed while it arrives.
     pub is_whole: bool,
 }
 
@@ -47,7 +47,7 @@ pub struct Directory {
 /// The result of a resolution.
 pub type Resolved = Result<Found<Arc<Resource>, Directory>, Failure>;
 
-/// The entries of a directory.
+/// Returns the entries of a directory.
 ///
 /// # Errors
 /// Why it cannot be listed.
@@ -137,7 +137,8 @@ impl Opener for &ObjectOpener<'_> {
     }
 }
 
-/// The key of a path beneath the root; `None` if no object has it. Every key has one path, and no path leaves the prefix.
+/// Returns the key of a path beneath the root; `None` if no object has it. Every key has one path, and no path leaves the
+/// prefix.
 pub(crate) fn key_of(root: &ObjectRoot, file: &[u8]) -> Option<String> {
     let file = std::str::from_utf8(file).ok()?;
     if !is_object_key(file) {
@@ -147,7 +148,7 @@ pub(crate) fn key_of(root: &ObjectRoot, file: &[u8]) -> Option<String> {
     Some(if prefix.is_empty() { file.to_owned() } else { format!("{prefix}/{file}") })
 }
 
-/// The prefix of the keys in a directory beneath the root.
+/// Returns the prefix of the keys in a directory beneath the root.
 fn prefix_of(root: &ObjectRoot, directory: &[u8]) -> Option<String> {
     if directory.is_empty() {
         let prefix = &root.prefix;
@@ -156,7 +157,7 @@ fn prefix_of(root: &ObjectRoot, directory: &[u8]) -> Option<String> {
     Some(key_of(root, directory)? + "/")
 }
 
-/// Whether there are objects beneath `prefix`.
+/// Returns whether there are objects beneath `prefix`.
 async fn directory(resolver: &Resolver, wanted: &Wanted<'_>, prefix: &str) -> Result<(), Failure> {
     let bucket = &resolver.bucket;
     if !bucket.client.store.has_prefixes() && !wanted.route.listing {
@@ -169,7 +170,7 @@ async fn directory(resolver: &Resolver, wanted: &Wanted<'_>, prefix: &str) -> Re
     }
 }
 
-/// The failure of a request that has no object.
+/// Returns the failure of a request that has no object.
 pub(super) fn failure(error: &StoreError) -> Failure {
     match error {
         StoreError::Missing | StoreError::Unsupported => Failure::Missing,
@@ -297,7 +298,7 @@ fn absent(claim: &Claim) -> Failure {
 /// How long a stale object is used before another attempt, in milliseconds.
 const STALE: u64 = 1000;
 
-/// What the cache has of an object, while the store does not respond.
+/// Returns what the cache has of an object, while the store does not respond.
 fn stale(bucket: &Bucket, claim: &Claim) -> Result<Arc<Resource>, Failure> {
     let held = claim.held.as_ref().filter(|held| !held.validity.is_invalidated());
     let held = held.ok_or(Failure::Unavailable)?;

@@ -44,8 +44,8 @@ impl Drop for Ending {
 }
 
 impl Bucket {
-    /// The resource of an object that is on disk. It is fresh only if this process has received it not long ago; otherwise the store
-    /// has to confirm it. The cache has it, if it is worth that.
+    /// Returns the resource of an object that is on disk. It is fresh only if this process has received it not long ago;
+    /// otherwise the store has to confirm it. The cache has it, if it is worth that.
     pub(super) async fn restore(
         self: &Arc<Self>,
         context: &Arc<Context>,

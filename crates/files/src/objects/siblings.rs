@@ -14,8 +14,8 @@ use super::store::{GetRequest, Got, ObjectBody, ObjectMetadata, StoreError, Vers
 use crate::cache::resource::{Object, Representation, Resource, SiblingVersion};
 use crate::render::{self, Description};
 
-/// The representation of the sibling of an object in this content coding, and the version of the sibling whether it is used or not.
-/// For the thread for object stores.
+/// Returns the representation of the sibling of an object in this content coding, and the version of the sibling whether it
+/// is used or not. For the thread for object stores.
 pub(crate) async fn find(
     client: &Arc<Client>,
     context: &Context,
@@ -55,7 +55,7 @@ pub(crate) async fn find(
     (Some(render::representation(description, stored, context.server_field)), sibling)
 }
 
-/// The whole body; `None` if it ends early.
+/// Returns the whole body; `None` if it ends early.
 async fn read(
     client: &Client,
     mut body: Box<dyn ObjectBody>,
@@ -70,7 +70,8 @@ async fn read(
     (content.len() as u64 == metadata.size).then_some(content)
 }
 
-/// Whether the siblings of an object that were searched for are those of now. While the store does not respond, they are.
+/// Returns `true` if the siblings of an object that were searched for are those of now. While the store does not respond,
+/// they are.
 pub(super) async fn are_unchanged(client: &Client, resource: &Resource) -> bool {
     let Some(object) = resource.object() else { return true };
     for &coding in &resource.settings.precompressed {

@@ -18,7 +18,7 @@ pub trait ObjectStore: fmt::Debug + Send + Sync {
     /// Requests a page of the objects and common prefixes beneath a prefix.
     fn list(&self, request: ListRequest) -> Later<Result<ListPage, StoreError>>;
 
-    /// Whether it has prefixes, as the search for directories needs them: a plain HTTP server has none.
+    /// Returns `true` if it has prefixes, as the search for directories needs them: a plain HTTP server has none.
     fn has_prefixes(&self) -> bool;
 }
 
@@ -67,7 +67,7 @@ pub enum Got {
 
 /// The body of an object.
 pub trait ObjectBody: Send {
-    /// The next bytes; `None` at the end.
+    /// Returns the next bytes; `None` at the end.
     fn poll_next(&mut self, cx: &mut Context<'_>) -> Poll<Option<Result<Bytes, StoreError>>>;
 }
 
@@ -122,7 +122,7 @@ pub enum StoreError {
 }
 
 impl StoreError {
-    /// The task that had the request has ended without a result.
+    /// Returns the task that had the request has ended without a result.
     pub(super) fn abandoned() -> Self {
         Self::Failed("a request to it was given up".into())
     }

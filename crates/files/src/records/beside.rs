@@ -57,7 +57,8 @@ fn fill(file: OwnedFd, source: &Stat, converted: &mut impl Read) -> io::Result<(
     Ok(())
 }
 
-/// A name for a temporary file: hidden, so that it is never served, and independent of the length of the source's name.
+/// Returns a name for a temporary file: hidden, so that it is never served, and independent of the length of the source's
+/// name.
 fn temporary_name() -> String {
     static COUNT: AtomicU64 = AtomicU64::new(0);
     format!(".stmlf-{}-{}", process::id(), COUNT.fetch_add(1, Ordering::Relaxed))

@@ -101,7 +101,7 @@ impl<'a, R: Read + ?Sized> Records<'a, R> {
         Ok(Some(record))
     }
 
-    /// The unread part of the buffer: at least `wanted` bytes unless the input ends before.
+    /// Returns the unread part of the buffer: at least `wanted` bytes unless the input ends before.
     #[inline]
     fn peek(&mut self, wanted: usize) -> io::Result<&[u8]> {
         if self.end - self.start < wanted && !self.at_end {

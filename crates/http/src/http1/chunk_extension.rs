@@ -29,7 +29,7 @@ use Position::{
 };
 
 impl Position {
-    /// The position after the first `byte` behind a chunk size; `None` if no extension begins with it.
+    /// Returns the position after the first `byte` behind a chunk size; `None` if no extension begins with it.
     pub(super) fn first(byte: u8) -> Option<Self> {
         match byte {
             b';' => Some(BeforeName),
@@ -38,7 +38,7 @@ impl Position {
         }
     }
 
-    /// The position after `byte`; `None` if the grammar does not permit it here.
+    /// Returns the position after `byte`; `None` if the grammar does not permit it here.
     pub(super) fn next(self, byte: u8) -> Option<Self> {
         Some(match (self, byte) {
             (Quoted, b'"') => AfterQuoted,
@@ -56,7 +56,7 @@ impl Position {
         })
     }
 
-    /// Whether the extensions can end here.
+    /// Returns `true` if the extensions can end here.
     pub(super) fn may_end(self) -> bool {
         matches!(self, Name | Value | AfterQuoted)
     }

@@ -61,12 +61,12 @@ const MAX_OVERHEAD: u32 = 16 * 1024;
 const MAX_DIGITS: u8 = 16;
 
 impl ChunkedDecoder {
-    /// A decoder for responses, which tolerates malformed extensions.
+    /// Returns a decoder for responses, which tolerates malformed extensions.
     pub(super) fn lenient() -> Self {
         Self { is_lenient: true, ..Self::default() }
     }
 
-    /// The trailer fields, after [`Decoded::End`].
+    /// Returns the trailer fields, after [`Decoded::End`].
     pub(super) fn take_trailers(&mut self) -> FieldLines {
         std::mem::take(&mut self.trailers)
     }

@@ -100,8 +100,8 @@ impl Connection {
         Ok(Some(length))
     }
 
-    /// Whether the last call of [`Self::head`] has read a whole head. Then the head can be used even if the call has
-    /// failed, because the request is one that the engine does not accept.
+    /// Returns `true` if the last call of [`Self::head`] has read a whole head. Then the head can be used even if the call
+    /// has failed, because the request is one that the engine does not accept.
     pub fn has_read_head(&self) -> bool {
         self.has_read_head
     }
@@ -163,19 +163,19 @@ impl Connection {
         Ok((used, event))
     }
 
-    /// The trailer fields of a body, after [`BodyEvent::End`]. Their size is bounded, and none concerns the framing; which of them
-    /// have a meaning is for the caller to decide (RFC 9110 §6.5.1).
+    /// Returns the trailer fields of a body, after [`BodyEvent::End`]. Their size is bounded, and none concerns the framing;
+    /// which of them have a meaning is for the caller to decide (RFC 9110 §6.5.1).
     pub fn take_trailers(&mut self) -> FieldLines {
         self.trailers.take().map_or_else(FieldLines::default, |trailers| *trailers)
     }
 
-    /// Whether the current request has a body that has not been read to its end.
+    /// Returns `true` if the current request has a body that has not been read to its end.
     #[inline]
     pub fn has_body(&self) -> bool {
         !matches!(self.body, Body::Ended | Body::Known(0))
     }
 
-    /// The length of the current request's body, as far as it has not been read.
+    /// Returns the length of the current request's body, as far as it has not been read.
     pub fn body_length(&self) -> BodyLength {
         match self.body {
             Body::Ended | Body::Known(0) => BodyLength::None,
@@ -184,7 +184,7 @@ impl Connection {
         }
     }
 
-    /// Whether the client awaits 100 (Continue) and has not begun to send the body.
+    /// Returns `true` if the client awaits 100 (Continue) and has not begun to send the body.
     #[inline]
     pub fn expects_continue(&self) -> bool {
         self.expects_continue
@@ -195,7 +195,7 @@ impl Connection {
         self.expects_continue = false;
     }
 
-    /// Whether the connection persists after the response to the current request.
+    /// Returns whether the connection persists after the response to the current request.
     #[inline]
     pub fn persistence(&self) -> Persistence {
         self.persistence

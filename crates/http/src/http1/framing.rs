@@ -4,7 +4,7 @@ use crate::field::FieldName;
 use crate::request::{Request, Version};
 use crate::{BodyLength, RequestError};
 
-/// The length of the request's body. A message with ambiguous framing is an error.
+/// Returns the length of the request's body. A message with ambiguous framing is an error.
 pub(super) fn body_length(request: &Request<'_>) -> Result<BodyLength, RequestError> {
     if !request.has(FieldName::TransferEncoding) {
         return content_length(request);
@@ -25,7 +25,7 @@ pub(super) fn body_length(request: &Request<'_>) -> Result<BodyLength, RequestEr
     }
 }
 
-/// Whether the value is a single well-formed transfer coding that does not contain `chunked`.
+/// Returns `true` if the value is a single well-formed transfer coding that does not contain `chunked`.
 fn is_plain_coding(value: &[u8]) -> bool {
     crate::semantics::is_token(value)
         && !value.to_ascii_lowercase().windows(7).any(|part| part == b"chunked")
@@ -57,7 +57,7 @@ fn decimal(text: &[u8]) -> Option<u64> {
     (value <= i64::MAX as u64).then_some(value)
 }
 
-/// Whether the request permits a persistent connection (RFC 9112 §9.3).
+/// Returns `true` if the request permits a persistent connection (RFC 9112 §9.3).
 pub(super) fn wants_persistence(request: &Request<'_>) -> bool {
     let mut keep_alive = false;
     for value in request.values(FieldName::Connection) {

@@ -74,7 +74,7 @@ fn next_line(input: &[u8], start: usize) -> Result<Option<Line>, RequestError> {
     Ok(Some(Line { end: lf - 1, next: lf + 1 }))
 }
 
-/// The result for a request line without an end: incomplete, too long, or not HTTP.
+/// Returns the result for a request line without an end: incomplete, too long, or not HTTP.
 fn too_long_or_incomplete(
     input: &[u8],
     window: &[u8],

@@ -61,7 +61,7 @@ const fn bound(max: u16, per_second: u16, per_response: u16, reason: &'static st
 #[derive(Debug, Default)]
 pub(super) struct Budget {
     spent: [u16; BOUNDS.len()],
-    /// Whether any counter is above 0.
+    /// Any counter is above 0.
     any: bool,
     /// Last time seen, in seconds of the caller's clock.
     second: u64,

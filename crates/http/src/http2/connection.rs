@@ -40,7 +40,7 @@ pub enum Event {
         stream: u32,
         /// The value of Content-Length, if present. A body follows only if `ended` is false.
         length: Option<u64>,
-        /// Whether the request has no body.
+        /// The request has no body.
         ended: bool,
     },
     /// A request beyond a limit. The response, sent by [`Connection::respond`], has the error's status.
@@ -63,7 +63,7 @@ pub enum Event {
         stream: u32,
         /// Range of the bytes in the input.
         data: Range<usize>,
-        /// Whether the body ends with this part.
+        /// The body ends with this part.
         ended: bool,
     },
     /// A stream was reset before its response was complete. Nothing more can be sent on it.
@@ -290,13 +290,13 @@ impl Connection {
         }
     }
 
-    /// Whether the client is in the middle of a frame, a field section or the preface, if `left` bytes remain of the
-    /// input after [`Connection::next`] has returned [`Event::More`].
+    /// Returns `true` if the client is in the middle of a frame, a field section or the preface, if `left` bytes remain of
+    /// the input after [`Connection::next`] has returned [`Event::More`].
     pub fn is_within(&self, left: usize) -> bool {
         left > 0 || self.section.is_some() || self.phase != Phase::Open
     }
 
-    /// Number of streams whose request or response is incomplete.
+    /// Returns the number of streams whose request or response is incomplete.
     #[inline]
     pub fn open_streams(&self) -> usize {
         self.streams.len()

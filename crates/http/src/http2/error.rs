@@ -25,7 +25,7 @@ impl ConnectionError {
         Self::new(ErrorCode::FrameSizeError, reason)
     }
 
-    /// Whether the client exceeded a bound that only an attack reaches.
+    /// Returns `true` if the client exceeded a bound that only an attack reaches.
     pub fn is_abuse(&self) -> bool {
         self.code == ErrorCode::EnhanceYourCalm
     }

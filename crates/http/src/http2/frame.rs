@@ -153,14 +153,14 @@ impl FrameHeader {
         })
     }
 
-    /// Whether that flag is set.
+    /// Returns `true` if that flag is set.
     #[inline]
     pub fn has(&self, flag: u8) -> bool {
         self.flags & flag != 0
     }
 
-    /// The range of `payload` without padding (RFC 9113 §6.1) and without the priority at the start of a HEADERS frame.
-    /// `None` if the payload is shorter than the flags require.
+    /// Returns the range of `payload` without padding (RFC 9113 §6.1) and without the priority at the start of a HEADERS
+    /// frame. `None` if the payload is shorter than the flags require.
     #[inline]
     pub fn content(&self, payload: &[u8]) -> Option<Range<usize>> {
         let (mut start, mut end) = (0, payload.len());
@@ -174,7 +174,7 @@ impl FrameHeader {
         (start <= end).then_some(start..end)
     }
 
-    /// The stream that this HEADERS frame depends on, if it has a priority (RFC 9113 §6.2).
+    /// Returns the stream that this HEADERS frame depends on, if it has a priority (RFC 9113 §6.2).
     pub fn dependency(&self, payload: &[u8]) -> Option<u32> {
         let start = usize::from(self.has(flag::PADDED));
         let bytes = payload.get(start..start + 4).filter(|_| self.has(flag::PRIORITY))?;
@@ -187,7 +187,7 @@ impl FrameHeader {
         out.extend_from_slice(&self.to_bytes());
     }
 
-    /// The header in wire format.
+    /// Returns the header in wire format.
     #[inline]
     pub fn to_bytes(self) -> [u8; HEADER_LENGTH] {
         let length = (self.length as u32).to_be_bytes();
@@ -199,13 +199,13 @@ impl FrameHeader {
     }
 }
 
-/// The first four bytes of a payload as a big-endian number.
+/// Returns the first four bytes of a payload as a big-endian number.
 #[inline]
 pub(super) fn number(payload: &[u8]) -> Option<u32> {
     payload.first_chunk().map(|bytes| u32::from_be_bytes(*bytes))
 }
 
-/// The pairs of a SETTINGS frame.
+/// Returns the pairs of a SETTINGS frame.
 pub(super) fn settings(payload: &[u8]) -> impl Iterator<Item = (u16, u32)> {
     payload.as_chunks::<6>().0.iter().map(|pair| {
         let value = u32::from_be_bytes([pair[2], pair[3], pair[4], pair[5]]);

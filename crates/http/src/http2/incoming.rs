@@ -189,8 +189,8 @@ impl Connection {
         Ok(Some(Event::Data { stream: id, data: 0..0, ended: true }))
     }
 
-    /// The trailer fields of a request, when its body has ended (RFC 9113 §8.1). Sections beyond the limits of a head are
-    /// discarded; which fields have a meaning is for the caller to decide (RFC 9110 §6.5.1).
+    /// Returns the trailer fields of a request, when its body has ended (RFC 9113 §8.1). Sections beyond the limits of a head
+    /// are discarded; which fields have a meaning is for the caller to decide (RFC 9110 §6.5.1).
     pub fn take_trailers(&mut self, stream: u32) -> FieldLines {
         let is_of_stream = self.trailers.as_ref().is_some_and(|trailers| trailers.0 == stream);
         let trailers = if is_of_stream { self.trailers.take() } else { None };

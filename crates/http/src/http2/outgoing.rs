@@ -161,12 +161,12 @@ impl Connection {
         }
     }
 
-    /// The stream to send on next by priority, among those that are ready and whose windows are open.
+    /// Returns the stream to send on next by priority, among those that are ready and whose windows are open.
     pub fn next_to_send(&self) -> Option<u32> {
         if self.flow.send <= 0 { None } else { self.streams.next_to_send() }
     }
 
-    /// The client's window that blocks the stream; `None` if bytes can be sent.
+    /// Returns the client's window that blocks the stream; `None` if bytes can be sent.
     pub fn blocked_by(&self, stream: u32) -> Option<BlockedBy> {
         if self.streams.get(stream).is_some_and(|stream| stream.send <= 0) {
             Some(BlockedBy::Stream)
@@ -175,7 +175,7 @@ impl Connection {
         }
     }
 
-    /// Whether the server's windows let the client send on the stream.
+    /// Returns `true` if the server's windows let the client send on the stream.
     pub fn may_receive(&self, stream: u32) -> bool {
         let stream = self.streams.get(stream);
         self.flow.receive > 0 && stream.is_some_and(|stream| stream.is_open && stream.receive > 0)
@@ -284,7 +284,7 @@ impl Connection {
         }
     }
 
-    /// Whether a shutdown is complete: all responses have been sent.
+    /// Returns `true` if a shutdown is complete: all responses have been sent.
     pub fn is_done(&self) -> bool {
         self.drain == Drain::Final && self.streams.are_all_finished()
     }

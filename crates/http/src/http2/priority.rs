@@ -5,7 +5,7 @@
 pub struct Priority {
     /// From 0 (most urgent) to 7; 3 by default.
     pub urgency: u8,
-    /// Whether the client can process parts of the response. Such responses share the bandwidth of their urgency.
+    /// The client can process parts of the response. Such responses share the bandwidth of their urgency.
     pub incremental: bool,
 }
 

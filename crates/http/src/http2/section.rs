@@ -21,7 +21,7 @@ pub(super) struct Reader<'a> {
     protocol: Option<Range<usize>>,
     has_authority: bool,
     has_host: bool,
-    /// Whether the scheme is well-formed, but neither http nor https.
+    /// The scheme is well-formed, but neither http nor https.
     has_other_scheme: bool,
     has_fields: bool,
     malformed: Option<&'static str>,
@@ -269,7 +269,7 @@ fn is_scheme(text: &[u8]) -> bool {
     text.first().is_some_and(u8::is_ascii_alphabetic) && text.iter().all(is_next)
 }
 
-/// The value of Content-Length. Repeated equal values are permitted (RFC 9110 §8.6).
+/// Returns the value of Content-Length. Repeated equal values are permitted (RFC 9110 §8.6).
 fn stated_length(request: &Request<'_>) -> Result<Option<u64>, &'static str> {
     let mut stated = None;
     if !request.has(FieldName::ContentLength) {

@@ -16,14 +16,14 @@ pub(super) struct Stream {
     pub(super) taken: u32,
     /// Bytes of the request body still to arrive, if the request states its length.
     pub(super) left: Option<u64>,
-    /// Whether the client has not ended its side.
+    /// The client has not ended its side.
     pub(super) is_open: bool,
-    /// Whether the final response head was written.
+    /// The final response head was written.
     pub(super) has_response_head: bool,
-    /// Whether the response is complete. The rest of the request body is discarded rather than reset, so that a client
+    /// The response is complete. The rest of the request body is discarded rather than reset, so that a client
     /// that sends its whole request before it reads the response is not disturbed.
     pub(super) is_finished: bool,
-    /// Whether the caller has body bytes to send.
+    /// The caller has body bytes to send.
     pub(super) is_ready: bool,
     pub(super) priority: Priority,
     /// Sequence number of the last DATA frame, by which incremental streams take turns.
@@ -45,7 +45,7 @@ impl Streams {
         self.list.push(stream);
     }
 
-    /// The stream with that identifier. Searches from the newest, which is used most.
+    /// Returns the stream with that identifier. Searches from the newest, which is used most.
     #[inline]
     pub(super) fn get_mut(&mut self, id: u32) -> Option<&mut Stream> {
         let number = self.position(id)?;
@@ -75,18 +75,18 @@ impl Streams {
         self.list.iter_mut()
     }
 
-    /// Whether all responses are complete.
+    /// Returns `true` if all responses are complete.
     pub(super) fn are_all_finished(&self) -> bool {
         self.list.iter().all(|stream| stream.is_finished)
     }
 
-    /// The stream with that identifier.
+    /// Returns the stream with that identifier.
     pub(super) fn get(&self, id: u32) -> Option<&Stream> {
         self.position(id).and_then(|number| self.list.get(number))
     }
 
-    /// The stream to send on next (RFC 9218 §10): the most urgent one. Among equals, non-incremental responses go first and
-    /// in the order of their requests; incremental ones take turns.
+    /// Returns the stream to send on next (RFC 9218 §10): the most urgent one. Among equals, non-incremental responses go
+    /// first and in the order of their requests; incremental ones take turns.
     pub(super) fn next_to_send(&self) -> Option<u32> {
         let ready = self.list.iter().filter(|stream| stream.is_ready && stream.send > 0);
         let order = |stream: &&Stream| {

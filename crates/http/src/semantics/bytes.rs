@@ -1,6 +1,6 @@
 //! Sets of bytes as tables.
 
-/// The set of letters, digits and `others`.
+/// Returns the set of letters, digits and `others`.
 pub(super) const fn alphanumeric_and(others: &[u8]) -> [bool; 256] {
     let mut table = [false; 256];
     let mut byte = 0;

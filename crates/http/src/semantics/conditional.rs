@@ -69,7 +69,7 @@ pub fn evaluate(
     Outcome::Proceed
 }
 
-/// The date of a field. A field with several lines or a malformed date is ignored (§13.1.3, §13.1.4).
+/// Returns the date of a field. A field with several lines or a malformed date is ignored (§13.1.3, §13.1.4).
 fn single_date(values: &[&[u8]]) -> Option<u64> {
     let [value] = values else { return None };
     date::parse(value)
@@ -89,8 +89,8 @@ fn matches(
     }
 }
 
-/// Whether If-Range permits a partial response (RFC 9110 §13.1.5). `values` has one value for each line; several lines match
-/// nothing. `now` is in seconds since 1970.
+/// Returns `true` if If-Range permits a partial response (RFC 9110 §13.1.5). `values` has one value for each line; several
+/// lines match nothing. `now` is in seconds since 1970.
 pub fn if_range_allows(values: &[&[u8]], validators: &Validators<'_>, now: u64) -> bool {
     let value = match values {
         [] => return true,

@@ -2,7 +2,7 @@
 
 use super::list::{members, split};
 
-/// Whether Want-Repr-Digest requests SHA-256: a preference of 1 to 10.
+/// Returns `true` if Want-Repr-Digest requests SHA-256: a preference of 1 to 10.
 pub fn wants_sha256(values: &[&[u8]]) -> bool {
     members(values).any(|member| {
         let item = split(member, b';').next().unwrap_or_default();
@@ -14,7 +14,7 @@ pub fn wants_sha256(values: &[&[u8]]) -> bool {
     })
 }
 
-/// The value of Repr-Digest for a SHA-256 hash.
+/// Returns the value of Repr-Digest for a SHA-256 hash.
 pub fn repr_digest(sha256: &[u8; 32]) -> String {
     format!("sha-256=:{}:", base64(sha256))
 }

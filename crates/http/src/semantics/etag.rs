@@ -5,7 +5,7 @@ use std::fmt;
 /// An entity tag.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct EntityTag {
-    /// Whether the tag is weak: representations with equal weak tags can differ in their bytes.
+    /// The tag is weak: representations with equal weak tags can differ in their bytes.
     pub weak: bool,
     /// The text between the quotes.
     pub opaque: Box<[u8]>,
@@ -21,12 +21,12 @@ pub enum TagList {
 }
 
 impl EntityTag {
-    /// A strong tag. `opaque` must not contain quotes or control characters.
+    /// Returns a strong tag. `opaque` must not contain quotes or control characters.
     pub fn strong(opaque: impl Into<String>) -> Self {
         Self { weak: false, opaque: opaque.into().into_bytes().into() }
     }
 
-    /// A weak tag. `opaque` must not contain quotes or control characters.
+    /// Returns a weak tag. `opaque` must not contain quotes or control characters.
     pub fn weak(opaque: impl Into<String>) -> Self {
         Self { weak: true, ..Self::strong(opaque) }
     }
@@ -42,7 +42,7 @@ impl EntityTag {
         opaque.iter().all(legal).then(|| Self { weak, opaque: opaque.into() })
     }
 
-    /// The tag with its quotes, as fields have it.
+    /// Returns the tag with its quotes, as fields have it.
     pub fn to_bytes(&self) -> Vec<u8> {
         let prefix: &[u8] = if self.weak { b"W/\"" } else { b"\"" };
         [prefix, &self.opaque, b"\""].concat()

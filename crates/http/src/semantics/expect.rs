@@ -5,7 +5,7 @@ use crate::RequestError;
 use crate::field::FieldName;
 use crate::request::{Request, Version};
 
-/// Whether the client awaits 100 (Continue) before it sends the body.
+/// Returns whether the client awaits 100 (Continue) before it sends the body.
 ///
 /// # Errors
 /// A [`RequestError`] with status 417 for any other expectation.

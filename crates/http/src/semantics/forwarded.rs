@@ -12,7 +12,7 @@ pub struct Element<'a> {
     pub proto: Option<&'a [u8]>,
 }
 
-/// The elements of a field line from last to first, `None` for malformed ones. Empty elements are skipped.
+/// Returns the elements of a field line from last to first, `None` for malformed ones. Empty elements are skipped.
 ///
 /// The line is parsed from its end: each proxy appends its element, and nothing that a client puts before it, such as an
 /// unclosed quote, can change how that element is parsed.
@@ -64,7 +64,7 @@ fn parse(element: &[u8]) -> Option<Element<'_>> {
     Some(found)
 }
 
-/// The content of a quoted string, or an unquoted value, in which `[`, `]` and `:` are accepted, since proxies write
+/// Returns the content of a quoted string, or an unquoted value, in which `[`, `]` and `:` are accepted, since proxies write
 /// addresses without quotes.
 fn value(text: &[u8]) -> Option<&[u8]> {
     let Some(rest) = text.strip_prefix(b"\"") else {

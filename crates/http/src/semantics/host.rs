@@ -29,13 +29,14 @@ pub fn parse(text: &[u8]) -> Option<Host<'_>> {
     Some(Host { name: &text[..end], port: parse_port(&text[end..])? })
 }
 
-/// Whether the text is a valid authority of an `http` or `https` URI, whose name must not be empty (RFC 9110 §4.2.1).
+/// Returns `true` if the text is a valid authority of an `http` or `https` URI, whose name must not be empty (RFC 9110
+/// §4.2.1).
 #[inline]
 pub fn is_authority(text: &[u8]) -> bool {
     parse(text).is_some_and(|host| !host.name.is_empty())
 }
 
-/// The end of a name whose first percent-encoded byte is at `at`; `None` if an encoding is malformed (RFC 3986 §2.1).
+/// Returns the end of a name whose first percent-encoded byte is at `at`; `None` if an encoding is malformed (RFC 3986 §2.1).
 #[cold]
 fn encoded_name(text: &[u8], mut at: usize) -> Option<usize> {
     while let Some(&byte) = text.get(at) {

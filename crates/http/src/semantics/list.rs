@@ -1,12 +1,12 @@
 //! Lists in field values (RFC 9110 §5.6.1) and their weights (§12.4.2).
 
-/// The members of a comma-separated list over all lines of a field, without empty ones. Commas in quoted strings do not
-/// separate members.
+/// Returns the members of a comma-separated list over all lines of a field, without empty ones. Commas in quoted strings do
+/// not separate members.
 pub fn members<'a>(values: &'a [&'a [u8]]) -> impl Iterator<Item = &'a [u8]> {
     values.iter().flat_map(|value| split(value, b',')).filter(|member| !member.is_empty())
 }
 
-/// The trimmed parts of `text` between separators outside quoted strings.
+/// Returns the trimmed parts of `text` between separators outside quoted strings.
 pub fn split(text: &[u8], separator: u8) -> impl Iterator<Item = &[u8]> {
     let mut rest = Some(text);
     std::iter::from_fn(move || {
@@ -27,7 +27,7 @@ pub fn split(text: &[u8], separator: u8) -> impl Iterator<Item = &[u8]> {
     })
 }
 
-/// A member's weight in thousandths: 1000 by default, `None` if malformed.
+/// Returns a member's weight in thousandths: 1000 by default, `None` if malformed.
 pub fn weight<'a>(parameters: impl Iterator<Item = &'a [u8]>) -> Option<u16> {
     for parameter in parameters {
         if let [b'q' | b'Q', b'=', value @ ..] = parameter {

@@ -21,7 +21,7 @@ pub enum Method {
 }
 
 impl Method {
-    /// The method with that name. Names are case-sensitive.
+    /// Creates the method with that name. Names are case-sensitive.
     #[inline]
     pub fn from_bytes(name: &[u8]) -> Self {
         match name {
@@ -38,7 +38,7 @@ impl Method {
         }
     }
 
-    /// The name; `_OTHER` for unknown methods, as OpenTelemetry prescribes.
+    /// Returns the name; `_OTHER` for unknown methods, as OpenTelemetry prescribes.
     pub fn as_str(self) -> &'static str {
         match self {
             Self::Get => "GET",
@@ -54,13 +54,13 @@ impl Method {
         }
     }
 
-    /// Whether the method is safe: read-only by definition (RFC 9110 §9.2.1).
+    /// Returns `true` if the method is safe: read-only by definition (RFC 9110 §9.2.1).
     pub fn is_safe(self) -> bool {
         matches!(self, Self::Get | Self::Head | Self::Options | Self::Trace)
     }
 
-    /// Whether the method is idempotent: repeated requests have the effect of one (RFC 9110 §9.2.2). An extended CONNECT
-    /// is, as the GET that it is equivalent to.
+    /// Returns `true` if the method is idempotent: repeated requests have the effect of one (RFC 9110 §9.2.2). An extended
+    /// CONNECT is, as the GET that it is equivalent to.
     pub fn is_idempotent(self) -> bool {
         self.is_safe() || matches!(self, Self::Put | Self::Delete | Self::ExtendedConnect)
     }

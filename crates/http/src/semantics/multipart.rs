@@ -22,12 +22,12 @@ impl<'a> Multipart<'a> {
         Self { boundary, media_type, length, ranges }
     }
 
-    /// The Content-Type of the response.
+    /// Returns the Content-Type of the response.
     pub fn content_type(&self) -> String {
         format!("multipart/byteranges; boundary={}", String::from_utf8_lossy(self.boundary))
     }
 
-    /// The ranges, each with the delimiter and fields that precede it.
+    /// Returns the ranges, each with the delimiter and fields that precede it.
     pub fn parts(&self) -> impl Iterator<Item = (Vec<u8>, ByteRange)> {
         self.ranges.iter().enumerate().map(|(number, range)| {
             let mut head = Vec::with_capacity(128);
@@ -43,7 +43,7 @@ impl<'a> Multipart<'a> {
         })
     }
 
-    /// The final delimiter.
+    /// Returns the final delimiter.
     pub fn end(&self) -> Vec<u8> {
         [b"\r\n--", self.boundary, b"--\r\n"].concat()
     }

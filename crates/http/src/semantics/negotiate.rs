@@ -16,7 +16,7 @@ pub enum ContentCoding {
 }
 
 impl ContentCoding {
-    /// The name in Content-Encoding.
+    /// Returns the name in Content-Encoding.
     pub fn as_str(self) -> &'static str {
         match self {
             Self::Identity => "identity",
@@ -26,7 +26,7 @@ impl ContentCoding {
         }
     }
 
-    /// The suffix of files with this coding.
+    /// Returns the suffix of files with this coding.
     pub fn suffix(self) -> Option<&'static str> {
         match self {
             Self::Identity => None,
@@ -73,8 +73,8 @@ pub fn accept_encoding(values: &[&[u8]]) -> Accepted {
 }
 
 impl Accepted {
-    /// The best of `available`, which are in the server's order of preference: the first one with the highest weight. `None`
-    /// if none is acceptable.
+    /// Returns the best of `available`, which are in the server's order of preference: the first one with the highest weight.
+    /// `None` if none is acceptable.
     pub fn choose(&self, available: &[ContentCoding]) -> Option<ContentCoding> {
         let mut best: Option<(ContentCoding, u16)> = None;
         for &coding in available {
@@ -87,7 +87,7 @@ impl Accepted {
     }
 }
 
-/// Whether the client prefers `application/json` to `text/html` (RFC 9110 §12.5.1): only if it names it, or
+/// Returns `true` if the client prefers `application/json` to `text/html` (RFC 9110 §12.5.1): only if it names it, or
 /// `application/*`, with the higher weight.
 pub fn prefers_json(accept: &[&[u8]]) -> bool {
     let weight_of = |kind: &[u8], subtype: &[u8]| {

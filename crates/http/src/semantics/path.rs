@@ -53,7 +53,7 @@ pub fn decode_opaque(raw: &[u8], out: &mut Vec<u8>) -> Result<(), PathError> {
     resolve_segments(out)
 }
 
-/// A result of [`decode_opaque`] with its encoded slashes as slashes, also consecutive ones.
+/// Returns a result of [`decode_opaque`] with its encoded slashes as slashes, also consecutive ones.
 pub fn with_slashes(opaque: &[u8]) -> Vec<u8> {
     opaque.iter().map(|&byte| if byte == 0 { b'/' } else { byte }).collect()
 }
@@ -129,7 +129,7 @@ fn resolve_segments(path: &mut Vec<u8>) -> Result<(), PathError> {
     Ok(())
 }
 
-/// Whether a segment other than `.well-known` (RFC 8615) begins with a dot.
+/// Returns `true` if a segment other than `.well-known` (RFC 8615) begins with a dot.
 pub fn has_hidden_segment(path: &[u8]) -> bool {
     memchr::memmem::find_iter(path, b"/.").any(|at| {
         let segment = &path[at + 1..];

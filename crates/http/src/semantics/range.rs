@@ -109,12 +109,12 @@ fn join(ranges: &mut SmallVec<[ByteRange; 1]>, mut range: ByteRange) {
     ranges.insert(place.min(ranges.len()), range);
 }
 
-/// The Content-Range of one part.
+/// Returns the Content-Range of one part.
 pub fn content_range(range: &ByteRange, length: u64) -> String {
     format!("bytes {}-{}/{length}", range.start, range.end.saturating_sub(1))
 }
 
-/// The Content-Range of a 416.
+/// Returns the Content-Range of a 416.
 pub fn content_range_unsatisfied(length: u64) -> String {
     format!("bytes */{length}")
 }

@@ -1,6 +1,6 @@
 //! Status codes (RFC 9110 §15 and the IANA registry).
 
-/// The reason phrase of a registered status code; empty for others.
+/// Returns the reason phrase of a registered status code; empty for others.
 pub fn reason(status: u16) -> &'static str {
     match status {
         100 => "Continue",
@@ -60,12 +60,12 @@ pub fn reason(status: u16) -> &'static str {
     }
 }
 
-/// Whether a response with this status can have a body (RFC 9110 §6.4.1).
+/// Returns `true` if a response with this status can have a body (RFC 9110 §6.4.1).
 pub fn has_body(status: u16) -> bool {
     !matches!(status, 100..=199 | 204 | 304)
 }
 
-/// Whether a response with this status can have content. The body of a 205 must be empty (RFC 9110 §15.3.6).
+/// Returns `true` if a response with this status can have content. The body of a 205 must be empty (RFC 9110 §15.3.6).
 pub fn allows_content(status: u16) -> bool {
     has_body(status) && status != 205
 }

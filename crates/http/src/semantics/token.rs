@@ -4,26 +4,26 @@ use super::bytes::alphanumeric_and;
 
 const TCHAR: [bool; 256] = alphanumeric_and(b"!#$%&'*+-.^_`|~");
 
-/// Whether the text is a token: one or more token characters.
+/// Returns `true` if the text is a token: one or more token characters.
 #[inline]
 pub fn is_token(text: &[u8]) -> bool {
     !text.is_empty() && text.iter().all(|&b| TCHAR[usize::from(b)])
 }
 
-/// Whether the byte is a token character.
+/// Returns `true` if the byte is a token character.
 #[inline]
 pub(crate) fn is_token_byte(byte: u8) -> bool {
     TCHAR[usize::from(byte)]
 }
 
-/// Number of token characters at the start of the text.
+/// Returns the number of token characters at the start of the text.
 #[inline]
 pub(crate) fn token_length(text: &[u8]) -> usize {
     text.iter().position(|&b| !TCHAR[usize::from(b)]).unwrap_or(text.len())
 }
 
-/// Whether the text is valid in a field value: no control character but tab. The loop has no branch per byte, so that it
-/// compiles to vector instructions.
+/// Returns `true` if the text is valid in a field value: no control character but tab. The loop has no branch per byte, so
+/// that it compiles to vector instructions.
 #[inline]
 pub fn is_field_value(text: &[u8]) -> bool {
     text.iter().fold(true, |good, &b| good & ((b >= 0x20) & (b != 0x7f) | (b == b'\t')))

@@ -52,7 +52,7 @@ impl Url {
         })
     }
 
-    /// Whether the scheme is `https`.
+    /// Returns `true` if the scheme is `https`.
     #[must_use]
     pub fn is_secure(&self) -> bool {
         self.is_secure
@@ -64,13 +64,13 @@ impl Url {
         &self.authority
     }
 
-    /// The host, an IPv6 address with brackets.
+    /// Returns the host, an IPv6 address with brackets.
     #[must_use]
     pub fn host(&self) -> &str {
         &self.authority[..self.host_length]
     }
 
-    /// The port, or the scheme's default.
+    /// Returns the port, or the scheme's default.
     #[must_use]
     pub fn port(&self) -> u16 {
         self.port.unwrap_or(if self.is_secure { 443 } else { 80 })

@@ -79,7 +79,7 @@ pub fn write_close(code: u16, reason: &str, out: &mut Vec<u8>) {
     out.extend_from_slice(&reason.as_bytes()[..end]);
 }
 
-/// Whether a close frame may have this code (RFC 6455 §7.4, and the registry that it founds).
+/// Returns `true` if a close frame may have this code (RFC 6455 §7.4, and the registry that it founds).
 pub fn is_sendable(code: u16) -> bool {
     matches!(code, 1000..=1003 | 1007..=1014 | 3000..=4999)
 }

@@ -12,17 +12,17 @@ const GUID: &[u8] = b"258EAFA5-E914-47DA-95CA-C5AB0DC85B11";
 /// Bytes of a decoded key.
 const KEY: usize = 16;
 
-/// The value of `Sec-WebSocket-Key` for 16 bytes, which are random for each handshake.
+/// Returns the value of `Sec-WebSocket-Key` for 16 bytes, which are random for each handshake.
 pub fn key(nonce: [u8; KEY]) -> String {
     STANDARD.encode(nonce)
 }
 
-/// Whether a value of `Sec-WebSocket-Key` is well-formed: 16 bytes in base64.
+/// Returns `true` if a value of `Sec-WebSocket-Key` is well-formed: 16 bytes in base64.
 pub fn is_key(value: &[u8]) -> bool {
     STANDARD.decode(value).is_ok_and(|bytes| bytes.len() == KEY)
 }
 
-/// The value of `Sec-WebSocket-Accept` in the response to a request with this key.
+/// Returns the value of `Sec-WebSocket-Accept` in the response to a request with this key.
 pub fn accept(key: &[u8]) -> String {
     STANDARD.encode(Sha1::new().chain_update(key).chain_update(GUID).finalize())
 }

@@ -39,7 +39,7 @@ impl Utf8 {
         }
     }
 
-    /// Whether the text may end here.
+    /// Returns `true` if the text may end here.
     pub(super) fn is_complete(self) -> bool {
         self.length == 0
     }

@@ -165,7 +165,7 @@ fn exactly_one_well_formed_host_is_required() {
     served(b"GET / HTTP/1.0\r\n\r\n", &[("GET", "/", "")]);
 }
 
-/// The fields of one request, as `name=value`.
+/// Returns the fields of one request, as `name=value`.
 fn fields_of(message: &str, head: &mut Head) -> String {
     let message = message.as_bytes();
     let length = Connection::default().head(message, &Limits::default(), head).unwrap();

@@ -23,7 +23,7 @@ fn a_body_reaches_the_handler_with_its_trailers() {
     assert_eq!(server.engine.open_streams(), 0);
 }
 
-/// An extended CONNECT with this value of a field.
+/// Returns an extended CONNECT with this value of a field.
 fn tunnel<'a>(name: &'a str, value: &'a str) -> Vec<(&'a str, &'a str)> {
     let fields = [
         (":method", "CONNECT"),

@@ -9,7 +9,7 @@ use crate::support::{
     with,
 };
 
-/// A conversation with every kind of frame.
+/// Returns a conversation with every kind of frame.
 fn conversation() -> Vec<u8> {
     let whole = section(&with(POST, &[("content-length", "9"), ("te", "trailers")]));
     let mut ping = Vec::new();

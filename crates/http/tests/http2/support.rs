@@ -49,7 +49,7 @@ impl Server {
         }
     }
 
-    /// A server whose client has sent its preface.
+    /// Returns a server whose client has sent its preface.
     pub(crate) fn open(response_length: Option<usize>) -> Self {
         let mut server = Self::new(response_length);
         server.feed(&preface(&[]));

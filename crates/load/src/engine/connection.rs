@@ -61,7 +61,7 @@ pub(super) struct Connection {
     thinking: bool,
     /// End of the think time, which a user keeps when the connection is closed.
     thinks_until: u64,
-    /// Whether the connection has been counted among those of the measurement.
+    /// The connection has been counted among those of the measurement.
     counted: bool,
     /// Connecting has begun and no byte has arrived. Tracked only with a modem pace.
     silent: bool,
@@ -242,7 +242,7 @@ impl Connection {
         }
     }
 
-    /// Whether another request can be sent now.
+    /// Returns `true` if another request can be sent now.
     pub(super) fn has_room(&self, shared: &Shared<'_>) -> bool {
         self.phase == Phase::Open
             && !self.is_closing
@@ -497,7 +497,7 @@ impl Connection {
         }
     }
 
-    /// Whether connecting, or the oldest request, has taken longer than `timeout`.
+    /// Returns `true` if connecting, or the oldest request, has taken longer than `timeout`.
     pub(super) fn is_overdue(&self, now: u64, timeout: u64) -> bool {
         let since = match self.phase {
             Phase::Closed => return false,

@@ -242,7 +242,7 @@ impl Shared<'_> {
         end == EndedBy::GoAway || live.responses.get() > 0 && live.seen.is_ended()
     }
 
-    /// Whether all requests have been sent.
+    /// Returns `true` if all requests have been sent.
     fn is_done(&self) -> bool {
         let now = self.clock.now();
         let state = self.state.borrow();
@@ -329,7 +329,7 @@ impl Shared<'_> {
         Ok(client)
     }
 
-    /// The next request of a user of the connection; `None` if there are no more, or the connection takes none.
+    /// Returns the next request of a user of the connection; `None` if there are no more, or the connection takes none.
     async fn next_request(&self, live: &Live) -> Option<Pending> {
         loop {
             if live.seen.is_ended() && live.open.get() == 0 {

@@ -130,13 +130,13 @@ impl Job {
         })
     }
 
-    /// Whether all addresses are those of this machine.
+    /// Returns `true` if all addresses are those of this machine.
     #[must_use]
     pub fn is_local(&self) -> bool {
         self.addresses.iter().all(|address| address.ip().is_loopback())
     }
 
-    /// The error that the target is another machine and the user has not permitted that.
+    /// Returns the error that the target is another machine and the user has not permitted that.
     #[must_use]
     pub fn not_permitted(&self) -> String {
         let others = self.addresses.iter().find(|address| !address.ip().is_loopback());
@@ -177,13 +177,13 @@ impl Job {
         }
     }
 
-    /// Whether connections are encrypted.
+    /// Returns `true` if connections are encrypted.
     #[must_use]
     pub fn is_tls(&self) -> bool {
         self.tls.is_some()
     }
 
-    /// Whether the status is an expected one.
+    /// Returns `true` if the status is an expected one.
     #[inline]
     pub(super) fn is_expected(&self, status: u16) -> bool {
         if self.statuses.is_empty() {
@@ -207,7 +207,7 @@ impl Job {
     }
 }
 
-/// The addresses of the URL's host, of which there is at least one.
+/// Returns the addresses of the URL's host, of which there is at least one.
 fn addresses_of(url: &Url) -> Result<Vec<SocketAddr>, JobError> {
     let host = url.host_str().unwrap_or_default().trim_matches(['[', ']']);
     let port = url.port_or_known_default().unwrap_or(80);

@@ -32,7 +32,7 @@ const READS_PER_SECOND: u64 = 2;
 const GRAIN: u64 = 10;
 
 impl Pace {
-    /// The pace of a modem with that bit rate.
+    /// Creates the pace of a modem with that bit rate.
     pub(super) fn new(bits_per_second: u64) -> Self {
         Self {
             rate: (bits_per_second / 8).max(1),
@@ -56,7 +56,7 @@ impl Pace {
         self.read = 0;
     }
 
-    /// The bytes that can be read now.
+    /// Returns the bytes that can be read now.
     ///
     /// # Errors
     /// The time of the next read, if there are none.
@@ -72,7 +72,7 @@ impl Pace {
         if next <= now { Ok(step as usize) } else { Err(next) }
     }
 
-    /// Whether a timer for that time has to be set. Events arrive between reads, and each would set another timer
+    /// Returns `true` if a timer for that time has to be set. Events arrive between reads, and each would set another timer
     /// otherwise.
     pub(super) fn begins_to_wait(&mut self, due: u64) -> bool {
         std::mem::replace(&mut self.waits_until, due) != due

@@ -16,7 +16,7 @@ pub(super) struct Recorder {
     pub(super) ends: u64,
     /// Middle of a measurement of some duration.
     middle: u64,
-    /// Whether the run ends after a number of requests, so that those of the warm-up must not count.
+    /// The run ends after a number of requests, so that those of the warm-up must not count.
     by_count: bool,
     /// Requests in flight on all connections.
     pub(super) in_flight: u64,
@@ -35,7 +35,7 @@ pub(super) struct Times {
 pub(super) type Checked<'a> = Option<(ErrorKind, &'a dyn Fn() -> String)>;
 
 impl Recorder {
-    /// The recorder of a worker with the plan.
+    /// Creates the recorder of a worker with the plan.
     pub(super) fn new(plan: &Plan) -> Self {
         let counts_from = nanos(plan.warmup_seconds);
         let seconds = match plan.end {
@@ -54,30 +54,30 @@ impl Recorder {
         }
     }
 
-    /// The requests in flight at the end of the run, whose result has arrived since then.
+    /// Returns the requests in flight at the end of the run, whose result has arrived since then.
     pub(super) fn take_late(&mut self) -> Vec<Times> {
         std::mem::take(&mut self.late)
     }
 
-    /// Whether the time is within the measurement.
+    /// Returns `true` if the time is within the measurement.
     #[inline]
     pub(super) fn is_counting(&self, now: u64) -> bool {
         now >= self.counts_from && now < self.ends
     }
 
-    /// Whether requests that are sent now are those of the measurement.
+    /// Returns `true` if requests that are sent now are those of the measurement.
     #[inline]
     pub(super) fn is_warm(&self, now: u64) -> bool {
         now >= self.counts_from
     }
 
-    /// Whether the end of a request counts that was sent at `sent`.
+    /// Returns `true` if the end of a request counts that was sent at `sent`.
     #[inline]
     fn counts(&self, now: u64, sent: u64) -> bool {
         self.is_counting(now) && (!self.by_count || sent >= self.counts_from)
     }
 
-    /// The time since the start of the measurement; 0 before.
+    /// Returns the time since the start of the measurement; 0 before.
     #[inline]
     pub(super) fn at(&self, now: u64) -> u64 {
         now.saturating_sub(self.counts_from)

@@ -82,7 +82,7 @@ pub(super) struct Http2Request {
 }
 
 impl Http2Request {
-    /// The request of a URL.
+    /// Returns the request of a URL.
     ///
     /// # Errors
     /// A part of it is malformed.
@@ -119,7 +119,7 @@ impl Http2Request {
     }
 }
 
-/// Whether the method is safe (RFC 9110 §9.2.1).
+/// Returns `true` if the method is safe (RFC 9110 §9.2.1).
 fn is_safe(method: &str) -> bool {
     matches!(method, "GET" | "HEAD" | "OPTIONS" | "TRACE")
 }

@@ -28,7 +28,7 @@ pub(super) struct PartialResponse {
 }
 
 impl PartialResponse {
-    /// A response whose head arrived at `now`.
+    /// Creates a response whose head arrived at `now`.
     pub(super) fn new(status: u16, now: u64) -> Self {
         Self { status, first_byte: now, ..Self::default() }
     }
@@ -62,7 +62,7 @@ impl PartialResponse {
     }
 }
 
-/// The URL with that index.
+/// Returns the URL with that index.
 pub(super) fn url_of(job: &Job, url: u32) -> &str {
     job.plan.urls.get(url as usize).map_or("", String::as_str)
 }
@@ -85,7 +85,7 @@ pub(super) fn describe_error(
     }
 }
 
-/// The start of what a server sent, on one line.
+/// Returns the start of what a server sent, on one line.
 pub(super) fn excerpt(bytes: &[u8]) -> String {
     const CHARACTERS: usize = 80;
     // An alert or a handshake record of TLS (RFC 8446 §5.1).
@@ -99,13 +99,13 @@ pub(super) fn excerpt(bytes: &[u8]) -> String {
     format!("the server sent \"{text}\"")
 }
 
-/// The title of an HTML page.
+/// Returns the title of an HTML page.
 fn title(text: &str) -> Option<&str> {
     let (_, rest) = text.split_once("<title>")?;
     Some(rest.split_once("</title>")?.0)
 }
 
-/// The error in a complete response, if any.
+/// Returns the error in a complete response, if any.
 #[inline]
 pub(super) fn check(
     shared: &mut Shared<'_>,
@@ -120,7 +120,7 @@ pub(super) fn check(
     compare(shared.job, status, request.head_only, found, expected)
 }
 
-/// The error in a response with body `found` where `expected` is correct, if any.
+/// Returns the error in a response with body `found` where `expected` is correct, if any.
 #[inline]
 pub(super) fn compare(
     job: &Job,

@@ -17,7 +17,7 @@ pub struct Series {
     last: u64,
     /// Times without received bytes while requests were in flight.
     pauses: Vec<Range<u64>>,
-    /// Whether no request was sent.
+    /// No request was sent.
     unused: bool,
 }
 
@@ -173,7 +173,7 @@ impl Series {
         groups.map(|group| group.map(count).sum::<f64>() / length).collect()
     }
 
-    /// The intervals as in the outcome. `end` is the duration of the run in nanoseconds.
+    /// Returns the intervals as in the outcome. `end` is the duration of the run in nanoseconds.
     pub fn seconds(&self, end: u64) -> Vec<Second> {
         let interval = self.interval as f64 / 1e9;
         let seconds = self.points.iter().enumerate().map(|(index, point)| {
@@ -226,7 +226,7 @@ mod tests {
         assert!(seconds.iter().all(|second| second.length == 4.0 && second.p50_ms > 0.9));
     }
 
-    /// A series of responses every millisecond from `from` to `to`.
+    /// Returns a series of responses every millisecond from `from` to `to`.
     fn steady(from: u64, to: u64) -> Series {
         let mut series = Series::default();
         series.resume(from * 1_000_000);

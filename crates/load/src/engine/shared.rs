@@ -72,12 +72,12 @@ pub(super) struct Pending {
     pub(super) due: u64,
     /// Index of the URL, if it has been chosen: the request is sent again.
     pub(super) url: Option<u32>,
-    /// Whether it may be sent once more.
+    /// It may be sent once more.
     pub(super) repeatable: bool,
 }
 
 impl Pending {
-    /// A request that was due at `due`.
+    /// Creates a request that was due at `due`.
     pub(super) fn new(due: u64) -> Self {
         Self { due, url: None, repeatable: true }
     }
@@ -87,7 +87,7 @@ impl Pending {
 const BUFFER: usize = 1 << 20;
 
 impl<'a> Shared<'a> {
-    /// The initial state. `requests` is the worker's share if the plan ends after a number of requests.
+    /// Returns the initial state. `requests` is the worker's share if the plan ends after a number of requests.
     pub(super) fn new(job: &'a Job, requests: u64) -> io::Result<Self> {
         let plan = &job.plan;
         let left = match plan.end {
@@ -159,7 +159,7 @@ impl<'a> Shared<'a> {
         true
     }
 
-    /// The next request of the closed model: one that is sent again, or a new one that is due at `due`, or else now.
+    /// Returns the next request of the closed model: one that is sent again, or a new one that is due at `due`, or else now.
     #[inline]
     pub(super) fn next_request(&mut self, due: &mut Option<u64>) -> Option<Pending> {
         if self.now < self.recorder.ends
@@ -170,7 +170,7 @@ impl<'a> Shared<'a> {
         self.may_send().then(|| Pending::new(due.take().unwrap_or(self.now)))
     }
 
-    /// Whether requests are left for a connection that is not established yet.
+    /// Returns `true` if requests are left for a connection that is not established yet.
     pub(super) fn needs_connection(&self) -> bool {
         self.left.saturating_add(self.again.len() as u64) > self.connecting
     }
@@ -205,7 +205,7 @@ impl<'a> Shared<'a> {
         self.to_open.push(index);
     }
 
-    /// The expected response; `None` if it is the first one of the URL, which then becomes the expected one.
+    /// Returns the expected response; `None` if it is the first one of the URL, which then becomes the expected one.
     #[inline]
     pub(super) fn expected(&mut self, url: u32, found: Expected) -> Option<Expected> {
         match self.learned.get_mut(url as usize) {

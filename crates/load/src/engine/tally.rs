@@ -120,7 +120,7 @@ impl Lost {
         self.first.get_or_insert_with(reason);
     }
 
-    /// The number of losses.
+    /// Returns the number of losses.
     #[must_use]
     pub fn count(&self) -> u64 {
         self.by_kind.values().sum()
@@ -163,7 +163,7 @@ fn histogram() -> Histogram<u64> {
 }
 
 impl Tally {
-    /// An empty tally of a worker with `connections` connection slots.
+    /// Creates an empty tally of a worker with `connections` connection slots.
     #[must_use]
     pub fn new(connections: usize) -> Self {
         Self {
@@ -242,7 +242,7 @@ impl Tally {
         }
     }
 
-    /// The counts that are shown during the run, `at` nanoseconds after the start of the measurement.
+    /// Returns the counts that are shown during the run, `at` nanoseconds after the start of the measurement.
     pub(super) fn snapshot(&self, at: u64, in_flight: u64) -> Snapshot {
         Snapshot {
             at,

@@ -15,12 +15,12 @@ impl Timers {
         self.heap.push(Reverse((due, index, generation)));
     }
 
-    /// The time of the next timer.
+    /// Returns the time of the next timer.
     pub(super) fn next(&self) -> Option<u64> {
         self.heap.peek().map(|Reverse((due, ..))| *due)
     }
 
-    /// The index and generation of an expired timer.
+    /// Returns the index and generation of an expired timer.
     pub(super) fn pop(&mut self, now: u64) -> Option<(u32, u32)> {
         let Reverse((due, index, generation)) = *self.heap.peek()?;
         if due > now {

@@ -19,7 +19,7 @@ use super::tls::Tls;
 pub(super) struct Transport {
     socket: OwnedFd,
     session: Option<Box<rustls::ClientConnection>>,
-    /// Whether TLS records wait for room in the socket's buffer.
+    /// TLS records wait for room in the socket's buffer.
     blocked: bool,
 }
 
@@ -83,18 +83,18 @@ impl Transport {
         self.session.is_some()
     }
 
-    /// Whether the handshake is over; true without TLS.
+    /// Returns `true` if the handshake is over; true without TLS.
     pub(super) fn is_ready(&self) -> bool {
         self.session.as_ref().is_none_or(|session| !session.is_handshaking())
     }
 
-    /// Whether the session was resumed.
+    /// Returns `true` if the session was resumed.
     pub(super) fn is_resumed(&self) -> bool {
         let kind = self.session.as_ref().and_then(|session| session.handshake_kind());
         kind == Some(rustls::HandshakeKind::Resumed)
     }
 
-    /// The error of connecting, if any.
+    /// Returns the error of connecting, if any.
     pub(super) fn connect_error(&self) -> Option<io::Error> {
         match sockopt::socket_error(&self.socket) {
             Ok(Ok(())) => None,

@@ -25,12 +25,12 @@ pub(super) struct Worker<'a> {
     arrival: usize,
     /// Distance from one arrival of this worker to the next in that schedule.
     arrival_step: usize,
-    /// Whether all arrivals of a number of requests have been due.
+    /// All arrivals of a number of requests have been due.
     all_due: bool,
     /// Arrivals that wait for a connection.
     waiting: VecDeque<u64>,
     next_scan: u64,
-    /// Whether the run ends after a number of requests.
+    /// The run ends after a number of requests.
     ends_by_count: bool,
     slot: &'a Slot,
 }
@@ -48,7 +48,7 @@ const MAX_SILENT: u32 = 1024;
 const EVENTS: usize = 1024;
 
 impl<'a> Worker<'a> {
-    /// The worker with that index, which runs from the start of a clock that [`Worker::run`] takes.
+    /// Returns the worker with that index, which runs from the start of a clock that [`Worker::run`] takes.
     pub(super) fn new(job: &'a Job, index: u32, slot: &'a Slot) -> io::Result<Self> {
         let plan = &job.plan;
         let part = plan.part_of_thread(index);
@@ -132,7 +132,7 @@ impl<'a> Worker<'a> {
         }
     }
 
-    /// The tally, and the end of the measurement in nanoseconds since the start.
+    /// Returns the tally, and the end of the measurement in nanoseconds since the start.
     pub(super) fn finish(mut self) -> (Tally, u64) {
         let now = self.shared.now;
         let recorder = &mut self.shared.recorder;
@@ -180,8 +180,8 @@ impl<'a> Worker<'a> {
         shared.now >= shared.recorder.ends || self.is_spent() || self.slot.is_stopped()
     }
 
-    /// Whether a run of a number of requests has sent them all, and has a result of each. An open run of some duration lasts
-    /// until its end.
+    /// Returns `true` if a run of a number of requests has sent them all, and has a result of each. An open run of some
+    /// duration lasts until its end.
     fn is_spent(&self) -> bool {
         let shared = &self.shared;
         let sent = shared.left == 0 || self.schedule.is_some() && self.next_due.is_none();
@@ -302,7 +302,7 @@ impl<'a> Worker<'a> {
         self.slot.publish(recorder.tally.snapshot(at, recorder.in_flight));
     }
 
-    /// The time until the next timer, arrival or check.
+    /// Returns the time until the next timer, arrival or check.
     fn timeout(&self) -> Option<Timespec> {
         let shared = &self.shared;
         let mut next =
@@ -325,7 +325,7 @@ impl<'a> Worker<'a> {
     }
 }
 
-/// The next request of the open model: one that is sent again, or the arrival that has waited longest.
+/// Returns the next request of the open model: one that is sent again, or the arrival that has waited longest.
 fn next_arrival(shared: &mut Shared<'_>, waiting: &mut VecDeque<u64>) -> Option<Pending> {
     if let Some(again) = shared.again.pop_front() {
         return Some(again);

@@ -84,7 +84,7 @@ const PREPARING: u64 = 60 * SECOND;
 const GRACE: u64 = 30 * SECOND;
 
 impl Coordinator {
-    /// A coordinator of generators with these names. Those with an empty name have that of their machine.
+    /// Creates a coordinator of generators with these names. Those with an empty name have that of their machine.
     #[must_use]
     pub fn new(names: Vec<String>) -> Self {
         let peer = |name| Peer {
@@ -222,12 +222,12 @@ impl Coordinator {
         self.advance(now);
     }
 
-    /// The messages to send, in order, with the number of their generator.
+    /// Returns the messages to send, in order, with the number of their generator.
     pub fn output(&mut self) -> impl Iterator<Item = (usize, ToGenerator)> {
         self.output.drain(..)
     }
 
-    /// What is waited for.
+    /// Returns what is waited for.
     #[must_use]
     pub fn stage(&self) -> &Stage {
         &self.stage
@@ -239,12 +239,12 @@ impl Coordinator {
         self.peers.iter().filter(greets).map(|peer| peer.name.as_str())
     }
 
-    /// The counts of each generator so far.
+    /// Returns the counts of each generator so far.
     pub fn snapshots(&self) -> impl Iterator<Item = Snapshot> {
         self.peers.iter().map(|peer| peer.snapshot)
     }
 
-    /// The results of the run, with the number of connections at their pace.
+    /// Returns the results of the run, with the number of connections at their pace.
     pub fn parts(&mut self) -> (Vec<Part>, Conformance) {
         let of = self.peers.len() as u32;
         let mut conformance = Conformance::default();
@@ -264,7 +264,7 @@ impl Coordinator {
         (parts, conformance)
     }
 
-    /// The instant on which the generators agreed.
+    /// Returns the instant on which the generators agreed.
     #[must_use]
     pub fn agreed(&self) -> u64 {
         self.agreed
@@ -353,7 +353,7 @@ impl Peer {
         }
     }
 
-    /// The start of the load relative to the agreed instant, from `began` by the generator's clock.
+    /// Returns the start of the load relative to the agreed instant, from `began` by the generator's clock.
     fn start(&self, began: u64, agreed: u64) -> Option<Start> {
         let (own, uncertainty) = self.offset.to_own(began)?;
         let at_ms = (own - i128::from(agreed)) as f64 / MS as f64;

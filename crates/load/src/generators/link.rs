@@ -35,7 +35,7 @@ pub struct Arrived {
     pub event: Event,
 }
 
-/// A message as a line.
+/// Returns a message as a line.
 pub(super) fn encode(message: &impl Serialize) -> String {
     // Cannot fail: messages have no keys other than text, and no numbers that JSON lacks.
     serde_json::to_string(message).unwrap_or_default()

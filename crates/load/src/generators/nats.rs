@@ -299,7 +299,7 @@ fn append(line: &mut Vec<u8>, payload: &[u8]) -> Option<Event> {
     Some(Event::Line(String::from_utf8_lossy(&std::mem::take(line)).into_owned()))
 }
 
-/// An id that no other generator has.
+/// Returns an id that no other generator has.
 fn id() -> Result<String, String> {
     let random = std::fs::read_to_string("/proc/sys/kernel/random/uuid");
     random

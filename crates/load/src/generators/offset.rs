@@ -52,19 +52,19 @@ impl Offset {
         Some((own, best.uncertainty(u64::try_from(own).unwrap_or(0))))
     }
 
-    /// The shortest round trip, in nanoseconds.
+    /// Returns the shortest round trip, in nanoseconds.
     pub(super) fn round_trip(&self) -> u64 {
         self.samples.iter().map(|sample| sample.round_trip).min().unwrap_or(0)
     }
 
-    /// The sample that determines the offset at a time with the least uncertainty.
+    /// Returns the sample that determines the offset at a time with the least uncertainty.
     fn best(&self, at: u64) -> Option<&Sample> {
         self.samples.iter().min_by_key(|sample| sample.uncertainty(at))
     }
 }
 
 impl Sample {
-    /// The largest error at a time, in nanoseconds: both ways of the round trip may have had any share of it.
+    /// Returns the largest error at a time, in nanoseconds: both ways of the round trip may have had any share of it.
     fn uncertainty(&self, at: u64) -> u64 {
         let drift = u128::from(self.at.abs_diff(at)) * u128::from(DRIFT) / 1_000_000_000;
         self.round_trip / 2 + u64::try_from(drift).unwrap_or(u64::MAX / 2)

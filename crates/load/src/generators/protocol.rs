@@ -100,7 +100,7 @@ pub struct Task {
     pub extras: Extras,
     /// The expected bodies.
     pub reference: Reference,
-    /// Whether the user has permitted a target that is not the generator's machine.
+    /// The user has permitted a target that is not the generator's machine.
     pub permitted: bool,
 }
 

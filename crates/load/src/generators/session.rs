@@ -80,7 +80,7 @@ impl Session {
         Ok(Run { outcome, conformance })
     }
 
-    /// Number of generators.
+    /// Returns the number of generators.
     #[must_use]
     pub fn generators(&self) -> usize {
         self.links.len()
@@ -142,7 +142,7 @@ impl Session {
         self.epoch.elapsed().as_nanos() as u64
     }
 
-    /// The time of day of a time of the coordinator.
+    /// Returns the time of day of a time of the coordinator.
     fn instant(&self, nanos: u64) -> SystemTime {
         SystemTime::now() + Duration::from_nanos(nanos) - self.epoch.elapsed()
     }

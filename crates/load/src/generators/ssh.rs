@@ -22,7 +22,7 @@ use super::link::{Arrived, Event, Link, read_lines, report, write_lines};
 pub struct Ssh {
     /// The program and its first arguments.
     pub command: Vec<String>,
-    /// Whether this program is sent to the machines also if they have one.
+    /// This program is sent to the machines also if they have one.
     pub copy: bool,
 }
 
@@ -185,7 +185,7 @@ fn end(child: &Mutex<Child>) -> String {
     }
 }
 
-/// The last lines of `errors`, in one.
+/// Returns the last lines of `errors`, in one.
 fn last_lines(errors: impl Read) -> String {
     let mut last = std::collections::VecDeque::new();
     for line in BufReader::new(errors).split(b'\n').map_while(io::Result::ok) {

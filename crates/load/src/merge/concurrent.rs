@@ -17,14 +17,14 @@ const APART: f64 = 10.0;
 /// Share of the planned duration that a generator may lack at its end.
 const SHORT_SHARE: f64 = 0.02;
 
-/// Whether all parts are segments of one run.
+/// Returns `true` if all parts are segments of one run.
 pub(super) fn are_segments(outcomes: &[&Outcome]) -> bool {
     let of = |outcome: &&Outcome| outcome.plan.segment.map(|segment| segment.of);
     let first = outcomes.first().and_then(of);
     first.is_some() && outcomes.iter().all(|outcome| of(outcome) == first)
 }
 
-/// The generators of a run, and the reasons against its results, with their verdict.
+/// Returns the generators of a run, and the reasons against its results, with their verdict.
 pub(super) fn describe(parts: &[Part], interrupted: bool) -> (Generators, Vec<(Verdict, String)>) {
     let each: Vec<Generator> = parts.iter().map(generator).collect();
     let starts = || each.iter().filter_map(|one| one.start_ms);
@@ -112,7 +112,7 @@ fn short(parts: &[Part]) -> Vec<(Verdict, String)> {
     parts.iter().filter_map(of).collect()
 }
 
-/// The seconds of concurrent generators added up. Percentiles are the highest of any generator.
+/// Returns the seconds of concurrent generators added up. Percentiles are the highest of any generator.
 pub(super) fn add_up(seconds: Vec<Second>) -> Vec<Second> {
     let mut sum: Vec<Second> = Vec::new();
     for second in seconds {

@@ -97,7 +97,7 @@ fn no_outcome(parts: &[Part]) -> String {
     }
 }
 
-/// The sums of outcomes, which has no verdict yet.
+/// Returns the sums of outcomes, which has no verdict yet.
 fn add_up(outcomes: &[&Outcome], spans: &[(SystemTime, Duration)]) -> Result<Outcome, String> {
     let first = outcomes[0];
     let (start, seconds) = union(spans);
@@ -243,7 +243,7 @@ fn span(outcome: &Outcome) -> Result<(SystemTime, Duration), String> {
     Ok((start, length))
 }
 
-/// The earliest start, and the seconds covered by at least one span.
+/// Returns the earliest start, and the seconds covered by at least one span.
 fn union(spans: &[(SystemTime, Duration)]) -> (SystemTime, f64) {
     let mut sorted = spans.to_vec();
     sorted.sort();
@@ -329,7 +329,7 @@ fn connections(outcomes: &[&Outcome]) -> Connections {
     }
 }
 
-/// The seconds of all runs in order of time, relative to the start of the first run.
+/// Returns the seconds of all runs in order of time, relative to the start of the first run.
 fn series(
     outcomes: &[&Outcome],
     spans: &[(SystemTime, Duration)],

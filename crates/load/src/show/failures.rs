@@ -5,13 +5,13 @@ use crate::outcome::{ErrorKind, Outcome, TLS_RECORD};
 use super::layout::fill;
 use super::number::count;
 
-/// The number of failures by kind.
+/// Returns the number of failures by kind.
 pub(crate) fn failures(o: &Outcome) -> String {
     let kinds = o.errors_by_kind.iter().map(|(kind, n)| format!("{} {}", count(*n), words(*kind)));
     kinds.collect::<Vec<_>>().join(", ")
 }
 
-/// The first failure of each kind and advice, in lines.
+/// Returns the first failure of each kind and advice, in lines.
 pub(super) fn details(o: &Outcome) -> String {
     let several = o.first_errors.len() > 1;
     let mut text = String::new();
@@ -69,7 +69,7 @@ fn hints(o: &Outcome) -> Vec<String> {
     hints
 }
 
-/// Whether a server's message is about a port that uses TLS, as those of all common servers are.
+/// Returns `true` if a server's message is about a port that uses TLS, as those of all common servers are.
 fn names_tls(message: &str) -> bool {
     let message = message.to_ascii_lowercase();
     ["https", "tls", "ssl"].iter().any(|word| message.contains(word))

@@ -67,7 +67,7 @@ fn edges(min: u64, max: u64) -> Vec<u64> {
     edges
 }
 
-/// A bar of a share of the width. A share above 0 is visible.
+/// Returns a bar of a share of the width. A share above 0 is visible.
 fn bar(share: f64) -> String {
     let eighths = (share * BAR * 8.0).round() as usize;
     let eighths = if share > 0.0 { eighths.max(1) } else { 0 };

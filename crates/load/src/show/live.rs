@@ -20,7 +20,7 @@ pub struct Live<'a> {
     sampled: Instant,
     client: Sample,
     server: Option<(Vec<u32>, u64)>,
-    /// Whether this process sends the load.
+    /// This process sends the load.
     local: bool,
     rates: VecDeque<f64>,
     terminal: bool,
@@ -32,7 +32,8 @@ const BARS: [char; 8] = ['▁', '▂', '▃', '▄', '▅', '▆', '▇', '█']
 const WIDTH: usize = 30;
 
 impl<'a> Live<'a> {
-    /// The display of a run that starts now, of this process against the server at `address`, or else of other machines.
+    /// Creates the display of a run that starts now, of this process against the server at `address`, or else of other
+    /// machines.
     #[must_use]
     pub fn new(plan: &'a Plan, progress: &'a Progress, address: Option<SocketAddr>) -> Self {
         let now = Instant::now();
@@ -136,7 +137,7 @@ impl<'a> Live<'a> {
         )
     }
 
-    /// The share that is done, and a description of the rest.
+    /// Returns the share that is done, and a description of the rest.
     fn done(&self, snapshot: &Snapshot) -> (f64, String) {
         match self.plan.end {
             End::Seconds(seconds) => {
@@ -153,7 +154,7 @@ impl<'a> Live<'a> {
     }
 }
 
-/// A time of valid responses.
+/// Returns a time of valid responses.
 fn time(snapshot: &Snapshot, nanos: u64) -> String {
     match snapshot.requests {
         0 => NONE.to_owned(),

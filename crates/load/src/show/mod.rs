@@ -27,7 +27,7 @@ pub fn json(outcome: &Outcome) -> String {
     text.unwrap_or_else(|error| format!("{{\"error\": \"{error}\"}}")) + "\n"
 }
 
-/// The JSON Schema of [`json`].
+/// Returns the JSON Schema of [`json`].
 #[must_use]
 pub fn schema() -> String {
     let schema = schemars::schema_for!(Outcome);

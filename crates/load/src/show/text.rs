@@ -110,7 +110,7 @@ fn color(verdict: Verdict) -> Color {
     }
 }
 
-/// A row of a name, a value and details, which wrap.
+/// Returns a row of a name, a value and details, which wrap.
 fn row(name: &str, value: &str, detail: &str) -> String {
     let prefix = format!("{name:<NAME$}{value:<VALUE$} ");
     fill(&prefix, detail, NAME + VALUE + 1)

@@ -6,19 +6,19 @@ use std::time::{Duration, Instant, SystemTime, UNIX_EPOCH};
 
 use rustix::time::{ClockId, clock_gettime};
 
-/// The current moment of the monotonic clock.
+/// Returns the current moment of the monotonic clock.
 #[inline]
 pub fn now() -> Instant {
     Instant::now()
 }
 
-/// The time since 1970.
+/// Returns the time since 1970.
 #[inline]
 pub fn since_1970() -> Duration {
     SystemTime::now().duration_since(UNIX_EPOCH).unwrap_or_default()
 }
 
-/// The monotonic clock, in milliseconds.
+/// Returns the monotonic clock, in milliseconds.
 #[inline]
 pub fn monotonic_millis() -> u64 {
     let time = clock_gettime(ClockId::Monotonic);

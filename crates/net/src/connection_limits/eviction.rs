@@ -36,7 +36,7 @@ impl Eviction {
         }
     }
 
-    /// The number of workers.
+    /// Returns the number of workers.
     pub fn workers(&self) -> usize {
         self.workers.len().max(1)
     }
@@ -75,7 +75,7 @@ impl Eviction {
         }
     }
 
-    /// Whether another worker has a connection of a lower rank than the first one of worker `number`.
+    /// Returns `true` if another worker has a connection of a lower rank than the first one of worker `number`.
     pub fn is_another_first(&self, number: usize) -> bool {
         let rank = |worker: &PerWorker| worker.first_victim.load(Ordering::Relaxed);
         let own = self.workers.get(number).map_or(0, rank);
@@ -92,7 +92,7 @@ impl Eviction {
         self.evicted.fetch_add(evicted as u64, Ordering::Relaxed);
     }
 
-    /// The number of connections that were evicted since the start.
+    /// Returns the number of connections that were evicted since the start.
     pub fn evicted(&self) -> u64 {
         self.evicted.load(Ordering::Relaxed)
     }

@@ -51,7 +51,7 @@ pub struct ConnectionLimits {
 pub const EVICTION_INTERVAL: Duration = Duration::from_millis(100);
 
 impl ConnectionLimiter {
-    /// A limiter for a number of workers, in a process that may have `descriptors` open.
+    /// Creates a limiter for a number of workers, in a process that may have `descriptors` open.
     pub fn new(limits: ConnectionLimits, workers: usize, descriptors: usize) -> Self {
         let reserve = (descriptors / 8).min(64);
         Self {
@@ -72,7 +72,7 @@ impl ConnectionLimiter {
         &self.eviction
     }
 
-    /// The number of connections of each address.
+    /// Returns the number of connections of each address.
     #[inline]
     pub fn per_address(&self) -> &PerAddress {
         &self.per_address
@@ -96,13 +96,13 @@ impl ConnectionLimiter {
         self.freed.notify_waiters();
     }
 
-    /// The maximum number of open connections.
+    /// Returns the maximum number of open connections.
     #[inline]
     pub fn max(&self) -> usize {
         self.max.load(Ordering::Acquire)
     }
 
-    /// Whether a new descriptor is one of those that are reserved for open connections.
+    /// Returns `true` if a new descriptor is one of those that are reserved for open connections.
     #[inline]
     pub fn lacks_descriptors(&self, descriptor: RawFd) -> bool {
         descriptor >= self.ceiling
@@ -113,29 +113,29 @@ impl ConnectionLimiter {
         self.is_paused.swap(is_paused, Ordering::Relaxed)
     }
 
-    /// Whether no further connection can be accepted before one is closed.
+    /// Returns `true` if no further connection can be accepted before one is closed.
     pub fn is_full(&self) -> bool {
         self.open() >= self.max() || self.is_paused.load(Ordering::Relaxed)
     }
 
-    /// The maximum number of one worker's connections of one address that have no complete request.
+    /// Returns the maximum number of one worker's connections of one address that have no complete request.
     pub fn unfinished_per_address(&self) -> usize {
         (self.max() / 2 / self.eviction.workers()).max(1)
     }
 
-    /// The number of open connections.
+    /// Returns the number of open connections.
     #[inline]
     pub fn open(&self) -> usize {
         self.open.load(Ordering::Relaxed)
     }
 
-    /// A permit beyond the limit, for a connection that has to be served.
+    /// Returns a permit beyond the limit, for a connection that has to be served.
     pub fn extra_permit(self: &Arc<Self>) -> Permit {
         self.open.fetch_add(1, Ordering::AcqRel);
         Permit { limiter: Arc::clone(self), address: None }
     }
 
-    /// A permit, as soon as the limit allows one.
+    /// Returns a permit, as soon as the limit allows one.
     #[inline]
     pub async fn permit(self: &Arc<Self>) -> Permit {
         loop {

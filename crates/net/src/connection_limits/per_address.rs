@@ -30,7 +30,7 @@ pub struct AddressPermit {
 const SHARDS: usize = 16;
 
 impl PerAddress {
-    /// A limit of `max` connections; [`None`] for no limit.
+    /// Creates a limit of `max` connections; [`None`] for no limit.
     pub fn new(max: Option<usize>) -> Self {
         Self {
             max: AtomicUsize::new(max.unwrap_or(usize::MAX)),
@@ -46,13 +46,13 @@ impl PerAddress {
         self.max.store(max.unwrap_or(usize::MAX), Ordering::Relaxed);
     }
 
-    /// Whether there is a limit.
+    /// Returns `true` if there is a limit.
     #[inline]
     pub fn is_limited(&self) -> bool {
         self.max.load(Ordering::Relaxed) != usize::MAX
     }
 
-    /// A permit for a connection of `peer`; [`None`] when its address has as many connections as the limit permits.
+    /// Returns a permit for a connection of `peer`; [`None`] when its address has as many connections as the limit permits.
     pub fn acquire(self: &Arc<Self>, peer: Peer) -> Option<AddressPermit> {
         let address = peer.network();
         let mut shard = self.shard(address);
@@ -73,7 +73,7 @@ impl PerAddress {
         None
     }
 
-    /// The number of connections that were closed because of the limit.
+    /// Returns the number of connections that were closed because of the limit.
     pub fn rejected(&self) -> u64 {
         self.rejected.load(Ordering::Relaxed)
     }

@@ -46,13 +46,13 @@ const SHARE: usize = 16;
 const CLASS: u32 = 60;
 
 impl Slot {
-    /// Whether the client has not sent a complete request: it has sent nothing, or part of a request head, a handshake or a
-    /// PROXY header.
+    /// Returns `true` if the client has not sent a complete request: it has sent nothing, or part of a request head, a
+    /// handshake or a PROXY header.
     pub(super) fn is_unfinished(&self) -> bool {
         matches!(self.waiting, Waiting::First | Waiting::Head)
     }
 
-    /// The rank of the connection: the lowest is evicted first. [`None`] when it may not be evicted.
+    /// Returns the rank of the connection: the lowest is evicted first. [`None`] when it may not be evicted.
     fn rank(&self, pressure: &Pressure) -> Option<u64> {
         let (class, since) = match self.waiting {
             _ if self.deadline == 0 => return None,
@@ -90,7 +90,7 @@ impl Pressure {
         Self { now, is_crowded: is_full && unfinished * 2 >= slots.len(), heavy }
     }
 
-    /// The lowest rank of all; [`u64::MAX`] when none may be evicted.
+    /// Returns the lowest rank of all; [`u64::MAX`] when none may be evicted.
     pub(super) fn first(&self, slots: &Slab<Slot>) -> u64 {
         slots.iter().filter_map(|(_, slot)| slot.rank(self)).min().unwrap_or(u64::MAX)
     }
@@ -184,7 +184,7 @@ pub(super) fn bound_addresses(
     (evicted, address)
 }
 
-/// The number of connections without a complete request of each address. Unix sockets do not count.
+/// Returns the number of connections without a complete request of each address. Unix sockets do not count.
 fn count_unfinished(slots: &Slab<Slot>) -> HashMap<Peer, usize> {
     let mut counts = HashMap::new();
     for (_, slot) in slots.iter() {

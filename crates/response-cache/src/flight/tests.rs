@@ -60,7 +60,7 @@ fn waiter(flights: &Arc<Flights>) -> Reader {
     }
 }
 
-/// What can be read now, and how it ends.
+/// Returns what can be read now, and how it ends.
 fn read(reader: &mut Reader, waker: &Waker) -> (String, &'static str) {
     let mut text = String::new();
     loop {

@@ -47,7 +47,7 @@ fn key(url: &str) -> Key {
     Key { site: SITE, url: url.as_bytes().into() }
 }
 
-/// A disk that has read its directory.
+/// Returns a disk that has read its directory.
 fn opened(directory: &TempDir, bytes: u64) -> Arc<Disk> {
     let disk = Disk::new(directory.path().join("cache"), (bytes, 1000), [SITE, 2]);
     read_all(&disk);
@@ -68,7 +68,7 @@ fn body(disk: &Disk, url: &str, lines: &str) -> Option<String> {
     Some(String::from_utf8_lossy(&stored.body).into())
 }
 
-/// All files of responses.
+/// Returns all files of responses.
 fn files(directory: &TempDir) -> Vec<PathBuf> {
     let folders = fs::read_dir(directory.path().join("cache")).unwrap();
     let folders = folders.map(|entry| entry.unwrap().path()).filter(|path| path.is_dir());

@@ -91,12 +91,12 @@ const PROMPT: usize = 2;
 const MAX_READS: usize = 4;
 
 impl AppConnections {
-    /// The connection to `worker`, if there is one.
+    /// Returns the connection to `worker`, if there is one.
     pub(super) fn existing(&self, worker: &Arc<Worker>) -> Option<Rc<AppConnection>> {
         self.all.borrow().get(&Arc::as_ptr(worker)).cloned()
     }
 
-    /// The connection to `worker`, which is opened if there is none.
+    /// Returns the connection to `worker`, which is opened if there is none.
     pub(super) async fn to(
         self: &Rc<Self>,
         worker: &Arc<Worker>,
@@ -128,7 +128,7 @@ impl AppConnections {
         self.all.borrow().values().for_each(|connection| connection.close_websockets());
     }
 
-    /// Whether all WebSockets are closed.
+    /// Returns `true` if all WebSockets are closed.
     pub(super) fn are_closing(&self) -> bool {
         self.is_closing.get()
     }

@@ -39,7 +39,7 @@ pub(in super::super) const LOADING: File = (
     )),
 );
 
-/// The files of the application server for `kind`.
+/// Returns the files of the application server for `kind`.
 pub(in super::super) fn files(kind: ScriptKind) -> Files {
     match kind {
         ScriptKind::Asgi => Files { program: ASGI, libraries: &[LOADING] },

@@ -82,7 +82,7 @@ pub(super) fn read(bytes: &mut BytesMut) -> Result<Option<(u32, Frame)>, &'stati
     Ok(Some((id, frame)))
 }
 
-/// The next bytes: a copy if they are few, so that the buffer can be reused; otherwise a part of the buffer.
+/// Returns the next bytes: a copy if they are few, so that the buffer can be reused; otherwise a part of the buffer.
 fn take(bytes: &mut BytesMut, length: usize) -> Bytes {
     if length > MAX_COPIED {
         return bytes.split_to(length).freeze();

@@ -43,7 +43,7 @@ impl WebSocketState {
         self.active.set(clock::now());
     }
 
-    /// When a byte was last received or sent.
+    /// Returns when a byte was last received or sent.
     pub(super) fn active(&self) -> Instant {
         self.active.get()
     }

@@ -59,12 +59,12 @@ pub(super) trait Backend {
         connection: Self::Connection,
     ) -> Result<Self::InFlight, Failure>;
 
-    /// Whether the response may switch to another protocol.
+    /// Returns `true` if the response may switch to another protocol.
     fn may_switch(&self) -> bool {
         false
     }
 
-    /// Whether the script writes a whole HTTP message, which is sent as it is.
+    /// Returns `true` if the script writes a whole HTTP message, which is sent as it is.
     fn writes_message(&self, _request: &Outgoing<'_>) -> bool {
         false
     }
@@ -72,10 +72,10 @@ pub(super) trait Backend {
 
 /// A connection to a worker before a request is sent on it.
 pub(super) trait Connection {
-    /// The worker, when the server has started it.
+    /// Returns the worker, when the server has started it.
     fn worker(&self) -> Option<&Arc<Worker>>;
 
-    /// The worker's process; 0 when it is not known.
+    /// Returns the worker's process; 0 when it is not known.
     fn pid(&self) -> i32 {
         self.worker().map_or(0, |worker| worker.pid)
     }
@@ -86,7 +86,7 @@ pub(super) trait Connection {
 /// Exactly one of `complete`, `fail` and `abandon` ends it. Dropped otherwise, it leaves the worker in an unknown
 /// state, and the pool probes or ends the worker.
 pub(super) trait InFlight: Source + 'static {
-    /// Whether all that was encoded is written.
+    /// Returns `true` if all that was encoded is written.
     fn is_written(&self) -> bool;
 
     /// Writes the rest of what was encoded. Calls `progress` after each write.

@@ -122,7 +122,7 @@ fn not_started(program: &Path, error: &io::Error) -> Failure {
     }
 }
 
-/// Whether a script writes the whole HTTP message (RFC 3875 §5).
+/// Returns `true` if a script writes the whole HTTP message (RFC 3875 §5).
 pub(super) fn is_nph(program: &Path) -> bool {
     use std::os::unix::ffi::OsStrExt;
     program.file_name().is_some_and(|name| name.as_bytes().starts_with(b"nph-"))

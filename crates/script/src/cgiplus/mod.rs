@@ -89,7 +89,7 @@ impl Backend for Cgiplus {
     }
 }
 
-/// The pool of the script's program, or of the interpreter for all scripts.
+/// Returns the pool of the script's program, or of the interpreter for all scripts.
 fn pool(request: &Outgoing<'_>) -> Result<Arc<Pool>, Failure> {
     let Outgoing { call, located, .. } = request;
     let Workers::Local(local) = &call.rules.workers else {

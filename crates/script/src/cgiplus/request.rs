@@ -44,13 +44,13 @@ pub(super) fn structs(variables: &Variables) -> Result<Vec<u8>, Failure> {
     Ok(output)
 }
 
-/// The reply to a callout; `None` if it wants none.
+/// Returns the reply to a callout; `None` if it wants none.
 pub(super) fn reply_to(callout: &[u8]) -> Option<&'static [u8]> {
     let wants_reply = !matches!(callout.first(), Some(b'!' | b'#'));
     wants_reply.then_some(b"400 unknown callout\n")
 }
 
-/// Whether a callout requests struct mode.
+/// Returns `true` if a callout requests struct mode.
 pub(super) fn requests_struct_mode(callout: &[u8]) -> bool {
     let (name, mode) = match callout.iter().position(|&byte| byte == b':') {
         Some(at) => (&callout[..at], callout[at + 1..].trim_ascii()),

@@ -60,7 +60,7 @@ impl Response {
         }
     }
 
-    /// Whether another request can follow: all of this one is written and read, and its response has its end.
+    /// Returns `true` if another request can follow: all of this one is written and read, and its response has its end.
     fn is_reusable(&self) -> bool {
         self.written.get() == self.length
             && self.scanner.borrow().is_clean()
@@ -112,7 +112,7 @@ impl Response {
         self.streams.variables.try_write(reply).map(|_| ())
     }
 
-    /// The next text, if any was read.
+    /// Returns the next text, if any was read.
     fn next_text(&self) -> Result<Option<Bytes>, String> {
         loop {
             match self.scanner.borrow_mut().next()? {

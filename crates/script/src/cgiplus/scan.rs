@@ -52,7 +52,7 @@ impl Marks {
         Ok(Self { finder: Finder::new(shared.as_bytes()).into_owned(), texts })
     }
 
-    /// The variables that give a worker its marks.
+    /// Returns the variables that give a worker its marks.
     pub(in super::super) fn variables(&self) -> impl Iterator<Item = (&'static str, &str)> {
         let names = ["CGIPLUSEOF", "CGIPLUSESC", "CGIPLUSEOT"];
         names.into_iter().zip(self.texts.iter().map(String::as_str))
@@ -114,22 +114,22 @@ impl Scanner {
         };
     }
 
-    /// Whether any output was read.
+    /// Returns `true` if any output was read.
     pub(super) fn has_begun(&self) -> bool {
         self.begun
     }
 
-    /// Whether the response has ended, and nothing but the end of a line follows it.
+    /// Returns `true` if the response has ended, and nothing but the end of a line follows it.
     pub(super) fn is_clean(&self) -> bool {
         self.ended && self.unread.iter().all(|byte| matches!(byte, b'\r' | b'\n'))
     }
 
-    /// Whether the response has ended.
+    /// Returns `true` if the response has ended.
     pub(super) fn has_ended(&self) -> bool {
         self.ended
     }
 
-    /// The next part of the output.
+    /// Returns the next part of the output.
     ///
     /// # Errors
     /// When marks are out of place, or a callout is too long.

@@ -54,7 +54,7 @@ impl Streams {
         Ok((streams, Ends { stdin: input.into(), stdout: output.into() }))
     }
 
-    /// The same pipes, registered with this worker thread.
+    /// Returns the same pipes, registered with this worker thread.
     pub(in super::super) fn reregister(self) -> io::Result<Self> {
         Ok(Self {
             variables: pipe::Sender::from_owned_fd(self.variables.into_nonblocking_fd()?)?,
@@ -64,7 +64,7 @@ impl Streams {
         })
     }
 
-    /// The variables that give the worker its FIFO and its marks.
+    /// Returns the variables that give the worker its FIFO and its marks.
     pub(in super::super) fn environment<'a>(
         &'a self,
         path: &'a Path,
@@ -73,12 +73,12 @@ impl Streams {
         std::iter::once(("CGIPLUSIN", path.as_os_str())).chain(marks)
     }
 
-    /// Whether the program has read the whole body.
+    /// Returns `true` if the program has read the whole body.
     pub(super) fn is_read(&self) -> bool {
         ioctl_fionread(&self.stdin).is_ok_and(|count| count == 0)
     }
 
-    /// Whether nothing but the end of a line was written since the last response. Other output would become part of
+    /// Returns `true` if nothing but the end of a line was written since the last response. Other output would become part of
     /// the next response.
     pub(super) fn is_silent(&self) -> bool {
         if ioctl_fionread(&self.stdout).is_ok_and(|count| count == 0) {

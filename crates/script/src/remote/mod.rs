@@ -137,7 +137,7 @@ impl RemoteGroup {
 /// The load of one request with weight 1: more than the largest weight.
 const LOAD: u64 = 1 << 20;
 
-/// The order in which the targets are tried.
+/// Returns the order in which the targets are tried.
 fn order(choices: &[Choice], avoided: Option<&Tried>, now: Instant) -> SmallVec<[usize; 4]> {
     let mut order: SmallVec<[usize; 4]> = (0..choices.len()).collect();
     let rank = |Choice { target, priority, weight }: &Choice| {
@@ -152,7 +152,7 @@ fn order(choices: &[Choice], avoided: Option<&Tried>, now: Instant) -> SmallVec<
 }
 
 impl RemoteCheckout {
-    /// The address, to avoid it after a failure.
+    /// Returns the address, to avoid it after a failure.
     pub(super) fn target(&self) -> Tried {
         Tried(Arc::clone(&self.target))
     }
@@ -164,7 +164,7 @@ impl RemoteCheckout {
         }
     }
 
-    /// Whether connections stay open between requests.
+    /// Returns `true` if connections stay open between requests.
     pub(super) fn keep_alive(&self) -> bool {
         self.group.remote.keep_alive
     }

@@ -59,13 +59,13 @@ impl Targets {
         Self { fixed, names, present: Present::new("workers", texts, first) }
     }
 
-    /// The targets of the last answers.
+    /// Returns the targets of the last answers.
     pub(super) fn last(&self) -> Choices {
         self.present.last().unwrap_or_default()
     }
 
-    /// The targets of now, after names whose answer is too old were resolved by the name servers `servers`. While that fails, the
-    /// last answers are used.
+    /// Returns the targets of now, after names whose answer is too old were resolved by the name servers `servers`. While
+    /// that fails, the last answers are used.
     ///
     /// # Errors
     /// There is no target, and there was none before.
@@ -84,7 +84,8 @@ impl Targets {
         })
     }
 
-    /// The fixed targets, and those of the answers, which keep their connections and their state; `None` if there are none.
+    /// Returns the fixed targets, and those of the answers, which keep their connections and their state; `None` if there are
+    /// none.
     fn choices(&self, answers: &[Vec<Found>], last: Option<&Choices>) -> Option<Choices> {
         let mut found: BTreeMap<SocketAddr, &Found> = BTreeMap::new();
         for one in answers.iter().flatten() {
@@ -107,7 +108,7 @@ impl Targets {
     }
 }
 
-/// The targets that a name has.
+/// Returns the targets that a name has.
 ///
 /// # Errors
 /// It has none, or its records name hosts without an address.

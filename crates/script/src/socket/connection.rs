@@ -15,7 +15,7 @@ pub(in super::super) enum WorkerSocket {
 }
 
 impl WorkerSocket {
-    /// The same connection, registered with this worker thread.
+    /// Returns the same connection, registered with this worker thread.
     pub(in super::super) fn reregister(self) -> io::Result<Self> {
         Ok(match self {
             Self::Unix(stream) => Self::Unix(UnixStream::from_std(stream.into_std()?)?),
@@ -23,9 +23,9 @@ impl WorkerSocket {
         })
     }
 
-    /// Whether an idle connection can carry another request: nothing has arrived on it, and the worker has not closed
-    /// it. Bytes that arrived would otherwise be read as the response to the next request. The system is queried, because
-    /// the runtime may not have polled the socket since.
+    /// Returns `true` if an idle connection can carry another request: nothing has arrived on it, and the worker has not
+    /// closed it. Bytes that arrived would otherwise be read as the response to the next request. The system is queried,
+    /// because the runtime may not have polled the socket since.
     pub(in super::super) fn is_reusable(&self) -> bool {
         let fd = match self {
             Self::Unix(stream) => stream.as_fd(),

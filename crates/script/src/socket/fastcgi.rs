@@ -111,7 +111,7 @@ pub(super) enum Event<'a> {
 pub(super) struct EndRequest {
     /// The exit status of the application.
     pub(super) status: i32,
-    /// Whether the worker has run the request, or why it rejected it.
+    /// The worker has run the request, or why it rejected it.
     pub(super) protocol: ProtocolStatus,
 }
 
@@ -193,7 +193,7 @@ impl Reader {
         }
     }
 
-    /// Whether the last record is complete.
+    /// Returns `true` if the last record is complete.
     pub(super) fn is_between_records(&self) -> bool {
         self.have == 0
     }
@@ -301,7 +301,7 @@ mod tests {
         found
     }
 
-    /// The content of a stream and whether it was ended.
+    /// Returns the content of a stream and whether it was ended.
     fn content(mut bytes: &[u8], kind: u8) -> (Vec<u8>, bool) {
         let mut all = Vec::new();
         while !bytes.is_empty() {

@@ -76,8 +76,8 @@ impl Response {
         }
     }
 
-    /// Whether another request can follow on the connection: the worker has read all of this one, and nothing follows its
-    /// response.
+    /// Returns `true` if another request can follow on the connection: the worker has read all of this one, and nothing
+    /// follows its response.
     fn is_reusable(&self) -> bool {
         self.is_written()
             && !self.has_body.get()
@@ -86,7 +86,7 @@ impl Response {
             && self.unread.borrow().is_empty()
     }
 
-    /// Whether the worker has reported the end of the request.
+    /// Returns `true` if the worker has reported the end of the request.
     fn has_ended(&self) -> bool {
         self.ended.get().is_some()
     }
@@ -105,7 +105,7 @@ impl Response {
         None
     }
 
-    /// The next part of the response that is in `unread`.
+    /// Returns the next part of the response that is in `unread`.
     fn next_part(&self) -> Result<Option<Bytes>, &'static str> {
         let mut unread = self.unread.borrow_mut();
         if self.framing == Framing::Plain {

@@ -24,7 +24,7 @@ pub(super) fn scgi(variables: &Variables, length: Option<u64>, output: &mut Vec<
     output.push(b',');
 }
 
-/// The variables as a packet of uWSGI's protocol: modifiers 0 and 0, lengths in two bytes, the
+/// Returns the variables as a packet of uWSGI's protocol: modifiers 0 and 0, lengths in two bytes, the
 /// lower one first.
 ///
 /// # Errors

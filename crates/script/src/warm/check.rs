@@ -10,7 +10,7 @@ use dunlin_config::Config;
 /// Directory entries that are examined.
 const MAX: usize = 10_000;
 
-/// The programs beneath the directories of warm scripts that will run as plain CGI, and why. Only the first ten
+/// Returns the programs beneath the directories of warm scripts that will run as plain CGI, and why. Only the first ten
 /// thousand files are examined, and symlinks are not followed.
 pub fn cold_programs(config: &Config) -> Vec<(PathBuf, String)> {
     let mut cold = Vec::new();
@@ -29,7 +29,7 @@ pub fn cold_programs(config: &Config) -> Vec<(PathBuf, String)> {
     cold
 }
 
-/// The executable files beneath a directory, or the one program. Unreadable directories are skipped.
+/// Returns the executable files beneath a directory, or the one program. Unreadable directories are skipped.
 fn programs(directory: PathBuf) -> Vec<PathBuf> {
     if directory.is_file() {
         return vec![directory];

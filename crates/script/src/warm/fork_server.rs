@@ -156,12 +156,12 @@ impl ForkServer {
         Ok(Self { socket, null, arguments, state, checked, room })
     }
 
-    /// The arguments in front of those of the request.
+    /// Returns the arguments in front of those of the request.
     pub(super) fn arguments(&self) -> &[OsString] {
         &self.arguments
     }
 
-    /// Whether one of its files has changed.
+    /// Returns `true` if one of its files has changed.
     pub(super) fn has_other_files(&self) -> bool {
         self.state.files.get().is_some_and(|files| files.changed().is_some())
     }
@@ -357,7 +357,7 @@ impl Watcher {
     }
 }
 
-/// The library as an anonymous file.
+/// Returns the library as an anonymous file.
 fn library() -> io::Result<File> {
     let mut file = File::from(memfd_create("dunlin-warm", MemfdFlags::CLOEXEC)?);
     file.write_all(LIBRARY)?;
@@ -375,7 +375,7 @@ fn arguments(program: &Path, plan: &Plan) -> Vec<OsString> {
     }
 }
 
-/// The environment of the fork server holds what all requests to the script have in common.
+/// Returns the environment of the fork server holds what all requests to the script have in common.
 fn command(program: &Path, plan: &Plan, rules: &Script, path: &OsString) -> Command {
     let mut command = Command::new(&plan.command);
     command.arg0(&plan.name).env_clear().env("PATH", path);

@@ -66,7 +66,7 @@ pub(super) fn plan(program: &Path, path: &OsStr) -> Result<Plan, String> {
     Ok(Plan { command, name, option: option.map(OsStr::to_owned), language })
 }
 
-/// The language, if the interpreter's options only affect its start. With any other option, the interpreter is
+/// Returns the language, if the interpreter's options only affect its start. With any other option, the interpreter is
 /// stopped before it begins, like any program.
 fn language(command: &Path, option: Option<&OsStr>) -> Language {
     let name = command.file_name().unwrap_or_default().as_bytes();
@@ -95,7 +95,7 @@ fn look_for(name: &OsStr, path: &OsStr) -> Option<PathBuf> {
     })
 }
 
-/// Whether the dynamic loader would load the preloaded library and call it before the program begins. A program that
+/// Returns whether the dynamic loader would load the preloaded library and call it before the program begins. A program that
 /// is not stopped would run without a request.
 fn can_be_stopped(executable: &Path) -> Result<(), String> {
     let metadata = std::fs::metadata(executable).map_err(|error| error.to_string())?;
@@ -117,7 +117,7 @@ fn can_be_stopped(executable: &Path) -> Result<(), String> {
     Ok(())
 }
 
-/// The dynamic loader that a 64-bit executable of this machine's byte order names (ELF, PT_INTERP).
+/// Returns the dynamic loader that a 64-bit executable of this machine's byte order names (ELF, PT_INTERP).
 fn loader(bytes: &[u8]) -> Option<&[u8]> {
     const INTERP: u32 = 3;
     let part = |at: usize, length| bytes.get(at..at.checked_add(length)?);

@@ -65,7 +65,7 @@ enum Slot {
 }
 
 impl ForkServers {
-    /// The fork server of a program. If there is none, one is started.
+    /// Returns the fork server of a program. If there is none, one is started.
     pub(super) fn find(self: &Arc<Self>, shared: &Arc<Shared>, start: &Start) -> Found {
         let Some(stamp) = FileVersion::of(&start.program) else { return Found::Nothing };
         let key = (start.rules.id, start.program.clone());

@@ -14,7 +14,7 @@ const HOPELESS: u32 = 4;
 const MAX_PAUSE: Duration = Duration::from_secs(30);
 
 impl State {
-    /// Why no worker can be started, until the next attempt.
+    /// Returns why no worker can be started, until the next attempt.
     pub(super) fn down(&self) -> Option<&Arc<str>> {
         let has_none = self.starting == 0 && !self.has_usable_worker();
         self.down.as_ref().filter(|_| has_none && Instant::now() < self.not_before)
@@ -71,7 +71,7 @@ impl State {
     }
 }
 
-/// The `first` pause, doubled with each failure after the first.
+/// Returns the `first` pause, doubled with each failure after the first.
 fn pause(first: Duration, failures: u32) -> Duration {
     let factor = 1 << failures.saturating_sub(1).min(16);
     first.saturating_mul(factor).min(MAX_PAUSE.max(first))

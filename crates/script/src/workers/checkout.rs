@@ -30,7 +30,7 @@ impl Checkout {
         Self { pool, worker, request, connection, is_used: false, is_over: false }
     }
 
-    /// The connection that an earlier request left open.
+    /// Returns the connection that an earlier request left open.
     pub(in super::super) fn take_connection(&mut self) -> Option<PooledConnection> {
         self.connection.take()
     }

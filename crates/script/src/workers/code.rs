@@ -26,7 +26,7 @@ pub(super) struct Code {
 }
 
 impl Code {
-    /// The code that a worker of `pool` would be started from now.
+    /// Creates the code that a worker of `pool` would be started from now.
     pub(super) fn of(pool: &PoolSettings) -> Self {
         // The coarse clock is too coarse: file times are finer than its ticks.
         let now = clock_gettime(ClockId::Realtime);
@@ -37,12 +37,12 @@ impl Code {
         }
     }
 
-    /// Whether a file that the configuration names has changed.
+    /// Returns `true` if a file that the configuration names has changed.
     pub(super) fn has_other_files(&self) -> bool {
         self.named.changed().is_some()
     }
 
-    /// The first file or directory that has changed since the start. `loaded` are the files that the application has
+    /// Returns the first file or directory that has changed since the start. `loaded` are the files that the application has
     /// reported.
     pub(super) fn changed(
         &self,
@@ -64,7 +64,7 @@ impl Code {
         files.find(|path| self.is_newer(path)).cloned()
     }
 
-    /// Whether the file was changed or put in place after the start.
+    /// Returns `true` if the file was changed or put in place after the start.
     fn is_newer(&self, path: &Path) -> bool {
         fs::metadata(path).is_ok_and(|metadata| {
             metadata.is_file() && (metadata.ctime(), metadata.ctime_nsec()) > self.started
@@ -77,7 +77,7 @@ fn identity(path: &Path) -> Option<(u64, u64)> {
     Some((metadata.dev(), metadata.ino()))
 }
 
-/// The program, the interpreter and the other files on the command line.
+/// Returns the program, the interpreter and the other files on the command line.
 fn named_files(pool: &PoolSettings) -> Vec<PathBuf> {
     let Local { command, application, .. } = &pool.local;
     let directory = &pool.rules.directory;
@@ -96,7 +96,7 @@ fn named_files(pool: &PoolSettings) -> Vec<PathBuf> {
     files
 }
 
-/// The path of the program that a command names.
+/// Returns the path of the program that a command names.
 fn in_path(program: &str) -> Option<PathBuf> {
     if program.contains('/') {
         return Some(program.into());
@@ -106,7 +106,7 @@ fn in_path(program: &str) -> Option<PathBuf> {
     folders.map(|folder| Path::new(folder).join(program)).find(|path| path.is_file())
 }
 
-/// The files whose code the process has mapped. For a file that was replaced, the path names its replacement.
+/// Returns the files whose code the process has mapped. For a file that was replaced, the path names its replacement.
 fn mapped_files(pid: i32) -> Vec<PathBuf> {
     let maps = fs::read(format!("/proc/{pid}/maps")).unwrap_or_default();
     let mut files = Vec::new();

@@ -37,7 +37,7 @@ pub(super) fn prepare(pool: &PoolSettings, socket: &Path) -> io::Result<Started>
     }
 }
 
-/// A worker that accepts connections from a socket, which is its standard input.
+/// Returns a worker that accepts connections from a socket, which is its standard input.
 fn with_socket(pool: &PoolSettings, socket: &Path) -> io::Result<Started> {
     let listener = UnixListener::bind(socket)?;
     open_directory(pool)?;
@@ -77,7 +77,7 @@ fn with_socket(pool: &PoolSettings, socket: &Path) -> io::Result<Started> {
     Ok(Started { start, connection: None })
 }
 
-/// The arguments by which an interpreter runs the application server.
+/// Returns the arguments by which an interpreter runs the application server.
 fn application_arguments(pool: &PoolSettings) -> io::Result<Vec<OsString>> {
     let server = files::files(pool.rules.kind);
     for (name, content) in server.libraries {
@@ -88,7 +88,7 @@ fn application_arguments(pool: &PoolSettings) -> io::Result<Vec<OsString>> {
     Ok(vec![program.into(), application.into(), threads.to_string().into()])
 }
 
-/// A worker that reads its requests from streams.
+/// Returns a worker that reads its requests from streams.
 fn with_streams(pool: &PoolSettings, path: &Path) -> io::Result<Started> {
     let (streams, ends) = Streams::new(path)?;
     open_directory(pool)?;
@@ -145,7 +145,7 @@ fn set(environment: &mut Environment, name: &str, value: &std::ffi::OsStr) {
     environment.push((name.into(), value.into()));
 }
 
-/// A file of the server's own beside the sockets, which is written for the first worker that needs it.
+/// Returns a file of the server's own beside the sockets, which is written for the first worker that needs it.
 fn provide(pool: &PoolSettings, name: &str, content: &[u8]) -> io::Result<PathBuf> {
     let path = pool.directory.join(name);
     if !path.exists() {
@@ -157,7 +157,7 @@ fn provide(pool: &PoolSettings, name: &str, content: &[u8]) -> io::Result<PathBu
     Ok(path)
 }
 
-/// The folder of the client libraries for CGIplus.
+/// Returns the folder of the client libraries for CGIplus.
 fn client_libraries(pool: &PoolSettings) -> io::Result<PathBuf> {
     let folder = pool.directory.join(library::FOLDER);
     std::fs::create_dir_all(&folder)?;

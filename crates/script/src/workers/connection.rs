@@ -22,7 +22,7 @@ enum Connection {
 }
 
 impl PooledConnection {
-    /// A socket that is registered with this worker thread.
+    /// Returns a socket that is registered with this worker thread.
     pub(in super::super) fn socket(socket: WorkerSocket) -> Self {
         Self { owner: std::thread::current().id(), connection: Connection::Socket(socket) }
     }
@@ -32,7 +32,7 @@ impl PooledConnection {
         Self { owner: std::thread::current().id(), connection: Connection::Streams(streams) }
     }
 
-    /// The socket, registered with this worker thread.
+    /// Returns the socket, registered with this worker thread.
     ///
     /// # Errors
     /// When it cannot be registered, or the connection is not a socket.
@@ -45,7 +45,7 @@ impl PooledConnection {
         }
     }
 
-    /// The streams, registered with this worker thread.
+    /// Returns the streams, registered with this worker thread.
     ///
     /// # Errors
     /// When they cannot be registered, or the connection is a socket.

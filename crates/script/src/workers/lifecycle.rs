@@ -185,7 +185,7 @@ fn note_end(pool: &Arc<Pool>, shared: &Arc<Shared>, worker: &Worker, ending: End
     pool.note_end(&state);
 }
 
-/// Whether the worker is an application server that has not reported that its application is loaded.
+/// Returns `true` if the worker is an application server that has not reported that its application is loaded.
 fn is_unready(pool: &Pool, worker: &Worker) -> bool {
     pool.is_application() && !worker.is_ready()
 }

@@ -51,7 +51,7 @@ pub(super) async fn run(pool: Arc<Pool>, shared: Arc<Shared>) {
     }
 }
 
-/// Whether a worker is to be replaced because of its age or its memory.
+/// Returns `true` if a worker is to be replaced because of its age or its memory.
 fn is_due(pool: &Pool, slot: &Slot) -> bool {
     let Worker { pid, started, .. } = &*slot.worker;
     let old = pool.local.max_age.is_some_and(|age| started.elapsed() >= age);

@@ -278,7 +278,7 @@ impl Pool {
         });
     }
 
-    /// Whether requests have a worker or wait for one.
+    /// Returns `true` if requests have a worker or wait for one.
     fn is_busy(&self) -> bool {
         let mut state = self.lock();
         state.drop_abandoned();
@@ -324,7 +324,7 @@ impl Pool {
         );
     }
 
-    /// The state of the pool, for the status page and metrics.
+    /// Returns the state of the pool, for the status page and metrics.
     pub(super) fn report(&self) -> PoolReport {
         let state = self.lock();
         let processes = state.slots.len() as u64;

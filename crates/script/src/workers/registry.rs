@@ -41,7 +41,8 @@ impl Equivalent<(usize, PathBuf)> for Key<'_> {
 }
 
 impl Registry {
-    /// The pool of `rules`, which is created at its first use. `capacity` is the maximum of concurrent requests per worker.
+    /// Returns the pool of `rules`, which is created at its first use. `capacity` is the maximum of concurrent requests per
+    /// worker.
     ///
     /// # Errors
     /// [`Failure::Broken`] when the supervisor cannot be started.
@@ -55,7 +56,7 @@ impl Registry {
         self.program_pool(shared, rules, local, capacity, Path::new(""))
     }
 
-    /// The same for one of the programs of `rules`.
+    /// Returns the same for one of the programs of `rules`.
     pub(in super::super) fn program_pool(
         &self,
         shared: &Arc<Shared>,
@@ -94,7 +95,7 @@ impl Registry {
         Ok(Arc::clone(pool))
     }
 
-    /// All pools, for work that must not hold the lock.
+    /// Returns all pools, for work that must not hold the lock.
     pub(super) fn pools(&self) -> Vec<Arc<Pool>> {
         let pools = self.pools.read().unwrap_or_else(PoisonError::into_inner);
         pools.values().map(Arc::clone).collect()

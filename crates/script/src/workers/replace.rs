@@ -75,7 +75,7 @@ impl Pool {
         Renewal::Replaced(self.label.clone())
     }
 
-    /// The workers whose code has changed; all that get requests, or will, when `all`.
+    /// Returns the workers whose code has changed; all that get requests, or will, when `all`.
     fn outdated(&self, all: bool) -> Vec<Arc<Worker>> {
         let workers: Vec<Arc<Worker>> = {
             let state = self.lock();

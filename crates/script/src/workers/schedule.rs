@@ -63,7 +63,7 @@ pub(super) fn choose<T>(
         .map(|(worker, _)| worker)
 }
 
-/// The moving average after a request that took `took`.
+/// Returns the moving average after a request that took `took`.
 pub(super) fn average(before: Duration, took: Duration) -> Duration {
     before * 7 / 8 + took / 8
 }
@@ -87,7 +87,7 @@ pub(super) struct Demand {
 }
 
 impl Demand {
-    /// How many workers to start now.
+    /// Returns how many workers to start now.
     pub(super) fn workers_to_start(&self) -> usize {
         let (limit, min, max) = match self.is_unproven {
             true => (1, self.min.min(1), self.max.min(1)),
@@ -100,7 +100,7 @@ impl Demand {
         for_waiting.max(for_minimum).min(max.saturating_sub(existing))
     }
 
-    /// How many requests may wait. Those whose worker is being started do not count against the `queue`.
+    /// Returns how many requests may wait. Those whose worker is being started do not count against the `queue`.
     pub(super) fn queue_room(&self, queue: usize) -> usize {
         let coming = match self.is_unproven {
             true => self.max.saturating_sub(self.workers),
@@ -110,8 +110,8 @@ impl Demand {
     }
 }
 
-/// Whether a worker without requests ends now: one that is being drained, or one of the `spare` workers above the minimum that was idle
-/// for too long. A worker that ends is no longer spare.
+/// Returns `true` if a worker without requests ends now: one that is being drained, or one of the `spare` workers above the
+/// minimum that was idle for too long. A worker that ends is no longer spare.
 pub(super) fn ends(is_draining: bool, idle: Duration, limit: Duration, spare: &mut usize) -> bool {
     let ends = is_draining || *spare > 0 && idle >= limit;
     if ends {

@@ -21,7 +21,7 @@ pub(in super::super) struct PoolSettings {
 }
 
 impl PoolSettings {
-    /// Whether the workers are application servers, which report when their application is loaded.
+    /// Returns `true` if the workers are application servers, which report when their application is loaded.
     pub(super) fn is_application(&self) -> bool {
         self.rules.kind.interface() == Interface::Application
     }

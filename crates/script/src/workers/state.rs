@@ -89,7 +89,7 @@ pub(super) struct Usage {
 }
 
 impl Usage {
-    /// The request that has had its worker for longest.
+    /// Returns the request that has had its worker for longest.
     pub(super) fn longest(&self) -> Option<&(i32, Arc<str>, Instant)> {
         self.active.iter().min_by_key(|(_, _, since)| *since)
     }
@@ -122,7 +122,7 @@ impl State {
         self.slots.iter().filter(|slot| slot.status == Status::Loading).count()
     }
 
-    /// Whether a worker that has loaded the application gets requests.
+    /// Returns `true` if a worker that has loaded the application gets requests.
     pub(super) fn has_ready_worker(&self) -> bool {
         self.slots.iter().any(|slot| slot.status == Status::Available && slot.worker.is_ready())
     }
@@ -157,7 +157,7 @@ impl Slot {
         Self { worker, status, active: Vec::new(), given: 0, served: 0, idle_since, connection }
     }
 
-    /// Whether it gets requests, now or when its application is loaded.
+    /// Returns `true` if it gets requests, now or when its application is loaded.
     pub(super) fn serves(&self) -> bool {
         matches!(self.status, Status::Available | Status::Loading)
     }
@@ -183,7 +183,7 @@ impl Slot {
         self.worker.note_leaving();
     }
 
-    /// The worker as the scheduler sees it, for a request on the thread `owner`.
+    /// Returns the worker as the scheduler sees it, for a request on the thread `owner`.
     pub(super) fn candidate(&self, owner: ThreadId) -> schedule::Candidate {
         schedule::Candidate {
             active: self.active.len(),

@@ -23,7 +23,7 @@ struct Running {
 }
 
 impl Supervisor {
-    /// The supervisor's runtime and the directory for sockets; starts the thread if it does not run.
+    /// Returns the supervisor's runtime and the directory for sockets; starts the thread if it does not run.
     ///
     /// # Errors
     /// When the directory, the runtime or the thread cannot be created.

@@ -53,7 +53,7 @@ pub(super) struct Phase {
 }
 
 impl Worker {
-    /// A worker that was just started, and what its watching task receives commands from.
+    /// Returns a worker that was just started, and what its watching task receives commands from.
     pub(super) fn new(
         number: u64,
         pid: i32,
@@ -96,7 +96,7 @@ impl Worker {
         self.phase.send_modify(|phase| phase.is_leaving = true);
     }
 
-    /// Whether it is replaced or was removed, or has ended.
+    /// Returns `true` if it is replaced or was removed, or has ended.
     pub(in super::super) fn is_leaving(&self) -> bool {
         let phase = self.phase.borrow();
         phase.is_leaving || phase.has_ended
@@ -107,7 +107,7 @@ impl Worker {
         self.wait(|phase| phase.is_leaving || phase.has_ended).await;
     }
 
-    /// Whether its application has been loaded.
+    /// Returns `true` if its application has been loaded.
     pub(in super::super) fn is_ready(&self) -> bool {
         self.phase.borrow().is_ready
     }

@@ -15,7 +15,7 @@ use dunlin_http::semantics::forwarded;
 pub(crate) struct Forwarded {
     /// Its address; `None` if they do not name it, or not as an address.
     pub(crate) address: Option<IpAddr>,
-    /// Whether it used TLS to the first trusted proxy, if known.
+    /// It used TLS to the first trusted proxy, if known.
     pub(crate) encrypted: Option<bool>,
 }
 
@@ -72,7 +72,7 @@ fn last_scheme(request: &Request<'_>) -> Option<bool> {
     is_encrypted(last.trim_ascii())
 }
 
-/// Whether a scheme has TLS. Some proxies name that of a WebSocket.
+/// Returns whether a scheme has TLS. Some proxies name that of a WebSocket.
 fn is_encrypted(scheme: &[u8]) -> Option<bool> {
     match scheme.to_ascii_lowercase().as_slice() {
         b"https" | b"wss" => Some(true),

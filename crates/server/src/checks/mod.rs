@@ -94,8 +94,8 @@ impl Selection {
     pub(crate) const IDENTITY: Self =
         Self { https: false, methods: false, limits: false, throttle: false };
 
-    /// The checks of the target route of an internal redirect. `before` are the checks of the original route: limits apply
-    /// once per request.
+    /// Returns the checks of the target route of an internal redirect. `before` are the checks of the original route: limits
+    /// apply once per request.
     pub(crate) fn after_redirect(before: Option<&Checks>) -> Self {
         Self {
             https: false,

@@ -55,12 +55,12 @@ impl ObjectDisk for DiskCache {
     }
 }
 
-/// The key of an object. Keys of objects have no empty parts, so that none is the URL of a response.
+/// Returns the key of an object. Keys of objects have no empty parts, so that none is the URL of a response.
 fn key(name: ObjectName<'_>) -> Key {
     Key { site: name.bucket, url: name.key.as_bytes().into() }
 }
 
-/// The properties of an object as fields.
+/// Returns the properties of an object as fields.
 fn fields(metadata: &ObjectMetadata) -> FieldLines {
     let mut fields = FieldLines::new();
     let ObjectMetadata { version, content_type, content_encoding, .. } = metadata;
@@ -78,7 +78,7 @@ fn fields(metadata: &ObjectMetadata) -> FieldLines {
     fields
 }
 
-/// The properties of an object that has these fields and `size` bytes.
+/// Returns the properties of an object that has these fields and `size` bytes.
 fn metadata(fields: &FieldLines, size: u64) -> ObjectMetadata {
     let text = |name: &str| Some(str::from_utf8(fields.get(name)?).ok()?.to_owned());
     let last_modified = fields.get("Last-Modified").and_then(date::parse);

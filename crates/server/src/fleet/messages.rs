@@ -161,7 +161,7 @@ impl Mailbox {
         }
     }
 
-    /// Whether a confirmation is outstanding.
+    /// Returns `true` if a confirmation is outstanding.
     pub(super) fn is_waiting(&self) -> bool {
         !self.pending.is_empty()
     }
@@ -212,7 +212,7 @@ fn execute(
     Ok(())
 }
 
-/// The content of a message; `None` if a server of another version has sent what this one does not know.
+/// Returns the content of a message; `None` if a server of another version has sent what this one does not know.
 fn content(message: &Message) -> Option<Content> {
     serde_json::from_str(&message.content).ok().filter(|_| message.kind == KIND)
 }

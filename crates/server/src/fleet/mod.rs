@@ -90,7 +90,7 @@ enum Command {
     Stop(Sender<()>),
 }
 
-/// Why this build cannot use the configuration; `None` if it can.
+/// Returns why this build cannot use the configuration; `None` if it can.
 pub(crate) fn conflict(config: &Config) -> Option<Problem> {
     let shared = config.shared.as_ref().filter(|_| !cfg!(feature = "fleet"))?;
     let what = "[shared] needs a build with the feature `fleet`, and this one is without it; build it by \
@@ -99,7 +99,7 @@ pub(crate) fn conflict(config: &Config) -> Option<Problem> {
 }
 
 impl Fleet {
-    /// The fleet that `config` names, which is `before` if its store is the same; `None` if it names none.
+    /// Returns the fleet that `config` names, which is `before` if its store is the same; `None` if it names none.
     pub(crate) fn of(config: &Config, before: Option<&Arc<Self>>) -> Option<Arc<Self>> {
         let settings = config.shared.as_ref()?;
         if let Some(before) = before.filter(|before| before.settings == *settings) {
@@ -145,7 +145,7 @@ impl Fleet {
         left
     }
 
-    /// The storage of certificates that the servers have in common; `None` if this build has none.
+    /// Returns the storage of certificates that the servers have in common; `None` if this build has none.
     pub(crate) fn storage(&self) -> Option<Arc<dyn SharedStorage>> {
         #[cfg(feature = "fleet")]
         return Some(Arc::new(storage::FleetStorage(self.commands.clone())));

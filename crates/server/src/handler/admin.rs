@@ -83,7 +83,7 @@ fn not_allowed(methods: &'static str) -> Response {
     response
 }
 
-/// The configuration in use.
+/// Returns the configuration in use.
 fn configuration(shared: &SharedState) -> Response {
     let config = &shared.config;
     let listeners: Vec<_> = config

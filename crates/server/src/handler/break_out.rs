@@ -18,7 +18,7 @@ use serde_json::{Map, Value, json};
 
 use crate::route::reply::Reply;
 
-/// Whether this process was started for such a test.
+/// Returns `true` if this process was started for such a test.
 pub(crate) fn is_enabled() -> bool {
     std::env::var_os("DUNLIN_DEBUG_BREAK").is_some_and(|value| value == "1")
 }

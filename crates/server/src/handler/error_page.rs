@@ -6,7 +6,7 @@ use dunlin_http::html::{escape, escape_lines};
 /// The media type of HTML pages.
 pub(crate) const HTML: &str = "text/html; charset=utf-8";
 
-/// The media type and body of a response with this status; `detail` describes the error in plain text.
+/// Returns the media type and body of a response with this status; `detail` describes the error in plain text.
 pub(crate) fn render(
     status: u16,
     reason: &str,
@@ -20,7 +20,7 @@ pub(crate) fn render(
     (HTML, page(status, reason, &detail))
 }
 
-/// The page of a redirect.
+/// Returns the page of a redirect.
 pub(crate) fn linking(status: u16, reason: &str, location: &str) -> String {
     let location = escape(location);
     page(status, reason, &format!("<p><a href=\"{location}\">{location}</a>"))
@@ -37,8 +37,8 @@ fn page(status: u16, reason: &str, more: &str) -> String {
     )
 }
 
-/// A sentence about a response with this status, for the page of an error that has no other. `fields` are those of the
-/// response. It names the `host` and no path: text from a link should not appear as the server's.
+/// Returns a sentence about a response with this status, for the page of an error that has no other. `fields` are those of
+/// the response. It names the `host` and no path: text from a link should not appear as the server's.
 pub(crate) fn advice(
     status: u16,
     method: &[u8],
@@ -73,7 +73,7 @@ pub(crate) fn advice(
     })
 }
 
-/// Bytes of a request, sanitized and shortened for a page.
+/// Returns the bytes of a request, sanitized and shortened for a page.
 pub(crate) fn quoted(bytes: &[u8]) -> String {
     const MAX: usize = 200;
     // A NUL stands for an encoded slash.
@@ -88,7 +88,7 @@ pub(crate) fn quoted(bytes: &[u8]) -> String {
     shown
 }
 
-/// A page for developers: named `details`, and what the script wrote to its standard error.
+/// Returns a page for developers: named `details`, and what the script wrote to its standard error.
 pub(crate) fn explained(
     status: u16,
     reason: &str,

@@ -41,7 +41,7 @@ pub(crate) struct Details {
 const CONDITIONS: [&str; 6] =
     ["if-match", "if-modified-since", "if-none-match", "if-range", "if-unmodified-since", "range"];
 
-/// The error response with this status: the page that the route configures, or the plain page.
+/// Returns the error response with this status: the page that the route configures, or the plain page.
 pub(crate) fn reply(
     ctx: &Rc<WorkerContext>,
     request: &Request<'_>,
@@ -83,7 +83,7 @@ pub(crate) fn reply(
     }))
 }
 
-/// The same with additional fields.
+/// Returns the same with additional fields.
 pub(crate) fn reply_with_fields(
     ctx: &Rc<WorkerContext>,
     request: &Request<'_>,
@@ -94,7 +94,7 @@ pub(crate) fn reply_with_fields(
     reply(ctx, request, matched, status, Details { fields, text: None })
 }
 
-/// Whether the route responds to the path with something other than a file.
+/// Returns `true` if the route responds to the path with something other than a file.
 fn is_generated(settings: &Settings, path: &[u8]) -> bool {
     match &settings.handler {
         Handler::Files | Handler::AddSlash => false,
@@ -110,7 +110,8 @@ fn is_generated(settings: &Settings, path: &[u8]) -> bool {
     }
 }
 
-/// The response of the route of the page. Its status is that of the error unless the route responds with another than 200.
+/// Returns the response of the route of the page. Its status is that of the error unless the route responds with another than
+/// 200.
 ///
 /// # Errors
 /// Returns `details` if the request for the page would exceed a limit.
@@ -160,7 +161,7 @@ fn by_route(
     })))
 }
 
-/// The file of an error page.
+/// Returns the file of an error page.
 ///
 /// # Errors
 /// Why it cannot be sent.
@@ -203,7 +204,7 @@ fn log_missing(matched: &RouteMatch<'_>, page: &str, status: u16, failure: Failu
     tracing::warn!(status, "the error page {page} of {place} {what}");
 }
 
-/// The content of a file, with the status of the error.
+/// Returns the content of a file, with the status of the error.
 fn with_content(settings: &Settings, status: u16, resource: &Resource) -> Response {
     let mut response = Response::new(status);
     let form = &resource.identity;
@@ -221,7 +222,7 @@ fn with_content(settings: &Settings, status: u16, resource: &Resource) -> Respon
     response
 }
 
-/// The plain error response of the server.
+/// Returns the plain error response of the server.
 fn plain(settings: &Settings, status: u16, request: &Request<'_>, details: &Details) -> Response {
     let host = request.field(FieldName::Host).unwrap_or_default();
     let advice = || error_page::advice(status, request.method_text(), host, &details.fields);
@@ -231,7 +232,7 @@ fn plain(settings: &Settings, status: u16, request: &Request<'_>, details: &Deta
     finish(response, settings, request, &details.fields)
 }
 
-/// The plain page of a status.
+/// Returns the plain page of a status.
 pub(crate) fn plain_page(status: u16, text: Option<&str>, html: bool) -> Response {
     let (media_type, body) = error_page::render(status, reason(status), text, html);
     let mut response = Response::with_text(status, media_type, body);

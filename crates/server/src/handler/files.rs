@@ -83,7 +83,7 @@ pub(crate) fn respond(
     }
 }
 
-/// The cache status of a response that did not come from the cache.
+/// Returns the cache status of a response that did not come from the cache.
 fn cache_status(matched: &RouteMatch<'_>) -> &'static str {
     if matched.settings.cache.enabled { "miss" } else { "off" }
 }
@@ -135,7 +135,7 @@ pub(super) fn conclude(
     }
 }
 
-/// The result of a search in a directory.
+/// Returns the result of a search in a directory.
 fn listable(result: Resolved) -> Result<Found<Arc<Resource>, Listable>, Failure> {
     match result {
         Ok(Found::Listing(directory)) => Ok(Found::Listing(Listable::Directory(directory))),
@@ -143,7 +143,7 @@ fn listable(result: Resolved) -> Result<Found<Arc<Resource>, Listable>, Failure>
     }
 }
 
-/// The response for a directory that has no index file and is not listed.
+/// Returns the response for a directory that has no index file and is not listed.
 fn unlisted(ctx: &Rc<WorkerContext>, request: &Request<'_>, matched: &RouteMatch<'_>) -> Reply {
     static LOG_LIMITER: LogLimiter = LogLimiter::new();
     let (settings, path) = (matched.settings, quoted(matched.path));
@@ -291,7 +291,7 @@ fn resolve_blocking(
     })
 }
 
-/// A reply that `make` makes later. It streams if a script may respond, for example with an error page.
+/// Returns a reply that `make` makes later. It streams if a script may respond, for example with an error page.
 pub(super) fn deferred(
     request: OwnedRequest,
     may_run_script: bool,

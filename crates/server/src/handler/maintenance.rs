@@ -44,7 +44,7 @@ pub(super) fn command(ctx: &Rc<WorkerContext>, query: Option<&[u8]>) -> Reply {
     }))
 }
 
-/// The sites under maintenance.
+/// Returns the sites under maintenance.
 pub(super) fn report(shared: &SharedState) -> Response {
     let sites: Vec<_> = shared
         .maintenance

@@ -31,8 +31,8 @@ pub(super) struct Naming<'a> {
 }
 
 impl Naming<'_> {
-    /// The response for the resource, under the fields of the response that names it. `log` gets what is wrong with a resource
-    /// that cannot be sent.
+    /// Returns the response for the resource, under the fields of the response that names it. `log` gets what is wrong with a
+    /// resource that cannot be sent.
     ///
     /// # Errors
     /// Why it may not be named.
@@ -83,14 +83,14 @@ impl Naming<'_> {
         Ok(Response { is_named: true, ..response })
     }
 
-    /// The request rewritten for `target` without a body. `None` if `target` is not a path.
+    /// Returns the request rewritten for `target` without a body. `None` if `target` is not a path.
     fn rewrite(&self, target: &[u8]) -> Option<RewrittenRequest> {
         let is_path = target.starts_with(b"/");
         let limits = &self.ctx.http1.limits;
         is_path.then(|| RewrittenRequest::new(self.request, target, &[], limits)).flatten()
     }
 
-    /// The response for the file `path`, which has to lie beneath a `sendfile_root` of the route.
+    /// Returns the response for the file `path`, which has to lie beneath a `sendfile_root` of the route.
     async fn file(&self, incoming: Box<Incoming>, path: &[u8]) -> Result<Response, String> {
         let misplaced = || {
             let path = printable(path);
@@ -118,8 +118,8 @@ impl Naming<'_> {
         Ok(Response { is_named: true, ..response })
     }
 
-    /// The route of the `sendfile_root` that an absolute path leads into, and the rest of the path with a slash at its
-    /// front. That the path stays there is checked by the kernel when the file is opened.
+    /// Returns the route of the `sendfile_root` that an absolute path leads into, and the rest of the path with a slash at
+    /// its front. That the path stays there is checked by the kernel when the file is opened.
     fn beneath(&self, path: &[u8]) -> Option<(Arc<Route>, Vec<u8>)> {
         let path = Path::new(OsStr::from_bytes(path));
         self.matched.settings.sendfile_routes.iter().find_map(|settings| {

@@ -45,8 +45,8 @@ fn text(status: u16, line: &str) -> Response {
     Response::with_text(status, "text/plain; charset=utf-8", format!("{line}\n"))
 }
 
-/// The changed keys by bucket: of an event notification of S3, also in the envelope of SNS, and of EventBridge. `None` if it is
-/// something else. Tests of S3 name no object.
+/// Returns the changed keys by bucket: of an event notification of S3, also in the envelope of SNS, and of EventBridge.
+/// `None` if it is something else. Tests of S3 name no object.
 fn read(body: &Value) -> Option<Vec<(String, Vec<String>)>> {
     if let Some(message) = body.get("Message").and_then(Value::as_str) {
         return read(&serde_json::from_str(message).ok()?);

@@ -12,7 +12,7 @@ use dunlin_files::search::{Found, Wanted};
 use crate::route::sites::Site;
 use crate::worker::WorkerContext;
 
-/// The parameters of a search; `None` if the configuration has no such bucket.
+/// Returns the parameters of a search; `None` if the configuration has no such bucket.
 pub(super) fn resolver(
     ctx: &WorkerContext,
     site: usize,
@@ -26,7 +26,7 @@ pub(super) fn resolver(
     Some(Resolver { context, site, root, bucket, previous, keep, is_whole })
 }
 
-/// The object at the decoded `path`, with its whole content; for pages of errors.
+/// Returns the object at the decoded `path`, with its whole content; for pages of errors.
 pub(super) async fn whole(
     ctx: &WorkerContext,
     site: &Site,

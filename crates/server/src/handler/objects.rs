@@ -75,7 +75,7 @@ pub(super) fn respond(
     })
 }
 
-/// The error of a store that does not respond.
+/// Returns the error of a store that does not respond.
 pub(super) fn unavailable(
     ctx: &Rc<WorkerContext>,
     request: &Request<'_>,

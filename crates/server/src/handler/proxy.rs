@@ -98,7 +98,8 @@ impl ProxyExchange {
         self.context.as_ref().map_or(self.matched.client, |context| context.client)
     }
 
-    /// Whether the route allows its upstreams to name resources: it does, unless it removes the field from responses.
+    /// Returns `true` if the route allows its upstreams to name resources: it does, unless it removes the field from
+    /// responses.
     fn follows(&self, named: &Named) -> bool {
         let field = match named {
             Named::Path(_) => "X-Accel-Redirect",
@@ -108,7 +109,7 @@ impl ProxyExchange {
         !removed.iter().any(|name| name.eq_ignore_ascii_case(field))
     }
 
-    /// The response with a resource of the site that the response of an upstream names, under its `fields`.
+    /// Returns the response with a resource of the site that the response of an upstream names, under its `fields`.
     async fn send_named(
         &self,
         call: &Call<'_>,
@@ -151,14 +152,14 @@ impl ProxyExchange {
         }
     }
 
-    /// The response if no upstream has one.
+    /// Returns the response if no upstream has one.
     async fn failed(&self, failure: &Failure, incoming: Box<Incoming>) -> Response {
         let mut fields = FieldLines::default();
         fields.push("Proxy-Status", failure.proxy_status());
         self.error_response(failure.status(), fields, incoming).await
     }
 
-    /// Whether an error page replaces an upstream's response.
+    /// Returns `true` if an error page replaces an upstream's response.
     fn is_intercepted(&self, response: &Response) -> bool {
         self.group.rules().intercepts_errors
             && self.matched.settings.error_pages.contains_key(&response.status)
@@ -178,7 +179,7 @@ impl ProxyExchange {
         response
     }
 
-    /// The error page in place of an upstream's response. It does not name the upstream.
+    /// Returns the error page in place of an upstream's response. It does not name the upstream.
     async fn error_response(
         &self,
         status: u16,
@@ -201,7 +202,7 @@ impl fmt::Debug for ProxyExchange {
 }
 
 impl Label for ProxyExchange {
-    /// The id is that of the client, which upstreams get, or a new one.
+    /// Returns the id: that of the client, which upstreams get, or a new one.
     fn label(&self, script_context: &ScriptContext) -> RequestLabel {
         let request = self.request.as_request();
         script_context.set_id(|| {
@@ -214,7 +215,7 @@ impl Label for ProxyExchange {
     }
 }
 
-/// The fields of an upstream's error response that its error page has, too: clients act on them.
+/// Returns the fields of an upstream's error response that its error page has, too: clients act on them.
 fn kept_fields(response: &Response) -> FieldLines {
     let mut kept = FieldLines::default();
     for (name, value) in response.fields.iter() {
@@ -229,7 +230,7 @@ fn kept_fields(response: &Response) -> FieldLines {
 const KEPT: [&str; 6] =
     ["Allow", "Connection", "Retry-After", "Set-Cookie", "Upgrade", "WWW-Authenticate"];
 
-/// The times of the upstream as a value of `Server-Timing`, in milliseconds.
+/// Returns the times of the upstream as a value of `Server-Timing`, in milliseconds.
 fn upstream_timing(script_context: &ScriptContext) -> String {
     let millis = |nanos: Option<u64>| nanos.unwrap_or_default() as f64 / 1e6;
     format!(

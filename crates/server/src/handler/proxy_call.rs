@@ -8,7 +8,7 @@ use dunlin_proxy::{Call, Group};
 use crate::route::route_match::RouteMatch;
 use crate::worker::WorkerContext;
 
-/// The request for the upstreams of a group.
+/// Returns the request for the upstreams of a group.
 pub(super) fn call<'a>(
     ctx: &'a Rc<WorkerContext>,
     group: &'a Group,

@@ -29,7 +29,7 @@ pub(crate) fn to_slash(request: &Request<'_>, matched: &RouteMatch<'_>) -> Respo
     redirect(matched.settings, if is_read { 301 } else { 308 }, &location)
 }
 
-/// The Location of the same path with a slash at its end.
+/// Returns the Location of the same path with a slash at its end.
 pub(crate) fn slash_location(path: &[u8], query: Option<&[u8]>) -> Vec<u8> {
     let mut location = encode(path).into_bytes();
     location.push(b'/');
@@ -37,7 +37,7 @@ pub(crate) fn slash_location(path: &[u8], query: Option<&[u8]>) -> Vec<u8> {
     location
 }
 
-/// A redirect to `location`, with a link for clients that do not follow it.
+/// Returns a redirect to `location`, with a link for clients that do not follow it.
 pub(crate) fn redirect(settings: &Settings, status: u16, location: &[u8]) -> Response {
     let page = error_page::linking(status, reason(status), &String::from_utf8_lossy(location));
     let mut response = Response::with_text(status, error_page::HTML, page);

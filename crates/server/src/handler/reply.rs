@@ -20,7 +20,7 @@ pub(crate) async fn into_response(request: &Request<'_>, reply: Reply) -> Respon
     }
 }
 
-/// The same reply in a form to which fields can be added.
+/// Returns the same reply in a form to which fields can be added.
 pub(crate) fn to_editable(request: &Request<'_>, reply: Reply) -> Reply {
     match reply {
         Reply::Cached(cached) => from_cached(request, &cached).into(),
@@ -28,7 +28,7 @@ pub(crate) fn to_editable(request: &Request<'_>, reply: Reply) -> Reply {
     }
 }
 
-/// The response with content of a file. `cache` is the cache status for the log.
+/// Returns the response with content of a file. `cache` is the cache status for the log.
 pub(super) fn from_file(method: Method, response: FileResponse, cache: &'static str) -> Response {
     // The content of parts is not here.
     let stated_length = (!response.parts.is_empty()).then(|| response.length());

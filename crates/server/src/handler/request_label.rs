@@ -6,7 +6,7 @@ use dunlin_telemetry::RequestLabel;
 use crate::route::route_match::RouteMatch;
 use crate::worker::WorkerContext;
 
-/// The label of a request in the error log. Secrets in its query are removed.
+/// Returns the label of a request in the error log. Secrets in its query are removed.
 pub(super) fn request_label(
     ctx: &WorkerContext,
     request: &Request<'_>,

@@ -4,7 +4,7 @@ use dunlin_config::field_edits::apply_edits;
 use dunlin_config::{Respond, Settings};
 use dunlin_exchange::Response;
 
-/// The fixed response of a route, for every method. `is_error_page`: it is for an error of another route.
+/// Returns the fixed response of a route, for every method. `is_error_page`: it is for an error of another route.
 pub(crate) fn respond(settings: &Settings, fixed: &Respond, is_error_page: bool) -> Response {
     let mut response = Response::with_text(fixed.status, &fixed.content_type, fixed.body.clone());
     // What other routes state about caching is for their content, not for an error that may end soon.

@@ -174,7 +174,7 @@ pub(crate) async fn receive_body(
     Err(Box::pin(error_response(ctx, request, matched, &failure, again)).await)
 }
 
-/// The error page in place of a script's response.
+/// Returns the error page in place of a script's response.
 async fn error_response(
     ctx: &Rc<WorkerContext>,
     request: &Request<'_>,
@@ -194,7 +194,7 @@ async fn error_response(
     }
 }
 
-/// A page for the developers of the script: the reason, and what the script wrote to its standard error.
+/// Returns a page for the developers of the script: the reason, and what the script wrote to its standard error.
 fn explanation(
     failure: &Failure,
     request: &Request<'_>,

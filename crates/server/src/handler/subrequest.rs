@@ -90,7 +90,7 @@ async fn subrequest(
     Ok(response)
 }
 
-/// The whole body of the page with which an endpoint rejects a request.
+/// Returns the whole body of the page with which an endpoint rejects a request.
 async fn collect(mut source: stream::Receiver) -> io::Result<Body> {
     let mut all = BytesMut::new();
     while let Some(bytes) = source.next().await.map_err(|_| io::Error::other("its body is cut"))? {

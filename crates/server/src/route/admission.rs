@@ -18,8 +18,8 @@ use crate::handler::rejection::rejected;
 use crate::handler::{error_page, errors};
 use crate::worker::WorkerContext;
 
-/// Whether the connection that the request came by meets what the site requires of handshakes. Without TLS there is none,
-/// so that a site is admitted that requires no certificate of its clients.
+/// Returns `true` if the connection that the request came by meets what the site requires of handshakes. Without TLS there is
+/// none, so that a site is admitted that requires no certificate of its clients.
 #[inline]
 pub(super) fn is_admitted(ctx: &WorkerContext, client: Client, site: &Site) -> bool {
     match client.policy {
@@ -32,8 +32,8 @@ pub(super) fn is_admitted(ctx: &WorkerContext, client: Client, site: &Site) -> b
     }
 }
 
-/// The response to a request for a site that is not served on this connection. `site` is the one that the request names,
-/// if there is one.
+/// Returns the response to a request for a site that is not served on this connection. `site` is the one that the request
+/// names, if there is one.
 #[cold]
 pub(super) fn misdirected(
     ctx: &Rc<WorkerContext>,
@@ -82,7 +82,7 @@ pub(super) fn misdirected(
     }
 }
 
-/// The redirect of a route that sends clients without TLS to https.
+/// Returns the redirect of a route that sends clients without TLS to https.
 fn redirect_to_tls(
     ctx: &Rc<WorkerContext>,
     client: Client,

@@ -38,7 +38,7 @@ pub(crate) fn check_slashes(path: &[u8], site: &Site) -> Result<(), PathError> {
     }
 }
 
-/// The status of the response to a path that cannot be decoded, and the reason.
+/// Returns the status of the response to a path that cannot be decoded, and the reason.
 pub(crate) fn rejection(error: PathError) -> (u16, &'static str) {
     match error {
         PathError::Malformed => {
@@ -62,7 +62,7 @@ mod tests {
 
     use super::*;
 
-    /// Every meaning that recipients may give to the encoded slashes of a path.
+    /// Returns every meaning that recipients may give to the encoded slashes of a path.
     fn meanings(raw: &[u8]) -> Vec<Vec<u8>> {
         let mut opaque = Vec::new();
         path::decode_opaque(raw, &mut opaque).unwrap();

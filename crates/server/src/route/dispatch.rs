@@ -225,7 +225,8 @@ fn dispatch_cached(
     Some(Routed::new(site, settings, reply, false, context))
 }
 
-/// The response to a request that must wait for the end of the handshake (RFC 8470 §5.2). Its body is received and dropped.
+/// Returns the response to a request that must wait for the end of the handshake (RFC 8470 §5.2). Its body is received and
+/// dropped.
 fn too_early() -> Routed {
     Routed { body_limit: EARLY_BODY, ..Routed::unrouted(error_response(425, true)) }
 }
@@ -236,7 +237,7 @@ fn method_not_allowed() -> Response {
     response
 }
 
-/// The response to a request of a site that is under maintenance.
+/// Returns the response to a request of a site that is under maintenance.
 #[cold]
 fn closed(
     ctx: &Rc<WorkerContext>,
@@ -255,7 +256,7 @@ fn closed(
     Routed::new(site, settings, reply, false, Some(context))
 }
 
-/// The error page of a route, for a request that its handler does not get.
+/// Returns the error page of a route, for a request that its handler does not get.
 fn turned_away(
     ctx: &Rc<WorkerContext>,
     request: &Request<'_>,
@@ -273,7 +274,7 @@ fn turned_away(
     (rejected(ctx, request, &matched, rejection), context)
 }
 
-/// The response to a message that the engine, the router or a limit rejects, with the fields that the request's
+/// Returns the response to a message that the engine, the router or a limit rejects, with the fields that the request's
 /// route sets, as far as the request has come.
 pub(crate) fn invalid_request(
     ctx: &WorkerContext,
@@ -292,7 +293,7 @@ pub(crate) fn invalid_request(
     response
 }
 
-/// The page that the route of a request has for the status of its rejection; `None` if it has none.
+/// Returns the page that the route of a request has for the status of its rejection; `None` if it has none.
 pub(crate) fn error_page(
     ctx: &Rc<WorkerContext>,
     client: Client,
@@ -319,7 +320,7 @@ pub(crate) fn error_page(
 /// Statuses of rejections for which routes can have pages: those of requests whose head was accepted.
 const WITH_PAGES: [u16; 3] = [408, 413, 417];
 
-/// The site of a request, its path, and whether it can be decoded into `path`.
+/// Returns the site of a request, its path, and whether it can be decoded into `path`.
 fn site_and_path<'c, 'r>(
     ctx: &'c WorkerContext,
     request: &Request<'r>,

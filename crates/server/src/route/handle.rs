@@ -64,7 +64,7 @@ pub(crate) fn handle(
     Routed::new(matched.site, settings, reply, reads_body, matched.context.cloned())
 }
 
-/// Whether requests and responses of the handler may need more than a short message does.
+/// Returns `true` if requests and responses of the handler may need more than a short message does.
 fn needs_memory(handler: &Handler) -> bool {
     match handler {
         Handler::Files | Handler::Script(_) | Handler::Proxy(_) => true,
@@ -76,7 +76,7 @@ fn needs_memory(handler: &Handler) -> bool {
     }
 }
 
-/// Whether the handler can switch to another protocol.
+/// Returns `true` if the handler can switch to another protocol.
 fn has_tunnels(handler: &Handler) -> bool {
     match handler {
         Handler::Proxy(_) => true,
@@ -90,7 +90,7 @@ fn has_tunnels(handler: &Handler) -> bool {
     }
 }
 
-/// The response for the route's files.
+/// Returns the response for the route's files.
 pub(super) fn files(
     ctx: &Rc<WorkerContext>,
     request: &Request<'_>,

@@ -74,7 +74,7 @@ impl<'a> Builder<'a> {
         self.registry.routes.extend(kept.map(|(key, objects)| (key.clone(), objects.clone())));
     }
 
-    /// The checks of a route of `site`; `None` when it has none.
+    /// Returns the checks of a route of `site`; `None` when it has none.
     pub(super) fn checks(
         &mut self,
         site: &str,
@@ -105,7 +105,7 @@ impl<'a> Builder<'a> {
         }))
     }
 
-    /// The number of the pool of a script.
+    /// Returns the number of the pool of a script.
     pub(super) fn pool(&mut self, site: &str, route: &str, script: &Script) -> usize {
         let (own, before) = self.objects(site, route);
         let kept = before.and_then(|before| before.script.clone());
@@ -118,7 +118,7 @@ impl<'a> Builder<'a> {
         id
     }
 
-    /// The upstreams of a proxy.
+    /// Returns the upstreams of a proxy.
     pub(super) fn proxy(&mut self, site: &str, route: &str, rules: &Arc<Proxy>) -> Arc<Group> {
         let (own, before) = self.objects(site, route);
         let group = own.proxy.get_or_insert_with(|| {
@@ -179,7 +179,7 @@ impl<'a> Builder<'a> {
         logins.clone()
     }
 
-    /// The objects of a route, and those that it had before.
+    /// Returns the objects of a route, and those that it had before.
     fn objects(&mut self, site: &str, route: &str) -> (&mut Objects, Option<&'a Objects>) {
         let key = Key { site: site.to_owned(), route: route.to_owned() };
         let before = self.before.and_then(|before| before.routes.get(&key));
@@ -188,30 +188,30 @@ impl<'a> Builder<'a> {
 }
 
 impl Registry {
-    /// The upstreams of all routes.
+    /// Returns the upstreams of all routes.
     pub(super) fn proxies(&self) -> impl Iterator<Item = &Arc<Group>> {
         self.routes.values().filter_map(|objects| objects.proxy.as_ref())
     }
 
-    /// The limits of all routes that several servers share.
+    /// Returns the limits of all routes that several servers share.
     pub(super) fn shared_limits(&self) -> impl Iterator<Item = &Arc<RateLimit>> {
         let limits = self.routes.values().flat_map(|objects| objects.limits.iter().flatten());
         limits.filter(|limit| limit.rules().shared)
     }
 
-    /// The failed attempts to log in of all routes.
+    /// Returns the failed attempts to log in of all routes.
     pub(super) fn attempts(&self) -> impl Iterator<Item = &Arc<Attempts>> {
         let logins = self.routes.values().filter_map(|objects| objects.logins.as_ref());
         logins.map(|(_, logins)| &logins.attempts)
     }
 
-    /// The upstreams of a route; `None` when it has none.
+    /// Returns the upstreams of a route; `None` when it has none.
     pub(super) fn proxy(&self, site: &str, route: &str) -> Option<&Arc<Group>> {
         let key = Key { site: site.to_owned(), route: route.to_owned() };
         self.routes.get(&key)?.proxy.as_ref()
     }
 
-    /// The counts of the limits of a route; `None` when it has none.
+    /// Returns the counts of the limits of a route; `None` when it has none.
     pub(super) fn counts(&self, site: &str, route: &str) -> Option<RouteCounts> {
         let key = Key { site: site.to_owned(), route: route.to_owned() };
         let objects = self.routes.get(&key)?;

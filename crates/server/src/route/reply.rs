@@ -52,7 +52,7 @@ pub(crate) struct Routed {
     pub(crate) body_limit: u64,
     /// The response is sent after the request body was received.
     pub(crate) reads_body: bool,
-    /// Whether the request is logged.
+    /// The request is logged.
     pub(crate) log: bool,
     pub(crate) route_telemetry: RouteTelemetry,
     /// The route has a page for a request that is rejected because of its body.

@@ -72,7 +72,7 @@ impl RouteMatch<'_> {
         }
     }
 
-    /// Whether a script may have to respond where a file or an error is found: such a handler streams.
+    /// Returns `true` if a script may have to respond where a file or an error is found: such a handler streams.
     pub(crate) fn may_run_script(&self) -> bool {
         self.settings.reroutes || !self.settings.error_pages.is_empty()
     }

@@ -61,8 +61,8 @@ pub(crate) type CacheEntry = worker_cache::CacheEntry<Route>;
 pub(crate) type WorkerCache = worker_cache::WorkerCache<Route>;
 
 impl Sites {
-    /// The sites of `config`. Those that did not change since `before` are kept as they are, and the objects of tables
-    /// that did not change are.
+    /// Creates the sites of `config`. Those that did not change since `before` are kept as they are, and the objects of
+    /// tables that did not change are.
     pub(crate) fn new(config: &Arc<Config>, before: Option<&Self>) -> Self {
         let unchanged =
             before.map(|before| config.unchanged_sites(&before.config)).unwrap_or_default();
@@ -90,18 +90,18 @@ impl Sites {
         }
     }
 
-    /// The site when there is one only, for every host.
+    /// Returns the site when there is one only, for every host.
     #[inline]
     pub(crate) fn only(&self) -> Option<&Arc<Site>> {
         self.all.first().filter(|_| self.is_only)
     }
 
-    /// The site for a host without its port, in any case of letters.
+    /// Returns the site for a host without its port, in any case of letters.
     pub(crate) fn find(&self, host: &[u8]) -> Option<&Arc<Site>> {
         self.all.get(self.config.sites.find_index(host)?)
     }
 
-    /// The site for the authority of a request.
+    /// Returns the site for the authority of a request.
     #[inline]
     pub(crate) fn of_authority(&self, authority: Option<&[u8]>) -> Option<&Arc<Site>> {
         self.only().or_else(|| {
@@ -109,27 +109,27 @@ impl Sites {
         })
     }
 
-    /// Whether the site with that serial number is among them.
+    /// Returns `true` if the site with that serial number is among them.
     pub(crate) fn has(&self, serial: usize) -> bool {
         self.all.iter().any(|site| site.serial == serial)
     }
 
-    /// All sites, in the order of the file.
+    /// Returns all sites, in the order of the file.
     pub(crate) fn iter(&self) -> impl ExactSizeIterator<Item = &Arc<Site>> {
         self.all.iter()
     }
 
-    /// The limits of all routes that several servers share.
+    /// Returns the limits of all routes that several servers share.
     pub(crate) fn shared_limits(&self) -> impl Iterator<Item = &Arc<RateLimit>> {
         self.registry.shared_limits()
     }
 
-    /// The failed attempts to log in of all routes.
+    /// Returns the failed attempts to log in of all routes.
     pub(crate) fn attempts(&self) -> impl Iterator<Item = &Arc<Attempts>> {
         self.registry.attempts()
     }
 
-    /// The counts of the limits of all routes.
+    /// Returns the counts of the limits of all routes.
     pub(crate) fn limits(&self) -> impl Iterator<Item = RouteCounts> {
         self.all.iter().flat_map(|site| {
             site.patterns().filter_map(|route| self.registry.counts(&site.name, route))
@@ -138,12 +138,12 @@ impl Sites {
 }
 
 impl Sites {
-    /// The upstreams of all routes.
+    /// Returns the upstreams of all routes.
     pub(crate) fn proxies(&self) -> impl Iterator<Item = &Arc<Group>> {
         self.registry.proxies()
     }
 
-    /// The state of the upstreams of all routes, each with its site and the route's pattern.
+    /// Returns the state of the upstreams of all routes, each with its site and the route's pattern.
     pub(crate) fn upstreams(&self) -> impl Iterator<Item = (&str, &str, UpstreamReport)> {
         self.all.iter().flat_map(move |site| {
             site.patterns().flat_map(move |route| {
@@ -156,23 +156,23 @@ impl Sites {
 }
 
 impl Site {
-    /// The route of a decoded path.
+    /// Returns the route of a decoded path.
     #[inline]
     pub(crate) fn route(&self, path: &[u8]) -> &Arc<Route> {
         self.table.find(path)
     }
 
-    /// The configuration of the site.
+    /// Returns the configuration of the site.
     pub(crate) fn config(&self) -> &Arc<dunlin_config::Site> {
         &self.config
     }
 
-    /// The numbers of its scripts' pools; see [`Script::id`](dunlin_config::Script::id).
+    /// Returns the numbers of its scripts' pools; see [`Script::id`](dunlin_config::Script::id).
     pub(crate) fn script_ids(&self) -> impl Iterator<Item = usize> {
         self.table.values().filter_map(|route| Some(route.handler.script()?.id))
     }
 
-    /// The numbers of the pools of its scripts in `directory`.
+    /// Returns the numbers of the pools of its scripts in `directory`.
     pub(crate) fn scripts_in(&self, directory: &Path) -> impl Iterator<Item = usize> {
         let scripts = self.table.values().filter_map(|route| route.handler.script());
         scripts.filter(move |script| script.directory == directory).map(|script| script.id)
@@ -198,7 +198,7 @@ impl Route {
         Self::of(site, settings, &settings.origins, builder)
     }
 
-    /// The route of `settings`, whose tables come from the routes `origins`.
+    /// Creates the route of `settings`, whose tables come from the routes `origins`.
     fn of(
         site: &str,
         configured: &Arc<Settings>,
@@ -230,7 +230,7 @@ impl Route {
 }
 
 impl Route {
-    /// The settings as the configuration has them, which the path's [`dunlin_config::Site::route`] returns.
+    /// Returns the settings as the configuration has them, which the path's [`dunlin_config::Site::route`] returns.
     pub(crate) fn configured(&self) -> &Arc<Settings> {
         &self.configured
     }

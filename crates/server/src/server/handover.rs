@@ -114,7 +114,7 @@ impl Takeover {
         }
     }
 
-    /// The startup settings of a process that was started by an upgrade: restrictions of the old process cannot be
+    /// Returns the startup settings of a process that was started by an upgrade: restrictions of the old process cannot be
     /// lifted.
     ///
     /// # Errors

@@ -140,7 +140,7 @@ impl Listeners {
         Ok((per_worker, change))
     }
 
-    /// Every address with its sockets, and whether they belong to the service manager.
+    /// Returns every address with its sockets, and whether they belong to the service manager.
     pub(super) fn iter(&self) -> impl Iterator<Item = PassedListener> {
         self.open.iter().map(|open| {
             (open.rules.address.to_string(), Arc::clone(&open.sockets), open.is_managed)
@@ -154,7 +154,7 @@ impl Listeners {
         self.remover = None;
     }
 
-    /// The listeners that serve sites, as URLs that a browser on this machine can open. Wildcard addresses cannot be
+    /// Returns the listeners that serve sites, as URLs that a browser on this machine can open. Wildcard addresses cannot be
     /// opened, and follow in parentheses.
     pub(super) fn urls(&self) -> Vec<String> {
         let mut lines: Vec<String> = Vec::new();
@@ -178,7 +178,7 @@ impl Listeners {
         lines
     }
 
-    /// The wildcard addresses that are bound to a port.
+    /// Returns the wildcard addresses that are bound to a port.
     fn wildcard_addresses(&self, key: (u16, bool)) -> Vec<String> {
         let open = self.open.iter().filter(|open| !open.rules.admin && open.rules.tls == key.1);
         let addresses = open.filter_map(Open::local_address);
@@ -186,7 +186,7 @@ impl Listeners {
         addresses.filter(same).map(|address| address.to_string()).collect()
     }
 
-    /// All listening addresses, for the log.
+    /// Returns all listening addresses, for the log.
     pub(super) fn addresses(&self) -> Vec<String> {
         let line = |open: &Open| {
             let address = open
@@ -227,7 +227,7 @@ impl Listeners {
         }
     }
 
-    /// The sockets for an address, inherited or new, and whether they belong to the service manager.
+    /// Returns the sockets for an address, inherited or new, and whether they belong to the service manager.
     fn obtain(
         &self,
         rules: &Listen,
@@ -326,7 +326,7 @@ impl Open {
         if self.rules.tls { "https" } else { "http" }
     }
 
-    /// The address that the socket is bound to; `None` for a Unix socket.
+    /// Returns the address that the socket is bound to; `None` for a Unix socket.
     fn local_address(&self) -> Option<SocketAddr> {
         match self.sockets.first()? {
             ListenSocket::Tcp(socket) => socket.local_addr().ok(),
@@ -334,7 +334,8 @@ impl Open {
         }
     }
 
-    /// Whether clients that open the path of a Unix socket reach this one. That of a service manager is not replaced.
+    /// Returns `true` if clients that open the path of a Unix socket reach this one. That of a service manager is not
+    /// replaced.
     fn is_reachable(&self) -> bool {
         let Address::Unix(path) = &self.rules.address else { return true };
         if self.is_managed || self.file.is_none() {
@@ -365,7 +366,7 @@ impl Open {
     }
 }
 
-/// The file of a Unix socket.
+/// Returns the file of a Unix socket.
 fn file_of(rules: &Listen) -> Option<FileId> {
     match &rules.address {
         Address::Unix(path) => socket_at(path),

@@ -201,7 +201,7 @@ impl Process {
         }
     }
 
-    /// The exit status, if the process ends within `time`.
+    /// Returns the exit status, if the process ends within `time`.
     async fn ends_within(&mut self, time: Duration) -> Option<ExitStatus> {
         let (child, began) = (self.0.as_mut()?, Instant::now());
         loop {

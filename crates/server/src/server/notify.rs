@@ -15,7 +15,7 @@ pub(super) struct Manager {
 }
 
 impl Manager {
-    /// The service manager that the environment names, if any. Connects at once, as a chroot may make its socket
+    /// Creates the service manager that the environment names, if any. Connects at once, as a chroot may make its socket
     /// unreachable later.
     pub(super) fn from_environment() -> Self {
         let socket = std::env::var_os("NOTIFY_SOCKET").and_then(|name| {

@@ -42,7 +42,7 @@ pub(crate) struct Generation {
 }
 
 impl Generation {
-    /// The generation of a start.
+    /// Returns the generation of a start.
     ///
     /// # Errors
     /// The first part that cannot be built.
@@ -114,7 +114,7 @@ impl Generation {
         })
     }
 
-    /// The generation of a reload with `config`. State that both generations share does not change before
+    /// Returns the generation of a reload with `config`. State that both generations share does not change before
     /// [`Generation::takes_over`], so this generation stays usable on failure.
     ///
     /// # Errors
@@ -194,7 +194,7 @@ impl Generation {
         })
     }
 
-    /// The directories that resolve differently than in `before`.
+    /// Returns the directories that resolve differently than in `before`.
     pub(crate) fn moved(&self, before: &Self) -> Vec<Moved> {
         let moved = self
             .directories
@@ -260,7 +260,7 @@ fn check_build(config: &Config) -> Result<(), StartError> {
     fleet::conflict(config).map_or(Ok(()), |problem| Err(fail(problem.to_string())))
 }
 
-/// The buckets of roots in object storage.
+/// Returns the buckets of roots in object storage.
 fn buckets(config: &Config, before: Option<&Arc<Buckets>>) -> Result<Arc<Buckets>, StartError> {
     let before = before.map(|before| &**before);
     Ok(Arc::new(Buckets::new(config, before, open_store).map_err(fail)?))
@@ -271,7 +271,7 @@ use dunlin_certificate_store::open as open_certificate_store;
 #[cfg(feature = "fleet")]
 use dunlin_object_root::open as open_store;
 
-/// A build without clients of object stores rejects such a storage when it verifies the configuration.
+/// Returns a build without clients of object stores rejects such a storage when it verifies the configuration.
 #[cfg(not(feature = "fleet"))]
 fn open_certificate_store(
     _root: &dunlin_config::ObjectRoot,
@@ -279,7 +279,7 @@ fn open_certificate_store(
     Err(super::verify::NO_STORES.into())
 }
 
-/// A build without clients of object stores rejects such roots when it verifies the configuration.
+/// Returns a build without clients of object stores rejects such roots when it verifies the configuration.
 #[cfg(not(feature = "fleet"))]
 fn open_store(
     _root: &dunlin_config::ObjectRoot,
@@ -303,7 +303,7 @@ impl Place {
     }
 }
 
-/// The identity of each configured directory; `None` for those that cannot be resolved.
+/// Returns the identity of each configured directory; `None` for those that cannot be resolved.
 fn directories(config: &Config) -> HashMap<PathBuf, Option<Place>> {
     let paths = config.sites.iter().flat_map(|site| site.directories().collect::<HashSet<_>>());
     paths.map(|path| (path.to_owned(), Place::of(path))).collect()
@@ -328,7 +328,7 @@ impl fmt::Display for Moved {
     }
 }
 
-/// The limits on connections.
+/// Returns the limits on connections.
 fn connections(server: &Server) -> ConnectionLimits {
     let limit = dunlin_config::descriptor_limit();
     let connections = server.connections.unwrap_or(limit / 2);

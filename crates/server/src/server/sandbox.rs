@@ -276,17 +276,17 @@ pub(super) struct Identity {
 }
 
 impl Identity {
-    /// Whether this process has the identity already.
+    /// Returns `true` if this process has the identity already.
     pub(super) fn is_present(&self) -> bool {
         self.uid.is_none_or(|uid| uid == geteuid()) && self.gid == getegid()
     }
 
-    /// Whether the process is root's and becomes that of another user.
+    /// Returns `true` if the process is root's and becomes that of another user.
     fn changes_from_root(&self) -> bool {
         geteuid().is_root() && self.uid.is_some_and(|uid| !uid.is_root())
     }
 
-    /// Whether it may remove the file of root at `path`.
+    /// Returns `true` if it may remove the file of root at `path`.
     pub(super) fn may_remove(&self, path: &Path) -> bool {
         const STICKY: u32 = 0o1000;
         let Some(Ok(directory)) = path.parent().map(Path::metadata) else { return true };

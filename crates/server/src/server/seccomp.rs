@@ -63,7 +63,7 @@ fn allow_needed() -> Result<Starter, StartError> {
     Ok(starter)
 }
 
-/// The calls that the server needs, with conditions on their arguments.
+/// Returns the calls that the server needs, with conditions on their arguments.
 fn needed() -> Result<Rules, BackendError> {
     let mut calls: Rules = NEEDED.iter().chain(OLDER).map(|&call| (call, Vec::new())).collect();
     let ioctl = IOCTLS.iter().map(|&request| rule([(1, Eq, u64::from(request))]));
@@ -95,7 +95,7 @@ fn programs() -> Result<Rules, BackendError> {
     ]))
 }
 
-/// A rule that matches when all conditions on arguments (by index) hold.
+/// Returns a rule that matches when all conditions on arguments (by index) hold.
 fn rule<const N: usize>(
     arguments: [(u8, SeccompCmpOp, u64); N],
 ) -> Result<SeccompRule, BackendError> {

@@ -36,7 +36,7 @@ pub(super) struct SocketRemover {
 /// The identity of a file: device and inode.
 pub(super) type FileId = (u64, u64);
 
-/// The socket at `path`; `None` if there is none.
+/// Returns the socket at `path`; `None` if there is none.
 pub(super) fn socket_at(path: &Path) -> Option<FileId> {
     let metadata = fs::symlink_metadata(path).ok()?;
     metadata.file_type().is_socket().then(|| (metadata.dev(), metadata.ino()))
@@ -117,7 +117,7 @@ impl Target {
         Some(Self { path, id, bound: words.next()?.to_owned() })
     }
 
-    /// Whether a process listens, by the text of `/proc/net/unix`.
+    /// Returns `true` if a process listens, by the text of `/proc/net/unix`.
     fn is_listening(&self, sockets: &str) -> bool {
         sockets.lines().any(|line| {
             let mut words = line.split_ascii_whitespace();

@@ -47,7 +47,8 @@ impl Running {
         }
     }
 
-    /// A future that starts a new process and passes the listeners to it. Nothing changes until the new process serves.
+    /// Returns a future that starts a new process and passes the listeners to it. Nothing changes until the new process
+    /// serves.
     fn attempt(&self) -> Result<Attempt, String> {
         if let Some(other) = &self.upgrade {
             let since = other.began.elapsed().as_secs_f64();

@@ -27,7 +27,7 @@ thread_local! {
     static RUNNING: Cell<usize> = const { Cell::new(0) };
 }
 
-/// How many handlers and producers of bodies run on this thread.
+/// Returns how many handlers and producers of bodies run on this thread.
 pub(crate) fn running() -> usize {
     RUNNING.get()
 }
@@ -46,7 +46,7 @@ pub(crate) struct Plan {
     pub(crate) pause: u64,
     /// Milliseconds before the response.
     pub(crate) delay: u64,
-    /// Whether the length of a streamed body is stated.
+    /// The length of a streamed body is stated.
     pub(crate) states_length: bool,
     /// Bytes of the request's body to read before the response; all when it has fewer.
     pub(crate) read: usize,
@@ -73,7 +73,7 @@ pub(crate) enum Kind {
 }
 
 impl Plan {
-    /// The request-target that prescribes it.
+    /// Returns the request-target that prescribes it.
     pub(crate) fn target(&self) -> String {
         let Self { id, kind, size, chunk, pause, delay, states_length, read, fail, hints } = self;
         let kind = *kind as u8;
@@ -111,7 +111,7 @@ impl Plan {
         (plan.longest() <= MAX_DURATION).then_some(plan)
     }
 
-    /// An upper bound of the time until the last piece is sent, if the client receives everything at once.
+    /// Returns an upper bound of the time until the last piece is sent, if the client receives everything at once.
     fn longest(&self) -> Duration {
         let pieces = self.size.checked_div(self.chunk).map_or(0, |pieces| pieces as u32 + 1);
         let each = Duration::from_millis(self.pause);
@@ -120,13 +120,13 @@ impl Plan {
         Duration::from_millis(self.delay) + each * pieces
     }
 
-    /// The complete body of the response.
+    /// Returns the complete body of the response.
     pub(crate) fn content(&self) -> Vec<u8> {
         content(self.id, 0..self.size)
     }
 }
 
-/// A stretch of the bytes that belong to `id`.
+/// Returns a stretch of the bytes that belong to `id`.
 pub(crate) fn content(id: u64, range: std::ops::Range<usize>) -> Vec<u8> {
     let (first, step) = (id as usize * 7, 1 + id as usize % 25);
     range.map(|at| b'a' + ((first + at * step + at / 26) % 26) as u8).collect()
@@ -149,7 +149,7 @@ impl Drop for Running {
     }
 }
 
-/// The reply to `request`, when that is for the handler.
+/// Returns the reply to `request`, when that is for the handler.
 pub(crate) fn reply(path: &[u8], request: &Request<'_>) -> Option<Reply> {
     if path != PATH.as_bytes() {
         return None;
@@ -200,7 +200,7 @@ fn head(plan: &Plan, received: usize) -> Response {
     response
 }
 
-/// The response to a request whose body is not the one of its plan.
+/// Returns the response to a request whose body is not the one of its plan.
 fn mismatch(plan: &Plan) -> Response {
     let mut response = Response::new(200);
     response.fields.push("X-Id", plan.id.to_string());
@@ -301,7 +301,7 @@ async fn produce(plan: Plan, sender: stream::Sender, _running: Running) {
     }
 }
 
-/// A task of the tests that [`super::Server::settle`] waits for.
+/// Returns a task of the tests that [`super::Server::settle`] waits for.
 pub(crate) async fn counted<F: Future>(future: F) -> F::Output {
     let mut future = pin!(future);
     std::future::poll_fn(|cx: &mut Context<'_>| -> Poll<F::Output> {

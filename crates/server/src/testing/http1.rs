@@ -11,7 +11,7 @@ use super::message::{End, Message, Reply};
 pub(crate) struct Http1<L = ClientEnd> {
     pub(crate) end: L,
     received: Vec<u8>,
-    /// Whether each request was one for a head alone.
+    /// Each request was one for a head alone.
     requests: Vec<bool>,
     pub(crate) replies: Vec<Reply>,
     /// The server has closed the connection.
@@ -20,7 +20,7 @@ pub(crate) struct Http1<L = ClientEnd> {
     pub(crate) out: VecDeque<u8>,
 }
 
-/// The bytes of a request.
+/// Returns the bytes of a request.
 pub(crate) fn encode(message: &Message) -> Vec<u8> {
     let Message { method, target, host, fields, body, states_length } = message;
     let mut bytes = format!("{method} {target} HTTP/1.1\r\nHost: {host}\r\n").into_bytes();
@@ -113,7 +113,7 @@ impl<L: Link> Http1<L> {
         );
     }
 
-    /// All bytes that no response has used.
+    /// Returns all bytes that no response has used.
     pub(crate) fn rest(&self) -> &[u8] {
         &self.received
     }
@@ -193,7 +193,7 @@ fn read_chunks(bytes: &[u8], out: &mut Vec<u8>) -> (usize, bool) {
     }
 }
 
-/// Bytes of the request's head, and of its body.
+/// Returns the bytes of the request's head, and of its body.
 pub(crate) fn lengths(message: &Message) -> (usize, usize) {
     let bytes = encode(message);
     let head = bytes.windows(4).position(|bytes| bytes == b"\r\n\r\n").expect("a head has an end");

@@ -54,7 +54,7 @@ impl<L: Link> Http2<L> {
         Self::idle(end)
     }
 
-    /// A client for bytes that another one has made for that many requests.
+    /// Returns a client for bytes that another one has made for that many requests.
     pub(crate) fn replaying(end: L, requests: u32) -> Self {
         let mut client = Self::idle(end);
         client.replies = (0..requests).map(|number| (2 * number + 1, Reply::default())).collect();
@@ -122,7 +122,7 @@ impl<L: Link> Http2<L> {
         self.queue(&bytes);
     }
 
-    /// The frames of a request's head, which the caller sends, and its stream.
+    /// Returns the frames of a request's head, which the caller sends, and its stream.
     pub(crate) fn begin(&mut self, message: &Message) -> (u32, Vec<u8>) {
         let Message { method, target, host, fields, body, states_length } = message;
         let id = self.next;
@@ -195,7 +195,7 @@ impl<L: Link> Http2<L> {
         }
     }
 
-    /// Bytes of the request body that were not sent.
+    /// Returns the bytes of the request body that were not sent.
     pub(crate) fn unsent(&self, id: u32) -> usize {
         self.uploads.get(&id).map_or(0, |upload| upload.rest.len())
     }

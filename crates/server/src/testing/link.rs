@@ -19,10 +19,10 @@ pub(crate) trait Link {
     /// Receives up to `max` bytes.
     fn take(&self, max: usize) -> Vec<u8>;
 
-    /// The state of the stream that the server sends. Its end is visible once the client has received all bytes.
+    /// Returns the state of the stream that the server sends. Its end is visible once the client has received all bytes.
     fn server(&self) -> Side;
 
-    /// Whether the server has closed its end.
+    /// Returns `true` if the server has closed its end.
     fn is_closed(&self) -> bool;
 }
 

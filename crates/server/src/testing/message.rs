@@ -9,7 +9,7 @@ pub(crate) struct Message {
     /// Names in lower case.
     pub(crate) fields: Vec<(&'static str, String)>,
     pub(crate) body: Option<Vec<u8>>,
-    /// Whether the length of the body is stated.
+    /// The length of the body is stated.
     pub(crate) states_length: bool,
 }
 

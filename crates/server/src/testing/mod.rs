@@ -202,13 +202,13 @@ impl Server {
         self.listener.change(rules);
     }
 
-    /// A new connection.
+    /// Returns a new connection.
     pub(crate) fn connect(&self) -> ClientEnd {
         self.clients.set(self.clients.get() + 1);
         self.connect_from(Ipv4Addr::new(192, 0, 2, 1), self.clients.get())
     }
 
-    /// A new connection from that address.
+    /// Returns a new connection from that address.
     pub(crate) fn connect_from(&self, address: Ipv4Addr, port: u16) -> ClientEnd {
         let remote = SocketAddr::from((address, port));
         let local = SocketAddr::from((Ipv4Addr::new(192, 0, 2, 254), 80));
@@ -258,7 +258,7 @@ impl Server {
         drained
     }
 
-    /// The access records since the last call, in the order of the log.
+    /// Returns the access records since the last call, in the order of the log.
     pub(crate) fn records(&self) -> Vec<Record> {
         if let Some(ctx) = self.worker.current() {
             ctx.flush_log();
@@ -275,7 +275,7 @@ impl Server {
         counts.fold((0, 0), |sum, counts| (sum.0 + counts.running, sum.1 + counts.waiting))
     }
 
-    /// Whether the buffers of the worker are where they belong between two runs of tasks.
+    /// Returns `true` if the buffers of the worker are where they belong between two runs of tasks.
     pub(crate) fn has_buffers(&self) -> bool {
         self.worker.has_buffers()
     }

@@ -34,7 +34,7 @@ impl Variant {
         Self { is_http2, has_fast_path: true, has_cache: true, has_tls, has_proxy }
     }
 
-    /// A new connection. Behind a proxy, its own address is another one than the client's.
+    /// Returns a new connection. Behind a proxy, its own address is another one than the client's.
     async fn connect(self, server: &Server, directory: &TempDir) -> Box<dyn Link> {
         let end = if self.has_proxy {
             let end = server.connect_from(Ipv4Addr::new(198, 51, 100, 1), 1);
@@ -50,7 +50,7 @@ impl Variant {
         Box::new(end)
     }
 
-    /// Whether another response is known to be right: content codings are made for the cache alone.
+    /// Returns `true` if another response is known to be right: content codings are made for the cache alone.
     fn permits(self, message: &Message, expected: &Outcome) -> bool {
         let is_encoded = expected.reply.field("content-encoding").is_some();
         !self.has_cache && is_encoded && message.target == "/text.txt"
@@ -166,7 +166,7 @@ fn files() -> Vec<(&'static str, Vec<u8>)> {
     files
 }
 
-/// The table.
+/// Returns the table.
 fn requests() -> Vec<Message> {
     let get = |target: &str| Message::get(target);
     let mut all = Vec::new();
@@ -450,7 +450,7 @@ fn every_way_through_the_server_gives_the_same_response_and_record() {
     assert!(differences.is_empty(), "{count} differences:\n{}", first.join("\n"));
 }
 
-/// An outcome without the bytes of its body.
+/// Returns an outcome without the bytes of its body.
 fn shown(outcome: &Outcome) -> String {
     let Outcome { reply, records } = outcome;
     let Reply { interim, status, fields, body, end } = reply;

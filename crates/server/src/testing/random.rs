@@ -21,7 +21,7 @@ impl Random {
         mix(self.0)
     }
 
-    /// A number below `end`, which is not 0.
+    /// Returns a number below `end`, which is not 0.
     pub(crate) fn below(&mut self, end: usize) -> usize {
         (self.next() % end as u64) as usize
     }
@@ -35,7 +35,7 @@ impl Random {
         all[self.below(all.len())].clone()
     }
 
-    /// A number of a magnitude that is chosen first: small numbers are as likely as large ones.
+    /// Returns a number of a magnitude that is chosen first: small numbers are as likely as large ones.
     pub(crate) fn size(&mut self, max: usize) -> usize {
         let magnitude = self.below(max.ilog2() as usize + 2);
         self.below((1 << magnitude).min(max) + 1)

@@ -85,7 +85,7 @@ pub(crate) async fn stay_awake() {
 }
 
 impl BusyPoll {
-    /// Whether the thread polls again instead of sleeping.
+    /// Returns `true` if the thread polls again instead of sleeping.
     fn stays_awake(&self, now: Instant) -> bool {
         if self.was_active.replace(false) {
             if let (Some(idle), Some(polled)) = (self.idle_since.get(), self.polled_at.get()) {

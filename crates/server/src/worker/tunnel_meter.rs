@@ -28,7 +28,7 @@ impl TunnelMeter {
         self.metrics.tunnel_moved(0, bytes as u64);
     }
 
-    /// Bytes of the client so far.
+    /// Returns the bytes of the client so far.
     pub(crate) fn received(&self) -> u64 {
         self.received
     }

@@ -24,13 +24,13 @@ pub(crate) struct Advice {
 }
 
 impl Advice {
-    /// The stored window of the certificate in `file`; `None` when it belongs to another certificate.
+    /// Returns the stored window of the certificate in `file`; `None` when it belongs to another certificate.
     pub(crate) fn read(file: &Path) -> Option<Self> {
         let advice: Self = serde_json::from_slice(&fs::read(path(file)).ok()?).ok()?;
         (advice.certificate == identifier(file)?.to_string()).then_some(advice)
     }
 
-    /// A time in the window, at `spread` / 255 of it, so that servers differ.
+    /// Returns a time in the window, at `spread` / 255 of it, so that servers differ.
     pub(crate) fn time(&self, spread: u8) -> SystemTime {
         let (start, end) = (after_1970(self.start), after_1970(self.end));
         let window = end.duration_since(start).unwrap_or_default();
@@ -42,14 +42,14 @@ impl Advice {
     }
 }
 
-/// The ARI identifier of the certificate in `file`.
+/// Returns the ARI identifier of the certificate in `file`.
 pub(crate) fn identifier(file: &Path) -> Option<CertificateIdentifier<'static>> {
     let chain = pem::certificates(file).ok()?;
     let identifier = CertificateIdentifier::try_from(chain.first()?).ok()?;
     Some(identifier.into_owned())
 }
 
-/// The file that stores the window of the certificate in `file`.
+/// Returns the file that stores the window of the certificate in `file`.
 pub(crate) fn path(file: &Path) -> PathBuf {
     file.with_extension("renewal")
 }

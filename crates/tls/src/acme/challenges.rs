@@ -55,18 +55,18 @@ enum Key {
 static OF_PROCESS: LazyLock<Arc<Challenges>> = LazyLock::new(Arc::default);
 
 impl Challenges {
-    /// The responses of this process.
+    /// Returns the responses of this process.
     pub fn of_process() -> Arc<Self> {
         Arc::clone(&OF_PROCESS)
     }
 
-    /// The HTTP-01 response for a path, if it is pending.
+    /// Returns the HTTP-01 response for a path, if it is pending.
     pub fn text(&self, path: &[u8]) -> Option<String> {
         let token = std::str::from_utf8(path.strip_prefix(HTTP01_PREFIX)?).ok()?;
         self.read().texts.get(token).cloned()
     }
 
-    /// The TLS-ALPN-01 configuration for `name`, if it is pending.
+    /// Returns the TLS-ALPN-01 configuration for `name`, if it is pending.
     pub fn handshake(&self, name: &str) -> Option<Arc<ServerConfig>> {
         self.read().handshakes.get(&name.to_ascii_lowercase()).cloned()
     }
@@ -147,7 +147,7 @@ impl Drop for Published {
     }
 }
 
-/// A configuration with the certificate of RFC 8737 §3 only.
+/// Returns a configuration with the certificate of RFC 8737 §3 only.
 fn challenge_config(name: &str, digest: &[u8; 32]) -> Result<ServerConfig, String> {
     let wrong = |error: rcgen::Error| format!("{name}: {error}");
     let key = KeyPair::generate().map_err(wrong)?;

@@ -26,7 +26,7 @@ pub(crate) struct Client {
 }
 
 impl Client {
-    /// A client that trusts servers whose certificates are signed by the authorities in the file `authority`, or by
+    /// Returns a client that trusts servers whose certificates are signed by the authorities in the file `authority`, or by
     /// those that the system trusts.
     ///
     /// # Errors
@@ -69,7 +69,7 @@ impl HttpClient for Client {
     }
 }
 
-/// The response as the protocol's crate takes it.
+/// Returns the response as the protocol's crate takes it.
 fn finish(
     head: &dunlin_http::ResponseHead,
     body: Bytes,

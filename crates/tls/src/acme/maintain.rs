@@ -93,13 +93,13 @@ impl Maintained {
         }
     }
 
-    /// Whether the certificate is to be ordered now.
+    /// Returns `true` if the certificate is to be ordered now.
     fn is_due(&self) -> bool {
         let at = self.due.unwrap_or_else(|| renewal(&self.acme.file()).max(self.earliest));
         at <= SystemTime::now()
     }
 
-    /// The challenge of the next attempt; `None` if no listener can respond to one.
+    /// Returns the challenge of the next attempt; `None` if no listener can respond to one.
     fn challenge(&self) -> Option<AcmeChallenge> {
         let kinds = &self.acme.challenges;
         let rejected = self.last.as_ref().map_or(0, |last| last.rejected);
@@ -129,7 +129,7 @@ impl Maintained {
         self.storage.end(&self.acme, &turn).await;
     }
 
-    /// Whether no other server has ordered the certificate, or failed to do so, before this one had its turn.
+    /// Returns `true` if no other server has ordered the certificate, or failed to do so, before this one had its turn.
     async fn is_still_due(&mut self) -> bool {
         if !self.storage.is_shared() {
             return true;

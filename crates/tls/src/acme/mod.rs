@@ -90,7 +90,7 @@ fn log_failure(site: &str, acme: &Acme, outcome: &Outcome) {
     );
 }
 
-/// The files with the outcome of the last attempts and the authority's renewal window.
+/// Returns the files with the outcome of the last attempts and the authority's renewal window.
 pub(crate) fn state_files(acme: &Acme) -> [PathBuf; 2] {
     [acme.outcome(), advice::path(&acme.file())]
 }
@@ -102,7 +102,7 @@ fn minimum_age(file: &Path) -> Duration {
     life.map_or(Duration::from_secs(3600), |life| (life / 10).min(Duration::from_secs(3600)))
 }
 
-/// The delay after the last failure, with this number of usable challenge types. Authorities limit failed validations
+/// Returns the delay after the last failure, with this number of usable challenge types. Authorities limit failed validations
 /// (Let's Encrypt: five in an hour, then one every twelve minutes), but not attempts that do not reach them.
 fn backoff(outcome: &Outcome, kinds: usize) -> Duration {
     let (count, first, max) = match (outcome.unreachable, outcome.rejected) {

@@ -97,7 +97,7 @@ async fn order(acme: &Acme, client: &Client) -> Result<Order, Error> {
     account.new_order(&NewOrder::new(&names)).await
 }
 
-/// Whether the same order fails also without the replaced certificate.
+/// Returns `true` if the same order fails also without the replaced certificate.
 fn is_final(error: &Error) -> bool {
     match error {
         // The authority was not reached.
@@ -110,7 +110,7 @@ fn is_final(error: &Error) -> bool {
     }
 }
 
-/// The stored account, or a new one.
+/// Returns the stored account, or a new one.
 pub(crate) async fn account(acme: &Acme, client: &Client) -> Result<Account, Error> {
     let builder = Account::builder_with_http(Box::new(client.clone()));
     let file = acme.account();
@@ -199,7 +199,7 @@ async fn publish(
     Ok(published)
 }
 
-/// The challenge of that kind.
+/// Returns the challenge of that kind.
 fn challenge<'a>(
     authorization: &'a mut AuthorizationHandle<'a>,
     kind: AcmeChallenge,
@@ -212,7 +212,7 @@ fn challenge<'a>(
     found.ok_or_else(|| format!("the authority does not offer {name}").into())
 }
 
-/// The response to a challenge.
+/// Returns the response to a challenge.
 fn response(
     challenge: &ChallengeHandle<'_>,
     kind: AcmeChallenge,
@@ -232,12 +232,12 @@ fn response(
     }
 }
 
-/// The word of RFC 8555 §7.1.6 for the status of an order or an authorization.
+/// Returns the word of RFC 8555 §7.1.6 for the status of an order or an authorization.
 fn word(status: &impl std::fmt::Debug) -> String {
     format!("{status:?}").to_ascii_lowercase()
 }
 
-/// Why the authority rejected a challenge, in its words.
+/// Returns why the authority rejected a challenge, in its words.
 async fn rejection(order: &mut Order) -> Option<String> {
     let mut authorizations = order.authorizations();
     while let Some(Ok(mut authorization)) = authorizations.next().await {

@@ -47,7 +47,7 @@ pub(crate) async fn update(acme: &Acme) -> Duration {
     again.clamp(MIN_INTERVAL, MAX_INTERVAL)
 }
 
-/// The renewal window of the certificate `identifier`, and the time until the next query.
+/// Returns the renewal window of the certificate `identifier`, and the time until the next query.
 async fn info(
     acme: &Acme,
     identifier: &CertificateIdentifier<'_>,

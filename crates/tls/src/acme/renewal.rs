@@ -6,9 +6,9 @@ use std::time::SystemTime;
 use super::advice::Advice;
 use crate::certificate;
 
-/// The time at which to renew the certificate in `file`; now when there is none. The authority's renewal window applies
-/// between 1 % and 95 % of the lifetime. Without one, it is when a third of the lifetime is left, or up to a twentieth
-/// earlier, so that many servers do not renew in the same hour.
+/// Returns the time at which to renew the certificate in `file`; now when there is none. The authority's renewal window
+/// applies between 1 % and 95 % of the lifetime. Without one, it is when a third of the lifetime is left, or up to a
+/// twentieth earlier, so that many servers do not renew in the same hour.
 pub(crate) fn renewal(file: &Path) -> SystemTime {
     let usable = certificate::check_pair(file, file).and_then(|()| certificate::validity(file));
     let Ok(validity) = usable else { return SystemTime::now() };

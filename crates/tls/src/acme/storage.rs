@@ -60,7 +60,7 @@ pub enum SharedChallenge {
 }
 
 impl SharedChallenge {
-    /// The texts that it has.
+    /// Returns the texts that it has.
     pub(crate) fn texts(&self) -> [&str; 2] {
         match self {
             Self::Http { token, response } => [token, response],
@@ -179,7 +179,7 @@ impl Storage {
         shared.announce().await
     }
 
-    /// Whether the storage has no certificate.
+    /// Returns whether the storage has no certificate.
     ///
     /// # Errors
     /// When the storage is not reachable.
@@ -188,7 +188,7 @@ impl Storage {
         Ok(shared.read(&name(&acme.file())).await?.is_none())
     }
 
-    /// The outcome of the last attempts, of all servers.
+    /// Returns the outcome of the last attempts, of all servers.
     pub(crate) async fn outcome(&self, acme: &Acme) -> Option<Outcome> {
         let file = acme.outcome();
         if let Some(shared) = &self.shared
@@ -292,7 +292,7 @@ impl Storage {
         shared.challenge(challenges).await.map_err(lost)
     }
 
-    /// Whether several servers have it in common.
+    /// Returns `true` if several servers have it in common.
     pub(crate) fn is_shared(&self) -> bool {
         self.shared.is_some()
     }
@@ -306,7 +306,7 @@ async fn unreachable_end<T>() -> T {
     std::future::pending().await
 }
 
-/// The name of a file in the storage: its directory, which names the account, and its own.
+/// Returns the name of a file in the storage: its directory, which names the account, and its own.
 fn name(file: &Path) -> String {
     let parts: PathBuf =
         file.components().rev().take(2).collect::<Vec<_>>().into_iter().rev().collect();
@@ -321,7 +321,7 @@ fn read(file: &Path) -> io::Result<Option<Vec<u8>>> {
     }
 }
 
-/// The end of the certificate in `file`, if it is usable.
+/// Returns the end of the certificate in `file`, if it is usable.
 fn until(file: &Path) -> Option<SystemTime> {
     certificate::check_pair(file, file).ok()?;
     Some(certificate::validity(file).ok()?.until)

@@ -89,7 +89,7 @@ fn cache(figures: &Figures) -> Vec<(String, String)> {
     facts
 }
 
-/// The parts of the count above them.
+/// Returns the parts of the count above them.
 fn parts(counts: &[(String, u64)]) -> impl Iterator<Item = (String, String)> {
     nonzero(counts).map(|(name, count)| (format!("· {name}"), count.to_string()))
 }
@@ -113,7 +113,7 @@ fn response_cache(figures: &Figures) -> Vec<(String, String)> {
     facts
 }
 
-/// A share as text; a dash without requests.
+/// Returns a share as text; a dash without requests.
 fn percent(share: Option<f64>) -> String {
     share.map_or_else(|| "–".into(), |share| format!("{:.1} %", share * 100.0))
 }

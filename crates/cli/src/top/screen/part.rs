@@ -45,7 +45,7 @@ impl Part {
         }
     }
 
-    /// The number of lines with their name, such as "2 limits".
+    /// Returns the number of lines with their name, such as "2 limits".
     pub(super) fn counted(self, count: usize) -> String {
         let name = self.title().to_lowercase();
         let name = if count == 1 { name.trim_end_matches('s') } else { &name };
@@ -54,7 +54,7 @@ impl Part {
 }
 
 impl Screen {
-    /// How many lines the part has.
+    /// Returns how many lines the part has.
     pub(super) fn count(&self, part: Part) -> usize {
         match part {
             Part::Routes => self.figures.routes.len(),

@@ -113,7 +113,7 @@ fn right(text: String) -> Cell<'static> {
     Cell::from(Line::from(text).right_aligned())
 }
 
-/// The table of `rows` from the line `offset` on, within `width` columns.
+/// Returns the table of `rows` from the line `offset` on, within `width` columns.
 pub(super) fn of(
     rows: &[Row],
     times: [&'static str; 2],
@@ -136,7 +136,7 @@ pub(super) fn of(
     Table::new(ordered.into_iter().skip(offset).map(line), widths).header(header)
 }
 
-/// The columns that leave names of `wanted` characters room, and that room.
+/// Returns the columns that leave names of `wanted` characters room, and that room.
 fn columns(width: usize, wanted: usize) -> (Vec<Column>, usize) {
     let mut columns = COLUMNS.to_vec();
     let room = |columns: &[Column]| {
@@ -153,7 +153,7 @@ fn columns(width: usize, wanted: usize) -> (Vec<Column>, usize) {
     (columns, room)
 }
 
-/// The text, with an ellipsis if it has more than `width` characters.
+/// Returns the text, with an ellipsis if it has more than `width` characters.
 pub(super) fn shortened(text: &str, width: usize) -> String {
     if text.chars().count() <= width {
         return text.to_owned();

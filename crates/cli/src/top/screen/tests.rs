@@ -4,7 +4,7 @@ use ratatui::backend::TestBackend;
 
 use super::*;
 
-/// A server with `routes` routes, of which the last one fails, and a rate limit on each.
+/// Returns a server with `routes` routes, of which the last one fails, and a rate limit on each.
 fn screen(routes: usize) -> Screen {
     let mut now = Report::default();
     now.server.time = 2.0;

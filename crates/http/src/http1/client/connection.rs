@@ -117,7 +117,7 @@ impl Connection {
         Ok(())
     }
 
-    /// The bytes that follow a part of the request's body.
+    /// Returns the bytes that follow a part of the request's body.
     #[must_use]
     pub fn end_data(&self) -> &'static [u8] {
         if self.send == Send::Chunked { b"\r\n" } else { b"" }
@@ -147,7 +147,7 @@ impl Connection {
         Ok(())
     }
 
-    /// Whether the request announces that its body waits for a 100 response (RFC 9110 §10.1.1).
+    /// Returns `true` if the request announces that its body waits for a 100 response (RFC 9110 §10.1.1).
     #[must_use]
     pub fn expects_continue(&self) -> bool {
         self.sent.expects_continue
@@ -219,7 +219,7 @@ impl Connection {
         Ok(Event::Head(head))
     }
 
-    /// How the body of the final response is delimited (RFC 9112 §6.3).
+    /// Returns how the body of the final response is delimited (RFC 9112 §6.3).
     fn body(&self, status: u16, fields: &FramingFields) -> Result<Receive, Malformed> {
         let Sent { is_head, is_connect, may_upgrade, .. } = self.sent;
         if status == 101 && !may_upgrade {
@@ -253,20 +253,20 @@ impl Connection {
         }
     }
 
-    /// Whether the request has been sent to its end.
+    /// Returns `true` if the request has been sent to its end.
     #[must_use]
     pub fn is_sent(&self) -> bool {
         self.send == Send::Complete
     }
 
-    /// Whether another protocol uses the connection now: after 101, or after 2xx to CONNECT.
+    /// Returns `true` if another protocol uses the connection now: after 101, or after 2xx to CONNECT.
     #[must_use]
     pub fn is_tunnel(&self) -> bool {
         matches!(self.receive, Receive::Tunnel)
     }
 
-    /// Whether another request may follow: the exchange is complete on both sides, and neither side has announced the
-    /// end of the connection.
+    /// Returns `true` if another request may follow: the exchange is complete on both sides, and neither side has announced
+    /// the end of the connection.
     #[must_use]
     pub fn is_reusable(&self) -> bool {
         !self.is_closing && self.send == Send::Complete && matches!(self.receive, Receive::Idle)

@@ -27,7 +27,7 @@ pub(super) enum Framing {
 }
 
 impl FramingFields {
-    /// The same with one more field.
+    /// Returns the same with one more field.
     #[inline]
     pub(super) fn with(mut self, name: &[u8], value: &[u8]) -> Result<Self, Malformed> {
         self.add(name, value)?;
@@ -61,12 +61,12 @@ impl FramingFields {
         Ok(())
     }
 
-    /// Whether the response has a chunked body.
+    /// Returns `true` if the response has a chunked body.
     pub(super) fn is_chunked(&self) -> bool {
         self.is_chunked
     }
 
-    /// The framing that the fields state for a response that may have a body (RFC 9112 §6.3).
+    /// Returns the framing that the fields state for a response that may have a body (RFC 9112 §6.3).
     pub(super) fn framing(&self) -> Result<Framing, Malformed> {
         if self.has_other_coding {
             return Err(Malformed("the transfer coding is not chunked"));

@@ -13,7 +13,7 @@ use crate::message::ResponseHead;
 use crate::request::Version;
 use crate::semantics::{is_field_value, is_token};
 
-/// The length of the head that begins `input`, with the empty line; `None` if its end has not arrived. The first
+/// Returns the length of the head that begins `input`, with the empty line; `None` if its end has not arrived. The first
 /// `scanned` bytes are known to hold no end; the function advances it.
 ///
 /// # Errors

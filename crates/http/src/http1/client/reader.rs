@@ -38,7 +38,7 @@ pub enum ResponseEvent<'a> {
     Data(&'a [u8]),
     /// The response is complete.
     End {
-        /// Whether the connection persists.
+        /// The connection persists.
         keep: bool,
     },
 }
@@ -104,7 +104,7 @@ impl ResponseReader {
         }
     }
 
-    /// Bytes of the current body that are still to arrive; 0 if the length is unknown.
+    /// Returns the bytes of the current body that are still to arrive; 0 if the length is unknown.
     #[must_use]
     pub fn remaining(&self) -> u64 {
         match self.state {
@@ -113,7 +113,7 @@ impl ResponseReader {
         }
     }
 
-    /// Whether all bytes of a body with a known length have arrived.
+    /// Returns `true` if all bytes of a body with a known length have arrived.
     #[must_use]
     pub fn is_body_complete(&self) -> bool {
         matches!(self.state, State::Known(0))
@@ -126,13 +126,13 @@ impl ResponseReader {
         }
     }
 
-    /// Whether a response has begun and is incomplete.
+    /// Returns `true` if a response has begun and is incomplete.
     #[must_use]
     pub fn is_within(&self) -> bool {
         !matches!(self.state, State::Head)
     }
 
-    /// Whether the end of the connection completes the current response.
+    /// Returns `true` if the end of the connection completes the current response.
     #[must_use]
     pub fn ends_at_close(&self) -> bool {
         matches!(self.state, State::UntilClose)
@@ -233,8 +233,8 @@ fn parse(input: &[u8], head_only: bool) -> Result<Option<(usize, ParsedHead)>, M
     Ok(Some((at, ParsedHead { status, framing, keep, head_only })))
 }
 
-/// The value of a field that continues on the line at `at`, in one line (RFC 9112 §5.2), and the offset behind it; `None` if it
-/// is incomplete.
+/// Returns the value of a field that continues on the line at `at`, in one line (RFC 9112 §5.2), and the offset behind it;
+/// `None` if it is incomplete.
 #[cold]
 fn folded(input: &[u8], mut at: usize, value: &[u8]) -> Option<(Vec<u8>, usize)> {
     let mut value = value.to_vec();
@@ -247,7 +247,7 @@ fn folded(input: &[u8], mut at: usize, value: &[u8]) -> Option<(Vec<u8>, usize)>
     Some((value, at))
 }
 
-/// The line at `start` without its end, and the offset of the next line.
+/// Returns the line at `start` without its end, and the offset of the next line.
 #[inline]
 fn next_line(input: &[u8], start: usize) -> Option<(&[u8], usize)> {
     let length = memchr(b'\n', &input[start..])?;
@@ -270,7 +270,7 @@ fn status_line(line: &[u8]) -> Result<(u16, u8), Malformed> {
     Ok((digit(a) * 100 + digit(b) * 10 + digit(c), minor - b'0'))
 }
 
-/// The framing of a response to a request that may be HEAD (RFC 9112 §6.3).
+/// Returns the framing of a response to a request that may be HEAD (RFC 9112 §6.3).
 fn framing(fields: &FramingFields, status: u16, head_only: bool) -> Result<Framing, Malformed> {
     if head_only || !status::has_body(status) { Ok(Framing::None) } else { fields.framing() }
 }

@@ -138,7 +138,7 @@ pub(super) const CONNECTION_WINDOW: u32 = 1024 * 1024;
 const DEFAULT_STREAMS: u32 = 100;
 
 impl Connection {
-    /// A connection; its preface and settings are appended to `out`.
+    /// Creates a connection; its preface and settings are appended to `out`.
     pub fn new(out: &mut Vec<u8>) -> Self {
         out.extend_from_slice(PREFACE);
         frame::write_settings(
@@ -181,20 +181,20 @@ impl Connection {
         self.budget.advance(second);
     }
 
-    /// Whether another request may be sent now.
+    /// Returns `true` if another request may be sent now.
     #[must_use]
     pub fn can_open(&self) -> bool {
         self.is_usable() && self.streams.len() < self.peer.max_streams as usize
     }
 
-    /// Whether the connection takes further requests, now or when others are complete.
+    /// Returns `true` if the connection takes further requests, now or when others are complete.
     #[must_use]
     pub fn is_usable(&self) -> bool {
         let has_numbers = self.next < 0x7fff_ffff;
         self.phase != Phase::Failed && self.last_processed.is_none() && has_numbers
     }
 
-    /// Whether the server accepts extended CONNECT (RFC 8441 §3); `None` before its settings have arrived.
+    /// Returns whether the server accepts extended CONNECT (RFC 8441 §3); `None` before its settings have arrived.
     #[must_use]
     pub fn accepts_extended_connect(&self) -> Option<bool> {
         (self.phase != Phase::Settings).then_some(self.peer.accepts_extended_connect)
@@ -206,7 +206,7 @@ impl Connection {
         self.streams.len()
     }
 
-    /// Bytes that the connection holds of what the server has sent: a section that is not complete.
+    /// Returns the bytes that the connection holds of what the server has sent: a section that is not complete.
     #[must_use]
     pub fn held(&self) -> usize {
         self.section.as_ref().map_or(0, |section| section.bytes.capacity())
@@ -253,7 +253,7 @@ impl Connection {
         Ok(id)
     }
 
-    /// How many bytes of the request's body may be sent now in one frame.
+    /// Returns how many bytes of the request's body may be sent now in one frame.
     #[must_use]
     pub fn capacity(&self, stream: u32) -> usize {
         let Some(stream) = self.streams.get(&stream).filter(|stream| !stream.is_sent) else {
@@ -263,7 +263,7 @@ impl Connection {
         window.min(self.peer.max_frame)
     }
 
-    /// Whether more of the request's body is to be sent: the stream is open, and the body is not complete.
+    /// Returns `true` if more of the request's body is to be sent: the stream is open, and the body is not complete.
     #[must_use]
     pub fn is_sending(&self, stream: u32) -> bool {
         self.streams.get(&stream).is_some_and(|stream| !stream.is_sent)
@@ -325,7 +325,7 @@ impl Connection {
         true
     }
 
-    /// The next stream that the server will not process, after [`Event::GoAway`]; the stream is closed.
+    /// Returns the next stream that the server will not process, after [`Event::GoAway`]; the stream is closed.
     pub fn unprocessed(&mut self) -> Option<u32> {
         self.unprocessed.pop()
     }

@@ -74,7 +74,7 @@ impl Connection {
         }
     }
 
-    /// Whether the frame may come now, by its head alone.
+    /// Returns whether the frame may come now, by its head alone.
     fn admit(&mut self, frame: &FrameHeader) -> Result<(), ConnectionError> {
         if self.phase == Phase::Settings {
             if frame.kind != kind::SETTINGS || frame.has(flag::ACK) {

@@ -82,7 +82,7 @@ impl Section {
         self.size > MAX_SECTION
     }
 
-    /// The head of a response, and the length of its body if it states one.
+    /// Returns the head of a response, and the length of its body if it states one.
     pub(super) fn into_head(self) -> Result<(ResponseHead, Option<u64>), &'static str> {
         if let Some(reason) = self.malformed {
             return Err(reason);

@@ -27,8 +27,8 @@ pub enum Indexing {
 }
 
 impl Encoder {
-    /// A number that changes with every change of the table. A section whose encoding did not change the table can be sent
-    /// again while the state is the same.
+    /// Returns a number that changes with every change of the table. A section whose encoding did not change the table can be
+    /// sent again while the state is the same.
     #[inline]
     pub fn state(&self) -> u64 {
         self.table.inserted()

@@ -152,7 +152,7 @@ pub(super) fn decode(input: &[u8], out: &mut Vec<u8>) -> Result<(), Malformed> {
     }
 }
 
-/// How many bytes [`encode`] will write.
+/// Returns how many bytes [`encode`] will write.
 #[inline]
 pub(super) fn encoded_length(input: &[u8]) -> usize {
     let bits: usize = input.iter().map(|&byte| usize::from(LENGTHS[usize::from(byte)])).sum();

@@ -60,7 +60,7 @@ impl Kind {
     }
 }
 
-/// Whether the name is a token without upper-case letters (RFC 9113 §8.2).
+/// Returns `true` if the name is a token without upper-case letters (RFC 9113 §8.2).
 fn is_lower_token(name: &[u8]) -> bool {
     crate::semantics::is_token(name) && !name.iter().any(u8::is_ascii_uppercase)
 }

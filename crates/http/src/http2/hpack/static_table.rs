@@ -65,7 +65,7 @@ pub(super) const STATIC: [(&str, &str); 61] = [
     ("www-authenticate", ""),
 ];
 
-/// The first index of a name, for the names that responses have.
+/// Returns the first index of a name, for the names that responses have.
 pub(super) fn index_of_name(name: &[u8]) -> Option<usize> {
     Some(match name {
         b":status" => 8,

@@ -45,7 +45,7 @@ impl Default for Table {
 }
 
 impl Table {
-    /// Number of changes since the start. All indices are valid while it is unchanged.
+    /// Returns the number of changes since the start. All indices are valid while it is unchanged.
     #[inline]
     pub(super) fn inserted(&self) -> u64 {
         self.inserted

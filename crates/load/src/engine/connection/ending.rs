@@ -82,8 +82,8 @@ impl Connection {
         self.flight.front().map_or(0, |request| request.url)
     }
 
-    /// Whether the requests in flight can be sent again when the connection ends: it has served others, no byte of a
-    /// response has arrived, and they are safe (RFC 9112 §9.3.1). The server may have closed it before they arrived.
+    /// Returns `true` if the requests in flight can be sent again when the connection ends: it has served others, no byte of
+    /// a response has arrived, and they are safe (RFC 9112 §9.3.1). The server may have closed it before they arrived.
     pub(super) fn is_repeatable(&self) -> bool {
         self.received > 0
             && !self.reader.is_within()

@@ -20,7 +20,7 @@ pub(super) struct Live {
     permitted: Cell<usize>,
     /// Responses so far.
     pub(super) responses: Cell<u64>,
-    /// Whether the connection has been counted among those of the measurement.
+    /// The connection has been counted among those of the measurement.
     pub(super) counted: Cell<bool>,
     end: Cell<Option<EndedBy>>,
     /// Notified when a stream ends.
@@ -55,7 +55,7 @@ impl Live {
         }
     }
 
-    /// Why it takes no more streams; `None` while it does.
+    /// Returns why it takes no more streams; `None` while it does.
     pub(super) fn end(&self) -> Option<EndedBy> {
         self.end.get()
     }
@@ -69,7 +69,7 @@ impl Live {
         self.freed.notify_waiters();
     }
 
-    /// Whether the server permits another stream.
+    /// Returns `true` if the server permits another stream.
     pub(super) fn has_room(&self) -> bool {
         self.open.get() < self.client.current_max_send_streams().min(self.permitted.get())
     }
@@ -81,7 +81,7 @@ impl Live {
         others == 0
     }
 
-    /// Whether the server, and not the generator, has ended the connection.
+    /// Returns `true` if the server, and not the generator, has ended the connection.
     pub(super) fn is_ended_by_server(&self) -> bool {
         self.end() == Some(EndedBy::GoAway) || self.seen.is_ended()
     }
@@ -102,7 +102,7 @@ pub(super) enum Failed {
 /// What is known of a response when its stream fails.
 #[derive(Clone, Copy, Default)]
 pub(super) struct Progressed {
-    /// Whether its head has arrived.
+    /// Its head has arrived.
     pub(super) has_head: bool,
     /// The length that the head states.
     pub(super) announced: Option<u64>,

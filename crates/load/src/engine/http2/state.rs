@@ -18,7 +18,7 @@ pub(super) struct State {
     pub(super) waiting: VecDeque<u64>,
     /// Requests to be sent again, and the indexes of their URLs.
     pub(super) again: VecDeque<Pending>,
-    /// Whether all arrivals have been due.
+    /// All arrivals have been due.
     pub(super) all_due: bool,
     /// Time of the last sign of a server: a connection or a response.
     pub(super) alive: u64,
@@ -40,7 +40,7 @@ impl State {
         true
     }
 
-    /// The next request: one that is sent again, an arrival that waits, or in a closed run a new one.
+    /// Returns the next request: one that is sent again, an arrival that waits, or in a closed run a new one.
     pub(super) fn next(&mut self, now: u64, closed: bool) -> Option<Pending> {
         if let Some(again) = self.again.pop_front() {
             return Some(again);

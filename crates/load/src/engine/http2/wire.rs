@@ -23,7 +23,7 @@ pub(super) struct Seen {
 }
 
 impl Seen {
-    /// Whether the server has ended the connection.
+    /// Returns `true` if the server has ended the connection.
     pub(super) fn is_ended(&self) -> bool {
         self.ended.get() || self.reset.get()
     }

@@ -11,7 +11,7 @@ use tokio::io::ReadBuf;
 
 use crate::address::Ends;
 
-/// A connection between the addresses `ends`. `capacity` is the size of the client's receive buffer in bytes.
+/// Returns a connection between the addresses `ends`. `capacity` is the size of the client's receive buffer in bytes.
 pub fn pair(ends: Ends, capacity: usize) -> (ServerEnd, ClientEnd) {
     let state = Rc::new(RefCell::new(State {
         ends,
@@ -252,7 +252,7 @@ impl ClientEnd {
         bytes
     }
 
-    /// The number of bytes that the client can receive now.
+    /// Returns the number of bytes that the client can receive now.
     pub fn waiting(&self) -> usize {
         self.0.borrow().to_client.len()
     }
@@ -270,7 +270,7 @@ impl ClientEnd {
         (state.max_read, state.max_written) = (read.max(1), written.max(1));
     }
 
-    /// The state of the stream that the server sends. Its end is visible once the client has received all bytes.
+    /// Returns the state of the stream that the server sends. Its end is visible once the client has received all bytes.
     pub fn server(&self) -> Side {
         let state = self.0.borrow();
         match state.server {
@@ -279,7 +279,7 @@ impl ClientEnd {
         }
     }
 
-    /// Whether the server has closed its end.
+    /// Returns `true` if the server has closed its end.
     pub fn is_closed(&self) -> bool {
         self.0.borrow().is_dropped
     }

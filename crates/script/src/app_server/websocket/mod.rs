@@ -36,7 +36,7 @@ enum Handshake {
     OtherVersion,
 }
 
-/// Whether the request is for a WebSocket (RFC 6455 §4.1, RFC 8441 §5).
+/// Returns `true` if the request is for a WebSocket (RFC 6455 §4.1, RFC 8441 §5).
 pub(in super::super) fn is_requested(call: &Call<'_>, incoming: &Incoming) -> bool {
     let request = &call.request;
     if let Some(protocol) = request.protocol() {
@@ -122,7 +122,7 @@ fn key<'r>(request: &Request<'r>) -> Option<&'r [u8]> {
     field(request, b"sec-websocket-key")
 }
 
-/// The value of the only field with this name.
+/// Returns the value of the only field with this name.
 fn field<'r>(request: &Request<'r>, wanted: &[u8]) -> Option<&'r [u8]> {
     let mut found = request.fields().filter(|(name, _)| name.eq_ignore_ascii_case(wanted));
     let value = found.next().map(|(_, value)| value);

@@ -199,7 +199,7 @@ impl BodyWriter {
         filled
     }
 
-    /// Bytes in memory that wait.
+    /// Returns the bytes in memory that wait.
     pub(in super::super) fn held(&self) -> usize {
         match &self.content {
             Content::Stream { chunk, .. } => chunk.len(),
@@ -249,7 +249,7 @@ impl Content {
         true
     }
 
-    /// The number of bytes that can be taken without polling the source.
+    /// Returns the number of bytes that can be taken without polling the source.
     fn length(&self) -> u64 {
         match self {
             Self::Pieces { body, warming: None } => body.length(),

@@ -73,7 +73,7 @@ pub(super) struct ConnectionView {
 }
 
 impl Exchange {
-    /// An exchange whose response is started at once.
+    /// Creates an exchange whose response is started at once.
     pub(super) fn new(log: Option<Box<DeferredRecord>>, is_head: bool) -> Self {
         Self {
             handler: None,
@@ -88,7 +88,7 @@ impl Exchange {
         }
     }
 
-    /// An exchange whose response is ready.
+    /// Creates an exchange whose response is ready.
     pub(super) fn with_response(
         response: Response,
         log: Option<Box<DeferredRecord>>,
@@ -97,12 +97,12 @@ impl Exchange {
         Self { response: Some(response), ..Self::new(log, is_head) }
     }
 
-    /// An exchange whose response was sent before the end of the request body.
+    /// Creates an exchange whose response was sent before the end of the request body.
     pub(super) fn without_response() -> Self {
         Self::new(None, false)
     }
 
-    /// An exchange whose response takes time.
+    /// Creates an exchange whose response takes time.
     pub(super) fn with_future(
         handler: ResponseFuture,
         log: Option<Box<DeferredRecord>>,

@@ -562,7 +562,7 @@ impl Handling {
         }
     }
 
-    /// What takes the bytes of the other protocol that the client sends; `None` when it sends no more.
+    /// Returns what takes the bytes of the other protocol that the client sends; `None` when it sends no more.
     pub(super) fn tunnel(&self) -> Option<&stream::Sender> {
         self.tunnel.as_ref()
     }
@@ -573,7 +573,7 @@ impl Handling {
         self.reads_ahead = false;
     }
 
-    /// Bytes that are to be sent.
+    /// Returns the bytes that are to be sent.
     pub(super) fn output(&mut self) -> &mut Vec<u8> {
         self.output.buffer()
     }

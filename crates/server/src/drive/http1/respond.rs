@@ -251,7 +251,7 @@ impl Connection {
         self.send_rejection(rejected, (request.version(), is_head), log, output)
     }
 
-    /// The response to a request that is rejected.
+    /// Returns the response to a request that is rejected.
     pub(super) fn rejected(
         &mut self,
         error: &RequestError,

@@ -92,7 +92,7 @@ impl Connection {
         self.flush_from(0, body, last, output)
     }
 
-    /// The same, when the bytes before `at` were written.
+    /// Returns the same, when the bytes before `at` were written.
     fn flush_from(
         &mut self,
         mut at: usize,

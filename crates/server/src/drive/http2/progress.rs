@@ -214,8 +214,8 @@ impl Connection {
 }
 
 impl Stream {
-    /// The code of the reset that shows that the response is not complete. Within a tunnel it stands for a reset of the
-    /// other connection (RFC 8441 §5).
+    /// Returns the code of the reset that shows that the response is not complete. Within a tunnel it stands for a reset of
+    /// the other connection (RFC 8441 §5).
     fn broken_code(&self) -> ErrorCode {
         if self.is_tunnel { ErrorCode::Cancel } else { ErrorCode::InternalError }
     }

@@ -411,7 +411,7 @@ impl Connection {
 /// Status of a malformed request in its record: that of the response over HTTP/1.
 const MALFORMED: u16 = 400;
 
-/// The response to a request that is rejected.
+/// Returns the response to a request that is rejected.
 pub(super) fn rejected(
     link: &Link<'_>,
     error: &RequestError,
@@ -424,8 +424,8 @@ pub(super) fn rejected(
     reject(link.ctx, &origin, error, request, context, is_head)
 }
 
-/// The response to an extended CONNECT. A successful one means that the stream is a tunnel (RFC 8441 §5), which only a
-/// handler that has switched protocols provides.
+/// Returns the response to an extended CONNECT. A successful one means that the stream is a tunnel (RFC 8441 §5), which only
+/// a handler that has switched protocols provides.
 fn tunnel_response(mut response: Response) -> Response {
     match response.status {
         101 => {

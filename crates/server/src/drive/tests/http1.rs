@@ -27,7 +27,7 @@ fn requests() -> Vec<Message> {
     ]
 }
 
-/// The responses to the requests, with one connection and one request at a time.
+/// Returns the responses to the requests, with one connection and one request at a time.
 async fn expected(server: &Server) -> Vec<Reply> {
     let mut replies = Vec::new();
     for message in requests() {

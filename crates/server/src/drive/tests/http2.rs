@@ -32,7 +32,7 @@ fn nothing_is_left(server: &Server) {
     assert_eq!((server.open(), running()), ((0, 0), 0), "connections and handlers that are left");
 }
 
-/// The frames of a client that sends all requests at once. The bytes are collected rather than sent.
+/// Returns the frames of a client that sends all requests at once. The bytes are collected rather than sent.
 fn all_bytes(server: &Server) -> Vec<u8> {
     let end = server.connect();
     let mut client = Http2::new(end, WINDOW);

@@ -11,7 +11,7 @@ const FILES: &[(&str, &[u8])] = &[("a.txt", b"the content of a")];
 /// Bound of a connection with one response: the queue of the handler, the queue of the exchange, and a chunk of each.
 const BOUND: i64 = 320 * 1024;
 
-/// A streamed response, in chunks of that size.
+/// Returns a streamed response, in chunks of that size.
 fn streamed(size: usize, chunk: usize) -> Plan {
     Plan { id: 1, kind: Kind::Streaming, size, chunk, ..Plan::default() }
 }

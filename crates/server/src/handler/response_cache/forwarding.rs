@@ -222,7 +222,7 @@ impl Forwarding {
         complete(request, reply, incoming).await
     }
 
-    /// Whether the whole response can satisfy the request: a range in the middle may be a small part of it.
+    /// Returns `true` if the whole response can satisfy the request: a range in the middle may be a small part of it.
     fn wants_whole(&self) -> bool {
         let request = self.request.as_request();
         let is_from_start = |range: &[u8]| range.starts_with(b"bytes=0-");
@@ -231,7 +231,7 @@ impl Forwarding {
             && request.field(FieldName::Range).is_none_or(is_from_start)
     }
 
-    /// The response with a 304 of the origin: the stored one with new fields (RFC 9111 §4.3.4).
+    /// Returns the response with a 304 of the origin: the stored one with new fields (RFC 9111 §4.3.4).
     fn validated(
         &self,
         leader: Leader,
@@ -263,7 +263,7 @@ impl Forwarding {
         }
     }
 
-    /// The response with one of the origin, which is stored if it may be.
+    /// Returns the response with one of the origin, which is stored if it may be.
     fn received(&self, leader: Leader, response: Response, received: Received) -> Response {
         let head = match self.storable(&response, received) {
             Ok(head) => head,
@@ -322,7 +322,7 @@ impl Forwarding {
         response
     }
 
-    /// The head of a response if it may be stored; otherwise why not.
+    /// Returns the head of a response if it may be stored; otherwise why not.
     fn storable(
         &self,
         response: &Response,
@@ -355,7 +355,7 @@ impl Forwarding {
         Ok(head)
     }
 
-    /// The fields of a response without those that the server has added for one request.
+    /// Returns the fields of a response without those that the server has added for one request.
     fn storable_fields(&self, fields: &FieldLines) -> FieldLines {
         let settings = &self.matched.settings;
         let mut fields = fields.clone();
@@ -368,7 +368,7 @@ impl Forwarding {
         fields
     }
 
-    /// The request as the origin gets it.
+    /// Returns the request as the origin gets it.
     pub(super) fn presented(&self) -> AsForwarded<'_> {
         let matched = self.matched.borrow();
         let request = (self.request.as_request(), &matched.with(self.context.as_ref()));
@@ -388,14 +388,14 @@ impl Forwarding {
         reuse(&self.ctx, &self.cache, &request, &self.matched.settings, stored, outcome)
     }
 
-    /// Whether the request may have a response that another one has validated.
+    /// Returns `true` if the request may have a response that another one has validated.
     fn usable(&self, head: &StoredHead) -> bool {
         let now = clock::monotonic_millis();
         self.is_selected_by(head)
             && (self.is_usable_now(&head.freshness) || head.freshness.is_usable_after_error(now))
     }
 
-    /// Whether the request selects the response.
+    /// Returns `true` if the request selects the response.
     fn is_selected_by(&self, head: &StoredHead) -> bool {
         head.vary.matches(&self.presented())
     }

@@ -137,7 +137,7 @@ fn begin<F: Future<Output = Response> + 'static>(
     }))
 }
 
-/// The URL of a request; `None` if it has none, such as `*`.
+/// Returns the URL of a request; `None` if it has none, such as `*`.
 fn url(request: &Request<'_>, matched: &RouteMatch<'_>) -> Option<KeyText> {
     let host = request.field(FieldName::Host).unwrap_or_default();
     let encrypted = matched.client.encrypted;

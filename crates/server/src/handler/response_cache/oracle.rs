@@ -74,7 +74,7 @@ impl Application {
         *self.versions.borrow_mut().entry(path.to_owned()).or_default() += 1;
     }
 
-    /// The response to a request with these fields.
+    /// Returns the response to a request with these fields.
     fn respond(&self, head: &str) -> String {
         let mut lines = head.lines();
         let mut words = lines.next().unwrap_or_default().split(' ');
@@ -129,7 +129,7 @@ impl Application {
     }
 }
 
-/// The content for these values of the fields.
+/// Returns the content for these values of the fields.
 fn content(
     version: u64,
     target: &str,
@@ -146,7 +146,7 @@ fn content(
     text
 }
 
-/// The path without encoding, but for slashes and spaces.
+/// Returns the path without encoding, but for slashes and spaces.
 fn plain(path: &str) -> String {
     path.replace("%3B", ";").replace("%3b", ";")
 }
@@ -171,7 +171,7 @@ impl SentRequest {
         message
     }
 
-    /// The path as all spellings mean it.
+    /// Returns the path as all spellings mean it.
     fn plain(&self) -> String {
         format!("/{}/{}", self.plan, self.name)
     }
@@ -180,13 +180,13 @@ impl SentRequest {
         self.sent("cookie").and_then(|cookie| cookie.strip_prefix("u="))
     }
 
-    /// The value of a field of the client that is not hidden.
+    /// Returns the value of a field of the client that is not hidden.
     fn sent(&self, name: &str) -> Option<&'static str> {
         let found = self.fields.iter().find(|(other, _)| *other == name);
         found.map(|(_, value)| *value).filter(|_| !self.hidden.contains(&name))
     }
 
-    /// The value of a field that the application gets.
+    /// Returns the value of a field that the application gets.
     fn forwarded(&self, name: &str, user: Option<&str>) -> Option<String> {
         let address = self.address;
         match name {
@@ -202,7 +202,7 @@ impl SentRequest {
         }
     }
 
-    /// The contents that the client may get.
+    /// Returns the contents that the client may get.
     fn expected(&self, version: u64) -> BTreeSet<String> {
         let (_, vary, is_personal) = PLANS[self.plan];
         // A character with a meaning stays as the client has spelled it.

@@ -27,7 +27,7 @@ enum Origin<'a> {
 }
 
 impl<'a> AsForwarded<'a> {
-    /// The request of a client with that certificate; `key_path` is the path as the key has it.
+    /// Creates the request of a client with that certificate; `key_path` is the path as the key has it.
     pub(super) fn new(
         ctx: &'a Rc<WorkerContext>,
         (request, matched): (Request<'a>, &RouteMatch<'a>),
@@ -51,8 +51,8 @@ impl<'a> AsForwarded<'a> {
         Self { origin, spelling }
     }
 
-    /// Whether the response may be one for a user: the request has credentials, or its origin learns who the client is
-    /// (RFC 9111 §3.5).
+    /// Returns `true` if the response may be one for a user: the request has credentials, or its origin learns who the client
+    /// is (RFC 9111 §3.5).
     pub(super) fn is_authenticated(&self) -> bool {
         let (checked, names_certificate) = match &self.origin {
             Origin::Proxy(sent) => (sent.call().checked, sent.names_certificate()),
@@ -72,7 +72,7 @@ impl<'a> AsForwarded<'a> {
         }
     }
 
-    /// Whether the request loses a field of that name if the cache rewrites it, which depends on what is stored.
+    /// Returns `true` if the request loses a field of that name if the cache rewrites it, which depends on what is stored.
     fn may_lose(&self, name: &[u8]) -> bool {
         let request = self.request();
         let is_it = |other: &[u8]| other.eq_ignore_ascii_case(name);
@@ -104,7 +104,7 @@ impl Presented for AsForwarded<'_> {
     }
 }
 
-/// Whether the handler may get the certificate of a client, so that a response is looked up when that is known.
+/// Returns `true` if the handler may get the certificate of a client, so that a response is looked up when that is known.
 pub(super) fn needs_certificate(matched: &RouteMatch<'_>) -> bool {
     let is_requested = matched.site.tls.as_ref().is_some_and(|tls| tls.clients.is_some());
     is_requested
@@ -115,7 +115,7 @@ pub(super) fn needs_certificate(matched: &RouteMatch<'_>) -> bool {
             .is_none_or(|group| group.rules().forward_client_certificate.is_some())
 }
 
-/// The verified certificate of the client.
+/// Returns the verified certificate of the client.
 pub(super) fn certificate(incoming: &Incoming) -> Option<Rc<ClientCertificate>> {
     incoming.tls.as_ref().and_then(|tls| tls.client.clone())
 }

@@ -51,7 +51,7 @@ impl PurgeOrder {
         Ok(purged)
     }
 
-    /// The path in each of its meanings.
+    /// Returns the path in each of its meanings.
     fn paths(&self) -> impl Iterator<Item = &str> {
         let verbatim = Some(&*self.verbatim);
         let verbatim = verbatim.filter(|path| path.starts_with('/') && *path != self.path);

@@ -16,7 +16,7 @@ pub(super) const CONDITIONS: [&str; 4] =
 /// Requests with more content pass by the cache.
 const MAX_CONTENT: usize = 64 * 1024;
 
-/// Whether the cache handles the request as a QUERY.
+/// Returns `true` if the cache handles the request as a QUERY.
 pub(super) fn is_query(request: &Request<'_>) -> bool {
     let length = request.field(FieldName::ContentLength).map(str::from_utf8);
     let length = length.and_then(|length| length.ok()?.parse::<usize>().ok());

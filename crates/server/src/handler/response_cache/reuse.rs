@@ -13,7 +13,7 @@ use super::outcome::Outcome;
 use super::shared::ResponseCache;
 use crate::worker::WorkerContext;
 
-/// The response to a request from a stored one.
+/// Returns the response to a request from a stored one.
 pub(super) fn reuse(
     ctx: &WorkerContext,
     cache: &ResponseCache,
@@ -28,7 +28,7 @@ pub(super) fn reuse(
     outcome.note_with(cache, stored.head.freshness.time_to_live(now), response)
 }
 
-/// The response to a request from a stored one, without `Age`.
+/// Returns the response to a request from a stored one, without `Age`.
 pub(super) fn from_stored(
     ctx: &WorkerContext,
     request: &Request<'_>,
@@ -46,7 +46,7 @@ pub(super) fn from_stored(
     }
 }
 
-/// The response to a request from one whose body is on its way.
+/// Returns the response to a request from one whose body is on its way.
 pub(super) fn from_flight(
     request: &Request<'_>,
     head: &StoredHead,
@@ -65,7 +65,7 @@ pub(super) fn from_flight(
     response
 }
 
-/// The response to a request that demands a stored response if there is none (RFC 9111 §5.2.1.7).
+/// Returns the response to a request that demands a stored response if there is none (RFC 9111 §5.2.1.7).
 pub(super) fn unavailable(cache: &ResponseCache) -> Response {
     let text = "There is no stored response.\n";
     let response = Response::with_text(504, "text/plain; charset=utf-8", text);

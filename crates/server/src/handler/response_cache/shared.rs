@@ -51,8 +51,8 @@ pub(crate) struct Counts {
 }
 
 impl ResponseCache {
-    /// The cache for these sites, with memory of `store`, and with `disk`; `None` if none of their routes needs one. Keeps `before` if it
-    /// has the same of both.
+    /// Returns the cache for these sites, with memory of `store`, and with `disk`; `None` if none of their routes needs one.
+    /// Keeps `before` if it has the same of both.
     pub(crate) fn for_sites(
         sites: &Sites,
         before: Option<&Arc<Self>>,

@@ -110,7 +110,7 @@ impl Known {
         }
     }
 
-    /// The sum of the last reports, as JSON.
+    /// Returns the sum of the last reports, as JSON.
     fn sum(&self) -> serde_json::Result<String> {
         let reports: Vec<_> =
             self.each.values().filter_map(|state| Some(state.last.as_ref()?.0.clone())).collect();

@@ -31,7 +31,7 @@ pub struct RouteLimits {
 pub struct Concurrency {
     /// The limit as text.
     pub rule: String,
-    /// Whether requests are only counted (`dry_run`).
+    /// Requests are only counted (`dry_run`).
     pub dry_run: bool,
     /// Requests in progress.
     pub running: u64,
@@ -57,7 +57,7 @@ pub struct Concurrency {
 pub struct Bandwidth {
     /// The limit as text.
     pub rule: String,
-    /// Whether requests are only counted (`dry_run`).
+    /// Requests are only counted (`dry_run`).
     pub dry_run: bool,
     /// Responses in progress.
     pub sending: u64,
@@ -73,7 +73,7 @@ pub struct Bandwidth {
 pub struct Rate {
     /// The limit as text.
     pub rule: String,
-    /// Whether requests are only counted (`dry_run`).
+    /// Requests are only counted (`dry_run`).
     pub dry_run: bool,
     /// Requests within the limit.
     pub passed: u64,

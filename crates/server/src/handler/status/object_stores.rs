@@ -11,7 +11,7 @@ use serde::{Deserialize, Serialize};
 pub struct ObjectStore {
     /// Its URL.
     pub name: String,
-    /// Whether it responds.
+    /// It responds.
     pub is_available: bool,
     /// Requests for objects.
     pub gets: u64,
@@ -29,7 +29,7 @@ pub struct ObjectStore {
     pub stale: u64,
 }
 
-/// The buckets of the configuration, by name.
+/// Returns the buckets of the configuration, by name.
 pub(super) fn report(buckets: &Buckets) -> Vec<ObjectStore> {
     let count = |counter: &AtomicU64| counter.load(Ordering::Relaxed);
     let of = buckets.iter().map(|bucket| {

@@ -38,8 +38,8 @@ const AT_ONCE: usize = 32;
 const MAX_REPORT: usize = 8 << 20;
 
 impl Replicas {
-    /// The servers of `name`, with their status routes at `path`. `resolvers` are the name servers, or those of the system if there
-    /// are none, and `limit` is the maximum duration of each request.
+    /// Creates the servers of `name`, with their status routes at `path`. `resolvers` are the name servers, or those of the
+    /// system if there are none, and `limit` is the maximum duration of each request.
     pub fn new(name: &str, resolvers: Vec<SocketAddr>, path: &str, limit: Duration) -> Self {
         let path = path.trim_end_matches('/').to_owned();
         Self { name: name.to_owned(), resolvers, path, limit, client: Client::default() }
@@ -79,7 +79,7 @@ impl Replicas {
 }
 
 impl BlockingReplicas {
-    /// The same servers.
+    /// Returns the same servers.
     ///
     /// # Errors
     /// The system lacks a resource that the runtime needs.

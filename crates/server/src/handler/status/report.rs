@@ -63,7 +63,7 @@ pub struct Report {
 #[derive(Debug, Clone, Default, Serialize, Deserialize)]
 #[serde(default)]
 pub struct FleetReport {
-    /// Whether the store is reachable.
+    /// The store is reachable.
     pub connected: bool,
     /// Servers that were seen lately, with this one.
     pub servers: u64,
@@ -104,7 +104,8 @@ pub struct Replica {
 }
 
 impl ReplicaSum {
-    /// Whether `other` adds up the same processes, so that the difference of the reports is what happened between them.
+    /// Returns `true` if `other` adds up the same processes, so that the difference of the reports is what happened between
+    /// them.
     pub fn is_of_same(&self, other: &Self) -> bool {
         let processes = |sum: &Self| -> Vec<_> {
             let counted = sum.each.iter().filter(|replica| replica.started.is_some());
@@ -334,7 +335,7 @@ pub struct Upstream {
     pub connections: u64,
     /// Connections that use another protocol, such as WebSocket.
     pub tunnels: u64,
-    /// Whether it gets requests.
+    /// It gets requests.
     pub is_available: bool,
     /// Requests in a row, up to the last one, that have failed.
     pub failing: u64,

@@ -78,7 +78,7 @@ impl Disk {
 }
 
 impl Responses {
-    /// The requests that needed no response from upstream, and all that concern the cache.
+    /// Returns the requests that needed no response from upstream, and all that concern the cache.
     pub fn hits(&self) -> (u64, u64) {
         let sum = |is_it: fn(&str) -> bool| {
             self.requests.iter().filter(|(result, _)| is_it(result)).map(|(_, count)| count).sum()

@@ -17,7 +17,7 @@ const IDENTITY: [&str; 7] = ["site", "route", "address", "name", "kind", "file",
 const MAX_CLIENTS: usize = 64;
 
 impl Report {
-    /// The report of several servers as if they were one: counts add up, and list entries are merged by key.
+    /// Returns the report of several servers as if they were one: counts add up, and list entries are merged by key.
     ///
     /// Of times, it has the first start and the last report; of versions and settings, those of the first report.
     ///
@@ -123,7 +123,7 @@ fn add_entries(entries: Vec<Value>) -> Value {
     Value::Array(vec![key, add(counts.collect(), "")])
 }
 
-/// The key of a list entry.
+/// Returns the key of a list entry.
 fn identity(entry: &Value) -> String {
     match entry {
         Value::Array(pair) => pair.first().map(Value::to_string).unwrap_or_default(),

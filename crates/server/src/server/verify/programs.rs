@@ -95,7 +95,7 @@ impl Programs<'_> {
         })
     }
 
-    /// Where bare names of programs are looked for.
+    /// Returns where bare names of programs are looked for.
     fn path(&self) -> OsString {
         let own = self.script.env.iter().flatten().find(|(name, _)| name.value == "PATH");
         own.map_or_else(search_path, |(_, path)| path.value.clone().into())
@@ -136,7 +136,7 @@ impl Programs<'_> {
         self.report(&application.span, what);
     }
 
-    /// The directories of installed Python modules, as far as they are known without starting the interpreter.
+    /// Returns the directories of installed Python modules, as far as they are known without starting the interpreter.
     fn installed(&self) -> Vec<PathBuf> {
         let variables = self.script.env.iter().flatten();
         let paths = variables.filter(|(name, _)| name.value == "PYTHONPATH");
@@ -168,7 +168,7 @@ impl Programs<'_> {
     }
 }
 
-/// What is missing of the Unix socket at `address`, if it is the address of one.
+/// Returns what is missing of the Unix socket at `address`, if it is the address of one.
 fn missing_socket(address: &str) -> Option<String> {
     let path = Path::new(address.strip_prefix("unix:")?);
     match path.parent() {
@@ -183,7 +183,7 @@ fn missing_socket(address: &str) -> Option<String> {
     }
 }
 
-/// Whether a module or package of that name is in the directory, in any of its forms.
+/// Returns `true` if a module or package of that name is in the directory, in any of its forms.
 fn exists_as_module(folder: &Path, name: &str) -> bool {
     exists_at(folder, Path::new(name))
 }

@@ -29,7 +29,7 @@ pub(super) fn check_redirects(config: &Config, warnings: &mut Vec<Problem>) {
     }
 }
 
-/// The first Location of a redirect without end that begins with `path`; `None` if it ends.
+/// Returns the first Location of a redirect without end that begins with `path`; `None` if it ends.
 fn endless(config: &Config, site: &Arc<Site>, path: &[u8]) -> Option<Vec<u8>> {
     let name =
         site.hosts().first().map_or(UNNAMED, |host| host.trim_start_matches("*.").as_bytes());
@@ -55,8 +55,8 @@ struct Request {
     query: Option<Vec<u8>>,
 }
 
-/// The request for a Location, if it leads to this server. A host that no site names may be another server, though the site
-/// for all other hosts would respond to it.
+/// Returns the request for a Location, if it leads to this server. A host that no site names may be another server, though
+/// the site for all other hosts would respond to it.
 fn within(config: &Config, request: &Request, location: &[u8]) -> Option<Request> {
     let (mut site, mut name) = (&request.site, &request.host[..]);
     let end = memchr::memchr(b'#', location).unwrap_or(location.len());

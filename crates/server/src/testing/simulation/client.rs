@@ -10,7 +10,7 @@ use crate::testing::handler::{Kind, Plan, content};
 use crate::testing::random::Random;
 use crate::testing::{End, Http1, Http2, Message, Record, Reply};
 
-/// The files that are requested, beside one that does not exist.
+/// Returns the files that are requested, beside one that does not exist.
 pub(super) fn files() -> [(&'static str, Vec<u8>); 3] {
     [
         ("a.txt", content(1, 0..20)),
@@ -62,7 +62,7 @@ impl Client {
         Self { address, wire, requests: Vec::new(), is_hostile: false, has_ended: false }
     }
 
-    /// The most bytes that the server may hold for this client.
+    /// Returns the most bytes that the server may hold for this client.
     pub(super) fn bound(&self) -> usize {
         let responses = match &self.wire {
             Wire::Http1(_) => 0,
@@ -246,8 +246,8 @@ impl Sent {
         }
     }
 
-    /// Whether the record of a response that ends early has at least the bytes that arrived. With chunks of HTTP/1 it takes
-    /// framing for bytes of the body, and with HTTP/2 only what was flushed with everything before it is sure.
+    /// Returns `true` if the record of a response that ends early has at least the bytes that arrived. With chunks of HTTP/1
+    /// it takes framing for bytes of the body, and with HTTP/2 only what was flushed with everything before it is sure.
     fn is_counted(&self) -> bool {
         let is_chunked =
             self.plan.as_ref().is_some_and(|plan| plan.chunk > 0 && !plan.states_length);
@@ -278,7 +278,7 @@ impl Sent {
     }
 }
 
-/// A request for a file or for the handler.
+/// Returns a request for a file or for the handler.
 fn message(id: u64, random: &mut Random) -> (Message, Option<Plan>, Option<Vec<u8>>) {
     let is_head = random.once_in(8);
     let method = if is_head { "HEAD" } else { "GET" };
