@@ -7,7 +7,7 @@ import pytest
 
 from support.files import write
 from support.http import parse, read_response, upload
-from support.http2 import END_HEADERS, END_STREAM, HEADERS, RST_STREAM, Client, frame, request, section
+from support.http2 import DATA, END_HEADERS, END_STREAM, HEADERS, RST_STREAM, Client, frame, request, section
 from support.waiting import wait_until
 
 PAGES = 'error_pages = { 408 = "/page.html", 413 = "/page.html", 417 = "/page.html" }'
@@ -90,6 +90,28 @@ def test_a_malformed_request_of_http2_has_its_line(server, tmp_path, fields, opt
     found = wait_until(lambda: (two := lines(tmp_path)) and len(two) == 2 and two, "two lines")
     assert [line["status"] for line in found] == [400, 200]
     assert "/what" in json.dumps(found[0])
+
+
+@pytest.mark.parametrize("method", ["GET", "HEAD"])
+@pytest.mark.parametrize("status", [400, 431])
+def test_a_request_of_http2_that_is_rejected_has_its_line_and_head_no_body(server, tmp_path, method, status):
+    many = [("a", "b")] * 600
+    head = section("/what", method, *(many if status == 431 else []))
+    # A scheme of another protocol is rejected with a response, not with a reset.
+    head = head if status == 431 else head.replace(b"\4http", b"\3ftp")
+    received = []
+    with Client(server) as client:
+        client.send(frame(HEADERS, END_HEADERS | END_STREAM, 1, head))
+
+        def is_over(kind, flags, stream, payload):
+            received.append((kind, stream, payload))
+            return stream == 1 and flags & END_STREAM
+
+        client.read_until(is_over)
+    data = b"".join(payload for kind, stream, payload in received if (kind, stream) == (DATA, 1))
+    assert (data == b"") == (method == "HEAD"), data
+    (line,) = wait_until(lambda: lines(tmp_path), "a line")
+    assert line["status"] == status and "/what" in json.dumps(line) and method in json.dumps(line), line
 
 
 def test_an_error_inherits_no_caching_of_another_pattern(serve, site):

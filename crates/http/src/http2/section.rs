@@ -152,6 +152,7 @@ impl<'a> Reader<'a> {
             return Outcome::Malformed(reason);
         }
         if self.is_too_large {
+            self.describe(text);
             return Outcome::Rejected(RequestError::new(431, "the head is larger than the limit"));
         }
         let metadata = match self.complete(text) {

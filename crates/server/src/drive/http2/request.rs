@@ -7,7 +7,7 @@ use dunlin_exchange::{Body, Client, RequestContext, Response};
 use dunlin_fs::content::Piece;
 use dunlin_http::http2::ResponseHead;
 use dunlin_http::semantics::{Method, expect};
-use dunlin_http::{BodyLength, FieldLines, Head, Request, RequestError};
+use dunlin_http::{BodyLength, FieldLines, Request, RequestError};
 use dunlin_net::clock;
 
 use super::super::INLINE_BODY;
@@ -154,8 +154,7 @@ impl Connection {
         error: RequestError,
         parts: &mut Parts<'_>,
     ) {
-        let head = Head::default();
-        let request = Request::new(b"", &head);
+        let request = Request::new(parts.text, parts.head);
         self.reject_request(link, id, error, &request, parts.out);
     }
 
