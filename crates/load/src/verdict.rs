@@ -2,7 +2,7 @@
 
 use std::fs;
 
-use crate::engine::{Half, Tally};
+use crate::engine::Tally;
 use crate::outcome::{Latency, Outcome, ProcessUse, RateLimit, Second, Verdict};
 use crate::plan::{Arrivals, Choice, Model};
 use crate::processes;
@@ -91,8 +91,10 @@ const SILENT_SHARE: f64 = 0.1;
 const LEAST_WAIT: f64 = 50.0;
 /// Share of the arrivals that may wait at the end although the rate was held.
 const BACKLOG_SHARE: f64 = 0.02;
-/// Growth of the response time from the first half of the run to the second from which on the server does not keep up.
+/// Growth of the response time from the first quarter of the run to the last from which on the server does not keep up.
 const GROWTH: f64 = 1.5;
+/// The least share of that growth from one quarter to the next; a third if it is even.
+const LEAST_PART: f64 = 0.1;
 /// Share of the run from which on the generator's wait for a processor lowers its rate.
 const WAITED: f64 = 0.25;
 /// Shortest run in seconds whose wait is judged: the start of its threads counts too.
@@ -220,19 +222,23 @@ impl Evidence {
 }
 
 /// Of the requests in flight at the end, those that a server that keeps up would have responded to: in the second half of the
-/// run there were fewer responses than arrivals, and they took longer than those of the first half. The number of `independent`
-/// arrivals scatters with its square root.
+/// run there were fewer responses than arrivals, and they took longer from quarter to quarter. If the response time has changed
+/// once, as many requests more are in flight, but no longer gather. The number of `independent` arrivals scatters with its square
+/// root.
 fn overdue(tally: &Tally, independent: bool) -> u64 {
-    let [first, second] = tally.halves;
-    let mean = |half: Half| half.time as f64 / half.responses.max(1) as f64;
-    let (before, after) = (mean(first), mean(second));
-    let grows = first.responses > 0 && after > GROWTH * before && after - before > LEAST_WAIT * 1e6;
-    if !grows {
+    let quarters = &tally.quarters;
+    if quarters.iter().any(|quarter| quarter.responses == 0) {
+        return 0;
+    }
+    let means = quarters.map(|quarter| quarter.time as f64 / quarter.responses as f64);
+    let growth = means[3] - means[0];
+    let steady = means.windows(2).all(|pair| pair[1] - pair[0] > LEAST_PART * growth);
+    if growth < LEAST_WAIT * 1e6 || means[3] < GROWTH * means[0] || !steady {
         return 0;
     }
     let due = tally.due as f64 / 2.0;
     let chance = if independent { 2.0 * due.sqrt() } else { 0.0 };
-    let lacking = due - second.responses as f64;
+    let lacking = due - (quarters[2].responses + quarters[3].responses) as f64;
     if lacking > chance { (2.0 * lacking).min(tally.unfinished as f64) as u64 } else { 0 }
 }
 
@@ -470,6 +476,7 @@ fn fastest_link() -> Option<f64> {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::engine::Quarter;
 
     #[test]
     fn responses_longer_than_the_run_are_no_error_at_a_modems_pace() {
@@ -546,6 +553,25 @@ mod tests {
         let (verdict, reasons) = judge(&open(500, 500.0, 20.0, 21.0));
         assert_eq!(verdict, Verdict::RateNotHeld);
         assert!(reasons[0].contains("50 % of the rate") && reasons[0].contains("more than 21"));
+    }
+
+    #[test]
+    fn requests_gather_in_flight_if_each_quarter_takes_longer() {
+        let overdue_of = |counts: [u64; 4], means: [u64; 4]| {
+            let mut tally = Tally::new(0);
+            (tally.due, tally.unfinished) = (400, 300);
+            for (quarter, (responses, mean)) in
+                tally.quarters.iter_mut().zip(counts.into_iter().zip(means))
+            {
+                *quarter = Quarter { responses, time: responses * mean * 1_000_000 };
+            }
+            overdue(&tally, false)
+        };
+        assert_eq!(overdue_of([25; 4], [180, 560, 940, 1300]), 300);
+        assert_eq!(overdue_of([100, 100, 86, 100], [10, 10, 150, 150]), 0, "it is slower once");
+        assert_eq!(overdue_of([100, 100, 93, 93], [10, 10, 80, 150]), 0, "within a quarter");
+        assert_eq!(overdue_of([40, 60, 60, 60], [600; 4]), 0, "responses are slow");
+        assert_eq!(overdue_of([100; 4], [10, 60, 110, 160]), 0, "no response is lacking");
     }
 
     #[test]

@@ -264,7 +264,7 @@ impl Leader {
         self.flight.flight.lock().is_invalidated
     }
 
-    /// Returns `true` if the response may be stored if its body, whose `length` may be known, is not larger than `max_body`. Returns
+    /// Begins the response, which may be stored if its body, whose `length` may be known, is not larger than `max_body`. Returns
     /// the end for its bytes, and the leader's own reader.
     pub fn begin(
         mut self,

@@ -24,7 +24,7 @@ use std::time::{Duration, Instant, SystemTime};
 
 pub use job::{Extras, Job, JobError};
 pub use series::Series;
-pub use tally::{Conformance, Half, Lost, Tally, Windows};
+pub use tally::{Conformance, Lost, Quarter, Tally, Windows};
 pub(crate) use transport::MIN_RECEIVE_BUFFER;
 
 use crate::plan::Protocol;

@@ -2,10 +2,12 @@
 //!
 //! Only what happens within the measurement is counted. What happens before it, during the warm-up, is counted apart.
 
+use std::num::NonZeroU64;
+
 use super::clock::nanos;
 use super::tally::{Backlog, Tally};
 use crate::outcome::ErrorKind;
-use crate::plan::{End, Plan};
+use crate::plan::{End, Model, Plan};
 
 /// Counts the events of a worker. Times are in nanoseconds since the start of the run.
 pub(super) struct Recorder {
@@ -14,8 +16,8 @@ pub(super) struct Recorder {
     counts_from: u64,
     /// End of the run.
     pub(super) ends: u64,
-    /// Middle of a measurement of some duration.
-    middle: u64,
+    /// A quarter of the measurement of an open run of some duration.
+    quarter: Option<NonZeroU64>,
     /// The run ends after a number of requests, so that those of the warm-up must not count.
     by_count: bool,
     /// Requests in flight on all connections.
@@ -46,8 +48,9 @@ impl Recorder {
             tally: Tally::new(plan.connections as usize),
             counts_from,
             ends: seconds.map_or(u64::MAX, |seconds| counts_from.saturating_add(nanos(seconds))),
-            middle: seconds
-                .map_or(u64::MAX, |seconds| counts_from.saturating_add(nanos(seconds / 2.0))),
+            quarter: seconds
+                .filter(|_| !matches!(plan.model, Model::Closed { .. }))
+                .and_then(|seconds| NonZeroU64::new(nanos(seconds) / 4)),
             by_count: matches!(plan.end, End::Requests(_)),
             in_flight: 0,
             late: Vec::new(),
@@ -199,9 +202,11 @@ impl Recorder {
         tally.service.saturating_record(service);
         tally.first_byte.saturating_record(first_byte.saturating_sub(times.sent));
         tally.slowest = tally.slowest.max(service);
-        let half = &mut tally.halves[usize::from(now >= self.middle)];
-        half.responses += 1;
-        half.time = half.time.saturating_add(latency);
+        if let Some(length) = self.quarter {
+            let quarter = &mut tally.quarters[(at / length).min(3) as usize];
+            quarter.responses += 1;
+            quarter.time = quarter.time.saturating_add(latency);
+        }
         tally.series.response(at, latency);
         true
     }

@@ -74,8 +74,8 @@ pub struct Tally {
     pub longest_wait: u64,
     /// The arrivals that waited when the last one of a number of requests was due; absent in runs of some duration.
     pub backlog: Option<Backlog>,
-    /// The responses of the first and the second half of a run of some duration.
-    pub halves: [Half; 2],
+    /// The responses of each quarter of an open run of some duration.
+    pub quarters: [Quarter; 4],
     /// The run in intervals.
     pub series: Series,
     /// With a modem pace: connections that were served at that pace.
@@ -95,9 +95,9 @@ pub struct Backlog {
     pub at: u64,
 }
 
-/// The valid responses of half a run.
+/// The valid responses of a quarter of a run.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-pub struct Half {
+pub struct Quarter {
     /// Their number.
     pub responses: u64,
     /// The sum of their response times.
@@ -198,7 +198,7 @@ impl Tally {
             waiting: 0,
             longest_wait: 0,
             backlog: None,
-            halves: [Half::default(); 2],
+            quarters: [Quarter::default(); 4],
             series: Series::default(),
             conformance: Conformance::default(),
             windows: Windows::default(),
@@ -329,7 +329,7 @@ impl Tally {
             own.longest_wait = own.longest_wait.max(others.longest_wait);
             own.at = own.at.max(others.at);
         }
-        for (own, others) in self.halves.iter_mut().zip(other.halves) {
+        for (own, others) in self.quarters.iter_mut().zip(other.quarters) {
             own.responses += others.responses;
             own.time = own.time.saturating_add(others.time);
         }
