@@ -298,7 +298,7 @@ def test_searches_run_each_level_on_all_hosts(machines, target):
     # The limit of a busy machine may be lower, which each level that did not hold states.
     levels = result["search"]["levels"]
     assert result["search"]["bounded"] and result["search"]["found"] == 2000 or [level for level in levels if level["why"]], levels
-    assert all(level["held"] == (level["why"] == "") and level["achieved"] > 0 for level in levels), levels
+    assert all(level["achieved"] > 0 if level["held"] else level["why"] for level in levels), levels
     assert len(result["generators"]["each"]) == 2
 
 
