@@ -20,7 +20,15 @@ class Rows:
         before = self.options.before
         if not before:
             raise SystemExit("figures: the row `versions` needs --before BINARY")
-        for case, (variant, load) in self.version_cases().items():
+        upstream = self.start("dunlin", core=1, binary=before)
+        try:
+            self.compare_versions(self.version_cases(upstream))
+        finally:
+            upstream.stop()
+
+    def compare_versions(self, cases):
+        before = self.options.before
+        for case, (variant, load) in cases.items():
             labels = {"before": before, "after": self.options.dunlin}
             running = {}
             try:
@@ -33,8 +41,8 @@ class Rows:
                     server.stop()
             self.version_table(case, samples)
 
-    def version_cases(self):
-        """The variant of the configuration and the load by case."""
+    def version_cases(self, upstream):
+        """The variant of the configuration and the load by case. The upstream of the proxy shares the processor of the load."""
         folder, pair = self.scripts_folder(), self.certificate()
         self.build_programs(folder, Path("scripting/cgiplus"))
         script = lambda text: {"script": text}
@@ -49,6 +57,7 @@ class Rows:
             "pipeline-10": ({}, wrk("/1k.bin", script=self.ten_at_once())),
             "http2": ({}, lambda server: self.both(server, lambda: self.counted(server, h2load(server), r"(\d+) succeeded, 0 failed"))),
             "tls": ({"tls": pair}, lambda server: self.both(server, lambda: self.counted(server, tls(server), r"(\d+) requests in"))),
+            "proxy": ({"upstream": upstream.port}, wrk("/1k.bin")),
             "cgi": (script(f'kind = "cgi", directory = "{folder}"'), wrk("/s/hello", 4)),
             "wsgi": (script(wsgi), wrk("/s/")),
             "cgiplus": (script(f'kind = "cgiplus", directory = "{folder}"'), wrk("/s/plus?0")),
