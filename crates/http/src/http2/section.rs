@@ -166,6 +166,8 @@ impl<'a> Reader<'a> {
             return Outcome::Rejected(RequestError::bad(":scheme is neither http nor https"));
         }
         if self.path.is_some_and(|path| path.len() > self.limits.target_size) {
+            // As in HTTP/1.1, where such a line need not be complete, it is not recorded.
+            self.head.clear();
             let reason = "the request-target is larger than the limit";
             return Outcome::Rejected(RequestError::new(414, reason));
         }

@@ -461,7 +461,7 @@ impl Connection {
                 {
                     return Next::Close;
                 }
-                Err(error) => return self.reject_message(error, message, parts),
+                Err(error) => return self.reject_head(error, message, parts),
             };
             *at += length;
             if self.engine.expects_continue() && *at < data.len() {

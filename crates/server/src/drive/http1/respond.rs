@@ -264,6 +264,20 @@ impl Connection {
         reject(&self.ctx, &origin, error, request, context, is_head)
     }
 
+    /// Rejects a message whose head the engine does not accept. Its request line is recorded if that was accepted.
+    pub(super) fn reject_head(
+        &mut self,
+        error: RequestError,
+        message: &[u8],
+        parts: &mut Parts<'_>,
+    ) -> Next {
+        if self.engine.has_read_head() {
+            return self.reject_message(error, message, parts);
+        }
+        parts.head.keep_line();
+        self.reject_unread(error, &Request::new(message, parts.head), message, parts.output)
+    }
+
     /// Rejects a message that the engine does not accept.
     pub(super) fn reject_message(
         &mut self,
@@ -278,19 +292,23 @@ impl Connection {
             let context = self.begin(&request);
             return self.reject(error, (&request, context), output);
         }
+        self.reject_unread(error, &Request::new(b"", &Head::default()), message, output)
+    }
+
+    /// Rejects a message whose head was not read. `request` is what is recorded of it.
+    fn reject_unread(
+        &mut self,
+        error: RequestError,
+        request: &Request<'_>,
+        message: &[u8],
+        output: &mut Output,
+    ) -> Next {
         // A client that requests a head would take a body for the next response.
         let is_head = message.starts_with(b"HEAD ");
         let rejected = self.rejected(&error, None, None, is_head);
-        let log = self.log_unread();
+        let context = self.begin(request);
+        let log = deferred_record(request, context);
         self.send_rejection(rejected, (Version::Http11, is_head), log, output)
-    }
-
-    /// Returns the record of a request whose head could not be read.
-    fn log_unread(&mut self) -> Option<Box<DeferredRecord>> {
-        let head = Head::default();
-        let request = Request::new(b"", &head);
-        let context = self.begin(&request);
-        deferred_record(&request, context)
     }
 
     /// Sends the last response of the connection.
