@@ -9,11 +9,11 @@ class StubServer:
     """Accepts connections on a listening socket, and runs `serve` on a thread for each one. A connection is closed when its thread ends."""
 
     # Those of the present test.
-    running = []
+    started = []
 
     def __init__(self, listener):
         self.listener = listener
-        self.running.append(self)
+        self.started.append(self)
         threading.Thread(target=self._accept, daemon=True).start()
 
     def _accept(self):
@@ -31,8 +31,8 @@ class StubServer:
     @classmethod
     def end_all(cls):
         """Accepts no more connections."""
-        while cls.running:
-            with contextlib.suppress(OSError), cls.running.pop().listener as listener:
+        while cls.started:
+            with contextlib.suppress(OSError), cls.started.pop().listener as listener:
                 # A thread that waits in accept() keeps the socket alive otherwise.
                 listener.shutdown(socket.SHUT_RDWR)
 
