@@ -32,6 +32,9 @@ def endpoint():
     return Upstream(answer)
 
 
+BLOCK = 4096
+
+
 class Tier:
     """Where responses are found: in memory, or on disk by another process."""
 
@@ -44,11 +47,15 @@ class Tier:
         """Starts the server again when as many responses are on disk."""
         if not self.directory:
             return server
-        wait_until(lambda: len(list(self.directory.glob("??/*.response"))) == files, f"{files} files")
+        found = lambda: list(self.directory.glob("??/*.response"))
+        wait_until(lambda: len(found()) == files, f"{files} files")
         server.stop()
+        # The server finds one file of a URL after the other, and counts blocks.
+        size = sum(-(-file.stat().st_size // BLOCK) * BLOCK for file in found())
         server = start()
-        line = f"dunlin_response_cache_disk_urls {urls}\n".encode()
-        wait_until(lambda: line in fetch(self.admin, "/metrics")[2], f"{urls} URLs")
+        lines = [f"dunlin_response_cache_disk_{figure}\n".encode() for figure in (f"urls {urls}", f"bytes {size}")]
+        read = lambda: fetch(self.admin, "/metrics")[2]
+        wait_until(lambda: all(map(read().__contains__, lines)), f"{urls} URLs of {size} bytes")
         return server
 
 
