@@ -242,11 +242,13 @@ impl<S: AsyncRead + AsyncWrite + Unpin> Http1<S> {
         Poll::Ready(Ok(()))
     }
 
-    /// Makes room for a read, which brings [`READ`] bytes if the client's connection may hold no more.
+    /// Makes room for a read, which brings less if the connection of the client may not hold as much.
     fn make_room(&mut self, is_large: bool) {
-        if Budget::is_entered_exhausted() {
+        let share = Budget::entered_share().max(READ);
+        if share < BODY_ROOM {
+            let room = share.min(if is_large { BODY_ROOM } else { ROOM });
             // Reserving would take as much as the buffer had before.
-            let unread = std::mem::replace(&mut self.input, BytesMut::with_capacity(READ));
+            let unread = std::mem::replace(&mut self.input, BytesMut::with_capacity(room));
             self.input.extend_from_slice(&unread);
             return self.input.reserve(READ);
         }

@@ -3,7 +3,7 @@
 use std::collections::VecDeque;
 
 use bytes::{Bytes, BytesMut};
-use dunlin_memory::{Budget, CHUNK, Reservation};
+use dunlin_memory::{CHUNK, Reservation};
 
 /// The chunks of a body that wait for one reader or several.
 ///
@@ -60,12 +60,11 @@ impl ChunkQueue {
         self.memory.sibling()
     }
 
-    /// Returns `true` if the queue holds `limit` bytes, or what it may hold while the budget of its connection is exhausted.
+    /// Returns `true` if the queue holds `limit` bytes, or its share of the budget of its connection.
     #[must_use]
     #[inline]
     pub fn is_full(&self, limit: usize) -> bool {
-        let held = self.held();
-        held >= limit || held >= Budget::LEAST && self.memory.is_exhausted()
+        self.held() >= limit.min(self.memory.share())
     }
 
     /// Adds a chunk.

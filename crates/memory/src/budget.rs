@@ -6,8 +6,8 @@ use std::sync::atomic::{AtomicUsize, Ordering};
 
 /// The budget of a connection whose requests share it.
 ///
-/// A queue joins the budget of the connection whose requests are polled when it is made ([`Budget::enter`]). Queues of an
-/// exhausted budget keep to [`Budget::LEAST`].
+/// A queue joins the budget of the connection whose requests are polled when it is made ([`Budget::enter`]). The more all
+/// queues hold, the less may each hold ([`Budget::share`]), so that many that are not read leave room for further ones.
 #[derive(Debug)]
 pub struct Budget {
     held: AtomicUsize,
@@ -24,8 +24,10 @@ thread_local! {
 pub struct Entered(());
 
 impl Budget {
-    /// Bytes that each queue may hold also when the budget is exhausted, so that none stops for ever.
-    pub const LEAST: usize = 4 * 1024;
+    /// Bytes that each queue may hold while half of the budget is in use, so that none stops for ever.
+    const LEAST: usize = 4 * 1024;
+    /// Bytes that each queue may hold while a quarter of the budget is in use.
+    const MIDDLE: usize = 16 * 1024;
 
     /// Creates a budget of `limit` bytes.
     pub fn new(limit: usize) -> Arc<Self> {
@@ -43,19 +45,24 @@ impl Budget {
         ENTERED.with_borrow(Clone::clone)
     }
 
-    /// Returns `true` if the budget that new queues of this thread join is exhausted.
-    pub fn is_entered_exhausted() -> bool {
-        ENTERED.with_borrow(|entered| entered.as_ref().is_some_and(|budget| budget.is_exhausted()))
+    /// Returns the share of a queue in the budget that new queues of this thread join.
+    pub fn entered_share() -> usize {
+        ENTERED.with_borrow(|entered| entered.as_ref().map_or(usize::MAX, |budget| budget.share()))
+    }
+
+    /// Returns the bytes that each queue may hold now, whatever its own limit is.
+    pub fn share(&self) -> usize {
+        let held = self.held();
+        match () {
+            () if held < self.limit / 4 => usize::MAX,
+            () if held < self.limit / 2 => Self::MIDDLE,
+            () => Self::LEAST,
+        }
     }
 
     /// Returns the bytes that its queues hold.
     pub fn held(&self) -> usize {
         self.held.load(Ordering::Relaxed)
-    }
-
-    /// Returns `true` if its queues hold all bytes that they may.
-    pub fn is_exhausted(&self) -> bool {
-        self.held() >= self.limit
     }
 
     /// Counts the change of a queue from `before` to `now`.

@@ -66,10 +66,10 @@ impl Reservation {
         Self { bytes: 0, budget: self.budget.clone() }
     }
 
-    /// Returns `true` if the budget of its connection is exhausted.
+    /// Returns the share of a queue in the budget of its connection.
     #[inline]
-    pub fn is_exhausted(&self) -> bool {
-        self.budget.as_ref().is_some_and(|budget| budget.is_exhausted())
+    pub fn share(&self) -> usize {
+        self.budget.as_ref().map_or(usize::MAX, |budget| budget.share())
     }
 
     /// Changes the reservation to `bytes`.
@@ -124,9 +124,12 @@ mod tests {
         for reservation in [&mut before, &mut within, &mut other, &mut after] {
             reservation.set(99);
         }
-        assert_eq!((budget.held(), within.is_exhausted()), (99, false));
-        within.add(1);
-        assert!(within.is_exhausted() && !after.is_exhausted());
+        assert!(budget.held() == 99 && within.share() < 10_000);
+        assert_eq!((before.share(), after.share()), (usize::MAX, usize::MAX));
+        within.set(30);
+        assert!((10_000..20_000).contains(&within.share()));
+        within.set(20);
+        assert_eq!(within.share(), usize::MAX);
         let ended = std::thread::spawn(move || drop(within));
         ended.join().unwrap();
         assert_eq!(budget.held(), 0);

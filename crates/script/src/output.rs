@@ -232,7 +232,7 @@ impl<'a, S: Source> Output<'a, S> {
     /// Reads more of the output into `body`. Returns `true` at its end.
     async fn read_whole(&self, body: &mut BodyBuffer) -> Result<bool, Failure> {
         let mut memory = self.sender.reservation();
-        while body.length < MAX_BUFFERED && !memory.is_exhausted() {
+        while body.length < MAX_BUFFERED.min(memory.share()) {
             match self.read_body().await? {
                 Some(bytes) => body.add(bytes),
                 None => return Ok(true),

@@ -50,7 +50,7 @@ pub(super) struct PendingRequest {
     /// Parts of the response that were not read yet, and their bytes.
     parts: RefCell<VecDeque<Bytes>>,
     unread: Cell<usize>,
-    /// `unread`, in the budget of the client's connection.
+    /// `unread`, in the account of the process. The number of requests that an application gets at once bounds it.
     memory: RefCell<Reservation>,
     pub(super) state: RefCell<State>,
     pub(super) has_begun: Cell<bool>,
@@ -186,7 +186,7 @@ impl AppConnection {
             checkout: RefCell::new(Some(checkout)),
             parts: RefCell::default(),
             unread: Cell::new(0),
-            memory: RefCell::new(Reservation::of_connection()),
+            memory: RefCell::default(),
             state: RefCell::new(State::UnderWay),
             has_begun: Cell::new(false),
             websocket,

@@ -8,6 +8,7 @@ use std::time::{Duration, Instant};
 
 use bytes::Bytes;
 use dunlin_exchange::{Share, stream};
+use dunlin_memory::Reservation;
 use dunlin_telemetry::ScriptContext;
 use tokio::net::unix::pipe;
 use tokio::time::timeout;
@@ -53,7 +54,8 @@ impl Run {
         } = self;
         let Process { stdin, stdout, stderr, child, .. } = process;
         let mut stderr = Stderr::new(stderr, &name, child.id(), &script_context);
-        let source = Stdout { ctx: &ctx, pipe: stdout, child: &child };
+        let memory = sender.reservation();
+        let source = Stdout { ctx: &ctx, pipe: stdout, child: &child, memory };
         let output = Output::new(
             &ctx.deadlines,
             &name,
@@ -153,6 +155,8 @@ struct Stdout<'a> {
     ctx: &'a Context,
     pipe: pipe::Receiver,
     child: &'a Child,
+    /// Limits what is read at once to the share in the budget of the client's connection.
+    memory: Reservation,
 }
 
 impl Source for Stdout<'_> {
@@ -182,8 +186,9 @@ impl Stdout<'_> {
     /// Reads the available output; `None` at its end.
     fn try_read(&self) -> io::Result<Option<Bytes>> {
         self.ctx.with_buffer(|buffer| {
-            let count = self.pipe.try_read(buffer)?;
-            if count > 0 && count < buffer.len() {
+            let room = buffer.len().min(self.memory.share());
+            let count = self.pipe.try_read(&mut buffer[..room])?;
+            if count > 0 && count < room {
                 self.pipe.clear();
             }
             Ok((count > 0).then(|| Bytes::copy_from_slice(&buffer[..count])))

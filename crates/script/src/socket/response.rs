@@ -6,6 +6,7 @@ use std::rc::Rc;
 use std::sync::Arc;
 
 use bytes::{Buf, Bytes};
+use dunlin_memory::Reservation;
 use dunlin_telemetry::ScriptContext;
 
 use super::HeldWorker;
@@ -41,6 +42,8 @@ pub(in super::super) struct Response {
     reader: RefCell<fastcgi::Reader>,
     /// Bytes that were read and not decoded yet.
     unread: RefCell<Bytes>,
+    /// Limits what is read at once to the share in the budget of the client's connection.
+    memory: Reservation,
     stderr: RefCell<Lines<Arc<str>, Rc<ScriptContext>>>,
     ended: Cell<Option<EndRequest>>,
     broken: RefCell<Option<String>>,
@@ -69,6 +72,7 @@ impl Response {
             records: Cell::default(),
             reader: RefCell::default(),
             unread: RefCell::default(),
+            memory: Reservation::of_connection(),
             stderr: RefCell::new(stderr),
             ended: Cell::default(),
             broken: RefCell::default(),
@@ -136,7 +140,8 @@ impl Response {
 
     fn try_read(&self) -> io::Result<usize> {
         self.ctx.with_buffer(|buffer| {
-            let count = self.socket.try_read(buffer)?;
+            let room = buffer.len().min(self.memory.share());
+            let count = self.socket.try_read(&mut buffer[..room])?;
             *self.unread.borrow_mut() = Bytes::copy_from_slice(&buffer[..count]);
             Ok(count)
         })

@@ -186,7 +186,7 @@ impl Connection {
             // Handlers may take the worker's buffers themselves.
             let (engine, is_blocked) = (&mut self.engine, has_unsent(&self.unsent, link));
             let can_send = |id| !is_blocked && engine.allowance(id) > 0;
-            let mut moved = self.streams.poll(link.ctx.clock.now(), cx, &self.budget, can_send);
+            let mut moved = self.streams.poll(link.ctx.clock.now(), cx, can_send);
             let mut buffers = link.ctx.take_buffers();
             // The lists of the worker, so that a connection needs lists of its own only for what the socket has not taken.
             let is_borrowed = self.pending.is_empty();
@@ -207,7 +207,7 @@ impl Connection {
             }
             let (engine, is_blocked) = (&mut self.engine, has_unsent(&self.unsent, link));
             let can_send = |id| !is_blocked && engine.allowance(id) > 0;
-            moved |= self.streams.release(&self.budget, can_send);
+            moved |= self.streams.release(can_send);
             if !moved && !self.streams.has_due() {
                 self.set_deadline(link);
                 return Poll::Pending;

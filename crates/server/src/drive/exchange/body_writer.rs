@@ -114,11 +114,6 @@ impl BodyWriter {
         self.pacer.as_ref().is_none_or(|pacer| pacer.allowance() > 0)
     }
 
-    /// Returns `true` if a bandwidth limit applies.
-    pub(in super::super) fn has_pacer(&self) -> bool {
-        self.pacer.is_some()
-    }
-
     /// Returns `true` if the body waits for its slot of the bandwidth limit.
     pub(in super::super) fn is_paced(&self) -> bool {
         self.pacer.as_ref().is_some_and(Pacer::is_waiting)

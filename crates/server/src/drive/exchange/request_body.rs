@@ -38,7 +38,7 @@ impl RequestBody {
 
     /// Creates a body of at most `limit` bytes for a handler. It starts to arrive at `now`.
     pub(super) fn streamed(limit: u64, now: u64) -> (Self, stream::Receiver) {
-        let (sender, receiver) = stream::channel_of_connection(QUEUE);
+        let (sender, receiver) = stream::channel(QUEUE);
         (Self::new(Some(sender), limit, now), receiver)
     }
 

@@ -107,11 +107,6 @@ impl Stream {
         self.exchange.request_body.as_ref().is_some_and(RequestBody::is_streamed)
     }
 
-    /// Returns `true` if the handler was not polled.
-    pub(super) fn is_new(&self) -> bool {
-        self.waker.is_none() && matches!(self.sending, Sending::Nothing)
-    }
-
     /// Returns `true` if bytes of the body can be sent.
     pub(super) fn has_bytes(&self) -> bool {
         matches!(&self.sending, Sending::Body(body) if body.has_bytes())
@@ -124,11 +119,6 @@ impl Stream {
             Sending::Message { head, .. } => head.held(),
             Sending::Nothing | Sending::Broken => 0,
         }
-    }
-
-    /// Returns `true` if no bandwidth limit applies to the body.
-    pub(super) fn is_unpaced(&self) -> bool {
-        !matches!(&self.sending, Sending::Body(body) if body.has_pacer())
     }
 
     /// Returns `true` if the stream waits for the client to send more of the request body.

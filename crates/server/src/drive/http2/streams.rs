@@ -6,7 +6,7 @@ use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::task::{Context, Wake, Waker};
 
-use dunlin_memory::{Budget, Reservation};
+use dunlin_memory::Reservation;
 
 use super::stream::Stream;
 
@@ -118,21 +118,19 @@ impl Streams {
     }
 
     /// Polls the streams that were woken or are due. While bodies hold [`ROOM`], only those of streams for which `can_send`
-    /// holds are polled. While the budget of the connection is exhausted, no handler begins. Returns `true` if one of the
-    /// streams has made progress.
+    /// holds are polled. Returns `true` if one of the streams has made progress.
     pub(super) fn poll(
         &mut self,
         now: u64,
         cx: &Context<'_>,
-        budget: &Budget,
         can_send: impl FnMut(u32) -> bool,
     ) -> bool {
-        self.0.as_mut().is_some_and(|open| open.poll(now, cx, budget, can_send))
+        self.0.as_mut().is_some_and(|open| open.poll(now, cx, can_send))
     }
 
     /// Makes the streams due that were held back and may go on. Returns `true` if there is one.
-    pub(super) fn release(&mut self, budget: &Budget, can_send: impl FnMut(u32) -> bool) -> bool {
-        self.0.as_mut().is_some_and(|open| open.release(budget, can_send))
+    pub(super) fn release(&mut self, can_send: impl FnMut(u32) -> bool) -> bool {
+        self.0.as_mut().is_some_and(|open| open.release(can_send))
     }
 
     /// Returns the next stream that was polled and whose results were not processed.
@@ -152,13 +150,7 @@ impl OpenStreams {
         self.ids.iter().position(|&other| other == id)
     }
 
-    fn poll(
-        &mut self,
-        now: u64,
-        cx: &Context<'_>,
-        budget: &Budget,
-        mut can_send: impl FnMut(u32) -> bool,
-    ) -> bool {
+    fn poll(&mut self, now: u64, cx: &Context<'_>, mut can_send: impl FnMut(u32) -> bool) -> bool {
         if self.streams.is_empty() {
             self.due.clear();
             return false;
@@ -172,15 +164,10 @@ impl OpenStreams {
         for id in polling.drain(..) {
             let Some(number) = ids.iter().position(|&other| other == id) else { continue };
             let stream = &mut streams[number];
-            if stream.is_new() && budget.is_exhausted() {
-                stream.is_held_back = true;
-                *has_held_back = true;
-                continue;
-            }
             let handle = stream.waker.take().unwrap_or_else(|| WakerHandle::new(id, wakeups));
             handle.shared.is_woken.store(false, Ordering::Release);
             held -= stream.held();
-            let may_take = held < ROOM || stream.is_unpaced() && can_send(id);
+            let may_take = held < ROOM || can_send(id);
             if stream.poll(now, may_take, &mut Context::from_waker(&handle.waker)) {
                 has_progress = true;
                 due.push(id);
@@ -201,7 +188,7 @@ impl OpenStreams {
         self.streams.iter().map(Stream::held).sum()
     }
 
-    fn release(&mut self, budget: &Budget, mut can_send: impl FnMut(u32) -> bool) -> bool {
+    fn release(&mut self, mut can_send: impl FnMut(u32) -> bool) -> bool {
         if !self.has_held_back {
             return false;
         }
@@ -210,11 +197,7 @@ impl OpenStreams {
         let due = self.due.len();
         self.has_held_back = false;
         for stream in self.streams.iter_mut().filter(|stream| stream.is_held_back) {
-            let may_go_on = match stream.is_new() {
-                true => !budget.is_exhausted(),
-                false => held < ROOM || stream.is_unpaced() && can_send(stream.id),
-            };
-            if may_go_on {
+            if held < ROOM || can_send(stream.id) {
                 stream.is_held_back = false;
                 self.due.push(stream.id);
             } else {
@@ -298,7 +281,7 @@ mod tests {
         }
         let task = Context::from_waker(Waker::noop());
         let poll = |streams: &mut Streams| {
-            assert!(!streams.poll(0, &task, &Budget::new(1), |_| true));
+            assert!(!streams.poll(0, &task, |_| true));
             std::mem::take(&mut *polled.borrow_mut())
         };
         let wakers = poll(&mut streams);
