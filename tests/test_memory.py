@@ -253,8 +253,8 @@ class Component(Way):
 
 
 class Object(Way):
-    # The store sends each a part of the object.
-    of_request = 96 << 10
+    # Each reads parts of the object from its store.
+    of_request = 224 << 10
 
     def __init__(self, tmp_path, site, serve, store, serve_objects):  # noqa: F811
         self.store, self.serve_objects = store, serve_objects
