@@ -394,7 +394,7 @@ def test_a_connection_takes_at_most_a_megabyte_whatever_its_client_takes(way):
 
 
 @pytest.mark.parametrize("way", WAYS, indirect=True, ids=lambda way: way.__name__)
-def test_the_bodies_of_all_streams_of_a_connection_share_a_megabyte(way):
+def test_the_bodies_of_all_streams_of_a_connection_are_bounded(way):
     bound = FEW * (BOUND + STREAMS * (way.own + way.of_request))
     for route, kinds in [
         ("", [("reads nothing", 0, 0), ("reads slowly", TAKEN // 4, 0.004)]),
