@@ -244,9 +244,10 @@ impl<S: AsyncRead + AsyncWrite + Unpin> Http1<S> {
 
     /// Makes room for a read, which brings less if the connection of the client may not hold as much.
     fn make_room(&mut self, is_large: bool) {
+        let room = if is_large { BODY_ROOM } else { ROOM };
         let share = Budget::entered_share().max(READ);
         if share < BODY_ROOM {
-            let room = share.min(if is_large { BODY_ROOM } else { ROOM });
+            let room = room.min(share);
             // Reserving would take as much as the buffer had before.
             let unread = std::mem::replace(&mut self.input, BytesMut::with_capacity(room));
             self.input.extend_from_slice(&unread);
@@ -256,7 +257,7 @@ impl<S: AsyncRead + AsyncWrite + Unpin> Http1<S> {
             self.take_spare();
         }
         if self.room() < READ {
-            self.input.reserve(if is_large { BODY_ROOM } else { ROOM });
+            self.input.reserve(room);
         }
     }
 

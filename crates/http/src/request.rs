@@ -144,17 +144,13 @@ impl Head {
     /// Largest number of fields in a head.
     pub const MAX_FIELDS: usize = u8::MAX as usize - 1;
 
-    /// Clears the fields. Those of a head that was not accepted are not to be used.
-    pub fn keep_line(&mut self) {
-        self.clear_fields();
-    }
-
     pub(crate) fn clear(&mut self) {
         self.clear_fields();
         self.clear_line();
     }
 
-    pub(crate) fn clear_fields(&mut self) {
+    /// Clears everything but the request line. The fields of a head that was not accepted are not to be used.
+    pub fn clear_fields(&mut self) {
         self.fields.clear();
         self.present = FieldSet::EMPTY;
         self.repeated = FieldSet::EMPTY;

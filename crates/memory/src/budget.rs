@@ -4,6 +4,8 @@ use std::cell::RefCell;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicUsize, Ordering};
 
+use crate::Reservation;
+
 /// The budget of a connection whose requests share it.
 ///
 /// A queue joins the budget of the connection whose requests are polled when it is made ([`Budget::enter`]). The more all
@@ -38,6 +40,11 @@ impl Budget {
     pub fn enter(self: &Arc<Self>) -> Entered {
         ENTERED.with_borrow_mut(|entered| *entered = Some(Arc::clone(self)));
         Entered(())
+    }
+
+    /// Returns a reservation of no bytes in this budget.
+    pub fn reservation(self: &Arc<Self>) -> Reservation {
+        Reservation { bytes: 0, budget: Some(Arc::clone(self)) }
     }
 
     /// Returns the budget that new queues of this thread join.

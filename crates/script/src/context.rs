@@ -116,11 +116,12 @@ impl Context {
         }
     }
 
-    /// Calls `read` with the worker's buffer for output of scripts.
-    pub(super) fn with_buffer<T>(&self, read: impl FnOnce(&mut [u8]) -> T) -> T {
+    /// Calls `read` with at most `most` bytes of the worker's buffer for output of scripts.
+    pub(super) fn with_buffer<T>(&self, most: usize, read: impl FnOnce(&mut [u8]) -> T) -> T {
         let buffer = self.buffer.0.take();
         let mut buffer = buffer.unwrap_or_else(|| vec![0; INPUT].into());
-        let result = read(&mut buffer);
+        let room = buffer.len().min(most);
+        let result = read(&mut buffer[..room]);
         self.buffer.0.set(Some(buffer));
         result
     }

@@ -185,10 +185,9 @@ impl Source for Stdout<'_> {
 impl Stdout<'_> {
     /// Reads the available output; `None` at its end.
     fn try_read(&self) -> io::Result<Option<Bytes>> {
-        self.ctx.with_buffer(|buffer| {
-            let room = buffer.len().min(self.memory.share());
-            let count = self.pipe.try_read(&mut buffer[..room])?;
-            if count > 0 && count < room {
+        self.ctx.with_buffer(self.memory.share(), |buffer| {
+            let count = self.pipe.try_read(buffer)?;
+            if count > 0 && count < buffer.len() {
                 self.pipe.clear();
             }
             Ok((count > 0).then(|| Bytes::copy_from_slice(&buffer[..count])))

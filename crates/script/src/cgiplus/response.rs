@@ -126,7 +126,7 @@ impl Response {
     }
 
     fn try_read(&self) -> io::Result<usize> {
-        self.ctx.with_buffer(|buffer| {
+        self.ctx.with_buffer(usize::MAX, |buffer| {
             let count = self.streams.stdout.try_read(buffer)?;
             self.scanner.borrow_mut().push(&buffer[..count]);
             Ok(count)

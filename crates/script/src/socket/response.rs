@@ -139,9 +139,8 @@ impl Response {
     }
 
     fn try_read(&self) -> io::Result<usize> {
-        self.ctx.with_buffer(|buffer| {
-            let room = buffer.len().min(self.memory.share());
-            let count = self.socket.try_read(&mut buffer[..room])?;
+        self.ctx.with_buffer(self.memory.share(), |buffer| {
+            let count = self.socket.try_read(buffer)?;
             *self.unread.borrow_mut() = Bytes::copy_from_slice(&buffer[..count]);
             Ok(count)
         })

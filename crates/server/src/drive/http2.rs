@@ -13,12 +13,10 @@ mod streams;
 
 use std::io;
 use std::rc::Rc;
-use std::sync::Arc;
 use std::task::{Context, Poll};
 
 use dunlin_http::Head;
 use dunlin_http::http2::{self, Event, Settings};
-use dunlin_memory::Budget;
 use dunlin_net::address::{Ends, Peer};
 use dunlin_telemetry::{ConnectionStart, ReadTimes};
 use dunlin_tls::Transport;
@@ -49,8 +47,6 @@ pub(super) struct Connection {
     /// [`WorkerContext::look_for_changes`].
     early_reads: u8,
     streams: Streams,
-    /// Bytes that the queues of the streams' bodies hold.
-    budget: Arc<Budget>,
     /// Pace of the connection's responses, once a bandwidth limit applied.
     pace: Option<ConnectionPace>,
     requests: u64,
@@ -136,8 +132,6 @@ enum Turn {
 /// Bytes that one write collects, beyond the frame that exceeds them: seven full frames. The kernel takes more bytes at a time with
 /// less work for each; larger writes gain nothing.
 const BATCH: usize = 112 * 1024;
-/// Bytes that bodies may hold for one connection, in queues and taken from them; see [`Budget`].
-const BUDGET: usize = 512 * 1024;
 /// After this number of turns other connections get theirs.
 const TURNS: usize = 16;
 
@@ -163,7 +157,6 @@ impl Connection {
             flushes: 0,
             early_reads: 2,
             streams: Streams::default(),
-            budget: Budget::new(BUDGET),
             pace: None,
             requests: 0,
             read_times: None,
@@ -181,7 +174,6 @@ impl Connection {
     }
 
     pub(super) fn poll(&mut self, link: &mut Link<'_>, cx: &mut Context<'_>) -> Poll<Outcome> {
-        let _entered = self.budget.enter();
         for _ in 0..TURNS {
             // Handlers may take the worker's buffers themselves.
             let (engine, is_blocked) = (&mut self.engine, has_unsent(&self.unsent, link));

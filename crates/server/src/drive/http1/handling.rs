@@ -510,6 +510,7 @@ impl Connection {
     }
 
     /// Removes from the head at `start` of `output` what was sent of it.
+    #[inline]
     pub(super) fn remove_head_start(&mut self, start: usize, output: &mut Vec<u8>) {
         if std::mem::take(&mut self.has_head_start) {
             output.drain(start..start + HEAD_START.len());

@@ -274,7 +274,7 @@ impl Connection {
         if self.engine.has_read_head() {
             return self.reject_message(error, message, parts);
         }
-        parts.head.keep_line();
+        parts.head.clear_fields();
         self.reject_unread(error, &Request::new(message, parts.head), message, parts.output)
     }
 
@@ -453,9 +453,7 @@ impl Connection {
             let begin = |date: &[u8]| response::begin(status, date, persistence, output);
             self.ctx.clock.with_date_line(begin);
         }
-        if self.has_head_start {
-            self.remove_head_start(start, output);
-        }
+        self.remove_head_start(start, output);
     }
 
     #[inline]

@@ -6,7 +6,7 @@ use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::task::{Context, Wake, Waker};
 
-use dunlin_memory::Reservation;
+use dunlin_memory::{Budget, Reservation};
 
 use super::stream::Stream;
 
@@ -14,7 +14,6 @@ use super::stream::Stream;
 #[derive(Default)]
 pub(super) struct Streams(Option<Box<OpenStreams>>);
 
-#[derive(Default)]
 struct OpenStreams {
     /// The id of each entry of `streams`: a search touches few cache lines.
     ids: Vec<u32>,
@@ -29,12 +28,17 @@ struct OpenStreams {
     polled: VecDeque<u32>,
     /// A stream was held back.
     has_held_back: bool,
-    /// Bytes of bodies that the streams hold, in the budget of the connection.
-    memory: Reservation,
+    /// Bytes that bodies hold, in queues and taken from them.
+    budget: Arc<Budget>,
+    /// Those that the streams have taken.
+    taken: Reservation,
 }
 
 /// Bytes of bodies that wait for the client, beyond which a stream takes no more of its body unless it can be sent.
 const ROOM: usize = 256 * 1024;
+
+/// Bytes that bodies may hold for one connection; see [`Budget`].
+const BUDGET: usize = 512 * 1024;
 
 /// Streams that were woken, and the task of their connection.
 #[derive(Default)]
@@ -73,10 +77,7 @@ impl Streams {
 
     /// Adds a stream. It is polled next.
     pub(super) fn insert(&mut self, stream: Stream) {
-        let open = self.0.get_or_insert_with(|| {
-            let memory = Reservation::of_connection();
-            Box::new(OpenStreams { memory, ..OpenStreams::default() })
-        });
+        let open = self.0.get_or_insert_default();
         open.due.push(stream.id);
         open.ids.push(stream.id);
         open.streams.push(stream);
@@ -145,6 +146,24 @@ impl Streams {
     }
 }
 
+impl Default for OpenStreams {
+    fn default() -> Self {
+        let budget = Budget::new(BUDGET);
+        let taken = budget.reservation();
+        Self {
+            ids: Vec::new(),
+            streams: Vec::new(),
+            wakeups: None,
+            due: Vec::new(),
+            polling: Vec::new(),
+            polled: VecDeque::new(),
+            has_held_back: false,
+            budget,
+            taken,
+        }
+    }
+}
+
 impl OpenStreams {
     fn position(&self, id: u32) -> Option<usize> {
         self.ids.iter().position(|&other| other == id)
@@ -156,7 +175,9 @@ impl OpenStreams {
             return false;
         }
         let mut held = self.held();
-        let Self { ids, streams, wakeups, due, polling, polled, has_held_back, memory } = self;
+        let Self { ids, streams, wakeups, due, polling, polled, has_held_back, budget, taken } =
+            self;
+        let _entered = budget.enter();
         let wakeups = wakeups.get_or_insert_default();
         std::mem::swap(due, polling);
         wakeups.take(cx, polling);
@@ -173,7 +194,7 @@ impl OpenStreams {
                 due.push(id);
             }
             held += stream.held();
-            memory.set(held);
+            taken.set(held);
             *has_held_back |= stream.is_held_back;
             stream.waker = Some(handle);
             polled.push_back(id);
@@ -193,7 +214,7 @@ impl OpenStreams {
             return false;
         }
         let held = self.held();
-        self.memory.set(held);
+        self.taken.set(held);
         let due = self.due.len();
         self.has_held_back = false;
         for stream in self.streams.iter_mut().filter(|stream| stream.is_held_back) {
