@@ -415,6 +415,22 @@ fn the_servers_limit_of_streams_and_its_goaway_hold() {
 }
 
 #[test]
+fn requests_that_a_server_has_not_processed_are_repeated_in_their_order() {
+    let mut out = Vec::new();
+    let mut connection = Connection::new(&mut out);
+    let mut server = Server::new(&[]);
+    assert_eq!(feed(&mut connection, &server.bytes, 1000, &mut out).1, Ok(()));
+    let streams: Vec<_> = (0..20)
+        .map(|_| connection.open(&get(), "http", BodySize::Empty, &mut out).unwrap())
+        .collect();
+    server.bytes.clear();
+    frame::write_goaway(1, ErrorCode::NoError, "", &mut server.bytes);
+    assert_eq!(feed(&mut connection, &server.bytes, 1000, &mut out).1, Ok(()));
+    let repeated: Vec<_> = std::iter::from_fn(|| connection.unprocessed()).collect();
+    assert_eq!(repeated, streams[1..]);
+}
+
+#[test]
 fn a_reset_reports_whether_the_request_was_processed() {
     for (code, is_unprocessed) in [(ErrorCode::RefusedStream, true), (ErrorCode::Cancel, false)] {
         let mut server = Server::new(&[]);

@@ -1,5 +1,7 @@
 //! Processing of frames from the server (RFC 9113 §6).
 
+use std::cmp::Reverse;
+
 use super::connection::{Connection, Event, PartialSection, Phase};
 use super::response::{MAX_SECTION, Section};
 use crate::http2::ConnectionError;
@@ -360,6 +362,8 @@ impl Connection {
             self.in_flight += stream.receive;
             self.unprocessed.push(id);
         }
+        // The last one is taken first: requests are repeated in their order.
+        self.unprocessed.sort_unstable_by_key(|id| Reverse(*id));
         Ok(Some(Event::GoAway))
     }
 
