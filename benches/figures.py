@@ -826,6 +826,7 @@ def main():
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("rows", nargs="+", choices=[*ROWS, *versions.ROWS, "all"], metavar="ROW")
     parser.add_argument("--rounds", type=int, default=5)
+    parser.add_argument("--launches", type=int, default=6, help="starts of each build, for the row versions")
     parser.add_argument("--seconds", type=int, default=2)
     parser.add_argument("--seed", type=int, default=1)
     parser.add_argument("--dunlin", default="target/dist/dunlin")
