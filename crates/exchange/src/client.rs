@@ -1,7 +1,9 @@
 //! The client of a request.
 
 use dunlin_net::address::Peer;
-use dunlin_tls::{Policy, Transport};
+use dunlin_tls::Policy;
+
+use crate::ConnectionFacts;
 
 /// The client of a connection.
 #[derive(Debug, Clone, Copy)]
@@ -23,10 +25,15 @@ pub struct Client {
 impl Client {
     /// Returns the client of a connection.
     #[inline]
-    pub fn of(address: Peer, stream: &Transport) -> Self {
-        let (encrypted, early) = (stream.is_encrypted(), stream.is_early());
-        let policy = stream.policy();
-        Self { address, encrypted, early, via_proxy: false, is_subrequest: false, policy }
+    pub fn of(connection: &ConnectionFacts) -> Self {
+        Self {
+            address: connection.peer,
+            encrypted: connection.is_encrypted(),
+            early: connection.is_early(),
+            via_proxy: false,
+            is_subrequest: false,
+            policy: connection.policy,
+        }
     }
 
     /// Exempts a request that the server makes itself from the TLS policy, as its original request satisfied it.

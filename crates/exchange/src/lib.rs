@@ -2,6 +2,7 @@
 //! the response, the streams of their bodies, and interim responses.
 //!
 //! # What it does
+//! - [`ConnectionFacts`] are what is known of the connection, whatever carries it; a [`Client`] is made of them.
 //! - A [`RequestContext`] lasts from the first byte of a request to its access record: client, user, timestamps, permits.
 //!   Dropping it returns the permits, for whatever reason the exchange ends.
 //! - An [`Incoming`] has what a handler needs to read the request body and to send interim responses ([`EarlyHints`]).
@@ -42,6 +43,7 @@ mod body_storage;
 mod client;
 mod context;
 mod early_hints;
+mod facts;
 mod incoming;
 mod named;
 mod response;
@@ -51,6 +53,7 @@ pub use self::body_storage::{Received, Share, Storage};
 pub use self::client::Client;
 pub use self::context::{RequestContext, Scheme};
 pub use self::early_hints::{EarlyHints, Interim};
+pub use self::facts::ConnectionFacts;
 pub use self::incoming::{Incoming, ResponseFuture, Tunnel};
 pub use self::named::{Named, is_instruction};
 pub use self::response::{Body, Response, Stream, StreamKind};

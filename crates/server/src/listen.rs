@@ -25,8 +25,8 @@ use dunlin_tls::Transport;
 use rustix::io::Errno;
 use tokio::sync::Notify;
 
-use crate::drive::accepted::Accepted;
-use crate::drive::http1::{Connection, Start};
+use crate::drive::connection::Connection;
+use crate::drive::link::{Accepted, Start};
 use crate::worker::{SharedState, Worker, WorkerContext};
 
 /// A `[[listen]]` entry on one worker.

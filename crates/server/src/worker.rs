@@ -25,7 +25,7 @@ pub(crate) use dunlin_net::deadlines::Deadlines;
 pub(crate) use dunlin_net::timer::Timer;
 
 pub(crate) use self::pending::{CountedResponse, DeferredRecord, Output, OutputRange, Pending};
-pub(crate) use self::record::{Completion, ConnectionInfo, ResponseOutcome};
+pub(crate) use self::record::{Completion, ResponseOutcome};
 pub(crate) use self::thread::Worker;
 pub(crate) use self::tunnel_meter::TunnelMeter;
 use crate::component::{Components, WorkerComponents};

@@ -7,45 +7,29 @@ mod body;
 mod handling;
 mod respond;
 mod sending;
+mod unsent;
 mod upgrade;
 
 use std::borrow::Cow;
-use std::io;
-use std::pin::Pin;
-use std::rc::Rc;
 use std::task::{Context, Poll, ready};
 
 use dunlin_config::Persistence as ConnectionMode;
 use dunlin_http::http1;
 use dunlin_http::{Head, RequestError};
-use dunlin_net::address::{Ends, Peer};
 use dunlin_net::connections::Waiting;
-use dunlin_telemetry::{ConnectionStart, ReadTimes};
-use dunlin_tls::Transport;
 use tokio::io::ReadBuf;
 
 use self::body::BodyStep;
 use self::handling::Handling;
 use self::sending::Sending;
-use super::accepted::Accepted;
 use super::exchange::{Exchange, STALLED};
-use super::http2;
+use super::link::{End, Link, Start};
 use super::send_progress::SendProgress;
-use crate::worker::{Buffers, Output, WorkerContext};
-use dunlin_limits::bandwidth::ConnectionPace;
-use dunlin_memory::Reservation;
-use dunlin_net::connection_limits::limiter::Permit;
+use crate::worker::{Buffers, Output};
 
-/// A connection, with HTTP/1 until its first bytes show HTTP/2.
-pub(crate) struct Connection {
-    ctx: Rc<WorkerContext>,
-    stream: Transport,
-    peer: Peer,
-    /// Addresses of client and server: from a proxy, or from the system at their first use.
-    known_ends: Option<Box<Ends>>,
-    serial: u64,
-    slot: usize,
-    requests: u64,
+/// An HTTP/1 connection.
+pub(super) struct Connection {
+    link: Link,
     engine: http1::Connection,
     /// Bytes that were received and not processed.
     unread: Vec<u8>,
@@ -57,13 +41,12 @@ pub(crate) struct Connection {
     closing: bool,
     /// The first byte of the next head was sent.
     has_head_start: bool,
-    /// See [`Transport::cork`].
+    /// See [`Transport::cork`](dunlin_tls::Transport::cork).
     is_corked: bool,
     /// Progress of the client while it receives.
     send_progress: SendProgress,
-    registered: bool,
     /// How many of the next reads may overtake older change notifications; see
-    /// [`WorkerContext::look_for_changes`].
+    /// [`WorkerContext::look_for_changes`](crate::worker::WorkerContext::look_for_changes).
     early_reads: u8,
     /// The bytes in process came by such a read.
     may_overtake: bool,
@@ -71,32 +54,17 @@ pub(crate) struct Connection {
     first_reads: u8,
     /// Requests are commands to the server.
     is_admin: bool,
-    /// When the bytes in process were read, if telemetry needs it.
-    read_times: Option<ReadTimes>,
-    /// The start of the connection, until its first request.
-    connection_start: Option<ConnectionStart>,
     /// The listener accepts HTTP/2.
     http2: bool,
     stage: Stage,
     /// A request whose body is received without a handler.
     body: Option<Box<Exchange>>,
-    /// Pace of the connection's responses, once a bandwidth limit applied.
-    pace: Option<ConnectionPace>,
-    /// The memory that the connection holds while its task waits.
-    held: Reservation,
-    _permit: Permit,
 }
 
 enum Stage {
     Receive,
     Handle(Box<Handling>),
     Send(Box<Sending>),
-    /// The client uses HTTP/2.
-    Http2(Box<http2::Connection>),
-    /// The last response was sent and the sending side closed; bytes that still arrive are discarded.
-    Linger {
-        left: usize,
-    },
 }
 
 /// The worker's buffers for responses.
@@ -109,7 +77,7 @@ struct Parts<'a> {
 /// What follows a step of a poll.
 enum Step {
     Again,
-    End,
+    Over(End),
 }
 
 /// The result of [`Connection::process`].
@@ -129,92 +97,50 @@ enum Next {
 
 /// Bytes that one write collects, beyond the response that exceeds them.
 const BATCH: usize = 64 * 1024;
-/// After the last response, up to this many bytes are read and discarded, so that no reset overtakes the response.
-const LINGER_BYTES: usize = 1 << 20;
-const LINGER_MILLIS: u64 = 2_000;
 /// The first reads of a connection, and their bytes, that Linux acknowledges at once (`tcp_incr_quickack`: 16 segments of
 /// 536 bytes).
 const FIRST_READS: u8 = 8;
 const FIRST_BYTES: usize = 4096;
 
-/// The protocol that a connection begins with.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(crate) enum Start {
-    Http1,
-    /// HTTP/2, agreed by ALPN.
-    Http2,
-    /// The client's first bytes decide.
-    Either,
-    /// HTTP/1 with commands to the server.
-    Admin,
-}
-
 impl Connection {
-    pub(crate) fn new(
-        ctx: Rc<WorkerContext>,
-        stream: Transport,
-        accepted: Accepted,
-        start: Start,
-    ) -> Self {
-        let Accepted { peer, proxied, permit, connection_start, arrived } = accepted;
-        let now = ctx.clock.now();
-        let slot = ctx.connections.add(now, peer.network());
-        let serial = ctx.next_serial();
-        ctx.connections.wait(slot, Waiting::First, now + ctx.http1.idle_timeout);
-        let mut connection = Self {
-            ctx,
-            stream,
-            peer,
-            known_ends: proxied,
-            serial,
-            slot,
-            requests: 0,
+    /// Creates a connection whose first bytes are `unread`.
+    pub(super) fn new(link: Link, unread: Vec<u8>, start: Start) -> Self {
+        Self {
+            link,
             engine: http1::Connection::default(),
-            resume: !arrived.is_empty(),
-            unread: arrived,
+            resume: !unread.is_empty(),
+            unread,
             linger: false,
             closing: false,
             has_head_start: false,
             is_corked: false,
             send_progress: SendProgress::default(),
-            registered: false,
             early_reads: 2,
             may_overtake: true,
             first_reads: 0,
             is_admin: start == Start::Admin,
-            read_times: None,
-            connection_start,
             http2: start == Start::Either,
             stage: Stage::Receive,
             body: None,
-            pace: None,
-            held: Reservation::new(),
-            _permit: permit,
-        };
-        if start == Start::Http2 {
-            connection.begin_http2();
         }
-        connection
     }
 
-    /// Returns the addresses of client and server.
-    fn ends(&mut self) -> io::Result<Option<Ends>> {
-        if self.known_ends.is_none() {
-            self.known_ends = self.stream.ends()?.map(Box::new);
-        }
-        Ok(self.known_ends.as_deref().copied())
+    pub(super) fn link(&self) -> &Link {
+        &self.link
+    }
+
+    pub(super) fn into_link(self) -> Link {
+        self.link
     }
 
     fn poll_receive(&mut self, cx: &mut Context<'_>) -> Poll<Step> {
         // A request that has begun is served by the configuration that it began with.
-        if self.body.is_none()
-            && let Some(newer) = self.ctx.superseded_by()
-        {
-            self.ctx = newer;
+        if self.body.is_none() {
+            self.link.take_newer_configuration();
         }
-        let mut buffers = self.ctx.take_buffers();
+        let mut buffers = self.link.ctx.take_buffers();
         let result = self.receive(cx, &mut buffers);
-        self.ctx.give_buffers(buffers);
+        self.link.ctx.give_buffers(buffers);
         result
     }
 
@@ -231,21 +157,21 @@ impl Connection {
         }
         loop {
             let mut read = ReadBuf::new(input);
-            match self.stream.poll_read(cx, &mut read) {
+            match self.link.poll_read(cx, &mut read) {
                 Poll::Pending => return self.check_timeout(parts),
                 Poll::Ready(Ok(())) if !read.filled().is_empty() => {}
                 Poll::Ready(_) => {
                     self.record_lost_body();
-                    return Poll::Ready(Step::End);
+                    return Poll::Ready(Step::Over(End::Closed));
                 }
             }
             if self.early_reads > 0 {
                 self.early_reads -= 1;
                 self.may_overtake = true;
             }
-            self.may_overtake |= self.ctx.is_reading_changes();
+            self.may_overtake |= self.link.ctx.is_reading_changes();
             let fresh = read.filled();
-            self.set_read_times();
+            self.link.set_read_times(self.unread.is_empty());
             let step = if self.unread.is_empty() {
                 self.process_input(Cow::Borrowed(fresh), parts)
             } else {
@@ -261,13 +187,14 @@ impl Connection {
 
     /// Nothing was received: checks the timeouts.
     fn check_timeout(&mut self, parts: &mut Parts<'_>) -> Poll<Step> {
-        let (waiting, expired) = self.ctx.connections.state(self.slot, self.ctx.clock.now());
-        let over =
-            expired || matches!(waiting, Waiting::First | Waiting::Idle) && self.ctx.closes_idle();
+        let (waiting, expired) =
+            self.link.ctx.connections.state(self.link.slot, self.link.ctx.clock.now());
+        let over = expired
+            || matches!(waiting, Waiting::First | Waiting::Idle) && self.link.ctx.closes_idle();
         if !over {
             return Poll::Pending;
         }
-        let is_evicted = self.ctx.connections.is_evicted(self.slot);
+        let is_evicted = self.link.ctx.connections.is_evicted(self.link.slot);
         let next = match waiting {
             Waiting::Head if !is_evicted => {
                 let error = RequestError { status: 408, reason: "the head took too long" };
@@ -276,8 +203,8 @@ impl Connection {
             }
             Waiting::Body => self.reject_body_early(STALLED, parts.output),
             _ => {
-                self.stream.end();
-                return Poll::Ready(Step::End);
+                self.link.stream.end();
+                return Poll::Ready(Step::Over(End::Closed));
             }
         };
         Poll::Ready(self.follow(next))
@@ -285,7 +212,7 @@ impl Connection {
 
     /// Processes `data` and keeps what is incomplete. Returns `None` to read on.
     fn process_input(&mut self, data: Cow<'_, [u8]>, parts: &mut Parts<'_>) -> Option<Step> {
-        let (mut at, before) = (0, self.requests);
+        let (mut at, before) = (0, self.link.requests);
         let next = self.process(&data, &mut at, parts);
         let is_rest = at < data.len();
         if matches!(next, Next::Close) {
@@ -300,40 +227,41 @@ impl Connection {
             };
         }
         if let Next::Receive = next {
-            self.set_read_deadline(self.requests != before);
+            self.set_read_deadline(self.link.requests != before);
             return None;
         }
         Some(self.follow(next))
     }
 
-    /// Sets the read times of bytes that were just read and are not in `unread`.
-    fn set_read_times(&mut self) {
-        if self.ctx.has_telemetry() {
-            self.read_times = Some(ReadTimes::after_read(self.read_times, self.unread.is_empty()));
-        }
-    }
-
     /// Sets the deadline of the next bytes. `is_new`: the incomplete message began after the last deadline was set.
     fn set_read_deadline(&mut self, is_new: bool) {
-        let now = self.ctx.clock.now();
+        let now = self.link.ctx.clock.now();
         if self.body.is_some() || !self.unread.is_empty() && !self.is_acknowledged() {
-            self.stream.acknowledge();
+            self.link.stream.acknowledge();
         }
         if self.body.is_some() {
-            self.ctx.connections.wait(self.slot, Waiting::Body, now + self.ctx.http1.body_timeout);
+            self.link.ctx.connections.wait(
+                self.link.slot,
+                Waiting::Body,
+                now + self.link.ctx.http1.body_timeout,
+            );
         } else if self.unread.is_empty() {
             self.unread = Vec::new();
-            self.ctx.connections.wait(self.slot, Waiting::Idle, now + self.ctx.http1.idle_timeout);
-        } else if is_new || self.ctx.connections.state(self.slot, 0).0 != Waiting::Head {
-            let deadline = now + self.ctx.http1.head_timeout;
-            self.ctx.connections.wait_for_head(self.slot, now, deadline);
+            self.link.ctx.connections.wait(
+                self.link.slot,
+                Waiting::Idle,
+                now + self.link.ctx.http1.idle_timeout,
+            );
+        } else if is_new || self.link.ctx.connections.state(self.link.slot, 0).0 != Waiting::Head {
+            let deadline = now + self.link.ctx.http1.head_timeout;
+            self.link.ctx.connections.wait_for_head(self.link.slot, now, deadline);
         }
     }
 
     /// Returns `true` if the kernel acknowledges by itself, as it does with the first segments of a connection. This saves a
     /// system call for each part of a head that thousands of clients never complete.
     fn is_acknowledged(&mut self) -> bool {
-        let begins = self.requests == 0 && self.unread.len() <= FIRST_BYTES;
+        let begins = self.link.requests == 0 && self.unread.len() <= FIRST_BYTES;
         let is_among_first = begins && self.first_reads < FIRST_READS;
         self.first_reads += u8::from(is_among_first);
         is_among_first
@@ -350,82 +278,55 @@ impl Connection {
                 self.stage = Stage::Receive;
                 self.expect_early_reads();
                 // Bytes of the next request were read with the last ones.
-                self.read_times = self.read_times.filter(|_| !self.unread.is_empty());
+                self.link.read_times = self.link.read_times.filter(|_| !self.unread.is_empty());
                 self.resume = !self.unread.is_empty();
                 self.set_read_deadline(true);
             }
             Next::Handle(handling) => {
-                self.ctx.connections.wait(self.slot, Waiting::Handler, u64::MAX);
+                self.link.ctx.connections.wait(self.link.slot, Waiting::Handler, u64::MAX);
                 self.stage = Stage::Handle(handling);
             }
             Next::Send(sending) => {
                 self.set_send_deadline();
                 self.stage = Stage::Send(sending);
             }
-            Next::Http2 => self.begin_http2(),
+            Next::Http2 => {
+                return Step::Over(End::Http2(std::mem::take(&mut self.unread)));
+            }
             // The end of a handshake whose early data has a response may still arrive.
-            Next::Close if self.linger || self.engine.has_body() || self.stream.is_early() => {
-                return self.begin_linger();
+            Next::Close if self.linger || self.engine.has_body() || self.link.stream.is_early() => {
+                return Step::Over(End::Linger);
             }
             Next::Close => {
-                self.stream.end();
-                return Step::End;
+                self.link.stream.end();
+                return Step::Over(End::Closed);
             }
-            Next::Abort => {
-                self.stream.break_off();
-                return Step::End;
-            }
+            Next::Abort => return Step::Over(End::Abort),
         }
         Step::Again
     }
 
     /// Sets the deadline of a client that was sent bytes.
     fn set_send_deadline(&mut self) {
-        self.send_progress = SendProgress::begin(self.ctx.clock.now(), self.ctx.http1.send_timeout);
-        self.ctx.connections.wait(self.slot, Waiting::Send, self.send_progress.next_check());
+        self.send_progress =
+            SendProgress::begin(self.link.ctx.clock.now(), self.link.ctx.http1.send_timeout);
+        self.link.ctx.connections.wait(
+            self.link.slot,
+            Waiting::Send,
+            self.send_progress.next_check(),
+        );
     }
 
     /// Returns `true` if the client has received nothing until its deadline.
     fn has_send_timed_out(&mut self) -> bool {
-        let (now, limit) = (self.ctx.clock.now(), self.ctx.http1.send_timeout);
-        let is_over = self.send_progress.has_timed_out(&self.stream, now, limit);
-        self.ctx.connections.wait(self.slot, Waiting::Send, self.send_progress.next_check());
+        let (now, limit) = (self.link.ctx.clock.now(), self.link.ctx.http1.send_timeout);
+        let is_over = self.send_progress.has_timed_out(&self.link.stream, now, limit);
+        self.link.ctx.connections.wait(
+            self.link.slot,
+            Waiting::Send,
+            self.send_progress.next_check(),
+        );
         is_over
-    }
-
-    fn begin_linger(&mut self) -> Step {
-        if self.stream.shut_down().is_err() {
-            return Step::End;
-        }
-        let deadline = self.ctx.clock.now() + LINGER_MILLIS;
-        self.ctx.connections.wait(self.slot, Waiting::Linger, deadline);
-        self.stage = Stage::Linger { left: LINGER_BYTES };
-        Step::Again
-    }
-
-    fn poll_linger(&mut self, cx: &mut Context<'_>) -> Poll<Step> {
-        let mut buffers = self.ctx.take_buffers();
-        let result = loop {
-            let mut read = ReadBuf::new(&mut buffers.input);
-            match self.stream.poll_read(cx, &mut read) {
-                Poll::Pending => {
-                    let (_, expired) = self.ctx.connections.state(self.slot, self.ctx.clock.now());
-                    break if expired { Poll::Ready(Step::End) } else { Poll::Pending };
-                }
-                Poll::Ready(Ok(())) if !read.filled().is_empty() => {
-                    let Stage::Linger { left } = &mut self.stage else {
-                        break Poll::Ready(Step::End);
-                    };
-                    *left = left.saturating_sub(read.filled().len());
-                    if *left == 0 {
-                        break Poll::Ready(Step::End);
-                    }
-                }
-                Poll::Ready(_) => break Poll::Ready(Step::End),
-            }
-        };
-        self.ctx.give_buffers(buffers);
-        result
     }
 
     /// Responds to all complete requests in `data` from `at` on.
@@ -445,19 +346,21 @@ impl Connection {
                 return self.flush_responses(parts.output);
             }
             let message = &data[*at..];
-            if self.http2 && self.requests == 0 {
+            if self.http2 && self.link.requests == 0 {
                 match upgrade::is_http2(message) {
                     Some(true) => return Next::Http2,
                     Some(false) => {}
                     None => return Next::Receive,
                 }
             }
-            let limits = &self.ctx.http1.limits;
+            let limits = &self.link.ctx.http1.limits;
             let length = match self.engine.head(message, limits, parts.head) {
                 Ok(Some(length)) => length,
                 Ok(None) => return self.flush_responses(parts.output),
                 Err(_)
-                    if self.http2 && self.requests == 0 && upgrade::is_invalid_preface(message) =>
+                    if self.http2
+                        && self.link.requests == 0
+                        && upgrade::is_invalid_preface(message) =>
                 {
                     return Next::Close;
                 }
@@ -470,13 +373,13 @@ impl Connection {
             }
             // The kernel has reported the first request of a read; the others may have been sent after a later change.
             if std::mem::take(&mut self.may_overtake) || served == 1 {
-                self.ctx.look_for_changes();
+                self.link.ctx.look_for_changes();
             }
             served += 1;
             if let Some(next) = self.respond_to(&message[..length], parts) {
                 return next;
             }
-            let one_at_a_time = self.ctx.http1.persistence == ConnectionMode::Persistent;
+            let one_at_a_time = self.link.ctx.http1.persistence == ConnectionMode::Persistent;
             if parts.output.bytes.len() >= BATCH || one_at_a_time {
                 match self.flush_responses(parts.output) {
                     Next::Receive => {}
@@ -487,66 +390,38 @@ impl Connection {
     }
 
     /// Polls the stages until one waits.
-    fn poll_steps(&mut self, cx: &mut Context<'_>) -> Poll<()> {
+    pub(super) fn poll(&mut self, cx: &mut Context<'_>) -> Poll<End> {
         loop {
             let step = match &self.stage {
                 Stage::Receive => ready!(self.poll_receive(cx)),
                 Stage::Handle(_) => ready!(self.poll_handling(cx)),
                 Stage::Send(_) => ready!(self.poll_send(cx)),
-                Stage::Http2(_) => ready!(self.poll_http2(cx)),
-                Stage::Linger { .. } => ready!(self.poll_linger(cx)),
             };
-            if let Step::End = step {
-                return Poll::Ready(());
+            if let Step::Over(end) = step {
+                return Poll::Ready(end);
             }
         }
     }
 
-    /// Returns the bytes of all buffers of the connection.
-    fn held(&self) -> usize {
+    /// Returns the bytes of the buffers, without those of the transport.
+    pub(super) fn held(&self) -> usize {
         let of_stage = match &self.stage {
             Stage::Handle(handling) => handling.held(),
             Stage::Send(sending) => sending.held(),
-            Stage::Http2(connection) => connection.held(),
-            Stage::Receive | Stage::Linger { .. } => 0,
+            Stage::Receive => 0,
         };
-        self.unread.capacity() + self.stream.held() + of_stage
+        self.unread.capacity() + of_stage
     }
 
     /// As [`Self::follow`], after a handler whose response the socket has accepted.
     fn after_handler(&mut self, next: Next, cx: &mut Context<'_>) -> Step {
         let early_reads = self.early_reads;
-        let is_reported = !matches!(next, Next::Receive) || self.stream.may_be_readable(cx);
+        let is_reported = !matches!(next, Next::Receive) || self.link.stream.may_be_readable(cx);
         let step = self.follow(next);
         // The kernel has not reported another request to the worker: it reports older changes first.
         if !is_reported {
             self.early_reads = early_reads;
         }
         step
-    }
-}
-
-impl Future for Connection {
-    type Output = ();
-
-    fn poll(self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<()> {
-        #[cfg(test)]
-        crate::testing::polls::count_poll();
-        let this = self.get_mut();
-        if !this.registered {
-            this.registered = true;
-            this.ctx.connections.set_waker(this.slot, cx);
-        }
-        let result = this.poll_steps(cx);
-        if result.is_pending() {
-            this.held.set(this.held());
-        }
-        result
-    }
-}
-
-impl Drop for Connection {
-    fn drop(&mut self) {
-        self.ctx.connections.remove(self.slot);
     }
 }

@@ -11,26 +11,21 @@ mod request;
 mod stream;
 mod streams;
 
-use std::io;
-use std::rc::Rc;
 use std::task::{Context, Poll};
 
 use dunlin_http::Head;
 use dunlin_http::http2::{self, Event, Settings};
-use dunlin_net::address::{Ends, Peer};
-use dunlin_telemetry::{ConnectionStart, ReadTimes};
-use dunlin_tls::Transport;
 use tokio::io::ReadBuf;
 
 use self::stream::Stream;
 use self::streams::Streams;
-use super::exchange::Arrival;
+use super::link::{End, Link};
 use super::send_progress::SendProgress;
-use crate::worker::{Buffers, Completion, ConnectionInfo, Pending, WorkerContext};
-use dunlin_limits::bandwidth::ConnectionPace;
+use crate::worker::{Buffers, Completion, Pending};
 
-/// An HTTP/2 connection without its socket.
+/// An HTTP/2 connection.
 pub(super) struct Connection {
+    link: Link,
     engine: http2::Connection,
     /// Bytes that were received and not processed.
     unread: Vec<u8>,
@@ -47,11 +42,6 @@ pub(super) struct Connection {
     /// [`WorkerContext::look_for_changes`].
     early_reads: u8,
     streams: Streams,
-    /// Pace of the connection's responses, once a bandwidth limit applied.
-    pace: Option<ConnectionPace>,
-    requests: u64,
-    /// When the bytes in process were read.
-    read_times: Option<ReadTimes>,
     /// Time of the last read or write, in milliseconds of the worker's clock.
     active: u64,
     /// Progress of the client while the socket accepts nothing.
@@ -73,38 +63,6 @@ pub(super) struct Connection {
     is_evicted: bool,
 }
 
-/// The parts of a connection that do not depend on the protocol.
-pub(super) struct Link<'a> {
-    pub(super) ctx: &'a Rc<WorkerContext>,
-    pub(super) stream: &'a mut Transport,
-    pub(super) peer: Peer,
-    /// Addresses of client and server, from a proxy.
-    pub(super) proxied: Option<&'a Ends>,
-    /// The start of the connection, until its first request.
-    pub(super) connection_start: &'a mut Option<ConnectionStart>,
-    pub(super) serial: u64,
-    pub(super) slot: usize,
-}
-
-impl Link<'_> {
-    /// Returns the connection as telemetry sees it.
-    fn connection_info(&self) -> ConnectionInfo<'_> {
-        ConnectionInfo { peer: self.peer, serial: self.serial, stream: self.stream }
-    }
-
-    /// Returns the connection and the arrival of a request.
-    fn arrival(&mut self, read_times: Option<ReadTimes>) -> (ConnectionInfo<'_>, Arrival<'_>) {
-        let connection =
-            ConnectionInfo { peer: self.peer, serial: self.serial, stream: self.stream };
-        (connection, Arrival { read_times, connection_start: self.connection_start })
-    }
-
-    /// Returns the addresses of client and server.
-    fn ends(&self) -> io::Result<Option<Ends>> {
-        self.proxied.map_or_else(|| self.stream.ends(), |proxied| Ok(Some(*proxied)))
-    }
-}
-
 /// The worker's buffers for requests and responses.
 struct Parts<'a> {
     out: &'a mut Vec<u8>,
@@ -113,20 +71,10 @@ struct Parts<'a> {
     path: &'a mut Vec<u8>,
 }
 
-/// How a connection ended.
-pub(super) enum Outcome {
-    /// The client has closed the connection.
-    End,
-    /// All bytes were sent; the client may still send.
-    Linger,
-    /// Bytes in flight are of no use.
-    Abort,
-}
-
 /// The result of one turn.
 enum Turn {
     Moved(bool),
-    Over(Outcome),
+    Over(End),
 }
 
 /// Bytes that one write collects, beyond the frame that exceeds them: seven full frames. The kernel takes more bytes at a time with
@@ -136,18 +84,20 @@ const BATCH: usize = 112 * 1024;
 const TURNS: usize = 16;
 
 /// Returns `true` if the socket has not taken all that was made for it, of which `unsent` is what the transport has not taken either.
-fn has_unsent(unsent: &[u8], link: &Link<'_>) -> bool {
+fn has_unsent(unsent: &[u8], link: &Link) -> bool {
     !unsent.is_empty() || !link.stream.is_flushed()
 }
 
 impl Connection {
     /// Creates a connection whose first bytes are `unread`.
-    pub(super) fn new(ctx: &WorkerContext, unread: Vec<u8>) -> Self {
+    pub(super) fn new(link: Link, unread: Vec<u8>) -> Self {
+        let ctx = &link.ctx;
         let settings = Settings { limits: ctx.http1.limits, ..Settings::default() };
         let mut unsent = Vec::new();
         let engine = http2::Connection::new(settings, &mut unsent);
         let now = ctx.clock.now();
         Self {
+            link,
             engine,
             resume: !unread.is_empty(),
             unread,
@@ -157,9 +107,6 @@ impl Connection {
             flushes: 0,
             early_reads: 2,
             streams: Streams::default(),
-            pace: None,
-            requests: 0,
-            read_times: None,
             active: now,
             send_progress: None,
             served: now,
@@ -173,35 +120,44 @@ impl Connection {
         }
     }
 
-    pub(super) fn poll(&mut self, link: &mut Link<'_>, cx: &mut Context<'_>) -> Poll<Outcome> {
+    pub(super) fn link(&self) -> &Link {
+        &self.link
+    }
+
+    pub(super) fn into_link(self) -> Link {
+        self.link
+    }
+
+    pub(super) fn poll(&mut self, cx: &mut Context<'_>) -> Poll<End> {
+        self.link.take_newer_configuration();
         for _ in 0..TURNS {
             // Handlers may take the worker's buffers themselves.
-            let (engine, is_blocked) = (&mut self.engine, has_unsent(&self.unsent, link));
+            let (engine, is_blocked) = (&mut self.engine, has_unsent(&self.unsent, &self.link));
             let can_send = |id| !is_blocked && engine.allowance(id) > 0;
-            let mut moved = self.streams.poll(link.ctx.clock.now(), cx, can_send);
-            let mut buffers = link.ctx.take_buffers();
+            let mut moved = self.streams.poll(self.link.ctx.clock.now(), cx, can_send);
+            let mut buffers = self.link.ctx.take_buffers();
             // The lists of the worker, so that a connection needs lists of its own only for what the socket has not taken.
             let is_borrowed = self.pending.is_empty();
             if is_borrowed {
                 std::mem::swap(&mut self.pending, &mut buffers.output.pending);
             }
-            let turn = self.turn(link, cx, &mut buffers);
+            let turn = self.turn(cx, &mut buffers);
             if is_borrowed && self.pending.is_empty() {
                 std::mem::swap(&mut self.pending, &mut buffers.output.pending);
             }
-            link.ctx.give_buffers(buffers);
+            self.link.ctx.give_buffers(buffers);
             match turn {
                 Turn::Over(outcome) => {
-                    self.record_rest(link);
+                    self.record_rest();
                     return Poll::Ready(outcome);
                 }
                 Turn::Moved(more) => moved |= more,
             }
-            let (engine, is_blocked) = (&mut self.engine, has_unsent(&self.unsent, link));
+            let (engine, is_blocked) = (&mut self.engine, has_unsent(&self.unsent, &self.link));
             let can_send = |id| !is_blocked && engine.allowance(id) > 0;
             moved |= self.streams.release(can_send);
             if !moved && !self.streams.has_due() {
-                self.set_deadline(link);
+                self.set_deadline();
                 return Poll::Pending;
             }
         }
@@ -210,44 +166,44 @@ impl Connection {
     }
 
     /// Receives, responds and sends once.
-    fn turn(&mut self, link: &mut Link<'_>, cx: &mut Context<'_>, buffers: &mut Buffers) -> Turn {
+    fn turn(&mut self, cx: &mut Context<'_>, buffers: &mut Buffers) -> Turn {
         let Buffers { input, output, head, path, text } = buffers;
         let parts = &mut Parts { out: &mut output.bytes, head, text, path };
-        if has_unsent(&self.unsent, link) {
+        if has_unsent(&self.unsent, &self.link) {
             parts.out.extend_from_slice(&std::mem::take(&mut self.unsent));
             self.early_reads = 2;
-            if let Some(turn) = self.write(link, cx, parts.out) {
+            if let Some(turn) = self.write(cx, parts.out) {
                 return turn;
             }
         }
-        let now = link.ctx.clock.now();
+        let now = self.link.ctx.clock.now();
         self.engine.set_time(now / 1000);
-        if now >= self.deadline || link.ctx.connections.is_evicted(link.slot) {
-            self.expire(link, parts);
+        if now >= self.deadline || self.link.ctx.connections.is_evicted(self.link.slot) {
+            self.expire(parts);
         }
-        if link.ctx.is_draining() {
+        if self.link.ctx.is_draining() {
             self.drain(now, parts.out);
         }
         let mut moved = false;
         if !self.is_over {
-            moved |= self.settle_streams(link, parts);
-            match self.receive(link, cx, input, parts) {
+            moved |= self.settle_streams(parts);
+            match self.receive(cx, input, parts) {
                 Ok(received) => moved |= received,
                 Err(outcome) => return Turn::Over(outcome),
             }
-            moved |= self.pump(link, parts.out);
+            moved |= self.pump(parts.out);
         }
         if !parts.out.is_empty() {
             self.active = now;
-            if let Some(turn) = self.write(link, cx, parts.out) {
+            if let Some(turn) = self.write(cx, parts.out) {
                 return turn;
             }
         }
         if self.is_evicted {
-            return Turn::Over(Outcome::End);
+            return Turn::Over(End::Closed);
         }
         if self.is_over || self.engine.is_done() && self.streams.is_empty() {
-            return Turn::Over(Outcome::Linger);
+            return Turn::Over(End::Linger);
         }
         Turn::Moved(moved)
     }
@@ -255,111 +211,102 @@ impl Connection {
     /// Reads once and processes the bytes. Returns `true` if there were any.
     fn receive(
         &mut self,
-        link: &mut Link<'_>,
         cx: &mut Context<'_>,
         input: &mut [u8],
         parts: &mut Parts<'_>,
-    ) -> Result<bool, Outcome> {
+    ) -> Result<bool, End> {
         if std::mem::take(&mut self.resume) {
             let unread = std::mem::take(&mut self.unread);
-            self.process_input(link, cx, &unread, parts);
+            self.process_input(cx, &unread, parts);
             return Ok(true);
         }
         let mut read = ReadBuf::new(input);
-        match link.stream.poll_read(cx, &mut read) {
+        match self.link.poll_read(cx, &mut read) {
             Poll::Pending => return Ok(false),
             Poll::Ready(Ok(())) if !read.filled().is_empty() => {}
-            Poll::Ready(_) => return Err(Outcome::End),
+            Poll::Ready(_) => return Err(End::Closed),
         }
         // A handler may have woken this task instead of the socket.
-        if self.early_reads > 0 || !self.streams.is_empty() || link.ctx.is_reading_changes() {
+        if self.early_reads > 0 || !self.streams.is_empty() || self.link.ctx.is_reading_changes() {
             self.early_reads = self.early_reads.saturating_sub(1);
-            link.ctx.look_for_changes();
+            self.link.ctx.look_for_changes();
         }
-        if link.ctx.has_telemetry() {
-            self.read_times = Some(ReadTimes::after_read(self.read_times, self.unread.is_empty()));
-        }
+        self.link.set_read_times(self.unread.is_empty());
         let fresh = read.filled();
-        self.active = link.ctx.clock.now();
+        self.active = self.link.ctx.clock.now();
         if self.unread.is_empty() {
-            self.process_input(link, cx, fresh, parts);
+            self.process_input(cx, fresh, parts);
         } else {
             let mut unread = std::mem::take(&mut self.unread);
             unread.extend_from_slice(fresh);
-            self.process_input(link, cx, &unread, parts);
+            self.process_input(cx, &unread, parts);
         }
         Ok(true)
     }
 
     /// Processes `data` and keeps what is incomplete.
-    fn process_input(
-        &mut self,
-        link: &mut Link<'_>,
-        cx: &mut Context<'_>,
-        data: &[u8],
-        parts: &mut Parts<'_>,
-    ) {
+    fn process_input(&mut self, cx: &mut Context<'_>, data: &[u8], parts: &mut Parts<'_>) {
         let (mut at, mut served) = (0, 0);
         loop {
             let event = self.engine.next(data, &mut at, parts.head, parts.text, parts.out);
             match event {
                 Ok(Event::Request { stream, length, ended }) => {
-                    self.requests += 1;
+                    self.link.requests += 1;
                     self.is_at_rest = false;
                     // The kernel has reported the first request of a read; the others may have been sent after a later change.
                     if served == 1 {
-                        link.ctx.look_for_changes();
+                        self.link.ctx.look_for_changes();
                     }
                     served += 1;
-                    self.request(link, stream, length, ended, parts);
+                    self.request(stream, length, ended, parts);
                 }
                 Ok(Event::More) => break,
                 Ok(Event::Data { stream, data: place, ended }) => {
-                    self.receive_body(link, stream, &data[place], ended, parts);
+                    self.receive_body(stream, &data[place], ended, parts);
                 }
                 Ok(Event::Rejected { stream, error }) => {
-                    self.reject_unread(link, stream, error, parts);
+                    self.reject_unread(stream, error, parts);
                 }
                 Ok(Event::Malformed { reason, .. }) => {
-                    tracing::debug!(peer = %link.peer, reason, "HTTP/2 request malformed: stream reset");
-                    self.requests += 1;
-                    self.record_malformed(link, parts);
+                    tracing::debug!(peer = %self.link.facts.peer, reason, "HTTP/2 request malformed: stream reset");
+                    self.link.requests += 1;
+                    self.record_malformed(parts);
                 }
                 Ok(Event::Reset { stream }) => {
-                    self.forget(link, stream, Completion::Aborted, parts.out);
+                    self.forget(stream, Completion::Aborted, parts.out);
                 }
                 Err(failure) => {
                     let (code, reason) = (failure.code, failure.reason);
                     if failure.is_abuse() {
-                        tracing::warn!(peer = %link.peer, reason, "HTTP/2 connection ended: abuse");
+                        tracing::warn!(peer = %self.link.facts.peer, reason, "HTTP/2 connection ended: abuse");
                     } else {
-                        tracing::debug!(peer = %link.peer, %code, reason, "HTTP/2 connection ended");
+                        tracing::debug!(peer = %self.link.facts.peer, %code, reason, "HTTP/2 connection ended");
                     }
                     self.is_over = true;
-                    self.abandon_streams(link);
+                    self.abandon_streams();
                     return;
                 }
             }
-            if parts.out.len() >= BATCH && !self.write_some(link, cx, parts.out) {
+            if parts.out.len() >= BATCH && !self.write_some(cx, parts.out) {
                 // Nothing is read from a client that receives nothing.
                 self.resume = at < data.len();
                 break;
             }
         }
-        let max = link.ctx.http1.requests;
-        if max != 0 && self.requests >= max && !self.is_draining {
-            self.drain(link.ctx.clock.now(), parts.out);
+        let max = self.link.ctx.http1.requests;
+        if max != 0 && self.link.requests >= max && !self.is_draining {
+            self.drain(self.link.ctx.clock.now(), parts.out);
         }
         self.unread.extend_from_slice(&data[at..]);
         if self.engine.is_within(self.unread.len()) {
-            self.incomplete_since.get_or_insert(link.ctx.clock.now());
+            self.incomplete_since.get_or_insert(self.link.ctx.clock.now());
         } else {
             self.incomplete_since = None;
             self.unread = Vec::new();
         }
         if self.incomplete_since.is_some() || self.streams.iter().any(Stream::has_upload) {
             // The client may send the next part only after an acknowledgement, which the kernel delays by up to 40 ms.
-            link.stream.acknowledge();
+            self.link.stream.acknowledge();
         }
     }
 
@@ -372,16 +319,11 @@ impl Connection {
     }
 
     /// Writes, and keeps what the socket does not accept. Returns the result of the turn if it ends here.
-    fn write(
-        &mut self,
-        link: &mut Link<'_>,
-        cx: &mut Context<'_>,
-        out: &mut Vec<u8>,
-    ) -> Option<Turn> {
-        let (mut at, before) = (0, link.stream.written());
-        let result = link.stream.poll_send(cx, out, &mut at);
-        let (now, limit) = (link.ctx.clock.now(), link.ctx.http1.send_timeout);
-        if at > 0 || link.stream.written() != before {
+    fn write(&mut self, cx: &mut Context<'_>, out: &mut Vec<u8>) -> Option<Turn> {
+        let (mut at, before) = (0, self.link.stream.written());
+        let result = self.link.stream.poll_send(cx, out, &mut at);
+        let (now, limit) = (self.link.ctx.clock.now(), self.link.ctx.http1.send_timeout);
+        if at > 0 || self.link.stream.written() != before {
             self.active = now;
             self.send_progress = None;
         }
@@ -391,19 +333,19 @@ impl Connection {
                 self.send_progress = None;
                 out.clear();
                 self.flushes += 1;
-                self.pending.settle(link.ctx, &link.connection_info());
+                self.pending.settle(&self.link.ctx, &self.link.facts);
                 None
             }
-            Poll::Ready(Err(_)) => Some(Turn::Over(Outcome::End)),
+            Poll::Ready(Err(_)) => Some(Turn::Over(End::Closed)),
             Poll::Pending => {
-                let sent = self.sent(link);
-                self.pending.settle_before(link.ctx, &link.connection_info(), sent);
+                let sent = self.sent();
+                self.pending.settle_before(&self.link.ctx, &self.link.facts, sent);
                 self.unsent.extend_from_slice(&out[at..]);
                 out.clear();
                 let send_progress =
                     self.send_progress.get_or_insert_with(|| SendProgress::begin(now, limit));
-                if send_progress.has_timed_out(link.stream, now, limit) {
-                    return Some(Turn::Over(Outcome::Abort));
+                if send_progress.has_timed_out(&self.link.stream, now, limit) {
+                    return Some(Turn::Over(End::Abort));
                 }
                 Some(Turn::Moved(false))
             }
@@ -411,14 +353,14 @@ impl Connection {
     }
 
     /// Writes what the socket accepts. Returns `true` if that was all.
-    fn write_some(&mut self, link: &mut Link<'_>, cx: &mut Context<'_>, out: &mut Vec<u8>) -> bool {
+    fn write_some(&mut self, cx: &mut Context<'_>, out: &mut Vec<u8>) -> bool {
         let mut at = 0;
-        let done = matches!(link.stream.poll_send(cx, out, &mut at), Poll::Ready(Ok(())));
+        let done = matches!(self.link.stream.poll_send(cx, out, &mut at), Poll::Ready(Ok(())));
         out.drain(..at);
         self.flushed += at as i64;
         if done {
             self.flushes += 1;
-            self.pending.settle(link.ctx, &link.connection_info());
+            self.pending.settle(&self.link.ctx, &self.link.facts);
         }
         done
     }
@@ -434,7 +376,7 @@ impl Connection {
     }
 
     /// Returns the number of bytes that the socket has certainly accepted.
-    fn sent(&self, link: &Link<'_>) -> i64 {
-        self.flushed - link.stream.unsent() as i64
+    fn sent(&self) -> i64 {
+        self.flushed - self.link.stream.unsent() as i64
     }
 }

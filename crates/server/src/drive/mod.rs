@@ -1,9 +1,10 @@
 //! Adapters: each moves bytes between a transport and a protocol engine, and requests to exchanges.
 
-pub(crate) mod accepted;
+pub(crate) mod connection;
 mod exchange;
-pub(crate) mod http1;
+mod http1;
 mod http2;
+pub(crate) mod link;
 mod send;
 mod send_progress;
 #[cfg(test)]

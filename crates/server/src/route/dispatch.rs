@@ -9,14 +9,12 @@ use dunlin_exchange::{Client, RequestContext, Response};
 use dunlin_http::semantics::Method;
 use dunlin_http::semantics::target::{self, Target};
 use dunlin_http::{FieldName, Request, RequestError};
-use dunlin_net::address::Peer;
-use dunlin_tls::{Standing, Transport};
 
 use super::admission::{is_admitted, misdirected};
 use super::admit::enter;
 use super::decode::{decode, rejection};
 use super::handle::handle;
-use super::reply::{Direction, Reply, Routed};
+use super::reply::{Reply, Routed};
 use super::reroute::reroute;
 use super::route_match::{Origin, RouteMatch, Via};
 use super::router::Router;
@@ -156,30 +154,6 @@ pub(crate) fn dispatch(
         }
         Err(stopped) => *stopped,
     })
-}
-
-/// As [`dispatch`], for a client's request. A connection on which it is misdirected because a policy has changed is
-/// compared with the new one.
-///
-/// # Errors
-/// As [`dispatch`].
-pub(crate) fn dispatch_client(
-    ctx: &Rc<WorkerContext>,
-    (peer, stream): (Peer, &mut Transport),
-    request: &Request<'_>,
-    path_buffer: &mut Vec<u8>,
-) -> Result<Routed, RequestError> {
-    let routed = dispatch(ctx, Client::of(peer, stream), Origin::Client, request, path_buffer)?;
-    if routed.direction == Direction::Right {
-        return Ok(routed);
-    }
-    match stream.renew_policy(&ctx.shared.config, &ctx.shared.certificates) {
-        Standing::Unchanged => Ok(routed),
-        Standing::Renewed => {
-            dispatch(ctx, Client::of(peer, stream), Origin::Client, request, path_buffer)
-        }
-        Standing::Unmet => Ok(Routed { direction: Direction::Ended, ..routed }),
-    }
 }
 
 /// Returns `true` if a replay of the request does no harm: a safe method without a body

@@ -4,14 +4,14 @@
 use std::rc::Rc;
 use std::time::Instant;
 
-use dunlin_exchange::{Client, RequestContext};
+use dunlin_exchange::{Client, ConnectionFacts, RequestContext};
 use dunlin_http::semantics::Method;
 use dunlin_http::{OwnedRequest, Request, Version};
 use dunlin_net::clock;
 use dunlin_telemetry::ReadTimes;
 use dunlin_telemetry::metrics::Label;
 
-use super::{Completion, ConnectionInfo, ResponseOutcome, WorkerContext};
+use super::{Completion, ResponseOutcome, WorkerContext};
 
 /// Bytes of one write, and the pending records of the responses that end in them.
 #[derive(Default)]
@@ -125,7 +125,7 @@ impl Pending {
 
     /// Makes all records: everything was sent.
     #[inline]
-    pub(crate) fn settle(&mut self, ctx: &WorkerContext, connection: &ConnectionInfo<'_>) {
+    pub(crate) fn settle(&mut self, ctx: &WorkerContext, connection: &ConnectionFacts) {
         if !self.is_empty() {
             self.finish(ctx, connection, i64::MAX);
         }
@@ -135,7 +135,7 @@ impl Pending {
     pub(crate) fn settle_before(
         &mut self,
         ctx: &WorkerContext,
-        connection: &ConnectionInfo<'_>,
+        connection: &ConnectionFacts,
         at: i64,
     ) {
         if !self.is_empty() {
@@ -146,7 +146,7 @@ impl Pending {
     }
 
     /// Makes all records. The bytes before `at` were sent, and the others never will be.
-    pub(crate) fn finish(&mut self, ctx: &WorkerContext, connection: &ConnectionInfo<'_>, at: i64) {
+    pub(crate) fn finish(&mut self, ctx: &WorkerContext, connection: &ConnectionFacts, at: i64) {
         let end = clock::now();
         for (range, counted) in self.counted.drain(..) {
             let outcome = ResponseOutcome {
@@ -203,7 +203,7 @@ impl Pending {
     pub(crate) fn split_off(
         &mut self,
         ctx: &WorkerContext,
-        connection: &ConnectionInfo<'_>,
+        connection: &ConnectionFacts,
         at: usize,
     ) -> Self {
         if self.is_empty() {

@@ -3,25 +3,15 @@
 use std::rc::Rc;
 use std::time::{Duration, Instant};
 
-use dunlin_exchange::{Client, RequestContext};
+use dunlin_exchange::{Client, ConnectionFacts, RequestContext};
 use dunlin_http::semantics::Method;
 use dunlin_http::{FieldName, Request, Version};
-use dunlin_net::address::Peer;
 use dunlin_net::clock;
 use dunlin_telemetry::live::{LiveEvent, RequestHead};
 use dunlin_telemetry::metrics::{Finished, Key, Label, named};
 use dunlin_telemetry::{AccessRecord, ConnectionStart, ReadTimes, Timings};
-use dunlin_tls::Transport;
 
 use super::{CountedResponse, SharedState, WorkerContext};
-
-/// The connection of a request.
-pub(crate) struct ConnectionInfo<'a> {
-    pub(crate) peer: Peer,
-    /// Serial number of the connection.
-    pub(crate) serial: u64,
-    pub(crate) stream: &'a Transport,
-}
 
 /// Outcome of a response, for its access record.
 #[derive(Debug, Clone, Copy)]
@@ -112,7 +102,7 @@ impl WorkerContext {
     pub(crate) fn begin_telemetry(
         &self,
         request: &Request<'_>,
-        connection: &ConnectionInfo<'_>,
+        connection: &ConnectionFacts,
         context: Option<Rc<RequestContext>>,
         read_times: Option<ReadTimes>,
         connection_start: &mut Option<ConnectionStart>,
@@ -122,7 +112,7 @@ impl WorkerContext {
         }
         let read_times = read_times.unwrap_or_else(|| ReadTimes::at(clock::now()));
         let context = context.unwrap_or_else(|| {
-            let client = Client::of(connection.peer, connection.stream);
+            let client = Client::of(connection);
             Rc::new(RequestContext::unmeasured(client, read_times.last_read()))
         });
         context.set_times(read_times, connection_start.take());
@@ -139,7 +129,7 @@ impl WorkerContext {
     pub(crate) fn publish_start(
         &self,
         request: &Request<'_>,
-        connection: &ConnectionInfo<'_>,
+        connection: &ConnectionFacts,
         context: &RequestContext,
     ) {
         if self.shared.live.wants_starts() {
@@ -174,7 +164,7 @@ impl WorkerContext {
     pub(crate) fn record(
         &self,
         request: &Request<'_>,
-        connection: &ConnectionInfo<'_>,
+        connection: &ConnectionFacts,
         context: &RequestContext,
         outcome: &ResponseOutcome,
     ) {
@@ -185,7 +175,7 @@ impl WorkerContext {
     pub(crate) fn record_at(
         &self,
         request: &Request<'_>,
-        connection: &ConnectionInfo<'_>,
+        connection: &ConnectionFacts,
         context: &RequestContext,
         outcome: &ResponseOutcome,
         end: Instant,
@@ -218,7 +208,7 @@ impl WorkerContext {
     fn emit(
         &self,
         request: &Request<'_>,
-        connection: &ConnectionInfo<'_>,
+        connection: &ConnectionFacts,
         context: &RequestContext,
         outcome: &ResponseOutcome,
         (end, timings): (Instant, Timings),
@@ -252,7 +242,7 @@ impl WorkerContext {
             connection: connection.serial,
             encrypted,
             timings,
-            tls: connection.stream.tls(),
+            tls: connection.tls.as_deref().cloned(),
             script_context: context.script(),
         };
         let is_start = moment == Moment::Begin;

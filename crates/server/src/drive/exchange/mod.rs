@@ -10,7 +10,6 @@ mod request_body;
 mod response;
 mod start;
 mod stream_body;
-mod unsent;
 
 use std::rc::Rc;
 use std::task::{Context, Poll};
@@ -26,12 +25,12 @@ pub(super) use self::response::{ResponseBody, StartedResponse, start_response};
 pub(super) use self::start::{Arrival, Started, begin, begin_fast, deferred_record, start};
 use self::stream_body::Chunk;
 pub(super) use self::stream_body::StreamBody;
-pub(super) use self::unsent::Unsent;
-use dunlin_exchange::{EarlyHints, Incoming, Interim, Response, ResponseFuture, stream};
+use dunlin_exchange::{
+    ConnectionFacts, EarlyHints, Incoming, Interim, Response, ResponseFuture, stream,
+};
 use dunlin_net::address::Ends;
 use dunlin_net::clock;
 use dunlin_telemetry::ScriptContext;
-use dunlin_tls::TlsInfo;
 
 use crate::route::reply::StreamingHandler;
 use crate::worker::DeferredRecord;
@@ -64,10 +63,9 @@ pub(super) enum Content {
 }
 
 /// Properties of the connection that a streaming handler gets.
-pub(super) struct ConnectionView {
+pub(super) struct ConnectionView<'a> {
+    pub(super) facts: &'a ConnectionFacts,
     pub(super) ends: Option<Ends>,
-    pub(super) encrypted: bool,
-    pub(super) tls: Option<TlsInfo>,
     /// The client understands interim responses.
     pub(super) has_interim_responses: bool,
 }
@@ -115,7 +113,7 @@ impl Exchange {
     pub(super) fn with_streaming_handler(
         begin: StreamingHandler,
         (content, limit, now): (Content, u64, u64),
-        connection: ConnectionView,
+        connection: ConnectionView<'_>,
         log: Option<Box<DeferredRecord>>,
         is_head: bool,
     ) -> Self {
@@ -142,8 +140,8 @@ impl Exchange {
             length,
             received: None,
             ends: connection.ends,
-            encrypted: connection.encrypted,
-            tls: connection.tls,
+            encrypted: connection.facts.is_encrypted(),
+            tls: connection.facts.tls.as_deref().cloned(),
             script_context: Rc::clone(&script_context),
             redirects: 0,
             early_hints: early_hints.clone(),

@@ -3,13 +3,12 @@
 use std::rc::Rc;
 
 use dunlin_exchange::{
-    Client, EarlyHints, Incoming, RequestContext, Response, ResponseFuture, stream,
+    Client, ConnectionFacts, EarlyHints, Incoming, RequestContext, Response, ResponseFuture, stream,
 };
 use dunlin_http::{BodyLength, Request, RequestError};
-use dunlin_net::address::{Ends, Peer};
+use dunlin_net::address::Ends;
 use dunlin_net::clock;
 use dunlin_telemetry::ScriptContext;
-use dunlin_tls::Transport;
 
 use crate::handler::reply::complete;
 use crate::route::dispatch::{error_page, invalid_request};
@@ -24,8 +23,7 @@ pub(in super::super) enum Rejected {
 
 /// The connection of a request that is rejected.
 pub(in super::super) struct Origin<'a> {
-    pub(in super::super) peer: Peer,
-    pub(in super::super) stream: &'a Transport,
+    pub(in super::super) facts: &'a ConnectionFacts,
     pub(in super::super) ends: Option<Ends>,
 }
 
@@ -39,12 +37,12 @@ pub(in super::super) fn reject(
     context: Option<&Rc<RequestContext>>,
     is_head: bool,
 ) -> Rejected {
-    let Origin { peer, stream: transport, ends } = *origin;
-    tracing::debug!(%peer, status = error.status, reason = error.reason, "request rejected");
+    let Origin { facts, ends } = *origin;
+    tracing::debug!(peer = %facts.peer, status = error.status, reason = error.reason, "request rejected");
     let Some(request) = request else {
         return Rejected::Now(invalid_request(ctx, None, error, !is_head));
     };
-    let client = context.map_or_else(|| Client::of(peer, transport), |context| context.client);
+    let client = context.map_or_else(|| Client::of(facts), |context| context.client);
     let Some(page) = error_page(ctx, client, request, context, error.status) else {
         return Rejected::Now(invalid_request(ctx, Some(request), error, !is_head));
     };
@@ -54,7 +52,7 @@ pub(in super::super) fn reject(
         received: None,
         ends,
         encrypted: client.encrypted,
-        tls: transport.tls(),
+        tls: facts.tls.as_deref().cloned(),
         script_context: Rc::new(ScriptContext::new(clock::now(), None)),
         redirects: 0,
         early_hints: EarlyHints::new(false),

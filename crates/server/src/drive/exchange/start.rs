@@ -2,14 +2,14 @@
 
 use std::rc::Rc;
 
-use dunlin_exchange::{Client, RequestContext};
+use dunlin_exchange::{Client, ConnectionFacts, RequestContext};
 use dunlin_http::Request;
 use dunlin_telemetry::{ConnectionStart, ReadTimes};
 
 use crate::handler::reply::to_editable;
 use crate::route::reply::{Reply, Routed};
 use crate::route::sites::Route;
-use crate::worker::{ConnectionInfo, DeferredRecord, WorkerContext};
+use crate::worker::{DeferredRecord, WorkerContext};
 
 /// A routed request.
 pub(in super::super) struct Started {
@@ -34,7 +34,7 @@ pub(in super::super) struct Arrival<'a> {
 pub(in super::super) fn start(
     ctx: &Rc<WorkerContext>,
     request: &Request<'_>,
-    connection: &ConnectionInfo<'_>,
+    connection: &ConnectionFacts,
     routed: Routed,
     arrival: Option<Arrival<'_>>,
 ) -> Started {
@@ -45,7 +45,7 @@ pub(in super::super) fn start(
         None => context,
     };
     let context = context.or_else(|| {
-        let client = || Client::of(connection.peer, connection.stream);
+        let client = || Client::of(connection);
         keeps_request.then(|| Rc::new(RequestContext::new(client())))
     });
     if let Some(context) = &context {
@@ -64,7 +64,7 @@ pub(in super::super) fn start(
 pub(in super::super) fn begin(
     ctx: &WorkerContext,
     request: &Request<'_>,
-    connection: &ConnectionInfo<'_>,
+    connection: &ConnectionFacts,
     context: Option<Rc<RequestContext>>,
     arrival: Arrival<'_>,
 ) -> Option<Rc<RequestContext>> {
@@ -77,7 +77,7 @@ pub(in super::super) fn begin(
 pub(in super::super) fn begin_fast(
     ctx: &WorkerContext,
     request: &Request<'_>,
-    connection: &ConnectionInfo<'_>,
+    connection: &ConnectionFacts,
     (site, settings): (usize, &Route),
     context: Option<Rc<RequestContext>>,
     arrival: Arrival<'_>,

@@ -20,7 +20,7 @@ impl Connection {
     /// Receives and discards the body of the present request, whose response is sent.
     pub(super) fn discard_body(&mut self, limit: u64) {
         let mut exchange = Exchange::without_response();
-        exchange.discard_body(limit, self.ctx.clock.now(), false);
+        exchange.discard_body(limit, self.link.ctx.clock.now(), false);
         self.body = Some(Box::new(exchange));
     }
 
@@ -33,7 +33,7 @@ impl Connection {
         is_head: bool,
     ) {
         let mut exchange = Exchange::with_response(response, log, is_head);
-        exchange.discard_body(limit, self.ctx.clock.now(), true);
+        exchange.discard_body(limit, self.link.ctx.clock.now(), true);
         self.body = Some(Box::new(exchange));
     }
 
@@ -54,8 +54,9 @@ impl Connection {
         match event {
             BodyEvent::More => BodyStep::More,
             BodyEvent::Data(data) => {
-                let now = self.ctx.clock.now();
-                let received = body.receive(data.len(), Default::default, now, &self.ctx.http1);
+                let now = self.link.ctx.clock.now();
+                let received =
+                    body.receive(data.len(), Default::default, now, &self.link.ctx.http1);
                 BodyStep::Ended(received.err().map(|error| self.reject_body_early(error, output)))
             }
             BodyEvent::End => {
@@ -71,7 +72,7 @@ impl Connection {
     /// Records a deferred response that cannot be sent because the client has closed the connection.
     pub(super) fn record_lost_body(&mut self) {
         if let Some(log) = self.body.take().and_then(|exchange| exchange.log) {
-            self.record_later(&log, 0, Completion::Aborted);
+            self.link.record(&log, 0, Completion::Aborted);
         }
     }
 
@@ -84,10 +85,9 @@ impl Connection {
             return self.flush_responses(output);
         };
         let Exchange { log, is_head, .. } = *exchange;
-        let request = log.as_ref().map(|log| log.request.as_request());
-        let context = log.as_ref().map(|log| &log.context);
-        let rejected = self.rejected(&error, request.as_ref(), context, is_head);
-        let version = request.map_or(Version::Http11, |request| request.version());
+        let rejected = self.link.reject_recorded(&error, log.as_deref(), is_head);
+        let version =
+            log.as_ref().map_or(Version::Http11, |log| log.request.as_request().version());
         self.send_rejection(rejected, (version, is_head), log, output)
     }
 }

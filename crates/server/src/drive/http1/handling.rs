@@ -13,8 +13,9 @@ use tokio::io::ReadBuf;
 
 use super::super::exchange::{
     BodyWriter, Exchange, Part, Rejected, ResponseBody, STALLED, StartedResponse, StreamBody,
-    Unsent, start_response,
+    start_response,
 };
+use super::unsent::Unsent;
 use super::{Connection, Next, Stage, Step};
 use crate::worker::{Completion, DeferredRecord, Output, Pending, ResponseOutcome, TunnelMeter};
 
@@ -118,7 +119,7 @@ impl Connection {
         };
         if !handling.earlier.is_empty() {
             let at = handling.output.sent() as i64;
-            handling.earlier.finish(&self.ctx, &self.connection_info(), at);
+            handling.earlier.finish(&self.link.ctx, &self.link.facts, at);
         }
         if let Some(log) = handling.exchange.log.take() {
             let completion = match next {
@@ -175,7 +176,7 @@ impl Connection {
                 handling.output.buffer().extend_from_slice(response::CONTINUE);
                 self.engine.continue_sent();
             }
-            has_room = body.has_room(self.ctx.clock.now());
+            has_room = body.has_room(self.link.ctx.clock.now());
             if has_room && !self.unread.is_empty() {
                 let data = std::mem::take(&mut self.unread);
                 return self.feed(handling, &data);
@@ -184,18 +185,18 @@ impl Connection {
         if !has_room || self.unread.len() >= WAITING {
             return Moved::No;
         }
-        let mut buffers = self.ctx.take_buffers();
+        let mut buffers = self.link.ctx.take_buffers();
         let mut read = ReadBuf::new(&mut buffers.input);
-        let moved = match self.stream.poll_read(cx, &mut read) {
+        let moved = match self.link.poll_read(cx, &mut read) {
             Poll::Pending => {
                 if handling.exchange.request_body.is_some() {
-                    self.stream.acknowledge();
+                    self.link.stream.acknowledge();
                 }
                 Moved::No
             }
             Poll::Ready(Ok(())) if !read.filled().is_empty() => {
                 let data = read.filled();
-                self.set_read_times();
+                self.link.set_read_times(self.unread.is_empty());
                 if handling.exchange.request_body.is_some() {
                     self.feed(handling, data)
                 } else {
@@ -205,15 +206,15 @@ impl Connection {
             }
             // It may still receive. Over TLS, clients that do so end with their connection (RFC 9112 §9.8).
             Poll::Ready(Ok(()))
-                if handling.exchange.request_body.is_none() && !self.stream.is_encrypted() =>
+                if handling.exchange.request_body.is_none() && !self.link.facts.is_encrypted() =>
             {
                 (handling.reads_ahead, handling.has_ended) = (false, true);
-                self.stream.probe();
+                self.link.stream.probe();
                 Moved::Yes
             }
             Poll::Ready(_) => Moved::Over(Next::Abort),
         };
-        self.ctx.give_buffers(buffers);
+        self.link.ctx.give_buffers(buffers);
         moved
     }
 
@@ -237,8 +238,9 @@ impl Connection {
             }
         }
         if let Some(body) = &mut handling.exchange.request_body {
-            let (now, length) = (self.ctx.clock.now(), gathered.len());
-            let received = body.receive(length, || Bytes::from(gathered), now, &self.ctx.http1);
+            let (now, length) = (self.link.ctx.clock.now(), gathered.len());
+            let received =
+                body.receive(length, || Bytes::from(gathered), now, &self.link.ctx.http1);
             if let Err(error) = received {
                 return self.reject_body(handling, error);
             }
@@ -302,7 +304,7 @@ impl Connection {
         let exchange = &mut handling.exchange;
         let is_head = exchange.is_head;
         let log = exchange.log.as_deref_mut();
-        let started = start_response(&self.ctx, response, is_head, log, &mut self.pace);
+        let started = start_response(&self.link.ctx, response, is_head, log, &mut self.link.pace);
         let StartedResponse { status, mut fields, has_date, body, pacer } = started;
         match body {
             ResponseBody::Message(source) => {
@@ -359,12 +361,12 @@ impl Connection {
             moved = Moved::Yes;
         }
         let before = handling.output.sent();
-        let result = handling.output.poll_send(&mut self.stream, cx);
+        let result = handling.output.poll_send(&mut self.link.stream, cx);
         let sent = handling.output.sent();
         if sent > before {
             moved = Moved::Yes;
             handling.has_begun |= !handling.exchange.has_handler();
-            handling.earlier.settle_before(&self.ctx, &self.connection_info(), sent as i64);
+            handling.earlier.settle_before(&self.link.ctx, &self.link.facts, sent as i64);
         }
         match result {
             Poll::Pending => return moved,
@@ -394,7 +396,7 @@ impl Connection {
             && !self.closing
             && !self.engine.expects_continue()
         {
-            self.body = Some(Box::new(Exchange::for_rest(body, self.ctx.clock.now())));
+            self.body = Some(Box::new(Exchange::for_rest(body, self.link.ctx.clock.now())));
         }
     }
 
@@ -407,16 +409,16 @@ impl Connection {
     ) -> Next {
         self.closing = self.engine.persistence() == Persistence::Close;
         self.discard_rest(handling);
-        let mut buffers = self.ctx.take_buffers();
+        let mut buffers = self.link.ctx.take_buffers();
         let output = &mut buffers.output;
         output.bytes.extend_from_slice(handling.output.rest());
         let sent = handling.output.sent() as usize;
-        let earlier = handling.earlier.split_off(&self.ctx, &self.connection_info(), sent);
+        let earlier = handling.earlier.split_off(&self.link.ctx, &self.link.facts, sent);
         output.pending.take_over(earlier);
         let next = self
             .send_response(response, handling.exchange.is_head, log, output)
             .unwrap_or_else(|| self.flush_responses(output));
-        self.ctx.give_buffers(buffers);
+        self.link.ctx.give_buffers(buffers);
         next
     }
 
@@ -427,9 +429,7 @@ impl Connection {
         let exchange = &mut handling.exchange;
         exchange.abort();
         let (log, is_head) = (exchange.log.take(), exchange.is_head);
-        let request = log.as_ref().map(|log| log.request.as_request());
-        let context = log.as_ref().map(|log| &log.context);
-        match self.rejected(&error, request.as_ref(), context, is_head) {
+        match self.link.reject_recorded(&error, log.as_deref(), is_head) {
             Rejected::Now(response) => Moved::Over(self.conclude_handling(handling, response, log)),
             Rejected::Later(page) => {
                 handling.exchange = Exchange::with_future(page, log, is_head);
@@ -446,8 +446,8 @@ impl Connection {
         if waiting == Waiting::Send {
             return self.set_send_deadline();
         }
-        let deadline = limit.map_or(u64::MAX, |limit| self.ctx.clock.now() + limit);
-        self.ctx.connections.wait(self.slot, waiting, deadline);
+        let deadline = limit.map_or(u64::MAX, |limit| self.link.ctx.clock.now() + limit);
+        self.link.ctx.connections.wait(self.link.slot, waiting, deadline);
     }
 
     /// Returns what the handling waits for, and the timeout in milliseconds.
@@ -459,7 +459,7 @@ impl Connection {
             return (Waiting::Throttle, None);
         }
         if handling.exchange.waits_for_body() && !self.engine.expects_continue() {
-            return (Waiting::Body, Some(self.ctx.http1.body_timeout));
+            return (Waiting::Body, Some(self.link.ctx.http1.body_timeout));
         }
         // The handler has timeouts of its own.
         let limit = match handling.has_begun {
@@ -471,7 +471,8 @@ impl Connection {
     }
 
     fn check_deadline(&mut self, handling: &mut Handling) -> Moved {
-        let (waiting, has_expired) = self.ctx.connections.state(self.slot, self.ctx.clock.now());
+        let (waiting, has_expired) =
+            self.link.ctx.connections.state(self.link.slot, self.link.ctx.clock.now());
         if waiting != self.waits_for(handling).0 {
             self.set_deadline(handling);
             return Moved::No;
@@ -481,7 +482,10 @@ impl Connection {
             Waiting::Send if has_expired && self.has_send_timed_out() => Moved::Over(Next::Abort),
             Waiting::Handler if has_expired && handling.has_ended => {
                 let is_proxied = handling.exchange.is_proxied();
-                if !is_proxied || self.stream.is_closed() || self.begin_early(handling).is_err() {
+                if !is_proxied
+                    || self.link.stream.is_closed()
+                    || self.begin_early(handling).is_err()
+                {
                     return Moved::Over(Next::Abort);
                 }
                 self.set_deadline(handling);
@@ -501,7 +505,7 @@ impl Connection {
         if *is_begun {
             return Ok(());
         }
-        match self.stream.try_write(start) {
+        match self.link.stream.try_write(start) {
             Ok(count) => *is_begun = count > 0,
             Err(error) if error.kind() == io::ErrorKind::WouldBlock => {}
             Err(error) => return Err(error),
@@ -518,7 +522,7 @@ impl Connection {
     }
 
     fn record_handling(&self, log: &DeferredRecord, handling: &Handling, completion: Completion) {
-        let unsent = (handling.output.len() + self.stream.unsent()) as u64;
+        let unsent = (handling.output.len() + self.link.stream.unsent()) as u64;
         let sent = handling.sent.saturating_sub(unsent);
         let mut outcome = log.outcome.finish(sent, completion);
         outcome.received = handling.meter.as_ref().map(TunnelMeter::received);
@@ -526,7 +530,8 @@ impl Connection {
             outcome.status = 0;
         }
         let outcome = outcome.or_client_closed();
-        self.record(&log.request.as_request(), &log.context, &outcome);
+        let request = log.request.as_request();
+        self.link.ctx.record(&request, &self.link.facts, &log.context, &outcome);
     }
 }
 

@@ -3,7 +3,7 @@
 use std::rc::Rc;
 
 use dunlin_config::Persistence as ConnectionMode;
-use dunlin_exchange::{Body, Client, RequestContext, Response};
+use dunlin_exchange::{Body, RequestContext, Response};
 use dunlin_fs::content::Piece;
 use dunlin_http::http1::{Persistence, response};
 use dunlin_http::semantics::Method;
@@ -11,21 +11,16 @@ use dunlin_http::{BodyLength, Head, Request, RequestError, Version};
 
 use super::super::INLINE_BODY;
 use super::super::exchange::{
-    Arrival, CachedParts, ConnectionView, Content, Exchange, Origin, Rejected, ResponseBody,
-    Started, StartedResponse, TOO_LARGE, begin, begin_fast, deferred_record, reject, start,
-    start_response,
+    CachedParts, ConnectionView, Content, Exchange, Rejected, ResponseBody, Started,
+    StartedResponse, TOO_LARGE, deferred_record, start_response,
 };
 use super::sending::LastResponse;
 use super::{Connection, Next, Parts};
 use crate::handler::admin;
-use crate::route::dispatch::dispatch_client;
 use crate::route::fast_path::{FastPath, FastResponse, fast_path};
 use crate::route::reply::{CachedResponse, Direction, Reply, Routed};
 use crate::route::sites::CacheEntry;
-use crate::worker::{
-    Completion, ConnectionInfo, CountedResponse, DeferredRecord, Output, OutputRange,
-    ResponseOutcome,
-};
+use crate::worker::{CountedResponse, DeferredRecord, Output, OutputRange, ResponseOutcome};
 use dunlin_files::cache::worker_cache::Prebuilt;
 use dunlin_fs::content::StoredContent;
 use dunlin_limits::bandwidth::Pacer;
@@ -36,15 +31,15 @@ impl Connection {
     pub(super) fn respond_to(&mut self, bytes: &[u8], parts: &mut Parts<'_>) -> Option<Next> {
         let Parts { output, head, path } = parts;
         let request = Request::new(bytes, head);
-        self.requests += 1;
+        self.link.requests += 1;
         self.decide_persistence(&request);
         if self.is_admin {
-            let routed = admin::respond(&self.ctx, &request);
+            let routed = admin::respond(&self.link.ctx, &request);
             return self.reply(&request, routed, output);
         }
-        let client = Client::of(self.peer, &self.stream);
+        let client = self.link.client();
         if !self.engine.has_body() {
-            let ctx = Rc::clone(&self.ctx);
+            let ctx = Rc::clone(&self.link.ctx);
             let worker_cache = ctx.files.cache.borrow();
             match fast_path(&ctx, &worker_cache, client, &request, INLINE_BODY) {
                 Some(FastPath::Response(fast)) => {
@@ -56,23 +51,13 @@ impl Connection {
                 None => {}
             }
         }
-        let connection = (self.peer, &mut self.stream);
-        match dispatch_client(&self.ctx, connection, &request, path) {
+        match self.link.dispatch(&request, path) {
             Ok(routed) => self.reply(&request, routed, output),
             Err(error) => {
-                let context = self.begin(&request);
+                let context = self.link.begin(&request);
                 Some(self.reject(error, (&request, context), output))
             }
         }
-    }
-
-    /// Prepares the context of a request for telemetry, if that is needed.
-    fn begin(&mut self, request: &Request<'_>) -> Option<Rc<RequestContext>> {
-        let connection =
-            ConnectionInfo { peer: self.peer, serial: self.serial, stream: &self.stream };
-        let connection_start = &mut self.connection_start;
-        let arrival = Arrival { read_times: self.read_times, connection_start };
-        begin(&self.ctx, request, &connection, None, arrival)
     }
 
     /// Sends a response of the fast path.
@@ -84,55 +69,37 @@ impl Connection {
         output: &mut Output,
     ) -> Option<Next> {
         let FastResponse { cached, site, context } = fast;
-        let pacer = self.pacer(context.as_deref(), &cached, request.method());
+        let pacer = self.link.pacer(context.as_deref(), &cached, request.method());
         let settings = &cached.entry.route;
         if pacer.is_none()
-            && !self.ctx.needs_records()
+            && !self.link.ctx.needs_records()
             && let Some(prebuilt) = cached.prebuilt(INLINE_BODY)
         {
-            self.connection_start = None;
+            self.link.connection_start = None;
             let start = output.bytes.len();
             let bytes = self.send_prebuilt(request.method(), prebuilt, &mut output.bytes);
-            if self.ctx.shared.is_counting {
+            if self.link.ctx.shared.is_counting {
                 let counted = CountedResponse::new(
                     request,
                     (settings.label, bytes),
-                    self.read_times,
+                    self.link.read_times,
                     context.as_deref(),
-                    || Client::of(self.peer, &self.stream),
+                    || self.link.client(),
                 );
                 let range = OutputRange::new(start, output.bytes.len(), bytes);
                 output.pending.count(range, counted);
             }
             return self.after_response(output);
         }
-        let connection =
-            ConnectionInfo { peer: self.peer, serial: self.serial, stream: &self.stream };
-        let connection_start = &mut self.connection_start;
-        let arrival = Arrival { read_times: self.read_times, connection_start };
-        let context =
-            begin_fast(&self.ctx, request, &connection, (site, settings), context, arrival);
+        let context = self.link.begin_fast(request, (site, settings), context);
         self.send_cached(request, cached, context, pacer, output)
     }
 
-    /// Returns the pacer of a cached response; `None` if all of it may be sent at once.
-    #[inline]
-    fn pacer(
-        &mut self,
-        context: Option<&RequestContext>,
-        cached: &CachedResponse<&CacheEntry>,
-        method: Method,
-    ) -> Option<Pacer> {
-        let context = context?;
-        let length = cached.prebuilt(INLINE_BODY).map(|prebuilt| prebuilt.sent(method).len());
-        context.pacer(&mut self.pace, length, || context.routed_at)
-    }
-
     pub(super) fn decide_persistence(&mut self, request: &Request<'_>) {
-        let settings = &self.ctx.http1;
+        let settings = &self.link.ctx.http1;
         let is_requested = self.engine.persistence() == Persistence::Close;
-        let is_last = settings.requests != 0 && self.requests >= settings.requests;
-        if settings.persistence == ConnectionMode::Close || is_last || self.ctx.is_draining() {
+        let is_last = settings.requests != 0 && self.link.requests >= settings.requests;
+        if settings.persistence == ConnectionMode::Close || is_last || self.link.ctx.is_draining() {
             self.engine.close();
             // A client that has not requested the close may have sent more.
             self.linger = !is_requested;
@@ -154,13 +121,7 @@ impl Connection {
             self.linger = true;
         }
         // Commands to the server are not recorded.
-        let arrival = (!self.is_admin).then_some(Arrival {
-            read_times: self.read_times,
-            connection_start: &mut self.connection_start,
-        });
-        let connection =
-            ConnectionInfo { peer: self.peer, serial: self.serial, stream: &self.stream };
-        let started = start(&self.ctx, request, &connection, routed, arrival);
+        let started = self.link.start(request, routed, !self.is_admin);
         let Started { reply, context, body_limit, reads_body } = started;
         let is_head = request.method() == Method::Head;
         if self.engine.has_body() {
@@ -196,7 +157,7 @@ impl Connection {
         let (exchange, reads_ahead) = match reply {
             Reply::Cached(CachedResponse { entry, coding, not_modified, cache }) => {
                 let cached = CachedResponse { entry: &*entry, coding, not_modified, cache };
-                let pacer = self.pacer(context.as_deref(), &cached, request.method());
+                let pacer = self.link.pacer(context.as_deref(), &cached, request.method());
                 return self.send_cached(request, cached, context, pacer, output);
             }
             Reply::Response(response) => {
@@ -208,16 +169,15 @@ impl Connection {
                 (Exchange::with_future(future, log, is_head), false)
             }
             Reply::Streaming(begin) => {
-                let Ok(ends) = self.ends() else { return Some(Next::Abort) };
+                let Ok(ends) = self.link.ends() else { return Some(Next::Abort) };
                 let connection = ConnectionView {
                     ends,
-                    encrypted: self.stream.is_encrypted(),
-                    tls: self.stream.tls(),
+                    facts: &self.link.facts,
                     has_interim_responses: request.version() != Version::Http10,
                 };
                 let log = deferred_record(request, context);
                 let content = Content::Body(self.engine.body_length());
-                let body = (content, body_limit, self.ctx.clock.now());
+                let body = (content, body_limit, self.link.ctx.clock.now());
                 let exchange =
                     Exchange::with_streaming_handler(begin, body, connection, log, is_head);
                 (exchange, true)
@@ -246,22 +206,9 @@ impl Connection {
         output: &mut Output,
     ) -> Next {
         let is_head = request.method() == Method::Head;
-        let rejected = self.rejected(&error, Some(request), context.as_ref(), is_head);
+        let rejected = self.link.reject(&error, Some(request), context.as_ref(), is_head);
         let log = deferred_record(request, context);
         self.send_rejection(rejected, (request.version(), is_head), log, output)
-    }
-
-    /// Returns the response to a request that is rejected.
-    pub(super) fn rejected(
-        &mut self,
-        error: &RequestError,
-        request: Option<&Request<'_>>,
-        context: Option<&Rc<RequestContext>>,
-        is_head: bool,
-    ) -> Rejected {
-        let ends = self.ends().ok().flatten();
-        let origin = Origin { peer: self.peer, stream: &self.stream, ends };
-        reject(&self.ctx, &origin, error, request, context, is_head)
     }
 
     /// Rejects a message whose head the engine does not accept. Its request line is recorded if that was accepted.
@@ -288,8 +235,8 @@ impl Connection {
         let Parts { output, head, .. } = parts;
         if self.engine.has_read_head() {
             let request = Request::new(message, head);
-            self.requests += 1;
-            let context = self.begin(&request);
+            self.link.requests += 1;
+            let context = self.link.begin(&request);
             return self.reject(error, (&request, context), output);
         }
         self.reject_unread(error, &Request::new(b"", &Head::default()), message, output)
@@ -305,8 +252,8 @@ impl Connection {
     ) -> Next {
         // A client that requests a head would take a body for the next response.
         let is_head = message.starts_with(b"HEAD ");
-        let rejected = self.rejected(&error, None, None, is_head);
-        let context = self.begin(request);
+        let rejected = self.link.reject(&error, None, None, is_head);
+        let context = self.link.begin(request);
         let log = deferred_record(request, context);
         self.send_rejection(rejected, (Version::Http11, is_head), log, output)
     }
@@ -409,8 +356,13 @@ impl Connection {
         mut log: Option<Box<DeferredRecord>>,
         output: &mut Output,
     ) -> Option<Next> {
-        let started =
-            start_response(&self.ctx, response, is_head, log.as_deref_mut(), &mut self.pace);
+        let started = start_response(
+            &self.link.ctx,
+            response,
+            is_head,
+            log.as_deref_mut(),
+            &mut self.link.pace,
+        );
         let StartedResponse { status, fields, has_date, body, pacer } = started;
         let start = output.bytes.len();
         self.begin_head(status, has_date, &mut output.bytes);
@@ -451,7 +403,7 @@ impl Connection {
             response::begin(status, b"", persistence, output);
         } else {
             let begin = |date: &[u8]| response::begin(status, date, persistence, output);
-            self.ctx.clock.with_date_line(begin);
+            self.link.ctx.clock.with_date_line(begin);
         }
         self.remove_head_start(start, output);
     }
@@ -459,24 +411,5 @@ impl Connection {
     #[inline]
     pub(super) fn after_response(&mut self, output: &mut Output) -> Option<Next> {
         self.closing.then(|| self.flush_responses(output))
-    }
-
-    pub(super) fn record_later(&self, log: &DeferredRecord, bytes: u64, completion: Completion) {
-        let outcome = log.outcome.finish(bytes, completion).or_client_closed();
-        self.record(&log.request.as_request(), &log.context, &outcome);
-    }
-
-    pub(super) fn record(
-        &self,
-        request: &Request<'_>,
-        context: &RequestContext,
-        outcome: &ResponseOutcome,
-    ) {
-        self.ctx.record(request, &self.connection_info(), context, outcome);
-    }
-
-    /// Returns the connection as telemetry sees it.
-    pub(super) fn connection_info(&self) -> ConnectionInfo<'_> {
-        ConnectionInfo { peer: self.peer, serial: self.serial, stream: &self.stream }
     }
 }

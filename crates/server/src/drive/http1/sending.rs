@@ -49,7 +49,7 @@ impl Connection {
             // The head is sent with the first part.
             let head = output.bytes.to_vec();
             output.bytes.clear();
-            let pending = output.pending.split_off(&self.ctx, &self.connection_info(), 0);
+            let pending = output.pending.split_off(&self.link.ctx, &self.link.facts, 0);
             let outgoing = Outgoing { head, ..Outgoing::default() };
             let paced = Some(Box::new(BodyWriter::pieces(body, Some(pacer))));
             return Some(Next::Send(Box::new(Sending {
@@ -61,8 +61,8 @@ impl Connection {
             })));
         }
         if body.length() > LARGE {
-            self.stream.bound_unsent(most_unsent(self.ctx.shared.limiter.open()));
-            self.is_corked = self.stream.cork(true);
+            self.link.stream.bound_unsent(most_unsent(self.link.ctx.shared.limiter.open()));
+            self.is_corked = self.link.stream.cork(true);
         }
         match self.flush(body, last, output) {
             Next::Receive => None,
@@ -74,11 +74,11 @@ impl Connection {
     #[inline]
     pub(super) fn flush_responses(&mut self, output: &mut Output) -> Next {
         let mut at = 0;
-        if !send::send_at_once(&self.stream, &output.bytes, &mut at) {
+        if !send::send_at_once(&self.link.stream, &output.bytes, &mut at) {
             return self.flush_from(at, Body::default(), None, output);
         }
         output.bytes.clear();
-        output.pending.settle(&self.ctx, &self.connection_info());
+        output.pending.settle(&self.link.ctx, &self.link.facts);
         if self.closing { Next::Close } else { Next::Receive }
     }
 
@@ -106,19 +106,19 @@ impl Connection {
         }
         let mut sent = 0;
         let bytes = &output.bytes;
-        let result = send::send(&mut self.stream, bytes, &mut at, &mut body, &mut sent);
+        let result = send::send(&mut self.link.stream, bytes, &mut at, &mut body, &mut sent);
         let rest =
             matches!(result, Ok(Sent::Blocked | Sent::Cold { .. })).then(|| bytes[at..].to_vec());
         output.bytes.clear();
         match (result, rest) {
             (Ok(state), Some(head)) => {
-                let pending = output.pending.split_off(&self.ctx, &self.connection_info(), at);
+                let pending = output.pending.split_off(&self.link.ctx, &self.link.facts, at);
                 let outgoing = Outgoing { head, body, sent };
                 if let Some(last) = &mut last {
                     last.start -= at as i64;
                 }
                 let mut sending = Sending { outgoing, pending, last, ..Sending::default() };
-                sending.begin_warming(&self.ctx, &state);
+                sending.begin_warming(&self.link.ctx, &state);
                 Next::Send(Box::new(sending))
             }
             (result, _) => self.after_sending(&result, (at, sent), &mut output.pending, last),
@@ -140,7 +140,7 @@ impl Connection {
         self.record_sent(completion, result.is_err(), (at, sent), pending, last);
         // The kernel also sends a corked rest when the connection ends.
         if !self.closing && std::mem::take(&mut self.is_corked) {
-            self.stream.cork(false);
+            self.link.stream.cork(false);
         }
         match result {
             Ok(Sent::All) if self.closing => Next::Close,
@@ -156,30 +156,30 @@ impl Connection {
                 ready!(warming.as_mut().poll(cx));
                 sending.warming = None;
             }
-            if let Some(granted) = ready!(sending.poll_pacer(&self.ctx, self.slot, cx)) {
+            if let Some(granted) = ready!(sending.poll_pacer(&self.link.ctx, self.link.slot, cx)) {
                 sending.outgoing.body = granted;
                 self.set_send_deadline();
                 continue;
             }
             let Outgoing { head, body, sent } = &mut sending.outgoing;
-            let before = (sending.at, *sent, self.stream.written());
-            let result = send::send(&mut self.stream, head, &mut sending.at, body, sent);
-            let progress = before != (sending.at, *sent, self.stream.written());
-            if !sending.pending.is_empty() && self.stream.is_flushed() {
+            let before = (sending.at, *sent, self.link.stream.written());
+            let result = send::send(&mut self.link.stream, head, &mut sending.at, body, sent);
+            let progress = before != (sending.at, *sent, self.link.stream.written());
+            if !sending.pending.is_empty() && self.link.stream.is_flushed() {
                 let (at, mut pending) = (sending.at as i64, std::mem::take(&mut sending.pending));
-                pending.settle_before(&self.ctx, &self.connection_info(), at);
+                pending.settle_before(&self.link.ctx, &self.link.facts, at);
                 let Stage::Send(sending) = &mut self.stage else { continue };
                 sending.pending = pending;
             }
             let Stage::Send(sending) = &mut self.stage else { continue };
             let sent = &sending.outgoing.sent;
             match result {
-                Ok(state @ Sent::Cold { .. }) => sending.begin_warming(&self.ctx, &state),
+                Ok(state @ Sent::Cold { .. }) => sending.begin_warming(&self.link.ctx, &state),
                 Ok(Sent::Blocked) => {
                     if progress {
                         self.set_send_deadline();
                     }
-                    match self.stream.poll_write_ready(cx) {
+                    match self.link.stream.poll_write_ready(cx) {
                         Poll::Ready(Ok(())) => {}
                         Poll::Ready(Err(_)) => return Poll::Ready(self.abort_sending()),
                         Poll::Pending if self.has_send_timed_out() => {
@@ -209,16 +209,12 @@ impl Connection {
         last: Option<LastResponse>,
     ) {
         // Bytes that are encrypted and not accepted by the socket were not sent.
-        let unsent = self.stream.unsent();
+        let unsent = self.link.stream.unsent();
         match completion {
-            Completion::Complete => pending.settle(&self.ctx, &self.connection_info()),
+            Completion::Complete => pending.settle(&self.link.ctx, &self.link.facts),
             Completion::Aborted if pending.is_empty() => {}
             Completion::Aborted => {
-                pending.finish(
-                    &self.ctx,
-                    &self.connection_info(),
-                    at.saturating_sub(unsent) as i64,
-                );
+                pending.finish(&self.link.ctx, &self.link.facts, at.saturating_sub(unsent) as i64);
             }
         }
         if let Some(LastResponse { mut log, start }) = last {
@@ -228,7 +224,7 @@ impl Connection {
                 // The client closed the connection before the first byte of this response.
                 log.outcome.status = 0;
             }
-            self.record_later(&log, sent, completion);
+            self.link.record(&log, sent, completion);
         }
     }
 

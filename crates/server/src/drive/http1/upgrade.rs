@@ -1,7 +1,7 @@
 //! Connections that use another protocol: HTTP/2 with prior knowledge (RFC 9113 §3.3), and protocols that a handler has
 //! switched to (RFC 9110 §7.8), such as WebSocket.
 
-use std::task::{Context, Poll, ready};
+use std::task::{Context, Poll};
 
 use bytes::Bytes;
 use dunlin_exchange::{Response, stream};
@@ -10,9 +10,8 @@ use dunlin_http::http2::PREFACE;
 use dunlin_http::semantics::is_token;
 use tokio::io::ReadBuf;
 
-use super::super::http2::{self, Link, Outcome};
 use super::handling::{Handling, Moved};
-use super::{Connection, Next, Stage, Step};
+use super::{Connection, Next};
 use crate::worker::TunnelMeter;
 
 /// Returns `true` if a connection that begins with these bytes uses HTTP/2; `None` if there are too few.
@@ -48,7 +47,7 @@ impl Connection {
         mut response: Response,
         tunnel: stream::Sender,
     ) {
-        let meter = TunnelMeter::begin(&self.ctx.metrics);
+        let meter = TunnelMeter::begin(&self.link.ctx.metrics);
         handling.begin_tunnel(&mut response, tunnel, meter);
         self.engine.close();
         self.closing = true;
@@ -56,7 +55,7 @@ impl Connection {
         self.linger = true;
         let output = handling.output();
         let start = output.len();
-        self.ctx.clock.with_date_line(|date| {
+        self.link.ctx.clock.with_date_line(|date| {
             response::begin(response.status, date, Persistence::Keep, output);
         });
         self.remove_head_start(start, output);
@@ -85,9 +84,9 @@ impl Connection {
             handling.receive_for_tunnel(std::mem::take(&mut self.unread).into());
             return Moved::Yes;
         }
-        let mut buffers = self.ctx.take_buffers();
+        let mut buffers = self.link.ctx.take_buffers();
         let mut read = ReadBuf::new(&mut buffers.input);
-        let moved = match self.stream.poll_read(cx, &mut read) {
+        let moved = match self.link.poll_read(cx, &mut read) {
             Poll::Pending => Moved::No,
             Poll::Ready(Ok(())) if !read.filled().is_empty() => {
                 handling.receive_for_tunnel(Bytes::copy_from_slice(read.filled()));
@@ -100,34 +99,8 @@ impl Connection {
             }
             Poll::Ready(Err(_)) => Moved::Over(Next::Abort),
         };
-        self.ctx.give_buffers(buffers);
+        self.link.ctx.give_buffers(buffers);
         moved
-    }
-
-    pub(super) fn begin_http2(&mut self) {
-        let unread = std::mem::take(&mut self.unread);
-        self.stage = Stage::Http2(Box::new(http2::Connection::new(&self.ctx, unread)));
-    }
-
-    pub(super) fn poll_http2(&mut self, cx: &mut Context<'_>) -> Poll<Step> {
-        if let Some(newer) = self.ctx.superseded_by() {
-            self.ctx = newer;
-        }
-        let Stage::Http2(connection) = &mut self.stage else { return Poll::Ready(Step::Again) };
-        let mut link = Link {
-            ctx: &self.ctx,
-            stream: &mut self.stream,
-            peer: self.peer,
-            proxied: self.known_ends.as_deref(),
-            connection_start: &mut self.connection_start,
-            serial: self.serial,
-            slot: self.slot,
-        };
-        Poll::Ready(match ready!(connection.poll(&mut link, cx)) {
-            Outcome::End => Step::End,
-            Outcome::Linger => self.begin_linger(),
-            Outcome::Abort => self.follow(Next::Abort),
-        })
     }
 }
 

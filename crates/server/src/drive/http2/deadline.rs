@@ -5,8 +5,8 @@ use dunlin_net::connections::Waiting;
 
 use super::super::exchange::STALLED;
 use super::stream::Stream;
-use super::{Connection, Link, Parts};
-use crate::worker::{Completion, Pending};
+use super::{Connection, Parts};
+use crate::worker::{Completion, Http1Settings, Pending};
 
 /// After this time without a request, memory that is kept for speed is freed, in milliseconds.
 const REST: u64 = 1_000;
@@ -15,8 +15,8 @@ const DRAIN: u64 = 1_000;
 
 impl Connection {
     /// Sets the time of the next timeout.
-    pub(super) fn set_deadline(&mut self, link: &Link<'_>) {
-        let settings = &link.ctx.http1;
+    pub(super) fn set_deadline(&mut self) {
+        let settings = &self.link.ctx.http1;
         let (waiting, deadline) = if let Some(send_progress) = &self.send_progress {
             (Waiting::Send, send_progress.next_check())
         } else if let Some(since) = self.incomplete_since {
@@ -24,7 +24,7 @@ impl Connection {
             (waiting, since + settings.head_timeout)
         } else if self.streams.is_empty() {
             if self.is_at_rest {
-                let waiting = if self.requests == 0 { Waiting::First } else { Waiting::Idle };
+                let waiting = if self.link.requests == 0 { Waiting::First } else { Waiting::Idle };
                 (waiting, self.active + settings.idle_timeout)
             } else {
                 (Waiting::Resting, self.active + REST)
@@ -32,23 +32,23 @@ impl Connection {
         } else {
             (Waiting::Streams, u64::MAX)
         };
-        let streams = self.streams.iter().filter_map(|stream| self.stream_deadline(link, stream));
+        let streams = self.streams.iter().filter_map(|stream| self.stream_deadline(stream));
         let mut deadline = streams.fold(deadline, u64::min);
         if self.is_draining {
-            deadline = deadline.min(self.drain_since + DRAIN).max(link.ctx.clock.now() + 1);
+            deadline = deadline.min(self.drain_since + DRAIN).max(self.link.ctx.clock.now() + 1);
         }
         self.deadline = deadline;
         match (waiting, self.incomplete_since) {
             (Waiting::Head, Some(since)) => {
-                link.ctx.connections.wait_for_head(link.slot, since, deadline);
+                self.link.ctx.connections.wait_for_head(self.link.slot, since, deadline);
             }
-            _ => link.ctx.connections.wait(link.slot, waiting, deadline),
+            _ => self.link.ctx.connections.wait(self.link.slot, waiting, deadline),
         }
     }
 
     /// Returns the time at which the client must have let the stream make progress.
-    fn stream_deadline(&self, link: &Link<'_>, stream: &Stream) -> Option<u64> {
-        let settings = &link.ctx.http1;
+    fn stream_deadline(&self, stream: &Stream) -> Option<u64> {
+        let settings = &self.link.ctx.http1;
         if stream.has_bytes() {
             // A stream that is not scheduled waits for other streams, and not for the client.
             let since = match self.engine.blocked_by(stream.id)? {
@@ -64,34 +64,34 @@ impl Connection {
     }
 
     /// Ends what has timed out.
-    pub(super) fn expire(&mut self, link: &Link<'_>, parts: &mut Parts<'_>) {
-        let now = link.ctx.clock.now();
-        let settings = &link.ctx.http1;
+    pub(super) fn expire(&mut self, parts: &mut Parts<'_>) {
+        let now = self.link.ctx.clock.now();
+        let Http1Settings { head_timeout, idle_timeout, .. } = self.link.ctx.http1;
         if self.is_draining && now >= self.drain_since + DRAIN {
             self.engine.end_drain(parts.out);
             self.drain_since = u64::MAX - DRAIN;
         }
         let overdue = self.streams.ids_where(|stream| {
-            self.stream_deadline(link, stream).is_some_and(|deadline| now >= deadline)
+            self.stream_deadline(stream).is_some_and(|deadline| now >= deadline)
         });
         for id in overdue {
             if self.streams.get_mut(id).is_some_and(|stream| stream.has_bytes()) {
-                tracing::debug!(peer = %link.peer, "HTTP/2 stream ended: the client's window stays closed");
+                tracing::debug!(peer = %self.link.facts.peer, "HTTP/2 stream ended: the client's window stays closed");
                 self.engine.cancel(id, ErrorCode::Cancel, parts.out);
-                self.forget(link, id, Completion::Aborted, parts.out);
+                self.forget(id, Completion::Aborted, parts.out);
             } else {
-                self.reject_stream(link, id, STALLED, parts);
+                self.reject_stream(id, STALLED, parts);
             }
         }
-        if self.streams.is_empty() && link.ctx.connections.is_evicted(link.slot) {
+        if self.streams.is_empty() && self.link.ctx.connections.is_evicted(self.link.slot) {
             self.is_evicted = true;
             return self.end(ErrorCode::NoError, "closed to make room", parts);
         }
-        if self.incomplete_since.is_some_and(|since| now >= since + settings.head_timeout) {
+        if self.incomplete_since.is_some_and(|since| now >= since + head_timeout) {
             return self.end(ErrorCode::ProtocolError, "a frame took too long", parts);
         }
         if self.streams.is_empty() && self.incomplete_since.is_none() {
-            if now >= self.active + settings.idle_timeout {
+            if now >= self.active + idle_timeout {
                 self.end(ErrorCode::NoError, "idle", parts);
             } else if now >= self.active + REST {
                 self.is_at_rest = true;

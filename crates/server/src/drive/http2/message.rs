@@ -7,9 +7,9 @@ use dunlin_http::http2::ErrorCode;
 use dunlin_http::semantics::{is_field_value, is_token, status};
 
 use super::super::exchange::{BodyWriter, StreamBody};
+use super::Connection;
 use super::progress::release_window;
 use super::stream::{Sending, Stream};
-use super::{Connection, Link};
 use crate::worker::Completion;
 use dunlin_limits::bandwidth::Pacer;
 
@@ -82,7 +82,6 @@ impl Connection {
     /// Starts a response with a message whose head is complete.
     pub(super) fn respond_with_message(
         &mut self,
-        link: &Link<'_>,
         mut stream: Stream,
         (source, head, pacer): (stream::Receiver, MessageHead, Option<Pacer>),
         out: &mut Vec<u8>,
@@ -91,7 +90,7 @@ impl Connection {
             tracing::warn!("a script's message cannot be sent over HTTP/2: its head is malformed");
             release_window(&mut self.engine, &stream, out);
             self.engine.cancel(stream.id, ErrorCode::InternalError, out);
-            return self.record(link, &mut stream, Completion::Aborted);
+            return self.record(&mut stream, Completion::Aborted);
         };
         if let Some(log) = &mut stream.exchange.log {
             log.outcome.status = status;
@@ -99,7 +98,7 @@ impl Connection {
         }
         stream.start = self.position(out);
         let is_bodiless = stream.exchange.is_head || !status::has_body(status) || length == Some(0);
-        self.send_head(link, stream.id, (status, false), fields.as_bytes(), 0, is_bodiless, out);
+        self.send_head(stream.id, (status, false), fields.as_bytes(), 0, is_bodiless, out);
         if is_bodiless {
             source.discard();
             return self.finish_stream(stream, out);

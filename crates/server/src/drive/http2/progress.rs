@@ -4,25 +4,24 @@ use bytes::Bytes;
 use dunlin_http::RequestError;
 use dunlin_http::http2::{ErrorCode, ResponseHead};
 
-use super::super::exchange::Ending;
-use super::request::rejected;
+use super::super::exchange::{Ending, Exchange};
 use super::stream::{Sending, Stream};
-use super::{Connection, Link, Parts};
+use super::{Connection, Parts};
 use crate::worker::{Completion, OutputRange};
 
 impl Connection {
     /// Processes the results of the streams that were polled. Returns `true` if there is progress.
-    pub(super) fn settle_streams(&mut self, link: &Link<'_>, parts: &mut Parts<'_>) -> bool {
+    pub(super) fn settle_streams(&mut self, parts: &mut Parts<'_>) -> bool {
         let mut has_progress = false;
         while let Some(id) = self.streams.next_polled() {
-            has_progress |= self.settle(link, id, parts);
+            has_progress |= self.settle(id, parts);
         }
         has_progress
     }
 
     /// Processes the results of one stream.
-    fn settle(&mut self, link: &Link<'_>, id: u32, parts: &mut Parts<'_>) -> bool {
-        let now = link.ctx.clock.now();
+    fn settle(&mut self, id: u32, parts: &mut Parts<'_>) -> bool {
+        let now = self.link.ctx.clock.now();
         let Some(stream) = self.streams.get_mut(id) else { return false };
         let mut has_progress = false;
         for (status, fields) in stream.exchange.take_hints() {
@@ -43,7 +42,7 @@ impl Connection {
             }
         }
         if stream.is_ready() {
-            self.begin_response(link, id, parts.out);
+            self.begin_response(id, parts.out);
             return true;
         }
         let ending = match &stream.sending {
@@ -58,7 +57,7 @@ impl Connection {
             None => return has_progress,
             Some(Ending::Broken) => {
                 self.engine.cancel(id, stream.broken_code(), parts.out);
-                self.forget(link, id, Completion::Aborted, parts.out);
+                self.forget(id, Completion::Aborted, parts.out);
             }
             Some(Ending::Complete(trailers)) => {
                 if trailers.is_empty() {
@@ -76,13 +75,12 @@ impl Connection {
     /// Receives a part of a request body.
     pub(super) fn receive_body(
         &mut self,
-        link: &Link<'_>,
         id: u32,
         data: &[u8],
         has_ended: bool,
         parts: &mut Parts<'_>,
     ) {
-        let now = link.ctx.clock.now();
+        let now = self.link.ctx.clock.now();
         let Some(stream) = self.streams.get_mut(id) else {
             return self.engine.consumed(id, data.len(), parts.out);
         };
@@ -95,9 +93,9 @@ impl Connection {
         if let Some(body) = &mut stream.exchange.request_body {
             is_consumed = !body.is_streamed();
             let copy = || Bytes::copy_from_slice(data);
-            if let Err(error) = body.receive(data.len(), copy, now, &link.ctx.http1) {
+            if let Err(error) = body.receive(data.len(), copy, now, &self.link.ctx.http1) {
                 self.engine.consumed(id, data.len(), parts.out);
-                return self.reject_stream(link, id, error, parts);
+                return self.reject_stream(id, error, parts);
             }
         }
         if is_consumed {
@@ -107,60 +105,46 @@ impl Connection {
             release_window(&mut self.engine, stream, parts.out);
             stream.exchange.end_body(self.engine.take_trailers(id));
             if stream.exchange.has_response() {
-                self.begin_response(link, id, parts.out);
+                self.begin_response(id, parts.out);
             }
         }
     }
 
     /// Rejects a request because of its body.
-    pub(super) fn reject_stream(
-        &mut self,
-        link: &Link<'_>,
-        id: u32,
-        error: RequestError,
-        parts: &mut Parts<'_>,
-    ) {
+    pub(super) fn reject_stream(&mut self, id: u32, error: RequestError, parts: &mut Parts<'_>) {
         let Some(mut stream) = self.streams.remove(id) else { return };
         release_window(&mut self.engine, &stream, parts.out);
         if !stream.is_without_response() {
             self.engine.cancel(id, ErrorCode::Cancel, parts.out);
-            return self.record(link, &mut stream, Completion::Aborted);
+            return self.record(&mut stream, Completion::Aborted);
         }
         stream.exchange.abort();
         stream.sending = Sending::Nothing;
-        let request = stream.exchange.log.as_ref().map(|log| log.request.as_request());
-        let is_head = stream.exchange.is_head;
-        let context = stream.exchange.log.as_ref().map(|log| &log.context);
-        let rejected = rejected(link, &error, request.as_ref(), context, is_head);
-        self.respond_rejected(link, stream, rejected, parts.out);
+        let Exchange { log, is_head, .. } = &stream.exchange;
+        let rejected = self.link.reject_recorded(&error, log.as_deref(), *is_head);
+        self.respond_rejected(stream, rejected, parts.out);
     }
 
     /// Starts the response of a stream.
-    fn begin_response(&mut self, link: &Link<'_>, id: u32, out: &mut Vec<u8>) {
+    fn begin_response(&mut self, id: u32, out: &mut Vec<u8>) {
         let Some(mut stream) = self.streams.remove(id) else { return };
         match std::mem::replace(&mut stream.sending, Sending::Nothing) {
             Sending::Message { source, head, pacer } => {
-                self.respond_with_message(link, stream, (source, head, pacer), out);
+                self.respond_with_message(stream, (source, head, pacer), out);
             }
             _ => {
                 if let Some(response) = stream.exchange.take_response() {
-                    self.respond(link, stream, response, out);
+                    self.respond(stream, response, out);
                 }
             }
         }
     }
 
     /// Ends a stream early.
-    pub(super) fn forget(
-        &mut self,
-        link: &Link<'_>,
-        id: u32,
-        completion: Completion,
-        out: &mut Vec<u8>,
-    ) {
+    pub(super) fn forget(&mut self, id: u32, completion: Completion, out: &mut Vec<u8>) {
         if let Some(mut stream) = self.streams.remove(id) {
             release_window(&mut self.engine, &stream, out);
-            self.record(link, &mut stream, completion);
+            self.record(&mut stream, completion);
         }
     }
 
@@ -184,32 +168,32 @@ impl Connection {
     }
 
     /// Ends all streams early. What was written is still sent.
-    pub(super) fn abandon_streams(&mut self, link: &Link<'_>) {
+    pub(super) fn abandon_streams(&mut self) {
         for mut stream in self.streams.take() {
-            self.record(link, &mut stream, Completion::Aborted);
+            self.record(&mut stream, Completion::Aborted);
         }
     }
 
     /// Records all streams at the end of the connection. What was not sent never will be.
-    pub(super) fn record_rest(&mut self, link: &Link<'_>) {
-        let sent = self.sent(link);
+    pub(super) fn record_rest(&mut self) {
+        let sent = self.sent();
         for mut stream in self.streams.take() {
             stream.sent -= stream.unsent(self.flushes);
             if let Some(log) = stream.exchange.log.as_mut().filter(|_| stream.start >= sent) {
                 log.outcome.status = 0;
             }
-            self.record(link, &mut stream, Completion::Aborted);
+            self.record(&mut stream, Completion::Aborted);
         }
         if !self.pending.is_empty() {
-            self.pending.finish(link.ctx, &link.connection_info(), sent);
+            self.pending.finish(&self.link.ctx, &self.link.facts, sent);
         }
     }
 
-    pub(super) fn record(&self, link: &Link<'_>, stream: &mut Stream, completion: Completion) {
+    pub(super) fn record(&self, stream: &mut Stream, completion: Completion) {
         let Some(log) = stream.exchange.log.take() else { return };
         let mut outcome = log.outcome.finish(stream.sent, completion).or_client_closed();
         outcome.received = stream.received();
-        link.ctx.record(&log.request.as_request(), &link.connection_info(), &log.context, &outcome);
+        self.link.ctx.record(&log.request.as_request(), &self.link.facts, &log.context, &outcome);
     }
 }
 

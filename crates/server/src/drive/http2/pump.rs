@@ -4,13 +4,13 @@ use dunlin_http::http2::ErrorCode;
 
 use super::super::exchange::Filled;
 use super::stream::Sending;
-use super::{BATCH, Connection, Link};
+use super::{BATCH, Connection};
 use crate::worker::Completion;
 
 impl Connection {
     /// Adds frames to `out` up to the size of one write. Returns `true` if there were any.
-    pub(super) fn pump(&mut self, link: &Link<'_>, out: &mut Vec<u8>) -> bool {
-        let (now, start) = (link.ctx.clock.now(), out.len());
+    pub(super) fn pump(&mut self, out: &mut Vec<u8>) -> bool {
+        let (now, start) = (self.link.ctx.clock.now(), out.len());
         while out.len() < BATCH {
             let Some(id) = self.engine.next_to_send() else { break };
             let allowance = self.engine.allowance(id);
@@ -24,7 +24,7 @@ impl Connection {
             };
             let mark = self.engine.begin_data(out);
             let before = out.len();
-            let filled = body.fill(&link.ctx.shared.blocking.files, allowance, out);
+            let filled = body.fill(&self.link.ctx.shared.blocking.files, allowance, out);
             stream.note_sent(out.len() - before, self.flushes);
             stream.moved = now;
             self.served = now;
@@ -44,7 +44,7 @@ impl Connection {
                 Filled::Changed => {
                     out.truncate(mark);
                     self.engine.cancel(id, ErrorCode::InternalError, out);
-                    self.forget(link, id, Completion::Aborted, out);
+                    self.forget(id, Completion::Aborted, out);
                 }
             }
         }

@@ -3,24 +3,21 @@
 use std::ops::Deref;
 use std::rc::Rc;
 
-use dunlin_exchange::{Body, Client, RequestContext, Response};
+use dunlin_exchange::{Body, RequestContext, Response};
 use dunlin_fs::content::Piece;
 use dunlin_http::http2::ResponseHead;
 use dunlin_http::semantics::{Method, expect};
 use dunlin_http::{BodyLength, FieldLines, Request, RequestError};
-use dunlin_net::clock;
 
 use super::super::INLINE_BODY;
 use super::super::exchange::{
-    BodyWriter, CachedParts, ConnectionView, Content, Exchange, Origin, Rejected, ResponseBody,
-    Started, StartedResponse, TOO_LARGE, begin, begin_fast, deferred_record, reject, start,
-    start_response,
+    BodyWriter, CachedParts, ConnectionView, Content, Exchange, Rejected, ResponseBody, Started,
+    StartedResponse, TOO_LARGE, deferred_record, start_response,
 };
 use super::message::MessageHead;
 use super::stream::{Sending, Stream};
-use super::{Connection, Link, Parts};
+use super::{Connection, Parts};
 use crate::handler::rejection::error_response;
-use crate::route::dispatch::dispatch_client;
 use crate::route::fast_path::{FastPath, FastResponse, fast_path};
 use crate::route::reply::{CachedResponse, Direction, Reply, Routed};
 use crate::route::sites::CacheEntry;
@@ -40,7 +37,6 @@ impl Connection {
     /// Starts the exchange of the request in the worker's buffers.
     pub(super) fn request(
         &mut self,
-        link: &mut Link<'_>,
         id: u32,
         length: Option<u64>,
         has_ended: bool,
@@ -50,34 +46,32 @@ impl Connection {
         let request = Request::new(text, head);
         let expects_continue = match expect::wants_continue(&request) {
             Ok(expects) => expects && !has_ended && length != Some(0),
-            Err(error) => return self.reject_request(link, id, error, &request, out),
+            Err(error) => return self.reject_request(id, error, &request, out),
         };
         let body = BodyStart { length, has_ended, expects_continue };
         if has_ended {
-            let ctx = Rc::clone(link.ctx);
+            let ctx = Rc::clone(&self.link.ctx);
             let worker_cache = ctx.files.cache.borrow();
-            let client = Client::of(link.peer, link.stream);
+            let client = self.link.client();
             match fast_path(&ctx, &worker_cache, client, &request, INLINE_BODY) {
                 Some(FastPath::Response(fast)) => {
-                    return self.send_fast(link, id, &request, fast, out);
+                    return self.send_fast(id, &request, fast, out);
                 }
                 Some(FastPath::Routed(routed)) => {
-                    return self.start(link, id, (&request, *routed), body, out);
+                    return self.start(id, (&request, *routed), body, out);
                 }
                 None => {}
             }
         }
-        let connection = (link.peer, &mut *link.stream);
-        match dispatch_client(link.ctx, connection, &request, path) {
-            Ok(routed) => self.start(link, id, (&request, routed), body, out),
-            Err(error) => self.reject_request(link, id, error, &request, out),
+        match self.link.dispatch(&request, path) {
+            Ok(routed) => self.start(id, (&request, routed), body, out),
+            Err(error) => self.reject_request(id, error, &request, out),
         }
     }
 
     /// Starts the exchange of a routed request.
     fn start(
         &mut self,
-        link: &mut Link<'_>,
         id: u32,
         (request, routed): (&Request<'_>, Routed),
         body: BodyStart,
@@ -85,20 +79,18 @@ impl Connection {
     ) {
         let BodyStart { length, has_ended, expects_continue } = body;
         if routed.direction == Direction::Ended {
-            self.drain(link.ctx.clock.now(), out);
+            self.drain(self.link.ctx.clock.now(), out);
         }
-        let ctx = link.ctx;
-        let (connection, arrival) = link.arrival(self.read_times);
-        let started = start(ctx, request, &connection, routed, Some(arrival));
+        let started = self.link.start(request, routed, true);
         let Started { reply, context, body_limit, reads_body } = started;
         if length.is_some_and(|length| length > body_limit) {
-            return self.reject(link, id, TOO_LARGE, (request, context), out);
+            return self.reject(id, TOO_LARGE, (request, context), out);
         }
-        let (now, is_head) = (link.ctx.clock.now(), request.method() == Method::Head);
+        let (now, is_head) = (self.link.ctx.clock.now(), request.method() == Method::Head);
         let reply = match reply {
             Reply::Cached(cached) => {
-                let pacer = self.pacer(context.as_deref(), &cached, request.method());
-                return self.send_cached(link, id, cached, (request, context, pacer), out);
+                let pacer = self.link.pacer(context.as_deref(), &cached, request.method());
+                return self.send_cached(id, cached, (request, context, pacer), out);
             }
             reply => reply,
         };
@@ -108,12 +100,12 @@ impl Connection {
             Reply::Response(response) if !reads_body || has_ended => {
                 let mut stream = Stream::new(id, now, Exchange::new(log, is_head));
                 stream.is_tunnel = is_tunnel;
-                return self.respond(link, stream, *response, out);
+                return self.respond(stream, *response, out);
             }
             Reply::Response(response) => Exchange::with_response(*response, log, is_head),
             Reply::Future(future) => Exchange::with_future(future, log, is_head),
             Reply::Streaming(begin) => {
-                let Ok(ends) = link.ends() else {
+                let Ok(ends) = self.link.ends() else {
                     self.is_over = true;
                     return;
                 };
@@ -123,12 +115,8 @@ impl Connection {
                     (false, None) => Content::Body(BodyLength::Chunked),
                     (false, Some(length)) => Content::Body(BodyLength::Known(length)),
                 };
-                let connection = ConnectionView {
-                    ends,
-                    encrypted: link.stream.is_encrypted(),
-                    tls: link.stream.tls(),
-                    has_interim_responses: true,
-                };
+                let connection =
+                    ConnectionView { ends, facts: &self.link.facts, has_interim_responses: true };
                 let body = (content, body_limit, now);
                 Exchange::with_streaming_handler(begin, body, connection, log, is_head)
             }
@@ -147,69 +135,56 @@ impl Connection {
     }
 
     /// Rejects a request whose head was not kept.
-    pub(super) fn reject_unread(
-        &mut self,
-        link: &mut Link<'_>,
-        id: u32,
-        error: RequestError,
-        parts: &mut Parts<'_>,
-    ) {
+    pub(super) fn reject_unread(&mut self, id: u32, error: RequestError, parts: &mut Parts<'_>) {
         let request = Request::new(parts.text, parts.head);
-        self.reject_request(link, id, error, &request, parts.out);
+        self.reject_request(id, error, &request, parts.out);
     }
 
     /// Records a malformed request, whose stream was reset.
-    pub(super) fn record_malformed(&mut self, link: &mut Link<'_>, parts: &Parts<'_>) {
+    pub(super) fn record_malformed(&mut self, parts: &Parts<'_>) {
         let request = Request::new(parts.text, parts.head);
-        let ctx = link.ctx;
-        let (connection, arrival) = link.arrival(self.read_times);
-        if let Some(context) = begin(ctx, &request, &connection, None, arrival) {
+        if let Some(context) = self.link.begin(&request) {
             let outcome = ResponseOutcome { status: MALFORMED, ..ResponseOutcome::NONE };
-            ctx.record(&request, &connection, &context, &outcome);
+            self.link.ctx.record(&request, &self.link.facts, &context, &outcome);
         }
     }
 
     /// Rejects a request that was not routed.
     fn reject_request(
         &mut self,
-        link: &mut Link<'_>,
         id: u32,
         error: RequestError,
         request: &Request<'_>,
         out: &mut Vec<u8>,
     ) {
-        let ctx = link.ctx;
-        let (connection, arrival) = link.arrival(self.read_times);
-        let context = begin(ctx, request, &connection, None, arrival);
-        self.reject(link, id, error, (request, context), out);
+        let context = self.link.begin(request);
+        self.reject(id, error, (request, context), out);
     }
 
     /// Responds with an error.
     fn reject(
         &mut self,
-        link: &Link<'_>,
         id: u32,
         error: RequestError,
         (request, context): (&Request<'_>, Option<Rc<RequestContext>>),
         out: &mut Vec<u8>,
     ) {
         let is_head = request.method() == Method::Head;
-        let rejected = rejected(link, &error, Some(request), context.as_ref(), is_head);
+        let rejected = self.link.reject(&error, Some(request), context.as_ref(), is_head);
         let exchange = Exchange::new(deferred_record(request, context), is_head);
-        let stream = Stream::new(id, link.ctx.clock.now(), exchange);
-        self.respond_rejected(link, stream, rejected, out);
+        let stream = Stream::new(id, self.link.ctx.clock.now(), exchange);
+        self.respond_rejected(stream, rejected, out);
     }
 
     /// Sends the response to a rejected request, now or later.
     pub(super) fn respond_rejected(
         &mut self,
-        link: &Link<'_>,
         mut stream: Stream,
         rejected: Rejected,
         out: &mut Vec<u8>,
     ) {
         match rejected {
-            Rejected::Now(response) => self.respond(link, stream, response, out),
+            Rejected::Now(response) => self.respond(stream, response, out),
             Rejected::Later(page) => {
                 let Exchange { log, is_head, .. } = stream.exchange;
                 stream.exchange = Exchange::with_future(page, log, is_head);
@@ -223,35 +198,34 @@ impl Connection {
     #[inline]
     fn send_fast(
         &mut self,
-        link: &mut Link<'_>,
         id: u32,
         request: &Request<'_>,
         fast: FastResponse<'_>,
         out: &mut Vec<u8>,
     ) {
         let FastResponse { cached, site, context } = fast;
-        let pacer = self.pacer(context.as_deref(), &cached, request.method());
+        let pacer = self.link.pacer(context.as_deref(), &cached, request.method());
         let settings = &cached.entry.route;
         if pacer.is_none()
-            && !link.ctx.needs_records()
+            && !self.link.ctx.needs_records()
             && let Some(prebuilt) = cached.prebuilt(INLINE_BODY)
             && prebuilt.sent(request.method()).len() <= self.engine.allowance(id)
         {
-            *link.connection_start = None;
+            self.link.connection_start = None;
             let (start, body) = (self.position(out), prebuilt.sent(request.method()));
             let form = &cached.entry.resource.identity;
             let lines = &form.block[..form.head_length];
-            self.send_head(link, id, (200, false), lines, form.serial, body.is_empty(), out);
+            self.send_head(id, (200, false), lines, form.serial, body.is_empty(), out);
             if !body.is_empty() {
                 self.engine.send_whole(id, body, out);
             }
-            if link.ctx.shared.is_counting {
+            if self.link.ctx.shared.is_counting {
                 let bytes = body.len() as u64;
-                let client = || Client::of(link.peer, link.stream);
+                let client = || self.link.client();
                 let counted = CountedResponse::new(
                     request,
                     (settings.label, bytes),
-                    self.read_times,
+                    self.link.read_times,
                     context.as_deref(),
                     client,
                 );
@@ -260,28 +234,14 @@ impl Connection {
             }
             return;
         }
-        let ctx = link.ctx;
-        let (connection, arrival) = link.arrival(self.read_times);
-        let context = begin_fast(ctx, request, &connection, (site, settings), context, arrival);
-        self.send_cached(link, id, cached, (request, context, pacer), out);
-    }
-
-    /// Returns the pacer of a cached response; `None` if all of it may be sent at once.
-    fn pacer<H: Deref<Target = CacheEntry>>(
-        &mut self,
-        context: Option<&RequestContext>,
-        cached: &CachedResponse<H>,
-        method: Method,
-    ) -> Option<Pacer> {
-        let short = cached.prebuilt(INLINE_BODY).map(|prebuilt| prebuilt.sent(method).len());
-        context?.pacer(&mut self.pace, short, clock::now)
+        let context = self.link.begin_fast(request, (site, settings), context);
+        self.send_cached(id, cached, (request, context, pacer), out);
     }
 
     /// Sends a cached response.
     #[inline]
     fn send_cached<H: Deref<Target = CacheEntry>>(
         &mut self,
-        link: &Link<'_>,
         id: u32,
         cached: CachedResponse<H>,
         (request, context, pacer): (&Request<'_>, Option<Rc<RequestContext>>, Option<Pacer>),
@@ -291,7 +251,7 @@ impl Connection {
         let start = self.position(out);
         let CachedParts { status, lines, serial, body, length, mut outcome } =
             CachedParts::new(&cached, method);
-        self.send_head(link, id, (status, false), lines, serial, body.is_none(), out);
+        self.send_head(id, (status, false), lines, serial, body.is_none(), out);
         let stored = match body {
             Some(StoredContent::Memory(bytes))
                 if pacer.is_none() && self.engine.send_whole(id, bytes, out) =>
@@ -312,7 +272,7 @@ impl Connection {
         let mut body = Body::default();
         body.push(Piece::of(stored, 0..length));
         let exchange = Exchange::new(log, method == Method::Head);
-        let mut stream = Stream::new(id, link.ctx.clock.now(), exchange);
+        let mut stream = Stream::new(id, self.link.ctx.clock.now(), exchange);
         stream.start = start;
         self.send_pieces(stream, body, pacer);
     }
@@ -334,20 +294,19 @@ impl Connection {
     /// Sends the response of a handler, or starts to.
     pub(super) fn respond(
         &mut self,
-        link: &Link<'_>,
         mut stream: Stream,
         mut response: Response,
         out: &mut Vec<u8>,
     ) {
         if stream.is_tunnel {
             if response.status == 101 {
-                stream.begin_tunnel(&link.ctx.metrics);
+                stream.begin_tunnel(&self.link.ctx.metrics);
             }
             response = tunnel_response(response);
         }
         let log = stream.exchange.log.as_deref_mut();
         let is_head = stream.exchange.is_head;
-        let started = start_response(link.ctx, response, is_head, log, &mut self.pace);
+        let started = start_response(&self.link.ctx, response, is_head, log, &mut self.link.pace);
         let StartedResponse { status, fields, has_date, body, pacer } = started;
         if let ResponseBody::Message(source) = body {
             stream.sending = Sending::Message { source, head: MessageHead::default(), pacer };
@@ -356,7 +315,7 @@ impl Connection {
         stream.start = self.position(out);
         let has_ended = matches!(body, ResponseBody::None);
         let head = (status, has_date);
-        self.send_head(link, stream.id, head, fields.as_bytes(), 0, has_ended, out);
+        self.send_head(stream.id, head, fields.as_bytes(), 0, has_ended, out);
         match body {
             ResponseBody::Stream { body, .. } => {
                 stream.sending = Sending::Body(BodyWriter::stream(body, pacer));
@@ -386,7 +345,6 @@ impl Connection {
     #[inline]
     pub(super) fn send_head(
         &mut self,
-        link: &Link<'_>,
         id: u32,
         (status, has_date): (u16, bool),
         lines: &[u8],
@@ -399,7 +357,7 @@ impl Connection {
             self.engine.respond(id, &head, has_ended, out);
             return;
         }
-        link.ctx.clock.with_date_line(|line| {
+        self.link.ctx.clock.with_date_line(|line| {
             let date = line.strip_prefix(b"Date: ").unwrap_or_default().trim_ascii_end();
             let head = ResponseHead { status, date, lines, serial };
             self.engine.respond(id, &head, has_ended, out)
@@ -409,19 +367,6 @@ impl Connection {
 
 /// Status of a malformed request in its record: that of the response over HTTP/1.
 const MALFORMED: u16 = 400;
-
-/// Returns the response to a request that is rejected.
-pub(super) fn rejected(
-    link: &Link<'_>,
-    error: &RequestError,
-    request: Option<&Request<'_>>,
-    context: Option<&Rc<RequestContext>>,
-    is_head: bool,
-) -> Rejected {
-    let ends = link.ends().ok().flatten();
-    let origin = Origin { peer: link.peer, stream: link.stream, ends };
-    reject(link.ctx, &origin, error, request, context, is_head)
-}
 
 /// Returns the response to an extended CONNECT. A successful one means that the stream is a tunnel (RFC 8441 §5), which only
 /// a handler that has switched protocols provides.

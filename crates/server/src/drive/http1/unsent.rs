@@ -8,7 +8,7 @@ use dunlin_tls::Transport;
 
 /// Bytes on their way to the socket. Bytes that were sent are released, and while nothing waits there is no buffer.
 #[derive(Default)]
-pub(in super::super) struct Unsent {
+pub(super) struct Unsent {
     bytes: Vec<u8>,
     /// Bytes of `bytes` that were sent.
     at: usize,
@@ -28,12 +28,12 @@ const SMALL: usize = 4 * 1024;
 
 impl Unsent {
     /// Creates a queue that begins with `bytes`.
-    pub(in super::super) fn new(bytes: Vec<u8>) -> Self {
+    pub(super) fn new(bytes: Vec<u8>) -> Self {
         Self { bytes, ..Self::default() }
     }
 
     /// Returns the buffer to which bytes are appended.
-    pub(in super::super) fn buffer(&mut self) -> &mut Vec<u8> {
+    pub(super) fn buffer(&mut self) -> &mut Vec<u8> {
         if self.bytes.capacity() == 0 {
             self.bytes = SPARE.take();
         }
@@ -41,26 +41,26 @@ impl Unsent {
     }
 
     /// Returns the bytes that were not sent.
-    pub(in super::super) fn rest(&self) -> &[u8] {
+    pub(super) fn rest(&self) -> &[u8] {
         &self.bytes[self.at..]
     }
 
     /// Returns the number of bytes that were not sent.
-    pub(in super::super) fn len(&self) -> usize {
+    pub(super) fn len(&self) -> usize {
         self.bytes.len() - self.at
     }
 
-    pub(in super::super) fn is_empty(&self) -> bool {
+    pub(super) fn is_empty(&self) -> bool {
         self.len() == 0
     }
 
     /// Returns the number of bytes that were sent so far.
-    pub(in super::super) fn sent(&self) -> u64 {
+    pub(super) fn sent(&self) -> u64 {
         self.released + self.at as u64
     }
 
     /// Sends what the socket accepts. Completes when it has accepted all.
-    pub(in super::super) fn poll_send(
+    pub(super) fn poll_send(
         &mut self,
         stream: &mut Transport,
         cx: &mut Context<'_>,
@@ -76,7 +76,7 @@ impl Unsent {
     }
 
     /// Frees what is not in use, before the task waits.
-    pub(in super::super) fn shrink(&mut self) {
+    pub(super) fn shrink(&mut self) {
         if self.is_empty() || self.bytes.capacity() / 2 > self.len().max(SMALL) {
             let buffer = std::mem::take(&mut self.bytes);
             self.bytes.extend_from_slice(&buffer[self.at..]);
@@ -87,7 +87,7 @@ impl Unsent {
     }
 
     /// Returns the bytes of the buffer.
-    pub(in super::super) fn held(&self) -> usize {
+    pub(super) fn held(&self) -> usize {
         self.bytes.capacity()
     }
 }

@@ -1,0 +1,178 @@
+//! A connection: the choice of its protocol, and its end.
+
+use std::pin::Pin;
+use std::rc::Rc;
+use std::task::{Context, Poll};
+
+use dunlin_memory::Reservation;
+use dunlin_net::connections::Waiting;
+use dunlin_tls::Transport;
+use tokio::io::ReadBuf;
+
+use super::link::{Accepted, End, Link, Start};
+use super::{http1, http2};
+use crate::worker::WorkerContext;
+
+/// A connection with its protocol.
+pub(crate) struct Connection {
+    protocol: Protocol,
+    is_registered: bool,
+    /// The memory that the connection holds while its task waits.
+    held: Reservation,
+}
+
+enum Protocol {
+    Http1(http1::Connection),
+    Http2(Box<http2::Connection>),
+    Linger(Box<Lingering>),
+    /// The connection has ended.
+    Over,
+}
+
+/// A connection whose last response was sent and whose sending side is closed. Bytes that still arrive are discarded, so
+/// that no reset overtakes the response.
+struct Lingering {
+    link: Link,
+    /// The number of bytes that are discarded at most.
+    left: usize,
+}
+
+const LINGER_BYTES: usize = 1 << 20;
+const LINGER_MILLIS: u64 = 2_000;
+
+impl Connection {
+    pub(crate) fn new(
+        ctx: Rc<WorkerContext>,
+        stream: Transport,
+        accepted: Accepted,
+        start: Start,
+    ) -> Self {
+        let (link, arrived) = Link::new(ctx, stream, accepted);
+        let deadline = link.ctx.clock.now() + link.ctx.http1.idle_timeout;
+        link.ctx.connections.wait(link.slot, Waiting::First, deadline);
+        let protocol = match start {
+            Start::Http2 => Protocol::http2(link, arrived),
+            _ => Protocol::Http1(http1::Connection::new(link, arrived, start)),
+        };
+        Self { protocol, is_registered: false, held: Reservation::new() }
+    }
+
+    /// Continues after the end of a protocol. Returns `true` if the connection goes on.
+    fn follow(&mut self, end: End) -> bool {
+        let Some(mut link) = std::mem::replace(&mut self.protocol, Protocol::Over).into_link()
+        else {
+            return false;
+        };
+        match end {
+            End::Closed => {}
+            End::Abort => link.stream.break_off(),
+            End::Http2(unread) => self.protocol = Protocol::http2(link, unread),
+            End::Linger => {
+                if link.stream.shut_down().is_ok() {
+                    self.protocol = Protocol::Linger(Box::new(Lingering::begin(link)));
+                }
+            }
+        }
+        !matches!(self.protocol, Protocol::Over)
+    }
+}
+
+impl Protocol {
+    fn http2(link: Link, unread: Vec<u8>) -> Self {
+        Self::Http2(Box::new(http2::Connection::new(link, unread)))
+    }
+
+    fn link(&self) -> Option<&Link> {
+        match self {
+            Self::Http1(connection) => Some(connection.link()),
+            Self::Http2(connection) => Some(connection.link()),
+            Self::Linger(lingering) => Some(&lingering.link),
+            Self::Over => None,
+        }
+    }
+
+    fn into_link(self) -> Option<Link> {
+        match self {
+            Self::Http1(connection) => Some(connection.into_link()),
+            Self::Http2(connection) => Some(connection.into_link()),
+            Self::Linger(lingering) => Some(lingering.link),
+            Self::Over => None,
+        }
+    }
+
+    /// Returns the bytes of all buffers of the connection.
+    fn held(&self) -> usize {
+        let of_protocol = match self {
+            Self::Http1(connection) => connection.held(),
+            Self::Http2(connection) => connection.held(),
+            Self::Linger(_) | Self::Over => 0,
+        };
+        of_protocol + self.link().map_or(0, |link| link.stream.held())
+    }
+
+    fn poll(&mut self, cx: &mut Context<'_>) -> Poll<End> {
+        match self {
+            Self::Http1(connection) => connection.poll(cx),
+            Self::Http2(connection) => connection.poll(cx),
+            Self::Linger(lingering) => lingering.poll(cx),
+            Self::Over => Poll::Ready(End::Closed),
+        }
+    }
+}
+
+impl Lingering {
+    fn begin(link: Link) -> Self {
+        let deadline = link.ctx.clock.now() + LINGER_MILLIS;
+        link.ctx.connections.wait(link.slot, Waiting::Linger, deadline);
+        Self { link, left: LINGER_BYTES }
+    }
+
+    /// Discards what arrives. Completes when the client closes the connection, or has had its time.
+    fn poll(&mut self, cx: &mut Context<'_>) -> Poll<End> {
+        let Self { link, left } = self;
+        let mut buffers = link.ctx.take_buffers();
+        let result = loop {
+            let mut read = ReadBuf::new(&mut buffers.input);
+            match link.poll_read(cx, &mut read) {
+                Poll::Pending => {
+                    let (_, expired) = link.ctx.connections.state(link.slot, link.ctx.clock.now());
+                    break if expired { Poll::Ready(End::Closed) } else { Poll::Pending };
+                }
+                Poll::Ready(Ok(())) if (1..*left).contains(&read.filled().len()) => {
+                    *left -= read.filled().len();
+                }
+                Poll::Ready(_) => break Poll::Ready(End::Closed),
+            }
+        };
+        link.ctx.give_buffers(buffers);
+        result
+    }
+}
+
+impl Future for Connection {
+    type Output = ();
+
+    fn poll(self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<()> {
+        #[cfg(test)]
+        crate::testing::polls::count_poll();
+        let this = self.get_mut();
+        if !std::mem::replace(&mut this.is_registered, true)
+            && let Some(link) = this.protocol.link()
+        {
+            link.ctx.connections.set_waker(link.slot, cx);
+        }
+        loop {
+            match this.protocol.poll(cx) {
+                Poll::Pending => {
+                    this.held.set(this.protocol.held());
+                    return Poll::Pending;
+                }
+                Poll::Ready(end) => {
+                    if !this.follow(end) {
+                        return Poll::Ready(());
+                    }
+                }
+            }
+        }
+    }
+}
