@@ -33,6 +33,7 @@ enum Protocol {
 /// that no reset overtakes the response.
 struct Lingering {
     link: Link,
+    stream: Transport,
     /// The number of bytes that are discarded at most.
     left: usize,
 }
@@ -47,29 +48,27 @@ impl Connection {
         accepted: Accepted,
         start: Start,
     ) -> Self {
-        let (link, arrived) = Link::new(ctx, stream, accepted);
+        let (link, arrived) = Link::new(ctx, &stream, accepted);
         let deadline = link.ctx.clock.now() + link.ctx.http1.idle_timeout;
         link.ctx.connections.wait(link.slot, Waiting::First, deadline);
         let protocol = match start {
-            Start::Http2 => Protocol::http2(link, arrived),
-            _ => Protocol::Http1(http1::Connection::new(link, arrived, start)),
+            Start::Http2 => Protocol::http2(link, stream, arrived),
+            _ => Protocol::Http1(http1::Connection::new(link, stream, arrived, start)),
         };
         Self { protocol, is_registered: false, held: Reservation::new() }
     }
 
     /// Continues after the end of a protocol. Returns `true` if the connection goes on.
     fn follow(&mut self, end: End) -> bool {
-        let Some(mut link) = std::mem::replace(&mut self.protocol, Protocol::Over).into_link()
-        else {
-            return false;
-        };
+        let protocol = std::mem::replace(&mut self.protocol, Protocol::Over);
+        let Some((link, mut stream)) = protocol.into_parts() else { return false };
         match end {
             End::Closed => {}
-            End::Abort => link.stream.break_off(),
-            End::Http2(unread) => self.protocol = Protocol::http2(link, unread),
+            End::Abort => stream.break_off(),
+            End::Http2(unread) => self.protocol = Protocol::http2(link, stream, unread),
             End::Linger => {
-                if link.stream.shut_down().is_ok() {
-                    self.protocol = Protocol::Linger(Box::new(Lingering::begin(link)));
+                if stream.shut_down().is_ok() {
+                    self.protocol = Protocol::Linger(Box::new(Lingering::begin(link, stream)));
                 }
             }
         }
@@ -78,8 +77,8 @@ impl Connection {
 }
 
 impl Protocol {
-    fn http2(link: Link, unread: Vec<u8>) -> Self {
-        Self::Http2(Box::new(http2::Connection::new(link, unread)))
+    fn http2(link: Link, stream: Transport, unread: Vec<u8>) -> Self {
+        Self::Http2(Box::new(http2::Connection::new(link, stream, unread)))
     }
 
     fn link(&self) -> Option<&Link> {
@@ -91,23 +90,23 @@ impl Protocol {
         }
     }
 
-    fn into_link(self) -> Option<Link> {
+    fn into_parts(self) -> Option<(Link, Transport)> {
         match self {
-            Self::Http1(connection) => Some(connection.into_link()),
-            Self::Http2(connection) => Some(connection.into_link()),
-            Self::Linger(lingering) => Some(lingering.link),
+            Self::Http1(connection) => Some(connection.into_parts()),
+            Self::Http2(connection) => Some(connection.into_parts()),
+            Self::Linger(lingering) => Some((lingering.link, lingering.stream)),
             Self::Over => None,
         }
     }
 
     /// Returns the bytes of all buffers of the connection.
     fn held(&self) -> usize {
-        let of_protocol = match self {
+        match self {
             Self::Http1(connection) => connection.held(),
             Self::Http2(connection) => connection.held(),
-            Self::Linger(_) | Self::Over => 0,
-        };
-        of_protocol + self.link().map_or(0, |link| link.stream.held())
+            Self::Linger(lingering) => lingering.stream.held(),
+            Self::Over => 0,
+        }
     }
 
     fn poll(&mut self, cx: &mut Context<'_>) -> Poll<End> {
@@ -121,19 +120,19 @@ impl Protocol {
 }
 
 impl Lingering {
-    fn begin(link: Link) -> Self {
+    fn begin(link: Link, stream: Transport) -> Self {
         let deadline = link.ctx.clock.now() + LINGER_MILLIS;
         link.ctx.connections.wait(link.slot, Waiting::Linger, deadline);
-        Self { link, left: LINGER_BYTES }
+        Self { link, stream, left: LINGER_BYTES }
     }
 
     /// Discards what arrives. Completes when the client closes the connection, or has had its time.
     fn poll(&mut self, cx: &mut Context<'_>) -> Poll<End> {
-        let Self { link, left } = self;
+        let Self { link, stream, left } = self;
         let mut buffers = link.ctx.take_buffers();
         let result = loop {
             let mut read = ReadBuf::new(&mut buffers.input);
-            match link.poll_read(cx, &mut read) {
+            match stream.poll_read(cx, &mut read) {
                 Poll::Pending => {
                     let (_, expired) = link.ctx.connections.state(link.slot, link.ctx.clock.now());
                     break if expired { Poll::Ready(End::Closed) } else { Poll::Pending };

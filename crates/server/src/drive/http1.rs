@@ -17,6 +17,7 @@ use dunlin_config::Persistence as ConnectionMode;
 use dunlin_http::http1;
 use dunlin_http::{Head, RequestError};
 use dunlin_net::connections::Waiting;
+use dunlin_tls::Transport;
 use tokio::io::ReadBuf;
 
 use self::body::BodyStep;
@@ -30,6 +31,7 @@ use crate::worker::{Buffers, Output};
 /// An HTTP/1 connection.
 pub(super) struct Connection {
     link: Link,
+    stream: Transport,
     engine: http1::Connection,
     /// Bytes that were received and not processed.
     unread: Vec<u8>,
@@ -41,7 +43,7 @@ pub(super) struct Connection {
     closing: bool,
     /// The first byte of the next head was sent.
     has_head_start: bool,
-    /// See [`Transport::cork`](dunlin_tls::Transport::cork).
+    /// See [`Transport::cork`].
     is_corked: bool,
     /// Progress of the client while it receives.
     send_progress: SendProgress,
@@ -104,9 +106,10 @@ const FIRST_BYTES: usize = 4096;
 
 impl Connection {
     /// Creates a connection whose first bytes are `unread`.
-    pub(super) fn new(link: Link, unread: Vec<u8>, start: Start) -> Self {
+    pub(super) fn new(link: Link, stream: Transport, unread: Vec<u8>, start: Start) -> Self {
         Self {
             link,
+            stream,
             engine: http1::Connection::default(),
             resume: !unread.is_empty(),
             unread,
@@ -129,8 +132,8 @@ impl Connection {
         &self.link
     }
 
-    pub(super) fn into_link(self) -> Link {
-        self.link
+    pub(super) fn into_parts(self) -> (Link, Transport) {
+        (self.link, self.stream)
     }
 
     fn poll_receive(&mut self, cx: &mut Context<'_>) -> Poll<Step> {
@@ -157,7 +160,7 @@ impl Connection {
         }
         loop {
             let mut read = ReadBuf::new(input);
-            match self.link.poll_read(cx, &mut read) {
+            match self.link.poll_read(&mut self.stream, cx, &mut read) {
                 Poll::Pending => return self.check_timeout(parts),
                 Poll::Ready(Ok(())) if !read.filled().is_empty() => {}
                 Poll::Ready(_) => {
@@ -203,7 +206,7 @@ impl Connection {
             }
             Waiting::Body => self.reject_body_early(STALLED, parts.output),
             _ => {
-                self.link.stream.end();
+                self.stream.end();
                 return Poll::Ready(Step::Over(End::Closed));
             }
         };
@@ -237,7 +240,7 @@ impl Connection {
     fn set_read_deadline(&mut self, is_new: bool) {
         let now = self.link.ctx.clock.now();
         if self.body.is_some() || !self.unread.is_empty() && !self.is_acknowledged() {
-            self.link.stream.acknowledge();
+            self.stream.acknowledge();
         }
         if self.body.is_some() {
             self.link.ctx.connections.wait(
@@ -294,11 +297,11 @@ impl Connection {
                 return Step::Over(End::Http2(std::mem::take(&mut self.unread)));
             }
             // The end of a handshake whose early data has a response may still arrive.
-            Next::Close if self.linger || self.engine.has_body() || self.link.stream.is_early() => {
+            Next::Close if self.linger || self.engine.has_body() || self.stream.is_early() => {
                 return Step::Over(End::Linger);
             }
             Next::Close => {
-                self.link.stream.end();
+                self.stream.end();
                 return Step::Over(End::Closed);
             }
             Next::Abort => return Step::Over(End::Abort),
@@ -320,7 +323,7 @@ impl Connection {
     /// Returns `true` if the client has received nothing until its deadline.
     fn has_send_timed_out(&mut self) -> bool {
         let (now, limit) = (self.link.ctx.clock.now(), self.link.ctx.http1.send_timeout);
-        let is_over = self.send_progress.has_timed_out(&self.link.stream, now, limit);
+        let is_over = self.send_progress.has_timed_out(&self.stream, now, limit);
         self.link.ctx.connections.wait(
             self.link.slot,
             Waiting::Send,
@@ -403,20 +406,20 @@ impl Connection {
         }
     }
 
-    /// Returns the bytes of the buffers, without those of the transport.
+    /// Returns the bytes of all buffers.
     pub(super) fn held(&self) -> usize {
         let of_stage = match &self.stage {
             Stage::Handle(handling) => handling.held(),
             Stage::Send(sending) => sending.held(),
             Stage::Receive => 0,
         };
-        self.unread.capacity() + of_stage
+        self.unread.capacity() + self.stream.held() + of_stage
     }
 
     /// As [`Self::follow`], after a handler whose response the socket has accepted.
     fn after_handler(&mut self, next: Next, cx: &mut Context<'_>) -> Step {
         let early_reads = self.early_reads;
-        let is_reported = !matches!(next, Next::Receive) || self.link.stream.may_be_readable(cx);
+        let is_reported = !matches!(next, Next::Receive) || self.stream.may_be_readable(cx);
         let step = self.follow(next);
         // The kernel has not reported another request to the worker: it reports older changes first.
         if !is_reported {

@@ -1,60 +1,44 @@
 //! The adapter of HTTP/2.
 //!
-//! Each poll parses what one read brings, responds and writes, with buffers of the worker. A request whose response is not
-//! complete becomes a [`Stream`]; bodies are sent as the client's windows and priorities allow.
+//! Each poll parses what one read brings, responds and writes, with buffers of the worker. The exchanges are those of a
+//! [`Multiplexer`].
 
 mod deadline;
-mod message;
-mod progress;
-mod pump;
-mod request;
-mod stream;
-mod streams;
+mod frames;
 
 use std::task::{Context, Poll};
 
-use dunlin_http::Head;
 use dunlin_http::http2::{self, Event, Settings};
+use dunlin_http::{Head, Request};
+use dunlin_tls::Transport;
 use tokio::io::ReadBuf;
 
-use self::stream::Stream;
-use self::streams::Streams;
+use self::frames::{BATCH, Frames};
 use super::link::{End, Link};
+use super::multiplex::{Multiplexer, Protocol, RequestStart};
 use super::send_progress::SendProgress;
-use crate::worker::{Buffers, Completion, Pending};
+use crate::worker::{Buffers, Completion};
 
 /// An HTTP/2 connection.
 pub(super) struct Connection {
-    link: Link,
-    engine: http2::Connection,
+    exchanges: Multiplexer<Frames>,
     /// Bytes that were received and not processed.
     unread: Vec<u8>,
     /// `unread` may hold a whole frame: process it before reading.
     resume: bool,
     /// Bytes that the socket has not accepted.
     unsent: Vec<u8>,
-    /// Records of responses whose last bytes were not sent; positions count from the start of the connection.
-    pending: Pending,
-    /// Bytes that were sent, and how often all bytes were sent.
-    flushed: i64,
-    flushes: u64,
     /// How many of the next reads may overtake older change notifications; see
-    /// [`WorkerContext::look_for_changes`].
+    /// [`WorkerContext::look_for_changes`](crate::worker::WorkerContext::look_for_changes).
     early_reads: u8,
-    streams: Streams,
     /// Time of the last read or write, in milliseconds of the worker's clock.
     active: u64,
     /// Progress of the client while the socket accepts nothing.
     send_progress: Option<SendProgress>,
-    /// When bytes of a body were last sent on any stream.
-    served: u64,
     /// When the incomplete frame began to arrive.
     incomplete_since: Option<u64>,
     /// Time of the next timeout.
     deadline: u64,
-    is_draining: bool,
-    /// When the connection began to close gracefully.
-    drain_since: u64,
     /// Memory that is kept for speed was freed.
     is_at_rest: bool,
     /// The connection ends when the written bytes are sent.
@@ -77,43 +61,27 @@ enum Turn {
     Over(End),
 }
 
-/// Bytes that one write collects, beyond the frame that exceeds them: seven full frames. The kernel takes more bytes at a time with
-/// less work for each; larger writes gain nothing.
-const BATCH: usize = 112 * 1024;
 /// After this number of turns other connections get theirs.
 const TURNS: usize = 16;
 
-/// Returns `true` if the socket has not taken all that was made for it, of which `unsent` is what the transport has not taken either.
-fn has_unsent(unsent: &[u8], link: &Link) -> bool {
-    !unsent.is_empty() || !link.stream.is_flushed()
-}
-
 impl Connection {
     /// Creates a connection whose first bytes are `unread`.
-    pub(super) fn new(link: Link, unread: Vec<u8>) -> Self {
+    pub(super) fn new(link: Link, stream: Transport, unread: Vec<u8>) -> Self {
         let ctx = &link.ctx;
         let settings = Settings { limits: ctx.http1.limits, ..Settings::default() };
         let mut unsent = Vec::new();
         let engine = http2::Connection::new(settings, &mut unsent);
         let now = ctx.clock.now();
         Self {
-            link,
-            engine,
+            exchanges: Multiplexer::new(link, Frames::new(engine, stream)),
             resume: !unread.is_empty(),
             unread,
             unsent,
-            pending: Pending::default(),
-            flushed: 0,
-            flushes: 0,
             early_reads: 2,
-            streams: Streams::default(),
             active: now,
             send_progress: None,
-            served: now,
             incomplete_since: None,
             deadline: now,
-            is_draining: false,
-            drain_since: 0,
             is_at_rest: true,
             is_over: false,
             is_evicted: false,
@@ -121,42 +89,31 @@ impl Connection {
     }
 
     pub(super) fn link(&self) -> &Link {
-        &self.link
+        &self.exchanges.link
     }
 
-    pub(super) fn into_link(self) -> Link {
-        self.link
+    pub(super) fn into_parts(self) -> (Link, Transport) {
+        (self.exchanges.link, self.exchanges.protocol.stream)
+    }
+
+    fn stream(&self) -> &Transport {
+        &self.exchanges.protocol.stream
     }
 
     pub(super) fn poll(&mut self, cx: &mut Context<'_>) -> Poll<End> {
-        self.link.take_newer_configuration();
+        self.exchanges.link.take_newer_configuration();
         for _ in 0..TURNS {
             // Handlers may take the worker's buffers themselves.
-            let (engine, is_blocked) = (&mut self.engine, has_unsent(&self.unsent, &self.link));
-            let can_send = |id| !is_blocked && engine.allowance(id) > 0;
-            let mut moved = self.streams.poll(self.link.ctx.clock.now(), cx, can_send);
-            let mut buffers = self.link.ctx.take_buffers();
-            // The lists of the worker, so that a connection needs lists of its own only for what the socket has not taken.
-            let is_borrowed = self.pending.is_empty();
-            if is_borrowed {
-                std::mem::swap(&mut self.pending, &mut buffers.output.pending);
-            }
-            let turn = self.turn(cx, &mut buffers);
-            if is_borrowed && self.pending.is_empty() {
-                std::mem::swap(&mut self.pending, &mut buffers.output.pending);
-            }
-            self.link.ctx.give_buffers(buffers);
-            match turn {
-                Turn::Over(outcome) => {
-                    self.record_rest();
-                    return Poll::Ready(outcome);
+            let mut moved = self.exchanges.poll(self.has_unsent(), cx);
+            match self.turn_with_buffers(cx) {
+                Turn::Over(end) => {
+                    self.exchanges.record_rest(self.sent());
+                    return Poll::Ready(end);
                 }
                 Turn::Moved(more) => moved |= more,
             }
-            let (engine, is_blocked) = (&mut self.engine, has_unsent(&self.unsent, &self.link));
-            let can_send = |id| !is_blocked && engine.allowance(id) > 0;
-            moved |= self.streams.release(can_send);
-            if !moved && !self.streams.has_due() {
+            moved |= self.exchanges.release(self.has_unsent());
+            if !moved && !self.exchanges.has_due() {
                 self.set_deadline();
                 return Poll::Pending;
             }
@@ -165,33 +122,56 @@ impl Connection {
         Poll::Pending
     }
 
+    /// Returns `true` if the socket has not taken all that was made for it.
+    fn has_unsent(&self) -> bool {
+        !self.unsent.is_empty() || !self.stream().is_flushed()
+    }
+
+    /// Receives, responds and sends once, with the buffers of the worker.
+    fn turn_with_buffers(&mut self, cx: &mut Context<'_>) -> Turn {
+        let mut buffers = self.link().ctx.take_buffers();
+        // The lists of the worker, so that a connection needs lists of its own only for what the socket has not taken.
+        let is_borrowed = self.exchanges.pending.is_empty();
+        if is_borrowed {
+            std::mem::swap(&mut self.exchanges.pending, &mut buffers.output.pending);
+        }
+        let turn = self.turn(cx, &mut buffers);
+        if is_borrowed && self.exchanges.pending.is_empty() {
+            std::mem::swap(&mut self.exchanges.pending, &mut buffers.output.pending);
+        }
+        self.link().ctx.give_buffers(buffers);
+        turn
+    }
+
     /// Receives, responds and sends once.
     fn turn(&mut self, cx: &mut Context<'_>, buffers: &mut Buffers) -> Turn {
         let Buffers { input, output, head, path, text } = buffers;
         let parts = &mut Parts { out: &mut output.bytes, head, text, path };
-        if has_unsent(&self.unsent, &self.link) {
+        if self.has_unsent() {
             parts.out.extend_from_slice(&std::mem::take(&mut self.unsent));
             self.early_reads = 2;
             if let Some(turn) = self.write(cx, parts.out) {
                 return turn;
             }
         }
-        let now = self.link.ctx.clock.now();
-        self.engine.set_time(now / 1000);
-        if now >= self.deadline || self.link.ctx.connections.is_evicted(self.link.slot) {
-            self.expire(parts);
+        let now = self.exchanges.link.ctx.clock.now();
+        self.exchanges.protocol.engine.set_time(now / 1000);
+        if now >= self.deadline
+            || self.exchanges.link.ctx.connections.is_evicted(self.exchanges.link.slot)
+        {
+            self.expire(parts.out);
         }
-        if self.link.ctx.is_draining() {
-            self.drain(now, parts.out);
+        if self.exchanges.link.ctx.is_draining() {
+            self.exchanges.protocol.drain(now, parts.out);
         }
         let mut moved = false;
         if !self.is_over {
-            moved |= self.settle_streams(parts);
+            moved |= self.exchanges.settle_streams(parts.out);
             match self.receive(cx, input, parts) {
                 Ok(received) => moved |= received,
                 Err(outcome) => return Turn::Over(outcome),
             }
-            moved |= self.pump(parts.out);
+            moved |= self.exchanges.pump(parts.out);
         }
         if !parts.out.is_empty() {
             self.active = now;
@@ -202,7 +182,10 @@ impl Connection {
         if self.is_evicted {
             return Turn::Over(End::Closed);
         }
-        if self.is_over || self.engine.is_done() && self.streams.is_empty() {
+        if self.exchanges.is_lost
+            || self.is_over
+            || self.exchanges.protocol.engine.is_done() && self.exchanges.is_empty()
+        {
             return Turn::Over(End::Linger);
         }
         Turn::Moved(moved)
@@ -221,19 +204,23 @@ impl Connection {
             return Ok(true);
         }
         let mut read = ReadBuf::new(input);
-        match self.link.poll_read(cx, &mut read) {
+        let Multiplexer { link, protocol, .. } = &mut self.exchanges;
+        match link.poll_read(&mut protocol.stream, cx, &mut read) {
             Poll::Pending => return Ok(false),
             Poll::Ready(Ok(())) if !read.filled().is_empty() => {}
             Poll::Ready(_) => return Err(End::Closed),
         }
         // A handler may have woken this task instead of the socket.
-        if self.early_reads > 0 || !self.streams.is_empty() || self.link.ctx.is_reading_changes() {
+        if self.early_reads > 0
+            || !self.exchanges.is_empty()
+            || self.exchanges.link.ctx.is_reading_changes()
+        {
             self.early_reads = self.early_reads.saturating_sub(1);
-            self.link.ctx.look_for_changes();
+            self.exchanges.link.ctx.look_for_changes();
         }
-        self.link.set_read_times(self.unread.is_empty());
+        self.exchanges.link.set_read_times(self.unread.is_empty());
         let fresh = read.filled();
-        self.active = self.link.ctx.clock.now();
+        self.active = self.exchanges.link.ctx.clock.now();
         if self.unread.is_empty() {
             self.process_input(cx, fresh, parts);
         } else {
@@ -248,42 +235,51 @@ impl Connection {
     fn process_input(&mut self, cx: &mut Context<'_>, data: &[u8], parts: &mut Parts<'_>) {
         let (mut at, mut served) = (0, 0);
         loop {
-            let event = self.engine.next(data, &mut at, parts.head, parts.text, parts.out);
+            let event = self
+                .exchanges
+                .protocol
+                .engine
+                .next(data, &mut at, parts.head, parts.text, parts.out);
             match event {
                 Ok(Event::Request { stream, length, ended }) => {
-                    self.link.requests += 1;
                     self.is_at_rest = false;
                     // The kernel has reported the first request of a read; the others may have been sent after a later change.
                     if served == 1 {
-                        self.link.ctx.look_for_changes();
+                        self.exchanges.link.ctx.look_for_changes();
                     }
                     served += 1;
-                    self.request(stream, length, ended, parts);
+                    let request = Request::new(parts.text, parts.head);
+                    let start = RequestStart { request, length, has_ended: ended };
+                    self.exchanges.begin(stream.into(), &start, parts.path, parts.out);
                 }
                 Ok(Event::More) => break,
                 Ok(Event::Data { stream, data: place, ended }) => {
-                    self.receive_body(stream, &data[place], ended, parts);
+                    self.exchanges.receive_body(stream.into(), &data[place], parts.out);
+                    if ended {
+                        let trailers = self.exchanges.protocol.engine.take_trailers(stream);
+                        self.exchanges.end_body(stream.into(), trailers, parts.out);
+                    }
                 }
                 Ok(Event::Rejected { stream, error }) => {
-                    self.reject_unread(stream, error, parts);
+                    let request = Request::new(parts.text, parts.head);
+                    self.exchanges.reject(stream.into(), error, &request, parts.out);
                 }
                 Ok(Event::Malformed { reason, .. }) => {
-                    tracing::debug!(peer = %self.link.facts.peer, reason, "HTTP/2 request malformed: stream reset");
-                    self.link.requests += 1;
-                    self.record_malformed(parts);
+                    tracing::debug!(peer = %self.exchanges.link.facts.peer, reason, "HTTP/2 request malformed: stream reset");
+                    self.exchanges.record_malformed(&Request::new(parts.text, parts.head));
                 }
                 Ok(Event::Reset { stream }) => {
-                    self.forget(stream, Completion::Aborted, parts.out);
+                    self.exchanges.forget(stream.into(), Completion::Aborted, parts.out);
                 }
                 Err(failure) => {
                     let (code, reason) = (failure.code, failure.reason);
                     if failure.is_abuse() {
-                        tracing::warn!(peer = %self.link.facts.peer, reason, "HTTP/2 connection ended: abuse");
+                        tracing::warn!(peer = %self.exchanges.link.facts.peer, reason, "HTTP/2 connection ended: abuse");
                     } else {
-                        tracing::debug!(peer = %self.link.facts.peer, %code, reason, "HTTP/2 connection ended");
+                        tracing::debug!(peer = %self.exchanges.link.facts.peer, %code, reason, "HTTP/2 connection ended");
                     }
                     self.is_over = true;
-                    self.abandon_streams();
+                    self.exchanges.abandon_streams();
                     return;
                 }
             }
@@ -293,58 +289,51 @@ impl Connection {
                 break;
             }
         }
-        let max = self.link.ctx.http1.requests;
-        if max != 0 && self.link.requests >= max && !self.is_draining {
-            self.drain(self.link.ctx.clock.now(), parts.out);
+        let max = self.exchanges.link.ctx.http1.requests;
+        if max != 0 && self.exchanges.link.requests >= max {
+            self.exchanges.protocol.drain(self.exchanges.link.ctx.clock.now(), parts.out);
         }
         self.unread.extend_from_slice(&data[at..]);
-        if self.engine.is_within(self.unread.len()) {
-            self.incomplete_since.get_or_insert(self.link.ctx.clock.now());
+        if self.exchanges.protocol.engine.is_within(self.unread.len()) {
+            self.incomplete_since.get_or_insert(self.exchanges.link.ctx.clock.now());
         } else {
             self.incomplete_since = None;
             self.unread = Vec::new();
         }
-        if self.incomplete_since.is_some() || self.streams.iter().any(Stream::has_upload) {
+        if self.incomplete_since.is_some() || self.exchanges.has_upload() {
             // The client may send the next part only after an acknowledgement, which the kernel delays by up to 40 ms.
-            self.link.stream.acknowledge();
-        }
-    }
-
-    fn drain(&mut self, now: u64, out: &mut Vec<u8>) {
-        if !self.is_draining {
-            self.is_draining = true;
-            self.drain_since = now;
-            self.engine.begin_drain(out);
+            self.exchanges.protocol.stream.acknowledge();
         }
     }
 
     /// Writes, and keeps what the socket does not accept. Returns the result of the turn if it ends here.
     fn write(&mut self, cx: &mut Context<'_>, out: &mut Vec<u8>) -> Option<Turn> {
-        let (mut at, before) = (0, self.link.stream.written());
-        let result = self.link.stream.poll_send(cx, out, &mut at);
-        let (now, limit) = (self.link.ctx.clock.now(), self.link.ctx.http1.send_timeout);
-        if at > 0 || self.link.stream.written() != before {
+        let (mut at, before) = (0, self.exchanges.protocol.stream.written());
+        let result = self.exchanges.protocol.stream.poll_send(cx, out, &mut at);
+        let (now, limit) =
+            (self.exchanges.link.ctx.clock.now(), self.exchanges.link.ctx.http1.send_timeout);
+        if at > 0 || self.exchanges.protocol.stream.written() != before {
             self.active = now;
             self.send_progress = None;
         }
-        self.flushed += at as i64;
+        let all = matches!(result, Poll::Ready(Ok(())));
+        self.exchanges.protocol.note_sent(at, all);
         match result {
             Poll::Ready(Ok(())) => {
                 self.send_progress = None;
                 out.clear();
-                self.flushes += 1;
-                self.pending.settle(&self.link.ctx, &self.link.facts);
+                self.exchanges.record_sent();
                 None
             }
             Poll::Ready(Err(_)) => Some(Turn::Over(End::Closed)),
             Poll::Pending => {
                 let sent = self.sent();
-                self.pending.settle_before(&self.link.ctx, &self.link.facts, sent);
+                self.exchanges.record_sent_before(sent);
                 self.unsent.extend_from_slice(&out[at..]);
                 out.clear();
                 let send_progress =
                     self.send_progress.get_or_insert_with(|| SendProgress::begin(now, limit));
-                if send_progress.has_timed_out(&self.link.stream, now, limit) {
+                if send_progress.has_timed_out(&self.exchanges.protocol.stream, now, limit) {
                     return Some(Turn::Over(End::Abort));
                 }
                 Some(Turn::Moved(false))
@@ -355,28 +344,25 @@ impl Connection {
     /// Writes what the socket accepts. Returns `true` if that was all.
     fn write_some(&mut self, cx: &mut Context<'_>, out: &mut Vec<u8>) -> bool {
         let mut at = 0;
-        let done = matches!(self.link.stream.poll_send(cx, out, &mut at), Poll::Ready(Ok(())));
+        let done = matches!(
+            self.exchanges.protocol.stream.poll_send(cx, out, &mut at),
+            Poll::Ready(Ok(()))
+        );
         out.drain(..at);
-        self.flushed += at as i64;
+        self.exchanges.protocol.note_sent(at, done);
         if done {
-            self.flushes += 1;
-            self.pending.settle(&self.link.ctx, &self.link.facts);
+            self.exchanges.record_sent();
         }
         done
     }
 
     /// Returns the bytes of the buffers. Those of bodies are counted where they are.
     pub(super) fn held(&self) -> usize {
-        self.unread.capacity() + self.unsent.capacity()
-    }
-
-    /// Returns the position of the next byte of `out` among all bytes that the connection sends.
-    fn position(&self, out: &[u8]) -> i64 {
-        self.flushed + out.len() as i64
+        self.unread.capacity() + self.unsent.capacity() + self.stream().held()
     }
 
     /// Returns the number of bytes that the socket has certainly accepted.
     fn sent(&self) -> i64 {
-        self.flushed - self.link.stream.unsent() as i64
+        self.exchanges.protocol.flushed - self.exchanges.protocol.stream.unsent() as i64
     }
 }

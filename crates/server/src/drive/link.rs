@@ -1,11 +1,11 @@
-//! What a connection has whatever its protocol: the transport, the facts of it that others see, its slot, and the starts of
-//! its exchanges.
+//! What a connection has whatever carries it: the facts that others see, its slot, and the starts of its exchanges.
 
 use std::io;
 use std::ops::Deref;
 use std::rc::Rc;
 use std::task::{Context, Poll};
 
+use dunlin_config::Config;
 use dunlin_exchange::{Client, ConnectionFacts, RequestContext};
 use dunlin_http::semantics::Method;
 use dunlin_http::{Request, RequestError};
@@ -13,7 +13,7 @@ use dunlin_limits::bandwidth::{ConnectionPace, Pacer};
 use dunlin_net::address::{Ends, Peer};
 use dunlin_net::connection_limits::limiter::Permit;
 use dunlin_telemetry::{ConnectionStart, ReadTimes};
-use dunlin_tls::{Standing, Transport};
+use dunlin_tls::{Certificates, Policy, Standing, TlsInfo, Transport};
 use tokio::io::ReadBuf;
 
 use super::INLINE_BODY;
@@ -60,10 +60,42 @@ pub(super) enum End {
     Http2(Vec<u8>),
 }
 
-/// A connection without its protocol.
+/// What carries a connection, as far as the facts depend on it.
+pub(super) trait Carrier {
+    /// See [`Transport::ends`].
+    fn ends(&self) -> io::Result<Option<Ends>>;
+
+    /// See [`Transport::policy`].
+    fn policy(&self) -> Policy;
+
+    /// See [`Transport::tls`].
+    fn tls(&self) -> Option<TlsInfo>;
+
+    /// See [`Transport::renew_policy`].
+    fn renew_policy(&mut self, config: &Config, certificates: &Certificates) -> Standing;
+}
+
+impl Carrier for Transport {
+    fn ends(&self) -> io::Result<Option<Ends>> {
+        Self::ends(self)
+    }
+
+    fn policy(&self) -> Policy {
+        Self::policy(self)
+    }
+
+    fn tls(&self) -> Option<TlsInfo> {
+        Self::tls(self)
+    }
+
+    fn renew_policy(&mut self, config: &Config, certificates: &Certificates) -> Standing {
+        Self::renew_policy(self, config, certificates)
+    }
+}
+
+/// A connection without its transport and its protocol.
 pub(super) struct Link {
     pub(super) ctx: Rc<WorkerContext>,
-    pub(super) stream: Transport,
     pub(super) facts: ConnectionFacts,
     /// Addresses of client and server: from a proxy, or from the system at their first use.
     ends: Option<Box<Ends>>,
@@ -83,17 +115,16 @@ impl Link {
     /// Creates the link of a connection, and returns the bytes that have arrived.
     pub(super) fn new(
         ctx: Rc<WorkerContext>,
-        stream: Transport,
+        carrier: &impl Carrier,
         accepted: Accepted,
     ) -> (Self, Vec<u8>) {
         let Accepted { peer, proxied, permit, connection_start, arrived } = accepted;
         let slot = ctx.connections.add(ctx.clock.now(), peer.network());
         let serial = ctx.next_serial();
-        let (policy, tls) = (stream.policy(), stream.tls().map(Rc::new));
+        let (policy, tls) = (carrier.policy(), carrier.tls().map(Rc::new));
         let link = Self {
             facts: ConnectionFacts { peer, serial, policy, tls },
             ctx,
-            stream,
             ends: proxied,
             slot,
             requests: 0,
@@ -109,9 +140,9 @@ impl Link {
     ///
     /// # Errors
     /// When the client has closed the connection.
-    pub(super) fn ends(&mut self) -> io::Result<Option<Ends>> {
+    pub(super) fn ends(&mut self, carrier: &impl Carrier) -> io::Result<Option<Ends>> {
         if self.ends.is_none() {
-            self.ends = self.stream.ends()?.map(Box::new);
+            self.ends = carrier.ends()?.map(Box::new);
         }
         Ok(self.ends.as_deref().copied())
     }
@@ -128,12 +159,13 @@ impl Link {
     #[inline]
     pub(super) fn poll_read(
         &mut self,
+        stream: &mut Transport,
         cx: &mut Context<'_>,
         buffer: &mut ReadBuf<'_>,
     ) -> Poll<io::Result<()>> {
-        let result = self.stream.poll_read(cx, buffer);
-        if self.facts.is_early() && !self.stream.is_early() {
-            self.renew_facts();
+        let result = stream.poll_read(cx, buffer);
+        if self.facts.is_early() && !stream.is_early() {
+            self.renew_facts(stream);
         }
         result
     }
@@ -147,9 +179,9 @@ impl Link {
     }
 
     /// Renews what the TLS handshake has shown.
-    fn renew_facts(&mut self) {
-        self.facts.policy = self.stream.policy();
-        self.facts.tls = self.stream.tls().map(Rc::new);
+    fn renew_facts(&mut self, carrier: &impl Carrier) {
+        self.facts.policy = carrier.policy();
+        self.facts.tls = carrier.tls().map(Rc::new);
     }
 
     /// Returns the client.
@@ -164,6 +196,7 @@ impl Link {
     /// As [`dispatch`].
     pub(super) fn dispatch(
         &mut self,
+        carrier: &mut impl Carrier,
         request: &Request<'_>,
         path_buffer: &mut Vec<u8>,
     ) -> Result<Routed, RequestError> {
@@ -173,10 +206,10 @@ impl Link {
             return Ok(routed);
         }
         let shared = &self.ctx.shared;
-        match self.stream.renew_policy(&shared.config, &shared.certificates) {
+        match carrier.renew_policy(&shared.config, &shared.certificates) {
             Standing::Unchanged => Ok(routed),
             Standing::Renewed => {
-                self.renew_facts();
+                self.renew_facts(carrier);
                 dispatch(&self.ctx, self.client(), origin, request, path_buffer)
             }
             Standing::Unmet => Ok(Routed { direction: Direction::Ended, ..routed }),
@@ -232,12 +265,13 @@ impl Link {
     /// Returns the response to a request that is rejected. `request` is absent if its head was not read.
     pub(super) fn reject(
         &mut self,
+        carrier: &impl Carrier,
         error: &RequestError,
         request: Option<&Request<'_>>,
         context: Option<&Rc<RequestContext>>,
         is_head: bool,
     ) -> Rejected {
-        let ends = self.ends().ok().flatten();
+        let ends = self.ends(carrier).ok().flatten();
         let origin = Origin { facts: &self.facts, ends };
         reject(&self.ctx, &origin, error, request, context, is_head)
     }
@@ -245,12 +279,13 @@ impl Link {
     /// Returns the response to a request that is rejected after its exchange has started.
     pub(super) fn reject_recorded(
         &mut self,
+        carrier: &impl Carrier,
         error: &RequestError,
         log: Option<&DeferredRecord>,
         is_head: bool,
     ) -> Rejected {
         let request = log.map(|log| log.request.as_request());
-        self.reject(error, request.as_ref(), log.map(|log| &log.context), is_head)
+        self.reject(carrier, error, request.as_ref(), log.map(|log| &log.context), is_head)
     }
 
     /// Records a response of whose body `bytes` were sent.

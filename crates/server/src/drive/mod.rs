@@ -5,6 +5,7 @@ mod exchange;
 mod http1;
 mod http2;
 pub(crate) mod link;
+mod multiplex;
 mod send;
 mod send_progress;
 #[cfg(test)]

@@ -42,7 +42,7 @@ use crate::control::Commands;
 use crate::listen::{self, ListenerHandle};
 use crate::route::dispatch;
 use crate::server::Generation;
-use crate::worker::{SharedState, Worker};
+use crate::worker::{SharedState, Worker, WorkerContext};
 
 thread_local! {
     static HAS_PANICKED: Cell<bool> = const { Cell::new(false) };
@@ -200,6 +200,11 @@ impl Server {
         let mut rules = self.shared().config.listen[0].clone();
         change(&mut rules);
         self.listener.change(rules);
+    }
+
+    /// Returns the context of the worker.
+    pub(crate) fn context(&self) -> Rc<WorkerContext> {
+        self.worker.current().expect("a worker at work")
     }
 
     /// Returns a new connection.

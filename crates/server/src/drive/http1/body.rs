@@ -85,7 +85,7 @@ impl Connection {
             return self.flush_responses(output);
         };
         let Exchange { log, is_head, .. } = *exchange;
-        let rejected = self.link.reject_recorded(&error, log.as_deref(), is_head);
+        let rejected = self.link.reject_recorded(&self.stream, &error, log.as_deref(), is_head);
         let version =
             log.as_ref().map_or(Version::Http11, |log| log.request.as_request().version());
         self.send_rejection(rejected, (version, is_head), log, output)

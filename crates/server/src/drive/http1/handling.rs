@@ -187,10 +187,10 @@ impl Connection {
         }
         let mut buffers = self.link.ctx.take_buffers();
         let mut read = ReadBuf::new(&mut buffers.input);
-        let moved = match self.link.poll_read(cx, &mut read) {
+        let moved = match self.link.poll_read(&mut self.stream, cx, &mut read) {
             Poll::Pending => {
                 if handling.exchange.request_body.is_some() {
-                    self.link.stream.acknowledge();
+                    self.stream.acknowledge();
                 }
                 Moved::No
             }
@@ -209,7 +209,7 @@ impl Connection {
                 if handling.exchange.request_body.is_none() && !self.link.facts.is_encrypted() =>
             {
                 (handling.reads_ahead, handling.has_ended) = (false, true);
-                self.link.stream.probe();
+                self.stream.probe();
                 Moved::Yes
             }
             Poll::Ready(_) => Moved::Over(Next::Abort),
@@ -361,7 +361,7 @@ impl Connection {
             moved = Moved::Yes;
         }
         let before = handling.output.sent();
-        let result = handling.output.poll_send(&mut self.link.stream, cx);
+        let result = handling.output.poll_send(&mut self.stream, cx);
         let sent = handling.output.sent();
         if sent > before {
             moved = Moved::Yes;
@@ -429,7 +429,7 @@ impl Connection {
         let exchange = &mut handling.exchange;
         exchange.abort();
         let (log, is_head) = (exchange.log.take(), exchange.is_head);
-        match self.link.reject_recorded(&error, log.as_deref(), is_head) {
+        match self.link.reject_recorded(&self.stream, &error, log.as_deref(), is_head) {
             Rejected::Now(response) => Moved::Over(self.conclude_handling(handling, response, log)),
             Rejected::Later(page) => {
                 handling.exchange = Exchange::with_future(page, log, is_head);
@@ -482,10 +482,7 @@ impl Connection {
             Waiting::Send if has_expired && self.has_send_timed_out() => Moved::Over(Next::Abort),
             Waiting::Handler if has_expired && handling.has_ended => {
                 let is_proxied = handling.exchange.is_proxied();
-                if !is_proxied
-                    || self.link.stream.is_closed()
-                    || self.begin_early(handling).is_err()
-                {
+                if !is_proxied || self.stream.is_closed() || self.begin_early(handling).is_err() {
                     return Moved::Over(Next::Abort);
                 }
                 self.set_deadline(handling);
@@ -505,7 +502,7 @@ impl Connection {
         if *is_begun {
             return Ok(());
         }
-        match self.link.stream.try_write(start) {
+        match self.stream.try_write(start) {
             Ok(count) => *is_begun = count > 0,
             Err(error) if error.kind() == io::ErrorKind::WouldBlock => {}
             Err(error) => return Err(error),
@@ -522,7 +519,7 @@ impl Connection {
     }
 
     fn record_handling(&self, log: &DeferredRecord, handling: &Handling, completion: Completion) {
-        let unsent = (handling.output.len() + self.link.stream.unsent()) as u64;
+        let unsent = (handling.output.len() + self.stream.unsent()) as u64;
         let sent = handling.sent.saturating_sub(unsent);
         let mut outcome = log.outcome.finish(sent, completion);
         outcome.received = handling.meter.as_ref().map(TunnelMeter::received);

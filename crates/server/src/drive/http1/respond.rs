@@ -51,7 +51,7 @@ impl Connection {
                 None => {}
             }
         }
-        match self.link.dispatch(&request, path) {
+        match self.link.dispatch(&mut self.stream, &request, path) {
             Ok(routed) => self.reply(&request, routed, output),
             Err(error) => {
                 let context = self.link.begin(&request);
@@ -169,7 +169,7 @@ impl Connection {
                 (Exchange::with_future(future, log, is_head), false)
             }
             Reply::Streaming(begin) => {
-                let Ok(ends) = self.link.ends() else { return Some(Next::Abort) };
+                let Ok(ends) = self.link.ends(&self.stream) else { return Some(Next::Abort) };
                 let connection = ConnectionView {
                     ends,
                     facts: &self.link.facts,
@@ -206,7 +206,8 @@ impl Connection {
         output: &mut Output,
     ) -> Next {
         let is_head = request.method() == Method::Head;
-        let rejected = self.link.reject(&error, Some(request), context.as_ref(), is_head);
+        let rejected =
+            self.link.reject(&self.stream, &error, Some(request), context.as_ref(), is_head);
         let log = deferred_record(request, context);
         self.send_rejection(rejected, (request.version(), is_head), log, output)
     }
@@ -252,7 +253,7 @@ impl Connection {
     ) -> Next {
         // A client that requests a head would take a body for the next response.
         let is_head = message.starts_with(b"HEAD ");
-        let rejected = self.link.reject(&error, None, None, is_head);
+        let rejected = self.link.reject(&self.stream, &error, None, None, is_head);
         let context = self.link.begin(request);
         let log = deferred_record(request, context);
         self.send_rejection(rejected, (Version::Http11, is_head), log, output)

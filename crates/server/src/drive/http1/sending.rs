@@ -61,8 +61,8 @@ impl Connection {
             })));
         }
         if body.length() > LARGE {
-            self.link.stream.bound_unsent(most_unsent(self.link.ctx.shared.limiter.open()));
-            self.is_corked = self.link.stream.cork(true);
+            self.stream.bound_unsent(most_unsent(self.link.ctx.shared.limiter.open()));
+            self.is_corked = self.stream.cork(true);
         }
         match self.flush(body, last, output) {
             Next::Receive => None,
@@ -74,7 +74,7 @@ impl Connection {
     #[inline]
     pub(super) fn flush_responses(&mut self, output: &mut Output) -> Next {
         let mut at = 0;
-        if !send::send_at_once(&self.link.stream, &output.bytes, &mut at) {
+        if !send::send_at_once(&self.stream, &output.bytes, &mut at) {
             return self.flush_from(at, Body::default(), None, output);
         }
         output.bytes.clear();
@@ -106,7 +106,7 @@ impl Connection {
         }
         let mut sent = 0;
         let bytes = &output.bytes;
-        let result = send::send(&mut self.link.stream, bytes, &mut at, &mut body, &mut sent);
+        let result = send::send(&mut self.stream, bytes, &mut at, &mut body, &mut sent);
         let rest =
             matches!(result, Ok(Sent::Blocked | Sent::Cold { .. })).then(|| bytes[at..].to_vec());
         output.bytes.clear();
@@ -140,7 +140,7 @@ impl Connection {
         self.record_sent(completion, result.is_err(), (at, sent), pending, last);
         // The kernel also sends a corked rest when the connection ends.
         if !self.closing && std::mem::take(&mut self.is_corked) {
-            self.link.stream.cork(false);
+            self.stream.cork(false);
         }
         match result {
             Ok(Sent::All) if self.closing => Next::Close,
@@ -162,10 +162,10 @@ impl Connection {
                 continue;
             }
             let Outgoing { head, body, sent } = &mut sending.outgoing;
-            let before = (sending.at, *sent, self.link.stream.written());
-            let result = send::send(&mut self.link.stream, head, &mut sending.at, body, sent);
-            let progress = before != (sending.at, *sent, self.link.stream.written());
-            if !sending.pending.is_empty() && self.link.stream.is_flushed() {
+            let before = (sending.at, *sent, self.stream.written());
+            let result = send::send(&mut self.stream, head, &mut sending.at, body, sent);
+            let progress = before != (sending.at, *sent, self.stream.written());
+            if !sending.pending.is_empty() && self.stream.is_flushed() {
                 let (at, mut pending) = (sending.at as i64, std::mem::take(&mut sending.pending));
                 pending.settle_before(&self.link.ctx, &self.link.facts, at);
                 let Stage::Send(sending) = &mut self.stage else { continue };
@@ -179,7 +179,7 @@ impl Connection {
                     if progress {
                         self.set_send_deadline();
                     }
-                    match self.link.stream.poll_write_ready(cx) {
+                    match self.stream.poll_write_ready(cx) {
                         Poll::Ready(Ok(())) => {}
                         Poll::Ready(Err(_)) => return Poll::Ready(self.abort_sending()),
                         Poll::Pending if self.has_send_timed_out() => {
@@ -209,7 +209,7 @@ impl Connection {
         last: Option<LastResponse>,
     ) {
         // Bytes that are encrypted and not accepted by the socket were not sent.
-        let unsent = self.link.stream.unsent();
+        let unsent = self.stream.unsent();
         match completion {
             Completion::Complete => pending.settle(&self.link.ctx, &self.link.facts),
             Completion::Aborted if pending.is_empty() => {}

@@ -86,7 +86,7 @@ impl Connection {
         }
         let mut buffers = self.link.ctx.take_buffers();
         let mut read = ReadBuf::new(&mut buffers.input);
-        let moved = match self.link.poll_read(cx, &mut read) {
+        let moved = match self.link.poll_read(&mut self.stream, cx, &mut read) {
             Poll::Pending => Moved::No,
             Poll::Ready(Ok(())) if !read.filled().is_empty() => {
                 handling.receive_for_tunnel(Bytes::copy_from_slice(read.filled()));

@@ -1,19 +1,9 @@
-//! Messages that a script writes with their head (RFC 3875 §5), which HTTP/2 needs apart.
+//! The head of a message that a script writes with its head (RFC 3875 §5), which protocols with frames need apart.
 
-use bytes::Bytes;
-use dunlin_exchange::stream;
 use dunlin_http::FieldLines;
-use dunlin_http::http2::ErrorCode;
-use dunlin_http::semantics::{is_field_value, is_token, status};
+use dunlin_http::semantics::{is_field_value, is_token};
 
-use super::super::exchange::{BodyWriter, StreamBody};
-use super::Connection;
-use super::progress::release_window;
-use super::stream::{Sending, Stream};
-use crate::worker::Completion;
-use dunlin_limits::bandwidth::Pacer;
-
-/// The head of such a message.
+/// The head of such a message, as far as it was received.
 #[derive(Debug, Default)]
 pub(super) struct MessageHead {
     bytes: Vec<u8>,
@@ -27,6 +17,11 @@ const MAX: usize = 64 * 1024;
 impl MessageHead {
     pub(super) fn is_complete(&self) -> bool {
         self.end.is_some()
+    }
+
+    /// Returns the bytes behind the head.
+    pub(super) fn rest(&self) -> &[u8] {
+        &self.bytes[self.end.unwrap_or_default()..]
     }
 
     pub(super) fn held(&self) -> usize {
@@ -49,7 +44,7 @@ impl MessageHead {
     }
 
     /// Returns status, fields and stated length; `None` if the head is malformed.
-    fn parse(&self) -> Option<(u16, FieldLines, Option<u64>)> {
+    pub(super) fn parse(&self) -> Option<(u16, FieldLines, Option<u64>)> {
         let mut lines = self.bytes[..self.end?].split(|&byte| byte == b'\n');
         let first = lines.next()?.strip_prefix(b"HTTP/")?;
         let space = memchr::memchr(b' ', first)?;
@@ -78,39 +73,6 @@ impl MessageHead {
     }
 }
 
-impl Connection {
-    /// Starts a response with a message whose head is complete.
-    pub(super) fn respond_with_message(
-        &mut self,
-        mut stream: Stream,
-        (source, head, pacer): (stream::Receiver, MessageHead, Option<Pacer>),
-        out: &mut Vec<u8>,
-    ) {
-        let Some((status, fields, length)) = head.parse() else {
-            tracing::warn!("a script's message cannot be sent over HTTP/2: its head is malformed");
-            release_window(&mut self.engine, &stream, out);
-            self.engine.cancel(stream.id, ErrorCode::InternalError, out);
-            return self.record(&mut stream, Completion::Aborted);
-        };
-        if let Some(log) = &mut stream.exchange.log {
-            log.outcome.status = status;
-            log.context.begin_response();
-        }
-        stream.start = self.position(out);
-        let is_bodiless = stream.exchange.is_head || !status::has_body(status) || length == Some(0);
-        self.send_head(stream.id, (status, false), fields.as_bytes(), 0, is_bodiless, out);
-        if is_bodiless {
-            source.discard();
-            return self.finish_stream(stream, out);
-        }
-        let first = Bytes::copy_from_slice(&head.bytes[head.end.unwrap_or_default()..]);
-        let mut body = StreamBody::new(source, length);
-        let chunk = body.take_part(first);
-        stream.sending = Sending::Body(BodyWriter::stream_from(body, chunk, pacer));
-        self.streams.insert(stream);
-    }
-}
-
 #[cfg(test)]
 mod tests {
     use super::*;
@@ -124,7 +86,7 @@ mod tests {
             let (status, fields, length) = head.parse().unwrap();
             assert_eq!((status, length), (203, Some(4)));
             assert_eq!(fields.as_bytes(), b"A: b\r\nContent-Length: 4\r\n");
-            assert_eq!(&head.bytes[head.end.unwrap()..], b"body");
+            assert_eq!(head.rest(), b"body");
         }
         let mut coded = MessageHead::default();
         assert!(coded.take(b"HTTP/1.1 200\nTransfer-Encoding: chunked\n\n"));

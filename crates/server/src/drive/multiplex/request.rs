@@ -14,9 +14,9 @@ use super::super::exchange::{
     BodyWriter, CachedParts, ConnectionView, Content, Exchange, Rejected, ResponseBody, Started,
     StartedResponse, TOO_LARGE, deferred_record, start_response,
 };
-use super::message::MessageHead;
+use super::message_head::MessageHead;
 use super::stream::{Sending, Stream};
-use super::{Connection, Parts};
+use super::{Multiplexer, Protocol, StreamId};
 use crate::handler::rejection::error_response;
 use crate::route::fast_path::{FastPath, FastResponse, fast_path};
 use crate::route::reply::{CachedResponse, Direction, Reply, Routed};
@@ -24,6 +24,15 @@ use crate::route::sites::CacheEntry;
 use crate::worker::{CountedResponse, OutputRange, ResponseOutcome};
 use dunlin_fs::content::StoredContent;
 use dunlin_limits::bandwidth::Pacer;
+
+/// A request whose head was received.
+pub(in super::super) struct RequestStart<'a> {
+    pub(in super::super) request: Request<'a>,
+    /// The length of the body that the head states.
+    pub(in super::super) length: Option<u64>,
+    /// There is no body.
+    pub(in super::super) has_ended: bool,
+}
 
 /// The length of a body as the head of its request states it.
 struct BodyStart {
@@ -33,20 +42,20 @@ struct BodyStart {
     expects_continue: bool,
 }
 
-impl Connection {
-    /// Starts the exchange of the request in the worker's buffers.
-    pub(super) fn request(
+impl<P: Protocol> Multiplexer<P> {
+    /// Starts the exchange of a request. `path` is a buffer.
+    pub(in super::super) fn begin(
         &mut self,
-        id: u32,
-        length: Option<u64>,
-        has_ended: bool,
-        parts: &mut Parts<'_>,
+        id: StreamId,
+        start: &RequestStart<'_>,
+        path: &mut Vec<u8>,
+        out: &mut P::Output,
     ) {
-        let Parts { out, head, text, path } = parts;
-        let request = Request::new(text, head);
+        let RequestStart { request, length, has_ended } = *start;
+        self.link.requests += 1;
         let expects_continue = match expect::wants_continue(&request) {
             Ok(expects) => expects && !has_ended && length != Some(0),
-            Err(error) => return self.reject_request(id, error, &request, out),
+            Err(error) => return self.reject(id, error, &request, out),
         };
         let body = BodyStart { length, has_ended, expects_continue };
         if has_ended {
@@ -63,28 +72,28 @@ impl Connection {
                 None => {}
             }
         }
-        match self.link.dispatch(&request, path) {
+        match self.link.dispatch(self.protocol.carrier(), &request, path) {
             Ok(routed) => self.start(id, (&request, routed), body, out),
-            Err(error) => self.reject_request(id, error, &request, out),
+            Err(error) => self.reject(id, error, &request, out),
         }
     }
 
     /// Starts the exchange of a routed request.
     fn start(
         &mut self,
-        id: u32,
+        id: StreamId,
         (request, routed): (&Request<'_>, Routed),
         body: BodyStart,
-        out: &mut Vec<u8>,
+        out: &mut P::Output,
     ) {
         let BodyStart { length, has_ended, expects_continue } = body;
         if routed.direction == Direction::Ended {
-            self.drain(self.link.ctx.clock.now(), out);
+            self.protocol.drain(self.link.ctx.clock.now(), out);
         }
         let started = self.link.start(request, routed, true);
         let Started { reply, context, body_limit, reads_body } = started;
         if length.is_some_and(|length| length > body_limit) {
-            return self.reject(id, TOO_LARGE, (request, context), out);
+            return self.reject_begun(id, TOO_LARGE, (request, context), out);
         }
         let (now, is_head) = (self.link.ctx.clock.now(), request.method() == Method::Head);
         let reply = match reply {
@@ -105,8 +114,8 @@ impl Connection {
             Reply::Response(response) => Exchange::with_response(*response, log, is_head),
             Reply::Future(future) => Exchange::with_future(future, log, is_head),
             Reply::Streaming(begin) => {
-                let Ok(ends) = self.link.ends() else {
-                    self.is_over = true;
+                let Ok(ends) = self.link.ends(self.protocol.carrier()) else {
+                    self.is_lost = true;
                     return;
                 };
                 let content = match (has_ended, length) {
@@ -134,43 +143,43 @@ impl Connection {
         self.streams.insert(stream);
     }
 
-    /// Rejects a request whose head was not kept.
-    pub(super) fn reject_unread(&mut self, id: u32, error: RequestError, parts: &mut Parts<'_>) {
-        let request = Request::new(parts.text, parts.head);
-        self.reject_request(id, error, &request, parts.out);
-    }
-
     /// Records a malformed request, whose stream was reset.
-    pub(super) fn record_malformed(&mut self, parts: &Parts<'_>) {
-        let request = Request::new(parts.text, parts.head);
-        if let Some(context) = self.link.begin(&request) {
+    pub(in super::super) fn record_malformed(&mut self, request: &Request<'_>) {
+        self.link.requests += 1;
+        if let Some(context) = self.link.begin(request) {
             let outcome = ResponseOutcome { status: MALFORMED, ..ResponseOutcome::NONE };
-            self.link.ctx.record(&request, &self.link.facts, &context, &outcome);
+            self.link.ctx.record(request, &self.link.facts, &context, &outcome);
         }
     }
 
     /// Rejects a request that was not routed.
-    fn reject_request(
+    pub(in super::super) fn reject(
         &mut self,
-        id: u32,
+        id: StreamId,
         error: RequestError,
         request: &Request<'_>,
-        out: &mut Vec<u8>,
+        out: &mut P::Output,
     ) {
         let context = self.link.begin(request);
-        self.reject(id, error, (request, context), out);
+        self.reject_begun(id, error, (request, context), out);
     }
 
-    /// Responds with an error.
-    fn reject(
+    /// Rejects a request whose context was prepared.
+    fn reject_begun(
         &mut self,
-        id: u32,
+        id: StreamId,
         error: RequestError,
         (request, context): (&Request<'_>, Option<Rc<RequestContext>>),
-        out: &mut Vec<u8>,
+        out: &mut P::Output,
     ) {
         let is_head = request.method() == Method::Head;
-        let rejected = self.link.reject(&error, Some(request), context.as_ref(), is_head);
+        let rejected = self.link.reject(
+            self.protocol.carrier(),
+            &error,
+            Some(request),
+            context.as_ref(),
+            is_head,
+        );
         let exchange = Exchange::new(deferred_record(request, context), is_head);
         let stream = Stream::new(id, self.link.ctx.clock.now(), exchange);
         self.respond_rejected(stream, rejected, out);
@@ -181,7 +190,7 @@ impl Connection {
         &mut self,
         mut stream: Stream,
         rejected: Rejected,
-        out: &mut Vec<u8>,
+        out: &mut P::Output,
     ) {
         match rejected {
             Rejected::Now(response) => self.respond(stream, response, out),
@@ -198,10 +207,10 @@ impl Connection {
     #[inline]
     fn send_fast(
         &mut self,
-        id: u32,
+        id: StreamId,
         request: &Request<'_>,
         fast: FastResponse<'_>,
-        out: &mut Vec<u8>,
+        out: &mut P::Output,
     ) {
         let FastResponse { cached, site, context } = fast;
         let pacer = self.link.pacer(context.as_deref(), &cached, request.method());
@@ -209,15 +218,15 @@ impl Connection {
         if pacer.is_none()
             && !self.link.ctx.needs_records()
             && let Some(prebuilt) = cached.prebuilt(INLINE_BODY)
-            && prebuilt.sent(request.method()).len() <= self.engine.allowance(id)
+            && prebuilt.sent(request.method()).len() <= self.protocol.allowance(id)
         {
             self.link.connection_start = None;
-            let (start, body) = (self.position(out), prebuilt.sent(request.method()));
+            let (start, body) = (self.protocol.position(out), prebuilt.sent(request.method()));
             let form = &cached.entry.resource.identity;
             let lines = &form.block[..form.head_length];
             self.send_head(id, (200, false), lines, form.serial, body.is_empty(), out);
             if !body.is_empty() {
-                self.engine.send_whole(id, body, out);
+                self.protocol.send_whole(id, body, out);
             }
             if self.link.ctx.shared.is_counting {
                 let bytes = body.len() as u64;
@@ -229,7 +238,7 @@ impl Connection {
                     context.as_deref(),
                     client,
                 );
-                let range = OutputRange { start, end: self.position(out), body: bytes };
+                let range = OutputRange { start, end: self.protocol.position(out), body: bytes };
                 self.pending.count(range, counted);
             }
             return;
@@ -242,19 +251,19 @@ impl Connection {
     #[inline]
     fn send_cached<H: Deref<Target = CacheEntry>>(
         &mut self,
-        id: u32,
+        id: StreamId,
         cached: CachedResponse<H>,
         (request, context, pacer): (&Request<'_>, Option<Rc<RequestContext>>, Option<Pacer>),
-        out: &mut Vec<u8>,
+        out: &mut P::Output,
     ) {
         let method = request.method();
-        let start = self.position(out);
+        let start = self.protocol.position(out);
         let CachedParts { status, lines, serial, body, length, mut outcome } =
             CachedParts::new(&cached, method);
         self.send_head(id, (status, false), lines, serial, body.is_none(), out);
         let stored = match body {
             Some(StoredContent::Memory(bytes))
-                if pacer.is_none() && self.engine.send_whole(id, bytes, out) =>
+                if pacer.is_none() && self.protocol.send_whole(id, bytes, out) =>
             {
                 None
             }
@@ -262,7 +271,7 @@ impl Connection {
         };
         let Some(stored) = stored else {
             outcome.bytes = length;
-            return self.record_sent(start, (request, context), outcome, out);
+            return self.record_when_sent(start, (request, context), outcome, out);
         };
         let mut log = deferred_record(request, context);
         if let Some(log) = &mut log {
@@ -278,15 +287,16 @@ impl Connection {
     }
 
     /// Records a response that is complete in `out`, once it was sent.
-    fn record_sent(
+    fn record_when_sent(
         &mut self,
         start: i64,
         (request, context): (&Request<'_>, Option<Rc<RequestContext>>),
         outcome: ResponseOutcome,
-        out: &[u8],
+        out: &P::Output,
     ) {
         if let Some(context) = context {
-            let range = OutputRange { start, end: self.position(out), body: outcome.bytes };
+            let range =
+                OutputRange { start, end: self.protocol.position(out), body: outcome.bytes };
             self.pending.record(range, request, context, outcome);
         }
     }
@@ -296,7 +306,7 @@ impl Connection {
         &mut self,
         mut stream: Stream,
         mut response: Response,
-        out: &mut Vec<u8>,
+        out: &mut P::Output,
     ) {
         if stream.is_tunnel {
             if response.status == 101 {
@@ -312,7 +322,7 @@ impl Connection {
             stream.sending = Sending::Message { source, head: MessageHead::default(), pacer };
             return self.streams.insert(stream);
         }
-        stream.start = self.position(out);
+        stream.start = self.protocol.position(out);
         let has_ended = matches!(body, ResponseBody::None);
         let head = (status, has_date);
         self.send_head(stream.id, head, fields.as_bytes(), 0, has_ended, out);
@@ -323,10 +333,10 @@ impl Connection {
             }
             ResponseBody::Pieces(body) => {
                 let whole = body.as_memory().filter(|bytes| {
-                    pacer.is_none() && self.engine.send_whole(stream.id, bytes, out)
+                    pacer.is_none() && self.protocol.send_whole(stream.id, bytes, out)
                 });
                 let Some(bytes) = whole else { return self.send_pieces(stream, body, pacer) };
-                stream.note_sent(bytes.len(), self.flushes);
+                stream.note_sent(bytes.len(), self.protocol.flushes());
                 self.finish_stream(stream, out);
             }
             ResponseBody::None | ResponseBody::Message(_) => self.finish_stream(stream, out),
@@ -336,7 +346,7 @@ impl Connection {
     /// Sends a body as the client's window and the priorities allow.
     fn send_pieces(&mut self, mut stream: Stream, body: Body, pacer: Option<Pacer>) {
         stream.sending = Sending::Body(BodyWriter::pieces(body, pacer));
-        self.engine.set_ready(stream.id, stream.has_bytes());
+        self.protocol.set_ready(stream.id, stream.has_bytes());
         self.streams.insert(stream);
     }
 
@@ -345,22 +355,22 @@ impl Connection {
     #[inline]
     pub(super) fn send_head(
         &mut self,
-        id: u32,
+        id: StreamId,
         (status, has_date): (u16, bool),
         lines: &[u8],
         serial: u64,
         has_ended: bool,
-        out: &mut Vec<u8>,
+        out: &mut P::Output,
     ) {
         if has_date {
             let head = ResponseHead { status, date: b"", lines, serial };
-            self.engine.respond(id, &head, has_ended, out);
+            self.protocol.respond(id, &head, has_ended, out);
             return;
         }
         self.link.ctx.clock.with_date_line(|line| {
             let date = line.strip_prefix(b"Date: ").unwrap_or_default().trim_ascii_end();
             let head = ResponseHead { status, date, lines, serial };
-            self.engine.respond(id, &head, has_ended, out)
+            self.protocol.respond(id, &head, has_ended, out)
         });
     }
 }

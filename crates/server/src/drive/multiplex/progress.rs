@@ -1,35 +1,36 @@
 //! Progress of streams: results of handlers, request bodies, and the end of responses.
 
 use bytes::Bytes;
+use dunlin_http::FieldLines;
 use dunlin_http::RequestError;
-use dunlin_http::http2::{ErrorCode, ResponseHead};
+use dunlin_http::http2::ResponseHead;
 
 use super::super::exchange::{Ending, Exchange};
 use super::stream::{Sending, Stream};
-use super::{Connection, Parts};
+use super::{Cancel, Multiplexer, Protocol, StreamId};
 use crate::worker::{Completion, OutputRange};
 
-impl Connection {
+impl<P: Protocol> Multiplexer<P> {
     /// Processes the results of the streams that were polled. Returns `true` if there is progress.
-    pub(super) fn settle_streams(&mut self, parts: &mut Parts<'_>) -> bool {
+    pub(in super::super) fn settle_streams(&mut self, out: &mut P::Output) -> bool {
         let mut has_progress = false;
         while let Some(id) = self.streams.next_polled() {
-            has_progress |= self.settle(id, parts);
+            has_progress |= self.settle(id, out);
         }
         has_progress
     }
 
     /// Processes the results of one stream.
-    fn settle(&mut self, id: u32, parts: &mut Parts<'_>) -> bool {
+    fn settle(&mut self, id: StreamId, out: &mut P::Output) -> bool {
         let now = self.link.ctx.clock.now();
         let Some(stream) = self.streams.get_mut(id) else { return false };
         let mut has_progress = false;
         for (status, fields) in stream.exchange.take_hints() {
-            send_interim(&mut self.engine, id, status, fields.as_bytes(), parts.out);
+            send_interim(&mut self.protocol, id, status, fields.as_bytes(), out);
         }
         if stream.expects_continue && stream.exchange.wants_continue() {
             stream.expects_continue = false;
-            send_interim(&mut self.engine, id, 100, b"", parts.out);
+            send_interim(&mut self.protocol, id, 100, b"", out);
         }
         if let Some(body) = &mut stream.exchange.request_body {
             // Restarts the timeout when the handler has caught up.
@@ -37,18 +38,18 @@ impl Connection {
             let count = body.newly_taken();
             if count > 0 {
                 stream.moved = now;
-                self.engine.consumed(id, count, parts.out);
+                self.protocol.consumed(id, count, out);
                 has_progress = true;
             }
         }
         if stream.is_ready() {
-            self.begin_response(id, parts.out);
+            self.begin_response(id, out);
             return true;
         }
         let ending = match &stream.sending {
             Sending::Broken => Some(Ending::Broken),
             Sending::Body(body) => {
-                self.engine.set_ready(id, body.has_bytes());
+                self.protocol.set_ready(id, body.has_bytes());
                 body.ending()
             }
             Sending::Nothing | Sending::Message { .. } => None,
@@ -56,33 +57,27 @@ impl Connection {
         match ending {
             None => return has_progress,
             Some(Ending::Broken) => {
-                self.engine.cancel(id, stream.broken_code(), parts.out);
-                self.forget(id, Completion::Aborted, parts.out);
+                self.protocol.cancel(id, stream.broken_code(), out);
+                self.forget(id, Completion::Aborted, out);
             }
             Some(Ending::Complete(trailers)) => {
-                if trailers.is_empty() {
-                    let mark = self.engine.begin_data(parts.out);
-                    self.engine.end_data(id, mark, true, parts.out);
-                } else {
-                    self.engine.send_trailers(id, trailers.as_bytes(), parts.out);
-                }
-                self.finish(id, parts.out);
+                self.protocol.end_body(id, trailers, out);
+                self.finish(id, out);
             }
         }
         true
     }
 
     /// Receives a part of a request body.
-    pub(super) fn receive_body(
+    pub(in super::super) fn receive_body(
         &mut self,
-        id: u32,
+        id: StreamId,
         data: &[u8],
-        has_ended: bool,
-        parts: &mut Parts<'_>,
+        out: &mut P::Output,
     ) {
         let now = self.link.ctx.clock.now();
         let Some(stream) = self.streams.get_mut(id) else {
-            return self.engine.consumed(id, data.len(), parts.out);
+            return self.protocol.consumed(id, data.len(), out);
         };
         stream.expects_continue = false;
         stream.moved = now;
@@ -94,39 +89,48 @@ impl Connection {
             is_consumed = !body.is_streamed();
             let copy = || Bytes::copy_from_slice(data);
             if let Err(error) = body.receive(data.len(), copy, now, &self.link.ctx.http1) {
-                self.engine.consumed(id, data.len(), parts.out);
-                return self.reject_stream(id, error, parts);
+                self.protocol.consumed(id, data.len(), out);
+                return self.reject_stream(id, error, out);
             }
         }
         if is_consumed {
-            self.engine.consumed(id, data.len(), parts.out);
+            self.protocol.consumed(id, data.len(), out);
         }
-        if has_ended && let Some(stream) = self.streams.get_mut(id) {
-            release_window(&mut self.engine, stream, parts.out);
-            stream.exchange.end_body(self.engine.take_trailers(id));
-            if stream.exchange.has_response() {
-                self.begin_response(id, parts.out);
-            }
+    }
+
+    /// Ends a request body with these trailer fields.
+    pub(in super::super) fn end_body(
+        &mut self,
+        id: StreamId,
+        trailers: FieldLines,
+        out: &mut P::Output,
+    ) {
+        let Some(stream) = self.streams.get_mut(id) else { return };
+        stream.release_window(&mut self.protocol, out);
+        stream.exchange.end_body(trailers);
+        if stream.exchange.has_response() {
+            self.begin_response(id, out);
         }
     }
 
     /// Rejects a request because of its body.
-    pub(super) fn reject_stream(&mut self, id: u32, error: RequestError, parts: &mut Parts<'_>) {
+    pub(super) fn reject_stream(&mut self, id: StreamId, error: RequestError, out: &mut P::Output) {
         let Some(mut stream) = self.streams.remove(id) else { return };
-        release_window(&mut self.engine, &stream, parts.out);
+        stream.release_window(&mut self.protocol, out);
         if !stream.is_without_response() {
-            self.engine.cancel(id, ErrorCode::Cancel, parts.out);
+            self.protocol.cancel(id, Cancel::Stopped, out);
             return self.record(&mut stream, Completion::Aborted);
         }
         stream.exchange.abort();
         stream.sending = Sending::Nothing;
         let Exchange { log, is_head, .. } = &stream.exchange;
-        let rejected = self.link.reject_recorded(&error, log.as_deref(), *is_head);
-        self.respond_rejected(stream, rejected, parts.out);
+        let rejected =
+            self.link.reject_recorded(self.protocol.carrier(), &error, log.as_deref(), *is_head);
+        self.respond_rejected(stream, rejected, out);
     }
 
     /// Starts the response of a stream.
-    fn begin_response(&mut self, id: u32, out: &mut Vec<u8>) {
+    fn begin_response(&mut self, id: StreamId, out: &mut P::Output) {
         let Some(mut stream) = self.streams.remove(id) else { return };
         match std::mem::replace(&mut stream.sending, Sending::Nothing) {
             Sending::Message { source, head, pacer } => {
@@ -141,44 +145,50 @@ impl Connection {
     }
 
     /// Ends a stream early.
-    pub(super) fn forget(&mut self, id: u32, completion: Completion, out: &mut Vec<u8>) {
+    pub(in super::super) fn forget(
+        &mut self,
+        id: StreamId,
+        completion: Completion,
+        out: &mut P::Output,
+    ) {
         if let Some(mut stream) = self.streams.remove(id) {
-            release_window(&mut self.engine, &stream, out);
+            stream.release_window(&mut self.protocol, out);
             self.record(&mut stream, completion);
         }
     }
 
     /// Ends a stream whose response is complete in `out`.
-    pub(super) fn finish(&mut self, id: u32, out: &mut Vec<u8>) {
+    pub(super) fn finish(&mut self, id: StreamId, out: &mut P::Output) {
         if let Some(stream) = self.streams.remove(id) {
             self.finish_stream(stream, out);
         }
     }
 
     /// The same for a stream that was removed. It is recorded once its last byte was sent.
-    pub(super) fn finish_stream(&mut self, stream: Stream, out: &mut Vec<u8>) {
-        release_window(&mut self.engine, &stream, out);
-        let (bytes, unsent) = (stream.sent, stream.unsent(self.flushes));
+    pub(super) fn finish_stream(&mut self, stream: Stream, out: &mut P::Output) {
+        stream.release_window(&mut self.protocol, out);
+        let (bytes, unsent) = (stream.sent, stream.unsent(self.protocol.flushes()));
         let received = stream.received();
         let Some(mut log) = stream.exchange.log else { return };
         log.outcome = log.outcome.finish(bytes, Completion::Complete);
         log.outcome.received = received;
-        let range = OutputRange { start: stream.start, end: self.position(out), body: unsent };
+        let range =
+            OutputRange { start: stream.start, end: self.protocol.position(out), body: unsent };
         self.pending.record_later(range, log);
     }
 
     /// Ends all streams early. What was written is still sent.
-    pub(super) fn abandon_streams(&mut self) {
+    pub(in super::super) fn abandon_streams(&mut self) {
         for mut stream in self.streams.take() {
             self.record(&mut stream, Completion::Aborted);
         }
     }
 
-    /// Records all streams at the end of the connection. What was not sent never will be.
-    pub(super) fn record_rest(&mut self) {
-        let sent = self.sent();
+    /// Records all streams at the end of the connection. The bytes before the position `sent` were sent, and the others never
+    /// will be.
+    pub(in super::super) fn record_rest(&mut self, sent: i64) {
         for mut stream in self.streams.take() {
-            stream.sent -= stream.unsent(self.flushes);
+            stream.sent -= stream.unsent(self.protocol.flushes());
             if let Some(log) = stream.exchange.log.as_mut().filter(|_| stream.start >= sent) {
                 log.outcome.status = 0;
             }
@@ -200,8 +210,8 @@ impl Connection {
 impl Stream {
     /// Returns the code of the reset that shows that the response is not complete. Within a tunnel it stands for a reset of
     /// the other connection (RFC 8441 §5).
-    fn broken_code(&self) -> ErrorCode {
-        if self.is_tunnel { ErrorCode::Cancel } else { ErrorCode::InternalError }
+    fn broken_code(&self) -> Cancel {
+        if self.is_tunnel { Cancel::Stopped } else { Cancel::Broken }
     }
 
     /// Returns `true` if the head of the response can be sent.
@@ -214,25 +224,13 @@ impl Stream {
     }
 }
 
-/// Returns the bytes of a request body that the handler has not taken to the window of the connection. The stream
-/// receives no more of them.
-pub(super) fn release_window(
-    engine: &mut dunlin_http::http2::Connection,
-    stream: &Stream,
-    out: &mut Vec<u8>,
-) {
-    if let Some(body) = &stream.exchange.request_body {
-        engine.consumed(stream.id, body.untaken(), out);
-    }
-}
-
 /// Sends an interim response.
-fn send_interim(
-    engine: &mut dunlin_http::http2::Connection,
-    id: u32,
+fn send_interim<P: Protocol>(
+    protocol: &mut P,
+    id: StreamId,
     status: u16,
     lines: &[u8],
-    out: &mut Vec<u8>,
+    out: &mut P::Output,
 ) {
-    engine.send_interim(id, &ResponseHead { status, date: b"", lines, serial: 0 }, out);
+    protocol.send_interim(id, &ResponseHead { status, date: b"", lines, serial: 0 }, out);
 }

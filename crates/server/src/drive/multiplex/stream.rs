@@ -7,14 +7,15 @@ use dunlin_exchange::stream;
 use dunlin_telemetry::metrics::WorkerMetrics;
 
 use super::super::exchange::{BodyWriter, Exchange, RequestBody};
-use super::message::MessageHead;
-use super::streams::WakerHandle;
+use super::message_head::MessageHead;
+use super::wakeups::WakerHandle;
+use super::{Protocol, StreamId};
 use crate::worker::TunnelMeter;
 use dunlin_limits::bandwidth::Pacer;
 
 /// A stream with its exchange.
 pub(super) struct Stream {
-    pub(super) id: u32,
+    pub(super) id: StreamId,
     pub(super) exchange: Exchange,
     pub(super) sending: Sending,
     /// The client has requested a tunnel (RFC 8441).
@@ -25,7 +26,7 @@ pub(super) struct Stream {
     pub(super) expects_continue: bool,
     /// Bytes of the response body that were written.
     pub(super) sent: u64,
-    /// Bytes that were written since all was sent, and the [`Connection::flushes`](super::Connection::flushes) of that
+    /// Bytes that were written since all was sent, and the [`Protocol::flushes`](super::Protocol::flushes) of that
     /// time.
     unsent: (u64, u64),
     /// Position of the response among all bytes that the connection sends.
@@ -54,7 +55,7 @@ pub(super) enum Sending {
 }
 
 impl Stream {
-    pub(super) fn new(id: u32, now: u64, exchange: Exchange) -> Self {
+    pub(super) fn new(id: StreamId, now: u64, exchange: Exchange) -> Self {
         Self {
             id,
             exchange,
@@ -105,6 +106,14 @@ impl Stream {
     /// Returns `true` if the handler did not get the whole request body.
     pub(super) fn has_upload(&self) -> bool {
         self.exchange.request_body.as_ref().is_some_and(RequestBody::is_streamed)
+    }
+
+    /// Returns the bytes of a request body that the handler has not taken to the window of the connection. The stream
+    /// receives no more of them.
+    pub(super) fn release_window<P: Protocol>(&self, protocol: &mut P, out: &mut P::Output) {
+        if let Some(body) = &self.exchange.request_body {
+            protocol.consumed(self.id, body.untaken(), out);
+        }
     }
 
     /// Returns `true` if bytes of the body can be sent.

@@ -1,14 +1,14 @@
-//! The streams of a connection whose responses are not complete, and their wake-ups: an event of one stream does not poll
-//! the others.
+//! The streams of a connection whose responses are not complete.
 
 use std::collections::VecDeque;
-use std::sync::atomic::{AtomicBool, Ordering};
-use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
-use std::task::{Context, Wake, Waker};
+use std::sync::Arc;
+use std::task::Context;
 
 use dunlin_memory::{Budget, Reservation};
 
+use super::StreamId;
 use super::stream::Stream;
+use super::wakeups::{WakeUps, WakerHandle};
 
 /// Open streams of a connection. An idle connection, which has none, needs no memory for them.
 #[derive(Default)]
@@ -16,16 +16,16 @@ pub(super) struct Streams(Option<Box<OpenStreams>>);
 
 struct OpenStreams {
     /// The id of each entry of `streams`: a search touches few cache lines.
-    ids: Vec<u32>,
+    ids: Vec<StreamId>,
     streams: Vec<Stream>,
     /// Absent before the first stream.
     wakeups: Option<Arc<WakeUps>>,
     /// Streams to poll, in addition to those that were woken.
-    due: Vec<u32>,
+    due: Vec<StreamId>,
     /// Streams of the present poll; empty between polls.
-    polling: Vec<u32>,
+    polling: Vec<StreamId>,
     /// Streams that were polled, until the connection has processed the results.
-    polled: VecDeque<u32>,
+    polled: VecDeque<StreamId>,
     /// A stream was held back.
     has_held_back: bool,
     /// Bytes that bodies hold, in queues and taken from them.
@@ -39,32 +39,6 @@ const ROOM: usize = 256 * 1024;
 
 /// Bytes that bodies may hold for one connection; see [`Budget`].
 const BUDGET: usize = 512 * 1024;
-
-/// Streams that were woken, and the task of their connection.
-#[derive(Default)]
-struct WakeUps {
-    state: Mutex<State>,
-}
-
-#[derive(Default)]
-struct State {
-    woken: Vec<u32>,
-    task: Option<Waker>,
-}
-
-/// The waker of one stream.
-struct StreamWaker {
-    id: u32,
-    /// The stream is in the list of woken ones.
-    is_woken: AtomicBool,
-    wakeups: Arc<WakeUps>,
-}
-
-/// A stream's handle of its waker.
-pub(super) struct WakerHandle {
-    shared: Arc<StreamWaker>,
-    waker: Waker,
-}
 
 impl Streams {
     pub(super) fn is_empty(&self) -> bool {
@@ -83,13 +57,13 @@ impl Streams {
         open.streams.push(stream);
     }
 
-    pub(super) fn get_mut(&mut self, id: u32) -> Option<&mut Stream> {
+    pub(super) fn get_mut(&mut self, id: StreamId) -> Option<&mut Stream> {
         let open = self.0.as_mut()?;
         let number = open.position(id)?;
         open.streams.get_mut(number)
     }
 
-    pub(super) fn remove(&mut self, id: u32) -> Option<Stream> {
+    pub(super) fn remove(&mut self, id: StreamId) -> Option<Stream> {
         let open = self.0.as_mut()?;
         let number = open.position(id)?;
         open.ids.swap_remove(number);
@@ -102,12 +76,12 @@ impl Streams {
     }
 
     /// Returns the ids of all streams for which `is_selected` holds.
-    pub(super) fn ids_where(&self, is_selected: impl Fn(&Stream) -> bool) -> Vec<u32> {
+    pub(super) fn ids_where(&self, is_selected: impl Fn(&Stream) -> bool) -> Vec<StreamId> {
         self.iter().filter(|stream| is_selected(stream)).map(|stream| stream.id).collect()
     }
 
     /// Polls a stream again although nothing has woken it.
-    pub(super) fn poll_again(&mut self, id: u32) {
+    pub(super) fn poll_again(&mut self, id: StreamId) {
         if let Some(open) = &mut self.0 {
             open.due.push(id);
         }
@@ -124,18 +98,18 @@ impl Streams {
         &mut self,
         now: u64,
         cx: &Context<'_>,
-        can_send: impl FnMut(u32) -> bool,
+        can_send: impl FnMut(StreamId) -> bool,
     ) -> bool {
         self.0.as_mut().is_some_and(|open| open.poll(now, cx, can_send))
     }
 
     /// Makes the streams due that were held back and may go on. Returns `true` if there is one.
-    pub(super) fn release(&mut self, can_send: impl FnMut(u32) -> bool) -> bool {
+    pub(super) fn release(&mut self, can_send: impl FnMut(StreamId) -> bool) -> bool {
         self.0.as_mut().is_some_and(|open| open.release(can_send))
     }
 
     /// Returns the next stream that was polled and whose results were not processed.
-    pub(super) fn next_polled(&mut self) -> Option<u32> {
+    pub(super) fn next_polled(&mut self) -> Option<StreamId> {
         self.0.as_mut()?.polled.pop_front()
     }
 
@@ -165,11 +139,16 @@ impl Default for OpenStreams {
 }
 
 impl OpenStreams {
-    fn position(&self, id: u32) -> Option<usize> {
+    fn position(&self, id: StreamId) -> Option<usize> {
         self.ids.iter().position(|&other| other == id)
     }
 
-    fn poll(&mut self, now: u64, cx: &Context<'_>, mut can_send: impl FnMut(u32) -> bool) -> bool {
+    fn poll(
+        &mut self,
+        now: u64,
+        cx: &Context<'_>,
+        mut can_send: impl FnMut(StreamId) -> bool,
+    ) -> bool {
         if self.streams.is_empty() {
             self.due.clear();
             return false;
@@ -186,10 +165,10 @@ impl OpenStreams {
             let Some(number) = ids.iter().position(|&other| other == id) else { continue };
             let stream = &mut streams[number];
             let handle = stream.waker.take().unwrap_or_else(|| WakerHandle::new(id, wakeups));
-            handle.shared.is_woken.store(false, Ordering::Release);
+            let waker = handle.begin_poll();
             held -= stream.held();
             let may_take = held < ROOM || can_send(id);
-            if stream.poll(now, may_take, &mut Context::from_waker(&handle.waker)) {
+            if stream.poll(now, may_take, &mut Context::from_waker(waker)) {
                 has_progress = true;
                 due.push(id);
             }
@@ -201,15 +180,13 @@ impl OpenStreams {
         }
         has_progress
     }
-}
 
-impl OpenStreams {
     /// Returns the bytes of bodies that wait for the client.
     fn held(&self) -> usize {
         self.streams.iter().map(Stream::held).sum()
     }
 
-    fn release(&mut self, mut can_send: impl FnMut(u32) -> bool) -> bool {
+    fn release(&mut self, mut can_send: impl FnMut(StreamId) -> bool) -> bool {
         if !self.has_held_back {
             return false;
         }
@@ -229,57 +206,12 @@ impl OpenStreams {
     }
 }
 
-impl WakeUps {
-    /// Sets the task to wake, and appends the streams that were woken.
-    fn take(&self, cx: &Context<'_>, ids: &mut Vec<u32>) {
-        let mut state = self.lock();
-        match &mut state.task {
-            Some(task) => task.clone_from(cx.waker()),
-            task => *task = Some(cx.waker().clone()),
-        }
-        ids.append(&mut state.woken);
-    }
-
-    /// No operation under this lock can panic.
-    fn lock(&self) -> MutexGuard<'_, State> {
-        self.state.lock().unwrap_or_else(PoisonError::into_inner)
-    }
-}
-
-impl Wake for StreamWaker {
-    fn wake(self: Arc<Self>) {
-        self.wake_by_ref();
-    }
-
-    fn wake_by_ref(self: &Arc<Self>) {
-        if self.is_woken.swap(true, Ordering::AcqRel) {
-            return;
-        }
-        let task = {
-            let mut state = self.wakeups.lock();
-            state.woken.push(self.id);
-            state.task.take()
-        };
-        if let Some(task) = task {
-            task.wake();
-        }
-    }
-}
-
-impl WakerHandle {
-    fn new(id: u32, wakeups: &Arc<WakeUps>) -> Self {
-        let is_woken = AtomicBool::new(false);
-        let shared = Arc::new(StreamWaker { id, is_woken, wakeups: Arc::clone(wakeups) });
-        Self { waker: Arc::clone(&shared).into(), shared }
-    }
-}
-
 #[cfg(test)]
 mod tests {
     use std::cell::RefCell;
     use std::future::poll_fn;
     use std::rc::Rc;
-    use std::task::Poll;
+    use std::task::{Poll, Waker};
 
     use super::super::super::exchange::Exchange;
     use super::*;
