@@ -21,6 +21,10 @@ pub(crate) struct Connection {
     held: Reservation,
 }
 
+#[expect(
+    clippy::large_enum_variant,
+    reason = "most connections use HTTP/1, and need no second allocation"
+)]
 enum Protocol {
     Http1(http1::Connection),
     Http2(Box<http2::Connection>),

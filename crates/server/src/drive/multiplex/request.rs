@@ -350,7 +350,6 @@ impl<P: Protocol> Multiplexer<P> {
         self.streams.insert(stream);
     }
 
-    #[expect(clippy::too_many_arguments, reason = "all of a head's parts")]
     /// Sends the status and the lines, with `Date` unless they have one.
     #[inline]
     pub(super) fn send_head(
@@ -370,7 +369,7 @@ impl<P: Protocol> Multiplexer<P> {
         self.link.ctx.clock.with_date_line(|line| {
             let date = line.strip_prefix(b"Date: ").unwrap_or_default().trim_ascii_end();
             let head = ResponseHead { status, date, lines, serial };
-            self.protocol.respond(id, &head, has_ended, out)
+            self.protocol.respond(id, &head, has_ended, out);
         });
     }
 }
