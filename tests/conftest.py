@@ -17,7 +17,7 @@ sys.pycache_prefix = str(Path(__file__).parent.parent / "target" / "pycache")
 
 pytest.register_assert_rewrite("support")
 
-from support import files, retry  # noqa: E402
+from support import files, quick, retry  # noqa: E402
 from support.confinement import begin, place  # noqa: E402, F401
 from support.kinds import Programs  # noqa: E402
 from support.psgi import psgi  # noqa: E402, F401
@@ -110,6 +110,17 @@ def cgi(tmp_path, serve, kind):
 def programs(tmp_path):
     """One small program for every kind of script."""
     return Programs(tmp_path / "programs")
+
+
+def pytest_addoption(parser):
+    parser.addoption("--quick", action="store_true", help="run the tests of `./test quick` only")
+
+
+def pytest_collection_modifyitems(config, items):
+    if config.getoption("--quick"):
+        others = [item for item in items if not quick.is_quick(item)]
+        config.hook.pytest_deselected(items=others)
+        items[:] = [item for item in items if quick.is_quick(item)]
 
 
 @pytest.hookimpl(wrapper=True)

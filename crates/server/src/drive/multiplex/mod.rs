@@ -73,7 +73,7 @@ pub(super) trait Protocol {
     /// Lets the client send as many bytes of request bodies as were consumed.
     fn consumed(&mut self, id: StreamId, bytes: usize, out: &mut Self::Output);
 
-    /// Asks the client to make no further requests on the connection. `now` is the time of the worker's clock.
+    /// Announces to the client that further requests on the connection are not served. `now` is the time of the worker's clock.
     fn drain(&mut self, now: u64, out: &mut Self::Output);
 
     /// Returns the number of bytes that the client's windows allow on the stream now.
