@@ -77,12 +77,39 @@ def table(name):
     yield from entries(body)
 
 
+def rows(pairs):
+    lines = [f"| `{key}` | {meaning.replace('|', chr(92) + '|')} |\n" for key, meaning in pairs]
+    return "".join(["\n| key | meaning |\n| --- | --- |\n", *lines])
+
+
+def script_groups():
+    """The keys of `script` by the kinds that have them."""
+    source = (FOLDER.parent / "script/keys.rs").read_text()
+    kinds = dict(re.findall(r"static (\w+): Group =\s*group\(\s*(&\[[^]]*\]|EVERY_KIND)", source))
+    every = re.search(r"const EVERY_KIND: &\[ScriptKind\] =\s*&\[([^]]*)\]", source)[1]
+    groups = {}
+    for group, keys in re.findall(r"^    (\w+): ([\w, \n]+);$", re.search(r"^keys! \{(.*?)^\}", source, re.M | re.S)[1], re.M):
+        names = every if kinds[group] == "EVERY_KIND" else kinds[group].strip("&[]")
+        words = tuple(f"`{name.strip().lower()}`" for name in names.split(",") if name.strip())
+        groups.setdefault(words, []).extend(key.strip() for key in keys.split(","))
+    return groups
+
+
+def script():
+    """The sections of the table `script`: a section for the keys that the same kinds have."""
+    meanings = dict(table("ScriptTable"))
+    parts = [rows([("kind", meanings.pop("kind"))])]
+    for kinds, keys in script_groups().items():
+        title = "every kind" if len(kinds) == 11 else "every kind but `component`" if len(kinds) == 10 else ", ".join(kinds)
+        parts += [f"\n### `script` of {title}\n", rows((key, meanings.pop(key)) for key in keys)]
+    assert not meanings, meanings
+    return "".join(parts)
+
+
 def chapter():
     parts = [INTRODUCTION]
     for title, name in TABLES:
-        parts.append(f"\n## {title}\n\n| key | meaning |\n| --- | --- |\n")
-        for key, meaning in table(name):
-            parts.append(f"| `{key}` | {meaning.replace('|', chr(92) + '|')} |\n")
+        parts += [f"\n## {title}\n", script() if name == "ScriptTable" else rows(table(name))]
     return "".join(parts)
 
 

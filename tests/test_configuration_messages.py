@@ -170,3 +170,21 @@ def test_the_schema_rejects_the_same_values_as_check(tmp_path):
         assert check(tmp_path, text)[0] == expected
         pattern = schema["$defs"]["Span"]["anyOf"][0]["pattern"]
         assert value == "0" or not value.startswith('"') or bool(re.search(pattern, value.strip('"'))) == (expected == 0)
+
+
+def test_the_schema_offers_a_script_the_keys_of_its_kind_only(tmp_path):
+    jsonschema = pytest.importorskip("jsonschema")
+    schema = json.loads(subprocess.run([DUNLIN, "check", "--schema"], capture_output=True, check=True).stdout)
+    validator = jsonschema.Draft202012Validator(schema)
+    for script, fits in [
+        ({"kind": "cgi", "directory": "/srv/cgi-bin", "timeout": "10s"}, True),
+        ({"kind": "cgi", "directory": "/srv/cgi-bin", "instances": 4}, False),
+        ({"kind": "component", "file": "/srv/a.wasm", "instances": 4}, True),
+        ({"kind": "component", "file": "/srv/a.wasm", "processes": 4}, False),
+        ({"kind": "wsgi", "application": "app:app", "threads": 4}, True),
+        ({"kind": "asgi", "application": "app:app", "threads": 4}, False),
+        ({"kind": "cgj", "directory": "/srv/cgi-bin"}, False),
+        ({"directory": "/srv/cgi-bin"}, False),
+    ]:
+        file = {"listen": [{"address": ":80"}], "site": [{"root": "/srv", "route": [{"path": "/a/*", "script": script}]}]}
+        assert validator.is_valid(file) == fits, script

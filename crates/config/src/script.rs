@@ -1,6 +1,7 @@
 //! The settings of scripts, with every default filled in.
 
 mod component;
+pub(crate) mod keys;
 mod read;
 
 use std::fmt;

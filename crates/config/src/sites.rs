@@ -204,7 +204,7 @@ impl Site {
     pub fn warm_scripts(&self) -> impl Iterator<Item = (&Path, Option<&str>)> {
         let scripts = self.routes.iter().filter_map(|route| route.route.script.as_deref());
         scripts.filter(|script| script.kind.value == ScriptKind::Warm).filter_map(|script| {
-            let mut variables = script.env.iter().flatten();
+            let mut variables = script.env.iter().flat_map(|env| &env.value);
             let path = variables.find(|(name, _)| name.value == "PATH");
             let directory = script.file.as_ref().or(script.directory.as_ref())?;
             Some((directory.as_path(), path.map(|(_, value)| value.value.as_str())))

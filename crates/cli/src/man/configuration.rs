@@ -54,7 +54,7 @@ struct Table<'a> {
 
 /// Returns the page dunlin.toml(5).
 pub(super) fn page() -> Page {
-    let schema = Config::schema();
+    let schema = Config::schema_of_all_kinds();
     let mut page = Roff::new();
     // An empty argument has to be written as such: two quotation marks.
     page.control("TH", ["dunlin.toml", "5", "\"\"", SOURCE, "Dunlin"]);

@@ -91,7 +91,7 @@ pub struct ScriptTable {
     /// at least `processes`. Default: false.
     pub keep_alive: Option<Spanned<bool>>,
     /// Maximum number of requests that wait for a process; further ones get 503. Default: 1024.
-    pub queue: Option<usize>,
+    pub queue: Option<Spanned<usize>>,
     /// Maximum wait for a process; 503 after it. Default: `30s`.
     pub queue_timeout: Option<Spanned<DurationValue>>,
     /// Maximum run time of a script. Default: no limit.
@@ -100,23 +100,23 @@ pub struct ScriptTable {
     pub first_byte_timeout: Option<Spanned<DurationValue>>,
     /// Maximum time in which a script neither reads nor writes before its response is complete; 0 for no limit.
     /// Default: `60s`.
-    pub idle_timeout: Option<DurationValue>,
+    pub idle_timeout: Option<Spanned<DurationValue>>,
     /// Environment variables, besides those that describe the request.
-    pub env: Option<BTreeMap<Spanned<String>, Spanned<String>>>,
+    pub env: Option<Spanned<BTreeMap<Spanned<String>, Spanned<String>>>>,
     /// Directories beneath which a script can name a file by `X-Sendfile`, which is sent instead of its body: one
     /// or a list. Any other file gives 502. Default: none.
     #[schemars(with = "Option<OneOrManySchema>")]
     pub sendfile_root: Option<Spanned<OneOrMany<String>>>,
     /// Source of the request ID, which scripts get as HTTP_X_REQUEST_ID and the logs contain: `make`, a new one for
     /// each request; `accept`, the client's X-Request-Id if there is one. Default: `make`.
-    pub request_id: Option<RequestId>,
+    pub request_id: Option<Spanned<RequestId>>,
     /// Whether responses have X-Request-Id. Default: false.
-    pub send_request_id: Option<bool>,
+    pub send_request_id: Option<Spanned<bool>>,
     /// Whether the error page of a failed script shows the reason and its standard error: for development, never
     /// for a public server. Default: false.
-    pub show_errors: Option<bool>,
+    pub show_errors: Option<Spanned<bool>>,
     /// Whether scripts get the Authorization field. Default: false.
-    pub authorization: Option<bool>,
+    pub authorization: Option<Spanned<bool>>,
     /// User of the processes, by name or number, with the groups of that user; the server must be started by root
     /// and stay root. Default: the server's.
     pub user: Option<Spanned<String>>,
@@ -144,7 +144,7 @@ pub struct ScriptTable {
     /// `10s`.
     pub idle: Option<Spanned<DurationValue>>,
     /// With `component`: environment variables. Nothing is inherited from the server. Default: none.
-    pub environment: Option<BTreeMap<Spanned<String>, Spanned<String>>>,
+    pub environment: Option<Spanned<BTreeMap<Spanned<String>, Spanned<String>>>>,
     /// With `component`: directories that a component can use, `{ path = "/srv/data", as = "/data", write = true }`.
     /// Default: none.
     pub files: Option<Spanned<Vec<ComponentFiles>>>,

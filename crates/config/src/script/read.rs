@@ -4,13 +4,14 @@ use std::collections::BTreeMap;
 use std::net::SocketAddr;
 use std::time::Duration;
 
+use super::keys::misplaced;
 use super::{Language, Local, Mapping, Remote, Script, WorkerAddress, Workers, application};
 use crate::address::Address;
 use crate::file::{RequestId, ScriptKind, ScriptTable};
 use crate::pattern::Pattern;
 use crate::proxy::service_name;
 use crate::report::Report;
-use crate::spanned::{Span, Spanned};
+use crate::spanned::Spanned;
 use crate::units::DurationValue;
 use crate::users::{Names, Owner};
 
@@ -48,7 +49,8 @@ impl Reader<'_> {
         // A component is limited otherwise.
         let own = (!kind.is_component()).then_some(table);
         let cpu = own.and_then(|table| self.time("cpu", &table.cpu));
-        let idle_timeout = table.idle_timeout.map_or(Duration::from_secs(60), |span| span.0);
+        let idle_timeout =
+            table.idle_timeout.as_deref().map_or(Duration::from_secs(60), |span| span.0);
         let tunnel_timeout = table.tunnel_timeout.as_deref().map_or(TUNNEL, |span| span.0);
         let directory = table.file.as_ref().or(table.directory.as_ref()).or(table.root.as_ref());
         let directory = directory.map(|at| at.value.clone()).unwrap_or_default();
@@ -69,16 +71,19 @@ impl Reader<'_> {
             } else {
                 32
             }),
-            queue: table.queue.unwrap_or(1024),
+            queue: table.queue.as_deref().copied().unwrap_or(1024),
             queue_timeout: queue_timeout.unwrap_or(Duration::from_secs(30)),
             timeout,
             first_byte_timeout,
             idle_timeout: (!idle_timeout.is_zero() && own.is_some()).then_some(idle_timeout),
-            env: environment(table.env.iter().chain(&table.environment), self.report),
-            authorization: table.authorization.unwrap_or(false),
-            accept_request_id: table.request_id == Some(RequestId::Accept),
-            send_request_id: table.send_request_id.unwrap_or(false),
-            show_errors: table.show_errors.unwrap_or(false),
+            env: environment(
+                table.env.as_deref().into_iter().chain(table.environment.as_deref()),
+                self.report,
+            ),
+            authorization: table.authorization.as_deref().copied().unwrap_or(false),
+            accept_request_id: table.request_id.as_deref() == Some(&RequestId::Accept),
+            send_request_id: table.send_request_id.as_deref().copied().unwrap_or(false),
+            show_errors: table.show_errors.as_deref().copied().unwrap_or(false),
             owner: self.owner(),
             nice: table.nice.as_deref().copied().unwrap_or(0),
             memory: own.and_then(|table| table.memory.as_deref()).map(|size| size.0),
@@ -92,7 +97,7 @@ impl Reader<'_> {
 
     /// Reports keys that are missing, or that do not apply to the kind.
     fn fitness(&mut self) {
-        use ScriptKind::{Asgi, FastCgi, Rte, Wsgi};
+        use ScriptKind::FastCgi;
         let table = self.table;
         let kind = table.kind.value;
         let name = kind.as_str();
@@ -131,77 +136,15 @@ impl Reader<'_> {
                 "script: `file` names the one program, so that there is no `directory` or `root`";
             (self.report)(&file.span, what.into());
         }
-        let is_component = kind.is_component();
-        let local =
-            kind.has_host() || kind.is_by_streams() || kind == FastCgi && table.connect.is_none();
-        let remote = !local && !kind.is_cgi() && !is_component;
-        let files = remote || kind.is_cgi() || matches!(kind, FastCgi | Rte);
-        let by_name = files && (table.directory.is_some() || table.root.is_some());
-        let is_program = kind.is_cgi() || kind == ScriptKind::Cgiplus;
-        let mut only = |key: &str, place: Option<&Span>, fits: bool, whose: &str| {
-            if let (Some(place), false) = (place, fits) {
-                let what = format!("script: `{key}` belongs to {whose}");
-                (self.report)(place, what);
-            }
-        };
-        macro_rules! only {
-            ($fits:expr, $whose:literal: $($key:ident),*) => {
-                $(only(stringify!($key), table.$key.as_ref().map(|at| &at.span), $fits, $whose);)*
-            };
+        for (place, what) in misplaced(table) {
+            (self.report)(place, what);
         }
-        only!(kind == FastCgi, "kind \"fastcgi\"": command, keep_alive);
-        only!(remote || kind == FastCgi, "kinds \"fastcgi\", \"scgi\" and \"uwsgi\"": connect);
-        only!(remote || kind == FastCgi || kind.is_cgi(),
-            "kinds \"cgi\", \"warm\", \"fastcgi\", \"scgi\" and \"uwsgi\"": root);
-        only!(is_program || is_component, "kinds \"cgi\", \"warm\", \"cgiplus\" and \"component\"": file);
-        only!(is_component, "kind \"component\"":
-            time, instances, reuse, idle, files, outbound, stderr);
-        only!(by_name, "scripts beneath a `root` or `directory` that workers run": extensions);
-        only!(kind.has_host(), "kinds \"wsgi\", \"asgi\" and \"psgi\"": application);
-        only!(kind == Wsgi, "kind \"wsgi\"": threads);
-        only!(kind == Asgi, "kind \"asgi\"": message_size, tunnel_timeout);
-        only!(kind.has_host() || kind == Rte, "kinds \"wsgi\", \"asgi\", \"psgi\" and \"rte\"":
-            interpreter);
-        only!(local, "workers that are started here":
-            min_processes, retire_idle, requests, max_age, max_resident, backoff);
-        only!(remote, "workers at `connect`": connect_timeout, cool_down);
-        only!(!remote, "processes that are started here": memory, cpu);
-        only!(!remote && !is_component, "processes that are started here": user, group, nice);
-        only!(!is_component, "scripts in processes":
-            processes, queue_timeout, timeout, first_byte_timeout);
-        self.only_component();
         if let (Some(cpu), ScriptKind::Warm) = (&table.cpu, kind)
             && (table.user.is_some() || table.group.is_some())
         {
             let what = "script: with kind \"warm\" there is no `cpu` beside `user` or `group`";
             (self.report)(&cpu.span, what.into());
         }
-        if let (Some(keep), true) = (&table.keep_alive, local) {
-            let what = "script: `keep_alive` belongs to workers at `connect`";
-            (self.report)(&keep.span, what.into());
-        }
-    }
-
-    /// Reports keys without a position that belong to components only, or to scripts in processes only.
-    fn only_component(&mut self) {
-        let table = self.table;
-        let is_component = table.kind.is_component();
-        let mut only = |is_there: bool, fits: bool, key: &str, whose: &str| {
-            if is_there && !fits {
-                (self.report)(&table.kind.span, format!("script: `{key}` belongs to {whose}"));
-            }
-        };
-        let own = "kind \"component\"";
-        only(table.environment.is_some(), is_component, "environment", own);
-        let other = "scripts in processes";
-        only(table.queue.is_some(), !is_component, "queue", other);
-        only(table.idle_timeout.is_some(), !is_component, "idle_timeout", other);
-        only(
-            table.env.is_some(),
-            !is_component,
-            "env",
-            "scripts in processes; write `environment`",
-        );
     }
 
     fn workers(&mut self) -> Workers {
@@ -433,9 +376,6 @@ fn is_python_application(text: &str) -> bool {
 
 fn preload(table: &ScriptTable, report: Report<'_>) -> Vec<String> {
     let Some(modules) = &table.preload else { return Vec::new() };
-    if table.kind.value != ScriptKind::Warm {
-        report(&modules.span, "script: preload is for kind = 'warm'".into());
-    }
     let plain = |b: u8| b.is_ascii_alphanumeric() || matches!(b, b'_' | b'.' | b':');
     for name in &modules.value {
         if name.is_empty() || !name.bytes().all(plain) {

@@ -97,7 +97,12 @@ impl Programs<'_> {
 
     /// Returns where bare names of programs are looked for.
     fn path(&self) -> OsString {
-        let own = self.script.env.iter().flatten().find(|(name, _)| name.value == "PATH");
+        let own = self
+            .script
+            .env
+            .iter()
+            .flat_map(|env| &env.value)
+            .find(|(name, _)| name.value == "PATH");
         own.map_or_else(search_path, |(_, path)| path.value.clone().into())
     }
 
@@ -138,7 +143,7 @@ impl Programs<'_> {
 
     /// Returns the directories of installed Python modules, as far as they are known without starting the interpreter.
     fn installed(&self) -> Vec<PathBuf> {
-        let variables = self.script.env.iter().flatten();
+        let variables = self.script.env.iter().flat_map(|env| &env.value);
         let paths = variables.filter(|(name, _)| name.value == "PYTHONPATH");
         let mut folders: Vec<PathBuf> =
             paths.flat_map(|(_, value)| std::env::split_paths(&value.value)).collect();
