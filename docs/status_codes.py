@@ -85,7 +85,7 @@ SENT = [
 
 
 # Crates of programs that are clients.
-CLIENTS = {"cli", "client", "compare", "load"}
+CLIENTS = {"bench", "cli", "client"}
 
 
 def code():

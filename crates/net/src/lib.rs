@@ -10,6 +10,7 @@
 //! Unix sockets, and memory for tests. [`address`] has the addresses of clients. [`connections`] is the table of one worker's connections with the deadline
 //! of each; [`connection_limits`] has what workers share: the number of connections of each address, and which worker
 //! closes a connection to make room for a new one. [`proxy_protocol`] reads the header that a proxy sends first.
+//! [`sock_diag`] has what the kernel knows of a TCP connection.
 //!
 //! # Blocking work and the system
 //! [`blocking`] has bounded thread pools. [`spawn`] starts programs, [`temp_files`] creates temporary files, and
@@ -63,6 +64,7 @@ pub mod deadlines;
 pub mod listener;
 pub mod log_limiter;
 pub mod proxy_protocol;
+pub mod sock_diag;
 pub mod spawn;
 pub mod stream;
 pub mod temp_files;

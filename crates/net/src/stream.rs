@@ -196,7 +196,7 @@ impl Stream {
     /// Returns the bytes in the kernel that the client has not acknowledged; [`None`] when that is unknown.
     pub fn unacknowledged(&self) -> Option<u32> {
         match self {
-            Self::Tcp(tcp) => dunlin_sock_diag::unacknowledged(tcp.as_fd()).ok(),
+            Self::Tcp(tcp) => crate::sock_diag::unacknowledged(tcp.as_fd()).ok(),
             Self::Unix(_) => None,
             Self::Memory(memory) => Some(memory.unacknowledged()),
         }

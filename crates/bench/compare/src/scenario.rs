@@ -268,20 +268,20 @@ impl Variant {
 
 /// The built-in scenarios: names and texts.
 pub const BUILT_IN: [(&str, &str); 14] = [
-    ("wasd-files", include_str!("../../../scenarios/wasd-files.toml")),
-    ("wasd-transfer", include_str!("../../../scenarios/wasd-transfer.toml")),
-    ("wasd-secure", include_str!("../../../scenarios/wasd-secure.toml")),
-    ("wasd-scripting", include_str!("../../../scenarios/wasd-scripting.toml")),
-    ("wasd-dns", include_str!("../../../scenarios/wasd-dns.toml")),
-    ("wasd-records", include_str!("../../../scenarios/wasd-records.toml")),
-    ("thttpd-small", include_str!("../../../scenarios/thttpd-small.toml")),
-    ("thttpd-cgi", include_str!("../../../scenarios/thttpd-cgi.toml")),
-    ("thttpd-users", include_str!("../../../scenarios/thttpd-users.toml")),
-    ("thttpd-table", include_str!("../../../scenarios/thttpd-table.toml")),
-    ("student-connections", include_str!("../../../scenarios/student-connections.toml")),
-    ("proxy-small", include_str!("../../../scenarios/proxy-small.toml")),
-    ("proxy-large", include_str!("../../../scenarios/proxy-large.toml")),
-    ("cgi-phases", include_str!("../../../scenarios/cgi-phases.toml")),
+    ("wasd-files", include_str!("../../../../scenarios/wasd-files.toml")),
+    ("wasd-transfer", include_str!("../../../../scenarios/wasd-transfer.toml")),
+    ("wasd-secure", include_str!("../../../../scenarios/wasd-secure.toml")),
+    ("wasd-scripting", include_str!("../../../../scenarios/wasd-scripting.toml")),
+    ("wasd-dns", include_str!("../../../../scenarios/wasd-dns.toml")),
+    ("wasd-records", include_str!("../../../../scenarios/wasd-records.toml")),
+    ("thttpd-small", include_str!("../../../../scenarios/thttpd-small.toml")),
+    ("thttpd-cgi", include_str!("../../../../scenarios/thttpd-cgi.toml")),
+    ("thttpd-users", include_str!("../../../../scenarios/thttpd-users.toml")),
+    ("thttpd-table", include_str!("../../../../scenarios/thttpd-table.toml")),
+    ("student-connections", include_str!("../../../../scenarios/student-connections.toml")),
+    ("proxy-small", include_str!("../../../../scenarios/proxy-small.toml")),
+    ("proxy-large", include_str!("../../../../scenarios/proxy-large.toml")),
+    ("cgi-phases", include_str!("../../../../scenarios/cgi-phases.toml")),
 ];
 
 /// Reads a built-in scenario by name, or a scenario file.
@@ -428,13 +428,13 @@ mod tests {
         let text = "title = \"x\"\nsummary = \"\"\ndocument = \"\"\n[[metric]]\nkey = \"a\"\ntitel = \"b\"\n";
         let error = parse("x", "x.toml", text).unwrap_err();
         assert_eq!(error, "x.toml:6:1: there is no titel; did you mean title?");
-        let twice = include_str!("../../../scenarios/wasd-records.toml");
+        let twice = include_str!("../../../../scenarios/wasd-records.toml");
         let first = twice.find("[[row]]").unwrap();
         let doubled = format!("{twice}\n{}", &twice[first..]);
         assert!(parse("x", "x.toml", &doubled).unwrap_err().contains("two rows"));
         let out = twice.replace("\"log.var\"", "\"../log.var\"");
         assert!(parse("x", "x.toml", &out).unwrap_err().contains("leads out"));
-        let files = include_str!("../../../scenarios/wasd-files.toml");
+        let files = include_str!("../../../../scenarios/wasd-files.toml");
         let metric = files.replacen(
             "metric = \"requests_per_second\"",
             "metric = \"request_per_second\"",

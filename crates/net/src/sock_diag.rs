@@ -14,7 +14,7 @@
 //! use std::net::{TcpListener, TcpStream};
 //! use std::os::fd::AsFd;
 //!
-//! use dunlin_sock_diag::unacknowledged;
+//! use dunlin_net::sock_diag::unacknowledged;
 //!
 //! let listener = TcpListener::bind("127.0.0.1:0")?;
 //! let client = TcpStream::connect(listener.local_addr()?)?;

@@ -74,8 +74,9 @@ impl Transport {
     pub(super) fn sample_window(&self, windows: &mut Windows) {
         if windows.sampled < SAMPLED_WINDOWS {
             windows.sampled += 1;
-            windows.largest =
-                windows.largest.max(dunlin_sock_diag::receive_window(self.socket.as_fd()).ok());
+            windows.largest = windows
+                .largest
+                .max(dunlin_net::sock_diag::receive_window(self.socket.as_fd()).ok());
         }
     }
 
