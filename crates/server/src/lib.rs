@@ -63,7 +63,6 @@ mod maintenance;
 pub mod password;
 mod route;
 mod server;
-mod start_program;
 #[cfg(test)]
 mod testing;
 mod worker;

@@ -15,7 +15,7 @@ pub(crate) use dunlin_net::connection_limits::limiter::{
     ConnectionLimiter, ConnectionLimits, Permit,
 };
 use dunlin_net::listener::Listener;
-pub(crate) use dunlin_net::listener::{ListenSocket, bind, bind_unix, probe, tune};
+pub(crate) use dunlin_net::listener::{ListenSocket, bind, bind_unix, probe};
 use dunlin_net::log_limiter::LogLimiter;
 use dunlin_net::proxy_protocol::{self, Addresses};
 use dunlin_net::stream::Stream;

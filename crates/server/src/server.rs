@@ -1,18 +1,9 @@
 //! The server: start, reload, upgrade and stop; signals and commands.
 
-mod access;
-mod handover;
 mod listeners;
 mod load;
-mod new_process;
-mod notify;
-mod pid_file;
-mod preconditions;
 mod prepare;
 mod renew;
-mod sandbox;
-mod seccomp;
-mod socket_remover;
 mod summary;
 mod upgrade;
 mod verify;
@@ -28,46 +19,31 @@ use std::time::Duration;
 use tokio::runtime::Runtime;
 use tokio::sync::{oneshot, watch};
 
-pub use self::handover::Takeover;
 use self::listeners::{Listeners, WorkerListener};
 pub use self::load::{load_directory, reload};
-use self::notify::Manager;
-use self::pid_file::PidFile;
-use self::preconditions::{
-    block_child_signals, check_descriptors, check_temporary_files, raise_descriptor_limit,
-};
 pub(crate) use self::prepare::Generation;
-pub(crate) use self::sandbox::check_script_users;
-pub use self::sandbox::{Confined, confine, hindrances};
-pub use self::socket_remover::{REMOVE_SOCKETS, remove_sockets};
 use self::upgrade::Upgrade;
 pub use self::verify::{Findings, certificates, unresolved_names, verify};
 use dunlin_config::{Config, Problem, StartupSettings};
+pub use dunlin_process::StartError;
+use dunlin_process::fail;
+use dunlin_process::handover;
+pub use dunlin_process::handover::Takeover;
+use dunlin_process::notify::Manager;
+use dunlin_process::pid_file::PidFile;
+use dunlin_process::preconditions::{
+    block_child_signals, check_descriptors, check_temporary_files, raise_descriptor_limit,
+};
+use dunlin_process::sandbox;
+pub use dunlin_process::sandbox::{Confined, confine, hindrances};
+pub use dunlin_process::socket_remover::{REMOVE_SOCKETS, remove_sockets};
 
 use self::worker_thread::{WorkerCommand, WorkerHandle};
 use crate::component;
 use crate::control::{Action, Command, Control, Event, ResultSender};
 use crate::disk_cache::DiskCache;
-use crate::start_program::Starter;
 use crate::worker::SharedState;
-
-/// Why a start, a reload or an upgrade failed.
-#[derive(Debug)]
-pub struct StartError {
-    what: String,
-}
-
-impl fmt::Display for StartError {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.write_str(&self.what)
-    }
-}
-
-impl std::error::Error for StartError {}
-
-fn fail(what: impl Into<String>) -> StartError {
-    StartError { what: what.into() }
-}
+use dunlin_process::start_program::Starter;
 
 /// The source of the configuration, for reloads.
 pub trait Origin: Send {
@@ -401,7 +377,7 @@ impl Running {
         if let Some(why) = config.reload_conflict(before.server.calls) {
             return Err(unchanged(&why));
         }
-        check_script_users(&config).map_err(|error| unchanged(&error))?;
+        sandbox::check_script_users(&config).map_err(|error| unchanged(&error))?;
         check_temporary_files(&config).map_err(|error| unchanged(&error))?;
         let restart = config.needs_restart(&self.generation.shared.startup);
         let config = self.prepare_components(config).await.map_err(|why| unchanged(&why))?;

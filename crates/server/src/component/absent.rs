@@ -11,7 +11,7 @@ use dunlin_script::failure::Failure;
 use dunlin_script::outcome::Outcome;
 
 use super::{ABSENT, Component};
-use crate::start_program::Starter;
+use dunlin_process::start_program::Starter;
 
 /// No components.
 pub(crate) struct Components;

@@ -9,7 +9,7 @@ use dunlin_component::Launcher;
 pub(crate) use dunlin_component::{Components, WorkerComponents, check, compile, respond};
 
 use super::Component;
-use crate::start_program::{Starter, start_program};
+use dunlin_process::start_program::{Starter, start_program};
 
 /// Creates the components of a server, which are compiled by `program`, its own. `starter` is what may start programs.
 pub(crate) fn new(program: Option<PathBuf>, starter: Option<Starter>) -> Arc<Components> {

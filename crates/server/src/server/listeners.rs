@@ -8,11 +8,11 @@ use std::time::Duration;
 
 use dunlin_config::{Address, Listen};
 
-use super::handover::Inherited;
-use super::new_process::PassedListener;
-use super::socket_remover::{FileId, SocketRemover, socket_at};
-use super::{StartError, fail};
 use crate::listen::{self, ListenSocket};
+use dunlin_process::handover::Inherited;
+use dunlin_process::new_process::PassedListener;
+use dunlin_process::socket_remover::{FileId, SocketRemover, socket_at};
+use dunlin_process::{StartError, fail};
 
 /// The open listeners.
 pub(super) struct Listeners {

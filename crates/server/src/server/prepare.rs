@@ -21,7 +21,6 @@ use dunlin_telemetry::traces::Tracer;
 use dunlin_telemetry::{AccessLog, AccessLogSettings, ReverseDns, ReverseDnsSettings};
 use dunlin_tls::Certificates;
 
-use super::{StartError, fail};
 use crate::component::Components;
 use crate::control::Commands;
 use crate::disk_cache::DiskCache;
@@ -31,6 +30,7 @@ use crate::handler::script::FileAccess;
 use crate::listen::{ConnectionLimiter, ConnectionLimits};
 use crate::route::sites::Sites;
 use crate::worker::SharedState;
+use dunlin_process::{StartError, fail};
 
 /// One generation of the configuration: the shared state of the workers, and the access log.
 #[derive(Clone)]

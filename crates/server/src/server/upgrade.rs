@@ -6,9 +6,9 @@ use std::time::Instant;
 
 use rustix::process::{Pid, Signal, kill_process};
 
-use super::new_process::Start;
 use super::{Running, report};
 use crate::control::ResultSender;
+use dunlin_process::new_process::Start;
 
 type Attempt = Pin<Box<dyn Future<Output = Result<u32, String>>>>;
 

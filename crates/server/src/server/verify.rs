@@ -15,9 +15,9 @@ use self::files::check_files;
 pub use self::names::unresolved_names;
 use self::programs::check_programs;
 use self::redirects::check_redirects;
-use super::access::{Use, failures};
-use super::sandbox::{self, Confined, Identity};
 use crate::component;
+use dunlin_process::access::{Use, failures};
+use dunlin_process::sandbox::{self, Confined, Identity};
 
 /// The result of a verification.
 #[derive(Debug, Default)]

@@ -8,7 +8,7 @@ use dunlin_config::{Config, Jail, NamedPath, Problem, Server};
 
 use super::Findings;
 use crate::checks::UserFile;
-use crate::server::sandbox::check_identity;
+use dunlin_process::sandbox::check_identity;
 
 /// Checks that the directories of the configuration exist and can be read, that certificates and files of users can be
 /// used, and that the server's user and group exist. In a check (`is_check`), a directory that a service manager creates

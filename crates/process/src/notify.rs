@@ -8,16 +8,16 @@ use std::time::Duration;
 use rustix::time::{ClockId, clock_gettime};
 
 /// The service manager.
-pub(super) struct Manager {
+pub struct Manager {
     socket: Option<UnixDatagram>,
     /// Interval of watchdog notifications, if the manager expects them.
-    pub(super) watchdog: Option<Duration>,
+    pub watchdog: Option<Duration>,
 }
 
 impl Manager {
     /// Creates the service manager that the environment names, if any. Connects at once, as a chroot may make its socket
     /// unreachable later.
-    pub(super) fn from_environment() -> Self {
+    pub fn from_environment() -> Self {
         let socket = std::env::var_os("NOTIFY_SOCKET").and_then(|name| {
             let address = match name.as_bytes() {
                 [b'@', name @ ..] => SocketAddr::from_abstract_name(name),
@@ -36,29 +36,29 @@ impl Manager {
     }
 
     /// Reports that the server serves.
-    pub(super) fn ready(&self) {
+    pub fn ready(&self) {
         self.send("READY=1\n");
     }
 
     /// Reports the start of a reload. [`Manager::ready`] reports its end.
-    pub(super) fn reloading(&self) {
+    pub fn reloading(&self) {
         let now = clock_gettime(ClockId::Monotonic);
         let micros = now.tv_sec as u64 * 1_000_000 + now.tv_nsec as u64 / 1_000;
         self.send(&format!("RELOADING=1\nMONOTONIC_USEC={micros}\n"));
     }
 
     /// Reports that another process serves from now on.
-    pub(super) fn replaced_by(&self, pid: u32) {
+    pub fn replaced_by(&self, pid: u32) {
         self.send(&format!("MAINPID={pid}\nREADY=1\n"));
     }
 
     /// Reports that the server is stopping.
-    pub(super) fn stopping(&self) {
+    pub fn stopping(&self) {
         self.send("STOPPING=1\n");
     }
 
     /// Reports that the server is alive.
-    pub(super) fn alive(&self) {
+    pub fn alive(&self) {
         self.send("WATCHDOG=1\n");
     }
 

@@ -16,7 +16,7 @@ use dunlin_config::{Address, Config, Listen};
 use nix::sys::signal::{SigSet, SigmaskHow};
 use rustix::thread::{CapabilitySet, CapabilitySets, set_capabilities};
 
-use super::sandbox::Identity;
+use crate::sandbox::Identity;
 
 /// The name of the internal command of the process.
 pub const REMOVE_SOCKETS: &str = "remove-sockets";
@@ -24,7 +24,7 @@ pub const REMOVE_SOCKETS: &str = "remove-sockets";
 const PAUSE: Duration = Duration::from_millis(200);
 
 /// The process that removes files.
-pub(super) struct SocketRemover {
+pub struct SocketRemover {
     /// Its end is that of the server.
     server: ChildStdin,
     /// Its end is that of the process.
@@ -34,17 +34,17 @@ pub(super) struct SocketRemover {
 }
 
 /// The identity of a file: device and inode.
-pub(super) type FileId = (u64, u64);
+pub type FileId = (u64, u64);
 
 /// Returns the socket at `path`; `None` if there is none.
-pub(super) fn socket_at(path: &Path) -> Option<FileId> {
+pub fn socket_at(path: &Path) -> Option<FileId> {
     let metadata = fs::symlink_metadata(path).ok()?;
     metadata.file_type().is_socket().then(|| (metadata.dev(), metadata.ino()))
 }
 
 impl SocketRemover {
     /// Starts the process, if `config` names sockets in directories in which `identity` may not remove files.
-    pub(super) fn start(config: &Config, identity: &Identity, program: &Path) -> Option<Self> {
+    pub fn start(config: &Config, identity: &Identity, program: &Path) -> Option<Self> {
         let unix = |listen: &Listen| match &listen.address {
             Address::Unix(path) => Some(path.clone()),
             Address::Tcp(_) => None,
@@ -71,7 +71,7 @@ impl SocketRemover {
     }
 
     /// Names the sockets that are bound now.
-    pub(super) fn watch<'a>(&mut self, bound: impl Iterator<Item = (&'a Path, FileId)>) {
+    pub fn watch<'a>(&mut self, bound: impl Iterator<Item = (&'a Path, FileId)>) {
         for (path, (device, inode)) in bound {
             if let Some(number) = self.files.iter().position(|file| file == path) {
                 let name = path.display();
@@ -81,12 +81,13 @@ impl SocketRemover {
         }
     }
 
-    pub(super) fn removes(&self, path: &Path) -> bool {
+    /// Returns `true` if the socket at `path` is one of those that are removed.
+    pub fn removes(&self, path: &Path) -> bool {
         self.files.iter().any(|file| file == path)
     }
 
     /// Waits until the files are removed, up to `limit`. No socket is open any more.
-    pub(super) fn finish(self, limit: Duration) {
+    pub fn finish(self, limit: Duration) {
         let Self { server, mut process, .. } = self;
         drop(server);
         let (ended, end) = mpsc::channel();

@@ -6,13 +6,13 @@ use dunlin_config::Config;
 use dunlin_net::temp_files;
 use nix::sys::signal::{SigSet, Signal};
 
-use super::{StartError, fail};
+use crate::error::{StartError, fail};
 
 /// Checks that a directory for temporary files is usable: sockets of script workers need one, and long request bodies.
 ///
 /// # Errors
 /// When there is none and scripts need one.
-pub(super) fn check_temporary_files(config: &Config) -> Result<(), StartError> {
+pub fn check_temporary_files(config: &Config) -> Result<(), StartError> {
     match temp_files::check_and_report() {
         Err(error) if config.needs_sockets() => {
             Err(fail(format!("{error}; the sockets of scripts need one")))
@@ -36,7 +36,7 @@ const FOR_SCRIPTS: usize = 16;
 ///
 /// # Errors
 /// When it leaves too few.
-pub(super) fn check_descriptors(config: &Config) -> Result<(), StartError> {
+pub fn check_descriptors(config: &Config) -> Result<(), StartError> {
     let limit = dunlin_config::descriptor_limit();
     let lacking = |open: usize, needed: usize| {
         fail(format!(
@@ -56,7 +56,7 @@ pub(super) fn check_descriptors(config: &Config) -> Result<(), StartError> {
 }
 
 /// Raises the soft limit of open files to the hard limit.
-pub(super) fn raise_descriptor_limit() {
+pub fn raise_descriptor_limit() {
     use rustix::process::{Resource, Rlimit, getrlimit, setrlimit};
     let limit = getrlimit(Resource::Nofile);
     // This needs no permission.
@@ -67,7 +67,7 @@ pub(super) fn raise_descriptor_limit() {
 /// pidfd. The kernel drops an ignored signal, but not while the receiving thread blocks all signals, as it does while it
 /// starts a process: another thread would then be woken only to drop the signal. [`dunlin_net::spawn`] starts programs with
 /// an empty mask.
-pub(super) fn block_child_signals() {
+pub fn block_child_signals() {
     let mut child = SigSet::empty();
     child.add(Signal::SIGCHLD);
     // This is an optimization only.

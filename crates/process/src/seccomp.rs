@@ -16,7 +16,7 @@ use seccompiler::{
     SeccompRule, TargetArch,
 };
 
-use super::{StartError, fail};
+use crate::error::{StartError, fail};
 use crate::start_program::Starter;
 
 /// System calls with alternative conditions on their arguments; no conditions match any arguments.
@@ -27,7 +27,7 @@ type Rules = BTreeMap<i64, Vec<SeccompRule>>;
 ///
 /// # Errors
 /// When a filter cannot be installed.
-pub(super) fn install_filters(calls: Calls) -> Result<Option<Starter>, StartError> {
+pub(crate) fn install_filters(calls: Calls) -> Result<Option<Starter>, StartError> {
     match calls {
         Calls::Any => Ok(None),
         Calls::Harmless => {

@@ -21,15 +21,15 @@ use rustix::net::{
     SendAncillaryMessage, SendFlags, SocketType, recvmsg, sendmsg,
 };
 
-use super::{StartError, fail};
-use crate::listen::{self, ListenSocket};
+use crate::error::{StartError, fail};
+use dunlin_net::listener::{ListenSocket, tune};
 
 /// Environment variable that marks an upgrade: the PID of the old process, which is the parent.
 const VARIABLE: &str = "DUNLIN_HANDOVER";
 /// Environment variable with the confinement that this process inherits from the old one.
 const CONFINEMENT: &str = "DUNLIN_CONFINEMENT";
 /// Maximum number of descriptors in one message; the kernel's limit is 253.
-pub(super) const DESCRIPTORS: usize = 128;
+pub(crate) const DESCRIPTORS: usize = 128;
 /// Maximum length of a message in bytes: an address, or an error.
 const MAX_MESSAGE: usize = 4096;
 /// How long the new process waits for the next message.
@@ -44,19 +44,21 @@ const FAILED: u8 = b'F';
 
 /// Listening sockets for one address.
 #[derive(Debug)]
-pub(super) struct Inherited {
+pub struct Inherited {
     /// As the configuration names it.
-    pub(super) address: String,
-    pub(super) sockets: Vec<ListenSocket>,
+    pub address: String,
+    /// The sockets of the address, one for each worker.
+    pub sockets: Vec<ListenSocket>,
     /// They belong to the service manager, which keeps them open when no server runs: the server must not remove the
     /// file of a Unix socket.
-    pub(super) is_managed: bool,
+    pub is_managed: bool,
 }
 
 /// The old process of an upgrade, and the sockets that it passes to this one.
 pub struct Takeover {
     parent: OwnedFd,
-    pub(super) inherited: Vec<Inherited>,
+    /// The listeners that were passed.
+    pub inherited: Vec<Inherited>,
 }
 
 impl fmt::Debug for Takeover {
@@ -119,7 +121,7 @@ impl Takeover {
     ///
     /// # Errors
     /// When `config` needs something that the restrictions forbid.
-    pub(super) fn startup(&self, config: &mut Config) -> Result<StartupSettings, StartError> {
+    pub fn startup(&self, config: &mut Config) -> Result<StartupSettings, StartError> {
         let mut startup = StartupSettings::of(config);
         let Ok(text) = std::env::var(CONFINEMENT) else { return Ok(startup) };
         let before: Confinement = serde_json::from_str(&text).map_err(|error| {
@@ -134,7 +136,7 @@ impl Takeover {
     }
 
     /// Notifies the old process that this one serves.
-    pub(super) fn ready(&self) {
+    pub fn ready(&self) {
         self.send(&[READY]);
     }
 
@@ -154,7 +156,7 @@ impl Takeover {
 ///
 /// # Errors
 /// When one is neither a TCP nor a Unix stream listener.
-pub(super) fn from_systemd() -> io::Result<Vec<Inherited>> {
+pub fn from_systemd() -> io::Result<Vec<Inherited>> {
     let mut passed = listenfd::ListenFd::from_env();
     let mut inherited = Vec::new();
     for index in 0..passed.len() {
@@ -174,7 +176,7 @@ pub(super) fn from_systemd() -> io::Result<Vec<Inherited>> {
         match &socket {
             ListenSocket::Tcp(socket) => {
                 socket.set_nonblocking(true)?;
-                listen::tune(socket2::SockRef::from(socket))?;
+                tune(socket2::SockRef::from(socket))?;
             }
             ListenSocket::Unix(socket) => socket.set_nonblocking(true)?,
         }
@@ -185,7 +187,7 @@ pub(super) fn from_systemd() -> io::Result<Vec<Inherited>> {
 }
 
 /// Sets the environment variables of the new process of an upgrade.
-pub(super) fn variables(command: &mut Command, confinement: &Confinement) {
+pub(crate) fn variables(command: &mut Command, confinement: &Confinement) {
     command
         .env(VARIABLE, std::process::id().to_string())
         .envs(Jail::entered().into_iter().flat_map(Jail::variables))
@@ -195,7 +197,7 @@ pub(super) fn variables(command: &mut Command, confinement: &Confinement) {
 }
 
 /// A message from the new process.
-pub(super) enum Message {
+pub(crate) enum Message {
     Ready,
     /// It cannot serve, for this reason.
     Failed(String),
@@ -203,7 +205,7 @@ pub(super) enum Message {
 
 impl Message {
     /// `None` for an unknown message.
-    pub(super) fn read(text: &[u8]) -> Option<Self> {
+    pub(crate) fn read(text: &[u8]) -> Option<Self> {
         match text.split_first()? {
             (&READY, _) => Some(Self::Ready),
             (&FAILED, why) => Some(Self::Failed(String::from_utf8_lossy(why).into_owned())),
@@ -213,7 +215,7 @@ impl Message {
 }
 
 /// Sends at most [`DESCRIPTORS`] listening sockets of an address.
-pub(super) fn send_listener(
+pub(crate) fn send_listener(
     socket: impl AsFd,
     address: &str,
     sockets: &[ListenSocket],
@@ -225,7 +227,7 @@ pub(super) fn send_listener(
 }
 
 /// Sends the end of the list, with this process's standard error, which the new process uses from then on.
-pub(super) fn send_end(socket: impl AsFd) -> io::Result<()> {
+pub(crate) fn send_end(socket: impl AsFd) -> io::Result<()> {
     send(socket, &[END], &[io::stderr().as_fd()])
 }
 
@@ -247,7 +249,7 @@ fn send(socket: impl AsFd, message: &[u8], descriptors: &[BorrowedFd<'_>]) -> io
 }
 
 /// Receives one message with its descriptors. It is empty at the end of the connection.
-pub(super) fn receive(socket: impl AsFd) -> io::Result<(Vec<u8>, Vec<OwnedFd>)> {
+pub(crate) fn receive(socket: impl AsFd) -> io::Result<(Vec<u8>, Vec<OwnedFd>)> {
     let mut text = vec![0; MAX_MESSAGE];
     let mut space = [MaybeUninit::uninit(); rustix::cmsg_space!(ScmRights(DESCRIPTORS))];
     let mut ancillary = RecvAncillaryBuffer::new(&mut space);

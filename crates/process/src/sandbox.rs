@@ -22,19 +22,19 @@ use nix::unistd::{
 use rustix::fs::{FileType, Mode, OFlags};
 use rustix::thread::{CapabilitySet, capabilities};
 
-use super::pid_file::PidFile;
-use super::socket_remover::SocketRemover;
-use super::{StartError, fail};
+use crate::error::{StartError, fail};
+use crate::pid_file::PidFile;
+use crate::socket_remover::SocketRemover;
 use crate::start_program::Starter;
 
 /// The state of a process after [`confine`], which a start needs.
 pub struct Confined {
     /// The user to which the server switches.
-    pub(super) identity: Option<Identity>,
+    pub identity: Option<Identity>,
     /// Path of this program as seen from the sandbox; `None` when it is not reachable there.
-    pub(super) program: Option<PathBuf>,
+    pub program: Option<PathBuf>,
     /// Removes the sockets that the user may not remove.
-    pub(super) remover: Option<SocketRemover>,
+    pub remover: Option<SocketRemover>,
 }
 
 impl fmt::Debug for Confined {
@@ -107,7 +107,7 @@ pub fn hindrances(config: &Config) -> Vec<String> {
 ///
 /// # Errors
 /// The first script for which it cannot, and why.
-pub(crate) fn check_script_users(config: &Config) -> Result<(), StartError> {
+pub fn check_script_users(config: &Config) -> Result<(), StartError> {
     let Some(script) = config.script_of_another_user() else { return Ok(()) };
     let needed = CapabilitySet::SETUID | CapabilitySet::SETGID;
     // In a container, root may lack them.
@@ -146,10 +146,7 @@ fn set_limits(limits: &ResourceLimits) -> Result<(), StartError> {
 ///
 /// # Errors
 /// The first setting that cannot be applied, and why.
-pub(super) fn restrict(
-    config: &Config,
-    confined: &Confined,
-) -> Result<Option<Starter>, StartError> {
+pub fn restrict(config: &Config, confined: &Confined) -> Result<Option<Starter>, StartError> {
     let server = &config.server;
     // After that it could not be created, or not with this owner.
     for (name, path) in
@@ -189,7 +186,7 @@ fn make_private(name: &str, path: &Path, identity: Option<&Identity>) -> Result<
 ///
 /// # Errors
 /// When the file cannot be written now, or not by that user.
-pub(super) fn place_pid_file(
+pub fn place_pid_file(
     file: &PidFile,
     confined: &Confined,
     is_first: bool,
@@ -214,7 +211,7 @@ pub(super) fn place_pid_file(
 ///
 /// # Errors
 /// When the user does not exist, or this process lacks the permission.
-pub(super) fn switch_user(config: &Config, confined: Confined) -> Result<(), StartError> {
+pub fn switch_user(config: &Config, confined: Confined) -> Result<(), StartError> {
     // After an upgrade, the process has the user already.
     let identity = confined.identity.filter(|identity| !identity.is_present());
     let Some(Identity { name, uid, gid, groups }) = identity else { return Ok(()) };
@@ -267,17 +264,20 @@ fn change_log_owner(config: &Config, uid: Uid, gid: Gid) {
 }
 
 /// A user with groups.
-pub(super) struct Identity {
-    pub(super) name: String,
-    pub(super) uid: Option<Uid>,
-    pub(super) gid: Gid,
+pub struct Identity {
+    /// The name of the user, or its number.
+    pub name: String,
+    /// The number of the user; `None` for that of the process.
+    pub uid: Option<Uid>,
+    /// The number of the group.
+    pub gid: Gid,
     /// All groups of the user; empty when there is only a group.
-    pub(super) groups: Vec<Gid>,
+    pub groups: Vec<Gid>,
 }
 
 impl Identity {
     /// Returns `true` if this process has the identity already.
-    pub(super) fn is_present(&self) -> bool {
+    pub fn is_present(&self) -> bool {
         self.uid.is_none_or(|uid| uid == geteuid()) && self.gid == getegid()
     }
 
@@ -287,7 +287,7 @@ impl Identity {
     }
 
     /// Returns `true` if it may remove the file of root at `path`.
-    pub(super) fn may_remove(&self, path: &Path) -> bool {
+    pub fn may_remove(&self, path: &Path) -> bool {
         const STICKY: u32 = 0o1000;
         let Some(Ok(directory)) = path.parent().map(Path::metadata) else { return true };
         let (mode, owner) = (directory.mode(), Uid::from_raw(directory.uid()));
@@ -307,10 +307,7 @@ impl Identity {
 ///
 /// # Errors
 /// When one of them does not exist.
-pub(super) fn identity(
-    user: Option<&str>,
-    group: Option<&str>,
-) -> Result<Option<Identity>, StartError> {
+pub fn identity(user: Option<&str>, group: Option<&str>) -> Result<Option<Identity>, StartError> {
     let group = match group {
         None => None,
         Some(name) => {
@@ -341,7 +338,7 @@ pub(super) fn identity(
 ///
 /// # Errors
 /// The first that does not exist.
-pub(crate) fn check_identity(user: Option<&str>, group: Option<&str>) -> Result<(), String> {
+pub fn check_identity(user: Option<&str>, group: Option<&str>) -> Result<(), String> {
     identity(user, group).map(drop).map_err(|error| error.to_string())
 }
 

@@ -11,16 +11,18 @@ use rustix::fs::OFlags;
 
 /// The file that the configuration names.
 #[derive(Debug, Clone)]
-pub(super) struct PidFile {
+pub struct PidFile {
     path: PathBuf,
 }
 
 impl PidFile {
-    pub(super) fn new(path: &Path) -> Self {
+    /// Creates the file at `path` when it is written first.
+    pub fn new(path: &Path) -> Self {
         Self { path: path.to_owned() }
     }
 
-    pub(super) fn path(&self) -> &Path {
+    /// Returns the path of the file.
+    pub fn path(&self) -> &Path {
         &self.path
     }
 
@@ -28,7 +30,7 @@ impl PidFile {
     ///
     /// # Errors
     /// When the file cannot be written.
-    pub(super) fn write(&self) -> io::Result<()> {
+    pub fn write(&self) -> io::Result<()> {
         if self.is_own() {
             return Ok(());
         }
@@ -50,7 +52,7 @@ impl PidFile {
     ///
     /// # Errors
     /// When it is not a regular file with one link, or the process lacks the permission.
-    pub(super) fn give_to(&self, uid: Uid, gid: Gid) -> io::Result<()> {
+    pub fn give_to(&self, uid: Uid, gid: Gid) -> io::Result<()> {
         let file = self.open()?;
         let metadata = file.metadata()?;
         // The directory may belong to that user, who could have placed a link to any file there.
@@ -61,7 +63,7 @@ impl PidFile {
     }
 
     /// Removes the file, or truncates it where the directory is not writable. Does nothing when it names another process.
-    pub(super) fn remove(&self) {
+    pub fn remove(&self) {
         if !self.is_own() || fs::remove_file(&self.path).is_ok() {
             return;
         }

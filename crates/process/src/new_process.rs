@@ -20,23 +20,25 @@ use tokio::net::UnixDatagram;
 use tokio::net::unix::pipe::Receiver;
 use tokio::time::{sleep, timeout};
 
-use super::handover::{Message, receive, send_end, send_listener, variables};
-use crate::listen::ListenSocket;
+use crate::handover::{Message, receive, send_end, send_listener, variables};
 use crate::start_program::{Starter, start_program};
+use dunlin_net::listener::ListenSocket;
 
 /// An address with its sockets, and whether they belong to the service manager.
-pub(super) type PassedListener = (String, Arc<[ListenSocket]>, bool);
+pub type PassedListener = (String, Arc<[ListenSocket]>, bool);
 
 /// The parameters of a start.
-pub(super) struct Start {
-    pub(super) program: PathBuf,
+pub struct Start {
+    /// The program of the process.
+    pub program: PathBuf,
     /// The restrictions of this process, which the new one inherits.
-    pub(super) confinement: Confinement,
+    pub confinement: Confinement,
     /// Starts programs where seccomp forbids it to this thread.
-    pub(super) starter: Option<Starter>,
-    pub(super) listeners: Vec<PassedListener>,
+    pub starter: Option<Starter>,
+    /// The listeners that the process gets.
+    pub listeners: Vec<PassedListener>,
     /// How long the process may take until it serves.
-    pub(super) limit: Duration,
+    pub limit: Duration,
 }
 
 /// The new process. Dropping this before the process serves kills the process.
@@ -69,7 +71,7 @@ impl Start {
     ///
     /// # Errors
     /// Why it does not serve; the reason that the process has sent, if any.
-    pub(super) async fn run(self) -> Result<u32, String> {
+    pub async fn run(self) -> Result<u32, String> {
         let began = Instant::now();
         let program = self.program.display().to_string();
         let mut process = match timeout(self.limit, self.start()).await {

@@ -8,7 +8,7 @@ use tokio::sync::oneshot;
 
 /// The one thread that may start programs. It was started before the filter that denies it to the others.
 #[derive(Debug, Clone)]
-pub(crate) struct Starter {
+pub struct Starter {
     requests: mpsc::Sender<Start>,
 }
 
@@ -20,7 +20,7 @@ impl Starter {
     ///
     /// # Errors
     /// When the system cannot create it.
-    pub(crate) fn begin() -> io::Result<Self> {
+    pub fn begin() -> io::Result<Self> {
         let (requests, received) = mpsc::channel::<Start>();
         let serve = move || received.into_iter().for_each(perform);
         std::thread::Builder::new().name("upgrade".into()).spawn(serve)?;
@@ -33,7 +33,7 @@ impl Starter {
 ///
 /// # Errors
 /// When no thread is available.
-pub(crate) fn start_program(
+pub fn start_program(
     command: Command,
     starter: Option<&Starter>,
 ) -> io::Result<oneshot::Receiver<io::Result<Child>>> {

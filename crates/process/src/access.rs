@@ -9,11 +9,12 @@ use rustix::fs::{Access, AtFlags, CWD, Mode, OFlags, accessat, open};
 use rustix::io::Errno;
 use rustix::thread::{Gid, Uid, set_thread_groups, set_thread_res_gid, set_thread_res_uid};
 
-use super::sandbox::Identity;
+use crate::sandbox::Identity;
 
 /// How a file is used.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(super) enum Use {
+pub enum Use {
+    /// To read it.
     Read,
     /// Files in the directory are created or replaced.
     Write,
@@ -33,7 +34,7 @@ impl Use {
 
 /// For each file, why the user cannot use it, in the same order. `None` when it can, or when this process cannot find
 /// out. `root` is the directory of a coming chroot; directories above it are not checked.
-pub(super) fn failures(
+pub fn failures(
     identity: &Identity,
     files: &[(PathBuf, Use)],
     root: Option<&Path>,
