@@ -12,7 +12,7 @@ use dunlin_net::log_limiter::LogLimiter;
 
 use super::error_page::quoted;
 use super::errors::{self, Details};
-use super::{objects, proxy, redirect, reply};
+use super::{objects, redirect, reply};
 use crate::checks::Selection;
 use crate::handler::checked::{CheckRun, check};
 use crate::handler::rejection::{error_response, not_for_files};
@@ -127,7 +127,7 @@ pub(super) fn conclude(
         Ok(Found::Directory) => redirect::to_slash(request, matched).into(),
         Ok(Found::Listing(directory)) => list(ctx, request, matched, directory),
         Ok(Found::Status(status)) => error(status),
-        Ok(Found::Proxy) => proxy::respond(ctx, request, matched),
+        Ok(Found::Proxy) => ctx.router.forward(ctx, request, matched),
         Ok(Found::Elsewhere(target)) => ctx.router.reroute(ctx, request, matched, &target),
         Err(Failure::Unlisted) => unlisted(ctx, request, matched),
         Err(Failure::Unavailable) => objects::unavailable(ctx, request, matched),

@@ -3,6 +3,7 @@
 pub(crate) mod admin;
 #[cfg(debug_assertions)]
 pub(crate) mod break_out;
+mod call;
 pub(crate) mod checked;
 mod config_diff;
 pub(crate) mod error_page;
@@ -14,7 +15,8 @@ mod named;
 mod object_events;
 mod object_search;
 mod objects;
-pub(crate) mod proxy;
+mod origin;
+mod proxy;
 mod proxy_call;
 pub(crate) mod readiness;
 pub(crate) mod redirect;

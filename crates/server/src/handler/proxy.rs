@@ -2,98 +2,61 @@
 
 use std::fmt;
 use std::rc::Rc;
-use std::sync::Arc;
 
 use dunlin_config::field_edits::apply_edits;
-use dunlin_exchange::{Client, Incoming, Named, RequestContext, Response};
-use dunlin_http::{FieldLines, OwnedRequest, Request};
+use dunlin_exchange::{Client, Incoming, Named, Response};
+use dunlin_http::FieldLines;
 use dunlin_proxy::{Call, Failure, Forwarded, Group, Label, forward, report};
 use dunlin_telemetry::ids::{acceptable_id, random_id};
 use dunlin_telemetry::{RequestLabel, ScriptContext};
 
+use super::call::HandlerCall;
+use super::errors;
+use super::named::Naming;
 use super::proxy_call::call;
+use super::reply::complete;
 use super::request_label::request_label;
-use super::{errors, response_cache};
-use crate::handler::named::Naming;
-use crate::handler::rejection::error_reply;
-use crate::handler::reply::complete;
-use crate::route::reply::Reply;
-use crate::route::route_match::{OwnedRouteMatch, RouteMatch};
-use crate::worker::WorkerContext;
 
-/// Responds to a request from the cache, or forwards it to the upstreams of the route.
-pub(crate) fn respond(
-    ctx: &Rc<WorkerContext>,
-    request: &Request<'_>,
-    matched: &RouteMatch<'_>,
-) -> Reply {
-    match &matched.settings.cache.responses {
-        Some(rules) => response_cache::respond(ctx, request, matched, rules, forwarded),
-        None => forwarded(ctx, request, matched),
-    }
-}
-
-/// Forwards a request to the upstreams of the route.
-fn forwarded(ctx: &Rc<WorkerContext>, request: &Request<'_>, matched: &RouteMatch<'_>) -> Reply {
-    let Some(group) = &matched.settings.proxy else {
-        return error_reply(ctx, request, matched, 500);
+/// Forwards a request to the upstreams of its route.
+pub(super) async fn fetch(this: Rc<HandlerCall>, mut incoming: Box<Incoming>) -> Response {
+    let ctx = &this.ctx;
+    incoming.script_context.set_proxied();
+    let Some(group) = &this.matched.settings.proxy else {
+        return this.error_response(500, FieldLines::default(), incoming).await;
     };
-    let exchange = Rc::new(ProxyExchange {
-        ctx: Rc::clone(ctx),
-        request: request.to_owned(),
-        matched: matched.to_owned(),
-        context: matched.context.cloned(),
-        group: Arc::clone(group),
-    });
-    Reply::Streaming(Box::new(move |incoming| Box::pin(exchange.respond(incoming))))
-}
-
-/// A request for an upstream.
-struct ProxyExchange {
-    ctx: Rc<WorkerContext>,
-    request: OwnedRequest,
-    matched: OwnedRouteMatch,
-    context: Option<Rc<RequestContext>>,
-    group: Arc<Group>,
-}
-
-impl ProxyExchange {
-    async fn respond(self: Rc<Self>, mut incoming: Box<Incoming>) -> Response {
-        let Self { ctx, request, matched, context, group } = &*self;
-        incoming.script_context.set_proxied();
-        let present;
-        let group = if group.has_services() {
-            match group.present(&ctx.proxy).await {
-                Ok(group) => present = group,
-                Err(failure) => return Box::pin(self.failed(&failure, incoming)).await,
-            }
-            &present
-        } else {
-            group
-        };
-        let label: Rc<dyn Label> = Rc::<Self>::clone(&self);
-        let route = matched.borrow();
-        let call = call(ctx, group, request.as_request(), &route.with(context.as_ref()));
-        ctx.count_other();
-        let script_context = Rc::clone(&incoming.script_context);
-        match forward(&call, &label, &mut incoming).await {
-            Ok(Forwarded { mut response, named: Some(named) }) if self.follows(&named) => {
-                let fields = std::mem::take(&mut response.fields);
-                // Its body is not received.
-                drop(response);
-                Box::pin(self.send_named(&call, &fields, &named, incoming)).await
-            }
-            Ok(Forwarded { response, .. }) if self.is_intercepted(&response) => {
-                let (status, fields) = (response.status, kept_fields(&response));
-                // The rest of its body is not received.
-                drop(response);
-                Box::pin(self.error_response(status, fields, incoming)).await
-            }
-            Ok(Forwarded { response, .. }) => self.finish(response, &script_context),
-            Err(failure) => Box::pin(self.failed(&failure, incoming)).await,
+    let present;
+    let group = if group.has_services() {
+        match group.present(&ctx.proxy).await {
+            Ok(group) => present = group,
+            Err(failure) => return Box::pin(this.failed(&failure, incoming)).await,
         }
+        &present
+    } else {
+        group
+    };
+    let label: Rc<dyn Label> = Rc::<HandlerCall>::clone(&this);
+    let call = call(ctx, group, this.request(), &this.matched());
+    ctx.count_other();
+    let script_context = Rc::clone(&incoming.script_context);
+    match forward(&call, &label, &mut incoming).await {
+        Ok(Forwarded { mut response, named: Some(named) }) if this.follows(&named) => {
+            let fields = std::mem::take(&mut response.fields);
+            // Its body is not received.
+            drop(response);
+            Box::pin(this.send_named(&call, &fields, &named, incoming)).await
+        }
+        Ok(Forwarded { response, .. }) if this.is_intercepted(&response, group) => {
+            let (status, fields) = (response.status, kept_fields(&response));
+            // The rest of its body is not received.
+            drop(response);
+            Box::pin(this.error_response(status, fields, incoming)).await
+        }
+        Ok(Forwarded { response, .. }) => this.finish(response, &script_context),
+        Err(failure) => Box::pin(this.failed(&failure, incoming)).await,
     }
+}
 
+impl HandlerCall {
     fn client(&self) -> Client {
         self.context.as_ref().map_or(self.matched.client, |context| context.client)
     }
@@ -160,8 +123,8 @@ impl ProxyExchange {
     }
 
     /// Returns `true` if an error page replaces an upstream's response.
-    fn is_intercepted(&self, response: &Response) -> bool {
-        self.group.rules().intercepts_errors
+    fn is_intercepted(&self, response: &Response, group: &Group) -> bool {
+        group.rules().intercepts_errors
             && self.matched.settings.error_pages.contains_key(&response.status)
     }
 
@@ -187,31 +150,28 @@ impl ProxyExchange {
         incoming: Box<Incoming>,
     ) -> Response {
         let details = errors::Details { fields, text: None };
-        let request = self.request.as_request();
-        let matched = self.matched.borrow();
-        let matched = matched.with(self.context.as_ref());
+        let (request, matched) = (self.request(), self.matched());
         let reply = errors::reply(&self.ctx, &request, &matched, status, details);
         complete(&request, reply, Box::new(incoming.with_empty_body())).await
     }
 }
 
-impl fmt::Debug for ProxyExchange {
+impl fmt::Debug for HandlerCall {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.debug_struct("ProxyExchange").finish_non_exhaustive()
+        f.debug_struct("HandlerCall").finish_non_exhaustive()
     }
 }
 
-impl Label for ProxyExchange {
+impl Label for HandlerCall {
     /// Returns the id: that of the client, which upstreams get, or a new one.
     fn label(&self, script_context: &ScriptContext) -> RequestLabel {
-        let request = self.request.as_request();
+        let request = self.request();
         script_context.set_id(|| {
             let is_it = |(name, _): &(&[u8], &[u8])| name.eq_ignore_ascii_case(b"x-request-id");
             let sent = request.fields().find(is_it).and_then(|(_, id)| acceptable_id(id));
             sent.map_or_else(|| random_id().into(), Into::into)
         });
-        let matched = self.matched.borrow();
-        request_label(&self.ctx, &request, &matched.with(self.context.as_ref()))
+        request_label(&self.ctx, &request, &self.matched())
     }
 }
 

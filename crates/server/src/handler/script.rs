@@ -6,138 +6,98 @@ mod state;
 use std::rc::Rc;
 use std::sync::Arc;
 
+use dunlin_http::Request;
 use dunlin_http::semantics::Method;
 use dunlin_http::semantics::status::reason;
-use dunlin_http::{OwnedRequest, Request};
 
 pub(crate) use self::state::FileAccess;
 use dunlin_config::Script;
 use dunlin_config::field_edits::{apply_edits, apply_to_message};
-use dunlin_exchange::{Incoming, RequestContext, Response};
+use dunlin_exchange::{Incoming, Response};
 use dunlin_script::call::{Call, StderrSource};
 use dunlin_script::failure::Failure;
 use dunlin_script::outcome::Outcome;
 use dunlin_script::respond as scripts;
 use dunlin_telemetry::ScriptContext;
 
+use super::call::HandlerCall;
 use super::redirect::to_slash;
-use super::reply::into_response;
+use super::reply::{complete, into_response};
 use super::request_label::request_label;
-use super::{error_page, errors, response_cache};
+use super::{error_page, errors};
 use crate::component;
-use crate::handler::rejection::error_reply;
-use crate::handler::reply::complete;
-use crate::route::reply::Reply;
-use crate::route::route_match::{OwnedRouteMatch, RouteMatch};
+use crate::route::route_match::RouteMatch;
 use crate::worker::WorkerContext;
 
-/// Responds to a request from the cache, or has a script of the route respond.
-pub(crate) fn respond(
-    ctx: &Rc<WorkerContext>,
-    request: &Request<'_>,
-    matched: &RouteMatch<'_>,
-    rules: &Arc<Script>,
-) -> Reply {
-    match &matched.settings.cache.responses {
-        Some(cache) => response_cache::respond(ctx, request, matched, cache, generated),
-        None => generate(ctx, request, matched, rules),
-    }
-}
-
-/// As [`generate`], by the script of the route.
-fn generated(ctx: &Rc<WorkerContext>, request: &Request<'_>, matched: &RouteMatch<'_>) -> Reply {
-    match matched.settings.handler.script() {
-        Some(rules) => generate(ctx, request, matched, rules),
-        None => error_reply(ctx, request, matched, 500),
-    }
-}
-
-/// Runs a script of the route and returns its response.
-fn generate(
-    ctx: &Rc<WorkerContext>,
-    request: &Request<'_>,
-    matched: &RouteMatch<'_>,
-    rules: &Arc<Script>,
-) -> Reply {
-    let exchange = Box::new(ScriptExchange {
-        ctx: Rc::clone(ctx),
-        request: request.to_owned(),
-        matched: matched.to_owned(),
-        context: matched.context.cloned(),
-        rules: Arc::clone(rules),
-    });
-    Reply::Streaming(Box::new(move |incoming| Box::pin(exchange.respond(incoming))))
-}
-
-/// A request for a script.
-struct ScriptExchange {
-    ctx: Rc<WorkerContext>,
-    request: OwnedRequest,
-    matched: OwnedRouteMatch,
-    context: Option<Rc<RequestContext>>,
-    rules: Arc<Script>,
-}
-
-impl ScriptExchange {
-    async fn respond(self: Box<Self>, incoming: Box<Incoming>) -> Response {
-        let Self { ctx, request, matched, context, rules } = &*self;
-        let call = Call {
-            scripts: &ctx.scripts,
-            request: request.as_request(),
-            route: matched,
-            raw_path: &matched.raw_path,
-            path: &matched.path,
-            query: matched.query.as_deref(),
-            error: matched.via.error,
-            checked: context.as_deref(),
-            rules,
-            stderr_source: StderrSource::default(),
-        };
-        // The name in the log: the script's, as soon as it is known.
-        let mut name = Arc::clone(&rules.label);
-        let script_context = Rc::clone(&incoming.script_context);
-        let has_pages = !matched.settings.error_pages.is_empty();
-        let again = has_pages.then(|| incoming.without_body());
-        let responded = match rules.component() {
-            Some(_) => {
-                Box::pin(component::respond(&ctx.components, &call, incoming, &mut name)).await
-            }
-            None => scripts::respond(&call, incoming, &mut name).await,
-        };
-        let failure = match responded {
-            Ok(Outcome::Response(response)) => return self.finish(response, &script_context),
-            Ok(Outcome::Message(response)) => return response,
-            Ok(Outcome::Directory) => return to_slash(&call.request, &matched.borrow()),
-            Ok(Outcome::Internal(internal)) => {
-                match Box::pin(self.respond_internally(&call, *internal, &script_context)).await {
-                    Ok(response) => return response,
-                    Err(failure) => failure,
-                }
-            }
-            Err(failure) => failure,
-        };
-        let label = request_label(ctx, &call.request, &matched.borrow().with(context.as_ref()));
-        scripts::report(&call, &failure, &name, label, &script_context).await;
-        let mut response = match failure.status() {
-            500.. if rules.show_errors => {
-                let mut response = explanation(&failure, &call.request, &name, &script_context);
-                apply_to_message(&matched.settings, &mut response.fields);
-                response
-            }
-            _ => {
-                let matched = matched.borrow();
-                let matched = matched.with(context.as_ref());
-                Box::pin(error_response(ctx, &call.request, &matched, &failure, again)).await
-            }
-        };
-        if rules.send_request_id {
-            response.fields.set("X-Request-Id", script_context.id());
+/// Runs the script of the route.
+pub(super) async fn fetch(this: Rc<HandlerCall>, incoming: Box<Incoming>) -> Response {
+    let HandlerCall { ctx, request, matched, context } = &*this;
+    let Some(rules) = matched.settings.handler.script() else {
+        return errors::plain_page(500, None, true);
+    };
+    let call = Call {
+        scripts: &ctx.scripts,
+        request: request.as_request(),
+        route: matched,
+        raw_path: &matched.raw_path,
+        path: &matched.path,
+        query: matched.query.as_deref(),
+        error: matched.via.error,
+        checked: context.as_deref(),
+        rules,
+        stderr_source: StderrSource::default(),
+    };
+    // The name in the log: the script's, as soon as it is known.
+    let mut name = Arc::clone(&rules.label);
+    let script_context = Rc::clone(&incoming.script_context);
+    let has_pages = !matched.settings.error_pages.is_empty();
+    let again = has_pages.then(|| incoming.without_body());
+    let responded = match rules.component() {
+        Some(_) => Box::pin(component::respond(&ctx.components, &call, incoming, &mut name)).await,
+        None => scripts::respond(&call, incoming, &mut name).await,
+    };
+    let failure = match responded {
+        Ok(Outcome::Response(response)) => {
+            return this.finish_script(response, rules, &script_context);
         }
-        response
+        Ok(Outcome::Message(response)) => return response,
+        Ok(Outcome::Directory) => return to_slash(&call.request, &matched.borrow()),
+        Ok(Outcome::Internal(internal)) => {
+            match Box::pin(this.respond_internally(&call, *internal, &script_context)).await {
+                Ok(response) => return response,
+                Err(failure) => failure,
+            }
+        }
+        Err(failure) => failure,
+    };
+    let label = request_label(ctx, &call.request, &matched.borrow().with(context.as_ref()));
+    scripts::report(&call, &failure, &name, label, &script_context).await;
+    let mut response = match failure.status() {
+        500.. if rules.show_errors => {
+            let mut response = explanation(&failure, &call.request, &name, &script_context);
+            apply_to_message(&matched.settings, &mut response.fields);
+            response
+        }
+        _ => {
+            let matched = matched.borrow();
+            let matched = matched.with(context.as_ref());
+            Box::pin(error_response(ctx, &call.request, &matched, &failure, again)).await
+        }
+    };
+    if rules.send_request_id {
+        response.fields.set("X-Request-Id", script_context.id());
     }
+    response
+}
 
+impl HandlerCall {
     /// Adds the fields of the route to a script's response.
-    fn finish(&self, mut response: Response, script_context: &ScriptContext) -> Response {
+    fn finish_script(
+        &self,
+        mut response: Response,
+        rules: &Script,
+        script_context: &ScriptContext,
+    ) -> Response {
         let settings = &self.matched.settings;
         apply_edits(settings, &mut response.fields);
         if settings.cache.responses.is_none() {
@@ -147,7 +107,7 @@ impl ScriptExchange {
         if settings.server_timing {
             response.fields.push("Server-Timing", script_context.server_timing());
         }
-        if self.rules.send_request_id {
+        if rules.send_request_id {
             response.fields.set("X-Request-Id", script_context.id());
         }
         response

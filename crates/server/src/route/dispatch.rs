@@ -20,8 +20,8 @@ use super::route_match::{Origin, RouteMatch, Via};
 use super::router::Router;
 use super::sites::{CacheEntry, Route, Site};
 use crate::checks::{Rejection, add_strict, resolve_client};
-use crate::handler::files;
 use crate::handler::rejection::{ALLOW, error_reply, error_response, options, rejected};
+use crate::handler::{files, response_cache};
 use crate::maintenance::Closure;
 use crate::worker::WorkerContext;
 use dunlin_files::select::has_changed;
@@ -51,6 +51,15 @@ impl Router for SiteRouter {
         matched: &RouteMatch<'_>,
     ) -> Routed {
         handle(ctx, request, matched)
+    }
+
+    fn forward(
+        &self,
+        ctx: &Rc<WorkerContext>,
+        request: &Request<'_>,
+        matched: &RouteMatch<'_>,
+    ) -> Reply {
+        response_cache::respond(ctx, request, matched)
     }
 
     fn reroute(

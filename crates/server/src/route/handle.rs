@@ -9,7 +9,7 @@ use dunlin_http::semantics::Method;
 use super::reply::{Reply, Routed};
 use super::route_match::RouteMatch;
 use crate::handler::rejection::{error_reply, not_for_files};
-use crate::handler::{files, memory, proxy, readiness, redirect, respond, script, status};
+use crate::handler::{files, memory, readiness, redirect, respond, response_cache, status};
 use crate::worker::WorkerContext;
 
 /// Calls the handler of the route.
@@ -44,8 +44,7 @@ pub(crate) fn handle(
         {
             files::respond(ctx, request, matched)
         }
-        Handler::Proxy(_) => proxy::respond(ctx, request, matched),
-        Handler::Script(script) => script::respond(ctx, request, matched, script),
+        Handler::Proxy(_) | Handler::Script(_) => response_cache::respond(ctx, request, matched),
         Handler::Redirect(rule) => {
             reads_body = true;
             redirect::respond(request, matched, rule).into()

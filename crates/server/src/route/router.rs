@@ -33,6 +33,14 @@ pub(crate) trait Router: Sync {
         matched: &RouteMatch<'_>,
     ) -> Routed;
 
+    /// Has the upstreams of the matched route respond.
+    fn forward(
+        &self,
+        ctx: &Rc<WorkerContext>,
+        request: &Request<'_>,
+        matched: &RouteMatch<'_>,
+    ) -> Reply;
+
     /// Redirects a request internally: runs the checks and the handler of the route of `target`.
     fn reroute(
         &self,

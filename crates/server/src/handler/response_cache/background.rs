@@ -15,9 +15,10 @@ impl Forwarding {
     /// Responds with the stored response, and validates it in the background unless another request does.
     pub(super) async fn revalidate_later(self: Box<Self>, incoming: Box<Incoming>) -> Response {
         let Some(stored) = self.stored.clone() else { return self.respond(incoming).await };
-        let request = self.request.as_request();
-        let settings = &self.matched.settings;
-        let response = reuse(&self.ctx, &self.cache, &request, settings, &stored, Outcome::Stale);
+        let request = self.call.request();
+        let settings = &self.call.matched.settings;
+        let response =
+            reuse(&self.call.ctx, &self.cache, &request, settings, &stored, Outcome::Stale);
         if let Role::Leader(leader) = self.cache.flights.join(&self.key, b"") {
             // The validation is not visible to the client: the access record has the times of the client's own response.
             let incoming = Box::new(Incoming {

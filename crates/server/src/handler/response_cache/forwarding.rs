@@ -6,10 +6,10 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use dunlin_config::ResponseCacheRules;
-use dunlin_exchange::{Body, Incoming, RequestContext, Response, Stream, StreamKind, stream};
+use dunlin_exchange::{Body, Incoming, Response, Stream, StreamKind, stream};
 use dunlin_fs::content::Piece;
 use dunlin_http::semantics::date;
-use dunlin_http::{BodyLength, FieldLines, FieldName, Method, OwnedRequest, Request};
+use dunlin_http::{BodyLength, FieldLines, FieldName, Method};
 use dunlin_net::clock;
 use dunlin_response_cache::flight::{Decision, Leader, Role};
 use dunlin_response_cache::freshness::{Freshness, Received, Usability};
@@ -29,27 +29,22 @@ use super::presented::AsForwarded;
 use super::request_kind::{CONDITIONS, SPECIAL};
 use super::reuse::{from_flight, from_stored, reuse};
 use super::shared::ResponseCache;
-use super::{Origin, Reusable, without_own_fields};
-use crate::handler::reply::complete;
+use super::{Reusable, without_own_fields};
+use crate::handler::call::HandlerCall;
+use crate::handler::origin::fetch;
 use crate::handler::rewrite::RewrittenRequest;
-use crate::route::route_match::{OwnedRouteMatch, RouteMatch};
-use crate::worker::WorkerContext;
 
 /// How long a request waits for the response to another one before it goes upstream itself.
 pub(super) const WAIT: Duration = Duration::from_secs(10);
 
 /// A request that the store has no response for.
 pub(super) struct Forwarding {
-    pub(super) ctx: Rc<WorkerContext>,
+    pub(super) call: Rc<HandlerCall>,
     pub(super) cache: Arc<ResponseCache>,
-    pub(super) request: OwnedRequest,
-    pub(super) matched: OwnedRouteMatch,
-    pub(super) context: Option<Rc<RequestContext>>,
     /// The verified certificate of the client.
     pub(super) certificate: Option<Rc<ClientCertificate>>,
     pub(super) key: Key,
     pub(super) is_query: bool,
-    pub(super) origin: Origin,
     pub(super) rules: ResponseCacheRules,
     pub(super) directives: RequestDirectives,
     /// A stored response that needs a validation.
@@ -58,22 +53,13 @@ pub(super) struct Forwarding {
 }
 
 impl Forwarding {
-    pub(super) fn new(
-        (ctx, cache): (&Rc<WorkerContext>, &Arc<ResponseCache>),
-        (request, matched): (&Request<'_>, &RouteMatch<'_>),
-        key: Key,
-        origin: Origin,
-    ) -> Self {
+    pub(super) fn new(call: Rc<HandlerCall>, cache: &Arc<ResponseCache>, key: Key) -> Self {
         Self {
-            ctx: Rc::clone(ctx),
+            call,
             cache: Arc::clone(cache),
-            request: request.to_owned(),
-            matched: matched.to_owned(),
-            context: matched.context.cloned(),
             certificate: None,
             key,
             is_query: false,
-            origin,
             rules: ResponseCacheRules { response_size: 0, is_heuristic: false, set_cookie: false },
             directives: RequestDirectives::default(),
             stored: None,
@@ -84,8 +70,8 @@ impl Forwarding {
     /// Responds as soon as the head of a response is there.
     pub(super) async fn respond(mut self: Box<Self>, incoming: Box<Incoming>) -> Response {
         let hash = self.cache.memory.hash(self.key.site, &self.key.url);
-        let is_marked = self.cache.marks.has(hash, self.ctx.clock.now());
-        let is_conditional = self.request.as_request().has_any(SPECIAL);
+        let is_marked = self.cache.marks.has(hash, self.call.ctx.clock.now());
+        let is_conditional = self.call.request().has_any(SPECIAL);
         // A body without a stated length, as HTTP/2 allows. It is not part of the key.
         let has_body = incoming.length != BodyLength::None && !self.is_query;
         if has_body || !self.wants_whole() || is_marked && is_conditional && self.stored.is_none() {
@@ -111,7 +97,7 @@ impl Forwarding {
                 Some(Decision::Response(head, length)) => {
                     if self.is_selected_by(&head) {
                         if self.is_usable_now(&head.freshness) {
-                            let request = self.request.as_request();
+                            let request = self.call.request();
                             let response = from_flight(&request, &head, reader, length);
                             return Outcome::Collapsed(self.why).note(&self.cache, response);
                         }
@@ -144,15 +130,14 @@ impl Forwarding {
 
     /// Forwards a request for the whole response, which is stored if it may be.
     pub(super) async fn fetch(&self, leader: Leader, incoming: Box<Incoming>) -> Response {
-        let request = self.request.as_request();
+        let request = self.call.request();
         // The content of a QUERY cannot be sent with other fields.
         let validated = self.stored.as_ref().filter(|_| !self.is_query);
         let conditions = validated.map_or(FieldLines::NONE, |stored| stored.head.conditions());
-        let rewritten;
         let validation = if conditions.is_empty() && !request.has_any(SPECIAL) {
-            request
+            Rc::clone(&self.call)
         } else {
-            let limits = &self.ctx.http1.limits;
+            let limits = &self.call.ctx.http1.limits;
             let target = request.target();
             let Some(made) =
                 RewrittenRequest::with_fields(&request, target, &CONDITIONS, &conditions, limits)
@@ -160,12 +145,11 @@ impl Forwarding {
                 drop(leader);
                 return self.pass(incoming).await;
             };
-            rewritten = made;
-            rewritten.as_request()
+            self.call.with_request(&made.as_request())
         };
         let again = validated.is_some().then(|| incoming.without_body());
         let began = clock::monotonic_millis();
-        let response = self.forward(&validation, incoming).await;
+        let response = fetch(validation, incoming).await;
         if let (true, 304, Some(again)) = (response.is_named, response.status, again) {
             // It confirms the resource that was named, which is not what is stored.
             leader.decline();
@@ -194,7 +178,7 @@ impl Forwarding {
 
     /// Forwards the request unchanged; a successful response invalidates stored responses (RFC 9111 §4.4).
     pub(super) async fn invalidate(self: Box<Self>, incoming: Box<Incoming>) -> Response {
-        let response = self.forward(&self.request.as_request(), incoming).await;
+        let response = fetch(Rc::clone(&self.call), incoming).await;
         if is_successful(response.status) {
             self.cache.invalidate(&self.key);
             for url in named_urls(&self.key.url, &response.fields) {
@@ -206,8 +190,8 @@ impl Forwarding {
 
     /// Forwards the request unchanged.
     pub(super) async fn pass(&self, incoming: Box<Incoming>) -> Response {
-        let response = self.forward(&self.request.as_request(), incoming).await;
-        let detail = match self.request.as_request() {
+        let response = fetch(Rc::clone(&self.call), incoming).await;
+        let detail = match self.call.request() {
             request if request.method() == Method::Head => "method",
             request if request.has(FieldName::Range) => "partial",
             request if !request.has_any(SPECIAL) => "body",
@@ -216,15 +200,9 @@ impl Forwarding {
         Outcome::Miss(self.why, Err(detail)).note(&self.cache, without_own_fields(response))
     }
 
-    async fn forward(&self, request: &Request<'_>, incoming: Box<Incoming>) -> Response {
-        let matched = self.matched.borrow();
-        let reply = (self.origin)(&self.ctx, request, &matched.with(self.context.as_ref()));
-        complete(request, reply, incoming).await
-    }
-
     /// Returns `true` if the whole response can satisfy the request: a range in the middle may be a small part of it.
     fn wants_whole(&self) -> bool {
-        let request = self.request.as_request();
+        let request = self.call.request();
         let is_from_start = |range: &[u8]| range.starts_with(b"bytes=0-");
         (request.method() == Method::Get || self.is_query)
             && !request.has(FieldName::IfRange)
@@ -255,8 +233,9 @@ impl Forwarding {
             Err(detail) => {
                 leader.decline();
                 self.cache.remove(&self.key);
-                let request = self.request.as_request();
-                let mut response = from_stored(&self.ctx, &request, &self.matched.settings, stored);
+                let request = self.call.request();
+                let mut response =
+                    from_stored(&self.call.ctx, &request, &self.call.matched.settings, stored);
                 response.fields = merged(&response.fields, &fields);
                 Outcome::Miss(self.why, Err(detail)).note(&self.cache, without_own_fields(response))
             }
@@ -290,7 +269,7 @@ impl Forwarding {
 
     /// Stores the body of a response.
     fn keep(&self, leader: Leader, head: StoredHead, mut response: Response) -> Response {
-        let request = self.request.as_request();
+        let request = self.call.request();
         let not_modified = matches!(head.status, 200..=299) && is_not_modified(&request, &head);
         let max = self.rules.response_size;
         let Some(stream) = response.body.take_stream() else {
@@ -304,7 +283,7 @@ impl Forwarding {
             if request.has_any(SPECIAL)
                 && let Some(stored) = self.cache.store_end(&self.key, &mut writer)
             {
-                return from_stored(&self.ctx, &request, &self.matched.settings, &stored);
+                return from_stored(&self.call.ctx, &request, &self.call.matched.settings, &stored);
             }
             self.cache.store_end(&self.key, &mut writer);
             return response;
@@ -357,7 +336,7 @@ impl Forwarding {
 
     /// Returns the fields of a response without those that the server has added for one request.
     fn storable_fields(&self, fields: &FieldLines) -> FieldLines {
-        let settings = &self.matched.settings;
+        let settings = &self.call.matched.settings;
         let mut fields = fields.clone();
         if settings.server_timing {
             fields.remove("Server-Timing");
@@ -370,22 +349,26 @@ impl Forwarding {
 
     /// Returns the request as the origin gets it.
     pub(super) fn presented(&self) -> AsForwarded<'_> {
-        let matched = self.matched.borrow();
-        let request = (self.request.as_request(), &matched.with(self.context.as_ref()));
-        AsForwarded::new(&self.ctx, request, self.certificate.as_deref(), key::path(&self.key.url))
+        let request = (self.call.request(), &self.call.matched());
+        AsForwarded::new(
+            &self.call.ctx,
+            request,
+            self.certificate.as_deref(),
+            key::path(&self.key.url),
+        )
     }
 
     fn requested(&self, presented: &AsForwarded<'_>) -> Requested {
         Requested {
-            method: if self.is_query { Method::Get } else { self.request.as_request().method() },
+            method: if self.is_query { Method::Get } else { self.call.request().method() },
             is_authenticated: presented.is_authenticated(),
             no_store: self.directives.no_store,
         }
     }
 
     pub(super) fn reuse(&self, stored: &Stored, outcome: Outcome) -> Response {
-        let request = self.request.as_request();
-        reuse(&self.ctx, &self.cache, &request, &self.matched.settings, stored, outcome)
+        let request = self.call.request();
+        reuse(&self.call.ctx, &self.cache, &request, &self.call.matched.settings, stored, outcome)
     }
 
     /// Returns `true` if the request may have a response that another one has validated.

@@ -47,23 +47,34 @@ use self::outcome::Outcome;
 use self::presented::{AsForwarded, certificate, needs_certificate};
 use self::reuse::{reuse, unavailable};
 use self::shared::ResponseCache;
-use crate::handler::reply::complete;
+use crate::handler::call::HandlerCall;
+use crate::handler::origin::fetch;
 use crate::route::reply::Reply;
 use crate::route::route_match::RouteMatch;
 use crate::worker::WorkerContext;
 
-/// The handler behind the cache.
-pub(crate) type Origin = fn(&Rc<WorkerContext>, &Request<'_>, &RouteMatch<'_>) -> Reply;
-
-/// Responds to a request from the cache, or has `origin` respond.
+/// Responds to a request from the cache, or has the script or the upstreams of its route respond.
 pub(crate) fn respond(
     ctx: &Rc<WorkerContext>,
     request: &Request<'_>,
     matched: &RouteMatch<'_>,
-    rules: &ResponseCacheRules,
-    origin: Origin,
 ) -> Reply {
-    let Some(cache) = &ctx.shared.responses else { return origin(ctx, request, matched) };
+    match (&matched.settings.cache.responses, &ctx.shared.responses) {
+        (Some(rules), Some(cache)) => with_cache(ctx, cache, request, matched, rules),
+        _ => {
+            let call = HandlerCall::of(ctx, request, matched);
+            Reply::Streaming(Box::new(move |incoming| fetch(call, incoming)))
+        }
+    }
+}
+
+fn with_cache(
+    ctx: &Rc<WorkerContext>,
+    cache: &Arc<ResponseCache>,
+    request: &Request<'_>,
+    matched: &RouteMatch<'_>,
+    rules: &ResponseCacheRules,
+) -> Reply {
     let raw_path = key::respelled(matched.raw_path);
     let matched = &RouteMatch { raw_path: &raw_path, ..*matched };
     // A request for an error page has the URL of another response.
@@ -72,11 +83,11 @@ pub(crate) fn respond(
     let is_query = request_kind::is_query(request);
     let used = if is_query { Use::Cache } else { use_for(request) };
     let (Some(url), Use::Cache | Use::Invalidate) = (url, used) else {
-        return pass(ctx, cache, request, matched, origin);
+        return pass(cache, HandlerCall::of(ctx, request, matched));
     };
     let forwarding = |stored, why, directives| {
         let key = Key { site: matched.site.serial, url: url[..].into() };
-        let forwarding = Forwarding::new((ctx, cache), (request, matched), key, origin);
+        let forwarding = Forwarding::new(HandlerCall::of(ctx, request, matched), cache, key);
         Box::new(Forwarding { is_query, stored, why, directives, rules: *rules, ..forwarding })
     };
     if used == Use::Invalidate {
@@ -130,7 +141,7 @@ fn begin<F: Future<Output = Response> + 'static>(
 ) -> Reply {
     Reply::Streaming(Box::new(move |incoming| {
         let certificate = certificate(&incoming);
-        if forwarding.matched.settings.proxy.is_some() {
+        if forwarding.call.matched.settings.proxy.is_some() {
             incoming.script_context.set_proxied();
         }
         Box::pin(run(Box::new(Forwarding { certificate, ..*forwarding }), incoming))
@@ -149,19 +160,12 @@ fn url(request: &Request<'_>, matched: &RouteMatch<'_>) -> Option<KeyText> {
     }
 }
 
-/// Has `origin` respond to a request that does not concern the cache.
-fn pass(
-    ctx: &Rc<WorkerContext>,
-    cache: &Arc<ResponseCache>,
-    request: &Request<'_>,
-    matched: &RouteMatch<'_>,
-    origin: Origin,
-) -> Reply {
-    let reply = origin(ctx, request, matched);
-    let (cache, request) = (Arc::clone(cache), request.to_owned());
+/// Has the handler respond to a request that does not concern the cache.
+fn pass(cache: &Arc<ResponseCache>, call: Rc<HandlerCall>) -> Reply {
+    let cache = Arc::clone(cache);
     Reply::Streaming(Box::new(move |incoming| {
         Box::pin(async move {
-            let response = complete(&request.as_request(), reply, incoming).await;
+            let response = fetch(call, incoming).await;
             Outcome::Bypass(Forward::Bypass).note(&cache, without_own_fields(response))
         })
     }))

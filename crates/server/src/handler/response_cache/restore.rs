@@ -32,7 +32,7 @@ impl AsRef<[u8]> for Body {
 impl Forwarding {
     /// Responds with the response in memory or on disk, or as [`respond`](Self::respond) does.
     pub(super) async fn look_up(mut self: Box<Self>, incoming: Box<Incoming>) -> Response {
-        self.ctx.count_other();
+        self.call.ctx.count_other();
         let found = self.cache.find((self.key.site, &self.key.url), &self.presented());
         let found = match found {
             Found::Response(stored) => Found::Response(stored),
@@ -62,7 +62,7 @@ impl Forwarding {
             Found::Nothing => {}
             Found::OtherVariants => self.why = Forward::VaryMiss,
             Found::Response(stored) => {
-                let now = self.ctx.clock.now();
+                let now = self.call.ctx.clock.now();
                 match stored.head.freshness.usability(&self.directives, now) {
                     Usability::Fresh => return self.reuse(&stored, Outcome::Hit),
                     Usability::AllowedStale => return self.reuse(&stored, Outcome::Stale),

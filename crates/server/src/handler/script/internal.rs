@@ -8,14 +8,14 @@ use dunlin_script::failure::Failure;
 use dunlin_script::outcome::{Internal, Target};
 use dunlin_telemetry::ScriptContext;
 
-use super::ScriptExchange;
+use crate::handler::call::HandlerCall;
 use crate::handler::files;
 use crate::handler::named::Naming;
 use crate::handler::rejection::not_for_files;
 use crate::handler::reply::complete;
 use crate::route::route_match::Origin;
 
-impl ScriptExchange {
+impl HandlerCall {
     /// Responds with the target of `internal`.
     ///
     /// # Errors
@@ -28,7 +28,7 @@ impl ScriptExchange {
     ) -> Result<Response, Failure> {
         let Internal { target, incoming } = internal;
         let (ctx, request) = (&self.ctx, &call.request);
-        let matched = self.matched.borrow();
+        let matched = self.matched();
         let naming = || Naming {
             ctx,
             request,
@@ -44,21 +44,18 @@ impl ScriptExchange {
             Target::Named(fields, named) => {
                 let log = |status, named: &str| {
                     tracing::warn!(
-                        script = &*self.rules.label,
+                        script = &*call.rules.label,
                         status,
                         "the resource that the script names cannot be sent: {named}"
                     );
                 };
                 let response = naming().respond(&named, &fields, incoming, log).await;
                 let response = response.map_err(Failure::Malformed)?;
-                return Ok(self.finish(response, script_context));
+                return Ok(self.finish_script(response, call.rules, script_context));
             }
-            Target::Path(candidate) => {
-                let matched = matched.with(self.context.as_ref());
-                ctx.router.reroute(ctx, request, &matched, &candidate)
-            }
+            Target::Path(candidate) => ctx.router.reroute(ctx, request, &matched, &candidate),
             Target::File if matches!(request.method(), Method::Get | Method::Head) => {
-                files::respond(ctx, request, &matched.with(self.context.as_ref()))
+                files::respond(ctx, request, &matched)
             }
             Target::File => not_for_files(ctx, request, &matched),
         };
