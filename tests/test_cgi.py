@@ -1,5 +1,6 @@
 """CGI (RFC 3875): variables, responses and limits of scripts."""
 
+import contextlib
 import hashlib
 import json
 import os
@@ -225,7 +226,6 @@ def test_an_nph_script_speaks_for_itself(cgi):
     ("exit 3", "exit status is 3"),
     ("printf 'Content-Type: a/b\\n'", "no end"),
     ("kill -SEGV $$", "signal 11"),
-    ("printf 'Content-Length: 10\\n\\nhello'", "it wrote 5 bytes"),
 ])
 def test_an_invalid_response_gives_502_and_one_line(cgi, text, reason):
     server = cgi({"bad": text, "good": HELLO})
@@ -239,6 +239,21 @@ def test_an_invalid_response_gives_502_and_one_line(cgi, text, reason):
         assert body == b"hello"
     lines = [line for line in server.logged("/bad").splitlines() if "/bad" in line]
     assert len(lines) == 1 and reason in lines[0], server.log
+    none_left(server)
+
+
+def test_a_body_that_is_shorter_than_stated_is_never_complete(cgi):
+    """The response is 502 if the script ends before its first bytes are sent."""
+    server = cgi({"short": "printf 'Content-Length: 10\\n\\nhello'"})
+    response = b""
+    with server.connect() as connection, contextlib.suppress(ConnectionResetError):
+        connection.sendall(b"GET /cgi-bin/short HTTP/1.1\r\nHost: x\r\nConnection: close\r\n\r\n")
+        while part := connection.recv(65536):
+            response += part
+    head, _, body = response.partition(b"\r\n\r\n")
+    assert head.startswith(b"HTTP/1.1 502 ") or b"Content-Length: 10" in head and b"hello".startswith(body), response
+    lines = [line for line in server.logged("/short").splitlines() if "/short" in line]
+    assert len(lines) == 1 and "it wrote 5 bytes" in lines[0], server.log
     none_left(server)
 
 
