@@ -26,7 +26,7 @@ pub(super) struct Stream {
     pub(super) expects_continue: bool,
     /// Bytes of the response body that were written.
     pub(super) sent: u64,
-    /// Bytes that were written since all was sent, and the [`Protocol::flushes`](super::Protocol::flushes) of that
+    /// Bytes that were written since all was sent, and the [`Protocol::flushes`] of that
     /// time.
     unsent: (u64, u64),
     /// Position of the response among all bytes that the connection sends.
