@@ -4,12 +4,14 @@ import json
 import re
 import subprocess
 
+import httpx
 import pytest
 
 from support.admin import fetch, run
 from support.files import write
 from support.server import DUNLIN
 from support.tls import certificate, openssl
+from support.upstream import Upstream, response
 from support.waiting import wait_until
 
 LISTEN = '[[listen]]\naddress = "127.0.0.1:0"\n'
@@ -169,7 +171,9 @@ def test_a_message_about_a_wrong_value_has_no_secret_of_it(tmp_path, line):
 FIELDS = [
     "Authorization", "X-Vault-Token", "Private-Token", "X-Amz-Security-Token", "Client-Cert", "Sec-WebSocket-Protocol",
     "X-Api-Key", "X_Api_Key", "Apikey", "X-Hub-Signature", "My-Password", "X-Passwd", "X-Credential", "Cookie", "X-Secret",
+    "X-Auth", "X-AuthKey", "X-AccessKey", "X-Session-Id", "Ocp-Apim-Subscription-Key", "X-ARR-ClientCert", "X-Pass", "X-GitHub-OTP",
 ]
+KEYS = ["private_token", "job%5Ftoken", "jwt", "api-key", "apiKey", "PHPSESSID", "sid", "user[password]", "X-Amz-Credential"]
 
 
 def test_the_live_view_has_no_credentials(configured):
@@ -180,12 +184,33 @@ def test_the_live_view_has_no_credentials(configured):
     sent = [f"{name}: {SECRET}" for name in FIELDS] + ["X-Kind: shown"]
 
     def seen():
-        server.get("/nothing", *sent)
+        server.get("/nothing?" + "&".join(f"{key}={SECRET}" for key in KEYS), *sent)
         return watch.poll() is not None
 
     wait_until(seen, "the event")
     event = watch.communicate()[0]
     assert "shown" in event and "hunter2" not in event and SECRET not in server.log, event
+
+
+def test_logs_and_traces_have_no_credentials_of_queries(serve, tmp_path):
+    exported = []
+
+    def collect(_, connection, request):
+        exported.append(request.body.decode("latin-1"))
+        return response(b"{}")
+
+    log = tmp_path / "access.log"
+    server = serve(
+        server=f'access_log = {{ path = "{log}", format = "combined" }}\n'
+        f'traces = {{ endpoint = "{Upstream(collect).url}/v1/traces", sample = 1.0 }}'
+    )
+    query = "&".join(f"{key}={SECRET}" for key in KEYS)
+    server.get(f"/first?{query}", f"Referer: https://x/?{query}")
+    with httpx.Client(http1=False, http2=True, base_url=server.url) as client:
+        client.get(f"/second?{query}", headers={"referer": f"https://x/?{query}"})
+    wait_until(lambda: "/second" in log.read_text() and "/second" in "".join(exported), "both requests")
+    shown = log.read_text() + "".join(exported)
+    assert "/first" in shown and "REDACTED" in shown and "hunter2" not in shown, shown
 
 
 @pytest.mark.parametrize(

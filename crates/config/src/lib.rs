@@ -136,8 +136,8 @@ pub use script::{
 };
 pub use secrets::is_secret_name;
 pub use server::{
-    AccessLog, Cache, CacheDirectory, Calls, ErrorLog, ErrorLogTarget, Http1, REDACTED_QUERY_KEYS,
-    ResourceLimits, ReverseDns, Server, Traces,
+    AccessLog, Cache, CacheDirectory, Calls, ErrorLog, ErrorLogTarget, Http1, ResourceLimits,
+    ReverseDns, Server, Traces,
 };
 pub use settings::{CacheRules, RecordFormat, Records, ResponseCacheRules, Settings};
 pub use shared::{Shared, Topology};

@@ -7,30 +7,38 @@ use std::sync::LazyLock;
 use toml::Spanned;
 use toml::de::{DeArray, DeTable, DeValue};
 
-use super::server::REDACTED_QUERY_KEYS;
-
-/// Parts of the names of fields and variables whose values are credentials, in lower case with `-` for `_` and `.`.
-const PARTS: [&str; 19] = [
-    "access-key",
-    "api-key",
+/// Parts of the names of fields, parameters and variables whose values are credentials, in lower case, without separators.
+const PARTS: [&str; 27] = [
+    "accesskey",
     "apikey",
-    "auth-key",
+    "assertion",
+    "authkey",
     "authorization",
-    "client-cert",
+    "bearer",
+    "clientcert",
     "cookie",
     "credential",
     "csrf",
+    "dpop",
+    "hmac",
     "jwt",
+    "masterkey",
     "passphrase",
     "passwd",
     "password",
-    "private-key",
-    "sec-websocket-protocol",
+    "privatekey",
     "secret",
+    "secwebsocketprotocol",
+    "sessid",
+    "sessionid",
     "signature",
+    "sslcert",
+    "subscriptionkey",
     "token",
     "xsrf",
 ];
+/// Last words of such names, in lower case. Within other words they mean nothing.
+const LAST_WORDS: [&str; 7] = ["auth", "otp", "pass", "pwd", "session", "sid", "sig"];
 /// Keys of the configuration whose value is a secret.
 const SECRET_KEYS: [&str; 3] = ["access_key", "secret", "secret_key"];
 /// Tables of the configuration whose values may all be secrets.
@@ -43,18 +51,16 @@ const FIELDS: &str = "set_fields";
 /// The key of the hash that stands in place of secrets. It differs in each process, so that guesses cannot be tried.
 static KEY: LazyLock<RandomState> = LazyLock::new(RandomState::new);
 
-/// Returns `true` if the value of a field or variable of this name is a credential. Case does not matter, nor whether `-`,
-/// `_` or `.` separates words.
+/// Returns `true` if the value of a field, parameter or variable of this name is a credential. Case does not matter, nor how the
+/// name separates its words.
 pub fn is_secret_name(name: &[u8]) -> bool {
-    let plain = |byte: u8| match byte {
-        b'_' | b'.' => b'-',
-        byte => byte.to_ascii_lowercase(),
-    };
-    let has = |part: &str| {
-        let mut windows = name.windows(part.len());
-        windows.any(|window| window.iter().copied().map(plain).eq(part.bytes()))
-    };
+    let separates = |byte: &u8| matches!(byte, b'-' | b'_' | b'.' | b'[' | b']');
+    let letters = name.iter().filter(|byte| !separates(byte));
+    let plain: Vec<u8> = letters.map(u8::to_ascii_lowercase).collect();
+    let has = |part: &str| plain.windows(part.len()).any(|window| window == part.as_bytes());
+    let last = name.split(separates).rfind(|word| !word.is_empty()).unwrap_or_default();
     PARTS.into_iter().any(has)
+        || LAST_WORDS.iter().any(|word| last.eq_ignore_ascii_case(word.as_bytes()))
 }
 
 /// Returns what stands in place of a secret: the same for the same secret in this process.
@@ -88,7 +94,7 @@ pub(crate) fn command(words: &[String]) -> String {
 /// Returns the word of a command that follows another one, without its secrets; `None` if it has none. `hide` returns what stands
 /// in place of a secret.
 fn command_word(before: &str, word: &str, hide: impl Fn(&str) -> String + Copy) -> Option<String> {
-    let names_secret = |name: &str| is_secret_parameter(name.trim_start_matches('-'));
+    let names_secret = |name: &str| is_secret_name(name.as_bytes());
     if before.starts_with('-') && !before.contains('=') && names_secret(before) && !word.is_empty()
     {
         return Some(hide(word));
@@ -270,7 +276,7 @@ fn without_passwords(text: &str) -> Option<String> {
     while start < rest.len() {
         let end = rest[start..].find('&').map_or(rest.len(), |length| start + length);
         if let Some(sign) = rest[start..end].find('=')
-            && is_secret_parameter(&rest[start..start + sign])
+            && is_secret_name(&rest.as_bytes()[start..start + sign])
         {
             secrets.push(start + sign + 1..end);
         }
@@ -286,12 +292,6 @@ fn without_passwords(text: &str) -> Option<String> {
         shown.replace_range(secret.clone(), &hidden(&rest[secret]));
     }
     Some(format!("{scheme}{shown}"))
-}
-
-fn is_secret_parameter(name: &str) -> bool {
-    name.eq_ignore_ascii_case("pass")
-        || is_secret_name(name.as_bytes())
-        || REDACTED_QUERY_KEYS.iter().any(|key| name.eq_ignore_ascii_case(key))
 }
 
 #[cfg(test)]
@@ -338,10 +338,45 @@ mod tests {
             "X.Secret",
             "X-CSRF",
             "X-Goog-IAP-JWT-Assertion",
+            "X-AccessKey",
+            "x_auth_key",
+            "X-PrivateKey",
+            "X-ARR-ClientCert",
+            "X-SSL-Cert",
+            "Ocp-Apim-Subscription-Key",
+            "X-Parse-Master-Key",
+            "X-Shopify-Hmac-Sha256",
+            "X-Auth",
+            "Auth",
+            "X-Session",
+            "X-Session-Id",
+            "PHPSESSID",
+            "sid",
+            "DB_PASS",
+            "X-Pwd",
+            "X-GitHub-OTP",
+            "sig",
+            "user[pass]",
+            "user[password]",
+            "AWSAccessKeyId",
         ] {
             assert!(is_secret_name(name.as_bytes()), "{name}");
         }
-        for name in ["Accept", "Host", "X-Forwarded-For", "WWW-Authenticate", "ETag", "Key", ""] {
+        for name in [
+            "Accept",
+            "Host",
+            "X-Forwarded-For",
+            "WWW-Authenticate",
+            "ETag",
+            "Key",
+            "Sec-WebSocket-Key",
+            "X-Auth-Request-User",
+            "X-Pass-Through",
+            "author",
+            "design",
+            "",
+            "-",
+        ] {
             assert!(!is_secret_name(name.as_bytes()), "{name}");
         }
     }

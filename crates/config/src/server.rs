@@ -16,29 +16,6 @@ use super::network::Network;
 use super::object_root::ObjectRoot;
 use super::spanned::Span;
 
-/// Query keys whose values are redacted by default.
-pub const REDACTED_QUERY_KEYS: [&str; 19] = [
-    "access_token",
-    "api_key",
-    "apikey",
-    "auth",
-    "awsaccesskeyid",
-    "client_secret",
-    "id_token",
-    "passwd",
-    "password",
-    "pwd",
-    "refresh_token",
-    "secret",
-    "session",
-    "sig",
-    "signature",
-    "token",
-    "x-amz-security-token",
-    "x-amz-signature",
-    "x-goog-signature",
-];
-
 /// Settings of the whole server.
 #[derive(Debug)]
 pub struct Server {
@@ -104,8 +81,8 @@ pub struct Server {
     pub cache: Cache,
     /// Export of traces; `None` if there is none.
     pub traces: Option<Traces>,
-    /// Query keys whose values are redacted.
-    pub redact_query: Vec<String>,
+    /// Query keys whose values are redacted; `None` for those whose names are those of credentials.
+    pub redact_query: Option<Vec<String>>,
     /// Lookup of client names for the log; `None` if it is off.
     pub reverse_dns: Option<ReverseDns>,
 }

@@ -11,15 +11,16 @@ const INSTEAD: &[u8] = b"REDACTED";
 /// Removes secrets from telemetry.
 #[derive(Debug, Clone)]
 pub struct Redactor {
-    /// In lower case.
-    keys: Vec<Box<[u8]>>,
+    /// Secret query keys in lower case; `None` for those whose names are those of credentials.
+    keys: Option<Vec<Box<[u8]>>>,
 }
 
 impl Redactor {
-    /// Creates a redactor for the values of these query keys, ignoring case.
-    pub fn new<S: AsRef<str>>(keys: &[S]) -> Self {
-        let key = |key: &S| key.as_ref().to_ascii_lowercase().into_bytes().into_boxed_slice();
-        Self { keys: keys.iter().map(key).collect() }
+    /// Creates a redactor for the values of these query keys, ignoring case; with `None`, for those of keys whose names are those
+    /// of credentials.
+    pub fn new(keys: Option<&[String]>) -> Self {
+        let key = |key: &String| key.to_ascii_lowercase().into_bytes().into_boxed_slice();
+        Self { keys: keys.map(|keys| keys.iter().map(key).collect()) }
     }
 
     /// Redacts the values of secret query keys and the userinfo (RFC 3986 §3.2.1) of a request-target
@@ -65,12 +66,15 @@ impl Redactor {
     /// Returns `true` if the value of a pair `key=value` is secret.
     fn is_secret(&self, pair: &[u8]) -> bool {
         let Some(sign) = memchr::memchr(b'=', pair) else { return false };
-        let (key, value) = (&pair[..sign], &pair[sign + 1..]);
-        !value.is_empty()
-            && self.keys.iter().any(|secret| {
-                // Applications decode the key before they compare it.
-                percent_decode(key).map(|byte| byte.to_ascii_lowercase()).eq(secret.iter().copied())
-            })
+        if sign + 1 == pair.len() {
+            return false;
+        }
+        // Applications decode the key before they compare it.
+        let key: Cow<'_, [u8]> = percent_decode(&pair[..sign]).into();
+        match &self.keys {
+            Some(keys) => keys.iter().any(|secret| key.eq_ignore_ascii_case(secret)),
+            None => is_secret_name(&key),
+        }
     }
 }
 
@@ -93,7 +97,7 @@ mod tests {
 
     #[test]
     fn only_secrets_are_redacted() {
-        let redactor = Redactor::new(&dunlin_config::REDACTED_QUERY_KEYS);
+        let redactor = Redactor::new(None);
         for (target, clean) in [
             ("/a", "/a"),
             ("/a?", "/a?"),
@@ -102,7 +106,18 @@ mod tests {
             ("/a?t%6Fken=abc;password=x;z", "/a?t%6Fken=REDACTED;password=REDACTED;z"),
             ("/a?token=", "/a?token="),
             ("/a?token", "/a?token"),
-            ("/a?mytoken=1&&", "/a?mytoken=1&&"),
+            ("/a?code=1&&", "/a?code=1&&"),
+            (
+                "/a?private_token=abc&job%5Ftoken=d",
+                "/a?private_token=REDACTED&job%5Ftoken=REDACTED",
+            ),
+            ("/a?jwt=abc&api-key=d", "/a?jwt=REDACTED&api-key=REDACTED"),
+            ("/a?user%5Bpassword%5D=abc", "/a?user%5Bpassword%5D=REDACTED"),
+            (
+                "/a?AWSAccessKeyId=A&x-goog-signature=b",
+                "/a?AWSAccessKeyId=REDACTED&x-goog-signature=REDACTED",
+            ),
+            ("/a?sid=abc&PHPSESSID=d&auth=e", "/a?sid=REDACTED&PHPSESSID=REDACTED&auth=REDACTED"),
             ("/a?x=token=1", "/a?x=token=1"),
             ("/a?token=a=b", "/a?token=REDACTED"),
             ("http://u:p@h/a?b", "http://REDACTED@h/a?b"),
@@ -119,7 +134,7 @@ mod tests {
 
     #[test]
     fn credentials_and_urls_in_fields_are_redacted() {
-        let redactor = Redactor::new(&["k"]);
+        let redactor = Redactor::new(Some(&["K".to_owned()]));
         for (name, value, shown) in [
             ("Proxy-Authorization", "Basic hunter", "REDACTED"),
             ("cookie", "id=hunter", "REDACTED"),
@@ -130,6 +145,8 @@ mod tests {
             ("Sec-WebSocket-Protocol", "bearer, hunter", "REDACTED"),
             ("Referer", "http://u:hunter@h/?k=hunter&a=b", "http://REDACTED@h/?k=REDACTED&a=b"),
             ("x-original-url", "/a?k=hunter", "/a?k=REDACTED"),
+            ("X-Url", "/a?token=shown", "/a?token=shown"),
+            ("X-Auth", "hunter", "REDACTED"),
             ("Origin", "https://h:8443", "https://h:8443"),
             ("Accept", "text/html, */*;q=0.8", "text/html, */*;q=0.8"),
         ] {

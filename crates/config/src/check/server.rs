@@ -14,8 +14,8 @@ use crate::forwarded_field::ForwardedField;
 use crate::limits::{default_cache_size, default_memory, descriptor_limit};
 use crate::log_format::AccessLogFormat;
 use crate::server::{
-    AccessLog, Cache, CacheDirectory, Calls, ErrorLog, ErrorLogTarget, Http1, REDACTED_QUERY_KEYS,
-    ResourceLimits, ReverseDns, Server, Traces,
+    AccessLog, Cache, CacheDirectory, Calls, ErrorLog, ErrorLogTarget, Http1, ResourceLimits,
+    ReverseDns, Server, Traces,
 };
 use crate::sites::Sites;
 use crate::spanned::Spanned;
@@ -168,10 +168,8 @@ impl Checker<'_> {
         }
     }
 
-    pub(super) fn redact_query(&mut self, server: &file::Server) -> Vec<String> {
-        let Some(keys) = &server.redact_query else {
-            return REDACTED_QUERY_KEYS.map(String::from).into();
-        };
+    pub(super) fn redact_query(&mut self, server: &file::Server) -> Option<Vec<String>> {
+        let keys = server.redact_query.as_ref()?;
         for key in keys {
             if key.is_empty() || key.contains(['=', '&', ';']) {
                 let what =
@@ -179,7 +177,7 @@ impl Checker<'_> {
                 self.problem(&key.span, what);
             }
         }
-        keys.iter().map(|key| key.value.clone()).collect()
+        Some(keys.iter().map(|key| key.value.clone()).collect())
     }
 
     pub(super) fn chroot(&mut self, server: &file::Server) -> Option<PathBuf> {
