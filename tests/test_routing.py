@@ -327,6 +327,41 @@ def test_an_application_without_its_slash_is_redirected(serve, site, tmp_path):
         assert client.get("/app").headers["location"] == "/app/"
 
 
+def test_a_directory_of_scripts_without_its_slash_is_redirected(serve, site, tmp_path):
+    """As other directories whose index is a script are."""
+    write(tmp_path / "pma" / "index.php", "")
+    write(site / "index.html", "front")
+    directory = f'directory = "{tmp_path / "pma"}"'
+    server = serve(
+        route='set_fields = { X-Of = "all" }',
+        more=f"""
+        [[site.route]]
+        path = "/pma/*"
+        script = {{ kind = "fastcgi", connect = "127.0.0.1:1", {directory} }}
+        [[site.route]]
+        path = "/named/*"
+        script = {{ kind = "cgi", extensions = ["php"], {directory} }}
+        [[site.route]]
+        path = "/programs/*"
+        script = {{ kind = "cgi", {directory} }}
+        [[site.route]]
+        path = "/taken/*"
+        script = {{ kind = "scgi", connect = "127.0.0.1:1", {directory} }}
+        [[site.route]]
+        path = "/taken"
+        respond = {{ body = "taken" }}
+        """,
+    )
+    for path in ("/pma", "/named"):
+        status, fields, _ = server.get(f"{path}?x=1")
+        assert (status, fields["location"], fields["x-of"]) == (301, f"{path}/?x=1", "all")
+        assert server.get(path, "Content-Length: 0", method="POST")[0] == 308
+        with httpx.Client(http1=False, http2=True, base_url=server.url) as client:
+            assert client.get(path).headers["location"] == f"{path}/"
+    assert server.get("/programs")[0] == 404
+    assert server.get("/taken")[2] == b"taken"
+
+
 def test_an_application_beneath_another_is_redirected_to_its_own_slash(serve, tmp_path):
     home = tmp_path / "home"
     write(home / "app.py", WSGI)

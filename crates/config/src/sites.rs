@@ -320,14 +320,19 @@ fn user_fields(routes: &[SiteRoute]) -> Vec<String> {
     names
 }
 
-/// Returns the paths that lack only the last slash of a route with an application, a proxy or the status: `/app` for `/app/*`,
+/// Returns the paths that lack only the last slash of a route with an application, a directory of scripts, a proxy or the status: `/app` for `/app/*`,
 /// unless another route, which is not for every path, matches.
 fn mounts(routes: &[SiteRoute]) -> Vec<Pattern> {
     let is_mount = |route: &Route| match route.handler_key() {
         Some(HandlerKey::Status | HandlerKey::Proxy) => true,
-        Some(HandlerKey::Script) => route.script.as_deref().is_some_and(|script| {
-            matches!(script.mapping(), Mapping::Application | Mapping::Program)
-        }),
+        Some(HandlerKey::Script) => {
+            route.script.as_deref().is_some_and(|script| match script.mapping() {
+                Mapping::Application | Mapping::Program => true,
+                // The directory itself, whose index is a script.
+                Mapping::Rest => script.is_by_extension(),
+                Mapping::Path => false,
+            })
+        }
         _ => false,
     };
     let mut mounts: Vec<Pattern> = Vec::new();
