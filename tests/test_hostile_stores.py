@@ -82,6 +82,20 @@ def test_a_part_of_an_object_is_no_whole(serve_bucket, fields):
         server.logged("206")
 
 
+@pytest.mark.parametrize("status", [201, 202, 204, 226])
+def test_what_has_no_status_of_an_object_is_none(serve_bucket, status):
+    def respond(connection, head):
+        body = b"" if head.startswith("HEAD ") or status == 204 else b"queued"
+        send(connection, status, body, *VALIDATORS)
+
+    with hostile(respond) as store:
+        server = serve_bucket(store.endpoint)
+        for method in ("GET", "HEAD"):
+            assert server.get("/a.html", method=method)[0] in (502, 503)
+        server.logged(f"it sent no object, but the status {status}")
+        assert server.get("/local/a.txt")[2] == b"local"
+
+
 @pytest.mark.parametrize(
     "content_range, body",
     [

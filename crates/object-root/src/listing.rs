@@ -2,8 +2,8 @@
 
 use object_store::path::Path;
 use percent_encoding::percent_decode_str;
-use quick_xml::Reader;
 use quick_xml::events::Event;
+use quick_xml::{DeError, Reader};
 use serde::Deserialize;
 
 /// An entry of a listing: of S3 and Google Cloud Storage, of Azure, and of WebDAV.
@@ -48,8 +48,13 @@ pub(crate) fn without_odd_keys(page: &[u8]) -> Option<Vec<u8>> {
 }
 
 fn is_usable(entry: &str, is_url: bool) -> bool {
-    // What has no name is an error of the page.
-    let Ok(Entry { name }) = quick_xml::de::from_str(entry) else { return true };
+    let name = match quick_xml::de::from_str(entry) {
+        Ok(Entry { name }) => name,
+        // A character that XML has no reference for, such as `&#0;`.
+        Err(DeError::InvalidXml(quick_xml::Error::Escape(_))) => return false,
+        // What has no name is an error of the page.
+        Err(_) => return true,
+    };
     if !is_url {
         return Path::parse(&name).is_ok();
     }
@@ -81,9 +86,19 @@ mod tests {
         let good = [object("a/good &amp; &lt;b&gt;.txt"), prefix("a/sub/"), object("a/z")];
         assert_eq!(without_odd_keys(page(&good).as_bytes()), None);
         let mut all = vec![];
-        for odd in
-            ["a//", "a//x", "a/../", "a/../x", "a/./x", "a/..", "a/x&#10;y", "a/x\ny", "a/x&#x7f;"]
-        {
+        for odd in [
+            "a//",
+            "a//x",
+            "a/../",
+            "a/../x",
+            "a/./x",
+            "a/..",
+            "a/x&#10;y",
+            "a/x\ny",
+            "a/x&#x7f;",
+            "a/&#0;",
+            "a/&#xD800;",
+        ] {
             let odd = [object(odd), prefix(odd)];
             all.extend(odd.clone());
             for odd in odd {

@@ -5,7 +5,7 @@ use std::fmt;
 use std::ops::RangeInclusive;
 
 use http::header::{CONTENT_LENGTH, CONTENT_RANGE, HeaderName, RANGE};
-use http::{HeaderMap, StatusCode};
+use http::{HeaderMap, Method, StatusCode};
 use http_body::Body;
 use http_body_util::BodyExt;
 use object_store::client::{HttpError, HttpErrorKind, HttpRequest, HttpResponse, HttpResponseBody};
@@ -27,6 +27,8 @@ pub(crate) struct Expected {
     pub(crate) is_listing: bool,
     /// The most bytes of another reply than content.
     pub(crate) limit: usize,
+    /// The reply is an object, or its head.
+    is_object: bool,
     range: Option<RangeInclusive<u64>>,
     has_range: bool,
 }
@@ -44,6 +46,8 @@ pub(crate) struct ErrorStatus {
 pub(crate) enum Violation {
     /// It names another place for the object.
     Redirect(StatusCode),
+    /// Its status is none with which an object is sent.
+    NoObject(StatusCode),
     /// It is a part of the object, and the whole was requested.
     Part,
     /// It is another part of the object than was requested.
@@ -70,8 +74,10 @@ impl Expected {
         let range = text(request.headers(), &RANGE);
         let mut query = request.uri().query().unwrap_or_default().split('&');
         let is_dav = request.method().as_str() == "PROPFIND";
+        let is_listing = is_dav || query.any(|part| matches!(part, "list-type=2" | "comp=list"));
         Self {
-            is_listing: is_dav || query.any(|part| matches!(part, "list-type=2" | "comp=list")),
+            is_listing,
+            is_object: !is_listing && matches!(*request.method(), Method::GET | Method::HEAD),
             is_content: extensions.get::<Content>().is_some(),
             limit: extensions.get::<ReplyLimit>().map_or(MAX_REPLY, |limit| limit.0),
             range: range.and_then(|range| parse_range(range.strip_prefix("bytes=")?)),
@@ -84,8 +90,12 @@ impl Expected {
     /// # Errors
     /// It has other bytes than were requested.
     pub(crate) fn verify(&self, response: &HttpResponse) -> Result<(), Violation> {
-        if response.status() != StatusCode::PARTIAL_CONTENT {
-            return Ok(());
+        match response.status() {
+            StatusCode::PARTIAL_CONTENT => {}
+            // The content of others stands for something else (RFC 9110 §15.3).
+            StatusCode::OK | StatusCode::NON_AUTHORITATIVE_INFORMATION => return Ok(()),
+            status if self.is_object => return Err(Violation::NoObject(status)),
+            _ => return Ok(()),
         }
         if !self.has_range {
             return Err(Violation::Part);
@@ -159,6 +169,9 @@ impl fmt::Display for Violation {
             Self::Redirect(status) => {
                 write!(f, "it redirects a request ({}), which is not followed", status.as_u16())
             }
+            Self::NoObject(status) => {
+                write!(f, "it sent no object, but the status {}", status.as_u16())
+            }
             Self::Part => f.write_str("it sent a part of an object (206) that was requested whole"),
             Self::OtherPart => f.write_str("it sent another part of an object than was requested"),
             Self::TooLong(limit) => write!(f, "its reply is longer than {limit} bytes"),
@@ -216,6 +229,31 @@ mod tests {
             let result = verified(range, content_range, length);
             assert_eq!(result, Err(Violation::OtherPart), "{content_range:?} {length}");
         }
+    }
+
+    #[test]
+    fn an_object_has_the_status_of_one() {
+        let verified = |method: Method, target: &str, status: u16| {
+            let request = Request::builder().method(method).uri(target);
+            let expected = Expected::of(&request.body(HttpRequestBody::empty()).unwrap());
+            let response = Response::builder().status(status);
+            expected.verify(&response.body(HttpResponseBody::from(Bytes::new())).unwrap())
+        };
+        for status in [200, 203] {
+            assert_eq!(verified(Method::GET, "http://a/b", status), Ok(()));
+        }
+        for status in [201, 202, 204, 205, 207, 226, 299] {
+            let no_object = Err(Violation::NoObject(StatusCode::from_u16(status).unwrap()));
+            assert_eq!(verified(Method::GET, "http://a/b", status), no_object);
+            assert_eq!(verified(Method::HEAD, "http://a/b", status), no_object);
+            assert_eq!(verified(Method::PUT, "http://a/b", status), Ok(()));
+            assert_eq!(verified(Method::DELETE, "http://a/b", status), Ok(()));
+            assert_eq!(
+                verified(Method::from_bytes(b"PROPFIND").unwrap(), "http://a/", status),
+                Ok(())
+            );
+        }
+        assert_eq!(verified(Method::HEAD, "http://a/b", 206), Err(Violation::Part));
     }
 
     #[tokio::test]
