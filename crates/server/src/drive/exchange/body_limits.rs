@@ -18,18 +18,20 @@ pub(super) struct BodyLimits {
     /// Since when the client alone determines the rate, in milliseconds of the worker's clock, and the bytes received since.
     since: u64,
     received_since: u64,
+    /// The response is on its way, and its handler has timeouts of its own. What the client sends may depend on it.
+    has_response: bool,
 }
 
 impl BodyLimits {
     /// Creates the limits of a body of at most `max` bytes, which starts to arrive at `now`.
     pub(super) fn new(max: u64, now: u64) -> Self {
-        Self { max, received: 0, since: now, received_since: 0 }
+        Self { max, received: 0, since: now, received_since: 0, has_response: false }
     }
 
     /// Counts bytes received at `now`.
     ///
     /// # Errors
-    /// If the body is too large, or too slow: the average rate counts once `body_timeout` has passed.
+    /// If the body is too large, or too slow: the average rate counts once `body_timeout` has passed, unless the response has begun.
     pub(super) fn take(
         &mut self,
         bytes: usize,
@@ -42,9 +44,21 @@ impl BodyLimits {
             return Err(TOO_LARGE);
         }
         let elapsed = now.saturating_sub(self.since);
-        let is_slow = elapsed > settings.body_timeout
+        let is_slow = !self.has_response
+            && elapsed > settings.body_timeout
             && self.received_since.saturating_mul(1000) / elapsed < settings.body_rate;
         if is_slow { Err(TOO_SLOW) } else { Ok(()) }
+    }
+
+    /// Ends the measurement of the rate: the response begins.
+    pub(super) fn begin_response(&mut self) {
+        self.has_response = true;
+    }
+
+    /// Begins to measure the rate at `now`, since no response is on its way any more.
+    pub(super) fn end_response(&mut self, now: u64) {
+        self.has_response = false;
+        self.restart(now);
     }
 
     /// Restarts the measurement of the rate at `now`: until then the handler did not keep up, and the client is not slow.
@@ -89,5 +103,12 @@ mod tests {
         assert_eq!(limits.take(1, 61_001, &settings()), Ok(()));
         assert_eq!(limits.take(15_500, 62_001, &settings()), Ok(()));
         assert_eq!(limits.take(0, 62_031, &settings()), Err(TOO_SLOW));
+        limits.begin_response();
+        assert_eq!(limits.take(1, 1_000_000, &settings()), Ok(()));
+        limits.restart(1_000_000);
+        assert_eq!(limits.take(1, 2_000_000, &settings()), Ok(()));
+        limits.end_response(2_000_000);
+        assert_eq!(limits.take(1, 2_030_000, &settings()), Ok(()));
+        assert_eq!(limits.take(1, 2_030_001, &settings()), Err(TOO_SLOW));
     }
 }

@@ -193,6 +193,9 @@ impl Exchange {
         if let Poll::Ready(response) = handler.as_mut().poll(cx) {
             self.handler = None;
             self.response = Some(response);
+            if let Some(body) = &mut self.request_body {
+                body.begin_response();
+            }
             has_progress = true;
         }
         if let Some(early_hints) = &self.early_hints {

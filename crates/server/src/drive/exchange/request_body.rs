@@ -51,8 +51,17 @@ impl RequestBody {
     /// Discards the rest of the body. The handler finds its stream broken.
     pub(super) fn into_discarded(mut self, now: u64) -> Self {
         self.sender = None;
-        self.restart(now);
+        if let Some(limits) = &mut self.limits {
+            limits.end_response(now);
+        }
         self
+    }
+
+    /// Ends the measurement of the rate, since the handler responds.
+    pub(super) fn begin_response(&mut self) {
+        if let Some(limits) = &mut self.limits {
+            limits.begin_response();
+        }
     }
 
     /// The client alone determines the rate from now on.

@@ -119,6 +119,54 @@ fn a_stalled_body_is_rejected_for_every_receiver() {
 }
 
 #[test]
+fn a_body_may_be_slow_while_its_response_is_on_its_way() {
+    // As calls of gRPC that stream in both directions.
+    let plan = Plan {
+        kind: Kind::Streaming,
+        read: 10,
+        size: 20,
+        chunk: 1,
+        pause: 9_000,
+        ..Plan::default()
+    };
+    run_with(LIMITS, "", FILES, async |server| {
+        let plan = Plan { id: 1, ..plan.clone() };
+        let content = crate::testing::handler::content(plan.id, 0..20);
+        let mut client = Http2::new(server.connect(), 1000);
+        let (id, mut bytes) = client.begin(&Message::new("POST", plan.target()));
+        bytes[4] &= !dunlin_http::http2::frame::flag::END_STREAM;
+        client.end.send(&bytes);
+        client.data(id, &content[..10], false);
+        for byte in &content[10..] {
+            server.advance(seconds(15.0)).await;
+            client.data(id, &[*byte], false);
+        }
+        server.advance(seconds(60.0)).await;
+        client.receive(usize::MAX);
+        let reply = &client.replies[&id];
+        assert_eq!((reply.status, reply.body.len(), reply.end), (200, 20, End::Complete));
+        drop(client);
+
+        let plan = Plan { id: 2, ..plan };
+        let content = crate::testing::handler::content(plan.id, 0..20);
+        let mut client = Http1::new(server.connect());
+        let bytes = client.begin(&Message::new("POST", plan.target()).body(content));
+        let (start, rest) = bytes.split_at(bytes.len() - 10);
+        client.end.send(start);
+        for byte in rest {
+            server.advance(seconds(15.0)).await;
+            client.end.send(&[*byte]);
+        }
+        server.advance(seconds(60.0)).await;
+        client.receive(usize::MAX);
+        assert_eq!((client.replies[0].status, client.replies[0].body.len()), (200, 20));
+        drop(client);
+        server.settle().await;
+        nothing_is_left(server);
+    });
+}
+
+#[test]
 fn a_client_without_progress_is_disconnected() {
     let plans = [
         Plan { id: 1, size: 100_000, ..Plan::default() },
