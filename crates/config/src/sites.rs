@@ -320,8 +320,8 @@ fn user_fields(routes: &[SiteRoute]) -> Vec<String> {
     names
 }
 
-/// Returns the paths that lack only the last slash of a route with an application, a directory of scripts, a proxy or the status: `/app` for `/app/*`,
-/// unless another route, which is not for every path, matches.
+/// Returns the paths that lack only the last slash of a route with an application, a directory of scripts, a proxy or the status:
+/// `/app` for `/app/*`, unless another route, which is not for every path, matches.
 fn mounts(routes: &[SiteRoute]) -> Vec<Pattern> {
     let is_mount = |route: &Route| match route.handler_key() {
         Some(HandlerKey::Status | HandlerKey::Proxy) => true,
