@@ -118,9 +118,9 @@ def pytest_addoption(parser):
 
 def pytest_collection_modifyitems(config, items):
     if config.getoption("--quick"):
-        others = [item for item in items if not quick.is_quick(item)]
-        config.hook.pytest_deselected(items=others)
-        items[:] = [item for item in items if quick.is_quick(item)]
+        chosen = [item for item in items if quick.is_quick(item)]
+        config.hook.pytest_deselected(items=list(set(items) - set(chosen)))
+        items[:] = chosen
 
 
 @pytest.hookimpl(wrapper=True)

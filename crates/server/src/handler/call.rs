@@ -2,7 +2,8 @@
 
 use std::rc::Rc;
 
-use dunlin_exchange::RequestContext;
+use dunlin_config::field_edits::apply_edits;
+use dunlin_exchange::{RequestContext, Response};
 use dunlin_http::{OwnedRequest, Request};
 
 use crate::route::route_match::{OwnedRouteMatch, RouteMatch};
@@ -42,5 +43,23 @@ impl HandlerCall {
 
     pub(crate) fn matched(&self) -> RouteMatch<'_> {
         self.matched.borrow().with(self.context.as_ref())
+    }
+
+    /// Adds the fields of the route to a response of its handler. `server_timing` makes the value of the field of that name.
+    pub(super) fn finish(
+        &self,
+        mut response: Response,
+        server_timing: impl FnOnce() -> String,
+    ) -> Response {
+        let settings = &self.matched.settings;
+        apply_edits(settings, &mut response.fields);
+        if settings.cache.responses.is_none() {
+            // It is for this server alone (RFC 9213 §2).
+            response.fields.remove("Dunlin-Cache-Control");
+        }
+        if settings.server_timing {
+            response.fields.push("Server-Timing", server_timing());
+        }
+        response
     }
 }

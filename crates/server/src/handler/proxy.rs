@@ -3,7 +3,6 @@
 use std::fmt;
 use std::rc::Rc;
 
-use dunlin_config::field_edits::apply_edits;
 use dunlin_exchange::{Client, Incoming, Named, Response};
 use dunlin_http::FieldLines;
 use dunlin_proxy::{Call, Failure, Forwarded, Group, Label, forward, report};
@@ -51,7 +50,9 @@ pub(super) async fn fetch(this: Rc<HandlerCall>, mut incoming: Box<Incoming>) ->
             drop(response);
             Box::pin(this.error_response(status, fields, incoming)).await
         }
-        Ok(Forwarded { response, .. }) => this.finish(response, &script_context),
+        Ok(Forwarded { response, .. }) => {
+            this.finish(response, || upstream_timing(&script_context))
+        }
         Err(failure) => Box::pin(this.failed(&failure, incoming)).await,
     }
 }
@@ -106,7 +107,7 @@ impl HandlerCall {
         };
         let again = incoming.without_body();
         match naming.respond(named, fields, incoming, log).await {
-            Ok(response) => self.finish(response, &script_context),
+            Ok(response) => self.finish(response, || upstream_timing(&script_context)),
             Err(reason) => {
                 let failure = Failure::malformed(reason);
                 report(self, &failure, &script_context);
@@ -126,20 +127,6 @@ impl HandlerCall {
     fn is_intercepted(&self, response: &Response, group: &Group) -> bool {
         group.rules().intercepts_errors
             && self.matched.settings.error_pages.contains_key(&response.status)
-    }
-
-    /// Adds the fields of the route to an upstream's response.
-    fn finish(&self, mut response: Response, script_context: &ScriptContext) -> Response {
-        let settings = &self.matched.settings;
-        apply_edits(settings, &mut response.fields);
-        if settings.cache.responses.is_none() {
-            // It is for this server alone (RFC 9213 §2).
-            response.fields.remove("Dunlin-Cache-Control");
-        }
-        if settings.server_timing {
-            response.fields.push("Server-Timing", upstream_timing(script_context));
-        }
-        response
     }
 
     /// Returns the error page in place of an upstream's response. It does not name the upstream.

@@ -12,7 +12,7 @@ use dunlin_http::semantics::status::reason;
 
 pub(crate) use self::state::FileAccess;
 use dunlin_config::Script;
-use dunlin_config::field_edits::{apply_edits, apply_to_message};
+use dunlin_config::field_edits::apply_to_message;
 use dunlin_exchange::{Incoming, Response};
 use dunlin_script::call::{Call, StderrSource};
 use dunlin_script::failure::Failure;
@@ -31,13 +31,13 @@ use crate::worker::WorkerContext;
 
 /// Runs the script of the route.
 pub(super) async fn fetch(this: Rc<HandlerCall>, incoming: Box<Incoming>) -> Response {
-    let HandlerCall { ctx, request, matched, context } = &*this;
+    let HandlerCall { ctx, matched, context, .. } = &*this;
     let Some(rules) = matched.settings.handler.script() else {
         return errors::plain_page(500, None, true);
     };
     let call = Call {
         scripts: &ctx.scripts,
-        request: request.as_request(),
+        request: this.request(),
         route: matched,
         raw_path: &matched.raw_path,
         path: &matched.path,
@@ -70,7 +70,7 @@ pub(super) async fn fetch(this: Rc<HandlerCall>, incoming: Box<Incoming>) -> Res
         }
         Err(failure) => failure,
     };
-    let label = request_label(ctx, &call.request, &matched.borrow().with(context.as_ref()));
+    let label = request_label(ctx, &call.request, &this.matched());
     scripts::report(&call, &failure, &name, label, &script_context).await;
     let mut response = match failure.status() {
         500.. if rules.show_errors => {
@@ -78,11 +78,7 @@ pub(super) async fn fetch(this: Rc<HandlerCall>, incoming: Box<Incoming>) -> Res
             apply_to_message(&matched.settings, &mut response.fields);
             response
         }
-        _ => {
-            let matched = matched.borrow();
-            let matched = matched.with(context.as_ref());
-            Box::pin(error_response(ctx, &call.request, &matched, &failure, again)).await
-        }
+        _ => Box::pin(error_response(ctx, &call.request, &this.matched(), &failure, again)).await,
     };
     if rules.send_request_id {
         response.fields.set("X-Request-Id", script_context.id());
@@ -94,19 +90,11 @@ impl HandlerCall {
     /// Adds the fields of the route to a script's response.
     fn finish_script(
         &self,
-        mut response: Response,
+        response: Response,
         rules: &Script,
         script_context: &ScriptContext,
     ) -> Response {
-        let settings = &self.matched.settings;
-        apply_edits(settings, &mut response.fields);
-        if settings.cache.responses.is_none() {
-            // It is for this server alone (RFC 9213 §2).
-            response.fields.remove("Dunlin-Cache-Control");
-        }
-        if settings.server_timing {
-            response.fields.push("Server-Timing", script_context.server_timing());
-        }
+        let mut response = self.finish(response, || script_context.server_timing());
         if rules.send_request_id {
             response.fields.set("X-Request-Id", script_context.id());
         }
