@@ -107,6 +107,17 @@ def test_an_open_run_lasts_as_long_as_it_was_told(start):
 
 
 @pytest.mark.paced
+@pytest.mark.parametrize("threads", [1, 2, 8])
+@pytest.mark.parametrize("rate", [["--rate", 4], ["--rate", 4, "--http2"], ["--connection-rate", 4]])
+def test_a_number_of_requests_at_a_low_rate_has_that_rate(start, rate, threads):
+    """The run lasts until another request would be due, whatever the number of threads."""
+    server = http2(start, lambda streams, stream, _: streams.respond(stream)) if "--http2" in rate else start(slow(0))
+    outcome = load(server.url, *rate, "-n", 4, "-t", threads, "-c", 8)
+    assert outcome["requests"] == 4 and 1 <= outcome["duration_seconds"] < 1.2, outcome["duration_seconds"]
+    assert outcome["requests_per_second"] <= 4
+
+
+@pytest.mark.paced
 def test_a_server_that_is_away_fails_attempts_and_no_requests(start):
     server = start(slow(0))
     url, port = server.url, server.port

@@ -14,6 +14,8 @@ pub struct Schedule {
     first: u64,
     step: u64,
     end: u64,
+    /// When the arrival after the last one of this schedule is due, whatever schedule it belongs to.
+    following: Option<u64>,
 }
 
 enum Kind {
@@ -34,19 +36,34 @@ impl Schedule {
             }
             Arrivals::Ramp { from, to } => Kind::Ramp { from, to, seconds },
         };
-        Self { kind, drawn: 0, first: 0, step: 1, end: (seconds * 1e9) as u64 }
+        Self { kind, drawn: 0, first: 0, step: 1, end: (seconds * 1e9) as u64, following: None }
     }
 
     /// Returns a schedule of the given times, which must be in order.
     #[must_use]
     pub fn of_list(times: Vec<u64>) -> Self {
-        Self { kind: Kind::List(times), drawn: 0, first: 0, step: 1, end: u64::MAX }
+        Self {
+            kind: Kind::List(times),
+            drawn: 0,
+            first: 0,
+            step: 1,
+            end: u64::MAX,
+            following: None,
+        }
     }
 
     /// Returns the arrivals of a segment.
     #[must_use]
     pub fn segment(self, segment: Segment) -> Self {
         Self { first: u64::from(segment.index), step: u64::from(segment.of), ..self }
+    }
+
+    /// Returns the next arrival of this schedule, and when the arrival after the previous one is due in the schedule of all parts.
+    /// A run that ends with the previous one lasts until then, so that its rate is that of the plan.
+    pub fn next_and_following(&mut self) -> (Option<u64>, Option<u64>) {
+        self.following = None;
+        let next = self.next();
+        (next, self.following)
     }
 
     /// Returns the time when arrival `index` is due, in seconds; infinite if never.
@@ -86,8 +103,10 @@ impl Iterator for Schedule {
                 return None;
             }
             self.drawn += 1;
+            let due = (due * 1e9).round() as u64;
+            self.following.get_or_insert(due);
             if index % self.step == self.first {
-                return Some((due * 1e9).round() as u64);
+                return Some(due);
             }
         }
     }
@@ -106,6 +125,23 @@ mod tests {
         let times = all(Arrivals::Constant { rate: 1000.0 }, 2.0);
         assert_eq!(times.len(), 2000);
         assert!(times.iter().enumerate().all(|(n, &at)| at == n as u64 * 1_000_000));
+    }
+
+    #[test]
+    fn the_arrival_that_follows_is_that_of_any_part() {
+        let whole = all(Arrivals::Poisson { rate: 10.0 }, 10.0);
+        for index in 0..3 {
+            let schedule = Schedule::new(&Arrivals::Poisson { rate: 10.0 }, 42, 10.0);
+            let mut part = schedule.segment(Segment { index, of: 3 });
+            let (mut at, mut own) = (index as usize, part.next());
+            while own.is_some() {
+                assert_eq!(own, whole.get(at).copied());
+                let (next, following) = part.next_and_following();
+                assert_eq!(following, whole.get(at + 1).copied());
+                (at, own) = (at + 3, next);
+            }
+            assert!(at >= whole.len());
+        }
     }
 
     #[test]

@@ -173,17 +173,21 @@ impl Shared<'_> {
     }
 
     /// Queues each arrival when it is due.
-    async fn arrivals(&self, schedule: Schedule) {
-        for due in schedule {
+    async fn arrivals(&self, mut schedule: Schedule) {
+        // A worker without a request has no arrival either.
+        let mut next = if self.state.borrow().left > 0 { schedule.next() } else { None };
+        while let Some(due) = next {
             if due > self.clock.now() {
                 self.timers.sleep_until(due).await;
             }
             let mut state = self.state.borrow_mut();
-            if state.recorder.is_warm(due) && state.left <= state.waiting.len() as u64 {
+            if state.is_last_due(due) {
                 break;
             }
             state.recorder.arrive(self.clock.now(), due);
             state.waiting.push_back(due);
+            let (own, following) = schedule.next_and_following();
+            next = if state.is_last_due(due) { following } else { own };
             drop(state);
             self.arrived.notify_one();
         }
@@ -387,7 +391,7 @@ impl Shared<'_> {
                 self.pause().await;
                 continue;
             };
-            let may_repeat = next.repeatable && live.responses.get() > 0 && self.is_safe(url);
+            let may_repeat = next.repeats > 0 && live.responses.get() > 0 && self.is_safe(url);
             let (kind, reason) = match failed {
                 Failed::NotProcessed => {
                     self.send_again(flight, Pending { url: Some(url as u32), ..next });
@@ -414,7 +418,7 @@ impl Shared<'_> {
                     let reason = format!("{}: {reason}", plan.urls[url]);
                     self.lose(
                         flight,
-                        Pending { due: next.due, url: Some(url as u32), repeatable: false },
+                        Pending { url: Some(url as u32), repeats: next.repeats - 1, ..next },
                         kind,
                         reason,
                     );

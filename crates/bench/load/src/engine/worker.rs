@@ -76,7 +76,9 @@ impl<'a> Worker<'a> {
             .map(|slot| Connection::new(&shared, slot, part.number(u64::from(slot))))
             .collect();
         shared.to_open = (0..count).rev().collect();
-        let next_due = schedule.as_mut().and_then(Iterator::next);
+        // A worker without a request has no arrival either.
+        let has_any = requests > 0 || matches!(plan.end, End::Seconds(_));
+        let next_due = schedule.as_mut().filter(|_| has_any).and_then(Iterator::next);
         Ok(Self {
             shared,
             connections,
@@ -180,11 +182,14 @@ impl<'a> Worker<'a> {
         shared.now >= shared.recorder.ends || self.is_spent() || self.slot.is_stopped()
     }
 
-    /// Returns `true` if a run of a number of requests has sent them all, and has a result of each. An open run of some
-    /// duration lasts until its end.
+    /// Returns `true` if a run of a number of requests has sent them all, and has a result of each. One of arrivals lasts until
+    /// another one would be due, and an open run of some duration until its end.
     fn is_spent(&self) -> bool {
         let shared = &self.shared;
-        let sent = shared.left == 0 || self.schedule.is_some() && self.next_due.is_none();
+        let sent = match self.schedule {
+            Some(_) => self.next_due.is_none(),
+            None => shared.left == 0,
+        };
         if !sent || shared.recorder.in_flight > 0 || !self.ends_by_count {
             return false;
         }
@@ -241,12 +246,12 @@ impl<'a> Worker<'a> {
 
     fn run_arrivals(&mut self) {
         while let Some(due) = self.next_due.filter(|due| *due <= self.shared.now) {
-            self.next_due = self.schedule.as_mut().and_then(Iterator::next);
-            let is_warm = self.shared.recorder.is_warm(due);
-            if is_warm && self.shared.left <= self.waiting.len() as u64 {
+            if self.is_last_due(due) {
                 self.next_due = None;
                 break;
             }
+            let (next, following) =
+                self.schedule.as_mut().map_or((None, None), Schedule::next_and_following);
             self.shared.recorder.arrive(self.shared.now, due);
             if let Some(replay) = &self.shared.job.replay
                 && let Some((_, url)) = replay.get(self.arrival)
@@ -255,6 +260,11 @@ impl<'a> Worker<'a> {
             }
             self.arrival += self.arrival_step;
             self.waiting.push_back(due);
+            self.next_due = match self.is_last_due(due) {
+                // The rate of a replay is that of its log.
+                true => following.filter(|_| self.shared.job.replay.is_none()),
+                false => next,
+            };
         }
         if !self.waiting.is_empty() || !self.shared.again.is_empty() {
             self.assign();
@@ -263,6 +273,11 @@ impl<'a> Worker<'a> {
             self.all_due = true;
             self.shared.recorder.all_due(self.shared.now, self.waiting.iter().copied());
         }
+    }
+
+    /// Returns `true` if the arrivals until `due` are all of a number of requests.
+    fn is_last_due(&self, due: u64) -> bool {
+        self.shared.recorder.is_warm(due) && self.shared.left <= self.waiting.len() as u64
     }
 
     /// Assigns due arrivals to connections that can take them.

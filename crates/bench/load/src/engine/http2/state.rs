@@ -28,6 +28,11 @@ pub(super) struct State {
 }
 
 impl State {
+    /// Returns `true` if the arrivals until `due` are all of a number of requests.
+    pub(super) fn is_last_due(&self, due: u64) -> bool {
+        self.recorder.is_warm(due) && self.left <= self.waiting.len() as u64
+    }
+
     /// Takes a request from those that are left. Returns false if there is none.
     pub(super) fn may_send(&mut self, now: u64) -> bool {
         if self.left == 0 {
