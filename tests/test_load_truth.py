@@ -371,6 +371,41 @@ def test_a_request_on_a_kept_connection_that_ends_is_sent_again_once(start):
     assert post["errors_by_kind"] == {"reset": 2} and post["sent_again"]["lost"] == 0
 
 
+@pytest.mark.paced
+@pytest.mark.parametrize("protocol", [[], ["--http2"]])
+def test_a_request_is_sent_again_while_kept_connections_end(start, protocol):
+    """As at a reload with several idle connections: those that the request is sent again on have ended as well."""
+    lost = (300, 301, 302)
+
+    async def serve(server, reader, writer):
+        while True:
+            await request(server, reader)
+            if server.requests in lost:
+                return abort(writer)
+            writer.write(OK)
+
+    def handle(streams, stream, _):
+        if streams.server.requests in lost:
+            return abort(streams.writer)
+        streams.respond(stream)
+
+    server = http2(start, handle) if protocol else start(serve)
+    outcome = load(server.url, "--rate", 400, "-c", 8, "-d", "1500ms", *protocol, code=None)
+    assert outcome["failed_requests"] == 0 and outcome["sent_again"]["lost"] >= 3, (outcome["sent_again"], outcome["first_errors"])
+
+
+def test_a_request_that_always_ends_its_connection_fails(start):
+    async def serve(server, reader, writer):
+        while True:
+            if b" /bad" in await request(server, reader):
+                return abort(writer)
+            writer.write(OK)
+
+    server = start(serve)
+    outcome = load(server.url + "good", server.url + "bad", "-c", 2, "-n", 40, code=1)
+    assert outcome["errors_by_kind"]["reset"] >= 10 and server.requests <= 40 * 11
+
+
 def test_a_server_that_often_loses_connections_fails_the_run(start):
     async def serve(server, reader, writer):
         while True:

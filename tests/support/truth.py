@@ -43,6 +43,8 @@ class Server:
 
     async def _accept(self, reader, writer):
         self.connections += 1
+        # asyncio does this for sockets with a protocol number only. Otherwise a response may wait for an acknowledgment.
+        writer.get_extra_info("socket").setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
         try:
             await self._serve(self, reader, writer)
         except (OSError, asyncio.IncompleteReadError, asyncio.LimitOverrunError):

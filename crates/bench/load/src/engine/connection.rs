@@ -278,7 +278,7 @@ impl Connection {
             times: Times { due: next.due, sent: shared.now },
             url,
             head_only: request.head_only,
-            repeatable: request.is_safe && next.repeatable,
+            repeats: if request.is_safe { next.repeats } else { 0 },
         });
         shared.recorder.issue(shared.now);
         if let Some(pace) = &mut self.pace {
@@ -466,7 +466,7 @@ impl Connection {
             self.is_closing = true;
             shared.record(|tally, _| tally.closed_by_server += 1);
             shared.recorder.withdraw(self.flight.len() as u64);
-            shared.send_again(&mut self.flight, true);
+            shared.send_again(&mut self.flight, false);
             self.close(shared);
             return false;
         }

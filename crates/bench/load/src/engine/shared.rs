@@ -61,8 +61,8 @@ pub(super) struct InFlight {
     pub(super) url: u32,
     /// A HEAD request.
     pub(super) head_only: bool,
-    /// It can be sent again if it is lost (RFC 9110 §9.2.1), and has not been.
-    pub(super) repeatable: bool,
+    /// How often it may be lost and sent again (RFC 9110 §9.2.1).
+    pub(super) repeats: u8,
 }
 
 /// A request that is to be sent.
@@ -72,14 +72,17 @@ pub(super) struct Pending {
     pub(super) due: u64,
     /// Index of the URL, if it has been chosen: the request is sent again.
     pub(super) url: Option<u32>,
-    /// It may be sent once more.
-    pub(super) repeatable: bool,
+    /// How often it may still be lost and sent again.
+    pub(super) repeats: u8,
 }
+
+/// How often a request may be lost with a kept connection. A server that reloads closes all of them at about the same time.
+const MAX_REPEATS: u8 = 10;
 
 impl Pending {
     /// Creates a request that was due at `due`.
     pub(super) fn new(due: u64) -> Self {
-        Self { due, url: None, repeatable: true }
+        Self { due, url: None, repeats: MAX_REPEATS }
     }
 }
 
@@ -183,11 +186,12 @@ impl<'a> Shared<'a> {
         }
     }
 
-    /// Queues requests that the server did not process, to be sent again before others.
-    pub(super) fn send_again(&mut self, flight: &mut VecDeque<InFlight>, repeatable: bool) {
+    /// Queues requests to be sent again before others: that the server did not process, or that were lost.
+    pub(super) fn send_again(&mut self, flight: &mut VecDeque<InFlight>, is_loss: bool) {
         for request in flight.drain(..).rev() {
             let (due, url) = (request.times.due, Some(request.url));
-            self.again.push_front(Pending { due, url, repeatable });
+            let repeats = request.repeats.saturating_sub(u8::from(is_loss));
+            self.again.push_front(Pending { due, url, repeats });
         }
     }
 

@@ -89,7 +89,7 @@ impl Connection {
             && !self.reader.is_within()
             && self.unread.is_empty()
             && !self.flight.is_empty()
-            && self.flight.iter().all(|request| request.repeatable)
+            && self.flight.iter().all(|request| request.repeats > 0)
     }
 
     /// Sends the requests in flight again on another connection.
@@ -98,7 +98,7 @@ impl Connection {
         let reason = || format!("{}: its connection ended before a response", url_of(job, url));
         let (now, count) = (shared.now, self.flight.len() as u64);
         shared.recorder.lose(now, kind, count, reason);
-        shared.send_again(&mut self.flight, false);
+        shared.send_again(&mut self.flight, true);
         self.close(shared);
     }
 
