@@ -78,9 +78,10 @@ def test_a_rate_that_was_not_held_is_not_valid_and_names_its_limit(start):
     assert outcome["verdict"] == "RATE-NOT-HELD" and outcome["rate"]["limit"] == "connections"
     assert outcome["rate"]["due"] == 400 and outcome["rate"]["held"] < 0.4
     assert "all 5 connections" in outcome["reasons"][0] and "need more than" in outcome["reasons"][0]
+    assert outcome["rate"]["reason"] == outcome["reasons"][0]
     assert run(server.url, "--rate", 200, "-c", 5, "-d", "1s", "--fail-if", "rate_held<99%", code=3)
     enough = load(server.url, "--rate", 200, "-c", 60, "-d", "1s", "--fail-if", "rate_held<98%")
-    assert enough["rate"] == {"due": 200, "held": 1.0, "limit": None} and enough["unfinished"]["waiting"] == 0
+    assert enough["rate"] == {"due": 200, "held": 1.0, "limit": None, "reason": None} and enough["unfinished"]["waiting"] == 0
 
 
 @pytest.mark.paced
@@ -210,7 +211,7 @@ def test_a_rate_is_not_held_if_requests_gather_in_flight(start, options):
 @pytest.mark.paced
 def test_slow_responses_that_do_not_gather_hold_the_rate(start):
     outcome = load(start(slow(1.2)).url, "--rate", 50, "-c", 100, "-d", "2s")
-    assert outcome["rate"] == {"due": 100, "held": 1.0, "limit": None}, outcome["reasons"]
+    assert outcome["rate"] == {"due": 100, "held": 1.0, "limit": None, "reason": None}, outcome["reasons"]
 
 
 @pytest.mark.paced
@@ -226,7 +227,7 @@ def test_a_number_of_requests_at_a_rate_that_was_not_held_is_not_valid(start, pr
     assert (outcome["verdict"], outcome["rate"]["limit"]) == ("RATE-NOT-HELD", "connections"), outcome["reasons"]
     assert outcome["rate"]["held"] < 0.5 and not any("itself was late" in reason for reason in outcome["reasons"])
     enough = load(server.url, "--rate", 200, "-c", 50, "-n", 50, *protocol)
-    assert enough["rate"] == {"due": 50, "held": 1.0, "limit": None}
+    assert enough["rate"] == {"due": 50, "held": 1.0, "limit": None, "reason": None}
 
 
 @pytest.mark.paced

@@ -49,7 +49,7 @@ pub fn conclude(job: &Job, measured: &Measured) -> Outcome {
             waiting: tally.waiting,
         },
         sent_again: SentAgain { lost, refused: tally.refused_streams },
-        rate: open.then_some(HeldRate { due: tally.due, held: 1.0, limit: None }),
+        rate: open.then_some(HeldRate { due: tally.due, held: 1.0, ..HeldRate::default() }),
         warmup: tally.warmup,
         address: Some(job.address.to_string()),
         silence: None,
@@ -83,6 +83,7 @@ pub fn conclude(job: &Job, measured: &Measured) -> Outcome {
     if let Some(rate) = &mut outcome.rate {
         rate.limit = evidence.limit_of_rate();
         rate.held = evidence.held();
+        rate.reason = evidence.why_rate_not_held();
     }
     outcome.findings = detect::findings(&outcome, tally);
     outcome

@@ -251,6 +251,9 @@ pub struct HeldRate {
     /// What the rate met; absent if it was held.
     #[serde(default)]
     pub limit: Option<RateLimit>,
+    /// The same as a sentence.
+    #[serde(default)]
+    pub reason: Option<String>,
 }
 
 /// What a rate met that was not held.

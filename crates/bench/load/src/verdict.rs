@@ -219,6 +219,47 @@ impl Evidence {
             false => Some(RateLimit::Server),
         }
     }
+
+    /// Returns what the rate met as a sentence; `None` if it was held.
+    #[must_use]
+    pub fn why_rate_not_held(&self) -> Option<String> {
+        let e = self;
+        let limit = e.limit_of_rate()?;
+        let held = e.held();
+        let (_, mean) = e.occupied_ms;
+        let cause = match limit {
+            RateLimit::Connections => format!(
+                "all {} connections (-c), or streams, were in use, and {:.0}/s that take {mean:.1} ms each need more than {:.0}",
+                e.slots,
+                e.rate,
+                (e.rate * mean / 1e3).floor()
+            ),
+            RateLimit::Unreachable => {
+                format!("{} attempts to connect to the server failed", e.failed_connections)
+            }
+            RateLimit::Generator => {
+                format!("the generator used {:.0} % of its processors", e.client_busy * 100.0)
+            }
+            RateLimit::Server => {
+                format!("the server is slower than the rate, and took {:.1}/s", e.rate * held)
+            }
+        };
+        let backlog = match e.overdue > e.waiting {
+            true => {
+                format!(
+                    "{} of {} requests are in flight at the end, and ever longer",
+                    e.overdue, e.due
+                )
+            }
+            false => {
+                format!(
+                    "{} of {} arrivals still waited for a connection at the end",
+                    e.waiting, e.due
+                )
+            }
+        };
+        Some(format!("{backlog}, so that {:.0} % of the rate was held: {cause}", held * 100.0))
+    }
 }
 
 /// Of the requests in flight at the end, those that a server that keeps up would have responded to: in the second half of the
@@ -249,7 +290,7 @@ pub fn judge(evidence: &Evidence) -> (Verdict, Vec<String>) {
         (Verdict::WrongResponses, invalid_responses(evidence)),
         (Verdict::Stalled, stalled(evidence)),
         (Verdict::Stalled, silent(evidence)),
-        (Verdict::RateNotHeld, rate_not_held(evidence)),
+        (Verdict::RateNotHeld, evidence.why_rate_not_held()),
         (Verdict::ClientBound, client_bound(evidence)),
         (Verdict::ClientBound, waited(evidence).or_else(|| shared_processor(evidence))),
         (Verdict::LinkBound, link_bound(evidence)),
@@ -311,38 +352,6 @@ fn silent(e: &Evidence) -> Option<String> {
         silence.share * 100.0,
         silence.longest_ms
     ))
-}
-
-fn rate_not_held(e: &Evidence) -> Option<String> {
-    let limit = e.limit_of_rate()?;
-    let held = e.held();
-    let (_, mean) = e.occupied_ms;
-    let cause = match limit {
-        RateLimit::Connections => format!(
-            "all {} connections (-c), or streams, were in use, and {:.0}/s that take {mean:.1} ms each need more than {:.0}",
-            e.slots,
-            e.rate,
-            (e.rate * mean / 1e3).floor()
-        ),
-        RateLimit::Unreachable => {
-            format!("{} attempts to connect to the server failed", e.failed_connections)
-        }
-        RateLimit::Generator => {
-            format!("the generator used {:.0} % of its processors", e.client_busy * 100.0)
-        }
-        RateLimit::Server => {
-            format!("the server is slower than the rate, and took {:.1}/s", e.rate * held)
-        }
-    };
-    let backlog = match e.overdue > e.waiting {
-        true => {
-            format!("{} of {} requests are in flight at the end, and ever longer", e.overdue, e.due)
-        }
-        false => {
-            format!("{} of {} arrivals still waited for a connection at the end", e.waiting, e.due)
-        }
-    };
-    Some(format!("{backlog}, so that {:.0} % of the rate was held: {cause}", held * 100.0))
 }
 
 /// Returns the advice to a generator that lacks a processor.

@@ -162,13 +162,6 @@ fn apart(outcome: &Outcome) -> Option<String> {
     apart.then(|| outcome.reasons.first().cloned().unwrap_or_default())
 }
 
-/// Returns what a rate met that was not held, whatever the verdict of the run is.
-fn not_held(outcome: &Outcome) -> Option<String> {
-    outcome.rate.as_ref()?.limit?;
-    let reason = outcome.reasons.iter().find(|reason| reason.contains("of the rate was held"));
-    Some(reason.cloned().unwrap_or_else(|| "the rate was not held".to_owned()))
-}
-
 /// Returns why a level does not hold, the most important reason first.
 fn rate_faults(outcome: &Outcome, limit: f64, p99: f64, lag: f64) -> [Option<String>; 6] {
     let late = match lag > limit * LAG_SHARE {
@@ -182,7 +175,7 @@ fn rate_faults(outcome: &Outcome, limit: f64, p99: f64, lag: f64) -> [Option<Str
         (outcome.requests == 0).then(|| "there was no response".to_owned()),
         stalled.then(|| outcome.reasons.first().cloned().unwrap_or_default()),
         // Responses take longer because they wait, so that this is the cause.
-        not_held(outcome),
+        outcome.rate.as_ref().and_then(|rate| rate.reason.clone()),
         (p99 >= limit).then(|| format!("{SLOW} {p99:.2} ms{late}")),
     ]
 }

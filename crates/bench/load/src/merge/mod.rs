@@ -74,6 +74,10 @@ pub fn merge(parts: &[Part], interrupted: bool) -> Result<Outcome, String> {
             true => format!("{}: {reason}", part.name),
             false => reason.clone(),
         };
+        let not_held = outcome.rate.as_ref().and_then(|rate| rate.reason.as_ref());
+        if let (Some(rate), Some(reason)) = (&mut merged.rate, not_held) {
+            rate.reason.get_or_insert_with(|| name(reason));
+        }
         // The first reason is that of the verdict.
         let verdicts = std::iter::once(outcome.verdict).chain(repeat(Verdict::Valid));
         reasons.extend(verdicts.zip(outcome.reasons.iter().map(name)));
@@ -147,6 +151,7 @@ fn add_up(outcomes: &[&Outcome], spans: &[(SystemTime, Duration)]) -> Result<Out
                 due,
                 held: held / due.max(1) as f64,
                 limit: outcomes.iter().find_map(|outcome| outcome.rate.as_ref()?.limit),
+                reason: None,
             }
         }),
         warmup: Warmup { requests: sum(|o| o.warmup.requests), errors: sum(|o| o.warmup.errors) },
