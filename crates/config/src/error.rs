@@ -54,8 +54,6 @@ impl Source<'_> {
     /// Returns a problem at `span`, or with the file as a whole.
     pub(super) fn problem(&self, span: Option<&Range<usize>>, what: String) -> Problem {
         let place = span.map(|span| line_and_column(self.text, span.start));
-        // Keys and values may contain line breaks; a problem is one line.
-        let what = what.replace('\n', "\\n").replace('\r', "\\r");
         Problem { file: self.path.to_owned(), place, what }
     }
 

@@ -131,24 +131,7 @@ pub(crate) fn message(text: &str) -> String {
         }
         None => text.replace('\n', "\\n").replace('\r', "\\r"),
     };
-    let ends = |letter: char| letter.is_whitespace() || matches!(letter, '/' | '"' | '\'' | '`');
-    let mut shown = String::with_capacity(text.len());
-    let mut rest = &text[..];
-    while let Some((before, after)) = rest.split_once("://") {
-        shown.push_str(before);
-        shown.push_str("://");
-        let authority = after.split(ends).next().unwrap_or_default();
-        let at = authority.rfind('@').unwrap_or(0);
-        if let Some((user, password)) = authority[..at].split_once(':') {
-            shown.push_str(user);
-            shown.push(':');
-            shown.push_str(&hidden(password));
-        } else {
-            shown.push_str(&authority[..at]);
-        }
-        rest = &after[at..];
-    }
-    shown + rest
+    with_hidden(&text, passwords(&text))
 }
 
 /// Returns the text of a file with a hash in place of each secret, and without its comments, which may have earlier ones. A
@@ -259,39 +242,62 @@ impl Edits {
     }
 }
 
-/// Returns a URL, or a path with a query, with a hash in place of its password (RFC 3986, section 3.2.1) and of secret parameters
-/// of its query; `None` if the text has neither.
+/// Returns a URL, or a path with a query, with a hash in place of its password and of secret parameters of its query; `None` if the
+/// text has neither. A text around URLs is kept.
 fn without_passwords(text: &str) -> Option<String> {
-    let start = match text.find("://") {
-        Some(at) => at + 3,
-        None if text.starts_with('/') || text.starts_with("unix:") => 0,
-        None => return None,
+    let mut secrets = passwords(text);
+    secrets.extend(secret_parameters(text));
+    (!secrets.is_empty()).then(|| with_hidden(text, secrets))
+}
+
+/// Returns the places of the passwords of URLs in a text (RFC 3986, section 3.2.1). A password with `?` or `#` is found, too, although
+/// such a text is no URL.
+fn passwords(text: &str) -> Vec<Range<usize>> {
+    let ends = |letter: char| letter.is_whitespace() || matches!(letter, '/' | '"' | '\'' | '`');
+    let of_url = |(at, mark): (usize, &str)| {
+        let start = at + mark.len();
+        let authority = text[start..].split(ends).next().unwrap_or_default();
+        let end = authority.rfind('@')?;
+        let colon = authority[..end].find(':')?;
+        Some(start + colon + 1..start + end).filter(|password| !password.is_empty())
     };
-    let (scheme, rest) = text.split_at(start);
-    let authority_end = rest.find(['/', '?', '#']).unwrap_or(rest.len());
-    let at = rest[..authority_end].rfind('@').filter(|_| start > 0);
-    let password = at.and_then(|at| Some(rest[..at].find(':')? + 1..at));
-    let mut secrets: Vec<Range<usize>> = password.into_iter().collect();
-    let mut start = rest.find('?').map_or(rest.len(), |mark| mark + 1);
-    while start < rest.len() {
-        let end = rest[start..].find('&').map_or(rest.len(), |length| start + length);
-        if let Some(sign) = rest[start..end].find('=')
-            && is_secret_name(&rest.as_bytes()[start..start + sign])
+    text.match_indices("://").filter_map(of_url).collect()
+}
+
+/// Returns the places of the secret parameters in the query of a URL or path.
+fn secret_parameters(text: &str) -> Vec<Range<usize>> {
+    let mut secrets = Vec::new();
+    if !text.contains("://") && !text.starts_with('/') && !text.starts_with("unix:") {
+        return secrets;
+    }
+    let mut start = text.find('?').map_or(text.len(), |mark| mark + 1);
+    while start < text.len() {
+        let end = text[start..].find('&').map_or(text.len(), |length| start + length);
+        if let Some(sign) = text[start..end].find('=')
+            && is_secret_name(&text.as_bytes()[start..start + sign])
+            && start + sign + 1 < end
         {
             secrets.push(start + sign + 1..end);
         }
         start = end + 1;
     }
-    secrets.retain(|secret| !secret.is_empty());
-    if secrets.is_empty() {
-        return None;
+    secrets
+}
+
+/// Returns the text with a hash in place of each secret. Secrets that overlap have one.
+fn with_hidden(text: &str, mut secrets: Vec<Range<usize>>) -> String {
+    secrets.sort_by_key(|secret| secret.start);
+    let (mut shown, mut at) = (String::with_capacity(text.len()), 0);
+    let mut secrets = secrets.into_iter().peekable();
+    while let Some(mut secret) = secrets.next() {
+        while let Some(next) = secrets.next_if(|next| next.start < secret.end) {
+            secret.end = secret.end.max(next.end);
+        }
+        shown.push_str(&text[at..secret.start]);
+        shown.push_str(&hidden(&text[secret.clone()]));
+        at = secret.end;
     }
-    let mut shown = rest.to_owned();
-    secrets.sort_by_key(|secret| std::cmp::Reverse(secret.start));
-    for secret in secrets {
-        shown.replace_range(secret.clone(), &hidden(&rest[secret]));
-    }
-    Some(format!("{scheme}{shown}"))
+    shown + &text[at..]
 }
 
 #[cfg(test)]
@@ -317,6 +323,14 @@ mod tests {
         assert!(shown.starts_with("key /etc/-----BEGIN …: this is no name of a file"), "{shown}");
         assert!(!shown.contains("MIGH"));
         assert_eq!(message("a\nb http://h:80/x@y"), "a\\nb http://h:80/x@y");
+        assert_eq!(message("http://h/?token=a is none"), "http://h/?token=a is none");
+        for odd in ["redis://:s3#cr3t@h", "redis://:s3?cr3t@h/", "http://h?token=s3:cr3t@c"] {
+            for shown in [message(odd), url(odd)] {
+                assert!(!shown.contains("cr3t") && shown.contains("hidden-"), "{shown}");
+            }
+        }
+        let two = url("curl http://a:s3cr3t@b/ http://c:s3cr3t@d/?x=1&token=s3cr3t");
+        assert!(!two.contains("s3cr3t") && two.matches("hidden-").count() == 3, "{two}");
     }
 
     #[test]
