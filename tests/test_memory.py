@@ -437,30 +437,24 @@ def test_new_requests_get_503_while_the_memory_is_exhausted(serve, tmp_path, sit
 @pytest.mark.parametrize("way", [File, Proxy, Fastcgi, Cgi], indirect=True, ids=lambda way: way.__name__)
 def test_a_request_beside_many_responses_that_are_not_read_gets_its_own(way):
     server = way.start("")
-    connection = connect(server, way, "HTTP/2", 0)
-    connection.settimeout(15)
-    # The windows of streams are closed after the first bytes.
-    connection.sendall(http2.frame(http2.SETTINGS, 0, 0, struct.pack(">HI", http2.INITIAL_WINDOW_SIZE, 10)))
     head = http2.section(way.path, "GET", authority="localhost")
-    flags = http2.END_HEADERS | http2.END_STREAM
-    stalled = [2 * number + 1 for number in range(25)]
-    for stream in stalled:
-        connection.sendall(http2.frame(http2.HEADERS, flags, stream, head))
-    begun, data, last = set(), b"", 2 * len(stalled) + 1
+    stalled, last, begun = set(range(1, 51, 2)), 51, set()
 
-    def read_until(condition):
-        nonlocal data
-        while not condition():
-            part = connection.recv(1 << 16)
-            assert part
-            data += part
-            while len(data) >= 9 and len(data) >= 9 + int.from_bytes(data[:3], "big"):
-                length = 9 + int.from_bytes(data[:3], "big")
-                if data[3] == http2.DATA and length > 9:
-                    begun.add(int.from_bytes(data[5:9], "big"))
-                data = data[length:]
+    def request(stream):
+        client.send(http2.frame(http2.HEADERS, http2.END_HEADERS | http2.END_STREAM, stream, head))
 
-    read_until(lambda: begun >= set(stalled))
-    connection.sendall(http2.frame(http2.HEADERS, flags, last, head))
-    read_until(lambda: last in begun)
-    connection.close()
+    def read_until_begun(streams):
+        def note(kind, _, stream, payload):
+            if kind == http2.DATA and payload:
+                begun.add(stream)
+            return begun >= streams
+
+        client.read_until(note)
+
+    # The windows of streams are closed after the first bytes.
+    with http2.Client(server, [(http2.INITIAL_WINDOW_SIZE, 10)]) as client:
+        for stream in stalled:
+            request(stream)
+        read_until_begun(stalled)
+        request(last)
+        read_until_begun({last})
