@@ -75,7 +75,7 @@ pub mod status {
     pub use crate::handler::status::{
         Bandwidth, BlockingReplicas, Cache, Certificate, Client, Concurrency, Connections,
         FleetReport, ObjectStore, ProcessReport, Rate, Replica, ReplicaSum, Replicas, Report,
-        Reports, Requests, Responses, Route, RouteLimits, Scripts, ServerReport, Tls,
+        Reports, Requests, Responses, Route, RouteLimits, Scripts, ServerReport, Tls, Upstream,
     };
 }
 pub use server::{

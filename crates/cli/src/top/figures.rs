@@ -206,6 +206,7 @@ impl Figures {
         }
         for (kind, lines) in [
             ("scripts", lines::scripts(report)),
+            ("upstream", lines::upstreams(report)),
             ("store", lines::object_stores(report)),
             ("limit", lines::limits(report)),
             ("certificate", lines::certificates(report)),

@@ -1,8 +1,10 @@
-//! Lines of script pools, object stores, limits and certificates.
+//! Lines of script pools, upstreams, object stores, limits and certificates.
 
 use std::fmt::Write;
 
-use dunlin_server::status::{Certificate, Component, ObjectStore, Report, RouteLimits, Scripts};
+use dunlin_server::status::{
+    Certificate, Component, ObjectStore, Report, RouteLimits, Scripts, Upstream,
+};
 
 use crate::watch::{size, took};
 
@@ -47,6 +49,29 @@ fn component(of: &Component) -> ListLine {
         let _ = write!(text, ", not loaded: {error}");
     }
     ListLine { text, calls: of.error.is_some() || of.rejected > 0 }
+}
+
+/// Lines of upstreams. Those that fail, or get no requests, need attention.
+pub(super) fn upstreams(report: &Report) -> Vec<ListLine> {
+    let line = |of: &Upstream| {
+        let state = match (of.is_available, of.failing) {
+            (false, _) => "not used",
+            (true, 0) => "available",
+            (true, _) => "failing",
+        };
+        let mut text = format!("{} ({} {}): {state}", of.name, of.site, of.route);
+        let calls = !of.is_available || of.failing > 0;
+        if let Some(error) = of.last_error.as_ref().filter(|_| calls) {
+            let _ = write!(text, ", {error}");
+        }
+        let _ = write!(
+            text,
+            ", {} in flight, {} waiting, {} requests, {} failures",
+            of.in_flight, of.waiting, of.requests, of.failures
+        );
+        ListLine { text, calls }
+    };
+    report.upstreams.iter().map(line).collect()
 }
 
 /// Lines of object stores. Those that do not respond need attention.

@@ -86,15 +86,19 @@ impl Screen {
             Layout::vertical([1, area.height.saturating_sub(2), 1].map(Constraint::Length))
                 .areas(area);
         let report = &self.figures.report;
-        let lists = [
-            lines::scripts(report).len(),
-            report.object_stores.len(),
-            report.limits.iter().map(lines::count).sum(),
-            report.certificates.len(),
-        ];
-        let heights = layout::heights(area.height, lists);
+        let counts = layout::Counts {
+            facts: facts::count(&self.figures),
+            routes: self.figures.routes.len(),
+            scripts: lines::scripts(report).len(),
+            upstreams: report.upstreams.len(),
+            stores: report.object_stores.len(),
+            limits: report.limits.iter().map(lines::count).sum(),
+            certificates: report.certificates.len(),
+            clients: self.figures.clients.len(),
+        };
+        let heights = layout::heights(area.height, &counts);
         let areas = Layout::vertical(heights.map(Constraint::Length)).areas(area);
-        let [_, charts, facts, parts @ .., _]: [Rect; 10] = areas;
+        let [_, charts, facts, parts @ .., _]: [Rect; 11] = areas;
         self.head(frame, head);
         let has_room = parts[self.selected as usize].height > 0;
         let (mut hidden, mut calls) = (Vec::new(), false);

@@ -13,8 +13,12 @@ use crate::watch::size;
 /// Columns that a block takes at least.
 const WIDTH: u16 = 19;
 
-/// Draws the blocks that the width has room for. The last one counts the others.
-pub(super) fn draw(frame: &mut Frame<'_>, area: Rect, figures: &Figures) {
+/// Returns the number of lines of the longest block.
+pub(super) fn count(figures: &Figures) -> usize {
+    blocks(figures).iter().map(|(_, facts)| facts.len()).max().unwrap_or(0)
+}
+
+fn blocks(figures: &Figures) -> Vec<(&'static str, Vec<(String, String)>)> {
     let mut blocks = vec![
         ("Connections", connections(figures)),
         ("Responses", responses(figures)),
@@ -24,6 +28,12 @@ pub(super) fn draw(frame: &mut Frame<'_>, area: Rect, figures: &Figures) {
     if figures.report.responses.max_bytes > 0 {
         blocks.insert(3, ("Response cache", response_cache(figures)));
     }
+    blocks
+}
+
+/// Draws the blocks that the width has room for. The last one counts the others.
+pub(super) fn draw(frame: &mut Frame<'_>, area: Rect, figures: &Figures) {
+    let blocks = blocks(figures);
     let shown = usize::from(area.width / WIDTH).clamp(1, blocks.len());
     let areas = Layout::horizontal(vec![Constraint::Fill(1); shown]).split(area);
     for (at, ((title, facts), &area)) in blocks.iter().zip(&*areas).enumerate() {

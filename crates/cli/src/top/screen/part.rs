@@ -1,4 +1,4 @@
-//! The parts that scroll: tables of routes and clients, lists of script pools, object stores, limits and
+//! The parts that scroll: tables of routes and clients, lists of script pools, upstreams, object stores, limits and
 //! certificates.
 
 use std::cmp::Reverse;
@@ -18,6 +18,7 @@ use crate::top::lines::{self, ListLine};
 pub(in crate::top) enum Part {
     Routes,
     Scripts,
+    Upstreams,
     Stores,
     Limits,
     Certificates,
@@ -25,9 +26,10 @@ pub(in crate::top) enum Part {
 }
 
 impl Part {
-    pub(super) const ALL: [Self; 6] = [
+    pub(super) const ALL: [Self; 7] = [
         Self::Routes,
         Self::Scripts,
+        Self::Upstreams,
         Self::Stores,
         Self::Limits,
         Self::Certificates,
@@ -38,6 +40,7 @@ impl Part {
         match self {
             Self::Routes => "Routes",
             Self::Scripts => "Scripts",
+            Self::Upstreams => "Upstreams",
             Self::Stores => "Object stores",
             Self::Limits => "Limits",
             Self::Certificates => "Certificates",
@@ -67,6 +70,7 @@ impl Screen {
         let report = &self.figures.report;
         let mut lines = match part {
             Part::Scripts => lines::scripts(report),
+            Part::Upstreams => lines::upstreams(report),
             Part::Stores => lines::object_stores(report),
             Part::Limits => lines::limits(report),
             Part::Certificates => lines::certificates(report),

@@ -44,7 +44,7 @@ fn has(lines: &[String], text: &str) -> bool {
 fn a_small_terminal_counts_what_it_hides_and_shows_the_failing_route() {
     let mut screen = screen(5);
     let lines = drawn(&mut screen, 80, 24);
-    assert!(has(&lines, "Routes (4 more)") && has(&lines, "example.com /route4/*"), "{lines:#?}");
+    assert!(has(&lines, "Routes (1 more)") && has(&lines, "example.com /route4/*"), "{lines:#?}");
     assert!(has(&lines, "Limits (4 more)"), "{lines:#?}");
     assert!(has(&drawn(&mut screen, 80, 20), "Tab: 5 limits"));
 }
@@ -71,11 +71,11 @@ fn the_selected_part_scrolls_to_its_end_and_back() {
     let mut screen = screen(9);
     screen.scroll(Scroll::End);
     let lines = drawn(&mut screen, 80, 24);
-    assert!(has(&lines, "(8 above, 0 more)") && has(&lines, "/route7/*"), "{lines:#?}");
+    assert!(has(&lines, "(5 above, 0 more)") && has(&lines, "/route7/*"), "{lines:#?}");
     screen.scroll(Scroll::By(-1));
-    assert!(has(&drawn(&mut screen, 80, 24), "(7 above, 1 more)"));
+    assert!(has(&drawn(&mut screen, 80, 24), "(4 above, 1 more)"));
     screen.scroll(Scroll::Start);
-    assert!(has(&drawn(&mut screen, 80, 24), "Routes (8 more)"));
+    assert!(has(&drawn(&mut screen, 80, 24), "Routes (5 more)"));
 }
 
 #[test]
@@ -105,6 +105,32 @@ fn a_store_that_does_not_respond_is_shown_first() {
     let at = |text: &str| lines.iter().position(|line| line.contains(text));
     let (down, up) = (at("gs://media: does not respond, 0 objects"), at("s3://pages: responds, 0"));
     assert!(down.is_some() && down < up, "{lines:#?}");
+}
+
+#[test]
+fn an_upstream_that_fails_is_shown_first_with_its_error() {
+    let mut screen = screen(11);
+    let upstream = |name: &str, failing| dunlin_server::status::Upstream {
+        name: name.into(),
+        site: "example.com".into(),
+        route: "/*".into(),
+        is_available: true,
+        failing,
+        last_error: Some("connecting failed".into()),
+        ..Default::default()
+    };
+    screen.figures.report.upstreams = vec![upstream("http://a", 0), upstream("http://b", 3)];
+    let failing = "http://b (example.com /*): failing, connecting failed, 0 in flight";
+    for (width, height) in [(80, 24), (100, 30), (140, 44)] {
+        let lines = drawn(&mut screen, width, height);
+        assert!(has(&lines, failing), "{lines:#?}");
+        let routes = lines.iter().filter(|line| line.contains("example.com /route")).count();
+        assert!(routes >= 4, "{routes}: {lines:#?}");
+    }
+    let lines = drawn(&mut screen, 140, 44);
+    let text = screen.figures.text();
+    assert!(has(&lines, "http://a (example.com /*): available, 0 in flight"), "{lines:#?}");
+    assert!(text.contains("upstream     http://b (example.com /*): failing"), "{text}");
 }
 
 #[test]

@@ -30,7 +30,7 @@ use self::page::View;
 pub use self::replicas::{BlockingReplicas, Replicas, Reports};
 pub use self::report::{
     Cache, Client, Connections, FleetReport, ProcessReport, Replica, ReplicaSum, Report, Requests,
-    Route, Scripts, ServerReport, Tls,
+    Route, Scripts, ServerReport, Tls, Upstream,
 };
 pub use self::responses::Responses;
 use dunlin_config::field_edits::apply_to_message;
