@@ -14,7 +14,7 @@ use dunlin_http::semantics::date;
 use futures_util::future::{Either, select};
 
 #[cfg(any(test, feature = "testing"))]
-pub use self::manual::{Sleep, monotonic_millis, now, since_1970};
+pub use self::manual::{ManualSleep as Sleep, monotonic_millis, now, since_1970};
 #[cfg(not(any(test, feature = "testing")))]
 pub use self::system::{Sleep, monotonic_millis, now, since_1970};
 

@@ -36,13 +36,13 @@ pub struct Tracer {
     sample: f64,
     queue: SyncSender<Message>,
     thread: Mutex<Option<JoinHandle<()>>>,
-    counts: Arc<Counts>,
+    counts: Arc<SpanCounts>,
     is_stopping: Arc<AtomicBool>,
 }
 
 /// Counters of spans.
 #[derive(Debug, Default)]
-pub struct Counts {
+pub struct SpanCounts {
     /// Spans that the collector has accepted.
     pub sent: AtomicU64,
     /// Spans that were dropped.
@@ -108,7 +108,7 @@ impl Tracer {
         let client = BlockingClient::new(&origin).map_err(|error| error.to_string())?;
         let client = client.with_timeouts(Timeouts::each(Duration::from_secs(5)));
         let (queue, spans) = sync_channel(WAITING);
-        let (counts, is_stopping) = (Arc::<Counts>::default(), Arc::<AtomicBool>::default());
+        let (counts, is_stopping) = (Arc::<SpanCounts>::default(), Arc::<AtomicBool>::default());
         let exporter = Exporter {
             client,
             url,
@@ -130,7 +130,7 @@ impl Tracer {
     }
 
     /// Returns the counters of spans.
-    pub fn counts(&self) -> &Counts {
+    pub fn counts(&self) -> &SpanCounts {
         &self.counts
     }
 
@@ -301,7 +301,7 @@ struct Exporter {
     client: BlockingClient,
     url: Url,
     service: String,
-    counts: Arc<Counts>,
+    counts: Arc<SpanCounts>,
     is_stopping: Arc<AtomicBool>,
 }
 

@@ -82,14 +82,14 @@ pub fn monotonic_millis() -> u64 {
 
 /// See [`system::Sleep`].
 #[derive(Debug)]
-pub enum Sleep {
+pub enum ManualSleep {
     /// The time is that of the system.
     System(system::Sleep),
     /// The time is stopped.
     Manual(Instant),
 }
 
-impl Sleep {
+impl ManualSleep {
     /// See [`system::Sleep::until`].
     pub fn until(deadline: Instant) -> Self {
         match elapsed() {
@@ -107,7 +107,7 @@ impl Sleep {
     }
 }
 
-impl Future for Sleep {
+impl Future for ManualSleep {
     type Output = ();
 
     fn poll(mut self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<()> {

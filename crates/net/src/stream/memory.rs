@@ -9,6 +9,6 @@ mod absent;
 mod pair;
 
 #[cfg(not(any(test, feature = "testing")))]
-pub use self::absent::ServerEnd;
+pub use self::absent::AbsentEnd as ServerEnd;
 #[cfg(any(test, feature = "testing"))]
 pub use self::pair::{ClientEnd, ServerEnd, Side, pair};

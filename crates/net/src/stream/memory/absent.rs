@@ -10,9 +10,9 @@ use crate::address::Ends;
 
 /// A stream in memory: there is none.
 #[derive(Debug)]
-pub enum ServerEnd {}
+pub enum AbsentEnd {}
 
-impl ServerEnd {
+impl AbsentEnd {
     pub(crate) fn ends(&self) -> Ends {
         match *self {}
     }
