@@ -9,10 +9,10 @@ use serde::de::value::MapAccessDeserializer;
 use serde::de::{Deserializer, Error, MapAccess, SeqAccess, Visitor};
 
 use super::file::{
-    AccessLog, AccessLogTable, Auth, AuthTable, CodingName, Codings, Hsts, HstsTable, OneOrMany,
-    ProxyTable, ProxyTarget, ProxyTargets, RateLimitTable, RateLimits, RecordFormat, RecordRules,
-    RecordsTable, RedirectHttps, RedirectTable, Retry, RetryTable, RouteCache, RouteCacheTable,
-    RouteStatus, RouteStatusTable, StickyTable,
+    AccessLogForm, AccessLogTable, Auth, AuthTable, CodingName, Codings, Hsts, HstsTable,
+    OneOrMany, ProxyTable, ProxyTarget, ProxyTargets, RateLimitTable, RateLimits, RecordFormatName,
+    RecordRules, RecordsTable, RedirectHttps, RedirectTable, Retry, RetryTable, RouteCache,
+    RouteCacheTable, RouteStatus, RouteStatusTable, StickyTable,
 };
 use super::spanned::Spanned;
 use super::units::DurationValue;
@@ -87,7 +87,7 @@ macro_rules! deserialize_forms {
 }
 
 deserialize_forms!(
-    AccessLog,
+    AccessLogForm,
     Auth,
     RouteCache,
     RouteStatus,
@@ -195,7 +195,7 @@ impl Forms for Retry {
     }
 }
 
-impl Forms for AccessLog {
+impl Forms for AccessLogForm {
     const EXPECTED: &'static str = "a path, `off` or a table";
 
     fn from_str<E: Error>(text: &str) -> Result<Self, E> {
@@ -280,7 +280,7 @@ impl Forms for RecordRules {
     const EXPECTED: &'static str = "`variable`, `vfc` or a table";
 
     fn from_str<E: Error>(text: &str) -> Result<Self, E> {
-        let format = RecordFormat::deserialize(serde::de::value::StrDeserializer::new(text))?;
+        let format = RecordFormatName::deserialize(serde::de::value::StrDeserializer::new(text))?;
         Ok(Self(RecordsTable { format, control: None, write: None }))
     }
 

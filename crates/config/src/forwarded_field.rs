@@ -6,7 +6,7 @@
 
 use std::borrow::Cow;
 
-use super::file::Server;
+use super::file::ServerTable;
 use super::report::Report;
 
 /// The field that trusted proxies set.
@@ -128,7 +128,7 @@ impl ForwardedField {
     }
 
     /// Checks the key `forwarded_field`.
-    pub(crate) fn read(server: &Server, report: Report<'_>) -> Self {
+    pub(crate) fn read(server: &ServerTable, report: Report<'_>) -> Self {
         let Some(name) = &server.forwarded_field else { return Self::default() };
         if server.trusted_proxies.as_ref().is_none_or(Vec::is_empty) {
             report(&name.span, "forwarded_field does nothing without `trusted_proxies`".into());

@@ -61,12 +61,12 @@ impl Config {
     /// # Errors `directory` is not a directory.
     pub fn for_directory(directory: &Path, overrides: &Overrides) -> Result<Self, Vec<Problem>> {
         let mut file = file::File::default();
-        file.listen.push(file::Listen::default());
-        file.server.access_log = Some(Spanned::detached(file::AccessLog::to("-")));
+        file.listen.push(file::ListenTable::default());
+        file.server.access_log = Some(Spanned::detached(file::AccessLogForm::to("-")));
         file.server.admin = overrides.admin.clone().map(Spanned::detached);
         let route = file::Route { listing: Some(Spanned::detached(true)), ..Default::default() };
         let root = Some(Spanned::detached(directory.to_owned()));
-        file.site.push(Spanned::detached(file::Site {
+        file.site.push(Spanned::detached(file::SiteTable {
             root,
             route: vec![route],
             ..Default::default()

@@ -72,7 +72,7 @@ impl Overrides {
             return Err(problems);
         }
         if !self.listen.is_empty() {
-            let listen = |address: &String| file::Listen {
+            let listen = |address: &String| file::ListenTable {
                 address: Spanned::detached(address.clone()),
                 mode: None,
                 backlog: None,
@@ -97,7 +97,7 @@ impl Overrides {
         if let Some(path) = &self.access_log {
             let format = file.server.access_log.take().and_then(|log| log.value.0.format);
             let table = file::AccessLogTable { path: Spanned::detached(path.into()), format };
-            file.server.access_log = Some(Spanned::detached(file::AccessLog(table)));
+            file.server.access_log = Some(Spanned::detached(file::AccessLogForm(table)));
         }
         Ok(())
     }

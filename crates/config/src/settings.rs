@@ -340,14 +340,14 @@ impl Reader<'_> {
     fn records(&mut self) -> Option<Records> {
         let table = &self.route.records.as_ref()?.0;
         let format = match (table.format, &table.control) {
-            (file::RecordFormat::Variable, control) => {
+            (file::RecordFormatName::Variable, control) => {
                 if let Some(control) = control {
                     let what = "records: `control` belongs to `vfc` records";
                     (self.report)(&control.span, what.into());
                 }
                 RecordFormat::Variable
             }
-            (file::RecordFormat::Vfc, control) => {
+            (file::RecordFormatName::Vfc, control) => {
                 RecordFormat::Vfc { control: control.as_deref().copied().unwrap_or(2) }
             }
         };

@@ -64,7 +64,7 @@ impl Checker<'_> {
     }
 
     /// Returns the address, and reports errors in the rest of its table.
-    pub(super) fn endpoint(&mut self, listen: &file::Listen, address: Address) -> Address {
+    pub(super) fn endpoint(&mut self, listen: &file::ListenTable, address: Address) -> Address {
         let Address::Unix(path) = address else {
             if let Some(mode) = &listen.mode {
                 self.problem(&mode.span, "mode belongs to a Unix socket");
@@ -78,7 +78,7 @@ impl Checker<'_> {
         Address::Unix(self.socket_path("address", &path))
     }
 
-    pub(super) fn mode(&mut self, listen: &file::Listen) -> u32 {
+    pub(super) fn mode(&mut self, listen: &file::ListenTable) -> u32 {
         let Some(text) = &listen.mode else { return 0o660 };
         let octal = text.bytes().all(|digit| matches!(digit, b'0'..=b'7'));
         let mode = u32::from_str_radix(text, 8).ok().filter(|mode| octal && *mode <= 0o777);

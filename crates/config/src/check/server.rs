@@ -22,7 +22,7 @@ use crate::spanned::Spanned;
 use crate::units::{DurationValue, Size};
 
 impl Checker<'_> {
-    pub(super) fn server(&mut self, server: &file::Server) -> Server {
+    pub(super) fn server(&mut self, server: &file::ServerTable) -> Server {
         self.range("threads", &server.threads, 1, 1024);
         self.range("connections", &server.connections, 1, usize::MAX);
         let max = server.connections.as_deref().copied().unwrap_or(usize::MAX);
@@ -114,7 +114,7 @@ impl Checker<'_> {
         }
     }
 
-    fn cache_directory(&mut self, cache: &file::Cache) -> Option<CacheDirectory> {
+    fn cache_directory(&mut self, cache: &file::CacheTable) -> Option<CacheDirectory> {
         let Some(directory) = &cache.directory else {
             if let Some(Spanned { span, .. }) = &cache.disk {
                 self.problem(span, "cache: `disk` needs `directory`");
@@ -125,7 +125,7 @@ impl Checker<'_> {
         Some(CacheDirectory { path: self.absolute(directory), size })
     }
 
-    fn memory(&mut self, server: &file::Server) -> u64 {
+    fn memory(&mut self, server: &file::ServerTable) -> u64 {
         let Some(Spanned { value: Size(memory), span }) = &server.memory else {
             return default_memory();
         };
@@ -137,7 +137,7 @@ impl Checker<'_> {
         *memory
     }
 
-    fn busy_poll(&mut self, server: &file::Server) -> Duration {
+    fn busy_poll(&mut self, server: &file::ServerTable) -> Duration {
         let Some(Spanned { value: DurationValue(time), span }) = &server.busy_poll else {
             return Duration::ZERO;
         };
@@ -149,7 +149,7 @@ impl Checker<'_> {
         *time
     }
 
-    pub(super) fn traces(&mut self, traces: &file::Traces) -> Traces {
+    pub(super) fn traces(&mut self, traces: &file::TracesTable) -> Traces {
         if let Err(what) = Url::parse(&traces.endpoint) {
             self.problem(&traces.endpoint.span, format!("traces: {what}"));
         }
@@ -168,7 +168,7 @@ impl Checker<'_> {
         }
     }
 
-    pub(super) fn redact_query(&mut self, server: &file::Server) -> Option<Vec<String>> {
+    pub(super) fn redact_query(&mut self, server: &file::ServerTable) -> Option<Vec<String>> {
         let keys = server.redact_query.as_ref()?;
         for key in keys {
             if key.is_empty() || key.contains(['=', '&', ';']) {
@@ -180,7 +180,7 @@ impl Checker<'_> {
         Some(keys.iter().map(|key| key.value.clone()).collect())
     }
 
-    pub(super) fn chroot(&mut self, server: &file::Server) -> Option<PathBuf> {
+    pub(super) fn chroot(&mut self, server: &file::ServerTable) -> Option<PathBuf> {
         let path = server.chroot.as_ref()?;
         if server.user.as_deref().is_none_or(|user| user == ROOT) {
             let what = "root can leave a chroot; set `user` to another user";
@@ -206,7 +206,7 @@ impl Checker<'_> {
         }
     }
 
-    pub(super) fn no_new_privs(&mut self, server: &file::Server) -> bool {
+    pub(super) fn no_new_privs(&mut self, server: &file::ServerTable) -> bool {
         let needed = server.landlock.is_some() || server.seccomp.as_deref() == Some(&true);
         if let Some(set) = server.no_new_privs.as_ref().filter(|set| needed && !set.value) {
             self.problem(&set.span, "no_new_privs is needed by landlock and seccomp");
@@ -228,7 +228,7 @@ impl Checker<'_> {
         AllowedPaths { read, write, sockets: Vec::new(), execute }
     }
 
-    pub(super) fn http1(&mut self, http1: &file::Http1) -> Http1 {
+    pub(super) fn http1(&mut self, http1: &file::Http1Table) -> Http1 {
         let size = |size: &Option<Spanned<Size>>, default| {
             size.as_deref().map_or(default, |size| usize::try_from(size.0).unwrap_or(usize::MAX))
         };
@@ -256,7 +256,7 @@ impl Checker<'_> {
         }
     }
 
-    pub(super) fn reverse_dns(&mut self, dns: &file::ReverseDns) -> ReverseDns {
+    pub(super) fn reverse_dns(&mut self, dns: &file::ReverseDnsTable) -> ReverseDns {
         self.range("concurrent", &dns.concurrent, 1, 65_536);
         ReverseDns {
             resolver: dns.resolver,
@@ -267,7 +267,7 @@ impl Checker<'_> {
         }
     }
 
-    pub(super) fn access_log(&mut self, server: &file::Server) -> Option<AccessLog> {
+    pub(super) fn access_log(&mut self, server: &file::ServerTable) -> Option<AccessLog> {
         let log = server.access_log.as_ref()?;
         let file::AccessLogTable { path, format } = &log.0;
         let format = match format {
@@ -294,7 +294,7 @@ impl Checker<'_> {
         Some(AccessLog { path, format })
     }
 
-    pub(super) fn error_log(&mut self, log: &file::ErrorLog) -> ErrorLog {
+    pub(super) fn error_log(&mut self, log: &file::ErrorLogTable) -> ErrorLog {
         let target = match &log.path {
             None => ErrorLogTarget::Stderr,
             Some(path) => match path.to_str() {

@@ -3,7 +3,7 @@
 use std::time::Duration;
 
 use super::Checker;
-use crate::file::{SharedTable, Site};
+use crate::file::{SharedTable, SiteTable};
 use crate::shared::{Shared, Topology};
 use crate::spanned::Spanned;
 
@@ -12,7 +12,7 @@ const SCHEMES: [&str; 5] = ["redis://", "rediss://", "valkey://", "valkeys://", 
 
 impl Checker<'_> {
     /// Reports limits that several servers share where the file names no store.
-    pub(super) fn reject_shared_limits(&mut self, sites: &[Spanned<Site>]) {
+    pub(super) fn reject_shared_limits(&mut self, sites: &[Spanned<SiteTable>]) {
         let routes = sites.iter().flat_map(|site| &site.value.route);
         let limits = routes.flat_map(|route| route.limit.iter().flat_map(|limits| &limits.0));
         let shared = limits.filter_map(|limit| limit.shared.as_ref());

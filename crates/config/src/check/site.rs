@@ -4,7 +4,7 @@ use std::path::PathBuf;
 use std::sync::Arc;
 
 use super::{Around, Checker};
-use crate::file::{self, ClientCertificateTable, OneOrMany, Site as FileSite, TlsTable};
+use crate::file::{self, ClientCertificateTable, OneOrMany, SiteTable, TlsTable};
 use crate::object_root;
 use crate::pattern::Pattern;
 use crate::punycode::ascii_name;
@@ -15,7 +15,7 @@ use crate::tls::{self, Surroundings, Tls};
 use crate::tries::PROXY as PROXY_STEP;
 
 impl Checker<'_> {
-    pub(super) fn sites(&mut self, file: Vec<Spanned<FileSite>>, around: &Around<'_>) -> Sites {
+    pub(super) fn sites(&mut self, file: Vec<Spanned<SiteTable>>, around: &Around<'_>) -> Sites {
         let mut sites = Sites::default();
         if file.is_empty() {
             self.problem(
@@ -36,7 +36,7 @@ impl Checker<'_> {
     pub(super) fn site(
         &mut self,
         index: usize,
-        site: Spanned<FileSite>,
+        site: Spanned<SiteTable>,
         around: &Around<'_>,
     ) -> Site {
         // The span of a table is that of its header.
@@ -210,7 +210,7 @@ impl Checker<'_> {
     }
 }
 
-impl FileSite {
+impl SiteTable {
     /// Returns a position by which a reader finds the site.
     fn place(&self) -> Span {
         let host = self.host.as_ref().and_then(|host| host.span.clone());

@@ -15,7 +15,7 @@ use crate::spanned::{Span, Spanned};
 
 impl Checker<'_> {
     /// Reads the tables of all object stores. `revalidate` is that of the file cache.
-    pub(super) fn stores(&mut self, stores: &file::Stores, revalidate: Duration) -> Stores {
+    pub(super) fn stores(&mut self, stores: &file::StoreTables, revalidate: Duration) -> Stores {
         let mut read = |scheme, table| Arc::new(self.store(scheme, table, revalidate));
         Stores {
             s3: read(StoreScheme::S3, &stores.s3),

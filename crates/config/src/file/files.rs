@@ -62,7 +62,7 @@ pub enum RouteCache {
 #[serde(deny_unknown_fields)]
 pub struct RecordsTable {
     /// `variable` or `vfc`.
-    pub format: RecordFormat,
+    pub format: RecordFormatName,
     /// Size of the control header of a `vfc` record, in bytes. Default: 2.
     pub control: Option<Spanned<u16>>,
     /// Whether the converted form is written beside the source, as `NAME.stmlf`. Default: false.
@@ -76,7 +76,8 @@ pub struct RecordRules(pub RecordsTable);
 /// A record format.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Deserialize, JsonSchema)]
 #[serde(rename_all = "lowercase")]
-pub enum RecordFormat {
+#[schemars(rename = "RecordFormat")]
+pub enum RecordFormatName {
     /// Each record has a length before it.
     Variable,
     /// Each record also has a control header.
@@ -99,7 +100,7 @@ pub(super) enum RouteCacheSchema {
 #[schemars(rename = "Records", untagged)]
 #[expect(dead_code, reason = "only its schema is used")]
 pub(super) enum RecordsSchema {
-    Format(RecordFormat),
+    Format(RecordFormatName),
     Table(RecordsTable),
 }
 

@@ -19,7 +19,7 @@ pub struct AccessLogTable {
 
 /// Where the access log goes, in either form.
 #[derive(Debug, Clone)]
-pub struct AccessLog(pub AccessLogTable);
+pub struct AccessLogForm(pub AccessLogTable);
 
 #[derive(JsonSchema)]
 #[schemars(rename = "AccessLog", untagged)]
@@ -29,7 +29,7 @@ pub(super) enum AccessLogSchema {
     Table(AccessLogTable),
 }
 
-impl AccessLog {
+impl AccessLogForm {
     /// The log at `path` in the default format.
     pub fn to(path: &str) -> Self {
         Self(AccessLogTable { path: Spanned::detached(path.into()), format: None })
@@ -39,7 +39,8 @@ impl AccessLog {
 /// Level, format and target of the error log.
 #[derive(Debug, Clone, Default, Deserialize, JsonSchema)]
 #[serde(deny_unknown_fields, default)]
-pub struct ErrorLog {
+#[schemars(rename = "ErrorLog")]
+pub struct ErrorLogTable {
     /// Least severe level that is logged. Default: `info`.
     pub level: LogLevel,
     /// Format of the messages. Default: `text`.

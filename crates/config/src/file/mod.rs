@@ -34,13 +34,13 @@ pub use super::spanned::Spanned;
 #[serde(deny_unknown_fields, default)]
 pub struct File {
     /// Settings of the whole server.
-    pub server: Server,
+    pub server: ServerTable,
     /// Addresses to listen on.
-    pub listen: Vec<Listen>,
+    pub listen: Vec<ListenTable>,
     /// Services of roots in object storage.
-    pub store: Stores,
+    pub store: StoreTables,
     /// Sites, by host.
-    pub site: Vec<Spanned<Site>>,
+    pub site: Vec<Spanned<SiteTable>>,
     /// The store of the state that several servers share. Default: this server shares no state.
     pub shared: Option<Spanned<SharedTable>>,
 }
@@ -48,7 +48,8 @@ pub struct File {
 /// An address to listen on.
 #[derive(Debug, Deserialize, JsonSchema)]
 #[serde(deny_unknown_fields)]
-pub struct Listen {
+#[schemars(rename = "Listen")]
+pub struct ListenTable {
     /// `127.0.0.1:8080`, `[::1]:8080`, `:8080` for all addresses of the machine, or `unix:/run/site.sock` for a
     /// Unix socket.
     pub address: Spanned<String>,
@@ -66,7 +67,7 @@ pub struct Listen {
     pub proxy_protocol: Option<bool>,
 }
 
-impl Default for Listen {
+impl Default for ListenTable {
     fn default() -> Self {
         let address = Spanned::detached("127.0.0.1:8080".to_owned());
         Self { address, mode: None, backlog: None, tls: None, http2: None, proxy_protocol: None }
@@ -76,7 +77,8 @@ impl Default for Listen {
 /// A site: what is served for some hosts.
 #[derive(Debug, Default, Deserialize, JsonSchema)]
 #[serde(deny_unknown_fields, default)]
-pub struct Site {
+#[schemars(rename = "Site")]
+pub struct SiteTable {
     /// Host names, each exact or with `*.` in front. Default: the site serves every other host.
     #[schemars(with = "Option<OneOrManySchema>")]
     pub host: Option<Spanned<OneOrMany<String>>>,

@@ -6,13 +6,14 @@ use schemars::JsonSchema;
 use serde::Deserialize;
 
 use super::Spanned;
-use super::log::{AccessLog, AccessLogSchema, ErrorLog};
+use super::log::{AccessLogForm, AccessLogSchema, ErrorLogTable};
 use crate::units::{DurationValue, Rate, Size};
 
 /// Settings of the whole server.
 #[derive(Debug, Default, Deserialize, JsonSchema)]
 #[serde(deny_unknown_fields, default)]
-pub struct Server {
+#[schemars(rename = "Server")]
+pub struct ServerTable {
     /// Number of worker threads. Default: one for each processor.
     pub threads: Option<Spanned<usize>>,
     /// How long a worker that has no work polls its sockets before it sleeps, at most `1ms`. It does so only while
@@ -21,7 +22,7 @@ pub struct Server {
     pub busy_poll: Option<Spanned<DurationValue>>,
     /// Access log: a path, `-` for standard output, `off`, or a table with a format. Default: off.
     #[schemars(with = "Option<AccessLogSchema>")]
-    pub access_log: Option<Spanned<AccessLog>>,
+    pub access_log: Option<Spanned<AccessLogForm>>,
     /// Path of a Unix socket for commands (`dunlin reload`, `dunlin upgrade`, `dunlin watch`, `dunlin top`) and the
     /// status; only the user of the server can open it. Default: none.
     pub admin: Option<Spanned<PathBuf>>,
@@ -47,7 +48,7 @@ pub struct Server {
     /// File with the process ID of the server while it runs. Default: none.
     pub pid_file: Option<Spanned<PathBuf>>,
     /// Level, format and target of the error log.
-    pub error_log: ErrorLog,
+    pub error_log: ErrorLogTable,
     /// Maximum number of connections of all workers; new ones beyond it wait in the listen backlog. Default: half
     /// of the descriptor limit.
     pub connections: Option<Spanned<usize>>,
@@ -90,16 +91,16 @@ pub struct Server {
     /// ignored and not passed to scripts. Default: `X-Forwarded-For`.
     pub forwarded_field: Option<Spanned<String>>,
     /// Sizes and timeouts of connections.
-    pub http1: Http1,
+    pub http1: Http1Table,
     /// Bounds of the file cache and of the response cache.
-    pub cache: Cache,
+    pub cache: CacheTable,
     /// Collector of traces. Default: no traces are sent.
-    pub traces: Option<Spanned<Traces>>,
+    pub traces: Option<Spanned<TracesTable>>,
     /// Query keys whose values are removed from logs and traces, instead of the default ones (`token`, `password`,
     /// `signature` and similar).
     pub redact_query: Option<Vec<Spanned<String>>>,
     /// Resolves the names of clients for the log. Default: off.
-    pub reverse_dns: Option<ReverseDns>,
+    pub reverse_dns: Option<ReverseDnsTable>,
 }
 
 /// Resource limits of the server's process and of each of its scripts.
@@ -132,7 +133,8 @@ pub struct Landlock {
 /// Settings of HTTP/1 connections.
 #[derive(Debug, Default, Deserialize, JsonSchema)]
 #[serde(deny_unknown_fields, default)]
-pub struct Http1 {
+#[schemars(rename = "Http1")]
+pub struct Http1Table {
     /// Use of a connection: `close`, `persistent` or `pipelined`. Default: `pipelined`.
     pub connection: ConnectionUse,
     /// Maximum wait for the next request. Default: `75s`.
@@ -171,7 +173,8 @@ pub enum ConnectionUse {
 /// Bounds of the file cache and of the response cache.
 #[derive(Debug, Default, Deserialize, JsonSchema)]
 #[serde(deny_unknown_fields, default)]
-pub struct Cache {
+#[schemars(rename = "Cache")]
+pub struct CacheTable {
     /// Memory for the content of files, and for responses on routes with `cache = { responses = true }`. Default: a sixteenth of the memory of the machine or container, but at least `32MiB` and at
     /// most `1GiB`.
     pub size: Option<Size>,
@@ -199,7 +202,8 @@ pub struct Cache {
     deny_unknown_fields,
     expecting = "a table such as { endpoint = \"http://127.0.0.1:4318/v1/traces\", sample = 0.01 }"
 )]
-pub struct Traces {
+#[schemars(rename = "Traces")]
+pub struct TracesTable {
     /// URL of the collector's OTLP receiver, such as `http://127.0.0.1:4318/v1/traces`, also with `https://`.
     pub endpoint: Spanned<String>,
     /// File of the authorities that sign the certificate of an https collector. Default: those that the system
@@ -215,7 +219,8 @@ pub struct Traces {
 /// How the names of clients are found.
 #[derive(Debug, Default, Deserialize, JsonSchema)]
 #[serde(deny_unknown_fields, default)]
-pub struct ReverseDns {
+#[schemars(rename = "ReverseDns")]
+pub struct ReverseDnsTable {
     /// Address and port of the resolver. Default: the system's.
     pub resolver: Option<std::net::SocketAddr>,
     /// Maximum wait for a response. Default: `2s`.

@@ -12,7 +12,8 @@ use crate::units::DurationValue;
 /// The services of roots that are in object storage, by the scheme of `root`. Needs a build with the feature `fleet`.
 #[derive(Debug, Default, Deserialize, JsonSchema)]
 #[serde(deny_unknown_fields, default)]
-pub struct Stores {
+#[schemars(rename = "Stores")]
+pub struct StoreTables {
     /// Amazon S3, or a service with its interface.
     pub s3: StoreTable,
     /// Google Cloud Storage.
