@@ -2,7 +2,7 @@
 //! Bytes of a server, in one piece and in two: both give a client the same events, nothing panics, and what the client holds,
 //! passes on and sends is bounded.
 
-use dunlin_http::http2::client::{Connection, Event};
+use dunlin_http::http2::client::{Http2ClientConnection, Http2ClientEvent};
 use dunlin_http::{BodySize, RequestHead};
 use libfuzzer_sys::fuzz_target;
 
@@ -16,7 +16,7 @@ const WINDOW: usize = 1024 * 1024;
 /// Events, and the bytes that were sent.
 fn receive(pieces: &[&[u8]], takes_data: bool) -> (Vec<String>, Vec<u8>) {
     let mut out = Vec::new();
-    let mut engine = Connection::new(&mut out);
+    let mut engine = Http2ClientConnection::new(&mut out);
     for number in 0..STREAMS {
         let method = ["GET", "HEAD", "POST"][number % 3];
         let size = if method == "POST" { BodySize::Unknown } else { BodySize::Empty };
@@ -30,7 +30,7 @@ fn receive(pieces: &[&[u8]], takes_data: bool) -> (Vec<String>, Vec<u8>) {
         let mut at = 0;
         loop {
             let event = match engine.receive(&pending, &mut at, &mut out) {
-                Ok(Event::NeedInput) => break,
+                Ok(Http2ClientEvent::NeedInput) => break,
                 Ok(event) => event,
                 Err(failure) => {
                     events.push(format!("{failure:?}"));
@@ -38,14 +38,14 @@ fn receive(pieces: &[&[u8]], takes_data: bool) -> (Vec<String>, Vec<u8>) {
                 }
             };
             match &event {
-                Event::Data { stream, data, is_end } => {
+                Http2ClientEvent::Data { stream, data, is_end } => {
                     events.push(format!("{stream} {:?} {is_end}", &pending[data.clone()]));
                     match takes_data {
                         true => engine.consumed(*stream, data.len(), &mut out),
                         false => data_held += data.len(),
                     }
                 }
-                Event::Interim { head, .. } | Event::Head { head, .. } => {
+                Http2ClientEvent::Interim { head, .. } | Event::Head { head, .. } => {
                     heads += head.fields.as_bytes().len();
                     events.push(format!("{event:?}"));
                 }

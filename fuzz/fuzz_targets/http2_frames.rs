@@ -3,14 +3,14 @@
 //! and the limit of open streams holds.
 
 use dunlin_http::Head;
-use dunlin_http::http2::{Connection, Event, PREFACE, ResponseHead, Settings};
+use dunlin_http::http2::{Event, Http2Connection, OutgoingHead, PREFACE, Settings};
 use libfuzzer_sys::fuzz_target;
 
 /// Events, and the bytes that were sent.
 fn serve(pieces: &[&[u8]]) -> (Vec<String>, Vec<u8>) {
     let settings = Settings { streams: 5, ..Settings::default() };
     let (mut head, mut text, mut out) = (Head::default(), Vec::new(), Vec::new());
-    let mut engine = Connection::new(settings, &mut out);
+    let mut engine = Http2Connection::new(settings, &mut out);
     let (mut events, mut pending) = (Vec::new(), Vec::new());
     for piece in pieces {
         pending.extend_from_slice(piece);
@@ -28,7 +28,7 @@ fn serve(pieces: &[&[u8]]) -> (Vec<String>, Vec<u8>) {
                 Event::Request { stream, .. } => {
                     let lines = b"A: b\r\nSet-Cookie: c\r\n";
                     let head =
-                        ResponseHead { status: 200, date: b"d", lines, serial: u64::from(*stream % 3) };
+                        OutgoingHead { status: 200, date: b"d", lines, serial: u64::from(*stream % 3) };
                     engine.respond(*stream, &head, false, &mut out);
                     if stream % 4 == 1 && !engine.send_whole(*stream, &[b'x'; 3000], &mut out) {
                         engine.set_ready(*stream, true);

@@ -3,13 +3,13 @@
 
 use dunlin_http::semantics::target::{self, Target};
 use dunlin_http::semantics::host;
-use dunlin_http::http1::{BodyEvent, Connection, leading_empty_lines};
+use dunlin_http::http1::{BodyEvent, Http1Connection, leading_empty_lines};
 use dunlin_http::{FieldName, Head, Limits, Request};
 use libfuzzer_sys::fuzz_target;
 
 /// Requests and body bytes, and the status of the error that ended the connection.
 fn read(pieces: &[&[u8]]) -> (usize, Vec<u8>, Option<u16>) {
-    let (mut connection, mut head, limits) = (Connection::default(), Head::default(), Limits::default());
+    let (mut connection, mut head, limits) = (Http1Connection::default(), Head::default(), Limits::default());
     let (mut requests, mut body, mut pending, mut in_body) = (0, Vec::new(), Vec::new(), false);
     for piece in pieces {
         pending.extend_from_slice(piece);

@@ -7,7 +7,7 @@ use std::pin::{Pin, pin};
 use std::task::{Context, Poll, ready};
 
 use bytes::{Buf, Bytes, BytesMut};
-use dunlin_http::http1::client::{Connection, Event as Parsed};
+use dunlin_http::http1::client::{Http1ClientConnection, Http1ClientEvent as Parsed};
 use dunlin_http::{BodySize, RequestHead};
 use dunlin_memory::Budget;
 use tokio::io::{AsyncRead, AsyncReadExt, AsyncWrite, ReadBuf};
@@ -20,7 +20,7 @@ use crate::event::{Event, Failure, SendState, Sending};
 #[derive(Debug)]
 pub(crate) struct Http1<S> {
     stream: S,
-    engine: Connection,
+    engine: Http1ClientConnection,
     input: BytesMut,
     /// The server has closed its side.
     is_end: bool,
@@ -62,7 +62,7 @@ impl<S: AsyncRead + AsyncWrite + Unpin> Http1<S> {
     pub(crate) fn new(stream: S) -> Self {
         Self {
             stream,
-            engine: Connection::default(),
+            engine: Http1ClientConnection::default(),
             input: BytesMut::new(),
             is_end: false,
             output: Output::default(),

@@ -12,7 +12,7 @@ use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::task::{Context, Poll, Waker};
 use std::time::Duration;
 
-use dunlin_http::http2::client::Connection;
+use dunlin_http::http2::client::Http2ClientConnection;
 use dunlin_http::{BodySize, InvalidRequest, RequestHead};
 use tokio::io::{AsyncRead, AsyncWrite};
 
@@ -33,7 +33,7 @@ struct Shared {
 
 #[derive(Debug)]
 struct State {
-    engine: Connection,
+    engine: Http2ClientConnection,
     /// Frames that the byte stream has not taken.
     out: Vec<u8>,
     streams: HashMap<u32, StreamState>,
@@ -59,7 +59,7 @@ impl Http2 {
         S: AsyncRead + AsyncWrite + Unpin + Send + 'static,
     {
         let mut out = Vec::new();
-        let engine = Connection::new(&mut out);
+        let engine = Http2ClientConnection::new(&mut out);
         let state = State {
             engine,
             out,

@@ -2,7 +2,7 @@
 
 use std::hash::{BuildHasher, RandomState};
 
-use dunlin_http::semantics::conditional::{self, Outcome, Preconditions, Validators};
+use dunlin_http::semantics::conditional::{self, PreconditionOutcome, Preconditions, Validators};
 use dunlin_http::semantics::multipart::Multipart;
 use dunlin_http::semantics::negotiate::accept_encoding;
 use dunlin_http::semantics::range::{self, ByteRange, RangeOutcome};
@@ -145,15 +145,17 @@ fn select_form(
 ) -> Selected {
     let expires = resource.settings.expires;
     let mut response = match precondition(request, &validators(form)) {
-        Outcome::NotModified => {
+        PreconditionOutcome::NotModified => {
             let is_prepared = !form.head_not_modified.is_empty();
             if is_prepared && expires.is_none() {
                 return Selected::NotModified(form.coding);
             }
             not_modified(form)
         }
-        Outcome::PreconditionFailed => return Selected::Error(412, precondition_failed(form)),
-        Outcome::Proceed => match wanted_ranges(request, resource, form, now) {
+        PreconditionOutcome::PreconditionFailed => {
+            return Selected::Error(412, precondition_failed(form));
+        }
+        PreconditionOutcome::Proceed => match wanted_ranges(request, resource, form, now) {
             RangeOutcome::Whole => whole(form),
             RangeOutcome::Ranges(ranges) => partial(resource, form, &ranges),
             RangeOutcome::Unsatisfiable => return Selected::Error(416, unsatisfiable(form)),
@@ -175,7 +177,7 @@ fn select_form(
 }
 
 /// Evaluates the conditions of the request for a representation with these validators.
-pub(super) fn precondition(request: &Request<'_>, current: &Validators<'_>) -> Outcome {
+pub(super) fn precondition(request: &Request<'_>, current: &Validators<'_>) -> PreconditionOutcome {
     let values = |name| request.values(name).collect::<SmallVec<[&[u8]; 2]>>();
     let preconditions = Preconditions {
         if_match: &values(FieldName::IfMatch),

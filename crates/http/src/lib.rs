@@ -18,11 +18,11 @@
 //! A server's part for one request. The documentation of [`http1`] and [`http2`] has the calling contract of each engine.
 //!
 //! ```
-//! use dunlin_http::http1::{Connection, Persistence, response};
+//! use dunlin_http::http1::{Http1Connection, Persistence, response};
 //! use dunlin_http::{FieldLines, FieldName, Head, Limits, Method, Request};
 //!
 //! let input = b"GET /hello HTTP/1.1\r\nHost: a.example\r\nUser-Agent: test\r\n\r\n";
-//! let (mut connection, mut head) = (Connection::default(), Head::default());
+//! let (mut connection, mut head) = (Http1Connection::default(), Head::default());
 //! let mut output = Vec::new();
 //! match connection.head(input, &Limits::default(), &mut head) {
 //!     Ok(Some(length)) => {

@@ -1,7 +1,7 @@
 //! The engine of an HTTP/1 client: responses in one piece and split at every byte.
 #![expect(clippy::unwrap_used, reason = "a test fails by panicking")]
 
-use dunlin_http::http1::client::{Connection, Event, Malformed};
+use dunlin_http::http1::client::{Http1ClientConnection, Http1ClientEvent, MalformedResponse};
 use dunlin_http::{BodySize, FieldLines, RequestHead};
 use proptest::prelude::*;
 
@@ -18,8 +18,13 @@ struct Read {
 }
 
 /// Sends a request of that method and feeds `input` in pieces that end at `cuts`; then the server closes, if `closes`.
-fn read(method: &str, input: &[u8], cuts: &[usize], closes: bool) -> Result<Read, Malformed> {
-    let mut connection = Connection::default();
+fn read(
+    method: &str,
+    input: &[u8],
+    cuts: &[usize],
+    closes: bool,
+) -> Result<Read, MalformedResponse> {
+    let mut connection = Http1ClientConnection::default();
     let mut request = RequestHead::new(method, "a", "/");
     if method == "GET" {
         request.fields.push("Upgrade", "x");
@@ -34,13 +39,13 @@ fn read(method: &str, input: &[u8], cuts: &[usize], closes: bool) -> Result<Read
         let is_end = closes && end == input.len();
         while !read.is_complete && !connection.is_tunnel() {
             let (used, event) = connection.receive(&pending, is_end)?;
-            let needs_input = event == Event::NeedInput;
+            let needs_input = event == Http1ClientEvent::NeedInput;
             match event {
-                Event::NeedInput => {}
-                Event::Interim(head) => read.interim.push(head.status),
-                Event::Head(head) => read.status = head.status,
-                Event::Data(range) => read.body.extend_from_slice(&pending[range]),
-                Event::End(trailers) => {
+                Http1ClientEvent::NeedInput => {}
+                Http1ClientEvent::Interim(head) => read.interim.push(head.status),
+                Http1ClientEvent::Head(head) => read.status = head.status,
+                Http1ClientEvent::Data(range) => read.body.extend_from_slice(&pending[range]),
+                Http1ClientEvent::End(trailers) => {
                     read.is_complete = true;
                     read.trailers = trailers.as_bytes().to_vec();
                 }
@@ -57,7 +62,7 @@ fn read(method: &str, input: &[u8], cuts: &[usize], closes: bool) -> Result<Read
 }
 
 /// Reads `input` whole and in pieces of every size, which has to give the same.
-fn read_always(method: &str, input: &[u8], closes: bool) -> Result<Read, Malformed> {
+fn read_always(method: &str, input: &[u8], closes: bool) -> Result<Read, MalformedResponse> {
     let whole = read(method, input, &[], closes);
     for size in 1..input.len() {
         let cuts: Vec<usize> = (1..=input.len() / size).map(|count| count * size).collect();
@@ -115,13 +120,13 @@ fn the_connection_persists_only_if_both_sides_agree() {
     assert!(!reusable("HTTP/1.1 200 OK\r\nConnection: x, Close\r\n\r\n"));
     assert!(!reusable("HTTP/1.0 200 OK\r\n\r\n"));
     assert!(reusable("HTTP/1.0 200 OK\r\nConnection: keep-alive\r\n\r\n"));
-    let mut connection = Connection::default();
+    let mut connection = Http1ClientConnection::default();
     let mut request = RequestHead::new("HEAD", "a", "/");
     request.fields.push("Connection", "close");
     connection.send_head(&request, BodySize::Empty, &mut Vec::new()).unwrap();
     let input = b"HTTP/1.1 200 OK\r\n\r\n";
     let (used, _) = connection.receive(input, false).unwrap();
-    assert!(matches!(connection.receive(&input[used..], false), Ok((0, Event::End(_)))));
+    assert!(matches!(connection.receive(&input[used..], false), Ok((0, Http1ClientEvent::End(_)))));
     assert!(!connection.is_reusable());
 }
 
@@ -179,7 +184,7 @@ fn requests_are_framed_by_the_size_of_their_bodies() {
         let mut out = Vec::new();
         let mut head = RequestHead::new(method, "a:81", "/x");
         head.fields.push("X", "y");
-        Connection::default().send_head(&head, size, &mut out).unwrap();
+        Http1ClientConnection::default().send_head(&head, size, &mut out).unwrap();
         String::from_utf8(out).unwrap()
     };
     let start = |method| format!("{method} /x HTTP/1.1\r\nHost: a:81\r\nX: y\r\n");
@@ -194,7 +199,7 @@ fn requests_are_framed_by_the_size_of_their_bodies() {
 fn bodies_are_as_long_as_announced() {
     let post = RequestHead::new("POST", "a", "/");
     let mut out = Vec::new();
-    let mut connection = Connection::default();
+    let mut connection = Http1ClientConnection::default();
     connection.send_head(&post, BodySize::Known(3), &mut out).unwrap();
     connection.begin_data(2, &mut out).unwrap();
     assert!(connection.end_body(&FieldLines::new(), &mut out).is_err());
@@ -203,7 +208,7 @@ fn bodies_are_as_long_as_announced() {
     connection.end_body(&FieldLines::new(), &mut out).unwrap();
     assert!(connection.is_sent());
 
-    let mut connection = Connection::default();
+    let mut connection = Http1ClientConnection::default();
     connection.send_head(&post, BodySize::Unknown, &mut Vec::new()).unwrap();
     assert!(!connection.is_sent());
     let mut out = Vec::new();
@@ -218,16 +223,16 @@ fn bodies_are_as_long_as_announced() {
 
 #[test]
 fn one_request_is_under_way_at_a_time() {
-    let mut connection = Connection::default();
+    let mut connection = Http1ClientConnection::default();
     let get = RequestHead::new("GET", "a", "/");
     connection.send_head(&get, BodySize::Empty, &mut Vec::new()).unwrap();
     assert!(connection.send_head(&get, BodySize::Empty, &mut Vec::new()).is_err());
     // A response before the end of the request leaves a connection that cannot be reused.
-    let mut connection = Connection::default();
+    let mut connection = Http1ClientConnection::default();
     connection.send_head(&get, BodySize::Known(9), &mut Vec::new()).unwrap();
     let input = b"HTTP/1.1 413 No\r\nContent-Length: 0\r\n\r\n";
     connection.receive(input, false).unwrap();
-    assert!(matches!(connection.receive(b"", false), Ok((0, Event::End(_)))));
+    assert!(matches!(connection.receive(b"", false), Ok((0, Http1ClientEvent::End(_)))));
     assert!(!connection.is_reusable() && !connection.is_sent());
     assert!(connection.send_head(&get, BodySize::Empty, &mut Vec::new()).is_err());
 }

@@ -1,7 +1,7 @@
 //! The engine of an HTTP/2 client: against frames in one piece and split at every byte, and against the server's engine.
 #![expect(clippy::unwrap_used, reason = "a test fails by panicking")]
 
-use dunlin_http::http2::client::{Connection, Event};
+use dunlin_http::http2::client::{Http2ClientConnection, Http2ClientEvent};
 use dunlin_http::http2::frame::{self, FrameHeader, flag, kind, setting};
 use dunlin_http::http2::hpack::{Encoder, Indexing};
 use dunlin_http::http2::{ConnectionError, ErrorCode, PREFACE};
@@ -56,7 +56,7 @@ type Seen = Vec<String>;
 
 /// Feeds `input` in pieces of `size` bytes.
 fn feed(
-    connection: &mut Connection,
+    connection: &mut Http2ClientConnection,
     input: &[u8],
     size: usize,
     out: &mut Vec<u8>,
@@ -68,11 +68,11 @@ fn feed(
         let mut at = 0;
         loop {
             let event = match connection.receive(&pending, &mut at, out) {
-                Ok(Event::NeedInput) => break,
+                Ok(Http2ClientEvent::NeedInput) => break,
                 Ok(event) => event,
                 Err(failure) => return (seen, Err(failure)),
             };
-            if let Event::Data { stream, data, is_end } = event {
+            if let Http2ClientEvent::Data { stream, data, is_end } = event {
                 let text = String::from_utf8_lossy(&pending[data.clone()]).into_owned();
                 connection.consumed(stream, data.len(), out);
                 if data_of == Some(stream) {
@@ -88,25 +88,29 @@ fn feed(
             }
             data_of = None;
             seen.push(match event {
-                Event::Interim { stream, head } => format!("{stream} interim {}", head.status),
-                Event::Head { stream, head, is_end } => {
+                Http2ClientEvent::Interim { stream, head } => {
+                    format!("{stream} interim {}", head.status)
+                }
+                Http2ClientEvent::Head { stream, head, is_end } => {
                     let fields =
                         String::from_utf8_lossy(head.fields.as_bytes()).replace("\r\n", ";");
                     let end = if is_end { " end" } else { "" };
                     format!("{stream} head {} {fields}{end}", head.status)
                 }
-                Event::Trailers { stream, fields } => {
+                Http2ClientEvent::Trailers { stream, fields } => {
                     format!(
                         "{stream} trailers {}",
                         String::from_utf8_lossy(fields.as_bytes()).trim_end()
                     )
                 }
-                Event::Reset { stream, reason, is_unprocessed } => {
+                Http2ClientEvent::Reset { stream, reason, is_unprocessed } => {
                     format!("{stream} reset {is_unprocessed} {reason}")
                 }
-                Event::GoAway => "goaway".into(),
-                Event::Window => continue,
-                Event::Data { .. } | Event::NeedInput => unreachable!("handled above"),
+                Http2ClientEvent::GoAway => "goaway".into(),
+                Http2ClientEvent::Window => continue,
+                Http2ClientEvent::Data { .. } | Http2ClientEvent::NeedInput => {
+                    unreachable!("handled above")
+                }
             });
         }
         pending.drain(..at);
@@ -123,7 +127,7 @@ fn get() -> RequestHead {
 fn exchange(methods: &[&str], server: &Server) -> (Seen, Result<(), ConnectionError>) {
     let run = |size| {
         let mut out = Vec::new();
-        let mut connection = Connection::new(&mut out);
+        let mut connection = Http2ClientConnection::new(&mut out);
         for method in methods {
             let head = RequestHead::new(method, "a", "/");
             connection.open(&head, "http", BodySize::Empty, &mut out).unwrap();
@@ -345,13 +349,13 @@ fn the_server_may_not_send_more_than_the_windows() {
     }
     let receive = |server: &Server, consumes: bool| {
         let mut out = Vec::new();
-        let mut connection = Connection::new(&mut out);
+        let mut connection = Http2ClientConnection::new(&mut out);
         connection.open(&get(), "http", BodySize::Empty, &mut out).unwrap();
         let (mut at, mut length) = (0, 0);
         loop {
             match connection.receive(&server.bytes, &mut at, &mut out) {
-                Ok(Event::NeedInput) => return Ok(length),
-                Ok(Event::Data { data, .. }) => {
+                Ok(Http2ClientEvent::NeedInput) => return Ok(length),
+                Ok(Http2ClientEvent::Data { data, .. }) => {
                     length += data.len();
                     if consumes {
                         connection.consumed(1, data.len(), &mut out);
@@ -374,7 +378,7 @@ fn the_server_may_not_send_more_than_the_windows() {
 #[test]
 fn bodies_are_sent_within_the_windows() {
     let mut out = Vec::new();
-    let mut connection = Connection::new(&mut out);
+    let mut connection = Http2ClientConnection::new(&mut out);
     let post = RequestHead::new("POST", "a", "/");
     let first = connection.open(&post, "http", BodySize::Unknown, &mut out).unwrap();
     let second = connection.open(&post, "http", BodySize::Unknown, &mut out).unwrap();
@@ -397,7 +401,7 @@ fn bodies_are_sent_within_the_windows() {
 #[test]
 fn the_servers_limit_of_streams_and_its_goaway_hold() {
     let mut out = Vec::new();
-    let mut connection = Connection::new(&mut out);
+    let mut connection = Http2ClientConnection::new(&mut out);
     let mut server = Server::new(&[(setting::MAX_CONCURRENT_STREAMS, 2)]);
     assert_eq!(feed(&mut connection, &server.bytes, 1000, &mut out).1, Ok(()));
     for stream in [1, 3] {
@@ -417,7 +421,7 @@ fn the_servers_limit_of_streams_and_its_goaway_hold() {
 #[test]
 fn requests_that_a_server_has_not_processed_are_repeated_in_their_order() {
     let mut out = Vec::new();
-    let mut connection = Connection::new(&mut out);
+    let mut connection = Http2ClientConnection::new(&mut out);
     let mut server = Server::new(&[]);
     assert_eq!(feed(&mut connection, &server.bytes, 1000, &mut out).1, Ok(()));
     let streams: Vec<_> = (0..20)
@@ -445,7 +449,7 @@ fn a_reset_reports_whether_the_request_was_processed() {
 #[test]
 fn frames_of_a_cancelled_stream_are_dropped() {
     let mut out = Vec::new();
-    let mut connection = Connection::new(&mut out);
+    let mut connection = Http2ClientConnection::new(&mut out);
     let id = connection.open(&get(), "http", BodySize::Empty, &mut out).unwrap();
     assert!(connection.reset(id, ErrorCode::Cancel, &mut out));
     assert!(!connection.reset(id, ErrorCode::Cancel, &mut out));
@@ -461,7 +465,7 @@ fn frames_of_a_cancelled_stream_are_dropped() {
 #[test]
 fn a_ping_is_acknowledged() {
     let mut out = Vec::new();
-    let mut connection = Connection::new(&mut out);
+    let mut connection = Http2ClientConnection::new(&mut out);
     out.clear();
     let mut server = Server::new(&[]);
     server.frame(kind::PING, 0, 0, b"12345678");
@@ -471,9 +475,9 @@ fn a_ping_is_acknowledged() {
 
 /// Returns the head of the first request on a connection, as the server's engine reads it.
 fn as_server(head: &RequestHead, size: BodySize) -> (String, Option<u64>, bool) {
-    use dunlin_http::http2::{Connection as Served, Event as Arrived, Settings};
+    use dunlin_http::http2::{Event as Arrived, Http2Connection as Served, Settings};
     let mut out = Vec::new();
-    let mut connection = Connection::new(&mut out);
+    let mut connection = Http2ClientConnection::new(&mut out);
     assert!(out.starts_with(PREFACE));
     let mut settings = Vec::new();
     frame::write_settings(&[(setting::ENABLE_CONNECT_PROTOCOL, 1)], &mut settings);
@@ -531,7 +535,7 @@ fn the_servers_engine_reads_what_the_client_writes() {
 #[test]
 fn a_request_with_trailers_ends_with_them() {
     let mut out = Vec::new();
-    let mut connection = Connection::new(&mut out);
+    let mut connection = Http2ClientConnection::new(&mut out);
     let post = RequestHead::new("POST", "a", "/");
     let id = connection.open(&post, "http", BodySize::Unknown, &mut out).unwrap();
     out.clear();
@@ -551,7 +555,7 @@ fn an_extended_connect_waits_for_the_servers_settings() {
     head.protocol = Some("websocket".into());
     let mut out = Vec::new();
     for (value, accepted) in [(1, true), (0, false)] {
-        let mut connection = Connection::new(&mut out);
+        let mut connection = Http2ClientConnection::new(&mut out);
         assert_eq!(connection.accepts_extended_connect(), None);
         let opened = connection.open(&head, "https", BodySize::Unknown, &mut out);
         assert!(opened.unwrap_err().to_string().contains("SETTINGS_ENABLE_CONNECT_PROTOCOL"));
@@ -566,7 +570,7 @@ fn an_extended_connect_waits_for_the_servers_settings() {
     assert_eq!(line, "CONNECT /chat?a; host: a.example");
     assert_eq!((length, ended), (None, false));
     head.method = "GET".into();
-    let mut connection = Connection::new(&mut out);
+    let mut connection = Http2ClientConnection::new(&mut out);
     assert!(connection.open(&head, "https", BodySize::Unknown, &mut out).is_err());
 }
 
@@ -576,7 +580,7 @@ type Flood = (&'static str, fn(&mut Server), usize);
 /// Feeds what `server` sends to a connection with the streams 1 and 3, of which 3 has a head and 1 was reset by the client.
 fn flooded(server: &Server) -> (Result<(), ConnectionError>, usize) {
     let mut out = Vec::new();
-    let mut connection = Connection::new(&mut out);
+    let mut connection = Http2ClientConnection::new(&mut out);
     connection.open(&get(), "http", BodySize::Empty, &mut out).unwrap();
     connection.open(&get(), "http", BodySize::Empty, &mut out).unwrap();
     connection.reset(1, ErrorCode::Cancel, &mut out);
@@ -650,7 +654,7 @@ fn interim_responses_are_bounded_by_number_and_size() {
 #[test]
 fn a_server_that_uses_the_connection_ordinarily_reaches_no_bound() {
     let mut out = Vec::new();
-    let mut connection = Connection::new(&mut out);
+    let mut connection = Http2ClientConnection::new(&mut out);
     let mut server = Server::new(&[]);
     feed(&mut connection, &std::mem::take(&mut server.bytes), 1 << 14, &mut out).1.unwrap();
     // An upload: the server returns credit for each frame, and estimates the bandwidth.
@@ -739,7 +743,7 @@ proptest! {
         consumes: bool,
     ) {
         let mut out = Vec::new();
-        let mut connection = Connection::new(&mut out);
+        let mut connection = Http2ClientConnection::new(&mut out);
         for _ in 0..3 {
             connection.open(&get(), "http", BodySize::Unknown, &mut out).unwrap();
         }
@@ -750,12 +754,12 @@ proptest! {
             let mut at = 0;
             loop {
                 match connection.receive(&input, &mut at, &mut out) {
-                    Ok(Event::NeedInput) => break,
-                    Ok(Event::Data { stream, data, .. }) if consumes => {
+                    Ok(Http2ClientEvent::NeedInput) => break,
+                    Ok(Http2ClientEvent::Data { stream, data, .. }) if consumes => {
                         connection.consumed(stream, data.len(), &mut out);
                     }
-                    Ok(Event::Data { data, .. }) => data_held += data.len(),
-                    Ok(Event::Interim { head, .. } | Event::Head { head, .. }) => {
+                    Ok(Http2ClientEvent::Data { data, .. }) => data_held += data.len(),
+                    Ok(Http2ClientEvent::Interim { head, .. } | Http2ClientEvent::Head { head, .. }) => {
                         heads_held += head.fields.as_bytes().len();
                     }
                     Ok(_) => {}

@@ -1,7 +1,7 @@
 //! The receiver of WebSocket frames, fed in one piece and at every split.
 
 use dunlin_http::websocket::frame::code;
-use dunlin_http::websocket::{Event, Receiver};
+use dunlin_http::websocket::{Receiver, WebSocketEvent};
 use proptest::prelude::*;
 
 const MAX: u64 = 1_000;
@@ -49,8 +49,8 @@ fn receive<'a>(parts: impl Iterator<Item = &'a [u8]>, max: u64) -> Vec<Found> {
         let (mut input, mut at) = (part.to_vec(), 0);
         loop {
             match receiver.next(&mut input, &mut at) {
-                Ok(Event::More) => break,
-                Ok(Event::Data { data, is_text, is_end }) => {
+                Ok(WebSocketEvent::More) => break,
+                Ok(WebSocketEvent::Data { data, is_text, is_end }) => {
                     assert!(is_end || !data.is_empty());
                     message.extend_from_slice(&input[data]);
                     if is_end {
@@ -62,9 +62,11 @@ fn receive<'a>(parts: impl Iterator<Item = &'a [u8]>, max: u64) -> Vec<Found> {
                         });
                     }
                 }
-                Ok(Event::Ping(payload)) => found.push(Found::Ping(payload.to_vec())),
-                Ok(Event::Pong) => found.push(Found::Pong),
-                Ok(Event::Close { code, reason }) => found.push(Found::Close(code, reason.into())),
+                Ok(WebSocketEvent::Ping(payload)) => found.push(Found::Ping(payload.to_vec())),
+                Ok(WebSocketEvent::Pong) => found.push(Found::Pong),
+                Ok(WebSocketEvent::Close { code, reason }) => {
+                    found.push(Found::Close(code, reason.into()))
+                }
                 Err(violation) => found.push(Found::Violation(violation.code)),
             }
         }

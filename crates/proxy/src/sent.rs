@@ -125,7 +125,7 @@ mod tests {
         let text = format!("GET /app/x HTTP/1.1\r\nHost: a.test\r\n{lines}\r\n");
         let mut head = Head::default();
         let length =
-            http1::Connection::default().head(text.as_bytes(), &Limits::default(), &mut head);
+            http1::Http1Connection::default().head(text.as_bytes(), &Limits::default(), &mut head);
         assert_eq!(length.ok().flatten(), Some(text.len()), "{text}");
         Request::new(text.as_bytes(), &head).to_owned()
     }

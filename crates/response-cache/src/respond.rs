@@ -4,7 +4,7 @@ use std::collections::hash_map::RandomState;
 use std::hash::BuildHasher;
 
 use bytes::Bytes;
-use dunlin_http::semantics::conditional::{self, Outcome, Preconditions, Validators};
+use dunlin_http::semantics::conditional::{self, PreconditionOutcome, Preconditions, Validators};
 use dunlin_http::semantics::multipart::Multipart;
 use dunlin_http::semantics::range::{self, ByteRange, RangeOutcome};
 use dunlin_http::{FieldLines, FieldName, FieldSet, Method, Request};
@@ -81,7 +81,7 @@ pub fn is_not_modified(request: &Request<'_>, head: &StoredHead) -> bool {
     };
     let current = Validators { last_modified: Some(head.modified()), ..head.validators() };
     let outcome = conditional::evaluate(request.method(), &preconditions, Some(&current));
-    outcome == Outcome::NotModified
+    outcome == PreconditionOutcome::NotModified
 }
 
 fn whole(stored: &Stored) -> CachedResponse {

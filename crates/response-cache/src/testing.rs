@@ -6,7 +6,7 @@ use dunlin_http::{FieldLines, Head, Limits, OwnedRequest, Request, http1};
 pub(crate) fn request(method: &str, target: &str, fields: &str) -> OwnedRequest {
     let text = format!("{method} {target} HTTP/1.1\r\nHost: example.com\r\n{fields}\r\n");
     let mut head = Head::default();
-    let mut engine = http1::Connection::default();
+    let mut engine = http1::Http1Connection::default();
     let length = engine.head(text.as_bytes(), &Limits::default(), &mut head).ok().flatten();
     assert_eq!(length, Some(text.len()), "{text}");
     Request::new(text.as_bytes(), &head).to_owned()

@@ -2,7 +2,7 @@
 //! server, but frameworks such as Mojolicious encode what they stream.
 
 use bytes::{Buf, Bytes};
-use dunlin_http::http1::{ChunkedDecoder, Decoded};
+use dunlin_http::http1::{ChunkedDecoder, ChunkedPart};
 
 /// A decoder of a body.
 #[derive(Debug, Default)]
@@ -31,9 +31,9 @@ impl ChunkedBody {
             let (used, decoded) =
                 self.decoder.decode(&self.input).map_err(|error| malformed(&error.reason))?;
             let data = match decoded {
-                Decoded::Data(data) => Some(self.input.slice_ref(data)),
-                Decoded::More => None,
-                Decoded::End => {
+                ChunkedPart::Data(data) => Some(self.input.slice_ref(data)),
+                ChunkedPart::More => None,
+                ChunkedPart::End => {
                     self.is_complete = true;
                     self.input.clear();
                     return Ok(None);

@@ -8,7 +8,7 @@ use std::time::Duration;
 
 use bytes::{Buf, BytesMut};
 use dunlin_http::FieldLines;
-use dunlin_http::http2::client::Event as Received;
+use dunlin_http::http2::client::Http2ClientEvent as Received;
 use tokio::io::{AsyncRead, AsyncReadExt, AsyncWrite};
 use tokio::time::{Instant, sleep_until};
 

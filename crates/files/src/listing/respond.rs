@@ -7,7 +7,7 @@ use std::sync::Arc;
 use std::time::Instant;
 
 use dunlin_http::semantics::EntityTag;
-use dunlin_http::semantics::conditional::{Outcome, Validators};
+use dunlin_http::semantics::conditional::{PreconditionOutcome, Validators};
 use dunlin_http::semantics::negotiate::prefers_json;
 use dunlin_http::{FieldLines, FieldName, OwnedRequest};
 use smallvec::SmallVec;
@@ -187,12 +187,12 @@ impl ListingRequest {
         }
         apply_edits(&self.settings, &mut response.fields);
         match precondition(&request, &Validators { etag: etag.as_ref(), last_modified: None }) {
-            Outcome::Proceed => Listed::Response(response),
-            Outcome::NotModified => {
+            PreconditionOutcome::Proceed => Listed::Response(response),
+            PreconditionOutcome::NotModified => {
                 let fields = render::without_content(&response.fields);
                 Listed::Response(FileResponse::new(304, fields))
             }
-            Outcome::PreconditionFailed => {
+            PreconditionOutcome::PreconditionFailed => {
                 let mut fields = FieldLines::new();
                 if let Some(etag) = etag {
                     fields.push("ETag", etag.to_string());

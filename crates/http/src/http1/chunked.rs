@@ -46,7 +46,7 @@ impl Default for State {
 
 /// What [`ChunkedDecoder::decode`] has read.
 #[derive(Debug, PartialEq, Eq)]
-pub enum Decoded<'a> {
+pub enum ChunkedPart<'a> {
     /// All input was used and the body continues.
     More,
     /// A part of the body.
@@ -66,7 +66,7 @@ impl ChunkedDecoder {
         Self { is_lenient: true, ..Self::default() }
     }
 
-    /// Returns the trailer fields, after [`Decoded::End`].
+    /// Returns the trailer fields, after [`ChunkedPart::End`].
     pub(super) fn take_trailers(&mut self) -> FieldLines {
         std::mem::take(&mut self.trailers)
     }
@@ -75,22 +75,25 @@ impl ChunkedDecoder {
     ///
     /// # Errors
     /// The coding is malformed, or extensions and trailers exceed their limit.
-    pub fn decode<'a>(&mut self, input: &'a [u8]) -> Result<(usize, Decoded<'a>), RequestError> {
+    pub fn decode<'a>(
+        &mut self,
+        input: &'a [u8],
+    ) -> Result<(usize, ChunkedPart<'a>), RequestError> {
         let mut at = 0;
         while let Some(&byte) = input.get(at) {
             if let State::Data(left) = self.state {
                 let take = left.min((input.len() - at) as u64) as usize;
                 let left = left - take as u64;
                 self.state = if left == 0 { State::DataCr } else { State::Data(left) };
-                return Ok((at + take, Decoded::Data(&input[at..at + take])));
+                return Ok((at + take, ChunkedPart::Data(&input[at..at + take])));
             }
             at += 1;
             self.step(byte)?;
             if self.state == State::Done {
-                return Ok((at, Decoded::End));
+                return Ok((at, ChunkedPart::End));
             }
         }
-        Ok((at, Decoded::More))
+        Ok((at, ChunkedPart::More))
     }
 
     fn step(&mut self, byte: u8) -> Result<(), RequestError> {

@@ -1,6 +1,6 @@
 //! The state of a server's connection: whether a head or a body comes next, and whether the connection persists.
 
-use super::chunked::{ChunkedDecoder, Decoded};
+use super::chunked::{ChunkedDecoder, ChunkedPart};
 use super::{framing, head};
 use crate::FieldLines;
 use crate::field::FieldName;
@@ -11,7 +11,7 @@ use crate::{BodyLength, Limits, RequestError};
 
 /// The receiving side of a server's HTTP/1 connection. The [module documentation](super) has the calling contract.
 #[derive(Debug)]
-pub struct Connection {
+pub struct Http1Connection {
     body: Body,
     /// Length of the part of an incomplete head that has been searched for the end of a line.
     scanned: u32,
@@ -19,7 +19,7 @@ pub struct Connection {
     expects_continue: bool,
     /// The trailer fields of the last body.
     trailers: Option<Box<FieldLines>>,
-    /// The last call of [`Connection::head`] has read a whole head.
+    /// The last call of [`Http1Connection::head`] has read a whole head.
     has_read_head: bool,
 }
 
@@ -42,7 +42,7 @@ pub enum Persistence {
     Close,
 }
 
-/// What [`Connection::body`] has read.
+/// What [`Http1Connection::body`] has read.
 #[derive(Debug, PartialEq, Eq)]
 pub enum BodyEvent<'a> {
     /// All input was used and the body continues.
@@ -53,7 +53,7 @@ pub enum BodyEvent<'a> {
     End,
 }
 
-impl Default for Connection {
+impl Default for Http1Connection {
     fn default() -> Self {
         Self {
             body: Body::Ended,
@@ -66,7 +66,7 @@ impl Default for Connection {
     }
 }
 
-impl Connection {
+impl Http1Connection {
     /// Parses a request's head at the start of `input`. Returns its length, or `None` if it is incomplete: call it again
     /// with all these bytes and more. [`leading_empty_lines`] must have been dropped before.
     ///
@@ -143,9 +143,9 @@ impl Connection {
             Body::Chunked(decoder) => {
                 let (used, decoded) = decoder.decode(input)?;
                 let event = match decoded {
-                    Decoded::More => BodyEvent::More,
-                    Decoded::Data(data) => BodyEvent::Data(data),
-                    Decoded::End => BodyEvent::End,
+                    ChunkedPart::More => BodyEvent::More,
+                    ChunkedPart::Data(data) => BodyEvent::Data(data),
+                    ChunkedPart::End => BodyEvent::End,
                 };
                 (used, event)
             }

@@ -1,23 +1,23 @@
 //! HTTP/1.0 and HTTP/1.1 (RFC 9112): state machines without I/O.
 //!
-//! [`Connection`] is the receiving side of a server, [`response`] writes responses, and [`client`] reads responses.
+//! [`Http1Connection`] is the receiving side of a server, [`response`] writes responses, and [`client`] reads responses.
 //!
-//! # Calling contract of [`Connection`]
+//! # Calling contract of [`Http1Connection`]
 //!
-//! One `Connection` serves one client. Its owner has an input buffer and a [`Head`], which it may share between
+//! One `Http1Connection` serves one client. Its owner has an input buffer and a [`Head`], which it may share between
 //! connections. For each request:
 //!
 //! 1. Drop [`leading_empty_lines`] from the start of the input.
-//! 2. Call [`Connection::head`] with all bytes since the end of the previous message. On `None`, keep them, append what
+//! 2. Call [`Http1Connection::head`] with all bytes since the end of the previous message. On `None`, keep them, append what
 //!    arrives, and call it again with the same `head`. On `Some(length)`, the head is `input[..length]`; read it with
 //!    [`Request::new(input, head)`](crate::Request::new). The body, or the next request, begins at `length`.
-//! 3. If [`Connection::expects_continue`], either send [`response::CONTINUE`] and call [`Connection::continue_sent`], or
+//! 3. If [`Http1Connection::expects_continue`], either send [`response::CONTINUE`] and call [`Http1Connection::continue_sent`], or
 //!    send a final response without reading the body.
-//! 4. If [`Connection::has_body`], call [`Connection::body`] with the bytes behind the head and drop those that it has
+//! 4. If [`Http1Connection::has_body`], call [`Http1Connection::body`] with the bytes behind the head and drop those that it has
 //!    used, until it returns [`BodyEvent::End`]. The response may be sent before, between or after these calls. Leaving
 //!    bytes in the socket is the back-pressure.
-//! 5. Send the response with the `Connection` field that [`Connection::persistence`] requires, and close the connection
-//!    after it on [`Persistence::Close`]. [`Connection::close`] requests that. Else go on with the first step, once the
+//! 5. Send the response with the `Connection` field that [`Http1Connection::persistence`] requires, and close the connection
+//!    after it on [`Persistence::Close`]. [`Http1Connection::close`] requests that. Else go on with the first step, once the
 //!    body has ended.
 //!
 //! On an error, send a response with its status and [`Persistence::Close`], and close the connection: the start of the
@@ -72,5 +72,5 @@ mod framing;
 mod head;
 pub mod response;
 
-pub use chunked::{ChunkedDecoder, Decoded};
-pub use connection::{BodyEvent, Connection, Persistence, leading_empty_lines};
+pub use chunked::{ChunkedDecoder, ChunkedPart};
+pub use connection::{BodyEvent, Http1Connection, Persistence, leading_empty_lines};

@@ -29,12 +29,12 @@ impl Default for Settings {
     }
 }
 
-/// What [`Connection::next`] has read.
+/// What [`Http2Connection::next`] has read.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum Event {
     /// Nothing more can be read from the input. Call again when more bytes have arrived.
     More,
-    /// A request. Respond with [`Connection::respond`].
+    /// A request. Respond with [`Http2Connection::respond`].
     Request {
         /// The stream of the request.
         stream: u32,
@@ -43,7 +43,7 @@ pub enum Event {
         /// The request has no body.
         ended: bool,
     },
-    /// A request beyond a limit. The response, sent by [`Connection::respond`], has the error's status.
+    /// A request beyond a limit. The response, sent by [`Http2Connection::respond`], has the error's status.
     Rejected {
         /// The stream of the request.
         stream: u32,
@@ -57,7 +57,7 @@ pub enum Event {
         /// Why it is malformed.
         reason: &'static str,
     },
-    /// A part of a request body. Call [`Connection::consumed`] once the handler has taken it.
+    /// A part of a request body. Call [`Http2Connection::consumed`] once the handler has taken it.
     Data {
         /// The stream of the request.
         stream: u32,
@@ -75,7 +75,7 @@ pub enum Event {
 
 /// An HTTP/2 connection of a server. The [module documentation](super) has the calling contract.
 #[derive(Debug, Default)]
-pub struct Connection {
+pub struct Http2Connection {
     pub(super) settings: Settings,
     phase: Phase,
     pub(super) streams: Streams,
@@ -175,7 +175,7 @@ pub(super) struct HeadBuffers<'a> {
     pub(super) text: &'a mut Vec<u8>,
 }
 
-impl Connection {
+impl Http2Connection {
     /// Creates a connection and appends the server's SETTINGS to `out`.
     pub fn new(settings: Settings, out: &mut Vec<u8>) -> Self {
         frame::write_settings(
@@ -291,7 +291,7 @@ impl Connection {
     }
 
     /// Returns `true` if the client is in the middle of a frame, a field section or the preface, if `left` bytes remain of
-    /// the input after [`Connection::next`] has returned [`Event::More`].
+    /// the input after [`Http2Connection::next`] has returned [`Event::More`].
     pub fn is_within(&self, left: usize) -> bool {
         left > 0 || self.section.is_some() || self.phase != Phase::Open
     }

@@ -1,9 +1,9 @@
 //! Processing of the client's frames (RFC 9113 §6).
 
 use super::abuse::Cost;
-use super::connection::{Connection, Drain, Event, HeadBuffers, Section};
+use super::connection::{Drain, Event, HeadBuffers, Http2Connection, Section};
 use super::frame::{self, ErrorCode, FrameHeader, flag, kind, number, setting};
-use super::section::{Metadata, Outcome, Reader};
+use super::section::{Metadata, Reader, SectionOutcome};
 use super::{ConnectionError, Priority};
 use crate::FieldLines;
 use crate::Request;
@@ -19,7 +19,7 @@ pub(super) const DRAIN_PING: [u8; 8] = *b"draining";
 /// Largest number of priorities stored for streams that are not open yet.
 const EARLY: usize = 16;
 
-impl Connection {
+impl Http2Connection {
     #[inline]
     pub(super) fn headers(
         &mut self,
@@ -124,7 +124,7 @@ impl Connection {
         id: u32,
         ended: bool,
         depends_on_itself: bool,
-        outcome: Outcome,
+        outcome: SectionOutcome,
         out: &mut Vec<u8>,
     ) -> EventResult {
         let early = self.take_early(id);
@@ -137,9 +137,9 @@ impl Connection {
             return Ok(None);
         }
         let Metadata { length, priority } = match outcome {
-            Outcome::Valid(metadata) => metadata,
-            Outcome::Malformed(reason) => return self.malformed(id, reason, out),
-            Outcome::Rejected(error) => {
+            SectionOutcome::Valid(metadata) => metadata,
+            SectionOutcome::Malformed(reason) => return self.malformed(id, reason, out),
+            SectionOutcome::Rejected(error) => {
                 self.streams.add(self.open_stream(id, ended));
                 return Ok(Some(Event::Rejected { stream: id, error }));
             }

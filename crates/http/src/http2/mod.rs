@@ -2,27 +2,27 @@
 //!
 //! # Calling contract
 //!
-//! One [`Connection`] serves one client. Its owner has an input buffer, an output buffer `out`, and a [`Head`] with a
+//! One [`Http2Connection`] serves one client. Its owner has an input buffer, an output buffer `out`, and a [`Head`] with a
 //! text buffer, which it may share between connections.
 //!
-//! 1. [`Connection::new`] appends the server's SETTINGS to `out`. The input begins with the client's [`PREFACE`].
-//! 2. When bytes have arrived, call [`Connection::set_time`], and then [`Connection::next`] until it returns
+//! 1. [`Http2Connection::new`] appends the server's SETTINGS to `out`. The input begins with the client's [`PREFACE`].
+//! 2. When bytes have arrived, call [`Http2Connection::set_time`], and then [`Http2Connection::next`] until it returns
 //!    [`Event::More`]. `next` advances `at` past the bytes that it has used. Bytes before `at` may be dropped; the bytes
 //!    from `at` on must be at the start of the input of the next call.
 //! 3. On [`Event::Request`], read the request with [`Request::new(text, head)`](crate::Request::new). Both buffers are
-//!    overwritten by the next call of `next`. Call [`Connection::respond`] now or later, and then send the body:
-//!    with [`Connection::send_whole`] if the windows permit, else in frames of at most [`Connection::allowance`] bytes
-//!    between [`Connection::begin_data`] and [`Connection::end_data`]. Between frames, [`Connection::set_ready`] records
-//!    which streams have bytes, and [`Connection::next_to_send`] chooses one by priority.
+//!    overwritten by the next call of `next`. Call [`Http2Connection::respond`] now or later, and then send the body:
+//!    with [`Http2Connection::send_whole`] if the windows permit, else in frames of at most [`Http2Connection::allowance`] bytes
+//!    between [`Http2Connection::begin_data`] and [`Http2Connection::end_data`]. Between frames, [`Http2Connection::set_ready`] records
+//!    which streams have bytes, and [`Http2Connection::next_to_send`] chooses one by priority.
 //! 4. On [`Event::Rejected`], respond with the status of the error.
-//! 5. On [`Event::Data`], use the bytes `input[data]` before the input changes. Call [`Connection::consumed`] for them
+//! 5. On [`Event::Data`], use the bytes `input[data]` before the input changes. Call [`Http2Connection::consumed`] for them
 //!    once the handler has taken them, at once or later: it reopens the window, and is therefore the back-pressure.
 //! 6. On [`Event::Malformed`], record the request, if requests are recorded. On [`Event::Reset`], drop everything that belongs to the stream.
 //! 7. On an error, send `out`, which ends with GOAWAY, and close the connection.
 //!
 //! Every method may append to `out`; send its bytes in order. Many responses can thus leave in one write. To close
-//! gracefully, call [`Connection::begin_drain`], go on as before, and close when [`Connection::is_done`]; after a time
-//! limit call [`Connection::end_drain`] or [`Connection::abort`].
+//! gracefully, call [`Http2Connection::begin_drain`], go on as before, and close when [`Http2Connection::is_done`]; after a time
+//! limit call [`Http2Connection::end_drain`] or [`Http2Connection::abort`].
 //!
 //! # Example
 //!
@@ -84,9 +84,9 @@ mod response;
 mod section;
 mod stream;
 
-pub use connection::{Connection, Event, Settings};
+pub use connection::{Event, Http2Connection, Settings};
 pub use error::ConnectionError;
 pub use frame::{ErrorCode, PREFACE};
 pub use outgoing::BlockedBy;
 pub use priority::Priority;
-pub use response::ResponseHead;
+pub use response::OutgoingHead;

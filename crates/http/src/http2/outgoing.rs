@@ -1,9 +1,9 @@
 //! Responses, flow control and shutdown.
 
-use super::connection::{Connection, Drain};
+use super::connection::{Drain, Http2Connection};
 use super::frame::{self, ErrorCode, FrameHeader, HEADER_LENGTH, flag, kind};
 use super::incoming::DRAIN_PING;
-use super::response::{Heads, ResponseHead};
+use super::response::{Heads, OutgoingHead};
 use super::stream::Stream;
 
 /// Receive window of the connection in bytes, once a request has a body.
@@ -22,13 +22,13 @@ pub enum BlockedBy {
     Connection,
 }
 
-impl Connection {
+impl Http2Connection {
     /// Sends the head of the final response, which is all of it if `ended`. Returns false if the stream no longer exists.
     #[inline]
     pub fn respond(
         &mut self,
         stream: u32,
-        head: &ResponseHead<'_>,
+        head: &OutgoingHead<'_>,
         ended: bool,
         out: &mut Vec<u8>,
     ) -> bool {
@@ -45,7 +45,7 @@ impl Connection {
 
     /// Sends an interim response such as 100 or 103 (RFC 9110 §15.2), unless the stream no longer exists or has its final
     /// response.
-    pub fn send_interim(&mut self, stream: u32, head: &ResponseHead<'_>, out: &mut Vec<u8>) {
+    pub fn send_interim(&mut self, stream: u32, head: &OutgoingHead<'_>, out: &mut Vec<u8>) {
         if self.streams.get_mut(stream).is_some_and(|stream| !stream.has_response_head) {
             self.write_head(stream, head, false, out);
         }
@@ -60,7 +60,7 @@ impl Connection {
     }
 
     #[inline]
-    fn write_head(&mut self, stream: u32, head: &ResponseHead<'_>, ended: bool, out: &mut Vec<u8>) {
+    fn write_head(&mut self, stream: u32, head: &OutgoingHead<'_>, ended: bool, out: &mut Vec<u8>) {
         self.write_section(stream, ended, out, |heads, out| heads.write(head, out));
     }
 
@@ -107,7 +107,7 @@ impl Connection {
         usize::try_from(own.min(connection)).unwrap_or(0).min(frame)
     }
 
-    /// Sends a complete body in one frame. Returns false, and sends nothing, if it exceeds [`Connection::allowance`].
+    /// Sends a complete body in one frame. Returns false, and sends nothing, if it exceeds [`Http2Connection::allowance`].
     #[inline]
     pub fn send_whole(&mut self, stream: u32, body: &[u8], out: &mut Vec<u8>) -> bool {
         if body.len() > self.allowance(stream) {
@@ -120,7 +120,7 @@ impl Connection {
     }
 
     /// Begins a DATA frame and returns its offset in `out`. The caller appends the payload, at most
-    /// [`Connection::allowance`] bytes, and calls [`Connection::end_data`].
+    /// [`Http2Connection::allowance`] bytes, and calls [`Http2Connection::end_data`].
     #[inline]
     pub fn begin_data(&self, out: &mut Vec<u8>) -> usize {
         let start = out.len();
@@ -128,7 +128,7 @@ impl Connection {
         start
     }
 
-    /// Completes the DATA frame at offset `start`, where [`Connection::begin_data`] began it. `ended` ends the body; an
+    /// Completes the DATA frame at offset `start`, where [`Http2Connection::begin_data`] began it. `ended` ends the body; an
     /// empty frame is sent only then.
     #[inline]
     pub fn end_data(&mut self, stream: u32, start: usize, ended: bool, out: &mut Vec<u8>) {
@@ -267,7 +267,7 @@ impl Connection {
     }
 
     /// Announces a graceful shutdown (RFC 9113 §6.8). Requests in flight are served. When the client has acknowledged the
-    /// announcement, the engine calls [`Connection::end_drain`] itself.
+    /// announcement, the engine calls [`Http2Connection::end_drain`] itself.
     pub fn begin_drain(&mut self, out: &mut Vec<u8>) {
         if self.drain == Drain::No {
             self.drain = Drain::Announced;

@@ -4,7 +4,7 @@ use super::hpack::{Encoder, Indexing};
 
 /// A response's head.
 #[derive(Debug, Clone, Copy)]
-pub struct ResponseHead<'a> {
+pub struct OutgoingHead<'a> {
     /// The status.
     pub status: u16,
     /// The value of Date; empty for none.
@@ -58,7 +58,7 @@ impl Heads {
 
     /// Appends the encoded section to `out`.
     #[inline]
-    pub(super) fn write(&mut self, head: &ResponseHead<'_>, out: &mut Vec<u8>) {
+    pub(super) fn write(&mut self, head: &OutgoingHead<'_>, out: &mut Vec<u8>) {
         if !head.date.is_empty() && self.date != head.date {
             self.date.clear();
             self.date.extend_from_slice(head.date);
@@ -98,7 +98,7 @@ impl Heads {
 
     /// Encodes a head. `known` heads were sent before on this connection, so that fields of the resource, such as its
     /// ETag, are worth an entry in the table.
-    fn encode(&mut self, head: &ResponseHead<'_>, known: bool, out: &mut Vec<u8>) {
+    fn encode(&mut self, head: &OutgoingHead<'_>, known: bool, out: &mut Vec<u8>) {
         self.encoder.begin(out);
         self.encoder.status(head.status, out);
         if !head.date.is_empty() {

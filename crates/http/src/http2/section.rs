@@ -2,7 +2,7 @@
 
 use std::ops::Range;
 
-use super::hpack::{Decoded, Kind};
+use super::hpack::{DecodedField, Kind};
 use super::priority::Priority;
 use crate::field::FieldName;
 use crate::request::{Head, Request, Span, Version};
@@ -36,7 +36,7 @@ pub(super) struct Metadata {
 }
 
 /// Result of a section.
-pub(super) enum Outcome {
+pub(super) enum SectionOutcome {
     Valid(Metadata),
     /// A malformed request, which is a stream error (RFC 9113 §8.1.1). The head has what could be read of it.
     Malformed(&'static str),
@@ -70,7 +70,7 @@ impl<'a> Reader<'a> {
 
     /// Adds a field, whose text is at the end of `text`.
     #[inline]
-    pub(super) fn add(&mut self, text: &mut Vec<u8>, field: Decoded) {
+    pub(super) fn add(&mut self, text: &mut Vec<u8>, field: DecodedField) {
         self.size += field.value.end - field.name.start + OVERHEAD;
         self.is_too_large |= self.size > self.limits.head_size
             || self.head.len() >= self.limits.fields.min(Head::MAX_FIELDS);
@@ -79,7 +79,7 @@ impl<'a> Reader<'a> {
             text.truncate(field.name.start);
             return;
         }
-        let Decoded { kind, name, value } = field;
+        let DecodedField { kind, name, value } = field;
         if let Kind::Field(id) = kind {
             self.has_fields = true;
             return self.field(text, id, &name, value);
@@ -146,32 +146,37 @@ impl<'a> Reader<'a> {
     }
 
     /// Completes the section of a request.
-    pub(super) fn finish(mut self, text: &[u8]) -> Outcome {
+    pub(super) fn finish(mut self, text: &[u8]) -> SectionOutcome {
         if let Some(reason) = self.malformed {
             self.describe(text);
-            return Outcome::Malformed(reason);
+            return SectionOutcome::Malformed(reason);
         }
         if self.is_too_large {
             self.describe(text);
-            return Outcome::Rejected(RequestError::new(431, "the head is larger than the limit"));
+            return SectionOutcome::Rejected(RequestError::new(
+                431,
+                "the head is larger than the limit",
+            ));
         }
         let metadata = match self.complete(text) {
             Ok(metadata) => metadata,
             Err(reason) => {
                 self.describe(text);
-                return Outcome::Malformed(reason);
+                return SectionOutcome::Malformed(reason);
             }
         };
         if self.has_other_scheme {
-            return Outcome::Rejected(RequestError::bad(":scheme is neither http nor https"));
+            return SectionOutcome::Rejected(RequestError::bad(
+                ":scheme is neither http nor https",
+            ));
         }
         if self.path.is_some_and(|path| path.len() > self.limits.target_size) {
             // As in HTTP/1.1, where such a line need not be complete, it is not recorded.
             self.head.clear();
             let reason = "the request-target is larger than the limit";
-            return Outcome::Rejected(RequestError::new(414, reason));
+            return SectionOutcome::Rejected(RequestError::new(414, reason));
         }
-        Outcome::Valid(metadata)
+        SectionOutcome::Valid(metadata)
     }
 
     /// Completes the head of a malformed request as far as possible, for its record.

@@ -28,7 +28,7 @@ pub struct Validators<'a> {
 
 /// Result of a request's preconditions.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub enum Outcome {
+pub enum PreconditionOutcome {
     /// Perform the method.
     Proceed,
     /// Respond with 304 (Not Modified).
@@ -42,31 +42,35 @@ pub fn evaluate(
     method: Method,
     preconditions: &Preconditions<'_>,
     current: Option<&Validators<'_>>,
-) -> Outcome {
+) -> PreconditionOutcome {
     if !preconditions.if_match.is_empty() {
         if !matches(preconditions.if_match, current, EntityTag::strong_eq) {
-            return Outcome::PreconditionFailed;
+            return PreconditionOutcome::PreconditionFailed;
         }
     } else if let Some(since) = single_date(preconditions.if_unmodified_since)
         && let Some(last_modified) = current.and_then(|validators| validators.last_modified)
         && last_modified > since
     {
-        return Outcome::PreconditionFailed;
+        return PreconditionOutcome::PreconditionFailed;
     }
 
     let get_or_head = matches!(method, Method::Get | Method::Head);
     if !preconditions.if_none_match.is_empty() {
         if matches(preconditions.if_none_match, current, EntityTag::weak_eq) {
-            return if get_or_head { Outcome::NotModified } else { Outcome::PreconditionFailed };
+            return if get_or_head {
+                PreconditionOutcome::NotModified
+            } else {
+                PreconditionOutcome::PreconditionFailed
+            };
         }
     } else if get_or_head
         && let Some(since) = single_date(preconditions.if_modified_since)
         && let Some(last_modified) = current.and_then(|validators| validators.last_modified)
         && last_modified <= since
     {
-        return Outcome::NotModified;
+        return PreconditionOutcome::NotModified;
     }
-    Outcome::Proceed
+    PreconditionOutcome::Proceed
 }
 
 /// Returns the date of a field. A field with several lines or a malformed date is ignored (§13.1.3, §13.1.4).
@@ -118,7 +122,7 @@ mod tests {
     const EARLIER: &[u8] = b"Sun, 06 Nov 1994 08:49:36 GMT";
     const FUTURE: &[u8] = b"Sat, 06 Nov 2094 08:49:36 GMT";
 
-    fn outcome(method: Method, preconditions: &Preconditions<'_>) -> Outcome {
+    fn outcome(method: Method, preconditions: &Preconditions<'_>) -> PreconditionOutcome {
         let etag = EntityTag::strong("a");
         let current = Validators { etag: Some(&etag), last_modified: Some(784_111_777) };
         evaluate(method, preconditions, Some(&current))
@@ -126,7 +130,7 @@ mod tests {
 
     #[test]
     fn entity_tags_take_precedence_over_dates() {
-        use Outcome::{NotModified, PreconditionFailed, Proceed};
+        use PreconditionOutcome::{NotModified, PreconditionFailed, Proceed};
         let none = Preconditions::default();
         let a: &[&[u8]] = &[b"\"x\", \"a\""];
         let weak: &[&[u8]] = &[b"W/\"a\""];
@@ -169,7 +173,7 @@ mod tests {
 
     #[test]
     fn dates_apply_without_entity_tags() {
-        use Outcome::{NotModified, PreconditionFailed, Proceed};
+        use PreconditionOutcome::{NotModified, PreconditionFailed, Proceed};
         for (method, dates, expected) in [
             (Method::Get, &[SAME][..], NotModified),
             (Method::Post, &[SAME], Proceed),
@@ -200,8 +204,8 @@ mod tests {
         let any: &[&[u8]] = &[b"*"];
         let if_match = Preconditions { if_match: any, ..Default::default() };
         let if_none_match = Preconditions { if_none_match: any, ..Default::default() };
-        assert_eq!(evaluate(Method::Put, &if_match, None), Outcome::PreconditionFailed);
-        assert_eq!(evaluate(Method::Put, &if_none_match, None), Outcome::Proceed);
+        assert_eq!(evaluate(Method::Put, &if_match, None), PreconditionOutcome::PreconditionFailed);
+        assert_eq!(evaluate(Method::Put, &if_none_match, None), PreconditionOutcome::Proceed);
     }
 
     #[test]

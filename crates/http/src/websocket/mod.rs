@@ -27,4 +27,4 @@ pub mod handshake;
 mod receiver;
 mod utf8;
 
-pub use receiver::{Event, Receiver, Violation};
+pub use receiver::{Receiver, Violation, WebSocketEvent};

@@ -7,7 +7,7 @@ use super::utf8::Utf8;
 
 /// What [`Receiver::next`] has found.
 #[derive(Debug, PartialEq, Eq)]
-pub enum Event<'a> {
+pub enum WebSocketEvent<'a> {
     /// All input was used.
     More,
     /// A part of a message.
@@ -81,24 +81,30 @@ impl Receiver {
     }
 
     /// Returns the next event of `input[*at..]`, which is unmasked in place, and advances `at` past what it has used.
-    /// After [`Event::More`] all input was used.
+    /// After [`WebSocketEvent::More`] all input was used.
     ///
     /// # Errors
     /// The client breaks the protocol. Everything that follows is ignored.
-    pub fn next(&mut self, input: &mut [u8], at: &mut usize) -> Result<Event<'_>, Violation> {
+    pub fn next(
+        &mut self,
+        input: &mut [u8],
+        at: &mut usize,
+    ) -> Result<WebSocketEvent<'_>, Violation> {
         if self.is_closed {
             *at = input.len();
-            return Ok(Event::More);
+            return Ok(WebSocketEvent::More);
         }
         match self.step(input, at) {
-            Ok(Found::More) => Ok(Event::More),
-            Ok(Found::Data(data, is_text, is_end)) => Ok(Event::Data { data, is_text, is_end }),
-            Ok(Found::Control(opcode::PING)) => Ok(Event::Ping(&self.control)),
-            Ok(Found::Control(opcode::PONG)) => Ok(Event::Pong),
+            Ok(Found::More) => Ok(WebSocketEvent::More),
+            Ok(Found::Data(data, is_text, is_end)) => {
+                Ok(WebSocketEvent::Data { data, is_text, is_end })
+            }
+            Ok(Found::Control(opcode::PING)) => Ok(WebSocketEvent::Ping(&self.control)),
+            Ok(Found::Control(opcode::PONG)) => Ok(WebSocketEvent::Pong),
             Ok(Found::Control(_)) => {
                 self.is_closed = true;
                 let (code, reason) = close(&self.control)?;
-                Ok(Event::Close { code, reason })
+                Ok(WebSocketEvent::Close { code, reason })
             }
             Err(violation) => {
                 self.is_closed = true;

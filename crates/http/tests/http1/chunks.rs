@@ -1,6 +1,6 @@
 //! Chunked bodies: sizes, extensions and trailer fields.
 
-use dunlin_http::http1::{BodyEvent, Connection};
+use dunlin_http::http1::{BodyEvent, Http1Connection};
 use dunlin_http::{Head, Limits};
 
 use super::support::{read, read_in_pieces, served};
@@ -141,7 +141,7 @@ fn chunk_extensions_keep_to_their_grammar() {
 
 #[test]
 fn trailer_fields_are_kept_until_they_are_taken() {
-    let mut connection = Connection::default();
+    let mut connection = Http1Connection::default();
     let mut head = Head::default();
     let request = b"POST / HTTP/1.1\r\nHost: a\r\nTransfer-Encoding: chunked\r\n\r\n";
     connection.head(request, &Limits::default(), &mut head).unwrap();

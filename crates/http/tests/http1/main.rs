@@ -4,7 +4,7 @@
 mod chunks;
 mod support;
 
-use dunlin_http::http1::{BodyEvent, Connection, Persistence};
+use dunlin_http::http1::{BodyEvent, Http1Connection, Persistence};
 use dunlin_http::{FieldName, Head, Limits, Request};
 use proptest::prelude::*;
 
@@ -168,7 +168,7 @@ fn exactly_one_well_formed_host_is_required() {
 /// Returns the fields of one request, as `name=value`.
 fn fields_of(message: &str, head: &mut Head) -> String {
     let message = message.as_bytes();
-    let length = Connection::default().head(message, &Limits::default(), head).unwrap();
+    let length = Http1Connection::default().head(message, &Limits::default(), head).unwrap();
     assert_eq!(length, Some(message.len()));
     let request = Request::new(message, head).to_owned();
     let text = |bytes: &[u8]| String::from_utf8_lossy(bytes).into_owned();
@@ -263,7 +263,7 @@ fn limits_apply_to_complete_and_incomplete_messages() {
 
 #[test]
 fn unknown_expectations_are_rejected() {
-    let mut connection = Connection::default();
+    let mut connection = Http1Connection::default();
     let mut head = Head::default();
     let message =
         b"POST / HTTP/1.1\r\nHost: x\r\nContent-Length: 3\r\nExpect: 100-Continue\r\n\r\n";
@@ -288,7 +288,7 @@ fn input_that_is_not_http_is_rejected_at_every_split() {
 fn fields_are_found_by_name_in_any_case_and_on_every_line() {
     let message = b"GET / HTTP/1.1\r\nhost: x\r\nACCEPT:\t text/html \r\nX: 1\r\naccept: b\r\n\r\n";
     let mut head = Head::default();
-    Connection::default().head(message, &Limits::default(), &mut head).unwrap();
+    Http1Connection::default().head(message, &Limits::default(), &mut head).unwrap();
     let request = Request::new(message, &head);
     assert_eq!(request.field(FieldName::Accept), Some(&b"text/html"[..]));
     assert_eq!(request.values(FieldName::Accept).collect::<Vec<_>>(), [&b"text/html"[..], b"b"]);
@@ -302,7 +302,7 @@ fn all_cookies_are_in_one_field_for_a_recipient_behind_the_server() {
     let joined = |lines: &str| {
         let message = format!("GET / HTTP/1.1\r\nHost: x\r\n{lines}X: 1\r\n\r\n");
         let mut head = Head::default();
-        Connection::default().head(message.as_bytes(), &Limits::default(), &mut head).unwrap();
+        Http1Connection::default().head(message.as_bytes(), &Limits::default(), &mut head).unwrap();
         let request = Request::new(message.as_bytes(), &head);
         let text = |bytes: &[u8]| String::from_utf8_lossy(bytes).into_owned();
         let fields = request.joined_fields().map(|(name, value)| text(name) + "=" + &text(&value));
@@ -351,7 +351,7 @@ proptest! {
     ) {
         let seen = |text: &str, fields: usize, head: &mut Head| {
             let limits = Limits { fields, ..Limits::default() };
-            let length = Connection::default().head(text.as_bytes(), &limits, head)?;
+            let length = Http1Connection::default().head(text.as_bytes(), &limits, head)?;
             Ok::<_, dunlin_http::RequestError>(length.map(|length| {
                 let request = Request::new(&text.as_bytes()[..length], head);
                 let fields: Vec<_> = request.fields().map(|(name, value)| (name.to_vec(), value.to_vec())).collect();

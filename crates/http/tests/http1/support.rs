@@ -1,6 +1,6 @@
 //! Feeds the engine with messages in pieces.
 
-use dunlin_http::http1::{BodyEvent, Connection, Persistence, leading_empty_lines};
+use dunlin_http::http1::{BodyEvent, Http1Connection, Persistence, leading_empty_lines};
 use dunlin_http::{Head, Limits, Request};
 
 /// Requests and the error that a connection reads from its input.
@@ -14,7 +14,7 @@ pub(crate) struct Read {
 /// Feeds `input` in pieces that end at `cuts`.
 pub(crate) fn read_in_pieces(input: &[u8], cuts: &[usize], limits: &Limits) -> Read {
     let mut read = Read::default();
-    let mut connection = Connection::default();
+    let mut connection = Http1Connection::default();
     let mut head = Head::default();
     let mut pending = Vec::new();
     let mut in_body = false;

@@ -1,6 +1,6 @@
 //! Response heads, interim responses and graceful shutdown.
 
-use dunlin_http::http2::ResponseHead;
+use dunlin_http::http2::OutgoingHead;
 use dunlin_http::http2::frame::{flag, kind};
 use dunlin_http::http2::hpack::Decoder;
 
@@ -17,7 +17,7 @@ fn repeated_heads_shrink_and_change_with_the_date() {
         server.feed(&headers(stream, GET, true));
         server.out.clear();
         let date: &[u8] = if number < 6 { b"one" } else { b"two" };
-        let head = ResponseHead { status: 200, date, lines, serial: 7 };
+        let head = OutgoingHead { status: 200, date, lines, serial: 7 };
         server.engine.respond(stream, &head, true, &mut server.out);
         let [(_, flags, _, payload)] = &server.sent()[..] else { panic!() };
         assert_eq!(*flags, flag::END_STREAM | flag::END_HEADERS);
@@ -53,10 +53,10 @@ fn a_large_head_is_sent_in_several_frames_and_hints_before_it() {
     let mut server = Server::open(None);
     server.feed(&headers(1, GET, true));
     server.out.clear();
-    let hints = ResponseHead { status: 103, date: b"", lines: b"Link: </a>\r\n", serial: 0 };
+    let hints = OutgoingHead { status: 103, date: b"", lines: b"Link: </a>\r\n", serial: 0 };
     server.engine.send_interim(1, &hints, &mut server.out);
     let lines = format!("X: {}\r\n", "\u{1}".repeat(20_000));
-    let head = ResponseHead { status: 200, date: b"", lines: lines.as_bytes(), serial: 0 };
+    let head = OutgoingHead { status: 200, date: b"", lines: lines.as_bytes(), serial: 0 };
     server.engine.respond(1, &head, true, &mut server.out);
     let sent = server.sent();
     let shape: Vec<_> = sent.iter().map(|frame| (frame.0, frame.1)).collect();

@@ -6,7 +6,7 @@ use dunlin_http::http2::frame::{
 };
 use dunlin_http::http2::hpack::{Encoder, Indexing};
 use dunlin_http::http2::{
-    Connection, ConnectionError, ErrorCode, Event, PREFACE, ResponseHead, Settings,
+    ConnectionError, ErrorCode, Event, Http2Connection, OutgoingHead, PREFACE, Settings,
 };
 use dunlin_http::{Head, Request, Version};
 
@@ -25,7 +25,7 @@ pub(crate) struct Seen {
 
 /// A server that responds by a rule, and the frames that it sends.
 pub(crate) struct Server {
-    pub(crate) engine: Connection,
+    pub(crate) engine: Http2Connection,
     pub(crate) head: Head,
     pub(crate) text: Vec<u8>,
     pub(crate) pending: Vec<u8>,
@@ -39,7 +39,7 @@ impl Server {
     pub(crate) fn new(response_length: Option<usize>) -> Self {
         let mut out = Vec::new();
         Self {
-            engine: Connection::new(Settings { streams: 10, ..Settings::default() }, &mut out),
+            engine: Http2Connection::new(Settings { streams: 10, ..Settings::default() }, &mut out),
             head: Head::default(),
             text: Vec::new(),
             pending: Vec::new(),
@@ -137,8 +137,8 @@ impl Server {
     }
 }
 
-pub(crate) fn plain(status: u16) -> ResponseHead<'static> {
-    ResponseHead { status, date: b"", lines: b"Server: x\r\n", serial: 0 }
+pub(crate) fn plain(status: u16) -> OutgoingHead<'static> {
+    OutgoingHead { status, date: b"", lines: b"Server: x\r\n", serial: 0 }
 }
 
 pub(crate) fn frames(mut bytes: &[u8]) -> Vec<(u8, u8, u32, Vec<u8>)> {

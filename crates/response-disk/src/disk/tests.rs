@@ -24,7 +24,8 @@ fn now() -> Now {
 fn request(lines: &str) -> OwnedRequest {
     let text = format!("GET / HTTP/1.1\r\nHost: a\r\n{lines}\r\n");
     let mut head = Head::default();
-    let length = http1::Connection::default().head(text.as_bytes(), &Limits::default(), &mut head);
+    let length =
+        http1::Http1Connection::default().head(text.as_bytes(), &Limits::default(), &mut head);
     assert_eq!(length.ok().flatten(), Some(text.len()));
     Request::new(text.as_bytes(), &head).to_owned()
 }

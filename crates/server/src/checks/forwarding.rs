@@ -92,7 +92,7 @@ fn parse_node(text: &[u8]) -> Option<IpAddr> {
 
 #[cfg(test)]
 mod tests {
-    use dunlin_http::http1::Connection;
+    use dunlin_http::http1::Http1Connection;
     use dunlin_http::{Head, Limits};
 
     use super::*;
@@ -101,7 +101,7 @@ mod tests {
         let lines: String = lines.iter().map(|line| format!("{line}\r\n")).collect();
         let bytes = format!("GET / HTTP/1.1\r\nHost: a\r\n{lines}\r\n");
         let mut head = Head::default();
-        Connection::default().head(bytes.as_bytes(), &Limits::default(), &mut head).unwrap();
+        Http1Connection::default().head(bytes.as_bytes(), &Limits::default(), &mut head).unwrap();
         let request = Request::new(bytes.as_bytes(), &head);
         let trusted = ["10.0.0.0/8".parse().unwrap(), "2001:db8:f::/48".parse().unwrap()];
         let field = ForwardedField::parse(field).unwrap();

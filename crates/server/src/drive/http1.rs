@@ -32,7 +32,7 @@ use crate::worker::{Buffers, Output};
 pub(super) struct Connection {
     link: Link,
     stream: Transport,
-    engine: http1::Connection,
+    engine: http1::Http1Connection,
     /// Bytes that were received and not processed.
     unread: Vec<u8>,
     /// `unread` may hold a whole request: process it before reading.
@@ -110,7 +110,7 @@ impl Connection {
         Self {
             link,
             stream,
-            engine: http1::Connection::default(),
+            engine: http1::Http1Connection::default(),
             resume: !unread.is_empty(),
             unread,
             linger: false,

@@ -70,7 +70,7 @@ impl Connection {
         let ctx = &link.ctx;
         let settings = Settings { limits: ctx.http1.limits, ..Settings::default() };
         let mut unsent = Vec::new();
-        let engine = http2::Connection::new(settings, &mut unsent);
+        let engine = http2::Http2Connection::new(settings, &mut unsent);
         let now = ctx.clock.now();
         Self {
             exchanges: Multiplexer::new(link, Frames::new(engine, stream)),

@@ -1,6 +1,6 @@
 //! Requests that the server makes of others: the same fields, another target, no body.
 
-use dunlin_http::http1::Connection;
+use dunlin_http::http1::Http1Connection;
 use dunlin_http::{FieldLines, FieldName, Head, Limits, Request, Version};
 
 /// The fields of a body, which a rewritten request does not have.
@@ -38,7 +38,7 @@ impl RewrittenRequest {
     ) -> Option<Self> {
         let bytes = rewritten(request, target, left_out, added);
         let mut head = Head::default();
-        let read = Connection::default().head(&bytes, limits, &mut head);
+        let read = Http1Connection::default().head(&bytes, limits, &mut head);
         (read == Ok(Some(bytes.len()))).then_some(Self { bytes, head })
     }
 
@@ -87,7 +87,7 @@ mod tests {
             b"GET /a HTTP/1.1\r\nHost: x\r\nConnection: Origin, upgrade, host\r\nOrigin: a\r\n\
                      Upgrade: websocket\r\nCookie: b\r\n\r\n";
         let mut head = Head::default();
-        let read = Connection::default().head(text, &Limits::default(), &mut head);
+        let read = Http1Connection::default().head(text, &Limits::default(), &mut head);
         assert_eq!(read, Ok(Some(text.len())));
         let request = Request::new(text, &head);
         let rewritten = RewrittenRequest::new(&request, b"/b", &[], &Limits::default());

@@ -11,7 +11,7 @@ use dunlin_exchange::{
     Body, Client, EarlyHints, Incoming, RequestContext, Response, StreamKind, stream,
 };
 use dunlin_fs::content::Piece;
-use dunlin_http::http1::Connection;
+use dunlin_http::http1::Http1Connection;
 use dunlin_http::{BodyLength, Head, Request};
 use dunlin_net::blocking::Pool;
 use dunlin_telemetry::ScriptContext;
@@ -57,7 +57,7 @@ async fn subrequest(
 ) -> io::Result<Response> {
     let malformed = || io::Error::new(io::ErrorKind::InvalidInput, "the request is malformed");
     let mut head = Head::default();
-    match Connection::default().head(message, &ctx.http1.limits, &mut head) {
+    match Http1Connection::default().head(message, &ctx.http1.limits, &mut head) {
         Ok(Some(length)) if length == message.len() => {}
         _ => return Err(malformed()),
     }

@@ -5,7 +5,7 @@ mod ending;
 use std::collections::VecDeque;
 use std::io;
 
-use dunlin_http::http1::client::{Malformed, ResponseEvent, ResponseReader};
+use dunlin_http::http1::client::{MalformedResponse, ResponseEvent, ResponseReader};
 use rustix::event::epoll;
 
 use super::pace::Pace;
@@ -397,7 +397,7 @@ impl Connection {
             let next = self.reader.next(&data[at..], request.head_only, &mut shared.head_cache);
             let (used, event) = match next {
                 Ok(next) => next,
-                Err(Malformed(why)) => {
+                Err(MalformedResponse(why)) => {
                     let (job, url) = (shared.job, request.url);
                     let sent = excerpt(&data[at..]);
                     let reason = || format!("{}: {sent} ({why})", url_of(job, url));

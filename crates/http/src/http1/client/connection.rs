@@ -4,9 +4,9 @@ use std::ops::Range;
 
 use super::framing::{Framing, FramingFields};
 use super::request::{self, Sent};
-use super::{Malformed, head};
+use super::{MalformedResponse, head};
 use crate::FieldLines;
-use crate::http1::chunked::{ChunkedDecoder, Decoded};
+use crate::http1::chunked::{ChunkedDecoder, ChunkedPart};
 use crate::http1::response;
 use crate::message::{BodySize, InterimResponses, InvalidRequest, RequestHead, ResponseHead};
 use crate::request::Version;
@@ -14,12 +14,13 @@ use crate::semantics::status;
 
 /// A client's connection of HTTP/1.1, without I/O.
 ///
-/// For each request the driver calls [`Connection::send_head`], sends the body within the framing of
-/// [`Connection::begin_data`], [`Connection::end_data`] and [`Connection::end_body`], and calls [`Connection::receive`]
-/// with the bytes that have arrived until [`Event::End`]. Sending and receiving are independent: a server may respond
-/// before the request is complete. Another request may follow when [`Connection::is_reusable`].
+/// For each request the driver calls [`send_head`](Self::send_head), sends the body within the framing of
+/// [`begin_data`](Self::begin_data), [`end_data`](Self::end_data) and [`end_body`](Self::end_body), and calls
+/// [`receive`](Self::receive) with the bytes that have arrived until [`Http1ClientEvent::End`]. Sending and receiving are
+/// independent: a server may respond before the request is complete. Another request may follow when
+/// [`is_reusable`](Self::is_reusable).
 #[derive(Debug, Default)]
-pub struct Connection {
+pub struct Http1ClientConnection {
     send: Send,
     receive: Receive,
     sent: Sent,
@@ -52,15 +53,15 @@ enum Receive {
     Tunnel,
 }
 
-/// What [`Connection::receive`] has found.
+/// What [`Http1ClientConnection::receive`] has found.
 #[derive(Debug, PartialEq, Eq)]
-pub enum Event {
+pub enum Http1ClientEvent {
     /// More input is needed.
     NeedInput,
     /// The head of an interim response (RFC 9110 §15.2); another head follows.
     Interim(ResponseHead),
-    /// The head of the final response. If [`Connection::is_tunnel`], all further bytes belong to the other protocol,
-    /// and [`Connection::receive`] is not to be called again.
+    /// The head of the final response. If [`Http1ClientConnection::is_tunnel`], all further bytes belong to the other protocol,
+    /// and [`Http1ClientConnection::receive`] is not to be called again.
     Head(ResponseHead),
     /// A piece of the body: its place in the input.
     Data(Range<usize>),
@@ -71,7 +72,7 @@ pub enum Event {
 /// Most bytes of a response's head.
 const MAX_HEAD: usize = 64 * 1024;
 
-impl Connection {
+impl Http1ClientConnection {
     /// Appends the head of a request to `out`.
     ///
     /// # Errors
@@ -102,7 +103,7 @@ impl Connection {
     }
 
     /// Appends what stands before `length` bytes of the request's body, which is to be followed by
-    /// [`Connection::end_data`]. `length` is not 0.
+    /// [`Http1ClientConnection::end_data`]. `length` is not 0.
     ///
     /// # Errors
     /// If the body becomes longer than announced.
@@ -158,41 +159,54 @@ impl Connection {
     ///
     /// # Errors
     /// If the response is malformed or cut off. The connection must then be closed.
-    pub fn receive(&mut self, input: &[u8], is_end: bool) -> Result<(usize, Event), Malformed> {
+    pub fn receive(
+        &mut self,
+        input: &[u8],
+        is_end: bool,
+    ) -> Result<(usize, Http1ClientEvent), MalformedResponse> {
         let (used, event) = match &mut self.receive {
-            Receive::Idle if input.is_empty() => (0, Event::NeedInput),
-            Receive::Idle => return Err(Malformed("the server sent bytes without a request")),
-            Receive::Tunnel => (0, Event::NeedInput),
+            Receive::Idle if input.is_empty() => (0, Http1ClientEvent::NeedInput),
+            Receive::Idle => {
+                return Err(MalformedResponse("the server sent bytes without a request"));
+            }
+            Receive::Tunnel => (0, Http1ClientEvent::NeedInput),
             Receive::Head(scanned) => match head::length(input, scanned)? {
                 Some(length) if length <= MAX_HEAD => (length, self.head(&input[..length])?),
-                None if input.len() <= MAX_HEAD => (0, Event::NeedInput),
-                _ => return Err(Malformed("the head of the response is larger than 64 KB")),
+                None if input.len() <= MAX_HEAD => (0, Http1ClientEvent::NeedInput),
+                _ => {
+                    return Err(MalformedResponse("the head of the response is larger than 64 KB"));
+                }
             },
             Receive::Known(0) => (0, self.end(FieldLines::default())),
             Receive::UntilClose if is_end && input.is_empty() => {
                 (0, self.end(FieldLines::default()))
             }
-            Receive::Known(_) | Receive::UntilClose if input.is_empty() => (0, Event::NeedInput),
+            Receive::Known(_) | Receive::UntilClose if input.is_empty() => {
+                (0, Http1ClientEvent::NeedInput)
+            }
             Receive::Known(left) => {
                 let taken = (*left).min(input.len() as u64);
                 *left -= taken;
-                (taken as usize, Event::Data(0..taken as usize))
+                (taken as usize, Http1ClientEvent::Data(0..taken as usize))
             }
-            Receive::UntilClose => (input.len(), Event::Data(0..input.len())),
+            Receive::UntilClose => (input.len(), Http1ClientEvent::Data(0..input.len())),
             Receive::Chunked(decoder) => {
-                let decoded = decoder.decode(input).map_err(|error| Malformed(error.reason))?;
+                let decoded =
+                    decoder.decode(input).map_err(|error| MalformedResponse(error.reason))?;
                 match decoded {
-                    (used, Decoded::More) => (used, Event::NeedInput),
-                    (used, Decoded::Data(data)) => (used, Event::Data(used - data.len()..used)),
-                    (used, Decoded::End) => {
+                    (used, ChunkedPart::More) => (used, Http1ClientEvent::NeedInput),
+                    (used, ChunkedPart::Data(data)) => {
+                        (used, Http1ClientEvent::Data(used - data.len()..used))
+                    }
+                    (used, ChunkedPart::End) => {
                         let trailers = decoder.take_trailers();
                         (used, self.end(trailers))
                     }
                 }
             }
         };
-        if is_end && event == Event::NeedInput {
-            return Err(Malformed(match self.receive {
+        if is_end && event == Http1ClientEvent::NeedInput {
+            return Err(MalformedResponse(match self.receive {
                 Receive::Head(_) if input.is_empty() => "the server closed the connection",
                 Receive::Head(_) => "the server closed the connection within a head",
                 _ => "the server closed the connection within a body",
@@ -201,12 +215,12 @@ impl Connection {
         Ok((used, event))
     }
 
-    fn head(&mut self, block: &[u8]) -> Result<Event, Malformed> {
+    fn head(&mut self, block: &[u8]) -> Result<Http1ClientEvent, MalformedResponse> {
         let (head, framing) = head::parse(block)?;
         if head.is_interim() {
             self.receive = Receive::Head(0);
-            self.interim_responses.add(block.len()).map_err(Malformed)?;
-            return Ok(Event::Interim(head));
+            self.interim_responses.add(block.len()).map_err(MalformedResponse)?;
+            return Ok(Http1ClientEvent::Interim(head));
         }
         let fields = framing?;
         let persists = match head.version {
@@ -216,14 +230,14 @@ impl Connection {
         self.is_closing |= fields.close || !persists;
         self.receive = self.body(head.status, &fields)?;
         self.is_closing |= matches!(self.receive, Receive::UntilClose | Receive::Tunnel);
-        Ok(Event::Head(head))
+        Ok(Http1ClientEvent::Head(head))
     }
 
     /// Returns how the body of the final response is delimited (RFC 9112 §6.3).
-    fn body(&self, status: u16, fields: &FramingFields) -> Result<Receive, Malformed> {
+    fn body(&self, status: u16, fields: &FramingFields) -> Result<Receive, MalformedResponse> {
         let Sent { is_head, is_connect, may_upgrade, .. } = self.sent;
         if status == 101 && !may_upgrade {
-            return Err(Malformed("the server switches protocols (101) unasked"));
+            return Err(MalformedResponse("the server switches protocols (101) unasked"));
         }
         if status == 101 || is_connect && (200..300).contains(&status) {
             return Ok(Receive::Tunnel);
@@ -239,9 +253,9 @@ impl Connection {
         })
     }
 
-    fn end(&mut self, trailers: FieldLines) -> Event {
+    fn end(&mut self, trailers: FieldLines) -> Http1ClientEvent {
         self.receive = Receive::Idle;
-        Event::End(trailers)
+        Http1ClientEvent::End(trailers)
     }
 
     /// Remaining bytes of the response's body, if its head states the length.

@@ -1,6 +1,6 @@
 //! How the body of a response is delimited and whether the connection persists (RFC 9112 §6.3, §9.3).
 
-use super::Malformed;
+use super::MalformedResponse;
 use crate::message::list_has;
 
 /// The fields of a response that frame it, collected as they are read.
@@ -29,29 +29,30 @@ pub(super) enum Framing {
 impl FramingFields {
     /// Returns the same with one more field.
     #[inline]
-    pub(super) fn with(mut self, name: &[u8], value: &[u8]) -> Result<Self, Malformed> {
+    pub(super) fn with(mut self, name: &[u8], value: &[u8]) -> Result<Self, MalformedResponse> {
         self.add(name, value)?;
         Ok(self)
     }
 
     /// Takes one field.
     #[inline]
-    pub(super) fn add(&mut self, name: &[u8], value: &[u8]) -> Result<(), Malformed> {
+    pub(super) fn add(&mut self, name: &[u8], value: &[u8]) -> Result<(), MalformedResponse> {
         match name.len() {
             10 if name.eq_ignore_ascii_case(b"connection") => {
                 self.close |= list_has(value, "close");
                 self.keep_alive |= list_has(value, "keep-alive");
             }
             14 if name.eq_ignore_ascii_case(b"content-length") => {
-                let length = decimal(value).ok_or(Malformed("Content-Length is malformed"))?;
+                let length =
+                    decimal(value).ok_or(MalformedResponse("Content-Length is malformed"))?;
                 if self.length.is_some_and(|other| other != length) {
-                    return Err(Malformed("there are two different Content-Lengths"));
+                    return Err(MalformedResponse("there are two different Content-Lengths"));
                 }
                 self.length = Some(length);
             }
             17 if name.eq_ignore_ascii_case(b"transfer-encoding") => {
                 if self.is_chunked {
-                    return Err(Malformed("there is more than one transfer coding"));
+                    return Err(MalformedResponse("there is more than one transfer coding"));
                 }
                 self.is_chunked = value.eq_ignore_ascii_case(b"chunked");
                 self.has_other_coding |= !self.is_chunked;
@@ -67,13 +68,13 @@ impl FramingFields {
     }
 
     /// Returns the framing that the fields state for a response that may have a body (RFC 9112 §6.3).
-    pub(super) fn framing(&self) -> Result<Framing, Malformed> {
+    pub(super) fn framing(&self) -> Result<Framing, MalformedResponse> {
         if self.has_other_coding {
-            return Err(Malformed("the transfer coding is not chunked"));
+            return Err(MalformedResponse("the transfer coding is not chunked"));
         }
         match (self.is_chunked, self.length) {
             (true, Some(_)) => {
-                Err(Malformed("both Content-Length and Transfer-Encoding are present"))
+                Err(MalformedResponse("both Content-Length and Transfer-Encoding are present"))
             }
             (true, None) => Ok(Framing::Chunked),
             (false, Some(length)) => Ok(Framing::Known(length)),

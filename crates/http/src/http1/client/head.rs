@@ -6,7 +6,7 @@
 
 use memchr::memchr;
 
-use super::Malformed;
+use super::MalformedResponse;
 use super::framing::FramingFields;
 use crate::FieldLines;
 use crate::message::ResponseHead;
@@ -18,11 +18,14 @@ use crate::semantics::{is_field_value, is_token};
 ///
 /// # Errors
 /// If `input` does not begin like a response of HTTP/1.
-pub(super) fn length(input: &[u8], scanned: &mut usize) -> Result<Option<usize>, Malformed> {
+pub(super) fn length(
+    input: &[u8],
+    scanned: &mut usize,
+) -> Result<Option<usize>, MalformedResponse> {
     const START: &[u8] = b"HTTP/1.";
     let seen = input.len().min(START.len());
     if input[..seen] != START[..seen] {
-        return Err(Malformed("the response is not HTTP/1"));
+        return Err(MalformedResponse("the response is not HTTP/1"));
     }
     // Each pass looks at a line end and what follows it.
     let mut at = *scanned;
@@ -43,10 +46,10 @@ pub(super) fn length(input: &[u8], scanned: &mut usize) -> Result<Option<usize>,
 }
 
 /// What the fields of a head state of the framing, which matters for a final response only.
-type StatedFraming = Result<FramingFields, Malformed>;
+type StatedFraming = Result<FramingFields, MalformedResponse>;
 
 /// Reads a complete head, the empty line included.
-pub(super) fn parse(block: &[u8]) -> Result<(ResponseHead, StatedFraming), Malformed> {
+pub(super) fn parse(block: &[u8]) -> Result<(ResponseHead, StatedFraming), MalformedResponse> {
     let mut rest = block;
     let mut lines = std::iter::from_fn(|| {
         let end = memchr(b'\n', rest)?;
@@ -61,7 +64,7 @@ pub(super) fn parse(block: &[u8]) -> Result<(ResponseHead, StatedFraming), Malfo
     for line in lines.take_while(|line| !line.is_empty()) {
         if matches!(line[0], b' ' | b'\t') {
             if fields.is_empty() {
-                return Err(Malformed("the first field is folded"));
+                return Err(MalformedResponse("the first field is folded"));
             }
             let more = checked_value(line.trim_ascii())?;
             fields.extend_last_value(b" ");
@@ -69,10 +72,10 @@ pub(super) fn parse(block: &[u8]) -> Result<(ResponseHead, StatedFraming), Malfo
             has_folded = true;
             continue;
         }
-        let colon = memchr(b':', line).ok_or(Malformed("a field has no colon"))?;
+        let colon = memchr(b':', line).ok_or(MalformedResponse("a field has no colon"))?;
         let name = &line[..colon];
         if !is_token(name) {
-            return Err(Malformed("a field name is malformed"));
+            return Err(MalformedResponse("a field name is malformed"));
         }
         let value = checked_value(line[colon + 1..].trim_ascii())?;
         framing = framing.and_then(|framing| framing.with(name, value));
@@ -85,14 +88,14 @@ pub(super) fn parse(block: &[u8]) -> Result<(ResponseHead, StatedFraming), Malfo
     Ok((ResponseHead { status, version, fields }, framing))
 }
 
-fn checked_value(value: &[u8]) -> Result<&[u8], Malformed> {
-    let control = Malformed("a field value has a control character");
+fn checked_value(value: &[u8]) -> Result<&[u8], MalformedResponse> {
+    let control = MalformedResponse("a field value has a control character");
     if is_field_value(value) { Ok(value) } else { Err(control) }
 }
 
 /// `HTTP-version SP status-code SP [ reason-phrase ]` (RFC 9112 §4).
-fn status_line(line: &[u8]) -> Result<(u16, Version), Malformed> {
-    let malformed = Malformed("the status line is malformed");
+fn status_line(line: &[u8]) -> Result<(u16, Version), MalformedResponse> {
+    let malformed = MalformedResponse("the status line is malformed");
     let [
         b'H',
         b'T',

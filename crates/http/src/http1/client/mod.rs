@@ -1,6 +1,6 @@
 //! The client side of HTTP/1: writing requests and reading responses (RFC 9112).
 //!
-//! [`Connection`] is the engine of a client: it writes the head of a request, frames the body, and reads the response
+//! [`Http1ClientConnection`] is the engine of a client: it writes the head of a request, frames the body, and reads the response
 //! with interim responses, trailers and protocol upgrades. [`ResponseReader`] only separates and counts the responses
 //! of a connection; the load generator uses it.
 //!
@@ -37,5 +37,5 @@ mod head;
 mod reader;
 mod request;
 
-pub use connection::{Connection, Event};
-pub use reader::{HeadCache, Malformed, ResponseEvent, ResponseReader};
+pub use connection::{Http1ClientConnection, Http1ClientEvent};
+pub use reader::{HeadCache, MalformedResponse, ResponseEvent, ResponseReader};

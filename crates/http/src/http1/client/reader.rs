@@ -3,7 +3,7 @@
 use memchr::memchr;
 
 use super::framing::{Framing, FramingFields};
-use crate::http1::chunked::{ChunkedDecoder, Decoded};
+use crate::http1::chunked::{ChunkedDecoder, ChunkedPart};
 use crate::semantics::status;
 
 /// Parser of the responses on one connection.
@@ -45,7 +45,7 @@ pub enum ResponseEvent<'a> {
 
 /// A malformed response, with a short description of the error.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub struct Malformed(pub &'static str);
+pub struct MalformedResponse(pub &'static str);
 
 /// The last head and its parsed form. Servers send the same head many times per second; one that equals the last byte for
 /// byte is not parsed again.
@@ -71,14 +71,14 @@ impl ResponseReader {
     /// response is to a HEAD request and has no body.
     ///
     /// # Errors
-    /// [`Malformed`] if the input is not a response, or its framing is ambiguous.
+    /// [`MalformedResponse`] if the input is not a response, or its framing is ambiguous.
     #[inline]
     pub fn next<'a>(
         &mut self,
         input: &'a [u8],
         head_only: bool,
         cache: &mut HeadCache,
-    ) -> Result<(usize, ResponseEvent<'a>), Malformed> {
+    ) -> Result<(usize, ResponseEvent<'a>), MalformedResponse> {
         match &mut self.state {
             State::Head => self.head(input, head_only, cache),
             State::Known(0) => Ok((0, self.end())),
@@ -91,13 +91,13 @@ impl ResponseReader {
             State::UntilClose => Ok((input.len(), ResponseEvent::Data(input))),
             State::Chunked(decoder) => {
                 let (used, decoded) =
-                    decoder.decode(input).map_err(|error| Malformed(error.reason))?;
+                    decoder.decode(input).map_err(|error| MalformedResponse(error.reason))?;
                 Ok((
                     used,
                     match decoded {
-                        Decoded::More => ResponseEvent::More,
-                        Decoded::Data(data) => ResponseEvent::Data(data),
-                        Decoded::End => self.end(),
+                        ChunkedPart::More => ResponseEvent::More,
+                        ChunkedPart::Data(data) => ResponseEvent::Data(data),
+                        ChunkedPart::End => self.end(),
                     },
                 ))
             }
@@ -149,7 +149,7 @@ impl ResponseReader {
         input: &'a [u8],
         head_only: bool,
         cache: &mut HeadCache,
-    ) -> Result<(usize, ResponseEvent<'a>), Malformed> {
+    ) -> Result<(usize, ResponseEvent<'a>), MalformedResponse> {
         if let Some(parsed) = cache.parsed.filter(|parsed| parsed.head_only == head_only)
             && input.starts_with(&cache.bytes)
         {
@@ -159,7 +159,7 @@ impl ResponseReader {
         loop {
             let Some((length, parsed)) = parse(&input[at..], head_only)? else {
                 return if input.len() - at > MAX_HEAD {
-                    Err(Malformed("the head is larger than 64 KB"))
+                    Err(MalformedResponse("the head is larger than 64 KB"))
                 } else {
                     Ok((at, ResponseEvent::More))
                 };
@@ -196,13 +196,13 @@ impl ResponseReader {
 }
 
 /// Parses a head. Returns its length and its parsed form, or `None` if it is incomplete.
-fn parse(input: &[u8], head_only: bool) -> Result<Option<(usize, ParsedHead)>, Malformed> {
+fn parse(input: &[u8], head_only: bool) -> Result<Option<(usize, ParsedHead)>, MalformedResponse> {
     let Some((line, mut at)) = next_line(input, 0) else {
         let start = &input[..input.len().min(5)];
         return if b"HTTP/".starts_with(start) {
             Ok(None)
         } else {
-            Err(Malformed("this is not HTTP/1"))
+            Err(MalformedResponse("this is not HTTP/1"))
         };
     };
     let (status, minor) = status_line(line)?;
@@ -213,7 +213,7 @@ fn parse(input: &[u8], head_only: bool) -> Result<Option<(usize, ParsedHead)>, M
         if line.is_empty() {
             break;
         }
-        let colon = memchr(b':', line).ok_or(Malformed("a field has no colon"))?;
+        let colon = memchr(b':', line).ok_or(MalformedResponse("a field has no colon"))?;
         let (name, value) = (&line[..colon], line[colon + 1..].trim_ascii());
         match input.get(at) {
             // The next line may continue this one.
@@ -256,22 +256,26 @@ fn next_line(input: &[u8], start: usize) -> Option<(&[u8], usize)> {
 }
 
 /// `HTTP-version SP status-code SP [reason-phrase]` (RFC 9112 §4): status and minor version.
-fn status_line(line: &[u8]) -> Result<(u16, u8), Malformed> {
-    let rest = line.strip_prefix(b"HTTP/1.").ok_or(Malformed("this is not HTTP/1"))?;
+fn status_line(line: &[u8]) -> Result<(u16, u8), MalformedResponse> {
+    let rest = line.strip_prefix(b"HTTP/1.").ok_or(MalformedResponse("this is not HTTP/1"))?;
     let [minor @ b'0'..=b'9', b' ', a @ b'1'..=b'9', b @ b'0'..=b'9', c @ b'0'..=b'9', tail @ ..] =
         rest
     else {
-        return Err(Malformed("the status line is malformed"));
+        return Err(MalformedResponse("the status line is malformed"));
     };
     if !matches!(tail.first(), None | Some(b' ')) {
-        return Err(Malformed("the status line is malformed"));
+        return Err(MalformedResponse("the status line is malformed"));
     }
     let digit = |byte: &u8| u16::from(byte - b'0');
     Ok((digit(a) * 100 + digit(b) * 10 + digit(c), minor - b'0'))
 }
 
 /// Returns the framing of a response to a request that may be HEAD (RFC 9112 §6.3).
-fn framing(fields: &FramingFields, status: u16, head_only: bool) -> Result<Framing, Malformed> {
+fn framing(
+    fields: &FramingFields,
+    status: u16,
+    head_only: bool,
+) -> Result<Framing, MalformedResponse> {
     if head_only || !status::has_body(status) { Ok(Framing::None) } else { fields.framing() }
 }
 
@@ -282,7 +286,7 @@ mod tests {
     type Responses = (Vec<(u16, Option<u64>)>, Vec<u8>, Vec<bool>);
 
     /// Reads `input` in pieces of `step` bytes. Returns the heads, the bytes of all bodies, and the ends.
-    fn read(input: &[u8], step: usize, head_only: bool) -> Result<Responses, Malformed> {
+    fn read(input: &[u8], step: usize, head_only: bool) -> Result<Responses, MalformedResponse> {
         let (mut reader, mut cache) = (ResponseReader::default(), HeadCache::default());
         let (mut heads, mut body, mut ends) = (Vec::new(), Vec::new(), Vec::new());
         let mut buffer = Vec::new();

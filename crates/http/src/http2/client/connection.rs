@@ -4,7 +4,7 @@ use std::ops::Range;
 
 use super::request::{encode, encode_trailers, write_block};
 use super::response::MAX_SECTION;
-use super::stream::{Stream, Streams};
+use super::stream::{ClientStream, ClientStreams};
 use crate::FieldLines;
 use crate::http2::ConnectionError;
 use crate::http2::abuse::Budget;
@@ -12,9 +12,9 @@ use crate::http2::frame::{self, ErrorCode, MAX_PAYLOAD, PREFACE, setting};
 use crate::http2::hpack::{Decoder, Encoder};
 use crate::message::{BodySize, InterimResponses, InvalidRequest, RequestHead, ResponseHead};
 
-/// What [`Connection::receive`] has found.
+/// What [`Http2ClientConnection::receive`] has found.
 #[derive(Debug, PartialEq, Eq)]
-pub enum Event {
+pub enum Http2ClientEvent {
     /// All input that can be used was used.
     NeedInput,
     /// The head of an interim response; another head follows.
@@ -33,7 +33,7 @@ pub enum Event {
         /// The response is complete.
         is_end: bool,
     },
-    /// A piece of a response's body. The caller calls [`Connection::consumed`] when it has taken it.
+    /// A piece of a response's body. The caller calls [`Http2ClientConnection::consumed`] when it has taken it.
     Data {
         /// The request's stream.
         stream: u32,
@@ -58,17 +58,17 @@ pub enum Event {
         /// The server did not process the request: it may be sent again (RFC 9113 §8.7).
         is_unprocessed: bool,
     },
-    /// Bodies of requests may be sent on: [`Connection::capacity`] of some streams has grown.
+    /// Bodies of requests may be sent on: [`Http2ClientConnection::capacity`] of some streams has grown.
     Window,
     /// The server serves no further requests on this connection. The streams that it did not process follow as
-    /// [`Event::Reset`] by [`Connection::unprocessed`].
+    /// [`Http2ClientEvent::Reset`] by [`Http2ClientConnection::unprocessed`].
     GoAway,
 }
 
 /// A client's connection of HTTP/2.
 #[derive(Debug)]
-pub struct Connection {
-    pub(super) streams: Streams,
+pub struct Http2ClientConnection {
+    pub(super) streams: ClientStreams,
     pub(super) encoder: Encoder,
     pub(super) decoder: Decoder,
     /// The number of the next stream.
@@ -137,7 +137,7 @@ pub(super) const CONNECTION_WINDOW: u32 = 1024 * 1024;
 /// Streams that are open at once while the server's limit is not known (RFC 9113 §6.5.2 recommends 100 at least).
 const DEFAULT_STREAMS: u32 = 100;
 
-impl Connection {
+impl Http2ClientConnection {
     /// Creates a connection; its preface and settings are appended to `out`.
     pub fn new(out: &mut Vec<u8>) -> Self {
         out.extend_from_slice(PREFACE);
@@ -151,7 +151,7 @@ impl Connection {
         );
         frame::write_window_update(0, CONNECTION_WINDOW - DEFAULT_WINDOW, out);
         Self {
-            streams: Streams::new(),
+            streams: ClientStreams::new(),
             encoder: Encoder::default(),
             decoder: Decoder::default(),
             next: 1,
@@ -238,7 +238,7 @@ impl Connection {
         let id = self.next;
         self.next += 2;
         write_block(id, &block, is_end, self.peer.max_frame, out);
-        let stream = Stream {
+        let stream = ClientStream {
             send: self.peer.initial_window,
             receive: i64::from(STREAM_WINDOW),
             consumed: 0,
@@ -270,7 +270,7 @@ impl Connection {
     }
 
     /// Appends what stands before `length` bytes of the request's body. `length` is at most
-    /// [`Connection::capacity`].
+    /// [`Http2ClientConnection::capacity`].
     pub fn begin_data(&mut self, id: u32, length: usize, is_end: bool, out: &mut Vec<u8>) {
         if let Some(stream) = self.streams.get_mut(&id) {
             stream.send -= length as i64;
@@ -325,7 +325,7 @@ impl Connection {
         true
     }
 
-    /// Returns the next stream that the server will not process, after [`Event::GoAway`]; the stream is closed.
+    /// Returns the next stream that the server will not process, after [`Http2ClientEvent::GoAway`]; the stream is closed.
     pub fn unprocessed(&mut self) -> Option<u32> {
         self.unprocessed.pop()
     }
@@ -348,7 +348,7 @@ impl Connection {
         input: &[u8],
         at: &mut usize,
         out: &mut Vec<u8>,
-    ) -> Result<Event, ConnectionError> {
+    ) -> Result<Http2ClientEvent, ConnectionError> {
         if self.phase == Phase::Failed {
             return Err(ConnectionError::new(ErrorCode::NoError, "the connection is over"));
         }

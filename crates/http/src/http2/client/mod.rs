@@ -1,8 +1,8 @@
 //! The client side of HTTP/2 (RFC 9113): a state machine without sockets.
 //!
-//! [`Connection::open`] writes the head of a request, [`Connection::receive`] reads what the server sends. Bodies of
-//! requests are sent within [`Connection::capacity`]; for data of responses the caller returns credit by
-//! [`Connection::consumed`], so that a slow reader holds up the server.
+//! [`Http2ClientConnection::open`] writes the head of a request, [`Http2ClientConnection::receive`] reads what the server sends. Bodies of
+//! requests are sent within [`Http2ClientConnection::capacity`]; for data of responses the caller returns credit by
+//! [`Http2ClientConnection::consumed`], so that a slow reader holds up the server.
 //!
 //! ```
 //! use dunlin_http::http2::client::Connection;
@@ -22,4 +22,4 @@ mod request;
 mod response;
 mod stream;
 
-pub use connection::{Connection, Event};
+pub use connection::{Http2ClientConnection, Http2ClientEvent};

@@ -2,8 +2,8 @@
 
 use std::cmp::Reverse;
 
-use super::connection::{Connection, Event, PartialSection, Phase};
-use super::response::{MAX_SECTION, Section};
+use super::connection::{Http2ClientConnection, Http2ClientEvent, PartialSection, Phase};
+use super::response::{MAX_SECTION, ResponseSection};
 use crate::http2::ConnectionError;
 use crate::http2::abuse::Cost;
 use crate::http2::frame::{
@@ -11,28 +11,28 @@ use crate::http2::frame::{
 };
 use crate::semantics::status;
 
-type Found = Result<Option<Event>, ConnectionError>;
+type Found = Result<Option<Http2ClientEvent>, ConnectionError>;
 
 /// The largest window (RFC 9113 §6.9.1).
 const MAX_WINDOW: i64 = 0x7fff_ffff;
 /// Most CONTINUATION frames of one section.
 const MAX_CONTINUATIONS: u32 = 32;
 
-impl Connection {
+impl Http2ClientConnection {
     pub(super) fn step(
         &mut self,
         input: &[u8],
         at: &mut usize,
         out: &mut Vec<u8>,
-    ) -> Result<Event, ConnectionError> {
+    ) -> Result<Http2ClientEvent, ConnectionError> {
         loop {
             let Some(frame) = FrameHeader::parse(&input[*at..]) else {
-                return Ok(Event::NeedInput);
+                return Ok(Http2ClientEvent::NeedInput);
             };
             self.admit(&frame)?;
             let start = *at + HEADER_LENGTH;
             let Some(payload) = input.get(start..start + frame.length) else {
-                return Ok(Event::NeedInput);
+                return Ok(Http2ClientEvent::NeedInput);
             };
             *at = start + frame.length;
             let event = match frame.kind {
@@ -138,7 +138,7 @@ impl Connection {
 
     /// A section is complete: a head or trailers.
     fn section_end(&mut self, id: u32, is_end: bool, block: &[u8], out: &mut Vec<u8>) -> Found {
-        let mut section = Section::default();
+        let mut section = ResponseSection::default();
         self.decoder
             .decode(block, &mut Vec::new(), |text, field| section.take(text, &field))
             .map_err(|malformed| ConnectionError::new(ErrorCode::CompressionError, malformed.0))?;
@@ -159,7 +159,7 @@ impl Connection {
             return match section.into_trailers() {
                 Ok(fields) => {
                     self.response_end(id, out);
-                    Ok(Some(Event::Trailers { stream: id, fields }))
+                    Ok(Some(Http2ClientEvent::Trailers { stream: id, fields }))
                 }
                 Err(reason) => self.fail_stream(id, reason, out),
             };
@@ -176,7 +176,7 @@ impl Connection {
             if let Err(reason) = stream.interim_responses.add(size) {
                 return self.fail_stream(id, reason, out);
             }
-            return Ok(Some(Event::Interim { stream: id, head }));
+            return Ok(Some(Http2ClientEvent::Interim { stream: id, head }));
         }
         stream.has_head = true;
         let is_tunnel = stream.is_connect && (200..300).contains(&head.status);
@@ -191,7 +191,7 @@ impl Connection {
             }
             self.response_end(id, out);
         }
-        Ok(Some(Event::Head { stream: id, head, is_end }))
+        Ok(Some(Http2ClientEvent::Head { stream: id, head, is_end }))
     }
 
     fn data(
@@ -256,7 +256,7 @@ impl Connection {
         if data.is_empty() && !is_end {
             return self.without_effect(Cost::Empty);
         }
-        Ok(Some(Event::Data { stream: id, data, is_end }))
+        Ok(Some(Http2ClientEvent::Data { stream: id, data, is_end }))
     }
 
     /// The response is complete. A request that is not is given up: the server does not need the rest of it
@@ -273,7 +273,7 @@ impl Connection {
     /// Ends a stream on which the server has broken a rule.
     fn fail_stream(&mut self, id: u32, reason: &'static str, out: &mut Vec<u8>) -> Found {
         self.reset(id, ErrorCode::ProtocolError, out);
-        Ok(Some(Event::Reset { stream: id, reason, is_unprocessed: false }))
+        Ok(Some(Http2ClientEvent::Reset { stream: id, reason, is_unprocessed: false }))
     }
 
     fn reset_by_server(&mut self, head: &FrameHeader, payload: &[u8]) -> Found {
@@ -285,7 +285,7 @@ impl Connection {
         }
         let is_unprocessed = code == ErrorCode::RefusedStream as u32;
         let reason = "the server has reset the stream";
-        Ok(Some(Event::Reset { stream: head.stream, reason, is_unprocessed }))
+        Ok(Some(Http2ClientEvent::Reset { stream: head.stream, reason, is_unprocessed }))
     }
 
     fn settings(&mut self, head: &FrameHeader, payload: &[u8], out: &mut Vec<u8>) -> Found {
@@ -311,7 +311,7 @@ impl Connection {
         }
         frame::write_settings_ack(out);
         // Streams may have got more window, or more of them may be opened.
-        Ok(Some(Event::Window))
+        Ok(Some(Http2ClientEvent::Window))
     }
 
     fn setting(&mut self, name: u16, value: u32) -> Result<(), ConnectionError> {
@@ -364,7 +364,7 @@ impl Connection {
         }
         // The last one is taken first: requests are repeated in their order.
         self.unprocessed.sort_unstable_by_key(|id| Reverse(*id));
-        Ok(Some(Event::GoAway))
+        Ok(Some(Http2ClientEvent::GoAway))
     }
 
     fn window_update(&mut self, head: &FrameHeader, payload: &[u8], out: &mut Vec<u8>) -> Found {
@@ -379,7 +379,7 @@ impl Connection {
                 let reason = "a WINDOW_UPDATE of the connection is zero or too large";
                 return Err(ConnectionError::new(ErrorCode::FlowControlError, reason));
             }
-            return Ok(Some(Event::Window));
+            return Ok(Some(Http2ClientEvent::Window));
         }
         self.check_opened(head.stream)?;
         let Some(stream) = self.streams.get_mut(&head.stream) else { return Ok(None) };
@@ -387,7 +387,7 @@ impl Connection {
         if increment == 0 || stream.send > MAX_WINDOW {
             return self.fail_stream(head.stream, "a WINDOW_UPDATE is zero or too large", out);
         }
-        Ok(Some(Event::Window))
+        Ok(Some(Http2ClientEvent::Window))
     }
 
     fn ping(&mut self, head: &FrameHeader, payload: &[u8], out: &mut Vec<u8>) -> Found {

@@ -2,13 +2,13 @@
 
 use crate::FieldLines;
 use crate::field::FieldName;
-use crate::http2::hpack::{Decoded, Kind};
+use crate::http2::hpack::{DecodedField, Kind};
 use crate::message::ResponseHead;
 use crate::request::Version;
 
 /// The fields of one section, as they are decoded.
 #[derive(Debug, Default)]
-pub(super) struct Section {
+pub(super) struct ResponseSection {
     status: Option<u16>,
     fields: FieldLines,
     length: Option<u64>,
@@ -21,9 +21,9 @@ pub(super) const MAX_SECTION: usize = 64 * 1024;
 /// Cost of a field besides its text.
 const OVERHEAD: usize = 32;
 
-impl Section {
+impl ResponseSection {
     /// Takes one field, whose text ends `text`, and removes the text.
-    pub(super) fn take(&mut self, text: &mut Vec<u8>, field: &Decoded) {
+    pub(super) fn take(&mut self, text: &mut Vec<u8>, field: &DecodedField) {
         let (name, value) = (&text[field.name.clone()], &text[field.value.clone()]);
         self.size += name.len() + value.len() + OVERHEAD;
         let result = if self.is_too_large() {

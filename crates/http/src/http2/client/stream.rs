@@ -6,7 +6,7 @@ use crate::message::InterimResponses;
 
 /// A stream that is not closed.
 #[derive(Debug)]
-pub(super) struct Stream {
+pub(super) struct ClientStream {
     /// Bytes that the server permits on the stream.
     pub(super) send: i64,
     /// Bytes that the server may still send.
@@ -26,4 +26,4 @@ pub(super) struct Stream {
 }
 
 /// The streams by number. A stream is removed when both sides are complete or one is reset.
-pub(super) type Streams = HashMap<u32, Stream>;
+pub(super) type ClientStreams = HashMap<u32, ClientStream>;

@@ -4,7 +4,7 @@ use std::ops::Range;
 
 use super::static_table::STATIC;
 use super::table::Table;
-use super::{Kind, Malformed, TABLE_SIZE, huffman, integer};
+use super::{Kind, MalformedSection, TABLE_SIZE, huffman, integer};
 use crate::field::FieldName;
 
 /// The decoder of one direction of a connection, with its dynamic table. It must decode all sections in order.
@@ -15,7 +15,7 @@ pub struct Decoder {
 
 /// A decoded field, as ranges of the text buffer.
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub struct Decoded {
+pub struct DecodedField {
     /// Classification of the field.
     pub kind: Kind,
     /// Range of the name.
@@ -61,15 +61,17 @@ impl Decoder {
         &mut self,
         block: &[u8],
         text: &mut Vec<u8>,
-        mut take: impl FnMut(&mut Vec<u8>, Decoded),
-    ) -> Result<(), Malformed> {
+        mut take: impl FnMut(&mut Vec<u8>, DecodedField),
+    ) -> Result<(), MalformedSection> {
         let mut at = 0;
         let mut may_resize = true;
         while let Some(&first) = block.get(at) {
             if first & 0xe0 == 0x20 {
                 let size = integer::decode(block, &mut at, 5)?;
                 if !may_resize || size > TABLE_SIZE {
-                    return Err(Malformed("a table size is too large, or not at the beginning"));
+                    return Err(MalformedSection(
+                        "a table size is too large, or not at the beginning",
+                    ));
                 }
                 self.table.resize(size);
                 continue;
@@ -79,7 +81,7 @@ impl Decoder {
             let field = if first & 0x80 != 0 {
                 let index = integer::decode(block, &mut at, 7)?;
                 let (name, kind) = self.copy(index, true, text)?;
-                Decoded { kind, name: start..start + name, value: start + name..text.len() }
+                DecodedField { kind, name: start..start + name, value: start + name..text.len() }
             } else {
                 self.literal(block, &mut at, text)?
             };
@@ -94,7 +96,7 @@ impl Decoder {
         block: &[u8],
         at: &mut usize,
         text: &mut Vec<u8>,
-    ) -> Result<Decoded, Malformed> {
+    ) -> Result<DecodedField, MalformedSection> {
         let indexed = block[*at] & 0x40 != 0;
         let start = text.len();
         match integer::decode(block, at, if indexed { 6 } else { 4 })? {
@@ -110,7 +112,7 @@ impl Decoder {
         if indexed {
             self.table.insert(name, value, 0, kind);
         }
-        Ok(Decoded { kind, name: start..middle, value: middle..text.len() })
+        Ok(DecodedField { kind, name: start..middle, value: middle..text.len() })
     }
 
     /// Appends the name of an entry, and its value if requested. Returns the length of the name and the classification.
@@ -120,7 +122,7 @@ impl Decoder {
         index: usize,
         with_value: bool,
         text: &mut Vec<u8>,
-    ) -> Result<(usize, Kind), Malformed> {
+    ) -> Result<(usize, Kind), MalformedSection> {
         let (name, value, kind) = match index {
             1..=61 => {
                 let (name, value) = STATIC[index - 1];
@@ -129,7 +131,7 @@ impl Decoder {
             _ => index
                 .checked_sub(62)
                 .and_then(|number| self.table.get(number))
-                .ok_or(Malformed("there is no entry of that index"))?,
+                .ok_or(MalformedSection("there is no entry of that index"))?,
         };
         text.extend_from_slice(name);
         if with_value {
@@ -145,10 +147,10 @@ impl Decoder {
 }
 
 /// Decodes a string, which may be Huffman-coded (RFC 7541 §5.2).
-fn string(block: &[u8], at: &mut usize, text: &mut Vec<u8>) -> Result<(), Malformed> {
+fn string(block: &[u8], at: &mut usize, text: &mut Vec<u8>) -> Result<(), MalformedSection> {
     let is_coded = block.get(*at).is_some_and(|first| first & 0x80 != 0);
     let length = integer::decode(block, at, 7)?;
-    let bytes = block.get(*at..*at + length).ok_or(Malformed("a string has no end"))?;
+    let bytes = block.get(*at..*at + length).ok_or(MalformedSection("a string has no end"))?;
     *at += length;
     if is_coded {
         huffman::decode(bytes, text)

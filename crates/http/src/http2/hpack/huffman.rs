@@ -1,6 +1,6 @@
 //! The Huffman code of RFC 7541, appendix B: a canonical code, so that its lengths are all of it.
 
-use super::Malformed;
+use super::MalformedSection;
 
 /// Length in bits of the code of each byte, and of the end of the string (256).
 #[rustfmt::skip]
@@ -129,7 +129,7 @@ const fn steps() -> [[Step; 16]; 256] {
 ///
 /// # Errors
 /// When it holds the end of the string, or is filled up with anything but its beginning.
-pub(super) fn decode(input: &[u8], out: &mut Vec<u8>) -> Result<(), Malformed> {
+pub(super) fn decode(input: &[u8], out: &mut Vec<u8>) -> Result<(), MalformedSection> {
     // The shortest codes have five bits.
     out.reserve(input.len() * 8 / 5 + 1);
     let (mut node, mut flags) = (0, MAY_END);
@@ -144,9 +144,9 @@ pub(super) fn decode(input: &[u8], out: &mut Vec<u8>) -> Result<(), Malformed> {
         }
     }
     if flags & FAILS != 0 {
-        Err(Malformed("a Huffman string holds its own end"))
+        Err(MalformedSection("a Huffman string holds its own end"))
     } else if flags & MAY_END == 0 {
-        Err(Malformed("a Huffman string is filled up wrongly"))
+        Err(MalformedSection("a Huffman string is filled up wrongly"))
     } else {
         Ok(())
     }

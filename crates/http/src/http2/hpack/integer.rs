@@ -1,6 +1,6 @@
 //! Integers with a prefix (RFC 7541 §5.1).
 
-use super::Malformed;
+use super::MalformedSection;
 
 /// Largest integer that is accepted.
 const MAX: u32 = 1 << 24;
@@ -10,28 +10,28 @@ const MAX: u32 = 1 << 24;
 /// # Errors
 /// The integer is incomplete or too large.
 #[inline]
-pub(super) fn decode(input: &[u8], at: &mut usize, prefix: u8) -> Result<usize, Malformed> {
+pub(super) fn decode(input: &[u8], at: &mut usize, prefix: u8) -> Result<usize, MalformedSection> {
     let mask = (1_u16 << prefix) as u32 - 1;
-    let first = u32::from(*input.get(*at).ok_or(Malformed("an integer is missing"))?) & mask;
+    let first = u32::from(*input.get(*at).ok_or(MalformedSection("an integer is missing"))?) & mask;
     *at += 1;
     if first < mask {
         return Ok(first as usize);
     }
     let (mut value, mut shift) = (first, 0);
     loop {
-        let byte = *input.get(*at).ok_or(Malformed("an integer has no end"))?;
+        let byte = *input.get(*at).ok_or(MalformedSection("an integer has no end"))?;
         *at += 1;
         value += u32::from(byte & 0x7f) << shift;
         shift += 7;
         if value > MAX {
-            return Err(Malformed("an integer is too large"));
+            return Err(MalformedSection("an integer is too large"));
         }
         if byte & 0x80 == 0 {
             return Ok(value as usize);
         }
         // A bound on the length, since padding with zeros does not change the value.
         if shift > 21 {
-            return Err(Malformed("an integer is too long"));
+            return Err(MalformedSection("an integer is too long"));
         }
     }
 }

@@ -10,7 +10,7 @@ mod table;
 #[cfg(test)]
 mod tests;
 
-pub use decoder::{Decoded, Decoder};
+pub use decoder::{DecodedField, Decoder};
 pub use encoder::{Encoder, Indexing};
 pub use kind::Kind;
 
@@ -20,7 +20,7 @@ pub const TABLE_SIZE: usize = 4096;
 /// A field section that cannot be decoded. The decoder's table is then undefined, so the connection has to be closed
 /// (RFC 9113 §4.3).
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub struct Malformed(
+pub struct MalformedSection(
     /// A short description of the error.
     pub &'static str,
 );

@@ -12,7 +12,7 @@ fn bytes(hex: &str) -> Vec<u8> {
     digits.chunks(2).map(byte).collect()
 }
 
-fn decode(decoder: &mut Decoder, block: &[u8]) -> Result<Fields, Malformed> {
+fn decode(decoder: &mut Decoder, block: &[u8]) -> Result<Fields, MalformedSection> {
     let (mut text, mut fields) = (Vec::new(), Vec::new());
     decoder.decode(block, &mut text, |text, field| {
         fields.push((text[field.name].to_vec(), text[field.value].to_vec()));

@@ -6,7 +6,7 @@ use std::task::{Context, Poll, ready};
 use bytes::Bytes;
 use dunlin_exchange::stream::{self, Broken, Source};
 use dunlin_http::websocket::frame::code;
-use dunlin_http::websocket::{Event, Receiver};
+use dunlin_http::websocket::{Receiver, WebSocketEvent};
 
 use super::super::websocket_state::WebSocketState;
 use super::record;
@@ -38,8 +38,8 @@ impl Messages {
         let (mut at, mut out) = (0, Vec::new());
         loop {
             match self.receiver.next(&mut input, &mut at) {
-                Ok(Event::More) => return out,
-                Ok(Event::Data { data, is_text, is_end }) => {
+                Ok(WebSocketEvent::More) => return out,
+                Ok(WebSocketEvent::Data { data, is_text, is_end }) => {
                     let kind = match (is_text, is_end) {
                         (true, false) => record::TEXT_PART,
                         (true, true) => record::TEXT,
@@ -48,9 +48,9 @@ impl Messages {
                     };
                     record::write(kind, &input[data], &mut out);
                 }
-                Ok(Event::Ping(payload)) => self.shared.send_pong(payload),
-                Ok(Event::Pong) => {}
-                Ok(Event::Close { code, reason }) => {
+                Ok(WebSocketEvent::Ping(payload)) => self.shared.send_pong(payload),
+                Ok(WebSocketEvent::Pong) => {}
+                Ok(WebSocketEvent::Close { code, reason }) => {
                     self.is_over = true;
                     record::write_close(code, reason, &mut out);
                     self.shared.close(code, "");

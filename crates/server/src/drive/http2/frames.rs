@@ -1,7 +1,7 @@
 //! What the streams of a connection send, as frames of HTTP/2 (RFC 9113 §6).
 
 use dunlin_http::FieldLines;
-use dunlin_http::http2::{BlockedBy, Connection as Engine, ErrorCode, ResponseHead};
+use dunlin_http::http2::{BlockedBy, ErrorCode, Http2Connection as Engine, OutgoingHead};
 
 use dunlin_tls::Transport;
 
@@ -54,14 +54,14 @@ impl Protocol for Frames {
     fn respond(
         &mut self,
         id: StreamId,
-        head: &ResponseHead<'_>,
+        head: &OutgoingHead<'_>,
         has_ended: bool,
         out: &mut Vec<u8>,
     ) {
         self.engine.respond(number(id), head, has_ended, out);
     }
 
-    fn send_interim(&mut self, id: StreamId, head: &ResponseHead<'_>, out: &mut Vec<u8>) {
+    fn send_interim(&mut self, id: StreamId, head: &OutgoingHead<'_>, out: &mut Vec<u8>) {
         self.engine.send_interim(number(id), head, out);
     }
 

@@ -19,7 +19,7 @@ mod wakeups;
 use std::task::Context;
 
 use dunlin_http::FieldLines;
-use dunlin_http::http2::ResponseHead;
+use dunlin_http::http2::OutgoingHead;
 
 pub(super) use self::request::RequestStart;
 use self::stream::Stream;
@@ -44,13 +44,13 @@ pub(super) trait Protocol {
     fn respond(
         &mut self,
         id: StreamId,
-        head: &ResponseHead<'_>,
+        head: &OutgoingHead<'_>,
         has_ended: bool,
         out: &mut Self::Output,
     );
 
     /// Sends the head of an interim response.
-    fn send_interim(&mut self, id: StreamId, head: &ResponseHead<'_>, out: &mut Self::Output);
+    fn send_interim(&mut self, id: StreamId, head: &OutgoingHead<'_>, out: &mut Self::Output);
 
     /// Sends a complete body. Returns `false`, and sends nothing, if the client's windows do not allow all of it now.
     fn send_whole(&mut self, id: StreamId, body: &[u8], out: &mut Self::Output) -> bool;

@@ -3,7 +3,7 @@
 use bytes::Bytes;
 use dunlin_http::FieldLines;
 use dunlin_http::RequestError;
-use dunlin_http::http2::ResponseHead;
+use dunlin_http::http2::OutgoingHead;
 
 use super::super::exchange::{Ending, Exchange};
 use super::stream::{Sending, Stream};
@@ -232,5 +232,5 @@ fn send_interim<P: Protocol>(
     lines: &[u8],
     out: &mut P::Output,
 ) {
-    protocol.send_interim(id, &ResponseHead { status, date: b"", lines, serial: 0 }, out);
+    protocol.send_interim(id, &OutgoingHead { status, date: b"", lines, serial: 0 }, out);
 }

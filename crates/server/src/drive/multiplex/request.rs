@@ -5,7 +5,7 @@ use std::rc::Rc;
 
 use dunlin_exchange::{Body, RequestContext, Response};
 use dunlin_fs::content::Piece;
-use dunlin_http::http2::ResponseHead;
+use dunlin_http::http2::OutgoingHead;
 use dunlin_http::semantics::{Method, expect};
 use dunlin_http::{BodyLength, FieldLines, Request, RequestError};
 
@@ -362,13 +362,13 @@ impl<P: Protocol> Multiplexer<P> {
         out: &mut P::Output,
     ) {
         if has_date {
-            let head = ResponseHead { status, date: b"", lines, serial };
+            let head = OutgoingHead { status, date: b"", lines, serial };
             self.protocol.respond(id, &head, has_ended, out);
             return;
         }
         self.link.ctx.clock.with_date_line(|line| {
             let date = line.strip_prefix(b"Date: ").unwrap_or_default().trim_ascii_end();
-            let head = ResponseHead { status, date, lines, serial };
+            let head = OutgoingHead { status, date, lines, serial };
             self.protocol.respond(id, &head, has_ended, out);
         });
     }

@@ -6,7 +6,7 @@ use std::task::{Context, Waker};
 use std::time::Duration;
 
 use dunlin_config::Config;
-use dunlin_http::http1::Connection as Parser;
+use dunlin_http::http1::Http1Connection as Parser;
 use dunlin_http::{Head, Request};
 use dunlin_net::address::{Ends, Peer};
 use dunlin_tls::{Certificates, Policy, Standing, TlsInfo};
@@ -68,12 +68,12 @@ impl Protocol for Memory {
         &mut self.carrier
     }
 
-    fn respond(&mut self, id: StreamId, head: &ResponseHead<'_>, end: bool, out: &mut Responses) {
+    fn respond(&mut self, id: StreamId, head: &OutgoingHead<'_>, end: bool, out: &mut Responses) {
         let response = out.entry(id).or_default();
         (response.status, response.has_ended) = (head.status, end);
     }
 
-    fn send_interim(&mut self, _: StreamId, _: &ResponseHead<'_>, _: &mut Responses) {}
+    fn send_interim(&mut self, _: StreamId, _: &OutgoingHead<'_>, _: &mut Responses) {}
 
     fn send_whole(&mut self, id: StreamId, body: &[u8], out: &mut Responses) -> bool {
         let fits = body.len() <= self.window;
