@@ -8,7 +8,7 @@ use bytes::Bytes;
 use dunlin_http::FieldLines;
 use xxhash_rust::xxh3::xxh3_64;
 
-use crate::codec::{Reader, Writer};
+use crate::codec::{Decoder, Encoder};
 use crate::fields::MAX_SECONDS;
 use crate::freshness::Freshness;
 use crate::key::Key;
@@ -53,7 +53,7 @@ pub struct RecordHead {
 
 /// Returns the preamble and the head of the record of a response. The body follows them. `None` if the head is too large.
 pub fn encode(key: &Key, stored: &Stored, now: Now) -> Option<Vec<u8>> {
-    let mut writer = Writer(vec![0; PREAMBLE]);
+    let mut writer = Encoder(vec![0; PREAMBLE]);
     writer.number(key.site as u64);
     writer.text(&key.url);
     stored.head.write(&mut writer, now);
@@ -63,7 +63,7 @@ pub fn encode(key: &Key, stored: &Stored, now: Now) -> Option<Vec<u8>> {
         return None;
     }
     let sums = (xxh3_64(head), xxh3_64(&stored.body));
-    let mut preamble = Writer(MAGIC.to_vec());
+    let mut preamble = Encoder(MAGIC.to_vec());
     preamble.0.extend_from_slice(&(head.len() as u32).to_le_bytes());
     preamble.number(stored.body.len() as u64);
     preamble.number(sums.0);
@@ -84,7 +84,7 @@ impl Preamble {
         }
         let (head, rest) = rest[MAGIC.len()..].split_at(4);
         let head = u32::from_le_bytes(head.try_into().ok()?) as usize;
-        let mut reader = Reader(rest);
+        let mut reader = Decoder(rest);
         let (body, head_sum) = (reader.number()?, reader.number()?);
         let body_sum = reader.number()?;
         (head <= MAX_HEAD).then_some(Self { head, body, head_sum, body_sum })
@@ -111,7 +111,7 @@ impl Preamble {
         if bytes.len() != self.head || xxh3_64(bytes) != self.head_sum {
             return None;
         }
-        let mut reader = Reader(bytes);
+        let mut reader = Decoder(bytes);
         let site = usize::try_from(reader.number()?).ok()?;
         let key = Key { site, url: reader.text()?.into() };
         let head = StoredHead::read(&mut reader, now)?;
@@ -137,7 +137,7 @@ pub fn decode(record: &Bytes, now: Now) -> Option<(Key, Stored)> {
 }
 
 impl Freshness {
-    fn write(&self, writer: &mut Writer, now: Now) {
+    fn write(&self, writer: &mut Encoder, now: Now) {
         let age = self.initial_age * 1000 + now.monotonic.saturating_sub(self.received);
         let flags = [self.is_explicit, self.always_validate, self.must_revalidate];
         for number in [now.unix, age, self.lifetime, self.while_revalidate, self.if_error] {
@@ -146,7 +146,7 @@ impl Freshness {
         flags.into_iter().for_each(|flag| writer.flag(flag));
     }
 
-    fn read(reader: &mut Reader<'_>, now: Now) -> Option<Self> {
+    fn read(reader: &mut Decoder<'_>, now: Now) -> Option<Self> {
         let (unix, age) = (reader.number()?, reader.number()?);
         let age = now.unix.checked_sub(unix)?.checked_add(age)?;
         let mut seconds = || Some(reader.number()?.min(MAX_SECONDS));
@@ -166,7 +166,7 @@ impl Freshness {
 }
 
 impl StoredHead {
-    fn write(&self, writer: &mut Writer, now: Now) {
+    fn write(&self, writer: &mut Encoder, now: Now) {
         writer.number(u64::from(self.status));
         writer.number(self.date);
         self.freshness.write(writer, now);
@@ -180,7 +180,7 @@ impl StoredHead {
         }
     }
 
-    fn read(reader: &mut Reader<'_>, now: Now) -> Option<Self> {
+    fn read(reader: &mut Decoder<'_>, now: Now) -> Option<Self> {
         let status = u16::try_from(reader.number()?).ok()?;
         let date = reader.number()?;
         let freshness = Freshness::read(reader, now)?;

@@ -3,7 +3,7 @@
 use dunlin_http::FieldLines;
 use dunlin_http::semantics::list::{members, split, weight};
 
-use crate::codec::{Reader, Writer};
+use crate::codec::{Decoder, Encoder};
 use crate::fields::{Values, values};
 use crate::presented::Presented;
 
@@ -84,7 +84,7 @@ impl Vary {
         Some(variant)
     }
 
-    pub(crate) fn write(&self, writer: &mut Writer) {
+    pub(crate) fn write(&self, writer: &mut Encoder) {
         writer.optional(self.spelling.as_deref());
         writer.number(self.fields.len() as u64);
         for field in &self.fields {
@@ -96,7 +96,7 @@ impl Vary {
     }
 
     /// Returns what [`write`](Self::write) has written; `None` if it is something else.
-    pub(crate) fn read(reader: &mut Reader<'_>) -> Option<Self> {
+    pub(crate) fn read(reader: &mut Decoder<'_>) -> Option<Self> {
         let spelling = reader.optional()?.map(Into::into);
         let count = reader.number()?;
         let mut fields = Vec::new();

@@ -22,19 +22,19 @@ pub struct Key {
 pub struct SharedCache {
     store: Arc<CommonStore>,
     /// Counters for the status page.
-    pub counters: Arc<Counters>,
+    pub counters: Arc<CacheCounters>,
 }
 
 /// A resource in the store.
 #[derive(Debug)]
 struct Cached {
     resource: Arc<Resource>,
-    counters: Arc<Counters>,
+    counters: Arc<CacheCounters>,
 }
 
 /// Counters since the start.
 #[derive(Debug, Default)]
-pub struct Counters {
+pub struct CacheCounters {
     /// Responses from the cache.
     pub hits: AtomicU64,
     /// Bytes of the bodies of these responses.

@@ -24,7 +24,7 @@ pub struct ListingCache {
 
 /// What determines the names of a listing, besides the directory.
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub(super) struct Key {
+pub(super) struct ListingKey {
     pub(super) root: PathBuf,
     /// The decoded path of the directory.
     pub(super) path: Box<[u8]>,
@@ -35,7 +35,7 @@ pub(super) struct Key {
 /// A directory that was read.
 #[derive(Debug)]
 pub(super) struct Kept {
-    pub(super) key: Key,
+    pub(super) key: ListingKey,
     /// The metadata of the directory before it was read.
     pub(super) directory: FileMetadata,
     /// Every later change gives the directory other times, so that requests that arrive later may use the contents.
@@ -50,7 +50,7 @@ impl ListingCache {
     /// has not changed since.
     pub(super) fn get(
         &self,
-        key: &Key,
+        key: &ListingKey,
         directory: &FileMetadata,
         arrived: Instant,
     ) -> Option<Arc<Contents>> {
@@ -110,9 +110,9 @@ mod tests {
         mode: 0o40755,
     };
 
-    fn key(path: &[u8]) -> Key {
+    fn key(path: &[u8]) -> ListingKey {
         let symlinks = Symlinks::Beneath;
-        Key { root: "/srv".into(), path: path.into(), hidden: false, symlinks }
+        ListingKey { root: "/srv".into(), path: path.into(), hidden: false, symlinks }
     }
 
     fn kept(path: &[u8], started: Instant, names: usize) -> Kept {

@@ -27,7 +27,7 @@ pub(super) struct Bounds {
 
 /// Reads a directory by the rules of a route.
 #[derive(Debug)]
-pub(super) struct Reader<'a> {
+pub(super) struct DirectoryReader<'a> {
     /// The directory.
     pub(super) directory: &'a File,
     /// List names that begin with a dot.
@@ -53,7 +53,7 @@ pub(super) enum Links<'a> {
     Follow,
 }
 
-impl Reader<'_> {
+impl DirectoryReader<'_> {
     /// Reads the regular files and directories within `bounds`, sorted by name.
     ///
     /// # Errors
@@ -163,7 +163,7 @@ mod tests {
 
     fn names(directory: &File, hidden: bool, links: Links<'_>, bounds: Bounds) -> (String, bool) {
         let protected = Protected::new(Vec::new());
-        let reader = Reader { directory, hidden, links, protected: &protected };
+        let reader = DirectoryReader { directory, hidden, links, protected: &protected };
         let contents = reader.read(bounds).unwrap();
         let names: Vec<_> = contents.names().map(String::from_utf8_lossy).collect();
         (names.join(" "), contents.truncated)

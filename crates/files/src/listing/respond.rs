@@ -12,12 +12,12 @@ use dunlin_http::semantics::negotiate::prefers_json;
 use dunlin_http::{FieldLines, FieldName, OwnedRequest};
 use smallvec::SmallVec;
 
-use super::cache::{Kept, Key, ListingCache, MAX_BYTES};
+use super::cache::{Kept, ListingCache, ListingKey, MAX_BYTES};
 use super::contents::{Contents, NoSuchPage};
 use super::json::json;
 use super::page::{self, View, html};
 use super::query::Query;
-use super::read::{Bounds, Links, Reader};
+use super::read::{Bounds, DirectoryReader, Links};
 use super::{PAGE, Page, navigation};
 use crate::compress::sha256;
 use crate::file_response::FileResponse;
@@ -137,15 +137,20 @@ impl ListingRequest {
         Ok(self.cache.get(&self.key(), &directory, self.arrived))
     }
 
-    fn key(&self) -> Key {
+    fn key(&self) -> ListingKey {
         let Settings { root, hidden, symlinks, .. } = &*self.settings;
-        Key { root: root.clone(), path: self.path.clone(), hidden: *hidden, symlinks: *symlinks }
+        ListingKey {
+            root: root.clone(),
+            path: self.path.clone(),
+            hidden: *hidden,
+            symlinks: *symlinks,
+        }
     }
 
-    fn reader<'a>(&'a self, directory: &'a File) -> io::Result<Reader<'a>> {
+    fn reader<'a>(&'a self, directory: &'a File) -> io::Result<DirectoryReader<'a>> {
         let links = Links::of(&self.settings, &self.path)?;
         let (hidden, protected) = (self.settings.hidden, &self.protected);
-        Ok(Reader { directory, hidden, links, protected })
+        Ok(DirectoryReader { directory, hidden, links, protected })
     }
 
     /// Returns the entries that requests of the route can have.

@@ -26,7 +26,7 @@ struct State {
 
 /// A reader of a range of the content.
 #[derive(Debug)]
-pub(super) struct Reader {
+pub(super) struct RangeReader {
     arrival: Arc<Arrival>,
     /// The next chunk, and how many bytes of all chunks are before it.
     chunk: usize,
@@ -77,8 +77,8 @@ impl Arrival {
     }
 
     /// Returns a reader of `range`.
-    pub(super) fn read(self: &Arc<Self>, range: Range<u64>) -> Reader {
-        Reader { arrival: Arc::clone(self), chunk: 0, before: 0, range }
+    pub(super) fn read(self: &Arc<Self>, range: Range<u64>) -> RangeReader {
+        RangeReader { arrival: Arc::clone(self), chunk: 0, before: 0, range }
     }
 
     fn lock(&self) -> MutexGuard<'_, State> {
@@ -109,7 +109,7 @@ impl State {
     }
 }
 
-impl ContentReader for Reader {
+impl ContentReader for RangeReader {
     fn poll_next(&mut self, cx: &mut Context<'_>) -> Poll<Result<Option<Bytes>, Broken>> {
         if self.range.is_empty() {
             return Poll::Ready(Ok(None));
@@ -151,7 +151,7 @@ impl ContentReader for Reader {
 mod tests {
     use super::*;
 
-    fn next(reader: &mut Reader) -> Poll<Result<Option<Bytes>, Broken>> {
+    fn next(reader: &mut RangeReader) -> Poll<Result<Option<Bytes>, Broken>> {
         reader.poll_next(&mut Context::from_waker(Waker::noop()))
     }
 

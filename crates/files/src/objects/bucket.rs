@@ -9,7 +9,7 @@ use dunlin_net::clock::monotonic_millis;
 
 use super::client::Client;
 use super::disk::{ObjectDisk, ObjectFile, ObjectName};
-use super::flight::{Claim, Flight, Wanted};
+use super::flight::{Claim, Flight, WantedObject};
 use super::listing::{self, Listings};
 use super::load::Context;
 use super::once::{Once, Promise};
@@ -104,7 +104,7 @@ impl Bucket {
         if !self.client.health.may_send() {
             return Joined::Down;
         }
-        let wanted = Wanted { key: key.to_owned(), unless: held.cloned() };
+        let wanted = WantedObject { key: key.to_owned(), unless: held.cloned() };
         let flight = Flight::new(wanted);
         flight.claim(claim);
         state.flights.insert(key.to_owned(), Arc::clone(&flight));

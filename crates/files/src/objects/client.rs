@@ -25,14 +25,14 @@ pub struct Client {
     pub(crate) handle: Handle,
     pub(super) health: Health,
     /// Counters since the start.
-    pub counters: Counters,
+    pub counters: StoreCounters,
     /// Bytes of all objects that are arriving for the cache.
     arriving: AtomicU64,
 }
 
 /// Counters since the start.
 #[derive(Debug, Default)]
-pub struct Counters {
+pub struct StoreCounters {
     /// Requests for objects.
     pub gets: AtomicU64,
     /// Those of them whose response was that the object has not changed.
@@ -70,7 +70,7 @@ impl Client {
             rules: Arc::clone(&root.store),
             handle,
             health: Health::default(),
-            counters: Counters::default(),
+            counters: StoreCounters::default(),
             arriving: AtomicU64::new(0),
         })
     }

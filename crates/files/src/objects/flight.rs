@@ -24,7 +24,7 @@ use crate::cache::shared_cache::Key;
 /// A request in progress.
 #[derive(Debug)]
 pub(crate) struct Flight {
-    pub(super) wanted: Wanted,
+    pub(super) wanted: WantedObject,
     /// The outcome derived from the response head.
     head: Once<Landed>,
     /// The response takes so long that requests with a stale object do not wait for it.
@@ -40,7 +40,7 @@ pub(crate) struct Flight {
 
 /// The object that is requested.
 #[derive(Debug)]
-pub(super) struct Wanted {
+pub(super) struct WantedObject {
     /// The key, as the store has it.
     pub(super) key: String,
     /// The version that all have which wait for the response.
@@ -115,7 +115,7 @@ impl Claim {
 }
 
 impl Flight {
-    pub(super) fn new(wanted: Wanted) -> Arc<Self> {
+    pub(super) fn new(wanted: WantedObject) -> Arc<Self> {
         Arc::new(Self {
             wanted,
             head: Once::default(),
@@ -184,7 +184,7 @@ impl Flight {
     /// Sends the request and receives the response, on the thread for object stores.
     pub(super) async fn fly(self: &Arc<Self>, bucket: &Arc<Bucket>, context: &Arc<Context>) {
         let landing = Landing { flight: Arc::clone(self), bucket: Arc::clone(bucket) };
-        let Wanted { key, unless } = &self.wanted;
+        let WantedObject { key, unless } = &self.wanted;
         let request = GetRequest { key: key.clone(), unless: unless.clone(), ..Default::default() };
         let mut got = std::pin::pin!(bucket.client.get(request));
         let in_time = tokio::select! {
@@ -376,7 +376,7 @@ mod tests {
         let root = config.sites.only().unwrap().object_roots().next().cloned().unwrap();
         let handle = tokio::runtime::Handle::current();
         let bucket = Bucket::new(Client::new(&root, Arc::new(Empty), handle));
-        let flight = Flight::new(Wanted { key: "a".into(), unless: None });
+        let flight = Flight::new(WantedObject { key: "a".into(), unless: None });
         let landing = Landing { flight: Arc::clone(&flight), bucket };
         let task = thread::spawn(move || {
             let _landing = landing;

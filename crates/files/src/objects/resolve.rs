@@ -20,7 +20,7 @@ use crate::search::{Found, Opener, Wanted, search};
 
 /// The parameters of a resolution, besides the path.
 #[derive(Debug)]
-pub struct Resolver {
+pub struct ObjectResolver {
     /// The cache.
     pub context: Arc<Context>,
     /// The serial number of the site; see [`Key`].
@@ -45,7 +45,7 @@ pub struct Directory {
 }
 
 /// The result of a resolution.
-pub type Resolved = Result<Found<Arc<Resource>, Directory>, Failure>;
+pub type ResolvedObject = Result<Found<Arc<Resource>, Directory>, Failure>;
 
 /// Returns the entries of a directory.
 ///
@@ -57,7 +57,7 @@ pub async fn list(bucket: &Bucket, directory: &Directory) -> Result<ReadDirector
 }
 
 /// Searches for the object of `wanted`.
-pub async fn resolve(wanted: &Wanted<'_>, resolver: &Resolver) -> Resolved {
+pub async fn resolve(wanted: &Wanted<'_>, resolver: &ObjectResolver) -> ResolvedObject {
     let opener = ObjectOpener {
         resolver,
         files: RefCell::default(),
@@ -98,7 +98,7 @@ enum Known {
 
 /// Responds from what is known, and stops the search at what is not.
 struct ObjectOpener<'a> {
-    resolver: &'a Resolver,
+    resolver: &'a ObjectResolver,
     files: RefCell<HashMap<String, Known>>,
     directories: RefCell<HashMap<String, Result<(), Failure>>>,
     unknown: Cell<Option<Unknown>>,
@@ -108,7 +108,7 @@ impl Opener for &ObjectOpener<'_> {
     type File = Arc<Resource>;
     type Directory = Directory;
 
-    fn file(&self, wanted: &Wanted<'_>, file: &[u8], _is_probe: bool) -> Resolved {
+    fn file(&self, wanted: &Wanted<'_>, file: &[u8], _is_probe: bool) -> ResolvedObject {
         let key = key_of(&self.resolver.root, file).ok_or(Failure::Missing)?;
         match self.files.borrow().get(&key) {
             Some(Known::File(resource)) => return Ok(Found::File(Arc::clone(resource))),
@@ -158,7 +158,11 @@ fn prefix_of(root: &ObjectRoot, directory: &[u8]) -> Option<String> {
 }
 
 /// Returns whether there are objects beneath `prefix`.
-async fn directory(resolver: &Resolver, wanted: &Wanted<'_>, prefix: &str) -> Result<(), Failure> {
+async fn directory(
+    resolver: &ObjectResolver,
+    wanted: &Wanted<'_>,
+    prefix: &str,
+) -> Result<(), Failure> {
     let bucket = &resolver.bucket;
     if !bucket.client.store.has_prefixes() && !wanted.route.listing {
         return Err(Failure::Missing);
@@ -183,7 +187,7 @@ pub(super) fn failure(error: &StoreError) -> Failure {
 
 /// Requests an object, and what the key is if there is none.
 async fn find(
-    resolver: &Resolver,
+    resolver: &ObjectResolver,
     wanted: &Wanted<'_>,
     key: &str,
     file: &[u8],
@@ -204,12 +208,12 @@ async fn find(
 
 /// Requests an object.
 async fn object(
-    resolver: &Resolver,
+    resolver: &ObjectResolver,
     wanted: &Wanted<'_>,
     key: &str,
     file: &[u8],
 ) -> Result<Arc<Resource>, Failure> {
-    let Resolver { context, bucket, site, .. } = resolver;
+    let ObjectResolver { context, bucket, site, .. } = resolver;
     let settings = wanted.route;
     // What memory does not admit is kept on disk.
     let is_kept = settings.cache.enabled && (resolver.keep || context.disk.is_some());

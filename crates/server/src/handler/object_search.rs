@@ -6,7 +6,7 @@ use dunlin_config::ObjectRoot;
 use dunlin_files::cache::resource::Resource;
 use dunlin_files::cache::shared_cache::Key;
 use dunlin_files::objects::bucket::Bucket;
-use dunlin_files::objects::resolve::{self, Resolver};
+use dunlin_files::objects::resolve::{self, ObjectResolver};
 use dunlin_files::search::{Found, Wanted};
 
 use crate::route::sites::Site;
@@ -18,12 +18,12 @@ pub(super) fn resolver(
     site: usize,
     root: &Arc<ObjectRoot>,
     (previous, keep, is_whole): (Option<Arc<Resource>>, bool, bool),
-) -> Option<Resolver> {
+) -> Option<ObjectResolver> {
     let shared = &ctx.files.shared;
     let bucket: &Arc<Bucket> = shared.buckets.of(root)?;
     let (context, root, bucket) =
         (Arc::clone(&shared.context), Arc::clone(root), Arc::clone(bucket));
-    Some(Resolver { context, site, root, bucket, previous, keep, is_whole })
+    Some(ObjectResolver { context, site, root, bucket, previous, keep, is_whole })
 }
 
 /// Returns the object at the decoded `path`, with its whole content; for pages of errors.
