@@ -16,11 +16,11 @@ pub(super) struct Pipes {
     pub(super) stdin: Option<pipe::Sender>,
     pub(super) stdout: pipe::Receiver,
     pub(super) stderr: pipe::Receiver,
-    pub(super) ends: Ends,
+    pub(super) ends: PipeEnds,
 }
 
 /// The process's own ends.
-pub(super) struct Ends {
+pub(super) struct PipeEnds {
     pub(super) input: Option<OwnedFd>,
     pub(super) output: OwnedFd,
     pub(super) errors: OwnedFd,
@@ -52,7 +52,7 @@ impl Pipes {
             stdin,
             stdout: pipe::Receiver::from_owned_fd_unchecked(not_blocking(stdout.into())?)?,
             stderr: pipe::Receiver::from_owned_fd_unchecked(not_blocking(stderr.into())?)?,
-            ends: Ends { input, output: output.into(), errors: errors.into() },
+            ends: PipeEnds { input, output: output.into(), errors: errors.into() },
         })
     }
 }

@@ -22,7 +22,7 @@ use tokio::net::unix::pipe;
 use tokio::time::{sleep, timeout};
 
 use super::launch::{self, What};
-use super::pipes::Ends;
+use super::pipes::PipeEnds;
 use super::process_groups::ProcessGroups;
 use super::process_limit::ProcessPermit;
 use super::start_error;
@@ -84,7 +84,11 @@ pub(super) struct Child {
 
 /// Starts a process with these ends of its pipes. Blocks until the program is loaded, perhaps from a disk, and has
 /// been given a processor: not for a worker thread.
-pub(super) fn start(groups: &Arc<ProcessGroups>, start: Start, ends: Ends) -> io::Result<Child> {
+pub(super) fn start(
+    groups: &Arc<ProcessGroups>,
+    start: Start,
+    ends: PipeEnds,
+) -> io::Result<Child> {
     let mut command = Command::new(&start.program);
     command.args(start.arguments).env_clear().envs(start.environment.as_texts());
     let mut command = launch::through(command, start.program.as_os_str(), &start.rules, What::All)?;

@@ -52,7 +52,7 @@ pub(super) struct PendingRequest {
     unread: Cell<usize>,
     /// `unread`, in the account of the process. The number of requests that an application gets at once bounds it.
     memory: RefCell<Reservation>,
-    pub(super) state: RefCell<State>,
+    pub(super) state: RefCell<RequestState>,
     pub(super) has_begun: Cell<bool>,
     /// The WebSocket, if it is one.
     websocket: Option<Rc<WebSocketState>>,
@@ -67,7 +67,7 @@ pub(super) struct PendingRequest {
 }
 
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub(super) enum State {
+pub(super) enum RequestState {
     UnderWay,
     Ended,
     /// The application server reports why the response is incomplete.
@@ -144,7 +144,7 @@ impl AppConnections {
         self.all.borrow_mut().remove(&Arc::as_ptr(&connection.worker));
         let requests: Vec<_> = connection.requests.borrow_mut().drain().collect();
         for (_, pending) in requests {
-            pending.finish(State::Lost(why.clone()));
+            pending.finish(RequestState::Lost(why.clone()));
         }
     }
 }
@@ -187,7 +187,7 @@ impl AppConnection {
             parts: RefCell::default(),
             unread: Cell::new(0),
             memory: RefCell::default(),
-            state: RefCell::new(State::UnderWay),
+            state: RefCell::new(RequestState::UnderWay),
             has_begun: Cell::new(false),
             websocket,
             is_abandoned: Cell::new(false),
@@ -325,10 +325,10 @@ impl AppConnection {
                 }
                 Frame::Whole(bytes) => {
                     pending.add(bytes)?;
-                    pending.finish(State::Ended);
+                    pending.finish(RequestState::Ended);
                 }
-                Frame::End(why) if why.is_empty() => pending.finish(State::Ended),
-                Frame::End(why) => pending.finish(State::Cut(printable(&why))),
+                Frame::End(why) if why.is_empty() => pending.finish(RequestState::Ended),
+                Frame::End(why) => pending.finish(RequestState::Cut(printable(&why))),
                 Frame::Loaded(_) => {}
                 Frame::Room(room) => {
                     pending.room.set(pending.room.get().saturating_add(room).min(WINDOW));
@@ -408,14 +408,14 @@ impl PendingRequest {
     }
 
     pub(super) fn is_over(&self) -> bool {
-        *self.state.borrow() != State::UnderWay
+        *self.state.borrow() != RequestState::UnderWay
     }
 
-    fn finish(&self, state: State) {
+    fn finish(&self, state: RequestState) {
         let checkout = self.checkout.borrow_mut().take();
         match (checkout, &state) {
             // The pool probes whether the application server still works on the request.
-            (checkout, State::Lost(_)) => drop(checkout),
+            (checkout, RequestState::Lost(_)) => drop(checkout),
             (Some(checkout), _) => checkout.release(None),
             (None, _) => {}
         }
@@ -441,7 +441,7 @@ mod tests {
             parts: RefCell::default(),
             unread: Cell::new(0),
             memory: RefCell::default(),
-            state: RefCell::new(State::UnderWay),
+            state: RefCell::new(RequestState::UnderWay),
             has_begun: Cell::new(false),
             websocket: None,
             is_abandoned: Cell::new(false),

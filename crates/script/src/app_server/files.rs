@@ -3,7 +3,7 @@
 use dunlin_config::ScriptKind;
 
 /// The files of an application server: its program and what that loads, with their names next to the sockets.
-pub(in super::super) struct Files {
+pub(in super::super) struct ProgramFiles {
     pub(in super::super) program: File,
     pub(in super::super) libraries: &'static [File],
 }
@@ -40,10 +40,10 @@ pub(in super::super) const LOADING: File = (
 );
 
 /// Returns the files of the application server for `kind`.
-pub(in super::super) fn files(kind: ScriptKind) -> Files {
+pub(in super::super) fn files(kind: ScriptKind) -> ProgramFiles {
     match kind {
-        ScriptKind::Asgi => Files { program: ASGI, libraries: &[LOADING] },
-        ScriptKind::Psgi => Files { program: PSGI, libraries: &[] },
-        _ => Files { program: WSGI, libraries: &[LOADING, WSGI_FAST] },
+        ScriptKind::Asgi => ProgramFiles { program: ASGI, libraries: &[LOADING] },
+        ScriptKind::Psgi => ProgramFiles { program: PSGI, libraries: &[] },
+        _ => ProgramFiles { program: WSGI, libraries: &[LOADING, WSGI_FAST] },
     }
 }

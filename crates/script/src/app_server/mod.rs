@@ -14,7 +14,7 @@ use std::rc::Rc;
 use std::sync::Arc;
 
 use self::connection::AppConnection;
-use self::response::Response;
+use self::response::AppServerResponse;
 use self::websocket_state::WebSocketState;
 use super::backend::{Backend, Connection, Outgoing};
 use super::failure::Failure;
@@ -39,22 +39,22 @@ pub(super) struct Application {
 }
 
 /// An application server with room for a request, and this worker thread's connection to it.
-pub(super) struct Connected {
+pub(super) struct AppServerConnection {
     checkout: Checkout,
     connection: Rc<AppConnection>,
 }
 
-impl Connection for Connected {
+impl Connection for AppServerConnection {
     fn worker(&self) -> Option<&Arc<Worker>> {
         Some(&self.checkout.worker)
     }
 }
 
 impl Backend for Application {
-    type Connection = Connected;
-    type InFlight = Response;
+    type Connection = AppServerConnection;
+    type InFlight = AppServerResponse;
 
-    async fn connect(&mut self, request: &Outgoing<'_>) -> Result<Connected, Failure> {
+    async fn connect(&mut self, request: &Outgoing<'_>) -> Result<AppServerConnection, Failure> {
         let call = request.call;
         let Workers::Local(local) = &call.rules.workers else {
             return Err(Failure::Broken("it has no workers".into()));
@@ -65,11 +65,11 @@ impl Backend for Application {
         let checkout = pool.checkout(&call.scripts.ctx, request.name).await?;
         let connections = &call.scripts.app_connections;
         if let Some(connection) = connections.existing(&checkout.worker) {
-            return Ok(Connected { checkout, connection });
+            return Ok(AppServerConnection { checkout, connection });
         }
         let connect = async || connections.to(&checkout.worker).await;
         match Box::pin(descriptors::retry(&call.scripts.ctx, connect)).await {
-            Ok(connection) => Ok(Connected { checkout, connection }),
+            Ok(connection) => Ok(AppServerConnection { checkout, connection }),
             Err(error) if lacks_descriptors(&error) => Err(Failure::NoDescriptor),
             Err(error) => {
                 let is_ready = checkout.worker.is_ready();
@@ -84,9 +84,9 @@ impl Backend for Application {
     async fn send(
         &mut self,
         request: &mut Outgoing<'_>,
-        connection: Connected,
-    ) -> Result<Response, Failure> {
-        let Connected { mut checkout, connection } = connection;
+        connection: AppServerConnection,
+    ) -> Result<AppServerResponse, Failure> {
+        let AppServerConnection { mut checkout, connection } = connection;
         checkout.is_used = true;
         let worker = Arc::clone(&checkout.worker);
         let pending = connection.enter(checkout, self.websocket.clone());
@@ -103,7 +103,7 @@ impl Backend for Application {
         {
             connection.close_websocket(&pending);
         }
-        Ok(Response::new(worker, connection, pending))
+        Ok(AppServerResponse::new(worker, connection, pending))
     }
 
     fn may_switch(&self) -> bool {

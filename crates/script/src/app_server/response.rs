@@ -8,7 +8,7 @@ use std::task::Poll;
 
 use bytes::Bytes;
 
-use super::connection::{ACKNOWLEDGE, AppConnection, PendingRequest, State};
+use super::connection::{ACKNOWLEDGE, AppConnection, PendingRequest, RequestState};
 use super::frame;
 use crate::backend::InFlight;
 use crate::source::{End, Source};
@@ -18,13 +18,13 @@ use crate::workers::Worker;
 const MAX_FRAME: usize = 64 * 1024;
 
 /// A request that an application server has, and its response. Dropped before the end of the response, it cancels the request.
-pub(in super::super) struct Response {
+pub(in super::super) struct AppServerResponse {
     worker: Arc<Worker>,
     connection: Rc<AppConnection>,
     pending: Rc<PendingRequest>,
 }
 
-impl Response {
+impl AppServerResponse {
     pub(super) fn new(
         worker: Arc<Worker>,
         connection: Rc<AppConnection>,
@@ -34,7 +34,7 @@ impl Response {
     }
 }
 
-impl InFlight for Response {
+impl InFlight for AppServerResponse {
     fn is_written(&self) -> bool {
         // The connection writes it.
         true
@@ -75,7 +75,7 @@ impl InFlight for Response {
     }
 }
 
-impl Drop for Response {
+impl Drop for AppServerResponse {
     fn drop(&mut self) {
         let pending = &self.pending;
         pending.is_abandoned.set(true);
@@ -86,7 +86,7 @@ impl Drop for Response {
     }
 }
 
-impl Source for Response {
+impl Source for AppServerResponse {
     async fn read(&self) -> Option<Bytes> {
         let pending = &self.pending;
         let part = poll_fn(|cx| {
@@ -112,12 +112,12 @@ impl Source for Response {
 
     async fn end(&self) -> End {
         match &*self.pending.state.borrow() {
-            State::UnderWay | State::Ended => End::Well,
-            State::Cut(why) => End::Cut(why.clone()),
-            State::Lost(why) if self.pending.has_begun.get() => End::Cut(why.clone()),
+            RequestState::UnderWay | RequestState::Ended => End::Well,
+            RequestState::Cut(why) => End::Cut(why.clone()),
+            RequestState::Lost(why) if self.pending.has_begun.get() => End::Cut(why.clone()),
             // The error log has the reason why its application could not be loaded.
-            State::Lost(why) if !self.worker.is_ready() => End::Unreachable(why.clone()),
-            State::Lost(why) => End::Lost(why.clone()),
+            RequestState::Lost(why) if !self.worker.is_ready() => End::Unreachable(why.clone()),
+            RequestState::Lost(why) => End::Lost(why.clone()),
         }
     }
 }

@@ -16,7 +16,7 @@ use super::super::reply::{self, DOWNLOAD};
 use super::super::script_response::{self, ScriptResponse};
 use super::super::{buffered, spool};
 use super::retry::Retries;
-use super::run::{Abandon, Run};
+use super::run::{Abandon, BackendRun};
 use super::{Backend, Connection, InFlight, Outgoing};
 
 /// What one attempt leads to.
@@ -91,7 +91,7 @@ async fn attempt<B: Backend>(
     *is_whole = request.body.is_none();
     let (sender, receiver) = stream::channel_of_connection(DOWNLOAD);
     let (report, receive_response) = script_response::response_channel(&request.incoming);
-    let run = Run {
+    let run = BackendRun {
         ctx: Rc::clone(&call.scripts.ctx),
         rules: Arc::clone(call.rules),
         name: Arc::clone(name),

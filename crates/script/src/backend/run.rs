@@ -19,7 +19,7 @@ use dunlin_config::Script;
 
 /// A request that a worker has. It owns all that it needs, because it outlives the handler's future when the response is sent
 /// while it is produced.
-pub(super) struct Run<F> {
+pub(super) struct BackendRun<F> {
     pub(super) ctx: Rc<Context>,
     pub(super) rules: Arc<Script>,
     /// The script's name in the log.
@@ -43,7 +43,7 @@ pub(super) struct Run<F> {
     pub(super) report: ResponseSender,
 }
 
-impl<F: InFlight> Run<F> {
+impl<F: InFlight> BackendRun<F> {
     /// Moves bodies until the response ends, fails or is wanted no longer.
     pub(super) async fn supervise(self) {
         let Self { ctx, rules, name, pid, script_context, in_flight, body, sender, report, .. } =

@@ -12,7 +12,7 @@ use std::time::Instant;
 use dunlin_exchange::{Incoming, stream};
 use dunlin_http::semantics::Method;
 
-use self::run::Run;
+use self::run::CgiRun;
 use super::call::Call;
 use super::failure::Failure;
 use super::located::Located;
@@ -41,7 +41,7 @@ pub(super) async fn attempt(
     incoming.script_context.start(chosen, process.started);
     let (sender, receiver) = stream::channel_of_connection(DOWNLOAD);
     let (report, receive_response) = script_response::response_channel(&incoming);
-    let run = Run {
+    let run = CgiRun {
         ctx: Rc::clone(&call.scripts.ctx),
         rules: Arc::clone(call.rules),
         name: Arc::clone(name),
@@ -82,10 +82,10 @@ async fn launch(
     let start = match call.rules.kind {
         ScriptKind::Warm => {
             match warm::start(&call.scripts.ctx, &call.scripts.pools.warm, start).await {
-                warm::Outcome::Started(started) => {
+                warm::WarmOutcome::Started(started) => {
                     return started.map_err(|error| not_started(&located.program, &error));
                 }
-                warm::Outcome::NotWarm(start) => start,
+                warm::WarmOutcome::NotWarm(start) => start,
             }
         }
         _ => start,

@@ -24,7 +24,7 @@ use crate::stderr::Stderr;
 use dunlin_config::Script;
 
 /// A process that runs a script. It owns all that it needs, because it outlives the request.
-pub(super) struct Run {
+pub(super) struct CgiRun {
     pub(super) ctx: Rc<Context>,
     pub(super) rules: Arc<Script>,
     /// The script's name in the log.
@@ -46,7 +46,7 @@ pub(super) struct Run {
 
 /// How long a script may take to exit after the end of its output before it counts as running in the background.
 const EXIT: Duration = Duration::from_millis(100);
-impl Run {
+impl CgiRun {
     /// Runs the script to its end, whether or not the client waits for it.
     pub(super) async fn supervise(self) {
         let Self {

@@ -11,7 +11,7 @@ use std::path::Path;
 use std::sync::Arc;
 use std::sync::atomic::Ordering;
 
-use self::response::Response;
+use self::response::CgiplusResponse;
 use self::streams::Streams;
 use super::backend::{Backend, Connection, Outgoing};
 use super::failure::Failure;
@@ -23,28 +23,28 @@ use dunlin_config::{ScriptKind, Workers};
 pub(super) struct Cgiplus;
 
 /// A worker that waits for a request, and its streams.
-pub(super) struct Connected {
+pub(super) struct CgiplusConnection {
     checkout: Checkout,
     streams: Streams,
 }
 
-impl Connection for Connected {
+impl Connection for CgiplusConnection {
     fn worker(&self) -> Option<&Arc<Worker>> {
         Some(&self.checkout.worker)
     }
 }
 
 impl Backend for Cgiplus {
-    type Connection = Connected;
-    type InFlight = Response;
+    type Connection = CgiplusConnection;
+    type InFlight = CgiplusResponse;
 
-    async fn connect(&mut self, request: &Outgoing<'_>) -> Result<Connected, Failure> {
+    async fn connect(&mut self, request: &Outgoing<'_>) -> Result<CgiplusConnection, Failure> {
         let pool = pool(request)?;
         loop {
             let mut checkout = pool.checkout(&request.call.scripts.ctx, request.name).await?;
             match checkout.take_connection().map(PooledConnection::into_streams) {
                 Some(Ok(streams)) if streams.is_silent() => {
-                    return Ok(Connected { checkout, streams });
+                    return Ok(CgiplusConnection { checkout, streams });
                 }
                 Some(Ok(_)) => {
                     tracing::warn!(
@@ -62,9 +62,9 @@ impl Backend for Cgiplus {
     async fn send(
         &mut self,
         request: &mut Outgoing<'_>,
-        connection: Connected,
-    ) -> Result<Response, Failure> {
-        let Connected { mut checkout, streams } = connection;
+        connection: CgiplusConnection,
+    ) -> Result<CgiplusResponse, Failure> {
+        let CgiplusConnection { mut checkout, streams } = connection;
         let Outgoing { call, incoming, located, length, .. } = request;
         let variables = environment::variables(call, incoming, located, *length);
         let head = match streams.struct_mode.get() {
@@ -81,7 +81,7 @@ impl Backend for Cgiplus {
         let written = streams.variables.try_write(&head).unwrap_or(0);
         checkout.is_used = true;
         let body = request.body.is_some().then(|| request.length.unwrap_or(0));
-        Ok(Response::new(&call.scripts.ctx, checkout, streams, head, written, body))
+        Ok(CgiplusResponse::new(&call.scripts.ctx, checkout, streams, head, written, body))
     }
 
     fn writes_message(&self, request: &Outgoing<'_>) -> bool {

@@ -18,7 +18,7 @@ use crate::source::{End, Source};
 use crate::workers::{Checkout, PooledConnection};
 
 /// A request that a worker has, and its response.
-pub(in super::super) struct Response {
+pub(in super::super) struct CgiplusResponse {
     ctx: Rc<Context>,
     checkout: RefCell<Option<Checkout>>,
     streams: Streams,
@@ -34,7 +34,7 @@ pub(in super::super) struct Response {
     closed: Cell<bool>,
 }
 
-impl Response {
+impl CgiplusResponse {
     /// `head` holds the encoded variables, of which `written` bytes are written; `body` is the length of the body, if
     /// there is one.
     pub(super) fn new(
@@ -134,7 +134,7 @@ impl Response {
     }
 }
 
-impl InFlight for Response {
+impl InFlight for CgiplusResponse {
     fn is_written(&self) -> bool {
         self.written.get() >= self.head.len() as u64
     }
@@ -182,7 +182,7 @@ impl InFlight for Response {
     }
 }
 
-impl Source for Response {
+impl Source for CgiplusResponse {
     async fn read(&self) -> Option<Bytes> {
         loop {
             match self.next_text() {

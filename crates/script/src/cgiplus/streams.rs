@@ -28,7 +28,7 @@ pub(in super::super) struct Streams {
 }
 
 /// The worker's ends.
-pub(in super::super) struct Ends {
+pub(in super::super) struct WorkerEnds {
     pub(in super::super) stdin: OwnedFd,
     pub(in super::super) stdout: OwnedFd,
 }
@@ -36,7 +36,7 @@ pub(in super::super) struct Ends {
 impl Streams {
     /// Creates the pipes of a worker, with a FIFO for variables at `path`, and registers them with this worker
     /// thread.
-    pub(in super::super) fn new(path: &Path) -> io::Result<(Self, Ends)> {
+    pub(in super::super) fn new(path: &Path) -> io::Result<(Self, WorkerEnds)> {
         mknodat(CWD, path, FileType::Fifo, Mode::RUSR | Mode::WUSR, 0)?;
         // Open for reading as well, so that opening it does not wait for the worker.
         let variables = pipe::OpenOptions::new().read_write(true).open_sender(path)?;
@@ -51,7 +51,7 @@ impl Streams {
             marks: Arc::new(Marks::new()?),
             struct_mode: Cell::new(false),
         };
-        Ok((streams, Ends { stdin: input.into(), stdout: output.into() }))
+        Ok((streams, WorkerEnds { stdin: input.into(), stdout: output.into() }))
     }
 
     /// Returns the same pipes, registered with this worker thread.

@@ -10,7 +10,7 @@ use hashbrown::HashMap;
 use smallvec::SmallVec;
 use tokio::time::timeout;
 
-use self::target::Target;
+use self::target::RemoteTarget;
 use self::targets::{Choice, Targets};
 use super::context::Context;
 use super::descriptors;
@@ -37,13 +37,13 @@ pub(super) struct RemoteGroup {
 #[derive(Debug)]
 pub(super) struct RemoteCheckout {
     group: Arc<RemoteGroup>,
-    target: Arc<Target>,
+    target: Arc<RemoteTarget>,
     _place: ProcessPermit,
 }
 
 /// An address that has just failed.
 #[derive(Debug, Clone)]
-pub(super) struct Tried(Arc<Target>);
+pub(super) struct Tried(Arc<RemoteTarget>);
 
 impl RemoteRegistry {
     pub(super) fn of(&self, script: &Script, remote: &Remote) -> Arc<RemoteGroup> {
@@ -108,18 +108,22 @@ impl RemoteGroup {
         Err(Failure::Unreachable(last))
     }
 
-    fn checkout(self: &Arc<Self>, target: &Arc<Target>, permit: ProcessPermit) -> RemoteCheckout {
+    fn checkout(
+        self: &Arc<Self>,
+        target: &Arc<RemoteTarget>,
+        permit: ProcessPermit,
+    ) -> RemoteCheckout {
         target.begin();
         RemoteCheckout { group: Arc::clone(self), target: Arc::clone(target), _place: permit }
     }
 
-    async fn open(&self, target: &Target) -> std::io::Result<WorkerSocket> {
+    async fn open(&self, target: &RemoteTarget) -> std::io::Result<WorkerSocket> {
         let late = |_| std::io::Error::from(std::io::ErrorKind::TimedOut);
         timeout(self.remote.connect_timeout, target.open()).await.map_err(late)?
     }
 
     /// Marks an address as unreachable for a while, and logs the first failure.
-    fn mark_down(&self, target: &Target, has_others: bool, error: &std::io::Error) -> String {
+    fn mark_down(&self, target: &RemoteTarget, has_others: bool, error: &std::io::Error) -> String {
         let what = format!("{} could not be reached: {error}", target.address);
         let cool_down = self.remote.cool_down;
         if !target.mark_down(cool_down) {
@@ -185,7 +189,7 @@ mod tests {
     use super::*;
 
     fn choice(number: u16, priority: u16, weight: u16, in_flight: usize) -> Choice {
-        let target = Target::new(Address::Tcp(([127, 0, 0, 1], number).into()));
+        let target = RemoteTarget::new(Address::Tcp(([127, 0, 0, 1], number).into()));
         (0..in_flight).for_each(|_| target.begin());
         Choice { target: Arc::new(target), priority, weight }
     }

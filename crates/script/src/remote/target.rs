@@ -12,7 +12,7 @@ use crate::socket::connection::WorkerSocket;
 
 /// An address of workers.
 #[derive(Debug)]
-pub(super) struct Target {
+pub(super) struct RemoteTarget {
     pub(super) address: Address,
     in_flight: AtomicUsize,
     /// Unreachable: not tried before this time unless all others are unreachable too.
@@ -20,7 +20,7 @@ pub(super) struct Target {
     idle: Mutex<Vec<(ThreadId, WorkerSocket)>>,
 }
 
-impl Target {
+impl RemoteTarget {
     pub(super) fn new(address: Address) -> Self {
         Self {
             address,

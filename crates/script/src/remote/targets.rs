@@ -7,13 +7,13 @@ use std::sync::Arc;
 use dunlin_config::{Address, WorkerAddress};
 use dunlin_dns::{self as dns, Answer, Present};
 
-use super::target::Target;
+use super::target::RemoteTarget;
 use crate::failure::Failure;
 
 /// A target, and how it is chosen.
 #[derive(Debug, Clone)]
 pub(super) struct Choice {
-    pub(super) target: Arc<Target>,
+    pub(super) target: Arc<RemoteTarget>,
     /// Those with the lowest number are used first.
     pub(super) priority: u16,
     /// Its part of the requests among those with the same priority.
@@ -47,7 +47,7 @@ impl Targets {
         for address in addresses {
             match address {
                 WorkerAddress::Socket(address) => {
-                    let target = Arc::new(Target::new(address.clone()));
+                    let target = Arc::new(RemoteTarget::new(address.clone()));
                     fixed.push(Choice { target, priority: 0, weight: 1 });
                 }
                 WorkerAddress::Name { name, port } => names.push((name.clone(), *port)),
@@ -98,7 +98,7 @@ impl Targets {
             let known = known.into_iter().find(|choice| choice.target.address == address);
             let target = known.map(|choice| Arc::clone(&choice.target));
             choices.push(Choice {
-                target: target.unwrap_or_else(|| Arc::new(Target::new(address))),
+                target: target.unwrap_or_else(|| Arc::new(RemoteTarget::new(address))),
                 priority: *priority,
                 // Weight 0 is for targets that get nearly no requests (RFC 2782).
                 weight: (*weight).max(1),

@@ -14,7 +14,7 @@ use tokio::net::UnixStream;
 
 use self::connection::WorkerSocket;
 use self::encode::Encoded;
-use self::response::{Framing, Response};
+use self::response::{Framing, SocketResponse};
 use super::backend::{Backend, Connection, Outgoing};
 use super::descriptors;
 use super::failure::Failure;
@@ -36,7 +36,7 @@ pub(super) struct Socket {
 }
 
 /// A worker and a connection to it.
-pub(super) struct Connected {
+pub(super) struct SocketConnection {
     worker: HeldWorker,
     socket: WorkerSocket,
 }
@@ -74,7 +74,7 @@ impl HeldWorker {
     }
 }
 
-impl Connection for Connected {
+impl Connection for SocketConnection {
     fn worker(&self) -> Option<&Arc<Worker>> {
         match &self.worker {
             HeldWorker::Local(checkout) => Some(&checkout.worker),
@@ -84,10 +84,10 @@ impl Connection for Connected {
 }
 
 impl Backend for Socket {
-    type Connection = Connected;
-    type InFlight = Response;
+    type Connection = SocketConnection;
+    type InFlight = SocketResponse;
 
-    async fn connect(&mut self, request: &Outgoing<'_>) -> Result<Connected, Failure> {
+    async fn connect(&mut self, request: &Outgoing<'_>) -> Result<SocketConnection, Failure> {
         let call = request.call;
         let (pools, shared) = (&call.scripts.pools, &call.scripts.ctx.shared);
         match &call.rules.workers {
@@ -98,12 +98,12 @@ impl Backend for Socket {
                     && let Ok(socket) = connection.into_socket()
                     && socket.is_reusable()
                 {
-                    return Ok(Connected { worker: HeldWorker::Local(checkout), socket });
+                    return Ok(SocketConnection { worker: HeldWorker::Local(checkout), socket });
                 }
                 let socket = &checkout.worker.socket;
                 let connect = async || UnixStream::connect(socket).await;
                 match Box::pin(descriptors::retry(&call.scripts.ctx, connect)).await {
-                    Ok(stream) => Ok(Connected {
+                    Ok(stream) => Ok(SocketConnection {
                         worker: HeldWorker::Local(checkout),
                         socket: WorkerSocket::Unix(stream),
                     }),
@@ -120,7 +120,7 @@ impl Backend for Socket {
                 let (checkout, socket) = group
                     .connect(&call.scripts.ctx, place, self.tried.as_ref(), self.is_retry)
                     .await?;
-                Ok(Connected { worker: HeldWorker::Remote(checkout), socket })
+                Ok(SocketConnection { worker: HeldWorker::Remote(checkout), socket })
             }
             Workers::Each | Workers::Component(_) => {
                 Err(Failure::Broken("it has no workers".into()))
@@ -131,9 +131,9 @@ impl Backend for Socket {
     async fn send(
         &mut self,
         request: &mut Outgoing<'_>,
-        connection: Connected,
-    ) -> Result<Response, Failure> {
-        let Connected { mut worker, socket } = connection;
+        connection: SocketConnection,
+    ) -> Result<SocketResponse, Failure> {
+        let SocketConnection { mut worker, socket } = connection;
         let framing = framing(request.call.rules.kind);
         let encoded = match &mut self.encoded {
             Some(encoded) => encoded,
@@ -158,7 +158,7 @@ impl Backend for Socket {
         let stderr = Lines::new(Arc::clone(request.name), pid, script_context);
         let has_body = request.body.is_some();
         let ctx = Rc::clone(&call.scripts.ctx);
-        Ok(Response::new(ctx, worker, socket, framing, stderr, unwritten, has_body))
+        Ok(SocketResponse::new(ctx, worker, socket, framing, stderr, unwritten, has_body))
     }
 }
 

@@ -27,7 +27,7 @@ pub(super) enum Framing {
 }
 
 /// A request that a worker has, and its response.
-pub(in super::super) struct Response {
+pub(in super::super) struct SocketResponse {
     ctx: Rc<Context>,
     worker: HeldWorker,
     socket: WorkerSocket,
@@ -51,7 +51,7 @@ pub(in super::super) struct Response {
     begun: Cell<bool>,
 }
 
-impl Response {
+impl SocketResponse {
     pub(super) fn new(
         ctx: Rc<Context>,
         worker: HeldWorker,
@@ -147,7 +147,7 @@ impl Response {
     }
 }
 
-impl InFlight for Response {
+impl InFlight for SocketResponse {
     fn is_written(&self) -> bool {
         self.written.get() == self.unwritten.len()
     }
@@ -211,7 +211,7 @@ impl InFlight for Response {
     }
 }
 
-impl Source for Response {
+impl Source for SocketResponse {
     async fn read(&self) -> Option<Bytes> {
         loop {
             if self.ended.get().is_some() {

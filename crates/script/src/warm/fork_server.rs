@@ -87,7 +87,7 @@ struct State {
 
 /// The status of a fork server.
 #[derive(Debug, PartialEq, Eq)]
-pub(super) enum Status {
+pub(super) enum ForkServerStatus {
     Starting,
     Ready,
     /// One of its files has changed: it is to be replaced.
@@ -166,26 +166,26 @@ impl ForkServer {
         self.state.files.get().is_some_and(|files| files.changed().is_some())
     }
 
-    pub(super) fn status(&self) -> Status {
+    pub(super) fn status(&self) -> ForkServerStatus {
         let state = &self.state;
         if state.unforkable.get().is_some() {
-            return Status::Unforkable;
+            return ForkServerStatus::Unforkable;
         }
         if let Some(ended) = state.ended.get() {
             return match state.is_idle(*ended) {
-                true => Status::Retired,
-                false => Status::Ended(*ended - state.born),
+                true => ForkServerStatus::Retired,
+                false => ForkServerStatus::Ended(*ended - state.born),
             };
         }
-        let Some(files) = state.files.get() else { return Status::Starting };
+        let Some(files) = state.files.get() else { return ForkServerStatus::Starting };
         let mut checked = self.checked.lock().unwrap_or_else(PoisonError::into_inner);
         if checked.elapsed() > FILE_CHECK {
             *checked = Instant::now();
             if let Some(path) = files.changed() {
-                return Status::Stale(path.to_owned());
+                return ForkServerStatus::Stale(path.to_owned());
             }
         }
-        Status::Ready
+        ForkServerStatus::Ready
     }
 
     /// Requests a process. Without `input` its standard input is empty.

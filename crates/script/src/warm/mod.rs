@@ -24,10 +24,10 @@ use tokio::time::{Instant, timeout, timeout_at};
 
 pub use self::check::cold_programs;
 use self::fork_server::ForkServer;
+use self::registry::ForkServerState;
 pub(super) use self::registry::ForkServers;
-use self::registry::Found;
 use super::descriptors;
-use super::pipes::{Ends, Pipes};
+use super::pipes::{PipeEnds, Pipes};
 use super::process::{self, Input, Process, Start};
 use crate::context::Context;
 
@@ -38,7 +38,7 @@ const MAX_WAIT: Duration = Duration::from_secs(10);
 const PAUSE: Duration = Duration::from_millis(1);
 
 /// The result of requesting a process.
-pub(super) enum Outcome {
+pub(super) enum WarmOutcome {
     Started(io::Result<Process>),
     /// Nothing of the script has run: it is to be started as plain CGI.
     NotWarm(Start),
@@ -49,37 +49,37 @@ pub(super) async fn start(
     ctx: &Rc<Context>,
     fork_servers: &Arc<ForkServers>,
     start: Start,
-) -> Outcome {
+) -> WarmOutcome {
     let fork_server = loop {
         match fork_servers.find(&ctx.shared, &start) {
-            Found::Ready(fork_server) => break fork_server,
-            Found::Starting(mut settled, until) => {
+            ForkServerState::Ready(fork_server) => break fork_server,
+            ForkServerState::Starting(mut settled, until) => {
                 // Ready or not, the registry is looked up again.
                 let _ = timeout_at(until.into(), settled.changed()).await;
                 tokio::task::yield_now().await;
             }
-            Found::Nothing => return Outcome::NotWarm(start),
+            ForkServerState::Nothing => return WarmOutcome::NotWarm(start),
         }
     };
     let ctx = Rc::clone(ctx);
     // The client may disconnect during the fork; the process must be supervised and ended all the same.
     match tokio::task::spawn_local(async move { fork(&ctx, &fork_server, start).await }).await {
         Ok(outcome) => outcome,
-        Err(error) => Outcome::Started(Err(io::Error::other(error))),
+        Err(error) => WarmOutcome::Started(Err(io::Error::other(error))),
     }
 }
 
-async fn fork(ctx: &Context, fork_server: &ForkServer, start: Start) -> Outcome {
+async fn fork(ctx: &Context, fork_server: &ForkServer, start: Start) -> WarmOutcome {
     let pipes = descriptors::retry(ctx, async || Pipes::new(&start.input)).await;
     let pipes = match pipes {
         Ok(pipes) => pipes,
-        Err(error) => return Outcome::Started(Err(error)),
+        Err(error) => return WarmOutcome::Started(Err(error)),
     };
     let Pipes { stdin, stdout, stderr, ends } = pipes;
     if !send(fork_server, &start, &ends).await {
         // The next request in line fails as well.
         fork_server.room.notify_one();
-        return Outcome::NotWarm(start);
+        return WarmOutcome::NotWarm(start);
     }
     drop(ends);
     let mut started = timeout(MAX_WAIT, process_id(&stdout)).await;
@@ -90,12 +90,12 @@ async fn fork(ctx: &Context, fork_server: &ForkServer, start: Start) -> Outcome 
     }
     fork_server.room.notify_one();
     let Some(pid) = started.ok().flatten() else {
-        return Outcome::NotWarm(start);
+        return WarmOutcome::NotWarm(start);
     };
     match Pid::from_raw(pid).filter(|pid| pid.as_raw_nonzero().get() > 0) {
         Some(pid) => {
             let child = process::adopt(&ctx.shared.groups, pid, start.rules.as_ref(), start.permit);
-            Outcome::Started(child.map(|child| Process {
+            WarmOutcome::Started(child.map(|child| Process {
                 stdin,
                 stdout,
                 stderr,
@@ -103,12 +103,12 @@ async fn fork(ctx: &Context, fork_server: &ForkServer, start: Start) -> Outcome 
                 started: std::time::Instant::now(),
             }))
         }
-        None => Outcome::Started(Err(io::Error::from_raw_os_error(-pid))),
+        None => WarmOutcome::Started(Err(io::Error::from_raw_os_error(-pid))),
     }
 }
 
 /// Sends the message; false if the fork server cannot be reached.
-async fn send(fork_server: &ForkServer, start: &Start, ends: &Ends) -> bool {
+async fn send(fork_server: &ForkServer, start: &Start, ends: &PipeEnds) -> bool {
     let message = message::encode(start, fork_server.arguments());
     let input = match &start.input {
         Input::File(file) => Some(file.as_fd()),

@@ -10,7 +10,7 @@ use tokio::sync::watch;
 
 use super::super::file_version::FileVersion;
 use super::super::process::Start;
-use super::fork_server::{ForkServer, Status};
+use super::fork_server::{ForkServer, ForkServerStatus};
 use super::plan::plan;
 use crate::context::Shared;
 
@@ -46,7 +46,7 @@ struct Entry {
 }
 
 /// The state of a program's fork server, for a request.
-pub(super) enum Found {
+pub(super) enum ForkServerState {
     Ready(Arc<ForkServer>),
     /// It is starting: what to wait for, and until when.
     Starting(watch::Receiver<()>, Instant),
@@ -66,8 +66,8 @@ enum Slot {
 
 impl ForkServers {
     /// Returns the fork server of a program. If there is none, one is started.
-    pub(super) fn find(self: &Arc<Self>, shared: &Arc<Shared>, start: &Start) -> Found {
-        let Some(stamp) = FileVersion::of(&start.program) else { return Found::Nothing };
+    pub(super) fn find(self: &Arc<Self>, shared: &Arc<Shared>, start: &Start) -> ForkServerState {
+        let Some(stamp) = FileVersion::of(&start.program) else { return ForkServerState::Nothing };
         let key = (start.rules.id, start.program.clone());
         let now = Instant::now();
         let mut entries = self.lock();
@@ -91,7 +91,7 @@ impl ForkServers {
         // Dropping a fork server closes a socket, which is not done under the lock.
         drop((previous, superfluous));
         self.begin(shared, start, key, stamp, sender);
-        Found::Starting(settled, until)
+        ForkServerState::Starting(settled, until)
     }
 
     /// Removes the fork servers of scripts for which `has` is false.
@@ -177,7 +177,7 @@ impl ForkServers {
 }
 
 enum Look {
-    Found(Found),
+    Found(ForkServerState),
     Start,
 }
 
@@ -185,32 +185,34 @@ impl Entry {
     fn look(&mut self, now: Instant) -> Look {
         let status = match &self.slot {
             Slot::Starting => return self.wait(now),
-            Slot::Never => return Look::Found(Found::Nothing),
-            Slot::Pausing(until) if now < *until => return Look::Found(Found::Nothing),
+            Slot::Never => return Look::Found(ForkServerState::Nothing),
+            Slot::Pausing(until) if now < *until => return Look::Found(ForkServerState::Nothing),
             Slot::Pausing(_) => return Look::Start,
             Slot::ForkServer(fork_server) => match fork_server.status() {
-                Status::Ready => return Look::Found(Found::Ready(Arc::clone(fork_server))),
+                ForkServerStatus::Ready => {
+                    return Look::Found(ForkServerState::Ready(Arc::clone(fork_server)));
+                }
                 status => status,
             },
         };
         match status {
-            Status::Starting | Status::Ready => self.wait(now),
-            Status::Retired => Look::Start,
-            Status::Stale(path) => {
+            ForkServerStatus::Starting | ForkServerStatus::Ready => self.wait(now),
+            ForkServerStatus::Retired => Look::Start,
+            ForkServerStatus::Stale(path) => {
                 tracing::debug!(file = %path.display(), "a file of the fork server has changed; the fork server is replaced");
                 Look::Start
             }
-            Status::Unforkable => {
+            ForkServerStatus::Unforkable => {
                 self.slot = Slot::Never;
-                Look::Found(Found::Nothing)
+                Look::Found(ForkServerState::Nothing)
             }
-            Status::Ended(life) => {
+            ForkServerStatus::Ended(life) => {
                 if life >= LONG_LIFE {
                     self.pause = PAUSES.0;
                 }
                 self.slot = Slot::Pausing(now + self.pause);
                 self.pause = (self.pause * 2).min(PAUSES.1);
-                Look::Found(Found::Nothing)
+                Look::Found(ForkServerState::Nothing)
             }
         }
     }
@@ -218,8 +220,8 @@ impl Entry {
     fn wait(&self, now: Instant) -> Look {
         let is_late = now >= self.until || self.settled.has_changed().is_err();
         Look::Found(match is_late {
-            true => Found::Nothing,
-            false => Found::Starting(self.settled.clone(), self.until),
+            true => ForkServerState::Nothing,
+            false => ForkServerState::Starting(self.settled.clone(), self.until),
         })
     }
 }

@@ -3,7 +3,7 @@
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
-use super::state::{Slot, State, Status};
+use super::state::{PoolState, Slot, WorkerStatus};
 use dunlin_config::Local;
 
 /// The shortest pause after a worker that could not be started.
@@ -13,7 +13,7 @@ const HOPELESS: u32 = 4;
 /// The pause before a worker is replaced grows up to this.
 const MAX_PAUSE: Duration = Duration::from_secs(30);
 
-impl State {
+impl PoolState {
     /// Returns why no worker can be started, until the next attempt.
     pub(super) fn down(&self) -> Option<&Arc<str>> {
         let has_none = self.starting == 0 && !self.has_usable_worker();
@@ -67,7 +67,7 @@ impl State {
     }
 
     fn has_usable_worker(&self) -> bool {
-        self.slots.iter().any(|slot: &Slot| slot.status != Status::Unusable)
+        self.slots.iter().any(|slot: &Slot| slot.status != WorkerStatus::Unusable)
     }
 }
 

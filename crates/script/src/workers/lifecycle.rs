@@ -12,7 +12,7 @@ use super::super::app_server::report::read_report;
 use super::super::process::{Child, Exit, GROUP_GRACE, WorkerProcess};
 use super::super::stderr::Stderr;
 use super::pool::Pool;
-use super::state::Status;
+use super::state::WorkerStatus;
 use super::worker::{Command, Worker};
 use crate::context::Shared;
 
@@ -123,9 +123,9 @@ async fn wait_for_report(pool: &Arc<Pool>, shared: &Arc<Shared>, worker: &Worker
         state.down = None;
         state.is_proven = true;
         if let Some(slot) = state.slot(worker)
-            && slot.status == Status::Loading
+            && slot.status == WorkerStatus::Loading
         {
-            slot.status = Status::Available;
+            slot.status = WorkerStatus::Available;
             slot.idle_since = Instant::now();
         }
     }
@@ -138,8 +138,9 @@ fn note_end(pool: &Arc<Pool>, shared: &Arc<Shared>, worker: &Worker, ending: End
     let Ending { exit, is_wanted } = ending;
     let mut state = pool.lock();
     let slot = state.slot(worker);
-    let (requests, served, is_starting) = slot
-        .map_or((0, 0, false), |slot| (slot.given, slot.served, slot.status == Status::Starting));
+    let (requests, served, is_starting) = slot.map_or((0, 0, false), |slot| {
+        (slot.given, slot.served, slot.status == WorkerStatus::Starting)
+    });
     state.slots.retain(|slot| slot.worker.number != worker.number);
     worker.note_ended();
     if served > 0 {

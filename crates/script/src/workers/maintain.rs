@@ -8,7 +8,7 @@ use tokio::time::sleep;
 use super::pool::Pool;
 use super::replace::START;
 use super::schedule;
-use super::state::{Slot, Status};
+use super::state::{Slot, WorkerStatus};
 use super::worker::Worker;
 use crate::context::Shared;
 
@@ -25,7 +25,7 @@ pub(super) async fn run(pool: Arc<Pool>, shared: Arc<Shared>) {
         }
         let mut spare = state.slots.len().saturating_sub(local.min_processes);
         for slot in &mut state.slots {
-            if slot.status == Status::Loading && slot.worker.started.elapsed() >= START {
+            if slot.status == WorkerStatus::Loading && slot.worker.started.elapsed() >= START {
                 tracing::error!(
                     scripts = pool.label,
                     pid = slot.worker.pid,
@@ -33,11 +33,11 @@ pub(super) async fn run(pool: Arc<Pool>, shared: Arc<Shared>) {
                 );
                 slot.end();
             }
-            if slot.status == Status::Available && is_due(&pool, slot) {
+            if slot.status == WorkerStatus::Available && is_due(&pool, slot) {
                 slot.begin_drain();
             }
-            let is_draining = slot.status == Status::Draining;
-            if !(is_draining || slot.status == Status::Available) || !slot.active.is_empty() {
+            let is_draining = slot.status == WorkerStatus::Draining;
+            if !(is_draining || slot.status == WorkerStatus::Available) || !slot.active.is_empty() {
                 continue;
             }
             let idle = slot.idle_since.elapsed();

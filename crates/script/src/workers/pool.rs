@@ -15,7 +15,7 @@ use super::connection::PooledConnection;
 use super::schedule::{self, Capacity, Demand};
 use super::settings::PoolSettings;
 use super::start;
-use super::state::{ActiveRequest, Slot, State, Status, Waiter};
+use super::state::{ActiveRequest, PoolState, Slot, Waiter, WorkerStatus};
 use super::worker::{Command, Worker};
 use crate::report::PoolReport;
 
@@ -27,7 +27,7 @@ const RETIRE_QUIET: Duration = Duration::from_secs(1);
 pub(in super::super) struct Pool {
     settings: PoolSettings,
     capacity: Capacity,
-    state: Mutex<State>,
+    state: Mutex<PoolState>,
     /// Notified when the last process has ended.
     empty: Condvar,
     /// The runtime of the supervisor thread.
@@ -51,7 +51,7 @@ impl Pool {
         Self {
             settings,
             capacity,
-            state: Mutex::new(State::new()),
+            state: Mutex::new(PoolState::new()),
             empty: Condvar::new(),
             supervisor,
             resumed: Notify::new(),
@@ -101,14 +101,14 @@ impl Pool {
         }
     }
 
-    pub(super) fn lock(&self) -> MutexGuard<'_, State> {
+    pub(super) fn lock(&self) -> MutexGuard<'_, PoolState> {
         // The state is consistent after every statement, so a panic of another thread does no harm.
         self.state.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
     fn take(
         self: &Arc<Self>,
-        state: &mut State,
+        state: &mut PoolState,
         script: &Arc<str>,
         owner: ThreadId,
     ) -> Option<Checkout> {
@@ -117,7 +117,7 @@ impl Pool {
         let candidates = state
             .slots
             .iter_mut()
-            .filter(|slot| slot.status == Status::Available && slot.given < limit)
+            .filter(|slot| slot.status == WorkerStatus::Available && slot.given < limit)
             .map(|slot| {
                 let candidate = slot.candidate(owner);
                 (slot, candidate)
@@ -173,8 +173,10 @@ impl Pool {
         slot.served += 1;
         slot.idle_since = now;
         match slot.status {
-            Status::Available => slot.connection = connection.or_else(|| slot.connection.take()),
-            Status::Draining if slot.active.is_empty() => slot.end(),
+            WorkerStatus::Available => {
+                slot.connection = connection.or_else(|| slot.connection.take())
+            }
+            WorkerStatus::Draining if slot.active.is_empty() => slot.end(),
             _ => {}
         }
         if let Some(took) = took {
@@ -189,7 +191,7 @@ impl Pool {
     /// A worker may still work on a request that was abandoned: it gets no other until it has finished that.
     pub(super) fn probe(&self, worker: &Worker, request: u64) {
         if let Some(slot) = self.lock().slot(worker) {
-            slot.status = Status::Unusable;
+            slot.status = WorkerStatus::Unusable;
             slot.worker.command(Command::Probe(request));
         }
     }
@@ -202,7 +204,7 @@ impl Pool {
             if slot.active.is_empty() {
                 match self.local.requests.is_some_and(|limit| slot.given >= limit) {
                     true => slot.end(),
-                    false => slot.status = Status::Available,
+                    false => slot.status = WorkerStatus::Available,
                 }
                 slot.idle_since = Instant::now();
             }
@@ -221,7 +223,7 @@ impl Pool {
     /// A worker has closed its connection: it is ended unless it ends soon by itself.
     pub(super) fn lose(&self, worker: &Worker) {
         if let Some(slot) = self.lock().slot(worker) {
-            slot.status = Status::Unusable;
+            slot.status = WorkerStatus::Unusable;
             slot.worker.command(Command::Lost);
         }
     }
@@ -232,14 +234,14 @@ impl Pool {
             return;
         }
         for slot in &mut self.lock().slots {
-            if slot.status == Status::Available && slot.worker.code.has_other_files() {
+            if slot.status == WorkerStatus::Available && slot.worker.code.has_other_files() {
                 slot.drain();
             }
         }
     }
 
     /// Starts as many workers as are needed.
-    pub(super) fn grow(self: &Arc<Self>, state: &mut State, shared: &Arc<Shared>) {
+    pub(super) fn grow(self: &Arc<Self>, state: &mut PoolState, shared: &Arc<Shared>) {
         if state.is_stopping {
             return;
         }
@@ -249,7 +251,7 @@ impl Pool {
         }
     }
 
-    fn demand(&self, state: &State) -> Demand {
+    fn demand(&self, state: &PoolState) -> Demand {
         let loading = state.loading();
         Demand {
             waiting: state.queue.len(),
@@ -294,7 +296,7 @@ impl Pool {
     }
 
     /// Reports to [`Pool::wait_until_empty`] when there is no process left.
-    pub(super) fn note_end(&self, state: &State) {
+    pub(super) fn note_end(&self, state: &PoolState) {
         if !state.has_processes() {
             self.empty.notify_all();
         }
@@ -303,11 +305,11 @@ impl Pool {
     /// Blocks until no process is left, up to `deadline`.
     pub(super) fn wait_until_empty(&self, deadline: Instant) {
         let left = deadline.saturating_duration_since(Instant::now());
-        let has_processes = |state: &mut State| state.has_processes();
+        let has_processes = |state: &mut PoolState| state.has_processes();
         drop(self.empty.wait_timeout_while(self.lock(), left, has_processes));
     }
 
-    fn report_rejection(&self, state: &mut State) {
+    fn report_rejection(&self, state: &mut PoolState) {
         if std::mem::replace(&mut state.has_reported, true) {
             return;
         }

@@ -8,7 +8,7 @@ use tokio::time::timeout;
 
 use super::pool::Pool;
 use super::registry::Registry;
-use super::state::Status;
+use super::state::WorkerStatus;
 use super::worker::Worker;
 use super::{lifecycle, start};
 use crate::context::Shared;
@@ -103,13 +103,13 @@ impl Pool {
 
     /// Starts a worker that gets requests once it is ready.
     async fn start_replacement(self: &Arc<Self>, shared: &Arc<Shared>) -> Result<(), String> {
-        let worker = start::start(self, shared, Status::Starting).await?;
+        let worker = start::start(self, shared, WorkerStatus::Starting).await?;
         let ready = timeout(START, self.wait_until_ready(&worker)).await;
         let mut state = self.lock();
-        let slot = state.slot(&worker).filter(|slot| slot.status == Status::Starting);
+        let slot = state.slot(&worker).filter(|slot| slot.status == WorkerStatus::Starting);
         match (ready, slot) {
             (Ok(()), Some(slot)) => {
-                slot.status = Status::Available;
+                slot.status = WorkerStatus::Available;
                 drop(state);
                 self.serve_queue();
                 Ok(())

@@ -12,7 +12,7 @@ use super::command::{self, Started};
 use super::connection::PooledConnection;
 use super::lifecycle;
 use super::pool::Pool;
-use super::state::{Slot, Status};
+use super::state::{Slot, WorkerStatus};
 use super::worker::Worker;
 use crate::context::Shared;
 use dunlin_net::temp_files::lacks_descriptors;
@@ -39,8 +39,8 @@ pub(super) async fn run(pool: Arc<Pool>, shared: Arc<Shared>) {
     };
     // An application that cannot be loaded anymore fails no request as long as a worker has it.
     let status = match pool.is_application() && has_ready_worker {
-        true => Status::Loading,
-        false => Status::Available,
+        true => WorkerStatus::Loading,
+        false => WorkerStatus::Available,
     };
     let started = match is_stopping {
         true => Ok(()),
@@ -68,7 +68,7 @@ pub(super) async fn run(pool: Arc<Pool>, shared: Arc<Shared>) {
 pub(super) async fn start(
     pool: &Arc<Pool>,
     shared: &Arc<Shared>,
-    status: Status,
+    status: WorkerStatus,
 ) -> Result<Arc<Worker>, String> {
     let number = {
         let mut state = pool.lock();

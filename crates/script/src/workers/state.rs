@@ -13,7 +13,7 @@ use super::schedule;
 use super::worker::{Command, Worker};
 
 #[derive(Debug)]
-pub(super) struct State {
+pub(super) struct PoolState {
     /// Moving average of the duration of requests.
     pub(super) average: Duration,
     pub(super) slots: Vec<Slot>,
@@ -39,7 +39,7 @@ pub(super) struct State {
 #[derive(Debug)]
 pub(super) struct Slot {
     pub(super) worker: Arc<Worker>,
-    pub(super) status: Status,
+    pub(super) status: WorkerStatus,
     pub(super) active: Vec<ActiveRequest>,
     /// Requests that it has received.
     pub(super) given: u64,
@@ -52,7 +52,7 @@ pub(super) struct Slot {
 
 /// Whether a worker gets requests.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(super) enum Status {
+pub(super) enum WorkerStatus {
     /// It replaces another one, and gets requests once it is ready.
     Starting,
     /// It is an additional one, and gets requests once its application is loaded.
@@ -95,7 +95,7 @@ impl Usage {
     }
 }
 
-impl State {
+impl PoolState {
     pub(super) fn new() -> Self {
         Self {
             average: schedule::UNKNOWN,
@@ -119,12 +119,14 @@ impl State {
 
     /// Workers that are loading the application while others serve it.
     pub(super) fn loading(&self) -> usize {
-        self.slots.iter().filter(|slot| slot.status == Status::Loading).count()
+        self.slots.iter().filter(|slot| slot.status == WorkerStatus::Loading).count()
     }
 
     /// Returns `true` if a worker that has loaded the application gets requests.
     pub(super) fn has_ready_worker(&self) -> bool {
-        self.slots.iter().any(|slot| slot.status == Status::Available && slot.worker.is_ready())
+        self.slots
+            .iter()
+            .any(|slot| slot.status == WorkerStatus::Available && slot.worker.is_ready())
     }
 
     /// Removes requests from the queue whose clients have left.
@@ -150,7 +152,7 @@ impl State {
 impl Slot {
     pub(super) fn new(
         worker: Arc<Worker>,
-        status: Status,
+        status: WorkerStatus,
         connection: Option<PooledConnection>,
     ) -> Self {
         let idle_since = worker.started;
@@ -159,12 +161,12 @@ impl Slot {
 
     /// Returns `true` if it gets requests, now or when its application is loaded.
     pub(super) fn serves(&self) -> bool {
-        matches!(self.status, Status::Available | Status::Loading)
+        matches!(self.status, WorkerStatus::Available | WorkerStatus::Loading)
     }
 
     /// Ends the worker.
     pub(super) fn end(&mut self) {
-        self.status = Status::Unusable;
+        self.status = WorkerStatus::Unusable;
         self.connection = None;
         self.worker.command(Command::End);
     }
@@ -179,7 +181,7 @@ impl Slot {
 
     /// Gives the worker no more requests, and has it end after those that it has. Its WebSockets are closed.
     pub(super) fn begin_drain(&mut self) {
-        self.status = Status::Draining;
+        self.status = WorkerStatus::Draining;
         self.worker.note_leaving();
     }
 
