@@ -23,7 +23,7 @@ const FOLLOW_INTERVAL: Duration = Duration::from_secs(1);
 
 /// Which server is meant.
 #[derive(Args)]
-pub(crate) struct Arguments {
+pub(crate) struct AdminArguments {
     /// The server's admin socket [default: the one that the configuration names]
     #[arg(long, value_name = "SOCKET")]
     admin: Option<PathBuf>,
@@ -36,7 +36,7 @@ pub(crate) struct Arguments {
 #[derive(Args)]
 pub(crate) struct ReloadArguments {
     #[command(flatten)]
-    server: Arguments,
+    server: AdminArguments,
     /// Replace all workers of applications, and not only those whose code has changed
     #[arg(long)]
     workers: bool,
@@ -58,7 +58,7 @@ pub(crate) struct PurgeArguments {
     #[arg(long, value_name = "NAME")]
     site: Option<String>,
     #[command(flatten)]
-    server: Arguments,
+    server: AdminArguments,
 }
 
 /// Removes responses from the server's cache, and prints the number of URLs that had some.
@@ -96,7 +96,7 @@ pub(crate) fn reload(arguments: &ReloadArguments) -> ExitCode {
 
 /// Reloads the server whenever the content of `file` changes. A change that the server rejects is reported once, and a server
 /// that does not respond is tried again.
-fn follow(arguments: &Arguments, file: &Path) -> ExitCode {
+fn follow(arguments: &AdminArguments, file: &Path) -> ExitCode {
     let stop = Arc::new(AtomicBool::new(false));
     for signal in [SIGINT, SIGTERM] {
         if let Err(error) = signal_hook::flag::register(signal, Arc::clone(&stop)) {
@@ -133,7 +133,7 @@ fn follow(arguments: &Arguments, file: &Path) -> ExitCode {
 }
 
 /// Sends the command at `path` to the server and prints the result.
-pub(crate) fn run(path: &str, arguments: &Arguments) -> ExitCode {
+pub(crate) fn run(path: &str, arguments: &AdminArguments) -> ExitCode {
     match arguments.socket().and_then(|socket| command(&socket, path)) {
         Ok((true, body)) => {
             print!("{body}");
@@ -150,7 +150,7 @@ pub(crate) fn run(path: &str, arguments: &Arguments) -> ExitCode {
     }
 }
 
-impl Arguments {
+impl AdminArguments {
     fn socket(&self) -> Result<PathBuf, String> {
         match &self.admin {
             Some(socket) => Ok(socket.clone()),

@@ -15,7 +15,7 @@ use crate::remote::{Remote, expect_ok};
 /// The arguments of `dunlin check`.
 #[derive(Args)]
 #[command(after_help = EXAMPLES)]
-pub(crate) struct Arguments {
+pub(crate) struct CheckArguments {
     /// Configuration file [default: ./dunlin.toml or /etc/dunlin/dunlin.toml]
     #[arg(long, short, value_name = "FILE")]
     config: Option<PathBuf>,
@@ -51,7 +51,7 @@ Each problem is one line: FILE:LINE:COLUMN: what is wrong. Warnings do not chang
 Editors find the schema by the line `#:schema dunlin.schema.json` at the beginning of the file (Taplo).";
 
 /// Checks, explains, or prints the schema.
-pub(crate) fn run(arguments: &Arguments) -> ExitCode {
+pub(crate) fn run(arguments: &CheckArguments) -> ExitCode {
     if arguments.schema {
         println!("{:#}", Config::schema());
         return ExitCode::SUCCESS;
@@ -142,7 +142,7 @@ pub(crate) fn run(arguments: &Arguments) -> ExitCode {
     }
 }
 
-impl Arguments {
+impl CheckArguments {
     /// Returns what to compare `file` with, if requested.
     fn compared(&self, file: &Path) -> Result<Option<Compared>, String> {
         let Some(old) = &self.diff else { return Ok(None) };

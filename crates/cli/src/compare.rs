@@ -18,7 +18,7 @@ use signal_hook::consts::{SIGHUP, SIGINT, SIGTERM};
 /// The arguments of `dunlin compare`.
 #[derive(Args)]
 #[command(after_help = EXAMPLES)]
-pub(crate) struct Arguments {
+pub(crate) struct CompareArguments {
     /// Names of scenarios (see --list), or files that end in .toml
     #[arg(value_name = "SCENARIO")]
     scenarios: Vec<String>,
@@ -90,7 +90,7 @@ const NO_URLS: &str = "--from takes hosts that ssh reaches, not a URL: generator
                        NATS end after one run, and a comparison has many";
 
 /// Runs the command.
-pub(crate) fn run(arguments: &Arguments) -> ExitCode {
+pub(crate) fn run(arguments: &CompareArguments) -> ExitCode {
     if arguments.list {
         list();
         return ExitCode::SUCCESS;
@@ -121,7 +121,7 @@ pub(crate) fn run(arguments: &Arguments) -> ExitCode {
     }
 }
 
-fn options(arguments: &Arguments) -> Result<Options, String> {
+fn options(arguments: &CompareArguments) -> Result<Options, String> {
     if arguments.scenarios.is_empty() {
         return Err("name a scenario; --list shows all".to_owned());
     }
@@ -179,7 +179,7 @@ fn options(arguments: &Arguments) -> Result<Options, String> {
     })
 }
 
-fn machines(arguments: &Arguments) -> Machines {
+fn machines(arguments: &CompareArguments) -> Machines {
     let mut options = Vec::new();
     if let Some(command) = &arguments.ssh {
         options.extend(["--ssh".to_owned(), command.clone()]);

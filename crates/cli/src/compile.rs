@@ -11,7 +11,7 @@ use crate::configuration;
 /// The arguments of `dunlin compile`.
 #[derive(Args)]
 #[command(after_help = EXAMPLES)]
-pub(crate) struct Arguments {
+pub(crate) struct CompileArguments {
     /// WebAssembly components
     #[arg(required = true, value_name = "FILE")]
     files: Vec<PathBuf>,
@@ -36,7 +36,7 @@ directory of state, where only the user of the server can write. The process lim
 const STATE: &str = "/var/lib/dunlin";
 
 /// Compiles components.
-pub(crate) fn run(arguments: &Arguments) -> ExitCode {
+pub(crate) fn run(arguments: &CompileArguments) -> ExitCode {
     let state = match state(arguments) {
         Ok(state) => state,
         Err(problems) => {
@@ -58,7 +58,7 @@ pub(crate) fn run(arguments: &Arguments) -> ExitCode {
 }
 
 /// Returns the directory of state.
-fn state(arguments: &Arguments) -> Result<PathBuf, String> {
+fn state(arguments: &CompileArguments) -> Result<PathBuf, String> {
     if let Some(state) = &arguments.state {
         return Ok(state.clone());
     }

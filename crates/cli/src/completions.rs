@@ -8,7 +8,7 @@ use clap_complete::Shell;
 /// Print the completions of a shell: commands, options and their values.
 #[derive(Args)]
 #[command(after_help = EXAMPLES)]
-pub(crate) struct Arguments {
+pub(crate) struct CompletionsArguments {
     /// Shell
     #[arg(value_enum, value_name = "SHELL")]
     shell: Kind,
@@ -27,7 +27,7 @@ Examples:
   dunlin completions zsh > /usr/local/share/zsh/site-functions/_dunlin
   dunlin completions fish > ~/.config/fish/completions/dunlin.fish";
 
-pub(crate) fn run(arguments: &Arguments) -> ExitCode {
+pub(crate) fn run(arguments: &CompletionsArguments) -> ExitCode {
     let shell = match arguments.shell {
         Kind::Bash => Shell::Bash,
         Kind::Zsh => Shell::Zsh,

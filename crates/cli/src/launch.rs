@@ -6,7 +6,7 @@ use std::process::ExitCode;
 
 /// Arguments that the server passes.
 #[derive(clap::Args)]
-pub(crate) struct Arguments {
+pub(crate) struct LaunchArguments {
     #[arg(trailing_var_arg = true, allow_hyphen_values = true)]
     words: Vec<OsString>,
 }
@@ -15,7 +15,7 @@ pub(crate) struct Arguments {
 const NOT_RUN: u8 = 126;
 const NOT_FOUND: u8 = 127;
 
-pub(crate) fn run(arguments: Arguments) -> ExitCode {
+pub(crate) fn run(arguments: LaunchArguments) -> ExitCode {
     let error = dunlin_script::launch(arguments.words.into_iter());
     eprintln!("it was not run: {error}");
     let missing = error.kind() == std::io::ErrorKind::NotFound;

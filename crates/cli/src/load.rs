@@ -28,7 +28,7 @@ use signal_hook::consts::{SIGINT, SIGTERM};
 /// The arguments of `dunlin load`.
 #[derive(Args)]
 #[command(after_help = EXAMPLES)]
-pub(crate) struct Arguments {
+pub(crate) struct LoadArguments {
     /// URLs to request; all on one server
     #[arg(value_name = "URL")]
     urls: Vec<String>,
@@ -229,7 +229,7 @@ Times have a unit (500ms, 10s, 2m); a number without a unit is in seconds.
 Exit status: 0 success, 1 failure, an invalid response or the verdict RATE-NOT-HELD or INCOMPLETE, 2 usage error, 3 a --fail-if condition holds.";
 
 /// Runs a load.
-pub(crate) fn run(arguments: &Arguments) -> ExitCode {
+pub(crate) fn run(arguments: &LoadArguments) -> ExitCode {
     if arguments.output.schema {
         put(&show::schema());
         return ExitCode::SUCCESS;
@@ -273,7 +273,7 @@ pub(crate) fn run(arguments: &Arguments) -> ExitCode {
 }
 
 /// `--merge`: reports several runs as one.
-fn merged(arguments: &Arguments) -> ExitCode {
+fn merged(arguments: &LoadArguments) -> ExitCode {
     let parts = merge::read_all(&arguments.merge);
     let merged = parts.and_then(|parts| merge::merge(&parts, false));
     match conditions(arguments).and_then(|conditions| Ok((merged?, conditions))) {
@@ -285,7 +285,7 @@ fn merged(arguments: &Arguments) -> ExitCode {
     }
 }
 
-fn conditions(arguments: &Arguments) -> Result<Vec<FailIf>, String> {
+fn conditions(arguments: &LoadArguments) -> Result<Vec<FailIf>, String> {
     arguments.output.fail_if.iter().map(|text| FailIf::parse(text)).collect()
 }
 
@@ -300,7 +300,7 @@ enum Prepared {
 }
 
 /// Checks everything that can be checked before the run.
-fn prepare(arguments: &Arguments) -> Result<Prepared, String> {
+fn prepare(arguments: &LoadArguments) -> Result<Prepared, String> {
     conditions(arguments)?;
     let machines = &arguments.machines;
     machines.check()?;
@@ -323,7 +323,7 @@ fn prepare(arguments: &Arguments) -> Result<Prepared, String> {
 }
 
 /// Connects to the server or to the generators, and prints the plan.
-fn connect(arguments: &Arguments, prepared: Prepared) -> Result<Runner, String> {
+fn connect(arguments: &LoadArguments, prepared: Prepared) -> Result<Runner, String> {
     let (machines, quiet) = (&arguments.machines, arguments.output.quiet);
     let show = |plan: &Plan| {
         if !quiet {
@@ -351,7 +351,7 @@ fn connect(arguments: &Arguments, prepared: Prepared) -> Result<Runner, String> 
 }
 
 /// Runs the plan or a search. The outcome of a search is that of the last level that held.
-fn measure(arguments: &Arguments, mut runner: Runner) -> Result<Outcome, String> {
+fn measure(arguments: &LoadArguments, mut runner: Runner) -> Result<Outcome, String> {
     if arguments.search.find_users || arguments.search.find_rate {
         return search::run(arguments, runner);
     }
@@ -359,7 +359,7 @@ fn measure(arguments: &Arguments, mut runner: Runner) -> Result<Outcome, String>
 }
 
 /// Prints and writes the outcome, and determines the exit status.
-fn report(arguments: &Arguments, outcome: &Outcome, conditions: &[FailIf]) -> ExitCode {
+fn report(arguments: &LoadArguments, outcome: &Outcome, conditions: &[FailIf]) -> ExitCode {
     let Output { json, csv, quiet, histogram, .. } = &arguments.output;
     // Print first, so that nothing is lost if a file cannot be written.
     if json.as_deref() == Some(Path::new("-")) {

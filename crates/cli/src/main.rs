@@ -38,7 +38,7 @@ static ALLOCATOR: mimalloc::MiMalloc = mimalloc::MiMalloc;
 /// The command line.
 #[derive(Parser)]
 #[command(name = "dunlin", version, about = ABOUT, after_help = EXAMPLES, propagate_version = true)]
-struct Arguments {
+struct CommandLine {
     #[command(subcommand)]
     command: Command,
 }
@@ -46,38 +46,38 @@ struct Arguments {
 #[derive(Subcommand)]
 enum Command {
     /// Serve a directory, or the sites of a configuration
-    Serve(serve::Arguments),
+    Serve(serve::ServeArguments),
     /// Check a configuration, or explain its settings for a URL
-    Check(check::Arguments),
+    Check(check::CheckArguments),
     /// Reload the configuration of a running server, and replace script workers whose code has changed
     Reload(admin::ReloadArguments),
     /// Replace a running server by a new process of the program
-    Upgrade(admin::Arguments),
+    Upgrade(admin::AdminArguments),
     /// Remove responses from the cache of a running server
     Purge(admin::PurgeArguments),
     /// Close sites of a running server for maintenance, or open them again
     Maintenance(maintenance::MaintenanceArguments),
     /// Send load to a server and measure its responses
-    Load(Box<load::Arguments>),
+    Load(Box<load::LoadArguments>),
     /// Compare servers and write a report
-    Compare(Box<compare::Arguments>),
+    Compare(Box<compare::CompareArguments>),
     /// Show the requests of a running server as they happen
-    Watch(watch::Arguments),
+    Watch(watch::WatchArguments),
     /// Show the figures of a running server
-    Top(top::Arguments),
+    Top(top::TopArguments),
     /// Compile WebAssembly components into the cache of a server
-    Compile(compile::Arguments),
+    Compile(compile::CompileArguments),
     /// Set, remove or check passwords for basic authentication
-    Passwd(passwd::Arguments),
+    Passwd(passwd::PasswdArguments),
     /// Print the completions of a shell
-    Completions(completions::Arguments),
+    Completions(completions::CompletionsArguments),
     /// Print or write the manual pages
-    Man(man::Arguments),
+    Man(man::ManArguments),
     /// Print the version
     Version,
     /// Start a script; internal
     #[command(name = dunlin_script::LAUNCH, hide = true)]
-    Launch(launch::Arguments),
+    Launch(launch::LaunchArguments),
     /// Remove sockets when the server has ended; internal
     #[command(name = dunlin_server::REMOVE_SOCKETS, hide = true)]
     RemoveSockets {
@@ -103,7 +103,7 @@ Exit status: 0 success, 1 failure, 2 usage error.";
 
 /// Returns the command line without internal commands, for documents about it.
 fn documented() -> clap::Command {
-    let complete = Arguments::command();
+    let complete = CommandLine::command();
     let commands = complete.get_subcommands().filter(|command| !command.is_hide_set()).cloned();
     clap::Command::new("dunlin")
         .version(env!("CARGO_PKG_VERSION"))
@@ -116,13 +116,14 @@ fn documented() -> clap::Command {
 
 /// Returns the options of `dunlin serve`, if the command line has that command and no mistake. Parsing all commands takes a
 /// seventh of the time until the server responds.
-fn serve_alone(words: &[OsString]) -> Option<serve::Arguments> {
+fn serve_alone(words: &[OsString]) -> Option<serve::ServeArguments> {
     let (name, options) = words.split_first()?;
     if name != "serve" {
         return None;
     }
-    let command = serve::Arguments::augment_args(clap::Command::new("serve").no_binary_name(true));
-    serve::Arguments::from_arg_matches(&command.try_get_matches_from(options).ok()?).ok()
+    let command =
+        serve::ServeArguments::augment_args(clap::Command::new("serve").no_binary_name(true));
+    serve::ServeArguments::from_arg_matches(&command.try_get_matches_from(options).ok()?).ok()
 }
 
 fn main() -> ExitCode {
@@ -131,7 +132,7 @@ fn main() -> ExitCode {
         return serve::run(&arguments);
     }
     let arguments =
-        Arguments::try_parse().unwrap_or_else(|error| usage::improve(error, &words).exit());
+        CommandLine::try_parse().unwrap_or_else(|error| usage::improve(error, &words).exit());
     match arguments.command {
         Command::Serve(arguments) => serve::run(&arguments),
         Command::Check(arguments) => check::run(&arguments),
@@ -168,13 +169,13 @@ mod tests {
         let alone = |line: &str| {
             let words: Vec<OsString> = line.split(' ').map(OsString::from).collect();
             let complete =
-                Arguments::try_parse_from(std::iter::once("dunlin".into()).chain(words.clone()));
+                CommandLine::try_parse_from(std::iter::once("dunlin".into()).chain(words.clone()));
             (serve_alone(&words), complete)
         };
         for line in
             ["serve", "serve public --listen :8000", "serve -c a.toml --threads 2 -l :80 -l :81"]
         {
-            let (Some(alone), Ok(Arguments { command: Command::Serve(complete) })) = alone(line)
+            let (Some(alone), Ok(CommandLine { command: Command::Serve(complete) })) = alone(line)
             else {
                 panic!("{line}");
             };

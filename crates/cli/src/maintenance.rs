@@ -19,7 +19,7 @@ pub(crate) struct MaintenanceArguments {
     #[arg(long, value_name = "SECONDS", default_value_t = 300)]
     retry_after: u64,
     #[command(flatten)]
-    server: admin::Arguments,
+    server: admin::AdminArguments,
 }
 
 #[derive(Clone, Copy, ValueEnum)]

@@ -13,7 +13,7 @@ use clap::Args;
 /// Print the manual page of dunlin, or write all manual pages.
 #[derive(Args)]
 #[command(after_help = EXAMPLES)]
-pub(crate) struct Arguments {
+pub(crate) struct ManArguments {
     /// Directory to write the pages of all commands and of dunlin.toml to, in its subdirectories `man1` and `man5`
     #[arg(value_name = "DIR")]
     directory: Option<PathBuf>,
@@ -34,7 +34,7 @@ struct Page {
 /// What stands at the foot of each page.
 const SOURCE: &str = concat!("Dunlin ", env!("CARGO_PKG_VERSION"));
 
-pub(crate) fn run(arguments: &Arguments) -> ExitCode {
+pub(crate) fn run(arguments: &ManArguments) -> ExitCode {
     let mut program = crate::documented().disable_help_subcommand(true);
     program.build();
     let Some(directory) = &arguments.directory else {

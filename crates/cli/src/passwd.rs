@@ -13,7 +13,7 @@ use dunlin_server::password::{self, Algorithm, Hash, Users};
 /// which has the format of Apache's htpasswd.
 #[derive(Args)]
 #[command(after_help = EXAMPLES)]
-pub(crate) struct Arguments {
+pub(crate) struct PasswdArguments {
     /// Password file; created if it does not exist
     file: PathBuf,
     /// Name of the user
@@ -46,7 +46,7 @@ Examples:
 
 The server applies a changed file within a second.";
 
-pub(crate) fn run(arguments: &Arguments) -> ExitCode {
+pub(crate) fn run(arguments: &PasswdArguments) -> ExitCode {
     match change(arguments) {
         Ok(message) => {
             println!("{message}");
@@ -59,8 +59,8 @@ pub(crate) fn run(arguments: &Arguments) -> ExitCode {
     }
 }
 
-fn change(arguments: &Arguments) -> Result<String, String> {
-    let Arguments { file, user, .. } = arguments;
+fn change(arguments: &PasswdArguments) -> Result<String, String> {
+    let PasswdArguments { file, user, .. } = arguments;
     let explain = |error: io::Error| format!("{}: {error}", file.display());
     if user.is_empty() || user.contains(':') || user.chars().any(char::is_control) {
         return Err(format!(

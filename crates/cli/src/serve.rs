@@ -14,7 +14,7 @@ use crate::{logging, self_signed};
 /// The arguments of `dunlin serve`.
 #[derive(Debug, PartialEq, Eq, Args)]
 #[command(after_help = EXAMPLES)]
-pub(crate) struct Arguments {
+pub(crate) struct ServeArguments {
     /// Directory to serve. Without it and --config: ./dunlin.toml is used if it exists, else the current directory is
     /// served
     #[arg(value_name = "DIR", conflicts_with = "config")]
@@ -48,7 +48,7 @@ SIGHUP reloads the configuration (as `dunlin reload`); SIGUSR2 starts a new proc
 that takes over (as `dunlin upgrade`); SIGUSR1 reopens the access log and the error log.";
 
 /// Serves until a signal stops the server.
-pub(crate) fn run(arguments: &Arguments) -> ExitCode {
+pub(crate) fn run(arguments: &ServeArguments) -> ExitCode {
     let certificate = match arguments.tls_self_signed.then(self_signed::files).transpose() {
         Ok(certificate) => certificate,
         Err(error) => {
@@ -162,7 +162,7 @@ struct Source {
 }
 
 fn source(
-    arguments: &Arguments,
+    arguments: &ServeArguments,
     certificate: Option<&(PathBuf, PathBuf)>,
     takes_over: bool,
 ) -> Source {

@@ -23,7 +23,7 @@ use crate::remote::Admin;
 /// The arguments of `dunlin top`.
 #[derive(Args)]
 #[command(after_help = EXAMPLES)]
-pub(crate) struct Arguments {
+pub(crate) struct TopArguments {
     #[command(flatten)]
     admin: Admin,
     /// Add up the servers that the SRV records of this name have, such as _http._tcp.web.example.com
@@ -52,7 +52,7 @@ Examples:
   dunlin top --fleet _http._tcp.web.example.com       all replicas together
   dunlin top --once                                   the figures of one second, as text";
 
-impl Arguments {
+impl TopArguments {
     /// Returns where the reports come from, and its name.
     fn source(&self) -> Result<(Source, String), ExitCode> {
         let Some(name) = &self.fleet else {
@@ -80,7 +80,7 @@ fn seconds(text: &str) -> Result<Duration, String> {
 }
 
 /// Shows the figures until the command is stopped.
-pub(crate) fn run(arguments: &Arguments) -> ExitCode {
+pub(crate) fn run(arguments: &TopArguments) -> ExitCode {
     let (source, place) = match arguments.source() {
         Ok(found) => found,
         Err(code) => return code,

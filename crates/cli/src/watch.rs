@@ -17,7 +17,7 @@ use crate::remote::Admin;
 /// The arguments of `dunlin watch`.
 #[derive(Args)]
 #[command(after_help = EXAMPLES)]
-pub(crate) struct Arguments {
+pub(crate) struct WatchArguments {
     #[command(flatten)]
     admin: Admin,
     /// Details of each request: `line`, `phases` (also the time of each phase), `heads` (also the fields of the request),
@@ -67,7 +67,7 @@ enum Color {
 }
 
 /// Prints requests until the command is stopped.
-pub(crate) fn run(arguments: &Arguments) -> ExitCode {
+pub(crate) fn run(arguments: &WatchArguments) -> ExitCode {
     match watch(arguments) {
         Ok(code) => code,
         Err(error) => {
@@ -77,7 +77,7 @@ pub(crate) fn run(arguments: &Arguments) -> ExitCode {
     }
 }
 
-fn watch(arguments: &Arguments) -> Result<ExitCode, String> {
+fn watch(arguments: &WatchArguments) -> Result<ExitCode, String> {
     let filter = arguments.filter.join(" ");
     if let Err(error) = Filter::parse(&filter) {
         eprintln!("dunlin: {error}\n  {filter}\n  {:>1$}", '^', error.at + 1);
@@ -134,7 +134,7 @@ fn width() -> Option<usize> {
     (width > 0).then_some(width.into())
 }
 
-impl Arguments {
+impl WatchArguments {
     fn is_colored(&self) -> bool {
         match self.color {
             Color::Always => true,

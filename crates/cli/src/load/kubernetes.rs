@@ -1,6 +1,6 @@
 //! `--print kubernetes`: an Indexed Job whose pods are generators.
 
-use super::Arguments;
+use super::LoadArguments;
 
 /// Options that do not belong into the manifest, and whether they have a value.
 const LEFT_OUT: [(&str, bool); 5] = [
@@ -15,7 +15,11 @@ const LEFT_OUT: [(&str, bool); 5] = [
 ///
 /// # Errors
 /// The pods would lack a file of this machine.
-pub(super) fn job(arguments: &Arguments, count: u32, words: &[String]) -> Result<String, String> {
+pub(super) fn job(
+    arguments: &LoadArguments,
+    count: u32,
+    words: &[String],
+) -> Result<String, String> {
     let machines = &arguments.machines;
     let (head, command) = match machines.meeting()? {
         Some(url) => (
@@ -37,7 +41,7 @@ pub(super) fn job(arguments: &Arguments, count: u32, words: &[String]) -> Result
 }
 
 /// Returns the command of a pod that runs its segment.
-fn segment(arguments: &Arguments, count: u32, words: &[String]) -> Result<Vec<String>, String> {
+fn segment(arguments: &LoadArguments, count: u32, words: &[String]) -> Result<Vec<String>, String> {
     if !arguments.machines.from.is_empty() {
         return Err("--print and --from with hosts contradict each other".to_owned());
     }

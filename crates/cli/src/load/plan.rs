@@ -12,14 +12,14 @@ use dunlin_load::urls::{self, absolute, on_server};
 use dunlin_load::verify::Reference;
 use dunlin_load::{replay, time};
 
-use super::{Arguments, fields};
+use super::{LoadArguments, fields};
 
 /// Returns the plan that the options describe.
 ///
 /// # Errors
 /// An option is invalid, contradicts another one, or has no effect.
-pub(super) fn read(arguments: &Arguments) -> Result<(Plan, Extras, Reference), String> {
-    let Arguments { extent, model, request, check, .. } = arguments;
+pub(super) fn read(arguments: &LoadArguments) -> Result<(Plan, Extras, Reference), String> {
+    let LoadArguments { extent, model, request, check, .. } = arguments;
     let replay = replay(arguments)?;
     let urls = match &replay {
         Some(replay) => replay.urls.clone(),
@@ -203,7 +203,7 @@ impl Replayed {
     }
 }
 
-fn replay(arguments: &Arguments) -> Result<Option<Replayed>, String> {
+fn replay(arguments: &LoadArguments) -> Result<Option<Replayed>, String> {
     let options = &arguments.model;
     let Some(log) = &options.replay else {
         return match options.replay_speed {
@@ -247,7 +247,7 @@ fn replay(arguments: &Arguments) -> Result<Option<Replayed>, String> {
     Ok(Some(Replayed { urls, methods, due }))
 }
 
-fn given_urls(arguments: &Arguments) -> Result<Vec<String>, String> {
+fn given_urls(arguments: &LoadArguments) -> Result<Vec<String>, String> {
     let body = arguments.request.body.as_deref();
     let urls = match &arguments.urls_file {
         Some(file) if is_standard_input(file) && body.is_some_and(is_standard_input) => {
@@ -291,7 +291,7 @@ fn read_input(file: &Path) -> Result<Vec<u8>, String> {
     read.map_err(|error| format!("{}: {error}", file.display()))
 }
 
-fn body(arguments: &Arguments) -> Result<Vec<u8>, String> {
+fn body(arguments: &LoadArguments) -> Result<Vec<u8>, String> {
     match (&arguments.request.data, &arguments.request.body) {
         (Some(text), _) => Ok(text.clone().into_bytes()),
         (None, Some(file)) => read_input(file),
@@ -310,7 +310,7 @@ fn reference(directory: &Path, urls: &[String]) -> Result<Reference, String> {
         .map_err(|(file, error)| format!("{}: {error}", file.display()))
 }
 
-fn load_model(arguments: &Arguments) -> Result<Model, String> {
+fn load_model(arguments: &LoadArguments) -> Result<Model, String> {
     let options = &arguments.model;
     Ok(match (&options.rate, &options.connection_rate) {
         (Some(text), _) => Model::OpenRequests(arrivals("--rate", text)?),

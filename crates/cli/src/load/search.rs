@@ -10,7 +10,7 @@ use dunlin_load::search::{Bounds, Trial, find};
 use dunlin_load::show::fill;
 
 use super::runner::Runner;
-use super::{Arguments, Search, plan};
+use super::{LoadArguments, Search, plan};
 
 /// Limit of users: more need more than one machine.
 const MAX_USERS: f64 = 500_000.0;
@@ -20,7 +20,7 @@ const MAX_RATE: f64 = 10_000_000.0;
 const LAG_SHARE: f64 = 0.25;
 
 /// Runs trials until the highest level that holds is known. The outcome is that of the last trial that held.
-pub(super) fn run(arguments: &Arguments, mut runner: Runner) -> Result<Outcome, String> {
+pub(super) fn run(arguments: &LoadArguments, mut runner: Runner) -> Result<Outcome, String> {
     let users = arguments.search.find_users;
     let limit = match &arguments.search.p99 {
         Some(text) => plan::limit("--p99", text)?,
