@@ -36,6 +36,7 @@ TABLES = [
     ("`acme` in `tls`", "AcmeTable"),
     ("`external_account` in `acme`", "ExternalAccountTable"),
     ("`[[site.route]]`", None),
+    ("`when`", "WhenTable"),
     ("`redirect`", "RedirectTable"),
     ("`respond`", "RespondTable"),
     ("`script`", "ScriptTable"),
@@ -70,10 +71,10 @@ def entries(body):
 
 def table(name):
     if name is None:
-        yield "path", "A path, or a pattern with one `*`: `/a/*`, `*.css`."
+        yield from entries(re.search(r"pub struct Route \{(.*?)\n *\}", SOURCE, re.S)[1])
         body = re.search(r"\nroute! \{(.*?)\n\}", SOURCE, re.S)[1]
     else:
-        body = re.search(rf"pub struct {name} \{{(.*?)\n\}}", SOURCE, re.S)[1]
+        body = re.search(rf"pub struct {name} \{{(.*?)\n *\}}", SOURCE, re.S)[1]
     yield from entries(body)
 
 
@@ -110,6 +111,8 @@ def chapter():
     parts = [INTRODUCTION]
     for title, name in TABLES:
         parts += [f"\n## {title}\n", script() if name == "ScriptTable" else rows(table(name))]
+        if name == "SiteTable":
+            parts.append("\nA site can have every key of a route, too: for all its paths, and more general than its routes.\n")
     return "".join(parts)
 
 

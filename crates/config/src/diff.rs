@@ -254,8 +254,25 @@ fn routes(site: &Table) -> Vec<(String, Table)> {
     all.filter_map(Value::as_table)
         .map(|route| {
             let mut route = route.clone();
-            let path = route.remove("path");
-            (path.as_ref().and_then(Value::as_str).unwrap_or_default().to_owned(), route)
+            let requests = ["path", "regex", "when"].map(|key| route.remove(key));
+            (route_name(requests), route)
         })
         .collect()
+}
+
+/// Returns the name of a route by its patterns, its regular expression and its conditions.
+fn route_name([path, regex, when]: [Option<Value>; 3]) -> String {
+    let text = |value: Value| match value {
+        Value::String(text) => text,
+        Value::Array(list) => {
+            let texts = list.iter().filter_map(Value::as_str);
+            texts.collect::<Vec<_>>().join(", ")
+        }
+        other => other.to_string(),
+    };
+    let name = path.or(regex).map_or_else(|| "/*".to_owned(), text);
+    match when {
+        Some(when) => format!("{name} when {}", shown(&when)),
+        None => name,
+    }
 }

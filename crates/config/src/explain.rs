@@ -37,19 +37,37 @@ struct Explanation<'a> {
 }
 
 impl Explanation<'_> {
+    /// Appends the routes that apply, from general to specific, and those that other requests for the path may have.
     fn routes(&self, text: &mut String) {
-        for route in &self.site.routes {
-            let verdict =
-                if route.pattern.matches(self.path) { "matches" } else { "does not match" };
-            let _ = writeln!(text, "route     {} {verdict}", self.origin(route, None));
+        for route in self.applying() {
+            let why = match (route.pattern.regex(), route.pattern.is_literal()) {
+                (Some(_), _) => "is the first regular expression that matches",
+                (None, true) => "is the path",
+                (None, false) => "matches",
+            };
+            let _ = writeln!(text, "route     {} {why}", self.origin(route, None));
         }
+        for route in self.site.conditional_at(self.path) {
+            let why = "applies if its conditions hold";
+            let _ = writeln!(text, "route     {} {why}", self.origin(route, None));
+        }
+    }
+
+    /// Returns the routes that apply to every request for the path.
+    fn applying(&self) -> impl Iterator<Item = &SiteRoute> {
+        let is_of_path =
+            |route: &&SiteRoute| !route.is_conditional() && route.pattern.matches(self.path);
+        let matching = || self.site.routes.iter().filter(is_of_path);
+        let orders = matching().filter_map(|route| Some(route.pattern.regex()?.order()));
+        let first = orders.min();
+        matching()
+            .filter(move |route| route.pattern.regex().is_none_or(|of| Some(of.order()) == first))
     }
 
     /// Appends the settings, those of routes first.
     fn settings(&self, all: bool, text: &mut String) {
         let mut origins: Vec<(&str, String)> = Vec::new();
-        let matching = self.site.routes.iter().filter(|route| route.pattern.matches(self.path));
-        let merged = merge(matching, |route, key| {
+        let merged = merge(self.applying(), |route, key| {
             let origin = self.origin(route, Some(key));
             match origins.iter_mut().find(|(other, _)| *other == key) {
                 // Entries of all routes apply.
@@ -85,11 +103,11 @@ impl Explanation<'_> {
 
     /// Returns the pattern of a route and the position of one of its keys.
     fn origin(&self, route: &SiteRoute, key: Option<&str>) -> String {
-        let path = &route.route.path;
-        let place = key.and_then(|key| route.route.place(key)).or(path.span.as_ref());
+        let name = &route.name;
+        let place = key.and_then(|key| route.route.place(key)).or(name.span.as_ref());
         match self.source.line(place) {
-            Some(line) => format!("{} ({}:{line})", path.value, self.source.path.display()),
-            None => path.value.clone(),
+            Some(line) => format!("{} ({}:{line})", name.value, self.source.path.display()),
+            None => name.value.clone(),
         }
     }
 }
@@ -177,10 +195,12 @@ fn describe(settings: &Settings) -> Vec<(&'static str, String)> {
         .collect();
     let steps = settings.try_files.len();
     let (mut redirect, mut respond, mut script) = (String::new(), String::new(), String::new());
-    let (mut proxy, mut status, mut readiness) = (String::new(), String::from("false"), false);
+    let (mut proxy, mut rewrite) = (String::new(), String::new());
+    let (mut status, mut readiness) = (String::from("false"), false);
     match &settings.handler {
         Handler::Redirect(rule) => redirect = rule.status.to_string(),
         Handler::Respond(fixed) => respond = fixed.status.to_string(),
+        Handler::Rewrite(to) => rewrite = to.to_string(),
         Handler::Script(rules) => script = describe_script(settings, rules),
         Handler::Proxy(rules) => proxy = rules.describe() + &sendfile_roots(settings),
         Handler::Status(of) => status = of.describe(),
@@ -195,6 +215,7 @@ fn describe(settings: &Settings) -> Vec<(&'static str, String)> {
         ("serve_source", settings.serve_source.to_string()),
         ("redirect", redirect),
         ("respond", respond),
+        ("rewrite", rewrite),
         ("script", script),
         ("proxy", proxy),
         ("status", status),

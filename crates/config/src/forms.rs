@@ -12,7 +12,7 @@ use super::file::{
     AccessLogForm, AccessLogTable, Auth, AuthTable, CodingName, Codings, Hsts, HstsTable,
     OneOrMany, ProxyTable, ProxyTarget, ProxyTargets, RateLimitTable, RateLimits, RecordFormatName,
     RecordRules, RecordsTable, RedirectHttps, RedirectTable, Retry, RetryTable, RouteCache,
-    RouteCacheTable, RouteStatus, RouteStatusTable, StickyTable,
+    RouteCacheTable, RouteStatus, RouteStatusTable, StickyTable, ValueTest,
 };
 use super::spanned::Spanned;
 use super::units::DurationValue;
@@ -95,6 +95,7 @@ deserialize_forms!(
     RateLimits,
     Codings,
     OneOrMany<String>,
+    ValueTest,
     Hsts,
     RedirectHttps,
     RedirectTable,
@@ -338,5 +339,21 @@ impl Forms for OneOrMany<String> {
             values.push(value);
         }
         Ok(Self(values))
+    }
+}
+
+impl Forms for ValueTest {
+    const EXPECTED: &'static str = "true, false, a text or a list of texts";
+
+    fn from_bool<E: Error>(value: bool) -> Result<Self, E> {
+        Ok(Self::Present(value))
+    }
+
+    fn from_str<E: Error>(text: &str) -> Result<Self, E> {
+        OneOrMany::from_str(text).map(|OneOrMany(texts)| Self::OneOf(texts))
+    }
+
+    fn from_seq<'de, A: SeqAccess<'de>>(list: A) -> Result<Self, A::Error> {
+        OneOrMany::from_seq(list).map(|OneOrMany(texts)| Self::OneOf(texts))
     }
 }

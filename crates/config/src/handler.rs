@@ -11,6 +11,7 @@ use super::report::Report;
 use super::respond::{self, Respond};
 use super::script::{self, Script};
 use super::spanned::{Span, Spanned};
+use super::tries::TryPath;
 
 /// The handler of a path.
 #[derive(Debug, Clone, PartialEq)]
@@ -25,6 +26,8 @@ pub enum Handler {
     Redirect(Redirect),
     /// A fixed text.
     Respond(Respond),
+    /// Another path, by whose routes the request is served.
+    Rewrite(TryPath),
     /// The status of the server.
     Status(Status),
     /// Whether the server is ready.
@@ -54,6 +57,13 @@ impl Handler {
             }
             HandlerKey::Respond => {
                 Some(Self::Respond(respond::read(route.respond.as_ref()?, report)))
+            }
+            HandlerKey::Rewrite => {
+                let to = route.rewrite.as_ref()?;
+                let parsed = TryPath::parse(to, pattern);
+                let parsed =
+                    parsed.inspect_err(|what| report(&to.span, format!("rewrite: {what}")));
+                parsed.ok().map(|to| Self::Rewrite(to.to_internal()))
             }
         });
         handler.unwrap_or(Self::Files)
@@ -89,6 +99,7 @@ impl Handler {
             | Self::Proxy(_)
             | Self::Redirect(_)
             | Self::Respond(_)
+            | Self::Rewrite(_)
             | Self::AddSlash => None,
         }
     }
@@ -174,6 +185,7 @@ pub(super) enum HandlerKey {
     Proxy,
     Redirect,
     Respond,
+    Rewrite,
 }
 
 impl HandlerKey {
@@ -185,6 +197,7 @@ impl HandlerKey {
             Self::Proxy => "proxy",
             Self::Redirect => "redirect",
             Self::Respond => "respond",
+            Self::Rewrite => "rewrite",
         }
     }
 }
@@ -199,6 +212,7 @@ impl Route {
             (HandlerKey::Proxy, self.proxy.as_ref().map(|at| &at.span)),
             (HandlerKey::Redirect, self.redirect.as_ref().map(|at| &at.span)),
             (HandlerKey::Respond, self.respond.as_ref().map(|at| &at.span)),
+            (HandlerKey::Rewrite, self.rewrite.as_ref().map(|at| &at.span)),
         ]
         .into_iter()
         .filter_map(|(key, place)| Some((key, place?)))
@@ -228,6 +242,7 @@ impl Route {
         self.proxy = None;
         self.redirect = None;
         self.respond = None;
+        self.rewrite = None;
     }
 }
 

@@ -76,7 +76,7 @@ pub(super) fn merge<'r>(
         if route.route.cache_control.is_some() || route.route.expires.is_some() {
             merged.patterns.caching = &route.pattern;
         }
-        let Route { path, script, auth, limit, throttle, proxy, .. } = &route.route;
+        let Route { script, auth, limit, throttle, proxy, .. } = &*route.route;
         let has = [
             script.is_some(),
             auth.is_some(),
@@ -86,7 +86,7 @@ pub(super) fn merge<'r>(
         ];
         for (origin, has) in merged.patterns.origins.iter_mut().zip(has) {
             if has {
-                *origin = &path.value;
+                *origin = &route.name.value;
             }
         }
     }

@@ -38,8 +38,8 @@ impl Config {
 fn served(site: &Site) -> Vec<Served> {
     // No pattern contains a NUL: only patterns for every path match this path.
     let everything = ("/*", &b"/\0"[..]);
-    let own = site.routes.iter().filter(|route| !route.pattern.is_everything());
-    let paths = own.map(|route| (&*route.route.path.value, route.pattern.prefix()));
+    let own = site.routes.iter().filter(|route| !route.pattern.is_everything() && route.is_plain());
+    let paths = own.map(|route| (&*route.name.value, route.pattern.prefix()));
     let mut served: Vec<Served> = Vec::new();
     for (pattern, path) in [everything].into_iter().chain(paths) {
         let settings = site.route(path);
@@ -67,6 +67,7 @@ fn sends_files(settings: &Settings) -> bool {
         Handler::Proxy(_) => settings.tries_files(),
         Handler::Redirect(_)
         | Handler::Respond(_)
+        | Handler::Rewrite(_)
         | Handler::Status(_)
         | Handler::Readiness
         | Handler::AddSlash => false,
@@ -108,7 +109,7 @@ fn overlap(source: &Source<'_>, route: &SiteRoute, served: &[Served]) -> Option<
 /// Warns if `methods` has a method that the route's handler does not support.
 fn methods(source: &Source<'_>, site: &Site, route: &SiteRoute) -> Option<Problem> {
     let named = route.route.methods.as_ref()?;
-    let settings = site.route(route.pattern.prefix());
+    let settings = site.settings_of(route);
     let is_for_files = settings.handler.is_files() && sends_files(settings) && !settings.reroutes;
     let known = ["GET", "HEAD", "OPTIONS"];
     let name = named.iter().find(|name| !known.contains(&name.as_str()))?;

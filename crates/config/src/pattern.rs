@@ -1,23 +1,37 @@
-//! Path patterns: a literal, or a text with one `*` that matches any text.
+//! Path patterns: a literal, a text with one `*` that matches any text, or a regular expression.
 //!
 //! They are compared with decoded paths, which have neither empty nor `.` and `..` segments. `%23`, `%25`, `%2A` and `%3F` stand
 //! for characters that have another meaning in a pattern, or would be taken for it.
 
 use std::borrow::Cow;
-use std::cmp::Ordering;
+use std::cmp::{Ordering, Reverse};
+
+use super::captures::Captures;
+use super::path_regex::PathRegex;
 
 /// A pattern.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(super) struct Pattern {
+    /// The text before the `*`, the whole literal, or the text with which each match of the regular expression begins.
     prefix: Cow<'static, [u8]>,
     /// The text after the `*`; `None` without a `*`.
     suffix: Option<Cow<'static, [u8]>>,
+    regex: Option<PathRegex>,
 }
 
 impl Pattern {
     /// Matches every path.
     pub(super) const EVERYTHING: Self =
-        Self { prefix: Cow::Borrowed(b"/"), suffix: Some(Cow::Borrowed(b"")) };
+        Self { prefix: Cow::Borrowed(b"/"), suffix: Some(Cow::Borrowed(b"")), regex: None };
+
+    /// Matches every path, and is more general than every other pattern.
+    pub(super) const SITE: Self =
+        Self { prefix: Cow::Borrowed(b""), suffix: Some(Cow::Borrowed(b"")), regex: None };
+
+    /// Creates the pattern of a regular expression.
+    pub(super) fn of_regex(regex: PathRegex) -> Self {
+        Self { prefix: regex.prefix().to_vec().into(), suffix: None, regex: Some(regex) }
+    }
 
     pub(super) fn parse(text: &str) -> Result<Self, String> {
         if !text.starts_with(['/', '*']) {
@@ -29,13 +43,18 @@ impl Pattern {
         check_form(text)?;
         let part = |text: &str| decode(text, SPECIAL).into_bytes().into();
         match text.split('*').collect::<Vec<_>>()[..] {
-            [prefix] => Ok(Self { prefix: part(prefix), suffix: None }),
-            [prefix, suffix] => Ok(Self { prefix: part(prefix), suffix: Some(part(suffix)) }),
+            [prefix] => Ok(Self { prefix: part(prefix), suffix: None, regex: None }),
+            [prefix, suffix] => {
+                Ok(Self { prefix: part(prefix), suffix: Some(part(suffix)), regex: None })
+            }
             _ => Err(format!("the pattern {text:?} has more than one `*`")),
         }
     }
 
     pub(super) fn matches(&self, path: &[u8]) -> bool {
+        if let Some(regex) = &self.regex {
+            return regex.matches(path);
+        }
         match &self.suffix {
             None => self.prefix == path,
             Some(suffix) => {
@@ -52,16 +71,21 @@ impl Pattern {
         everything && self.suffix.as_deref().is_some_and(<[u8]>::is_empty)
     }
 
-    /// Returns `true` if the pattern has no `*`.
+    /// Returns `true` if the pattern has no `*` and is no regular expression.
     pub(super) fn is_literal(&self) -> bool {
-        self.suffix.is_none()
+        self.suffix.is_none() && self.regex.is_none()
+    }
+
+    /// Returns the regular expression, if the pattern is one.
+    pub(super) fn regex(&self) -> Option<&PathRegex> {
+        self.regex.as_ref()
     }
 
     /// Returns the pattern of the path that lacks the last slash: `/a` for `/a/*`.
     pub(super) fn mount(&self) -> Option<Self> {
         let suffix = self.suffix.as_ref()?;
         let path = self.prefix.strip_suffix(b"/").filter(|path| !path.is_empty())?;
-        suffix.is_empty().then(|| Self { prefix: path.to_vec().into(), suffix: None })
+        suffix.is_empty().then(|| Self { prefix: path.to_vec().into(), suffix: None, regex: None })
     }
 
     /// Returns the text before the `*`, or the whole literal.
@@ -84,18 +108,36 @@ impl Pattern {
         }
     }
 
-    /// Returns the part of `path` that the `*` matches.
+    /// Returns the part of `path` that the `*` matches, or that follows the match of a regular expression.
     pub(super) fn rest<'p>(&self, path: &'p [u8]) -> &'p [u8] {
+        if let Some(regex) = &self.regex {
+            return regex.rest(path);
+        }
         let suffix = self.suffix.as_ref().map_or(0, |suffix| suffix.len());
         path.get(self.prefix.len()..path.len().saturating_sub(suffix)).unwrap_or_default()
     }
 
-    /// Orders from general to specific: patterns before literals, then shorter before longer prefixes, then shorter
-    /// before longer suffixes.
+    /// Returns what the pattern captures of `path`, for templates.
+    pub(super) fn captures<'p>(&'p self, path: &'p [u8]) -> Captures<'p> {
+        match &self.regex {
+            Some(regex) => regex.captures(path),
+            None => Captures::of_rest(self.rest(path)),
+        }
+    }
+
+    /// Returns the names by which templates can have captures of a regular expression.
+    pub(super) fn capture_names(&self) -> Vec<String> {
+        self.regex.as_ref().map(PathRegex::names).unwrap_or_default()
+    }
+
+    /// Orders from general to specific: patterns with `*`, shorter prefixes before longer ones, then shorter suffixes before
+    /// longer ones; regular expressions, the last in the file first; literals.
     pub(super) fn specificity(&self, other: &Self) -> Ordering {
         let key = |pattern: &Self| {
+            let order = pattern.regex.as_ref().map(PathRegex::order);
             let suffix = pattern.suffix.as_ref().map_or(0, |suffix| suffix.len());
-            (pattern.suffix.is_none(), pattern.prefix.len(), suffix)
+            let length = if order.is_some() { 0 } else { pattern.prefix.len() };
+            (pattern.is_literal(), order.map(Reverse), length, suffix)
         };
         key(self).cmp(&key(other))
     }

@@ -2,6 +2,7 @@
 
 use dunlin_http::semantics::path::encode;
 
+use super::captures::Captures;
 use super::file::RedirectTable;
 use super::pattern::Pattern;
 use super::report::{Report, field_value};
@@ -33,12 +34,14 @@ const PLAIN: &[u8] = b"=";
 
 impl Redirect {
     fn parse(to: &str, status: u16, pattern: &Pattern) -> Result<Self, String> {
+        let groups = pattern.capture_names();
+        let known: Vec<&str> = KNOWN.into_iter().chain(groups.iter().map(String::as_str)).collect();
         // All of it is parsed first, so that errors name the placeholder that is written there.
-        Template::parse(to, &KNOWN)?;
-        check_target(to)?;
+        Template::parse(to, &known)?;
+        check_target(to, &groups)?;
         let (after_slash, names_host) = (to.contains("/{rest}"), to.starts_with("//"));
         let (to, fragment) = match to.find('#') {
-            Some(at) => (&to[..at], Some(Template::parse(&to[at..], &KNOWN)?)),
+            Some(at) => (&to[..at], Some(Template::parse(&to[at..], &known)?)),
             None => (to, None),
         };
         // `/a{query}` is `/a?{query}`.
@@ -47,10 +50,10 @@ impl Redirect {
             _ => to.to_owned(),
         };
         let (path, query) = match to.split_once('?') {
-            Some((path, query)) => (path, Some(Template::parse(query, &KNOWN)?)),
+            Some((path, query)) => (path, Some(Template::parse(query, &known)?)),
             None => (&**to, None),
         };
-        let path = Template::parse(path, &KNOWN)?;
+        let path = Template::parse(path, &known)?;
         let pattern = pattern.clone();
         Ok(Self { status, path, query, fragment, pattern, after_slash, names_host })
     }
@@ -58,12 +61,17 @@ impl Redirect {
     /// Returns the value of `Location` for a decoded path, in which encoded slashes are NULs. Each value is encoded for the
     /// place where it stands.
     pub fn location(&self, path: &[u8], query: Option<&[u8]>, host: &[u8]) -> Vec<u8> {
+        let captures = self.pattern.captures(path);
         let in_path = |name: &str, text: &mut Vec<u8>| match name {
             "path" => text.extend_from_slice(encode(path).as_bytes()),
-            "rest" => text.extend_from_slice(encode(self.rest(path)).as_bytes()),
+            "rest" => text.extend_from_slice(encode(self.rest(&captures)).as_bytes()),
             "host" => text.extend_from_slice(host),
             "target" => text.extend_from_slice(&target(path, query)),
-            _ => push_query(query, text),
+            "query" => push_query(query, text),
+            group => {
+                let value = captures.group(group).unwrap_or_default();
+                text.extend_from_slice(encode(value).as_bytes());
+            }
         };
         let mut location = self.path.render(in_path);
         // `/{path}` must not become `//a`, which names the host `a`.
@@ -72,7 +80,7 @@ impl Redirect {
             location.drain(..slashes - 1);
         }
         if let Some(template) = &self.query {
-            let rendered = self.render_query(template, (path, query), host);
+            let rendered = self.render_query(template, (path, query, &captures), host);
             // `{target}` in the path has brought a question mark.
             let has_query = memchr::memchr(b'?', &location).is_some();
             // An empty query of the request is carried on.
@@ -90,14 +98,17 @@ impl Redirect {
     fn render_query(
         &self,
         template: &Template,
-        (path, query): (&[u8], Option<&[u8]>),
+        (path, query, captures): (&[u8], Option<&[u8]>, &Captures<'_>),
         host: &[u8],
     ) -> Vec<u8> {
         let mut text = template.render(|name, text| match (name, query) {
             ("path", _) => push_value(path, PLAIN, text),
-            ("rest", _) => push_value(self.rest(path), PLAIN, text),
+            ("rest", _) => push_value(self.rest(captures), PLAIN, text),
             ("host", _) => push_value(host, PLAIN, text),
             ("target", _) => push_value(&target(path, query), PLAIN, text),
+            (group, _) if group != "query" => {
+                push_value(captures.group(group).unwrap_or_default(), PLAIN, text);
+            }
             (_, None) if text.ends_with(b"&") => drop(text.pop()),
             (_, None) => {}
             // The value of a parameter.
@@ -118,8 +129,8 @@ impl Redirect {
 
     /// Returns the part of `path` that the route's `*` matches. If `{rest}` follows a slash, a slash at its start is
     /// removed: `/old*` to `/{rest}` must not send `/old/a.example` to the host `a.example`.
-    pub fn rest<'p>(&self, path: &'p [u8]) -> &'p [u8] {
-        let rest = self.pattern.rest(path);
+    fn rest<'p>(&self, captures: &Captures<'p>) -> &'p [u8] {
+        let rest = captures.rest();
         match rest {
             [b'/', after @ ..] if self.after_slash => after,
             _ => rest,
@@ -156,7 +167,9 @@ pub(super) fn read(
 }
 
 /// Rejects a `to` with which a client could choose scheme or host: the configuration has to name both.
-fn check_target(to: &str) -> Result<(), String> {
+fn check_target(to: &str, groups: &[String]) -> Result<(), String> {
+    let has_group = |text: &str| groups.iter().any(|group| text.contains(&format!("{{{group}}}")));
+    let is_chosen = |authority: &str| authority.contains("{rest}") || has_group(authority);
     if to.is_empty() {
         // The caller reports this error.
         return Ok(());
@@ -166,7 +179,7 @@ fn check_target(to: &str) -> Result<(), String> {
         let authority = to.strip_prefix("//").map(until_path);
         return match authority {
             Some("") => Err(NO_HOST.into()),
-            Some(authority) if authority.contains("{rest}") => Err(REST_IN_HOST.into()),
+            Some(authority) if is_chosen(authority) => Err(REST_IN_HOST.into()),
             _ => Ok(()),
         };
     }
@@ -185,15 +198,14 @@ fn check_target(to: &str) -> Result<(), String> {
     let rest = &to[scheme.len() + 1..];
     match rest.strip_prefix("//").map(until_path) {
         Some("") => Err(NO_HOST.into()),
-        Some(authority) if authority.contains("{rest}") => Err(REST_IN_HOST.into()),
+        Some(authority) if is_chosen(authority) => Err(REST_IN_HOST.into()),
         _ => Ok(()),
     }
 }
 
 const NO_HOST: &str = "there is no host behind `//`, so that a client could choose one";
 
-const REST_IN_HOST: &str =
-    "{rest} would be part of the host, which a client could choose; write a `/` before it";
+const REST_IN_HOST: &str = "a part of the path would be part of the host, which a client could choose; write a `/` before it";
 
 /// Returns the text before the path of a URL.
 fn until_path(text: &str) -> &str {

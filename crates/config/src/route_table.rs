@@ -7,10 +7,15 @@
 //!
 //! A path that is shorter than prefix and suffix together (`/abc` has the prefix `/ab` and the suffix `bc`) may be too
 //! short for some patterns. There are few such paths; their settings are made as well.
+//!
+//! Of the regular expressions of a site only the first that matches a path applies. All of them are matched at once. The
+//! settings of each pair that a path can have, of a cell of the table and an expression, are made when the configuration is
+//! read: the text with which each match of an expression begins leaves few cells for most of them.
 
 use std::collections::HashMap;
 use std::sync::Arc;
 
+use super::path_regex::RegexList;
 use super::pattern::Pattern;
 
 /// The settings of every path of a site.
@@ -25,6 +30,15 @@ pub struct RouteTable<T> {
     table: Vec<Arc<T>>,
     /// Settings of paths in which prefix and suffix overlap.
     short: HashMap<Vec<u8>, Arc<T>>,
+    regexes: Option<Regexes<T>>,
+}
+
+/// The regular expressions of a site.
+#[derive(Debug)]
+struct Regexes<T> {
+    list: Arc<RegexList>,
+    /// Settings by the index in the table and the position of the expression.
+    settings: HashMap<(usize, usize), Arc<T>>,
 }
 
 /// Maximum number of pairs; a file with more is rejected.
@@ -39,8 +53,9 @@ impl<T> RouteTable<T> {
         patterns: &[&Pattern],
         make: impl FnMut(&[usize]) -> T,
     ) -> Result<Self, String> {
-        let mut maker = Maker { patterns, make, made: HashMap::new() };
-        let with_star = || patterns.iter().filter(|pattern| !pattern.is_literal());
+        let mut maker = Maker::new(patterns, make)?;
+        let is_plain = |pattern: &&&Pattern| !pattern.is_literal() && pattern.regex().is_none();
+        let with_star = || patterns.iter().filter(is_plain);
         let beginnings = Affixes::new(with_star().map(|pattern| pattern.prefix().to_vec()));
         let ends = Affixes::new(with_star().map(|pattern| backwards(pattern.suffix())));
         let size = beginnings.all.len() * ends.all.len();
@@ -57,11 +72,11 @@ impl<T> RouteTable<T> {
             for end in ends.iter() {
                 let end = backwards(end);
                 // No pattern contains a NUL, so that this path has no longer prefix or suffix.
-                table.push(maker.of(&[beginning, b"\0", &end].concat()));
+                table.push(maker.of(&[beginning, b"\0", &end].concat(), None));
                 for overlap in 1..=beginning.len().min(end.len()) {
                     if beginning.ends_with(&end[..overlap]) {
                         let path = [beginning, &end[overlap..]].concat();
-                        let settings = maker.of(&path);
+                        let settings = maker.of_path(&path);
                         short.insert(path, settings);
                     }
                 }
@@ -69,9 +84,10 @@ impl<T> RouteTable<T> {
         }
         let literals = patterns.iter().filter(|pattern| pattern.is_literal());
         let literal = literals
-            .map(|pattern| (pattern.prefix().to_vec(), maker.of(pattern.prefix())))
+            .map(|pattern| (pattern.prefix().to_vec(), maker.of_path(pattern.prefix())))
             .collect();
-        Ok(Self { literal, beginnings, ends, table, short })
+        let regexes = maker.regexes(&beginnings, &ends)?;
+        Ok(Self { literal, beginnings, ends, table, short, regexes })
     }
 
     /// Creates a table with the same settings for every path.
@@ -82,6 +98,7 @@ impl<T> RouteTable<T> {
             ends: Affixes::new(std::iter::empty()),
             table: vec![Arc::new(settings)],
             short: HashMap::new(),
+            regexes: None,
         }
     }
 
@@ -96,24 +113,31 @@ impl<T> RouteTable<T> {
             settings.iter().map(|(path, settings)| (path.clone(), map(settings))).collect()
         };
         let (literal, short) = (map_all(&self.literal), map_all(&self.short));
+        let regexes = self.regexes.as_ref().map(|regexes| Regexes {
+            list: Arc::clone(&regexes.list),
+            settings: regexes.settings.iter().map(|(at, of)| (*at, map(of))).collect(),
+        });
         RouteTable {
             literal,
             beginnings: self.beginnings.clone(),
             ends: self.ends.clone(),
             table: self.table.iter().map(map).collect(),
             short,
+            regexes,
         }
     }
 
     /// Returns all settings; some occur more than once.
     pub fn values(&self) -> impl Iterator<Item = &Arc<T>> {
-        self.literal.values().chain(&self.table).chain(self.short.values())
+        let of_regexes = self.regexes.iter().flat_map(|regexes| regexes.settings.values());
+        self.literal.values().chain(&self.table).chain(self.short.values()).chain(of_regexes)
     }
 
     /// Returns the settings of a decoded path.
     #[inline]
     pub fn find(&self, path: &[u8]) -> &Arc<T> {
-        if let ([settings], true) = (&self.table[..], self.literal.is_empty()) {
+        if let ([settings], true, None) = (&self.table[..], self.literal.is_empty(), &self.regexes)
+        {
             return settings;
         }
         self.search(path)
@@ -131,7 +155,12 @@ impl<T> RouteTable<T> {
         {
             return settings;
         }
-        &self.table[beginning * self.ends.all.len() + end]
+        let cell = beginning * self.ends.all.len() + end;
+        let of_regex = self.regexes.as_ref().and_then(|regexes| {
+            let first = regexes.list.first(path)?;
+            regexes.settings.get(&(cell, first))
+        });
+        of_regex.unwrap_or(&self.table[cell])
     }
 }
 
@@ -142,21 +171,74 @@ fn backwards(text: &[u8]) -> Vec<u8> {
 /// Makes settings once for each set of patterns.
 struct Maker<'a, F, T> {
     patterns: &'a [&'a Pattern],
+    /// Indexes of the regular expressions in `patterns`, in the order of the file.
+    regexes: Vec<usize>,
+    list: Arc<RegexList>,
     make: F,
     made: HashMap<Vec<usize>, Arc<T>>,
 }
 
-impl<T, F: FnMut(&[usize]) -> T> Maker<'_, F, T> {
-    fn of(&mut self, path: &[u8]) -> Arc<T> {
-        let numbered = self.patterns.iter().enumerate();
-        let matching: Vec<usize> =
-            numbered.filter(|(_, pattern)| pattern.matches(path)).map(|(at, _)| at).collect();
+impl<'a, T, F: FnMut(&[usize]) -> T> Maker<'a, F, T> {
+    fn new(patterns: &'a [&'a Pattern], make: F) -> Result<Self, String> {
+        // The patterns are sorted: the first expression of the file is the last of them.
+        let indexes = (0..patterns.len()).rev();
+        let regexes: Vec<usize> = indexes.filter(|&at| patterns[at].regex().is_some()).collect();
+        let list = RegexList::new(regexes.iter().filter_map(|&at| patterns[at].regex()))?;
+        Ok(Self { patterns, regexes, list: Arc::new(list), make, made: HashMap::new() })
+    }
+
+    /// Returns the settings of a path.
+    fn of_path(&mut self, path: &[u8]) -> Arc<T> {
+        let first = self.list.first(path).map(|first| self.regexes[first]);
+        self.of(path, first)
+    }
+
+    /// Returns the settings of a path for which the regular expression at `first` is the first that matches.
+    fn of(&mut self, path: &[u8], first: Option<usize>) -> Arc<T> {
+        let matches = |at: &usize| match self.patterns[*at].regex() {
+            Some(_) => first == Some(*at),
+            None => self.patterns[*at].matches(path),
+        };
+        let matching: Vec<usize> = (0..self.patterns.len()).filter(matches).collect();
         if let Some(settings) = self.made.get(&matching) {
             return Arc::clone(settings);
         }
         let settings = Arc::new((self.make)(&matching));
         self.made.insert(matching, Arc::clone(&settings));
         settings
+    }
+
+    /// Makes the settings of each cell and each regular expression that a path can have together.
+    fn regexes(
+        &mut self,
+        beginnings: &Affixes,
+        ends: &Affixes,
+    ) -> Result<Option<Regexes<T>>, String> {
+        if self.regexes.is_empty() {
+            return Ok(None);
+        }
+        let mut settings = HashMap::new();
+        for (position, at) in self.regexes.clone().into_iter().enumerate() {
+            let prefix = self.patterns[at].prefix();
+            let nearest = beginnings.longest(prefix.iter().copied());
+            for (row, beginning) in beginnings.iter().enumerate() {
+                if row != nearest && !beginning.starts_with(prefix) {
+                    continue;
+                }
+                for (column, end) in ends.iter().enumerate() {
+                    let path = [beginning, b"\0", &backwards(end)].concat();
+                    let cell = row * ends.all.len() + column;
+                    settings.insert((cell, position), self.of(&path, Some(at)));
+                }
+                if settings.len() > MAX {
+                    return Err(format!(
+                        "the regular expressions apply to more than {MAX} pairs of a pattern and an expression; begin them \
+                         with `^` and a directory"
+                    ));
+                }
+            }
+        }
+        Ok(Some(Regexes { list: Arc::clone(&self.list), settings }))
     }
 }
 
@@ -216,6 +298,7 @@ mod tests {
     use super::*;
     use crate::file::Route;
     use crate::merge::Patterns;
+    use crate::path_regex::PathRegex;
     use crate::settings::Settings;
 
     /// Settings whose index names are the numbers of the patterns.
@@ -248,6 +331,40 @@ mod tests {
                 prop_assert_eq!(&table.find(path.as_bytes()).index, &matching, "{}", path);
             }
         }
+    }
+
+    proptest! {
+        #[test]
+        fn the_first_regular_expression_applies_besides_the_patterns(
+            texts in prop::collection::hash_set("[/*][ab/]{0,3}[*]?[ab/]{0,3}", 0..6),
+            expressions in prop::collection::hash_set(r"\^?/?[ab]{0,2}(\(a\|b\))?[/b.]{0,2}\$?", 1..5),
+            paths in prop::collection::vec("/[ab/]{0,6}", 1..40),
+        ) {
+            let mut patterns: Vec<Pattern> =
+                texts.iter().filter_map(|text| Pattern::parse(text).ok()).collect();
+            let regexes = expressions.iter().enumerate();
+            patterns.extend(regexes.map(|(order, text)| {
+                Pattern::of_regex(PathRegex::parse(text, order).unwrap())
+            }));
+            patterns.sort_by(Pattern::specificity);
+            let table = RouteTable::new(&patterns.iter().collect::<Vec<_>>(), settings).unwrap();
+            for path in paths {
+                let first = first_of(&patterns, path.as_bytes());
+                let applies = |&at: &usize| match patterns[at].regex() {
+                    None => patterns[at].matches(path.as_bytes()),
+                    Some(_) => first == Some(at),
+                };
+                let matching: Vec<String> =
+                    (0..patterns.len()).filter(applies).map(|at| at.to_string()).collect();
+                prop_assert_eq!(&table.find(path.as_bytes()).index, &matching, "{}", path);
+            }
+        }
+    }
+
+    /// Returns the index of the regular expression that stands first in the file among those that match.
+    fn first_of(patterns: &[Pattern], path: &[u8]) -> Option<usize> {
+        let matching = (0..patterns.len()).filter(|&at| patterns[at].matches(path));
+        matching.filter_map(|at| Some((patterns[at].regex()?.order(), at))).min().map(|(_, at)| at)
     }
 
     #[test]

@@ -187,7 +187,7 @@ impl Reader<'_> {
             listing: route.listing.as_deref().copied().unwrap_or(false),
             sources: None,
             serve_source: route.serve_source.as_deref().copied().unwrap_or(false),
-            reroutes: route.r#try.is_some() || route.index.is_some(),
+            reroutes: route.r#try.is_some() || route.index.is_some() || route.rewrite.is_some(),
             origins: patterns.origins(),
             pattern: String::new(),
             server_timing: route.server_timing.as_deref().copied().unwrap_or(false),

@@ -8,6 +8,7 @@ use super::file::{Auth, Route, ScriptKind, ScriptTable};
 use super::handler::{Handler, HandlerKey};
 use super::merge::merge;
 use super::object_root::{ObjectRoot, Stores};
+use super::path_regex::RegexList;
 use super::pattern::Pattern;
 use super::report::Report;
 use super::route_table::RouteTable;
@@ -18,6 +19,7 @@ use super::sources::{SourceRule, Sources};
 use super::spanned::Span;
 use super::tls::Tls;
 use super::units::SizeLimit;
+use super::when::When;
 
 /// All sites.
 #[derive(Debug, Default)]
@@ -45,10 +47,24 @@ pub struct Site {
     /// Routes from general to specific.
     pub(super) routes: Vec<SiteRoute>,
     table: RouteTable<Settings>,
+    /// The settings of each route that the table does not have under its pattern, by index.
+    alone: HashMap<usize, Arc<Settings>>,
+    conditions: Option<Conditions>,
+    defaults: Arc<Defaults>,
     /// Fields that name a user to scripts, in lower case.
     pub user_fields: Vec<String>,
     /// Certificates.
     pub tls: Option<Arc<Tls>>,
+}
+
+/// The routes of a site that a path alone does not decide about.
+#[derive(Debug)]
+struct Conditions {
+    /// Indexes of those with patterns by the paths that they match.
+    by_path: RouteTable<Vec<usize>>,
+    /// Those with regular expressions: the index of each.
+    regexes: Vec<usize>,
+    list: RegexList,
 }
 
 /// Defaults of all routes of a site.
@@ -156,37 +172,113 @@ impl Site {
     pub(super) fn new(
         index: usize,
         hosts: Vec<String>,
-        defaults: &Defaults,
+        defaults: Defaults,
         mut routes: Vec<SiteRoute>,
         report: Report<'_>,
     ) -> Self {
-        routes.sort_by(|a, b| a.pattern.specificity(&b.pattern));
-        for route in &routes {
-            settings([route], defaults, report);
+        routes.sort_by(SiteRoute::specificity);
+        let mut alone = HashMap::new();
+        for (at, route) in routes.iter().enumerate() {
+            let mut settings = settings([route], &defaults, report);
+            if !route.is_plain() {
+                settings.pattern.clone_from(&route.name.value);
+                alone.insert(at, Arc::new(settings));
+            }
         }
         let name = hosts.first().cloned().unwrap_or_else(|| DEFAULT_SITE.into());
-        let mounts = mounts(&routes);
-        let mut patterns: Vec<&Pattern> = routes.iter().map(|route| &route.pattern).collect();
-        patterns.extend(&mounts);
-        let sources = sources(&name, &routes, defaults);
-        let make = |matching: &[usize]| {
-            // Each route was checked alone above: no check depends on keys of two routes.
-            let mut own = matching.iter().filter_map(|&at| routes.get(at));
-            let mut made = settings(own.clone(), defaults, &mut |_, _| {});
-            let most_specific = own.next_back().map(|route| &route.route.path.value);
-            made.pattern = most_specific.cloned().unwrap_or_default();
-            if matching.iter().any(|&at| at >= routes.len()) {
-                made.handler = Handler::AddSlash;
-            }
-            made.guard(&sources);
-            made
-        };
-        let table = RouteTable::new(&patterns, make).unwrap_or_else(|what| {
-            report(&routes.first().and_then(|route| route.route.path.span.clone()), what);
-            RouteTable::same_for_all(settings([], defaults, &mut |_, _| {}))
+        let first = routes.first().and_then(|route| route.place().clone());
+        let conditions = Conditions::new(&routes).unwrap_or_else(|what| {
+            report(&first, what);
+            None
+        });
+        let plain = |route: &SiteRoute| !route.is_conditional();
+        let table = table(&name, &routes, &defaults, plain).unwrap_or_else(|what| {
+            report(&first, what);
+            RouteTable::same_for_all(settings([], &defaults, &mut |_, _| {}))
         });
         let user_fields = user_fields(&routes);
-        Self { index, name, hosts, routes, table, user_fields, tls: None }
+        let defaults = Arc::new(defaults);
+        Self {
+            index,
+            name,
+            hosts,
+            routes,
+            table,
+            alone,
+            conditions,
+            defaults,
+            user_fields,
+            tls: None,
+        }
+    }
+
+    /// Returns the routes with conditions that apply to some requests for a decoded path: their indexes, for
+    /// [`Self::condition`] and [`Self::under`].
+    pub fn conditional_routes(&self, path: &[u8]) -> Vec<usize> {
+        let Some(Conditions { by_path, regexes, list }) = &self.conditions else {
+            return Vec::new();
+        };
+        let mut found = by_path.find(path).to_vec();
+        found.extend(list.all(path).map(|at| regexes[at]));
+        found
+    }
+
+    /// Returns the routes of [`Self::conditional_routes`].
+    pub(super) fn conditional_at(&self, path: &[u8]) -> impl Iterator<Item = &SiteRoute> {
+        self.conditional_routes(path).into_iter().filter_map(|at| self.routes.get(at))
+    }
+
+    /// Returns `true` if any route has conditions besides its path.
+    #[inline]
+    pub fn has_conditions(&self) -> bool {
+        self.conditions.is_some()
+    }
+
+    /// Returns `true` if any route has a regular expression.
+    pub fn has_regexes(&self) -> bool {
+        self.routes.iter().any(|route| route.pattern.regex().is_some())
+    }
+
+    /// Returns the conditions of a route by its index.
+    pub fn condition(&self, route: usize) -> Option<&When> {
+        self.routes.get(route)?.when.as_deref()
+    }
+
+    /// Returns the site for requests for which the conditions of the routes at `applying` hold, and those of no other routes.
+    pub fn under(&self, applying: &[usize]) -> Self {
+        let order = |at: usize| self.routes[at].order;
+        let orders: Vec<usize> = applying.iter().map(|&at| order(at)).collect();
+        let applies = |route: &SiteRoute| !route.is_conditional() || orders.contains(&route.order);
+        // The table of all unconditional routes was made before, and this one has no more pairs than that of all routes.
+        let table = table(&self.name, &self.routes, &self.defaults, applies).unwrap_or_else(|_| {
+            RouteTable::same_for_all(settings([], &self.defaults, &mut |_, _| {}))
+        });
+        Self {
+            index: self.index,
+            name: self.name.clone(),
+            hosts: self.hosts.clone(),
+            routes: self.routes.clone(),
+            table,
+            alone: self.alone.clone(),
+            conditions: None,
+            defaults: Arc::clone(&self.defaults),
+            user_fields: self.user_fields.clone(),
+            tls: self.tls.clone(),
+        }
+    }
+
+    /// Returns the settings of one route: of a path of its pattern, or without those of other routes if its pattern does not
+    /// decide alone.
+    pub(super) fn settings_of(&self, route: &SiteRoute) -> &Arc<Settings> {
+        let at = self.routes.iter().position(|other| std::ptr::eq(other, route));
+        let alone = at.and_then(|at| self.alone.get(&at));
+        alone.unwrap_or_else(|| self.table.find(route.pattern.prefix()))
+    }
+
+    /// Returns the settings of the routes that a path alone does not decide about, and of regular expressions, each without
+    /// those of other routes.
+    pub fn special_routes(&self) -> impl Iterator<Item = &Arc<Settings>> {
+        self.alone.values()
     }
 
     /// Returns the hosts, in lower case; empty for the site of all other hosts.
@@ -235,31 +327,33 @@ impl Site {
 
     /// Returns the roots of its files that are in object storage.
     pub fn object_roots(&self) -> impl Iterator<Item = &Arc<ObjectRoot>> {
-        self.table.values().filter_map(|settings| settings.objects.as_ref())
+        let all = self.table.values().chain(self.special_routes());
+        all.filter_map(|settings| settings.objects.as_ref())
     }
 
     fn all_settings(&self) -> impl Iterator<Item = &Arc<Settings>> {
-        let paths = self.routes.iter().map(|route| route.pattern.prefix());
-        paths.chain([b"/".as_slice()]).map(|path| self.table.find(path))
+        let of_routes = self.routes.iter().map(|route| self.settings_of(route));
+        of_routes.chain([self.table.find(b"/")])
     }
 
     /// Returns the directories in which converted files are written beside their sources.
     pub(super) fn roots_with_records(&self) -> Vec<PathBuf> {
-        let all = self.routes.iter().map(|route| self.table.find(route.pattern.prefix()));
+        let all = self.routes.iter().map(|route| self.settings_of(route));
         let written = |settings: &&Arc<Settings>| settings.records.is_some_and(|rules| rules.write);
         all.filter(written).map(|settings| settings.root.clone()).collect()
     }
 
     /// Returns `true` if responses of a route are cached.
     pub fn caches_responses(&self) -> bool {
-        self.table.values().any(|settings| settings.cache.responses.is_some())
+        let mut all = self.table.values().chain(self.special_routes());
+        all.any(|settings| settings.cache.responses.is_some())
     }
 
     /// Returns the routes that redirect: a path that each matches, and its position in the file.
     pub fn redirects(&self) -> impl Iterator<Item = (Vec<u8>, &Span)> {
-        self.routes.iter().filter_map(|SiteRoute { pattern, route }| {
-            let place = &route.redirect.as_ref()?.span;
-            Some((pattern.example(), place))
+        self.routes.iter().filter(|route| route.is_plain()).filter_map(|route| {
+            let place = &route.route.redirect.as_ref()?.span;
+            Some((route.pattern.example(), place))
         })
     }
 
@@ -271,19 +365,18 @@ impl Site {
 
     /// Returns the tables of its scripts with their names: site, route and kind.
     pub(super) fn named_scripts(&self) -> impl Iterator<Item = (&ScriptTable, String)> {
-        self.routes.iter().filter_map(|SiteRoute { route, .. }| {
+        self.routes.iter().filter_map(|SiteRoute { route, name, .. }| {
             let script = &route.script.as_ref()?.value;
             let kind = script.kind.value.as_str();
-            Some((script, format!("{} {} ({kind})", self.name, route.path.value)))
+            Some((script, format!("{} {} ({kind})", self.name, name.value)))
         })
     }
 
     /// Returns names and tables of the scripts whose processes the server starts.
     pub(super) fn scripts_started_here(&self) -> impl Iterator<Item = (String, &ScriptTable)> {
-        self.routes.iter().filter_map(|SiteRoute { route, .. }| {
+        self.routes.iter().filter_map(|SiteRoute { route, name, .. }| {
             let script = &route.script.as_ref()?.value;
-            let name =
-                || format!("{} {} ({})", self.name, route.path.value, script.kind.value.as_str());
+            let name = || format!("{} {} ({})", self.name, name.value, script.kind.value.as_str());
             let starts = script.connect.is_none() && !script.kind.is_component();
             starts.then(|| (name(), script))
         })
@@ -294,15 +387,69 @@ impl Site {
         &self.table
     }
 
-    /// Returns the patterns of its routes, from general to specific.
+    /// Returns the names of its routes, from general to specific.
     pub fn patterns(&self) -> impl Iterator<Item = &str> {
-        self.routes.iter().map(|route| &*route.route.path.value)
+        let first = |route: &&SiteRoute| {
+            let same = self.routes.iter().find(|other| other.order == route.order);
+            same.is_some_and(|same| std::ptr::eq(same, *route))
+        };
+        self.routes.iter().filter(first).map(|route| &*route.name.value)
     }
 
     /// Returns the number of its routes.
     pub fn route_count(&self) -> usize {
         self.routes.len()
     }
+}
+
+impl Conditions {
+    /// Returns the routes with conditions; `None` if there are none.
+    ///
+    /// # Errors
+    /// There are too many patterns.
+    fn new(routes: &[SiteRoute]) -> Result<Option<Self>, String> {
+        let conditional = || routes.iter().enumerate().filter(|(_, route)| route.is_conditional());
+        if conditional().next().is_none() {
+            return Ok(None);
+        }
+        let has_regex = |at: &usize| routes[*at].pattern.regex().is_some();
+        let indexes = conditional().map(|(at, _)| at);
+        let (regexes, plain): (Vec<usize>, Vec<usize>) = indexes.partition(has_regex);
+        let patterns: Vec<&Pattern> = plain.iter().map(|&at| &routes[at].pattern).collect();
+        let by_path =
+            RouteTable::new(&patterns, |matching| matching.iter().map(|&at| plain[at]).collect())?;
+        let list = RegexList::new(regexes.iter().filter_map(|&at| routes[at].pattern.regex()))?;
+        Ok(Some(Self { by_path, regexes, list }))
+    }
+}
+
+/// Makes the settings of every path, of the routes that apply.
+///
+/// # Errors
+/// There are too many patterns.
+fn table(
+    name: &str,
+    routes: &[SiteRoute],
+    defaults: &Defaults,
+    applies: impl Fn(&SiteRoute) -> bool,
+) -> Result<RouteTable<Settings>, String> {
+    let sources = sources(name, routes, defaults);
+    let routes: Vec<&SiteRoute> = routes.iter().filter(|route| applies(route)).collect();
+    let mounts = mounts(&routes);
+    let mut patterns: Vec<&Pattern> = routes.iter().map(|route| &route.pattern).collect();
+    patterns.extend(&mounts);
+    RouteTable::new(&patterns, |matching| {
+        // Each route was checked alone: no check depends on keys of two routes.
+        let mut own = matching.iter().filter_map(|&at| routes.get(at).copied());
+        let mut made = settings(own.clone(), defaults, &mut |_, _| {});
+        let most_specific = own.next_back().map(|route| &route.name.value);
+        made.pattern = most_specific.cloned().unwrap_or_default();
+        if matching.iter().any(|&at| at >= routes.len()) {
+            made.handler = Handler::AddSlash;
+        }
+        made.guard(&sources);
+        made
+    })
 }
 
 /// Returns the fields in which authentication endpoints name users. Applications trust them, so that no client may set
@@ -322,7 +469,7 @@ fn user_fields(routes: &[SiteRoute]) -> Vec<String> {
 
 /// Returns the paths that lack only the last slash of a route with an application, a directory of scripts, a proxy or the status:
 /// `/app` for `/app/*`, unless another route, which is not for every path, matches.
-fn mounts(routes: &[SiteRoute]) -> Vec<Pattern> {
+fn mounts(routes: &[&SiteRoute]) -> Vec<Pattern> {
     let is_mount = |route: &Route| match route.handler_key() {
         Some(HandlerKey::Status | HandlerKey::Proxy) => true,
         Some(HandlerKey::Script) => {
@@ -336,7 +483,7 @@ fn mounts(routes: &[SiteRoute]) -> Vec<Pattern> {
         _ => false,
     };
     let mut mounts: Vec<Pattern> = Vec::new();
-    for SiteRoute { pattern, route } in routes {
+    for SiteRoute { pattern, route, .. } in routes {
         let Some(path) = pattern.mount().filter(|_| is_mount(route)) else { continue };
         let is_taken = routes.iter().any(|other| {
             let takes = !other.pattern.is_everything() && other.pattern.matches(path.prefix());
@@ -353,7 +500,7 @@ fn mounts(routes: &[SiteRoute]) -> Vec<Pattern> {
 fn sources(site: &str, routes: &[SiteRoute], defaults: &Defaults) -> Option<Arc<Sources>> {
     let rules = routes.iter().filter_map(|route| {
         let settings = settings([route], defaults, &mut |_, _| {});
-        SourceRule::new(&route.route.path, settings.handler.script()?)
+        SourceRule::new(&route.name, settings.handler.script()?)
     });
     let rules: Vec<_> = rules.collect();
     (!rules.is_empty()).then(|| Arc::new(Sources { site: site.to_owned(), rules }))

@@ -1,5 +1,7 @@
 //! Texts with placeholders in braces.
 
+use std::fmt;
+
 /// A text with placeholders.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Template {
@@ -9,7 +11,7 @@ pub struct Template {
 #[derive(Debug, Clone, PartialEq, Eq)]
 enum Part {
     Text(Box<str>),
-    Placeholder(&'static str),
+    Placeholder(Box<str>),
 }
 
 /// Variables of other servers, and their replacements.
@@ -38,7 +40,7 @@ impl Template {
     /// Parses a text in which `{name}` is a placeholder, for each name in `known`.
     ///
     /// # Errors A name is unknown, a brace is not closed, or the text has a variable of another server.
-    pub(super) fn parse(text: &str, known: &[&'static str]) -> Result<Self, String> {
+    pub(super) fn parse(text: &str, known: &[&str]) -> Result<Self, String> {
         reject_variables(text, known)?;
         let mut parts = Vec::new();
         let mut rest = text;
@@ -48,7 +50,7 @@ impl Template {
                 format!("there is no placeholder {{{name}}}; there are: {{{}}}", known.join("}, {"))
             })?;
             parts.push(Part::Text(before.into()));
-            parts.push(Part::Placeholder(known));
+            parts.push(Part::Placeholder((*known).into()));
             rest = after;
         }
         parts.push(Part::Text(rest.into()));
@@ -70,6 +72,15 @@ impl Template {
             }
         }
         text
+    }
+}
+
+impl fmt::Display for Template {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        self.parts.iter().try_for_each(|part| match part {
+            Part::Text(text) => f.write_str(text),
+            Part::Placeholder(name) => write!(f, "{{{name}}}"),
+        })
     }
 }
 
@@ -111,7 +122,7 @@ pub fn push_query(query: Option<&[u8]>, text: &mut Vec<u8>) {
 /// placeholders.
 ///
 /// # Errors The first variable, with its replacement.
-pub(super) fn reject_variables(text: &str, known: &[&'static str]) -> Result<(), String> {
+pub(super) fn reject_variables(text: &str, known: &[&str]) -> Result<(), String> {
     for (at, _) in text.match_indices('$') {
         let name = text[at + 1..].trim_start_matches('{');
         let end = name.find(|c: char| !c.is_ascii_alphanumeric() && c != '_');
@@ -122,12 +133,13 @@ pub(super) fn reject_variables(text: &str, known: &[&'static str]) -> Result<(),
             None => name == *foreign,
         });
         let instead = match foreign {
-            _ if is_capture => "{rest}",
-            Some((_, instead)) => instead,
+            _ if is_capture && known.contains(&name) => format!("{{{name}}}"),
+            _ if is_capture => "{rest}".to_owned(),
+            Some((_, instead)) => (*instead).to_owned(),
             None => continue,
         };
         let may_have =
-            |name: &&str| known.iter().any(|known| name.contains(&format!("{{{known}}}")));
+            |name: &String| known.iter().any(|known| name.contains(&format!("{{{known}}}")));
         return Err(match Some(instead).filter(may_have) {
             Some(instead) => format!("there are no variables such as ${name}; write {instead}"),
             None if known.is_empty() => {

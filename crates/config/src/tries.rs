@@ -1,5 +1,8 @@
 //! The steps of a `try` list.
 
+use std::fmt;
+
+use super::captures::Captures;
 use super::pattern::Pattern;
 use super::template::{Template, push_query, push_value};
 
@@ -24,6 +27,8 @@ pub struct TryPath {
     after_slash: bool,
     /// It ends with a variable and a slash: the directory of what the variable stands for.
     is_directory: bool,
+    /// It may be that of an `internal` route.
+    is_internal: bool,
 }
 
 /// A path within the site with its query.
@@ -33,7 +38,7 @@ pub struct Candidate {
     pub path: Vec<u8>,
     /// The encoded query.
     pub query: Option<Vec<u8>>,
-    /// The path does not depend on the request: it may be that of an `internal` route.
+    /// The request does not choose the path: it may be that of an `internal` route.
     pub is_fixed: bool,
     /// It is the directory that a variable stands for, as with `/{rest}/`.
     pub is_directory: bool,
@@ -59,24 +64,7 @@ impl TryStep {
                 format!("{step:?} is neither an error status such as \"=404\" nor \"=proxy\"")
             });
         }
-        // Parse all of it first, so that errors name the variable that is written there.
-        Template::parse(step, &IN_QUERIES)?;
-        if !step.starts_with("{path}") && !step.starts_with('/') {
-            return Err(format!("{step:?} begins neither with {{path}} nor with `/`"));
-        }
-        // `/index.php{query}` is `/index.php?{query}`.
-        let step = &match step.split_once("{query}") {
-            Some((before, after)) if !before.contains('?') => format!("{before}?{{query}}{after}"),
-            _ => step.to_owned(),
-        };
-        let (path, query) = match step.split_once('?') {
-            Some((path, query)) => (path, Some(Template::parse(query, &IN_QUERIES)?)),
-            None => (&**step, None),
-        };
-        let after_slash = path.contains("/{rest}");
-        let is_directory = path.ends_with("{rest}/") || path.ends_with("{path}/");
-        let path = Template::parse(path, &IN_PATHS)?;
-        Ok(Self::Path(TryPath { path, query, pattern: pattern.clone(), after_slash, is_directory }))
+        TryPath::parse(step, pattern).map(Self::Path)
     }
 }
 
@@ -93,14 +81,52 @@ impl Candidate {
 }
 
 impl TryPath {
+    /// Parses a path within the site with an optional query; `pattern` belongs to its route.
+    ///
+    /// # Errors
+    /// The text is no such path.
+    pub(super) fn parse(step: &str, pattern: &Pattern) -> Result<Self, String> {
+        let groups = pattern.capture_names();
+        let with_groups = |known: &[&'static str]| -> Vec<&str> {
+            known.iter().copied().chain(groups.iter().map(String::as_str)).collect()
+        };
+        let (in_paths, in_queries) = (with_groups(&IN_PATHS), with_groups(&IN_QUERIES));
+        // Parse all of it first, so that errors name the variable that is written there.
+        Template::parse(step, &in_queries)?;
+        if !step.starts_with("{path}") && !step.starts_with('/') {
+            return Err(format!("{step:?} begins neither with {{path}} nor with `/`"));
+        }
+        // `/index.php{query}` is `/index.php?{query}`.
+        let step = &match step.split_once("{query}") {
+            Some((before, after)) if !before.contains('?') => format!("{before}?{{query}}{after}"),
+            _ => step.to_owned(),
+        };
+        let (path, query) = match step.split_once('?') {
+            Some((path, query)) => (path, Some(Template::parse(query, &in_queries)?)),
+            None => (&**step, None),
+        };
+        let after_slash = path.contains("/{rest}");
+        let is_directory = path.ends_with("{rest}/") || path.ends_with("{path}/");
+        let path = Template::parse(path, &in_paths)?;
+        let pattern = pattern.clone();
+        Ok(Self { path, query, pattern, after_slash, is_directory, is_internal: false })
+    }
+
+    /// Returns the same path, which may be that of an `internal` route whatever the request is.
+    pub(super) fn to_internal(self) -> Self {
+        Self { is_internal: true, ..self }
+    }
+
     /// Returns path and query for a request; `None` if the values of the request make the path invalid. If the step has
     /// no query, the request's is kept.
     pub fn expand(&self, path: &[u8], query: Option<&[u8]>) -> Option<Candidate> {
-        let rest = self.pattern.rest(path);
+        let captures = self.pattern.captures(path);
+        let rest = captures.rest();
         let mut text = self.path.render(|name, text| match name {
             "rest" if self.after_slash => text.extend(rest.strip_prefix(b"/").unwrap_or(rest)),
             "rest" => text.extend_from_slice(rest),
-            _ => text.extend_from_slice(path),
+            "path" => text.extend_from_slice(path),
+            group => text.extend_from_slice(captures.group(group).unwrap_or_default()),
         });
         text.dedup_by(|byte, before| (*byte, *before) == (b'/', b'/'));
         let dots = |segment: &[u8]| matches!(segment, b"." | b"..");
@@ -109,34 +135,42 @@ impl TryPath {
         }
         let query = match &self.query {
             None => query.map(<[u8]>::to_vec),
-            Some(template) => Some(self.query(template, path, rest, query)),
+            Some(template) => Some(query_of(template, path, &captures, query)),
         };
-        let (is_fixed, is_directory) = (self.path.is_fixed(), self.is_directory);
+        let is_fixed = self.is_internal || self.path.is_fixed();
+        let is_directory = self.is_directory;
         Some(Candidate { path: text, query, is_fixed, is_directory })
     }
+}
 
-    fn query(
-        &self,
-        template: &Template,
-        path: &[u8],
-        rest: &[u8],
-        query: Option<&[u8]>,
-    ) -> Vec<u8> {
-        let mut text = template.render(|name, text| match name {
-            "rest" => push_value(rest, b"", text),
-            "path" => push_value(path, b"", text),
-            _ => {
-                // The template begins after the question mark.
-                let mut whole = [b"?", &text[..]].concat();
-                push_query(query, &mut whole);
-                *text = whole.split_off(1);
-            }
-        });
-        if query.is_none() && text.starts_with(b"&") {
-            text.remove(0);
-        }
-        text
+impl fmt::Display for TryPath {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "{}", self.path)?;
+        self.query.as_ref().map_or(Ok(()), |query| write!(f, "?{query}"))
     }
+}
+
+fn query_of(
+    template: &Template,
+    path: &[u8],
+    captures: &Captures<'_>,
+    query: Option<&[u8]>,
+) -> Vec<u8> {
+    let mut text = template.render(|name, text| match name {
+        "rest" => push_value(captures.rest(), b"", text),
+        "path" => push_value(path, b"", text),
+        "query" => {
+            // The template begins after the question mark.
+            let mut whole = [b"?", &text[..]].concat();
+            push_query(query, &mut whole);
+            *text = whole.split_off(1);
+        }
+        group => push_value(captures.group(group).unwrap_or_default(), b"", text),
+    });
+    if query.is_none() && text.starts_with(b"&") {
+        text.remove(0);
+    }
+    text
 }
 
 #[cfg(test)]

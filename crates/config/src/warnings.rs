@@ -158,7 +158,7 @@ impl Config {
         let Some(status) = route.route.status.as_ref().filter(|status| status.value.is_on()) else {
             return;
         };
-        let settings = site.route(route.pattern.prefix());
+        let settings = site.settings_of(route);
         let guarded = settings.internal
             || settings.check_rules.access.is_some()
             || settings.check_rules.auth.is_some();
@@ -248,8 +248,8 @@ fn body_size(source: &Source<'_>, route: &SiteRoute, warn: Warn<'_>) {
 /// Warns about compression where it has no effect: only files are compressed.
 fn compression(source: &Source<'_>, site: &Site, route: &SiteRoute, warn: Warn<'_>) {
     let Some(compress) = &route.route.compress else { return };
-    let settings = site.route(route.pattern.prefix());
-    let is_of_route = settings.pattern == route.route.path.value;
+    let settings = site.settings_of(route);
+    let is_of_route = settings.pattern == route.name.value;
     let what = match &settings.handler {
         // Other files than those of its extensions may be sent as files.
         Handler::Script(rules)

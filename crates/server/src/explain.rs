@@ -96,6 +96,12 @@ impl Explanation<'_> {
                 let bytes = fixed.body.len();
                 self.add(format_args!("{} with {bytes} bytes of text", fixed.status));
             }
+            Handler::Rewrite(to) => match to.expand(path, query) {
+                Some(candidate) => self.reroute(&candidate),
+                None => {
+                    self.add("404: the values of the request make the path of `rewrite` invalid")
+                }
+            },
             Handler::Status(_) => self.add("the server's status"),
             Handler::Readiness => self.add("whether the server is ready"),
             Handler::AddSlash => self.add_slash(path, query),

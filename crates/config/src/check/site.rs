@@ -4,8 +4,9 @@ use std::path::PathBuf;
 use std::sync::Arc;
 
 use super::{Around, Checker};
-use crate::file::{self, ClientCertificateTable, OneOrMany, SiteTable, TlsTable};
+use crate::file::{self, ClientCertificateTable, OneOrMany, Route, SiteTable, TlsTable};
 use crate::object_root;
+use crate::path_regex::PathRegex;
 use crate::pattern::Pattern;
 use crate::punycode::ascii_name;
 use crate::site_route::SiteRoute;
@@ -13,6 +14,7 @@ use crate::sites::{Defaults, Site, Sites};
 use crate::spanned::{Span, Spanned};
 use crate::tls::{self, Surroundings, Tls};
 use crate::tries::PROXY as PROXY_STEP;
+use crate::when::When;
 
 impl Checker<'_> {
     pub(super) fn sites(&mut self, file: Vec<Spanned<SiteTable>>, around: &Around<'_>) -> Sites {
@@ -41,22 +43,18 @@ impl Checker<'_> {
     ) -> Site {
         // The span of a table is that of its header.
         let place = site.span.clone().or_else(|| site.place());
-        let site = site.value;
-        let hosts = site.host.map_or_else(Vec::new, |host| self.hosts(host));
-        let root = site.root.map(|root| self.root(&root));
+        let mut site = site.value;
+        let hosts = site.host.take().map_or_else(Vec::new, |host| self.hosts(host));
+        let root = site.root.take().map(|root| self.root(&root));
         let mut routes: Vec<SiteRoute> = Vec::new();
-        for mut route in site.route {
-            let pattern = match Pattern::parse(&route.path) {
-                Ok(pattern) => pattern,
-                Err(what) => {
-                    self.problem(&route.path.span, what);
-                    continue;
-                }
-            };
-            if routes.iter().any(|other| other.pattern == pattern) {
-                let what = format!("the pattern {:?} stands twice", route.path.value);
-                self.problem(&route.path.span, what);
-            }
+        let general = site.take_settings();
+        let general = general.map(|route| (Matching::of_site(&site, &place), route));
+        let mut expressions = 0;
+        let mut own = Vec::with_capacity(site.route.len());
+        for route in std::mem::take(&mut site.route) {
+            own.push((self.matching(&route, &mut expressions), route));
+        }
+        for (order, (matching, mut route)) in general.into_iter().chain(own).enumerate() {
             if let Some(root) = &mut route.root {
                 root.value = self.root(root);
             }
@@ -103,11 +101,11 @@ impl Checker<'_> {
                 self.script(&mut script.value, files.map(PathBuf::as_path));
                 self.script_user(&script.value);
             }
-            routes.push(SiteRoute { pattern, route });
+            self.add_route(matching, (order, Arc::new(route)), &mut routes);
         }
-        let everywhere = routes
-            .iter()
-            .any(|SiteRoute { pattern, route, .. }| route.has_handler() && pattern.is_everything());
+        let everywhere = routes.iter().any(|route| {
+            route.route.has_handler() && route.pattern.is_everything() && !route.is_conditional()
+        });
         if root.is_none() && !everywhere {
             let what = "the site has no root, and no route for \"/*\" with a handler";
             self.problem(&place, what);
@@ -117,9 +115,9 @@ impl Checker<'_> {
             cache_file: around.cache_file,
             stores: around.stores.clone(),
         };
-        let tls = site.tls.map(|table| Arc::new(self.tls(&table, &hosts, around)));
+        let tls = site.tls.take().map(|table| Arc::new(self.tls(&table, &hosts, around)));
         let mut report = |place: &Span, what| self.problem(place, what);
-        let mut site = Site::new(index, hosts, &defaults, routes, &mut report);
+        let mut site = Site::new(index, hosts, defaults, routes, &mut report);
         site.tls = tls;
         self.proxy_steps(&site);
         self.object_settings(&site);
@@ -127,9 +125,79 @@ impl Checker<'_> {
         site
     }
 
+    /// Reads what requests a route applies to. `expressions` counts the regular expressions of the site.
+    fn matching(&mut self, route: &Route, expressions: &mut usize) -> Matching {
+        let when = route
+            .when
+            .as_ref()
+            .map(|table| Arc::new(When::read(table, &mut |place, what| self.problem(place, what))));
+        let place = route.path_place();
+        let mut patterns = Vec::new();
+        let mut texts = Vec::new();
+        match (&route.path, &route.regex) {
+            (Some(path), Some(_)) => {
+                self.problem(&path.span, "a route has either `path` or `regex`");
+            }
+            (Some(path), None) => {
+                if path.value.0.is_empty() {
+                    self.problem(&path.span, "the list of patterns is empty");
+                }
+                for text in &path.value.0 {
+                    match Pattern::parse(text) {
+                        Ok(pattern) => patterns.push(pattern),
+                        Err(what) => self.problem(&text.span.clone().or(place.clone()), what),
+                    }
+                    texts.push(text.value.as_str());
+                }
+            }
+            (None, Some(text)) => {
+                match PathRegex::parse(text, *expressions) {
+                    Ok(regex) => patterns.push(Pattern::of_regex(regex)),
+                    Err(what) => self.problem(&place, format!("regex {:?}: {what}", text.value)),
+                }
+                *expressions += 1;
+                texts.push(text.value.as_str());
+            }
+            (None, None) if when.is_some() => {
+                patterns.push(Pattern::EVERYTHING);
+                texts.push("/*");
+            }
+            (None, None) => {
+                self.problem(&place, "[[site.route]] lacks the key `path`");
+            }
+        }
+        let mut name = texts.join(", ");
+        if let Some(when) = &when {
+            name.push_str(&format!(" when {when}"));
+        }
+        Matching { patterns, name: Spanned { value: name, span: place }, when }
+    }
+
+    /// Adds a route, once for each of its patterns.
+    fn add_route(
+        &mut self,
+        matching: Matching,
+        (order, route): (usize, Arc<Route>),
+        routes: &mut Vec<SiteRoute>,
+    ) {
+        let Matching { patterns, name, when } = matching;
+        for pattern in patterns {
+            let is_same = |other: &&SiteRoute| other.pattern == pattern && other.when == when;
+            if let Some(other) = routes.iter().find(is_same) {
+                let line = self.source.line(other.place().as_ref());
+                let line = line.map_or_else(String::new, |line| format!(", first in line {line}"));
+                let what = format!("the pattern {:?} stands twice{line}", name.value);
+                self.problem(&name.span, what);
+            }
+            let (name, when, route) = (name.clone(), when.clone(), Arc::clone(&route));
+            routes.push(SiteRoute { pattern, name, when, order, route });
+        }
+    }
+
     /// Reports `try` lists that end with a proxy, of routes that have none.
     fn proxy_steps(&mut self, site: &Site) {
-        for SiteRoute { pattern, route } in &site.routes {
+        for of in &site.routes {
+            let SiteRoute { pattern, route, .. } = of;
             let steps = route.r#try.iter().flat_map(|steps| &steps.value);
             let Some(step) = steps.clone().find(|step| step.value == PROXY_STEP) else { continue };
             // No pattern contains a NUL, so that no longer one matches this path.
@@ -138,7 +206,8 @@ impl Checker<'_> {
                 path.push(0);
                 path.extend_from_slice(pattern.suffix());
             }
-            if !site.route(&path).tries_files() {
+            let settings = if of.is_plain() { site.route(&path) } else { site.settings_of(of) };
+            if !settings.tries_files() {
                 self.problem(&step.span, "try: \"=proxy\" stands in a route without `proxy`");
             }
         }
@@ -210,12 +279,42 @@ impl Checker<'_> {
     }
 }
 
+/// The requests that a route applies to.
+struct Matching {
+    patterns: Vec<Pattern>,
+    name: Spanned<String>,
+    when: Option<Arc<When>>,
+}
+
+impl Matching {
+    /// Returns the matching of the settings that stand in the site itself.
+    fn of_site(site: &SiteTable, place: &Span) -> Self {
+        let is_everything = |route: &Route| {
+            let patterns = route.path.iter().flat_map(|path| &path.value.0);
+            route.when.is_none() && patterns.into_iter().any(|path| path.value == "/*")
+        };
+        // The route for all paths has the name otherwise.
+        let name = if site.route.iter().any(is_everything) { "*" } else { "/*" };
+        let name = Spanned { value: name.to_owned(), span: place.clone() };
+        Self { patterns: vec![Pattern::SITE], name, when: None }
+    }
+}
+
+impl Route {
+    /// Returns a position by which a reader finds the route.
+    fn path_place(&self) -> Span {
+        let path = self.path.as_ref().and_then(|path| path.span.clone());
+        let regex = || self.regex.as_ref().and_then(|regex| regex.span.clone());
+        path.or_else(regex).or_else(|| self.when.as_ref().and_then(|when| when.span.clone()))
+    }
+}
+
 impl SiteTable {
     /// Returns a position by which a reader finds the site.
     fn place(&self) -> Span {
         let host = self.host.as_ref().and_then(|host| host.span.clone());
         let root = || self.root.as_ref().and_then(|root| root.span.clone());
-        let route = || self.route.first().and_then(|route| route.path.span.clone());
+        let route = || self.route.first().and_then(Route::path_place);
         host.or_else(root).or_else(route)
     }
 }

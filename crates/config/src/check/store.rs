@@ -139,7 +139,7 @@ impl Checker<'_> {
     /// Reports settings of routes that objects cannot have.
     pub(super) fn object_settings(&mut self, site: &Site) {
         for route in &site.routes {
-            let settings: &Settings = site.route(route.pattern.prefix());
+            let settings: &Settings = site.settings_of(route);
             let Some(root) = &settings.objects else { continue };
             let route = &route.route;
             let place = |key: &str| -> Span { route.place(key).cloned() };

@@ -11,8 +11,7 @@ mod server;
 mod shared;
 mod store;
 mod tls;
-
-use std::path::PathBuf;
+mod when;
 
 use schemars::JsonSchema;
 use serde::Deserialize;
@@ -27,6 +26,7 @@ pub use self::server::*;
 pub use self::shared::*;
 pub use self::store::*;
 pub use self::tls::*;
+pub use self::when::*;
 pub use super::spanned::Spanned;
 
 /// A Dunlin configuration.
@@ -72,23 +72,6 @@ impl Default for ListenTable {
         let address = Spanned::detached("127.0.0.1:8080".to_owned());
         Self { address, mode: None, backlog: None, tls: None, http2: None, proxy_protocol: None }
     }
-}
-
-/// A site: what is served for some hosts.
-#[derive(Debug, Default, Deserialize, JsonSchema)]
-#[serde(deny_unknown_fields, default)]
-#[schemars(rename = "Site")]
-pub struct SiteTable {
-    /// Host names, each exact or with `*.` in front. Default: the site serves every other host.
-    #[schemars(with = "Option<OneOrManySchema>")]
-    pub host: Option<Spanned<OneOrMany<String>>>,
-    /// Directory of the files, or a URL in object storage, such as `s3://bucket/prefix` (also `gs://`, `az://`, `https://`); a route can
-    /// name another.
-    pub root: Option<Spanned<PathBuf>>,
-    /// Certificates, for listeners with TLS.
-    pub tls: Option<Spanned<TlsTable>>,
-    /// Settings by path.
-    pub route: Vec<Route>,
 }
 
 /// One value or a list of them.

@@ -6,7 +6,6 @@ use std::path::PathBuf;
 use schemars::JsonSchema;
 use serde::Deserialize;
 
-use super::Spanned;
 use super::checks::{Auth, AuthSchema, RateLimits, RateLimitsSchema, ThrottleTable};
 use super::files::{
     Codings, CodingsSchema, EtagKind, RecordRules, RecordsSchema, RouteCache, RouteCacheSchema,
@@ -14,30 +13,39 @@ use super::files::{
 };
 use super::proxy::{ProxySchema, ProxyTable};
 use super::script::{BodyHandling, ScriptTable};
-use super::tls::{Hsts, HstsSchema, RedirectHttps, RedirectHttpsSchema};
+use super::tls::{Hsts, HstsSchema, RedirectHttps, RedirectHttpsSchema, TlsTable};
+use super::when::WhenTable;
+use super::{OneOrMany, OneOrManySchema, Spanned};
 use crate::units::{DurationValue, Size, SizeLimit};
 
 macro_rules! route {
-    ($($(#[$meta:meta])* $name:ident: $type:ty,)*) => {
+    ($(#[$root_meta:meta])* root: $root:ty, $($(#[$meta:meta])* $name:ident: $type:ty,)*) => {
         /// Settings for the paths that match a pattern. The most specific pattern wins, setting by
         /// setting; the order in the file does not matter.
-        #[derive(Debug, Clone, Deserialize, JsonSchema)]
-        #[serde(deny_unknown_fields)]
+        #[derive(Debug, Clone, Default, Deserialize, JsonSchema)]
+        #[serde(deny_unknown_fields, default)]
         pub struct Route {
-            /// A path, or a pattern with one `*`: `/a/*`, `*.css`.
-            pub path: Spanned<String>,
-            $($(#[$meta])* #[serde(default)] pub $name: Option<Spanned<$type>>,)*
-        }
-
-        impl Default for Route {
-            fn default() -> Self {
-                Self { path: Spanned::detached("/*".to_owned()), $($name: None,)* }
-            }
+            /// A path, or a pattern with one `*`: `/a/*`, `*.css`; or a list of them.
+            #[schemars(with = "Option<OneOrManySchema>")]
+            pub path: Option<Spanned<OneOrMany<String>>>,
+            /// A regular expression in place of `path`: `"^/user/(?<name>[a-z]+)$"`. It is more specific than patterns with a
+            /// `*`, and less than a path without. Of those that match, only the first in the file applies. Its groups are
+            /// placeholders: `{1}`, `{name}`.
+            pub regex: Option<Spanned<String>>,
+            /// Conditions besides the path, all of which must hold. Of routes with the same path, one with conditions is more
+            /// specific than one without, then one with more of them, then the earlier one in the file.
+            pub when: Option<Spanned<WhenTable>>,
+            $(#[$root_meta])* pub root: Option<Spanned<$root>>,
+            $($(#[$meta])* pub $name: Option<Spanned<$type>>,)*
         }
 
         impl Route {
             /// Takes over every setting of `specific`, and reports the key of each.
             pub fn overlay(&mut self, specific: &Self, mut report: impl FnMut(&'static str)) {
+                if let Some(value) = &specific.root {
+                    self.root = Some(value.clone());
+                    report("root");
+                }
                 $(if let Some(value) = &specific.$name {
                     self.$name = Some(value.clone());
                     report(stringify!($name));
@@ -46,10 +54,39 @@ macro_rules! route {
 
             /// Position of the setting `key`; `None` when it is not set.
             pub fn place(&self, key: &str) -> Option<&std::ops::Range<usize>> {
+                if key == "root" {
+                    return self.root.as_ref().and_then(|value| value.span.as_ref());
+                }
                 $(if stringify!($name).trim_start_matches("r#") == key {
                     return self.$name.as_ref().and_then(|value| value.span.as_ref());
                 })*
                 None
+            }
+        }
+
+        /// A site: what is served for some hosts. It can have every key of a route: for all its paths.
+        #[derive(Debug, Default, Deserialize, JsonSchema)]
+        #[schemars(rename = "Site")]
+        #[serde(deny_unknown_fields, default)]
+        pub struct SiteTable {
+            /// Host names, each exact or with `*.` in front. Default: the site serves every other host.
+            #[schemars(with = "Option<OneOrManySchema>")]
+            pub host: Option<Spanned<OneOrMany<String>>>,
+            /// Directory of the files, or a URL in object storage, such as `s3://bucket/prefix` (also `gs://`, `az://`,
+            /// `https://`); a route can name another.
+            pub root: Option<Spanned<PathBuf>>,
+            /// Certificates, for listeners with TLS.
+            pub tls: Option<Spanned<TlsTable>>,
+            /// Settings by path.
+            pub route: Vec<Route>,
+            $($(#[$meta])* pub $name: Option<Spanned<$type>>,)*
+        }
+
+        impl SiteTable {
+            /// Takes the settings for all paths; `None` if there are none.
+            pub fn take_settings(&mut self) -> Option<Route> {
+                let has_any = $(self.$name.is_some() ||)* false;
+                has_any.then(|| Route { $($name: self.$name.take(),)* ..Route::default() })
             }
         }
     };
@@ -77,6 +114,10 @@ route! {
     redirect: RedirectTable,
     /// Sends a fixed response.
     respond: RespondTable,
+    /// Path and query by whose routes the request is served instead, with the placeholders of `try` and groups of `regex`:
+    /// `"/index.php?page={1}"`. Each value is encoded for its place. Without a `?` the query of the request is kept. The client sees the URL that it
+    /// has requested. More than ten in turn are an error (500).
+    rewrite: String,
     /// Generates responses by programs.
     script: ScriptTable,
     /// Forwards requests to other HTTP servers: a URL, a list of URLs, or a table.

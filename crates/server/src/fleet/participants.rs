@@ -9,6 +9,7 @@ use crate::checks::Attempts;
 use crate::handler::response_cache::purge_order::PurgeOrder;
 use crate::handler::response_cache::shared::ResponseCache;
 use crate::maintenance::Maintenance;
+use crate::route::sites::Site;
 
 /// The objects.
 #[cfg_attr(not(feature = "fleet"), expect(dead_code, reason = "the thread is absent"))]
@@ -18,15 +19,14 @@ pub(crate) struct Participants {
     pub(crate) attempts: Vec<Arc<Attempts>>,
     pub(crate) maintenance: Arc<Maintenance>,
     pub(crate) responses: Option<Arc<ResponseCache>>,
-    /// The sites by their names, with their serial numbers.
-    pub(crate) sites: Vec<(String, usize)>,
+    pub(crate) sites: Vec<Arc<Site>>,
 }
 
 #[cfg_attr(not(feature = "fleet"), expect(dead_code, reason = "the thread is absent"))]
 impl Participants {
     /// Purges what another server has purged.
     pub(super) fn purge(&self, order: &PurgeOrder) {
-        let find = |name: &str| Some(self.sites.iter().find(|(site, _)| site == name)?.1);
+        let find = |name: &str| Some(self.sites.iter().find(|site| site.name == name)?.serials());
         match order.apply(self.responses.as_deref(), find) {
             Ok((count, _)) => tracing::info!("purged by another server: {count} URLs"),
             // Servers may have different sites.

@@ -105,6 +105,7 @@ fn is_generated(settings: &Settings, path: &[u8]) -> bool {
         Handler::Proxy(_)
         | Handler::Redirect(_)
         | Handler::Respond(_)
+        | Handler::Rewrite(_)
         | Handler::Status(_)
         | Handler::Readiness => true,
     }

@@ -30,12 +30,36 @@ pub(crate) fn check_slashes(path: &[u8], site: &Site) -> Result<(), PathError> {
     let mut merged = Vec::with_capacity(path.len());
     path::open_slashes(path, &mut merged)?;
     let settings = site.route(path);
-    let is_same = |other: &[u8]| Arc::ptr_eq(settings, site.route(other));
+    let conditional = site.conditional_routes(path);
+    let is_same = |other: &[u8]| {
+        Arc::ptr_eq(settings, site.route(other)) && site.conditional_routes(other) == conditional
+    };
+    // A regular expression may match a mixture of both meanings only.
+    if site.has_regexes() && !mixtures(path).is_some_and(|mut all| all.all(|path| is_same(&path))) {
+        return Err(PathError::EncodedSlash);
+    }
     if is_same(&merged) && is_same(&path::with_slashes(path)) {
         Ok(())
     } else {
         Err(PathError::EncodedSlash)
     }
+}
+
+/// Returns all paths with some encoded slashes as slashes; `None` if there are too many.
+fn mixtures(path: &[u8]) -> Option<impl Iterator<Item = Vec<u8>>> {
+    const MAX_SLASHES: usize = 8;
+    let slashes: Vec<usize> = memchr::memchr_iter(0, path).collect();
+    (slashes.len() <= MAX_SLASHES).then(|| {
+        (0_u32..1 << slashes.len()).map(move |chosen| {
+            let mut mixture = path.to_vec();
+            for (bit, &at) in slashes.iter().enumerate() {
+                if chosen >> bit & 1 == 1 {
+                    mixture[at] = b'/';
+                }
+            }
+            mixture
+        })
+    })
 }
 
 /// Returns the status of the response to a path that cannot be decoded, and the reason.

@@ -19,6 +19,7 @@ use super::reroute::reroute;
 use super::route_match::{Origin, RouteMatch, Via};
 use super::router::Router;
 use super::sites::{CacheEntry, Route, Site};
+use super::variants::variant;
 use crate::checks::{Rejection, add_strict, resolve_client};
 use crate::handler::rejection::{ALLOW, error_reply, error_response, options, rejected};
 use crate::handler::{files, response_cache};
@@ -112,6 +113,14 @@ pub(crate) fn dispatch(
     if let Some(closure) = ctx.shared.maintenance.of(&site.name) {
         return Ok(closed(ctx, request, (site, raw_path), client, closure));
     }
+    path_buffer.clear();
+    let variant = match site.has_conditions() {
+        true if decode(raw_path, site.config(), path_buffer).is_ok() => {
+            variant(ctx, client, request, site, (path_buffer, query))
+        }
+        _ => None,
+    };
+    let site = variant.as_ref().unwrap_or(site);
     let method = request.method();
     if matches!(method, Method::Get | Method::Head) {
         let entry = ctx.files.cache.borrow().get(site.serial, raw_path, ctx.clock.now()).cloned();

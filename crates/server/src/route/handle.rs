@@ -7,6 +7,7 @@ use dunlin_http::Request;
 use dunlin_http::semantics::Method;
 
 use super::reply::{Reply, Routed};
+use super::reroute::reroute;
 use super::route_match::RouteMatch;
 use crate::handler::rejection::{error_reply, not_for_files};
 use crate::handler::{files, memory, readiness, redirect, respond, response_cache, status};
@@ -53,6 +54,10 @@ pub(crate) fn handle(
             reads_body = true;
             respond::respond(settings, fixed, matched.via.error.is_some()).into()
         }
+        Handler::Rewrite(to) => match to.expand(matched.path, matched.query) {
+            Some(target) => reroute(ctx, request, matched, &target),
+            None => error_reply(ctx, request, matched, 404),
+        },
         Handler::Status(status) => status::respond(ctx, request, matched, status),
         Handler::Readiness => readiness::respond(&ctx.shared, settings, request).into(),
         Handler::AddSlash => {
@@ -69,6 +74,7 @@ fn needs_memory(handler: &Handler) -> bool {
         Handler::Files | Handler::Script(_) | Handler::Proxy(_) => true,
         Handler::Redirect(_)
         | Handler::Respond(_)
+        | Handler::Rewrite(_)
         | Handler::Status(_)
         | Handler::Readiness
         | Handler::AddSlash => false,
@@ -78,7 +84,8 @@ fn needs_memory(handler: &Handler) -> bool {
 /// Returns `true` if the handler can switch to another protocol.
 fn has_tunnels(handler: &Handler) -> bool {
     match handler {
-        Handler::Proxy(_) => true,
+        // Those of the other path decide.
+        Handler::Proxy(_) | Handler::Rewrite(_) => true,
         Handler::Script(script) => script.kind == ScriptKind::Asgi,
         Handler::Files
         | Handler::Redirect(_)

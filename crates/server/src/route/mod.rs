@@ -15,3 +15,4 @@ pub(crate) mod reroute;
 pub(crate) mod route_match;
 pub(crate) mod router;
 pub(crate) mod sites;
+mod variants;

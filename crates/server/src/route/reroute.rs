@@ -1,6 +1,7 @@
 //! Internal redirects: another path of the site responds to a request, by the route of that path.
 
 use std::rc::Rc;
+use std::sync::Arc;
 
 use dunlin_config::Candidate;
 use dunlin_exchange::RequestContext;
@@ -10,6 +11,7 @@ use super::decode::check_slashes;
 use super::handle::handle;
 use super::reply::Reply;
 use super::route_match::{RouteMatch, Via};
+use super::variants::variant;
 use crate::checks::Selection;
 use crate::handler::checked::{CheckRun, check};
 use crate::handler::rejection::error_reply;
@@ -34,14 +36,23 @@ pub(crate) fn reroute(
         );
         return error_reply(ctx, request, matched, 500);
     }
-    let is_crossing =
-        target.path.contains(&0) && check_slashes(&target.path, matched.site.config()).is_err();
-    if is_crossing || matched.site.route(&target.path).internal && !target.is_fixed {
+    // Other conditions may concern the path.
+    let base = ctx.shared.sites.base(matched.site).filter(|base| base.has_conditions());
+    let is_crossing = target.path.contains(&0)
+        && check_slashes(&target.path, base.unwrap_or(matched.site).config()).is_err();
+    let variant = base.filter(|_| !is_crossing).map(|base| {
+        let target = (&target.path[..], target.query.as_deref());
+        let variant = variant(ctx, matched.client, request, base, target);
+        variant.unwrap_or_else(|| Arc::clone(base))
+    });
+    let site = variant.as_ref().unwrap_or(matched.site);
+    if is_crossing || site.route(&target.path).internal && !target.is_fixed {
         return error_reply(ctx, request, matched, 404);
     }
     let selected = Selection::after_redirect(matched.settings.checks.as_deref());
     let matched = &RouteMatch {
-        settings: matched.site.route(&target.path),
+        site,
+        settings: site.route(&target.path),
         path: &target.path,
         query: target.query.as_deref(),
         via: Via { redirects: matched.via.redirects + 1, ..matched.via },

@@ -3,6 +3,7 @@
 use std::ops::Deref;
 use std::path::Path;
 use std::sync::Arc;
+use std::sync::atomic::{AtomicUsize, Ordering};
 
 use dunlin_config::{Config, Handler, Origins, Settings};
 use dunlin_http::semantics::host;
@@ -12,6 +13,7 @@ use dunlin_telemetry::RouteTelemetry;
 use dunlin_telemetry::metrics::{Label, label};
 
 use super::registry::{Builder, Registry};
+use super::variants::Variants;
 use crate::checks::{Attempts, Checks, RouteCounts};
 use dunlin_files::cache::worker_cache;
 
@@ -23,9 +25,10 @@ pub(crate) struct Sites {
     is_only: bool,
     config: Arc<Config>,
     registry: Registry,
-    /// The serial number of the site that was made last.
-    last_serial: usize,
 }
+
+/// The serial number of the site that was made last in the process.
+static LAST_SERIAL: AtomicUsize = AtomicUsize::new(0);
 
 /// A site.
 #[derive(Debug)]
@@ -34,6 +37,9 @@ pub(crate) struct Site {
     /// No other site of the process has or had this number.
     pub(crate) serial: usize,
     table: dunlin_config::RouteTable<Route>,
+    /// Routes that the table does not have alone.
+    special: Vec<Arc<Route>>,
+    variants: Variants,
 }
 
 /// The settings of a path, with the runtime objects that belong to them.
@@ -68,7 +74,6 @@ impl Sites {
             before.map(|before| config.unchanged_sites(&before.config)).unwrap_or_default();
         let mut builder =
             Builder::new(before.map(|before| &before.registry), config.shared.is_some());
-        let mut last_serial = before.map_or(0, |before| before.last_serial);
         let mut all = Vec::with_capacity(config.sites.iter().len());
         for site in config.sites.iter() {
             let kept = before.and_then(|before| before.all.get(site.index));
@@ -77,17 +82,31 @@ impl Sites {
                 all.push(Arc::clone(kept));
                 continue;
             }
-            last_serial += 1;
-            let table = site.table().map(|settings| Route::new(&site.name, settings, &mut builder));
-            all.push(Arc::new(Site { config: Arc::clone(site), serial: last_serial, table }));
+            all.push(Arc::new(Site::new(site, &mut builder)));
         }
         Self {
             all,
             is_only: config.sites.only().is_some(),
             config: Arc::clone(config),
             registry: builder.finish(),
-            last_serial,
         }
+    }
+
+    /// Creates the variant of a site for requests for which the conditions of the routes at `applying` hold.
+    pub(super) fn under(&self, site: &Site, applying: &[usize]) -> Site {
+        // All objects of its routes exist.
+        let mut builder = Builder::new(Some(&self.registry), self.config.shared.is_some());
+        Site::new(&Arc::new(site.config.under(applying)), &mut builder)
+    }
+
+    /// Returns the site without conditions that `site` is, or of which it is a variant.
+    pub(super) fn base(&self, site: &Site) -> Option<&Arc<Site>> {
+        self.all.get(site.index)
+    }
+
+    /// Returns the serial numbers of a site and of its variants.
+    pub(crate) fn serials(&self, site: &Site) -> Vec<usize> {
+        self.base(site).map_or_else(|| site.serials(), |base| base.serials())
     }
 
     /// Returns the site when there is one only, for every host.
@@ -111,7 +130,7 @@ impl Sites {
 
     /// Returns `true` if the site with that serial number is among them.
     pub(crate) fn has(&self, serial: usize) -> bool {
-        self.all.iter().any(|site| site.serial == serial)
+        self.all.iter().any(|site| site.serial == serial || site.serials().contains(&serial))
     }
 
     /// Returns all sites, in the order of the file.
@@ -156,6 +175,28 @@ impl Sites {
 }
 
 impl Site {
+    fn new(site: &Arc<dunlin_config::Site>, builder: &mut Builder<'_>) -> Self {
+        let mut route = |settings: &Arc<Settings>| Route::new(&site.name, settings, builder);
+        Self {
+            config: Arc::clone(site),
+            serial: LAST_SERIAL.fetch_add(1, Ordering::Relaxed) + 1,
+            table: site.table().map(&mut route),
+            special: site.special_routes().map(|settings| Arc::new(route(settings))).collect(),
+            variants: Variants::default(),
+        }
+    }
+
+    /// Returns the serial numbers of the site and of its variants.
+    pub(crate) fn serials(&self) -> Vec<usize> {
+        let variants = if self.has_conditions() { self.variants.serials() } else { Vec::new() };
+        [self.serial].into_iter().chain(variants).collect()
+    }
+
+    /// Returns the variants of the site for requests for which conditions of its routes hold.
+    pub(super) fn variants(&self) -> &Variants {
+        &self.variants
+    }
+
     /// Returns the route of a decoded path.
     #[inline]
     pub(crate) fn route(&self, path: &[u8]) -> &Arc<Route> {
@@ -169,13 +210,17 @@ impl Site {
 
     /// Returns the numbers of its scripts' pools; see [`Script::id`](dunlin_config::Script::id).
     pub(crate) fn script_ids(&self) -> impl Iterator<Item = usize> {
-        self.table.values().filter_map(|route| Some(route.handler.script()?.id))
+        self.routes().filter_map(|route| Some(route.handler.script()?.id))
     }
 
     /// Returns the numbers of the pools of its scripts in `directory`.
     pub(crate) fn scripts_in(&self, directory: &Path) -> impl Iterator<Item = usize> {
-        let scripts = self.table.values().filter_map(|route| route.handler.script());
+        let scripts = self.routes().filter_map(|route| route.handler.script());
         scripts.filter(move |script| script.directory == directory).map(|script| script.id)
+    }
+
+    fn routes(&self) -> impl Iterator<Item = &Arc<Route>> {
+        self.table.values().chain(&self.special)
     }
 }
 

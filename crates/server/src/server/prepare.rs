@@ -221,7 +221,7 @@ impl Generation {
             attempts: sites.attempts().cloned().collect(),
             maintenance: Arc::clone(maintenance),
             responses: responses.clone(),
-            sites: sites.iter().map(|site| (site.name.clone(), site.serial)).collect(),
+            sites: sites.iter().cloned().collect(),
         };
         Fleet::takes_over(fleet.as_ref(), before, participants);
     }

@@ -180,9 +180,12 @@ impl Forwarding {
     pub(super) async fn invalidate(self: Box<Self>, incoming: Box<Incoming>) -> Response {
         let response = fetch(Rc::clone(&self.call), incoming).await;
         if is_successful(response.status) {
-            self.cache.invalidate(&self.key);
-            for url in named_urls(&self.key.url, &response.fields) {
-                self.cache.invalidate(&Key { site: self.key.site, url: url[..].into() });
+            let call = &self.call;
+            for site in call.ctx.shared.sites.serials(&call.matched.site) {
+                self.cache.invalidate(&Key { site, url: self.key.url.clone() });
+                for url in named_urls(&self.key.url, &response.fields) {
+                    self.cache.invalidate(&Key { site, url: url[..].into() });
+                }
             }
         }
         Outcome::Bypass(self.why).note(&self.cache, without_own_fields(response))

@@ -27,7 +27,7 @@ pub(in crate::handler) fn purge(shared: &Arc<SharedState>, query: Option<&[u8]>)
             let (shared, order) = (Arc::clone(&shared), order.clone());
             move || {
                 let mut sites = shared.sites.iter();
-                let find = |name: &str| Some(sites.find(|site| site.name == name)?.serial);
+                let find = |name: &str| Some(sites.find(|site| site.name == name)?.serials());
                 order.apply(shared.responses.as_deref(), find)
             }
         };

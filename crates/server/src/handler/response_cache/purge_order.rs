@@ -23,30 +23,36 @@ pub(crate) struct PurgeOrder {
 pub(crate) type Purged = (usize, Option<oneshot::Receiver<()>>);
 
 impl PurgeOrder {
-    /// Purges it from the cache. `find` returns the serial number of a site by its name.
+    /// Purges it from the cache. `find` returns the serial numbers of a site and its variants by the name of the site.
     ///
     /// # Errors
     /// Why nothing can be purged.
     pub(crate) fn apply(
         &self,
         cache: Option<&ResponseCache>,
-        find: impl FnOnce(&str) -> Option<usize>,
+        find: impl FnOnce(&str) -> Option<Vec<usize>>,
     ) -> Result<Purged, String> {
         let purges = match (&*self.path, &*self.tag) {
             (path, "") if path.starts_with('/') => self.paths().map(Purge::of_path).collect(),
             ("", tag) if !tag.is_empty() => vec![Purge::Tag(tag.as_bytes().into())],
             _ => return Err("purge: name a path that begins with `/`, or a tag".to_owned()),
         };
-        let site = match &*self.site {
-            "" => None,
-            name => Some(find(name).ok_or_else(|| format!("purge: there is no site {name:?}"))?),
+        let sites = match &*self.site {
+            "" => vec![None],
+            name => {
+                let serials =
+                    find(name).ok_or_else(|| format!("purge: there is no site {name:?}"))?;
+                serials.into_iter().map(Some).collect()
+            }
         };
         let cache = cache.ok_or("purge: no route has `cache = { responses = true }`")?;
         let mut purged = (0, None);
         for purge in purges {
-            let (count, removed) = cache.purge(site, &purge);
-            // Files are removed in the order of the purges.
-            purged = (purged.0 + count, removed.or(purged.1));
+            for site in &sites {
+                let (count, removed) = cache.purge(*site, &purge);
+                // Files are removed in the order of the purges.
+                purged = (purged.0 + count, removed.or(purged.1));
+            }
         }
         Ok(purged)
     }

@@ -1,0 +1,62 @@
+//! Conditions of a route.
+
+use std::collections::BTreeMap;
+
+use schemars::JsonSchema;
+use serde::Deserialize;
+
+use super::{OneOrMany, OneOrManySchema, Spanned};
+
+/// Conditions besides the path. All of them must hold.
+#[derive(Debug, Clone, Default, Deserialize, JsonSchema)]
+#[serde(deny_unknown_fields, default)]
+pub struct WhenTable {
+    /// Methods: `"POST"`, or a list of which one applies. `GET` includes `HEAD`.
+    #[schemars(with = "Option<OneOrManySchema>")]
+    pub method: Option<Spanned<OneOrMany<String>>>,
+    /// `"http"` or `"https"`.
+    pub scheme: Option<Spanned<String>>,
+    /// Networks of clients: `"192.0.2.0/24"`, or a list of which one applies.
+    #[schemars(with = "Option<OneOrManySchema>")]
+    pub client: Option<Spanned<OneOrMany<String>>>,
+    /// Media types of the request body: `"application/json"`, `"image/*"`, or a list of which one applies.
+    #[schemars(with = "Option<OneOrManySchema>")]
+    pub r#type: Option<Spanned<OneOrMany<String>>>,
+    /// Parameters of the query by name: `true` if it must be there, `false` if it must not, or the decoded value, which may
+    /// have any number of `*`, or a list of values of which one applies.
+    pub query: Option<BTreeMap<Spanned<String>, Spanned<ValueTest>>>,
+    /// Headers (fields) of the request by name, as `query`.
+    pub header: Option<BTreeMap<Spanned<String>, Spanned<ValueTest>>>,
+    /// Cookies by name, as `query`.
+    pub cookie: Option<BTreeMap<Spanned<String>, Spanned<ValueTest>>>,
+    /// Conditions that must not all hold.
+    pub not: Option<Box<WhenTable>>,
+}
+
+/// The test of a value.
+#[derive(Debug, Clone, PartialEq)]
+pub enum ValueTest {
+    /// There is one, or there is none.
+    Present(bool),
+    /// One of these patterns matches.
+    OneOf(Vec<Spanned<String>>),
+}
+
+impl JsonSchema for ValueTest {
+    fn schema_name() -> std::borrow::Cow<'static, str> {
+        "ValueTest".into()
+    }
+
+    fn json_schema(generator: &mut schemars::SchemaGenerator) -> schemars::Schema {
+        ValueTestSchema::json_schema(generator)
+    }
+}
+
+#[derive(JsonSchema)]
+#[schemars(rename = "ValueTest", untagged)]
+#[expect(dead_code, reason = "only its schema is used")]
+enum ValueTestSchema {
+    Present(bool),
+    One(String),
+    Many(Vec<String>),
+}

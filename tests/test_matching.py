@@ -1,0 +1,225 @@
+"""How a request finds its route: lists of patterns, regular expressions, conditions, settings of the site, and rewriting."""
+
+import subprocess
+
+import httpx
+import pytest
+
+from support.files import write
+from support.server import DUNLIN
+from support.upstream import Upstream, response
+
+pytestmark = pytest.mark.usefixtures("orderly_stop")
+
+
+def respond(text):
+    return f'respond = {{ body = "{text}" }}'
+
+
+def routes(*entries):
+    return "".join(f"[[site.route]]\n{entry}\n" for entry in entries)
+
+
+def body(server, path, *fields, **more):
+    return server.get(path, *fields, **more)[2].decode()
+
+
+def check(tmp_path, text):
+    file = tmp_path / "check.toml"
+    file.write_text(text)
+    run = subprocess.run([DUNLIN, "check", "--config", str(file)], capture_output=True, text=True)
+    return run.returncode, run.stdout + run.stderr
+
+
+def test_a_list_of_patterns_is_one_route(serve):
+    limited = 'limit = { requests = "1/h", burst = 2 }'
+    server = serve(more=routes(f'path = ["/a/*", "/b", "*.css"]\n{respond("list")}\n{limited}', f'path = "/*"\n{respond("all")}'))
+    assert [server.get(path)[0] for path in ("/a/x", "/b", "/b")] == [200, 200, 429]
+    assert server.get("/x/y.css")[0] == 429 and body(server, "/b/") == "all"
+
+
+def test_regular_expressions_stand_between_patterns_and_paths(serve):
+    server = serve(
+        more=routes(
+            f'path = "/user/*"\n{respond("pattern")}\nset_fields = {{ X-Pattern = "1" }}',
+            f'regex = "^/user/(?<name>[a-z]+)$"\n{respond("first")}\nset_fields = {{ X-First = "1" }}',
+            f'regex = "^/user/a"\n{respond("second")}\nset_fields = {{ X-Second = "1" }}',
+            f'path = "/user/abc"\n{respond("path")}',
+        )
+    )
+    assert [body(server, f"/user/{name}") for name in ("abc", "ab", "a1", "1")] == ["path", "first", "second", "pattern"]
+    # Settings of all routes that apply are merged, but of one regular expression only.
+    own = {"x-first", "x-second", "x-pattern"}
+    names = lambda path: sorted(name.title() for name in own.intersection(server.get(path)[1]))
+    assert names("/user/ab") == ["X-First", "X-Pattern"] and names("/user/a1") == ["X-Pattern", "X-Second"]
+    assert "X-First" in names("/user/abc")
+    # An encoded slash neither enters a regular expression nor leaves it.
+    assert server.get("/user%2Fab")[0] == 404 and server.get("/user/a%2Fb")[0] in (200, 404)
+
+
+def test_groups_are_encoded_for_the_place_where_they_stand(serve):
+    server = serve(
+        more=routes(
+            'regex = "^/old/(?<name>.+)/(.*)$"\nredirect = "https://new.test/{2}/{name}?q={name}&{query}"',
+            'regex = "^/go(.*)$"\nredirect = "/x/{1}"',
+            'regex = "^/to(.*)$"\nredirect = "/{1}"',
+        )
+    )
+    location = lambda path: server.get(path)[1]["location"]
+    assert location("/old/a%20b&c/d?z=1") == "https://new.test/d/a%20b&c?q=a%20b%26c&z=1"
+    assert location("/go//evil.example") == "/x//evil.example"
+    assert location("/to//evil.example") == "/evil.example"
+
+
+def test_a_regular_expression_cannot_choose_the_host(tmp_path, site):
+    text = f'[[listen]]\naddress = ":0"\n[[site]]\nroot = "{site}"\n[[site.route]]\nregex = "^/(.*)$"\nredirect = "https://a.test{{1}}"\n'
+    status, output = check(tmp_path, text)
+    assert status == 1 and "a client could choose" in output
+
+
+def test_conditions_choose_a_route(serve):
+    server = serve(
+        more=routes(
+            f'path = "/*"\n{respond("all")}',
+            f'path = "/*"\nwhen = {{ method = "POST" }}\n{respond("post")}',
+            f'path = "/*"\nwhen = {{ method = "POST", header = {{ X-Kind = "*json*" }} }}\n{respond("json")}',
+            f'when = {{ query = {{ page = true }}, not = {{ cookie = {{ old = "1" }} }} }}\n{respond("page")}',
+            f'when = {{ client = "192.0.2.0/24" }}\n{respond("elsewhere")}',
+        )
+    )
+    assert body(server, "/") == "all" and body(server, "/", "Content-Length: 0", method="POST") == "post"
+    assert body(server, "/", "Content-Length: 0", "X-Kind: a-json", method="POST") == "json"
+    assert body(server, "/?page=2") == "page" and body(server, "/?page=2", "Cookie: a=b; old=1") == "all"
+    with httpx.Client(http1=False, http2=True, base_url=server.url) as client:
+        assert [client.get("/?page").text, client.post("/").text, client.get("/").text] == ["page", "post", "all"]
+
+
+def test_files_of_a_path_with_conditions_are_cached_by_condition(serve, site, tmp_path):
+    write(site / "f.txt", "plain")
+    other = tmp_path / "mobile"
+    write(other / "f.txt", "mobile")
+    server = serve(
+        more=routes(
+            f'path = "/f.txt"\nwhen = {{ header = {{ User-Agent = "*Mobile*" }} }}\nroot = "{other}"\nset_fields = {{ X-M = "1" }}',
+            'path = "/f.txt"\nset_fields = { X-All = "1" }',
+        )
+    )
+    for _ in range(4):
+        plain, mobile = server.get("/f.txt"), server.get("/f.txt", "User-Agent: a Mobile b")
+        assert (plain[2], mobile[2]) == (b"plain", b"mobile")
+        assert "x-m" not in plain[1] and mobile[1]["x-m"] == "1" and mobile[1]["x-all"] == "1"
+
+
+def test_cached_responses_are_those_of_the_conditions(serve):
+    made = []
+
+    def answer(upstream, connection, request):
+        made.append(request)
+        return response(str(len(made)).encode(), "200 OK", "Cache-Control: max-age=60")
+
+    upstream = Upstream(answer)
+    server = serve(
+        more=routes(
+            f'path = "/*"\nproxy = "{upstream.url}"\ncache = {{ responses = true }}',
+            'when = { cookie = { session = true } }\ncache = false',
+            'when = { header = { X-Beta = true } }\nset_fields = { X-B = "1" }',
+        )
+    )
+    assert [body(server, "/a") for _ in range(2)] == ["1", "1"]
+    assert [body(server, "/a", "Cookie: session=x") for _ in range(2)] == ["2", "3"]
+    assert body(server, "/a") == "1"
+    assert [body(server, "/a", "X-Beta: 1") for _ in range(2)] == ["4", "4"]
+    # An unsafe request makes all of them invalid.
+    assert body(server, "/a", "Content-Length: 0", method="POST") == "5"
+    assert body(server, "/a", "X-Beta: 1") == "6" and body(server, "/a") == "7"
+
+
+def test_an_encoded_slash_does_not_bypass_a_condition(serve):
+    server = serve(
+        more=routes(
+            f'path = "/*"\n{respond("open")}',
+            'path = "/private/*"\nwhen = { header = { X-Key = false } }\ndeny = ["0.0.0.0/0", "::/0"]',
+        )
+    )
+    assert server.get("/private/x")[0] == 403 and server.get("/private/x", "X-Key: 1")[0] == 200
+    assert server.get("/private%2Fx")[0] == 404 and server.get("/a%2Fb")[0] == 200
+
+
+def test_rewritten_requests_are_routed_again(serve, site):
+    write(site / "page.txt", "page")
+    write(site / "secret" / "x.txt", "secret")
+    upstream = Upstream(reflect)
+    server = serve(
+        more=routes(
+            'path = "/p/*"\nrewrite = "/{rest}.txt"',
+            'path = "/in/*"\nrewrite = "/secret/{rest}"',
+            'path = "/secret/*"\ninternal = true',
+            'regex = "^/api/v(\\\\d+)/(.*)$"\nrewrite = "/up/{2}?version={1}&{query}"',
+            f'path = "/up/*"\nproxy = "{upstream.url}"',
+            'path = "/loop/*"\nrewrite = "/loop/a{rest}"',
+        )
+    )
+    assert body(server, "/p/page") == "page" and server.get("/p/none")[0] == 404
+    assert body(server, "/in/x.txt") == "secret" and server.get("/secret/x.txt")[0] == 404
+    assert body(server, "/api/v2/a%20b?x=1") == "GET /up/a%20b?version=2&x=1"
+    upload = b"POST /api/v2/u HTTP/1.1\r\nHost: x\r\nConnection: close\r\nContent-Length: 3\r\n\r\nabc"
+    assert b"POST /up/u?version=2" in server.exchange(upload) and upstream.requests[-1].body == b"abc"
+    assert server.get("/loop/x")[0] == 500
+    server.logged("more than 10 internal redirects")
+    assert server.get("/p/..%2Fsecret/x")[0] in (400, 404)
+
+
+def reflect(upstream, connection, request):
+    return response(f"{request.method} {request.target}".encode())
+
+
+def test_settings_of_a_site_are_for_all_its_paths(serve, site):
+    write(site / "a" / "x.txt", "x")
+    server = serve(
+        text=f'[server]\nthreads = 1\n[[listen]]\naddress = "127.0.0.1:0"\n[[site]]\nroot = "{site}"\nlisting = true\n'
+        'set_fields = { X-Site = "1", X-Both = "site" }\n'
+        + routes('path = "/*"\nset_fields = { X-Route = "1", X-Both = "route" }', 'path = "/a/*"\nlisting = false')
+    )
+    assert server.get("/")[0] == 200 and server.get("/a/")[0] == 403
+    fields = server.get("/a/x.txt")[1]
+    assert (fields["x-site"], fields["x-route"], fields["x-both"]) == ("1", "1", "route")
+
+
+def test_a_proxied_site_is_two_lines(serve):
+    upstream = Upstream(reflect)
+    text = f'[[listen]]\naddress = "127.0.0.1:0"\n[[site]]\nhost = "x"\nproxy = "{upstream.url}"\n'
+    server = serve(text=text)
+    assert body(server, "/x?y") == "GET /x?y"
+
+
+@pytest.mark.parametrize(
+    "route, what",
+    [
+        ("listing = true", "lacks the key `path`"),
+        ('path = "/a"\nregex = "^/a"', "either `path` or `regex`"),
+        ('regex = "("', "unclosed group"),
+        ("path = []", "the list of patterns is empty"),
+        ('path = ["/a", "/a"]', "stands twice"),
+        ('path = "/a"\nwhen = {}', "no condition"),
+        ('path = "/a"\nwhen = { method = "post" }', "is not a method"),
+        ('path = "/a"\nwhen = { header = { X = 1 } }', "true, false, a text or a list of texts"),
+        ('path = "/a"\nwhen = { metod = "GET" }', "did you mean `method`"),
+        ('path = "/a"\nrewrite = "a"', "begins neither with"),
+        ('path = "/a"\nrewrite = "/{1}"', "there is no placeholder {1}"),
+        ('regex = "^/(a)"\nrewrite = "/$1"', "write {1}"),
+        ('path = "/a"\nrewrite = "/b"\nproxy = "http://a"', "either `proxy` or `rewrite`"),
+    ],
+)
+def test_errors_name_the_line(tmp_path, site, route, what):
+    text = f'[[listen]]\naddress = ":0"\n[[site]]\nroot = "{site}"\n[[site.route]]\n{route}\n'
+    status, output = check(tmp_path, text)
+    assert status == 1 and what in output and "check.toml:" in output, output
+
+
+def test_two_routes_that_tie_are_an_error_that_names_both_lines(tmp_path, site):
+    text = (
+        f'[[listen]]\naddress = ":0"\n[[site]]\nroot = "{site}"\n'
+        '[[site.route]]\npath = "/a"\nwhen = { method = "GET" }\n[[site.route]]\npath = "/a"\nwhen = { method = "GET" }\n'
+    )
+    status, output = check(tmp_path, text)
+    assert status == 1 and "check.toml:9:" in output and "first in line 6" in output, output
