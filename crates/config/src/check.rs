@@ -12,10 +12,10 @@ use std::path::{Path, PathBuf};
 use std::time::Duration;
 
 use self::paths::{Paths, absolute};
+use super::chroot::Chroot;
 use super::config::{Config, NamedPath};
 use super::error::{Problem, Source};
 use super::file::File;
-use super::jail::Jail;
 use super::object_root::{self, Stores};
 use super::overrides::Overrides;
 use super::server::{Calls, Server};
@@ -26,8 +26,8 @@ use super::units::DurationValue;
 /// chroot that the file names, if any.
 pub(super) fn check(file: File, source: &Source<'_>, inside: bool) -> Result<Config, Vec<Problem>> {
     let configured = file.server.chroot.as_deref().map(|path| absolute(source, path));
-    let jail = Jail::entered().cloned().or_else(|| configured.as_deref().map(Jail::new));
-    let paths = &Paths::new(source, jail, inside);
+    let chroot = Chroot::entered().cloned().or_else(|| configured.as_deref().map(Chroot::new));
+    let paths = &Paths::new(source, chroot, inside);
     let mut checker = Checker {
         source,
         paths,
@@ -131,8 +131,8 @@ impl Checker<'_> {
     /// Reports files that a server in the chroot cannot reach.
     fn report_paths_outside(&mut self) {
         let outside = self.paths.take_outside();
-        let Some(jail) = self.paths.jail() else { return };
-        let directory = jail.directory().display();
+        let Some(chroot) = self.paths.chroot() else { return };
+        let directory = chroot.directory().display();
         for path in outside {
             let start = self.source.text.find(&format!("{:?}", path.display().to_string()));
             let what = format!(
@@ -231,7 +231,7 @@ impl Checker<'_> {
     /// Makes the path in an address such as `unix:/run/app.sock` absolute. Other addresses are unchanged.
     fn socket_in(&self, address: &mut String) {
         if let Some(rest) = address.strip_prefix("unix:")
-            && self.paths.jail().is_some()
+            && self.paths.chroot().is_some()
         {
             let (path, more) = rest.split_once(':').map_or((rest, None), |(p, m)| (p, Some(m)));
             let path = self.absolute(Path::new(path));

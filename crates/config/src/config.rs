@@ -4,9 +4,9 @@ use std::collections::HashSet;
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
+use super::chroot::{self, Chroot};
 use super::error::{Problem, Source};
 use super::file::{ProxyTable, ScriptTable};
-use super::jail::{self, Jail};
 use super::listen::Listen;
 use super::object_root::ObjectRoot;
 use super::overrides::Overrides;
@@ -60,7 +60,7 @@ impl Config {
     pub fn protected_files(&self) -> Vec<PathBuf> {
         let mut files: Vec<PathBuf> = self.users.iter().map(|file| file.path.clone()).collect();
         if let Some(path) = self.path() {
-            files.extend(jail::reach(path).ok().and_then(|path| std::path::absolute(path).ok()));
+            files.extend(chroot::reach(path).ok().and_then(|path| std::path::absolute(path).ok()));
         }
         files.extend(self.unused.clone());
         for tls in self.sites.iter().filter_map(|site| site.tls.as_ref()) {
@@ -169,8 +169,8 @@ impl Config {
     /// Returns the absolute path of the file as it is named from outside of the chroot; `None` if there is no file.
     pub fn whole_path(&self) -> Option<PathBuf> {
         let path = self.path()?;
-        Some(match Jail::entered() {
-            Some(jail) => jail.whole(path),
+        Some(match Chroot::entered() {
+            Some(chroot) => chroot.whole(path),
             None => std::path::absolute(path).unwrap_or_else(|_| path.into()),
         })
     }
@@ -187,8 +187,8 @@ impl Config {
     }
 
     /// Returns the chroot, if any.
-    pub fn jail(&self) -> Option<Jail> {
-        self.server.chroot.as_deref().map(Jail::new)
+    pub fn chroot(&self) -> Option<Chroot> {
+        self.server.chroot.as_deref().map(Chroot::new)
     }
 
     /// Returns the settings of the command line that replace those of the file.

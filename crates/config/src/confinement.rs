@@ -4,9 +4,9 @@ use std::path::{Path, PathBuf};
 
 use super::address::Address;
 use super::allowed_paths::AllowedPaths;
+use super::chroot;
 use super::config::Config;
 use super::file::ScriptTable;
-use super::jail;
 use super::server::ErrorLogTarget;
 use super::tls::Acme;
 
@@ -16,7 +16,7 @@ impl Config {
     pub fn places(&self) -> Option<AllowedPaths> {
         let mut places = self.server.landlock.clone()?;
         if !self.path.as_os_str().is_empty()
-            && let Ok(path) = jail::reach(&self.path)
+            && let Ok(path) = chroot::reach(&self.path)
         {
             places.read.push(folder(&path));
         }

@@ -22,12 +22,12 @@ pub(super) const SPANNED: &str = "Dunlin::Spanned";
 pub(super) struct Error {
     /// Its bytes in the file, if known.
     pub(super) span: Option<Range<usize>>,
-    pub(super) what: What,
+    pub(super) kind: ErrorKind,
 }
 
-/// What is wrong.
+/// The kind of an error.
 #[derive(Debug, PartialEq)]
-pub(super) enum What {
+pub(super) enum ErrorKind {
     /// The table has no such key; the keys that it has.
     UnknownKey(String, &'static [&'static str]),
     /// The text is none of these.
@@ -39,8 +39,8 @@ pub(super) enum What {
 }
 
 impl Error {
-    fn new(what: What) -> Self {
-        Self { span: None, what }
+    fn new(kind: ErrorKind) -> Self {
+        Self { span: None, kind }
     }
 
     /// Adds the span of the innermost value.
@@ -52,11 +52,11 @@ impl Error {
 
 impl fmt::Display for Error {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        match &self.what {
-            What::UnknownKey(name, _) => write!(f, "there is no key `{name}`"),
-            What::UnknownName(name, _) => write!(f, "`{name}` is not a valid value"),
-            What::MissingKey(key) => write!(f, "the key `{key}` is missing"),
-            What::Other(text) => f.write_str(text),
+        match &self.kind {
+            ErrorKind::UnknownKey(name, _) => write!(f, "there is no key `{name}`"),
+            ErrorKind::UnknownName(name, _) => write!(f, "`{name}` is not a valid value"),
+            ErrorKind::MissingKey(key) => write!(f, "the key `{key}` is missing"),
+            ErrorKind::Other(text) => f.write_str(text),
         }
     }
 }
@@ -69,7 +69,7 @@ impl de::Error for Error {
             text if text == "invalid socket address syntax" => format!("expected {ADDRESS}"),
             text => text,
         };
-        Self::new(What::Other(text))
+        Self::new(ErrorKind::Other(text))
     }
 
     fn invalid_type(found: Unexpected<'_>, expected: &dyn Expected) -> Self {
@@ -79,7 +79,7 @@ impl de::Error for Error {
             Unexpected::Str(_) if expected == "a map" => "a text".to_owned(),
             found => actual(found),
         };
-        Self::new(What::Other(format!("expected {}, found {found}", in_toml(&expected))))
+        Self::new(ErrorKind::Other(format!("expected {}, found {found}", in_toml(&expected))))
     }
 
     fn invalid_value(found: Unexpected<'_>, expected: &dyn Expected) -> Self {
@@ -87,15 +87,15 @@ impl de::Error for Error {
     }
 
     fn unknown_variant(name: &str, known: &'static [&'static str]) -> Self {
-        Self::new(What::UnknownName(name.to_owned(), known))
+        Self::new(ErrorKind::UnknownName(name.to_owned(), known))
     }
 
     fn unknown_field(name: &str, known: &'static [&'static str]) -> Self {
-        Self::new(What::UnknownKey(name.to_owned(), known))
+        Self::new(ErrorKind::UnknownKey(name.to_owned(), known))
     }
 
     fn missing_field(name: &'static str) -> Self {
-        Self::new(What::MissingKey(name))
+        Self::new(ErrorKind::MissingKey(name))
     }
 }
 

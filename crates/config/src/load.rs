@@ -3,10 +3,10 @@
 use std::path::Path;
 
 use super::check::check;
+use super::chroot::{self, Chroot};
 use super::config::Config;
 use super::error::{Problem, Source};
 use super::file;
-use super::jail::{self, Jail};
 use super::overrides::Overrides;
 use super::read;
 use super::spanned::Spanned;
@@ -21,7 +21,7 @@ impl Config {
 
     /// Returns `true` if there is a file at `path`, as it is named from the working directory of the start.
     pub fn exists(path: &Path) -> bool {
-        jail::reach(path).is_ok_and(|path| path.is_file())
+        chroot::reach(path).is_ok_and(|path| path.is_file())
     }
 
     /// Like [`Config::load`], for a process that is going to serve: if the file names a chroot, paths are translated
@@ -37,7 +37,7 @@ impl Config {
     ///
     /// # Errors All problems that were found, with their positions.
     pub fn parse(text: &str, path: &Path, overrides: &Overrides) -> Result<Self, Vec<Problem>> {
-        Self::parse_for(text, path, overrides, Jail::entered().is_some())
+        Self::parse_for(text, path, overrides, Chroot::entered().is_some())
     }
 
     /// If `inside`, paths are translated into the chroot that the file names, if any.
@@ -84,7 +84,7 @@ impl Config {
 /// Reads the file, from outside or inside of the chroot.
 fn read(path: &Path) -> Result<String, Vec<Problem>> {
     let content =
-        jail::reach(path).and_then(|path| std::fs::read(path).map_err(|error| error.to_string()));
+        chroot::reach(path).and_then(|path| std::fs::read(path).map_err(|error| error.to_string()));
     let content = content.map_err(|what| vec![Problem::of_file(path, &what)])?;
     String::from_utf8(content).map_err(|error| {
         let end = error.utf8_error().valid_up_to();

@@ -31,7 +31,7 @@ pub(super) struct Patterns<'r> {
 /// Patterns of the routes that the tables of settings come from. Settings whose table comes from the same route share
 /// its runtime state.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
-pub struct Origins {
+pub struct DefinedBy {
     /// Pattern of the route whose `script` applies; empty if there is none.
     pub script: String,
     /// Pattern of the route whose `auth` applies; empty if there is none.
@@ -52,9 +52,9 @@ impl Patterns<'_> {
         origins: [""; 5],
     };
 
-    pub(super) fn origins(&self) -> Origins {
+    pub(super) fn origins(&self) -> DefinedBy {
         let [script, auth, limit, throttle, proxy] = self.origins.map(str::to_owned);
-        Origins { script, auth, limit, throttle, proxy }
+        DefinedBy { script, auth, limit, throttle, proxy }
     }
 }
 

@@ -7,7 +7,7 @@ use serde::de::value::MapAccessDeserializer;
 use toml::Spanned as TomlSpanned;
 use toml::de::{DeArray, DeTable, DeValue};
 
-use super::deserialize::{Error, TableAccess, What};
+use super::deserialize::{Error, ErrorKind, TableAccess};
 use super::error::{Problem, Source};
 use super::file::File;
 use super::vocabulary;
@@ -27,7 +27,7 @@ pub(super) fn read(source: &Source<'_>) -> Result<File, Vec<Problem>> {
     let mut taken_out = Vec::new();
     loop {
         let root = MapAccessDeserializer::new(TableAccess::new(table.get_ref()));
-        let Error { span, what } = match File::deserialize(root) {
+        let Error { span, kind } = match File::deserialize(root) {
             Ok(file) if problems.is_empty() => return Ok(file),
             Ok(_) => return Err(problems),
             Err(error) => error,
@@ -35,12 +35,12 @@ pub(super) fn read(source: &Source<'_>) -> Result<File, Vec<Problem>> {
         let offset = span.as_ref().map(|span| span.start);
         let mut steps =
             offset.and_then(|offset| in_table(table.get_ref(), offset)).unwrap_or_default();
-        if let What::UnknownKey(key, _) = &what {
+        if let ErrorKind::UnknownKey(key, _) = &kind {
             steps = to_key(steps, key);
         }
         let is_taken_out = |key| taken_out.iter().any(|taken| taken == key);
-        if !matches!(what, What::MissingKey(key) if is_taken_out(key)) {
-            let what = vocabulary::explain(&what, &keys(&steps));
+        if !matches!(kind, ErrorKind::MissingKey(key) if is_taken_out(key)) {
+            let what = vocabulary::explain(&kind, &keys(&steps));
             problems.push(source.problem(span.as_ref(), what));
         }
         taken_out.extend(keys(&steps).last().map(|&key| key.to_owned()));

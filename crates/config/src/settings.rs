@@ -11,7 +11,7 @@ use super::check_rules::CheckRules;
 use super::fields;
 use super::file::{self, BodyHandling, Codings, EtagKind, Route, RouteCache, Symlinks};
 use super::handler::Handler;
-use super::merge::{Origins, Patterns};
+use super::merge::{DefinedBy, Patterns};
 use super::object_root::ObjectRoot;
 use super::pattern::Pattern;
 use super::report::{Report, field_value};
@@ -69,7 +69,7 @@ pub struct Settings {
     /// Another route may respond to a request that this route handles first.
     pub reroutes: bool,
     /// The routes from which the tables of the settings come.
-    pub origins: Origins,
+    pub origins: DefinedBy,
     /// The pattern of the most specific route; empty if no route matches.
     pub pattern: String,
 }

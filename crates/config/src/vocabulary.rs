@@ -1,18 +1,18 @@
 //! The keys of the file, and error messages about them in the terms of the file.
 
-use super::deserialize::What;
+use super::deserialize::ErrorKind;
 use super::error::nearest;
-use super::foreign;
+use super::other_servers;
 use super::renamed;
 use super::schema::schema;
 
 /// Describes an error about the entry at `keys`.
-pub(super) fn explain(what: &What, keys: &[&str]) -> String {
-    match what {
-        What::UnknownKey(key, known) => {
+pub(super) fn explain(kind: &ErrorKind, keys: &[&str]) -> String {
+    match kind {
+        ErrorKind::UnknownKey(key, known) => {
             unknown_key(key, known, keys.split_last().map_or(keys, |(_, section)| section))
         }
-        What::UnknownName(value, known) => {
+        ErrorKind::UnknownName(value, known) => {
             let list = known.join("`, `");
             match nearest(value, known) {
                 Some(nearest) => {
@@ -21,8 +21,8 @@ pub(super) fn explain(what: &What, keys: &[&str]) -> String {
                 None => format!("`{value}` is none of `{list}`"),
             }
         }
-        What::MissingKey(key) => format!("{} lacks the key `{key}`", section(keys)),
-        What::Other(text) => match keys.last() {
+        ErrorKind::MissingKey(key) => format!("{} lacks the key `{key}`", section(keys)),
+        ErrorKind::Other(text) => match keys.last() {
             Some(key) => format!("{key}: {text}"),
             None => text.clone(),
         },
@@ -38,7 +38,7 @@ fn unknown_key(key: &str, known: &[&str], keys: &[&str]) -> String {
     if let Some(same) = known.iter().find(|known| plain(known) == plain(key)) {
         return format!("there is no key `{key}` in {here}; did you mean `{same}`?");
     }
-    if let Some(hint) = foreign::hint(key) {
+    if let Some(hint) = other_servers::hint(key) {
         return format!("there is no key `{key}` in {here}: {hint}");
     }
     if let Some(nearest) = nearest(key, known) {

@@ -14,7 +14,7 @@ use std::path::Path;
 use std::process::Command;
 use std::time::Duration;
 
-use dunlin_config::{Address, Config, Confinement, Jail, StartupSettings};
+use dunlin_config::{Address, Chroot, Config, Confinement, StartupSettings};
 use rustix::net::sockopt::{Timeout, set_socket_timeout, socket_domain, socket_type};
 use rustix::net::{
     AddressFamily, RecvAncillaryBuffer, RecvAncillaryMessage, RecvFlags, SendAncillaryBuffer,
@@ -99,7 +99,7 @@ impl Takeover {
                     if let Some(stderr) = descriptors.first() {
                         rustix::stdio::dup2_stderr(stderr)?;
                     }
-                    Jail::continue_inside();
+                    Chroot::continue_inside();
                     return Ok(Some(Self { parent, inherited }));
                 }
                 None => {
@@ -190,7 +190,7 @@ pub fn from_systemd() -> io::Result<Vec<Inherited>> {
 pub(crate) fn variables(command: &mut Command, confinement: &Confinement) {
     command
         .env(VARIABLE, std::process::id().to_string())
-        .envs(Jail::entered().into_iter().flat_map(Jail::variables))
+        .envs(Chroot::entered().into_iter().flat_map(Chroot::variables))
         // The watchdog applies to the service, not to one process.
         .env_remove("WATCHDOG_PID")
         .env(CONFINEMENT, serde_json::json!(confinement).to_string());

@@ -11,7 +11,7 @@ use std::os::fd::OwnedFd;
 use std::os::unix::fs::{DirBuilderExt, MetadataExt, OpenOptionsExt, fchown};
 use std::path::{Path, PathBuf};
 
-use dunlin_config::{AllowedPaths, Calls, Config, ErrorLogTarget, Jail, ResourceLimits, Server};
+use dunlin_config::{AllowedPaths, Calls, Chroot, Config, ErrorLogTarget, ResourceLimits, Server};
 use landlock::{
     ABI, Access, AccessFs, BitFlags, PathBeneath, Ruleset, RulesetAttr, RulesetCreatedAttr,
     RulesetError, RulesetStatus,
@@ -54,7 +54,7 @@ pub fn confine(config: &Config) -> Result<Confined, StartError> {
     let called = || std::env::args_os().next().map(PathBuf::from).filter(|path| path.is_absolute());
     // In a chroot, `current_exe` works only where /proc is mounted.
     let program = std::env::current_exe().ok().or_else(called);
-    if Jail::entered().is_some() {
+    if Chroot::entered().is_some() {
         // The old process of the upgrade has switched users already.
         return Ok(Confined { identity: None, program, remover: None });
     }
@@ -63,9 +63,9 @@ pub fn confine(config: &Config) -> Result<Confined, StartError> {
     let remover = other.zip(program.as_deref());
     let remover =
         remover.and_then(|(identity, program)| SocketRemover::start(config, identity, program));
-    let Some(jail) = config.jail() else { return Ok(Confined { identity, program, remover }) };
-    let program = program.and_then(|program| jail.within(&program));
-    let directory = jail.directory().to_owned();
+    let Some(chroot) = config.chroot() else { return Ok(Confined { identity, program, remover }) };
+    let program = program.and_then(|program| chroot.within(&program));
+    let directory = chroot.directory().to_owned();
     let explain = |error: rustix::io::Errno| {
         let hint = if error == rustix::io::Errno::PERM { "; only root can do that" } else { "" };
         fail(format!("chroot {}: {error}{hint}", directory.display()))
@@ -73,7 +73,7 @@ pub fn confine(config: &Config) -> Result<Confined, StartError> {
     rustix::process::chroot(&directory).map_err(explain)?;
     // Otherwise the working directory would be an escape.
     rustix::process::chdir("/").map_err(explain)?;
-    jail.enter();
+    chroot.enter();
     Ok(Confined { identity, program, remover })
 }
 
@@ -97,8 +97,8 @@ pub fn hindrances(config: &Config) -> Vec<String> {
     {
         what.push(format!("it switches to {}", identity.name));
     }
-    if let Some(jail) = config.jail() {
-        what.push(format!("chroot {}", jail.directory().display()));
+    if let Some(chroot) = config.chroot() {
+        what.push(format!("chroot {}", chroot.directory().display()));
     }
     what
 }

@@ -49,8 +49,8 @@ impl SocketRemover {
             Address::Unix(path) => Some(path.clone()),
             Address::Tcp(_) => None,
         };
-        let outside = |path: &Path| match config.jail() {
-            Some(jail) => jail.directory().join(path.strip_prefix("/").unwrap_or(path)),
+        let outside = |path: &Path| match config.chroot() {
+            Some(chroot) => chroot.directory().join(path.strip_prefix("/").unwrap_or(path)),
             None => std::path::absolute(path).unwrap_or_else(|_| path.to_owned()),
         };
         let mut files: Vec<PathBuf> = config.listen.iter().filter_map(unix).collect();

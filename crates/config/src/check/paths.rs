@@ -3,14 +3,14 @@
 use std::cell::RefCell;
 use std::path::{Path, PathBuf};
 
+use crate::chroot::Chroot;
 use crate::error::Source;
-use crate::jail::Jail;
 
 /// Resolves the paths of the file.
 pub(super) struct Paths<'a> {
     source: &'a Source<'a>,
     /// The chroot that the server is or will be in.
-    jail: Option<Jail>,
+    chroot: Option<Chroot>,
     /// Translate paths into the chroot.
     inside: bool,
     /// Paths that are outside of the chroot.
@@ -18,13 +18,13 @@ pub(super) struct Paths<'a> {
 }
 
 impl<'a> Paths<'a> {
-    pub(super) fn new(source: &'a Source<'a>, jail: Option<Jail>, inside: bool) -> Self {
-        Self { source, jail, inside, outside: RefCell::default() }
+    pub(super) fn new(source: &'a Source<'a>, chroot: Option<Chroot>, inside: bool) -> Self {
+        Self { source, chroot, inside, outside: RefCell::default() }
     }
 
     /// Returns the chroot that the process is or will be in.
-    pub(super) fn jail(&self) -> Option<&Jail> {
-        self.jail.as_ref()
+    pub(super) fn chroot(&self) -> Option<&Chroot> {
+        self.chroot.as_ref()
     }
 
     /// Returns the paths that are not in the chroot.
@@ -35,8 +35,8 @@ impl<'a> Paths<'a> {
     /// Makes a path of the file absolute: paths are relative to the file's directory.
     pub(super) fn absolute(&self, path: &Path) -> PathBuf {
         let whole = absolute(self.source, path);
-        let Some(jail) = &self.jail else { return whole };
-        if jail.within(&whole).is_none() {
+        let Some(chroot) = &self.chroot else { return whole };
+        if chroot.within(&whole).is_none() {
             self.outside.borrow_mut().push(path.to_owned());
         }
         self.translated(&whole)
@@ -44,13 +44,13 @@ impl<'a> Paths<'a> {
 
     /// Translates a path from outside of the chroot.
     pub(super) fn translated(&self, whole: &Path) -> PathBuf {
-        let jail = self.jail.as_ref().filter(|_| self.inside);
-        jail.and_then(|jail| jail.within(whole)).unwrap_or_else(|| whole.to_owned())
+        let chroot = self.chroot.as_ref().filter(|_| self.inside);
+        chroot.and_then(|chroot| chroot.within(whole)).unwrap_or_else(|| whole.to_owned())
     }
 
     /// Translates a path that is a default and not in the file. It is inside of the chroot, if there is one.
     pub(super) fn by_default(&self, path: &str) -> PathBuf {
-        let root = self.jail.as_ref().map_or(Path::new("/"), Jail::directory);
+        let root = self.chroot.as_ref().map_or(Path::new("/"), Chroot::directory);
         self.translated(&root.join(path))
     }
 }
@@ -60,8 +60,8 @@ pub(super) fn absolute(source: &Source<'_>, path: &Path) -> PathBuf {
     // The parent of a bare file name is the empty path, which stands for the working directory.
     let folder = source.path.parent().filter(|folder| !folder.as_os_str().is_empty());
     let joined = folder.unwrap_or(Path::new(".")).join(path);
-    match Jail::entered() {
-        Some(jail) => jail.whole(&joined),
+    match Chroot::entered() {
+        Some(chroot) => chroot.whole(&joined),
         None => std::path::absolute(&joined).unwrap_or(joined),
     }
 }

@@ -192,8 +192,8 @@ impl Checker<'_> {
     }
 
     pub(super) fn limits(&mut self, limits: &file::Limits) -> ResourceLimits {
-        self.range("limits.open_files", &limits.open_files, 32, MOST_OF_A_LIMIT);
-        self.range("limits.processes", &limits.processes, 1, MOST_OF_A_LIMIT);
+        self.range("limits.open_files", &limits.open_files, 32, MAX_RESOURCE_LIMIT);
+        self.range("limits.processes", &limits.processes, 1, MAX_RESOURCE_LIMIT);
         if let Some(memory) = limits.memory.as_ref().filter(|memory| memory.0 == 0) {
             self.problem(&memory.span, "limits.memory is 0, so that nothing could start");
         }
@@ -317,4 +317,4 @@ impl Checker<'_> {
 }
 
 /// Maximum of a resource limit; a larger value would mean no limit.
-const MOST_OF_A_LIMIT: usize = usize::MAX >> 1;
+const MAX_RESOURCE_LIMIT: usize = usize::MAX >> 1;

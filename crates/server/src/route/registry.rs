@@ -9,7 +9,7 @@ use std::fmt::Display;
 use std::path::PathBuf;
 use std::sync::Arc;
 
-use dunlin_config::{AuthRules, CheckRules, Origins, Proxy, RateRules, Script, ThrottleRules};
+use dunlin_config::{AuthRules, CheckRules, DefinedBy, Proxy, RateRules, Script, ThrottleRules};
 use dunlin_limits::rate::RateLimit;
 use dunlin_proxy::Group;
 
@@ -78,7 +78,7 @@ impl<'a> Builder<'a> {
     pub(super) fn checks(
         &mut self,
         site: &str,
-        origins: &Origins,
+        origins: &DefinedBy,
         checks: &CheckRules,
     ) -> Option<Arc<Checks>> {
         if checks.is_empty() {

@@ -5,7 +5,7 @@ use std::path::Path;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicUsize, Ordering};
 
-use dunlin_config::{Config, Handler, Origins, Settings};
+use dunlin_config::{Config, DefinedBy, Handler, Settings};
 use dunlin_http::semantics::host;
 use dunlin_limits::rate::RateLimit;
 use dunlin_proxy::{Group, UpstreamReport};
@@ -247,7 +247,7 @@ impl Route {
     fn of(
         site: &str,
         configured: &Arc<Settings>,
-        origins: &Origins,
+        origins: &DefinedBy,
         builder: &mut Builder<'_>,
     ) -> Self {
         let mut settings = Settings::clone(configured);

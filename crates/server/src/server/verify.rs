@@ -8,7 +8,7 @@ mod redirects;
 
 use std::path::{Path, PathBuf};
 
-use dunlin_config::{Acme, Config, Jail, Problem, Site};
+use dunlin_config::{Acme, Chroot, Config, Problem, Site};
 use nix::unistd::{Group, geteuid};
 
 use self::files::check_files;
@@ -35,7 +35,7 @@ pub fn verify(config: &Config, confined: Option<&Confined>) -> Findings {
     let identity = match confined {
         Some(confined) => confined.identity.as_ref(),
         // In a chroot user names are not available, and the process has switched users already.
-        None if Jail::entered().is_some() => None,
+        None if Chroot::entered().is_some() => None,
         None => {
             let server = &config.server;
             let found = sandbox::identity(server.user.as_deref(), server.group.as_deref());
@@ -200,7 +200,7 @@ fn check_access(config: &Config, identity: &Identity, findings: &mut Findings) {
     let files: Vec<ReopenedFile> =
         reopened_files(config).into_iter().filter(|file| file.path.exists()).collect();
     // In a chroot, the path of the directory does not resolve.
-    let root = config.server.chroot.as_deref().filter(|_| Jail::entered().is_none());
+    let root = config.server.chroot.as_deref().filter(|_| Chroot::entered().is_none());
     let uses: Vec<_> = files.iter().map(|file| (file.path.clone(), file.purpose.r#use())).collect();
     for (file, failure) in files.iter().zip(failures(identity, &uses, root)) {
         let Some(error) = failure else { continue };

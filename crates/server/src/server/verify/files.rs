@@ -4,7 +4,7 @@ use std::io::ErrorKind;
 use std::os::unix::fs::PermissionsExt;
 use std::path::Path;
 
-use dunlin_config::{Config, Jail, NamedPath, Problem, Server};
+use dunlin_config::{Chroot, Config, NamedPath, Problem, Server};
 
 use super::Findings;
 use crate::checks::UserFile;
@@ -45,7 +45,7 @@ pub(super) fn check_files(config: &Config, is_check: bool, findings: &mut Findin
     }
     let Server { user, group, identity_places: [user_place, group_place], .. } = &config.server;
     // In a chroot, names of users are not available, and the identity was determined before.
-    if Jail::entered().is_none() {
+    if Chroot::entered().is_none() {
         let names = [(user.as_deref(), None, user_place), (None, group.as_deref(), group_place)];
         for (user, group, place) in names {
             if let Err(what) = check_identity(user, group) {

@@ -9,7 +9,7 @@ use std::sync::OnceLock;
 
 /// A chroot.
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub struct Jail {
+pub struct Chroot {
     /// The directory, as it is named from outside.
     directory: PathBuf,
     /// The working directory of the start: relative paths of the command line refer to it.
@@ -17,12 +17,12 @@ pub struct Jail {
 }
 
 /// The chroot of this process. It cannot be left.
-static ENTERED: OnceLock<Jail> = OnceLock::new();
+static ENTERED: OnceLock<Chroot> = OnceLock::new();
 
 /// Environment variables that pass the chroot to a new process.
 const VARIABLES: [&str; 2] = ["DUNLIN_CHROOT", "DUNLIN_FOLDER"];
 
-impl Jail {
+impl Chroot {
     /// Creates the chroot at `directory`, for a process that is outside.
     pub(super) fn new(directory: &Path) -> Self {
         let folder = std::env::current_dir().unwrap_or_else(|_| PathBuf::from("/"));
@@ -40,7 +40,7 @@ impl Jail {
         let _ = ENTERED.set(self);
     }
 
-    /// Restores the chroot of a process that was started inside, from [`Jail::variables`].
+    /// Restores the chroot of a process that was started inside, from [`Chroot::variables`].
     pub fn continue_inside() {
         if let [Some(directory), Some(folder)] = VARIABLES.map(std::env::var_os) {
             Self { directory: directory.into(), folder: folder.into() }.enter();
@@ -76,12 +76,12 @@ impl Jail {
 ///
 /// # Errors The process cannot reach the file.
 pub(super) fn reach(path: &Path) -> Result<PathBuf, String> {
-    match Jail::entered() {
+    match Chroot::entered() {
         None => Ok(path.to_owned()),
-        Some(jail) => jail.within(path).ok_or_else(|| {
+        Some(chroot) => chroot.within(path).ok_or_else(|| {
             format!(
                 "it is outside of {}, which the server cannot leave (chroot)",
-                jail.directory.display()
+                chroot.directory.display()
             )
         }),
     }
@@ -93,12 +93,13 @@ mod tests {
 
     #[test]
     fn paths_lose_the_directory_outside() {
-        let jail = Jail { directory: "/srv/jail".into(), folder: "/srv/jail/etc".into() };
-        let within = |path: &str| jail.within(Path::new(path));
-        assert_eq!(within("/srv/jail/a/b"), Some("/a/b".into()));
-        assert_eq!(within("/srv/jail"), Some("/".into()));
+        let chroot = Chroot { directory: "/srv/chroot".into(), folder: "/srv/chroot/etc".into() };
+        let within = |path: &str| chroot.within(Path::new(path));
+        assert_eq!(within("/srv/chroot/a/b"), Some("/a/b".into()));
+        assert_eq!(within("/srv/chroot"), Some("/".into()));
         assert_eq!(within("x.toml"), Some("/etc/x.toml".into()));
-        for outside in ["/srv", "/srv/jailer/a", "/etc/passwd", "/srv/jail/../a", "../../../a"] {
+        for outside in ["/srv", "/srv/chrooted/a", "/etc/passwd", "/srv/chroot/../a", "../../../a"]
+        {
             assert_eq!(within(outside), None, "{outside}");
         }
     }
