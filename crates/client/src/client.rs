@@ -7,7 +7,7 @@ use tokio::time::Instant;
 
 use crate::body::Body;
 use crate::connect::{Dial, connect, within};
-use crate::exchange::{Exchange, Lease};
+use crate::exchange::{Exchange, PoolPermit};
 use crate::http1::Http1;
 use crate::http2::Http2;
 use crate::pool::{Pool, PoolLimits};
@@ -59,8 +59,8 @@ impl Client {
                 Some(transport) => transport,
                 None => self.open(request, &body).await?,
             };
-            let lease = Some(Lease { pool: Arc::clone(&self.pool), permit });
-            let mut exchange = Exchange::begin(lease, transport, request, body, end)?;
+            let held = Some(PoolPermit { pool: Arc::clone(&self.pool), permit });
+            let mut exchange = Exchange::begin(held, transport, request, body, end)?;
             let Err(error) = exchange.wait_for_response().await else { return Ok(exchange) };
             let was_lost = is_reused && error.is_without_response;
             let may_repeat =

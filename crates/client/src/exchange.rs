@@ -37,11 +37,11 @@ pub struct Exchange<B> {
 
 struct Active {
     transport: Transport,
-    lease: Option<Lease>,
+    permit: Option<PoolPermit>,
 }
 
 /// The place in a pool of a connection in use.
-pub(crate) struct Lease {
+pub(crate) struct PoolPermit {
     pub(crate) pool: Arc<Pool>,
     pub(crate) permit: OwnedSemaphorePermit,
 }
@@ -49,7 +49,7 @@ pub(crate) struct Lease {
 impl<B: Body> Exchange<B> {
     /// Begins the exchange on a connection, or on a stream that was opened with the head of the request.
     pub(crate) fn begin(
-        lease: Option<Lease>,
+        permit: Option<PoolPermit>,
         mut transport: Transport,
         request: &Request,
         body: B,
@@ -63,7 +63,7 @@ impl<B: Body> Exchange<B> {
         let sending = sending.map_err(|failure| error(&origin, failure))?;
         Ok(Self {
             origin,
-            connection: Some(Active { transport, lease }),
+            connection: Some(Active { transport, permit }),
             finished: None,
             sending,
             timer: Timer::new(request.timeouts, end),
@@ -82,8 +82,8 @@ impl<B: Body> Exchange<B> {
 
     /// Returns the permit and the body, of an exchange that has failed.
     pub(crate) fn into_parts(mut self) -> (Option<OwnedSemaphorePermit>, B) {
-        let lease = self.connection.take().and_then(|active| active.lease);
-        (lease.map(|lease| lease.permit), self.sending.body)
+        let permit = self.connection.take().and_then(|active| active.permit);
+        (permit.map(|held| held.permit), self.sending.body)
     }
 
     /// Returns the body of a request whose exchange is over, to be sent again.
@@ -228,11 +228,11 @@ impl<B: Body> Exchange<B> {
     /// If the response did not switch protocols.
     pub fn upgrade(mut self) -> Result<Upgraded, Error> {
         match self.connection.take() {
-            Some(Active { transport: Transport::Http1(http1), lease })
+            Some(Active { transport: Transport::Http1(http1), permit })
                 if http1.is_tunnel() && !http1.is_sending() =>
             {
                 let (stream, early) = http1.into_parts();
-                Ok(Upgraded::new(stream, early, lease.map(|lease| lease.permit)))
+                Ok(Upgraded::new(stream, early, permit.map(|held| held.permit)))
             }
             _ => {
                 let reason = "the response does not switch to another protocol";
@@ -290,13 +290,13 @@ impl<B: Body> Exchange<B> {
 
     /// Gives the connection back to the pool or keeps it for the caller, if another request may use it.
     fn release(&mut self) {
-        let Some(Active { transport, lease }) = self.connection.take() else { return };
+        let Some(Active { transport, permit }) = self.connection.take() else { return };
         if let Transport::Http1(mut http1) = transport
             && http1.is_reusable()
         {
-            http1.give_spare();
-            match &lease {
-                Some(lease) => lease.pool.put(&self.origin, http1),
+            http1.return_buffer();
+            match &permit {
+                Some(permit) => permit.pool.put(&self.origin, http1),
                 None => self.finished = Some(Connection::new(http1)),
             }
         }

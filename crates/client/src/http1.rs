@@ -222,7 +222,7 @@ impl<S: AsyncRead + AsyncWrite + Unpin> Http1<S> {
         let read = pin!(self.stream.read_buf(&mut self.input)).poll(context);
         let Poll::Ready(read) = read else {
             if !is_large {
-                self.give_spare();
+                self.return_buffer();
             }
             return Poll::Pending;
         };
@@ -254,7 +254,7 @@ impl<S: AsyncRead + AsyncWrite + Unpin> Http1<S> {
             return self.input.reserve(READ);
         }
         if self.input.is_empty() && !is_large {
-            self.take_spare();
+            self.borrow_buffer();
         }
         if self.room() < READ {
             self.input.reserve(room);
@@ -293,8 +293,8 @@ impl<S: AsyncRead + AsyncWrite + Unpin> Http1<S> {
     }
 
     /// Frees the buffers of a connection that is idle.
-    pub(crate) fn rest(&mut self) {
-        self.give_spare();
+    pub(crate) fn shrink(&mut self) {
+        self.return_buffer();
         self.output = Output::default();
     }
 
@@ -304,7 +304,7 @@ impl<S: AsyncRead + AsyncWrite + Unpin> Http1<S> {
     }
 
     /// Takes the spare buffer of the thread, if it has more room than the connection's own.
-    fn take_spare(&mut self) {
+    fn borrow_buffer(&mut self) {
         SPARE.with_borrow_mut(|spare| {
             if spare.capacity() > self.input.capacity() {
                 std::mem::swap(spare, &mut self.input);
@@ -314,7 +314,7 @@ impl<S: AsyncRead + AsyncWrite + Unpin> Http1<S> {
 
     /// Gives the buffer to the next connection of the thread that receives something: one that waits needs none, and
     /// the same few KB of memory stay in the caches of the processor.
-    pub(crate) fn give_spare(&mut self) {
+    pub(crate) fn return_buffer(&mut self) {
         if !self.input.is_empty() {
             return;
         }

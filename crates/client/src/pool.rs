@@ -109,7 +109,7 @@ impl Pool {
 
     /// Keeps a connection for the next request.
     pub(crate) fn put(self: &Arc<Self>, origin: &Origin, mut http1: Box<Http1<Stream>>) {
-        http1.rest();
+        http1.shrink();
         let mut state = self.state();
         let is_absent = matches!(state.watcher, Watcher::Absent);
         if let Watcher::Waiting(waker) = &state.watcher

@@ -43,7 +43,7 @@ pub struct Granted {
 
 /// The share of this server for one client.
 #[derive(Debug, Clone, Copy, PartialEq)]
-pub(crate) struct Lease {
+pub(crate) struct RateLease {
     /// Tokens of the server's own part.
     credit: f64,
     /// Time to which `credit` is refilled, in nanoseconds.
@@ -79,7 +79,7 @@ pub const INTERVAL: Duration = Duration::from_millis(50);
 /// Exchanges for whose requests a server requests tokens.
 const HORIZON: f64 = 2.0;
 /// Maximum of intervals between two exchanges that are taken for the next ones, too.
-const MOST_INTERVALS: f64 = 5.0;
+const MAX_INTERVALS: f64 = 5.0;
 /// Time without requests after which tokens are returned, in nanoseconds.
 const IDLE: u64 = 500_000_000;
 /// Weight of the last exchange in the demand. A rising demand counts at once.
@@ -97,7 +97,7 @@ impl Terms {
     }
 }
 
-impl Lease {
+impl RateLease {
     /// Creates the share for a client of which this server has seen nothing lately.
     pub(crate) fn new(terms: &Terms, servers: f64, now: u64) -> Self {
         Self {
@@ -170,7 +170,7 @@ impl Lease {
             self.tokens = 0.0;
             return Report { owed, needed: 0.0 };
         }
-        let horizon = HORIZON * intervals.min(MOST_INTERVALS);
+        let horizon = HORIZON * intervals.min(MAX_INTERVALS);
         let most = (in_one * horizon).max(1.0);
         let expected = match self.demand * horizon {
             none if none < 0.01 => 0.0,
@@ -226,13 +226,13 @@ mod tests {
     const SECOND: u64 = 1_000_000_000;
     const TERMS: Terms = Terms { rate: 100.0 / SECOND as f64, burst: 90.0 };
 
-    fn spend(lease: &mut Lease, servers: f64, now: u64, requests: usize) -> usize {
+    fn spend(lease: &mut RateLease, servers: f64, now: u64, requests: usize) -> usize {
         (0..requests).filter(|_| lease.request(&TERMS, servers, now)).count()
     }
 
     #[test]
     fn without_the_store_a_server_has_its_part_of_rate_and_burst() {
-        let mut lease = Lease::new(&TERMS, 3.0, 0);
+        let mut lease = RateLease::new(&TERMS, 3.0, 0);
         assert_eq!(spend(&mut lease, 3.0, 0, 100), 30);
         let passed: usize =
             (1..=3000).map(|millis| spend(&mut lease, 3.0, millis * 1_000_000, 1)).sum();
@@ -243,7 +243,7 @@ mod tests {
 
     #[test]
     fn what_is_spent_of_the_credit_is_owed_and_what_was_granted_is_not() {
-        let mut lease = Lease::new(&TERMS, 3.0, 0);
+        let mut lease = RateLease::new(&TERMS, 3.0, 0);
         assert_eq!(spend(&mut lease, 3.0, 0, 20), 20);
         let report = lease.report(&TERMS, 3.0, 50_000_000);
         assert_eq!(report.owed, 20.0);
@@ -258,7 +258,7 @@ mod tests {
 
     #[test]
     fn requests_between_report_and_response_are_owed_once() {
-        let mut lease = Lease::new(&TERMS, 3.0, 0);
+        let mut lease = RateLease::new(&TERMS, 3.0, 0);
         assert_eq!(spend(&mut lease, 3.0, 0, 10), 10);
         assert_eq!(lease.report(&TERMS, 3.0, 0).owed, 10.0);
         assert_eq!(spend(&mut lease, 3.0, 0, 5), 5);
@@ -270,7 +270,7 @@ mod tests {
     #[test]
     fn what_was_spent_without_the_store_is_owed_until_time_has_refilled_it() {
         let after = |pause| {
-            let mut lease = Lease::new(&TERMS, 3.0, 0);
+            let mut lease = RateLease::new(&TERMS, 3.0, 0);
             lease.apply(Granted { tokens: 0.0, level: 90.0 }, &TERMS, 3.0, 0);
             for tenth in 0..60 {
                 spend(&mut lease, 3.0, tenth * SECOND / 10, 20);
@@ -288,7 +288,7 @@ mod tests {
 
     #[test]
     fn what_the_store_has_not_received_is_owed_still() {
-        let mut lease = Lease::new(&TERMS, 3.0, 0);
+        let mut lease = RateLease::new(&TERMS, 3.0, 0);
         assert_eq!(spend(&mut lease, 3.0, 0, 20), 20);
         let report = lease.report(&TERMS, 3.0, 0);
         assert!(!lease.is_due());
@@ -302,7 +302,7 @@ mod tests {
 
     #[test]
     fn tokens_that_are_not_needed_are_returned() {
-        let mut lease = Lease::new(&TERMS, 3.0, 0);
+        let mut lease = RateLease::new(&TERMS, 3.0, 0);
         spend(&mut lease, 3.0, 0, 40);
         lease.report(&TERMS, 3.0, 0);
         lease.apply(Granted { tokens: 8.0, level: 0.0 }, &TERMS, 3.0, 0);

@@ -7,7 +7,7 @@ use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
 use sha2::{Digest, Sha256};
 
-use crate::lease::{Granted, Lease, Report, Terms};
+use crate::lease::{Granted, RateLease, Report, Terms};
 use crate::names::ClientId;
 use crate::prehashed::Prehashed;
 use crate::rate::{RateCounts, RateStatus};
@@ -50,7 +50,7 @@ struct Shard {
 #[derive(Debug)]
 struct Client {
     id: ClientId,
-    lease: Lease,
+    lease: RateLease,
     /// It is in `due`.
     is_due: bool,
 }
@@ -108,7 +108,8 @@ impl Leases {
         let (terms, servers) = (&self.terms, self.servers.divisor());
         let Shard { young, old, due, counts } = &mut *self.shard(key);
         let client = young.entry(key).or_insert_with(|| {
-            let new = || Client { id: id(), lease: Lease::new(terms, servers, now), is_due: false };
+            let new =
+                || Client { id: id(), lease: RateLease::new(terms, servers, now), is_due: false };
             old.remove(&key).unwrap_or_else(new)
         });
         let allowed = client.lease.request(terms, servers, now);
@@ -157,7 +158,7 @@ impl Leases {
     }
 
     /// Changes the lease that a report is of, if its client has not been dropped since.
-    fn settle(&self, report: &ClientReport, change: impl FnOnce(&mut Lease)) {
+    fn settle(&self, report: &ClientReport, change: impl FnOnce(&mut RateLease)) {
         let mut shard = self.shard(report.key);
         let Shard { young, old, .. } = &mut *shard;
         let client = young.get_mut(&report.key).or_else(|| old.get_mut(&report.key));

@@ -2,7 +2,7 @@
 //!
 //! The worker checks all deadlines together once a tick. Setting one costs a store; no timer is set for a request.
 
-mod victims;
+mod eviction_candidates;
 
 use std::cell::RefCell;
 use std::future::poll_fn;
@@ -11,7 +11,7 @@ use std::task::{Context, Poll, Waker};
 use slab::Slab;
 use tokio::sync::Notify;
 
-use self::victims::{Pressure, Victims};
+use self::eviction_candidates::{EvictionCandidates, Pressure};
 use crate::address::Peer;
 
 /// What a connection waits for: the limit that its deadline belongs to.
@@ -78,7 +78,7 @@ struct Slot {
 #[derive(Debug, Default)]
 pub struct Connections {
     slots: RefCell<Slab<Slot>>,
-    victims: RefCell<Victims>,
+    eviction_candidates: RefCell<EvictionCandidates>,
     emptied: Notify,
 }
 
@@ -195,13 +195,13 @@ impl Connections {
     /// Evicts up to `max` connections. Returns their number and the rank of the next one, [`u64::MAX`] when it is not
     /// known.
     pub fn evict(&self, max: usize, now: u64, is_full: bool) -> (usize, u64) {
-        self.victims.borrow_mut().evict(&mut self.slots.borrow_mut(), max, now, is_full)
+        self.eviction_candidates.borrow_mut().evict(&mut self.slots.borrow_mut(), max, now, is_full)
     }
 
     /// Evicts the oldest connections without a complete request of each address that has more than `max` of them. Returns
     /// the number of evicted connections and one of the addresses.
     pub fn bound_addresses(&self, max: usize, now: u64) -> (usize, Option<Peer>) {
-        victims::bound_addresses(&mut self.slots.borrow_mut(), max, now)
+        eviction_candidates::bound_addresses(&mut self.slots.borrow_mut(), max, now)
     }
 
     /// Returns `true` if the connection is to end because it is evicted.

@@ -34,7 +34,7 @@ pub fn bind(address: SocketAddr, backlog: i32) -> io::Result<TcpListener> {
 /// Unsent bytes that the kernel accepts for a connection (`TCP_NOTSENT_LOWAT`). By default it accepts a megabyte and more,
 /// even when the client reads 4 KB/s: thousands of slow readers then use all socket memory. The value is below one pipe
 /// buffer (64 KB), so that `sendfile` stops after its first.
-const MOST_UNSENT: u32 = 48 * 1024;
+const MAX_UNSENT: u32 = 48 * 1024;
 /// The same for a large response while at most [`FEW`] connections are open: the kernel sends more as soon as the client
 /// has room, without a wake-up of the worker.
 const FEW_UNSENT: u32 = 1024 * 1024;
@@ -43,7 +43,7 @@ const FEW: usize = 256;
 /// Returns the number of unsent bytes of a large response that the kernel accepts while `open` connections are open.
 #[inline]
 pub fn most_unsent(open: usize) -> u32 {
-    if open <= FEW { FEW_UNSENT } else { MOST_UNSENT }
+    if open <= FEW { FEW_UNSENT } else { MAX_UNSENT }
 }
 
 /// Sets the options that accepted sockets inherit: one call for the life of the listener.
@@ -52,7 +52,7 @@ pub fn most_unsent(open: usize) -> u32 {
 /// When the kernel rejects an option.
 pub fn tune(listener: SockRef<'_>) -> io::Result<()> {
     listener.set_tcp_nodelay(true)?;
-    listener.set_tcp_notsent_lowat(MOST_UNSENT)
+    listener.set_tcp_notsent_lowat(MAX_UNSENT)
 }
 
 /// Checks that no other process listens on `address`. With `SO_REUSEPORT` alone, another server of the same user could

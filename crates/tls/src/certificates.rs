@@ -11,9 +11,9 @@ use super::acme::challenges::Challenges;
 use super::acme::order::read_external_key;
 use super::acme::storage::SharedStorage;
 use super::certificate;
+use super::file_stamp::FileStamp;
 use super::policy::{CurrentPolicy, Policy, Requirements};
 use super::site::{SiteConfig, site_config};
-use super::stamp::Stamp;
 use super::status::{self, CertificateStatus};
 use super::{acme, trust};
 
@@ -41,7 +41,7 @@ struct SiteTls {
     /// The log has a warning that there is no certificate.
     lack_reported: AtomicBool,
     /// State of the files at the last check.
-    seen: Mutex<Vec<Stamp>>,
+    seen: Mutex<Vec<FileStamp>>,
     /// Status of each certificate, for reports.
     status: Mutex<Vec<CertificateStatus>>,
 }
@@ -273,8 +273,8 @@ fn awaits_acme(settings: &Tls) -> bool {
     })
 }
 
-fn stamps(settings: &Tls) -> Vec<Stamp> {
-    settings.files().map(Stamp::of).collect()
+fn stamps(settings: &Tls) -> Vec<FileStamp> {
+    settings.files().map(FileStamp::of).collect()
 }
 
 /// Checks that the certificates of a site can be used. Returns a line about each.

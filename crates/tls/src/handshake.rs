@@ -134,7 +134,7 @@ fn choose(
 
 /// Whether a handshake meets the current policy of the site that it named.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Standing {
+pub enum PolicyMatch {
     /// The policy has not changed since the handshake.
     Unchanged,
     /// The policy has changed, and the handshake meets the new one.
@@ -145,21 +145,21 @@ pub enum Standing {
 
 impl Session {
     /// Compares the handshake with the current policy of the site that it named.
-    pub fn renew_policy(&mut self, config: &Config, certificates: &Certificates) -> Standing {
+    pub fn renew_policy(&mut self, config: &Config, certificates: &Certificates) -> PolicyMatch {
         let site = certificates.site_for(&self.name, config);
         let Some(site) = site.and_then(|site| certificates.of_site(site)) else {
-            return Standing::Unmet;
+            return PolicyMatch::Unmet;
         };
         if self.policy == site.policy {
-            return Standing::Unchanged;
+            return PolicyMatch::Unchanged;
         }
         if self.tls.is_handshaking() || !site.is_met_by(&self.tls) {
-            return Standing::Unmet;
+            return PolicyMatch::Unmet;
         }
         self.policy = site.policy;
         if !site.verifies_clients() {
             self.client = None;
         }
-        Standing::Renewed
+        PolicyMatch::Renewed
     }
 }

@@ -9,7 +9,7 @@ use dunlin_config::{Acme, Tls};
 use super::acme::files::Outcome;
 use super::acme::{renewal, state_files};
 use super::certificate::{self, Validity, date};
-use super::stamp::Stamp;
+use super::file_stamp::FileStamp;
 
 /// Time before expiry at which warnings begin, at most a tenth of the lifetime.
 const WARNING_PERIOD: Duration = Duration::from_secs(7 * 86_400);
@@ -29,7 +29,7 @@ pub struct CertificateStatus {
     /// The failure to replace it, if any.
     pub failure: Option<RenewalFailure>,
     /// State of the files of ACME attempts at the last check.
-    seen: Vec<Stamp>,
+    seen: Vec<FileStamp>,
     warned: Option<SystemTime>,
 }
 
@@ -83,7 +83,7 @@ impl CertificateStatus {
 
     /// Reads the outcome of the last ACME attempts.
     pub(crate) fn update_outcome(&mut self, acme: &Acme) {
-        let now: Vec<_> = state_files(acme).iter().map(Stamp::of).collect();
+        let now: Vec<_> = state_files(acme).iter().map(FileStamp::of).collect();
         if self.seen == now {
             return;
         }

@@ -8,7 +8,7 @@ use dunlin_net::address::Ends;
 use dunlin_net::stream::Stream;
 
 use crate::certificates::Certificates;
-use crate::handshake::Standing;
+use crate::handshake::PolicyMatch;
 use crate::info::TlsInfo;
 use crate::policy::Policy;
 use crate::session::Session;
@@ -80,10 +80,10 @@ impl Transport {
     }
 
     /// Compares the TLS handshake with the current policy of the site that the client named.
-    pub fn renew_policy(&mut self, config: &Config, certificates: &Certificates) -> Standing {
+    pub fn renew_policy(&mut self, config: &Config, certificates: &Certificates) -> PolicyMatch {
         match self {
             Self::Tls(session) => session.renew_policy(config, certificates),
-            Self::Plain(_) => Standing::Unchanged,
+            Self::Plain(_) => PolicyMatch::Unchanged,
         }
     }
 

@@ -130,7 +130,7 @@ fn a_connection_serves_one_request_after_the_other() {
         for _ in 0..3 {
             assert_eq!(block_on(exchange(&mut http1, &get(), Empty)).unwrap().body, b"ok");
             assert!(http1.is_reusable());
-            http1.rest();
+            http1.shrink();
         }
     }
 }

@@ -13,7 +13,7 @@ use dunlin_limits::bandwidth::{ConnectionPace, Pacer};
 use dunlin_net::address::{Ends, Peer};
 use dunlin_net::connection_limits::limiter::Permit;
 use dunlin_telemetry::{ConnectionStart, ReadTimes};
-use dunlin_tls::{Certificates, Policy, Standing, TlsInfo, Transport};
+use dunlin_tls::{Certificates, Policy, PolicyMatch, TlsInfo, Transport};
 use tokio::io::ReadBuf;
 
 use super::INLINE_BODY;
@@ -72,7 +72,7 @@ pub(super) trait Carrier {
     fn tls(&self) -> Option<TlsInfo>;
 
     /// See [`Transport::renew_policy`].
-    fn renew_policy(&mut self, config: &Config, certificates: &Certificates) -> Standing;
+    fn renew_policy(&mut self, config: &Config, certificates: &Certificates) -> PolicyMatch;
 }
 
 impl Carrier for Transport {
@@ -88,7 +88,7 @@ impl Carrier for Transport {
         Self::tls(self)
     }
 
-    fn renew_policy(&mut self, config: &Config, certificates: &Certificates) -> Standing {
+    fn renew_policy(&mut self, config: &Config, certificates: &Certificates) -> PolicyMatch {
         Self::renew_policy(self, config, certificates)
     }
 }
@@ -207,12 +207,12 @@ impl Link {
         }
         let shared = &self.ctx.shared;
         match carrier.renew_policy(&shared.config, &shared.certificates) {
-            Standing::Unchanged => Ok(routed),
-            Standing::Renewed => {
+            PolicyMatch::Unchanged => Ok(routed),
+            PolicyMatch::Renewed => {
                 self.renew_facts(carrier);
                 dispatch(&self.ctx, self.client(), origin, request, path_buffer)
             }
-            Standing::Unmet => Ok(Routed { direction: Direction::Ended, ..routed }),
+            PolicyMatch::Unmet => Ok(Routed { direction: Direction::Ended, ..routed }),
         }
     }
 

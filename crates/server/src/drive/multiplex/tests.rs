@@ -9,7 +9,7 @@ use dunlin_config::Config;
 use dunlin_http::http1::Http1Connection as Parser;
 use dunlin_http::{Head, Request};
 use dunlin_net::address::{Ends, Peer};
-use dunlin_tls::{Certificates, Policy, Standing, TlsInfo};
+use dunlin_tls::{Certificates, Policy, PolicyMatch, TlsInfo};
 
 use super::super::link::Accepted;
 use super::*;
@@ -55,8 +55,8 @@ impl Carrier for Nothing {
         None
     }
 
-    fn renew_policy(&mut self, _: &Config, _: &Certificates) -> Standing {
-        Standing::Unchanged
+    fn renew_policy(&mut self, _: &Config, _: &Certificates) -> PolicyMatch {
+        PolicyMatch::Unchanged
     }
 }
 

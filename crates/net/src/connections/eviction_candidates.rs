@@ -14,7 +14,7 @@ use crate::address::Peer;
 
 /// The connections that are evicted next, in reverse order.
 #[derive(Debug, Default)]
-pub(super) struct Victims {
+pub(super) struct EvictionCandidates {
     found: Vec<(u64, usize)>,
     /// The time of the last search, and the number of searches at that time.
     at: u64,
@@ -96,7 +96,7 @@ impl Pressure {
     }
 }
 
-impl Victims {
+impl EvictionCandidates {
     /// See [`Connections::evict`](super::Connections::evict).
     pub(super) fn evict(
         &mut self,

@@ -5,9 +5,9 @@ use std::time::SystemTime;
 
 /// Identifies the state of a file: modification time, size and inode.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(crate) struct Stamp(Option<(SystemTime, u64, u64)>);
+pub(crate) struct FileStamp(Option<(SystemTime, u64, u64)>);
 
-impl Stamp {
+impl FileStamp {
     /// Creates the state of the file at `path` now.
     pub(crate) fn of(path: impl AsRef<Path>) -> Self {
         use std::os::unix::fs::MetadataExt;
