@@ -25,11 +25,11 @@ pub struct Sender {
 /// The receiving end.
 #[derive(Debug)]
 pub struct Receiver {
-    from: From,
+    from: Inner,
 }
 
 #[derive(Debug)]
-enum From {
+enum Inner {
     /// It has ended without a byte.
     Nothing,
     Sender(Arc<Mutex<State>>),
@@ -56,7 +56,7 @@ pub struct Broken;
 
 /// The receiver was dropped.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub struct Gone;
+pub struct ReceiverDropped;
 
 #[derive(Debug)]
 struct State {
@@ -66,7 +66,7 @@ struct State {
     ended: bool,
     broken: bool,
     trailers: Option<Box<FieldLines>>,
-    receiving: Receiving,
+    receiving: ReceiverState,
     /// The receiver has waited for bytes.
     wanted: bool,
     sender: Option<Waker>,
@@ -74,11 +74,11 @@ struct State {
 }
 
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-enum Receiving {
+enum ReceiverState {
     Yes,
     /// The sender may go on, and what it sends is dropped.
     Discarding,
-    Gone,
+    Dropped,
 }
 
 /// Returns a stream that takes about `limit` bytes of memory; [`ChunkQueue::most_held`] is what a body needs.
@@ -99,23 +99,23 @@ fn with_queue(chunks: ChunkQueue, limit: usize) -> (Sender, Receiver) {
         ended: false,
         broken: false,
         trailers: None,
-        receiving: Receiving::Yes,
+        receiving: ReceiverState::Yes,
         wanted: false,
         sender: None,
         receiver: None,
     }));
-    (Sender { state: Arc::clone(&state) }, Receiver { from: From::Sender(state) })
+    (Sender { state: Arc::clone(&state) }, Receiver { from: Inner::Sender(state) })
 }
 
 /// Returns a stream without bytes.
 #[inline]
 pub fn empty() -> Receiver {
-    Receiver { from: From::Nothing }
+    Receiver { from: Inner::Nothing }
 }
 
 /// Returns a stream whose bytes come from `source`.
 pub fn from_source(source: Box<dyn Source>) -> Receiver {
-    Receiver { from: From::Source(source) }
+    Receiver { from: Inner::Source(source) }
 }
 
 /// Returns a stream of these bytes.
@@ -131,7 +131,7 @@ impl Sender {
     #[inline]
     pub fn push(&self, bytes: Bytes) {
         let mut state = lock(&self.state);
-        if bytes.is_empty() || state.receiving != Receiving::Yes {
+        if bytes.is_empty() || state.receiving != ReceiverState::Yes {
             return;
         }
         state.chunks.push(bytes);
@@ -182,17 +182,17 @@ impl Sender {
     /// Waits for room.
     ///
     /// # Errors
-    /// [`Gone`] when the receiver is.
-    pub async fn room(&self) -> Result<(), Gone> {
+    /// [`ReceiverDropped`] when the receiver is.
+    pub async fn room(&self) -> Result<(), ReceiverDropped> {
         poll_fn(|cx| self.poll_room(cx)).await;
-        if self.is_abandoned() { Err(Gone) } else { Ok(()) }
+        if self.is_abandoned() { Err(ReceiverDropped) } else { Ok(()) }
     }
 
     /// Waits until the receiver is gone.
     pub async fn abandoned(&self) {
         poll_fn(|cx| {
             let mut state = lock(&self.state);
-            if state.receiving == Receiving::Gone {
+            if state.receiving == ReceiverState::Dropped {
                 return Poll::Ready(());
             }
             keep_waker(&mut state.sender, cx);
@@ -204,7 +204,7 @@ impl Sender {
     /// Returns `true` if the receiver is gone.
     #[inline]
     pub fn is_abandoned(&self) -> bool {
-        lock(&self.state).receiving == Receiving::Gone
+        lock(&self.state).receiving == ReceiverState::Dropped
     }
 
     /// Returns `true` if the receiver has to take something first.
@@ -242,9 +242,9 @@ impl Receiver {
     #[inline]
     pub fn whole_length(&self) -> Option<u64> {
         let state = match &self.from {
-            From::Nothing => return Some(0),
-            From::Source(_) => return None,
-            From::Sender(state) => lock(state),
+            Inner::Nothing => return Some(0),
+            Inner::Source(_) => return None,
+            Inner::Sender(state) => lock(state),
         };
         state.ended.then_some(state.chunks.len() as u64)
     }
@@ -253,9 +253,9 @@ impl Receiver {
     #[inline]
     pub fn poll_next(&mut self, cx: &mut Context<'_>) -> Poll<Result<Option<Bytes>, Broken>> {
         let mut state = match &mut self.from {
-            From::Nothing => return Poll::Ready(Ok(None)),
-            From::Source(source) => return source.poll_next(cx),
-            From::Sender(state) => lock(state),
+            Inner::Nothing => return Poll::Ready(Ok(None)),
+            Inner::Source(source) => return source.poll_next(cx),
+            Inner::Sender(state) => lock(state),
         };
         if let Some(bytes) = state.chunks.pop() {
             state.wake_sender();
@@ -291,9 +291,9 @@ impl Receiver {
     /// Returns the trailer fields, after the end.
     pub fn take_trailers(&mut self) -> FieldLines {
         match &mut self.from {
-            From::Source(source) => source.take_trailers(),
-            From::Nothing => FieldLines::default(),
-            From::Sender(state) => {
+            Inner::Source(source) => source.take_trailers(),
+            Inner::Nothing => FieldLines::default(),
+            Inner::Sender(state) => {
                 lock(state).trailers.take().map_or_else(FieldLines::default, |it| *it)
             }
         }
@@ -301,23 +301,23 @@ impl Receiver {
 
     /// Lets the sender go on to its end, and drops what it sends.
     pub fn discard(mut self) {
-        let state = match std::mem::replace(&mut self.from, From::Nothing) {
-            From::Nothing => return,
-            From::Source(source) => return source.finish(),
-            From::Sender(state) => state,
+        let state = match std::mem::replace(&mut self.from, Inner::Nothing) {
+            Inner::Nothing => return,
+            Inner::Source(source) => return source.finish(),
+            Inner::Sender(state) => state,
         };
         let mut state = lock(&state);
-        state.receiving = Receiving::Discarding;
+        state.receiving = ReceiverState::Discarding;
         state.drop_chunks();
     }
 }
 
 impl Drop for Receiver {
     fn drop(&mut self) {
-        let From::Sender(state) = &self.from else { return };
+        let Inner::Sender(state) = &self.from else { return };
         let mut state = lock(state);
-        if state.receiving == Receiving::Yes {
-            state.receiving = Receiving::Gone;
+        if state.receiving == ReceiverState::Yes {
+            state.receiving = ReceiverState::Dropped;
             state.drop_chunks();
         }
     }
@@ -326,7 +326,7 @@ impl Drop for Receiver {
 impl State {
     /// Returns `true` if the receiver has to take something before more may be sent.
     fn is_full(&self) -> bool {
-        self.receiving == Receiving::Yes && self.chunks.is_full(self.limit)
+        self.receiving == ReceiverState::Yes && self.chunks.is_full(self.limit)
     }
 
     fn drop_chunks(&mut self) {

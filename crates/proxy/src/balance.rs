@@ -17,7 +17,7 @@ pub(crate) struct Choice<'a> {
     /// The value that requests with the same upstream have in common.
     pub(crate) key: &'a [u8],
     /// Number of the upstream that the client's cookie names.
-    pub(crate) bound: Option<usize>,
+    pub(crate) sticky: Option<usize>,
     pub(crate) now: Instant,
 }
 
@@ -34,10 +34,10 @@ impl Group {
         let is_first = |upstream: &&Arc<Upstream>| first.is_none_or(|it| upstream.priority == it);
         let available =
             || self.upstreams.iter().filter(untried).filter(is_available).filter(is_first);
-        if let Some(id) = choice.bound
-            && let Some(bound) = available().find(|upstream| upstream.id == id)
+        if let Some(id) = choice.sticky
+            && let Some(sticky) = available().find(|upstream| upstream.id == id)
         {
-            return Some(bound);
+            return Some(sticky);
         }
         if available().next().is_none() {
             return self.choose_from(&|| self.upstreams.iter().filter(untried), choice);
@@ -175,7 +175,7 @@ mod tests {
     use crate::testing::group;
 
     fn chosen(group: &Group, tried: &[usize], key: &[u8]) -> usize {
-        let choice = Choice { tried, key, bound: None, now: Instant::now() };
+        let choice = Choice { tried, key, sticky: None, now: Instant::now() };
         let upstream = group.choose(choice).unwrap();
         group.upstreams.iter().position(|other| other.id == upstream.id).unwrap()
     }
@@ -224,7 +224,7 @@ mod tests {
         group.upstreams[0].health.note_check(true, 1);
         let share = |seconds| {
             let now = start + Duration::from_secs(seconds);
-            let choice = Choice { tried: &[], key: &[], bound: None, now };
+            let choice = Choice { tried: &[], key: &[], sticky: None, now };
             let is_it = |_: &usize| group.choose(choice).unwrap().id == group.upstreams[0].id;
             (0..1000).filter(is_it).count()
         };
@@ -237,13 +237,13 @@ mod tests {
     #[test]
     fn a_cookie_keeps_its_upstream_while_it_is_available() {
         let group = group("eject = { failures = 1 }", &[1, 1, 1]);
-        let bound = &group.upstreams[1];
-        let choice = Choice { tried: &[], key: &[], bound: Some(bound.id), now: Instant::now() };
-        assert!((0..10).all(|_| group.choose(choice).unwrap().id == bound.id));
-        let tried = [bound.id];
-        assert_ne!(group.choose(Choice { tried: &tried, ..choice }).unwrap().id, bound.id);
-        group.note_failure(bound, choice.now);
-        assert_ne!(group.choose(choice).unwrap().id, bound.id);
+        let sticky = &group.upstreams[1];
+        let choice = Choice { tried: &[], key: &[], sticky: Some(sticky.id), now: Instant::now() };
+        assert!((0..10).all(|_| group.choose(choice).unwrap().id == sticky.id));
+        let tried = [sticky.id];
+        assert_ne!(group.choose(Choice { tried: &tried, ..choice }).unwrap().id, sticky.id);
+        group.note_failure(sticky, choice.now);
+        assert_ne!(group.choose(choice).unwrap().id, sticky.id);
     }
 
     #[test]

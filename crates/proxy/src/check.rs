@@ -13,7 +13,7 @@ use dunlin_net::clock;
 use crate::address;
 use crate::group::Group;
 use crate::pool::WorkerProxy;
-use crate::preface;
+use crate::proxy_header;
 use crate::upstream::Upstream;
 
 impl WorkerProxy {
@@ -118,7 +118,7 @@ async fn probe(
     request.head.fields.push("User-Agent", concat!("dunlin/", env!("CARGO_PKG_VERSION")));
     request.head.fields.push("Connection", "close");
     request.timeouts = Timeouts::each(check.timeout);
-    let preface = preface::own(rules);
+    let preface = proxy_header::own(rules);
     let connection = upstream.open(servers, &origin, request.timeouts, &preface).await;
     let connection = connection.map_err(|failure| failure.reason().to_owned())?;
     let status =

@@ -13,9 +13,9 @@ use dunlin_telemetry::ScriptContext;
 
 use crate::failure::Failure;
 use crate::label::Label;
-use crate::lease::Lease;
 use crate::response;
 use crate::upload::Upload;
+use crate::upstream_permit::UpstreamPermit;
 
 /// The rest of an exchange whose response has begun. Polling it sends the rest of the request, too.
 #[derive(Debug)]
@@ -30,7 +30,7 @@ pub(crate) struct Download {
 #[derive(Debug)]
 pub(crate) struct Running {
     pub(crate) exchange: Exchange<Upload>,
-    pub(crate) lease: Lease,
+    pub(crate) permit: UpstreamPermit,
     pub(crate) watchdog: Watchdog,
     pub(crate) script_context: Rc<ScriptContext>,
     /// The request, for the error log.
@@ -62,7 +62,7 @@ impl Download {
         if let Some(running) = self.running.take() {
             let result = "the response is incomplete";
             let request = (&*running.label, &*running.script_context);
-            running.lease.upstream.report_failure(reason, result, request);
+            running.permit.upstream.report_failure(reason, result, request);
         }
     }
 }
@@ -71,7 +71,7 @@ impl Running {
     /// Ends the exchange, whose response is complete. Returns its trailer fields.
     pub(crate) fn end(mut self) -> FieldLines {
         let now = clock::now();
-        self.lease.give_back(self.exchange.take_connection(), now);
+        self.permit.give_back(self.exchange.take_connection(), now);
         self.script_context.ended.set(Some(now));
         match self.exchange.trailers().is_empty() {
             true => FieldLines::default(),
@@ -85,7 +85,7 @@ impl Source for Download {
         if let Some(piece) = self.pieces.pop() {
             return Poll::Ready(Ok(Some(piece)));
         }
-        let Some(Running { exchange, lease, watchdog, .. }) = &mut self.running else {
+        let Some(Running { exchange, permit, watchdog, .. }) = &mut self.running else {
             return Poll::Ready(Ok(None));
         };
         match exchange.poll_data(cx) {
@@ -100,7 +100,7 @@ impl Source for Download {
             }
             Poll::Pending => {
                 let progress = exchange.progress();
-                if watchdog.poll(cx, lease.rules.idle_timeout, progress).is_pending() {
+                if watchdog.poll(cx, permit.rules.idle_timeout, progress).is_pending() {
                     return Poll::Pending;
                 }
                 self.fail("no byte within `idle_timeout`");

@@ -22,17 +22,17 @@ use crate::download::{Download, Running};
 use crate::failure::{Failure, Kind};
 use crate::idle::Reuse;
 use crate::label::Label;
-use crate::lease::Lease;
-use crate::preface;
+use crate::proxy_header;
 use crate::read_ahead::read_ahead;
 use crate::request;
 use crate::response::{self, Fields};
 use crate::stream_tunnel::StreamTunnel;
-use crate::switch::Switch;
 use crate::trailers::Trailers;
 use crate::tunnel::Tunnel;
+use crate::upgrade_request::UpgradeRequest;
 use crate::upload::Upload;
 use crate::upstream::Upstream;
+use crate::upstream_permit::UpstreamPermit;
 
 /// How often a request is sent again to an upstream that has not processed it, the second time by a new connection.
 const MAX_REPEATS: u32 = 2;
@@ -61,7 +61,7 @@ pub async fn forward(
     if request::is_in_loop(call) {
         return Err(Failure::new(Kind::Loop, "the request has come through this server before"));
     }
-    let switch = Switch::requested(call, incoming)?;
+    let upgrade = UpgradeRequest::requested(call, incoming)?;
     let expects_continue = call.request.has(FieldName::Expect);
     let trailers = || Trailers::new(call.forwarded_field, call.user_fields);
     let upload = Upload::begin(incoming, expects_continue, call.group, trailers);
@@ -71,20 +71,20 @@ pub async fn forward(
         group.retries.earn(retry.budget);
     }
     let key = call.key();
-    let bound = call.bound_upstream();
+    let sticky = call.sticky_upstream();
     let mut tried = Vec::new();
     loop {
-        let bound_id = bound.map(|upstream| upstream.id);
+        let sticky_id = sticky.map(|upstream| upstream.id);
         let now = clock::now();
-        let choice = Choice { tried: &tried, key: &key, bound: bound_id, now };
+        let choice = Choice { tried: &tried, key: &key, sticky: sticky_id, now };
         let Some(upstream) = group.choose(choice) else {
             return Err(Failure::new(Kind::Configuration, "there is no upstream"));
         };
-        let (switch, tried_before) = (switch.as_ref(), tried.len());
-        let attempt = Attempt { call, label, incoming, switch, upstream, tried: tried_before };
+        let (upgrade, tried_before) = (upgrade.as_ref(), tried.len());
+        let attempt = Attempt { call, label, incoming, upgrade, upstream, tried: tried_before };
         let failure = match attempt.run(&mut upload, now).await {
             Ok(mut forwarded) => {
-                if let Some(cookie) = call.set_cookie(bound, upstream) {
+                if let Some(cookie) = call.set_cookie(sticky, upstream) {
                     forwarded.response.fields.push("Set-Cookie", cookie);
                 }
                 return Ok(forwarded);
@@ -120,7 +120,7 @@ struct Attempt<'a> {
     label: &'a Rc<dyn Label>,
     incoming: &'a Incoming,
     /// The protocol upgrade that the client requested.
-    switch: Option<&'a Switch<'a>>,
+    upgrade: Option<&'a UpgradeRequest<'a>>,
     upstream: &'a Arc<Upstream>,
     /// Upstreams that were tried before.
     tried: usize,
@@ -132,22 +132,22 @@ impl Attempt<'_> {
         let Self { call, incoming, upstream, .. } = self;
         let script_context = &incoming.script_context;
         script_context.set_upstream(&upstream.name);
-        let (lease, chosen) = Lease::wait(call.worker, call.group, upstream, now).await?;
+        let (permit, chosen) = UpstreamPermit::wait(call.worker, call.group, upstream, now).await?;
         let origin = upstream.origin();
         let origin = origin.map_err(|reason| Failure::new(Kind::Configuration, reason))?;
-        if let Some(switch) = self.switch.filter(|switch| switch.extended_connect().is_some()) {
-            self.prepare_tunnel(switch, upload);
+        if let Some(upgrade) = self.upgrade.filter(|upgrade| upgrade.extended_connect().is_some()) {
+            self.prepare_tunnel(upgrade, upload);
         }
-        let request = request::request(call, incoming, upstream, origin, self.switch);
+        let request = request::request(call, incoming, upstream, origin, self.upgrade);
         upstream.counts.requests.fetch_add(1, Ordering::Relaxed);
-        let preface = preface::of(call, incoming);
+        let preface = proxy_header::of(call, incoming);
         let is_idempotent = call.request.method().is_idempotent();
         let can_repeat = is_idempotent && upload.as_ref().is_some_and(Upload::can_restart);
         let mut reuse = if can_repeat { Reuse::Any } else { Reuse::Recent };
         let mut repeats = 0;
         loop {
             let size = upload.as_ref().map_or(BodySize::Empty, dunlin_client::Body::size);
-            let connected = lease.connect(reuse, &request, size, &preface, chosen).await;
+            let connected = permit.connect(reuse, &request, size, &preface, chosen).await;
             let log_rejected = |failure: &Failure| {
                 if failure.kind == Kind::Upgrade {
                     let request = (&**self.label, &**script_context);
@@ -165,8 +165,8 @@ impl Attempt<'_> {
             let exchange = link.send(&request, body);
             let mut exchange = exchange.map_err(|error| Failure::of_client(&error))?;
             let before = exchange.progress();
-            let mut watchdog = Watchdog::new(&lease.worker.deadlines);
-            let limits = self.limits(&lease.rules, can_repeat);
+            let mut watchdog = Watchdog::new(&permit.worker.deadlines);
+            let limits = self.limits(&permit.rules, can_repeat);
             let head = head(&mut exchange, &mut watchdog, limits, &incoming.early_hints).await;
             let failure = match head {
                 Ok(head) => {
@@ -177,7 +177,7 @@ impl Attempt<'_> {
                     self.note_response(head.status, started);
                     let script_context = Rc::clone(script_context);
                     let label = Rc::clone(self.label);
-                    let running = Running { exchange, lease, watchdog, script_context, label };
+                    let running = Running { exchange, permit, watchdog, script_context, label };
                     return self.respond(head, running).await;
                 }
                 Err(failure) => failure,
@@ -199,12 +199,12 @@ impl Attempt<'_> {
     }
 
     /// Connects the data stream of an extended CONNECT to the request, or to the tunnel that follows it.
-    fn prepare_tunnel(&self, switch: &Switch<'_>, upload: &mut Option<Upload>) {
+    fn prepare_tunnel(&self, upgrade: &UpgradeRequest<'_>, upload: &mut Option<Upload>) {
         if !self.upstream.address.is_http2() {
             if self.tried > 0 && upload.as_ref().is_some_and(Upload::is_tunnel) {
-                switch.take_back(upload);
+                upgrade.take_back(upload);
             }
-        } else if let Some(body) = switch.as_body() {
+        } else if let Some(body) = upgrade.as_body() {
             *upload = Some(body);
         }
     }
@@ -212,7 +212,7 @@ impl Attempt<'_> {
     /// Returns `true` if the upstream gets an extended CONNECT.
     fn is_extended_connect(&self) -> bool {
         self.upstream.address.is_http2()
-            && self.switch.is_some_and(|it| it.extended_connect().is_some())
+            && self.upgrade.is_some_and(|it| it.extended_connect().is_some())
     }
 
     /// Returns the limits of time for the head of the response.
@@ -256,10 +256,10 @@ impl Attempt<'_> {
 
     /// Returns the response with this head. Does not wait.
     async fn respond(&self, head: ResponseHead, running: Running) -> Result<Forwarded, Failure> {
-        if let Some(switch) = self.switch {
+        if let Some(upgrade) = self.upgrade {
             let request = (&**self.label, &*self.incoming.script_context);
             let log = |failure: &Failure| self.upstream.log_rejected_response(failure, request);
-            switch.check(&head).inspect_err(log)?;
+            upgrade.check(&head).inspect_err(log)?;
         }
         if head.status == 101 {
             let response = self.switch(&head, running)?;
@@ -327,7 +327,7 @@ impl Attempt<'_> {
 
     /// Begins the tunnel of an extended CONNECT that an upstream of HTTP/2 has accepted.
     fn open_tunnel(mut response: Response, mut running: Running) -> Result<Response, Failure> {
-        running.lease.become_tunnel()?;
+        running.permit.become_tunnel()?;
         running.watchdog.reset();
         // For clients, it is a success (RFC 8441 §5).
         response.status = 101;
@@ -339,18 +339,18 @@ impl Attempt<'_> {
 
     /// Switches to the protocol that the upstream has accepted.
     fn switch(&self, head: &ResponseHead, running: Running) -> Result<Response, Failure> {
-        let Some(switch) = self.switch else {
+        let Some(upgrade) = self.upgrade else {
             let reason = "it has switched to another protocol without a request";
             return Err(Failure::new(Kind::Malformed, reason));
         };
-        let Running { exchange, mut lease, mut watchdog, .. } = running;
-        lease.become_tunnel()?;
+        let Running { exchange, mut permit, mut watchdog, .. } = running;
+        permit.become_tunnel()?;
         let upgraded = exchange.upgrade().map_err(|error| Failure::of_client(&error))?;
         let mut response = Response::new(head.status);
         response.fields = response::without_date(head.fields.clone());
-        let client = switch.begin(&mut response, head);
+        let client = upgrade.begin(&mut response, head);
         watchdog.reset();
-        let source = stream::from_source(Box::new(Tunnel::new(upgraded, client, lease, watchdog)));
+        let source = stream::from_source(Box::new(Tunnel::new(upgraded, client, permit, watchdog)));
         let (length, kind) = (None, StreamKind::Endless);
         response.body = Body::streamed(Stream { source, length, kind });
         Ok(response)

@@ -5,7 +5,7 @@ use std::sync::{Arc, PoisonError, RwLock};
 use std::time::Instant;
 
 use dunlin_config::{Proxy, Service};
-use dunlin_dns::{Present, Target};
+use dunlin_dns::{CachedLookup, Target};
 use dunlin_net::clock;
 use dunlin_net::log_limiter::LogLimiter;
 
@@ -24,7 +24,7 @@ pub struct Group {
     /// The services whose records name further ones, each with its weight.
     pub(crate) services: Vec<(Service, u32)>,
     /// The group of the upstreams that there are now, with those of the services.
-    pub(crate) present: Present<Target, Self>,
+    pub(crate) present: CachedLookup<Target, Self>,
     /// Upstreams have different priorities.
     pub(crate) has_priorities: bool,
     /// Counts the choices.
@@ -67,7 +67,7 @@ impl Group {
         Self {
             files,
             services,
-            present: Present::new("proxy", names, None),
+            present: CachedLookup::new("proxy", names, None),
             has_priorities: false,
             upstreams,
             tls: Arc::new(RwLock::new(tls)),
@@ -125,7 +125,7 @@ impl Group {
             rules: Arc::clone(&self.rules),
             upstreams: Vec::new(),
             services: Vec::new(),
-            present: Present::new("proxy", Vec::new(), None),
+            present: CachedLookup::new("proxy", Vec::new(), None),
             has_priorities: false,
             next: AtomicUsize::new(0),
             retries: Arc::clone(&self.retries),

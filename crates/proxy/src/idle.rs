@@ -48,14 +48,14 @@ impl Idle {
 /// Idle connections of one upstream that a worker has too many of, or has not used for a while. Another worker uses them
 /// before it opens a new one.
 #[derive(Debug, Default)]
-pub(crate) struct Overflow {
+pub(crate) struct SharedIdlePool {
     /// Their number, which is read without the lock.
     count: AtomicUsize,
     /// The longest idle first, each with the number of its pool.
     idle: Mutex<VecDeque<(usize, Idle)>>,
 }
 
-impl Overflow {
+impl SharedIdlePool {
     /// Keeps a connection for any worker, if there are fewer than `limit`; otherwise returns it.
     pub(crate) fn put(&self, pool: usize, idle: Idle, limit: usize) -> Option<Idle> {
         if self.count.load(Ordering::Relaxed) >= limit {

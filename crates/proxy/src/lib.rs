@@ -12,7 +12,7 @@
 //! Idle connections belong to the worker, the limits of connections to the upstream. SRV records and names give a group further
 //! upstreams (`present`). `forward` chooses, connects, sends (`upload`) and reads the head; a body that has not arrived with its head is
 //! a source that the adapter polls (`download`), and `read_ahead` collects responses that `buffer` holds. `request` and `response` decide
-//! which fields pass, [`Sent`] lists them for a cache, `switch` makes `Upgrade` of both forms of a request for a tunnel.
+//! which fields pass, [`Sent`] lists them for a cache, `upgrade_request` makes `Upgrade` of both forms of a request for a tunnel.
 //!
 //! # Contract
 //! A [`Group`] can be shared by threads; its creation reads the files of TLS. A [`WorkerProxy`] belongs to one worker, and
@@ -49,6 +49,7 @@ mod balance;
 mod budget;
 mod call;
 mod check;
+mod current_upstreams;
 mod download;
 mod failure;
 mod forward;
@@ -56,30 +57,29 @@ mod group;
 mod health;
 mod idle;
 mod label;
-mod lease;
 mod link;
 mod memory;
 mod pool;
-mod preface;
-mod present;
+mod proxy_header;
 mod read_ahead;
 mod request;
 mod resolve;
 mod response;
 mod sent;
 mod sticky;
+mod sticky_token;
 mod stream_tunnel;
-mod switch;
 mod target;
 #[cfg(test)]
 mod testing;
 mod tls;
-mod token;
 mod trailers;
 mod tunnel;
 mod turn;
+mod upgrade_request;
 mod upload;
 mod upstream;
+mod upstream_permit;
 
 pub use self::call::Call;
 pub use self::failure::Failure;

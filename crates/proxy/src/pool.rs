@@ -42,7 +42,7 @@ struct Pool {
     upstream: Arc<Upstream>,
     /// The longest idle first.
     idle: VecDeque<Idle>,
-    /// Maximum of them, and of those in the overflow.
+    /// Maximum of them, and of those in the shared pool.
     limit: usize,
 }
 
@@ -130,7 +130,7 @@ impl WorkerProxy {
         reuse: Reuse,
         now: Instant,
     ) -> Option<Connection> {
-        self.take_own(pool, reuse, now).or_else(|| upstream.overflow.take(pool, reuse, now))
+        self.take_own(pool, reuse, now).or_else(|| upstream.shared_idle.take(pool, reuse, now))
     }
 
     fn take_own(&self, pool: usize, reuse: Reuse, now: Instant) -> Option<Connection> {
@@ -204,7 +204,7 @@ impl WorkerProxy {
         let surplus = if idle.len() > limit { idle.pop_front() } else { None };
         drop(all);
         if let Some(surplus) = surplus.filter(|_| !self.is_alone.get()) {
-            drop(upstream.overflow.put(pool, surplus, limit));
+            drop(upstream.shared_idle.put(pool, surplus, limit));
         }
         if !self.is_swept.replace(true) {
             tokio::task::spawn_local(sweep(Rc::downgrade(self), Rc::clone(&self.deadlines)));
@@ -223,7 +223,7 @@ impl WorkerProxy {
                 pool.share_unused(number, now);
             }
             // Its upstream's are closed by the workers that had them.
-            let is_shared = pool.upstream.overflow.close_unusable(now);
+            let is_shared = pool.upstream.shared_idle.close_unusable(now);
             is_shared || !pool.idle.is_empty()
         });
         let is_left = !all.is_empty();
@@ -233,12 +233,12 @@ impl WorkerProxy {
 }
 
 impl Pool {
-    /// Gives the connections that were not used since the last sweep to the overflow, as long as it has room.
+    /// Gives the connections that were not used since the last sweep to the shared pool, as long as it has room.
     fn share_unused(&mut self, number: usize, now: Instant) {
         while self.idle.front().is_some_and(|idle| idle.since + SWEEP <= now)
             && let Some(first) = self.idle.pop_front()
         {
-            if let Some(first) = self.upstream.overflow.put(number, first, self.limit) {
+            if let Some(first) = self.upstream.shared_idle.put(number, first, self.limit) {
                 self.idle.push_front(first);
                 return;
             }

@@ -13,8 +13,8 @@ use dunlin_tls::ClientCertificate;
 
 use crate::address;
 use crate::call::Call;
-use crate::switch::Switch;
 use crate::target;
+use crate::upgrade_request::UpgradeRequest;
 use crate::upstream::Upstream;
 
 /// The name of this server in `Via` (RFC 9110 §7.6.3).
@@ -24,14 +24,14 @@ const MAX_VIA: usize = 8;
 /// The field with the authenticated user.
 const USER: &str = "Remote-User";
 
-/// Returns the request to send to `upstream`, whose origin is `origin`. `switch` is the protocol upgrade that the client
+/// Returns the request to send to `upstream`, whose origin is `origin`. `upgrade` is the protocol upgrade that the client
 /// requested.
 pub(crate) fn request(
     call: &Call<'_>,
     incoming: &Incoming,
     upstream: &Upstream,
     origin: Origin,
-    switch: Option<&Switch<'_>>,
+    upgrade: Option<&UpgradeRequest<'_>>,
 ) -> ClientRequest {
     let rules = call.group.rules();
     let host = call.request.field(FieldName::Host).unwrap_or_default();
@@ -41,13 +41,13 @@ pub(crate) fn request(
     let (target, prefix) = target::target(rules, call.raw_path, call.path, call.query);
     let method = std::str::from_utf8(call.request.equivalent_method()).unwrap_or_default();
     let mut head = RequestHead::new(method, authority, &target);
-    let protocol = switch.and_then(Switch::extended_connect);
+    let protocol = upgrade.and_then(UpgradeRequest::extended_connect);
     if let Some(protocol) = protocol.filter(|_| upstream.address.is_http2()) {
         head.method = "CONNECT".into();
         head.protocol = Some(String::from_utf8_lossy(protocol).into());
     }
     let is_http2 = upstream.address.is_http2();
-    head.fields = fields(call, &Facts::of(incoming), prefix.as_deref(), (is_http2, switch));
+    head.fields = fields(call, &Facts::of(incoming), prefix.as_deref(), (is_http2, upgrade));
     let timeouts = Timeouts::none();
     ClientRequest { origin, head: head.assume_parsed(), timeouts }
 }
@@ -83,7 +83,7 @@ pub(crate) fn fields(
     call: &Call<'_>,
     facts: &Facts<'_>,
     prefix: Option<&str>,
-    (is_http2, switch): (bool, Option<&Switch<'_>>),
+    (is_http2, upgrade): (bool, Option<&UpgradeRequest<'_>>),
 ) -> FieldLines {
     let mut fields = FieldLines::new();
     add_client_fields(call, facts, &mut fields);
@@ -91,8 +91,8 @@ pub(crate) fn fields(
     if wants_trailers(call) && !is_http2 {
         fields.push("Connection", "TE");
     }
-    if let Some(switch) = switch.filter(|_| !is_http2) {
-        switch.add_fields(&mut fields);
+    if let Some(upgrade) = upgrade.filter(|_| !is_http2) {
+        upgrade.add_fields(&mut fields);
     }
     for (name, value) in &call.group.rules().set_request_fields {
         // Programs may take another spelling of the client for it.

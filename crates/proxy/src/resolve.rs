@@ -5,7 +5,7 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicUsize, Ordering};
 
 use dunlin_config::UpstreamAddress;
-use dunlin_dns::{self as dns, Present};
+use dunlin_dns::{self as dns, CachedLookup};
 use dunlin_http::semantics::Url;
 
 use crate::failure::{Failure, Kind};
@@ -16,7 +16,7 @@ use crate::upstream::Upstream;
 pub(crate) struct Resolved {
     /// The one address of the name that the upstream is at, where each has an upstream of its own.
     only: Option<IpAddr>,
-    present: Present<IpAddr, [IpAddr]>,
+    present: CachedLookup<IpAddr, [IpAddr]>,
     /// Number of the address at which the next connection begins.
     next: AtomicUsize,
 }
@@ -49,12 +49,16 @@ impl Resolved {
     /// Returns all addresses of the name of `address`.
     pub(crate) fn all(address: &UpstreamAddress) -> Self {
         let names = address.url().map(|url| host(url).to_owned()).into_iter().collect();
-        Self { only: None, present: Present::new("proxy", names, None), next: AtomicUsize::new(0) }
+        Self {
+            only: None,
+            present: CachedLookup::new("proxy", names, None),
+            next: AtomicUsize::new(0),
+        }
     }
 
     /// One address of the name.
     pub(crate) fn only(address: IpAddr) -> Self {
-        let present = Present::new("proxy", Vec::new(), None);
+        let present = CachedLookup::new("proxy", Vec::new(), None);
         Self { only: Some(address), present, next: AtomicUsize::new(0) }
     }
 

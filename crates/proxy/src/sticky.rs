@@ -11,7 +11,7 @@ use crate::upstream::Upstream;
 
 impl Call<'_> {
     /// Returns the upstream that the client's cookie names.
-    pub(crate) fn bound_upstream(&self) -> Option<&Arc<Upstream>> {
+    pub(crate) fn sticky_upstream(&self) -> Option<&Arc<Upstream>> {
         let sticky = self.group.rules.sticky.as_ref()?;
         let value = self.cookie(sticky.cookie.as_bytes())?;
         self.group.upstreams.iter().find(|upstream| upstream.cookie.as_bytes() == value)
@@ -24,16 +24,16 @@ impl Call<'_> {
         pairs.find_map(|pair| pair.trim_ascii().strip_prefix(name)?.strip_prefix(b"="))
     }
 
-    /// Returns the value of `Set-Cookie` that keeps the client at `upstream`, if it is not there yet. `bound` is the upstream
+    /// Returns the value of `Set-Cookie` that keeps the client at `upstream`, if it is not there yet. `current` is the upstream
     /// that its cookie names.
     pub(crate) fn set_cookie(
         &self,
-        bound: Option<&Arc<Upstream>>,
+        current: Option<&Arc<Upstream>>,
         upstream: &Upstream,
     ) -> Option<String> {
         let sticky = self.group.rules.sticky.as_ref()?;
-        let is_bound = bound.is_some_and(|bound| bound.id == upstream.id);
-        (!is_bound).then(|| value(sticky, upstream, self.client.encrypted))
+        let is_current = current.is_some_and(|current| current.id == upstream.id);
+        (!is_current).then(|| value(sticky, upstream, self.client.encrypted))
     }
 }
 

@@ -16,18 +16,18 @@ pub(crate) struct StreamTunnel {
 
 impl StreamTunnel {
     pub(crate) fn new(running: Running) -> Self {
-        running.lease.upstream.counts.tunnels.fetch_add(1, Ordering::Relaxed);
+        running.permit.upstream.counts.tunnels.fetch_add(1, Ordering::Relaxed);
         Self { running }
     }
 }
 
 impl Source for StreamTunnel {
     fn poll_next(&mut self, cx: &mut Context<'_>) -> Poll<Result<Option<Bytes>, Broken>> {
-        let Running { exchange, lease, watchdog, .. } = &mut self.running;
+        let Running { exchange, permit, watchdog, .. } = &mut self.running;
         match exchange.poll_data(cx) {
             Poll::Ready(data) => Poll::Ready(data.transpose().map_err(|_| Broken)),
             Poll::Pending => {
-                let limit = lease.rules.tunnel_timeout;
+                let limit = permit.rules.tunnel_timeout;
                 // Both sides are idle: they see an orderly end.
                 watchdog.poll(cx, limit, exchange.progress()).map(|()| Ok(None))
             }
@@ -37,6 +37,6 @@ impl Source for StreamTunnel {
 
 impl Drop for StreamTunnel {
     fn drop(&mut self) {
-        self.running.lease.upstream.counts.tunnels.fetch_sub(1, Ordering::Relaxed);
+        self.running.permit.upstream.counts.tunnels.fetch_sub(1, Ordering::Relaxed);
     }
 }

@@ -10,7 +10,7 @@ use dunlin_exchange::stream::{self, Broken, Source};
 use dunlin_net::watchdog::Watchdog;
 use tokio::io::{AsyncRead, AsyncWrite, ReadBuf};
 
-use crate::lease::Lease;
+use crate::upstream_permit::UpstreamPermit;
 
 /// Both directions of a connection that uses another protocol. Polling for bytes of the upstream also sends those of the
 /// client.
@@ -25,7 +25,7 @@ pub(crate) struct Tunnel {
     needs_shutdown: bool,
     /// Bytes in both directions.
     moved: u64,
-    lease: Lease,
+    permit: UpstreamPermit,
     watchdog: Watchdog,
 }
 
@@ -33,12 +33,12 @@ impl Tunnel {
     pub(crate) fn new(
         upstream: Upgraded,
         client: stream::Receiver,
-        lease: Lease,
+        permit: UpstreamPermit,
         watchdog: Watchdog,
     ) -> Self {
-        lease.upstream.counts.tunnels.fetch_add(1, Ordering::Relaxed);
+        permit.upstream.counts.tunnels.fetch_add(1, Ordering::Relaxed);
         let (client, pending) = (Some(client), Bytes::new());
-        Self { upstream, client, pending, needs_shutdown: false, moved: 0, lease, watchdog }
+        Self { upstream, client, pending, needs_shutdown: false, moved: 0, permit, watchdog }
     }
 
     /// Sends what the client has sent. Ready when it sends no more.
@@ -78,8 +78,8 @@ impl Tunnel {
 
     /// Returns the next bytes of the upstream; empty at the end.
     fn poll_receive(&mut self, cx: &mut Context<'_>) -> Poll<Result<Bytes, Broken>> {
-        let Self { upstream, lease, .. } = self;
-        let read = lease.worker.with_buffer(|buffer| {
+        let Self { upstream, permit, .. } = self;
+        let read = permit.worker.with_buffer(|buffer| {
             let mut read = ReadBuf::new(buffer);
             let result = Pin::new(upstream).poll_read(cx, &mut read);
             result.map_ok(|()| Bytes::copy_from_slice(read.filled()))
@@ -98,7 +98,7 @@ impl Source for Tunnel {
             self.moved += bytes.len() as u64;
             return Poll::Ready(Ok(Some(bytes).filter(|bytes| !bytes.is_empty())));
         }
-        let limit = self.lease.rules.tunnel_timeout;
+        let limit = self.permit.rules.tunnel_timeout;
         // Both sides are idle: they see an orderly end.
         self.watchdog.poll(cx, limit, self.moved).map(|()| Ok(None))
     }
@@ -106,6 +106,6 @@ impl Source for Tunnel {
 
 impl Drop for Tunnel {
     fn drop(&mut self) {
-        self.lease.upstream.counts.tunnels.fetch_sub(1, Ordering::Relaxed);
+        self.permit.upstream.counts.tunnels.fetch_sub(1, Ordering::Relaxed);
     }
 }

@@ -15,11 +15,11 @@ use dunlin_telemetry::{RequestLabel, ScriptContext};
 use crate::address;
 use crate::failure::Failure;
 use crate::health::{Health, ResponseTime};
-use crate::idle::Overflow;
+use crate::idle::SharedIdlePool;
 use crate::label::{Label, log_failure};
 use crate::resolve::Resolved;
+use crate::sticky_token::upstream_token;
 use crate::tls::Outcome;
-use crate::token::upstream_token;
 
 /// An upstream.
 #[derive(Debug)]
@@ -40,7 +40,7 @@ pub(crate) struct Upstream {
     /// Connections that use another protocol.
     pub(crate) tunnels: Arc<Concurrency>,
     /// Idle connections that workers share.
-    pub(crate) overflow: Overflow,
+    pub(crate) shared_idle: SharedIdlePool,
     /// Its share of the requests, relative to those of the others.
     pub(crate) weight: u32,
     /// Those with a higher number get requests only if none with a lower one can.
@@ -132,7 +132,7 @@ impl Upstream {
             resolved: Resolved::all(&upstream.address),
             connections: limit(rules.connections, rules.queue),
             tunnels: limit(rules.tunnels, 0),
-            overflow: Overflow::default(),
+            shared_idle: SharedIdlePool::default(),
             weight: upstream.weight,
             priority: 0,
             in_flight: AtomicUsize::new(0),

@@ -5,7 +5,7 @@ use std::net::SocketAddr;
 use std::sync::Arc;
 
 use dunlin_config::{Address, WorkerAddress};
-use dunlin_dns::{self as dns, Answer, Present};
+use dunlin_dns::{self as dns, Answer, CachedLookup};
 
 use super::target::RemoteTarget;
 use crate::failure::Failure;
@@ -30,7 +30,7 @@ pub(super) struct Targets {
     /// Names, with the port of their addresses unless SRV records have it.
     names: Vec<(String, Option<u16>)>,
     /// The fixed targets, and those of the names.
-    present: Present<Found, [Choice]>,
+    present: CachedLookup<Found, [Choice]>,
 }
 
 /// A target of an answer.
@@ -56,7 +56,7 @@ impl Targets {
         let fixed: Choices = fixed.into();
         let first = (!fixed.is_empty()).then(|| Arc::clone(&fixed));
         let texts = names.iter().map(|(name, _)| name.clone()).collect();
-        Self { fixed, names, present: Present::new("workers", texts, first) }
+        Self { fixed, names, present: CachedLookup::new("workers", texts, first) }
     }
 
     /// Returns the targets of the last answers.

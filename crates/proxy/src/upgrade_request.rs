@@ -14,7 +14,7 @@ use crate::request::listed_options;
 use crate::upload::Upload;
 
 /// A request for another protocol.
-pub(crate) struct Switch<'a> {
+pub(crate) struct UpgradeRequest<'a> {
     /// The value of `Upgrade`.
     protocol: &'a [u8],
     is_extended_connect: bool,
@@ -24,7 +24,7 @@ pub(crate) struct Switch<'a> {
     tunnel: Cell<Option<Tunnel>>,
 }
 
-impl<'a> Switch<'a> {
+impl<'a> UpgradeRequest<'a> {
     /// Returns the other protocol that the request names; `None` if it is an ordinary request.
     ///
     /// # Errors

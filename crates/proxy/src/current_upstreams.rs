@@ -177,7 +177,7 @@ mod tests {
         let targets = vec![target("a", 1, 1), target("b", 2, 1), target("c", 2, 1)];
         let present = update(&group, Ok(targets)).unwrap();
         let now = Instant::now();
-        let choice = Choice { tried: &[], key: &[], bound: None, now };
+        let choice = Choice { tried: &[], key: &[], sticky: None, now };
         let chosen = |choice| present.choose(choice).unwrap().name.to_string();
         assert!((0..5).all(|_| chosen(choice) == "http://a:80"));
         let tried = [present.upstreams[0].id];

@@ -11,7 +11,7 @@ use dunlin_net::clock;
 use crate::resolve::Answer;
 
 /// After this time without an answer, the last one is used.
-const PATIENCE: Duration = Duration::from_secs(1);
+const LOOKUP_TIMEOUT: Duration = Duration::from_secs(1);
 /// How long the last answer is used before another query.
 const RETRY: Duration = Duration::from_secs(5);
 /// How long it is known that names cannot be resolved, before another query.
@@ -22,7 +22,7 @@ const NEGATIVE: Duration = Duration::from_secs(2);
 ///
 /// `T` are the items of an answer, `D` is the value.
 #[derive(Debug)]
-pub struct Present<T, D: ?Sized> {
+pub struct CachedLookup<T, D: ?Sized> {
     /// What has the names, for the log.
     owner: &'static str,
     names: Vec<String>,
@@ -44,7 +44,7 @@ struct State<T, D: ?Sized> {
     has_failed: bool,
 }
 
-impl<T: Clone, D: ?Sized> Present<T, D> {
+impl<T: Clone, D: ?Sized> CachedLookup<T, D> {
     /// Creates the names of `owner`. `first` is the value until they were resolved; `None` if requests wait for that.
     pub fn new(owner: &'static str, names: Vec<String>, first: Option<Arc<D>>) -> Self {
         let answers = vec![Vec::new(); names.len()];
@@ -82,7 +82,7 @@ impl<T: Clone, D: ?Sized> Present<T, D> {
         let queries = self.names.iter().enumerate().map(async |(number, name)| {
             let query = Box::pin(resolve(number));
             match has_value {
-                true => clock::timeout(PATIENCE, query)
+                true => clock::timeout(LOOKUP_TIMEOUT, query)
                     .await
                     .unwrap_or_else(|| Err(format!("resolving {name} takes too long"))),
                 false => query.await,
@@ -92,10 +92,10 @@ impl<T: Clone, D: ?Sized> Present<T, D> {
         self.update(answers, derive)
     }
 
-    /// Derives the value from these answers, one for each name, as [`Present::get`] does.
+    /// Derives the value from these answers, one for each name, as [`CachedLookup::get`] does.
     ///
     /// # Errors
-    /// See [`Present::get`].
+    /// See [`CachedLookup::get`].
     pub fn update(
         &self,
         answers: Vec<Result<Answer<T>, String>>,
@@ -190,7 +190,7 @@ mod tests {
 
     use super::*;
 
-    type Numbers = Present<u8, [u8]>;
+    type Numbers = CachedLookup<u8, [u8]>;
 
     fn concat(answers: &[Vec<u8>], _: Option<&Arc<[u8]>>) -> Option<Arc<[u8]>> {
         let all = answers.concat();

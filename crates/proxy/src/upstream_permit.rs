@@ -22,7 +22,7 @@ use crate::upstream::Upstream;
 
 /// A request's right to use a connection of an upstream, or a tunnel's. It counts until it is dropped.
 #[derive(Debug)]
-pub(crate) struct Lease {
+pub(crate) struct UpstreamPermit {
     pub(crate) upstream: Arc<Upstream>,
     pub(crate) rules: Arc<Proxy>,
     pub(crate) worker: Rc<WorkerProxy>,
@@ -37,7 +37,7 @@ enum Shared {
     Open(tokio::sync::OwnedMutexGuard<()>),
 }
 
-impl Lease {
+impl UpstreamPermit {
     /// Waits until the upstream may have another connection in use. Returns when it may; `now` is the time of the call.
     ///
     /// # Errors
@@ -61,14 +61,14 @@ impl Lease {
             }
         };
         upstream.in_flight.fetch_add(1, Ordering::Relaxed);
-        let lease = Self {
+        let permit = Self {
             upstream: Arc::clone(upstream),
             rules: Arc::clone(&group.rules),
             worker: Rc::clone(worker),
             pool: upstream.pool(),
             permit,
         };
-        Ok((lease, since))
+        Ok((permit, since))
     }
 
     /// Has the connection, which uses another protocol now, count as a tunnel.
@@ -213,7 +213,7 @@ impl Lease {
     }
 }
 
-impl Drop for Lease {
+impl Drop for UpstreamPermit {
     fn drop(&mut self) {
         self.upstream.in_flight.fetch_sub(1, Ordering::Relaxed);
     }
