@@ -44,10 +44,10 @@
 
 pub mod cache;
 mod compress;
+mod descriptor_cache;
 pub mod encoded;
 pub mod explain;
 pub mod file_response;
-mod kept;
 pub mod listing;
 mod load;
 pub mod media_type;

@@ -13,8 +13,8 @@ use sha2::{Digest, Sha256};
 use super::cache::resource::{Origin, Resource};
 use super::cache::shared_cache::Key;
 use super::media_type::{content_type, file_name};
-use super::records::beside::write_beside;
 use super::records::convert::convert;
+use super::records::stored_copy::write_copy;
 use super::render::{self, Description};
 use super::resolve::Resolver;
 use super::search::Wanted;
@@ -283,7 +283,7 @@ fn converted(
     }
     if rules.write {
         io::Seek::rewind(&mut output).map_err(|error| report(&error))?;
-        if let Err(error) = write_beside(&root.fd, file, &before, &mut output) {
+        if let Err(error) = write_copy(&root.fd, file, &before, &mut output) {
             // The response does not depend on the stored file.
             report(&error);
         }

@@ -21,8 +21,8 @@ use rustix::fs::FileType;
 use rustix::io::{Errno, ReadWriteFlags, preadv2};
 use smallvec::SmallVec;
 
+use super::descriptor_cache::CachedDescriptor;
 use super::file_response::FileResponse;
-use super::kept::KeptFile;
 use super::load::{MAX_UNCACHED_READ, UNWATCHED};
 use super::media_type::{ContentType, content_type, file_name};
 use super::render::{self, Description};
@@ -167,7 +167,7 @@ fn respond_opened<R>(
         .then(|| Arc::new(ContentFile::live(fd, metadata, settings.sendfile)));
     if let (Some(candidate), Some(live)) = (candidate, &live) {
         let (content, fields) = (Arc::clone(live), fields.clone());
-        let kept = KeptFile { content, content_type, fields, last_modified };
+        let kept = CachedDescriptor { content, content_type, fields, last_modified };
         let until = worker.clock.now() + shared.revalidate.min(UNWATCHED);
         worker.kept.borrow_mut().insert(candidate, kept, until);
     }

@@ -8,7 +8,7 @@ use std::sync::atomic::Ordering;
 use super::cache::resource::Resource;
 use super::cache::shared_cache::LookUp;
 use super::cache::worker_cache::{CacheEntry, WorkerCache};
-use super::kept::KeptFiles;
+use super::descriptor_cache::DescriptorCache;
 use super::shared::Shared;
 use dunlin_admission::sampler::Sampler;
 use dunlin_net::clock::Clock;
@@ -21,7 +21,7 @@ pub struct Worker<R> {
     /// The first level of the cache.
     pub cache: RefCell<WorkerCache<R>>,
     pub(super) clock: Rc<Clock>,
-    pub(super) kept: RefCell<KeptFiles>,
+    pub(super) kept: RefCell<DescriptorCache>,
     /// Responses from the cache, the bytes of their bodies, and other responses, since [`Worker::publish_counts`].
     hits: Cell<u64>,
     hit_bytes: Cell<u64>,

@@ -11,18 +11,18 @@
 //!
 //! [`Memory`](memory::Memory) keeps responses within bounds, for all workers; [`record`] makes bytes of them that outlive the
 //! process. [`Flights`](flight::Flights) has the requests that are upstream, so that one request is made for many of the same
-//! URL, and [`Marks`](marks::Marks) the URLs for which that is of no use.
+//! URL, and [`UncacheableMarks`](uncacheable_marks::UncacheableMarks) the URLs for which that is of no use.
 //!
 //! # Contract
 //! The crate does no I/O and reads no clock: times are arguments, in the units that each function names. It forwards nothing
 //! either: the caller sends the request of a [`Leader`](flight::Leader) upstream and passes the body to its
 //! [`Writer`](flight::Writer).
 //!
-//! [`Memory`](memory::Memory), [`Flights`](flight::Flights) and [`Marks`](marks::Marks) are shared by threads, and hold their
-//! locks for single operations. A [`Leader`](flight::Leader) that is dropped without a decision makes way for another request,
-//! and a [`Writer`](flight::Writer) that is dropped before its end breaks the body for its readers
-//! ([`Broken`](flight::Broken)). The error of [`StoredHead::new`](stored::StoredHead::new) is the reason why a response is not
-//! stored, as a token for `Cache-Status`; the response itself is valid.
+//! [`Memory`](memory::Memory), [`Flights`](flight::Flights) and [`UncacheableMarks`](uncacheable_marks::UncacheableMarks)
+//! are shared by threads, and hold their locks for single operations. A [`Leader`](flight::Leader) that is dropped without a
+//! decision makes way for another request, and a [`Writer`](flight::Writer) that is dropped before its end breaks the body
+//! for its readers ([`Broken`](flight::Broken)). The error of [`StoredHead::new`](stored::StoredHead::new) is the reason why
+//! a response is not stored, as a token for `Cache-Status`; the response itself is valid.
 //!
 //! # Example
 //! ```
@@ -49,7 +49,6 @@ pub mod flight;
 pub mod freshness;
 pub mod invalidation;
 pub mod key;
-pub mod marks;
 pub mod memory;
 pub mod presented;
 pub mod record;
@@ -61,4 +60,5 @@ pub mod stored;
 mod structured;
 #[cfg(test)]
 mod testing;
+pub mod uncacheable_marks;
 pub mod vary;

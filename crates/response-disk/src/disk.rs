@@ -17,9 +17,9 @@ use crate::files::{Files, Lock};
 use crate::index::{Index, Place, Places, Removal};
 
 /// After a failure nothing is written for this time.
-const PAUSE: Duration = Duration::from_secs(10);
+const RETRY_AFTER: Duration = Duration::from_secs(10);
 /// After a failure was logged, no other is for this time.
-const QUIET: Duration = Duration::from_secs(3600);
+const LOG_INTERVAL: Duration = Duration::from_secs(3600);
 
 /// Responses in the files of a directory, within bounds. The sites of keys are numbers that mean the same in each process.
 #[derive(Debug)]
@@ -32,14 +32,14 @@ pub struct Disk {
     is_closed: AtomicBool,
     /// The thread has tried to take the lock.
     has_tried: (Mutex<bool>, Condvar),
-    trouble: Mutex<Trouble>,
+    write_failures: Mutex<WriteFailures>,
     /// Counters for metrics.
     pub counters: Counters,
 }
 
 /// Failures to write.
 #[derive(Debug, Clone, Copy, Default)]
-struct Trouble {
+struct WriteFailures {
     /// The last one since the last success.
     failed: Option<Instant>,
     /// The last one that was logged.
@@ -105,7 +105,7 @@ impl Disk {
             lock: Mutex::default(),
             is_closed: AtomicBool::new(false),
             has_tried: Default::default(),
-            trouble: Mutex::default(),
+            write_failures: Mutex::default(),
             counters: Counters::default(),
         })
     }
@@ -198,7 +198,7 @@ impl Disk {
     fn try_write(&self, key: &Key, stored: &Stored, now: Now) -> Result<Vec<u64>, &AtomicU64> {
         let Counters { written, rejected, failed, evicted, .. } = &self.counters;
         let _lock = lock(&self.lock).clone().ok_or(rejected)?;
-        if lock(&self.trouble).failed.is_some_and(|since| since.elapsed() < PAUSE) {
+        if lock(&self.write_failures).failed.is_some_and(|since| since.elapsed() < RETRY_AFTER) {
             return Err(failed);
         }
         let head = record::encode(key, stored, now).ok_or(rejected)?;
@@ -210,7 +210,7 @@ impl Disk {
             self.log_failure(&error);
             failed
         })?;
-        lock(&self.trouble).failed = None;
+        lock(&self.write_failures).failed = None;
         let length = (head.len() + stored.body.len()) as u64;
         let outcome = self.index().insert(key.clone(), Place::new(number, length, &stored.head));
         add(if outcome.is_stored { written } else { rejected }, 1);
@@ -293,11 +293,11 @@ impl Disk {
 
     /// Logs a failure, unless one was logged not long ago: a disk that is nearly full takes some responses and not others.
     pub(crate) fn log_failure(&self, error: &io::Error) {
-        let mut trouble = lock(&self.trouble);
+        let mut write_failures = lock(&self.write_failures);
         let now = Instant::now();
-        trouble.failed = Some(now);
-        if trouble.logged.is_none_or(|logged| now.duration_since(logged) > QUIET) {
-            trouble.logged = Some(now);
+        write_failures.failed = Some(now);
+        if write_failures.logged.is_none_or(|logged| now.duration_since(logged) > LOG_INTERVAL) {
+            write_failures.logged = Some(now);
             tracing::error!(
                 "cache directory {}: {error}; content is cached in memory alone until it can be written again",
                 self.directory().display()

@@ -9,10 +9,10 @@ use dunlin_net::clock::monotonic_millis;
 
 use super::client::Client;
 use super::disk::{ObjectDisk, ObjectFile, ObjectName};
-use super::flight::{Claim, Flight, WantedObject};
+use super::flight::{CacheClaim, Flight, RequestedObject};
 use super::listing::{self, Listings};
 use super::load::Context;
-use super::once::{Once, Promise};
+use super::once::{Promise, SharedOnce};
 use super::restore::Restoration;
 use super::store::{ListRequest, ObjectMetadata, StoreError};
 use crate::cache::resource::Resource;
@@ -40,7 +40,7 @@ struct State {
 }
 
 /// Whether there are objects beneath a prefix: one request for all that wait.
-type Existence = Once<Result<bool, StoreError>>;
+type Existence = SharedOnce<Result<bool, StoreError>>;
 
 /// The maximum of keys that are known to be absent, and of prefixes. Clients choose them.
 const MAX_KNOWN: usize = 20_000;
@@ -73,7 +73,7 @@ impl Bucket {
         self: &Arc<Self>,
         context: &Arc<Context>,
         key: &str,
-        claim: &Claim,
+        claim: &CacheClaim,
         is_kept: bool,
     ) -> Joined {
         let held = claim.version();
@@ -104,19 +104,19 @@ impl Bucket {
         if !self.client.health.may_send() {
             return Joined::Down;
         }
-        let wanted = WantedObject { key: key.to_owned(), unless: held.cloned() };
+        let wanted = RequestedObject { key: key.to_owned(), unless: held.cloned() };
         let flight = Flight::new(wanted);
         flight.claim(claim);
         state.flights.insert(key.to_owned(), Arc::clone(&flight));
         drop(state);
         let (bucket, context, started) =
             (Arc::clone(self), Arc::clone(context), Arc::clone(&flight));
-        self.client.handle.spawn(async move { started.fly(&bucket, &context).await });
+        self.client.handle.spawn(async move { started.fetch(&bucket, &context).await });
         Joined::Flight(flight)
     }
 
     /// Ends a request, whose result is where it is looked for first.
-    pub(super) fn land(&self, flight: &Arc<Flight>) {
+    pub(super) fn finish(&self, flight: &Arc<Flight>) {
         let mut state = self.lock();
         let key = &flight.wanted.key;
         if state.flights.get(key).is_some_and(|current| Arc::ptr_eq(current, flight)) {
@@ -129,7 +129,7 @@ impl Bucket {
         &self,
         disk: &dyn ObjectDisk,
         key: &str,
-        claim: &Claim,
+        claim: &CacheClaim,
     ) -> Option<(Arc<Restoration>, Option<ObjectFile>)> {
         let place = (key.to_owned(), claim.key.clone());
         let mut state = self.lock();
@@ -143,7 +143,7 @@ impl Bucket {
     }
 
     /// Ends the reading of a file.
-    pub(super) fn end_restoration(&self, key: &str, claim: &Claim) {
+    pub(super) fn end_restoration(&self, key: &str, claim: &CacheClaim) {
         self.lock().restorations.remove(&(key.to_owned(), claim.key.clone()));
     }
 
@@ -230,7 +230,7 @@ impl Bucket {
                     return Err(StoreError::Failed("it does not respond".into()));
                 }
                 _ => {
-                    let new: Arc<Once<_>> = Arc::default();
+                    let new: Arc<SharedOnce<_>> = Arc::default();
                     // Requests that come while it is in progress share it, even if `revalidate` is 0.
                     let until = now
                         + self

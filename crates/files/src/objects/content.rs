@@ -11,18 +11,18 @@ use bytes::Bytes;
 use tokio::sync::mpsc;
 use tokio::time::timeout;
 
-use super::arrival::Arrival;
 use super::client::Client;
-use super::once::{Once, Promise};
+use super::download::Download;
+use super::once::{Promise, SharedOnce};
 use super::remote::{Broken, ContentReader, RemoteContent};
 use super::store::{GetRequest, Got, Later, ObjectBody, ObjectMetadata, StoreError};
 
 /// Content that arrives once for all responses.
 #[derive(Debug, Clone)]
-pub(super) struct Arriving {
-    pub(super) arrival: Arc<Arrival>,
+pub(super) struct Downloading {
+    pub(super) download: Arc<Download>,
     /// Set when it is in the cache, or will never be.
-    pub(super) finished: Arc<Once<()>>,
+    pub(super) finished: Arc<SharedOnce<()>>,
 }
 
 /// The content of an object that does not fit into the cache: each response requests its ranges.
@@ -32,11 +32,11 @@ pub(super) struct Streamed {
     pub(super) key: String,
     pub(super) metadata: ObjectMetadata,
     /// The body of the response by which the object was found, for the first response.
-    pub(super) begun: Option<Arc<Begun>>,
+    pub(super) begun: Option<Arc<StreamedBody>>,
 }
 
 /// A body that one response takes.
-pub(super) struct Begun(Mutex<Option<Box<dyn ObjectBody>>>);
+pub(super) struct StreamedBody(Mutex<Option<Box<dyn ObjectBody>>>);
 
 /// A reader of a response of the store.
 #[derive(Debug)]
@@ -50,7 +50,7 @@ struct Reader {
 /// Chunks that wait for a client. The store's connection is not read beyond them.
 const CHUNKS: usize = 1;
 
-impl Begun {
+impl StreamedBody {
     pub(super) fn new(body: Box<dyn ObjectBody>) -> Arc<Self> {
         Arc::new(Self(Mutex::new(Some(body))))
     }
@@ -60,15 +60,15 @@ impl Begun {
     }
 }
 
-impl fmt::Debug for Begun {
+impl fmt::Debug for StreamedBody {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.write_str("Begun")
+        f.write_str("StreamedBody")
     }
 }
 
-impl RemoteContent for Arriving {
+impl RemoteContent for Downloading {
     fn open(&self, range: Range<u64>) -> Later<Result<Box<dyn ContentReader>, StoreError>> {
-        let reader = self.arrival.read(range);
+        let reader = self.download.read(range);
         Box::pin(async move { Ok(Box::new(reader) as Box<dyn ContentReader>) })
     }
 
@@ -94,7 +94,7 @@ impl Streamed {
         let (sender, chunks) = mpsc::channel(CHUNKS);
         let left = range.end - range.start;
         let begun = self.begun.as_ref().filter(|_| range.start == 0).and_then(|begun| begun.take());
-        let opened = Arc::new(Once::default());
+        let opened = Arc::new(SharedOnce::default());
         let result = Promise::new(&opened, Err(StoreError::abandoned()));
         let handle = self.client.handle.clone();
         handle.spawn(async move {

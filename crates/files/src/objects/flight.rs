@@ -9,12 +9,12 @@ use dunlin_config::Settings;
 use dunlin_net::clock::monotonic_millis;
 use tokio::time::{sleep, timeout};
 
-use super::arrival::Arrival;
 use super::bucket::Bucket;
 use super::client::Client;
-use super::content::{Arriving, Begun};
+use super::content::{Downloading, StreamedBody};
+use super::download::Download;
 use super::load::{self, Context};
-use super::once::Once;
+use super::once::SharedOnce;
 use super::remote::Broken;
 use super::siblings;
 use super::store::{GetRequest, Got, ObjectBody, ObjectMetadata, StoreError, Version};
@@ -24,13 +24,13 @@ use crate::cache::shared_cache::Key;
 /// A request in progress.
 #[derive(Debug)]
 pub(crate) struct Flight {
-    pub(super) wanted: WantedObject,
+    pub(super) wanted: RequestedObject,
     /// The outcome derived from the response head.
-    head: Once<Landed>,
+    head: SharedOnce<FetchResult>,
     /// The response takes so long that requests with a stale object do not wait for it.
-    late: Once<()>,
+    late: SharedOnce<()>,
     /// The content is in the cache, or will never be.
-    finished: Arc<Once<()>>,
+    finished: Arc<SharedOnce<()>>,
     claims: Mutex<Claims>,
     /// The largest object that a claim wants whole.
     limit: AtomicU64,
@@ -40,7 +40,7 @@ pub(crate) struct Flight {
 
 /// The object that is requested.
 #[derive(Debug)]
-pub(super) struct WantedObject {
+pub(super) struct RequestedObject {
     /// The key, as the store has it.
     pub(super) key: String,
     /// The version that all have which wait for the response.
@@ -49,7 +49,7 @@ pub(super) struct WantedObject {
 
 /// A place in the cache that wants the object.
 #[derive(Debug, Clone)]
-pub(super) struct Claim {
+pub(super) struct CacheClaim {
     pub(super) key: Key,
     pub(super) settings: Arc<Settings>,
     /// Path beneath the root.
@@ -62,52 +62,52 @@ pub(super) struct Claim {
 
 #[derive(Debug, Default)]
 struct Claims {
-    open: Vec<Claim>,
+    open: Vec<CacheClaim>,
     loaded: Vec<Arc<Resource>>,
 }
 
 /// The outcome derived from the response head.
 #[derive(Debug, Clone)]
-pub(super) enum Landed {
+pub(super) enum FetchResult {
     /// The version is still the current one.
     NotModified,
     /// An object that arrives for the cache.
-    Arriving(Arc<ObjectMetadata>, Arc<Arrival>),
+    Downloading(Arc<ObjectMetadata>, Arc<Download>),
     /// An object that is streamed to each client.
-    Streamed(Arc<ObjectMetadata>, Arc<Begun>),
+    Streamed(Arc<ObjectMetadata>, Arc<StreamedBody>),
     /// The object does not exist, or the request failed.
     Failed(StoreError),
 }
 
 /// The end of a request. Should the task that has it end otherwise, those that wait for the request get an error.
-struct Landing {
+struct FetchEnd {
     flight: Arc<Flight>,
     bucket: Arc<Bucket>,
 }
 
-impl Drop for Landing {
+impl Drop for FetchEnd {
     fn drop(&mut self) {
         let Self { flight, bucket } = self;
-        bucket.land(flight);
+        bucket.finish(flight);
         if flight.head.get().is_none() {
-            flight.head.set(Landed::Failed(StoreError::abandoned()));
+            flight.head.set(FetchResult::Failed(StoreError::abandoned()));
         }
         flight.finished.set(());
     }
 }
 
-impl Landing {
+impl FetchEnd {
     /// Ends the request with this result.
-    fn land(self, landed: Landed) {
-        self.bucket.land(&self.flight);
-        self.flight.head.set(landed);
+    fn finish(self, result: FetchResult) {
+        self.bucket.finish(&self.flight);
+        self.flight.head.set(result);
     }
 }
 
 /// The time for which requests with a stale object wait for the store.
 const PATIENCE: Duration = Duration::from_secs(1);
 
-impl Claim {
+impl CacheClaim {
     /// Returns the version of the object that the cache has.
     pub(super) fn version(&self) -> Option<&Version> {
         Some(&self.held.as_ref()?.object()?.metadata.version)
@@ -115,11 +115,11 @@ impl Claim {
 }
 
 impl Flight {
-    pub(super) fn new(wanted: WantedObject) -> Arc<Self> {
+    pub(super) fn new(wanted: RequestedObject) -> Arc<Self> {
         Arc::new(Self {
             wanted,
-            head: Once::default(),
-            late: Once::default(),
+            head: SharedOnce::default(),
+            late: SharedOnce::default(),
             finished: Arc::default(),
             claims: Mutex::default(),
             limit: AtomicU64::new(0),
@@ -128,7 +128,7 @@ impl Flight {
     }
 
     /// Registers a claim to insert the object into the cache, too.
-    pub(super) fn claim(&self, claim: Option<Claim>) {
+    pub(super) fn claim(&self, claim: Option<CacheClaim>) {
         let Some(claim) = claim else { return };
         self.limit.fetch_max(claim.limit, Ordering::Relaxed);
         let mut claims = self.lock();
@@ -140,12 +140,12 @@ impl Flight {
     }
 
     /// Waits for the head of the response.
-    pub(super) async fn head(&self) -> Landed {
+    pub(super) async fn head(&self) -> FetchResult {
         self.head.wait().await
     }
 
     /// Waits for the head of the response, but not long.
-    pub(super) async fn head_in_time(&self) -> Option<Landed> {
+    pub(super) async fn head_in_time(&self) -> Option<FetchResult> {
         tokio::select! {
             biased;
             head = self.head.wait() => Some(head),
@@ -154,8 +154,8 @@ impl Flight {
     }
 
     /// Returns the content as it arrives.
-    pub(super) fn content(&self, arrival: Arc<Arrival>) -> Arriving {
-        Arriving { arrival, finished: Arc::clone(&self.finished) }
+    pub(super) fn content(&self, download: Arc<Download>) -> Downloading {
+        Downloading { download, finished: Arc::clone(&self.finished) }
     }
 
     /// Waits until the content is in the cache, or will never be.
@@ -171,7 +171,9 @@ impl Flight {
     /// Returns `true` if all content has arrived, and is about to be in the cache.
     pub(super) fn is_received(&self) -> bool {
         match self.head.get() {
-            Some(Landed::Arriving(metadata, arrival)) => arrival.length() >= metadata.size,
+            Some(FetchResult::Downloading(metadata, download)) => {
+                download.length() >= metadata.size
+            }
             _ => false,
         }
     }
@@ -182,9 +184,9 @@ impl Flight {
     }
 
     /// Sends the request and receives the response, on the thread for object stores.
-    pub(super) async fn fly(self: &Arc<Self>, bucket: &Arc<Bucket>, context: &Arc<Context>) {
-        let landing = Landing { flight: Arc::clone(self), bucket: Arc::clone(bucket) };
-        let WantedObject { key, unless } = &self.wanted;
+    pub(super) async fn fetch(self: &Arc<Self>, bucket: &Arc<Bucket>, context: &Arc<Context>) {
+        let end = FetchEnd { flight: Arc::clone(self), bucket: Arc::clone(bucket) };
+        let RequestedObject { key, unless } = &self.wanted;
         let request = GetRequest { key: key.clone(), unless: unless.clone(), ..Default::default() };
         let mut got = std::pin::pin!(bucket.client.get(request));
         let in_time = tokio::select! {
@@ -202,11 +204,11 @@ impl Flight {
         match result {
             Ok(Got::NotModified) => {
                 self.revalidate(&bucket.client).await;
-                landing.land(Landed::NotModified);
+                end.finish(FetchResult::NotModified);
             }
             Ok(Got::Object(metadata, body)) => {
                 bucket.set_present(key);
-                self.receive(landing, context, metadata, body).await;
+                self.receive(end, context, metadata, body).await;
             }
             Err(error) => {
                 if error == StoreError::Missing {
@@ -215,7 +217,7 @@ impl Flight {
                 if !matches!(error, StoreError::Failed(_)) {
                     bucket.remove_from_disk(context, key);
                 }
-                landing.land(Landed::Failed(error));
+                end.finish(FetchResult::Failed(error));
             }
         }
     }
@@ -244,39 +246,39 @@ impl Flight {
 
     async fn receive(
         self: &Arc<Self>,
-        landing: Landing,
+        end: FetchEnd,
         context: &Arc<Context>,
         metadata: ObjectMetadata,
         body: Box<dyn ObjectBody>,
     ) {
-        let client = Arc::clone(&landing.bucket.client);
+        let client = Arc::clone(&end.bucket.client);
         let (size, metadata) = (metadata.size, Arc::new(metadata));
         let is_whole =
             size <= self.limit.load(Ordering::Relaxed) && client.reserve(size, context.room());
         if !is_whole {
             self.load(&client, context, &metadata, None);
-            landing.land(Landed::Streamed(metadata, Begun::new(body)));
+            end.finish(FetchResult::Streamed(metadata, StreamedBody::new(body)));
             return;
         }
-        let arrival = Arc::new(Arrival::default());
-        self.head.set(Landed::Arriving(Arc::clone(&metadata), Arc::clone(&arrival)));
-        let result = receive_body(&client, &arrival, size, body).await;
+        let download = Arc::new(Download::default());
+        self.head.set(FetchResult::Downloading(Arc::clone(&metadata), Arc::clone(&download)));
+        let result = receive_body(&client, &download, size, body).await;
         client.release(size);
         if result.is_err() {
             // A client that repeats its request must not join this one.
-            drop(landing);
-            arrival.end(result);
+            drop(end);
+            download.end(result);
             return;
         }
-        arrival.end(result);
+        download.end(result);
         let (this, context) = (Arc::clone(self), Arc::clone(context));
         let pool = context.pools.files.clone();
         let job = move || {
-            this.load(&client, &context, &metadata, Some(&arrival));
+            this.load(&client, &context, &metadata, Some(&download));
             if let Some(disk) = &context.disk {
-                landing.bucket.keep_on_disk(&**disk, &this, &metadata, arrival.to_vec().into());
+                end.bucket.keep_on_disk(&**disk, &this, &metadata, download.to_vec().into());
             }
-            drop(landing);
+            drop(end);
         };
         // If no thread can be started, which the pool logs, the job is dropped, and the request ends with it.
         let _ = pool.submit(0, job);
@@ -288,17 +290,17 @@ impl Flight {
         client: &Arc<Client>,
         context: &Context,
         metadata: &ObjectMetadata,
-        arrival: Option<&Arrival>,
+        download: Option<&Download>,
     ) {
         let open = std::mem::take(&mut self.lock().open);
         for claim in open {
-            if arrival.is_none() && metadata.size <= claim.limit {
+            if download.is_none() && metadata.size <= claim.limit {
                 // There was no room for it now; another request may find room.
                 continue;
             }
             let object = load::object(client, &self.wanted.key, metadata);
-            let resource = Arc::new(match arrival {
-                Some(arrival) => load::whole(context, &claim, object, arrival.to_vec()),
+            let resource = Arc::new(match download {
+                Some(download) => load::whole(context, &claim, object, download.to_vec()),
                 None => load::streamed(context, &claim, object, client, None),
             });
             resource.validity.set_fresh_until(self.fresh_until(client));
@@ -319,7 +321,7 @@ impl Flight {
 
 async fn receive_body(
     client: &Client,
-    arrival: &Arrival,
+    download: &Download,
     size: u64,
     mut body: Box<dyn ObjectBody>,
 ) -> Result<(), Broken> {
@@ -328,12 +330,12 @@ async fn receive_body(
         match next {
             Ok(Some(Ok(bytes))) => {
                 client.counters.bytes.fetch_add(bytes.len() as u64, Ordering::Relaxed);
-                arrival.push(bytes);
-                if arrival.length() <= size {
+                download.push(bytes);
+                if download.length() <= size {
                     continue;
                 }
             }
-            Ok(None) if arrival.length() == size => return Ok(()),
+            Ok(None) if download.length() == size => return Ok(()),
             _ => {}
         }
         client.counters.errors.fetch_add(1, Ordering::Relaxed);
@@ -376,14 +378,14 @@ mod tests {
         let root = config.sites.only().unwrap().object_roots().next().cloned().unwrap();
         let handle = tokio::runtime::Handle::current();
         let bucket = Bucket::new(Client::new(&root, Arc::new(Empty), handle));
-        let flight = Flight::new(WantedObject { key: "a".into(), unless: None });
-        let landing = Landing { flight: Arc::clone(&flight), bucket };
+        let flight = Flight::new(RequestedObject { key: "a".into(), unless: None });
+        let end = FetchEnd { flight: Arc::clone(&flight), bucket };
         let task = thread::spawn(move || {
-            let _landing = landing;
+            let _end = end;
             panic!("as a defect would");
         });
         assert!(task.join().is_err());
-        assert!(matches!(flight.head().await, Landed::Failed(StoreError::Failed(_))));
+        assert!(matches!(flight.head().await, FetchResult::Failed(StoreError::Failed(_))));
         flight.finished().await;
     }
 }

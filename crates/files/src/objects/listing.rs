@@ -7,7 +7,7 @@ use dunlin_net::clock::monotonic_millis;
 use tokio::sync::Semaphore;
 
 use super::client::Client;
-use super::once::{Once, Promise};
+use super::once::{Promise, SharedOnce};
 use super::store::{ListRequest, StoreError};
 use crate::listing::contents::Contents;
 
@@ -21,7 +21,7 @@ pub(super) struct Listings {
 
 #[derive(Debug, Clone)]
 struct Known {
-    result: Arc<Once<Result<Arc<Contents>, StoreError>>>,
+    result: Arc<SharedOnce<Result<Arc<Contents>, StoreError>>>,
     /// Milliseconds of the monotonic clock.
     until: u64,
 }

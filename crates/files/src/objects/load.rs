@@ -10,9 +10,9 @@ use dunlin_net::blocking::Pools;
 use dunlin_net::clock::{monotonic_millis, since_1970};
 
 use super::client::Client;
-use super::content::{Arriving, Begun, Streamed};
+use super::content::{Downloading, Streamed, StreamedBody};
 use super::disk::ObjectDisk;
-use super::flight::Claim;
+use super::flight::CacheClaim;
 use super::store::ObjectMetadata;
 use crate::cache::resource::{Object, Origin, Representation, Resource};
 use crate::cache::shared_cache::{Key, SharedCache};
@@ -54,7 +54,7 @@ pub(super) fn object(client: &Client, key: &str, metadata: &ObjectMetadata) -> O
 /// Returns a resource with all content, which is stored where sending it is cheapest. May block on a disk.
 pub(super) fn whole(
     context: &Context,
-    claim: &Claim,
+    claim: &CacheClaim,
     object: Object,
     content: Vec<u8>,
 ) -> Resource {
@@ -65,11 +65,11 @@ pub(super) fn whole(
 }
 
 /// Returns a resource whose content arrives. It serves one request.
-pub(super) fn arriving(
+pub(super) fn downloading(
     context: &Context,
-    claim: &Claim,
+    claim: &CacheClaim,
     object: Object,
-    content: Arriving,
+    content: Downloading,
 ) -> Resource {
     let remote = Arc::new(content);
     resource(context, claim, object, |description, server_field| {
@@ -80,10 +80,10 @@ pub(super) fn arriving(
 /// Returns a resource whose content is requested for each response.
 pub(super) fn streamed(
     context: &Context,
-    claim: &Claim,
+    claim: &CacheClaim,
     object: Object,
     client: &Arc<Client>,
-    begun: Option<Arc<Begun>>,
+    begun: Option<Arc<StreamedBody>>,
 ) -> Resource {
     let (client, key, metadata) = (Arc::clone(client), object.key.clone(), object.metadata.clone());
     let remote = Arc::new(Streamed { client, key, metadata, begun });
@@ -94,7 +94,7 @@ pub(super) fn streamed(
 
 fn resource(
     context: &Context,
-    claim: &Claim,
+    claim: &CacheClaim,
     object: Object,
     render: impl FnOnce(Description<'_>, bool) -> Representation,
 ) -> Resource {

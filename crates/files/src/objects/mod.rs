@@ -17,11 +17,11 @@
 //! A store is a [`ObjectStore`](store::ObjectStore). Its futures run on the [thread] for object stores; workers only wait
 //! for results.
 
-mod arrival;
 pub mod bucket;
 pub mod client;
 mod content;
 pub mod disk;
+mod download;
 mod flight;
 mod health;
 mod listing;

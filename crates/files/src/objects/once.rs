@@ -6,20 +6,20 @@ use tokio::sync::Notify;
 
 /// A value that is set once, or replaced, and for which any number of tasks waits.
 #[derive(Debug)]
-pub(super) struct Once<T> {
+pub(super) struct SharedOnce<T> {
     value: Mutex<Option<T>>,
     changed: Notify,
 }
 
-/// The duty to set a [`Once`]. Should the task that has it end without doing so, those that wait get another value.
+/// The duty to set a [`SharedOnce`]. Should the task that has it end without doing so, those that wait get another value.
 #[derive(Debug)]
 pub(super) struct Promise<T: Clone> {
-    once: Arc<Once<T>>,
+    once: Arc<SharedOnce<T>>,
     otherwise: Option<T>,
 }
 
 impl<T: Clone> Promise<T> {
-    pub(super) fn new(once: &Arc<Once<T>>, otherwise: T) -> Self {
+    pub(super) fn new(once: &Arc<SharedOnce<T>>, otherwise: T) -> Self {
         Self { once: Arc::clone(once), otherwise: Some(otherwise) }
     }
 
@@ -38,13 +38,13 @@ impl<T: Clone> Drop for Promise<T> {
     }
 }
 
-impl<T> Default for Once<T> {
+impl<T> Default for SharedOnce<T> {
     fn default() -> Self {
         Self { value: Mutex::new(None), changed: Notify::new() }
     }
 }
 
-impl<T: Clone> Once<T> {
+impl<T: Clone> SharedOnce<T> {
     /// Sets the value, and wakes all that wait for it.
     pub(super) fn set(&self, value: T) {
         *self.lock() = Some(value);

@@ -10,7 +10,7 @@ use dunlin_fs::failure::Failure;
 use dunlin_net::clock::monotonic_millis;
 
 use super::bucket::{Bucket, Joined};
-use super::flight::{Claim, Landed};
+use super::flight::{CacheClaim, FetchResult};
 use super::load::{self, Context};
 use super::store::StoreError;
 use crate::cache::resource::Resource;
@@ -221,7 +221,7 @@ async fn object(
     let is_it = |held: &&Arc<Resource>| {
         held.object().is_some_and(|object| object.key == key && object.bucket == bucket.client.name)
     };
-    let mut claim = Claim {
+    let mut claim = CacheClaim {
         key: Key { site: *site, path: wanted.path.into() },
         settings: Arc::clone(settings),
         file: file.into(),
@@ -252,22 +252,24 @@ async fn object(
             Joined::Flight(flight) => flight,
         };
         // The request goes on in any case, and its result is for later ones.
-        let landed = match (&claim.held, bucket.client.is_down()) {
+        let result = match (&claim.held, bucket.client.is_down()) {
             (Some(_), true) => None,
             (Some(_), false) | (None, true) => flight.head_in_time().await,
             (None, false) => Some(flight.head().await),
         };
-        match landed {
-            None | Some(Landed::Failed(StoreError::Failed(_))) => return stale(bucket, &claim),
-            Some(Landed::NotModified) => match &claim.held {
+        match result {
+            None | Some(FetchResult::Failed(StoreError::Failed(_))) => {
+                return stale(bucket, &claim);
+            }
+            Some(FetchResult::NotModified) => match &claim.held {
                 Some(held) if !held.validity.is_invalidated() => return Ok(Arc::clone(held)),
                 _ => {}
             },
-            Some(Landed::Failed(error)) => {
+            Some(FetchResult::Failed(error)) => {
                 absent(&claim);
                 return Err(failure(&error));
             }
-            Some(Landed::Arriving(metadata, arrival)) => {
+            Some(FetchResult::Downloading(metadata, download)) => {
                 if resolver.is_whole {
                     flight.finished().await;
                 }
@@ -278,10 +280,10 @@ async fn object(
                     return Err(Failure::Unavailable);
                 }
                 let object = load::object(&bucket.client, key, &metadata);
-                let content = flight.content(arrival);
-                return Ok(Arc::new(load::arriving(context, &claim, object, content)));
+                let content = flight.content(download);
+                return Ok(Arc::new(load::downloading(context, &claim, object, content)));
             }
-            Some(Landed::Streamed(metadata, begun)) => {
+            Some(FetchResult::Streamed(metadata, begun)) => {
                 let object = load::object(&bucket.client, key, &metadata);
                 let resource = load::streamed(context, &claim, object, &bucket.client, Some(begun));
                 return Ok(Arc::new(resource));
@@ -292,7 +294,7 @@ async fn object(
 }
 
 /// Removes what the cache has of an object that is not there any more.
-fn absent(claim: &Claim) -> Failure {
+fn absent(claim: &CacheClaim) -> Failure {
     if let Some(held) = &claim.held {
         held.validity.invalidate();
     }
@@ -303,7 +305,7 @@ fn absent(claim: &Claim) -> Failure {
 const STALE: u64 = 1000;
 
 /// Returns what the cache has of an object, while the store does not respond.
-fn stale(bucket: &Bucket, claim: &Claim) -> Result<Arc<Resource>, Failure> {
+fn stale(bucket: &Bucket, claim: &CacheClaim) -> Result<Arc<Resource>, Failure> {
     let held = claim.held.as_ref().filter(|held| !held.validity.is_invalidated());
     let held = held.ok_or(Failure::Unavailable)?;
     bucket.client.counters.stale.fetch_add(1, Ordering::Relaxed);

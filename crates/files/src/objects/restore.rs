@@ -7,15 +7,15 @@ use dunlin_net::clock::monotonic_millis;
 
 use super::bucket::Bucket;
 use super::disk::ObjectFile;
-use super::flight::Claim;
+use super::flight::CacheClaim;
 use super::load::{self, Context};
-use super::once::Once;
+use super::once::SharedOnce;
 use crate::cache::resource::Resource;
 
 /// A file that is being read, for all that wait for it.
 #[derive(Debug, Default)]
 pub(super) struct Restoration {
-    resource: Once<Option<Arc<Resource>>>,
+    resource: SharedOnce<Option<Arc<Resource>>>,
     /// The object has changed since the file was found.
     is_outdated: AtomicBool,
 }
@@ -31,7 +31,7 @@ impl Restoration {
 struct Ending {
     bucket: Arc<Bucket>,
     key: String,
-    claim: Claim,
+    claim: CacheClaim,
     resource: Option<Arc<Resource>>,
     restoration: Arc<Restoration>,
 }
@@ -50,7 +50,7 @@ impl Bucket {
         self: &Arc<Self>,
         context: &Arc<Context>,
         key: &str,
-        claim: &Claim,
+        claim: &CacheClaim,
     ) -> Option<Arc<Resource>> {
         let disk = context.disk.as_ref()?;
         let (restoration, file) = self.begin_restoration(&**disk, key, claim)?;
@@ -79,7 +79,7 @@ impl Bucket {
         &self,
         context: &Context,
         key: &str,
-        claim: &Claim,
+        claim: &CacheClaim,
         (file, restoration): (ObjectFile, &Restoration),
     ) -> Option<Arc<Resource>> {
         if !self.client.reserve(file.bytes, context.room()) {

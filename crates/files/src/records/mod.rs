@@ -11,6 +11,6 @@
 //! - RMS limits records to 32,767 bytes. Lengths up to 65,534 are unambiguous and accepted.
 //! - The padding of the last record may be missing, as some transfer programs remove it.
 
-pub(crate) mod beside;
 pub(crate) mod convert;
 pub(crate) mod error;
+pub(crate) mod stored_copy;

@@ -11,8 +11,8 @@
 //! 2. Call [`Http1Connection::head`] with all bytes since the end of the previous message. On `None`, keep them, append what
 //!    arrives, and call it again with the same `head`. On `Some(length)`, the head is `input[..length]`; read it with
 //!    [`Request::new(input, head)`](crate::Request::new). The body, or the next request, begins at `length`.
-//! 3. If [`Http1Connection::expects_continue`], either send [`response::CONTINUE`] and call [`Http1Connection::continue_sent`], or
-//!    send a final response without reading the body.
+//! 3. If [`Http1Connection::expects_continue`], either send [`response::CONTINUE`] and call
+//!    [`Http1Connection::continue_sent`], or send a final response without reading the body.
 //! 4. If [`Http1Connection::has_body`], call [`Http1Connection::body`] with the bytes behind the head and drop those that it has
 //!    used, until it returns [`BodyEvent::End`]. The response may be sent before, between or after these calls. Leaving
 //!    bytes in the socket is the back-pressure.

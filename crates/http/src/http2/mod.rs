@@ -10,10 +10,11 @@
 //!    [`Event::More`]. `next` advances `at` past the bytes that it has used. Bytes before `at` may be dropped; the bytes
 //!    from `at` on must be at the start of the input of the next call.
 //! 3. On [`Event::Request`], read the request with [`Request::new(text, head)`](crate::Request::new). Both buffers are
-//!    overwritten by the next call of `next`. Call [`Http2Connection::respond`] now or later, and then send the body:
-//!    with [`Http2Connection::send_whole`] if the windows permit, else in frames of at most [`Http2Connection::allowance`] bytes
-//!    between [`Http2Connection::begin_data`] and [`Http2Connection::end_data`]. Between frames, [`Http2Connection::set_ready`] records
-//!    which streams have bytes, and [`Http2Connection::next_to_send`] chooses one by priority.
+//!    overwritten by the next call of `next`. Call [`Http2Connection::respond`] now or later, and then send the body: with
+//!    [`Http2Connection::send_whole`] if the windows permit, else in frames of at most [`Http2Connection::allowance`] bytes
+//!    between [`Http2Connection::begin_data`] and [`Http2Connection::end_data`]. Between frames,
+//!    [`Http2Connection::set_ready`] records which streams have bytes, and [`Http2Connection::next_to_send`] chooses one by
+//!    priority.
 //! 4. On [`Event::Rejected`], respond with the status of the error.
 //! 5. On [`Event::Data`], use the bytes `input[data]` before the input changes. Call [`Http2Connection::consumed`] for them
 //!    once the handler has taken them, at once or later: it reopens the window, and is therefore the back-pressure.

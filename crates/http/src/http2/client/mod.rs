@@ -1,8 +1,8 @@
 //! The client side of HTTP/2 (RFC 9113): a state machine without sockets.
 //!
-//! [`Http2ClientConnection::open`] writes the head of a request, [`Http2ClientConnection::receive`] reads what the server sends. Bodies of
-//! requests are sent within [`Http2ClientConnection::capacity`]; for data of responses the caller returns credit by
-//! [`Http2ClientConnection::consumed`], so that a slow reader holds up the server.
+//! [`Http2ClientConnection::open`] writes the head of a request, [`Http2ClientConnection::receive`] reads what the server
+//! sends. Bodies of requests are sent within [`Http2ClientConnection::capacity`]; for data of responses the caller returns
+//! credit by [`Http2ClientConnection::consumed`], so that a slow reader holds up the server.
 //!
 //! ```
 //! use dunlin_http::http2::client::Connection;

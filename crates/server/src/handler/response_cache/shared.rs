@@ -9,10 +9,10 @@ use dunlin_admission::sampler::SharedSampler;
 use dunlin_http::ChunkQueue;
 use dunlin_response_cache::flight::{Flights, Writer};
 use dunlin_response_cache::key::Key;
-use dunlin_response_cache::marks::Marks;
 use dunlin_response_cache::memory::{Found, Memory, Purge};
 use dunlin_response_cache::presented::Presented;
 use dunlin_response_cache::stored::Stored;
+use dunlin_response_cache::uncacheable_marks::UncacheableMarks;
 use dunlin_response_disk::Removal;
 use tokio::sync::oneshot;
 
@@ -30,7 +30,7 @@ pub(crate) struct ResponseCache {
     pub(crate) disk: Option<Arc<DiskCache>>,
     pub(crate) flights: Arc<Flights>,
     /// URLs whose requests do not wait for each other.
-    pub(crate) marks: Marks,
+    pub(crate) marks: UncacheableMarks,
     pub(crate) counts: Counts,
     /// Chooses the requests that count as uses.
     sampler: SharedSampler,
@@ -73,7 +73,7 @@ impl ResponseCache {
             memory: Memory::new(Arc::clone(store)),
             disk: disk.cloned(),
             flights: Flights::new(in_flight),
-            marks: Marks::default(),
+            marks: UncacheableMarks::default(),
             counts: Counts::default(),
             sampler: SharedSampler::default(),
             changes: RwLock::default(),

@@ -19,7 +19,7 @@ use rustix::fs::{
 ///
 /// # Errors
 /// When the directory does not permit one of the steps. The temporary file is removed.
-pub(crate) fn write_beside(
+pub(crate) fn write_copy(
     root: impl AsFd,
     file: &[u8],
     source: &Stat,
@@ -88,7 +88,7 @@ mod tests {
         let before = fstat(&file).unwrap();
         let directory = File::open(folder.path()).unwrap();
         for text in ["first\n", "a\n"] {
-            write_beside(&directory, b"sub/REPORT.TXT", &before, &mut text.as_bytes()).unwrap();
+            write_copy(&directory, b"sub/REPORT.TXT", &before, &mut text.as_bytes()).unwrap();
         }
         let beside = sub.join("REPORT.TXT.stmlf");
         assert_eq!(fs::read(&beside).unwrap(), b"a\n");
@@ -104,7 +104,7 @@ mod tests {
         fs::create_dir(folder.path().join("X.stmlf")).unwrap();
         let directory = File::open(folder.path()).unwrap();
         let source = fstat(&directory).unwrap();
-        write_beside(&directory, b"X", &source, &mut &b"a\n"[..]).unwrap_err();
+        write_copy(&directory, b"X", &source, &mut &b"a\n"[..]).unwrap_err();
         assert_eq!(fs::read_dir(folder.path()).unwrap().count(), 1);
     }
 }

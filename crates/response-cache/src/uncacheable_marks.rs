@@ -11,17 +11,17 @@ const TIME_BITS: u32 = 32;
 
 /// Marked URLs, by their hashes.
 #[derive(Debug)]
-pub struct Marks {
+pub struct UncacheableMarks {
     slots: Box<[AtomicU64]>,
 }
 
-impl Default for Marks {
+impl Default for UncacheableMarks {
     fn default() -> Self {
         Self { slots: (0..SLOTS).map(|_| AtomicU64::new(0)).collect() }
     }
 }
 
-impl Marks {
+impl UncacheableMarks {
     /// Marks the URL with that hash at `now`, in milliseconds.
     pub fn set(&self, hash: u64, now: u64) {
         self.slot(hash).store(tag(hash) | end(now), Ordering::Relaxed);
@@ -54,7 +54,7 @@ mod tests {
 
     #[test]
     fn marks_end() {
-        let marks = Marks::default();
+        let marks = UncacheableMarks::default();
         let hash = 0x1234_5678_9abc_def0;
         for now in [0, 5_000, u64::from(u32::MAX) - 5_000] {
             assert!(!marks.has(hash, now), "{now}");

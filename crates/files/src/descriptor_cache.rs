@@ -28,7 +28,7 @@ const RECENT: usize = 256;
 
 /// The kept files of one worker, with one configuration.
 #[derive(Debug)]
-pub(super) struct KeptFiles {
+pub(super) struct DescriptorCache {
     table: HashTable<Entry>,
     /// The hashes of paths that were requested recently, by their last bits.
     recent: Box<[u64]>,
@@ -38,7 +38,7 @@ pub(super) struct KeptFiles {
 #[derive(Debug)]
 struct Entry {
     watched: Watched,
-    file: KeptFile,
+    file: CachedDescriptor,
 }
 
 /// A path whose changes invalidate a validity, as long as this exists.
@@ -55,7 +55,7 @@ struct Watched {
 
 /// A kept file.
 #[derive(Debug)]
-pub(super) struct KeptFile {
+pub(super) struct CachedDescriptor {
     /// The open file.
     pub(super) content: Arc<ContentFile>,
     /// The content type by the name of the file.
@@ -72,7 +72,7 @@ pub(super) struct Candidate {
     watched: Watched,
 }
 
-impl Default for KeptFiles {
+impl Default for DescriptorCache {
     fn default() -> Self {
         Self {
             table: HashTable::new(),
@@ -82,10 +82,15 @@ impl Default for KeptFiles {
     }
 }
 
-impl KeptFiles {
+impl DescriptorCache {
     /// Returns the kept file at `path`, unless it has changed or its time is over. `now` is in milliseconds of the worker's
     /// clock.
-    pub(super) fn get(&mut self, settings: &Settings, path: &[u8], now: u64) -> Option<&KeptFile> {
+    pub(super) fn get(
+        &mut self,
+        settings: &Settings,
+        path: &[u8],
+        now: u64,
+    ) -> Option<&CachedDescriptor> {
         if self.table.is_empty() {
             return None;
         }
@@ -128,7 +133,7 @@ impl KeptFiles {
     }
 
     /// Keeps a file until `until`, in milliseconds of the worker's clock.
-    pub(super) fn insert(&mut self, candidate: Candidate, file: KeptFile, until: u64) {
+    pub(super) fn insert(&mut self, candidate: Candidate, file: CachedDescriptor, until: u64) {
         if self.table.len() >= MAX {
             self.clear();
         }

@@ -10,7 +10,7 @@ use super::remote::{Broken, ContentReader};
 
 /// Content that arrives.
 #[derive(Debug, Default)]
-pub(super) struct Arrival {
+pub(super) struct Download {
     state: Mutex<State>,
 }
 
@@ -27,7 +27,7 @@ struct State {
 /// A reader of a range of the content.
 #[derive(Debug)]
 pub(super) struct RangeReader {
-    arrival: Arc<Arrival>,
+    download: Arc<Download>,
     /// The next chunk, and how many bytes of all chunks are before it.
     chunk: usize,
     before: u64,
@@ -38,7 +38,7 @@ pub(super) struct RangeReader {
 /// The size of a chunk that is made of smaller pieces.
 const CHUNK: usize = 64 << 10;
 
-impl Arrival {
+impl Download {
     /// Appends bytes.
     pub(super) fn push(&self, bytes: Bytes) {
         if bytes.is_empty() {
@@ -78,7 +78,7 @@ impl Arrival {
 
     /// Returns a reader of `range`.
     pub(super) fn read(self: &Arc<Self>, range: Range<u64>) -> RangeReader {
-        RangeReader { arrival: Arc::clone(self), chunk: 0, before: 0, range }
+        RangeReader { download: Arc::clone(self), chunk: 0, before: 0, range }
     }
 
     fn lock(&self) -> MutexGuard<'_, State> {
@@ -114,7 +114,7 @@ impl ContentReader for RangeReader {
         if self.range.is_empty() {
             return Poll::Ready(Ok(None));
         }
-        let mut state = self.arrival.lock();
+        let mut state = self.download.lock();
         while let Some(chunk) = state.chunks.get(self.chunk) {
             let end = self.before + chunk.len() as u64;
             let (from, to) = (self.range.start.max(self.before), self.range.end.min(end));
@@ -157,13 +157,13 @@ mod tests {
 
     #[test]
     fn each_reader_gets_its_range_whatever_the_chunks() {
-        let arrival = Arc::new(Arrival::default());
-        let mut early = arrival.read(2..9);
+        let download = Arc::new(Download::default());
+        let mut early = download.read(2..9);
         assert!(next(&mut early).is_pending());
         for chunk in ["a", "bcd", "ef", "ghij"] {
-            arrival.push(Bytes::from(chunk));
+            download.push(Bytes::from(chunk));
         }
-        let mut late = arrival.read(2..9);
+        let mut late = download.read(2..9);
         for reader in [&mut early, &mut late] {
             let mut read = Vec::new();
             while let Poll::Ready(Ok(Some(bytes))) = next(reader) {
@@ -172,35 +172,35 @@ mod tests {
             assert_eq!(read, b"cdefghi");
             assert_eq!(next(reader), Poll::Ready(Ok(None)));
         }
-        assert_eq!((arrival.to_vec(), arrival.length()), (b"abcdefghij".to_vec(), 10));
+        assert_eq!((download.to_vec(), download.length()), (b"abcdefghij".to_vec(), 10));
     }
 
     #[test]
     fn single_bytes_take_no_more_memory_than_a_whole() {
-        let arrival = Arc::new(Arrival::default());
+        let download = Arc::new(Download::default());
         let content: Vec<u8> = (0..1 << 20).map(|at: u32| (at % 251) as u8).collect();
-        let (mut reader, mut read) = (arrival.read(0..content.len() as u64), Vec::new());
+        let (mut reader, mut read) = (download.read(0..content.len() as u64), Vec::new());
         for (at, byte) in content.iter().enumerate() {
-            arrival.push(Bytes::copy_from_slice(std::slice::from_ref(byte)));
+            download.push(Bytes::copy_from_slice(std::slice::from_ref(byte)));
             if at % 1000 == 0 {
                 let Poll::Ready(Ok(Some(bytes))) = next(&mut reader) else { panic!("{at}") };
                 read.extend_from_slice(&bytes);
             }
         }
-        assert_eq!(arrival.lock().chunks.len(), content.len() / CHUNK);
-        arrival.end(Ok(()));
+        assert_eq!(download.lock().chunks.len(), content.len() / CHUNK);
+        download.end(Ok(()));
         while let Poll::Ready(Ok(Some(bytes))) = next(&mut reader) {
             read.extend_from_slice(&bytes);
         }
-        assert!(read == content && arrival.to_vec() == content);
+        assert!(read == content && download.to_vec() == content);
     }
 
     #[test]
     fn content_that_ends_early_breaks_its_readers() {
-        let arrival = Arc::new(Arrival::default());
-        let (mut whole, mut part) = (arrival.read(0..4), arrival.read(0..2));
-        arrival.push(Bytes::from("ab"));
-        arrival.end(Err(Broken));
+        let download = Arc::new(Download::default());
+        let (mut whole, mut part) = (download.read(0..4), download.read(0..2));
+        download.push(Bytes::from("ab"));
+        download.end(Err(Broken));
         assert_eq!(next(&mut whole), Poll::Ready(Ok(Some(Bytes::from("ab")))));
         assert_eq!(next(&mut whole), Poll::Ready(Err(Broken)));
         assert_eq!(next(&mut part), Poll::Ready(Ok(Some(Bytes::from("ab")))));
