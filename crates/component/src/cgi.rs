@@ -10,16 +10,16 @@ use bytes::Bytes;
 use dunlin_exchange::{Incoming, stream};
 use dunlin_script::call::Call;
 use dunlin_script::failure::Failure;
+use dunlin_script::in_process::{ResolvedScript, Source, SourceEnd};
 use dunlin_script::outcome::Outcome;
-use dunlin_script::within::{End, Located, Source};
 use wasmtime_wasi::p2::bindings::CommandPre as CommandPre2;
 use wasmtime_wasi::p3::bindings::CommandPre as CommandPre3;
 
-use crate::feed::Feed;
-use crate::guest::{Guest, Run, Stop};
 use crate::host::Host;
-use crate::instance::{Start, log_output};
+use crate::instance::{InstanceRequest, log_output};
 use crate::loaded::Loaded;
+use crate::request_body::RequestBodySource;
+use crate::running_instance::{Run, RunningInstance, Termination};
 use crate::slot::Slot;
 use crate::stdio::{Stdin, Stdout};
 use crate::worker::Route;
@@ -41,7 +41,7 @@ pub(crate) async fn respond(
     call: &Call<'_>,
     mut incoming: Box<Incoming>,
     route: &Rc<Route>,
-    (slot, located): (&Slot, &Located),
+    (slot, located): (&Slot, &ResolvedScript),
     loaded: &Arc<Loaded>,
     command: Command<'_>,
 ) -> Result<Outcome, Failure> {
@@ -49,9 +49,9 @@ pub(crate) async fn respond(
     let settings = route.settings()?;
     let log = log_output(settings);
     let variables = call.variables(&incoming, located, length);
-    let (feed, pump) = Feed::new(call.take_body(&mut incoming));
+    let (feed, pump) = RequestBodySource::new(call.take_body(&mut incoming));
     let (sender, output) = stream::channel_of_connection(OUTPUT);
-    let start = Start::new(route, slot, loaded, &incoming.script_context, |wasi| {
+    let start = InstanceRequest::new(route, slot, loaded, &incoming.script_context, |wasi| {
         wasi.envs(&variables)
             .arg(&*slot.label)
             .args(&call.words(located))
@@ -67,21 +67,23 @@ pub(crate) async fn respond(
         Command::Async(pre) => run_async(start, pre.clone()),
     };
     let context = &incoming.script_context;
-    let guest = Guest::new(call, slot, settings, context, (runtime, run), pump, log);
-    let state = State { guest, output, end: None };
+    let instance = RunningInstance::new(call, slot, settings, context, (runtime, run), pump, log);
+    let state = State { instance, output, end: None };
     call.respond_within(incoming, &slot.label, Running(RefCell::new(state))).await
 }
 
-fn run(mut start: Start, pre: CommandPre2<Host>) -> Run<()> {
+fn run(mut start: InstanceRequest, pre: CommandPre2<Host>) -> Run<()> {
     Box::pin(async move {
         let (mut store, command) =
             start.fresh(async |store| pre.instantiate_async(store).await).await?;
         let result = command.wasi_cli_run().call_run(&mut store).await;
-        result.map_err(|error| Stop::new(&error, store.data()))?.map_err(|()| Stop::Exit(1))
+        result
+            .map_err(|error| Termination::new(&error, store.data()))?
+            .map_err(|()| Termination::Exit(1))
     })
 }
 
-fn run_async(mut start: Start, pre: CommandPre3<Host>) -> Run<()> {
+fn run_async(mut start: InstanceRequest, pre: CommandPre3<Host>) -> Run<()> {
     Box::pin(async move {
         let (mut store, command) =
             start.fresh(async |store| pre.instantiate_async(store).await).await?;
@@ -92,7 +94,9 @@ fn run_async(mut start: Start, pre: CommandPre3<Host>) -> Run<()> {
             wasmtime::error::Ok(result)
         });
         let result = result.await.flatten();
-        result.map_err(|error| Stop::new(&error, store.data()))?.map_err(|()| Stop::Exit(1))
+        result
+            .map_err(|error| Termination::new(&error, store.data()))?
+            .map_err(|()| Termination::Exit(1))
     })
 }
 
@@ -100,10 +104,10 @@ fn run_async(mut start: Start, pre: CommandPre3<Host>) -> Run<()> {
 struct Running(RefCell<State>);
 
 struct State {
-    guest: Guest<()>,
+    instance: RunningInstance<()>,
     output: stream::Receiver,
     /// How it ended.
-    end: Option<End>,
+    end: Option<SourceEnd>,
 }
 
 impl State {
@@ -113,9 +117,9 @@ impl State {
             return Poll::Ready(Some(bytes));
         }
         if self.end.is_none()
-            && let Poll::Ready(result) = self.guest.poll(cx)
+            && let Poll::Ready(result) = self.instance.poll(cx)
         {
-            self.end = Some(result.map_or_else(Stop::end, |()| End::Well));
+            self.end = Some(result.map_or_else(Termination::end, |()| SourceEnd::Complete));
         }
         match self.output.poll_next(cx) {
             Poll::Ready(Ok(Some(bytes))) => Poll::Ready(Some(bytes)),
@@ -131,7 +135,7 @@ impl Source for Running {
         poll_fn(|cx| self.0.borrow_mut().poll_read(cx)).await
     }
 
-    async fn end(&self) -> End {
-        self.0.borrow().end.clone().unwrap_or(End::Well)
+    async fn end(&self) -> SourceEnd {
+        self.0.borrow().end.clone().unwrap_or(SourceEnd::Complete)
     }
 }

@@ -27,8 +27,8 @@ use http_body::Body as _;
 use tokio::time::Sleep;
 use wasmtime_wasi_http::WasiBody;
 
-use crate::feed::Feed;
-use crate::guest::Guest;
+use crate::request_body::RequestBodySource;
+use crate::running_instance::RunningInstance;
 
 /// Where an instance puts the head of its response, with the body that follows.
 #[derive(Clone, Default)]
@@ -60,8 +60,8 @@ impl HeadSlot {
 pub(crate) fn request(
     call: &Call<'_>,
     incoming: &Incoming,
-    body: Feed,
-) -> Result<http::Request<Feed>, Failure> {
+    body: RequestBodySource,
+) -> Result<http::Request<RequestBodySource>, Failure> {
     let client = call.client(incoming);
     let invalid = || Failure::Status(400);
     let mut request = http::Request::new(body);
@@ -104,12 +104,12 @@ pub(crate) async fn respond(
     call: &Call<'_>,
     incoming: Box<Incoming>,
     name: &Arc<str>,
-    guest: Guest<()>,
+    instance: RunningInstance<()>,
     head: HeadSlot,
 ) -> Result<Outcome, Failure> {
     let script_context = Rc::clone(&incoming.script_context);
-    let mut guest = Some(guest);
-    let response = poll_fn(|cx| poll_head(&mut guest, &head, cx)).await?;
+    let mut instance = Some(instance);
+    let response = poll_fn(|cx| poll_head(&mut instance, &head, cx)).await?;
     script_context.mark(&script_context.first_byte);
     let (parts, body) = response.into_parts();
     let status = parts.status.as_u16();
@@ -117,7 +117,7 @@ pub(crate) async fn respond(
         return Err(Failure::Malformed(format!("its status {status} is not from 200 to 599")));
     }
     let Fields { lines, stated, mut named } = Fields::of(&parts.headers);
-    let mut running = Running::new(guest, body, Arc::clone(name), Rc::clone(&script_context));
+    let mut running = Running::new(instance, body, Arc::clone(name), Rc::clone(&script_context));
     if named.len() > 1 {
         return Err(Failure::Malformed(TWO_NAMED.into()));
     }
@@ -179,18 +179,18 @@ impl Fields {
 }
 
 fn poll_head(
-    guest: &mut Option<Guest<()>>,
+    instance: &mut Option<RunningInstance<()>>,
     head: &HeadSlot,
     cx: &mut Context<'_>,
 ) -> Poll<Result<http::Response<WasiBody>, Failure>> {
-    let Some(running) = guest else { return Poll::Pending };
+    let Some(running) = instance else { return Poll::Pending };
     let is_finished = match running.poll(cx) {
         Poll::Ready(Ok(())) => true,
         Poll::Ready(Err(stop)) => return Poll::Ready(Err(stop.failure())),
         Poll::Pending => false,
     };
     if is_finished {
-        *guest = None;
+        *instance = None;
     }
     match head.take() {
         Some(Ok(response)) => Poll::Ready(Ok(response)),
@@ -203,7 +203,7 @@ fn poll_head(
 /// An instance that writes the body of its response.
 struct Running {
     /// `None` once it has finished.
-    guest: Option<Guest<()>>,
+    instance: Option<RunningInstance<()>>,
     /// `None` once it has ended.
     body: Option<WasiBody>,
     /// Bytes that were received before the head was sent.
@@ -224,13 +224,13 @@ impl std::fmt::Debug for Running {
 
 impl Running {
     fn new(
-        guest: Option<Guest<()>>,
+        instance: Option<RunningInstance<()>>,
         body: WasiBody,
         name: Arc<str>,
         script_context: Rc<ScriptContext>,
     ) -> Self {
         Self {
-            guest,
+            instance,
             body: Some(body),
             buffered: VecDeque::new(),
             length: 0,
@@ -268,11 +268,11 @@ impl Running {
     /// Returns the next bytes of the body; `None` at its end.
     fn poll_body(&mut self, cx: &mut Context<'_>) -> Poll<Result<Option<Bytes>, Failure>> {
         loop {
-            if let Some(guest) = &mut self.guest {
-                match guest.poll(cx) {
-                    Poll::Ready(Ok(())) => self.guest = None,
+            if let Some(instance) = &mut self.instance {
+                match instance.poll(cx) {
+                    Poll::Ready(Ok(())) => self.instance = None,
                     Poll::Ready(Err(stop)) => {
-                        self.guest = None;
+                        self.instance = None;
                         self.body = None;
                         return Poll::Ready(Err(stop.failure()));
                     }
@@ -306,9 +306,9 @@ impl Running {
 
     /// Lets the instance go on after its response, within its limits.
     fn detach(&mut self) {
-        if let Some(guest) = self.guest.take() {
+        if let Some(instance) = self.instance.take() {
             finish(
-                guest,
+                instance,
                 self.body.take(),
                 Arc::clone(&self.name),
                 Rc::clone(&self.script_context),
@@ -323,8 +323,8 @@ impl Running {
 
 impl stream::Source for Running {
     fn poll_next(&mut self, cx: &mut Context<'_>) -> Poll<Result<Option<Bytes>, Broken>> {
-        if let (Some(guest), Some(given)) = (&mut self.guest, self.given.take()) {
-            guest.add_pause(given.elapsed());
+        if let (Some(instance), Some(given)) = (&mut self.instance, self.given.take()) {
+            instance.add_pause(given.elapsed());
         }
         let next = match self.buffered.pop_front() {
             Some(bytes) => Poll::Ready(Ok(Some(bytes))),
@@ -359,12 +359,12 @@ impl stream::Source for Running {
 
 /// Polls an instance until it has finished. What it still writes is dropped.
 fn finish(
-    guest: Guest<()>,
+    instance: RunningInstance<()>,
     body: Option<WasiBody>,
     name: Arc<str>,
     script_context: Rc<ScriptContext>,
 ) {
-    let guest = RefCell::new(guest);
+    let instance = RefCell::new(instance);
     let body = RefCell::new(body);
     tokio::task::spawn_local(async move {
         let ended = poll_fn(|cx| {
@@ -376,7 +376,7 @@ fn finish(
                     Poll::Pending => break,
                 }
             }
-            guest.borrow_mut().poll(cx)
+            instance.borrow_mut().poll(cx)
         });
         if let Err(stop) = ended.await {
             log(&name, &script_context, &stop.failure());

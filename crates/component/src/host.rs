@@ -15,8 +15,8 @@ use wasmtime_wasi_http::{
 
 use crate::counts::Counts;
 use crate::engine::{Runtime, TABLE_ELEMENTS};
-use crate::outbound::{Outbox, Sending, WasiRequest};
-use crate::turn;
+use crate::outbound::{OutboundHttp, Sending, WasiRequest};
+use crate::time_slice;
 
 /// The state of an instance on the side of the server.
 pub(crate) struct Host {
@@ -37,7 +37,7 @@ impl Host {
     pub(crate) fn store(
         runtime: &Runtime,
         wasi: WasiCtx,
-        outbox: Outbox,
+        outbound_http: OutboundHttp,
         memory: u64,
         counts: &Arc<Counts>,
     ) -> Store<Self> {
@@ -45,12 +45,13 @@ impl Host {
         table.set_max_capacity(HANDLES);
         let max = usize::try_from(memory).unwrap_or(usize::MAX);
         let limits = Limits { memory: max, used: 0, denied: false, counts: Arc::clone(counts) };
-        let host = Self { wasi, http: WasiHttpCtx::new(), table, hooks: Hooks { outbox }, limits };
+        let host =
+            Self { wasi, http: WasiHttpCtx::new(), table, hooks: Hooks { outbound_http }, limits };
         let mut store = Store::new(&runtime.engine, host);
         store.limiter(|host| &mut host.limits);
         store.set_epoch_deadline(1);
         store.epoch_deadline_callback(|_| {
-            Ok(match turn::interrupt(Instant::now()) {
+            Ok(match time_slice::interrupt(Instant::now()) {
                 Some(turn) => UpdateDeadline::YieldCustom(1, Box::pin(turn)),
                 None => UpdateDeadline::Continue(1),
             })
@@ -79,7 +80,7 @@ impl WasiHttpView for Host {
 
 /// What `wasi:http` needs of the server.
 struct Hooks {
-    outbox: Outbox,
+    outbound_http: OutboundHttp,
 }
 
 impl WasiHttpHooks for Hooks {
@@ -93,7 +94,7 @@ impl WasiHttpHooks for Hooks {
         options: Option<RequestOptions>,
         _: Box<dyn Future<Output = Result<(), Error>> + Send>,
     ) -> Sending {
-        self.outbox.send(request, options)
+        self.outbound_http.send(request, options)
     }
 
     fn p2_outgoing_body_chunk_size(&mut self) -> usize {

@@ -14,9 +14,9 @@ use wasmtime_wasi_http::p3::bindings::Service;
 
 use crate::counts::Counts;
 use crate::engine::Runtime;
-use crate::guest::Stop;
 use crate::host::{Host, prepare_kept};
 use crate::loaded::Loaded;
+use crate::running_instance::Termination;
 use crate::slot::Slot;
 use crate::stdio::LogOutput;
 use crate::worker::{Kept, Permit, Route};
@@ -67,7 +67,7 @@ impl Exports for component::Instance {
 }
 
 /// What a request gets to run with: a kept instance, or what a new one is made of.
-pub(crate) struct Start {
+pub(crate) struct InstanceRequest {
     pub(crate) runtime: &'static Runtime,
     loaded: Arc<Loaded>,
     permit: Permit,
@@ -80,7 +80,7 @@ pub(crate) struct Start {
     script_context: Rc<ScriptContext>,
 }
 
-impl Start {
+impl InstanceRequest {
     /// Takes a kept instance of the component, or prepares a new one; `wasi` is what that is granted.
     ///
     /// # Errors
@@ -104,8 +104,9 @@ impl Start {
                 let permit = route.permit(slot)?;
                 Counts::add(&slot.counts.fresh);
                 let wasi = grant(route, settings, wasi).map_err(Failure::Broken)?;
-                let outbox = route.outbox(slot, settings);
-                let store = Host::store(runtime, wasi, outbox, settings.memory, &slot.counts);
+                let outbound_http = route.outbound_http(slot, settings);
+                let store =
+                    Host::store(runtime, wasi, outbound_http, settings.memory, &slot.counts);
                 (None, 0, permit, Some(store))
             }
         };
@@ -120,11 +121,11 @@ impl Start {
         })
     }
 
-    /// As [`Start::new`], for a component whose standard output and error go to the log. Also returns its lines, unless they are
-    /// dropped.
+    /// As [`InstanceRequest::new`], for a component whose standard output and error go to the log. Also returns its lines,
+    /// unless they are dropped.
     ///
     /// # Errors
-    /// As those of [`Start::new`].
+    /// As those of [`InstanceRequest::new`].
     pub(crate) fn with_log(
         route: &Rc<Route>,
         slot: &Slot,
@@ -147,7 +148,7 @@ impl Start {
     pub(crate) async fn instance<T: Exports>(
         &mut self,
         create: impl AsyncFnOnce(&mut Store<Host>) -> wasmtime::Result<T>,
-    ) -> Result<(Store<Host>, T), Stop> {
+    ) -> Result<(Store<Host>, T), Termination> {
         let Some((mut store, exports)) = self.instance.take().and_then(T::from_kept) else {
             return self.fresh(create).await;
         };
@@ -157,18 +158,18 @@ impl Start {
         Ok((store, exports))
     }
 
-    /// As [`Start::instance`], for an instance that is never kept.
+    /// As [`InstanceRequest::instance`], for an instance that is never kept.
     ///
     /// # Errors
     /// Why it could not be created.
     pub(crate) async fn fresh<T>(
         &mut self,
         create: impl AsyncFnOnce(&mut Store<Host>) -> wasmtime::Result<T>,
-    ) -> Result<(Store<Host>, T), Stop> {
+    ) -> Result<(Store<Host>, T), Termination> {
         let began = Instant::now();
-        let mut store = self.store.take().ok_or(Stop::NoRoom)?;
+        let mut store = self.store.take().ok_or(Termination::NoRoom)?;
         let created = create(&mut store).await;
-        let exports = created.map_err(|error| Stop::instantiation(&error, store.data()))?;
+        let exports = created.map_err(|error| Termination::instantiation(&error, store.data()))?;
         self.note_ready(began);
         Ok((store, exports))
     }

@@ -10,11 +10,12 @@
 //! - [`WorkerComponents`] are those of one worker, with the instances that it keeps.
 //! - [`respond()`] runs a request, within limits of memory, time and CPU.
 //!
-//! `registry` has the slot of each file: the version that handles requests. `changes` waits for changes of the files, `compile` has a
-//! changed file compiled by another process, and `cache` loads the result. `engine` has the two engines of the process: components with
-//! interfaces of WASI 0.3 need one that accounts for concurrent calls. A `Guest` is a request that an instance handles; it is polled by
-//! the request, or by the body of its response (`exchange`). `ticker` interrupts instances every millisecond, and `turn` makes them wait
-//! while the worker has other work. `feed` connects bodies of the worker, which stay on its thread, to the data of an instance.
+//! `registry` has the slot of each file: the version that handles requests. `changes` waits for changes of the files,
+//! `compile` has a changed file compiled by another process, and `cache` loads the result. `engine` has the two engines of
+//! the process: components with interfaces of WASI 0.3 need one that accounts for concurrent calls. A `RunningInstance` is a
+//! request that an instance handles; it is polled by the request, or by the body of its response (`exchange`). `ticker`
+//! interrupts instances every millisecond, and `time_slice` makes them wait while the worker has other work. `request_body` connects
+//! bodies of the worker, which stay on its thread, to the data of an instance.
 //!
 //! # Contract
 //! [`Components`] are shared by threads. [`Components::prepare`] blocks until the components of a configuration are compiled
@@ -61,21 +62,21 @@ mod counts;
 mod engine;
 mod error_code;
 mod exchange;
-mod feed;
-mod guest;
 mod host;
 mod instance;
 mod loaded;
 mod outbound;
 mod proxy;
 mod registry;
+mod request_body;
 mod respond;
+mod running_instance;
 mod service;
 mod shelf;
 mod slot;
 mod stdio;
 mod ticker;
-mod turn;
+mod time_slice;
 mod typed;
 mod worker;
 

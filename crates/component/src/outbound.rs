@@ -25,14 +25,14 @@ pub(crate) type Sending = Box<dyn Future<Output = Result<Sent, Error>> + Send>;
 
 /// Sends the requests of the components of a route.
 #[derive(Clone)]
-pub(crate) struct Outbox {
+pub(crate) struct OutboundHttp {
     /// The name of the component in the log.
     pub(crate) name: Arc<str>,
     pub(crate) hosts: Arc<[Outbound]>,
     pub(crate) client: Client,
 }
 
-impl Outbox {
+impl OutboundHttp {
     /// Sends a request, if its host is listed.
     pub(crate) fn send(
         &mut self,

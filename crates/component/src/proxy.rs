@@ -13,11 +13,11 @@ use wasmtime_wasi_http::p2::bindings::http::types::Scheme;
 
 use crate::error_code;
 use crate::exchange::{self, HeadSlot};
-use crate::feed::Feed;
-use crate::guest::{Guest, Run, Stop};
 use crate::host::Host;
-use crate::instance::Start;
+use crate::instance::InstanceRequest;
 use crate::loaded::Loaded;
+use crate::request_body::RequestBodySource;
+use crate::running_instance::{Run, RunningInstance, Termination};
 use crate::slot::Slot;
 use crate::worker::Route;
 
@@ -35,23 +35,23 @@ pub(crate) async fn respond(
 ) -> Result<Outcome, Failure> {
     call.receive(&mut incoming).await?;
     let settings = route.settings()?;
-    let (start, log) = Start::with_log(route, slot, loaded, &incoming.script_context)?;
-    let (feed, pump) = Feed::new(call.take_body(&mut incoming));
+    let (start, log) = InstanceRequest::with_log(route, slot, loaded, &incoming.script_context)?;
+    let (feed, pump) = RequestBodySource::new(call.take_body(&mut incoming));
     let request = exchange::request(call, &incoming, feed)?;
     let is_encrypted = call.client(&incoming).encrypted;
     let head = HeadSlot::default();
     let runtime = start.runtime;
     let run = run(start, Rc::clone(route), pre.clone(), request, is_encrypted, head.clone());
     let context = &incoming.script_context;
-    let guest = Guest::new(call, slot, settings, context, (runtime, run), pump, log);
+    let guest = RunningInstance::new(call, slot, settings, context, (runtime, run), pump, log);
     exchange::respond(call, incoming, &slot.label, guest, head).await
 }
 
 fn run(
-    mut start: Start,
+    mut start: InstanceRequest,
     route: Rc<Route>,
     pre: ProxyPre<Host>,
-    request: http::Request<Feed>,
+    request: http::Request<RequestBodySource>,
     is_encrypted: bool,
     head: HeadSlot,
 ) -> Run<()> {
@@ -68,7 +68,7 @@ fn run(
             proxy.wasi_http_incoming_handler().call_handle(&mut store, request, out).await
         };
         let called = called.await;
-        called.map_err(|error| Stop::new(&error, store.data()))?;
+        called.map_err(|error| Termination::new(&error, store.data()))?;
         start.keep(&route, store, proxy);
         Ok(())
     })

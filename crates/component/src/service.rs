@@ -14,11 +14,11 @@ use wasmtime_wasi_http::p3::bindings::ServicePre;
 
 use crate::error_code;
 use crate::exchange::{self, HeadSlot};
-use crate::feed::Feed;
-use crate::guest::{Guest, Run, Stop};
 use crate::host::Host;
-use crate::instance::Start;
+use crate::instance::InstanceRequest;
 use crate::loaded::Loaded;
+use crate::request_body::RequestBodySource;
+use crate::running_instance::{Run, RunningInstance, Termination};
 use crate::slot::Slot;
 use crate::worker::Route;
 
@@ -36,22 +36,22 @@ pub(crate) async fn respond(
 ) -> Result<Outcome, Failure> {
     call.receive(&mut incoming).await?;
     let settings = route.settings()?;
-    let (start, log) = Start::with_log(route, slot, loaded, &incoming.script_context)?;
-    let (feed, pump) = Feed::new(call.take_body(&mut incoming));
+    let (start, log) = InstanceRequest::with_log(route, slot, loaded, &incoming.script_context)?;
+    let (feed, pump) = RequestBodySource::new(call.take_body(&mut incoming));
     let request = exchange::request(call, &incoming, feed)?;
     let head = HeadSlot::default();
     let runtime = start.runtime;
     let run = run(start, Rc::clone(route), pre.clone(), request, head.clone());
     let context = &incoming.script_context;
-    let guest = Guest::new(call, slot, settings, context, (runtime, run), pump, log);
+    let guest = RunningInstance::new(call, slot, settings, context, (runtime, run), pump, log);
     exchange::respond(call, incoming, &slot.label, guest, head).await
 }
 
 fn run(
-    mut start: Start,
+    mut start: InstanceRequest,
     route: Rc<Route>,
     pre: ServicePre<Host>,
-    request: http::Request<Feed>,
+    request: http::Request<RequestBodySource>,
     head: HeadSlot,
 ) -> Run<()> {
     Box::pin(async move {
@@ -72,7 +72,7 @@ fn run(
             wasmtime::error::Ok(())
         });
         let called = called.await.flatten();
-        called.map_err(|error| Stop::new(&error, store.data()))?;
+        called.map_err(|error| Termination::new(&error, store.data()))?;
         start.keep(&route, store, service);
         Ok(())
     })

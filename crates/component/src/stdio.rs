@@ -11,7 +11,7 @@ use tokio::io::{AsyncRead, AsyncWrite, ReadBuf};
 use wasmtime_wasi::cli::{IsTerminal, StdinStream, StdoutStream};
 use wasmtime_wasi::p2::{InputStream, OutputStream, Pollable, StreamError, StreamResult};
 
-use crate::feed::Feed;
+use crate::request_body::RequestBodySource;
 
 /// Bytes that an instance reads or writes by one call.
 const PART: usize = 64 * 1024;
@@ -98,13 +98,13 @@ impl AsyncWrite for Stdout {
 /// Standard input of a CGI program: the body of the request.
 #[derive(Clone)]
 pub(crate) struct Stdin {
-    feed: Feed,
+    feed: RequestBodySource,
     /// Bytes that were received and not read.
     rest: Arc<Mutex<Bytes>>,
 }
 
 impl Stdin {
-    pub(crate) fn new(feed: Feed) -> Self {
+    pub(crate) fn new(feed: RequestBodySource) -> Self {
         Self { feed, rest: Arc::default() }
     }
 

@@ -10,14 +10,14 @@ use dunlin_exchange::{Incoming, Response};
 use dunlin_http::semantics::Method;
 use dunlin_script::call::Call;
 use dunlin_script::failure::Failure;
+use dunlin_script::in_process::ResolvedScript;
 use dunlin_script::outcome::Outcome;
-use dunlin_script::within::Located;
 use wasmtime::component::{ComponentExportIndex, InstancePre, Val};
 
-use crate::guest::{Guest, Run, Stop};
 use crate::host::Host;
-use crate::instance::Start;
+use crate::instance::InstanceRequest;
 use crate::loaded::Loaded;
+use crate::running_instance::{Run, RunningInstance, Termination};
 use crate::slot::Slot;
 use crate::worker::Route;
 
@@ -35,7 +35,7 @@ pub(crate) async fn respond(
     call: &Call<'_>,
     mut incoming: Box<Incoming>,
     route: &Rc<Route>,
-    (slot, located): (&Slot, &Located),
+    (slot, located): (&Slot, &ResolvedScript),
     loaded: &Arc<Loaded>,
     (pre, interfaces): (&InstancePre<Host>, &Interfaces),
 ) -> Result<Outcome, Failure> {
@@ -60,12 +60,12 @@ pub(crate) async fn respond(
     };
     let settings = route.settings()?;
     let context = Rc::clone(&incoming.script_context);
-    let (start, log) = Start::with_log(route, slot, loaded, &context)?;
+    let (start, log) = InstanceRequest::with_log(route, slot, loaded, &context)?;
     let runtime = start.runtime;
     let (index, count) = (*function.export_index(), function.result_count());
     let run = run(start, Rc::clone(route), pre.clone(), (index, parameters, count));
-    let mut guest = Guest::new(call, slot, settings, &context, (runtime, run), None, log);
-    let results = poll_fn(|cx| guest.poll(cx)).await.map_err(Stop::failure)?;
+    let mut run = RunningInstance::new(call, slot, settings, &context, (runtime, run), None, log);
+    let results = poll_fn(|cx| run.poll(cx)).await.map_err(Termination::failure)?;
     context.mark(&context.first_byte);
     let Encoded { status, json } = function.encode(&results);
     context.mark(&context.ended);
@@ -77,7 +77,12 @@ pub(crate) async fn respond(
 }
 
 /// Returns the description of all functions (OpenAPI 3.1).
-fn describe(slot: &Slot, located: &Located, interfaces: &Interfaces, method: Method) -> Response {
+fn describe(
+    slot: &Slot,
+    located: &ResolvedScript,
+    interfaces: &Interfaces,
+    method: Method,
+) -> Response {
     if !matches!(method, Method::Get | Method::Head) {
         return not_allowed("GET, HEAD");
     }
@@ -112,7 +117,7 @@ async fn parameters(call: &Call<'_>, incoming: &mut Incoming) -> Result<Vec<u8>,
 }
 
 fn run(
-    mut start: Start,
+    mut start: InstanceRequest,
     route: Rc<Route>,
     pre: InstancePre<Host>,
     (index, parameters, count): (ComponentExportIndex, Vec<Val>, usize),
@@ -120,10 +125,10 @@ fn run(
     Box::pin(async move {
         let (mut store, instance) =
             start.instance(async |store| pre.instantiate_async(store).await).await?;
-        let function = instance.get_func(&mut store, index).ok_or(Stop::NoRoom)?;
+        let function = instance.get_func(&mut store, index).ok_or(Termination::NoRoom)?;
         let mut results = vec![Val::Bool(false); count];
         let called = function.call_async(&mut store, &parameters, &mut results).await;
-        called.map_err(|error| Stop::new(&error, store.data()))?;
+        called.map_err(|error| Termination::new(&error, store.data()))?;
         start.keep(&route, store, instance);
         Ok(results)
     })

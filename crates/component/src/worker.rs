@@ -9,12 +9,12 @@ use dunlin_client::Client;
 use dunlin_config::{Component, Mapping, Script};
 use dunlin_script::call::Call;
 use dunlin_script::failure::Failure;
-use dunlin_script::within::Located;
+use dunlin_script::in_process::ResolvedScript;
 
 use crate::counts::Counts;
 use crate::instance::Instance;
 use crate::loaded::Loaded;
-use crate::outbound::Outbox;
+use crate::outbound::OutboundHttp;
 use crate::registry::{Components, Directory};
 use crate::shelf::Shelf;
 use crate::slot::Slot;
@@ -98,18 +98,18 @@ impl Route {
     ///
     /// # Errors
     /// [`Failure::Missing`] if it names none.
-    pub(crate) fn find(&self, call: &Call<'_>) -> Result<(Arc<Slot>, Located), Failure> {
+    pub(crate) fn find(&self, call: &Call<'_>) -> Result<(Arc<Slot>, ResolvedScript), Failure> {
         match &self.source {
             Source::File(slot) => {
                 let (name, info) = self.script.split(call.path);
-                Ok((Arc::clone(slot), Located::new(slot.path.clone(), name, info)))
+                Ok((Arc::clone(slot), ResolvedScript::new(slot.path.clone(), name, info)))
             }
             Source::Directory(directory) => {
                 let rest = self.script.rest(call.path);
                 let end = memchr::memchr(b'/', rest).unwrap_or(rest.len());
                 let slot = directory.find(&rest[..end]).ok_or(Failure::Missing)?;
                 let (name, info) = call.path.split_at(call.path.len() - rest.len() + end);
-                let located = Located::new(slot.path.clone(), name, info);
+                let located = ResolvedScript::new(slot.path.clone(), name, info);
                 Ok((slot, located))
             }
         }
@@ -125,8 +125,8 @@ impl Route {
     }
 
     /// Returns what sends the requests of an instance to other servers.
-    pub(crate) fn outbox(&self, slot: &Slot, settings: &Component) -> Outbox {
-        Outbox {
+    pub(crate) fn outbound_http(&self, slot: &Slot, settings: &Component) -> OutboundHttp {
+        OutboundHttp {
             name: Arc::clone(&slot.label),
             hosts: settings.outbound.as_slice().into(),
             client: self.client.clone(),

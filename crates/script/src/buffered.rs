@@ -10,7 +10,7 @@ use futures_util::future::poll_fn;
 
 use super::body_buffer::{BodyBuffer, MAX_BUFFERED};
 use super::head::{self, ScriptHead};
-use super::source::{End, Source};
+use super::source::{Source, SourceEnd};
 use super::time_limit::next_limit;
 use dunlin_config::Script;
 use dunlin_net::deadlines::Deadlines;
@@ -51,7 +51,7 @@ pub(super) async fn read(
     script_context.mark(&script_context.first_byte);
     content.add(first);
     if !poll_fn(|cx| Poll::Ready(is_all(source, &mut content, cx))).await
-        || !matches!(source.end().await, End::Well | End::Status(_))
+        || !matches!(source.end().await, SourceEnd::Complete | SourceEnd::Status(_))
     {
         return Err(content.pieces);
     }

@@ -12,9 +12,9 @@ use dunlin_telemetry::ip;
 use dunlin_tls::TlsInfo;
 
 use super::call::Call;
-use super::located::Located;
 use super::request_fields::ForwardedFields;
 use super::request_id;
+use super::resolved_script::ResolvedScript;
 use super::variables::Variables;
 use dunlin_config::Mapping;
 
@@ -22,7 +22,7 @@ use dunlin_config::Mapping;
 pub(super) fn variables(
     call: &Call<'_>,
     incoming: &Incoming,
-    located: &Located,
+    located: &ResolvedScript,
     length: Option<u64>,
 ) -> Variables {
     let request = call.request;
@@ -144,7 +144,7 @@ pub(super) fn stated_length(request: &Request<'_>, length: BodyLength) -> Option
 }
 
 /// Returns the query for a script: the request's, or that of a `try` list.
-pub(super) fn query<'a>(call: &'a Call<'_>, located: &'a Located) -> Option<&'a [u8]> {
+pub(super) fn query<'a>(call: &'a Call<'_>, located: &'a ResolvedScript) -> Option<&'a [u8]> {
     located.query.as_deref().or(call.query)
 }
 

@@ -9,7 +9,7 @@ use std::time::Duration;
 
 use hashbrown::HashMap;
 
-use super::located::Located;
+use super::resolved_script::ResolvedScript;
 use super::route::Route;
 use dunlin_config::Script;
 use dunlin_fs::validity::Validity;
@@ -32,7 +32,7 @@ struct Paths {
 #[derive(Debug)]
 struct Entry {
     rules: Arc<Script>,
-    located: Arc<Located>,
+    located: Arc<ResolvedScript>,
     validity: Arc<Validity>,
 }
 
@@ -44,7 +44,7 @@ impl LocationCache {
         rules: &Arc<Script>,
         path: &[u8],
         now: u64,
-    ) -> Option<&Arc<Located>> {
+    ) -> Option<&Arc<ResolvedScript>> {
         let entry = self.0.get(&address(route))?.scripts.get(path)?;
         let holds = entry.validity.is_fresh(now) && Arc::ptr_eq(&entry.rules, rules);
         holds.then_some(&entry.located)
@@ -56,7 +56,7 @@ impl LocationCache {
         route: &dyn Route,
         rules: &Arc<Script>,
         path: &[u8],
-        (located, validity): (Arc<Located>, Arc<Validity>),
+        (located, validity): (Arc<ResolvedScript>, Arc<Validity>),
         now: u64,
     ) {
         validity.set_fresh_until(now + TRUSTED.as_millis() as u64);

@@ -11,8 +11,8 @@ use rustix::fs::{FileType, Mode as Permissions, fstat};
 use super::call::Call;
 use super::context::Files;
 use super::failure::Failure;
-use super::located::Located;
 use super::location_cache;
+use super::resolved_script::ResolvedScript;
 use super::route::Route;
 use super::start_error::{Rejected, not_opened};
 use dunlin_config::{Candidate, Mapping, Script, Settings, TryStep};
@@ -34,7 +34,7 @@ pub(super) struct Wanted<'a> {
 /// What a path leads to.
 #[derive(Debug)]
 pub(super) enum Found {
-    Script(Arc<Located>),
+    Script(Arc<ResolvedScript>),
     /// A file beneath the site's root that is not a script.
     File,
     /// A directory, for a path without its slash.
@@ -92,7 +92,7 @@ pub(super) fn look_up(
 }
 
 /// Returns the location of the one program or application of `rules`; `None` if files have to be looked up.
-fn without_files(rules: &Script, path: &[u8]) -> Option<Located> {
+fn without_files(rules: &Script, path: &[u8]) -> Option<ResolvedScript> {
     let (program, label) = match rules.mapping {
         Mapping::Application => (PathBuf::new(), Arc::default()),
         Mapping::Program => (rules.directory.clone(), Arc::clone(&rules.label)),
@@ -100,7 +100,7 @@ fn without_files(rules: &Script, path: &[u8]) -> Option<Located> {
     };
     let (name, info) = rules.split(path);
     let (name, info) = (name.to_vec(), with_slashes(info));
-    Some(Located { program, label, name, info, ..Located::default() })
+    Some(ResolvedScript { program, label, name, info, ..ResolvedScript::default() })
 }
 
 struct Search<'a> {
@@ -167,12 +167,12 @@ impl Search<'_> {
                 let reason = "it is not executable (chmod +x)";
                 return Err(Some(Failure::Forbidden(Rejected::new(&program, reason))));
             }
-            return Ok(Found::Script(Arc::new(Located {
+            return Ok(Found::Script(Arc::new(ResolvedScript {
                 label: program.display().to_string().into(),
                 program,
                 name: url.to_vec(),
                 info: with_slashes(info),
-                ..Located::default()
+                ..ResolvedScript::default()
             })));
         }
         // A file that is not a script must not become one through the path behind it, which could end in a script's
@@ -234,7 +234,11 @@ fn look(
 }
 
 /// Caches the script for the next requests, if its directory can be watched for changes.
-fn remember(call: &Call<'_>, wanted: &Wanted<'_>, located: Arc<Located>) -> Arc<Located> {
+fn remember(
+    call: &Call<'_>,
+    wanted: &Wanted<'_>,
+    located: Arc<ResolvedScript>,
+) -> Arc<ResolvedScript> {
     let Call { scripts, rules, route, path, .. } = *call;
     let ctx = &scripts.ctx;
     let (files, settings) = (&*ctx.shared.files, route.settings());
@@ -268,7 +272,7 @@ fn remember(call: &Call<'_>, wanted: &Wanted<'_>, located: Arc<Located>) -> Arc<
 }
 
 /// Returns the script that the cache has for the path. An application has its location in its configuration.
-pub(super) fn cached(call: &Call<'_>) -> Option<Arc<Located>> {
+pub(super) fn cached(call: &Call<'_>) -> Option<Arc<ResolvedScript>> {
     let Call { scripts, rules, route, path, .. } = *call;
     if let Some(located) = without_files(rules, path) {
         return Some(Arc::new(located));

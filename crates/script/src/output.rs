@@ -16,7 +16,7 @@ use super::chunked::ChunkedBody;
 use super::failure::Failure;
 use super::head::{self, ScriptHead};
 use super::script_response::{ResponseSender, ScriptResponse};
-use super::source::{End, Source};
+use super::source::{Source, SourceEnd};
 use super::stderr::{TURN, printable};
 use super::time_limit::next_limit;
 use dunlin_config::Script;
@@ -244,12 +244,15 @@ impl<'a, S: Source> Output<'a, S> {
 
     async fn whole(&self, head: ScriptHead, mut body: BodyBuffer) -> Result<(), Failure> {
         match self.source.end().await {
-            End::Stopped(why) => return Err(Failure::Stopped(why)),
-            End::Late(why) => return Err(Failure::Late(why)),
-            End::Cut(why) | End::Lost(why) | End::Rejected(why) | End::Unreachable(why) => {
+            SourceEnd::Stopped(why) => return Err(Failure::Stopped(why)),
+            SourceEnd::TimedOut(why) => return Err(Failure::Late(why)),
+            SourceEnd::Truncated(why)
+            | SourceEnd::ConnectionLost(why)
+            | SourceEnd::Rejected(why)
+            | SourceEnd::Unreachable(why) => {
                 return Err(Failure::Malformed(why));
             }
-            End::Well | End::Status(_) => {}
+            SourceEnd::Complete | SourceEnd::Status(_) => {}
         }
         let length = body.length as u64;
         match head.content_length.filter(|_| !self.is_bodiless) {
@@ -304,12 +307,15 @@ impl<'a, S: Source> Output<'a, S> {
             return Err(Failure::Malformed(what));
         }
         match self.source.end().await {
-            End::Stopped(why) => Err(Failure::Stopped(why)),
-            End::Late(why) => Err(Failure::Late(why)),
-            End::Cut(why) | End::Lost(why) | End::Rejected(why) | End::Unreachable(why) => {
+            SourceEnd::Stopped(why) => Err(Failure::Stopped(why)),
+            SourceEnd::TimedOut(why) => Err(Failure::Late(why)),
+            SourceEnd::Truncated(why)
+            | SourceEnd::ConnectionLost(why)
+            | SourceEnd::Rejected(why)
+            | SourceEnd::Unreachable(why) => {
                 Err(Failure::Malformed(format!("{why} while it wrote")))
             }
-            End::Well | End::Status(_) => {
+            SourceEnd::Complete | SourceEnd::Status(_) => {
                 self.sender.end();
                 Ok(())
             }
@@ -379,16 +385,19 @@ impl<'a, S: Source> Output<'a, S> {
     async fn early_end(&self, nothing: bool) -> Failure {
         let what = if nothing { "it wrote nothing" } else { "its header has no end" };
         Failure::Malformed(match self.source.end().await {
-            End::Stopped(why) => return Failure::Stopped(why),
-            End::Late(why) => return Failure::Late(why),
-            End::Lost(why) if nothing => return Failure::Lost(why),
-            End::Rejected(why) if nothing => return Failure::Rejected(why),
-            End::Unreachable(why) if nothing => return Failure::Unreachable(why),
-            End::Lost(why) | End::Cut(why) | End::Rejected(why) | End::Unreachable(why) => {
+            SourceEnd::Stopped(why) => return Failure::Stopped(why),
+            SourceEnd::TimedOut(why) => return Failure::Late(why),
+            SourceEnd::ConnectionLost(why) if nothing => return Failure::Lost(why),
+            SourceEnd::Rejected(why) if nothing => return Failure::Rejected(why),
+            SourceEnd::Unreachable(why) if nothing => return Failure::Unreachable(why),
+            SourceEnd::ConnectionLost(why)
+            | SourceEnd::Truncated(why)
+            | SourceEnd::Rejected(why)
+            | SourceEnd::Unreachable(why) => {
                 format!("{what}, and {why}")
             }
-            End::Well => what.to_owned(),
-            End::Status(status) => format!("{what}, and its exit status is {status}"),
+            SourceEnd::Complete => what.to_owned(),
+            SourceEnd::Status(status) => format!("{what}, and its exit status is {status}"),
         })
     }
 

@@ -11,7 +11,7 @@ use super::failure::Failure;
 use super::lookup::{self, Found};
 use super::outcome::{Outcome, Target};
 use super::state::WorkerScripts;
-use super::{app_server, backend, cgi, cgiplus, descriptors, request_id, socket, spool};
+use super::{app_server, backend, cgi, cgiplus, request_id, retry_on_emfile, socket, spool};
 use dunlin_config::{Interface, Script, ScriptKind, Settings};
 
 /// Runs the script that the request is for. `name` becomes the script's name in the log as soon as it is known.
@@ -65,7 +65,8 @@ async fn find(call: &Call<'_>) -> Result<Found, Failure> {
     if let Some(located) = lookup::cached(call) {
         return Ok(Found::Script(located));
     }
-    Box::pin(descriptors::retry_failed(&call.scripts.ctx, async || lookup::find(call).await)).await
+    Box::pin(retry_on_emfile::retry_failed(&call.scripts.ctx, async || lookup::find(call).await))
+        .await
 }
 
 /// Logs a failure of [`respond`], or of the server in following its outcome. With `show_errors`, collects what the

@@ -8,24 +8,24 @@ pub trait Source {
     fn read(&self) -> impl Future<Output = Option<Bytes>>;
 
     /// Returns how the script ended. To be called at the end of the output.
-    fn end(&self) -> impl Future<Output = End>;
+    fn end(&self) -> impl Future<Output = SourceEnd>;
 }
 
 /// How a script ended.
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub enum End {
+pub enum SourceEnd {
     /// It succeeded, or it goes on without output.
-    Well,
+    Complete,
     /// It exited with this status, which is not 0.
     Status(i32),
     /// It ended early, for this reason: the output is incomplete.
-    Cut(String),
+    Truncated(String),
     /// It was stopped for this reason, and is not a process that could have ended: the output is incomplete.
     Stopped(String),
     /// It was stopped because of a time limit: the output is incomplete.
-    Late(&'static str),
+    TimedOut(&'static str),
     /// The worker ended before the first byte of a response. It may have begun.
-    Lost(String),
+    ConnectionLost(String),
     /// The worker has rejected the request before it began.
     Rejected(String),
     /// The worker ended before it was ready for requests. The log has the reason already.

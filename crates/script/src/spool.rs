@@ -15,7 +15,7 @@ use super::call::Call;
 use super::context::Context;
 use super::failure::Failure;
 use super::process::Input;
-use super::{descriptors, environment};
+use super::{environment, retry_on_emfile};
 use dunlin_config::{BodyHandling, ScriptKind, Settings};
 use dunlin_fs::content::ContentFile;
 use dunlin_net::blocking::Pool;
@@ -32,7 +32,7 @@ const PART: usize = 64 * 1024;
 /// streamed body has no known length.
 ///
 /// A chunked body is always received first, because a script needs its length. Only ASGI does without.
-pub(super) async fn measured(
+pub(super) async fn with_known_length(
     call: &Call<'_>,
     incoming: &mut Incoming,
 ) -> Result<Option<u64>, Failure> {
@@ -113,7 +113,7 @@ async fn append(
     let mut file = match file {
         Some(file) => file,
         None => {
-            let created = descriptors::retry(ctx, async || {
+            let created = retry_on_emfile::retry(ctx, async || {
                 ctx.shared.blocking.bodies.run(temp_files::file).await?
             });
             created.await.map_err(|error| not_stored(&error))?

@@ -20,7 +20,7 @@ use super::backend::{Backend, Connection, Outgoing};
 use super::failure::Failure;
 use super::variables::Variables;
 use super::workers::{Capacity, Checkout, Worker};
-use super::{descriptors, environment};
+use super::{environment, retry_on_emfile};
 use dunlin_config::{Local, ScriptKind, Workers};
 use dunlin_net::temp_files::lacks_descriptors;
 
@@ -68,7 +68,7 @@ impl Backend for Application {
             return Ok(AppServerConnection { checkout, connection });
         }
         let connect = async || connections.to(&checkout.worker).await;
-        match Box::pin(descriptors::retry(&call.scripts.ctx, connect)).await {
+        match Box::pin(retry_on_emfile::retry(&call.scripts.ctx, connect)).await {
             Ok(connection) => Ok(AppServerConnection { checkout, connection }),
             Err(error) if lacks_descriptors(&error) => Err(Failure::NoDescriptor),
             Err(error) => {

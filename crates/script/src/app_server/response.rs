@@ -11,7 +11,7 @@ use bytes::Bytes;
 use super::connection::{ACKNOWLEDGE, AppConnection, PendingRequest, RequestState};
 use super::frame;
 use crate::backend::InFlight;
-use crate::source::{End, Source};
+use crate::source::{Source, SourceEnd};
 use crate::workers::Worker;
 
 /// Bytes of a body in one frame.
@@ -110,14 +110,18 @@ impl Source for AppServerResponse {
         Some(part)
     }
 
-    async fn end(&self) -> End {
+    async fn end(&self) -> SourceEnd {
         match &*self.pending.state.borrow() {
-            RequestState::UnderWay | RequestState::Ended => End::Well,
-            RequestState::Cut(why) => End::Cut(why.clone()),
-            RequestState::Lost(why) if self.pending.has_begun.get() => End::Cut(why.clone()),
+            RequestState::UnderWay | RequestState::Ended => SourceEnd::Complete,
+            RequestState::Cut(why) => SourceEnd::Truncated(why.clone()),
+            RequestState::Lost(why) if self.pending.has_begun.get() => {
+                SourceEnd::Truncated(why.clone())
+            }
             // The error log has the reason why its application could not be loaded.
-            RequestState::Lost(why) if !self.worker.is_ready() => End::Unreachable(why.clone()),
-            RequestState::Lost(why) => End::Lost(why.clone()),
+            RequestState::Lost(why) if !self.worker.is_ready() => {
+                SourceEnd::Unreachable(why.clone())
+            }
+            RequestState::Lost(why) => SourceEnd::ConnectionLost(why.clone()),
         }
     }
 }

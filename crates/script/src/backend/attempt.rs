@@ -10,9 +10,9 @@ use dunlin_http::semantics::Method;
 
 use super::super::call::Call;
 use super::super::failure::Failure;
-use super::super::located::Located;
 use super::super::outcome::Outcome;
 use super::super::reply::{self, DOWNLOAD};
+use super::super::resolved_script::ResolvedScript;
 use super::super::script_response::{self, ScriptResponse};
 use super::super::{buffered, spool};
 use super::retry::Retries;
@@ -32,10 +32,10 @@ pub(in super::super) async fn respond<B: Backend>(
     mut backend: B,
     call: &Call<'_>,
     mut incoming: Box<Incoming>,
-    located: &Located,
+    located: &ResolvedScript,
     name: &Arc<str>,
 ) -> Result<Outcome, Failure> {
-    let length = spool::measured(call, &mut incoming).await?;
+    let length = spool::with_known_length(call, &mut incoming).await?;
     let body = (incoming.length != BodyLength::None && length != Some(0))
         .then(|| spool::take_stream(&call.scripts.ctx, &mut incoming));
     let is_idempotent = call.request.method().is_idempotent();

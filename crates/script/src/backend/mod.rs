@@ -18,7 +18,7 @@ use dunlin_exchange::{Incoming, stream};
 
 use super::call::Call;
 use super::failure::Failure;
-use super::located::Located;
+use super::resolved_script::ResolvedScript;
 use super::source::Source;
 use super::workers::Worker;
 
@@ -26,7 +26,7 @@ use super::workers::Worker;
 pub(super) struct Outgoing<'a> {
     pub(super) call: &'a Call<'a>,
     pub(super) incoming: Box<Incoming>,
-    pub(super) located: &'a Located,
+    pub(super) located: &'a ResolvedScript,
     /// The script's name in the log.
     pub(super) name: &'a Arc<str>,
     /// Length of the body, where it is known before the body is sent.

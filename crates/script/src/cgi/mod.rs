@@ -15,14 +15,14 @@ use dunlin_http::semantics::Method;
 use self::run::CgiRun;
 use super::call::Call;
 use super::failure::Failure;
-use super::located::Located;
 use super::outcome::Outcome;
 use super::pipes::Pipes;
 use super::process::{self, Input, Process, Start};
 use super::process_limit::ProcessPermit;
 use super::reply::{self, DOWNLOAD};
+use super::resolved_script::ResolvedScript;
 use super::start_error::Rejected;
-use super::{arguments, descriptors, environment, script_response, spool, start_error, warm};
+use super::{arguments, environment, retry_on_emfile, script_response, spool, start_error, warm};
 use dunlin_config::ScriptKind;
 use dunlin_net::temp_files::lacks_descriptors;
 
@@ -30,10 +30,10 @@ use dunlin_net::temp_files::lacks_descriptors;
 pub(super) async fn attempt(
     call: &Call<'_>,
     mut incoming: Box<Incoming>,
-    located: &Located,
+    located: &ResolvedScript,
     name: &Arc<str>,
 ) -> Result<Outcome, Failure> {
-    let length = spool::measured(call, &mut incoming).await?;
+    let length = spool::with_known_length(call, &mut incoming).await?;
     let (input, body, stored) = spool::take_input(&mut incoming);
     let permit = call.scripts.pools.of(call.rules).acquire(call.rules).await?;
     let chosen = Instant::now();
@@ -63,7 +63,7 @@ pub(super) async fn attempt(
 async fn launch(
     call: &Call<'_>,
     incoming: &Incoming,
-    located: &Located,
+    located: &ResolvedScript,
     length: Option<u64>,
     input: Input,
     permit: ProcessPermit,
@@ -96,7 +96,7 @@ async fn launch(
 /// Starts a process, on the worker thread or on a thread that may block, as [`inline_start`] decides.
 async fn start_cold(call: &Call<'_>, start: Start) -> io::Result<Process> {
     let pipes =
-        descriptors::retry(&call.scripts.ctx, async || Pipes::with_input(&start.input)).await?;
+        retry_on_emfile::retry(&call.scripts.ctx, async || Pipes::with_input(&start.input)).await?;
     let Pipes { stdin, stdout, stderr, ends } = pipes;
     let groups = Arc::clone(&call.scripts.pools.groups);
     let program = start.program.clone();

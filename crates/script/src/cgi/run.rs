@@ -19,7 +19,7 @@ use crate::output::Output;
 use crate::process::{Child, Exit, GROUP_GRACE, Process};
 use crate::readiness::Readiness;
 use crate::script_response::ResponseSender;
-use crate::source::{End, Source};
+use crate::source::{Source, SourceEnd};
 use crate::stderr::Stderr;
 use dunlin_config::Script;
 
@@ -173,11 +173,13 @@ impl Source for Stdout<'_> {
         }
     }
 
-    async fn end(&self) -> End {
+    async fn end(&self) -> SourceEnd {
         match timeout(EXIT, self.child.exited()).await {
-            Ok(Exit::Signal(signal)) => End::Cut(format!("it was ended by signal {signal}")),
-            Ok(Exit::Code(0)) | Err(_) => End::Well,
-            Ok(Exit::Code(code)) => End::Status(code),
+            Ok(Exit::Signal(signal)) => {
+                SourceEnd::Truncated(format!("it was ended by signal {signal}"))
+            }
+            Ok(Exit::Code(0)) | Err(_) => SourceEnd::Complete,
+            Ok(Exit::Code(code)) => SourceEnd::Status(code),
         }
     }
 }

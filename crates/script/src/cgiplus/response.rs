@@ -14,7 +14,7 @@ use super::streams::Streams;
 use crate::backend::InFlight;
 use crate::context::Context;
 use crate::file_version;
-use crate::source::{End, Source};
+use crate::source::{Source, SourceEnd};
 use crate::workers::{Checkout, PooledConnection};
 
 /// A request that a worker has, and its response.
@@ -207,11 +207,11 @@ impl Source for CgiplusResponse {
         }
     }
 
-    async fn end(&self) -> End {
+    async fn end(&self) -> SourceEnd {
         match &*self.broken.borrow() {
-            Some(why) if self.scanner.borrow().has_begun() => End::Cut(why.clone()),
-            Some(why) => End::Lost(why.clone()),
-            None => End::Well,
+            Some(why) if self.scanner.borrow().has_begun() => SourceEnd::Truncated(why.clone()),
+            Some(why) => SourceEnd::ConnectionLost(why.clone()),
+            None => SourceEnd::Complete,
         }
     }
 }

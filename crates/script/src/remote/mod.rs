@@ -13,9 +13,9 @@ use tokio::time::timeout;
 use self::target::RemoteTarget;
 use self::targets::{Choice, Targets};
 use super::context::Context;
-use super::descriptors;
 use super::failure::Failure;
 use super::process_limit::ProcessPermit;
+use super::retry_on_emfile;
 use super::socket::connection::WorkerSocket;
 use dunlin_config::{Remote, Script};
 use dunlin_net::temp_files::lacks_descriptors;
@@ -95,7 +95,7 @@ impl RemoteGroup {
             if !fresh && let Some(socket) = target.take_idle() {
                 return Ok((self.checkout(target, permit), socket));
             }
-            match descriptors::retry(ctx, async || self.open(target).await).await {
+            match retry_on_emfile::retry(ctx, async || self.open(target).await).await {
                 Ok(socket) => {
                     target.mark_up();
                     return Ok((self.checkout(target, permit), socket));

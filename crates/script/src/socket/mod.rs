@@ -16,9 +16,9 @@ use self::connection::WorkerSocket;
 use self::encode::Encoded;
 use self::response::{Framing, SocketResponse};
 use super::backend::{Backend, Connection, Outgoing};
-use super::descriptors;
 use super::failure::Failure;
 use super::remote::{RemoteCheckout, Tried};
+use super::retry_on_emfile;
 use super::stderr::Lines;
 use super::workers::{Capacity, Checkout, PooledConnection, Worker};
 use dunlin_config::{ScriptKind, Workers};
@@ -102,7 +102,7 @@ impl Backend for Socket {
                 }
                 let socket = &checkout.worker.socket;
                 let connect = async || UnixStream::connect(socket).await;
-                match Box::pin(descriptors::retry(&call.scripts.ctx, connect)).await {
+                match Box::pin(retry_on_emfile::retry(&call.scripts.ctx, connect)).await {
                     Ok(stream) => Ok(SocketConnection {
                         worker: HeldWorker::Local(checkout),
                         socket: WorkerSocket::Unix(stream),

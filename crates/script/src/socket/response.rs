@@ -14,7 +14,7 @@ use super::connection::WorkerSocket;
 use super::fastcgi::{self, EndRequest, Event, ProtocolStatus};
 use crate::backend::InFlight;
 use crate::context::Context;
-use crate::source::{End, Source};
+use crate::source::{Source, SourceEnd};
 use crate::stderr::Lines;
 
 /// How a request and its response lie on the connection.
@@ -241,25 +241,29 @@ impl Source for SocketResponse {
         }
     }
 
-    async fn end(&self) -> End {
+    async fn end(&self) -> SourceEnd {
         match self.ended.get() {
-            Some(EndRequest { protocol: ProtocolStatus::Complete, status: 0 }) => End::Well,
-            Some(EndRequest { protocol: ProtocolStatus::Complete, status }) => End::Status(status),
+            Some(EndRequest { protocol: ProtocolStatus::Complete, status: 0 }) => {
+                SourceEnd::Complete
+            }
+            Some(EndRequest { protocol: ProtocolStatus::Complete, status }) => {
+                SourceEnd::Status(status)
+            }
             Some(EndRequest {
                 protocol: ProtocolStatus::Overloaded | ProtocolStatus::CannotMultiplex,
                 ..
-            }) => End::Rejected("its worker is overloaded".into()),
+            }) => SourceEnd::Rejected("its worker is overloaded".into()),
             Some(EndRequest { protocol: ProtocolStatus::UnknownRole, .. }) => {
-                End::Cut("its worker is not a responder".into())
+                SourceEnd::Truncated("its worker is not a responder".into())
             }
             Some(EndRequest { protocol: ProtocolStatus::Unknown, .. }) => {
-                End::Cut("its worker ended with an unknown protocol status".into())
+                SourceEnd::Truncated("its worker ended with an unknown protocol status".into())
             }
             None => match &*self.broken.borrow() {
-                Some(why) if self.begun.get() => End::Cut(why.clone()),
-                Some(why) => End::Lost(why.clone()),
-                None if self.begun.get() => End::Well,
-                None => End::Lost("its worker closed the connection".into()),
+                Some(why) if self.begun.get() => SourceEnd::Truncated(why.clone()),
+                Some(why) => SourceEnd::ConnectionLost(why.clone()),
+                None if self.begun.get() => SourceEnd::Complete,
+                None => SourceEnd::ConnectionLost("its worker closed the connection".into()),
             },
         }
     }

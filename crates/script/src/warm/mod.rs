@@ -26,9 +26,9 @@ pub use self::check::cold_programs;
 use self::fork_server::ForkServer;
 use self::registry::ForkServerState;
 pub(super) use self::registry::ForkServers;
-use super::descriptors;
 use super::pipes::{PipeEnds, Pipes};
 use super::process::{self, Input, Process, Start};
+use super::retry_on_emfile;
 use crate::context::Context;
 
 /// Longest wait for a new process. Usually it takes less than a thousandth of this.
@@ -70,7 +70,7 @@ pub(super) async fn start(
 }
 
 async fn fork(ctx: &Context, fork_server: &ForkServer, start: Start) -> WarmOutcome {
-    let pipes = descriptors::retry(ctx, async || Pipes::new(&start.input)).await;
+    let pipes = retry_on_emfile::retry(ctx, async || Pipes::new(&start.input)).await;
     let pipes = match pipes {
         Ok(pipes) => pipes,
         Err(error) => return WarmOutcome::Started(Err(error)),

@@ -22,8 +22,8 @@ use super::websocket_state::WebSocketState;
 use crate::backend;
 use crate::call::Call;
 use crate::failure::Failure;
-use crate::located::Located;
 use crate::outcome::Outcome;
+use crate::resolved_script::ResolvedScript;
 
 /// How a request for a WebSocket begins.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -61,7 +61,7 @@ pub(in super::super) fn is_requested(call: &Call<'_>, incoming: &Incoming) -> bo
 pub(in super::super) async fn respond(
     call: &Call<'_>,
     mut incoming: Box<Incoming>,
-    located: &Located,
+    located: &ResolvedScript,
     name: &Arc<str>,
 ) -> Result<Outcome, Failure> {
     match handshake(&call.request) {

@@ -10,27 +10,27 @@ use dunlin_config::Component;
 use dunlin_net::deadlines::Deadlines;
 use dunlin_script::call::Call;
 use dunlin_script::failure::Failure;
-use dunlin_script::within::{End, StderrLines};
+use dunlin_script::in_process::{SourceEnd, StderrLines};
 use dunlin_telemetry::ScriptContext;
 use wasmtime::{PoolConcurrencyLimitError, Trap};
 use wasmtime_wasi::I32Exit;
 
 use crate::counts::{Counts, StopKind};
 use crate::engine::Runtime;
-use crate::feed::Pump;
 use crate::host::Host;
 use crate::loaded::one_line;
+use crate::request_body::BodyPump;
 use crate::slot::Slot;
 use crate::stdio::LogOutput;
-use crate::turn;
+use crate::time_slice;
 
 /// A request that an instance handles. Dropping it stops the instance.
-pub(crate) struct Guest<T> {
+pub(crate) struct RunningInstance<T> {
     /// It owns the instance; `None` once that has finished or was stopped.
     future: Option<Run<T>>,
     runtime: &'static Runtime,
     counts: Arc<Counts>,
-    pump: Option<Pump>,
+    pump: Option<BodyPump>,
     log: Option<(LogOutput, StderrLines)>,
     script_context: Rc<ScriptContext>,
     /// Time for which it has run on the worker.
@@ -45,11 +45,11 @@ pub(crate) struct Guest<T> {
 }
 
 /// The run of an instance.
-pub(crate) type Run<T> = Pin<Box<dyn Future<Output = Result<T, Stop>>>>;
+pub(crate) type Run<T> = Pin<Box<dyn Future<Output = Result<T, Termination>>>>;
 
 /// Why an instance was stopped.
 #[derive(Debug)]
-pub(crate) enum Stop {
+pub(crate) enum Termination {
     /// A trap.
     Trap(StopKind, String),
     /// A limit of time.
@@ -60,7 +60,7 @@ pub(crate) enum Stop {
     NoRoom,
 }
 
-impl Stop {
+impl Termination {
     /// Returns the reason why an instance could not be created.
     pub(crate) fn instantiation(error: &wasmtime::Error, host: &Host) -> Self {
         // The engine has no type for the error of an initial memory or table that is denied.
@@ -111,18 +111,20 @@ impl Stop {
     }
 
     /// Returns the end of a CGI program.
-    pub(crate) fn end(self) -> End {
+    pub(crate) fn end(self) -> SourceEnd {
         match self {
-            Self::Trap(_, why) => End::Stopped(why),
-            Self::Late(_, why) => End::Late(why),
-            Self::Exit(0) => End::Well,
-            Self::Exit(status) => End::Status(status),
-            Self::NoRoom => End::Stopped("the process has no room for another instance".into()),
+            Self::Trap(_, why) => SourceEnd::Stopped(why),
+            Self::Late(_, why) => SourceEnd::TimedOut(why),
+            Self::Exit(0) => SourceEnd::Complete,
+            Self::Exit(status) => SourceEnd::Status(status),
+            Self::NoRoom => {
+                SourceEnd::Stopped("the process has no room for another instance".into())
+            }
         }
     }
 }
 
-impl<T> Guest<T> {
+impl<T> RunningInstance<T> {
     /// Creates a request of `call` that `future` handles. `pump` has the rest of its body.
     pub(crate) fn new(
         call: &Call<'_>,
@@ -130,7 +132,7 @@ impl<T> Guest<T> {
         settings: &Component,
         script_context: &Rc<ScriptContext>,
         (runtime, future): (&'static Runtime, Run<T>),
-        pump: Option<Pump>,
+        pump: Option<BodyPump>,
         log: Option<LogOutput>,
     ) -> Self {
         let lines = |log| (log, StderrLines::new(&slot.label, script_context));
@@ -152,14 +154,14 @@ impl<T> Guest<T> {
     }
 
     /// Runs the instance until it waits, or its turn is over. Returns `Pending` for one that has finished before.
-    pub(crate) fn poll(&mut self, cx: &mut Context<'_>) -> Poll<Result<T, Stop>> {
+    pub(crate) fn poll(&mut self, cx: &mut Context<'_>) -> Poll<Result<T, Termination>> {
         let Some(future) = &mut self.future else { return Poll::Pending };
         if let Some(pump) = &mut self.pump {
             pump.poll(cx);
         }
         self.runtime.ticker.note();
         let began = Instant::now();
-        turn::note_resumed(began);
+        time_slice::note_resumed(began);
         let polled = future.as_mut().poll(cx);
         let now = Instant::now();
         self.cpu += now - began;
@@ -186,22 +188,27 @@ impl<T> Guest<T> {
         // An instance that was stopped is not used again.
         self.future = None;
         self.pump = None;
-        match result.as_ref().map_err(Stop::kind) {
+        match result.as_ref().map_err(Termination::kind) {
             Err(Some(kind)) => self.counts.count_stop(kind),
-            Err(None) if matches!(result, Err(Stop::NoRoom)) => Counts::add(&self.counts.rejected),
+            Err(None) if matches!(result, Err(Termination::NoRoom)) => {
+                Counts::add(&self.counts.rejected)
+            }
             _ => {}
         }
         Poll::Ready(result)
     }
 
-    fn poll_limits(&mut self, now: Instant, cx: &mut Context<'_>) -> Poll<Stop> {
+    fn poll_limits(&mut self, now: Instant, cx: &mut Context<'_>) -> Poll<Termination> {
         if self.cpu > self.cpu_limit {
-            return Poll::Ready(Stop::Late(StopKind::Cpu, "it ran longer than `cpu`"));
+            return Poll::Ready(Termination::Late(StopKind::Cpu, "it ran longer than `cpu`"));
         }
         loop {
             let end = self.began + self.time_limit + self.paused;
             if end <= now {
-                return Poll::Ready(Stop::Late(StopKind::Time, "it took longer than `time`"));
+                return Poll::Ready(Termination::Late(
+                    StopKind::Time,
+                    "it took longer than `time`",
+                ));
             }
             let deadline = self.deadline.get_or_insert_with(|| {
                 let deadlines = Rc::clone(&self.deadlines);
@@ -212,7 +219,10 @@ impl<T> Guest<T> {
             }
             self.deadline = None;
             if self.began + self.time_limit + self.paused <= Instant::now() {
-                return Poll::Ready(Stop::Late(StopKind::Time, "it took longer than `time`"));
+                return Poll::Ready(Termination::Late(
+                    StopKind::Time,
+                    "it took longer than `time`",
+                ));
             }
         }
     }

@@ -10,8 +10,8 @@ use dunlin_http::semantics::Method;
 use dunlin_net::deadlines::Deadlines;
 use dunlin_telemetry::ScriptContext;
 
-pub use super::located::Located;
-pub use super::source::{End, Source};
+pub use super::resolved_script::ResolvedScript;
+pub use super::source::{Source, SourceEnd};
 
 use super::call::Call;
 use super::failure::Failure;
@@ -41,7 +41,7 @@ impl Call<'_> {
     /// # Errors
     /// Why the body could not be received.
     pub async fn receive(&self, incoming: &mut Incoming) -> Result<Option<u64>, Failure> {
-        spool::measured(self, incoming).await
+        spool::with_known_length(self, incoming).await
     }
 
     /// Takes the request body, wherever it is.
@@ -54,7 +54,7 @@ impl Call<'_> {
     pub fn variables(
         &self,
         incoming: &Incoming,
-        located: &Located,
+        located: &ResolvedScript,
         length: Option<u64>,
     ) -> Vec<(String, String)> {
         let text = |bytes: &[u8]| String::from_utf8_lossy(bytes).into_owned();
@@ -63,7 +63,7 @@ impl Call<'_> {
     }
 
     /// Returns the words of the command line of a CGI program (RFC 3875 §4.4).
-    pub fn words(&self, located: &Located) -> Vec<String> {
+    pub fn words(&self, located: &ResolvedScript) -> Vec<String> {
         let words = arguments::arguments(&self.request, environment::query(self, located));
         words.iter().map(|word| word.to_string_lossy().into_owned()).collect()
     }

@@ -6,7 +6,7 @@ use std::sync::atomic::AtomicBool;
 
 /// The script for a request.
 #[derive(Debug, Default)]
-pub struct Located {
+pub struct ResolvedScript {
     pub(super) program: PathBuf,
     /// The program as text, for the log.
     pub(super) label: Arc<str>,
@@ -20,7 +20,7 @@ pub struct Located {
     pub(super) is_refreshed: AtomicBool,
 }
 
-impl Located {
+impl ResolvedScript {
     /// Creates the script `program`. `name` is `SCRIPT_NAME`, `info` is `PATH_INFO`.
     pub fn new(program: PathBuf, name: &[u8], info: &[u8]) -> Self {
         Self { program, name: name.to_vec(), info: info.to_vec(), ..Self::default() }

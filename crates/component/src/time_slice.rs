@@ -24,12 +24,12 @@ const BUSY: Duration = Duration::from_micros(8);
 const IDLE: Duration = Duration::from_micros(100);
 
 thread_local! {
-    static TURNS: RefCell<Turns> = RefCell::default();
+    static TIME_SLICES: RefCell<TimeSlices> = RefCell::default();
 }
 
 /// What the instances of a worker share.
 #[derive(Default)]
-struct Turns {
+struct TimeSlices {
     /// When the instance that runs was resumed.
     resumed: Option<Instant>,
     /// Until when the other tasks of the worker have their time.
@@ -42,23 +42,29 @@ struct Turns {
 
 /// Records that an instance is resumed now.
 pub(crate) fn note_resumed(now: Instant) {
-    TURNS.with_borrow_mut(|turns| turns.resumed = Some(now));
+    TIME_SLICES.with_borrow_mut(|slices| slices.resumed = Some(now));
 }
 
 /// Returns what an instance waits for that a tick has interrupted; `None` if it has not run for long.
-pub(crate) fn interrupt(now: Instant) -> Option<Turn> {
-    TURNS.with_borrow_mut(|turns| turns.interrupt(now))
+pub(crate) fn interrupt(now: Instant) -> Option<TimeSlice> {
+    TIME_SLICES.with_borrow_mut(|slices| slices.interrupt(now))
 }
 
-impl Turns {
-    fn interrupt(&mut self, now: Instant) -> Option<Turn> {
+impl TimeSlices {
+    fn interrupt(&mut self, now: Instant) -> Option<TimeSlice> {
         let ran = now.saturating_duration_since(self.resumed?);
         if ran < SHORT {
             return None;
         }
         self.others_until = Some(now + ran.min(LONG) * OTHERS);
         self.tickets += 1;
-        Some(Turn { ticket: self.tickets, last: now, was_busy: false, quiet: None, round: None })
+        Some(TimeSlice {
+            ticket: self.tickets,
+            last: now,
+            was_busy: false,
+            quiet: None,
+            round: None,
+        })
     }
 
     /// Returns `true` if an instance that was interrupted before this one waits, too. One whose client does not read is not
@@ -69,7 +75,7 @@ impl Turns {
 }
 
 /// The wait of an interrupted instance.
-pub(crate) struct Turn {
+pub(crate) struct TimeSlice {
     ticket: u64,
     /// The last poll.
     last: Instant,
@@ -81,7 +87,7 @@ pub(crate) struct Turn {
     round: Option<Pin<Box<dyn Future<Output = ()> + Send>>>,
 }
 
-impl Turn {
+impl TimeSlice {
     /// Returns `true` if the worker has no other work, given that it has gone through its tasks once.
     fn is_idle(&mut self, now: Instant) -> bool {
         let round = now.saturating_duration_since(self.last);
@@ -95,16 +101,16 @@ impl Turn {
     }
 
     /// Returns `true` if the instance runs again.
-    fn is_over(&mut self, turns: &mut Turns, now: Instant) -> bool {
+    fn is_over(&mut self, slices: &mut TimeSlices, now: Instant) -> bool {
         let is_idle = self.is_idle(now);
-        turns.polls += 1;
-        let last_poll = turns.waiting.insert(self.ticket, turns.polls).unwrap_or(0);
-        let had_others_time = turns.others_until.is_none_or(|until| until <= now);
-        (is_idle || had_others_time) && !turns.has_earlier(self.ticket, last_poll)
+        slices.polls += 1;
+        let last_poll = slices.waiting.insert(self.ticket, slices.polls).unwrap_or(0);
+        let had_others_time = slices.others_until.is_none_or(|until| until <= now);
+        (is_idle || had_others_time) && !slices.has_earlier(self.ticket, last_poll)
     }
 }
 
-impl Future for Turn {
+impl Future for TimeSlice {
     type Output = ();
 
     fn poll(mut self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<()> {
@@ -116,7 +122,7 @@ impl Future for Turn {
                 }
                 this.round = None;
                 let now = Instant::now();
-                if TURNS.with_borrow_mut(|turns| this.is_over(turns, now)) {
+                if TIME_SLICES.with_borrow_mut(|slices| this.is_over(slices, now)) {
                     note_resumed(now);
                     return Poll::Ready(());
                 }
@@ -126,9 +132,9 @@ impl Future for Turn {
     }
 }
 
-impl Drop for Turn {
+impl Drop for TimeSlice {
     fn drop(&mut self) {
-        TURNS.with_borrow_mut(|turns| turns.waiting.remove(&self.ticket));
+        TIME_SLICES.with_borrow_mut(|slices| slices.waiting.remove(&self.ticket));
     }
 }
 
@@ -139,43 +145,43 @@ mod tests {
     const MS: Duration = Duration::from_millis(1);
 
     /// Returns an instance that was interrupted after a millisecond.
-    fn interrupted(turns: &mut Turns, now: Instant) -> Turn {
-        turns.resumed = Some(now - MS);
-        turns.interrupt(now).unwrap()
+    fn interrupted(slices: &mut TimeSlices, now: Instant) -> TimeSlice {
+        slices.resumed = Some(now - MS);
+        slices.interrupt(now).unwrap()
     }
 
     #[test]
     fn a_short_run_is_not_interrupted() {
         let now = Instant::now();
-        let mut turns = Turns { resumed: Some(now), ..Turns::default() };
-        assert!(turns.interrupt(now + SHORT / 2).is_none());
-        assert!(turns.interrupt(now + SHORT).is_some());
+        let mut slices = TimeSlices { resumed: Some(now), ..TimeSlices::default() };
+        assert!(slices.interrupt(now + SHORT / 2).is_none());
+        assert!(slices.interrupt(now + SHORT).is_some());
     }
 
     #[test]
     fn an_instance_continues_at_once_on_an_idle_worker() {
-        let (mut turns, now) = (Turns::default(), Instant::now());
-        let mut turn = interrupted(&mut turns, now);
-        assert!(turn.is_over(&mut turns, now + BUSY / 2));
+        let (mut slices, now) = (TimeSlices::default(), Instant::now());
+        let mut slice = interrupted(&mut slices, now);
+        assert!(slice.is_over(&mut slices, now + BUSY / 2));
     }
 
     #[test]
     fn other_tasks_have_twice_the_time_of_an_instance() {
-        let (mut turns, now) = (Turns::default(), Instant::now());
-        let mut turn = interrupted(&mut turns, now);
+        let (mut slices, now) = (TimeSlices::default(), Instant::now());
+        let mut slice = interrupted(&mut slices, now);
         let rounds =
-            (1..).find(|&round| turn.is_over(&mut turns, now + round * 10 * BUSY)).unwrap();
+            (1..).find(|&round| slice.is_over(&mut slices, now + round * 10 * BUSY)).unwrap();
         let time = rounds * 10 * BUSY;
         assert!((2 * MS..2 * MS + 10 * BUSY).contains(&time), "{time:?}");
     }
 
     #[test]
     fn a_busy_worker_becomes_idle() {
-        let (mut turns, mut now) = (Turns::default(), Instant::now());
-        let mut turn = interrupted(&mut turns, now);
+        let (mut slices, mut now) = (TimeSlices::default(), Instant::now());
+        let mut slice = interrupted(&mut slices, now);
         let start = now;
         now += 10 * BUSY;
-        while !turn.is_over(&mut turns, now) {
+        while !slice.is_over(&mut slices, now) {
             now += BUSY / 2;
         }
         assert!((IDLE..IDLE + 11 * BUSY).contains(&(now - start)), "{:?}", now - start);
@@ -183,17 +189,17 @@ mod tests {
 
     #[test]
     fn instances_take_turns() {
-        let (mut turns, mut now) = (Turns::default(), Instant::now());
-        let mut all: Vec<Turn> = (0..3).map(|_| interrupted(&mut turns, now)).collect();
+        let (mut slices, mut now) = (TimeSlices::default(), Instant::now());
+        let mut all: Vec<TimeSlice> = (0..3).map(|_| interrupted(&mut slices, now)).collect();
         let mut order = Vec::new();
         while order.len() < 9 {
-            for (number, turn) in all.iter_mut().enumerate() {
+            for (number, slice) in all.iter_mut().enumerate() {
                 now += 2 * BUSY;
-                if turn.is_over(&mut turns, now) {
+                if slice.is_over(&mut slices, now) {
                     order.push(number);
                     now += MS;
-                    turns.waiting.remove(&turn.ticket);
-                    *turn = interrupted(&mut turns, now);
+                    slices.waiting.remove(&slice.ticket);
+                    *slice = interrupted(&mut slices, now);
                 }
             }
         }
@@ -202,11 +208,12 @@ mod tests {
 
     #[test]
     fn an_instance_that_is_not_polled_holds_up_no_other() {
-        let (mut turns, now) = (Turns::default(), Instant::now());
-        let (mut first, mut second) = (interrupted(&mut turns, now), interrupted(&mut turns, now));
-        assert!(!first.is_over(&mut turns, now + MS));
-        assert!(!second.is_over(&mut turns, now + MS));
-        assert!(!second.is_over(&mut turns, now + 2 * MS - BUSY));
-        assert!(second.is_over(&mut turns, now + 3 * MS));
+        let (mut slices, now) = (TimeSlices::default(), Instant::now());
+        let (mut first, mut second) =
+            (interrupted(&mut slices, now), interrupted(&mut slices, now));
+        assert!(!first.is_over(&mut slices, now + MS));
+        assert!(!second.is_over(&mut slices, now + MS));
+        assert!(!second.is_over(&mut slices, now + 2 * MS - BUSY));
+        assert!(second.is_over(&mut slices, now + 3 * MS));
     }
 }

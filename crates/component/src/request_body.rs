@@ -1,7 +1,7 @@
 //! The body of a request on its way to an instance.
 //!
-//! The data of an instance has to be `Send`, which the streams of a worker are not. A [`Feed`] is the end that the instance
-//! has; the [`Pump`] fills it when the request is polled.
+//! The data of an instance has to be `Send`, which the streams of a worker are not. A [`RequestBodySource`] is the end that
+//! the instance has; the [`BodyPump`] fills it when the request is polled.
 
 use std::collections::VecDeque;
 use std::pin::Pin;
@@ -22,14 +22,14 @@ const COST: usize = 64;
 
 /// The end that the instance has.
 #[derive(Clone, Default)]
-pub(crate) struct Feed {
+pub(crate) struct RequestBodySource {
     state: Arc<Mutex<State>>,
 }
 
 /// The end that the worker has.
-pub(crate) struct Pump {
+pub(crate) struct BodyPump {
     source: stream::Receiver,
-    feed: Feed,
+    feed: RequestBodySource,
 }
 
 #[derive(Default)]
@@ -50,11 +50,11 @@ enum End {
     Broken,
 }
 
-impl Feed {
+impl RequestBodySource {
     /// Returns a body that comes from `source`; without a pump if all of it is there.
-    pub(crate) fn new(source: stream::Receiver) -> (Self, Option<Pump>) {
+    pub(crate) fn new(source: stream::Receiver) -> (Self, Option<BodyPump>) {
         let feed = Self::default();
-        let mut pump = Pump { source, feed: feed.clone() };
+        let mut pump = BodyPump { source, feed: feed.clone() };
         let is_whole = pump.source.whole_length().is_some();
         let limit = if is_whole { usize::MAX } else { LIMIT };
         pump.fill(limit, &mut Context::from_waker(Waker::noop()));
@@ -100,7 +100,7 @@ impl Feed {
     }
 }
 
-impl Pump {
+impl BodyPump {
     /// Moves what has arrived.
     pub(crate) fn poll(&mut self, cx: &mut Context<'_>) {
         self.fill(LIMIT, cx);
@@ -149,7 +149,7 @@ fn header_map(fields: &FieldLines) -> HeaderMap {
     map
 }
 
-impl Body for Feed {
+impl Body for RequestBodySource {
     type Data = Bytes;
     type Error = Error;
 
@@ -184,7 +184,7 @@ mod tests {
         let (sender, receiver) = stream::channel(usize::MAX);
         sender.push(vec![b'a'; LIMIT].into());
         sender.push(vec![b'b'; LIMIT].into());
-        let (feed, pump) = Feed::new(receiver);
+        let (feed, pump) = RequestBodySource::new(receiver);
         let Some(mut pump) = pump else { panic!("it is not whole") };
         assert_eq!(feed.lock().held, LIMIT + COST);
         assert!(
@@ -218,7 +218,7 @@ mod tests {
             }
         }
 
-        let (feed, pump) = Feed::new(stream::from_source(Box::new(Bytewise)));
+        let (feed, pump) = RequestBodySource::new(stream::from_source(Box::new(Bytewise)));
         assert!(pump.is_some());
         assert!(feed.lock().chunks.len() <= LIMIT / COST);
     }
@@ -227,7 +227,7 @@ mod tests {
     fn a_broken_body_is_an_error() {
         let (sender, receiver) = stream::channel(10);
         drop(sender);
-        let (feed, pump) = Feed::new(receiver);
+        let (feed, pump) = RequestBodySource::new(receiver);
         assert!(pump.is_none());
         let cx = &mut Context::from_waker(Waker::noop());
         assert!(matches!(feed.poll_read(1, cx), Poll::Ready(Err(stream::Broken))));
