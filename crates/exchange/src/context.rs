@@ -8,7 +8,7 @@ use std::time::Instant;
 use dunlin_http::FieldLines;
 use dunlin_limits::bandwidth::{ConnectionPace, Pacer, Sender};
 use dunlin_limits::concurrency::Permit;
-use dunlin_net::address::Ends;
+use dunlin_net::address::SocketAddresses;
 use dunlin_net::clock;
 use dunlin_telemetry::traces::Span;
 use dunlin_telemetry::{ConnectionStart, ReadTimes, RouteTelemetry, ScriptContext, Timings, nanos};
@@ -51,7 +51,7 @@ pub struct RequestContext {
     script: OnceCell<Rc<ScriptContext>>,
     user: OnceCell<(Arc<str>, Scheme)>,
     /// Remote and local address of the connection; set for requests that wait.
-    ends: OnceCell<Option<Ends>>,
+    ends: OnceCell<Option<SocketAddresses>>,
     /// Response fields that checks add to the handler's.
     fields: RefCell<FieldLines>,
     /// Permit of the concurrency limit.
@@ -238,13 +238,13 @@ impl RequestContext {
 
     /// Returns the remote and local address of the connection; `None` when they are unknown.
     #[inline]
-    pub fn ends(&self) -> Option<Ends> {
+    pub fn ends(&self) -> Option<SocketAddresses> {
         self.ends.get().copied().flatten()
     }
 
     /// Sets the remote and local address of the connection.
     #[inline]
-    pub fn set_ends(&self, ends: Option<Ends>) {
+    pub fn set_ends(&self, ends: Option<SocketAddresses>) {
         // The addresses do not change during a request.
         let _ = self.ends.set(ends);
     }

@@ -4,7 +4,7 @@ use std::pin::Pin;
 use std::rc::Rc;
 
 use dunlin_http::BodyLength;
-use dunlin_net::address::{Ends, Peer};
+use dunlin_net::address::{Peer, SocketAddresses};
 use dunlin_telemetry::ScriptContext;
 use dunlin_tls::{Policy, TlsInfo};
 
@@ -35,7 +35,7 @@ pub struct Incoming {
     /// The whole body, if it was received before the handler runs.
     pub received: Option<Received>,
     /// Addresses of the connection; `None` for a Unix socket.
-    pub ends: Option<Ends>,
+    pub ends: Option<SocketAddresses>,
     /// The connection uses TLS.
     pub encrypted: bool,
     /// Properties of the TLS session.

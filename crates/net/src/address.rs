@@ -56,7 +56,7 @@ pub const UNIX: &str = "unix:";
 
 /// The two socket addresses of a TCP connection.
 #[derive(Clone, Copy, Debug)]
-pub struct Ends {
+pub struct SocketAddresses {
     /// The client's.
     pub remote: SocketAddr,
     /// The server's.

@@ -19,7 +19,7 @@ use socket2::SockRef;
 use tokio::io::{AsyncRead, Interest, ReadBuf};
 use tokio::net::{TcpStream, UnixStream};
 
-use crate::address::Ends;
+use crate::address::SocketAddresses;
 
 /// The byte stream of a connection. All operations are non-blocking.
 pub enum Stream {
@@ -71,9 +71,11 @@ impl Stream {
     /// # Errors
     /// When the client has closed the connection.
     #[inline]
-    pub fn ends(&self) -> io::Result<Option<Ends>> {
+    pub fn ends(&self) -> io::Result<Option<SocketAddresses>> {
         match self {
-            Self::Tcp(tcp) => Ok(Some(Ends { remote: tcp.peer_addr()?, local: tcp.local_addr()? })),
+            Self::Tcp(tcp) => {
+                Ok(Some(SocketAddresses { remote: tcp.peer_addr()?, local: tcp.local_addr()? }))
+            }
             Self::Unix(_) => Ok(None),
             Self::Memory(memory) => Ok(Some(memory.ends())),
         }

@@ -4,7 +4,7 @@ use std::net::SocketAddr;
 
 use dunlin_config::{Proxy, ProxyProtocol};
 use dunlin_exchange::Incoming;
-use dunlin_net::address::Ends;
+use dunlin_net::address::SocketAddresses;
 use dunlin_net::proxy_protocol::{self, Sender, Version};
 
 use crate::call::Call;
@@ -14,7 +14,7 @@ use crate::call::Call;
 pub(crate) fn of(call: &Call<'_>, incoming: &Incoming) -> Vec<u8> {
     let Some(version) = version(call.group.rules()) else { return Vec::new() };
     let pair = call.client.address.ip().zip(incoming.ends);
-    let pair = pair.map(|(client, Ends { remote, local })| {
+    let pair = pair.map(|(client, SocketAddresses { remote, local })| {
         // The port of a client behind other proxies is unknown.
         let is_remote = remote.ip().to_canonical() == client;
         (SocketAddr::new(client, if is_remote { remote.port() } else { 0 }), local)

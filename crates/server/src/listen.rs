@@ -8,7 +8,7 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use dunlin_config::Listen;
-use dunlin_net::address::{Ends, Peer};
+use dunlin_net::address::{Peer, SocketAddresses};
 use dunlin_net::clock;
 use dunlin_net::connection_limits::limiter::EVICTION_INTERVAL;
 pub(crate) use dunlin_net::connection_limits::limiter::{
@@ -220,7 +220,7 @@ impl Preparing {
             match clock::timeout(limit, self.read_proxy_header(ctx, &mut stream)).await {
                 Some(Ok((addresses, arrived))) => {
                     self.accepted.arrived = arrived;
-                    let ends = addresses.map(|(remote, local)| Ends { remote, local });
+                    let ends = addresses.map(|(remote, local)| SocketAddresses { remote, local });
                     if let Some(ends) = ends {
                         self.accepted.peer = Peer::of(ends.remote);
                     }

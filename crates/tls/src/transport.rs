@@ -4,7 +4,7 @@ use std::io;
 use std::task::{Context, Poll, ready};
 
 use dunlin_config::Config;
-use dunlin_net::address::Ends;
+use dunlin_net::address::SocketAddresses;
 use dunlin_net::stream::Stream;
 
 use crate::certificates::Certificates;
@@ -97,7 +97,7 @@ impl Transport {
     /// # Errors
     /// When the client has closed the connection.
     #[inline]
-    pub fn ends(&self) -> io::Result<Option<Ends>> {
+    pub fn ends(&self) -> io::Result<Option<SocketAddresses>> {
         self.stream().ends()
     }
 

@@ -10,7 +10,7 @@ use dunlin_exchange::{Client, ConnectionFacts, RequestContext};
 use dunlin_http::semantics::Method;
 use dunlin_http::{Request, RequestError};
 use dunlin_limits::bandwidth::{ConnectionPace, Pacer};
-use dunlin_net::address::{Ends, Peer};
+use dunlin_net::address::{Peer, SocketAddresses};
 use dunlin_net::connection_limits::limiter::Permit;
 use dunlin_telemetry::{ConnectionStart, ReadTimes};
 use dunlin_tls::{Certificates, Policy, PolicyMatch, TlsInfo, Transport};
@@ -28,7 +28,7 @@ use crate::worker::{Completion, DeferredRecord, WorkerContext};
 pub(crate) struct Accepted {
     pub(crate) peer: Peer,
     /// The addresses of client and server from a PROXY header.
-    pub(crate) proxied: Option<Box<Ends>>,
+    pub(crate) proxied: Option<Box<SocketAddresses>>,
     pub(crate) permit: Permit,
     /// When the connection began; `None` when no consumer of records needs it.
     pub(crate) connection_start: Option<ConnectionStart>,
@@ -63,7 +63,7 @@ pub(super) enum End {
 /// What carries a connection, as far as the facts depend on it.
 pub(super) trait Carrier {
     /// See [`Transport::ends`].
-    fn ends(&self) -> io::Result<Option<Ends>>;
+    fn ends(&self) -> io::Result<Option<SocketAddresses>>;
 
     /// See [`Transport::policy`].
     fn policy(&self) -> Policy;
@@ -76,7 +76,7 @@ pub(super) trait Carrier {
 }
 
 impl Carrier for Transport {
-    fn ends(&self) -> io::Result<Option<Ends>> {
+    fn ends(&self) -> io::Result<Option<SocketAddresses>> {
         Self::ends(self)
     }
 
@@ -98,7 +98,7 @@ pub(super) struct Link {
     pub(super) ctx: Rc<WorkerContext>,
     pub(super) facts: ConnectionFacts,
     /// Addresses of client and server: from a proxy, or from the system at their first use.
-    ends: Option<Box<Ends>>,
+    ends: Option<Box<SocketAddresses>>,
     pub(super) slot: usize,
     /// The number of requests that were received.
     pub(super) requests: u64,
@@ -140,7 +140,7 @@ impl Link {
     ///
     /// # Errors
     /// When the client has closed the connection.
-    pub(super) fn ends(&mut self, carrier: &impl Carrier) -> io::Result<Option<Ends>> {
+    pub(super) fn ends(&mut self, carrier: &impl Carrier) -> io::Result<Option<SocketAddresses>> {
         if self.ends.is_none() {
             self.ends = carrier.ends()?.map(Box::new);
         }

@@ -33,7 +33,7 @@ pub(crate) use self::http1::Http1;
 pub(crate) use self::http2::Http2;
 pub(crate) use self::message::{End, Message, Reply};
 use dunlin_config::{AccessLogFormat, Config, Listen, Overrides, StartupSettings};
-use dunlin_net::address::{Ends, Peer};
+use dunlin_net::address::{Peer, SocketAddresses};
 use dunlin_net::blocking;
 use dunlin_net::clock::{TICK, manual};
 use dunlin_telemetry::AccessLog;
@@ -217,7 +217,7 @@ impl Server {
     pub(crate) fn connect_from(&self, address: Ipv4Addr, port: u16) -> ClientEnd {
         let remote = SocketAddr::from((address, port));
         let local = SocketAddr::from((Ipv4Addr::new(192, 0, 2, 254), 80));
-        let (server, client) = memory::pair(Ends { remote, local }, CAPACITY);
+        let (server, client) = memory::pair(SocketAddresses { remote, local }, CAPACITY);
         let (worker, listener) = (Rc::clone(&self.worker), Rc::clone(&self.listener));
         tokio::task::spawn_local(async move {
             listen::admit(&worker, &listener, Stream::Memory(server), Peer::of(remote)).await;

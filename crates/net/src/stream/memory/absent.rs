@@ -6,14 +6,14 @@ use std::task::{Context, Poll};
 
 use tokio::io::ReadBuf;
 
-use crate::address::Ends;
+use crate::address::SocketAddresses;
 
 /// A stream in memory: there is none.
 #[derive(Debug)]
 pub enum AbsentEnd {}
 
 impl AbsentEnd {
-    pub(crate) fn ends(&self) -> Ends {
+    pub(crate) fn ends(&self) -> SocketAddresses {
         match *self {}
     }
 

@@ -9,10 +9,10 @@ use std::task::{Context, Poll, Waker};
 
 use tokio::io::ReadBuf;
 
-use crate::address::Ends;
+use crate::address::SocketAddresses;
 
 /// Returns a connection between the addresses `ends`. `capacity` is the size of the client's receive buffer in bytes.
-pub fn pair(ends: Ends, capacity: usize) -> (ServerEnd, ClientEnd) {
+pub fn pair(ends: SocketAddresses, capacity: usize) -> (ServerEnd, ClientEnd) {
     let state = Rc::new(RefCell::new(State {
         ends,
         to_server: VecDeque::new(),
@@ -40,7 +40,7 @@ pub struct ClientEnd(Rc<RefCell<State>>);
 
 #[derive(Debug)]
 struct State {
-    ends: Ends,
+    ends: SocketAddresses,
     to_server: VecDeque<u8>,
     to_client: VecDeque<u8>,
     capacity: usize,
@@ -89,7 +89,7 @@ impl State {
 }
 
 impl ServerEnd {
-    pub(crate) fn ends(&self) -> Ends {
+    pub(crate) fn ends(&self) -> SocketAddresses {
         self.0.borrow().ends
     }
 

@@ -28,7 +28,7 @@ pub(super) use self::stream_body::StreamBody;
 use dunlin_exchange::{
     ConnectionFacts, EarlyHints, Incoming, Interim, Response, ResponseFuture, stream,
 };
-use dunlin_net::address::Ends;
+use dunlin_net::address::SocketAddresses;
 use dunlin_net::clock;
 use dunlin_telemetry::ScriptContext;
 
@@ -65,7 +65,7 @@ pub(super) enum Content {
 /// Properties of the connection that a streaming handler gets.
 pub(super) struct ConnectionView<'a> {
     pub(super) facts: &'a ConnectionFacts,
-    pub(super) ends: Option<Ends>,
+    pub(super) ends: Option<SocketAddresses>,
     /// The client understands interim responses.
     pub(super) has_interim_responses: bool,
 }

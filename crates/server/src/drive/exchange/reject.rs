@@ -6,7 +6,7 @@ use dunlin_exchange::{
     Client, ConnectionFacts, EarlyHints, Incoming, RequestContext, Response, ResponseFuture, stream,
 };
 use dunlin_http::{BodyLength, Request, RequestError};
-use dunlin_net::address::Ends;
+use dunlin_net::address::SocketAddresses;
 use dunlin_net::clock;
 use dunlin_telemetry::ScriptContext;
 
@@ -24,7 +24,7 @@ pub(in super::super) enum Rejected {
 /// The connection of a request that is rejected.
 pub(in super::super) struct Origin<'a> {
     pub(in super::super) facts: &'a ConnectionFacts,
-    pub(in super::super) ends: Option<Ends>,
+    pub(in super::super) ends: Option<SocketAddresses>,
 }
 
 /// Logs the rejection of a request and returns the response. `request` is absent if its head was not read; `is_head`: its

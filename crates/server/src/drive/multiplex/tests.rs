@@ -8,7 +8,7 @@ use std::time::Duration;
 use dunlin_config::Config;
 use dunlin_http::http1::Http1Connection as Parser;
 use dunlin_http::{Head, Request};
-use dunlin_net::address::{Ends, Peer};
+use dunlin_net::address::{Peer, SocketAddresses};
 use dunlin_tls::{Certificates, Policy, PolicyMatch, TlsInfo};
 
 use super::super::link::Accepted;
@@ -43,7 +43,7 @@ struct Nothing;
 type Responses = BTreeMap<StreamId, Received>;
 
 impl Carrier for Nothing {
-    fn ends(&self) -> io::Result<Option<Ends>> {
+    fn ends(&self) -> io::Result<Option<SocketAddresses>> {
         Ok(None)
     }
 
