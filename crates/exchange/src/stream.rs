@@ -300,7 +300,7 @@ impl Receiver {
     }
 
     /// Lets the sender go on to its end, and drops what it sends.
-    pub fn discard(mut self) {
+    pub fn detach(mut self) {
         let state = match std::mem::replace(&mut self.from, Inner::Nothing) {
             Inner::Nothing => return,
             Inner::Source(source) => return source.finish(),
@@ -421,7 +421,7 @@ mod tests {
     #[test]
     fn a_discarding_receiver_never_holds_the_sender_and_is_not_gone() {
         let (sender, receiver) = channel(1);
-        receiver.discard();
+        receiver.detach();
         sender.push(Bytes::from_static(b"12"));
         assert!(poll(|cx| sender.poll_room(cx)).is_ready());
         assert!(!sender.is_abandoned());

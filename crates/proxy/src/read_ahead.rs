@@ -66,6 +66,6 @@ impl Source for ReadAhead {
     }
 
     fn finish(self: Box<Self>) {
-        self.received.discard();
+        self.received.detach();
     }
 }

@@ -39,11 +39,11 @@ pub(super) fn outcome(
 ) -> Outcome {
     Outcome::Response(match written {
         ScriptResponse::LocalRedirect(target) => {
-            body.discard();
+            body.detach();
             return Outcome::internal(Target::LocalRedirect(target), incoming);
         }
         ScriptResponse::Named(head, named) => {
-            body.discard();
+            body.detach();
             return Outcome::internal(Target::Named(head.fields, named), incoming);
         }
         ScriptResponse::Message(status) => {
@@ -53,7 +53,7 @@ pub(super) fn outcome(
             return Outcome::Message(response);
         }
         ScriptResponse::Buffered(head, buffer) => {
-            body.discard();
+            body.detach();
             whole(call, head, buffer)
         }
         ScriptResponse::Switched(head) => {
@@ -61,7 +61,7 @@ pub(super) fn outcome(
             Response { status: 101, ..begin(head, Body::streamed(stream)) }
         }
         ScriptResponse::Streamed(head) if !status::allows_content(head.status()) => {
-            body.discard();
+            body.detach();
             whole(call, head, BodyBuffer::default())
         }
         ScriptResponse::Streamed(head) => {

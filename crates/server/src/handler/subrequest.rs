@@ -84,7 +84,7 @@ async fn subrequest(
                 response.body = collect(stream.source).await?;
             }
             // It is not sent to the client. Its script does not wait for a reader.
-            _ => stream.source.discard(),
+            _ => stream.source.detach(),
         }
     }
     Ok(response)

@@ -77,7 +77,7 @@ impl StreamBody {
     /// Drops all further chunks. The handler can continue, as a script that works in the background does.
     pub(in super::super) fn discard(&mut self) {
         if let Some(source) = self.source.take() {
-            source.discard();
+            source.detach();
         }
     }
 }

@@ -33,7 +33,7 @@ impl<P: Protocol> Multiplexer<P> {
         let is_bodiless = stream.exchange.is_head || !status::has_body(status) || length == Some(0);
         self.send_head(stream.id, (status, false), fields.as_bytes(), 0, is_bodiless, out);
         if is_bodiless {
-            source.discard();
+            source.detach();
             return self.finish_stream(stream, out);
         }
         let first = Bytes::copy_from_slice(head.rest());
