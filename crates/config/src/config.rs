@@ -51,7 +51,7 @@ pub struct NamedPath {
     pub key: &'static str,
     /// The absolute path.
     pub path: PathBuf,
-    /// Its position in the file, with an empty message.
+    /// The position in the file, with an empty message.
     pub problem: Problem,
 }
 

@@ -20,7 +20,7 @@ pub(super) const SPANNED: &str = "Dunlin::Spanned";
 /// An error of a value or a key.
 #[derive(Debug, PartialEq)]
 pub(super) struct Error {
-    /// Its bytes in the file, if known.
+    /// The bytes of the value in the file, if known.
     pub(super) span: Option<Range<usize>>,
     pub(super) kind: ErrorKind,
 }

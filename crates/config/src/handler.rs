@@ -30,7 +30,7 @@ pub enum Handler {
     Rewrite(TryPath),
     /// The status of the server.
     Status(Status),
-    /// Whether the server is ready.
+    /// The readiness of the server.
     Readiness,
     /// A redirect to the same path with a slash at its end: `/app` where the route is `/app/*`.
     AddSlash,

@@ -55,7 +55,7 @@ pub enum LogPiece {
     Literal(Box<[u8]>),
     /// A placeholder.
     Field {
-        /// Its meaning.
+        /// The field that the placeholder names.
         field: LogField,
         /// It is between double quotes.
         quoted: bool,
@@ -172,7 +172,7 @@ fields! {
     Host = "host",
     /// Time from the request's first byte to the response's last, in microseconds.
     DurationUs = "duration_us",
-    /// The same in milliseconds, with three decimals.
+    /// The duration in milliseconds, with three decimals.
     DurationMs = "duration_ms",
     /// Serial number of the connection.
     Connection = "connection",
@@ -198,7 +198,7 @@ fields! {
     UpstreamConnectUs = "upstream_connect_us",
     /// Time from there to the first byte of the upstream's response, in microseconds.
     UpstreamUs = "upstream_us",
-    /// How often the request was sent to another upstream.
+    /// The number of times that the request was sent to another upstream.
     Retries = "retries",
 }
 

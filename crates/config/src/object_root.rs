@@ -16,7 +16,7 @@ pub struct ObjectRoot {
     pub bucket: String,
     /// The prefix of all keys, without slashes at its ends; empty for the whole bucket.
     pub prefix: String,
-    /// How the service is reached.
+    /// The service of the bucket.
     pub store: Arc<StoreRules>,
 }
 
@@ -33,7 +33,7 @@ pub enum StoreScheme {
     Https,
 }
 
-/// How a service is reached.
+/// The rules for a service.
 #[derive(Debug, Clone, PartialEq, Eq)]
 #[expect(missing_docs, reason = "each is described at the key of that name in `file::StoreTable`")]
 pub struct StoreRules {
@@ -103,7 +103,7 @@ pub fn is_object_key(path: &str) -> bool {
 /// Returns the parts of the URL of a root: scheme, bucket and prefix.
 ///
 /// # Errors
-/// What is wrong with it.
+/// Returns the fault of the URL.
 pub(crate) fn parse(root: &Path) -> Result<(StoreScheme, String, String), String> {
     let text = root.to_str().unwrap_or_default();
     let wrong =

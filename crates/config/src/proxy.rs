@@ -28,7 +28,7 @@ pub use self::sticky::Sticky;
 pub struct Proxy {
     /// The upstreams.
     pub upstreams: Vec<Upstream>,
-    /// How the upstream of a request is chosen.
+    /// The policy by which the upstream of a request is chosen.
     pub balance: Balance,
     /// The cookie that keeps the requests of a client at one upstream.
     pub sticky: Option<Sticky>,
@@ -46,7 +46,7 @@ pub struct Proxy {
     pub preserves_host: bool,
     /// Request fields to set; an empty value removes the field.
     pub set_request_fields: Vec<(String, String)>,
-    /// Which bodies are collected in memory.
+    /// The bodies that are collected in memory.
     pub buffer: Buffer,
     /// Error pages replace error responses of upstreams.
     pub intercepts_errors: bool,
@@ -78,20 +78,20 @@ pub struct Proxy {
     pub client_certificate: Option<(PathBuf, PathBuf)>,
     /// The header with which connections begin.
     pub proxy_protocol: Option<ProxyProtocol>,
-    /// What upstreams get of the certificate of a client.
+    /// The part of a client's certificate that upstreams get.
     pub forward_client_certificate: Option<ForwardCertificate>,
 }
 
 /// An upstream as it is configured.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Upstream {
-    /// Its address.
+    /// The address of the upstream.
     pub address: UpstreamAddress,
-    /// Its share of the requests, relative to those of the others.
+    /// The share of the requests, relative to those of the others.
     pub weight: u32,
 }
 
-/// How the upstream of a request is chosen.
+/// The policy by which the upstream of a request is chosen.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum Balance {
     /// Of two at random, the one with the shorter response time and fewer requests.
@@ -135,7 +135,7 @@ pub struct Ejection {
     pub share: u32,
 }
 
-/// Which bodies are collected in memory.
+/// The bodies that are collected in memory.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Buffer {
     /// Bytes of a request body that is received before the request takes an upstream; `None` for the default.

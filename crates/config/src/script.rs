@@ -18,7 +18,7 @@ use super::users::Owner;
 pub use self::component::{Component, Directory, Outbound};
 pub(crate) use self::read::{read, worker_address};
 
-/// How a route runs scripts, for every kind.
+/// The scripts of a route, for every kind.
 #[derive(Debug, Clone, PartialEq)]
 pub struct Script {
     /// Number of the pool, unique in the process. It is 0 in a configuration: the server allocates it, and keeps it
@@ -26,9 +26,9 @@ pub struct Script {
     pub id: usize,
     /// Name in the log as long as no script is known.
     pub label: Arc<str>,
-    /// How scripts are run.
+    /// The kind of the scripts.
     pub kind: ScriptKind,
-    /// How a path names a script.
+    /// The mapping from paths to scripts.
     pub mapping: Mapping,
     /// Directory of the scripts or of the application, or the only script; empty if there is none.
     pub directory: PathBuf,
@@ -75,7 +75,7 @@ pub struct Script {
     pattern: Pattern,
 }
 
-/// How a path names a script.
+/// The mapping from a path to a script.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Mapping {
     /// The pattern's `*` matches the path of a file beneath the directory.
@@ -195,7 +195,7 @@ impl fmt::Display for WorkerAddress {
 /// Processes that the server does not start.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Remote {
-    /// Where they listen.
+    /// The addresses on which they listen.
     pub addresses: Vec<WorkerAddress>,
     /// Maximum wait for a connection.
     pub connect_timeout: Duration,

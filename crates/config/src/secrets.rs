@@ -117,7 +117,7 @@ fn command_word(before: &str, word: &str, hide: impl Fn(&str) -> String + Copy) 
     }
 }
 
-/// What stands in place of a private key or certificate in a message.
+/// The start of a private key or certificate in PEM form, after which a message is cut.
 const PEM: &str = "-----BEGIN";
 
 /// Returns a message as it may be shown: in one line, without the passwords of URLs, and without PEM text that stands where the
@@ -144,18 +144,18 @@ pub(crate) fn hide(text: &str) -> String {
     edits.apply(text)
 }
 
-/// Where a value stands.
+/// The place of a value.
 #[derive(Clone, Copy)]
 enum Place {
-    /// Its key is one of the configuration.
+    /// The key is one of the configuration.
     Settings,
-    /// Its key is the name of a field.
+    /// The key is the name of a field.
     Fields,
     /// It is a secret, whatever its key.
     Secrets,
 }
 
-/// What is replaced in a text.
+/// The replacements in a text.
 #[derive(Default)]
 struct Edits {
     /// The bytes, and what replaces them.

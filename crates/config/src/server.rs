@@ -21,7 +21,7 @@ use super::spanned::Span;
 pub struct Server {
     /// Worker threads.
     pub threads: usize,
-    /// How long an idle worker polls its sockets before it sleeps; zero if it sleeps at once.
+    /// The time for which an idle worker polls its sockets before it sleeps; zero if it sleeps at once.
     pub busy_poll: Duration,
     /// The access log; `None` if there is none.
     pub access_log: Option<AccessLog>,
@@ -185,7 +185,7 @@ pub struct Http1 {
 pub struct Cache {
     /// Bytes of all files and responses.
     pub size: usize,
-    /// Where responses are kept over restarts; `None` if they are not.
+    /// The directory that keeps responses over restarts; `None` if none does.
     pub disk: Option<CacheDirectory>,
     /// Maximum size of a file whose content is cached.
     pub file: u64,
@@ -202,7 +202,7 @@ pub struct Cache {
 /// The directory of cached responses and objects.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct CacheDirectory {
-    /// Its path.
+    /// The path of the directory.
     pub path: PathBuf,
     /// Bytes of all files.
     pub size: u64,

@@ -81,11 +81,11 @@ pub struct CacheRules {
     pub enabled: bool,
     /// Maximum size of a file whose content is cached.
     pub file: u64,
-    /// How responses of proxies and scripts are cached; `None` if they are not.
+    /// The rules by which responses of proxies and scripts are cached; `None` if they are not.
     pub responses: Option<ResponseCacheRules>,
 }
 
-/// How responses are cached.
+/// The rules by which responses are cached.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct ResponseCacheRules {
     /// Maximum size of a body in bytes.
@@ -118,7 +118,7 @@ impl RecordFormat {
     }
 }
 
-/// How record files are served.
+/// The conversion of record files.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Records {
     /// Format of the records.

@@ -11,7 +11,7 @@ use super::error::Problem;
 pub struct Shared {
     /// URLs of the store, of its sentinels, or of nodes of the cluster; at least one. They may contain a password.
     pub urls: Vec<String>,
-    /// What the URLs name.
+    /// The topology that the URLs name.
     pub topology: Topology,
     /// Trusted authorities of the store's certificate; those of the system if `None`.
     pub authority: Option<PathBuf>,
@@ -23,7 +23,7 @@ pub struct Shared {
     pub problem: Problem,
 }
 
-/// What the URLs of a store name.
+/// The topology that the URLs of a store name.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum Topology {
     /// The store.

@@ -16,7 +16,7 @@ use super::deserialize::SPANNED;
 pub struct Spanned<T> {
     /// The value.
     pub value: T,
-    /// Its bytes in the file; `None` if it comes from elsewhere.
+    /// The bytes of the value in the file; `None` if it comes from elsewhere.
     pub span: Span,
 }
 

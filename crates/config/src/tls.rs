@@ -18,7 +18,7 @@ use super::spanned::Spanned;
 pub struct Tls {
     /// Pairs of certificate and key, the preferred first. With ACME it is one file for both, which may not exist yet.
     pub certificates: Vec<(PathBuf, PathBuf)>,
-    /// How the certificate is obtained; `None` if it is only read from files.
+    /// The rules by which the certificate is obtained; `None` if it is only read from files.
     pub acme: Option<Acme>,
     /// An OCSP response.
     pub ocsp: Option<PathBuf>,
@@ -45,7 +45,7 @@ pub struct ClientCertificates {
     pub revoked: Option<PathBuf>,
 }
 
-/// How a certificate is obtained (RFC 8555).
+/// The rules by which a certificate is obtained (RFC 8555).
 #[derive(Debug, Clone)]
 pub struct Acme {
     /// Names in the certificate.

@@ -25,7 +25,7 @@ pub struct ResolvedName {
     pub name: String,
     /// The port at each of its addresses; `None` if SRV records name the servers.
     pub port: Option<u16>,
-    /// Its position, with an empty message.
+    /// The position of the name, with an empty message.
     pub problem: Problem,
 }
 

@@ -8,7 +8,7 @@ use serde::Deserialize;
 use super::Spanned;
 use crate::units::{DurationValue, Frequency, Rate};
 
-/// How many requests may come in a time.
+/// The number of requests that may come in a time.
 #[derive(Debug, Clone, PartialEq, Deserialize, JsonSchema)]
 #[serde(deny_unknown_fields)]
 pub struct RateLimitTable {
@@ -17,16 +17,16 @@ pub struct RateLimitTable {
     /// Number of requests that are allowed at once; further ones are allowed at the limit's rate. Default: the
     /// number in `requests`.
     pub burst: Option<Spanned<u32>>,
-    /// How requests are counted: by `address` (IPv6: network of /64), `user`, `route` (all together), or
+    /// Groups in which requests are counted: by `address` (IPv6: network of /64), `user`, `route` (all together), or
     /// `header:NAME` for the value of a field. Requests without user or without that field count by address.
     /// Default: `address`.
     pub by: Option<Spanned<String>>,
-    /// Whether every response has `RateLimit` fields with the remaining requests, and not only rejections. This
+    /// `true` adds `RateLimit` fields with the remaining requests to every response, and not only to rejections. This
     /// makes responses from the cache slower. Default: false.
     pub send_headers: Option<bool>,
-    /// Whether requests beyond the limit are only counted, not rejected. Default: false.
+    /// `true` counts requests beyond the limit without rejecting them. Default: false.
     pub dry_run: Option<bool>,
-    /// Whether all servers with the same `[shared]` store count together. Default: false, each server counts for itself.
+    /// `true` counts the requests of all servers with the same `[shared]` store together. Default: false, each server counts for itself.
     pub shared: Option<Spanned<bool>>,
 }
 
@@ -71,13 +71,13 @@ pub struct ThrottleTable {
     /// Number of requests of one client that run at once; a client's share of the queue is in proportion to its
     /// share of `max_concurrent`. Default: no limit.
     pub max_per_client: Option<Spanned<usize>>,
-    /// How requests are assigned to clients: by `address` (IPv6: network of /64) or by `user`. Default: `address`.
+    /// Assignment of requests to clients: by `address` (IPv6: network of /64) or by `user`. Default: `address`.
     pub client_by: Option<Spanned<ClientBy>>,
-    /// Whether requests beyond the limits are only counted, neither delayed nor rejected. Default: false.
+    /// `true` counts requests beyond the limits without delaying or rejecting them. Default: false.
     pub dry_run: Option<bool>,
 }
 
-/// How requests are assigned to clients.
+/// The assignment of requests to clients.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Deserialize, JsonSchema)]
 #[serde(rename_all = "lowercase")]
 pub enum ClientBy {

@@ -1,4 +1,4 @@
-//! How files are found, kept and sent.
+//! Files: their search, their caches, and their responses.
 
 use dunlin_http::semantics::ContentCoding;
 use schemars::JsonSchema;
@@ -7,7 +7,7 @@ use serde::Deserialize;
 use super::Spanned;
 use crate::units::Size;
 
-/// What entity tags are made from.
+/// The properties that entity tags are made from.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Deserialize, JsonSchema)]
 #[serde(rename_all = "lowercase")]
 pub enum EtagKind {
@@ -19,7 +19,7 @@ pub enum EtagKind {
     Off,
 }
 
-/// Which symlinks are followed.
+/// The symlinks that are followed.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Deserialize, JsonSchema)]
 #[serde(rename_all = "lowercase")]
 pub enum Symlinks {
@@ -37,14 +37,14 @@ pub enum Symlinks {
 pub struct RouteCacheTable {
     /// Size up to which a file is held completely, instead of that of the server.
     pub file: Option<Size>,
-    /// Whether responses of the route's `proxy` or `script` are cached by the rules of RFC 9111. Default: false.
+    /// `true` caches responses of the route's `proxy` or `script` by the rules of RFC 9111. Default: false.
     pub responses: Option<bool>,
     /// Size up to which a response is cached. Default: `1MiB`.
     pub response_size: Option<Size>,
-    /// Whether responses with `Last-Modified` and without an explicit lifetime are cached for a tenth of the time since
+    /// `true` caches responses with `Last-Modified` and without an explicit lifetime for a tenth of the time since
     /// they were modified, at most a day. Default: true.
     pub heuristic: Option<bool>,
-    /// Whether responses with `Set-Cookie` are cached, for all clients. Default: false.
+    /// `true` caches responses with `Set-Cookie`, for all clients. Default: false.
     pub set_cookie: Option<bool>,
 }
 
@@ -57,7 +57,7 @@ pub enum RouteCache {
     Table(RouteCacheTable),
 }
 
-/// How records are laid out.
+/// The layout of records.
 #[derive(Debug, Clone, Deserialize, JsonSchema)]
 #[serde(deny_unknown_fields)]
 pub struct RecordsTable {
@@ -65,11 +65,11 @@ pub struct RecordsTable {
     pub format: RecordFormatName,
     /// Size of the control header of a `vfc` record, in bytes. Default: 2.
     pub control: Option<Spanned<u16>>,
-    /// Whether the converted form is written beside the source, as `NAME.stmlf`. Default: false.
+    /// `true` writes the converted form beside the source, as `NAME.stmlf`. Default: false.
     pub write: Option<bool>,
 }
 
-/// How records are laid out, in either form.
+/// The layout of records, in either form.
 #[derive(Debug, Clone)]
 pub struct RecordRules(pub RecordsTable);
 

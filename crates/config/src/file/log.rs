@@ -7,7 +7,7 @@ use serde::Deserialize;
 
 use super::Spanned;
 
-/// Where the access log goes.
+/// The target of the access log.
 #[derive(Debug, Clone, Deserialize, JsonSchema)]
 #[serde(deny_unknown_fields)]
 pub struct AccessLogTable {
@@ -17,7 +17,7 @@ pub struct AccessLogTable {
     pub format: Option<Spanned<String>>,
 }
 
-/// Where the access log goes, in either form.
+/// The target of the access log, in either form.
 #[derive(Debug, Clone)]
 pub struct AccessLogForm(pub AccessLogTable);
 
@@ -50,7 +50,7 @@ pub struct ErrorLogTable {
     pub path: Option<Spanned<PathBuf>>,
 }
 
-/// How severe a message is.
+/// The severity of a message.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq, Deserialize, JsonSchema)]
 #[serde(rename_all = "lowercase")]
 #[expect(missing_docs, reason = "the usual levels")]
@@ -63,7 +63,7 @@ pub enum LogLevel {
     Trace,
 }
 
-/// How a message is written.
+/// The format of messages.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq, Deserialize, JsonSchema)]
 #[serde(rename_all = "lowercase")]
 pub enum LogFormat {

@@ -57,13 +57,13 @@ pub struct ListenTable {
     pub mode: Option<Spanned<String>>,
     /// Length of the listen backlog. Default: 4096.
     pub backlog: Option<u16>,
-    /// Whether the listener uses TLS, with the certificates of the sites. Default: false.
+    /// `true` uses TLS, with the certificates of the sites. Default: false.
     pub tls: Option<Spanned<bool>>,
-    /// Whether clients can use HTTP/2: over TLS by ALPN, without TLS by prior knowledge. Default: true.
+    /// `true` permits HTTP/2: over TLS by ALPN, without TLS by prior knowledge. Default: true.
     pub http2: Option<bool>,
-    /// Whether each connection begins with a header of the PROXY protocol (version 1 or 2), which names the client
-    /// behind a proxy. Other connections are closed, and so are connections from outside `trusted_proxies`, if
-    /// there are any. Default: false.
+    /// `true` requires a header of the PROXY protocol (version 1 or 2) at the start of each connection, which names the
+    /// client behind a proxy. Other connections are closed, and so are connections from outside `trusted_proxies`,
+    /// if there are any. Default: false.
     pub proxy_protocol: Option<bool>,
 }
 

@@ -18,9 +18,9 @@ pub struct ProxyTable {
     /// records name, `dns+http://NAME:PORT` for a server at each address of a name, or `unix:PATH` for a server at a Unix socket; in a list also tables `{ url = "...", weight = 2 }`. Default weight: 1.
     #[schemars(with = "ProxyTargetsSchema")]
     pub to: Spanned<ProxyTargets>,
-    /// How the upstream of a request is chosen: `least-loaded` (of two at random, the one with the shorter response time
-    /// and fewer requests in progress), `least-connections`, `round-robin`, `hash:FIELD` (requests with the same value
-    /// of that field have the same upstream) or `hash:address` (of the client). Default: `least-loaded`.
+    /// Policy by which the upstream of a request is chosen: `least-loaded` (of two at random, the one with the shorter
+    /// response time and fewer requests in progress), `least-connections`, `round-robin`, `hash:FIELD` (requests with the
+    /// same value of that field have the same upstream) or `hash:address` (of the client). Default: `least-loaded`.
     pub balance: Option<Spanned<String>>,
     /// Keeps the requests of a client at one upstream by a cookie: its name, or a table such as `{ cookie = "upstream",
     /// same_site = "none" }`. Default: none.
@@ -52,7 +52,7 @@ pub struct ProxyTable {
     /// list. Any other file gives 502. Default: none.
     #[schemars(with = "Option<OneOrManySchema>")]
     pub sendfile_root: Option<Spanned<OneOrMany<String>>>,
-    /// Whether `error_pages` replace error responses of upstreams, too, and not only those of the server. Default: false.
+    /// `true` replaces error responses of upstreams by `error_pages`, too, and not only those of the server. Default: false.
     pub intercept_errors: Option<bool>,
     /// Maximum number of connections to each upstream that are in use, in all workers together. Further requests
     /// wait. Default: 1024.
@@ -108,7 +108,7 @@ pub enum ProxyProtocol {
     V2,
 }
 
-/// What upstreams get of the certificate of a client.
+/// The part of a client's certificate that upstreams get.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Deserialize, JsonSchema)]
 #[serde(rename_all = "lowercase")]
 pub enum ForwardCertificate {
@@ -135,9 +135,9 @@ pub struct ClientCertificateTable {
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Deserialize, JsonSchema)]
 #[serde(rename_all = "lowercase")]
 pub enum ProxyHost {
-    /// That of the client's request.
+    /// The host of the client's request.
     Preserve,
-    /// That of the upstream's URL.
+    /// The host of the upstream's URL.
     Upstream,
 }
 
@@ -149,7 +149,7 @@ pub struct ProxyTargets(pub Vec<ProxyTarget>);
 #[derive(Debug, Clone, Deserialize, JsonSchema)]
 #[serde(deny_unknown_fields, remote = "Self")]
 pub struct ProxyTarget {
-    /// Its address.
+    /// Address of the upstream.
     pub url: Spanned<String>,
     /// Share of the requests, relative to those of the others: 1 to 1000. Default: 1.
     pub weight: Option<Spanned<u32>>,
@@ -182,13 +182,13 @@ pub(super) enum ProxyTargetSchema {
 #[derive(Debug, Clone, Deserialize, JsonSchema)]
 #[serde(deny_unknown_fields, remote = "Self")]
 pub struct StickyTable {
-    /// Its name.
+    /// Name of the cookie.
     pub cookie: Spanned<String>,
     /// `SameSite`: `lax`, `strict`, or `none` for pages of other sites that embed this one, which needs HTTPS. Default: `lax`.
     pub same_site: Option<SameSite>,
     /// Time for which browsers keep it. Default: until they are closed.
     pub max_age: Option<Spanned<DurationValue>>,
-    /// Whether it has `Secure`. Default: for clients with TLS.
+    /// `true` adds `Secure`. Default: for clients with TLS.
     pub secure: Option<bool>,
     /// Secret of at least 16 bytes that keys the hash of the upstream's address, as from `openssl rand -hex 16`. Without it, who
     /// guesses the address can verify the guess. Servers that share clients need the same. Default: none.
@@ -223,7 +223,7 @@ pub(super) enum StickySchema {
     Table(StickyTable),
 }
 
-/// Whether and when requests are sent again.
+/// The conditions under which requests are sent again.
 #[derive(Debug, Clone)]
 pub enum Retry {
     /// Never.
@@ -267,7 +267,7 @@ pub struct EjectTable {
     pub share: Option<Spanned<u32>>,
 }
 
-/// Which bodies are collected in memory.
+/// The bodies that are collected in memory.
 #[derive(Debug, Clone, Default, Deserialize, JsonSchema)]
 #[serde(deny_unknown_fields, expecting = "a table such as { response = \"1MiB\" }")]
 pub struct BufferTable {

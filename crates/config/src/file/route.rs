@@ -104,9 +104,9 @@ route! {
     /// it; it may have a query: `"/index.php?q={path}&{query}"`. A single-page application has `["{path}",
     /// "/index.html"]`.
     r#try: Vec<Spanned<String>>,
-    /// Whether a directory without index file is listed. Default: false.
+    /// `true` lists a directory without index file. Default: false.
     listing: bool,
-    /// Whether files that another route of the site runs as scripts are sent as text. Default: false; such files
+    /// `true` sends the source of files that another route of the site runs as scripts. Default: false; such files
     /// get 404.
     serve_source: bool,
     /// Redirects the client: a path or URL, or a table with the status.
@@ -128,15 +128,15 @@ route! {
     /// page `fleet/`, which adds up the servers that SRV records name. Default: false.
     #[schemars(with = "Option<RouteStatusSchema>")]
     status: RouteStatus,
-    /// Whether this path responds with 200 while the server serves and with 503 while it drains (`drain` in `[server]`), for balancers and
-    /// Kubernetes. Default: false.
+    /// `true` responds with 200 while the server serves and with 503 while it drains (`drain` in `[server]`), for
+    /// balancers and Kubernetes. Default: false.
     readiness: bool,
-    /// Whether responses have `Server-Timing`, with the phases of the request. Default: false.
+    /// `true` adds `Server-Timing` to responses, with the phases of the request. Default: false.
     server_timing: bool,
     /// `Link` values of a 103 (Early Hints) response that precedes the response of a script, so that clients can
     /// fetch what it will need: `["</style.css>; rel=preload; as=style"]`. HTTP/1.0 clients do not get it.
     early_hints: Vec<Spanned<String>>,
-    /// Whether paths can only be reached by `X-Accel-Redirect` of scripts and upstreams, by the last path of `try`, and by
+    /// `true` restricts paths to redirects by `X-Accel-Redirect` of scripts and upstreams, by the last path of `try`, and by
     /// `auth`; clients get 404. Default: false.
     internal: bool,
     /// Response headers (fields) to set, besides those of more general routes.
@@ -151,7 +151,7 @@ route! {
     charset: String,
     /// Media types by file name extension, besides those of more general routes.
     types: BTreeMap<Spanned<String>, Spanned<String>>,
-    /// Whether `X-Content-Type-Options: nosniff` is sent. Default: true.
+    /// `true` sends `X-Content-Type-Options: nosniff`. Default: true.
     nosniff: bool,
     /// Content codings in which files are compressed, in order of preference; `true` for all, `false` for none.
     /// Default: true.
@@ -162,10 +162,10 @@ route! {
     /// Content codings whose siblings (`.zst`, `.br`, `.gz`) are sent. Default: true.
     #[schemars(with = "Option<CodingsSchema>")]
     precompressed: Codings,
-    /// Whether files are cached, or a table, which can have responses of proxies and scripts cached, too. Default: true.
+    /// `true` caches files; a table can have responses of proxies and scripts cached, too. Default: true.
     #[schemars(with = "Option<RouteCacheSchema>")]
     cache: RouteCache,
-    /// Whether files that are too large for the cache are sent without copying (sendfile), at half the cost. If
+    /// `true` sends files that are too large for the cache without copying (sendfile), at half the cost. If
     /// such a file is written in place while it is sent, the response mixes two versions: use it only where files
     /// are replaced. Default: false.
     sendfile: bool,
@@ -177,11 +177,11 @@ route! {
     /// Symlinks that are followed: `beneath` for those that stay beneath the root, `follow` for all, `deny` for
     /// none. Default: `beneath`.
     symlinks: Symlinks,
-    /// Whether files whose names begin with a dot are sent. Default: false.
+    /// `true` sends files whose names begin with a dot. Default: false.
     hidden: bool,
     /// Pages for error statuses, by path within the site, besides those of more general routes.
     error_pages: BTreeMap<Spanned<String>, Spanned<String>>,
-    /// Whether requests are written to the access log. Default: true.
+    /// `true` writes requests to the access log. Default: true.
     access_log: bool,
     /// Networks whose clients are allowed: `192.0.2.0/24`, `::1`. Of `allow` and `deny`, the smallest network that
     /// contains the address decides; with `allow`, all other addresses are rejected.
@@ -218,7 +218,7 @@ route! {
     ranges: usize,
 }
 
-/// Where to send the client.
+/// The target of a redirect.
 #[derive(Debug, Clone, Deserialize, JsonSchema)]
 #[serde(deny_unknown_fields, remote = "Self")]
 pub struct RedirectTable {

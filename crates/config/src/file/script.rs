@@ -87,7 +87,7 @@ pub struct ScriptTable {
     /// Time for which a worker at `connect` that could not be reached is skipped while there are others. Default:
     /// `10s`.
     pub cool_down: Option<Spanned<DurationValue>>,
-    /// Whether connections to workers at `connect` stay open. Each then occupies one of them, so that there must be
+    /// `true` keeps connections to workers at `connect` open. Each then occupies one of them, so that there must be
     /// at least `processes`. Default: false.
     pub keep_alive: Option<Spanned<bool>>,
     /// Maximum number of requests that wait for a process; further ones get 503. Default: 1024.
@@ -110,12 +110,12 @@ pub struct ScriptTable {
     /// Source of the request ID, which scripts get as HTTP_X_REQUEST_ID and the logs contain: `make`, a new one for
     /// each request; `accept`, the client's X-Request-Id if there is one. Default: `make`.
     pub request_id: Option<Spanned<RequestId>>,
-    /// Whether responses have X-Request-Id. Default: false.
+    /// `true` adds X-Request-Id to responses. Default: false.
     pub send_request_id: Option<Spanned<bool>>,
-    /// Whether the error page of a failed script shows the reason and its standard error: for development, never
+    /// `true` shows the reason and the standard error on the error page of a failed script: for development, never
     /// for a public server. Default: false.
     pub show_errors: Option<Spanned<bool>>,
-    /// Whether scripts get the Authorization field. Default: false.
+    /// `true` passes the Authorization field to scripts. Default: false.
     pub authorization: Option<Spanned<bool>>,
     /// User of the processes, by name or number, with the groups of that user; the server must be started by root
     /// and stay root. Default: the server's.
@@ -159,7 +159,7 @@ pub struct ScriptTable {
 }
 
 impl ScriptTable {
-    /// Whether its processes are to belong to another user or group than the server.
+    /// Returns `true` if the processes are to belong to another user or group than the server.
     pub fn has_owner(&self) -> bool {
         self.user.is_some() || self.group.is_some()
     }
@@ -185,25 +185,25 @@ impl ScriptTable {
 pub struct ComponentFiles {
     /// The directory.
     pub path: Spanned<PathBuf>,
-    /// Its name in the component.
+    /// Name of the directory in the component.
     #[serde(rename = "as")]
     pub name: Spanned<String>,
-    /// Whether the component can write, create and remove files there. Default: false.
+    /// `true` permits the component to write, create and remove files there. Default: false.
     pub write: Option<bool>,
 }
 
-/// What happens to the standard error of components.
+/// The target of the standard error of components.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq, Deserialize, JsonSchema)]
 #[serde(rename_all = "lowercase")]
 pub enum ComponentStderr {
-    /// Its lines are in the error log.
+    /// The error log gets the lines.
     #[default]
     Log,
     /// It is dropped.
     None,
 }
 
-/// Where the number of a request comes from.
+/// The source of the number of a request.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Deserialize, JsonSchema)]
 #[serde(rename_all = "lowercase")]
 pub enum RequestId {
@@ -213,7 +213,7 @@ pub enum RequestId {
     Accept,
 }
 
-/// How scripts are run.
+/// The kind of scripts.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Deserialize, JsonSchema)]
 #[serde(rename_all = "lowercase")]
 pub enum ScriptKind {
@@ -242,7 +242,7 @@ pub enum ScriptKind {
     Component,
 }
 
-/// How scripts of a kind get their requests.
+/// The way in which scripts of a kind get their requests.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Interface {
     /// A new process for each request, by its environment and standard input (CGI).
@@ -258,7 +258,7 @@ pub enum Interface {
 }
 
 impl ScriptKind {
-    /// How scripts of this kind get their requests.
+    /// Returns the way in which scripts of this kind get their requests.
     pub fn interface(self) -> Interface {
         match self {
             Self::Cgi | Self::Warm => Interface::Process,
@@ -269,28 +269,28 @@ impl ScriptKind {
         }
     }
 
-    /// Whether the interface leaves the transfer coding of responses to the server (PEP 3333, ASGI), so that a
+    /// Returns `true` if the interface leaves the transfer coding of responses to the server (PEP 3333, ASGI), so that a
     /// `Transfer-Encoding` field of a response is dropped.
     pub fn leaves_coding_to_server(self) -> bool {
         matches!(self, Self::Wsgi | Self::Asgi)
     }
 
-    /// Whether a host of the server's loads an application.
+    /// Returns `true` if a host of the server's loads an application.
     pub fn has_host(self) -> bool {
         self.interface() == Interface::Application
     }
 
-    /// Whether scripts are CGI programs, each in a process of its own.
+    /// Returns `true` if scripts are CGI programs, each in a process of its own.
     pub fn is_cgi(self) -> bool {
         self.interface() == Interface::Process
     }
 
-    /// Whether scripts are WebAssembly components.
+    /// Returns `true` if scripts are WebAssembly components.
     pub fn is_component(self) -> bool {
         self == Self::Component
     }
 
-    /// Whether workers read requests from streams of their own.
+    /// Returns `true` if workers read requests from streams of their own.
     pub fn is_by_streams(self) -> bool {
         self.interface() == Interface::Streams
     }

@@ -16,7 +16,7 @@ use crate::units::{DurationValue, Rate, Size};
 pub struct ServerTable {
     /// Number of worker threads. Default: one for each processor.
     pub threads: Option<Spanned<usize>>,
-    /// How long a worker that has no work polls its sockets before it sleeps, at most `1ms`. It does so only while
+    /// Time for which a worker that has no work polls its sockets before it sleeps, at most `1ms`. It does so only while
     /// its waits for work are shorter than that. Responses start sooner, at the price of processor time. Default: 0,
     /// the worker sleeps at once.
     pub busy_poll: Option<Spanned<DurationValue>>,
@@ -36,13 +36,13 @@ pub struct ServerTable {
     pub chroot: Option<Spanned<PathBuf>>,
     /// Resource limits of the server and of each of its scripts (`setrlimit`).
     pub limits: Limits,
-    /// Whether no program that is started gains privileges, as by `sudo`. Default: true with `landlock` or
+    /// `true` keeps the programs that are started from gaining privileges, as by `sudo`. Default: true with `landlock` or
     /// `seccomp`, otherwise false.
     pub no_new_privs: Option<Spanned<bool>>,
     /// Files that the server and its scripts can use besides those that the configuration names and those of the
     /// system (Landlock). Default: all files.
     pub landlock: Option<Landlock>,
-    /// Whether system calls are filtered: if the server starts no scripts, only those that it needs are allowed;
+    /// `true` filters system calls: if the server starts no scripts, only those that it needs are allowed;
     /// otherwise those that no web site needs are denied (mount, ptrace, kernel modules, ...). Default: false.
     pub seccomp: Option<Spanned<bool>>,
     /// File with the process ID of the server while it runs. Default: none.
@@ -73,7 +73,7 @@ pub struct ServerTable {
     /// requests get 503, unless they are for cached files. Default: a quarter of the memory of the machine or of the
     /// container, and at least `64MiB`.
     pub memory: Option<Spanned<Size>>,
-    /// Whether responses have `Server: dunlin`. Default: true.
+    /// `true` adds `Server: dunlin` to responses. Default: true.
     pub server_field: Option<bool>,
     /// Directory for data that the server keeps over a restart: accounts and certificates of ACME, compiled
     /// components. Default: `/var/lib/dunlin`.
@@ -157,7 +157,7 @@ pub struct Http1Table {
     pub requests: Option<u64>,
 }
 
-/// How a connection is used.
+/// The use of a connection.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq, Deserialize, JsonSchema)]
 #[serde(rename_all = "lowercase")]
 pub enum ConnectionUse {
@@ -192,11 +192,11 @@ pub struct CacheTable {
     /// Time for which a file is served without a comparison with the disk, even if the kernel reports changes.
     /// Default: `5s`.
     pub revalidate: Option<DurationValue>,
-    /// Whether the kernel reports changes (inotify). Default: true.
+    /// `true` watches files for changes, which the kernel reports (inotify). Default: true.
     pub notify: Option<bool>,
 }
 
-/// Where traces of requests go.
+/// The collector that traces of requests are sent to.
 #[derive(Debug, Deserialize, JsonSchema)]
 #[serde(
     deny_unknown_fields,
@@ -216,7 +216,7 @@ pub struct TracesTable {
     pub service: Option<String>,
 }
 
-/// How the names of clients are found.
+/// Reverse lookups of the names of clients.
 #[derive(Debug, Default, Deserialize, JsonSchema)]
 #[serde(deny_unknown_fields, default)]
 #[schemars(rename = "ReverseDns")]

@@ -19,7 +19,7 @@ pub struct SharedTable {
     pub url: Spanned<OneOrMany<String>>,
     /// Name of the group that the sentinels at `url` watch; its current master is the store. Default: `url` is the store.
     pub sentinel: Option<Spanned<String>>,
-    /// Whether `url` names nodes of a cluster. Default: false.
+    /// `true` if `url` names nodes of a cluster. Default: false.
     pub cluster: Option<bool>,
     /// File of the authorities that sign the certificate of a store with `rediss://`. Default: those that the system
     /// trusts.

@@ -24,7 +24,7 @@ pub struct StoreTables {
     pub https: StoreTable,
 }
 
-/// How an object store is reached.
+/// The service of an object store.
 #[derive(Debug, Default, Deserialize, JsonSchema)]
 #[serde(deny_unknown_fields, default)]
 pub struct StoreTable {
@@ -44,7 +44,7 @@ pub struct StoreTable {
     /// File with the credentials, read at a start and at a reload: for `s3` in the format of `~/.aws/credentials`, for `gs` the
     /// JSON file of a service account.
     pub credentials: Option<Spanned<PathBuf>>,
-    /// Whether requests are sent without credentials, for public buckets. Default: false.
+    /// `true` sends requests without credentials, for public buckets. Default: false.
     pub anonymous: Option<Spanned<bool>>,
     /// File of the authorities that sign the certificate of the service, besides those that the system trusts.
     pub authority: Option<Spanned<PathBuf>>,

@@ -25,7 +25,7 @@ pub struct TlsTable {
     /// Obtains and renews the certificate by ACME (RFC 8555), for every name in `host`, instead of `certificate`
     /// and `key`.
     pub acme: Option<Spanned<AcmeTable>>,
-    /// Whether clients that resume a session can send a request with their first message (0-RTT): only safe methods
+    /// `true` permits clients that resume a session to send a request with their first message (0-RTT): only safe methods
     /// without a body are processed before the end of the handshake, others get 425. Sessions are then stored in
     /// memory, each for one use. Default: false.
     pub early_data: Option<Spanned<bool>>,
@@ -39,7 +39,7 @@ pub struct TlsTable {
     pub min_version: TlsVersion,
     /// File in PEM form with the authorities of client certificates. Default: none; clients need no certificate.
     pub client_authority: Option<Spanned<PathBuf>>,
-    /// Whether a client without certificate is rejected. Default: true.
+    /// `true` rejects a client without certificate. Default: true.
     pub client_required: Option<Spanned<bool>>,
     /// File in PEM form with revocation lists of client certificates.
     pub client_revoked: Option<Spanned<PathBuf>>,
@@ -66,7 +66,7 @@ impl TlsTable {
     }
 }
 
-/// How a certificate is obtained by ACME (RFC 8555).
+/// A certificate that is obtained by ACME (RFC 8555).
 #[derive(Debug, Default, Deserialize, JsonSchema)]
 #[serde(
     deny_unknown_fields,
@@ -100,7 +100,7 @@ pub struct ExternalAccountTable {
     pub key: Spanned<PathBuf>,
 }
 
-/// How it is proven to an authority that a name is this server's.
+/// The proof to an authority that a name is this server's.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Deserialize, JsonSchema)]
 pub enum AcmeChallenge {
     /// A handshake of TLS for the name (RFC 8737).
@@ -121,21 +121,21 @@ impl AcmeChallenge {
     }
 }
 
-/// What browsers remember (RFC 6797 §6.1).
+/// The policy that browsers remember (RFC 6797 §6.1).
 #[derive(Debug, Clone, Deserialize, JsonSchema)]
 #[serde(deny_unknown_fields)]
 pub struct HstsTable {
     /// Time for which it is in force.
     pub age: DurationValue,
-    /// Whether it applies to all subdomains, too. Default: false.
+    /// `true` applies the policy to all subdomains, too. Default: false.
     #[serde(default)]
     pub subdomains: bool,
-    /// Whether the site agrees to be in the preload lists of browsers. Default: false.
+    /// `true` permits browsers to have the site in their preload lists. Default: false.
     #[serde(default)]
     pub preload: bool,
 }
 
-/// What browsers remember, in either form.
+/// The policy that browsers remember, in either form.
 #[derive(Debug, Clone)]
 pub struct Hsts(pub HstsTable);
 

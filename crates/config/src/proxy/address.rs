@@ -11,7 +11,7 @@ use dunlin_http::semantics::Url;
 pub enum UpstreamAddress {
     /// A server at a TCP port, with TLS if the URL has it.
     Url(Url),
-    /// The same by HTTP/2.
+    /// A server by HTTP/2.
     Http2(Url),
     /// A server at a Unix socket.
     Unix(PathBuf),

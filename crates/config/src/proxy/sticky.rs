@@ -11,9 +11,9 @@ use super::super::spanned::Spanned;
 /// The cookie that names a client's upstream.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Sticky {
-    /// Its name.
+    /// The name of the cookie.
     pub cookie: String,
-    /// Which requests from other sites have it.
+    /// The requests from other sites that have the cookie.
     pub same_site: SameSite,
     /// Time for which browsers keep it; `None` until they are closed.
     pub max_age: Option<Duration>,

@@ -7,7 +7,7 @@ use super::read::Reader;
 use crate::file::ComponentStderr;
 use crate::spanned::Spanned;
 
-/// How WebAssembly components run.
+/// The rules by which WebAssembly components run.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Component {
     /// Maximum size of a memory of an instance, in bytes.
@@ -26,7 +26,7 @@ pub struct Component {
     pub files: Vec<Directory>,
     /// Hosts that it can send requests to.
     pub outbound: Vec<Outbound>,
-    /// What happens to its standard error.
+    /// The target of the standard error.
     pub stderr: ComponentStderr,
 }
 
@@ -35,7 +35,7 @@ pub struct Component {
 pub struct Directory {
     /// The directory.
     pub path: PathBuf,
-    /// Its name in the component.
+    /// The name of the directory in the component.
     pub name: String,
     /// Files there can be written, created and removed.
     pub write: bool,

@@ -22,7 +22,7 @@ pub(crate) struct Group {
     side: Side,
 }
 
-/// Who starts the workers of a socket.
+/// The party that starts the workers of a socket.
 #[derive(Debug, PartialEq, Eq)]
 enum Side {
     Both,
