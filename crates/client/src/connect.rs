@@ -14,7 +14,7 @@ use crate::stream::Stream;
 use crate::tls_error::describe_tls_error;
 use crate::{Error, ErrorKind, Phase, Timeouts};
 
-/// How a connection is opened.
+/// The way in which a connection is opened.
 #[derive(Debug, Clone, Copy, Default)]
 pub struct Dial<'a> {
     /// Addresses of the origin, of which the first that can be reached is used; `None` for those that its name has.

@@ -17,7 +17,7 @@ pub struct Error {
     pub(crate) is_unprocessed: bool,
 }
 
-/// What failed.
+/// The part of an exchange that failed.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 #[non_exhaustive]
 pub enum ErrorKind {

@@ -45,7 +45,7 @@ pub(crate) struct Sending<B> {
     pub(crate) state: SendState,
 }
 
-/// How far the body of a request has been sent.
+/// The progress of sending a request's body.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum SendState {
     /// The body waits for a 100 response.

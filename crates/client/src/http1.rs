@@ -50,7 +50,7 @@ struct Output {
 const READ: usize = 4 * 1024;
 /// Bytes that a read makes room for.
 const ROOM: usize = 16 * 1024;
-/// The same within a large body.
+/// The room for reading within a large body.
 const BODY_ROOM: usize = 64 * 1024;
 
 thread_local! {

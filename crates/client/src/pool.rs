@@ -22,7 +22,7 @@ pub struct PoolLimits {
     pub connections: usize,
     /// Most idle connections to one origin.
     pub idle: usize,
-    /// How long a connection stays idle before the client closes it.
+    /// The time for which a connection stays idle before the client closes it.
     pub idle_time: Duration,
 }
 

@@ -8,7 +8,7 @@ use tokio::time::{Instant, Sleep, sleep_until};
 
 use crate::Phase;
 
-/// How long each phase of an exchange may take; `None` for no limit.
+/// The time that each phase of an exchange may take; `None` for no limit.
 ///
 /// Time that the caller takes, to provide a request's body or to poll for the response, does not count, except for
 /// `total`.
@@ -24,7 +24,7 @@ pub struct Timeouts {
     pub first_byte: Option<Duration>,
     /// Between two bytes of a body, in both directions.
     pub between_bytes: Option<Duration>,
-    /// How long the body of a request with `Expect: 100-continue` waits for the interim response; it is sent then.
+    /// The time for which the body of a request with `Expect: 100-continue` waits for the interim response; it is sent then.
     pub expect_continue: Option<Duration>,
     /// The whole exchange, from the call of [`crate::Client::send`] to the end of the response.
     pub total: Option<Duration>,

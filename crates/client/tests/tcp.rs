@@ -15,7 +15,7 @@ use dunlin_client::{
 use dunlin_http::BodySize;
 use tokio::io::{AsyncReadExt, AsyncWriteExt};
 
-/// What a server does with a connection.
+/// The behaviour of a server on a connection.
 type Serve = fn(&mut Peer) -> io::Result<()>;
 
 /// A server's end of a connection.

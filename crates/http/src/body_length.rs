@@ -1,6 +1,6 @@
 //! Length of a message body.
 
-/// What a request's head states about the length of its body.
+/// The length of the body, as the head of a request states it.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum BodyLength {
     /// The request has no body.

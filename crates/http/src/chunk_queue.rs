@@ -20,11 +20,11 @@ pub struct ChunkQueue {
     length: usize,
     /// The number of the first chunk. Numbers of chunks never change.
     first: usize,
-    /// What it holds, in the account of the process.
+    /// The memory that the queue holds, in the account of the process.
     memory: Reservation,
 }
 
-/// How far a reader is.
+/// The position of a reader.
 #[derive(Debug, Default, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
 pub struct Place {
     /// The number of its chunk. The one behind the last is the block.
@@ -288,7 +288,7 @@ mod tests {
     }
 
     proptest! {
-        /// The same bytes come out in the same order, by `pop` and by `read`, and the memory is bounded after every step.
+        /// Bytes come out in the order in which they came, by `pop` and by `read`, and the memory is bounded after every step.
         #[test]
         fn a_queue_keeps_its_bytes_and_its_bound(
             steps in proptest::collection::vec(step(), 0..200),

@@ -1,6 +1,6 @@
 //! Bounds of a request's head.
 
-/// What an engine accepts of a request's head, in every version of HTTP. A request beyond a limit ends in a
+/// The bounds of a request's head that an engine accepts, in every version of HTTP. A request beyond a limit ends in a
 /// [`RequestError`](crate::RequestError).
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Limits {

@@ -21,11 +21,11 @@ pub struct RequestHead {
     pub fields: FieldLines,
     /// The protocol of an extended CONNECT (RFC 8441), which only HTTP/2 has; the target is a path then.
     pub protocol: Option<Box<str>>,
-    /// Its parts need no check.
+    /// The parts were parsed and need no check.
     is_parsed: bool,
 }
 
-/// How long the body of a message is.
+/// The length of a message's body.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
 pub enum BodySize {
     /// There is no body.

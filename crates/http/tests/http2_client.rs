@@ -574,7 +574,7 @@ fn an_extended_connect_waits_for_the_servers_settings() {
     assert!(connection.open(&head, "https", BodySize::Unknown, &mut out).is_err());
 }
 
-/// What a server sends again and again, and how often it may.
+/// The frames that a server sends again and again, and the number of times that it may.
 type Flood = (&'static str, fn(&mut Server), usize);
 
 /// Feeds what `server` sends to a connection with the streams 1 and 3, of which 3 has a head and 1 was reset by the client.

@@ -12,7 +12,7 @@ const PING: u8 = 9;
 const PONG: u8 = 10;
 const FIN: u8 = 0x80;
 
-/// What a receiver has found, with the parts of messages joined.
+/// The events of a receiver, with the parts of messages joined.
 #[derive(Debug, Clone, PartialEq, Eq)]
 enum Found {
     Text(Vec<u8>),

@@ -15,7 +15,7 @@ pub struct ChunkedDecoder {
     size: u64,
     /// The incomplete trailer line.
     line: Vec<u8>,
-    /// Whether to accept arbitrary extensions without control characters, and whitespace after a size, which some servers
+    /// The decoder accepts arbitrary extensions without control characters, and whitespace after a size, which some servers
     /// send.
     is_lenient: bool,
     trailers: FieldLines,
@@ -44,7 +44,7 @@ impl Default for State {
     }
 }
 
-/// What [`ChunkedDecoder::decode`] has read.
+/// A part that [`ChunkedDecoder::decode`] has read.
 #[derive(Debug, PartialEq, Eq)]
 pub enum ChunkedPart<'a> {
     /// All input was used and the body continues.

@@ -31,7 +31,7 @@ enum Body {
     Chunked(Box<ChunkedDecoder>),
 }
 
-/// Whether the connection persists after the response, and the `Connection` field that announces it.
+/// The fate of the connection after the response, and the `Connection` field that announces it.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Persistence {
     /// Persists without a field, the default of HTTP/1.1.
@@ -42,7 +42,7 @@ pub enum Persistence {
     Close,
 }
 
-/// What [`Http1Connection::body`] has read.
+/// An event that [`Http1Connection::body`] has read.
 #[derive(Debug, PartialEq, Eq)]
 pub enum BodyEvent<'a> {
     /// All input was used and the body continues.

@@ -29,7 +29,7 @@ impl Default for Settings {
     }
 }
 
-/// What [`Http2Connection::next`] has read.
+/// An event that [`Http2Connection::next`] has read.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum Event {
     /// Nothing more can be read from the input. Call again when more bytes have arrived.

@@ -20,9 +20,9 @@ pub struct Preconditions<'a> {
 /// Validators of the selected representation.
 #[derive(Debug, Clone, Copy, Default)]
 pub struct Validators<'a> {
-    /// Its entity tag.
+    /// The entity tag.
     pub etag: Option<&'a EntityTag>,
-    /// Its Last-Modified, in seconds since 1970.
+    /// The value of Last-Modified, in seconds since 1970.
     pub last_modified: Option<u64>,
 }
 

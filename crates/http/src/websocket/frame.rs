@@ -96,7 +96,7 @@ pub(super) struct Header {
 /// Parses the header at the front of `bytes`; `None` if it is incomplete. Returns its length, too.
 ///
 /// # Errors
-/// How it breaks the protocol, which is found as early as possible.
+/// Returns the rule of the protocol that the frame breaks, which is found as early as possible.
 pub(super) fn parse(bytes: &[u8]) -> Result<Option<(Header, usize)>, &'static str> {
     let Some(&first) = bytes.first() else { return Ok(None) };
     let (opcode, is_final) = (first & 0x0f, first & FIN != 0);

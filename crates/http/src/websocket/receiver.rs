@@ -5,7 +5,7 @@ use std::ops::Range;
 use super::frame::{self, Header, MAX_CONTROL, MAX_HEADER, code, opcode};
 use super::utf8::Utf8;
 
-/// What [`Receiver::next`] has found.
+/// An event that [`Receiver::next`] has found.
 #[derive(Debug, PartialEq, Eq)]
 pub enum WebSocketEvent<'a> {
     /// All input was used.
@@ -25,9 +25,9 @@ pub enum WebSocketEvent<'a> {
     Pong,
     /// The close frame of the client. Nothing may follow, and what does is ignored.
     Close {
-        /// Its code; [`code::NO_STATUS`] without one.
+        /// The code of the close frame; [`code::NO_STATUS`] without one.
         code: u16,
-        /// Its reason.
+        /// The reason that the peer states.
         reason: &'a str,
     },
 }
@@ -37,7 +37,7 @@ pub enum WebSocketEvent<'a> {
 pub struct Violation {
     /// The code of the close frame.
     pub code: u16,
-    /// What is wrong, for the log and the close frame.
+    /// The description of the error, for the log and the close frame.
     pub reason: &'static str,
 }
 

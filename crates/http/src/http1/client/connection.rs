@@ -53,7 +53,7 @@ enum Receive {
     Tunnel,
 }
 
-/// What [`Http1ClientConnection::receive`] has found.
+/// An event that [`Http1ClientConnection::receive`] has found.
 #[derive(Debug, PartialEq, Eq)]
 pub enum Http1ClientEvent {
     /// More input is needed.

@@ -1,4 +1,4 @@
-//! How the body of a response is delimited and whether the connection persists (RFC 9112 §6.3, §9.3).
+//! The framing of a response's body, and the persistence of the connection (RFC 9112 §6.3, §9.3).
 
 use super::MalformedResponse;
 use crate::message::list_has;
@@ -13,7 +13,7 @@ pub(super) struct FramingFields {
     pub(super) close: bool,
 }
 
-/// How the body of a response is delimited.
+/// The framing of a response's body.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) enum Framing {
     /// There is no body.

@@ -45,7 +45,7 @@ pub(super) fn length(
     Ok(None)
 }
 
-/// What the fields of a head state of the framing, which matters for a final response only.
+/// The framing that the fields of a head state, which matters for a final response only.
 type StatedFraming = Result<FramingFields, MalformedResponse>;
 
 /// Reads a complete head, the empty line included.

@@ -22,14 +22,14 @@ enum State {
     UntilClose,
 }
 
-/// What [`ResponseReader::next`] has read.
+/// An event that [`ResponseReader::next`] has read.
 #[derive(Debug, PartialEq, Eq)]
 pub enum ResponseEvent<'a> {
     /// More input is needed. Unused bytes, the start of a head, must be at the start of the next input.
     More,
     /// The head of a final response.
     Head {
-        /// Its status code.
+        /// The status code of the response.
         status: u16,
         /// Length of the body, if the head states it.
         length: Option<u64>,

@@ -2,7 +2,7 @@
 
 use crate::message::{BodySize, InvalidRequest, RequestHead, list_has};
 
-/// What the connection has to know of the request that it has sent.
+/// The properties of the request that was sent, on which the response depends.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
 pub(super) struct Sent {
     pub(super) is_head: bool,

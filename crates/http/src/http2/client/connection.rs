@@ -12,7 +12,7 @@ use crate::http2::frame::{self, ErrorCode, MAX_PAYLOAD, PREFACE, setting};
 use crate::http2::hpack::{Decoder, Encoder};
 use crate::message::{BodySize, InterimResponses, InvalidRequest, RequestHead, ResponseHead};
 
-/// What [`Http2ClientConnection::receive`] has found.
+/// An event that [`Http2ClientConnection::receive`] has found.
 #[derive(Debug, PartialEq, Eq)]
 pub enum Http2ClientEvent {
     /// All input that can be used was used.
@@ -37,7 +37,7 @@ pub enum Http2ClientEvent {
     Data {
         /// The request's stream.
         stream: u32,
-        /// Where in the input it stands.
+        /// The place of the piece in the input.
         data: Range<usize>,
         /// The response is complete.
         is_end: bool,
@@ -53,7 +53,7 @@ pub enum Http2ClientEvent {
     Reset {
         /// The request's stream.
         stream: u32,
-        /// What was wrong.
+        /// The description of the error.
         reason: &'static str,
         /// The server did not process the request: it may be sent again (RFC 9113 §8.7).
         is_unprocessed: bool,

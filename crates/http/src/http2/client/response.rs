@@ -73,7 +73,7 @@ impl ResponseSection {
         Ok(())
     }
 
-    /// Its size, as RFC 9113 §6.5.2 counts it.
+    /// Returns the size of the section, as RFC 9113 §6.5.2 counts it.
     pub(super) fn size(&self) -> usize {
         self.size
     }

@@ -15,7 +15,7 @@ pub struct Encoder {
     resized: Option<(usize, usize)>,
 }
 
-/// Whether a field is added to the table, so that an equal one takes one byte.
+/// The treatment of a field by the table: after an addition, an equal one takes one byte.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Indexing {
     /// Added: the field is likely to occur again.

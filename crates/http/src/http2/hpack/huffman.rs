@@ -44,7 +44,7 @@ const CODES: [u32; 257] = {
     codes
 };
 
-/// Where four more bits lead from a node of the code's tree.
+/// The result of four more bits at a node of the code's tree.
 #[derive(Clone, Copy)]
 struct Step {
     /// The node that is reached; the tree has 256 inner ones.

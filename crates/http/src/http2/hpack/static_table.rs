@@ -1,6 +1,6 @@
 //! The static table (RFC 7541, appendix A).
 
-/// Its entries in order; the first has the index 1.
+/// The entries of the table in order; the first has the index 1.
 pub(super) const STATIC: [(&str, &str); 61] = [
     (":authority", ""),
     (":method", "GET"),
