@@ -14,7 +14,7 @@ use smallvec::{SmallVec, smallvec};
 
 use crate::frequency::Frequencies;
 
-/// What an entry occupies, and the bounds of what all entries occupy.
+/// The bytes and places that an entry occupies, and the bounds of what all entries occupy.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
 pub struct Cost {
     /// Memory in bytes.
@@ -40,7 +40,7 @@ pub struct Store<K, V> {
     table: HashTable<Entry<K, V>>,
     /// The hashes of the entries in the order in which they are considered for eviction, with some of removed entries.
     ring: VecDeque<u64>,
-    /// What the entries of each class occupy.
+    /// The cost of the entries of each class.
     used: [Cost; CLASSES],
     frequencies: Frequencies,
 }

@@ -61,7 +61,7 @@ struct Page {
     number: usize,
     /// The number of pages, at least 1.
     pages: usize,
-    /// What all pages list.
+    /// The totals of all pages.
     listed: Totals,
     /// The number of names in the directory, whether the filter selects them or not.
     names: usize,

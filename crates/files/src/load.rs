@@ -37,11 +37,11 @@ pub(super) struct Loaded<'a> {
     pub(super) file: &'a [u8],
     pub(super) file_system: FileSystem,
     pub(super) validity: Arc<Validity>,
-    /// Its changes are watched.
+    /// The file is watched for changes.
     pub(super) watched: bool,
 }
 
-/// How long an unwatched file stays fresh, in milliseconds.
+/// The time for which an unwatched file stays fresh, in milliseconds.
 pub(super) const UNWATCHED: u64 = 1000;
 /// Maximum size of a file that is copied on a worker's thread; larger ones are copied on the pool for files.
 const INLINE_COPY: u64 = 512 * 1024;

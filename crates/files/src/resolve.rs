@@ -30,9 +30,9 @@ pub struct Resolver<'a> {
     pub site: usize,
     /// The resource that the cache has for the path.
     pub previous: Option<Arc<Resource>>,
-    /// Whether to cache the file, if the route permits that.
+    /// The file is cached, if the route permits that.
     pub keep: bool,
-    /// Whether to cache a copy of the content even if the file is large.
+    /// A copy of the content is cached even if the file is large.
     pub copy: bool,
     /// Milliseconds of the worker's clock.
     pub now: u64,
@@ -41,7 +41,7 @@ pub struct Resolver<'a> {
 }
 
 impl Resolver<'_> {
-    /// Whether to cache files of this route.
+    /// Returns `true` if files of this route are cached.
     pub(super) fn keeps(&self, settings: &Settings) -> bool {
         self.keep && settings.cache.enabled
     }

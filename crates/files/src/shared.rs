@@ -29,7 +29,7 @@ pub struct Shared {
     pub listings: Arc<ListingCache>,
     /// The buckets of roots in object storage.
     pub buckets: Arc<Buckets>,
-    /// What makes resources of objects.
+    /// The means by which resources of objects are made.
     pub context: Arc<Context>,
     /// The open root directories.
     pub roots: Arc<Roots>,
@@ -173,7 +173,7 @@ impl Shared {
         }
     }
 
-    /// Whether to replace the stored content of `resource` by a copy on disk. Records that the resource was sent.
+    /// Returns `true` if a copy on disk should replace the stored content of `resource`. Records that the resource was sent.
     pub fn is_worth_a_copy(&self, resource: &Resource) -> bool {
         resource.is_worth_a_copy(self.cache.largest_copy())
     }

@@ -81,11 +81,11 @@ struct Live {
     metadata: Mutex<FileMetadata>,
     /// The configuration promises that no program writes to it in place.
     direct: bool,
-    /// What shows whether its content is intact, from the first check on; `None` if it had changed by then.
+    /// The evidence that the content is intact, from the first check on; `None` if it had changed by then.
     guard: OnceLock<Option<Guard>>,
 }
 
-/// What shows that the content of a file that may have been written to is intact.
+/// The evidence that the content of a file that may have been written to is intact.
 #[derive(Debug)]
 struct Guard {
     /// Writes to it; `None` where they cannot be watched.

@@ -1,6 +1,6 @@
 //! Operations that may wait for a disk, and operations that may not.
 
-/// Whether an operation may wait for a disk.
+/// The permission of an operation to wait for a disk.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Mode {
     /// It may not: [`Failure::WouldBlock`](super::failure::Failure::WouldBlock) reports that it would have to wait.

@@ -29,7 +29,7 @@ struct Identities {
     at: SystemTime,
 }
 
-/// How long identities are valid: a symlink to a protected file may get another target.
+/// The time for which identities are valid: a symlink to a protected file may get another target.
 const HOLDS: Duration = Duration::from_secs(1);
 /// Granularity of the kernel's clock for file times.
 const GRAIN: Duration = Duration::from_millis(50);

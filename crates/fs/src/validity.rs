@@ -1,4 +1,4 @@
-//! Whether cached data still describes the file that it was read from.
+//! The validity of cached data: it ends when the file that the data was read from changes.
 
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 

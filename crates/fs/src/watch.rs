@@ -56,7 +56,7 @@ struct State {
 #[derive(Debug, Default)]
 struct Directory {
     names: HashMap<Box<[u8]>, Name>,
-    /// What was read from its list of names.
+    /// The data that was read from the list of names.
     listings: SmallVec<[Weak<Validity>; 1]>,
 }
 
@@ -64,7 +64,7 @@ struct Directory {
 struct Name {
     /// A watched path passes through it.
     is_passage: bool,
-    /// What was read by this name.
+    /// The data that was read by this name.
     dependents: SmallVec<[Weak<Validity>; 1]>,
 }
 

@@ -1,4 +1,4 @@
-//! What errors of the client mean, without secrets.
+//! The meaning of the client's errors, without secrets.
 
 use std::error::Error;
 

@@ -59,7 +59,7 @@ pub fn client(root: &ObjectRoot) -> Result<Arc<dyn object_store::ObjectStore>, S
 /// Makes the client of the bucket of `root`.
 ///
 /// # Errors
-/// What is missing or wrong in the rules, the environment or the file of credentials.
+/// Returns the fault of the rules, the environment or the file of credentials.
 pub fn open(root: &ObjectRoot) -> Result<Arc<dyn ObjectStore>, String> {
     options::open(root).map(|bucket| Arc::new(bucket) as Arc<dyn ObjectStore>)
 }

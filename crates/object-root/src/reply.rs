@@ -1,4 +1,4 @@
-//! What a reply of a store has to be like: its length is bounded, and its content is what was requested.
+//! The checks of a store's reply: its length is bounded, and its content is what was requested.
 
 use std::error::Error;
 use std::fmt;
@@ -18,7 +18,7 @@ pub(crate) struct Content;
 #[derive(Debug, Clone, Copy)]
 pub(crate) struct ReplyLimit(pub(crate) usize);
 
-/// What the reply to a request is checked against.
+/// The properties against which the reply to a request is checked.
 #[derive(Debug)]
 pub(crate) struct Expected {
     /// The reply is the content of an object.
@@ -46,7 +46,7 @@ pub(crate) struct ErrorStatus {
 pub(crate) enum Violation {
     /// It names another place for the object.
     Redirect(StatusCode),
-    /// Its status is none with which an object is sent.
+    /// The status is none with which an object is sent.
     NoObject(StatusCode),
     /// It is a part of the object, and the whole was requested.
     Part,

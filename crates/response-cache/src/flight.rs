@@ -74,7 +74,7 @@ pub struct Held {
     bytes: u64,
 }
 
-/// What the leader has decided.
+/// The decision of the leader.
 #[derive(Debug)]
 pub enum Decision {
     /// The body can be read. The total length, if it is known.
@@ -107,7 +107,7 @@ struct Flight {
 #[derive(Debug, Default)]
 struct State {
     phase: Phase,
-    /// What was received, without what every reader of a window has read.
+    /// The bytes that were received, without those that every reader of a window has read.
     chunks: ChunkQueue,
     /// Bytes of the memory of all flights that the body has taken.
     reserved: u64,
@@ -136,7 +136,7 @@ enum Phase {
     Broken,
 }
 
-/// How far a reader is, and its waker while it waits.
+/// The position of a reader, and its waker while it waits.
 #[derive(Debug, Default)]
 struct Position {
     place: Place,

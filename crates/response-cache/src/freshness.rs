@@ -27,7 +27,7 @@ pub struct Received {
     pub delay: u64,
 }
 
-/// How long a stored response may be used. Times are in seconds.
+/// The time for which a stored response may be used. Times are in seconds.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Freshness {
     /// The lifetime.
@@ -48,7 +48,7 @@ pub struct Freshness {
     pub if_error: u64,
 }
 
-/// How a stored response may be used for a request.
+/// The use that a request may make of a stored response.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Usability {
     /// As the response.

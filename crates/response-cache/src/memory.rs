@@ -60,7 +60,7 @@ pub enum Found {
     Nothing,
 }
 
-/// Which responses to purge.
+/// The responses that are purged.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum Purge {
     /// Those whose path is this one, for every query, or begins with it.

@@ -1,4 +1,4 @@
-//! What a request demands of a cache (RFC 9111 §5.2.1), and whether a cache may respond to it at all.
+//! The demands of a request on a cache (RFC 9111 §5.2.1), and the rule that decides if a cache may respond to it at all.
 
 use dunlin_http::semantics::Method;
 use dunlin_http::{FieldName, FieldSet, Request};
@@ -18,7 +18,7 @@ pub struct RequestDirectives {
     pub min_fresh: Option<u64>,
 }
 
-/// What the cache does with a request of that method and those fields.
+/// The treatment of a request by its method and fields.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Use {
     /// A stored response may be used, and the response stored.

@@ -4,7 +4,7 @@ use std::fmt::Write as _;
 
 use crate::freshness::Freshness;
 
-/// How the cache has handled a request.
+/// The treatment of a request by the cache.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Handled {
     /// By a stored response with this many seconds to live.

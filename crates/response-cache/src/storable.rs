@@ -1,4 +1,4 @@
-//! Which responses may be stored (RFC 9111 §3).
+//! The rules by which responses may be stored (RFC 9111 §3).
 
 use dunlin_http::FieldLines;
 use dunlin_http::semantics::Method;
@@ -8,7 +8,7 @@ use crate::directives::Directives;
 use crate::fields::values;
 use crate::freshness::Freshness;
 
-/// What the cache knows of a request besides its key.
+/// The properties of a request that the cache knows besides its key.
 #[derive(Debug, Clone, Copy)]
 pub struct Requested {
     /// The method.
@@ -19,7 +19,7 @@ pub struct Requested {
     pub no_store: bool,
 }
 
-/// What the configuration allows to store.
+/// The responses that the configuration allows to store.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Rules {
     /// Store responses with `Set-Cookie`.

@@ -32,9 +32,9 @@ pub struct StoredHead {
     pub fields: FieldLines,
     /// The `Date`, in seconds since 1970.
     pub date: u64,
-    /// How long it may be used.
+    /// The time for which the response may be used.
     pub freshness: Freshness,
-    /// What it depends on.
+    /// The request fields that the response depends on.
     pub vary: Vary,
     etag: Option<EntityTag>,
     last_modified: Option<u64>,
@@ -45,9 +45,9 @@ pub struct StoredHead {
 /// A stored response.
 #[derive(Debug)]
 pub struct Stored {
-    /// Its head.
+    /// The head of the response.
     pub head: StoredHead,
-    /// Its complete body.
+    /// The complete body.
     pub body: Bytes,
 }
 
@@ -100,7 +100,7 @@ impl StoredHead {
         &self.rules
     }
 
-    /// Its validators (RFC 9110 §8.8).
+    /// Returns the validators of the response (RFC 9110 §8.8).
     pub fn validators(&self) -> Validators<'_> {
         Validators { etag: self.etag.as_ref(), last_modified: self.last_modified }
     }

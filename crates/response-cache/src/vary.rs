@@ -7,8 +7,8 @@ use crate::codec::{Decoder, Encoder};
 use crate::fields::{Values, values};
 use crate::presented::Presented;
 
-/// What a stored response depends on: the spelling of the path, and the request fields that its `Vary` names, with their values in
-/// the request that it is the response to.
+/// The dependencies of a stored response: the spelling of the path, and the request fields that its `Vary` names, with their
+/// values in the request that it is the response to.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
 pub struct Vary {
     /// The path, if the origin did not get it in the form of the key.

@@ -20,7 +20,7 @@ const MAX_REMOVALS: usize = 100_000;
 #[derive(Debug, Clone)]
 pub(crate) struct Place {
     pub(crate) number: u64,
-    /// What it occupies.
+    /// The bytes that the file occupies.
     pub(crate) bytes: u64,
     vary: Vary,
     tags: Box<[u8]>,
@@ -29,12 +29,12 @@ pub(crate) struct Place {
 /// The files of the responses for one URL, the newest one first.
 pub(crate) type Places = SmallVec<[Place; 1]>;
 
-/// What to remove.
+/// The entries that are removed.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum Removal {
     /// All responses for a URL.
     Url(Key),
-    /// What is purged, of one site or of all.
+    /// The entries of a purge, of one site or of all.
     Purge(Option<usize>, Purge),
 }
 
@@ -47,11 +47,11 @@ pub(crate) struct Index {
     sites: HashSet<usize>,
     /// There are responses to QUERY.
     has_queries: bool,
-    /// What files that were not read yet must not be used for; `None` when all are read.
+    /// The removals that apply to files that were not read yet; `None` when all are read.
     unread: Option<Removals>,
 }
 
-/// What was removed before all files were read.
+/// The removals before all files were read.
 #[derive(Debug, Default)]
 struct Removals {
     urls: HashSet<Key>,
@@ -215,7 +215,7 @@ impl Index {
     }
 }
 
-/// What an insertion has changed.
+/// The changes that an insertion has made.
 #[derive(Debug, Default)]
 pub(crate) struct Outcome {
     pub(crate) is_stored: bool,

@@ -9,7 +9,7 @@ use dunlin_response_cache::record::Now;
 use crate::disk::{Disk, add};
 use crate::index::Place;
 
-/// How often the lock of the directory is tried.
+/// The interval in which the lock of the directory is tried.
 const TRY: Duration = Duration::from_millis(200);
 
 /// Starts a thread that waits for the lock of the directory and reads its files. The thread ends with the last

@@ -26,7 +26,7 @@ pub struct Resource {
     pub settings: Arc<Settings>,
     /// Path of the file beneath the route's root, without a leading slash.
     pub file: Box<[u8]>,
-    /// Where the content comes from.
+    /// The source of the content.
     pub(crate) origin: Origin,
     /// The content type by the name of the file.
     pub content_type: ContentType,
@@ -63,7 +63,7 @@ pub(crate) enum SiblingVersion {
     Object(Version),
 }
 
-/// Where the content of a resource comes from.
+/// The source of a resource's content.
 #[derive(Debug)]
 pub(crate) enum Origin {
     /// A file, with its metadata when the content was read.
@@ -79,7 +79,7 @@ pub(crate) struct Object {
     pub(crate) bucket: Arc<str>,
     /// The key, as the store has it.
     pub(crate) key: String,
-    /// Its properties when the content was read.
+    /// The properties of the object when the content was read.
     pub(crate) metadata: ObjectMetadata,
 }
 
@@ -216,8 +216,8 @@ impl Resource {
         self.is_cached.load(Ordering::Relaxed)
     }
 
-    /// Whether to replace the stored content by a copy on disk: the copy is cheaper to send, has at most `max` bytes, and
-    /// this is not the first request for the resource.
+    /// Returns `true` if a copy on disk should replace the stored content: the copy is cheaper to send, has at most `max`
+    /// bytes, and this is not the first request for the resource.
     pub(crate) fn is_worth_a_copy(&self, max: u64) -> bool {
         let StoredContent::File(file) = &self.identity.body else { return false };
         file.is_worth_copying()

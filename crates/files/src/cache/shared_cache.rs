@@ -88,7 +88,7 @@ pub enum LookUp {
     Found(Arc<Resource>),
     /// The cache does not have it. `admit`: the admission policy accepts it.
     Missing {
-        /// Whether to load and insert it.
+        /// The resource is to be loaded and inserted.
         admit: bool,
     },
 }

@@ -8,8 +8,8 @@ use super::contents::Contents;
 use dunlin_config::Symlinks;
 use dunlin_fs::metadata::FileMetadata;
 
-/// How long contents are used: names and their number follow from the times of the directory, but sizes and times of files
-/// do not.
+/// The time for which contents are used: names and their number follow from the times of the directory, but sizes and times
+/// of files do not.
 const KEEP: Duration = Duration::from_secs(10);
 
 /// Memory of all contents together in bytes. It has room for one directory of the maximum size.
@@ -22,7 +22,7 @@ pub struct ListingCache {
     kept: Mutex<Vec<Kept>>,
 }
 
-/// What determines the names of a listing, besides the directory.
+/// The properties that determine the names of a listing, besides the directory.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(super) struct ListingKey {
     pub(super) root: PathBuf,

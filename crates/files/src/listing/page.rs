@@ -26,7 +26,7 @@ pub(super) static CSP: LazyLock<String> = LazyLock::new(|| {
     )
 });
 
-/// What the page shows besides the entries.
+/// The parts of the page besides the entries.
 #[derive(Debug, Clone, Copy)]
 pub(super) struct View<'a> {
     /// The decoded path; it ends with a slash.

@@ -16,7 +16,7 @@ use dunlin_config::{Settings, Symlinks};
 use dunlin_fs::metadata::FileMetadata;
 use dunlin_fs::protected::Protected;
 
-/// How much of a directory is read.
+/// The part of a directory that is read.
 #[derive(Debug, Clone, Copy)]
 pub(super) struct Bounds {
     /// Maximum number of names, including those that are not listed.
@@ -37,7 +37,7 @@ pub(super) struct DirectoryReader<'a> {
     pub(super) protected: &'a Protected,
 }
 
-/// How symlinks are listed: a listing must not reveal targets that requests cannot reach.
+/// The treatment of symlinks: a listing must not reveal targets that requests cannot reach.
 #[derive(Debug)]
 pub(super) enum Links<'a> {
     /// Omitted.

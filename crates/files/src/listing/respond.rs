@@ -31,10 +31,10 @@ use dunlin_fs::metadata::FileMetadata;
 use dunlin_fs::protected::Protected;
 use dunlin_net::clock;
 
-/// What is read of a directory that is not kept.
+/// The part that is read of a directory that is not kept.
 const SMALL: Bounds = Bounds { names: PAGE, bytes: MAX_BYTES };
 
-/// What is read of any directory. The last entry may exceed the bytes.
+/// The part that is read of any directory. The last entry may exceed the bytes.
 const LARGE: Bounds = Bounds { names: 1_000_000, bytes: MAX_BYTES - 1024 };
 
 /// A request for the listing of a directory.
@@ -58,7 +58,7 @@ pub struct ListingRequest {
     pub arrived: Instant,
 }
 
-/// What is listed.
+/// A directory that is listed.
 #[derive(Debug)]
 pub enum Listable {
     /// A directory that is read for the request.

@@ -39,7 +39,7 @@ struct State {
     prefixes: HashMap<String, (Arc<Existence>, u64)>,
 }
 
-/// Whether there are objects beneath a prefix: one request for all that wait.
+/// The existence of objects beneath a prefix: one request for all that wait.
 type Existence = SharedOnce<Result<bool, StoreError>>;
 
 /// The maximum of keys that are known to be absent, and of prefixes. Clients choose them.
@@ -49,7 +49,7 @@ const MAX_KNOWN: usize = 20_000;
 const MAX_PAGES: usize = 16;
 const MORE: usize = 100;
 
-/// How a request for an object goes on.
+/// The continuation of a request for an object.
 pub(super) enum Joined {
     /// There is no such object.
     Absent,

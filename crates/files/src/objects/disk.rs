@@ -28,7 +28,7 @@ pub fn number(text: &str) -> usize {
     digest.iter().take(size_of::<usize>()).fold(0, |sum, byte| sum << 8 | usize::from(*byte))
 }
 
-/// What identifies an object in each process.
+/// The properties that identify an object in each process.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct ObjectName<'a> {
     /// The [number](super::client::number) of the bucket.
@@ -40,7 +40,7 @@ pub struct ObjectName<'a> {
 /// The file of an object.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct ObjectFile {
-    /// Its number.
+    /// The number of the file.
     pub number: u64,
     /// The most memory that reading it takes.
     pub bytes: u64,
@@ -51,9 +51,9 @@ pub struct ObjectFile {
 /// An object that was on disk.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct StoredObject {
-    /// Its properties.
+    /// The properties of the object.
     pub metadata: ObjectMetadata,
-    /// Its content.
+    /// The content of the object.
     pub content: Bytes,
     /// Milliseconds since the store sent it.
     pub age: u64,

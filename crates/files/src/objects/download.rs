@@ -17,7 +17,7 @@ pub(super) struct Download {
 #[derive(Debug, Default)]
 struct State {
     chunks: Vec<Bytes>,
-    /// What follows the chunks: small pieces, so that memory does not depend on how the store cuts the content.
+    /// The bytes after the chunks: small pieces, so that memory does not depend on how the store cuts the content.
     tail: Vec<u8>,
     length: u64,
     end: Option<Result<(), Broken>>,
@@ -31,7 +31,7 @@ pub(super) struct RangeReader {
     /// The next chunk, and how many bytes of all chunks are before it.
     chunk: usize,
     before: u64,
-    /// What is left of the range.
+    /// The part of the range that was not read.
     range: Range<u64>,
 }
 

@@ -56,7 +56,7 @@ pub(super) struct CacheClaim {
     pub(super) file: Box<[u8]>,
     /// The largest object that it wants whole.
     pub(super) limit: u64,
-    /// What the cache has.
+    /// The resource that the cache has.
     pub(super) held: Option<Arc<Resource>>,
 }
 

@@ -1,4 +1,4 @@
-//! Whether a store responds.
+//! The health of a store: it responds, or it does not.
 
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Mutex, MutexGuard, PoisonError};
@@ -6,7 +6,7 @@ use std::time::Instant;
 
 use dunlin_net::clock::monotonic_millis;
 
-/// Whether a store responds, with one line in the log for each change.
+/// The health of a store, with one line in the log for each change.
 #[derive(Debug, Default)]
 pub(crate) struct Health {
     /// Since when it does not respond.

@@ -15,7 +15,7 @@ use crate::listing::contents::Contents;
 #[derive(Debug)]
 pub(super) struct Listings {
     known: Mutex<HashMap<String, Known>>,
-    /// What is read of them at a time is not in the cache yet.
+    /// The permits to read listings: content that is being read is not in the cache yet.
     turns: Semaphore,
 }
 

@@ -19,7 +19,7 @@ use crate::cache::shared_cache::{Key, SharedCache};
 use crate::media_type::{ContentType, content_type, file_name, of_object};
 use crate::render::{self, Description};
 
-/// What makes resources, and where they are cached.
+/// The means by which resources are made, and the cache that keeps them.
 #[derive(Debug)]
 pub struct Context {
     /// The cache.

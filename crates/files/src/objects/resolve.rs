@@ -27,11 +27,11 @@ pub struct ObjectResolver {
     pub site: usize,
     /// The root of the route.
     pub root: Arc<ObjectRoot>,
-    /// Its bucket.
+    /// The bucket of the root.
     pub bucket: Arc<Bucket>,
     /// The resource that the cache has for the path.
     pub previous: Option<Arc<Resource>>,
-    /// Whether to cache the object, if the route permits that.
+    /// The object is cached, if the route permits that.
     pub keep: bool,
     /// The whole content is needed: it is not streamed while it arrives.
     pub is_whole: bool,
@@ -80,15 +80,15 @@ pub async fn resolve(wanted: &Wanted<'_>, resolver: &ObjectResolver) -> Resolved
     }
 }
 
-/// What the search needs to know next.
+/// The knowledge that the search needs next.
 enum Unknown {
-    /// Whether there is an object, and if not, whether the key is that of a directory.
+    /// The existence of an object, and without one, of objects beneath its key as a directory.
     File { key: String, file: Box<[u8]>, is_directory: bool },
-    /// Whether there are objects beneath the prefix.
+    /// The existence of objects beneath the prefix.
     Directory(String),
 }
 
-/// What is known of a key.
+/// The knowledge of a key.
 #[derive(Clone)]
 enum Known {
     File(Arc<Resource>),
@@ -301,7 +301,7 @@ fn absent(claim: &CacheClaim) -> Failure {
     Failure::Missing
 }
 
-/// How long a stale object is used before another attempt, in milliseconds.
+/// The time for which a stale object is used before another attempt, in milliseconds.
 const STALE: u64 = 1000;
 
 /// Returns what the cache has of an object, while the store does not respond.

@@ -49,7 +49,7 @@ pub struct Version {
 pub struct ObjectMetadata {
     /// Bytes.
     pub size: u64,
-    /// What distinguishes it from the object that had the key before.
+    /// The version, which distinguishes the object from the one that had the key before.
     pub version: Version,
     /// The media type that the store has.
     pub content_type: Option<String>,
@@ -78,7 +78,7 @@ pub struct ListRequest {
     pub prefix: String,
     /// The maximum number of entries.
     pub max: Option<usize>,
-    /// Where the page begins, from [`ListPage::next`].
+    /// The start of the page, from [`ListPage::next`].
     pub page: Option<String>,
 }
 
@@ -89,7 +89,7 @@ pub struct ListPage {
     pub objects: Vec<ListedObject>,
     /// The names of common prefixes, without slashes.
     pub prefixes: Vec<String>,
-    /// Where the next page begins; `None` at the end.
+    /// The start of the next page; `None` at the end.
     pub next: Option<String>,
 }
 

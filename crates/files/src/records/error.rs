@@ -9,14 +9,14 @@ pub(crate) enum RecordError {
     Malformed {
         /// Byte offset of the malformed record: the offset of its length.
         offset: u64,
-        /// What is wrong with the record.
+        /// The fault of the record.
         fault: Fault,
     },
     /// Reading the input or writing the output failed.
     Io(io::Error),
 }
 
-/// What is wrong with a record.
+/// A fault of a record.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum Fault {
     /// The file ends after the first of a length's two bytes.
