@@ -15,7 +15,7 @@ use crate::types::Record;
 /// Parameters that do not fit the types of a function.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Invalid {
-    /// Where, as JSON Pointer (RFC 6901). Empty for the whole text.
+    /// The place of the error, as JSON Pointer (RFC 6901). Empty for the whole text.
     pub pointer: String,
     /// Why: what is expected and what was found, or where the text is not valid JSON. At most a few hundred bytes.
     pub reason: String,

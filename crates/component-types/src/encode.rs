@@ -13,13 +13,13 @@ const MAX_EXACT: u64 = 1 << 53;
 /// The result of a call as JSON.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Encoded {
-    /// What the result is.
+    /// The status of the result.
     pub status: Status,
     /// The value as JSON. Without bytes if the status is [`Status::Empty`].
     pub json: Vec<u8>,
 }
 
-/// What the result of a call is.
+/// The status of a call's result.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Status {
     /// A value: the result is no `result<T, E>`, or its `ok`.

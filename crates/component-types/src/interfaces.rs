@@ -153,7 +153,7 @@ impl Function {
     }
 }
 
-/// Where the functions of one interface are.
+/// The places of the functions of one interface.
 struct Exports<'a> {
     component: &'a Component,
     converter: Converter,

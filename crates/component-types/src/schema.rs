@@ -8,7 +8,7 @@ use crate::types::{Names, Record, Type, Variant};
 
 /// The schemas of the types of one interface. Types with names are written once.
 pub(crate) struct Schemas<'a> {
-    /// What precedes the names of types.
+    /// The text that precedes the names of types.
     prefix: String,
     /// Schemas of types with names, for all interfaces.
     named: &'a mut BTreeMap<String, Value>,

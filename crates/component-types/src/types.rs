@@ -7,10 +7,10 @@ use wasmtime::Engine;
 use wasmtime::component::Type as WasmType;
 use wasmtime::component::types::{ComponentInstance, ComponentItem};
 
-/// How deep types may be nested. Values have no greater depth, which bounds the recursion of all conversions.
+/// The depth to which types may be nested. Values have no greater depth, which bounds the recursion of all conversions.
 pub(crate) const MAX_DEPTH: usize = 64;
 
-/// How many types the parameters and the result of a function may be made of.
+/// The number of types that the parameters and the result of a function may be made of.
 const MAX_TYPES: usize = 10_000;
 
 /// A type of a value.
@@ -41,7 +41,7 @@ pub(crate) enum Type {
     Enum(Names),
     Flags(Names),
     Option(Box<Type>),
-    /// What `ok` and `err` have as values.
+    /// The types of the values of `ok` and `err`.
     Result(Box<[Option<Type>; 2]>),
 }
 
@@ -119,7 +119,7 @@ fn index<'a>(names: impl Iterator<Item = &'a String>) -> HashMap<String, usize> 
     names.enumerate().map(|(at, name)| (name.clone(), at)).collect()
 }
 
-/// What JSON is expected for a value, as it stands in messages.
+/// The JSON that is expected for a value, as it stands in messages.
 impl fmt::Display for Type {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self {

@@ -106,7 +106,7 @@ struct Running(RefCell<State>);
 struct State {
     instance: RunningInstance<()>,
     output: stream::Receiver,
-    /// How it ended.
+    /// The end of the program's output.
     end: Option<SourceEnd>,
 }
 

@@ -43,7 +43,7 @@ pub(crate) struct Changes {
     followed: HashMap<PathBuf, Followed>,
 }
 
-/// What the system reports.
+/// The changes that the system reports.
 struct Watched {
     watch: Watch,
     /// Ready when names change.

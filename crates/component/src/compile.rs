@@ -90,7 +90,7 @@ const MODULE: [u8; 8] = *b"\0asm\x01\0\0\0";
 /// Checks that a file begins as a component.
 ///
 /// # Errors
-/// What it is instead.
+/// Returns a description of the bytes if they are not a component.
 pub fn check(bytes: &[u8]) -> Result<(), String> {
     match bytes.get(..8) {
         Some(start) if start == COMPONENT => Ok(()),

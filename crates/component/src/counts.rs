@@ -28,9 +28,9 @@ pub(crate) enum StopKind {
     Cpu,
     /// It took longer than `time`.
     Time,
-    /// Its code has an instruction that must not be reached: most languages end so after a panic.
+    /// The code has an instruction that must not be reached: most languages end so after a panic.
     Unreachable,
-    /// Its calls were nested too deeply.
+    /// The calls were nested too deeply.
     Stack,
     /// Any other trap.
     Other,

@@ -10,15 +10,15 @@ use wasmtime::{Config, Enabled, Engine, InstanceAllocationStrategy, OptLevel};
 use crate::host::Host;
 use crate::ticker::Ticker;
 
-/// Whether several calls of an instance can run at a time, which the interfaces of WASI 0.3 need. The engine accounts for each
-/// call then, which takes a good part of the time of a short one, so components without such interfaces have another engine.
+/// The concurrency of calls of one instance: the interfaces of WASI 0.3 need several at a time. The engine accounts for each call
+/// then, which takes a good part of the time of a short one, so components without such interfaces have another engine.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum Concurrency {
     Off,
     On,
 }
 
-/// What all components of a kind share in the process.
+/// The state that all components of a kind share in the process.
 pub(crate) struct Runtime {
     pub(crate) engine: Engine,
     pub(crate) linker: Linker<Host>,

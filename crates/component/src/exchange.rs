@@ -30,11 +30,11 @@ use wasmtime_wasi_http::WasiBody;
 use crate::request_body::RequestBodySource;
 use crate::running_instance::RunningInstance;
 
-/// Where an instance puts the head of its response, with the body that follows.
+/// The place in which an instance puts the head of its response, with the body that follows.
 #[derive(Clone, Default)]
 pub(crate) struct HeadSlot(Arc<Mutex<Option<HandlerResult>>>);
 
-/// What a handler returns: a response, or why there is none.
+/// The result of a handler: a response, or the reason why there is none.
 pub(crate) type HandlerResult = Result<http::Response<WasiBody>, String>;
 
 /// A response that ends within this size and time is complete before its head is sent: its length is stated, and a

@@ -78,7 +78,7 @@ impl WasiHttpView for Host {
     }
 }
 
-/// What `wasi:http` needs of the server.
+/// The services of the server that `wasi:http` needs.
 struct Hooks {
     outbound_http: OutboundHttp,
 }

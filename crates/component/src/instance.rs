@@ -66,7 +66,7 @@ impl Exports for component::Instance {
     }
 }
 
-/// What a request gets to run with: a kept instance, or what a new one is made of.
+/// The resources with which a request runs: a kept instance, or the parts of a new one.
 pub(crate) struct InstanceRequest {
     pub(crate) runtime: &'static Runtime,
     loaded: Arc<Loaded>,

@@ -18,7 +18,7 @@ pub(crate) struct Loaded {
     pub(crate) program: Program,
 }
 
-/// What a component is.
+/// The kind of a component, with the code to make instances of it.
 pub(crate) enum Program {
     /// It exports `wasi:http/incoming-handler@0.2`.
     Proxy(ProxyPre<Host>),
@@ -72,7 +72,7 @@ impl Program {
     }
 }
 
-/// What a component exports.
+/// The interface that a component exports.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 enum Kind {
     Proxy,

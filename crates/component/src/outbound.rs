@@ -17,7 +17,7 @@ use wasmtime_wasi_http::{Error, RequestOptions, WasiBody};
 /// A request of a component.
 pub(crate) type WasiRequest = http::Request<WasiBody>;
 
-/// What a request of a component leads to, and what it waits for to be done with.
+/// The response to a request of a component, and a future that ends when the exchange does.
 type Sent = (http::Response<WasiBody>, Box<dyn Future<Output = Result<(), Error>> + Send>);
 
 /// A request that is being sent.

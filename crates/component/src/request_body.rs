@@ -17,7 +17,7 @@ use wasmtime_wasi_http::Error;
 
 /// Bytes of a body that an instance has not read.
 const LIMIT: usize = 64 * 1024;
-/// What a chunk takes besides its bytes: a client may send its body byte by byte.
+/// The memory of a chunk besides its bytes: a client may send its body byte by byte.
 const COST: usize = 64;
 
 /// The end that the instance has.

@@ -27,7 +27,7 @@ thread_local! {
     static TIME_SLICES: RefCell<TimeSlices> = RefCell::default();
 }
 
-/// What the instances of a worker share.
+/// The state that the instances of a worker share.
 #[derive(Default)]
 struct TimeSlices {
     /// When the instance that runs was resumed.

@@ -15,7 +15,7 @@ use super::time_limit::next_limit;
 use dunlin_config::Script;
 use dunlin_net::deadlines::Deadlines;
 
-/// What reading a response depends on.
+/// The conditions under which a response is read.
 pub(super) struct ResponseContext<'a> {
     pub(super) deadlines: &'a Deadlines,
     pub(super) rules: &'a Script,

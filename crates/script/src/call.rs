@@ -22,7 +22,7 @@ pub struct Call<'a> {
     pub scripts: &'a WorkerScripts,
     /// The head of the request.
     pub request: Request<'a>,
-    /// Its site and route.
+    /// The site and the route of the request.
     pub route: &'a dyn Route,
     /// The path as in the request target.
     pub raw_path: &'a [u8],
@@ -32,7 +32,7 @@ pub struct Call<'a> {
     pub query: Option<&'a [u8]>,
     /// The status for which the script makes the error page.
     pub error: Option<u16>,
-    /// What the checks know of the request; `None` if the route has no checks.
+    /// The results of the checks; `None` if the route has no checks.
     pub checked: Option<&'a RequestContext>,
     /// The rules of the route for its scripts.
     pub rules: &'a Arc<Script>,

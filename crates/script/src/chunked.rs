@@ -24,7 +24,7 @@ impl ChunkedBody {
     /// Returns the next decoded bytes; `None` if more encoded ones are needed.
     ///
     /// # Errors
-    /// What is wrong with the encoded bytes.
+    /// Returns a description of the fault if the encoded bytes are not valid.
     pub(super) fn next(&mut self) -> Result<Option<Bytes>, String> {
         while !self.input.is_empty() {
             let malformed = |what: &dyn std::fmt::Display| format!("its chunked body: {what}");

@@ -14,7 +14,7 @@ use super::failure::Failure;
 use super::lookup::{Found, Wanted, look_up};
 use super::route::Route;
 
-/// What a path of a route with scripts leads to.
+/// The result of a path of a route with scripts.
 #[derive(Debug)]
 pub enum Explained {
     /// The script of this file.

@@ -35,7 +35,7 @@ pub struct ScriptHead {
 /// CR LF or LF. A status line may come first, as uWSGI and some CGI programs send it.
 ///
 /// # Errors
-/// What is wrong with it, in a few words.
+/// Returns the fault of the head, in a few words.
 pub(super) fn parse(bytes: &[u8]) -> Result<Option<(ScriptHead, usize)>, String> {
     let mut head = ScriptHead::default();
     let mut at = 0;

@@ -27,7 +27,7 @@ pub const LAUNCH: &str = "launch-script";
 /// Prefix of variables that are for the program alone: the dynamic loader would apply them to this step.
 const FOR_PROGRAM: &str = "DUNLIN_LAUNCH_";
 
-/// Which restrictions are applied.
+/// The restrictions that are applied.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) enum What {
     /// All of them.

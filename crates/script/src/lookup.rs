@@ -23,7 +23,7 @@ use dunlin_fs::roots::Root;
 use dunlin_fs::validity::Validity;
 use dunlin_net::temp_files::lacks_descriptors;
 
-/// What is looked up.
+/// The path that is looked up, with its rules.
 #[derive(Clone, Copy)]
 pub(super) struct Wanted<'a> {
     pub(super) route: &'a dyn Route,
@@ -31,7 +31,7 @@ pub(super) struct Wanted<'a> {
     pub(super) query: Option<&'a [u8]>,
 }
 
-/// What a path leads to.
+/// The resource that a path leads to.
 #[derive(Debug)]
 pub(super) enum Found {
     Script(Arc<ResolvedScript>),

@@ -63,7 +63,7 @@ pub(super) struct Process {
     pub(super) started: Instant,
 }
 
-/// How a process ended.
+/// The end of a process.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) enum Exit {
     Code(i32),
@@ -77,7 +77,7 @@ pub(super) struct Child {
     groups: Arc<ProcessGroups>,
     /// Released when the process is gone.
     permit: Option<ProcessPermit>,
-    /// How it ended, once that is known.
+    /// The end of the process, once that is known.
     exit: OnceLock<Exit>,
     ended: bool,
 }
@@ -112,9 +112,9 @@ pub(super) struct WorkerStart {
     pub(super) directory: PathBuf,
     pub(super) arguments: Vec<OsString>,
     pub(super) environment: Vec<(OsString, OsString)>,
-    /// Its standard input, which may be a listening socket.
+    /// The standard input, which may be a listening socket.
     pub(super) stdin: OwnedFd,
-    /// Its standard output; the same as its standard error if absent.
+    /// The standard output; if absent, the standard error gets the output.
     pub(super) stdout: Option<OwnedFd>,
     pub(super) rules: Arc<Script>,
 }

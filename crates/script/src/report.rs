@@ -15,7 +15,7 @@ pub struct PoolReport {
     pub busy: u64,
     /// Requests in the queue.
     pub waiting: u64,
-    /// How long the oldest request has been worked on, in milliseconds.
+    /// The time for which the oldest request has been worked on, in milliseconds.
     pub longest: u64,
     /// The script of the oldest request.
     pub longest_script: String,

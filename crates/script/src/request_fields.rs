@@ -1,4 +1,4 @@
-//! Which fields of a request a script gets as variables.
+//! The fields of a request that a script gets as variables.
 
 use std::borrow::Cow;
 

@@ -11,7 +11,7 @@ pub trait Source {
     fn end(&self) -> impl Future<Output = SourceEnd>;
 }
 
-/// How a script ended.
+/// The end of a script's output.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum SourceEnd {
     /// It succeeded, or it goes on without output.

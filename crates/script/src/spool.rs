@@ -23,7 +23,7 @@ use dunlin_net::temp_files;
 
 /// Bodies up to this size stay in memory. Longer ones are written to the file in parts of at least this size.
 const MEMORY: usize = 64 * 1024;
-/// The same limit while slow bodies use all memory for bodies.
+/// The limit while slow bodies use all memory for bodies.
 const LITTLE: usize = 4 * 1024;
 /// Bytes per read from the file.
 const PART: usize = 64 * 1024;

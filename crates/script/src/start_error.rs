@@ -18,7 +18,7 @@ pub(super) const FIRST_LINE: u64 = 256;
 /// A script that exists and may not be run.
 #[derive(Debug)]
 pub struct Rejected {
-    /// Its file, if known.
+    /// The file of the program, if known.
     pub(super) program: Option<PathBuf>,
     pub(super) reason: String,
 }

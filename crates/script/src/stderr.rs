@@ -25,7 +25,7 @@ const WINDOW: Duration = Duration::from_secs(10);
 /// Bytes of a worker's lines that are kept for error pages. When no line has come for [`QUIET`], there are probably
 /// no more.
 const MAX_RECENT: usize = 16 * 1024;
-/// What a line takes besides its text.
+/// The memory of a line besides its text.
 const LINE_COST: usize = 64;
 const QUIET: Duration = Duration::from_millis(20);
 
@@ -33,7 +33,7 @@ const QUIET: Duration = Duration::from_millis(20);
 /// time limits.
 pub(super) const TURN: u64 = 16;
 
-/// What lines belong to.
+/// The owner of lines.
 pub(super) trait LineSubject {
     /// Returns the request, if the lines belong to one.
     fn request(&self) -> Option<&ScriptContext>;

@@ -9,14 +9,14 @@ use dunlin_http::Request;
 
 use super::search_path::search_path;
 
-/// How a request field becomes a variable.
+/// The treatment of a request field that becomes a variable.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) enum Treatment {
     /// It becomes none.
     Omit,
-    /// Its value is the same in most requests.
+    /// The value is the same in most requests.
     Keep,
-    /// Its value is likely to differ in the next request.
+    /// The value is likely to differ in the next request.
     Vary,
 }
 

@@ -1,4 +1,4 @@
-//! What the decoding of one text keeps: how many values it may still make, and the place of an error.
+//! The state of the decoding of one text: the number of values that it may still make, and the place of an error.
 
 use std::cell::{Cell, RefCell};
 use std::fmt::Write as _;
@@ -7,7 +7,8 @@ use serde::de::Error;
 
 use super::Invalid;
 
-/// How many values a text may have beyond its length in bytes. More values than bytes are possible since absent fields are values.
+/// The number of values that a text may have beyond its length in bytes. More values than bytes are possible since absent
+/// fields are values.
 const EXTRA_VALUES: usize = 16_384;
 
 /// The longest reason of an error, in bytes. Names and values in it come from the client.

@@ -372,7 +372,7 @@ fn unknown_field(record: &Record, found: &str) -> String {
 
 /// A name of an object, or a string of an array, that must be a known one.
 struct Name<F, U> {
-    /// What the name stands for, if it is known.
+    /// Returns the meaning of a name, if it is known.
     find: F,
     /// The reason of the error if it is unknown.
     unknown: U,

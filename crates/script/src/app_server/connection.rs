@@ -224,7 +224,7 @@ impl AppConnection {
         self.send_with(id, kind, |output| output.extend_from_slice(payload));
     }
 
-    /// The same for a payload that `write` appends.
+    /// Sends a frame with a payload that `write` appends.
     pub(super) fn send_with(&self, id: u32, kind: u8, write: impl FnOnce(&mut Vec<u8>)) {
         frame::write(id, kind, write, &mut self.output.borrow_mut());
         if let Some(writer) = self.writer.borrow_mut().take() {

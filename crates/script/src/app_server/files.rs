@@ -16,7 +16,7 @@ const WSGI: File = (
     include_bytes!(concat!(env!("CARGO_MANIFEST_DIR"), "/../../scripting/wsgi/host.py")),
 );
 
-/// What the WSGI server does without Python, made from `scripting/wsgi/fast.c`.
+/// The part of the WSGI server that is not in Python, made from `scripting/wsgi/fast.c`.
 const WSGI_FAST: File =
     ("dunlin_wsgi.abi3.so", include_bytes!(concat!(env!("OUT_DIR"), "/wsgi-fast.so")));
 
@@ -30,7 +30,7 @@ const PSGI: File = (
     include_bytes!(concat!(env!("CARGO_MANIFEST_DIR"), "/../../scripting/psgi/host.pl")),
 );
 
-/// What the servers of Python applications and the run-time environment share.
+/// The code that the servers of Python applications and the run-time environment share.
 pub(in super::super) const LOADING: File = (
     "dunlin_loading.py",
     include_bytes!(concat!(

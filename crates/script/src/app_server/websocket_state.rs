@@ -7,7 +7,7 @@ use std::time::Instant;
 use dunlin_http::websocket::frame::{self, opcode};
 use dunlin_net::clock;
 
-/// What both directions of a WebSocket share.
+/// The state that both directions of a WebSocket share.
 #[derive(Debug)]
 pub(super) struct WebSocketState {
     /// The pongs for the last pings, of at most [`PONGS`] bytes. Older pings need no response (RFC 6455 §5.5.3), so that a

@@ -19,7 +19,7 @@ use super::retry::Retries;
 use super::run::{Abandon, BackendRun};
 use super::{Backend, Connection, InFlight, Outgoing};
 
-/// What one attempt leads to.
+/// The result of one attempt.
 enum Attempt {
     /// All of the response was there at once.
     Complete(Response),

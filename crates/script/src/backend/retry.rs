@@ -24,7 +24,7 @@ pub(super) struct Retries {
 }
 
 impl Retries {
-    /// Whether to send the request again after `failure`, which then counts. `is_whole`: the server has all of the
+    /// Returns `true` if the request may be sent again after `failure`, which then counts. `is_whole`: the server has all of the
     /// request.
     pub(super) fn allow(&mut self, failure: &Failure, is_whole: bool, is_idempotent: bool) -> bool {
         let used = match failure {

@@ -26,7 +26,7 @@ thread_local! {
     static STARTED: RefCell<HashMap<PathBuf, Instant>> = RefCell::default();
 }
 
-/// Whether to start `program` on this worker thread.
+/// Returns `true` if `program` is to be started on this worker thread.
 pub(super) fn is_inline(ctx: &Context, program: &Path) -> bool {
     ctx.has_programs_alone() && is_prompt(program)
 }

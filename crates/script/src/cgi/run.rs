@@ -44,7 +44,7 @@ pub(super) struct CgiRun {
     pub(super) report: ResponseSender,
 }
 
-/// How long a script may take to exit after the end of its output before it counts as running in the background.
+/// The time that a script may take to exit after the end of its output before it counts as running in the background.
 const EXIT: Duration = Duration::from_millis(100);
 impl CgiRun {
     /// Runs the script to its end, whether or not the client waits for it.

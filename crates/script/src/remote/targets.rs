@@ -16,7 +16,7 @@ pub(super) struct Choice {
     pub(super) target: Arc<RemoteTarget>,
     /// Those with the lowest number are used first.
     pub(super) priority: u16,
-    /// Its part of the requests among those with the same priority.
+    /// The target's part of the requests among those with the same priority.
     pub(super) weight: u16,
 }
 

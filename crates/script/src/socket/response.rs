@@ -17,7 +17,7 @@ use crate::context::Context;
 use crate::source::{Source, SourceEnd};
 use crate::stderr::Lines;
 
-/// How a request and its response lie on the connection.
+/// The framing of a request and its response on the connection.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) enum Framing {
     /// FastCGI's records.
@@ -32,7 +32,7 @@ pub(in super::super) struct SocketResponse {
     worker: HeldWorker,
     socket: WorkerSocket,
     framing: Framing,
-    /// What was encoded of the request and not written at once, and how much of that is written.
+    /// The encoded part of the request that was not written at once, and the number of its bytes that are written.
     unwritten: Bytes,
     written: Cell<usize>,
     /// A body follows, whose end is not written yet.

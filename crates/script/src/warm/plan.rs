@@ -11,19 +11,19 @@ use rustix::fs::{Access, access, getxattr};
 
 use super::super::start_error::{FIRST_LINE, interpreter};
 
-/// How the fork server of a program is started.
+/// The start of a program's fork server.
 #[derive(Debug, PartialEq, Eq)]
 pub(super) struct Plan {
     /// The executable.
     pub(super) command: PathBuf,
-    /// Its `argv[0]`.
+    /// The `argv[0]` of the program.
     pub(super) name: OsString,
     /// The interpreter's option in the script's first line.
     pub(super) option: Option<OsString>,
     pub(super) language: Language,
 }
 
-/// How the program is prepared.
+/// The preparation of the program.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) enum Language {
     /// Not at all: the executable is stopped before it begins.

@@ -21,7 +21,7 @@ const PAUSES: (Duration, Duration) = (Duration::from_millis(100), Duration::from
 /// After this time, the end of a fork server is not taken for a failed start.
 const LONG_LIFE: Duration = Duration::from_secs(60);
 
-/// How long requests wait for a fork server that is starting; then they run as plain CGI.
+/// The time for which requests wait for a fork server that is starting; then they run as plain CGI.
 const START_WAIT: Duration = Duration::from_secs(1);
 
 /// A route and a program: routes may give their programs different environments.

@@ -16,7 +16,7 @@ use super::state::WorkerStatus;
 use super::worker::{Command, Worker};
 use crate::context::Shared;
 
-/// How a worker ended.
+/// The end of a worker.
 struct Ending {
     exit: Option<Exit>,
     /// The pool has ended it.

@@ -19,7 +19,7 @@ use super::state::{ActiveRequest, PoolState, Slot, Waiter, WorkerStatus};
 use super::worker::{Command, Worker};
 use crate::report::PoolReport;
 
-/// How long a pool that was removed has to be without requests before its workers end.
+/// The time for which a pool that was removed has to be without requests before its workers end.
 const RETIRE_QUIET: Duration = Duration::from_secs(1);
 
 /// The workers of one route's scripts, for all workers of the server.

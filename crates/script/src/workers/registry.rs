@@ -17,7 +17,7 @@ use crate::context::Shared;
 use crate::report::PoolReport;
 use dunlin_config::{Local, Script};
 
-/// How long the workers may take to end when the server stops.
+/// The time that the workers may take to end when the server stops.
 const STOP: Duration = Duration::from_millis(2500);
 
 /// The pools of all routes.

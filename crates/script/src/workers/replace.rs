@@ -25,7 +25,7 @@ pub enum Renewal {
     Failed(String, String),
 }
 
-/// How long a new worker may take until it is ready.
+/// The time that a new worker may take until it is ready.
 pub(super) const START: Duration = Duration::from_secs(60);
 
 impl Registry {

@@ -17,7 +17,7 @@ pub(super) const UNKNOWN: Duration = Duration::from_millis(10);
 pub(in super::super) struct Capacity {
     /// Requests that it works on at the same time.
     pub(in super::super) concurrent: usize,
-    /// The same with those that it is given ahead.
+    /// Requests that it works on or is given ahead.
     pub(in super::super) pipelined: usize,
 }
 
@@ -33,7 +33,7 @@ pub(super) struct Candidate {
     pub(super) active: usize,
     /// When it got the oldest of them.
     pub(super) oldest: Option<Instant>,
-    /// Its open connection is registered with the thread that the request is on.
+    /// The open connection is registered with the thread that the request is on.
     pub(super) is_near: bool,
     /// When it last finished a request.
     pub(super) idle_since: Instant,

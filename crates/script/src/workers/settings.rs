@@ -12,7 +12,7 @@ pub(in super::super) struct PoolSettings {
     pub(super) number: usize,
     pub(super) rules: Arc<Script>,
     pub(super) local: Local,
-    /// Its name in the log.
+    /// The name of the pool in the log.
     pub(super) label: String,
     /// The one program that the workers run, where the route has several; otherwise empty.
     pub(super) program: Box<Path>,

@@ -17,7 +17,7 @@ use super::worker::Worker;
 use crate::context::Shared;
 use dunlin_net::temp_files::lacks_descriptors;
 
-/// How long the workers of the server may take to close the descriptors that the cache keeps.
+/// The time that the workers of the server may take to close the descriptors that the cache keeps.
 const RELEASE: Duration = Duration::from_millis(50);
 
 /// Starts a worker, after the pause that earlier failures demand.

@@ -50,7 +50,7 @@ pub(super) struct Slot {
     pub(super) connection: Option<PooledConnection>,
 }
 
-/// Whether a worker gets requests.
+/// The status of a worker, which determines if it gets requests.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) enum WorkerStatus {
     /// It replaces another one, and gets requests once it is ready.

@@ -13,14 +13,14 @@ use super::code::Code;
 /// A process of a pool.
 #[derive(Debug)]
 pub(in super::super) struct Worker {
-    /// Its number in its pool.
+    /// The number of the worker in its pool.
     pub(super) number: u64,
-    /// Its process.
+    /// The process of the worker.
     pub(in super::super) pid: i32,
     /// The socket that it listens on, or the FIFO that it reads its requests' variables from.
     pub(in super::super) socket: Box<Path>,
     pub(super) started: Instant,
-    /// What it wrote to its standard error lately, where error pages show that.
+    /// The recent lines of its standard error, where error pages show them.
     pub(in super::super) errors: Option<Arc<RecentStderr>>,
     /// The code that it was started from.
     pub(super) code: Code,
@@ -36,16 +36,16 @@ pub(in super::super) struct Worker {
 pub(super) enum Command {
     /// End it.
     End,
-    /// Its connection is gone: end it unless it ends soon by itself.
+    /// The connection is gone: end the worker unless it ends soon by itself.
     Lost,
     /// Find out when it has finished the request of this number, which was abandoned.
     Probe(u64),
 }
 
-/// How far a worker has come.
+/// The progress of a worker.
 #[derive(Debug, Clone, Copy, Default)]
 pub(super) struct Phase {
-    /// Its application has reported that it is loaded.
+    /// The application has reported that it is loaded.
     pub(super) is_ready: bool,
     pub(super) has_ended: bool,
     /// It is replaced or was removed: what would keep it for long has to end.

@@ -25,7 +25,7 @@ use crate::failure::Failure;
 use crate::outcome::Outcome;
 use crate::resolved_script::ResolvedScript;
 
-/// How a request for a WebSocket begins.
+/// The handshake of a request for a WebSocket.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 enum Handshake {
     /// It is valid.
