@@ -54,7 +54,7 @@ use dunlin_tls::SharedStorage;
 /// Opens the storage of certificates in the bucket of `root`, beneath its prefix.
 ///
 /// # Errors
-/// What is missing or wrong in the rules, the environment or the file of credentials; or the thread cannot be started.
+/// Returns the fault of the rules, the environment or the file of credentials; or the thread cannot be started.
 pub fn open(root: &ObjectRoot) -> Result<Arc<dyn SharedStorage>, String> {
     storage::CertificateStore::open(root).map(|store| Arc::new(store) as Arc<dyn SharedStorage>)
 }

@@ -11,11 +11,11 @@ use tokio::time::Instant;
 use crate::lock::nonce;
 use crate::objects::{Condition, Objects};
 
-/// How often the notices are listed.
+/// The interval in which the notices are listed.
 pub(crate) const INTERVAL: Duration = Duration::from_secs(10);
 /// The time for a listing and for reading what is new.
 const READING: Duration = Duration::from_secs(2);
-/// How long a challenge is responded to.
+/// The time for which the server responds to a challenge.
 const CHALLENGE: Duration = Duration::from_secs(600);
 /// The age at which a challenge is removed, whatever the difference of the clocks.
 const OLD: Duration = Duration::from_secs(24 * 60 * 60);
@@ -27,7 +27,7 @@ const STORED: &str = "certificates";
 const HTTP: &str = "http-01/";
 const TLS: &str = "tls-alpn-01/";
 
-/// What this server has read.
+/// The notices that this server has read.
 #[derive(Debug, Default)]
 pub(crate) struct Notices {
     /// The versions by name.

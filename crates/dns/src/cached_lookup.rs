@@ -1,4 +1,4 @@
-//! What is derived from the last answers for several names.
+//! Values that are derived from the last answers for several names.
 
 use std::future::poll_fn;
 use std::pin::Pin;
@@ -12,9 +12,9 @@ use crate::resolve::Answer;
 
 /// After this time without an answer, the last one is used.
 const LOOKUP_TIMEOUT: Duration = Duration::from_secs(1);
-/// How long the last answer is used before another query.
+/// The time for which the last answer is used before another query.
 const RETRY: Duration = Duration::from_secs(5);
-/// How long it is known that names cannot be resolved, before another query.
+/// The time for which it is known that names cannot be resolved, before another query.
 const NEGATIVE: Duration = Duration::from_secs(2);
 
 /// A value that is derived from the answers for several names, and kept until one of them is too old. While a name cannot be
@@ -23,7 +23,7 @@ const NEGATIVE: Duration = Duration::from_secs(2);
 /// `T` are the items of an answer, `D` is the value.
 #[derive(Debug)]
 pub struct CachedLookup<T, D: ?Sized> {
-    /// What has the names, for the log.
+    /// The owner of the names, for the log.
     owner: &'static str,
     names: Vec<String>,
     state: Mutex<State<T, D>>,

@@ -13,7 +13,7 @@ use hickory_resolver::{Resolver, TokioResolver};
 /// An answer, and how long it may be used.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Answer<T> {
-    /// What was found; not empty.
+    /// The records that were found; not empty.
     pub items: Vec<T>,
     /// The time to live, within bounds.
     pub time: Duration,
@@ -24,11 +24,11 @@ pub struct Answer<T> {
 pub struct Target {
     /// Those with the lowest number are used first.
     pub priority: u16,
-    /// Its part of the requests among those with the same priority.
+    /// The target's part of the requests among those with the same priority.
     pub weight: u16,
-    /// Its name.
+    /// The name of the target.
     pub host: String,
-    /// Its port.
+    /// The port of the target.
     pub port: u16,
     /// The address; `None` if `host` is to be resolved.
     pub address: Option<IpAddr>,

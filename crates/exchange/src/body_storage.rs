@@ -37,7 +37,7 @@ pub struct Share {
 pub struct Received {
     /// The file that holds it. Without one, [`Incoming::body`](super::Incoming::body) holds it.
     pub file: Option<File>,
-    /// Its share of the storage; `None` for a body that arrived with the first bytes.
+    /// The body's share of the storage; `None` for a body that arrived with the first bytes.
     pub share: Option<Share>,
 }
 

@@ -8,7 +8,7 @@ use crate::ConnectionFacts;
 /// The client of a connection.
 #[derive(Debug, Clone, Copy)]
 pub struct Client {
-    /// Its address.
+    /// The address of the client.
     pub address: Peer,
     /// It uses TLS, to the server or to a trusted proxy.
     pub encrypted: bool,

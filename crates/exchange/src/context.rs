@@ -15,7 +15,7 @@ use dunlin_telemetry::{ConnectionStart, ReadTimes, RouteTelemetry, ScriptContext
 
 use super::Client;
 
-/// How a user was authenticated.
+/// The scheme by which a user was authenticated.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Scheme {
     /// Basic authentication (RFC 7617).

@@ -20,7 +20,7 @@ pub struct EarlyHints {
 #[derive(Debug, Default)]
 struct State {
     waiting: Vec<Interim>,
-    /// How many were sent, and the bytes of their fields.
+    /// The number of hints that were sent, and the bytes of their fields.
     count: usize,
     size: usize,
     driver: Option<Waker>,

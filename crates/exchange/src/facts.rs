@@ -1,4 +1,4 @@
-//! What requests, checks and records know of a connection, whatever carries it.
+//! The properties of a connection that requests, checks and records know, whatever carries it.
 
 use std::rc::Rc;
 

@@ -1,4 +1,4 @@
-//! What a handler has of a request besides its head.
+//! The parts of a request that a handler has besides its head.
 
 use std::pin::Pin;
 use std::rc::Rc;
@@ -19,13 +19,13 @@ const TUNNEL: usize = 64 * 1024;
 /// The client's side of a connection that may switch to another protocol.
 #[derive(Debug)]
 pub struct Tunnel {
-    /// What the client sends.
+    /// The bytes that the client sends.
     pub client: stream::Receiver,
     /// The value of [`Response::upgrade`] with status 101.
     pub upgrade: Option<stream::Sender>,
 }
 
-/// What a streaming handler has of the request besides its head. It is passed on boxed, so that the futures that hold
+/// The parts of a request that a streaming handler has besides its head. They are passed on boxed, so that the futures that hold
 /// it stay small.
 pub struct Incoming {
     /// The request body; what the client sends through the tunnel, if it has requested one with extended CONNECT.

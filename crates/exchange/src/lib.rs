@@ -1,5 +1,5 @@
-//! What a protocol adapter and a handler share of one request and its response: the data of the request besides its head,
-//! the response, the streams of their bodies, and interim responses.
+//! The parts of one request and its response that a protocol adapter and a handler share: the data of the request besides
+//! its head, the response, the streams of their bodies, and interim responses.
 //!
 //! # What it does
 //! - [`ConnectionFacts`] are what is known of the connection, whatever carries it; a [`Client`] is made of them.

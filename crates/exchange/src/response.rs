@@ -49,7 +49,7 @@ pub struct Stream {
     pub source: stream::Receiver,
     /// Total length in bytes, if known.
     pub length: Option<u64>,
-    /// What they are.
+    /// The kind of the stream.
     pub kind: StreamKind,
 }
 

@@ -9,7 +9,7 @@ use dunlin_config::Balance;
 use crate::group::Group;
 use crate::upstream::Upstream;
 
-/// What the choice of an upstream may depend on.
+/// The properties that the choice of an upstream may depend on.
 #[derive(Debug, Clone, Copy)]
 pub(crate) struct Choice<'a> {
     /// Numbers of upstreams that the request was sent to before.

@@ -28,7 +28,7 @@ pub struct Call<'a> {
     pub query: Option<&'a [u8]>,
     /// The client, resolved through trusted proxies.
     pub client: Client,
-    /// What the checks know of the request; `None` if the route has no checks.
+    /// The results of the checks; `None` if the route has no checks.
     pub checked: Option<&'a RequestContext>,
     /// Names of the request fields that only the server sets, in lower case.
     pub user_fields: &'a [String],

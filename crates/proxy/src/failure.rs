@@ -11,7 +11,7 @@ pub struct Failure {
     pub(crate) reason: String,
 }
 
-/// What has failed.
+/// The part of a request that has failed.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum Kind {
     /// The upstream's name has no address.

@@ -34,13 +34,14 @@ use crate::upload::Upload;
 use crate::upstream::Upstream;
 use crate::upstream_permit::UpstreamPermit;
 
-/// How often a request is sent again to an upstream that has not processed it, the second time by a new connection.
+/// The number of times that a request is sent again to an upstream that has not processed it, the second time by a new
+/// connection.
 const MAX_REPEATS: u32 = 2;
 /// A response with at most this much of a body is sent at once if it arrives at once.
 const WHOLE: usize = 64 * 1024;
 const NOT_TAKEN: &str = "it took nothing of the request within `idle_timeout`";
 
-/// What an upstream has responded.
+/// The response of an upstream.
 pub struct Forwarded {
     /// The response. Its body has not arrived yet, or not all of it.
     pub response: Response,
@@ -430,7 +431,7 @@ fn pass_on(head: ResponseHead, hints: &EarlyHints) {
     }
 }
 
-/// How much of a body has arrived with its head.
+/// The part of a body that has arrived with its head.
 enum Arrived {
     All,
     Part,

@@ -32,7 +32,7 @@ pub struct Group {
     pub(crate) retries: Arc<Budget>,
     /// The files of TLS.
     files: Arc<Files>,
-    /// What they are for; an error if no upstream has TLS.
+    /// The configurations of TLS; an error if no upstream has TLS.
     tls: Arc<RwLock<Outcome>>,
     /// For bodies that are collected.
     pub(crate) memory: Arc<Memory>,

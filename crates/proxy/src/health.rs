@@ -1,4 +1,4 @@
-//! Whether an upstream can be used: what its requests and its health checks have shown.
+//! The health of an upstream: the results of its requests and of its health checks.
 
 use std::sync::atomic::{AtomicBool, AtomicU32, AtomicU64, Ordering};
 use std::sync::{Arc, LazyLock};
@@ -15,7 +15,7 @@ pub(crate) struct Health {
     failures: AtomicU32,
     /// Until when it is not used because requests have failed, in milliseconds since [`START`].
     ejected_until: AtomicU64,
-    /// How often it was ejected in a row, without a request that succeeded.
+    /// The number of ejections in a row, without a request that succeeded.
     ejections: AtomicU32,
     /// The last health checks have failed.
     is_down: AtomicBool,

@@ -16,7 +16,7 @@ pub(crate) struct Idle {
     pub(crate) until: Instant,
 }
 
-/// Which idle connections a request may use.
+/// The idle connections that a request may use.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum Reuse {
     Any,

@@ -17,7 +17,7 @@ use crate::group::Group;
 use crate::idle::{Idle, Reuse};
 use crate::upstream::Upstream;
 
-/// What one worker keeps for its life: idle connections by the number of their pool.
+/// The state that one worker keeps for its life: idle connections by the number of their pool.
 #[derive(Debug)]
 pub struct WorkerProxy {
     pub(crate) deadlines: Rc<Deadlines>,
@@ -57,7 +57,7 @@ struct SharedPool {
 /// Held while a connection of HTTP/2 is opened: it may have room for all that wait.
 pub(crate) type OpeningLock = Arc<tokio::sync::Mutex<()>>;
 
-/// What a request that needs a stream has to do.
+/// The next step of a request that needs a stream.
 pub(crate) enum Selected {
     /// Open it on this connection, as soon as the upstream permits it.
     Stream(SharedConnection),
@@ -87,7 +87,7 @@ impl WorkerProxy {
         })
     }
 
-    /// Whether there is no other worker that could use its idle connections.
+    /// Records if there is no other worker that could use the idle connections of this one.
     pub fn set_alone(&self, is_alone: bool) {
         self.is_alone.set(is_alone);
     }

@@ -52,7 +52,7 @@ pub(crate) fn request(
     ClientRequest { origin, head: head.assume_parsed(), timeouts }
 }
 
-/// What the connection of the client adds to its request.
+/// The properties of the client's connection that are added to its request.
 #[derive(Debug, Clone, Copy, Default)]
 pub(crate) struct Facts<'a> {
     /// The verified certificate of the client.

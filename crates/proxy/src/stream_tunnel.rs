@@ -8,7 +8,7 @@ use dunlin_exchange::stream::{Broken, Source};
 
 use crate::download::Running;
 
-/// What the upstream sends through a tunnel. Polling for it also sends what the client has sent.
+/// The bytes that the upstream sends through a tunnel. Polling for them also sends what the client has sent.
 #[derive(Debug)]
 pub(crate) struct StreamTunnel {
     running: Running,

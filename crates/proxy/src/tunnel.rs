@@ -17,7 +17,7 @@ use crate::upstream_permit::UpstreamPermit;
 #[derive(Debug)]
 pub(crate) struct Tunnel {
     upstream: Upgraded,
-    /// What the client sends; `None` after its end.
+    /// The bytes that the client sends; `None` after its end.
     client: Option<stream::Receiver>,
     /// Bytes of the client that the upstream has not taken.
     pending: Bytes,

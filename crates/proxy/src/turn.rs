@@ -3,7 +3,7 @@
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
 
-/// Whether a task does the work.
+/// The right to do work that one task does at a time.
 #[derive(Debug, Default)]
 pub(crate) struct Turn(Arc<AtomicBool>);
 

@@ -25,14 +25,14 @@ pub(crate) enum Upload {
         _memory: Option<Reservation>,
     },
     Stream {
-        /// What was received before the request took an upstream, with its memory.
+        /// The bytes that were received before the request took an upstream, with their memory.
         start: Option<(Bytes, Reservation)>,
         source: stream::Receiver,
         size: BodySize,
         is_begun: bool,
-        /// What was sent, so that it can be sent again; `None` if that is too much, or no longer needed.
+        /// The bytes that were sent, so that they can be sent again; `None` if that is too much, or no longer needed.
         kept: Option<Kept>,
-        /// Which trailer fields pass; `None` if the length is stated, so that there can be none.
+        /// The rules for trailer fields; `None` if the length is stated, so that there can be none.
         trailers: Option<Box<Trailers>>,
     },
 }
@@ -41,7 +41,7 @@ pub(crate) enum Upload {
 #[derive(Debug, Default)]
 pub(crate) struct Kept {
     chunks: ChunkQueue,
-    /// What of it was sent since the last start.
+    /// The part that was sent since the last start.
     sent: Place,
     /// It is sent for the last time.
     is_last: bool,

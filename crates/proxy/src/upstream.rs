@@ -26,10 +26,10 @@ use crate::tls::Outcome;
 pub(crate) struct Upstream {
     /// No other upstream of the process has or had this number.
     pub(crate) id: usize,
-    /// Its name in logs: its address as in the configuration.
+    /// The name in logs: the address as in the configuration.
     pub(crate) name: Arc<str>,
     pub(crate) address: UpstreamAddress,
-    /// Its name in the cookie that keeps clients at it; empty if there is no such cookie.
+    /// The name in the cookie that keeps clients at the upstream; empty if there is no such cookie.
     pub(crate) cookie: Box<str>,
     target: Target,
     /// The number by which workers keep its idle connections: another one after a change of certificates.
@@ -41,7 +41,7 @@ pub(crate) struct Upstream {
     pub(crate) tunnels: Arc<Concurrency>,
     /// Idle connections that workers share.
     pub(crate) shared_idle: SharedIdlePool,
-    /// Its share of the requests, relative to those of the others.
+    /// The share of the requests, relative to those of the others.
     pub(crate) weight: u32,
     /// Those with a higher number get requests only if none with a lower one can.
     pub(crate) priority: u16,
@@ -55,7 +55,7 @@ pub(crate) struct Upstream {
     log_limiter: LogLimiter,
 }
 
-/// How to connect.
+/// The target of a connection.
 #[derive(Debug)]
 enum Target {
     Plain(Origin),
@@ -63,7 +63,7 @@ enum Target {
     Tls(RwLock<Result<Origin, String>>),
 }
 
-/// What has happened since the start.
+/// Counters since the start.
 #[derive(Debug, Default)]
 pub(crate) struct Counts {
     pub(crate) requests: AtomicU64,
@@ -78,7 +78,7 @@ pub(crate) struct Counts {
 /// The state of an upstream, for the status page and metrics.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
 pub struct UpstreamReport {
-    /// Its address as in the configuration.
+    /// The address as in the configuration.
     pub name: String,
     /// Requests that it works on.
     pub in_flight: u64,
@@ -155,7 +155,7 @@ impl Upstream {
         Self { name: name.into(), cookie, resolved: Resolved::only(address), ..self }
     }
 
-    /// Its origin.
+    /// Returns the origin of the upstream.
     ///
     /// # Errors
     /// It needs TLS, and the certificates cannot be used: the reason.

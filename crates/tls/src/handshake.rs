@@ -132,7 +132,7 @@ fn choose(
     Some((site.config(http2), site.policy))
 }
 
-/// Whether a handshake meets the current policy of the site that it named.
+/// The result of a comparison of a handshake with the current policy of the site that it named.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum PolicyMatch {
     /// The policy has not changed since the handshake.

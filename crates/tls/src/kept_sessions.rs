@@ -1,4 +1,4 @@
-//! What sessions are resumed with: the keys of tickets, or the stored sessions of a site with early data.
+//! The state with which sessions are resumed: the keys of tickets, or the stored sessions of a site with early data.
 //!
 //! It outlives the configuration that it was made for. A reload, and a certificate that was renewed, keep the sessions of each
 //! site that requires the same of a handshake as before.
@@ -21,7 +21,7 @@ const EARLY_DATA: u32 = 16 * 1024;
 /// Maximum number of stored sessions of a site with early data.
 const SESSIONS: usize = 10_000;
 
-/// What the sessions of a site are resumed with.
+/// The state with which the sessions of a site are resumed.
 pub(crate) enum KeptSessions {
     /// Sessions are in tickets, whose keys change every six hours; the server stores nothing.
     Tickets(Arc<dyn ProducesTickets>),

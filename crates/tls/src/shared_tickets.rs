@@ -13,7 +13,7 @@ use super::clock::Tickets;
 /// A secret of the fleet.
 #[derive(Clone)]
 pub struct TicketSecret {
-    /// Its name, which is the begin of each ticket.
+    /// The name of the secret, with which each ticket begins.
     pub id: [u8; ID],
     /// The secret.
     pub secret: [u8; 32],
@@ -48,7 +48,7 @@ pub fn set_ticket_secrets(list: Vec<TicketSecret>) {
 pub(crate) struct SiteTickets {
     /// Tickets of this server alone.
     own: Tickets,
-    /// What the keys of this site are derived with.
+    /// The data with which the keys of this site are derived.
     scope: Vec<u8>,
     derived: RwLock<Option<Derived>>,
 }
@@ -60,7 +60,7 @@ struct Derived {
     keys: Arc<[LessSafeKey]>,
 }
 
-/// How the keys of sites are derived.
+/// The purpose from which the keys of sites are derived.
 const PURPOSE: &[u8] = b"dunlin session tickets 1";
 
 impl std::fmt::Debug for SiteTickets {

@@ -1,4 +1,4 @@
-//! Where accounts, certificates and the outcomes of attempts are kept: in files alone, or also in a storage that the servers of
+//! The storage of accounts, certificates and the outcomes of attempts: files alone, or also a storage that the servers of
 //! a fleet have in common. Each server keeps a copy in its files, so that it starts and serves without the storage.
 
 use std::fmt;
@@ -95,7 +95,7 @@ pub(crate) struct Turn {
     fence: u64,
 }
 
-/// How long a lock lasts unless it is extended.
+/// The time for which a lock lasts unless it is extended.
 const LEASE: Duration = Duration::from_secs(60);
 
 impl Storage {
