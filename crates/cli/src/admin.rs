@@ -21,7 +21,7 @@ const PATIENCE_FOR_UPGRADE: Duration = Duration::from_secs(24 * 60 * 60);
 /// Interval in which a file is compared with its content before.
 const FOLLOW_INTERVAL: Duration = Duration::from_secs(1);
 
-/// Which server is meant.
+/// The server that is meant.
 #[derive(Args)]
 pub(crate) struct AdminArguments {
     /// The server's admin socket [default: the one that the configuration names]
@@ -32,7 +32,7 @@ pub(crate) struct AdminArguments {
     config: Option<PathBuf>,
 }
 
-/// What a reload does.
+/// The options of a reload.
 #[derive(Args)]
 pub(crate) struct ReloadArguments {
     #[command(flatten)]
@@ -45,7 +45,7 @@ pub(crate) struct ReloadArguments {
     follow: bool,
 }
 
-/// What is purged.
+/// The responses that are purged.
 #[derive(Args)]
 pub(crate) struct PurgeArguments {
     /// Path of the responses, for every query; `*` at its end for all paths that begin so

@@ -163,7 +163,7 @@ impl CheckArguments {
     }
 }
 
-/// What a configuration is compared with.
+/// The configuration that another one is compared with.
 enum Compared {
     File(Box<Config>),
     Server(Box<Running>),

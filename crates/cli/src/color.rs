@@ -1,4 +1,4 @@
-//! Whether output has colours.
+//! The use of colours in output.
 
 use std::io::IsTerminal;
 

@@ -32,7 +32,7 @@ The server compiles what its cache lacks, by this command. Compiled code lies in
 directory of state, where only the user of the server can write. The process limits its memory to 4 GB and its CPU time to
 10 minutes.";
 
-/// Where the state is without a configuration.
+/// The directory of the state without a configuration.
 const STATE: &str = "/var/lib/dunlin";
 
 /// Compiles components.

@@ -1,4 +1,4 @@
-//! Where commands find the configuration, and with it the server.
+//! The search for the configuration, and with it the server.
 
 use std::path::{Path, PathBuf};
 

@@ -289,7 +289,7 @@ fn conditions(arguments: &LoadArguments) -> Result<Vec<FailIf>, String> {
     arguments.output.fail_if.iter().map(|text| FailIf::parse(text)).collect()
 }
 
-/// What was checked before the run.
+/// A run that was checked.
 enum Prepared {
     /// A run of this process.
     Local(Box<Job>),

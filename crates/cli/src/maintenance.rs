@@ -6,7 +6,7 @@ use clap::{Args, ValueEnum};
 
 use crate::admin;
 
-/// What is set.
+/// The settings of the maintenance.
 #[derive(Args)]
 pub(crate) struct MaintenanceArguments {
     /// Begin or end the maintenance

@@ -31,7 +31,7 @@ struct Page {
     text: String,
 }
 
-/// What stands at the foot of each page.
+/// The text at the foot of each page.
 const SOURCE: &str = concat!("Dunlin ", env!("CARGO_PKG_VERSION"));
 
 pub(crate) fn run(arguments: &ManArguments) -> ExitCode {

@@ -96,7 +96,7 @@ impl Remote {
     }
 }
 
-/// Which server a command speaks to.
+/// The server that a command speaks to.
 #[derive(Args)]
 pub(crate) struct Admin {
     /// The server's admin socket, or the URL of its status route, such as

@@ -59,7 +59,7 @@ struct Reservation {
     stage: Stage,
     /// When the slot of the stage starts, in nanoseconds since [`ORIGIN`].
     until: u64,
-    /// How far in the past a slot may start, to make up for a late wake-up.
+    /// The time in the past at which a slot may start, to make up for a late wake-up.
     credit: Duration,
 }
 

@@ -23,7 +23,7 @@ pub struct Terms {
     pub burst: f64,
 }
 
-/// What a server reports about a client, and wishes.
+/// The report of a server about a client, with its demand.
 #[derive(Debug, Clone, Copy, PartialEq)]
 pub struct Report {
     /// Tokens that were spent and have not been reported; negative for tokens that are returned.

@@ -4,7 +4,7 @@ use std::fmt;
 
 use aws_lc_rs::hmac::{self, HMAC_SHA256};
 
-/// What identifies a client within a server: a hash of its address or user.
+/// The identity of a client within a server: a hash of its address or user.
 pub type ClientId = [u8; 16];
 
 /// The secret of a fleet by which clients have their names in the store. Without it, a reader of the store could find the address by

@@ -29,7 +29,7 @@ pub struct RateLimit {
     leases: Option<Leases>,
 }
 
-/// What requests are counted by.
+/// A key by which requests are counted.
 pub trait ClientKey: Hash {
     /// Writes what distinguishes the client from others, in the same way on all servers.
     fn describe(&self, to: &mut Vec<u8>);

@@ -22,7 +22,7 @@ pub struct Servers(Arc<AtomicU32>);
 pub struct ClientReport {
     /// The client.
     pub client: ClientId,
-    /// What is reported.
+    /// The report to the store.
     pub report: Report,
     key: u64,
 }

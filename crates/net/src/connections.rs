@@ -14,7 +14,7 @@ use tokio::sync::Notify;
 use self::eviction_candidates::{EvictionCandidates, Pressure};
 use crate::address::Peer;
 
-/// What a connection waits for: the limit that its deadline belongs to.
+/// The event that a connection waits for: the limit that its deadline belongs to.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Waiting {
     /// The first request.
@@ -47,7 +47,7 @@ impl Waiting {
     pub const NAMES: [&str; STATES] =
         ["idle", "head", "body", "send", "handler", "throttle", "streams", "linger"];
 
-    /// Its index in [`Waiting::NAMES`].
+    /// Returns the index in [`Waiting::NAMES`].
     fn state(self) -> usize {
         match self {
             Self::First | Self::Idle | Self::Resting => 0,

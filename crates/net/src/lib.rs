@@ -1,4 +1,4 @@
-//! What connections need below TLS and HTTP. Nothing here knows a request or the configuration.
+//! The parts of a connection below TLS and HTTP. Nothing here knows a request or the configuration.
 //!
 //! # Time
 //! [`clock`] has the sources of time and the [`Clock`](clock::Clock) of a worker, a copy that costs no system call.

@@ -35,7 +35,7 @@ pub fn bind(address: SocketAddr, backlog: i32) -> io::Result<TcpListener> {
 /// even when the client reads 4 KB/s: thousands of slow readers then use all socket memory. The value is below one pipe
 /// buffer (64 KB), so that `sendfile` stops after its first.
 const MAX_UNSENT: u32 = 48 * 1024;
-/// The same for a large response while at most [`FEW`] connections are open: the kernel sends more as soon as the client
+/// The limit for a large response while at most [`FEW`] connections are open: the kernel sends more as soon as the client
 /// has room, without a wake-up of the worker.
 const FEW_UNSENT: u32 = 1024 * 1024;
 const FEW: usize = 256;

@@ -44,9 +44,9 @@ const TCP: u8 = 6;
 const HEADER: usize = 16;
 const REQUEST: usize = 56;
 const MESSAGE: usize = 72;
-/// Where `idiag_wqueue` stands in `inet_diag_msg`.
+/// Offset of `idiag_wqueue` in `inet_diag_msg`.
 const WRITE_QUEUE: usize = 60;
-/// Where `tcpi_rcv_wnd` stands in `struct tcp_info` (`linux/tcp.h`, since Linux 6.2).
+/// Offset of `tcpi_rcv_wnd` in `struct tcp_info` (`linux/tcp.h`, since Linux 6.2).
 const RECEIVE_WINDOW: usize = 232;
 
 /// Returns the bytes that the other side of the connection may send ahead: the window that was last announced to it.

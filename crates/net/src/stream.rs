@@ -34,7 +34,7 @@ pub enum Stream {
 /// The time between the questions whether a client is still there.
 const PROBE_INTERVAL: Duration = Duration::from_secs(10);
 
-/// Whether more bytes follow a write immediately. The kernel then keeps the last, incomplete segment until they come.
+/// States if more bytes follow a write immediately. The kernel then keeps the last, incomplete segment until they come.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum More {
     /// The segment is sent.

@@ -11,7 +11,7 @@ use rustix::thread::{Gid, Uid, set_thread_groups, set_thread_res_gid, set_thread
 
 use crate::sandbox::Identity;
 
-/// How a file is used.
+/// The use of a file.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Use {
     /// To read it.

@@ -32,7 +32,7 @@ const CONFINEMENT: &str = "DUNLIN_CONFINEMENT";
 pub(crate) const DESCRIPTORS: usize = 128;
 /// Maximum length of a message in bytes: an address, or an error.
 const MAX_MESSAGE: usize = 4096;
-/// How long the new process waits for the next message.
+/// The time for which the new process waits for the next message.
 const MESSAGE_TIMEOUT: Duration = Duration::from_secs(60);
 
 const LISTENER: u8 = b'L';

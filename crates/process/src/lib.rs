@@ -1,4 +1,4 @@
-//! What a server does with its own process, and knows nothing of HTTP.
+//! The server's own process, without knowledge of HTTP.
 //!
 //! # What it does
 //! - [`sandbox`] makes the process that of another user, in a root directory, with limits; [`seccomp`] and Landlock bound what

@@ -37,7 +37,7 @@ pub struct Start {
     pub starter: Option<Starter>,
     /// The listeners that the process gets.
     pub listeners: Vec<PassedListener>,
-    /// How long the process may take until it serves.
+    /// The time that the process may take until it serves.
     pub limit: Duration,
 }
 
@@ -60,9 +60,9 @@ enum Failure {
 
 /// Interval at which the exit of the process is polled.
 const POLL_INTERVAL: Duration = Duration::from_millis(10);
-/// How long a process that has closed its connection may take to end.
+/// The time that a process that has closed its connection may take to end.
 const EXIT_TIMEOUT: Duration = Duration::from_secs(1);
-/// How long a process must stay alive after it has reported that it serves.
+/// The time for which a process must stay alive after it has reported that it serves.
 const SETTLING_TIME: Duration = Duration::from_millis(200);
 
 impl Start {

@@ -22,17 +22,17 @@ pub struct Position {
 /// A message.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Message {
-    /// Where it is in the stream.
+    /// The position of the message in the stream.
     pub position: Position,
     /// The server that sent it.
     pub from: String,
-    /// What it is about.
+    /// The kind of the message.
     pub kind: String,
-    /// Its content.
+    /// The content of the message.
     pub content: String,
 }
 
-/// What a server has to know of the stream.
+/// The messages of the stream that a server has not read, and the state of the stream.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
 pub struct Received {
     /// The messages since the last position, in their order.

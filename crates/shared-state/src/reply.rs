@@ -11,7 +11,8 @@ pub(crate) const MAX_REPLY: usize = 16 << 20;
 const MAX_LINE: usize = 16 << 10;
 /// The deepest array in arrays. Those of a stream are four deep.
 const MAX_DEPTH: usize = 8;
-/// What a value takes besides its content. A list that grows has room for twice its values, and is copied from one of half the room.
+/// The memory of a value besides its content. A list that grows has room for twice its values, and is copied from one of
+/// half the room.
 const VALUE: usize = 3 * size_of::<Value>();
 
 /// Reads one reply.

@@ -12,7 +12,7 @@ use crate::limits::hex;
 /// A secret of which the keys of all sites are derived.
 #[derive(Clone, PartialEq, Eq)]
 pub struct TicketSecret {
-    /// Its name.
+    /// The name of the key.
     pub id: [u8; 16],
     /// The secret.
     pub secret: [u8; 32],
@@ -20,7 +20,7 @@ pub struct TicketSecret {
     pub age: i64,
 }
 
-/// How keys change.
+/// The rules by which keys change.
 #[derive(Debug, Clone, Copy)]
 pub struct Rotation {
     /// Time for which a key is used for new tickets.

@@ -61,7 +61,7 @@ pub(super) struct Batch {
     pub(super) lines: u64,
 }
 
-/// What the writer reports after a batch.
+/// The report of the writer after a batch.
 #[derive(Debug, PartialEq, Eq)]
 pub(super) enum Report {
     Nothing,

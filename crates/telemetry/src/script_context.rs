@@ -30,7 +30,7 @@ pub struct ScriptContext {
     is_proxied: Cell<bool>,
     /// The upstream that got the request last.
     upstream: RefCell<Option<Arc<str>>>,
-    /// How often the request was sent again.
+    /// The number of times that the request was sent again.
     retries: Cell<u32>,
     /// Captured lines of standard error; `None` if they are not shown to the client.
     errors: RefCell<Option<String>>,

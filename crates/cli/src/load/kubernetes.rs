@@ -90,7 +90,7 @@ fn quote(text: &str) -> String {
     serde_json::Value::from(text).to_string()
 }
 
-/// How to collect the results of segments.
+/// The commands that collect the results of segments.
 const COLLECT: &str = "\
 # Then collect the results and merge them:
 #   kubectl wait --for=condition=complete --timeout=1h job/dunlin-load

@@ -1,4 +1,4 @@
-//! What runs plans: this process, or generators on other machines.
+//! The runner of plans: this process, or generators on other machines.
 
 use std::sync::mpsc;
 use std::time::Instant;
@@ -15,7 +15,7 @@ use dunlin_load::show::Live;
 
 use super::stop_on_signal;
 
-/// What runs plans.
+/// The runner of plans.
 pub(super) enum Runner {
     /// This process, from an instant on or at once.
     Local(Box<Job>, Option<Instant>),

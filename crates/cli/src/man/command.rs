@@ -44,7 +44,7 @@ fn generated(man: &Man, command: &Command, text: &mut Vec<u8>) -> io::Result<()>
     }
 }
 
-/// What the help has after the options: examples as they are written, then notes, then the exit status.
+/// Writes what the help has after the options: examples as they are written, then notes, then the exit status.
 fn notes(page: &mut Roff, help: &str) {
     let mut notes = Vec::new();
     let mut status = None;

@@ -48,7 +48,7 @@ struct Table<'a> {
     /// The header has two brackets.
     repeated: bool,
     definition: &'a Map<String, Value>,
-    /// What the key of the table means.
+    /// The meaning of the key of the table.
     description: &'a str,
 }
 

@@ -1,4 +1,4 @@
-//! Where the reports come from: one server, or the replicas of a service.
+//! The source of the reports: one server, or the replicas of a service.
 
 use std::collections::BTreeMap;
 use std::net::SocketAddr;
@@ -9,7 +9,7 @@ use dunlin_server::status::{BlockingReplicas, Replicas, Report};
 use super::figures::Figures;
 use crate::remote::Remote;
 
-/// Where the reports come from.
+/// The source of the reports.
 pub(crate) enum Source {
     /// One server, or the sum that it has made of several.
     Server(Remote),

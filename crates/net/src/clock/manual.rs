@@ -14,9 +14,9 @@ thread_local! {
 
 /// All manual clocks start at the same moment, so that the times of all tests can be compared.
 static ORIGIN: LazyLock<Instant> = LazyLock::new(|| Instant::now() + Duration::from_secs(3600));
-/// That moment since 1970.
+/// The time since 1970 at [`ORIGIN`].
 const ORIGIN_SINCE_1970: Duration = Duration::from_secs(2_000_000_000);
-/// That moment on the clock that counts milliseconds.
+/// The time at [`ORIGIN`] of the clock that counts milliseconds.
 const ORIGIN_MILLIS: u64 = 1_000_000;
 
 #[derive(Debug, Default)]

@@ -1,4 +1,4 @@
-//! Which worker closes a connection to make room for a new one.
+//! The choice of the worker that closes a connection to make room for a new one.
 
 use std::sync::atomic::{AtomicU64, AtomicUsize, Ordering};
 

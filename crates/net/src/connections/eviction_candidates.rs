@@ -23,7 +23,7 @@ pub(super) struct EvictionCandidates {
     is_cut: bool,
 }
 
-/// How the connections of a worker compete for room.
+/// The rules by which the connections of a worker compete for room.
 pub(super) struct Pressure {
     now: u64,
     /// No connection can be accepted, and half of the connections have not sent a complete request. The oldest of those are

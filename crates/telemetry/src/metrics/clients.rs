@@ -6,7 +6,7 @@ use dunlin_net::address::Peer;
 /// Counters of one client.
 #[derive(Debug, Clone, Copy)]
 pub struct Client {
-    /// Its address.
+    /// The address of the client.
     pub address: Peer,
     /// Upper bound of its requests: a new client continues the count of the one that it replaces.
     pub requests: u64,

@@ -48,7 +48,7 @@ pub struct Key {
 /// A finished request.
 #[derive(Debug, Clone, Copy)]
 pub struct Finished {
-    /// Its labels.
+    /// The labels of the series.
     pub key: Key,
     /// Address of the client.
     pub peer: Peer,
