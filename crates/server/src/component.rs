@@ -40,7 +40,7 @@ pub fn compile_component(state: &Path, file: &Path) -> Result<bool, String> {
 /// Checks that a file begins as a component.
 ///
 /// # Errors
-/// What it is instead.
+/// Returns a description of the file if it is not a component.
 pub(crate) fn check_component(file: &Path) -> Result<(), String> {
     use std::io::Read;
     let mut start = Vec::new();

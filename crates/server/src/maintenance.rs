@@ -18,7 +18,7 @@ pub(crate) struct Maintenance {
 /// Sites by their names.
 pub(crate) type Sites = BTreeMap<String, Closure>;
 
-/// What clients get to know.
+/// The state of maintenance that clients get to know.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
 pub(crate) struct Closure {
     /// Seconds after which they may try again.

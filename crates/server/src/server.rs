@@ -81,11 +81,11 @@ struct Running {
     upgrade: Option<Upgrade>,
 }
 
-/// How long workers may take to switch to another configuration.
+/// The time that workers may take to switch to another configuration.
 const APPLY_TIMEOUT: Duration = Duration::from_secs(10);
-/// How long the end of the process waits for each of what is still written.
+/// The time for which the end of the process waits for each of what is still written.
 const FINISH: Duration = Duration::from_secs(2);
-/// How long idle connections stay open after an upgrade, so that their next response can announce the close.
+/// The time for which idle connections stay open after an upgrade, so that their next response can announce the close.
 const HANDOVER_GRACE: Duration = Duration::from_secs(5);
 
 impl Server {

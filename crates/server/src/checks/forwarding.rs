@@ -10,10 +10,10 @@ use dunlin_config::{ForwardedField, ForwardedKind, Network};
 use dunlin_http::Request;
 use dunlin_http::semantics::forwarded;
 
-/// What trusted proxies state about the client.
+/// The client, as trusted proxies state it.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
 pub(crate) struct Forwarded {
-    /// Its address; `None` if they do not name it, or not as an address.
+    /// The address of the client; `None` if they do not name it, or not as an address.
     pub(crate) address: Option<IpAddr>,
     /// It used TLS to the first trusted proxy, if known.
     pub(crate) encrypted: Option<bool>,

@@ -128,7 +128,7 @@ pub(crate) struct CheckInput<'a, 'r> {
     pub(crate) at_once: Option<u64>,
 }
 
-/// What checks need of the worker that serves the request.
+/// The services of the worker that checks need.
 pub(crate) trait Services {
     /// Returns the threads that compare passwords.
     fn passwords(&self) -> &Pool;

@@ -1,4 +1,4 @@
-//! What the status reports about components.
+//! The part of the status that reports components.
 
 use serde::{Deserialize, Serialize};
 
@@ -30,7 +30,7 @@ pub struct Component {
     pub error: Option<String>,
 }
 
-/// What can be described.
+/// Components that can be described.
 pub(crate) trait Describe {
     /// Describes all components.
     fn describe(&self) -> Vec<Component>;

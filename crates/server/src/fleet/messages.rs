@@ -60,9 +60,9 @@ struct Pending {
 const KIND: &str = "1";
 /// Maximum of replies with messages that a server which starts reads at once.
 const MAX_BATCHES: usize = 100;
-/// How long a command waits for confirmations.
+/// The time for which a command waits for confirmations.
 const PATIENCE: Duration = Duration::from_secs(3);
-/// How long a challenge is responded to.
+/// The time for which the server responds to a challenge.
 const CHALLENGE: Duration = Duration::from_secs(600);
 
 impl Mailbox {

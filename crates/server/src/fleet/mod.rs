@@ -40,7 +40,7 @@ pub(crate) struct Fleet {
     pub(crate) state: Arc<FleetState>,
 }
 
-/// What the thread has learned of the store.
+/// The state of the store, as the thread has learned it.
 #[derive(Debug, Default)]
 pub(crate) struct FleetState {
     pub(crate) is_connected: AtomicBool,

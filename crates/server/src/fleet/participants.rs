@@ -1,4 +1,4 @@
-//! What the fleet keeps in step with the store: objects of one generation of the configuration.
+//! The objects of one generation of the configuration that the fleet keeps in step with the store.
 
 use std::sync::Arc;
 

@@ -61,7 +61,7 @@ const SECRETS: Duration = Duration::from_secs(10);
 /// Interval between attempts to connect.
 const RECONNECT: Duration = Duration::from_secs(1);
 
-/// How the secrets of tickets change: as those of a server alone.
+/// The rules by which the secrets of tickets change: as those of a server alone.
 const ROTATION: Rotation =
     Rotation { period: Duration::from_secs(6 * 3600), lead: Duration::from_secs(60), kept: 4 };
 

@@ -63,7 +63,7 @@ pub(crate) fn check(
 /// The check that makes a request wait.
 struct Wait {
     number: usize,
-    /// Its decision; `None` if the request body has to be received.
+    /// The decision of the check; `None` if the request body has to be received.
     pending: Option<PendingDecision>,
 }
 

@@ -1,4 +1,4 @@
-//! What a reload with another configuration would change. The server itself compares, because the secrets of its
+//! The changes that a reload with another configuration would make. The server itself compares, because the secrets of its
 //! configuration stay within it.
 
 use std::path::PathBuf;

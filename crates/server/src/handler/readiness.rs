@@ -1,4 +1,4 @@
-//! Whether balancers should send requests to this server.
+//! The readiness of the server, for balancers.
 
 use std::sync::atomic::Ordering;
 

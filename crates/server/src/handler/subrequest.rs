@@ -1,4 +1,4 @@
-//! What the checks need of the worker, with requests that the server makes to itself for forward authentication.
+//! The services of the worker that the checks need, with requests that the server makes to itself for forward authentication.
 
 use std::io;
 use std::pin::Pin;

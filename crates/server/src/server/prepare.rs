@@ -255,7 +255,7 @@ impl Generation {
 }
 
 /// # Errors
-/// What `config` needs and this build lacks.
+/// Returns the part of `config` that this build does not support.
 fn check_build(config: &Config) -> Result<(), StartError> {
     fleet::conflict(config).map_or(Ok(()), |problem| Err(fail(problem.to_string())))
 }

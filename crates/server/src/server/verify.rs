@@ -87,7 +87,7 @@ fn check_object_roots(config: &Config, errors: &mut Vec<Problem>) {
 struct ReopenedFile {
     path: PathBuf,
     purpose: Purpose,
-    /// Its place in the configuration, with an empty message.
+    /// The place in the configuration, with an empty message.
     problem: Problem,
 }
 

@@ -56,7 +56,7 @@ pub(crate) struct Plan {
     pub(crate) hints: bool,
 }
 
-/// How the handler responds.
+/// The kind of the handler's response.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
 pub(crate) enum Kind {
     /// Responds at once. The response is sent after the request body was received.

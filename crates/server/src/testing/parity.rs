@@ -14,7 +14,7 @@ use super::{End, Http1, Http2, Message, Record, Reply, Server, run_in};
 /// Bytes that a connection with one request may hold: its queues, and a body on its way in and one on its way out.
 const MAX_HELD: i64 = 1 << 20;
 
-/// How the table is run.
+/// A variant in which the table is run.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 struct Variant {
     is_http2: bool,

@@ -28,7 +28,7 @@ pub(crate) struct ResponseOutcome {
     pub(crate) is_endless: bool,
 }
 
-/// How a response ended.
+/// The end of a response.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum Completion {
     Complete,
@@ -61,10 +61,10 @@ impl ResponseOutcome {
     }
 }
 
-/// Which part of a request is reported, and to which consumers.
+/// The moment of a request that is reported, and the consumers that get it.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 enum Moment {
-    /// Its start, to subscribers.
+    /// The start, for subscribers.
     Begin,
     End {
         is_logged: bool,

@@ -22,9 +22,9 @@ struct Table {
     failures: HashMap<Peer, Failures>,
     /// Addresses of which the fleet has to know, each once.
     due: Vec<Peer>,
-    /// What the fleet has rejected, by its names there, until when.
+    /// The clients that the fleet has rejected, by its names there, until when.
     rejected: HashMap<ClientId, Instant>,
-    /// What the fleet names clients by; `None` where none is.
+    /// The key of the names by which the fleet knows clients; `None` where none is.
     names: Option<NameKey>,
 }
 
@@ -34,14 +34,14 @@ struct Failures {
     since: Instant,
     /// Attempts at other servers, at the last exchange.
     others: u32,
-    /// What has changed since the last exchange.
+    /// The difference since the last exchange.
     change: i32,
     is_due: bool,
     /// The number of attempts that are allowed, when the last one came.
     max: u32,
 }
 
-/// What the fleet has to know about an address.
+/// The failures of an address that the fleet has to know.
 #[cfg_attr(not(feature = "fleet"), allow(dead_code, reason = "there is no fleet"))]
 #[derive(Debug)]
 pub(crate) struct AttemptReport {

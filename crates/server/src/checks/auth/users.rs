@@ -70,7 +70,7 @@ impl Stamp {
     }
 }
 
-/// How long a successful verification is cached.
+/// The time for which a successful verification is cached.
 const VERIFIED_FOR: Duration = Duration::from_secs(60);
 /// Maximum of cached verifications.
 const MAX_VERIFIED: usize = 4096;

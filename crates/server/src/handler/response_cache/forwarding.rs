@@ -34,7 +34,7 @@ use crate::handler::call::HandlerCall;
 use crate::handler::origin::fetch;
 use crate::handler::rewrite::RewrittenRequest;
 
-/// How long a request waits for the response to another one before it goes upstream itself.
+/// The time for which a request waits for the response to another one before it goes upstream itself.
 pub(super) const WAIT: Duration = Duration::from_secs(10);
 
 /// A request that the store has no response for.

@@ -182,5 +182,5 @@ fn without_own_fields(mut response: Response) -> Response {
     response
 }
 
-/// What a request for a URL has found.
+/// The response that a request for a URL has found.
 type Reusable = Option<Arc<Stored>>;

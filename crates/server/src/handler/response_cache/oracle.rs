@@ -58,7 +58,7 @@ struct SentRequest {
     address: Ipv4Addr,
 }
 
-/// What the application has: the version of each path, and the number of requests.
+/// The state of the application: the version of each path, and the number of requests.
 #[derive(Default)]
 struct Application {
     versions: RefCell<BTreeMap<String, u64>>,

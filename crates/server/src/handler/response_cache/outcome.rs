@@ -1,11 +1,11 @@
-//! How the cache has handled a request: for the counters, the access log and `Cache-Status` (RFC 9211).
+//! The treatment of a request by the cache: for the counters, the access log and `Cache-Status` (RFC 9211).
 
 use dunlin_exchange::Response;
 use dunlin_response_cache::status::{Forward, Handled, cache_status};
 
 use super::shared::{ResponseCache, add};
 
-/// How the cache has handled a request.
+/// The treatment of a request by the cache.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) enum Outcome {
     /// By a stored response.

@@ -1,4 +1,4 @@
-//! What a purge removes from the cache.
+//! The responses that a purge removes from the cache.
 
 use dunlin_response_cache::memory::Purge;
 use serde::{Deserialize, Serialize};
@@ -6,7 +6,7 @@ use tokio::sync::oneshot;
 
 use super::shared::ResponseCache;
 
-/// What is to be purged, as the command names it.
+/// The responses that are to be purged, as the command names them.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 pub(crate) struct PurgeOrder {
     /// A path in any spelling, with `*` at its end for all that begin with it; empty if there is a tag.

@@ -9,7 +9,7 @@ pub(super) const SPECIAL: FieldSet = FieldSet::of(&[
     FieldName::Range,
     FieldName::IfRange,
 ]);
-/// The same by their names, for requests for the whole response.
+/// The names of these fields, for requests for the whole response.
 pub(super) const CONDITIONS: [&str; 4] =
     ["if-none-match", "if-modified-since", "range", "if-range"];
 

@@ -34,8 +34,8 @@ pub(crate) struct ResponseCache {
     pub(crate) counts: Counts,
     /// Chooses the requests that count as uses.
     sampler: SharedSampler,
-    /// Who stores has it for reading, and who removes for writing at its beginning: a response whose request is older than a removal is
-    /// not stored after it.
+    /// A store holds it for reading, and a removal for writing at its beginning: a response whose request is older than a
+    /// removal is not stored after it.
     changes: RwLock<()>,
 }
 

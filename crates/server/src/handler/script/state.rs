@@ -1,4 +1,4 @@
-//! What the server gives to scripts: access to its files, to its routes, and to the worker that they run in.
+//! The services of the server for scripts: access to its files, to its routes, and to the worker that they run in.
 
 use std::io;
 use std::path::Path;
