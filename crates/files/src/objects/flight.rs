@@ -105,7 +105,7 @@ impl FetchEnd {
 }
 
 /// The time for which requests with a stale object wait for the store.
-const PATIENCE: Duration = Duration::from_secs(1);
+const STALE_TIMEOUT: Duration = Duration::from_secs(1);
 
 impl CacheClaim {
     /// Returns the version of the object that the cache has.
@@ -192,7 +192,7 @@ impl Flight {
         let in_time = tokio::select! {
             biased;
             result = &mut got => Some(result),
-            () = sleep(PATIENCE) => None,
+            () = sleep(STALE_TIMEOUT) => None,
         };
         let result = match in_time {
             Some(result) => result,
