@@ -25,9 +25,9 @@ const PAUSE: Duration = Duration::from_millis(200);
 
 /// The process that removes files.
 pub struct SocketRemover {
-    /// The pipe whose end is that of the server.
+    /// The pipe that ends with the server.
     server: ChildStdin,
-    /// The pipe whose end is that of the process.
+    /// The pipe that ends with the process.
     process: ChildStdout,
     /// The files, as this process names them.
     files: Vec<PathBuf>,
