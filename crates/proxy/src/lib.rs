@@ -9,10 +9,11 @@
 //!   request and the response make progress when the client's connection polls them, each no faster than its receiver
 //!   takes it. A short response that is complete at the first read leaves in one write.
 //!
-//! Idle connections belong to the worker, the limits of connections to the upstream. SRV records and names give a group further
-//! upstreams (`present`). `forward` chooses, connects, sends (`upload`) and reads the head; a body that has not arrived with its head is
-//! a source that the adapter polls (`download`), and `read_ahead` collects responses that `buffer` holds. `request` and `response` decide
-//! which fields pass, [`Sent`] lists them for a cache, `upgrade_request` makes `Upgrade` of both forms of a request for a tunnel.
+//! Idle connections belong to the worker, the limits of connections to the upstream. SRV records and names give a group
+//! further upstreams (`current_upstreams`). `forward` chooses, connects, sends (`upload`) and reads the head; a body that
+//! has not arrived with its head is a source that the adapter polls (`download`), and `read_ahead` collects responses that
+//! `buffer` holds. `request` and `response` decide which fields pass, [`Sent`] lists them for a cache, `upgrade_request`
+//! makes `Upgrade` of both forms of a request for a tunnel.
 //!
 //! # Contract
 //! A [`Group`] can be shared by threads; its creation reads the files of TLS. A [`WorkerProxy`] belongs to one worker, and
