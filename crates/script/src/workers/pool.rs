@@ -174,7 +174,7 @@ impl Pool {
         slot.idle_since = now;
         match slot.status {
             WorkerStatus::Available => {
-                slot.connection = connection.or_else(|| slot.connection.take())
+                slot.connection = connection.or_else(|| slot.connection.take());
             }
             WorkerStatus::Draining if slot.active.is_empty() => slot.end(),
             _ => {}
