@@ -191,7 +191,7 @@ impl<T> RunningInstance<T> {
         match result.as_ref().map_err(Termination::kind) {
             Err(Some(kind)) => self.counts.count_stop(kind),
             Err(None) if matches!(result, Err(Termination::NoRoom)) => {
-                Counts::add(&self.counts.rejected)
+                Counts::add(&self.counts.rejected);
             }
             _ => {}
         }
