@@ -13,7 +13,7 @@ use std::time::Duration;
 
 use self::paths::{Paths, absolute};
 use super::chroot::Chroot;
-use super::config::{Config, NamedPath};
+use super::config::{Config, Merged, NamedPath};
 use super::error::{Problem, Source};
 use super::file::File;
 use super::object_root::{self, Stores};
@@ -88,6 +88,8 @@ pub(super) fn check(file: File, source: &Source<'_>, inside: bool) -> Result<Con
             path: source.path.to_owned(),
             unused: None,
             text: source.text.into(),
+            parts: source.parts.to_vec(),
+            merged: Merged::of(source),
             overrides: Overrides::default(),
         })
     } else {

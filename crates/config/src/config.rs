@@ -5,8 +5,9 @@ use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
 use super::chroot::{self, Chroot};
-use super::error::{Problem, Source};
+use super::error::{Part, Problem, Source};
 use super::file::{ProxyTable, ScriptTable};
+use super::includes;
 use super::listen::Listen;
 use super::object_root::ObjectRoot;
 use super::overrides::Overrides;
@@ -36,12 +37,35 @@ pub struct Config {
     pub(crate) path: PathBuf,
     pub(crate) users: Vec<NamedPath>,
     pub(crate) authorities: Vec<NamedPath>,
-    /// Text of the file; empty if there is none.
+    /// Text of all files; empty if there is none.
     pub(crate) text: Box<str>,
+    /// The files after the main one.
+    pub(crate) parts: Vec<Part>,
+    /// All files as one, if they are not one file without values from elsewhere.
+    pub(crate) merged: Option<Merged>,
     /// A configuration in the directory that is served without it.
     pub(crate) unused: Option<PathBuf>,
     /// Settings of the command line that replace those of the file.
     pub(crate) overrides: Overrides,
+}
+
+/// All files of a configuration as one text in the form of TOML.
+#[derive(Debug)]
+pub(crate) struct Merged {
+    /// With the names of values that stand elsewhere.
+    named: Box<str>,
+    /// With these values.
+    whole: Box<str>,
+}
+
+impl Merged {
+    /// Merges the files; `None` if there is one that has all values itself.
+    pub(crate) fn of(source: &Source<'_>) -> Option<Self> {
+        let named = includes::merged(source, false);
+        let whole = includes::merged(source, true);
+        let is_needed = !source.parts.is_empty() || named != whole;
+        is_needed.then(|| Self { named: named.into(), whole: whole.into() })
+    }
 }
 
 /// A path in the configuration, which the server examines before it uses it.
@@ -63,6 +87,10 @@ impl Config {
             files.extend(chroot::reach(path).ok().and_then(|path| std::path::absolute(path).ok()));
         }
         files.extend(self.unused.clone());
+        let others = self.parts.iter().map(|part| part.path.clone());
+        let others = others.chain(includes::value_files(&self.path, &self.text));
+        files
+            .extend(others.filter_map(|path| std::path::absolute(chroot::reach(&path).ok()?).ok()));
         for tls in self.sites.iter().filter_map(|site| site.tls.as_ref()) {
             files.extend(tls.certificates.iter().map(|(_, key)| key.clone()));
             if let Some(acme) = &tls.acme {
@@ -129,7 +157,7 @@ impl Config {
     /// Returns the indexes of the sites whose tables are equal in `before`, so that cached files and script pools
     /// remain valid.
     pub fn unchanged_sites(&self, before: &Self) -> HashSet<usize> {
-        let (Ok(now), Ok(then)) = (self.text.parse(), before.text.parse()) else {
+        let (Ok(now), Ok(then)) = (self.whole_text().parse(), before.whole_text().parse()) else {
             return HashSet::new();
         };
         let (now, then): (toml::Table, toml::Table) = (now, then);
@@ -154,7 +182,7 @@ impl Config {
 
     /// Returns a text for each site, by its index, that stays the same while the part of the file about the site does.
     pub fn site_texts(&self) -> Vec<String> {
-        let table: toml::Table = self.text.parse().unwrap_or_default();
+        let table: toml::Table = self.whole_text().parse().unwrap_or_default();
         let has_field = table.get("server").and_then(|server| server.get("server_field"));
         let sites = table.get("site").and_then(toml::Value::as_array);
         let text = |site| format!("{site}\n{has_field:?}");
@@ -175,15 +203,24 @@ impl Config {
         })
     }
 
-    /// Returns the text of the file; empty if there is no file.
+    /// Returns the text of the files as one; empty if there is no file.
     pub fn text(&self) -> &str {
-        &self.text
+        self.merged.as_ref().map_or(&self.text, |merged| &merged.named)
+    }
+
+    /// Returns the same with the values that stand elsewhere.
+    fn whole_text(&self) -> &str {
+        self.merged.as_ref().map_or(&self.text, |merged| &merged.whole)
+    }
+
+    pub(crate) fn source(&self) -> Source<'_> {
+        Source { path: &self.path, text: &self.text, parts: &self.parts }
     }
 
     /// Returns the text of the file without comments and with a hash in place of each secret, so that two texts can still be
     /// compared within this process.
     pub fn text_without_secrets(&self) -> String {
-        secrets::hide(&self.text)
+        secrets::hide(self.text())
     }
 
     /// Returns the chroot, if any.
@@ -241,7 +278,7 @@ impl Config {
 
     /// Returns a problem at a position in the file, or with the file as a whole.
     pub fn problem_at(&self, place: &Span, what: String) -> Problem {
-        let source = Source { path: &self.path, text: &self.text };
+        let source = self.source();
         source.problem(place.as_ref(), what)
     }
 }

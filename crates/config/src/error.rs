@@ -43,23 +43,49 @@ impl Problem {
     }
 }
 
-/// A file that is being checked.
+/// The files that are being checked, as one text.
 #[derive(Debug, Clone, Copy)]
 pub(super) struct Source<'a> {
+    /// The main file.
     pub(super) path: &'a Path,
     pub(super) text: &'a str,
+    /// The files after the main one.
+    pub(super) parts: &'a [Part],
+}
+
+/// A file that another one includes.
+#[derive(Debug, Clone)]
+pub(crate) struct Part {
+    /// Where it begins in the text of all files.
+    pub(crate) start: usize,
+    pub(crate) path: PathBuf,
 }
 
 impl Source<'_> {
     /// Returns a problem at `span`, or with the file as a whole.
     pub(super) fn problem(&self, span: Option<&Range<usize>>, what: String) -> Problem {
-        let place = span.map(|span| line_and_column(self.text, span.start));
-        Problem { file: self.path.to_owned(), place, what }
+        let Some(span) = span else {
+            return Problem { file: self.path.to_owned(), place: None, what };
+        };
+        let (path, start) = self.file_at(span.start);
+        let place = line_and_column(&self.text[start..], span.start - start);
+        Problem { file: path.to_owned(), place: Some(place), what }
     }
 
-    /// Returns the line of `span`, from 1; `None` without a file.
-    pub(super) fn line(&self, span: Option<&Range<usize>>) -> Option<usize> {
-        span.map(|span| line_and_column(self.text, span.start).0)
+    /// Returns file and line of `span`, from 1; `None` without a file.
+    pub(super) fn line(&self, span: Option<&Range<usize>>) -> Option<(&Path, usize)> {
+        let span = span?;
+        let (path, start) = self.file_at(span.start);
+        Some((path, line_and_column(&self.text[start..], span.start - start).0))
+    }
+
+    /// Returns the file at an offset, and where it begins.
+    fn file_at(&self, offset: usize) -> (&Path, usize) {
+        let after = self.parts.partition_point(|part| part.start <= offset);
+        match after.checked_sub(1).and_then(|at| self.parts.get(at)) {
+            Some(part) => (&part.path, part.start),
+            None => (self.path, 0),
+        }
     }
 }
 

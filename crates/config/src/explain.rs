@@ -23,10 +23,12 @@ pub fn explain_settings(
     all: bool,
     text: &mut String,
 ) {
-    let source = &Source { path: file, text: &config.text };
+    let source = &Source { path: file, ..config.source() };
     let explanation = Explanation { source, site, settings: site.route(path), path };
-    explanation.routes(text);
-    explanation.settings(all, text);
+    let mut own = String::new();
+    explanation.routes(&mut own);
+    explanation.settings(all, &mut own);
+    text.push_str(&secrets::masked(&own));
 }
 
 struct Explanation<'a> {
@@ -106,7 +108,7 @@ impl Explanation<'_> {
         let name = &route.name;
         let place = key.and_then(|key| route.route.place(key)).or(name.span.as_ref());
         match self.source.line(place) {
-            Some(line) => format!("{} ({}:{line})", name.value, self.source.path.display()),
+            Some((path, line)) => format!("{} ({}:{line})", name.value, path.display()),
             None => name.value.clone(),
         }
     }

@@ -52,6 +52,7 @@ mod forwarded_field;
 mod glob;
 mod handler;
 mod https;
+mod includes;
 mod limits;
 mod listen;
 mod load;
@@ -85,6 +86,7 @@ mod sites;
 mod sources;
 mod spanned;
 mod startup;
+mod syntax;
 mod template;
 #[cfg(test)]
 mod tests;

@@ -7,6 +7,7 @@ use super::chroot::{self, Chroot};
 use super::config::Config;
 use super::error::{Problem, Source};
 use super::file;
+use super::includes::Files;
 use super::overrides::Overrides;
 use super::read;
 use super::spanned::Spanned;
@@ -47,7 +48,8 @@ impl Config {
         overrides: &Overrides,
         inside: bool,
     ) -> Result<Self, Vec<Problem>> {
-        let source = Source { path, text };
+        let files = Files::gather(path, text)?;
+        let source = Source { path, text: &files.text, parts: &files.parts };
         let mut file = read::read(&source).map_err(Problem::sorted)?;
         let overrides = overrides.clone().absolute();
         overrides.apply(&mut file)?;
@@ -73,7 +75,7 @@ impl Config {
         }));
         let overrides = overrides.clone().absolute();
         overrides.apply(&mut file)?;
-        let source = Source { path: Path::new(""), text: "" };
+        let source = Source { path: Path::new(""), text: "", parts: &[] };
         let config = check(file, &source, false)?;
         let directory = std::path::absolute(directory).unwrap_or_else(|_| directory.to_owned());
         let unused = Some(directory.join("dunlin.toml"));
@@ -90,6 +92,6 @@ fn read(path: &Path) -> Result<String, Vec<Problem>> {
         let end = error.utf8_error().valid_up_to();
         let text = String::from_utf8_lossy(&error.as_bytes()[..end]);
         let what = "a byte here is not UTF-8, in which configurations are written".to_owned();
-        vec![Source { path, text: &text }.problem(Some(&(end..end)), what)]
+        vec![Source { path, text: &text, parts: &[] }.problem(Some(&(end..end)), what)]
     })
 }

@@ -1,7 +1,5 @@
 //! Deserializes the text of a file and reports all errors of its form.
 
-use std::ops::Range;
-
 use serde::Deserialize;
 use serde::de::value::MapAccessDeserializer;
 use toml::Spanned as TomlSpanned;
@@ -10,19 +8,14 @@ use toml::de::{DeArray, DeTable, DeValue};
 use super::deserialize::{Error, ErrorKind, TableAccess};
 use super::error::{Problem, Source};
 use super::file::File;
+use super::includes;
 use super::vocabulary;
 
 /// Reads the file. The deserializer stops at the first error. Each error is reported, the faulty entry is removed, and
 /// the rest is read again until no error is left.
 pub(super) fn read(source: &Source<'_>) -> Result<File, Vec<Problem>> {
-    let (mut table, errors) = DeTable::parse_recoverable(source.text);
-    if let Some(error) = errors.first() {
-        // After a syntax error, further errors are not reliable.
-        let span = error.span();
-        let what =
-            unquoted(source.text, span.as_ref()).unwrap_or_else(|| one_line(error.message()));
-        return Err(vec![source.problem(span.as_ref(), what)]);
-    }
+    // After a syntax error, further errors are not reliable.
+    let mut table = includes::parse(source)?;
     let mut problems = Vec::new();
     let mut taken_out = Vec::new();
     loop {
@@ -60,25 +53,6 @@ fn to_key(mut steps: Vec<Step>, unknown: &str) -> Vec<Step> {
         steps.truncate(at + 1);
     }
     steps
-}
-
-/// Suggests a fix for an error within a value without quotes.
-fn unquoted(text: &str, span: Option<&Range<usize>>) -> Option<String> {
-    let at = text.floor_char_boundary(span?.start);
-    let start = text[..at].rfind('\n').map_or(0, |line| line + 1);
-    let line = text[start..].lines().next()?;
-    let (key, value) = line.split_once('=')?;
-    let value = value.split('#').next().unwrap_or_default().trim();
-    let is_key = |c: char| c.is_alphanumeric() || matches!(c, '_' | '-' | '.' | '"' | ' ');
-    let is_bare = |c: char| c.is_alphanumeric() || "_-./:*@%+".contains(c);
-    let (is_key, is_bare) = (key.trim().chars().all(is_key), value.chars().all(is_bare));
-    let key = key.trim();
-    (is_key && is_bare && !key.is_empty() && !value.is_empty())
-        .then(|| format!("the value of `{key}` is a text: put it in quotes, {key} = \"{value}\""))
-}
-
-fn one_line(message: &str) -> String {
-    message.trim().replace('\n', ", ")
 }
 
 /// A step on the path to a value.

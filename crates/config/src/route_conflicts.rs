@@ -21,7 +21,7 @@ impl Config {
     /// Warns about script directories inside of directories whose files are sent, or the reverse, and about methods
     /// that files do not support.
     pub(super) fn overlaps(&self) -> Vec<Problem> {
-        let source = Source { path: &self.path, text: &self.text };
+        let source = self.source();
         let mut problems = Vec::new();
         for site in self.sites.iter() {
             let served = served(site);

@@ -2,7 +2,7 @@
 
 use std::hash::{BuildHasher, RandomState};
 use std::ops::Range;
-use std::sync::LazyLock;
+use std::sync::{LazyLock, Mutex, PoisonError};
 
 use toml::Spanned;
 use toml::de::{DeArray, DeTable, DeValue};
@@ -61,6 +61,28 @@ pub fn is_secret_name(name: &[u8]) -> bool {
     let last = name.split(separates).rfind(|word| !word.is_empty()).unwrap_or_default();
     PARTS.into_iter().any(has)
         || LAST_WORDS.iter().any(|word| last.eq_ignore_ascii_case(word.as_bytes()))
+}
+
+/// Values that stand outside of the configuration, with their names.
+static ELSEWHERE: Mutex<Vec<(String, String)>> = Mutex::new(Vec::new());
+
+/// Values that are shorter may be parts of other words.
+const MIN_VALUE: usize = 4;
+
+/// Notes a value that no message shows, and the name that stands in its place.
+pub(crate) fn never_show(value: &str, name: &str) {
+    let mut all = ELSEWHERE.lock().unwrap_or_else(PoisonError::into_inner);
+    if value.len() >= MIN_VALUE && !all.iter().any(|(other, _)| other == value) {
+        all.push((value.to_owned(), name.to_owned()));
+        // A value may be a part of another one.
+        all.sort_by_key(|(value, _)| std::cmp::Reverse(value.len()));
+    }
+}
+
+/// Returns the text without values that stand outside of the configuration.
+pub(crate) fn masked(text: &str) -> String {
+    let all = ELSEWHERE.lock().unwrap_or_else(PoisonError::into_inner);
+    all.iter().fold(text.to_owned(), |text, (value, name)| text.replace(value, name))
 }
 
 /// Returns what stands in place of a secret: the same for the same secret in this process.
@@ -123,6 +145,7 @@ const PEM: &str = "-----BEGIN";
 /// Returns a message as it may be shown: in one line, without the passwords of URLs, and without PEM text that stands where the
 /// name of a file belongs.
 pub(crate) fn message(text: &str) -> String {
+    let text = &masked(text);
     let text = match text.split_once(PEM) {
         Some((before, _)) => {
             format!(

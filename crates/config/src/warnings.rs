@@ -38,7 +38,7 @@ impl Config {
         let mut warnings = self.warnings.clone();
         warnings.extend(self.overlaps());
         let warn: Warn<'_> = &mut |problem| warnings.push(problem);
-        let source = &Source { path: &self.path, text: &self.text };
+        let source = &self.source();
         for site in self.sites.iter() {
             self.acme_ports(site, warn);
             self.unserved(site, warn);
@@ -54,7 +54,7 @@ impl Config {
 
     /// Warns if scripts would run as root because the server does.
     pub fn scripts_as_root(&self) -> Option<Problem> {
-        let source = Source { path: &self.path, text: &self.text };
+        let source = self.source();
         let mut scripts = self.sites.iter().flat_map(|site| site.routes.iter());
         let script = scripts.find_map(|route| {
             let script = route.route.script.as_ref()?;
@@ -74,7 +74,7 @@ impl Config {
 
     /// Returns the names of upstreams and workers whose addresses the Domain Name System has.
     pub fn resolved_names(&self) -> Vec<ResolvedName> {
-        let source = Source { path: &self.path, text: &self.text };
+        let source = self.source();
         let found = |key, (name, port): (&str, _), span: &Span| {
             let problem = source.problem(span.as_ref(), String::new());
             ResolvedName { key, name: name.to_owned(), port, problem }

@@ -185,7 +185,11 @@ impl Checker<'_> {
             let is_same = |other: &&SiteRoute| other.pattern == pattern && other.when == when;
             if let Some(other) = routes.iter().find(is_same) {
                 let line = self.source.line(other.place().as_ref());
-                let line = line.map_or_else(String::new, |line| format!(", first in line {line}"));
+                let line =
+                    line.map_or_else(String::new, |(path, line)| match path == self.source.path {
+                        true => format!(", first in line {line}"),
+                        false => format!(", first in line {line} of {}", path.display()),
+                    });
                 let what = format!("the pattern {:?} stands twice{line}", name.value);
                 self.problem(&name.span, what);
             }

@@ -33,6 +33,11 @@ pub use super::spanned::Spanned;
 #[derive(Debug, Default, Deserialize, JsonSchema)]
 #[serde(deny_unknown_fields, default)]
 pub struct File {
+    /// Further files, whose tables are added to this one: a path, or a list, with any number of `*` in names:
+    /// `"conf.d/*.toml"`. Relative paths are relative to the folder of the file that includes it; paths in an included file are relative to that
+    /// of the main file. A file that a path without `*` names must be there.
+    #[schemars(with = "Option<OneOrManySchema>")]
+    pub include: Option<Spanned<OneOrMany<String>>>,
     /// Settings of the whole server.
     pub server: ServerTable,
     /// Addresses to listen on.
