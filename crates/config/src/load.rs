@@ -66,11 +66,10 @@ impl Config {
         file.listen.push(file::ListenTable::default());
         file.server.access_log = Some(Spanned::detached(file::AccessLogForm::to("-")));
         file.server.admin = overrides.admin.clone().map(Spanned::detached);
-        let route = file::Route { listing: Some(Spanned::detached(true)), ..Default::default() };
         let root = Some(Spanned::detached(directory.to_owned()));
         file.site.push(Spanned::detached(file::SiteTable {
             root,
-            route: vec![route],
+            listing: Some(Spanned::detached(true)),
             ..Default::default()
         }));
         let overrides = overrides.clone().absolute();

@@ -12,7 +12,8 @@ const PROXY: &str = "write proxy = \"http://127.0.0.1:3000\", a list of such URL
 const LOCATION: &str = "write [[site.route]] with path = \"/PREFIX/*\", path = \"*.EXTENSION\" or an exact path; the more \
     specific pattern wins";
 const REWRITE: &str = "write try = [\"{path}\", \"/index.php\"] into a [[site.route]] to look for files in turn, or \
-    redirect = { to = \"/new/{rest}\" } to send clients elsewhere";
+    rewrite = \"/index.php?page={rest}\" to serve another path, or redirect = { to = \"/new/{rest}\" } to send clients \
+    elsewhere";
 const ALIAS: &str = "write `root` into a [[site.route]]: the whole path of the request is looked for beneath it, so that \
     /static/a.css needs root = \"DIR\" with DIR/static/a.css";
 const TLS: &str = "write tls = { certificate = \"FILE\", key = \"FILE\" } into [[site]], and tls = true into [[listen]]";
@@ -70,7 +71,7 @@ const DIRECTIVES: [(&[&str], &str); 29] = [
     (&["alias", "scriptalias", "aliasmatch"], ALIAS),
     (
         &["include", "includes", "import", "includeoptional"],
-        "a configuration is one file; put all sites into it",
+        "write include = \"conf.d/*.toml\" at the start of the file",
     ),
     (
         &[
