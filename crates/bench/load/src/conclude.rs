@@ -6,7 +6,7 @@ use crate::engine::{Job, Measured, Tally};
 use crate::outcome::{
     Connections, ErrorKind, HeldRate, Latency, Outcome, ReplyRate, Second, SentAgain, Unfinished,
 };
-use crate::plan::{Model, Protocol, Reuse};
+use crate::plan::{Model, Reuse};
 use crate::processes::use_between;
 use crate::silence::Silence;
 use crate::verdict::{self, Evidence};
@@ -118,13 +118,7 @@ fn connections(job: &Job, tally: &Tally) -> Connections {
         depth_max: tally.depth_max,
         tls_resumed: tally.tls_resumed,
         receive_window: tally.windows.largest,
-        protocol: match (plan.protocol, job.is_tls()) {
-            (Protocol::Http10, _) => "http/1.0",
-            (Protocol::Http11, _) => "http/1.1",
-            (Protocol::Http2, true) => "h2",
-            (Protocol::Http2, false) => "h2c",
-        }
-        .to_owned(),
+        protocol: plan.protocol.name(job.is_tls()).to_owned(),
         fairness: kept.then(|| jain(&tally.each)),
     }
 }

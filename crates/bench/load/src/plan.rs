@@ -77,8 +77,14 @@ impl Plan {
     /// Requests that can be in flight at a time.
     #[must_use]
     pub fn slots(&self) -> u64 {
-        let each = if self.protocol == Protocol::Http2 { self.streams } else { self.pipeline };
+        let each = if self.protocol.has_streams() { self.streams } else { self.pipeline };
         u64::from(self.connections) * u64::from(each.max(1))
+    }
+
+    /// Users of all connections, each with a sequence of requests of its own.
+    #[must_use]
+    pub fn users(&self) -> u32 {
+        self.connections * if self.protocol.has_streams() { self.streams } else { 1 }
     }
 
     /// The connections of the generator.
@@ -123,6 +129,36 @@ pub enum Protocol {
     /// HTTP/2: by ALPN over TLS, with prior knowledge without TLS.
     #[serde(rename = "http/2")]
     Http2,
+}
+
+impl Protocol {
+    /// Returns the names of the protocol as it is reported, without and with TLS, its identifier in ALPN, and `true` if its
+    /// connections have streams.
+    const fn properties(self) -> ([&'static str; 2], &'static [u8], bool) {
+        match self {
+            Self::Http10 => (["http/1.0"; 2], b"http/1.1", false),
+            Self::Http11 => (["http/1.1"; 2], b"http/1.1", false),
+            Self::Http2 => (["h2c", "h2"], b"h2", true),
+        }
+    }
+
+    /// Returns the name of the protocol of a connection.
+    #[must_use]
+    pub const fn name(self, is_tls: bool) -> &'static str {
+        self.properties().0[is_tls as usize]
+    }
+
+    /// Returns the identifier of the protocol in ALPN (RFC 7301).
+    #[must_use]
+    pub const fn alpn(self) -> &'static [u8] {
+        self.properties().1
+    }
+
+    /// Returns `true` if a connection has a stream for each request.
+    #[must_use]
+    pub const fn has_streams(self) -> bool {
+        self.properties().2
+    }
 }
 
 /// End of a run.

@@ -6,7 +6,7 @@ use std::sync::Arc;
 use rustls::pki_types::ServerName;
 use url::Url;
 
-use crate::plan::{Plan, Protocol};
+use crate::plan::Plan;
 
 /// Configuration of TLS sessions.
 pub(super) struct Tls {
@@ -33,10 +33,7 @@ impl Tls {
             }
             builder.with_root_certificates(roots).with_no_client_auth()
         };
-        config.alpn_protocols = match plan.protocol {
-            Protocol::Http2 => vec![b"h2".to_vec()],
-            _ => vec![b"http/1.1".to_vec()],
-        };
+        config.alpn_protocols = vec![plan.protocol.alpn().to_vec()];
         let host = url.host_str().unwrap_or_default().trim_matches(['[', ']']);
         let name = plan.server_name.as_deref().unwrap_or(host).to_owned();
         let name = ServerName::try_from(name).map_err(|error| text(&error))?;

@@ -10,7 +10,7 @@ use super::search::found;
 use crate::outcome::{
     Generators, Latency, Outcome, ProcessUse, SentAgain, Unfinished, Verdict, Warmup,
 };
-use crate::plan::{Model, Protocol, Reuse};
+use crate::plan::{Model, Reuse};
 
 /// Options of the text.
 #[derive(Clone, Copy, Debug, Default)]
@@ -187,13 +187,14 @@ fn connections(text: &mut String, o: &Outcome) {
         };
         text.push_str(&row("modem", &format!("{} kbit/s", bits as f64 / 1000.0), &detail));
     }
-    let (name, deep, requested) = match o.plan.protocol {
-        Protocol::Http2 => ("streams", "at a time", o.plan.streams),
-        _ => ("pipeline", "deep", o.plan.pipeline),
+    let has_streams = o.plan.protocol.has_streams();
+    let (name, deep, requested) = match has_streams {
+        true => ("streams", "at a time", o.plan.streams),
+        false => ("pipeline", "deep", o.plan.pipeline),
     };
     // An open run, or one with think time, does not always have a next request.
     let always = matches!(o.plan.model, Model::Closed { think_seconds: 0.0 });
-    if requested > 1 && (always || o.plan.protocol != Protocol::Http2) {
+    if requested > 1 && (always || !has_streams) {
         let short = if c.depth_mean < f64::from(requested) * 0.9 { ": NOT reached" } else { "" };
         let detail = format!("{requested} requested{short}");
         text.push_str(&row(name, &format!("{:.1} {deep}", c.depth_mean), &detail));
