@@ -9,9 +9,9 @@ use dunlin_http::http1::client::{MalformedResponse, ResponseEvent, ResponseReade
 use rustix::event::epoll;
 
 use super::pace::Pace;
-use super::recorder::Times;
-use super::response::{PartialResponse, check, describe_error, excerpt, url_of};
-use super::shared::{InFlight, Pending, Shared};
+use super::recorder::{ConnectionRecord, InFlight, Pending};
+use super::response::{PartialResponse, excerpt, url_of};
+use super::shared::Shared;
 use super::transport::Transport;
 use crate::choose::Chooser;
 use crate::outcome::ErrorKind;
@@ -27,10 +27,7 @@ pub(super) struct Connection {
     pub(super) generation: u32,
     pub(super) transport: Option<Transport>,
     phase: Phase,
-    /// Time when connecting began.
-    opened: u64,
-    /// Time when the current phase began: connecting, or the handshake.
-    began: u64,
+    record: ConnectionRecord,
     /// Time when the connection was due, in the open model over connections.
     due: Option<u64>,
     reader: ResponseReader,
@@ -47,8 +44,6 @@ pub(super) struct Connection {
     sent: u32,
     /// Responses received on this connection.
     received: u32,
-    /// Valid responses in this slot, over all its connections.
-    pub(super) responses: u64,
     chooser: Chooser,
     pub(super) pace: Option<Pace>,
     /// The server has announced that it closes the connection.
@@ -61,8 +56,6 @@ pub(super) struct Connection {
     thinking: bool,
     /// End of the think time, which a user keeps when the connection is closed.
     thinks_until: u64,
-    /// The connection has been counted among those of the measurement.
-    counted: bool,
     /// Connecting has begun and no byte has arrived. Tracked only with a modem pace.
     silent: bool,
 }
@@ -90,8 +83,7 @@ impl Connection {
             generation: 0,
             transport: None,
             phase: Phase::Closed,
-            opened: 0,
-            began: 0,
+            record: shared.recorder.open(index),
             due: None,
             reader: ResponseReader::default(),
             flight: VecDeque::with_capacity(plan.pipeline as usize),
@@ -102,22 +94,13 @@ impl Connection {
             split: None,
             sent: 0,
             received: 0,
-            responses: 0,
-            chooser: Chooser::new(
-                &plan.choice,
-                &shared.job.table,
-                plan.urls.len(),
-                plan.seed,
-                number,
-                plan.connections,
-            ),
+            chooser: shared.job.chooser(number),
             pace: plan.modem_bits_per_second.map(Pace::new),
             is_closing: false,
             peer_ended: false,
             queued: false,
             thinking: false,
             thinks_until: 0,
-            counted: false,
             silent: false,
         }
     }
@@ -125,16 +108,14 @@ impl Connection {
     /// Begins to connect. `due` is the time when the connection was due.
     pub(super) fn open(&mut self, shared: &mut Shared<'_>, due: Option<u64>) {
         // Many connections may open at a time: each has its own start.
-        shared.tick();
+        shared.recorder.tick();
         self.generation = self.generation.wrapping_add(1);
-        self.opened = shared.now;
-        self.began = shared.now;
+        self.record = shared.recorder.open(self.index);
         self.due = due;
         self.sent = 0;
         self.received = 0;
         self.is_closing = false;
         self.peer_ended = false;
-        self.counted = false;
         self.reader = ResponseReader::default();
         self.unread.clear();
         self.output.clear();
@@ -159,9 +140,7 @@ impl Connection {
                 self.silent = self.pace.is_some();
                 shared.silent += u32::from(self.silent);
             }
-            Err(error) => {
-                self.fail_to_connect(shared, ErrorKind::of(&error, ErrorKind::Other), &error);
-            }
+            Err(error) => self.fail_to_connect(shared, ErrorKind::Other, &error),
         }
     }
 
@@ -194,20 +173,17 @@ impl Connection {
     }
 
     fn connected(&mut self, shared: &mut Shared<'_>) {
-        shared.tick();
+        shared.recorder.tick();
         let Some(transport) = &self.transport else { return };
         if let Some(error) = transport.connect_error() {
-            return self.fail_to_connect(shared, ErrorKind::of(&error, ErrorKind::Other), &error);
+            return self.fail_to_connect(shared, ErrorKind::Other, &error);
         }
         if self.pace.is_some() {
             transport.sample_window(&mut shared.recorder.tally.windows);
         }
-        shared.alive = shared.now;
-        shared.recorder.use_connection(shared.now, &mut self.counted);
-        shared.record(|tally, now| tally.connect.saturating_record(now - self.began));
+        shared.recorder.connect(&mut self.record);
         if transport.is_tls() {
             self.phase = Phase::Handshake;
-            self.began = shared.now;
         } else {
             self.open_for_requests(shared);
         }
@@ -216,14 +192,10 @@ impl Connection {
     fn continue_handshake(&mut self, shared: &mut Shared<'_>) {
         let Some(transport) = &mut self.transport else { return };
         if let Err(error) = transport.handshake() {
-            return self.fail_to_connect(shared, ErrorKind::of(&error, ErrorKind::Tls), &error);
+            return self.fail_to_connect(shared, ErrorKind::Tls, &error);
         }
         if transport.is_ready() {
-            let resumed = transport.is_resumed();
-            shared.record(|tally, now| {
-                tally.tls_resumed += u64::from(resumed);
-                tally.tls.saturating_record(now - self.began);
-            });
+            shared.recorder.handshake(&self.record, transport.is_resumed());
             self.open_for_requests(shared);
         }
     }
@@ -254,7 +226,7 @@ impl Connection {
     /// Sends as many requests as the pipeline permits; closed model.
     pub(super) fn top_up(&mut self, shared: &mut Shared<'_>) {
         while self.has_room(shared)
-            && let Some(request) = shared.next_request(&mut self.due)
+            && let Some(request) = shared.recorder.next_request(&mut self.due)
         {
             self.add_request(shared, request);
         }
@@ -263,10 +235,7 @@ impl Connection {
 
     /// Adds a request to the output. [`Connection::flush`] sends it.
     pub(super) fn add_request(&mut self, shared: &mut Shared<'_>, next: Pending) {
-        let url = match next.url.or_else(|| shared.replayed.pop_front()) {
-            Some(url) => url,
-            None => self.chooser.draw() as u32,
-        };
+        let url = shared.recorder.url(&next, &mut self.chooser);
         let Some(request) = shared.job.requests.get(url as usize) else { return };
         self.sent += 1;
         let bytes = if self.sent >= shared.max_requests { &request.last } else { &request.bytes };
@@ -274,15 +243,9 @@ impl Connection {
             self.split = Some(self.output.len() + bytes.len() - request.body);
         }
         self.output.extend_from_slice(bytes);
-        self.flight.push_back(InFlight {
-            times: Times { due: next.due, sent: shared.now },
-            url,
-            head_only: request.head_only,
-            repeats: if request.is_safe { next.repeats } else { 0 },
-        });
-        shared.recorder.issue(shared.now);
+        self.flight.push_back(shared.recorder.issue(next, url, request));
         if let Some(pace) = &mut self.pace {
-            pace.request(shared.now);
+            pace.request(shared.recorder.now);
         }
     }
 
@@ -290,7 +253,7 @@ impl Connection {
     pub(super) fn flush(&mut self, shared: &mut Shared<'_>) {
         let Some(transport) = &mut self.transport else { return };
         if self.written == 0 && !self.output.is_empty() {
-            shared.recorder.depth(shared.now, self.flight.len() as u32);
+            shared.recorder.depth(self.flight.len() as u32);
         }
         while self.written < self.output.len() {
             let end = self.split.filter(|split| *split > self.written).unwrap_or(self.output.len());
@@ -313,16 +276,17 @@ impl Connection {
         let generation = self.generation;
         let mut buffer = std::mem::take(&mut shared.buffer);
         while self.phase == Phase::Open && self.generation == generation {
-            let max = match self.pace.as_mut().map(|pace| (pace.allowance(shared.now), pace)) {
-                None => buffer.len(),
-                Some((Ok(max), _)) => max.min(buffer.len()),
-                Some((Err(due), pace)) => {
-                    if pace.begins_to_wait(due) {
-                        shared.timers.add(due, self.index, generation);
+            let max =
+                match self.pace.as_mut().map(|pace| (pace.allowance(shared.recorder.now), pace)) {
+                    None => buffer.len(),
+                    Some((Ok(max), _)) => max.min(buffer.len()),
+                    Some((Err(due), pace)) => {
+                        if pace.begins_to_wait(due) {
+                            shared.timers.add(due, self.index, generation);
+                        }
+                        break;
                     }
-                    break;
-                }
-            };
+                };
             if !self.read_once(shared, &mut buffer[..max]) {
                 break;
             }
@@ -343,7 +307,7 @@ impl Connection {
     fn read_once(&mut self, shared: &mut Shared<'_>, buffer: &mut [u8]) -> bool {
         let Some(transport) = &mut self.transport else { return false };
         let rest = self.reader.remaining();
-        let only_counted = rest >= DISCARD_FROM && !shared.verifies && !transport.is_tls();
+        let only_counted = rest >= DISCARD_FROM && !shared.recorder.verifies && !transport.is_tls();
         let result = if only_counted && self.unread.is_empty() {
             let max = buffer.len().min(rest as usize);
             let result = transport.discard(&mut buffer[..max]);
@@ -364,10 +328,10 @@ impl Connection {
             self.closed_by_server(shared);
             return false;
         }
-        shared.tick();
-        shared.recorder.receive(shared.now, count as u64);
+        shared.recorder.tick();
+        shared.recorder.receive(count as u64);
         if let Some(pace) = &mut self.pace {
-            pace.read(shared.now, count as u64);
+            pace.read(shared.recorder.now, count as u64);
             self.end_silence(shared);
         }
         if discarded {
@@ -411,15 +375,11 @@ impl Connection {
                     return;
                 }
                 ResponseEvent::Head { status, .. } => {
-                    self.response = PartialResponse::new(status, shared.now);
-                    if !shared.job.is_expected(status)
-                        && !shared.recorder.tally.first_errors.contains_key(&ErrorKind::Status)
-                    {
-                        self.response.text = Some(Vec::new());
-                    }
+                    self.response = shared.recorder.first_byte(shared.job, status);
                 }
                 ResponseEvent::Data(body) => {
-                    self.response.add(body, self.reader.is_body_complete(), shared.verifies);
+                    let verifies = shared.recorder.verifies;
+                    self.response.add(body, self.reader.is_body_complete(), verifies);
                 }
                 ResponseEvent::End { keep } => {
                     if !self.complete(shared, keep) {
@@ -440,37 +400,25 @@ impl Connection {
         }
         let Some(request) = self.flight.pop_front() else { return false };
         self.received += 1;
-        shared.alive = shared.now;
-        let checked = check(shared, &request, response.status, response.body, response.hash());
-        let job = shared.job;
-        let reason =
-            || describe_error(job, request.url, checked.unwrap_or(ErrorKind::Other), &response);
-        let checked = checked.map(|kind| (kind, &reason as &dyn Fn() -> String));
-        let (times, first_byte) = (request.times, response.first_byte);
-        let now = shared.now;
-        shared.recorder.use_connection(now, &mut self.counted);
-        if shared.recorder.complete(now, times, first_byte, response.status, checked) {
-            self.responses += 1;
-        }
+        shared.recorder.complete(shared.job, &mut self.record, &request, &response);
         self.think(shared);
         if let Some(pace) = &mut self.pace {
             pace.complete();
         }
         if self.received >= shared.max_requests {
             // The client closes, whatever the server has announced.
-            shared.record(|tally, _| tally.closed_by_generator += 1);
+            shared.recorder.record(|tally| tally.closed_by_generator += 1);
             self.close(shared);
             return false;
         }
         if !keep {
             self.is_closing = true;
-            shared.record(|tally, _| tally.closed_by_server += 1);
-            shared.recorder.withdraw(self.flight.len() as u64);
-            shared.send_again(&mut self.flight, false);
+            shared.recorder.record(|tally| tally.closed_by_server += 1);
+            shared.recorder.send_again(self.flight.drain(..));
             self.close(shared);
             return false;
         }
-        if self.thinks_until > shared.now {
+        if self.thinks_until > shared.recorder.now {
             self.thinking = true;
             shared.timers.add(self.thinks_until, self.index, self.generation);
         }
@@ -479,8 +427,8 @@ impl Connection {
 
     /// Begins the think time.
     fn think(&mut self, shared: &Shared<'_>) {
-        if shared.think > 0 {
-            self.thinks_until = shared.now + shared.think;
+        if shared.recorder.think > 0 {
+            self.thinks_until = shared.recorder.now + shared.recorder.think;
         }
     }
 
@@ -501,7 +449,7 @@ impl Connection {
     pub(super) fn is_overdue(&self, now: u64, timeout: u64) -> bool {
         let since = match self.phase {
             Phase::Closed => return false,
-            Phase::Connecting | Phase::Handshake => self.began,
+            Phase::Connecting | Phase::Handshake => self.record.began,
             // At a modem's pace a response may take any time.
             Phase::Open if self.pace.is_some() && self.reader.is_within() => return false,
             Phase::Open => match self.flight.front() {

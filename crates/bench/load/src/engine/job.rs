@@ -10,7 +10,8 @@ use url::Url;
 use super::request::{Http2Request, Prepared};
 use super::tls::Tls;
 use super::transport::{SocketOptions, Transport};
-use crate::plan::{Plan, Protocol};
+use crate::choose::Chooser;
+use crate::plan::Plan;
 use crate::urls;
 use crate::verify::Reference;
 
@@ -101,7 +102,7 @@ impl Job {
             }
             let method = extras.methods.get(index).unwrap_or(&plan.request.method);
             requests.push(Prepared::new(&plan, method, &url, &extras.body));
-            if plan.protocol == Protocol::Http2 {
+            if plan.protocol.has_streams() {
                 http2.push(
                     Http2Request::new(&plan, method, &url, &extras.body)
                         .map_err(|why| wrong(text, &why))?,
@@ -191,6 +192,12 @@ impl Job {
         } else {
             self.statuses.contains(&status)
         }
+    }
+
+    /// Returns the sequence of URLs of the user with that number.
+    pub(super) fn chooser(&self, number: u64) -> Chooser {
+        let Plan { choice, urls, seed, .. } = &self.plan;
+        Chooser::new(choice, &self.table, urls.len(), *seed, number, self.plan.users())
     }
 
     /// Begins to open the connection with that number.

@@ -11,6 +11,7 @@ mod request;
 mod response;
 mod series;
 mod shared;
+mod streams;
 mod tally;
 mod timers;
 mod tls;
@@ -30,8 +31,11 @@ pub(crate) use transport::MIN_RECEIVE_BUFFER;
 use crate::plan::Protocol;
 use crate::processes::{self, Sample};
 use crate::progress::{Progress, Slot};
+use crate::segment::Segment;
 
 use clock::Clock;
+use http2::Http2;
+use streams::Streams;
 use worker::Worker;
 
 /// The measurement of all workers.
@@ -59,6 +63,7 @@ const SEARCH_TIME: Duration = Duration::from_millis(20);
 /// A worker cannot be created.
 pub fn run(job: &Job, progress: &Progress, start: Option<Instant>) -> io::Result<Measured> {
     let pids = processes::listening_on(job.address);
+    let work = worker(job.plan.protocol);
     // Search again at the end, since servers start processes under load.
     let find = || processes::with_descendants(pids.iter().flatten().copied());
     let server = |found: &[u32]| (!found.is_empty()).then(|| processes::sample(found));
@@ -77,12 +82,9 @@ pub fn run(job: &Job, progress: &Progress, start: Option<Instant>) -> io::Result
             let (done, prepared) = (done.clone(), prepared.clone());
             let builder = thread::Builder::new().name(format!("load-{index}"));
             let spawned = builder.spawn_scoped(scope, move || {
-                let worker = PreparedWorker::new(job, index, slot);
-                // The receivers are gone if the run has failed.
-                let _ = prepared.send(());
-                drop(prepared);
-                let Ok(clock) = begun.recv() else { return };
-                stay(worker.run(clock), done, release);
+                if let Some(ended) = work(job, index, slot, prepared, begun) {
+                    stay(ended, done, release);
+                }
             });
             spawned.inspect_err(|_| progress.stop())?;
         }
@@ -146,43 +148,61 @@ fn panicked() -> io::Error {
     io::Error::other("a worker thread panicked")
 }
 
-/// A worker before its start.
-enum PreparedWorker<'a> {
-    Http1(io::Result<Box<Worker<'a>>>),
-    Http2(&'a Job, u32, &'a Slot),
+/// A worker of one protocol. It takes requests from its [`recorder::Recorder`], carries them, and reports what becomes of them.
+trait Engine<'a>: Sized {
+    /// Prepares the worker of a part of the run, on its own thread. The worker publishes its progress in `slot`.
+    ///
+    /// # Errors
+    /// The system lacks a resource.
+    fn new(job: &'a Job, part: Segment, slot: &'a Slot) -> io::Result<Self>;
+
+    /// Runs until the end of the plan, or until it is stopped.
+    ///
+    /// # Errors
+    /// Events cannot be awaited.
+    fn run(&mut self, clock: Clock) -> io::Result<()>;
+
+    /// Returns the tally, and the end of the measurement in nanoseconds since the start.
+    fn finish(&mut self) -> (Tally, u64);
 }
 
-impl<'a> PreparedWorker<'a> {
-    /// Prepares a worker on its own thread.
-    fn new(job: &'a Job, index: u32, slot: &'a Slot) -> Self {
-        job.prepare_thread();
-        match job.plan.protocol {
-            Protocol::Http2 => Self::Http2(job, index, slot),
-            _ => Self::Http1(Worker::new(job, index, slot).map(Box::new)),
-        }
-    }
+/// The function that runs a worker with an index, once it has been prepared and the clock arrives.
+type Work<'a> =
+    fn(&'a Job, u32, &'a Slot, mpsc::Sender<()>, mpsc::Receiver<Clock>) -> Option<Ended>;
 
-    fn run(self, clock: Clock) -> Ended {
-        let mut late = 0;
-        let mut begin = |slot: &Slot| {
-            clock.wait(Duration::ZERO, || slot.is_stopped());
-            late = clock.now();
-        };
-        let (result, tally, end) = match self {
-            Self::Http1(Err(error)) => (Err(error), Tally::new(0), 0),
-            Self::Http1(Ok(mut worker)) => {
-                begin(worker.slot());
-                let result = worker.run(clock);
-                let (tally, end) = worker.finish();
-                (result, tally, end)
-            }
-            Self::Http2(job, index, slot) => {
-                begin(slot);
-                http2::run(job, clock, index, slot)
-            }
-        };
-        Ended { result, tally, end, late }
+/// Returns the function that runs a worker of the protocol.
+fn worker<'a>(protocol: Protocol) -> Work<'a> {
+    match protocol {
+        Protocol::Http10 | Protocol::Http11 => work::<Worker>,
+        Protocol::Http2 => work::<Streams<Http2>>,
     }
+}
+
+/// Runs a worker when the run begins; `None` if it does not, since another worker has failed.
+fn work<'a, E: Engine<'a>>(
+    job: &'a Job,
+    index: u32,
+    slot: &'a Slot,
+    prepared: mpsc::Sender<()>,
+    begun: mpsc::Receiver<Clock>,
+) -> Option<Ended> {
+    job.prepare_thread();
+    let engine = E::new(job, job.plan.part_of_thread(index), slot);
+    // The receivers are gone if the run has failed.
+    let _ = prepared.send(());
+    drop(prepared);
+    let clock = begun.recv().ok()?;
+    let mut engine = match engine {
+        Ok(engine) => engine,
+        Err(error) => {
+            return Some(Ended { result: Err(error), tally: Tally::new(0), end: 0, late: 0 });
+        }
+    };
+    clock.wait(Duration::ZERO, || slot.is_stopped());
+    let late = clock.now();
+    let result = engine.run(clock);
+    let (tally, end) = engine.finish();
+    Some(Ended { result, tally, end, late })
 }
 
 /// The end of a worker. Times are in nanoseconds since the start of the run.

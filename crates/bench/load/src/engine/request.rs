@@ -25,7 +25,8 @@ impl Prepared {
             target.push('?');
             target.push_str(query);
         }
-        let version = if plan.protocol == Protocol::Http10 { "1.0" } else { "1.1" };
+        let is_http10 = plan.protocol == Protocol::Http10;
+        let version = if is_http10 { "1.0" } else { "1.1" };
         let mut head = format!("{method} {target} HTTP/{version}\r\n");
         let has =
             |name: &str| plan.request.fields.iter().any(|(n, _)| n.eq_ignore_ascii_case(name));
@@ -47,7 +48,7 @@ impl Prepared {
         if sends_body && !has("content-length") {
             head += &format!("Content-Length: {}\r\n", body.len());
         }
-        let kept = plan.protocol == Protocol::Http10 && plan.reuse != Reuse::Never;
+        let kept = is_http10 && plan.reuse != Reuse::Never;
         let whole = |connection: &str| {
             let mut bytes = format!("{head}{connection}\r\n").into_bytes();
             bytes.extend_from_slice(body);
@@ -60,14 +61,14 @@ impl Prepared {
             } else {
                 ""
             }),
-            last: whole(if has_connection_field || plan.protocol == Protocol::Http10 {
+            last: whole(if has_connection_field || is_http10 {
                 ""
             } else {
                 "Connection: close\r\n"
             }),
             body: body.len(),
             head_only: method == "HEAD",
-            is_safe: is_safe(method),
+            is_safe: matches!(method, "GET" | "HEAD" | "OPTIONS" | "TRACE"),
         }
     }
 }
@@ -77,8 +78,6 @@ impl Prepared {
 pub(super) struct Http2Request {
     pub(super) head: http::Request<()>,
     pub(super) body: Bytes,
-    /// The method is safe (RFC 9110 §9.2.1).
-    pub(super) is_safe: bool,
 }
 
 impl Http2Request {
@@ -114,12 +113,6 @@ impl Http2Request {
         Ok(Self {
             head: head.body(()).map_err(|error| text(&error))?,
             body: Bytes::copy_from_slice(body),
-            is_safe: is_safe(method),
         })
     }
-}
-
-/// Returns `true` if the method is safe (RFC 9110 §9.2.1).
-fn is_safe(method: &str) -> bool {
-    matches!(method, "GET" | "HEAD" | "OPTIONS" | "TRACE")
 }

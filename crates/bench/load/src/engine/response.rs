@@ -5,9 +5,8 @@ use std::io;
 use rustix::io::Errno;
 
 use super::job::Job;
-use super::shared::{InFlight, Shared};
 use crate::outcome::{ErrorKind, TLS_RECORD};
-use crate::verify::{Digest, Expected};
+use crate::verify::Digest;
 
 /// Bytes of a body that are kept to report a failure.
 const REPORTED_BODY: usize = 2000;
@@ -24,13 +23,15 @@ pub(super) struct PartialResponse {
     /// Hash of a body that arrived in one read.
     hash: Option<u64>,
     /// Start of the body, kept for the report of an unexpected status.
-    pub(super) text: Option<Vec<u8>>,
+    text: Option<Vec<u8>>,
 }
 
 impl PartialResponse {
-    /// Creates a response whose head arrived at `now`.
-    pub(super) fn new(status: u16, now: u64) -> Self {
-        Self { status, first_byte: now, ..Self::default() }
+    /// Creates a response whose head arrived at `now`. The start of the body is kept if it is to be reported.
+    #[inline]
+    pub(super) fn new(status: u16, now: u64, is_reported: bool) -> Self {
+        let text = is_reported.then(Vec::new);
+        Self { status, first_byte: now, text, ..Self::default() }
     }
 
     /// Adds a part of the body. `last` states that a body of known length ends with it.
@@ -103,40 +104,6 @@ pub(super) fn excerpt(bytes: &[u8]) -> String {
 fn title(text: &str) -> Option<&str> {
     let (_, rest) = text.split_once("<title>")?;
     Some(rest.split_once("</title>")?.0)
-}
-
-/// Returns the error in a complete response, if any.
-#[inline]
-pub(super) fn check(
-    shared: &mut Shared<'_>,
-    request: &InFlight,
-    status: u16,
-    length: u64,
-    hash: u64,
-) -> Option<ErrorKind> {
-    let found = Expected { length, hash };
-    let checks = shared.verifies && !request.head_only && shared.job.is_expected(status);
-    let expected = if checks { shared.expected(request.url, found) } else { None };
-    compare(shared.job, status, request.head_only, found, expected)
-}
-
-/// Returns the error in a response with body `found` where `expected` is correct, if any.
-#[inline]
-pub(super) fn compare(
-    job: &Job,
-    status: u16,
-    head_only: bool,
-    found: Expected,
-    expected: Option<Expected>,
-) -> Option<ErrorKind> {
-    if !job.is_expected(status) {
-        return Some(ErrorKind::Status);
-    }
-    let expected = expected.filter(|_| !head_only)?;
-    if expected.length != found.length {
-        return Some(ErrorKind::Length);
-    }
-    (expected.hash != found.hash).then_some(ErrorKind::Hash)
 }
 
 impl ErrorKind {

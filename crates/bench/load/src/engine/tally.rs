@@ -191,7 +191,7 @@ impl Tally {
             tls_resumed: 0,
             depth: (0, 0),
             depth_max: 0,
-            each: Vec::with_capacity(connections),
+            each: vec![0; connections],
             unfinished: 0,
             oldest: 0,
             slowest: 0,

@@ -6,27 +6,24 @@ use dunlin_client::describe_tls_error;
 use dunlin_http::http1::client::ResponseReader;
 
 use super::{Connection, Phase};
+use crate::engine::recorder::RETRY;
 use crate::engine::response::{PartialResponse, excerpt, url_of};
 use crate::engine::shared::Shared;
 use crate::outcome::ErrorKind;
 
-/// Delay before a slot connects again after a failure, in nanoseconds.
-const RETRY: u64 = 10_000_000;
 /// Beginnings of a response to no request, which closes an idle connection.
 const TIMED_OUT: [&[u8]; 2] = [b"HTTP/1.1 408", b"HTTP/1.0 408"];
 
 impl Connection {
-    /// Records an attempt to connect that failed, and tries again after a delay.
+    /// Records an error of connecting, of kind `otherwise` if it has none of its own, and tries again after a delay.
     pub(super) fn fail_to_connect(
         &mut self,
         shared: &mut Shared<'_>,
-        kind: ErrorKind,
+        otherwise: ErrorKind,
         error: &io::Error,
     ) {
-        shared.tick();
-        let address = shared.job.address;
-        let reason = || format!("{} (connecting to {address})", describe_tls_error(error));
-        shared.fail_connection(kind, reason);
+        shared.recorder.tick();
+        shared.recorder.fail_to_connect(shared.job, otherwise, error);
         self.retry(shared);
     }
 
@@ -42,26 +39,24 @@ impl Connection {
                 self.unread = data.to_vec();
                 return;
             }
-            shared.record(|tally, _| tally.closed_by_server += 1);
+            shared.recorder.record(|tally| tally.closed_by_server += 1);
             return self.close(shared);
         }
         let sent = excerpt(data);
         let address = shared.job.address;
-        shared
-            .recorder
-            .fail_unasked(shared.now, || format!("{address}: {sent} (without a request)"));
+        shared.recorder.fail_unasked(|| format!("{address}: {sent} (without a request)"));
         self.retry(shared);
     }
 
     /// Processes the end of the connection by the server.
     pub(super) fn closed_by_server(&mut self, shared: &mut Shared<'_>) {
-        shared.tick();
+        shared.recorder.tick();
         if self.reader.ends_at_close() {
             self.reader = ResponseReader::default();
             self.complete(shared, false);
             return;
         }
-        shared.record(|tally, _| tally.closed_by_server += 1);
+        shared.recorder.record(|tally| tally.closed_by_server += 1);
         if self.flight.is_empty() {
             return self.close(shared);
         }
@@ -96,9 +91,7 @@ impl Connection {
     pub(super) fn lose_requests(&mut self, shared: &mut Shared<'_>, kind: ErrorKind) {
         let (job, url) = (shared.job, self.first_url());
         let reason = || format!("{}: its connection ended before a response", url_of(job, url));
-        let (now, count) = (shared.now, self.flight.len() as u64);
-        shared.recorder.lose(now, kind, count, reason);
-        shared.send_again(&mut self.flight, true);
+        shared.recorder.lose(kind, self.flight.drain(..), reason);
         self.close(shared);
     }
 
@@ -114,20 +107,20 @@ impl Connection {
             Phase::Open | Phase::Closed => {
                 let url = self.first_url();
                 let reason = || format!("{} after {seconds} s", url_of(job, url));
-                shared.record(|tally, _| tally.closed_by_generator += 1);
+                shared.recorder.record(|tally| tally.closed_by_generator += 1);
                 return self.fail_requests(shared, ErrorKind::Timeout, reason);
             }
         };
-        shared.fail_connection(ErrorKind::Timeout, || phase);
+        shared.recorder.fail_connection(ErrorKind::Timeout, || phase);
         self.retry(shared);
     }
 
     /// Processes an error of the socket or of TLS on an open connection.
     pub(super) fn fail(&mut self, shared: &mut Shared<'_>, error: &io::Error) {
-        shared.tick();
+        shared.recorder.tick();
         let kind = ErrorKind::of(error, ErrorKind::Other);
         if kind == ErrorKind::Reset {
-            shared.record(|tally, _| tally.closed_by_server += 1);
+            shared.recorder.record(|tally| tally.closed_by_server += 1);
             if self.flight.is_empty() {
                 return self.close(shared);
             }
@@ -138,7 +131,7 @@ impl Connection {
         let address = shared.job.address;
         if self.flight.is_empty() {
             let reason = || format!("{} ({address})", describe_tls_error(error));
-            shared.fail_connection(kind, reason);
+            shared.recorder.fail_connection(kind, reason);
             return self.retry(shared);
         }
         let (job, url) = (shared.job, self.first_url());
@@ -153,8 +146,7 @@ impl Connection {
         kind: ErrorKind,
         reason: impl FnOnce() -> String,
     ) {
-        let flight = self.flight.drain(..).map(|request| request.times);
-        shared.recorder.fail(shared.now, kind, flight, reason);
+        shared.recorder.fail(kind, self.flight.drain(..), reason);
         self.think(shared);
         self.retry(shared);
     }
@@ -162,15 +154,15 @@ impl Connection {
     /// Connects again after a delay, and after the think time.
     pub(super) fn retry(&mut self, shared: &mut Shared<'_>) {
         self.shut(shared);
-        let at = (shared.now + RETRY).max(self.thinks_until);
+        let at = (shared.recorder.now + RETRY.as_nanos() as u64).max(self.thinks_until);
         shared.timers.add(at, self.index, self.generation);
     }
 
     /// Closes the connection and returns its slot to the worker, after the think time.
     pub(super) fn close(&mut self, shared: &mut Shared<'_>) {
-        shared.record(|tally, now| tally.lifetime.saturating_record(now - self.opened));
+        shared.recorder.close(&self.record);
         self.shut(shared);
-        if self.thinks_until > shared.now {
+        if self.thinks_until > shared.recorder.now {
             shared.timers.add(self.thinks_until, self.index, self.generation);
         } else {
             shared.reopen(self.index);

@@ -1,6 +1,5 @@
 //! The bytes of an HTTP/2 connection: their number, and who has ended it.
 
-use std::cell::{Cell, RefCell};
 use std::io;
 use std::pin::Pin;
 use std::rc::Rc;
@@ -8,38 +7,19 @@ use std::task::{Context, Poll};
 
 use tokio::io::{AsyncRead, AsyncWrite, ReadBuf};
 
-use super::state::State;
-use crate::engine::clock::Clock;
-
-/// What was seen on the stream of a connection.
-#[derive(Default)]
-pub(super) struct Seen {
-    /// The server has closed its side.
-    pub(super) ended: Cell<bool>,
-    /// The server has reset the connection.
-    pub(super) reset: Cell<bool>,
-    /// Time of the last byte.
-    pub(super) last: Cell<u64>,
-}
-
-impl Seen {
-    /// Returns `true` if the server has ended the connection.
-    pub(super) fn is_ended(&self) -> bool {
-        self.ended.get() || self.reset.get()
-    }
-}
+use crate::engine::recorder::SharedRecorder;
+use crate::engine::streams::Seen;
 
 /// A stream whose received bytes are counted, heads of frames included.
 pub(super) struct Wire<T> {
     stream: T,
-    clock: Clock,
-    state: Rc<RefCell<State>>,
+    recorder: SharedRecorder,
     seen: Rc<Seen>,
 }
 
 impl<T> Wire<T> {
-    pub(super) fn new(stream: T, clock: Clock, state: Rc<RefCell<State>>, seen: Rc<Seen>) -> Self {
-        Self { stream, clock, state, seen }
+    pub(super) fn new(stream: T, recorder: SharedRecorder, seen: Rc<Seen>) -> Self {
+        Self { stream, recorder, seen }
     }
 
     fn note(&self, result: &io::Result<()>) {
@@ -61,9 +41,9 @@ impl<T: AsyncRead + Unpin> AsyncRead for Wire<T> {
         self.note(&result);
         let count = (buffer.filled().len() - before) as u64;
         if count > 0 {
-            let now = self.clock.now();
-            self.seen.last.set(now);
-            self.state.borrow_mut().recorder.receive(now, count);
+            let mut recorder = self.recorder.now();
+            self.seen.last.set(recorder.now);
+            recorder.receive(count);
         } else if result.is_ok() && buffer.remaining() > 0 {
             self.seen.ended.set(true);
         }

@@ -1,4 +1,4 @@
-//! Timers of an HTTP/2 worker with the resolution of the clock. Those of tokio have one of milliseconds.
+//! Timers of a worker with streams, with the resolution of the clock. Those of tokio have one of milliseconds.
 
 use std::cell::{Cell, RefCell};
 use std::cmp::Reverse;
@@ -17,7 +17,7 @@ use tokio::io::unix::AsyncFd;
 use crate::engine::clock::Clock;
 
 /// The timers, all of which wait for one timer of the kernel.
-pub(super) struct Timers {
+pub(super) struct StreamTimers {
     clock: Clock,
     descriptor: AsyncFd<OwnedFd>,
     /// Time and number of each timer.
@@ -29,8 +29,8 @@ pub(super) struct Timers {
 /// A task yields instead of sleeping if it is due within this time, in nanoseconds, since a sleep may take that much longer.
 const SPIN: u64 = 60_000;
 
-impl Timers {
-    /// Timers by a clock. The caller runs [`Timers::run`] beside the tasks that wait.
+impl StreamTimers {
+    /// Creates timers by a clock. The caller runs [`StreamTimers::run`] beside the tasks that wait.
     pub(super) fn new(clock: Clock) -> io::Result<Self> {
         let flags = TimerfdFlags::NONBLOCK | TimerfdFlags::CLOEXEC;
         let timer = timerfd_create(TimerfdClockId::Monotonic, flags)?;
@@ -46,6 +46,11 @@ impl Timers {
             wakers: RefCell::default(),
             next: Cell::new(0),
         })
+    }
+
+    /// Sets the clock of the run.
+    pub(super) fn start(&mut self, clock: Clock) {
+        self.clock = clock;
     }
 
     /// Waits until a time in nanoseconds since the start of the run.
@@ -133,7 +138,7 @@ mod tests {
         let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build().unwrap();
         runtime.block_on(async {
             let clock = Clock::new(Instant::now());
-            let timers = Timers::new(clock).unwrap();
+            let timers = StreamTimers::new(clock).unwrap();
             let order = RefCell::new(Vec::new());
             let task = |due: u64| {
                 let (timers, order) = (&timers, &order);
