@@ -46,6 +46,7 @@ struct Tasks<'a> {
     /// The request of each user that is in flight.
     flight: RefCell<Vec<Option<InFlight>>>,
     timers: StreamTimers,
+    think: u64,
     /// Notified when a request waits.
     arrived: Notify,
 }
@@ -55,11 +56,13 @@ impl<'a, P: StreamProtocol> Engine<'a> for Streams<'a, P> {
         let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build()?;
         let entered = runtime.enter();
         let users = part.share(u64::from(job.plan.connections)) * u64::from(job.plan.streams);
+        let recorder = Recorder::new(job, part);
         let tasks = Tasks {
             job,
             part,
             slot,
-            recorder: SharedRecorder::new(Recorder::new(job, part)),
+            think: recorder.think,
+            recorder: SharedRecorder::new(recorder),
             flight: RefCell::new(iter::repeat_with(|| None).take(users as usize).collect()),
             timers: StreamTimers::new(Clock::new(Instant::now()))?,
             arrived: Notify::new(),
@@ -195,10 +198,13 @@ impl Tasks<'_> {
             if live.seen.is_ended() && live.open.get() == 0 {
                 live.end_by(EndedBy::Failure);
             }
-            if live.end().is_some() || self.recorder.now().has_ended() {
+            if live.end().is_some() {
                 return None;
             }
             if !live.has_room() {
+                if self.recorder.now().has_ended() {
+                    return None;
+                }
                 // The server may raise its limit at any time, without notice here.
                 tokio::select! {
                     () = live.freed.notified() => {}
@@ -230,8 +236,8 @@ impl Tasks<'_> {
         let mut chooser = self.job.chooser(number);
         let mut rejections = 0;
         while let Some(next) = self.next_request(live).await {
-            let Some(url) = self.issue(live, user, next, &mut chooser) else { return };
-            let result = self.exchange(live, url).await;
+            let Some((url, sent)) = self.issue(live, user, next, &mut chooser) else { return };
+            let result = self.exchange(live, url, sent).await;
             live.open.set(live.open.get() - 1);
             live.freed.notify_one();
             let Some(request) = self.flight.borrow_mut()[user].take() else { return };
@@ -250,21 +256,21 @@ impl Tasks<'_> {
         }
     }
 
-    /// Records that a request is sent. Returns the index of its URL; `None` if there is no such URL.
+    /// Records that a request is sent. Returns the index of its URL, and the time; `None` if there is no such URL.
     fn issue<P>(
         &self,
         live: &LiveConnection<P>,
         user: usize,
         next: Pending,
         chooser: &mut Chooser,
-    ) -> Option<u32> {
+    ) -> Option<(u32, u64)> {
         let mut recorder = self.recorder.now();
         let url = recorder.url(&next, chooser);
         let request = recorder.issue(next, url, self.job.requests.get(url as usize)?);
         live.open.set(live.open.get() + 1);
         recorder.depth(live.open.get() as u32);
         self.flight.borrow_mut()[user] = Some(request);
-        Some(url)
+        Some((url, recorder.now))
     }
 
     /// Sends a request and reads its response, within the time that a response may take.
@@ -272,9 +278,9 @@ impl Tasks<'_> {
         &self,
         live: &LiveConnection<P>,
         url: u32,
+        sent: u64,
     ) -> Result<PartialResponse, Failed> {
         let seconds = self.job.plan.timeout_seconds;
-        let sent = self.recorder.now().now;
         let response = P::exchange(live, self.job, &self.recorder, url);
         match tokio::time::timeout(Duration::from_secs_f64(seconds), response).await {
             Ok(Ok(response)) => {
@@ -339,12 +345,9 @@ impl Tasks<'_> {
 
     /// The think time.
     async fn pause(&self) {
-        let (think, until) = {
-            let recorder = self.recorder.now();
-            (recorder.think, recorder.now.saturating_add(recorder.think))
-        };
-        if think > 0 {
-            self.timers.sleep_until(until).await;
+        if self.think > 0 {
+            let now = self.recorder.now().now;
+            self.timers.sleep_until(now.saturating_add(self.think)).await;
         }
     }
 }
