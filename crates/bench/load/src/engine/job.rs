@@ -9,7 +9,6 @@ use url::Url;
 
 use super::request::{Http2Request, Prepared};
 use super::tls::Tls;
-use super::transport::{SocketOptions, Transport};
 use crate::choose::Chooser;
 use crate::plan::Plan;
 use crate::urls;
@@ -198,19 +197,6 @@ impl Job {
     pub(super) fn chooser(&self, number: u64) -> Chooser {
         let Plan { choice, urls, seed, .. } = &self.plan;
         Chooser::new(choice, &self.table, urls.len(), *seed, number, self.plan.users())
-    }
-
-    /// Begins to open the connection with that number.
-    pub(super) fn connect(&self, number: u64) -> std::io::Result<Transport> {
-        let sources = &self.plan.source_addresses;
-        let from = (!sources.is_empty()).then(|| sources[number as usize % sources.len()]);
-        let options = SocketOptions {
-            to: self.address,
-            from,
-            no_delay: self.plan.request.no_delay,
-            pace: self.plan.modem_bits_per_second.map(|bits| bits / 8),
-        };
-        Transport::open(&options, self.tls.as_ref())
     }
 }
 

@@ -1,32 +1,28 @@
 //! The engine: workers on threads of their own, each with its connections, its share of the plan and its own tally. They
-//! share no mutable state while they run.
+//! share no mutable state while they run. Each is an engine ([`Engine`]) under a [`recorder::Recorder`]: [`http1`], or [`streams`] with
+//! an adapter such as [`http2`].
 
 mod clock;
-mod connection;
+mod http1;
 mod http2;
 mod job;
-mod pace;
 mod recorder;
 mod request;
 mod response;
 mod series;
-mod shared;
 mod streams;
 mod tally;
-mod timers;
 mod tls;
-mod transport;
-mod worker;
 
 use std::io;
 use std::sync::mpsc;
 use std::thread;
 use std::time::{Duration, Instant, SystemTime};
 
+pub(crate) use http1::MIN_RECEIVE_BUFFER;
 pub use job::{Extras, Job, JobError};
 pub use series::Series;
 pub use tally::{Conformance, Lost, Quarter, Tally, Windows};
-pub(crate) use transport::MIN_RECEIVE_BUFFER;
 
 use crate::plan::Protocol;
 use crate::processes::{self, Sample};
@@ -34,9 +30,9 @@ use crate::progress::{Progress, Slot};
 use crate::segment::Segment;
 
 use clock::Clock;
+use http1::Http1;
 use http2::Http2;
 use streams::Streams;
-use worker::Worker;
 
 /// The measurement of all workers.
 pub struct Measured {
@@ -173,7 +169,7 @@ type Work<'a> =
 /// Returns the function that runs a worker of the protocol.
 fn worker<'a>(protocol: Protocol) -> Work<'a> {
     match protocol {
-        Protocol::Http10 | Protocol::Http11 => work::<Worker>,
+        Protocol::Http10 | Protocol::Http11 => work::<Http1>,
         Protocol::Http2 => work::<Streams<Http2>>,
     }
 }

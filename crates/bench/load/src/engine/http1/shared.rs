@@ -7,9 +7,9 @@ use std::os::fd::OwnedFd;
 use dunlin_http::http1::client::HeadCache;
 use rustix::event::epoll;
 
-use super::job::Job;
-use super::recorder::Recorder;
 use super::timers::Timers;
+use crate::engine::job::Job;
+use crate::engine::recorder::Recorder;
 use crate::plan::Reuse;
 use crate::segment::Segment;
 

@@ -1,22 +1,29 @@
 //! The engine of HTTP/1: an event loop with its connections.
 
+mod connection;
+mod pace;
+mod shared;
+mod timers;
+mod transport;
+
 use std::io;
 
 use rustix::event::{Timespec, epoll};
 
 use super::Engine;
 use super::clock::Clock;
-use super::connection::Connection;
 use super::job::Job;
 use super::recorder::TICK;
-use super::shared::Shared;
 use super::tally::Tally;
 use crate::plan::Model;
 use crate::progress::Slot;
 use crate::segment::Segment;
+use connection::Connection;
+use shared::Shared;
+pub(crate) use transport::MIN_RECEIVE_BUFFER;
 
-/// An event loop on a thread of its own.
-pub(super) struct Worker<'a> {
+/// A worker of HTTP/1: an event loop on a thread of its own.
+pub(super) struct Http1<'a> {
     shared: Shared<'a>,
     connections: Vec<Connection>,
     next_scan: u64,
@@ -35,7 +42,7 @@ const OPEN_AT_ONCE: usize = 256;
 const MAX_SILENT: u32 = 1024;
 const EVENTS: usize = 1024;
 
-impl<'a> Engine<'a> for Worker<'a> {
+impl<'a> Engine<'a> for Http1<'a> {
     fn new(job: &'a Job, part: Segment, slot: &'a Slot) -> io::Result<Self> {
         let mut shared = Shared::new(job, part)?;
         let count = part.share(u64::from(job.plan.connections)) as u32;
@@ -94,7 +101,7 @@ impl<'a> Engine<'a> for Worker<'a> {
     }
 }
 
-impl Worker<'_> {
+impl Http1<'_> {
     fn is_over(&self) -> bool {
         let recorder = &self.shared.recorder;
         recorder.has_ended() || recorder.is_spent() || self.slot.is_stopped()

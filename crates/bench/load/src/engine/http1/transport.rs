@@ -1,7 +1,7 @@
 //! The byte stream of a connection, plain or TLS. All operations are non-blocking.
 
 use std::io::{self, Read, Write};
-use std::net::{IpAddr, SocketAddr};
+use std::net::SocketAddr;
 use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
 use std::sync::Arc;
 
@@ -12,8 +12,8 @@ use rustix::net::{
     send, socket_with, sockopt,
 };
 
-use super::tally::Windows;
-use super::tls::Tls;
+use crate::engine::job::Job;
+use crate::engine::tally::Windows;
 
 /// A socket with an optional TLS session.
 pub(super) struct Transport {
@@ -23,44 +23,40 @@ pub(super) struct Transport {
     blocked: bool,
 }
 
-/// Options of a new socket.
-pub(super) struct SocketOptions {
-    pub(super) to: SocketAddr,
-    pub(super) from: Option<IpAddr>,
-    pub(super) no_delay: bool,
-    /// Bytes per second at which it will be read. Limits the receive buffer.
-    pub(super) pace: Option<u64>,
-}
-
 /// The smallest receive buffer that can be requested, in bytes. Linux grants twice as many.
 pub(crate) const MIN_RECEIVE_BUFFER: usize = 2304;
 /// Connections of each worker whose window is sampled. All have the same options.
 const SAMPLED_WINDOWS: u32 = 64;
 
 impl Transport {
-    /// Begins to connect.
-    pub(super) fn open(options: &SocketOptions, tls: Option<&Tls>) -> io::Result<Self> {
-        let family = if options.to.is_ipv4() { AddressFamily::INET } else { AddressFamily::INET6 };
+    /// Begins to open the connection with that number.
+    pub(super) fn open(job: &Job, number: u64) -> io::Result<Self> {
+        let family = if job.address.is_ipv4() { AddressFamily::INET } else { AddressFamily::INET6 };
         let flags = SocketFlags::NONBLOCK | SocketFlags::CLOEXEC;
         let socket = socket_with(family, SocketType::STREAM, flags, Some(ipproto::TCP))?;
-        sockopt::set_tcp_nodelay(&socket, options.no_delay)?;
-        if let Some(rate) = options.pace {
+        sockopt::set_tcp_nodelay(&socket, job.plan.request.no_delay)?;
+        if let Some(bits) = job.plan.modem_bits_per_second {
             // Set before connecting, so that the window never holds more than a second or two of data. The kernel would
             // buffer a megabyte otherwise.
-            sockopt::set_socket_recv_buffer_size(&socket, (rate as usize).max(MIN_RECEIVE_BUFFER))?;
+            sockopt::set_socket_recv_buffer_size(
+                &socket,
+                (bits as usize / 8).max(MIN_RECEIVE_BUFFER),
+            )?;
         }
-        if let Some(from) = options.from {
+        let sources = &job.plan.source_addresses;
+        if !sources.is_empty() {
+            let from = sources[number as usize % sources.len()];
             sockopt::set_socket_reuseaddr(&socket, true)?;
             // Let connect(2) choose the port, which can then be shared with connections to other destinations. Without
             // this option bind(2) looks for a completely unused port, which takes longer.
             let _ = nix::sys::socket::setsockopt(&socket, IpBindAddressNoPort, &true);
             bind(&socket, &SocketAddr::new(from, 0))?;
         }
-        match connect(&socket, &options.to) {
+        match connect(&socket, &job.address) {
             Ok(()) | Err(Errno::INPROGRESS) => {}
             Err(error) => return Err(error.into()),
         }
-        let session = match tls {
+        let session = match &job.tls {
             None => None,
             Some(tls) => {
                 let made = rustls::ClientConnection::new(Arc::clone(&tls.config), tls.name.clone());

@@ -6,9 +6,9 @@ use dunlin_client::describe_tls_error;
 use dunlin_http::http1::client::ResponseReader;
 
 use super::{Connection, Phase};
+use crate::engine::http1::shared::Shared;
 use crate::engine::recorder::RETRY;
 use crate::engine::response::{PartialResponse, excerpt, url_of};
-use crate::engine::shared::Shared;
 use crate::outcome::ErrorKind;
 
 /// Beginnings of a response to no request, which closes an idle connection.
@@ -96,7 +96,7 @@ impl Connection {
     }
 
     /// Ends the connection after a timeout.
-    pub(in crate::engine) fn time_out(&mut self, shared: &mut Shared<'_>) {
+    pub(in crate::engine::http1) fn time_out(&mut self, shared: &mut Shared<'_>) {
         let (job, seconds) = (shared.job, shared.job.plan.timeout_seconds);
         let phase = match self.phase {
             Phase::Connecting => format!("connecting to {} for {seconds} s", job.address),

@@ -9,11 +9,11 @@ use dunlin_http::http1::client::{MalformedResponse, ResponseEvent, ResponseReade
 use rustix::event::epoll;
 
 use super::pace::Pace;
-use super::recorder::{ConnectionRecord, InFlight, Pending};
-use super::response::{PartialResponse, excerpt, url_of};
 use super::shared::Shared;
 use super::transport::Transport;
 use crate::choose::Chooser;
+use crate::engine::recorder::{ConnectionRecord, InFlight, Pending};
+use crate::engine::response::{PartialResponse, excerpt, url_of};
 use crate::outcome::ErrorKind;
 use crate::plan::Model;
 
@@ -121,7 +121,7 @@ impl Connection {
         self.output.clear();
         self.written = 0;
         self.split = None;
-        let opened = shared.job.connect(self.number).and_then(|transport| {
+        let opened = Transport::open(shared.job, self.number).and_then(|transport| {
             let data =
                 epoll::EventData::new_u64(u64::from(self.generation) << 32 | u64::from(self.index));
             // Edge-triggered, so that no call is needed to change the interest.
