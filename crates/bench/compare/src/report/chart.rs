@@ -1,10 +1,10 @@
 //! The charts of a comparison as SVG. Colours stand for servers and are the same in all charts.
 
 use super::{bars, format, lines};
-use crate::results::{Chart as Wanted, Results};
+use crate::results::{Chart, Results};
 
-/// A chart.
-pub(super) struct Chart {
+/// A chart as it is drawn.
+pub(super) struct DrawnChart {
     /// Name of its scenario.
     pub(super) scenario: String,
     /// Key of the metric that it belongs to; absent for the charts of the scenario.
@@ -18,7 +18,7 @@ pub(super) struct Chart {
 }
 
 /// Returns all charts. Those without a figure are omitted.
-pub(super) fn all(results: &Results) -> Vec<Chart> {
+pub(super) fn all(results: &Results) -> Vec<DrawnChart> {
     let mut charts = Vec::new();
     for scenario in &results.scenarios {
         let mut add = |name: &str,
@@ -27,7 +27,7 @@ pub(super) fn all(results: &Results) -> Vec<Chart> {
                        draw: &dyn Fn(&str) -> Option<String>| {
             let id = format!("{}-{name}", scenario.name);
             if let Some(svg) = draw(&id) {
-                charts.push(Chart {
+                charts.push(DrawnChart {
                     scenario: scenario.name.clone(),
                     metric: metric.map(str::to_owned),
                     file: format!("{id}.svg"),
@@ -39,7 +39,7 @@ pub(super) fn all(results: &Results) -> Vec<Chart> {
         for metric in &scenario.metrics {
             // A curve of one position is none.
             let curved = scenario.charts.iter().any(|chart| {
-                matches!(chart, Wanted::Curve { metric: key, .. } if *key == metric.key)
+                matches!(chart, Chart::Curve { metric: key, .. } if *key == metric.key)
                     && lines::curve(results, scenario, chart, "").is_some()
             });
             if !curved {
@@ -51,12 +51,12 @@ pub(super) fn all(results: &Results) -> Vec<Chart> {
         }
         for wanted in &scenario.charts {
             match wanted {
-                Wanted::Curve { title, metric, .. } => {
+                Chart::Curve { title, metric, .. } => {
                     add(&format!("curve-{metric}"), None, title, &|id| {
                         lines::curve(results, scenario, wanted, id)
                     });
                 }
-                Wanted::Latency { title, row } => {
+                Chart::Latency { title, row } => {
                     let Some(row) = scenario.rows.iter().find(|known| known.id == *row) else {
                         continue;
                     };

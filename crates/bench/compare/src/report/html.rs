@@ -4,7 +4,7 @@ use std::fmt::{Result, Write};
 
 use dunlin_http::html::escape;
 
-use super::chart::Chart;
+use super::chart::DrawnChart;
 use super::format;
 use super::html_table::table;
 use super::svg::COLOURS;
@@ -12,14 +12,14 @@ use super::table::{columns, curves, verdict};
 use super::warnings::warnings;
 use crate::results::{Cell, Results, ScenarioResults};
 
-pub(super) fn render(results: &Results, charts: &[Chart]) -> String {
+pub(super) fn render(results: &Results, charts: &[DrawnChart]) -> String {
     let mut page = String::new();
     // Writing to a string cannot fail.
     let _ = write(&mut page, results, charts);
     page
 }
 
-fn write(page: &mut String, results: &Results, charts: &[Chart]) -> Result {
+fn write(page: &mut String, results: &Results, charts: &[DrawnChart]) -> Result {
     let titles: Vec<&str> =
         results.scenarios.iter().map(|scenario| scenario.name.as_str()).collect();
     write!(
@@ -121,7 +121,7 @@ fn one(
     page: &mut String,
     results: &Results,
     scenario: &ScenarioResults,
-    charts: &[Chart],
+    charts: &[DrawnChart],
 ) -> Result {
     writeln!(
         page,
@@ -176,7 +176,7 @@ fn one(
     writeln!(page, "</section>")
 }
 
-fn figure(page: &mut String, chart: &Chart) -> Result {
+fn figure(page: &mut String, chart: &DrawnChart) -> Result {
     let title = escape(&chart.title);
     writeln!(page, "<figure>")?;
     // The chart of a metric has its heading, which is also that of the section.

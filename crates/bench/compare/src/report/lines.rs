@@ -7,7 +7,7 @@ use super::format;
 use super::scale::{Scale, label};
 use super::svg::{Anchor, Svg, WIDTH, colour, width_of};
 use super::table::{columns, figure_rounds, is_usable};
-use crate::results::{Cell, Chart as Wanted, Results, Round, Row, ScenarioResults};
+use crate::results::{Cell, Chart, Results, Round, Row, ScenarioResults};
 use crate::statistics::median;
 
 /// Height of a chart.
@@ -36,10 +36,10 @@ impl Axis {
 pub(super) fn curve(
     results: &Results,
     scenario: &ScenarioResults,
-    wanted: &Wanted,
+    wanted: &Chart,
     id: &str,
 ) -> Option<String> {
-    let Wanted::Curve { title, metric, x, logarithmic, group } = wanted else { return None };
+    let Chart::Curve { title, metric, x, logarithmic, group } = wanted else { return None };
     let rows = scenario.rows.iter().filter(|row| group.is_none() || row.group == *group);
     let rows: Vec<(f64, &Row)> = rows.filter_map(|row| Some((row.x?, row))).collect();
     let points = |server: usize| -> Vec<(f64, f64)> {
