@@ -14,13 +14,13 @@ use crate::statistics::{Estimate, median, ratio};
 /// A figure that both comparisons have.
 #[derive(Clone, Debug)]
 pub struct Change {
-    /// Its identity.
+    /// The identity of the figure.
     pub what: What,
     /// The medians of the first and of the second comparison.
     pub medians: (f64, f64),
     /// Ratio of the second to the first.
     pub ratio: Estimate,
-    /// Its metric.
+    /// The metric of the figure.
     pub metric: Metric,
 }
 
@@ -44,7 +44,7 @@ pub struct Diff {
     pub changes: Vec<Change>,
     /// Figures that both have and that cannot be compared, with the reason.
     pub incomparable: Vec<(What, &'static str)>,
-    /// What makes the comparison less certain.
+    /// The differences that make the comparison less certain.
     pub warnings: Vec<String>,
     /// Figures that only the first has.
     pub only_first: Vec<What>,

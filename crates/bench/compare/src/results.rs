@@ -22,7 +22,7 @@ pub struct Results {
     pub started: String,
     /// End, RFC 3339, UTC.
     pub finished: String,
-    /// Whether the comparison was stopped before all rounds were complete.
+    /// `true` if the comparison was stopped before all rounds were complete.
     pub interrupted: bool,
     /// Requested rounds.
     pub rounds: u32,
@@ -79,7 +79,7 @@ pub struct ServerColumn {
     pub version: Option<String>,
     /// Reason why it could not run at all.
     pub missing: Option<String>,
-    /// Its configurations: paths beneath the output directory, by file name.
+    /// The configurations: paths beneath the output directory, by file name.
     pub configurations: BTreeMap<String, String>,
 }
 
@@ -114,11 +114,11 @@ pub struct Metric {
     pub title: String,
     /// Unit, such as `/s`, `µs`, `bytes`, `ms`.
     pub unit: String,
-    /// Which way is better.
+    /// The better direction.
     pub better: Better,
 }
 
-/// Which way is better.
+/// The better direction of a metric.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
 #[serde(rename_all = "kebab-case")]
 pub enum Better {
@@ -142,7 +142,7 @@ pub enum Chart {
         metric: String,
         /// Name of the horizontal axis.
         x: String,
-        /// Whether the horizontal axis is logarithmic.
+        /// `true` if the horizontal axis is logarithmic.
         logarithmic: bool,
         /// Only rows with this [`Row::group`]; absent for all rows with an `x`.
         group: Option<String>,
@@ -236,7 +236,7 @@ pub struct Round {
     pub order: u32,
     /// The generator's command.
     pub command: Vec<String>,
-    /// Whether the figures can be used.
+    /// The verdict on the figures.
     pub verdict: Verdict,
     /// Reasons of the verdict, and anomalies.
     pub reasons: Vec<String>,

@@ -67,13 +67,13 @@ pub enum Content {
     Random,
     /// Lines like those of an access log.
     Text,
-    /// The same lines as records of OpenVMS's VARIABLE format.
+    /// Those lines as records of OpenVMS's VARIABLE format.
     VariableRecords,
     /// A CGI program in C that responds with as many bytes as its query states.
     CgiProgram,
-    /// The same program for CGIplus.
+    /// That program for CGIplus.
     CgiplusProgram,
-    /// The same program for FastCGI. It needs libfcgi.
+    /// That program for FastCGI. It needs libfcgi.
     FastcgiProgram,
     /// A program with its behaviour, in Rust, as a WebAssembly component.
     CgiComponent,
@@ -196,7 +196,7 @@ pub struct Many {
 pub struct Sweep {
     /// The option, such as `-c`.
     pub option: String,
-    /// Its values.
+    /// The values of the option.
     pub values: Vec<u32>,
 }
 

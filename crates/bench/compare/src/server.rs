@@ -22,7 +22,7 @@ pub(crate) struct Server {
     pub(crate) memory_at_start: u64,
 }
 
-/// Why a server could not be measured.
+/// The reason why a server could not be measured.
 #[derive(Clone, Debug)]
 pub(crate) struct Failure {
     /// The cause.

@@ -14,7 +14,7 @@ pub struct Schedule {
     first: u64,
     step: u64,
     end: u64,
-    /// When the arrival after the last one of this schedule is due, whatever schedule it belongs to.
+    /// The time when the arrival after the last one of this schedule is due, whatever schedule it belongs to.
     following: Option<u64>,
 }
 

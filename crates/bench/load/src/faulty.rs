@@ -61,7 +61,7 @@ pub enum Fault {
 
 /// The server. Dropping it stops it.
 pub struct FaultyServer {
-    /// Its address.
+    /// The address of the server.
     pub address: SocketAddr,
     stop: Arc<AtomicBool>,
 }

@@ -50,10 +50,10 @@ pub struct Outcome {
     /// Requests that were sent more than once, which is no failure.
     #[serde(default)]
     pub sent_again: SentAgain,
-    /// How far the rate was held; absent in the closed model.
+    /// The arrivals, and the share of them that was held; absent in the closed model.
     #[serde(default)]
     pub rate: Option<HeldRate>,
-    /// What happened during the warm-up, which is in no other figure.
+    /// The counts of the warm-up, which are in no other figure.
     #[serde(default)]
     pub warmup: Warmup,
     /// The address of the server that was used; absent if it differs between generators.
@@ -62,7 +62,7 @@ pub struct Outcome {
     /// Times in which the server sent nothing although requests were in flight; absent if there were none.
     #[serde(default)]
     pub silence: Option<Silence>,
-    /// Whether the figures can be used.
+    /// The verdict on the figures.
     pub verdict: Verdict,
     /// Reasons of the verdict, a sentence each.
     pub reasons: Vec<String>,
@@ -138,7 +138,7 @@ pub enum ErrorKind {
 /// Description of a response that is a TLS record.
 pub(crate) const TLS_RECORD: &str = "the server sent a TLS record, not HTTP";
 
-/// Whether the figures of a run can be used.
+/// The verdict on the figures of a run.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
 #[serde(rename_all = "SCREAMING-KEBAB-CASE")]
 pub enum Verdict {
@@ -204,7 +204,7 @@ impl Outcome {
 }
 
 impl Verdict {
-    /// Whether a run with this verdict fails, rather than having figures that are uncertain.
+    /// Returns `true` if a run with this verdict fails, rather than having figures that are uncertain.
     #[must_use]
     pub fn is_failure(self) -> bool {
         matches!(self, Self::RateNotHeld | Self::Incomplete | Self::WrongResponses)
@@ -240,7 +240,7 @@ pub struct SentAgain {
     pub refused: u64,
 }
 
-/// How far the rate of an open run was held.
+/// The arrivals of an open run, and the share of them that was held.
 #[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize, JsonSchema)]
 pub struct HeldRate {
     /// Arrivals that were due.
@@ -248,15 +248,15 @@ pub struct HeldRate {
     /// The share of them that neither waited for a connection at the end, or when the last of a number of requests was due,
     /// nor were in flight because the server did not keep up, 0 to 1.
     pub held: f64,
-    /// What the rate met; absent if it was held.
+    /// The limit that the rate met; absent if it was held.
     #[serde(default)]
     pub limit: Option<RateLimit>,
-    /// The same as a sentence.
+    /// That limit as a sentence.
     #[serde(default)]
     pub reason: Option<String>,
 }
 
-/// What a rate met that was not held.
+/// The limit that a rate met that was not held.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
 #[serde(rename_all = "kebab-case")]
 pub enum RateLimit {
@@ -270,7 +270,7 @@ pub enum RateLimit {
     Server,
 }
 
-/// What happened during the warm-up.
+/// The counts of the warm-up.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
 pub struct Warmup {
     /// Valid responses.
@@ -418,11 +418,11 @@ pub struct Generators {
 /// One of several generators.
 #[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize, JsonSchema)]
 pub struct Generator {
-    /// Its machine, or the file of its results.
+    /// The machine of the generator, or the file of its results.
     pub name: String,
     /// The part of the plan that it was to send.
     pub segment: Option<Segment>,
-    /// Its own verdict; absent without results.
+    /// The generator's own verdict; absent without results.
     pub verdict: Option<Verdict>,
     /// Valid responses.
     pub requests: u64,
@@ -434,11 +434,11 @@ pub struct Generator {
     pub p99_ms: Option<f64>,
     /// Processors that it kept busy, on average.
     pub cpus_busy: f64,
-    /// Its start relative to the agreed instant, or else to the first start, in milliseconds; absent if it did not start.
+    /// The start relative to the agreed instant, or else to the first start, in milliseconds; absent if it did not start.
     pub start_ms: Option<f64>,
     /// Largest error of the start, in milliseconds; absent if the clocks were not compared.
     pub uncertainty_ms: Option<f64>,
-    /// Why it has no results; absent if it has.
+    /// The reason why it has no results; absent if it has.
     pub lost: Option<String>,
 }
 
@@ -449,12 +449,12 @@ pub struct Search {
     pub of: String,
     /// The highest level that held.
     pub found: f64,
-    /// Whether the search ended at its upper bound or at the generator's limit rather than at the server's.
+    /// `true` if the search ended at its upper bound or at the generator's limit rather than at the server's.
     pub bounded: bool,
-    /// What the lowest level that failed met, if it was not the server: such as the number of connections.
+    /// The limit that the lowest level that failed met, if it was not the server: such as the number of connections.
     #[serde(default)]
     pub limit: Option<String>,
-    /// Whether the search was stopped before it had reached its precision.
+    /// `true` if the search was stopped before it had reached its precision.
     #[serde(default)]
     pub unfinished: bool,
     /// All levels that were tried, in order.
@@ -466,7 +466,7 @@ pub struct Search {
 pub struct Level {
     /// Users, or requests per second.
     pub level: f64,
-    /// Whether it held.
+    /// `true` if it held.
     pub held: bool,
     /// Users that conformed, or requests per second that were achieved.
     pub achieved: f64,
@@ -474,6 +474,6 @@ pub struct Level {
     pub p99_ms: f64,
     /// Memory of the server at that level, in bytes, when it runs on this machine.
     pub server_memory_bytes: Option<u64>,
-    /// Why the level did not hold; empty if it did.
+    /// The reason why the level did not hold; empty if it did.
     pub why: String,
 }

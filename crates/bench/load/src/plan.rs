@@ -50,7 +50,7 @@ pub struct Plan {
     pub modem_bits_per_second: Option<u64>,
     /// Local addresses of connections, in turn; empty for the system's choice.
     pub source_addresses: Vec<std::net::IpAddr>,
-    /// Whether all certificates are accepted.
+    /// `true` if all certificates are accepted.
     pub insecure: bool,
     /// The name that TLS sends (SNI) and expects in the certificate; absent for the host of the URLs.
     #[serde(default, skip_serializing_if = "Option::is_none")]
@@ -232,9 +232,9 @@ pub struct RequestShape {
     pub body_bytes: u64,
     /// SHA-256 of the body, in hexadecimal; absent without a body.
     pub body_sha256: Option<String>,
-    /// Whether head and body are sent in two writes.
+    /// `true` if head and body are sent in two writes.
     pub split_body: bool,
-    /// Whether `TCP_NODELAY` is set.
+    /// `true` if `TCP_NODELAY` is set.
     pub no_delay: bool,
 }
 

@@ -11,9 +11,9 @@ use crate::time::{instant, nanos_of};
 pub struct Entry {
     /// Nanoseconds after the first request.
     pub offset: u64,
-    /// Its method.
+    /// The method of the request.
     pub method: String,
-    /// Its target as sent.
+    /// The target as sent.
     pub target: String,
 }
 

@@ -11,11 +11,11 @@ pub struct Trial {
     pub p99_ms: f64,
     /// Memory of the server, in bytes.
     pub server_memory_bytes: Option<u64>,
-    /// Why the level did not hold; absent if it did.
+    /// The reason why the level did not hold; absent if it did.
     pub fault: Option<String>,
     /// The generator was the limit, and not the server.
     pub client_bound: bool,
-    /// What the level met, if that is neither the server nor the generator's processors.
+    /// The limit that the level met, if that is neither the server nor the generator's processors.
     pub limit: Option<String>,
 }
 

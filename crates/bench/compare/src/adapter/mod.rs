@@ -23,13 +23,13 @@ use crate::scenario::{Script, Variant, did_you_mean};
 pub struct Adapter {
     /// Name in `--servers` and in tables.
     pub name: &'static str,
-    /// Its program: an absolute path, or a name to look for in `PATH`.
+    /// The program: an absolute path, or a name to look for in `PATH`.
     program: fn() -> PathBuf,
-    /// How to install it, for users who lack it.
+    /// The command that installs it, for users who lack it.
     pub install: &'static str,
     /// Options that print the version. Empty for programs of this package.
     version: &'static [&'static str],
-    /// Why the server does not support a variant; `None` if it does.
+    /// The reason why the server does not support a variant; `None` if it does.
     pub lacks: fn(&Variant) -> Option<&'static str>,
     /// Writes the configuration and returns the command that starts the server.
     pub launch: fn(&Site<'_>) -> io::Result<Launch>,
@@ -57,7 +57,7 @@ pub struct Site<'a> {
     pub upstream: Option<SocketAddr>,
 }
 
-/// How a server is started.
+/// The start of a server.
 pub struct Launch {
     /// The program and its arguments.
     pub command: Vec<String>,

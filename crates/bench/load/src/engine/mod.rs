@@ -1,6 +1,6 @@
 //! The engine: workers on threads of their own, each with its connections, its share of the plan and its own tally. They
-//! share no mutable state while they run. Each is an engine ([`Engine`]) under a [`recorder::Recorder`]: [`http1`], or [`streams`] with
-//! an adapter such as [`http2`].
+//! share no mutable state while they run. A worker is an engine, `http1`, or `streams` with an adapter such as `http2`, under a
+//! `recorder`, which has what is due and in flight, and counts what becomes of it.
 
 mod clock;
 mod http1;
@@ -206,7 +206,7 @@ struct Ended {
     result: io::Result<()>,
     tally: Tally,
     end: u64,
-    /// When the worker started.
+    /// The time when the worker started.
     late: u64,
 }
 

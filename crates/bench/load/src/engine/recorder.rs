@@ -70,18 +70,18 @@ pub(super) struct InFlight {
     pub(super) url: u32,
     /// A HEAD request.
     pub(super) head_only: bool,
-    /// How often it may be lost and sent again (RFC 9110 §9.2.1).
+    /// The number of times that it may be lost and sent again (RFC 9110 §9.2.1).
     pub(super) repeats: u8,
 }
 
-/// When a request was due and when it was sent.
+/// The times when a request was due and when it was sent.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub(super) struct Times {
     pub(super) due: u64,
     pub(super) sent: u64,
 }
 
-/// What is recorded of a connection.
+/// The record of a connection.
 #[derive(Clone, Copy)]
 pub(super) struct ConnectionRecord {
     /// Index of its slot among those of the worker.

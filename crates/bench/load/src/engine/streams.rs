@@ -27,7 +27,7 @@ use crate::segment::Segment;
 pub(super) use live::{EndedBy, Failed, LiveConnection, Seen, StreamProtocol};
 use timers::StreamTimers;
 
-/// How often the only stream of a connection is refused before its request has failed. The delay doubles each time.
+/// Number of times that the only stream of a connection is refused before its request has failed. The delay doubles each time.
 const MAX_REJECTIONS: u32 = 6;
 
 /// A worker of a protocol with streams.

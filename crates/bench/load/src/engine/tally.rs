@@ -50,7 +50,7 @@ pub struct Tally {
     pub lost: Lost,
     /// Streams that the server refused, whose requests were sent again.
     pub refused_streams: u64,
-    /// What happened before the measurement.
+    /// The counts of the warm-up.
     pub warmup: Warmup,
     /// Arrivals that were due within the measurement; open models only.
     pub due: u64,

@@ -18,13 +18,13 @@ pub struct Coordinator {
     agreed: u64,
     /// Longest duration of the run.
     lasts: u64,
-    /// When the stage should have ended at the latest.
+    /// The latest time when the stage should have ended.
     overdue: u64,
     stopped: bool,
     output: VecDeque<(usize, ToGenerator)>,
 }
 
-/// What the coordinator waits for.
+/// The event that the coordinator waits for.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Stage {
     /// The first message of all generators.
@@ -48,9 +48,9 @@ struct Peer {
     /// Pings without a response: number, and when they were sent.
     pings: VecDeque<(u64, u64)>,
     next_ping: u64,
-    /// Why its link has ended.
+    /// The reason why the link has ended.
     gone: Option<String>,
-    /// When a message arrived from it last.
+    /// The time when its last message arrived.
     heard: u64,
     snapshot: Snapshot,
     result: Option<Result<Done, String>>,

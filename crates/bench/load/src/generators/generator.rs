@@ -85,7 +85,7 @@ struct Generator {
     events: Sender<Arrived>,
     /// Start of the clock that the coordinator compares with its own.
     epoch: Instant,
-    /// When the coordinator was heard last.
+    /// The time of the last message of the coordinator.
     heard: Option<Instant>,
     /// The plan that is prepared.
     job: Option<Arc<Job>>,

@@ -15,7 +15,7 @@ pub trait Link: Send {
     fn send(&mut self, line: String);
 }
 
-/// What arrives on a link.
+/// An event of a link.
 #[derive(Debug)]
 pub enum Event {
     /// A line without its end.
@@ -29,7 +29,7 @@ pub enum Event {
 pub struct Arrived {
     /// Number of the link.
     pub from: usize,
-    /// When it arrived.
+    /// The time when it arrived.
     pub at: Instant,
     /// The event.
     pub event: Event,

@@ -176,7 +176,7 @@ struct Point {
 /// A generator at the other end of a link.
 #[derive(Default)]
 struct Peer {
-    /// Its id; `None` until it comes.
+    /// The id of the generator; `None` until it comes.
     id: Option<String>,
     line: Vec<u8>,
 }

@@ -3,7 +3,7 @@
 /// One exchange. Times are in nanoseconds.
 #[derive(Clone, Copy, Debug)]
 struct Sample {
-    /// When it was made, by the own clock.
+    /// The time when it was made, by the own clock.
     at: u64,
     /// Own clock minus the other's, half-way through the round trip.
     offset: i128,

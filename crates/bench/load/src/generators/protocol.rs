@@ -86,7 +86,7 @@ pub enum ToGenerator {
     Stop,
     /// There is no other run.
     Bye {
-        /// Why the generator is not used; empty if it was.
+        /// The reason why the generator is not used; empty if it was.
         reason: String,
     },
 }

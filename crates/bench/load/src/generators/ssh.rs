@@ -1,6 +1,6 @@
 //! Generators on other machines, started by the user's own `ssh`, whose standard input and output are the link.
 //!
-//! Where `dunlin` is not installed, a shell on the other machine receives this program over the same connection, and removes it
+//! If `dunlin` is not installed there, a shell on the other machine receives this program over the same connection, and removes it
 //! at the end.
 
 use std::fs;
@@ -17,7 +17,7 @@ use serde::Deserialize;
 use super::generator::Lines;
 use super::link::{Arrived, Event, Link, read_lines, report, write_lines};
 
-/// How generators are started on other machines.
+/// The way in which generators are started on other machines.
 #[derive(Clone, Debug)]
 pub struct Ssh {
     /// The program and its first arguments.

@@ -28,9 +28,9 @@ const MAY_DIFFER_IN_SEGMENTS: [&str; 2] = ["source_addresses", "segment"];
 pub struct Part {
     /// Name of its generator, or of the file of its results.
     pub name: String,
-    /// Its outcome, or why there is none.
+    /// The outcome, or the reason why there is none.
     pub result: Result<Outcome, String>,
-    /// Its part of the plan, if it has no outcome, which has it as well.
+    /// The part of the plan, if the generator has no outcome, which has it as well.
     pub segment: Option<Segment>,
     /// The start of its load, if that was measured.
     pub start: Option<Start>,

@@ -14,7 +14,7 @@ use crate::progress::{Progress, Snapshot};
 pub struct Live<'a> {
     plan: &'a Plan,
     progress: &'a Progress,
-    /// When the display or the load began.
+    /// The time when the display or the load began.
     began: Instant,
     last: Snapshot,
     sampled: Instant,

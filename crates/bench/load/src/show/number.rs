@@ -2,7 +2,7 @@
 
 use crate::units::{scale_bytes, thousands};
 
-/// What stands for a figure that was not measured.
+/// The sign for a figure that was not measured.
 pub(super) const NONE: &str = "–";
 
 /// Formats milliseconds without their unit.

@@ -17,7 +17,7 @@ use crate::plan::{Model, Reuse};
 pub struct TextOptions {
     /// The colours.
     pub paint: Paint,
-    /// Whether to show the distribution of response times.
+    /// `true` to show the distribution of response times.
     pub histogram: bool,
 }
 

@@ -5,7 +5,7 @@ use crate::outcome::Second;
 
 /// Scatter of rates, as a share of their median, from which on they are noise.
 const SCATTER: f64 = 0.15;
-/// The same for intervals below a second, in which a server's batches are visible.
+/// Scatter of the rates of intervals below a second, in which a server's batches are visible.
 const SCATTER_OF_PARTS: f64 = 0.30;
 /// Smallest number of intervals for an estimate of scatter.
 pub(super) const LEAST_INTERVALS: usize = 4;

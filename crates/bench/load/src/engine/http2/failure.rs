@@ -1,12 +1,12 @@
-//! How errors of HTTP/2 streams are classified.
+//! The classification of errors of HTTP/2 streams.
 
 use crate::engine::streams::{EndedBy, Failed, LiveConnection};
 use crate::outcome::ErrorKind;
 
-/// What is known of a response when its stream fails.
+/// The progress of a response.
 #[derive(Default)]
 pub(super) struct Progressed {
-    /// Its head has arrived.
+    /// The head has arrived.
     pub(super) has_head: bool,
     /// The length that the head states.
     pub(super) announced: Option<u64>,

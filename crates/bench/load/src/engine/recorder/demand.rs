@@ -1,4 +1,4 @@
-//! What is due: the requests that a worker still has to send, when they arrive, and those that it sends again.
+//! The requests that a worker still has to send: arrivals by a schedule, new ones, and those that are sent again.
 
 use std::collections::VecDeque;
 
@@ -40,11 +40,11 @@ pub(in crate::engine) struct Pending {
     pub(super) due: u64,
     /// Index of the URL, if it has been chosen: the request is sent again.
     url: Option<u32>,
-    /// How often it may still be lost and sent again.
+    /// The number of times that it may still be lost and sent again.
     pub(super) repeats: u8,
 }
 
-/// How often a request may be lost with a kept connection. A server that reloads closes all of them at about the same time.
+/// Limit of the losses of a request with kept connections. A server that reloads closes all of them at about the same time.
 const MAX_REPEATS: u8 = 10;
 
 impl Demand {

@@ -39,7 +39,7 @@ pub(in crate::engine) trait StreamProtocol: Sized {
     ) -> Result<PartialResponse, Failed>;
 }
 
-/// What was seen on the stream of a connection.
+/// The signs of the server on the byte stream of a connection.
 #[derive(Default)]
 pub(in crate::engine) struct Seen {
     /// The server has closed its side.
@@ -75,7 +75,7 @@ pub(in crate::engine) struct LiveConnection<P> {
     pub(super) ended: Notify,
 }
 
-/// Why a connection takes no more streams.
+/// The reason why a connection takes no more streams.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(in crate::engine) enum EndedBy {
     /// The server sent GOAWAY.
@@ -136,7 +136,7 @@ impl<P> LiveConnection<P> {
     }
 }
 
-/// Why a request has no response.
+/// The reason why a request has no response.
 pub(in crate::engine) enum Failed {
     /// The server has not processed it, since it ends the connection (RFC 9113 §6.8): it can be sent again.
     NotProcessed,

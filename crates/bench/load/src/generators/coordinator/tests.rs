@@ -7,7 +7,7 @@ use crate::testing;
 
 /// A simulated generator.
 struct Simulated {
-    /// Its clock is this far behind the coordinator's.
+    /// The time by which the clock is behind the coordinator's.
     behind: u64,
     /// Delays of messages from and to the coordinator.
     there: u64,
@@ -16,9 +16,9 @@ struct Simulated {
     late: u64,
     /// It does not respond from this time on.
     dies: u64,
-    /// When it received `start`, and the instant by its own clock.
+    /// The time when it received `start`, and the instant by its own clock.
     starts: Option<u64>,
-    /// When its run is over, by the coordinator's clock.
+    /// The time when the run is over, by the coordinator's clock.
     ends: Option<u64>,
     stopped: bool,
     bye: Option<String>,
