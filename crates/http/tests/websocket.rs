@@ -65,7 +65,7 @@ fn receive<'a>(parts: impl Iterator<Item = &'a [u8]>, max: u64) -> Vec<Found> {
                 Ok(WebSocketEvent::Ping(payload)) => found.push(Found::Ping(payload.to_vec())),
                 Ok(WebSocketEvent::Pong) => found.push(Found::Pong),
                 Ok(WebSocketEvent::Close { code, reason }) => {
-                    found.push(Found::Close(code, reason.into()))
+                    found.push(Found::Close(code, reason.into()));
                 }
                 Err(violation) => found.push(Found::Violation(violation.code)),
             }
