@@ -18,6 +18,7 @@ that names the nearest valid one. `dunlin check --schema` prints all of this as 
 """
 
 TABLES = [
+    ("the file", "File"),
     ("`[server]`", "ServerTable"),
     ("`[server.access_log]`", "AccessLogTable"),
     ("`[server.error_log]`", "ErrorLogTable"),

@@ -7,6 +7,7 @@ import pytest
 
 from support.files import write
 from support.server import DUNLIN
+from support.tls import certificate
 from support.upstream import Upstream, response
 
 pytestmark = pytest.mark.usefixtures("orderly_stop")
@@ -24,10 +25,10 @@ def body(server, path, *fields, **more):
     return server.get(path, *fields, **more)[2].decode()
 
 
-def check(tmp_path, text):
+def check(tmp_path, text, *arguments):
     file = tmp_path / "check.toml"
     file.write_text(text)
-    run = subprocess.run([DUNLIN, "check", "--config", str(file)], capture_output=True, text=True)
+    run = subprocess.run([DUNLIN, "check", "--config", str(file), *arguments], capture_output=True, text=True)
     return run.returncode, run.stdout + run.stderr
 
 
@@ -223,3 +224,16 @@ def test_two_routes_that_tie_are_an_error_that_names_both_lines(tmp_path, site):
     )
     status, output = check(tmp_path, text)
     assert status == 1 and "check.toml:9:" in output and "first in line 6" in output, output
+
+
+def test_listeners_may_be_left_out(tmp_path, site):
+    """Port 80, and port 443 with a redirect to it if there is a certificate."""
+    status, output = check(tmp_path, f'[[site]]\nroot = "{site}"\n')
+    assert status == 0 and "1 listener" in output, output
+    pair, key = certificate(tmp_path, "own")
+    text = f'[[site]]\nhost = "localhost"\nroot = "{site}"\ntls = {{ certificate = "{pair}", key = "{key}" }}\n'
+    status, output = check(tmp_path, text)
+    assert status == 0 and "2 listeners" in output, output
+    explained = lambda text: check(tmp_path, text, "--explain", "http://localhost/x?y")[1]
+    assert "setting   redirect_https from" in explained(text), explained(text)
+    assert "redirect_https" not in explained(text + "redirect_https = false\n")

@@ -15,7 +15,7 @@ use self::paths::{Paths, absolute};
 use super::chroot::Chroot;
 use super::config::{Config, Merged, NamedPath};
 use super::error::{Problem, Source};
-use super::file::File;
+use super::file::{File, ListenTable, SiteTable};
 use super::object_root::{self, Stores};
 use super::overrides::Overrides;
 use super::server::{Calls, Server};
@@ -24,7 +24,11 @@ use super::units::DurationValue;
 
 /// Checks `file`, which was read from `source`, without access to the disk. If `inside`, paths are translated into the
 /// chroot that the file names, if any.
-pub(super) fn check(file: File, source: &Source<'_>, inside: bool) -> Result<Config, Vec<Problem>> {
+pub(super) fn check(mut file: File, source: &Source<'_>, inside: bool) -> Result<Config, Vec<Problem>> {
+    let are_listeners_implied = file.listen.is_empty();
+    if are_listeners_implied {
+        file.listen = implied_listeners(&file.site);
+    }
     let configured = file.server.chroot.as_deref().map(|path| absolute(source, path));
     let chroot = Chroot::entered().cloned().or_else(|| configured.as_deref().map(Chroot::new));
     let paths = &Paths::new(source, chroot, inside);
@@ -51,6 +55,7 @@ pub(super) fn check(file: File, source: &Source<'_>, inside: bool) -> Result<Con
         state: &server.state,
         tls: listen.iter().any(|listen| listen.tls),
         plain: listen.iter().any(|listen| !listen.tls),
+        are_listeners_implied,
     };
     if let Some(place) = speaks_tls
         && file.site.iter().all(|site| site.tls.is_none())
@@ -107,6 +112,21 @@ struct Around<'a> {
     tls: bool,
     /// A listener does not use TLS.
     plain: bool,
+    /// The file has no `[[listen]]`.
+    are_listeners_implied: bool,
+}
+
+/// Returns the listeners of a file that has none: port 80, and port 443 if a site has certificates.
+fn implied_listeners(sites: &[Spanned<SiteTable>]) -> Vec<ListenTable> {
+    let listener = |address: &str| ListenTable {
+        address: Spanned::detached(address.to_owned()),
+        ..ListenTable::default()
+    };
+    let mut all = vec![listener(":80")];
+    if sites.iter().any(|site| site.tls.is_some()) {
+        all.push(ListenTable { tls: Some(Spanned::detached(true)), ..listener(":443") });
+    }
+    all
 }
 
 struct Checker<'a> {

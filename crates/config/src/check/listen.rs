@@ -56,10 +56,6 @@ impl Checker<'_> {
             };
             all.push(commands);
         }
-        if file.listen.is_empty() {
-            let what = "there is no address to listen on; write [[listen]] and address = \"127.0.0.1:8080\"";
-            self.problem(&None, what);
-        }
         all
     }
 

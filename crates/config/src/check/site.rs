@@ -4,7 +4,7 @@ use std::path::PathBuf;
 use std::sync::Arc;
 
 use super::{Around, Checker};
-use crate::file::{self, ClientCertificateTable, OneOrMany, Route, SiteTable, TlsTable};
+use crate::file::{self, ClientCertificateTable, OneOrMany, RedirectHttps, Route, SiteTable, TlsTable};
 use crate::object_root;
 use crate::path_regex::PathRegex;
 use crate::pattern::Pattern;
@@ -47,6 +47,11 @@ impl Checker<'_> {
         let hosts = site.host.take().map_or_else(Vec::new, |host| self.hosts(host));
         let root = site.root.take().map(|root| self.root(&root));
         let mut routes: Vec<SiteRoute> = Vec::new();
+        if let Some(tls) = site.tls.as_ref().filter(|_| around.are_listeners_implied) {
+            // Port 80 is there for those who do not know of the other.
+            let port = Spanned { value: RedirectHttps(Some(443)), span: tls.span.clone() };
+            site.redirect_https.get_or_insert(port);
+        }
         let general = site.take_settings();
         let general = general.map(|route| (Matching::of_site(&site, &place), route));
         let mut expressions = 0;

@@ -40,7 +40,8 @@ pub struct File {
     pub include: Option<Spanned<OneOrMany<String>>>,
     /// Settings of the whole server.
     pub server: ServerTable,
-    /// Addresses to listen on.
+    /// Addresses to listen on. Default: `:80`, and `:443` with TLS if a site has `tls`; port 80 redirects requests for such a site to
+    /// HTTPS then, unless it sets `redirect_https`.
     pub listen: Vec<ListenTable>,
     /// Services of roots in object storage.
     pub store: StoreTables,
