@@ -1,8 +1,11 @@
 """The reverse proxy: which paths it gets, and files before it."""
 
+import subprocess
+
 import pytest
 
 from support.http import post
+from support.server import DUNLIN
 from support.upstream import Upstream, response
 
 pytestmark = pytest.mark.usefixtures("orderly_stop")
@@ -104,3 +107,43 @@ def test_another_handler_ends_the_list_with_404(serve, site):
 def test_a_list_that_ends_with_a_proxy_needs_one(serve):
     with pytest.raises(AssertionError, match='"=proxy" stands in a route without `proxy`'):
         serve(route='try = ["{path}", "=proxy"]')
+
+
+def test_the_path_of_an_upstream_replaces_the_prefix(serve):
+    def answer(upstream, connection, request):
+        if request.target.startswith("/base/go"):
+            return response(b"", "302 Found", "Location: /base/there?x", "Set-Cookie: a=b; Path=/base/; HttpOnly")
+        if request.target.startswith("/base/abs"):
+            return response(b"", "302 Found", f"Location: {upstream.url}/base/x", "Content-Location: http://other.test/base/")
+        return response(request.target.encode())
+
+    upstream = Upstream(answer)
+    entry = lambda path, proxy: f'[[site.route]]\npath = "{path}"\nproxy = {proxy}\n'
+    server = serve(
+        more=entry("/app/*", f'"{upstream.url}/base/"')
+        + entry("/one", f'"{upstream.url}/base/two"')
+        + entry("/plain/*", f'{{ to = "{upstream.url}/base", rewrite_location = false }}')
+        + entry("/cut/*", f'{{ to = "{upstream.url}", strip = "/cut" }}')
+        + entry("/*", f'"{upstream.url}/root/"')
+    )
+    target = lambda path: server.get(path)[2].decode()
+    assert target("/app/x%20y/z?q=1") == "/base/x%20y/z?q=1" and target("/app/") == "/base/"
+    assert target("/one") == "/base/two" and target("/other?a") == "/root/other?a" and target("/cut/x") == "/x"
+    fields = server.get("/app/go")[1]
+    assert (fields["location"], fields["set-cookie"]) == ("/app/there?x", "a=b; Path=/app/; HttpOnly")
+    fields = server.get("/app/abs")[1]
+    assert (fields["location"], fields["content-location"]) == ("/app/x", "http://other.test/base/")
+    assert server.get("/plain/go")[1]["location"] == "/base/there?x"
+
+
+def test_paths_of_upstreams_that_cannot_replace_a_prefix_are_errors(tmp_path):
+    for route, what in (
+        ('path = "*.php"\nproxy = "http://a/b"', "must end with `/*`"),
+        ('path = ["/a/*", "/b/*"]\nproxy = "http://a/b"', "one pattern"),
+        ('path = "/a/*"\nproxy = ["http://a/b", "http://c/d"]', "the same path"),
+        ('path = "/a/*"\nproxy = "http://a/../b"', "is not a path"),
+    ):
+        file = tmp_path / "check.toml"
+        file.write_text(f'[[listen]]\naddress = ":0"\n[[site]]\nroot = "."\n[[site.route]]\n{route}\n')
+        run = subprocess.run([DUNLIN, "check", "--config", str(file)], capture_output=True, text=True)
+        assert run.returncode == 1 and what in run.stderr + run.stdout, (route, run.stderr)

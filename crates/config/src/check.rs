@@ -24,7 +24,11 @@ use super::units::DurationValue;
 
 /// Checks `file`, which was read from `source`, without access to the disk. If `inside`, paths are translated into the
 /// chroot that the file names, if any.
-pub(super) fn check(mut file: File, source: &Source<'_>, inside: bool) -> Result<Config, Vec<Problem>> {
+pub(super) fn check(
+    mut file: File,
+    source: &Source<'_>,
+    inside: bool,
+) -> Result<Config, Vec<Problem>> {
     let are_listeners_implied = file.listen.is_empty();
     if are_listeners_implied {
         file.listen = implied_listeners(&file.site);

@@ -49,7 +49,7 @@ impl Handler {
                 Some(Self::Script(Arc::new(script)))
             }
             HandlerKey::Proxy => {
-                let proxy = proxy::read(route.proxy.as_ref()?, report);
+                let proxy = proxy::read(route.proxy.as_ref()?, pattern, report);
                 Some(Self::Proxy(Arc::new(proxy)))
             }
             HandlerKey::Redirect => {

@@ -12,6 +12,7 @@ use super::file::{
     RetryTable,
 };
 use super::forward_fields::HOP_BY_HOP;
+use super::pattern::Pattern;
 use super::report::Report;
 use super::spanned::{Span, Spanned};
 use super::units::{DurationValue, Size};
@@ -42,6 +43,10 @@ pub struct Proxy {
     pub health: Option<HealthCheck>,
     /// Prefix that is removed from paths, without a slash at its end.
     pub strip: Option<String>,
+    /// What paths get in its place, without a slash at its end; empty for nothing.
+    pub base: String,
+    /// `Location` and cookies of upstreams get the prefix again.
+    pub rewrites_location: bool,
     /// Upstreams get the host of the client's request.
     pub preserves_host: bool,
     /// Request fields to set; an empty value removes the field.
@@ -182,8 +187,10 @@ impl Proxy {
                 Balance::Hash(_) => ", by hash",
             });
         }
-        if let Some(prefix) = &self.strip {
-            text.push_str(&format!(", without the prefix {prefix}"));
+        match (&self.strip, &*self.base) {
+            (Some(prefix), "") => text.push_str(&format!(", without the prefix {prefix}")),
+            (Some(prefix), base) => text.push_str(&format!(", with {base} in place of {prefix:?}")),
+            (None, _) => {}
         }
         text
     }
@@ -197,17 +204,32 @@ impl Proxy {
     }
 }
 
+/// Splits the URL of an upstream before its path. A single slash counts as none.
+pub(super) fn split_path(url: &str) -> (&str, Option<&str>) {
+    let start = match url.find("://") {
+        Some(at) if !url.starts_with("srv+") => at + 3,
+        _ => return (url, None),
+    };
+    match url[start..].find('/').map(|at| url.split_at(start + at)) {
+        Some((address, path)) if path != "/" => (address, Some(path)),
+        _ => (url, None),
+    }
+}
+
 /// Checks `table` and fills in its defaults.
-pub(super) fn read(table: &Spanned<ProxyTable>, report: Report<'_>) -> Proxy {
-    Reader { table, report }.proxy()
+///
+/// `pattern` belongs to the route that has the table.
+pub(super) fn read(table: &Spanned<ProxyTable>, pattern: &Pattern, report: Report<'_>) -> Proxy {
+    Reader { table, pattern, report }.proxy()
 }
 
 struct Reader<'a> {
     table: &'a Spanned<ProxyTable>,
+    pattern: &'a Pattern,
     report: Report<'a>,
 }
 
-impl Reader<'_> {
+impl<'a> Reader<'a> {
     fn proxy(mut self) -> Proxy {
         let table = self.table;
         let seconds = Duration::from_secs;
@@ -226,7 +248,11 @@ impl Reader<'_> {
             retry: self.retry(),
             eject: self.eject(),
             health: self.health(),
-            strip: self.strip(),
+            strip: self.strip().or_else(|| self.replaced_prefix()),
+            base: self
+                .base()
+                .map_or_else(String::new, |base| base.trim_end_matches('/').to_owned()),
+            rewrites_location: table.rewrite_location.unwrap_or(true),
             preserves_host: table.host != Some(ProxyHost::Upstream),
             set_request_fields: self.set_request_fields(),
             buffer: buffer(table.buffer.as_ref()),
@@ -269,7 +295,12 @@ impl Reader<'_> {
         for target in &table.to.0 {
             let place = target.url.span.clone().or_else(|| place.clone());
             let weight = self.between("weight", &target.weight, 1, 1, 1000);
-            match address(&target.url) {
+            let (text, base) = split_path(&target.url);
+            if base != self.base() {
+                let what = "proxy: all upstreams of a route have the same path";
+                (self.report)(&place, what.into());
+            }
+            match address(text) {
                 Ok(address) if upstreams.iter().any(|other| other.address == address) => {
                     let what = format!("proxy: the upstream {address} stands twice");
                     (self.report)(&place, what);
@@ -382,6 +413,37 @@ impl Reader<'_> {
         }
         let prefix = strip.trim_end_matches('/');
         (!prefix.is_empty()).then(|| prefix.to_owned())
+    }
+
+    /// Returns the path of the upstreams; `None` if their URLs have none.
+    fn base(&self) -> Option<&'a str> {
+        let table: &'a Spanned<ProxyTable> = self.table;
+        table.to.0.first().and_then(|target| split_path(&target.url).1)
+    }
+
+    /// Returns the prefix of the route that the path of the upstreams replaces.
+    fn replaced_prefix(&mut self) -> Option<String> {
+        let base = self.base()?;
+        let is_plain = |byte: u8| byte.is_ascii_graphic() && !matches!(byte, b'?' | b'#' | b'%');
+        let has_dots = base.split('/').any(|segment| matches!(segment, "." | ".."));
+        let place = self.table.to.span.clone().or_else(|| self.table.span.clone());
+        if !base.bytes().all(is_plain) || has_dots {
+            let what = format!("proxy: {base:?} is not a path such as \"/base/\"");
+            (self.report)(&place, what);
+        }
+        let prefix = String::from_utf8_lossy(self.pattern.prefix()).into_owned();
+        let is_directory = prefix.is_empty() || prefix.ends_with('/');
+        if self.pattern.regex().is_some()
+            || !self.pattern.suffix().is_empty()
+            || !self.pattern.is_literal() && !is_directory
+        {
+            let what = format!(
+                "proxy: the path {base:?} replaces the text before the `*` of the route's pattern, which must end with `/*`; \
+                 or name the prefix by `strip`"
+            );
+            (self.report)(&place, what);
+        }
+        Some(prefix.trim_end_matches('/').to_owned())
     }
 
     fn set_request_fields(&mut self) -> Vec<(String, String)> {
@@ -502,7 +564,7 @@ mod tests {
             strip: Some(Spanned::detached("/app/".into())),
             ..ProxyTable::to(ProxyTargets(vec![ProxyTarget::at("http://a".into())]))
         });
-        let proxy = read(&table, &mut |_, what| panic!("{what}"));
+        let proxy = read(&table, &Pattern::EVERYTHING, &mut |_, what| panic!("{what}"));
         assert_eq!(proxy.strip(b"/app/x"), Some((&b"/app"[..], &b"/x"[..])));
         assert_eq!(proxy.strip(b"/app"), Some((&b"/app"[..], &b""[..])));
         assert_eq!(proxy.strip(b"/apple"), None);

@@ -22,6 +22,7 @@ use crate::download::{Download, Running};
 use crate::failure::{Failure, Kind};
 use crate::idle::Reuse;
 use crate::label::Label;
+use crate::location;
 use crate::proxy_header;
 use crate::read_ahead::read_ahead;
 use crate::request;
@@ -273,6 +274,10 @@ impl Attempt<'_> {
             return Err(Failure::new(Kind::Malformed, reason));
         }
         let mut response = Response { fields: lines, has_date, ..Response::new(head.status) };
+        let own = self.upstream.address.url().map(|url| url.authority().as_bytes());
+        let host = self.call.request.field(FieldName::Host);
+        let authorities: Vec<&[u8]> = own.into_iter().chain(host).collect();
+        location::adapt(&mut response.fields, self.call.group.rules(), &authorities);
         if !named.is_empty() {
             // What is sent is generated now.
             response.fields.remove("Date");

@@ -59,6 +59,7 @@ mod health;
 mod idle;
 mod label;
 mod link;
+mod location;
 mod memory;
 mod pool;
 mod proxy_header;

@@ -27,13 +27,15 @@ pub(crate) fn target(
         None => (None, path),
     };
     let query_length = query.map_or(0, |query| query.len() + 1);
-    let mut target = String::with_capacity(path.len().max(1) + query_length);
-    push(if path.is_empty() { b"/" } else { path }, &mut target);
+    let base = if prefix.is_some() { &*rules.base } else { "" };
+    let mut target = String::with_capacity(base.len() + path.len().max(1) + query_length);
+    target.push_str(base);
+    push(if path.is_empty() && base.is_empty() { b"/" } else { path }, &mut target);
     if let Some(query) = query {
         target.push('?');
         push(query, &mut target);
     }
-    (target, prefix)
+    (target, prefix.filter(|prefix| !prefix.is_empty()))
 }
 
 /// Returns `true` if `raw` is a spelling of the path `decoded` that nothing reads in another way.

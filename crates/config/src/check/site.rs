@@ -4,10 +4,13 @@ use std::path::PathBuf;
 use std::sync::Arc;
 
 use super::{Around, Checker};
-use crate::file::{self, ClientCertificateTable, OneOrMany, RedirectHttps, Route, SiteTable, TlsTable};
+use crate::file::{
+    self, ClientCertificateTable, OneOrMany, ProxyTarget, RedirectHttps, Route, SiteTable, TlsTable,
+};
 use crate::object_root;
 use crate::path_regex::PathRegex;
 use crate::pattern::Pattern;
+use crate::proxy::split_path;
 use crate::punycode::ascii_name;
 use crate::site_route::SiteRoute;
 use crate::sites::{Defaults, Site, Sites};
@@ -186,6 +189,12 @@ impl Checker<'_> {
         routes: &mut Vec<SiteRoute>,
     ) {
         let Matching { patterns, name, when } = matching;
+        let has_path = |target: &ProxyTarget| split_path(&target.url).1.is_some();
+        let proxy = route.proxy.as_ref().filter(|proxy| proxy.strip.is_none());
+        if patterns.len() > 1 && proxy.is_some_and(|proxy| proxy.to.0.iter().any(has_path)) {
+            let what = "proxy: a path in the URL of an upstream needs a route with one pattern, or `strip`";
+            self.problem(&name.span, what);
+        }
         for pattern in patterns {
             let is_same = |other: &&SiteRoute| other.pattern == pattern && other.when == when;
             if let Some(other) = routes.iter().find(is_same) {

@@ -16,6 +16,7 @@ pub struct ProxyTable {
     /// The upstreams, one or a list: `http://HOST:PORT`, `https://HOST:PORT`, `h2c://HOST:PORT` and `h2://HOST:PORT` for
     /// HTTP/2 without and with TLS, `srv+http://NAME` (or `srv+https`, `srv+h2c`, `srv+h2`) for the servers that SRV
     /// records name, `dns+http://NAME:PORT` for a server at each address of a name, or `unix:PATH` for a server at a Unix socket; in a list also tables `{ url = "...", weight = 2 }`. Default weight: 1.
+    /// A path in the URLs, `http://HOST:PORT/base/`, takes the place of the text before the `*` of the route's pattern, or of `strip`.
     #[schemars(with = "ProxyTargetsSchema")]
     pub to: Spanned<ProxyTargets>,
     /// Policy by which the upstream of a request is chosen: `least-loaded` (of two at random, the one with the shorter
@@ -39,6 +40,9 @@ pub struct ProxyTable {
     /// Prefix that is removed from the path of requests, such as `/app`. Upstreams get it as `X-Forwarded-Prefix`.
     /// Default: none.
     pub strip: Option<Spanned<String>>,
+    /// `true` puts the prefix that was removed or replaced back into `Location`, `Content-Location` and the `Path` of cookies,
+    /// where an upstream names its own paths. Default: true.
+    pub rewrite_location: Option<bool>,
     /// Host that upstreams get: `preserve` for the client's, `upstream` for the host and port of the upstream's URL.
     /// Default: `preserve`.
     pub host: Option<ProxyHost>,
@@ -319,6 +323,7 @@ impl ProxyTable {
             eject: None,
             health: None,
             strip: None,
+            rewrite_location: None,
             host: None,
             set_request_fields: None,
             buffer: None,
