@@ -45,7 +45,7 @@ fn receive(pieces: &[&[u8]], takes_data: bool) -> (Vec<String>, Vec<u8>) {
                         false => data_held += data.len(),
                     }
                 }
-                Http2ClientEvent::Interim { head, .. } | Event::Head { head, .. } => {
+                Http2ClientEvent::Interim { head, .. } | Http2ClientEvent::Head { head, .. } => {
                     heads += head.fields.as_bytes().len();
                     events.push(format!("{event:?}"));
                 }

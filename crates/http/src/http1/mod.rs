@@ -26,13 +26,13 @@
 //! # Example
 //!
 //! ```
-//! use dunlin_http::http1::{BodyEvent, Connection, leading_empty_lines, response};
+//! use dunlin_http::http1::{BodyEvent, Http1Connection, leading_empty_lines, response};
 //! use dunlin_http::{Head, Limits, Request};
 //!
 //! // Two pipelined requests, the first one with a chunked body.
 //! let mut input: &[u8] = b"POST / HTTP/1.1\r\nHost: a.example\r\nTransfer-Encoding: chunked\r\n\r\n\
 //!     2\r\nab\r\n3\r\ncde\r\n0\r\n\r\nGET /x HTTP/1.1\r\nHost: a.example\r\nConnection: close\r\n\r\n";
-//! let (mut connection, mut head, mut output) = (Connection::default(), Head::default(), Vec::new());
+//! let (mut connection, mut head, mut output) = (Http1Connection::default(), Head::default(), Vec::new());
 //! let mut paths = Vec::new();
 //! loop {
 //!     input = &input[leading_empty_lines(input)..];

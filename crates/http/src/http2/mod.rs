@@ -29,7 +29,7 @@
 //!
 //! ```
 //! use dunlin_http::http2::hpack::{Encoder, Indexing};
-//! use dunlin_http::http2::{Connection, Event, PREFACE, ResponseHead, Settings, frame};
+//! use dunlin_http::http2::{Event, Http2Connection, OutgoingHead, PREFACE, Settings, frame};
 //! use dunlin_http::{Head, Request};
 //!
 //! // What a client sends: the preface, its SETTINGS, and a request.
@@ -50,7 +50,7 @@
 //!
 //! // What the server does.
 //! let (mut head, mut text, mut out) = (Head::default(), Vec::new(), Vec::new());
-//! let mut connection = Connection::new(Settings::default(), &mut out);
+//! let mut connection = Http2Connection::new(Settings::default(), &mut out);
 //! let mut at = 0;
 //! loop {
 //!     match connection.next(&input, &mut at, &mut head, &mut text, &mut out)? {
@@ -58,7 +58,7 @@
 //!         Event::Request { stream, .. } => {
 //!             let body = Request::new(&text, &head).target().to_vec();
 //!             let lines = b"Content-Type: text/plain\r\n";
-//!             let response = ResponseHead { status: 200, date: b"", lines, serial: 0 };
+//!             let response = OutgoingHead { status: 200, date: b"", lines, serial: 0 };
 //!             connection.respond(stream, &response, false, &mut out);
 //!             assert!(connection.send_whole(stream, &body, &mut out));
 //!         }

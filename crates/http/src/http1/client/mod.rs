@@ -5,10 +5,10 @@
 //! of a connection; the load generator uses it.
 //!
 //! ```
-//! use dunlin_http::http1::client::{Connection, Event};
+//! use dunlin_http::http1::client::{Http1ClientConnection, Http1ClientEvent};
 //! use dunlin_http::{BodySize, RequestHead};
 //!
-//! let mut connection = Connection::default();
+//! let mut connection = Http1ClientConnection::default();
 //! let mut out = Vec::new();
 //! let request = RequestHead::new("GET", "example.com", "/");
 //! connection.send_head(&request, BodySize::Empty, &mut out).unwrap();
@@ -19,11 +19,11 @@
 //! loop {
 //!     let (used, event) = connection.receive(&input, false).unwrap();
 //!     match event {
-//!         Event::Head(head) => assert_eq!(head.status, 200),
-//!         Event::Data(range) => body.extend_from_slice(&input[range]),
-//!         Event::End(_) => break,
-//!         Event::Interim(_) => {}
-//!         Event::NeedInput => panic!("the response is complete"),
+//!         Http1ClientEvent::Head(head) => assert_eq!(head.status, 200),
+//!         Http1ClientEvent::Data(range) => body.extend_from_slice(&input[range]),
+//!         Http1ClientEvent::End(_) => break,
+//!         Http1ClientEvent::Interim(_) => {}
+//!         Http1ClientEvent::NeedInput => panic!("the response is complete"),
 //!     }
 //!     input.drain(..used);
 //! }

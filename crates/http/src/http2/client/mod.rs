@@ -5,11 +5,11 @@
 //! credit by [`Http2ClientConnection::consumed`], so that a slow reader holds up the server.
 //!
 //! ```
-//! use dunlin_http::http2::client::Connection;
+//! use dunlin_http::http2::client::Http2ClientConnection;
 //! use dunlin_http::{BodySize, RequestHead};
 //!
 //! let mut out = Vec::new();
-//! let mut connection = Connection::new(&mut out);
+//! let mut connection = Http2ClientConnection::new(&mut out);
 //! let request = RequestHead::new("GET", "example.com", "/");
 //! let stream = connection.open(&request, "https", BodySize::Empty, &mut out).unwrap();
 //! assert_eq!(stream, 1);
