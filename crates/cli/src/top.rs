@@ -109,7 +109,7 @@ fn once(source: &Source, interval: Duration) -> Result<(), String> {
     if let Source::Fleet(_) = source {
         println!("replicas     {}", reports.counted());
     }
-    print!("{}", reports.since(&first)?.text());
+    print!("{}", reports.since(&first).text());
     if reports.failures.is_empty() { Ok(()) } else { Err("not all replicas have responded".into()) }
 }
 
@@ -127,7 +127,7 @@ fn fetch_periodically(
 fn live(source: Source, interval: Duration, place: &str) -> Result<(), String> {
     // Report errors of the first request before the terminal changes to full screen.
     let first = source.fetch()?;
-    let figures = first.since(&first)?;
+    let figures = first.since(&first);
     let (sender, reports) = channel();
     std::thread::spawn(move || fetch_periodically(&source, interval, &sender));
     let mut terminal = ratatui::init();
@@ -149,14 +149,10 @@ fn follow(
             Ok(Ok(report)) => {
                 let failed = report.failures.join("; ");
                 screen.trouble = (!failed.is_empty()).then_some(failed);
-                match report.since(&before) {
-                    Ok(figures) => {
-                        screen.history.add(&figures);
-                        if !screen.is_paused {
-                            screen.figures = figures;
-                        }
-                    }
-                    Err(trouble) => screen.trouble = Some(trouble),
+                let figures = report.since(&before);
+                screen.history.add(&figures);
+                if !screen.is_paused {
+                    screen.figures = figures;
                 }
                 before = report;
             }

@@ -8,7 +8,6 @@
 mod absent;
 #[cfg(feature = "component")]
 mod present;
-mod report;
 
 use std::path::Path;
 
@@ -17,9 +16,7 @@ use self::absent as build;
 #[cfg(feature = "component")]
 use self::present as build;
 
-pub(crate) use self::build::{Components, WorkerComponents, new, respond};
-pub use self::report::Component;
-pub(crate) use self::report::Describe;
+pub(crate) use self::build::{Components, WorkerComponents, describe, new, respond};
 
 /// This build has components.
 pub(crate) const IS_PRESENT: bool = cfg!(feature = "component");

@@ -69,15 +69,6 @@ mod worker;
 
 pub use component::compile_component;
 pub use explain::explain;
-/// The report of the status route, as in `status.json`.
-pub mod status {
-    pub use crate::component::Component;
-    pub use crate::handler::status::{
-        Bandwidth, BlockingReplicas, Cache, Certificate, Client, Concurrency, Connections,
-        FleetReport, ObjectStore, ProcessReport, Rate, Replica, ReplicaSum, Replicas, Report,
-        Reports, Requests, Responses, Route, RouteLimits, Scripts, ServerReport, Tls, Upstream,
-    };
-}
 pub use server::{
     Confined, Findings, Origin, REMOVE_SOCKETS, Server, StartError, Takeover, certificates,
     confine, hindrances, load_directory, reload, remove_sockets, unresolved_names, verify,

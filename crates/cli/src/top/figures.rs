@@ -3,7 +3,7 @@
 use std::collections::{HashMap, VecDeque};
 use std::fmt::Write;
 
-use dunlin_server::status::Report;
+use dunlin_status::Report;
 
 use super::lines;
 use crate::watch::{size, took};
@@ -293,7 +293,7 @@ mod tests {
     #[test]
     fn latencies_of_clients_have_their_own_names() {
         let mut now = report(2.0, &[]);
-        now.clients = vec![dunlin_server::status::Client {
+        now.clients = vec![dunlin_status::Client {
             address: "192.0.2.7".into(),
             requests: 10,
             took: 400_000,

@@ -2,7 +2,7 @@
 
 use std::fmt::Write;
 
-use dunlin_server::status::{
+use dunlin_status::{
     Certificate, Component, ObjectStore, Report, RouteLimits, Scripts, Upstream,
 };
 

@@ -4,7 +4,7 @@ use std::collections::BTreeMap;
 use std::net::SocketAddr;
 use std::time::Duration;
 
-use dunlin_server::status::{BlockingReplicas, Replicas, Report};
+use dunlin_status::{BlockingReplicas, Replicas, Report};
 
 use super::figures::Figures;
 use crate::remote::Remote;
@@ -76,20 +76,14 @@ impl Reports {
 
     /// Returns the figures since the reports `then`. A server that has joined counts from its second report on, so that its
     /// earlier requests are no burst.
-    ///
-    /// # Errors
-    /// The reports cannot be added up.
-    pub(crate) fn since(&self, then: &Self) -> Result<Figures, String> {
+    pub(crate) fn since(&self, then: &Self) -> Figures {
         let both = || {
             let both = self.each.iter().map(|(address, now)| (now, then.each.get(address)));
             both.filter_map(|(now, then)| Some((now, comparable(then?, now))))
         };
-        let sum = |reports: Vec<Report>| {
-            Report::sum(&reports).map_err(|error| format!("adding up the replicas: {error}"))
-        };
-        let now = sum(both().map(|(now, _)| now.clone()).collect())?;
-        let then = sum(both().map(|(_, then)| then.clone()).collect())?;
-        Ok(Figures::new(&now, &then))
+        let now: Vec<_> = both().map(|(now, _)| now.clone()).collect();
+        let then: Vec<_> = both().map(|(_, then)| then.clone()).collect();
+        Figures::new(&Report::sum(&now), &Report::sum(&then))
     }
 }
 

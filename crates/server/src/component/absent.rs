@@ -10,8 +10,9 @@ use dunlin_script::call::Call;
 use dunlin_script::failure::Failure;
 use dunlin_script::outcome::Outcome;
 
-use super::{ABSENT, Component};
+use super::ABSENT;
 use dunlin_process::start_program::Starter;
+use dunlin_status::Component;
 
 /// No components.
 pub(crate) struct Components;
@@ -37,10 +38,8 @@ impl WorkerComponents {
     }
 }
 
-impl super::report::Describe for Components {
-    fn describe(&self) -> Vec<Component> {
-        Vec::new()
-    }
+pub(crate) fn describe(_: &Components) -> Vec<Component> {
+    Vec::new()
 }
 
 pub(crate) async fn respond(

@@ -18,6 +18,7 @@ use std::time::Duration;
 use dunlin_http::Version;
 use dunlin_http::semantics::Method;
 use hashbrown::HashMap;
+use serde::{Deserialize, Serialize};
 
 pub use self::clients::{Client, Clients};
 pub use self::histogram::{BOUNDS, Fine, Histogram, SIZES, Seconds, Sizes};
@@ -100,7 +101,8 @@ pub enum Handshake {
 }
 
 /// Counters of tunnels: connections and streams that use another protocol than HTTP, such as WebSocket.
-#[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(default)]
 pub struct Tunnels {
     /// Open tunnels.
     pub open: u64,

@@ -1,4 +1,4 @@
-use dunlin_server::status::{Report, Route, RouteLimits};
+use dunlin_status::{Report, Route, RouteLimits};
 use ratatui::Terminal;
 use ratatui::backend::TestBackend;
 
@@ -21,7 +21,7 @@ fn screen(routes: usize) -> Screen {
         .map(|number| RouteLimits {
             site: "example.com".into(),
             route: format!("/route{number}/*"),
-            rates: vec![dunlin_server::status::Rate { rule: "9/s".into(), ..Default::default() }],
+            rates: vec![dunlin_status::Rate { rule: "9/s".into(), ..Default::default() }],
             ..RouteLimits::default()
         })
         .collect();
@@ -94,7 +94,7 @@ fn a_part_without_room_is_shown_alone_when_it_is_selected() {
 #[test]
 fn a_store_that_does_not_respond_is_shown_first() {
     let mut screen = screen(1);
-    let store = |name: &str, is_available| dunlin_server::status::ObjectStore {
+    let store = |name: &str, is_available| dunlin_status::ObjectStore {
         name: name.into(),
         is_available,
         ..Default::default()
@@ -110,7 +110,7 @@ fn a_store_that_does_not_respond_is_shown_first() {
 #[test]
 fn an_upstream_that_fails_is_shown_first_with_its_error() {
     let mut screen = screen(11);
-    let upstream = |name: &str, failing| dunlin_server::status::Upstream {
+    let upstream = |name: &str, failing| dunlin_status::Upstream {
         name: name.into(),
         site: "example.com".into(),
         route: "/*".into(),

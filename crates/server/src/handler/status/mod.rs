@@ -1,16 +1,6 @@
 //! The status of the server: a page, the report as JSON, metrics for Prometheus, and the live view of requests.
 
-mod certificates;
-mod collector;
-pub(crate) mod collectors;
-mod exposition;
-mod limits;
-mod object_stores;
-mod page;
-mod replicas;
-mod report;
-mod responses;
-mod sum;
+mod collect;
 
 use std::io;
 use std::rc::Rc;
@@ -21,21 +11,11 @@ use dunlin_http::semantics::Method;
 use dunlin_http::{FieldName, Request};
 use percent_encoding::percent_decode;
 
-pub use self::certificates::Certificate;
-use self::collectors::Latest;
-use self::exposition::Form;
-pub use self::limits::{Bandwidth, Concurrency, Rate, RouteLimits};
-pub use self::object_stores::ObjectStore;
-use self::page::View;
-pub use self::replicas::{BlockingReplicas, Replicas, Reports};
-pub use self::report::{
-    Cache, Client, Connections, FleetReport, ProcessReport, Replica, ReplicaSum, Report, Requests,
-    Route, Scripts, ServerReport, Tls, Upstream,
-};
-pub use self::responses::Responses;
 use dunlin_config::field_edits::apply_to_message;
 use dunlin_config::{Status, StatusFleet};
 use dunlin_exchange::{Body, Response, Stream, StreamKind, stream};
+use dunlin_status::page::{CONTENT_SECURITY_POLICY, View, html};
+use dunlin_status::{Form, Latest};
 use dunlin_telemetry::live::{Filter, Level, Subscription};
 
 use crate::handler::rejection::error_response;
@@ -79,7 +59,7 @@ pub(crate) fn page(
         return fleet_page(ctx, name, fleet, is_head);
     }
     match name {
-        b"" => finish(page::response(fleet.map(|_| View::Server)), is_head),
+        b"" => finish(overview(fleet.map(|_| View::Server)), is_head),
         b"status.json" => finish(text("application/json", json(ctx)), is_head),
         b"metrics" => finish(metrics(ctx, request), is_head),
         b"events" => streamed(ctx, "text/event-stream", events),
@@ -96,7 +76,7 @@ fn fleet_page(ctx: &Rc<WorkerContext>, name: &[u8], fleet: &StatusFleet, is_head
             response.fields.push("Location", "fleet/");
             finish(response, is_head)
         }
-        b"/" => finish(page::response(Some(View::Fleet)), is_head),
+        b"/" => finish(overview(Some(View::Fleet)), is_head),
         b"/status.json" => sum(subscribe_to_sum(ctx, fleet), is_head),
         b"/events" => match subscribe_to_sum(ctx, fleet) {
             Ok(latest) => {
@@ -109,7 +89,7 @@ fn fleet_page(ctx: &Rc<WorkerContext>, name: &[u8], fleet: &StatusFleet, is_head
 }
 
 fn subscribe_to_sum(ctx: &WorkerContext, fleet: &StatusFleet) -> io::Result<Latest> {
-    collector::subscribe(&ctx.shared.collectors, fleet, &ctx.shared.config.server.resolver)
+    dunlin_status::subscribe(&ctx.shared.collectors, fleet, &ctx.shared.config.server.resolver)
 }
 
 fn cannot_start(error: &io::Error) -> Response {
@@ -166,19 +146,25 @@ fn text(media_type: &str, text: impl Into<Bytes>) -> Response {
     response
 }
 
+fn overview(view: Option<View>) -> Response {
+    let mut response = text("text/html; charset=utf-8", html(view));
+    response.fields.push("Content-Security-Policy", &**CONTENT_SECURITY_POLICY);
+    response
+}
+
 fn json(ctx: &Rc<WorkerContext>) -> String {
     // A stream may have started with an earlier configuration.
     let ctx = ctx.superseded_by().unwrap_or_else(|| Rc::clone(ctx));
-    let report = Report::new(&ctx, &ctx.shared.metrics.sum());
+    let report = collect::report(&ctx, &ctx.shared.metrics.sum());
     // The serialization of numbers and texts cannot fail.
     serde_json::to_string(&report).unwrap_or_default()
 }
 
 fn metrics(ctx: &WorkerContext, request: &Request<'_>) -> Response {
     let counts = ctx.shared.metrics.sum();
-    let report = Report::new(ctx, &counts);
+    let report = collect::report(ctx, &counts);
     let form = Form::of(request.field(FieldName::Accept));
-    text(form.media_type(), exposition::render(&report, &counts, form))
+    text(form.media_type(), dunlin_status::metrics(&report, &counts, form))
 }
 
 /// Maximum wait for the first sum of several servers.

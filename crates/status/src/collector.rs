@@ -12,9 +12,9 @@ use std::time::{Duration, Instant, SystemTime};
 use dunlin_config::StatusFleet;
 use tokio::runtime::Builder;
 
-use super::collectors::{Collectors, Entry, Latest};
-use super::replicas::Replicas;
-use super::report::{Replica, ReplicaSum, Report, seconds};
+use crate::collectors::{Collectors, Entry, Latest};
+use crate::replicas::Replicas;
+use crate::report::{Replica, ReplicaSum, Report, seconds};
 
 /// The servers, as far as they are known.
 struct Known {
@@ -45,7 +45,7 @@ const RESOLVE: Duration = Duration::from_secs(5);
 ///
 /// # Errors
 /// When the thread cannot start.
-pub(crate) fn subscribe(
+pub fn subscribe(
     collectors: &Arc<Collectors>,
     fleet: &StatusFleet,
     resolvers: &[SocketAddr],
@@ -114,7 +114,7 @@ impl Known {
     fn sum(&self) -> serde_json::Result<String> {
         let reports: Vec<_> =
             self.each.values().filter_map(|state| Some(state.last.as_ref()?.0.clone())).collect();
-        let mut sum = Report::sum(&reports)?;
+        let mut sum = Report::sum(&reports);
         // Old reports must not stop the time.
         sum.server.time = seconds(SystemTime::now());
         let each = self.each.iter().map(|(address, state)| Replica {

@@ -1,10 +1,37 @@
-//! The part of the report about the response cache.
-
-use std::sync::atomic::{AtomicU64, Ordering};
+//! The file cache and the response cache.
 
 use serde::{Deserialize, Serialize};
 
-use crate::worker::SharedState;
+/// The file cache.
+#[derive(Debug, Clone, Default, Serialize, Deserialize)]
+#[serde(default)]
+pub struct Cache {
+    /// Responses from the cache since the start.
+    pub hits: u64,
+    /// Responses that were not in the cache.
+    pub misses: u64,
+    /// Bytes of the files that came from the cache.
+    pub hit_bytes: u64,
+    /// Bytes of the files that the cache did not have.
+    pub miss_bytes: u64,
+    /// Files that were admitted to the cache.
+    pub admitted: u64,
+    /// Requests for files that are used less than those in the cache.
+    pub rejected: u64,
+    /// Files that were removed from the cache.
+    pub evictions: u64,
+    /// By reason: `room` for files that are used more often, a `changed` file, `descriptors` for connections, and
+    /// `cleared` by a reload or when everything was checked again.
+    pub eviction: Vec<(String, u64)>,
+    /// Files in the cache.
+    pub files: u64,
+    /// Used memory in bytes.
+    pub bytes: u64,
+    /// Maximum of used memory in bytes.
+    pub max_bytes: u64,
+    /// File descriptors of cached files.
+    pub descriptors: u64,
+}
 
 /// The response cache.
 #[derive(Debug, Clone, Default, Serialize, Deserialize)]
@@ -58,26 +85,10 @@ pub struct Disk {
     pub damaged: u64,
 }
 
-impl Disk {
-    fn new(disk: &dunlin_response_disk::Disk) -> Self {
-        let (bytes, urls) = disk.usage();
-        let count = |counter: &AtomicU64| counter.load(Ordering::Relaxed);
-        let counters = &disk.counters;
-        Self {
-            urls: urls as u64,
-            bytes,
-            max_bytes: disk.bounds().0,
-            read: count(&counters.read),
-            written: count(&counters.written),
-            rejected: count(&counters.rejected),
-            failed: count(&counters.failed),
-            evicted: count(&counters.evicted),
-            damaged: count(&counters.damaged),
-        }
-    }
-}
-
 impl Responses {
+    /// The results of requests.
+    pub const RESULTS: [&str; 6] = ["hit", "stale", "revalidated", "collapsed", "miss", BYPASS];
+
     /// Returns the requests that needed no response from upstream, and all that concern the cache.
     pub fn hits(&self) -> (u64, u64) {
         let sum = |is_it: fn(&str) -> bool| {
@@ -85,47 +96,7 @@ impl Responses {
         };
         (sum(|result| HITS.contains(&result)), sum(|result| result != BYPASS))
     }
-
-    pub(super) fn new(shared: &SharedState) -> Self {
-        let disk = shared.disk.as_ref().map_or_else(Disk::default, |disk| Disk::new(&disk.disk));
-        let Some(cache) = &shared.responses else {
-            return Self {
-                disk,
-                requests: RESULTS.map(|name| (name.to_owned(), 0)).into(),
-                ..Self::default()
-            };
-        };
-        let count = |counter: &AtomicU64| counter.load(Ordering::Relaxed);
-        let (counts, counters) = (&cache.counts, &cache.memory.counters);
-        let requests = [
-            &counts.hits,
-            &counts.stale,
-            &counts.revalidated,
-            &counts.collapsed,
-            &counts.misses,
-            &counts.bypassed,
-        ];
-        let requests = RESULTS.iter().zip(requests);
-        let (bytes, urls) = cache.memory.usage();
-        let (in_flight, in_flight_bytes) = cache.flights.usage();
-        Self {
-            requests: requests
-                .map(|(name, counter)| ((*name).to_owned(), count(counter)))
-                .collect(),
-            stored: count(&counters.stored),
-            rejected: count(&counters.rejected),
-            evicted: count(&counters.evicted),
-            purged: count(&counters.purged),
-            urls: urls as u64,
-            bytes: bytes as u64,
-            max_bytes: cache.memory.store().bounds().bytes as u64,
-            in_flight: in_flight as u64,
-            in_flight_bytes,
-            disk,
-        }
-    }
 }
 
-const RESULTS: [&str; 6] = ["hit", "stale", "revalidated", "collapsed", "miss", BYPASS];
 const HITS: [&str; 3] = ["hit", "stale", "collapsed"];
 const BYPASS: &str = "bypass";

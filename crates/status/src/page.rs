@@ -3,7 +3,6 @@
 use std::borrow::Cow;
 use std::sync::LazyLock;
 
-use dunlin_exchange::Response;
 use dunlin_http::semantics::digest::base64;
 use sha2::{Digest, Sha256};
 
@@ -12,7 +11,7 @@ const SCRIPT: &str = include_str!("page.js");
 const BODY: &str = include_str!("page.html");
 
 /// Content Security Policy of the page: only its own style, its own script and requests to its own server.
-static CSP: LazyLock<String> = LazyLock::new(|| {
+pub static CONTENT_SECURITY_POLICY: LazyLock<String> = LazyLock::new(|| {
     let hash = |text: &str| base64(&Sha256::digest(text));
     format!(
         "default-src 'none'; style-src 'sha256-{}'; script-src 'sha256-{}'; connect-src 'self'; \
@@ -23,8 +22,8 @@ static CSP: LazyLock<String> = LazyLock::new(|| {
 });
 
 /// What the page shows, if there are two of it.
-#[derive(Clone, Copy)]
-pub(super) enum View {
+#[derive(Debug, Clone, Copy)]
+pub enum View {
     /// This server.
     Server,
     /// The sum of several.
@@ -46,21 +45,18 @@ impl View {
     }
 }
 
-/// Returns the page. `view` is one of two, or `None` if there is only one.
-pub(super) fn response(view: Option<View>) -> Response {
+/// Returns the page as HTML. `view` is one of two, or `None` if there is only one.
+pub fn html(view: Option<View>) -> String {
     let links = view.map(View::links).unwrap_or_default();
     let body = match view {
         // Each server has metrics of its own.
         Some(View::Fleet) => Cow::Owned(BODY.replace("\"metrics\"", "\"../metrics\"")),
         _ => Cow::Borrowed(BODY),
     };
-    let page = format!(
+    format!(
         "<!doctype html>\n<html lang=\"en\">\n<head>\n<meta charset=\"utf-8\">\n\
          <meta name=\"viewport\" content=\"width=device-width, initial-scale=1\">\n\
          <meta name=\"color-scheme\" content=\"light dark\">\n<title>Dunlin: status</title>\n\
          <style>{STYLE}</style>\n</head>\n<body>\n{links}{body}<script>{SCRIPT}</script>\n</body>\n</html>\n"
-    );
-    let mut response = super::text("text/html; charset=utf-8", page);
-    response.fields.push("Content-Security-Policy", &*CSP);
-    response
+    )
 }

@@ -2,13 +2,6 @@
 
 use serde::{Deserialize, Serialize};
 
-use dunlin_limits::bandwidth::BandwidthCounts;
-use dunlin_limits::concurrency::ConcurrencyCounts;
-use dunlin_limits::rate::RateCounts;
-
-use crate::checks::{Limited, RouteCounts};
-use crate::route::sites::Sites;
-
 /// The limits of a route. Counters start at 0 when the limit comes into force.
 #[derive(Debug, Clone, Default, Serialize, Deserialize)]
 #[serde(default)]
@@ -79,59 +72,4 @@ pub struct Rate {
     pub passed: u64,
     /// Requests beyond the limit.
     pub rejected: u64,
-}
-
-/// Reports the limits of all routes that have limits.
-pub(super) fn report(sites: &Sites) -> Vec<RouteLimits> {
-    sites.limits().map(RouteLimits::from).collect()
-}
-
-impl From<RouteCounts> for RouteLimits {
-    fn from(counts: RouteCounts) -> Self {
-        let RouteCounts { site, route, concurrency, bandwidth, limits } = counts;
-        let mut rates: Vec<Rate> = Vec::with_capacity(limits.len());
-        for rate in limits.into_iter().map(Rate::from) {
-            // Equal limits would be the same series of a metric.
-            if !rates.iter().any(|other| other.rule == rate.rule) {
-                rates.push(rate);
-            }
-        }
-        Self {
-            site,
-            route,
-            concurrency: concurrency.map(Concurrency::from),
-            bandwidth: bandwidth.map(Bandwidth::from),
-            rates,
-        }
-    }
-}
-
-impl From<Limited<ConcurrencyCounts>> for Concurrency {
-    fn from(Limited { rule, dry_run, counts }: Limited<ConcurrencyCounts>) -> Self {
-        let ConcurrencyCounts {
-            running,
-            waiting,
-            served,
-            queued,
-            overdue,
-            rejected,
-            expired,
-            left,
-        } = counts;
-        let (running, waiting) = (running as u64, waiting as u64);
-        Self { rule, dry_run, running, waiting, served, queued, overdue, rejected, expired, left }
-    }
-}
-
-impl From<Limited<BandwidthCounts>> for Bandwidth {
-    fn from(Limited { rule, dry_run, counts }: Limited<BandwidthCounts>) -> Self {
-        let BandwidthCounts { senders, sent, rejected } = counts;
-        Self { rule, dry_run, sending: senders as u64, sent, rejected }
-    }
-}
-
-impl From<Limited<RateCounts>> for Rate {
-    fn from(Limited { rule, dry_run, counts }: Limited<RateCounts>) -> Self {
-        Self { rule, dry_run, passed: counts.passed, rejected: counts.rejected }
-    }
 }

@@ -9,7 +9,7 @@ use dunlin_client::{Client, Empty, Error, Origin, Request, Timeouts};
 use futures_util::StreamExt;
 use tokio::runtime::{Builder, Runtime};
 
-use super::report::Report;
+use crate::report::Report;
 
 /// The servers that the SRV records of a name have (RFC 2782), and where each has its status.
 #[derive(Debug, Clone)]

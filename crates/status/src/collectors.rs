@@ -7,23 +7,23 @@ use dunlin_config::StatusFleet;
 use tokio::sync::watch;
 
 /// The last sum as JSON; `None` before the first one.
-pub(crate) type Latest = watch::Receiver<Option<Arc<str>>>;
+pub type Latest = watch::Receiver<Option<Arc<str>>>;
 
 /// The sums that are viewed.
 #[derive(Debug, Default)]
-pub(crate) struct Collectors(Mutex<Vec<Arc<Collector>>>);
+pub struct Collectors(Mutex<Vec<Arc<Collector>>>);
 
 /// What a thread collects.
 #[derive(Debug)]
-pub(super) struct Collector {
-    pub(super) fleet: StatusFleet,
-    pub(super) resolvers: Vec<SocketAddr>,
-    pub(super) latest: watch::Sender<Option<Arc<str>>>,
+pub(crate) struct Collector {
+    pub(crate) fleet: StatusFleet,
+    pub(crate) resolvers: Vec<SocketAddr>,
+    pub(crate) latest: watch::Sender<Option<Arc<str>>>,
 }
 
 impl Collectors {
     /// Adds a viewer of the sum of these servers. Returns the new entry, which a thread has to fill, if there was none.
-    pub(super) fn subscribe(
+    pub(crate) fn subscribe(
         self: &Arc<Self>,
         fleet: &StatusFleet,
         resolvers: &[SocketAddr],
@@ -46,7 +46,7 @@ impl Collectors {
 }
 
 /// A collector in the list, which its thread leaves when it ends.
-pub(super) struct Entry {
+pub(crate) struct Entry {
     collectors: Arc<Collectors>,
     collector: Arc<Collector>,
 }
@@ -58,12 +58,12 @@ impl Drop for Entry {
 }
 
 impl Entry {
-    pub(super) fn collector(&self) -> &Collector {
+    pub(crate) fn collector(&self) -> &Collector {
         &self.collector
     }
 
     /// Leaves the list if there is no viewer, so that no further one can come. Returns whether it did.
-    pub(super) fn leave_unwatched(&self) -> bool {
+    pub(crate) fn leave_unwatched(&self) -> bool {
         let mut all = self.collectors.lock();
         let is_unwatched = self.collector.latest.receiver_count() == 0;
         if is_unwatched {
