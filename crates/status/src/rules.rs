@@ -19,6 +19,12 @@ pub(crate) fn add<T: Summed>(sum: &mut T, of: &T) {
     sum.add(of);
 }
 
+/// The rule of histograms, whose buckets are in the order of their bounds.
+pub(crate) fn histogram(sum: &mut Vec<(u64, u64)>, of: &Vec<(u64, u64)>) {
+    sum.add(of);
+    sum.sort_unstable();
+}
+
 /// The rule of what is true if it is for all servers.
 pub(crate) fn all(sum: &mut bool, of: &bool) {
     *sum &= *of;

@@ -89,6 +89,19 @@ mod tests {
     }
 
     #[test]
+    fn buckets_are_in_the_order_of_their_bounds() {
+        let with = |latency: &[(u64, u64)]| {
+            let mut report = Report { routes: vec![Route::default()], ..Report::default() };
+            report.requests.latency = latency.to_vec();
+            report.routes[0].latency = latency.to_vec();
+            report
+        };
+        let sum = Report::sum(&[with(&[(1, 1), (9, 50)]), with(&[(5, 50), (9, 2)])]);
+        assert_eq!(sum.requests.latency, [(1, 1), (5, 50), (9, 52)]);
+        assert_eq!(sum.routes[0].latency, sum.requests.latency);
+    }
+
+    #[test]
     fn what_is_no_count_has_a_rule_of_its_own() {
         let with = |expires, error: Option<&str>, is_available| {
             let error = error.map(str::to_owned);

@@ -146,7 +146,7 @@ rows! {
 rows! {
     CONNECTIONS: Report = whole,
     beside [add requests.total, add requests.sent, add requests.status, add requests.method, add requests.protocol,
-        add requests.latency, add routes, add clients];
+        histogram requests.latency, add routes, add clients];
     Gauge "dunlin_connections" "Open connections by state." [state: add connections.open];
     Gauge "dunlin_connections_limit" "Maximum of open connections." (add connections.max);
     Counter "dunlin_connections_accepted" "Accepted connections." (add connections.accepted);
@@ -328,7 +328,7 @@ macro_rules! unmeasured {
 }
 
 unmeasured! {
-    Route by [site, route]: add requests, add failed, add sent, add took, add latency;
+    Route by [site, route]: add requests, add failed, add sent, add took, histogram latency;
     Client by [address]: add requests, add sent, add took, largest slowest;
     RouteLimits by [site, route]: add concurrency, add bandwidth, add rates;
     ReplicaSum by []: first error, add each;
