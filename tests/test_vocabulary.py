@@ -43,7 +43,10 @@ NAMES = {
 }
 
 # "Answer" is a term of DNS, connections are refused, and reports have facts.
-DNS = {"dns.rs", "cached_lookup.rs", "current_upstreams.rs", "resolve.rs", "reverse_dns.rs", "resolver.rs", "targets.rs"}
+DNS = {
+    "dns.rs", "cached_lookup.rs", "current_upstreams.rs", "resolve.rs", "reverse_dns.rs", "resolver.rs", "servers.rs", "targets.rs",
+    "update.rs",
+}
 ELSEWHERE = re.compile(r"refused|facts", re.IGNORECASE)
 
 # A comment, a raw string, a string, or a character.

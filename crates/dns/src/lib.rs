@@ -1,9 +1,13 @@
-//! The addresses of a name, and the servers that SRV records name (RFC 2782), by the Domain Name System.
+//! The addresses of a name, the servers that SRV records name (RFC 2782), and records that are added to a zone (RFC 2136), by the
+//! Domain Name System.
 //!
 //! # What it does
 //! - [`addresses`] resolves a name, [`targets`] a service, and [`replicas`] all servers of a service.
 //! - [`unresolved`] describes why names cannot be resolved, for a check of the configuration.
 //! - A [`CachedLookup`] is a value that is derived from the records of several names, such as a list of upstreams.
+//!
+//! - [`update()`] adds a TXT record to a zone and removes it, signed by an [`UpdateKey`]. [`canonical_name`] and [`zone_of`] find its
+//!   name and its zone, [`name_servers`] and [`has_text`] whether the servers of the zone have it.
 //!
 //! # Contract
 //! The functions are called within a runtime of tokio, and keep nothing between two calls. They read `/etc/hosts` and
@@ -37,7 +41,12 @@
 //! ```
 
 mod cached_lookup;
+mod message;
 mod resolve;
+mod servers;
+mod update;
 
 pub use cached_lookup::*;
 pub use resolve::*;
+pub use servers::*;
+pub use update::*;

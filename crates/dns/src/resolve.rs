@@ -7,7 +7,7 @@ use std::time::{Duration, Instant};
 use hickory_resolver::config::{LookupIpStrategy, NameServerConfig, ResolveHosts, ResolverConfig};
 use hickory_resolver::net::NetError;
 use hickory_resolver::net::runtime::TokioRuntimeProvider;
-use hickory_resolver::proto::rr::RData;
+use hickory_resolver::proto::rr::{Name, RData};
 use hickory_resolver::{Resolver, TokioResolver};
 
 /// An answer, and how long it may be used.
@@ -99,7 +99,7 @@ pub async fn addresses(servers: &[SocketAddr], host: &str) -> Result<Answer<IpAd
 }
 
 /// Returns why a question has no answer. The names of a resolver's types mean nothing to those who read it.
-fn reason(error: &NetError) -> String {
+pub(crate) fn reason(error: &NetError) -> String {
     match error {
         _ if error.is_nx_domain() => "there is no such name".to_owned(),
         _ if error.is_no_records_found() => "the name has no such records".to_owned(),
@@ -154,12 +154,19 @@ async fn records(servers: &[SocketAddr], name: &str) -> Result<Answer<Target>, S
     Ok(Answer { items, time: time(found.valid_until()) })
 }
 
+/// Returns the domain name of a text, with or without a dot at its end.
+pub(crate) fn domain(text: &str) -> Result<Name, String> {
+    let mut name = Name::from_ascii(text).map_err(|error| format!("{text:?}: {error}"))?;
+    name.set_fqdn(true);
+    Ok(name)
+}
+
 fn time(until: Instant) -> Duration {
     until.saturating_duration_since(Instant::now()).clamp(MIN_TIME, MAX_TIME)
 }
 
 /// Returns a resolver with the present content of /etc/hosts and /etc/resolv.conf.
-async fn resolver(servers: &[SocketAddr]) -> Result<TokioResolver, String> {
+pub(crate) async fn resolver(servers: &[SocketAddr]) -> Result<TokioResolver, String> {
     let servers = servers.to_vec();
     // Reading files may block.
     let made = tokio::task::spawn_blocking(move || make(&servers)).await;
