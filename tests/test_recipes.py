@@ -23,6 +23,7 @@ from support.acme import Authority, free_port
 from support.admin import pid_of
 from support.dns import A, NameServer
 from support.files import lines, write
+from support.name_server import KnotServer
 from support.objects import store  # noqa: F401
 from support.http import parse
 from support.recipes import PAGES, Recipe
@@ -332,6 +333,33 @@ def test_lets_encrypt(recipe, tmp_path):
         page.follow()
     finally:
         authority.close()
+
+
+def test_wildcard_certificate(recipe, tmp_path):
+    page = recipe("wildcard-certificate")
+    knot = KnotServer(tmp_path / "knot", "example.com", page.block("text", 1))
+    authority = Authority(tmp_path)
+    try:
+        authority.resolver = knot.address
+        authority.start()
+        page.known.append("the authority connects to port 443")
+        write(page.srv / "www" / "index.html", "home\n")
+        (page.etc / "acme.secret").write_text(re.search("secret: (.*)", page.block("text", 1))[1] + "\n")
+        contact = 'contact = "admin@example.com"'
+        server = page.start(replace={
+            "[server]": f'[server]\nresolver = ["{knot.address}"]',
+            contact: f'{contact}\ndirectory = "{authority.directory}"\nauthority = "{authority.trust}"',
+            'server = "192.0.2.53"': f'server = "{knot.address}", nameservers = ["{knot.address}"]',
+        })
+        server.logged("certificate was obtained")
+        (page.etc / "root.pem").write_text(authority.root())
+        page.write_client_settings(f'cacert = "{page.etc}/root.pem"')
+        wait_until(lambda: list((page.folder / "var/lib/dunlin").rglob("*.renewal")), "the time of renewal")
+        wait_until(lambda: page.run(["curl https://example.com/"]) == ["home\n"], "the certificate in use")
+        page.follow()
+    finally:
+        authority.close()
+        knot.close()
 
 
 def write_who(page):

@@ -224,13 +224,13 @@ def test_certificates_are_renewed_without_losing_a_connection(tls):
     with connect(server, trust) as connection:
         reported = json.loads(fetch(connection, "/status/status.json")[2])["certificates"]
         [series] = re.findall(rb"^dunlin_tls_certificate_failures{.*} (\d+)$", fetch(connection, "/status/metrics")[2], re.M)
-    assert [(one["names"], one["failures"], one["next_try"]) for one in reported] == [(["localhost"], 1, None)]
+    assert [(one["names"], one["failures"], one["next_try"]) for one in reported] == [(["localhost", "127.0.0.1"], 1, None)]
     assert "own.pem" in reported[0]["error"] and 59.9 < (reported[0]["expires"] - time.time()) / 86400 < 60
     assert series == b"1"
     done = subprocess.run(
         [DUNLIN, "top", "--once", "--interval", "0.1", "--admin", str(tls.folder / "admin")], capture_output=True, text=True
     )
-    assert re.search(r"^certificate  default localhost: expires in 59 days, failed once: .*own.pem", done.stdout, re.M), done
+    assert re.search(r"^certificate  default localhost.*: expires in 59 days, failed once: .*own.pem", done.stdout, re.M), done
     tls.own[0].write_text(good)
     server.logged("the certificate was reloaded from its files")
     wait_until(lambda: failures(server, trust) == [0], "the failure to be forgotten")
@@ -433,7 +433,7 @@ def test_errors_are_reported_with_their_location(tls, tmp_path, site):
     assert "not one key for each" in problem(f'certificate = ["{own}", "{own}"], key = "{key}"').stderr
     assert "client_authority" in problem(f'certificate = "{own}", key = "{key}", client_required = true').stderr
     fine = problem(f'certificate = "{own}", key = "{key}"')
-    assert "for localhost: until" in fine.stdout and "days are left" in fine.stdout
+    assert "for localhost, 127.0.0.1: until" in fine.stdout and "days are left" in fine.stdout
 
 
 def test_a_certificate_for_development_is_created_and_stored(tmp_path, site):

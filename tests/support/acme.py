@@ -15,6 +15,7 @@ from pathlib import Path
 import pytest
 
 from support.files import write
+from support.http import read_response
 from support.tls import certificate
 from support.waiting import wait_until
 
@@ -53,15 +54,17 @@ class Authority:
         self.names = socketserver.ThreadingTCPServer(("127.0.0.1", 0), Names)
         self.names.daemon_threads = True
         threading.Thread(target=self.names.serve_forever, daemon=True).start()
+        self.resolver = "127.0.0.1:%d" % self.names.server_address[1]
 
-    def start(self, http=1, tls=1, life=7776000, keys=None):
+    def start(self, http=1, tls=1, life=7776000, keys=None, profiles=None):
         settings = {
             "listenAddress": f"127.0.0.1:{self.port}",
             "managementListenAddress": f"127.0.0.1:{self.management}",
             "certificate": str(self.own[0]), "privateKey": str(self.own[1]),
             "httpPort": http, "tlsPort": tls, "ocspResponderURL": "",
             "keyAlgorithm": "ecdsa",
-            "profiles": {"default": {"description": "for the tests", "validityPeriod": life}},
+            # Of an order that names none, Pebble chooses one by chance.
+            "profiles": {name: {"description": name, "validityPeriod": life} for name, life in (profiles or {"default": life}).items()},
         }
         if keys:
             settings |= {"externalAccountBindingRequired": True, "externalAccountMACKeys": keys}
@@ -69,7 +72,7 @@ class Authority:
         file.write_text(json.dumps({"pebble": settings}))
         with (self.folder / "pebble.log").open("a") as log:
             self.process = subprocess.Popen(
-                [PEBBLE, "-config", file, "-dnsserver", "127.0.0.1:%d" % self.names.server_address[1]],
+                [PEBBLE, "-config", file, "-dnsserver", self.resolver],
                 stdout=log, stderr=log, env={**os.environ, "PEBBLE_VA_NOSLEEP": "1"},
             )
         wait_until(self.root, "Pebble responds")
@@ -107,6 +110,34 @@ def authority(tmp_path):
     made = Authority(tmp_path)
     yield made
     made.close()
+
+
+def handshake(server, name, root):
+    """The certificate that is shown for a name, if the authority `root` vouches for it."""
+    if not root:
+        return None
+    made = ssl.create_default_context(cadata=root)
+    try:
+        with socket.create_connection(server.address, timeout=15) as plain:
+            with made.wrap_socket(plain, server_hostname=name) as connection:
+                shown = connection.getpeercert(binary_form=True)
+                connection.sendall(f"GET /hello.txt HTTP/1.1\r\nHost: {name}\r\n\r\n".encode())
+                assert read_response(connection)[2] == b"hello\n"
+                return shown
+    except (ssl.SSLError, ConnectionError):
+        return None
+
+
+def serve_acme(serve, site, acme, hosts=("a.example",), server="", ports=(0, 0)):
+    """Starts a server whose site has these settings of ACME. `ports` are those with and without TLS."""
+    write(site / "hello.txt", b"hello\n")
+    tls, plain = ports
+    return serve(
+        text=f'[server]\nthreads = 1\nstate = "state"\n{server}\n'
+        f'[[listen]]\naddress = "127.0.0.1:{tls}"\ntls = true\n[[listen]]\naddress = "127.0.0.1:{plain}"\n'
+        f'[[site]]\nhost = {json.dumps(list(hosts))}\nroot = "{site}"\n'
+        f"tls = {{ acme = {{ {acme} }} }}\n"
+    )
 
 
 def serve_shared(serve, site, authority, number, challenge, ports, server="", tables=""):

@@ -8,6 +8,7 @@ mod shared;
 mod site;
 mod store;
 
+use std::net::SocketAddr;
 use std::path::{Path, PathBuf};
 use std::time::Duration;
 
@@ -57,6 +58,7 @@ pub(super) fn check(
         cache_file: server.cache.file,
         stores,
         state: &server.state,
+        resolver: &server.resolver,
         tls: listen.iter().any(|listen| listen.tls),
         plain: listen.iter().any(|listen| !listen.tls),
         are_listeners_implied,
@@ -112,6 +114,8 @@ struct Around<'a> {
     /// Object stores.
     stores: Stores,
     state: &'a Path,
+    /// Name servers; empty for those of the system.
+    resolver: &'a [SocketAddr],
     /// A listener uses TLS.
     tls: bool,
     /// A listener does not use TLS.

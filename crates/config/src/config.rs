@@ -94,8 +94,7 @@ impl Config {
         for tls in self.sites.iter().filter_map(|site| site.tls.as_ref()) {
             files.extend(tls.certificates.iter().map(|(_, key)| key.clone()));
             if let Some(acme) = &tls.acme {
-                files.push(acme.account());
-                files.extend(acme.external.iter().map(|external| external.key.clone()));
+                files.extend(acme.secret_files());
             }
         }
         files.extend(self.client_certificates().into_iter().map(|(_, key)| key));

@@ -2,13 +2,13 @@
 
 use std::path::{Path, PathBuf};
 
+use super::acme::Acme;
 use super::address::Address;
 use super::allowed_paths::AllowedPaths;
 use super::chroot;
 use super::config::Config;
 use super::file::ScriptTable;
 use super::server::ErrorLogTarget;
-use super::tls::Acme;
 
 impl Config {
     /// Returns every file that the configuration names or implies; `None` if files are not confined. The server's own
@@ -39,7 +39,9 @@ impl Config {
             let tls = site.tls.iter().flat_map(|tls| tls.files());
             places.read.extend(tls.map(|path| folder(path)));
             let acme = site.tls.iter().filter_map(|tls| tls.acme.as_ref());
-            places.read.extend(acme.flat_map(Acme::files).map(|path| folder(path)));
+            places.read.extend(acme.clone().flat_map(Acme::files).map(|path| folder(path)));
+            let hooks = acme.filter_map(Acme::program).filter(|program| program.contains('/'));
+            places.execute.extend(hooks.map(PathBuf::from));
             for script in site.scripts() {
                 let programs = script.command.iter().flat_map(|command| command.first());
                 for program in programs.chain(&script.interpreter) {

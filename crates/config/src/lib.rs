@@ -30,6 +30,7 @@
 //! ```
 
 mod access;
+mod acme;
 mod address;
 mod allowed_paths;
 mod auth;
@@ -101,6 +102,8 @@ mod warnings;
 mod when;
 
 pub use access::AccessRules;
+pub use acme::dns::{AcmeDns, DnsUpdates, Publisher, TsigKey, TsigSecret};
+pub use acme::{Acme, Authority, ExternalAccount};
 pub use address::Address;
 pub use allowed_paths::AllowedPaths;
 pub use auth::{AuthEndpoint, AuthRules, BasicRules, ForwardRules};
@@ -114,7 +117,7 @@ pub use explain::explain_settings;
 pub use file::{
     AcmeChallenge, BodyHandling, ClientBy, ComponentStderr, ConnectionUse as Persistence, EtagKind,
     ForwardCertificate, Interface, ProxyProtocol, SameSite, ScriptKind, Secret, Symlinks,
-    TlsVersion,
+    TlsVersion, TsigAlgorithm,
 };
 pub use forward_fields::HOP_BY_HOP;
 pub use forwarded_field::{ForwardedField, ForwardedKind, as_read, is_other_spelling};
@@ -153,7 +156,7 @@ pub use spanned::{Span, Spanned};
 pub use startup::{Confinement, StartupSettings};
 pub use template::{Template, push_query};
 pub use throttle::{BandwidthRules, ConcurrencyRules, ThrottleRules};
-pub use tls::{Acme, ClientCertificates, Tls};
+pub use tls::{ClientCertificates, Tls};
 pub use tries::{Candidate, TryPath, TryStep};
 pub use units::{DurationValue, Rate, Size};
 pub use users::Owner;

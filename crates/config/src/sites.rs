@@ -157,7 +157,10 @@ impl Sites {
 
     /// Returns `true` if any site starts programs.
     pub(super) fn start_programs(&self) -> bool {
-        self.all.iter().any(|site| site.scripts_started_here().next().is_some())
+        let has_hook =
+            |site: &Site| site.tls.as_ref().and_then(|tls| tls.acme.as_ref()?.program()).is_some();
+        let starts = |site: &Site| site.scripts_started_here().next().is_some() || has_hook(site);
+        self.all.iter().any(|site| starts(site))
     }
 
     /// Returns all sites, in the order of the file.

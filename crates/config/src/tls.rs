@@ -1,16 +1,15 @@
 //! TLS of a site, with every default filled in.
 
+use std::net::SocketAddr;
 use std::path::{Path, PathBuf};
 
-use dunlin_http::semantics::Url;
 use rustls::CipherSuite;
-use sha2::{Digest, Sha256};
 
+use super::acme::{self, Acme};
 use super::ciphers::cipher_suite;
 use super::error::Problem;
-use super::file::{AcmeChallenge, AcmeTable, TlsTable, TlsVersion};
+use super::file::{TlsTable, TlsVersion};
 use super::report::Report;
-use super::secrets;
 use super::spanned::Spanned;
 
 /// The certificates of a site.
@@ -45,40 +44,12 @@ pub struct ClientCertificates {
     pub revoked: Option<PathBuf>,
 }
 
-/// The rules by which a certificate is obtained (RFC 8555).
-#[derive(Debug, Clone)]
-pub struct Acme {
-    /// Names in the certificate.
-    pub names: Vec<String>,
-    /// URL by which the authority contacts the administrator.
-    pub contact: Option<String>,
-    /// URL of the authority's directory.
-    pub directory: String,
-    /// Trusted authorities of the directory's certificate; those of the system if `None`.
-    pub authority: Option<PathBuf>,
-    /// Allowed challenge types, the preferred first.
-    pub challenges: Vec<AcmeChallenge>,
-    /// Existing account with the authority.
-    pub external: Option<ExternalAccount>,
-    /// Directory of the account and the certificate.
-    pub folder: PathBuf,
-}
-
-/// An existing account with the authority (RFC 8555 §7.3.4).
-#[derive(Debug, Clone)]
-pub struct ExternalAccount {
-    /// The key's identifier.
-    pub id: String,
-    /// File with the key, in base64url.
-    pub key: PathBuf,
-}
-
 impl Tls {
     /// Describes the settings in one line.
     pub fn describe(&self) -> String {
         let mut parts = match &self.acme {
             Some(acme) => {
-                vec![format!("certificate by ACME from {}", secrets::url(&acme.directory))]
+                vec![format!("certificate by ACME {}", acme.describe())]
             }
             None => self.certificates.iter().map(|(file, _)| file.display().to_string()).collect(),
         };
@@ -115,6 +86,8 @@ pub(super) struct Surroundings<'a> {
     /// Hosts of the site; empty for the site of all other hosts.
     pub(super) hosts: &'a [String],
     pub(super) state: &'a Path,
+    /// Name servers of the server; empty for those of the system.
+    pub(super) resolver: &'a [SocketAddr],
     /// A listener uses TLS, and a listener does not.
     pub(super) listeners: (bool, bool),
 }
@@ -143,7 +116,7 @@ pub(super) fn read(
         report(&early.span, "tls: with client_authority there is no early_data".into());
     }
     let optional = |path: &Option<Spanned<PathBuf>>| path.as_ref().map(|path| absolute(path));
-    let acme = table.acme.as_ref().map(|acme| read_acme(acme, around, &absolute, report));
+    let acme = table.acme.as_ref().map(|acme| acme::read(acme, around, &absolute, report));
     let certificates = match &acme {
         Some(acme) => {
             if let Some(certificate) = &table.certificate {
@@ -223,117 +196,4 @@ fn read_files(
     }
     let path = |path: &Spanned<String>| absolute(Path::new(&path.value));
     certificate.0.iter().map(path).zip(key.0.iter().map(path)).collect()
-}
-
-const LETS_ENCRYPT: &str = "https://acme-v02.api.letsencrypt.org/directory";
-
-fn read_acme(
-    table: &Spanned<AcmeTable>,
-    around: &Surroundings<'_>,
-    absolute: &impl Fn(&Path) -> PathBuf,
-    report: Report<'_>,
-) -> Acme {
-    let AcmeTable { contact, directory, authority, challenge, external_account } = &table.value;
-    if around.hosts.is_empty() {
-        report(
-            &table.span,
-            "acme: the site has no `host`, whose names the certificate would be for".into(),
-        );
-    }
-    for host in around.hosts {
-        let what = if host.starts_with('*') {
-            "a wildcard can only be proven by DNS-01, which is not spoken; name each host"
-        } else if host.parse::<std::net::IpAddr>().is_ok() || host.starts_with('[') {
-            "a certificate is obtained for names, not for addresses"
-        } else {
-            continue;
-        };
-        report(&table.span, format!("acme: {host}: {what}"));
-    }
-    if let Some(contact) = contact.as_ref().filter(|contact| !contact.contains('@')) {
-        report(
-            &contact.span,
-            format!("acme: {:?} is not an address such as \"admin@example.com\"", contact.value),
-        );
-    }
-    let url = directory.as_ref().map_or(LETS_ENCRYPT, |directory| &directory.value);
-    if !Url::parse(url).is_ok_and(|url| url.is_secure()) {
-        let place = directory.as_ref().and_then(|directory| directory.span.clone());
-        report(&place, format!("acme: {url:?} is not a URL that begins with https://"));
-    }
-    let (tls, plain) = around.listeners;
-    let usable = [(AcmeChallenge::TlsAlpn01, tls), (AcmeChallenge::Http01, plain)];
-    let wanted = challenge.as_deref().copied();
-    let challenges: Vec<_> = usable
-        .into_iter()
-        .filter(|(kind, there)| *there && wanted.is_none_or(|wanted| wanted == *kind))
-        .map(|(kind, _)| kind)
-        .collect();
-    if let (Some(challenge), true) = (challenge, challenges.is_empty()) {
-        let lacks = if challenge.value == AcmeChallenge::Http01 {
-            "no listener is without TLS"
-        } else {
-            "no listener uses TLS"
-        };
-        report(&challenge.span, format!("acme: this challenge cannot be met: {lacks}"));
-    }
-    let contact = contact.as_ref().map(|contact| match contact.starts_with("mailto:") {
-        true => contact.value.clone(),
-        false => format!("mailto:{}", contact.value),
-    });
-    let external = external_account.as_ref().map(|table| {
-        let key = absolute(&table.key.value);
-        ExternalAccount { id: table.id.value.clone(), key }
-    });
-    let known_as = external.as_ref().map(|external| external.id.as_str());
-    Acme {
-        names: around.hosts.to_vec(),
-        folder: around.state.join("acme").join(account_name(url, contact.as_deref(), known_as)),
-        external,
-        contact,
-        directory: url.to_owned(),
-        authority: authority.as_ref().map(|path| absolute(path)),
-        challenges,
-    }
-}
-
-/// Returns the directory name of an account: the authority's host, and a hash that distinguishes accounts.
-fn account_name(directory: &str, contact: Option<&str>, known_as: Option<&str>) -> String {
-    let host = directory.split('/').nth(2).unwrap_or_default().replace([':', '[', ']'], "_");
-    let known_as = known_as.map(|id| format!("\n{id}")).unwrap_or_default();
-    let digest = Sha256::digest(format!("{directory}\n{}{known_as}", contact.unwrap_or_default()));
-    let digest: String = digest.iter().take(4).map(|byte| format!("{byte:02x}")).collect();
-    format!("{host}-{digest}")
-}
-
-impl Acme {
-    /// Returns the files that are read when a certificate is obtained.
-    pub fn files(&self) -> impl Iterator<Item = &PathBuf> {
-        self.authority.iter().chain(self.external.iter().map(|external| &external.key))
-    }
-
-    /// Returns the file of the account.
-    pub fn account(&self) -> PathBuf {
-        self.folder.join("account.json")
-    }
-
-    /// Returns the file of certificate and key.
-    pub fn file(&self) -> PathBuf {
-        self.folder.join(format!("{}.pem", self.label()))
-    }
-
-    /// Returns the file with the result of the last attempt.
-    pub fn outcome(&self) -> PathBuf {
-        self.folder.join(format!("{}.json", self.label()))
-    }
-
-    /// Returns the first name and a hash of all names: another list of names needs another certificate.
-    fn label(&self) -> String {
-        let first = self.names.first().map_or("none", String::as_str);
-        let mut names = self.names.clone();
-        names.sort();
-        let digest = Sha256::digest(names.join("\n"));
-        let digest: String = digest.iter().take(4).map(|byte| format!("{byte:02x}")).collect();
-        format!("{first}-{digest}")
-    }
 }

@@ -9,7 +9,7 @@ use serde::de::value::MapAccessDeserializer;
 use serde::de::{Deserializer, Error, MapAccess, SeqAccess, Visitor};
 
 use super::file::{
-    AccessLogForm, AccessLogTable, Auth, AuthTable, CodingName, Codings, Hsts, HstsTable,
+    AccessLogForm, AccessLogTable, AcmeDirectories, AcmeDirectory, Auth, AuthTable, CodingName, Codings, Hsts, HstsTable,
     OneOrMany, ProxyTable, ProxyTarget, ProxyTargets, RateLimitTable, RateLimits, RecordFormatName,
     RecordRules, RecordsTable, RedirectHttps, RedirectTable, Retry, RetryTable, RouteCache,
     RouteCacheTable, RouteStatus, RouteStatusTable, StickyTable, ValueTest,
@@ -88,6 +88,8 @@ macro_rules! deserialize_forms {
 
 deserialize_forms!(
     AccessLogForm,
+    AcmeDirectories,
+    AcmeDirectory,
     Auth,
     RouteCache,
     RouteStatus,
@@ -159,6 +161,38 @@ impl Forms for ProxyTargets {
 impl Forms for ProxyTarget {
     const EXPECTED: &'static str =
         "a URL or a table such as { url = \"http://127.0.0.1:3000\", weight = 2 }";
+
+    fn from_str<E: Error>(text: &str) -> Result<Self, E> {
+        Ok(Self::at(text.to_owned()))
+    }
+
+    fn from_map<'de, A: MapAccess<'de>>(map: A) -> Result<Self, A::Error> {
+        // The derived implementation, not the trait's.
+        Self::deserialize(MapAccessDeserializer::new(map))
+    }
+}
+
+impl Forms for AcmeDirectories {
+    const EXPECTED: &'static str = "a URL or a list of URLs";
+
+    fn from_str<E: Error>(text: &str) -> Result<Self, E> {
+        Ok(Self(vec![AcmeDirectory::at(text.to_owned())]))
+    }
+
+    fn from_seq<'de, A: SeqAccess<'de>>(mut list: A) -> Result<Self, A::Error> {
+        let mut directories = Vec::new();
+        while let Some(Spanned { value, span }) = list.next_element::<Spanned<AcmeDirectory>>()? {
+            let mut directory: AcmeDirectory = value;
+            directory.url.span = directory.url.span.take().or(span);
+            directories.push(directory);
+        }
+        Ok(Self(directories))
+    }
+}
+
+impl Forms for AcmeDirectory {
+    const EXPECTED: &'static str =
+        "a URL or a table such as { url = \"https://acme.example.net/directory\" }";
 
     fn from_str<E: Error>(text: &str) -> Result<Self, E> {
         Ok(Self::at(text.to_owned()))

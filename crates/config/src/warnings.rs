@@ -110,6 +110,7 @@ impl Config {
         let reachable = acme.challenges.iter().any(|challenge| match challenge {
             AcmeChallenge::TlsAlpn01 => has(443, true),
             AcmeChallenge::Http01 => has(80, false),
+            AcmeChallenge::Dns01 => true,
         });
         if !reachable {
             let wanted = match acme.challenges[..] {
@@ -120,6 +121,12 @@ impl Config {
             let what = format!(
                 "acme: the authority connects to {wanted}, where no [[listen]] is; unless that port is forwarded \
                  here, no certificate will be obtained"
+            );
+            warn(tls.problem.with_message(what));
+        }
+        if let Some(name) = acme.address_without_profile() {
+            let what = format!(
+                "acme: {name}: Let's Encrypt issues certificates for addresses with profile = \"shortlived\" only"
             );
             warn(tls.problem.with_message(what));
         }

@@ -151,11 +151,11 @@ fn rejection(
         (_, ResponseCode::NotAuth) => "it has no such zone, or no such key (NOTAUTH)".to_owned(),
         (_, ResponseCode::NotZone) => "the record is not in the zone (NOTZONE)".to_owned(),
         (_, ResponseCode::Refused) if key.is_none() => {
-            "it does not allow the update (REFUSED); write the `key` that may change the zone"
+            "it does not allow the update (RCODE 5); write the `key` that may change the zone"
                 .to_owned()
         }
         (_, ResponseCode::Refused) => {
-            format!("it does not allow the update by the key {name} (REFUSED)")
+            format!("it does not allow the update by the key {name} (RCODE 5)")
         }
         (_, ResponseCode::NotImp) => "it has no dynamic updates (NOTIMP)".to_owned(),
         (_, code) => format!("the update has failed: {code}"),

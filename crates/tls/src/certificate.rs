@@ -1,5 +1,6 @@
 //! Reading certificates and keys from files.
 
+use std::net::IpAddr;
 use std::path::Path;
 use std::sync::Arc;
 use std::time::{SystemTime, UNIX_EPOCH};
@@ -103,10 +104,17 @@ pub(crate) fn info(file: &Path) -> Result<CertificateInfo, String> {
         names: names
             .filter_map(|name| match name {
                 GeneralName::DNSName(name) => Some((*name).to_owned()),
+                GeneralName::IPAddress(bytes) => address(bytes).map(|address| address.to_string()),
                 _ => None,
             })
             .collect(),
     })
+}
+
+/// Returns the address of a subject alternative name (RFC 5280 §4.2.1.6).
+pub(crate) fn address(bytes: &[u8]) -> Option<IpAddr> {
+    let v4 = <[u8; 4]>::try_from(bytes).map(IpAddr::from);
+    v4.or_else(|_| <[u8; 16]>::try_from(bytes).map(IpAddr::from)).ok()
 }
 
 /// Returns a time in human-readable form.

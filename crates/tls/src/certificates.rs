@@ -5,10 +5,11 @@ use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, Mutex, PoisonError, RwLock, Weak};
 use std::time::Duration;
 
-use dunlin_config::{Config, Tls};
+use dunlin_config::{Config, Publisher, Tls};
 
+use super::acme::account::read_external_key;
 use super::acme::challenges::Challenges;
-use super::acme::order::read_external_key;
+use super::acme::records::update_key;
 use super::acme::storage::SharedStorage;
 use super::certificate;
 use super::file_stamp::FileStamp;
@@ -283,9 +284,14 @@ fn stamps(settings: &Tls) -> Vec<FileStamp> {
 /// The first problem.
 pub fn examine(settings: &Tls) -> Result<Vec<String>, String> {
     if let Some(acme) = &settings.acme {
-        trust::roots(acme.authority.as_deref())?;
-        if let Some(external) = &acme.external {
-            read_external_key(&external.key)?;
+        for authority in &acme.authorities {
+            trust::roots(authority.trusted.as_deref())?;
+            if let Some(external) = &authority.external {
+                read_external_key(&external.key)?;
+            }
+        }
+        if let Some(Publisher::Updates(updates)) = acme.dns.as_ref().map(|dns| &dns.publisher) {
+            updates.key.as_ref().map(update_key).transpose()?;
         }
     }
     match site_config(settings, "") {

@@ -2,6 +2,7 @@
 
 use std::future::poll_fn;
 use std::io::{self, ErrorKind};
+use std::net::IpAddr;
 use std::sync::Arc;
 
 use dunlin_config::Config;
@@ -79,8 +80,11 @@ async fn hello(
             Ok(None) => {}
             Ok(Some(accepted)) => {
                 let hello = accepted.client_hello();
-                let name = hello.server_name().unwrap_or_default().into();
-                let found = choose(&hello, config, certificates, http2);
+                let name = match hello.server_name() {
+                    Some(name) => name.into(),
+                    None => address(&stream, config),
+                };
+                let found = choose(&hello, &name, (config, certificates), http2);
                 let Some((found, policy)) = found else {
                     // unrecognized_name, fatal (RFC 6066 §3).
                     let _ = stream.try_write(&[21, 3, 3, 0, 2, 2, 112]);
@@ -114,14 +118,23 @@ fn send_alert(stream: &Stream, (error, mut alert): (rustls::Error, AcceptedAlert
     io::Error::new(ErrorKind::InvalidData, error)
 }
 
+/// Returns the address to which a client without SNI has connected, as the host of a site; empty if no site has it.
+fn address(stream: &Stream, config: &Config) -> Box<str> {
+    let Ok(Some(ends)) = stream.ends() else { return Box::default() };
+    let host = match ends.local.ip().to_canonical() {
+        IpAddr::V4(address) => address.to_string(),
+        IpAddr::V6(address) => format!("[{address}]"),
+    };
+    config.sites.find_named(host.as_bytes()).map_or_else(Box::default, |_| host.into())
+}
+
 /// Returns the configuration and policy of the site that the client names, or of the default site.
 fn choose(
     hello: &ClientHello<'_>,
-    config: &Config,
-    certificates: &Certificates,
+    name: &str,
+    (config, certificates): (&Config, &Certificates),
     http2: bool,
 ) -> Option<(Arc<ServerConfig>, Policy)> {
-    let name = hello.server_name().unwrap_or_default();
     if let Some(challenges) = certificates.challenges()
         && hello.alpn().is_some_and(|mut offered| offered.all(|protocol| protocol == ALPN))
     {

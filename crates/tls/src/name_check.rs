@@ -7,7 +7,7 @@ use std::time::SystemTime;
 use x509_parser::certificate::X509Certificate;
 use x509_parser::extensions::GeneralName;
 
-use super::certificate::{date, info};
+use super::certificate::{address, date, info};
 use super::pem;
 
 /// Reasons why browsers will reject the certificate in `file` for a site with these names. Empty when the file is not a
@@ -71,11 +71,7 @@ fn names(file: &Path) -> Option<Names> {
     for name in extension.iter().flat_map(|names| &names.value.general_names) {
         match name {
             GeneralName::DNSName(name) => names.dns.push(name.to_ascii_lowercase()),
-            GeneralName::IPAddress(bytes) => {
-                let v4 = <[u8; 4]>::try_from(*bytes).map(IpAddr::from);
-                let v6 = <[u8; 16]>::try_from(*bytes).map(IpAddr::from);
-                names.addresses.extend(v4.or(v6));
-            }
+            GeneralName::IPAddress(bytes) => names.addresses.extend(address(bytes)),
             _ => {}
         }
     }

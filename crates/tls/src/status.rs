@@ -88,7 +88,7 @@ impl CertificateStatus {
             return;
         }
         self.seen = now;
-        self.renewal = Some((acme.directory.clone(), renewal(&self.file)));
+        self.renewal = Some((acme.directories(), renewal(&self.file)));
         self.failure = Outcome::read(&acme.outcome()).map(|outcome| RenewalFailure {
             failures: outcome.failures,
             failed_at: outcome.failed_at(),

@@ -251,8 +251,12 @@ impl Checker<'_> {
         hosts: &[String],
         around: &Around<'_>,
     ) -> Tls {
-        let around =
-            Surroundings { hosts, state: around.state, listeners: (around.tls, around.plain) };
+        let around = Surroundings {
+            hosts,
+            state: around.state,
+            resolver: around.resolver,
+            listeners: (around.tls, around.plain),
+        };
         let problem = self.source.problem(table.span.as_ref(), String::new());
         let paths = self.paths;
         tls::read(table, &around, |path| paths.absolute(path), problem, &mut |place, what| {

@@ -1,6 +1,7 @@
 //! The file as it is written. Each key is described here once; the reader, the schema and the
 //! book take it from here.
 
+mod acme;
 mod checks;
 mod files;
 mod log;
@@ -16,6 +17,7 @@ mod when;
 use schemars::JsonSchema;
 use serde::Deserialize;
 
+pub use self::acme::*;
 pub use self::checks::*;
 pub use self::files::*;
 pub use self::log::*;

@@ -81,8 +81,8 @@ pub struct ServerTable {
     /// Bucket of an object store in which several servers share accounts and certificates of ACME: `s3://bucket/prefix`, also
     /// `gs://` and `az://`. No root may contain the prefix. Default: none, or the store of `[shared]`.
     pub acme_storage: Option<Spanned<PathBuf>>,
-    /// Addresses and ports of the name servers that resolve the names of upstreams of proxies and of workers: `["10.0.0.2:53"]`.
-    /// Default: those of `/etc/resolv.conf`. `/etc/hosts` applies in both cases.
+    /// Addresses and ports of the name servers that resolve the names of upstreams of proxies, of workers, and of zones for `dns-01`:
+    /// `["10.0.0.2:53"]`. Default: those of `/etc/resolv.conf`. `/etc/hosts` applies in both cases.
     pub resolver: Option<Vec<std::net::SocketAddr>>,
     /// Networks of proxies that are trusted to name the client of a request, by `forwarded_field`. Default: none.
     pub trusted_proxies: Option<Vec<Spanned<String>>>,

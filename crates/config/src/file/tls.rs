@@ -5,7 +5,7 @@ use std::path::PathBuf;
 use schemars::JsonSchema;
 use serde::Deserialize;
 
-use super::{OneOrMany, OneOrManySchema, Spanned};
+use super::{AcmeTable, OneOrMany, OneOrManySchema, Spanned};
 use crate::units::DurationValue;
 
 /// The certificates of a site. Files that change are taken over without a restart.
@@ -62,61 +62,6 @@ impl TlsTable {
             client_authority: None,
             client_required: None,
             client_revoked: None,
-        }
-    }
-}
-
-/// A certificate that is obtained by ACME (RFC 8555).
-#[derive(Debug, Default, Deserialize, JsonSchema)]
-#[serde(
-    deny_unknown_fields,
-    default,
-    expecting = "a table such as { contact = \"admin@example.com\" }"
-)]
-pub struct AcmeTable {
-    /// Mail address for messages of the authority. Default: none.
-    pub contact: Option<Spanned<String>>,
-    /// URL of the authority's directory. By using it you agree to its terms of service. Default: Let's Encrypt's,
-    /// `https://acme-v02.api.letsencrypt.org/directory`.
-    pub directory: Option<Spanned<String>>,
-    /// File in PEM form with the authorities that sign the certificate of the directory itself. Default: the
-    /// system's.
-    pub authority: Option<Spanned<PathBuf>>,
-    /// Challenge that proves control of the names: `tls-alpn-01` on a listener with TLS (the authority connects to
-    /// port 443), `http-01` on one without (port 80). Default: those for which there are listeners, in turn.
-    pub challenge: Option<Spanned<AcmeChallenge>>,
-    /// Account at an authority that serves its customers only (external account binding, RFC 8555 §7.3.4): `{ id =
-    /// "...", key = FILE }`, with the file of the key in base64url, as the authority shows it.
-    pub external_account: Option<ExternalAccountTable>,
-}
-
-/// An account that an authority knows by other means (RFC 8555 §7.3.4).
-#[derive(Debug, Deserialize, JsonSchema)]
-#[serde(deny_unknown_fields, expecting = "a table such as { id = \"kid-1\", key = \"eab.key\" }")]
-pub struct ExternalAccountTable {
-    /// Identifier of the key.
-    pub id: Spanned<String>,
-    /// File with the key, in base64url.
-    pub key: Spanned<PathBuf>,
-}
-
-/// The proof to an authority that a name is this server's.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, Deserialize, JsonSchema)]
-pub enum AcmeChallenge {
-    /// A handshake of TLS for the name (RFC 8737).
-    #[serde(rename = "tls-alpn-01")]
-    TlsAlpn01,
-    /// A file below `/.well-known/acme-challenge/` (RFC 8555 §8.3).
-    #[serde(rename = "http-01")]
-    Http01,
-}
-
-impl AcmeChallenge {
-    /// The word in the configuration, and in RFC 8555.
-    pub fn as_str(self) -> &'static str {
-        match self {
-            Self::TlsAlpn01 => "tls-alpn-01",
-            Self::Http01 => "http-01",
         }
     }
 }

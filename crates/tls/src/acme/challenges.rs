@@ -1,6 +1,7 @@
 //! Responses to pending ACME challenges.
 
 use std::collections::HashMap;
+use std::net::IpAddr;
 use std::sync::{Arc, LazyLock, PoisonError, RwLock, RwLockReadGuard, RwLockWriteGuard};
 
 use rcgen::{CertificateParams, CustomExtension, KeyPair};
@@ -109,7 +110,7 @@ impl Challenges {
         Published { challenges: Arc::clone(self), key: Key::Text(token.to_owned()) }
     }
 
-    /// Publishes a TLS-ALPN-01 response. `digest` is the SHA-256 of the key authorization.
+    /// Publishes a TLS-ALPN-01 response for a name or an address. `digest` is the SHA-256 of the key authorization.
     ///
     /// # Errors
     /// When the certificate cannot be created.
@@ -120,8 +121,9 @@ impl Challenges {
     ) -> Result<Published, String> {
         let config = challenge_config(name, digest)?;
         let config = Arc::new(config);
-        self.write().handshakes.insert(name.to_owned(), Arc::clone(&config));
-        Ok(Published { challenges: Arc::clone(self), key: Key::Handshake(name.to_owned(), config) })
+        let name = name.parse().map_or_else(|_| name.to_owned(), reverse_name);
+        self.write().handshakes.insert(name.clone(), Arc::clone(&config));
+        Ok(Published { challenges: Arc::clone(self), key: Key::Handshake(name, config) })
     }
 
     fn read(&self) -> RwLockReadGuard<'_, Responses> {
@@ -143,6 +145,21 @@ impl Drop for Published {
                     responses.handshakes.get(name).is_some_and(|it| Arc::ptr_eq(it, config));
                 drop(is_it.then(|| responses.handshakes.remove(name)));
             }
+        }
+    }
+}
+
+/// Returns the name by which an authority requests the certificate for an address (RFC 8738 §6).
+fn reverse_name(address: IpAddr) -> String {
+    match address {
+        IpAddr::V4(address) => {
+            let [a, b, c, d] = address.octets();
+            format!("{d}.{c}.{b}.{a}.in-addr.arpa")
+        }
+        IpAddr::V6(address) => {
+            let digits = address.octets().into_iter().rev().flat_map(|byte| [byte & 15, byte >> 4]);
+            let digits: String = digits.map(|digit| format!("{digit:x}.")).collect();
+            format!("{digits}ip6.arpa")
         }
     }
 }
@@ -172,6 +189,24 @@ fn challenge_config(name: &str, digest: &[u8; 32]) -> Result<ServerConfig, Strin
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn the_response_for_an_address_has_its_reverse_name() {
+        let challenges = Arc::new(Challenges::default());
+        for (address, name) in [
+            ("192.0.2.1", "1.2.0.192.in-addr.arpa"),
+            (
+                "2001:db8::1a",
+                "a.1.0.0.0.0.0.0.0.0.0.0.0.0.0.0.0.0.0.0.0.0.0.0.8.b.d.0.1.0.0.2.ip6.arpa",
+            ),
+        ] {
+            let published = challenges.publish_handshake(address, &[0; 32]).unwrap();
+            assert!(challenges.handshake(name).is_some(), "{name}");
+            assert!(challenges.handshake(address).is_none());
+            drop(published);
+            assert!(challenges.handshake(name).is_none());
+        }
+    }
 
     #[test]
     fn the_storage_can_publish_no_endless_responses() {

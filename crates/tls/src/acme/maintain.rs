@@ -163,7 +163,7 @@ impl Maintained {
         let site = &self.site;
         tracing::info!(
             site,
-            directory = self.acme.directory,
+            directory = self.acme.directories(),
             challenge = kind.as_str(),
             "ACME: ordering a certificate"
         );

@@ -3,13 +3,16 @@
 //! A dedicated thread obtains and renews certificates and writes them into files, which are reloaded like all certificate
 //! files. A failure here ends neither the thread nor the server.
 
+pub(crate) mod account;
 mod advice;
 pub(crate) mod challenges;
 mod client;
 pub(crate) mod files;
+mod hook;
 mod maintain;
-pub(crate) mod order;
+mod order;
 mod query;
+pub(crate) mod records;
 mod renewal;
 pub(crate) mod storage;
 

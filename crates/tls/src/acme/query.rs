@@ -2,12 +2,12 @@
 
 use std::time::Duration;
 
-use dunlin_config::Acme;
-use instant_acme::{CertificateIdentifier, Error};
+use dunlin_config::{Acme, Authority};
+use instant_acme::{CertificateIdentifier, Error, RenewalInfo};
 
+use super::account;
 use super::advice::{self, Advice};
 use super::client::Client;
-use super::order;
 use super::renewal::renewal;
 use crate::certificate;
 
@@ -21,13 +21,7 @@ const RETRY_INTERVAL: Duration = Duration::from_secs(6 * 3600);
 pub(crate) async fn update(acme: &Acme) -> Duration {
     let file = acme.file();
     let Some(identifier) = advice::identifier(&file) else { return RETRY_INTERVAL };
-    let (info, again) = match info(acme, &identifier).await {
-        Ok(info) => info,
-        Err(error) => {
-            tracing::debug!(directory = acme.directory, "ACME: no renewal information: {error}");
-            return RETRY_INTERVAL;
-        }
-    };
+    let Some((info, again)) = info(acme, &identifier).await else { return RETRY_INTERVAL };
     let seconds = |time: i64| u64::try_from(time).unwrap_or_default();
     let window = Advice {
         certificate: identifier.to_string(),
@@ -47,16 +41,33 @@ pub(crate) async fn update(acme: &Acme) -> Duration {
     again.clamp(MIN_INTERVAL, MAX_INTERVAL)
 }
 
-/// Returns the renewal window of the certificate `identifier`, and the time until the next query.
+/// Returns the renewal window of the certificate `identifier` from the authority that knows it, and the time until the next query.
 async fn info(
     acme: &Acme,
     identifier: &CertificateIdentifier<'_>,
-) -> Result<(instant_acme::RenewalInfo, Duration), Error> {
+) -> Option<(RenewalInfo, Duration)> {
+    for authority in &acme.authorities {
+        match info_of(acme, authority, identifier).await {
+            Ok(info) => return Some(info),
+            Err(error) => {
+                let directory = &authority.directory;
+                tracing::debug!(directory, "ACME: no renewal information: {error}");
+            }
+        }
+    }
+    None
+}
+
+async fn info_of(
+    acme: &Acme,
+    authority: &Authority,
+    identifier: &CertificateIdentifier<'_>,
+) -> Result<(RenewalInfo, Duration), Error> {
     // Do not create an account for this query.
-    if !acme.account().exists() {
+    if !authority.account().exists() {
         return Err(Error::Str("there is no account yet"));
     }
-    let client =
-        Client::new(acme.authority.as_deref()).map_err(|error| Error::Other(error.into()))?;
-    order::account(acme, &client).await?.renewal_info(identifier).await
+    let client = Client::new(authority.trusted.as_deref());
+    let client = client.map_err(|error| Error::Other(error.into()))?;
+    account::get_or_create(acme, authority, &client).await?.renewal_info(identifier).await
 }

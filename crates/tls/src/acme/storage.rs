@@ -8,7 +8,7 @@ use std::pin::Pin;
 use std::sync::{Arc, LazyLock};
 use std::time::{Duration, SystemTime};
 
-use dunlin_config::Acme;
+use dunlin_config::{Acme, Authority};
 use tokio::sync::watch;
 
 use super::files::{Outcome, replace};
@@ -230,11 +230,11 @@ impl Storage {
     /// When the storage is not reachable, or the error of `create`.
     pub(crate) async fn account(
         &self,
-        acme: &Acme,
+        authority: &Authority,
         is_gone: bool,
         create: impl AsyncFnOnce() -> Result<(), Failure>,
     ) -> Result<(), Failure> {
-        let file = acme.account();
+        let file = authority.account();
         let Some(shared) = &self.shared else { return create().await };
         let key = name(&file);
         let lost = |error: String| Failure { error, unreachable: true };
@@ -248,32 +248,32 @@ impl Storage {
                 None => tokio::time::sleep(Duration::from_millis(200)).await,
             }
         };
-        let result = self.account_under_lock(acme, (&**shared, &key, fence), is_gone, create).await;
+        let result =
+            self.account_under_lock(&file, (&**shared, &key, fence), is_gone, create).await;
         let _ = shared.unlock(&key, fence).await;
         result
     }
 
     async fn account_under_lock(
         &self,
-        acme: &Acme,
+        file: &Path,
         (shared, key, fence): (&dyn SharedStorage, &str, u64),
         is_gone: bool,
         create: impl AsyncFnOnce() -> Result<(), Failure>,
     ) -> Result<(), Failure> {
-        let file = acme.account();
         let lost = |error: String| Failure { error, unreachable: true };
         let wrong = |error: io::Error| Failure::from(format!("{}: {error}", file.display()));
-        let own = read(&file).map_err(wrong)?;
+        let own = read(file).map_err(wrong)?;
         let stored = shared.read(key).await.map_err(lost)?;
         // The one that the authority does not know may have been replaced by another server.
         if let Some(stored) = stored.filter(|stored| !is_gone || Some(stored) != own.as_ref()) {
             if own.as_ref() != Some(&stored) {
-                replace(&file, &stored, |_| Ok(())).map_err(wrong)?;
+                replace(file, &stored, |_| Ok(())).map_err(wrong)?;
             }
             return Ok(());
         }
         create().await?;
-        let content = read(&file).map_err(wrong)?.unwrap_or_default();
+        let content = read(file).map_err(wrong)?.unwrap_or_default();
         match shared.write(key, content, fence).await.map_err(lost)? {
             true => Ok(()),
             false => Err(lost("another server has taken over the account".to_owned())),
