@@ -35,6 +35,8 @@ TABLES = [
     ("`[[site]]`", "SiteTable"),
     ("`tls` of a site", "TlsTable"),
     ("`acme` in `tls`", "AcmeTable"),
+    ("an authority in `directory`", "AcmeDirectory"),
+    ("`dns` in `acme`", "AcmeDnsTable"),
     ("`external_account` in `acme`", "ExternalAccountTable"),
     ("`[[site.route]]`", None),
     ("`when`", "WhenTable"),
