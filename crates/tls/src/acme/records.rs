@@ -15,7 +15,9 @@ use super::hook;
 
 /// Pauses between two queries for a record: the first one, and the longest.
 const PAUSES: (Duration, Duration) = (Duration::from_millis(500), Duration::from_secs(10));
-/// After this time, servers that have never responded are ignored if others have the record.
+/// Addresses of a server that are tried for an update.
+const MAX_ADDRESSES: usize = 4;
+/// Time after which servers that have never responded are ignored.
 const PATIENCE: Duration = Duration::from_secs(15);
 
 /// The published records of an order.
@@ -51,11 +53,37 @@ impl<'a> Records<'a> {
     pub(super) async fn add(&mut self, domain: &str, value: String) -> Result<(), String> {
         let name = format!("_acme-challenge.{domain}");
         let name = canonical_name(&self.dns.resolvers, &name).await?;
-        let place = match &self.dns.publisher {
-            Publisher::Updates(updates) => self.zone(updates, &name).await?,
-            Publisher::Command(words, limit) => Place::Program(words, *limit),
-        };
         let record = TextRecord { name, value };
+        let updates = match &self.dns.publisher {
+            Publisher::Updates(updates) => updates,
+            Publisher::Command(words, limit) => {
+                return self.add_at(domain, record, Place::Program(words, *limit)).await;
+            }
+        };
+        let key = updates.key.as_ref().map(update_key).transpose()?;
+        let mut failure = String::new();
+        for server in self.resolve(&updates.server).await?.into_iter().take(MAX_ADDRESSES) {
+            let added = match zone(server, updates, &record.name).await {
+                Ok(zone) => {
+                    let place = Place::Zone(server, zone, key.clone());
+                    self.add_at(domain, record.clone(), place).await
+                }
+                Err(error) => Err(error),
+            };
+            match added {
+                Ok(()) => return Ok(()),
+                Err(error) => failure = error,
+            }
+        }
+        Err(failure)
+    }
+
+    async fn add_at(
+        &mut self,
+        domain: &str,
+        record: TextRecord,
+        place: Place<'a>,
+    ) -> Result<(), String> {
         let published = Published { domain: domain.to_owned(), record, place };
         let added = published.change(Change::Add).await;
         if added.is_err() {
@@ -75,7 +103,7 @@ impl<'a> Records<'a> {
         for Published { record, .. } in &self.published {
             let mut servers = self.servers(&record.name).await?;
             let limit = self.dns.propagation_timeout;
-            if timeout(limit, has_spread(&mut servers, record)).await.is_err() {
+            if timeout(limit, has_spread(&mut servers, record, PATIENCE)).await.is_err() {
                 let lacks: Vec<_> = servers.iter().map(Server::to_string).collect();
                 return Err(format!(
                     "the record {} is not published after {} s: {}",
@@ -96,24 +124,6 @@ impl<'a> Records<'a> {
                 tracing::warn!(record, "ACME: the record was not removed: {error}");
             }
         }
-    }
-
-    /// Returns the server that is updated, and the zone of the record.
-    async fn zone(&self, updates: &DnsUpdates, name: &str) -> Result<Place<'a>, String> {
-        let key = updates.key.as_ref().map(update_key).transpose()?;
-        let addresses = self.resolve(&updates.server).await?;
-        let mut failure = String::new();
-        for server in addresses {
-            let zone = match &updates.zone {
-                Some(zone) => Ok(zone.clone()),
-                None => zone_of(server, name).await,
-            };
-            match zone {
-                Ok(zone) => return Ok(Place::Zone(server, zone, key)),
-                Err(error) => failure = error,
-            }
-        }
-        Err(failure)
     }
 
     /// Returns the servers that must have a record.
@@ -140,6 +150,14 @@ impl<'a> Records<'a> {
         }
         let found = addresses(&self.dns.resolvers, host).await?;
         Ok(found.items.into_iter().map(|address| SocketAddr::new(address, *port)).collect())
+    }
+}
+
+/// Returns the zone that is updated for the name.
+async fn zone(server: SocketAddr, updates: &DnsUpdates, name: &str) -> Result<String, String> {
+    match &updates.zone {
+        Some(zone) => Ok(zone.clone()),
+        None => zone_of(server, name).await,
     }
 }
 
@@ -193,8 +211,9 @@ impl std::fmt::Display for Server {
     }
 }
 
-/// Waits until all servers have the record, and removes those that have it from the list.
-async fn has_spread(servers: &mut Vec<Server>, record: &TextRecord) {
+/// Waits until all servers have the record, and removes those that have it from the list. After `patience`, servers that have never
+/// responded are ignored if others have it.
+async fn has_spread(servers: &mut Vec<Server>, record: &TextRecord, patience: Duration) {
     let (began, all) = (Instant::now(), servers.len());
     let (mut pause, longest) = PAUSES;
     loop {
@@ -208,7 +227,7 @@ async fn has_spread(servers: &mut Vec<Server>, record: &TextRecord) {
         }
         let is_silent = |server: &Server| !server.has_responded;
         let others_have_it = servers.len() < all && servers.iter().all(is_silent);
-        if servers.is_empty() || others_have_it && began.elapsed() > PATIENCE {
+        if servers.is_empty() || others_have_it && began.elapsed() > patience {
             for server in servers.iter() {
                 tracing::warn!(record = record.name, "ACME: not verified everywhere: {server}");
             }
@@ -242,5 +261,71 @@ pub(crate) fn update_key(key: &TsigKey) -> Result<UpdateKey, String> {
         Ok(secret) if !secret.is_empty() => UpdateKey::new(&key.name, algorithm, secret),
         Ok(_) => Err(format!("dns: {place}: it is empty")),
         Err(_) => Err(format!("dns: {place}: it is not in Base64")),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use tokio::net::UdpSocket;
+
+    use super::*;
+
+    /// Responds to each query with the text, or with no record.
+    async fn respond(socket: UdpSocket, text: Option<&str>) {
+        let mut buffer = [0; 512];
+        while let Ok((length, client)) = socket.recv_from(&mut buffer).await {
+            let query = &buffer[..length];
+            let count = u8::from(text.is_some());
+            let mut response = [&query[..2], &[0x84, 0, 0, 1, 0, count, 0, 0, 0, 0]].concat();
+            response.extend(&query[12..]);
+            if let Some(text) = text {
+                let size = text.len() as u8;
+                response.extend([0xc0, 12, 0, 16, 0, 1, 0, 0, 0, 60, 0, size + 1, size]);
+                response.extend(text.as_bytes());
+            }
+            let _ = socket.send_to(&response, client).await;
+        }
+    }
+
+    async fn server(text: Option<&'static str>) -> Server {
+        let socket = UdpSocket::bind("127.0.0.1:0").await.unwrap();
+        let address = socket.local_addr().unwrap();
+        tokio::spawn(respond(socket, text));
+        Server::new("ns.example".to_owned(), vec![address])
+    }
+
+    /// Returns what is missing after a second, without patience for servers that do not respond.
+    fn missing(make: impl AsyncFnOnce() -> Vec<Server>) -> Option<Vec<String>> {
+        let record = TextRecord { name: "_acme-challenge.a.example".into(), value: "text".into() };
+        let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build().unwrap();
+        runtime.block_on(async {
+            let mut servers = make().await;
+            let spread = has_spread(&mut servers, &record, Duration::ZERO);
+            let ended = timeout(Duration::from_secs(1), spread).await;
+            ended.is_err().then(|| servers.iter().map(Server::to_string).collect())
+        })
+    }
+
+    #[test]
+    fn every_server_that_responds_must_have_the_record() {
+        let all = async || vec![server(Some("text")).await, server(Some("text")).await];
+        assert_eq!(missing(all), None);
+        for other in [None, Some("other")] {
+            let some = async || vec![server(Some("text")).await, server(other).await];
+            let without = "name server ns.example does not have it".to_owned();
+            assert_eq!(missing(some), Some(vec![without]), "{other:?}");
+        }
+        assert_eq!(missing(async || Vec::new()), None);
+    }
+
+    #[test]
+    fn a_server_that_never_responds_is_ignored_if_others_have_the_record() {
+        let closed = async || {
+            let socket = UdpSocket::bind("127.0.0.1:0").await.unwrap();
+            Server::new("closed.example".to_owned(), vec![socket.local_addr().unwrap()])
+        };
+        assert_eq!(missing(async || vec![server(Some("text")).await, closed().await]), None);
+        let alone = missing(async || vec![closed().await]).unwrap();
+        assert!(alone[0].starts_with("name server 127.0.0.1:"), "{alone:?}");
     }
 }
