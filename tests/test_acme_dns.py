@@ -13,6 +13,7 @@ from support.server import DUNLIN
 from support.waiting import wait_until
 
 CHALLENGE = "_acme-challenge.a.example"
+CONFINEMENT = pytest.mark.parametrize("confinement", ["", "seccomp = true\nlandlock = {}"], ids=["free", "confined"])
 
 
 @pytest.fixture
@@ -36,8 +37,9 @@ def updates(knot, key="acme", secret=None, more=""):
     return f'server = "{knot.address}", key = "{key}", secret = "{secret or knot.secret}"{more}'
 
 
-def test_a_wildcard_is_proven_by_updates(tmp_path, start, authority, knot):
-    server = start(updates(knot))
+@CONFINEMENT
+def test_a_wildcard_is_proven_by_updates(tmp_path, start, authority, knot, confinement):
+    server = start(updates(knot), server=confinement)
     shown = wait_until(lambda: handshake(server, "any.a.example", authority.root()), "a certificate", 25)
     assert handshake(server, "a.example", authority.root()) == shown
     # Both names had a record of the same name, and none is left.
@@ -129,7 +131,7 @@ def hook(tmp_path, knot):
     return tmp_path / "hook"
 
 
-@pytest.mark.parametrize("confinement", ["", "seccomp = true\nlandlock = {}"], ids=["free", "confined"])
+@CONFINEMENT
 def test_a_program_publishes_the_records(tmp_path, start, authority, knot, confinement):
     server = start(f'command = ["{hook(tmp_path, knot)}", "extra"]', server=confinement)
     wait_until(lambda: handshake(server, "any.a.example", authority.root()), "a certificate", 25)
