@@ -155,6 +155,25 @@ def test_a_program_that_fails_or_hangs_is_reported(tmp_path, start):
         wait_until(lambda: subprocess.run(["kill", "-0", pid], capture_output=True).returncode, "the program is killed")
 
 
+def test_settings_are_shown_without_the_secret(tmp_path):
+    def run(*arguments):
+        done = subprocess.run([DUNLIN, "check", *arguments], cwd=tmp_path, capture_output=True, text=True)
+        assert done.returncode == 0, done.stderr
+        # No listener has to be reachable.
+        assert "connects to port" not in done.stderr
+        assert "c2VjcmV0" not in done.stdout + done.stderr and "b3RoZXI" not in done.stdout + done.stderr
+        return done.stdout
+
+    for name, secret in (("new", "c2VjcmV0"), ("old", "b3RoZXI=")):
+        (tmp_path / f"{name}.toml").write_text(
+            '[[listen]]\naddress = "127.0.0.1:0"\ntls = true\n[[site]]\nhost = "*.example.com"\nroot = "."\n'
+            f'tls.acme.dns = {{ server = "192.0.2.53", key = "acme", secret = "{secret}", zone = "example.com" }}\n'
+        )
+    shown = run("-c", "new.toml", "--explain", "https://a.example.com/")
+    assert "proven by DNS-01 with updates of example.com at 192.0.2.53 port 53 with the key acme" in shown
+    assert 'tls.acme.dns.secret: "hidden-' in run("-c", "new.toml", "--diff", "old.toml")
+
+
 def test_settings_that_do_not_fit_are_errors_with_their_location(tmp_path):
     def problem(acme, host="a.example", listen="tls = true"):
         file = tmp_path / "bad.toml"

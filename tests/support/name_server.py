@@ -17,7 +17,7 @@ KNOTC = shutil.which("knotc") or "/usr/sbin/knotc"
 ZONE = """$TTL 60
 @ SOA ns hostmaster 1 3600 600 86400 1
 @ NS ns
-ns A 127.76.53.1
+ns A NS
 @ A 127.0.0.1
 * A 127.0.0.1
 _acme-challenge.alias CNAME alias.proofs
@@ -33,11 +33,11 @@ class KnotServer:
         self.port = free_port()
         self.address = f"127.0.0.1:{self.port}"
         self.secret = base64.b64encode(b"a secret of the tests, 32 bytes.").decode()
-        (folder / "zone").write_text(ZONE)
+        # The address of the zone's NS record; each instance has another one.
+        self.ns = f"127.{self.port >> 8}.{self.port & 255}.1"
+        (folder / "zone").write_text(ZONE.replace("A NS", f"A {self.ns}"))
         place = f'    storage: "{folder}"\n    file: zone\n'
         self.zone, self.settings = zone, f"{rules or self.rules(zone)}{place}"
-        # That of the zone's NS record.
-        self.ns = "127.76.53.1"
         self.socket = folder / "knot.sock"
         self.start()
 
