@@ -9,10 +9,10 @@ use serde::de::value::MapAccessDeserializer;
 use serde::de::{Deserializer, Error, MapAccess, SeqAccess, Visitor};
 
 use super::file::{
-    AccessLogForm, AccessLogTable, AcmeDirectories, AcmeDirectory, Auth, AuthTable, CodingName, Codings, Hsts, HstsTable,
-    OneOrMany, ProxyTable, ProxyTarget, ProxyTargets, RateLimitTable, RateLimits, RecordFormatName,
-    RecordRules, RecordsTable, RedirectHttps, RedirectTable, Retry, RetryTable, RouteCache,
-    RouteCacheTable, RouteStatus, RouteStatusTable, StickyTable, ValueTest,
+    AccessLogForm, AccessLogTable, AcmeDirectories, AcmeDirectory, Auth, AuthTable, CodingName,
+    Codings, Hsts, HstsTable, OneOrMany, ProxyTable, ProxyTarget, ProxyTargets, RateLimitTable,
+    RateLimits, RecordFormatName, RecordRules, RecordsTable, RedirectHttps, RedirectTable, Retry,
+    RetryTable, RouteCache, RouteCacheTable, RouteStatus, RouteStatusTable, StickyTable, ValueTest,
 };
 use super::spanned::Spanned;
 use super::units::DurationValue;

@@ -1,4 +1,4 @@
-//! Sites under maintenance: their requests get 503 with `Retry-After`.
+//! ClosedSites under maintenance: their requests get 503 with `Retry-After`.
 
 use std::collections::BTreeMap;
 use std::sync::atomic::{AtomicBool, Ordering};
@@ -12,11 +12,11 @@ pub(crate) struct Maintenance {
     /// There is one, so that requests look for theirs.
     is_any: AtomicBool,
     /// By the name of the site, or [`ALL`].
-    sites: RwLock<Sites>,
+    sites: RwLock<ClosedSites>,
 }
 
-/// Sites by their names.
-pub(crate) type Sites = BTreeMap<String, Closure>;
+/// ClosedSites by their names.
+pub(crate) type ClosedSites = BTreeMap<String, Closure>;
 
 /// The state of maintenance that clients get to know.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
@@ -46,7 +46,7 @@ impl Maintenance {
     }
 
     /// Returns the sites under maintenance.
-    pub(crate) fn all(&self) -> Sites {
+    pub(crate) fn all(&self) -> ClosedSites {
         self.sites().clone()
     }
 
@@ -61,7 +61,7 @@ impl Maintenance {
     }
 
     /// Replaces all of it. Logs what changes.
-    pub(crate) fn replace(&self, sites: Sites) {
+    pub(crate) fn replace(&self, sites: ClosedSites) {
         let mut current = self.sites.write().unwrap_or_else(PoisonError::into_inner);
         for site in sites.keys().filter(|site| !current.contains_key(*site)) {
             tracing::warn!(site, "maintenance begins: requests get 503");
@@ -73,7 +73,7 @@ impl Maintenance {
         *current = sites;
     }
 
-    fn sites(&self) -> RwLockReadGuard<'_, Sites> {
+    fn sites(&self) -> RwLockReadGuard<'_, ClosedSites> {
         self.sites.read().unwrap_or_else(PoisonError::into_inner)
     }
 }
@@ -92,7 +92,7 @@ mod tests {
         maintenance.set(ALL, Some(Closure { retry_after: 5 }));
         assert_eq!(maintenance.of("a"), Some(Closure { retry_after: 60 }));
         assert_eq!(maintenance.of("b"), Some(Closure { retry_after: 5 }));
-        maintenance.replace(Sites::new());
+        maintenance.replace(ClosedSites::new());
         assert!(!maintenance.is_any() && maintenance.of("a").is_none());
     }
 }

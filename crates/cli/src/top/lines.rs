@@ -2,9 +2,7 @@
 
 use std::fmt::Write;
 
-use dunlin_status::{
-    Certificate, Component, ObjectStore, Report, RouteLimits, Scripts, Upstream,
-};
+use dunlin_status::{Certificate, Component, ObjectStore, Report, RouteLimits, Scripts, Upstream};
 
 use crate::watch::{size, took};
 

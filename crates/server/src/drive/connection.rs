@@ -9,7 +9,7 @@ use dunlin_net::connections::Waiting;
 use dunlin_tls::Transport;
 use tokio::io::ReadBuf;
 
-use super::link::{Accepted, End, Link, Start};
+use super::link::{Accepted, ConnectionEnd, Link, Start};
 use super::{http1, http2};
 use crate::worker::WorkerContext;
 
@@ -26,8 +26,8 @@ pub(crate) struct Connection {
     reason = "most connections use HTTP/1, and need no second allocation"
 )]
 enum Protocol {
-    Http1(http1::Connection),
-    Http2(Box<http2::Connection>),
+    Http1(http1::Http1Driver),
+    Http2(Box<http2::Http2Driver>),
     Linger(Box<Lingering>),
     /// The connection has ended.
     Over,
@@ -57,20 +57,20 @@ impl Connection {
         link.ctx.connections.wait(link.slot, Waiting::First, deadline);
         let protocol = match start {
             Start::Http2 => Protocol::http2(link, stream, arrived),
-            _ => Protocol::Http1(http1::Connection::new(link, stream, arrived, start)),
+            _ => Protocol::Http1(http1::Http1Driver::new(link, stream, arrived, start)),
         };
         Self { protocol, is_registered: false, held: Reservation::new() }
     }
 
     /// Continues after the end of a protocol. Returns `true` if the connection goes on.
-    fn follow(&mut self, end: End) -> bool {
+    fn follow(&mut self, end: ConnectionEnd) -> bool {
         let protocol = std::mem::replace(&mut self.protocol, Protocol::Over);
         let Some((link, mut stream)) = protocol.into_parts() else { return false };
         match end {
-            End::Closed => {}
-            End::Abort => stream.break_off(),
-            End::Http2(unread) => self.protocol = Protocol::http2(link, stream, unread),
-            End::Linger => {
+            ConnectionEnd::Closed => {}
+            ConnectionEnd::Abort => stream.break_off(),
+            ConnectionEnd::Http2(unread) => self.protocol = Protocol::http2(link, stream, unread),
+            ConnectionEnd::Linger => {
                 if stream.shut_down().is_ok() {
                     self.protocol = Protocol::Linger(Box::new(Lingering::begin(link, stream)));
                 }
@@ -82,7 +82,7 @@ impl Connection {
 
 impl Protocol {
     fn http2(link: Link, stream: Transport, unread: Vec<u8>) -> Self {
-        Self::Http2(Box::new(http2::Connection::new(link, stream, unread)))
+        Self::Http2(Box::new(http2::Http2Driver::new(link, stream, unread)))
     }
 
     fn link(&self) -> Option<&Link> {
@@ -113,12 +113,12 @@ impl Protocol {
         }
     }
 
-    fn poll(&mut self, cx: &mut Context<'_>) -> Poll<End> {
+    fn poll(&mut self, cx: &mut Context<'_>) -> Poll<ConnectionEnd> {
         match self {
             Self::Http1(connection) => connection.poll(cx),
             Self::Http2(connection) => connection.poll(cx),
             Self::Linger(lingering) => lingering.poll(cx),
-            Self::Over => Poll::Ready(End::Closed),
+            Self::Over => Poll::Ready(ConnectionEnd::Closed),
         }
     }
 }
@@ -131,7 +131,7 @@ impl Lingering {
     }
 
     /// Discards what arrives. Completes when the client closes the connection, or has had its time.
-    fn poll(&mut self, cx: &mut Context<'_>) -> Poll<End> {
+    fn poll(&mut self, cx: &mut Context<'_>) -> Poll<ConnectionEnd> {
         let Self { link, stream, left } = self;
         let mut buffers = link.ctx.take_buffers();
         let result = loop {
@@ -139,12 +139,12 @@ impl Lingering {
             match stream.poll_read(cx, &mut read) {
                 Poll::Pending => {
                     let (_, expired) = link.ctx.connections.state(link.slot, link.ctx.clock.now());
-                    break if expired { Poll::Ready(End::Closed) } else { Poll::Pending };
+                    break if expired { Poll::Ready(ConnectionEnd::Closed) } else { Poll::Pending };
                 }
                 Poll::Ready(Ok(())) if (1..*left).contains(&read.filled().len()) => {
                     *left -= read.filled().len();
                 }
-                Poll::Ready(_) => break Poll::Ready(End::Closed),
+                Poll::Ready(_) => break Poll::Ready(ConnectionEnd::Closed),
             }
         };
         link.ctx.give_buffers(buffers);

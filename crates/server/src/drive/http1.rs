@@ -24,12 +24,12 @@ use self::body::BodyStep;
 use self::handling::Handling;
 use self::sending::Sending;
 use super::exchange::{Exchange, STALLED};
-use super::link::{End, Link, Start};
+use super::link::{ConnectionEnd, Link, Start};
 use super::send_progress::SendProgress;
 use crate::worker::{Buffers, Output};
 
 /// An HTTP/1 connection.
-pub(super) struct Connection {
+pub(super) struct Http1Driver {
     link: Link,
     stream: Transport,
     engine: http1::Http1Connection,
@@ -79,10 +79,10 @@ struct Parts<'a> {
 /// What follows a step of a poll.
 enum Step {
     Again,
-    Over(End),
+    Over(ConnectionEnd),
 }
 
-/// The result of [`Connection::process`].
+/// The result of [`Http1Driver::process`].
 enum Next {
     /// All complete requests have responses.
     Receive,
@@ -104,7 +104,7 @@ const BATCH: usize = 64 * 1024;
 const FIRST_READS: u8 = 8;
 const FIRST_BYTES: usize = 4096;
 
-impl Connection {
+impl Http1Driver {
     /// Creates a connection whose first bytes are `unread`.
     pub(super) fn new(link: Link, stream: Transport, unread: Vec<u8>, start: Start) -> Self {
         Self {
@@ -165,7 +165,7 @@ impl Connection {
                 Poll::Ready(Ok(())) if !read.filled().is_empty() => {}
                 Poll::Ready(_) => {
                     self.record_lost_body();
-                    return Poll::Ready(Step::Over(End::Closed));
+                    return Poll::Ready(Step::Over(ConnectionEnd::Closed));
                 }
             }
             if self.early_reads > 0 {
@@ -207,7 +207,7 @@ impl Connection {
             Waiting::Body => self.reject_body_early(STALLED, parts.output),
             _ => {
                 self.stream.end();
-                return Poll::Ready(Step::Over(End::Closed));
+                return Poll::Ready(Step::Over(ConnectionEnd::Closed));
             }
         };
         Poll::Ready(self.follow(next))
@@ -294,17 +294,17 @@ impl Connection {
                 self.stage = Stage::Send(sending);
             }
             Next::Http2 => {
-                return Step::Over(End::Http2(std::mem::take(&mut self.unread)));
+                return Step::Over(ConnectionEnd::Http2(std::mem::take(&mut self.unread)));
             }
             // The end of a handshake whose early data has a response may still arrive.
             Next::Close if self.linger || self.engine.has_body() || self.stream.is_early() => {
-                return Step::Over(End::Linger);
+                return Step::Over(ConnectionEnd::Linger);
             }
             Next::Close => {
                 self.stream.end();
-                return Step::Over(End::Closed);
+                return Step::Over(ConnectionEnd::Closed);
             }
-            Next::Abort => return Step::Over(End::Abort),
+            Next::Abort => return Step::Over(ConnectionEnd::Abort),
         }
         Step::Again
     }
@@ -393,7 +393,7 @@ impl Connection {
     }
 
     /// Polls the stages until one waits.
-    pub(super) fn poll(&mut self, cx: &mut Context<'_>) -> Poll<End> {
+    pub(super) fn poll(&mut self, cx: &mut Context<'_>) -> Poll<ConnectionEnd> {
         loop {
             let step = match &self.stage {
                 Stage::Receive => ready!(self.poll_receive(cx)),

@@ -14,13 +14,13 @@ use dunlin_tls::Transport;
 use tokio::io::ReadBuf;
 
 use self::frames::{BATCH, Frames};
-use super::link::{End, Link};
+use super::link::{ConnectionEnd, Link};
 use super::multiplex::{Multiplexer, Protocol, RequestStart};
 use super::send_progress::SendProgress;
 use crate::worker::{Buffers, Completion};
 
 /// An HTTP/2 connection.
-pub(super) struct Connection {
+pub(super) struct Http2Driver {
     exchanges: Multiplexer<Frames>,
     /// Bytes that were received and not processed.
     unread: Vec<u8>,
@@ -58,13 +58,13 @@ struct Parts<'a> {
 /// The result of one turn.
 enum Turn {
     Moved(bool),
-    Over(End),
+    Over(ConnectionEnd),
 }
 
 /// After this number of turns other connections get theirs.
 const TURNS: usize = 16;
 
-impl Connection {
+impl Http2Driver {
     /// Creates a connection whose first bytes are `unread`.
     pub(super) fn new(link: Link, stream: Transport, unread: Vec<u8>) -> Self {
         let ctx = &link.ctx;
@@ -100,7 +100,7 @@ impl Connection {
         &self.exchanges.protocol.stream
     }
 
-    pub(super) fn poll(&mut self, cx: &mut Context<'_>) -> Poll<End> {
+    pub(super) fn poll(&mut self, cx: &mut Context<'_>) -> Poll<ConnectionEnd> {
         self.exchanges.link.take_newer_configuration();
         for _ in 0..TURNS {
             // Handlers may take the worker's buffers themselves.
@@ -180,13 +180,13 @@ impl Connection {
             }
         }
         if self.is_evicted {
-            return Turn::Over(End::Closed);
+            return Turn::Over(ConnectionEnd::Closed);
         }
         if self.exchanges.is_lost
             || self.is_over
             || self.exchanges.protocol.engine.is_done() && self.exchanges.is_empty()
         {
-            return Turn::Over(End::Linger);
+            return Turn::Over(ConnectionEnd::Linger);
         }
         Turn::Moved(moved)
     }
@@ -197,7 +197,7 @@ impl Connection {
         cx: &mut Context<'_>,
         input: &mut [u8],
         parts: &mut Parts<'_>,
-    ) -> Result<bool, End> {
+    ) -> Result<bool, ConnectionEnd> {
         if std::mem::take(&mut self.resume) {
             let unread = std::mem::take(&mut self.unread);
             self.process_input(cx, &unread, parts);
@@ -208,7 +208,7 @@ impl Connection {
         match link.poll_read(&mut protocol.stream, cx, &mut read) {
             Poll::Pending => return Ok(false),
             Poll::Ready(Ok(())) if !read.filled().is_empty() => {}
-            Poll::Ready(_) => return Err(End::Closed),
+            Poll::Ready(_) => return Err(ConnectionEnd::Closed),
         }
         // A handler may have woken this task instead of the socket.
         if self.early_reads > 0
@@ -325,7 +325,7 @@ impl Connection {
                 self.exchanges.record_sent();
                 None
             }
-            Poll::Ready(Err(_)) => Some(Turn::Over(End::Closed)),
+            Poll::Ready(Err(_)) => Some(Turn::Over(ConnectionEnd::Closed)),
             Poll::Pending => {
                 let sent = self.sent();
                 self.exchanges.record_sent_before(sent);
@@ -334,7 +334,7 @@ impl Connection {
                 let send_progress =
                     self.send_progress.get_or_insert_with(|| SendProgress::begin(now, limit));
                 if send_progress.has_timed_out(&self.exchanges.protocol.stream, now, limit) {
-                    return Some(Turn::Over(End::Abort));
+                    return Some(Turn::Over(ConnectionEnd::Abort));
                 }
                 Some(Turn::Moved(false))
             }

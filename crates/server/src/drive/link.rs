@@ -17,10 +17,10 @@ use dunlin_tls::{Certificates, Policy, PolicyMatch, TlsInfo, Transport};
 use tokio::io::ReadBuf;
 
 use super::INLINE_BODY;
-use super::exchange::{Arrival, Origin, Rejected, Started, begin, begin_fast, reject, start};
+use super::exchange::{Arrival, Rejected, RejectedFrom, Started, begin, begin_fast, reject, start};
 use crate::route::dispatch::dispatch;
 use crate::route::reply::{CachedResponse, Direction, Routed};
-use crate::route::route_match::Origin as RequestOrigin;
+use crate::route::route_match::TargetSource;
 use crate::route::sites::{CacheEntry, Route};
 use crate::worker::{Completion, DeferredRecord, WorkerContext};
 
@@ -49,7 +49,7 @@ pub(crate) enum Start {
 }
 
 /// The end of a connection's protocol.
-pub(super) enum End {
+pub(super) enum ConnectionEnd {
     /// Nothing more is sent or received.
     Closed,
     /// All bytes were sent; the client may still send.
@@ -200,7 +200,7 @@ impl Link {
         request: &Request<'_>,
         path_buffer: &mut Vec<u8>,
     ) -> Result<Routed, RequestError> {
-        let origin = RequestOrigin::Client;
+        let origin = TargetSource::Client;
         let routed = dispatch(&self.ctx, self.client(), origin, request, path_buffer)?;
         if routed.direction == Direction::Right {
             return Ok(routed);
@@ -272,7 +272,7 @@ impl Link {
         is_head: bool,
     ) -> Rejected {
         let ends = self.ends(carrier).ok().flatten();
-        let origin = Origin { facts: &self.facts, ends };
+        let origin = RejectedFrom { facts: &self.facts, ends };
         reject(&self.ctx, &origin, error, request, context, is_head)
     }
 

@@ -14,7 +14,7 @@ use dunlin_script::printable;
 use crate::handler::files;
 use crate::handler::reply::complete;
 use crate::handler::rewrite::RewrittenRequest;
-use crate::route::route_match::{Origin, OwnedRouteMatch, RouteMatch};
+use crate::route::route_match::{OwnedRouteMatch, RouteMatch, TargetSource};
 use crate::route::sites::Route;
 use crate::worker::WorkerContext;
 
@@ -44,7 +44,7 @@ impl Naming<'_> {
         log: impl FnOnce(u16, &str),
     ) -> Result<Response, String> {
         let response = match named {
-            Named::Path(path) => self.redirect(incoming, path, Origin::Server).await?,
+            Named::Path(path) => self.redirect(incoming, path, TargetSource::Server).await?,
             Named::File(path) => self.file(incoming, path).await?,
         };
         if response.status >= 400 && !matches!(response.status, 412 | 416) {
@@ -61,12 +61,12 @@ impl Naming<'_> {
         &self,
         incoming: Box<Incoming>,
         target: &[u8],
-        origin: Origin,
+        origin: TargetSource,
     ) -> Result<Response, String> {
         if incoming.redirects == MAX_REDIRECTS {
             return Err(format!("more than {MAX_REDIRECTS} local redirects in a row"));
         }
-        let what = if origin == Origin::Client { "Location" } else { "X-Accel-Redirect" };
+        let what = if origin == TargetSource::Client { "Location" } else { "X-Accel-Redirect" };
         let rewritten = self
             .rewrite(target)
             .ok_or_else(|| format!("its {what} is not a path of this server"))?;

@@ -19,7 +19,7 @@ use dunlin_telemetry::redact::Redactor;
 
 use super::reply::complete;
 use crate::checks::{MAX_BODY, Services};
-use crate::route::route_match::Origin;
+use crate::route::route_match::TargetSource;
 use crate::worker::WorkerContext;
 
 impl Services for WorkerContext {
@@ -63,7 +63,7 @@ async fn subrequest(
     }
     let request = Request::new(message, &head);
     let client = Client { is_subrequest: true, ..context.client.admitted() };
-    let routed = ctx.router.dispatch(ctx, client, Origin::Server, &request, &mut Vec::new());
+    let routed = ctx.router.dispatch(ctx, client, TargetSource::Server, &request, &mut Vec::new());
     let incoming = Box::new(Incoming {
         body: stream::empty(),
         length: BodyLength::None,

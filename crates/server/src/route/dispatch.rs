@@ -16,10 +16,10 @@ use super::decode::{decode, rejection};
 use super::handle::handle;
 use super::reply::{Reply, Routed};
 use super::reroute::reroute;
-use super::route_match::{Origin, RouteMatch, Via};
+use super::route_match::{RouteMatch, TargetSource, Via};
 use super::router::Router;
+use super::select::variant;
 use super::sites::{CacheEntry, Route, Site};
-use super::variants::variant;
 use crate::checks::{Rejection, add_strict, resolve_client};
 use crate::handler::rejection::{ALLOW, error_reply, error_response, options, rejected};
 use crate::handler::{files, response_cache};
@@ -38,7 +38,7 @@ impl Router for SiteRouter {
         &self,
         ctx: &Rc<WorkerContext>,
         client: Client,
-        origin: Origin,
+        origin: TargetSource,
         request: &Request<'_>,
         path_buffer: &mut Vec<u8>,
     ) -> Result<Routed, RequestError> {
@@ -81,7 +81,7 @@ impl Router for SiteRouter {
 pub(crate) fn dispatch(
     ctx: &Rc<WorkerContext>,
     client: Client,
-    origin: Origin,
+    origin: TargetSource,
     request: &Request<'_>,
     path_buffer: &mut Vec<u8>,
 ) -> Result<Routed, RequestError> {
@@ -147,7 +147,7 @@ pub(crate) fn dispatch(
     }
     let settings = site.route(path_buffer);
     // Their files are in no worker's own cache, which is looked into above.
-    if settings.internal && origin == Origin::Client {
+    if settings.internal && origin == TargetSource::Client {
         let (reply, context) =
             turned_away(ctx, request, (site, settings), client, Rejection::new(404));
         return Ok(Routed::new(site, settings, reply, false, Some(context)));

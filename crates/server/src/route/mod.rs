@@ -14,5 +14,6 @@ pub(crate) mod reply;
 pub(crate) mod reroute;
 pub(crate) mod route_match;
 pub(crate) mod router;
+mod select;
 pub(crate) mod sites;
 mod variants;

@@ -11,7 +11,7 @@ use super::decode::check_slashes;
 use super::handle::handle;
 use super::reply::Reply;
 use super::route_match::{RouteMatch, Via};
-use super::variants::variant;
+use super::select::variant;
 use crate::checks::Selection;
 use crate::handler::checked::{CheckRun, check};
 use crate::handler::rejection::error_reply;

@@ -42,7 +42,7 @@ impl<'a> RouteMatch<'a> {
 
 /// The source of a request target.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(crate) enum Origin {
+pub(crate) enum TargetSource {
     Client,
     /// A script or the configuration, which can name internal routes.
     Server,

@@ -7,7 +7,7 @@ use dunlin_exchange::Client;
 use dunlin_http::{Request, RequestError};
 
 use super::reply::{Reply, Routed};
-use super::route_match::{Origin, RouteMatch};
+use super::route_match::{RouteMatch, TargetSource};
 use crate::worker::WorkerContext;
 
 /// The router, as handlers see it: they redirect requests internally, or have other routes respond.
@@ -20,7 +20,7 @@ pub(crate) trait Router: Sync {
         &self,
         ctx: &Rc<WorkerContext>,
         client: Client,
-        origin: Origin,
+        origin: TargetSource,
         request: &Request<'_>,
         path_buffer: &mut Vec<u8>,
     ) -> Result<Routed, RequestError>;

@@ -39,7 +39,7 @@ pub(crate) struct Site {
     table: dunlin_config::RouteTable<Route>,
     /// Routes that the table does not have alone.
     special: Vec<Arc<Route>>,
-    variants: Variants,
+    variants: Variants<Self>,
 }
 
 /// The settings of a path, with the runtime objects that belong to them.
@@ -182,18 +182,18 @@ impl Site {
             serial: LAST_SERIAL.fetch_add(1, Ordering::Relaxed) + 1,
             table: site.table().map(&mut route),
             special: site.special_routes().map(|settings| Arc::new(route(settings))).collect(),
-            variants: Variants::default(),
+            variants: Variants::new(),
         }
     }
 
     /// Returns the serial numbers of the site and of its variants.
     pub(crate) fn serials(&self) -> Vec<usize> {
-        let variants = if self.has_conditions() { self.variants.serials() } else { Vec::new() };
-        [self.serial].into_iter().chain(variants).collect()
+        let variants = if self.has_conditions() { self.variants.all() } else { Vec::new() };
+        [self.serial].into_iter().chain(variants.iter().map(|site| site.serial)).collect()
     }
 
     /// Returns the variants of the site for requests for which conditions of its routes hold.
-    pub(super) fn variants(&self) -> &Variants {
+    pub(super) fn variants(&self) -> &Variants<Self> {
         &self.variants
     }
 

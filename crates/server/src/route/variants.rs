@@ -4,27 +4,18 @@
 //! A variant has a serial number of its own, so that files and responses that are cached for it are not those of others.
 
 use std::collections::HashMap;
-use std::rc::Rc;
 use std::sync::{Arc, Mutex, PoisonError};
 
-use dunlin_config::Facts;
-use dunlin_exchange::Client;
-use dunlin_http::Request;
-
-use super::sites::Site;
-use crate::checks::resolve_client;
-use crate::worker::WorkerContext;
-
-/// The variants of a site.
-#[derive(Debug, Default)]
-pub(super) struct Variants {
-    all: Mutex<Used>,
+/// The variants `S` of a site.
+#[derive(Debug)]
+pub(super) struct Variants<S> {
+    all: Mutex<Used<S>>,
 }
 
 /// Variants by the indexes of the routes with conditions that apply.
-#[derive(Debug, Default)]
-struct Used {
-    by_routes: HashMap<Vec<usize>, (u64, Arc<Site>)>,
+#[derive(Debug)]
+struct Used<S> {
+    by_routes: HashMap<Vec<usize>, (u64, Arc<S>)>,
     /// Counts uses, for the age of a variant.
     uses: u64,
 }
@@ -32,9 +23,13 @@ struct Used {
 /// Maximum of variants of a site. Clients choose the conditions that hold.
 const MAX: usize = 128;
 
-impl Variants {
+impl<S> Variants<S> {
+    pub(super) fn new() -> Self {
+        Self { all: Mutex::new(Used { by_routes: HashMap::new(), uses: 0 }) }
+    }
+
     /// Returns the variant for these routes, which `make` makes if there is none.
-    fn find(&self, routes: Vec<usize>, make: impl FnOnce(&[usize]) -> Site) -> Arc<Site> {
+    pub(super) fn find(&self, routes: Vec<usize>, make: impl FnOnce(&[usize]) -> S) -> Arc<S> {
         let mut used = self.all.lock().unwrap_or_else(PoisonError::into_inner);
         used.uses += 1;
         let now = used.uses;
@@ -53,29 +48,29 @@ impl Variants {
         site
     }
 
-    /// Returns the serial numbers of all variants.
-    pub(super) fn serials(&self) -> Vec<usize> {
+    /// Returns all variants.
+    pub(super) fn all(&self) -> Vec<Arc<S>> {
         let used = self.all.lock().unwrap_or_else(PoisonError::into_inner);
-        used.by_routes.values().map(|(_, site)| site.serial).collect()
+        used.by_routes.values().map(|(_, site)| Arc::clone(site)).collect()
     }
 }
 
-/// Returns the variant of `site` for a request for a decoded path; `None` if no route with conditions matches the path.
-pub(super) fn variant(
-    ctx: &Rc<WorkerContext>,
-    client: Client,
-    request: &Request<'_>,
-    site: &Arc<Site>,
-    (path, query): (&[u8], Option<&[u8]>),
-) -> Option<Arc<Site>> {
-    let routes = site.conditional_routes(path);
-    if routes.is_empty() {
-        return None;
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn the_variant_that_was_not_used_for_the_longest_time_makes_room() {
+        let variants = Variants::new();
+        let find = |routes: usize| *variants.find(vec![routes], |routes| routes[0]);
+        for routes in 0..MAX {
+            assert_eq!(find(routes), routes);
+        }
+        find(0);
+        find(MAX);
+        let mut kept: Vec<usize> = variants.all().iter().map(|site| **site).collect();
+        kept.sort_unstable();
+        assert_eq!(kept.len(), MAX);
+        assert!(kept.contains(&0) && !kept.contains(&1) && kept.contains(&MAX));
     }
-    let client = resolve_client(client, request, &ctx.shared.config.server);
-    let (encrypted, client) = (client.encrypted, client.address.ip());
-    let facts = Facts { request: *request, query, client, encrypted };
-    let holds = |route: &usize| site.condition(*route).is_some_and(|when| when.holds(&facts));
-    let applying: Vec<usize> = routes.into_iter().filter(holds).collect();
-    Some(site.variants().find(applying, |routes| ctx.shared.sites.under(site, routes)))
 }

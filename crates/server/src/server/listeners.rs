@@ -36,7 +36,7 @@ struct Open {
 }
 
 /// A prepared change of the listeners.
-pub(super) struct Plan {
+pub(super) struct ListenerPlan {
     wanted: Vec<Open>,
     next: u64,
 }
@@ -69,8 +69,8 @@ impl Listeners {
         &self,
         wanted: &[Listen],
         inherited: &mut Vec<Inherited>,
-    ) -> Result<Plan, StartError> {
-        let mut plan = Plan { wanted: Vec::new(), next: self.next };
+    ) -> Result<ListenerPlan, StartError> {
+        let mut plan = ListenerPlan { wanted: Vec::new(), next: self.next };
         for rules in wanted {
             let existing = self.open.iter().find(|open| {
                 let taken = plan.wanted.iter().any(|other| other.id == open.id);
@@ -102,7 +102,10 @@ impl Listeners {
     }
 
     /// Applies a plan. Returns the listeners of each worker, and what has changed.
-    pub(super) fn change(&mut self, plan: Plan) -> io::Result<(Vec<Vec<WorkerListener>>, Change)> {
+    pub(super) fn change(
+        &mut self,
+        plan: ListenerPlan,
+    ) -> io::Result<(Vec<Vec<WorkerListener>>, Change)> {
         let mut per_worker: Vec<Vec<WorkerListener>> =
             (0..self.workers).map(|_| Vec::new()).collect();
         let mut change = Change::default();

@@ -195,17 +195,17 @@ impl Generation {
     }
 
     /// Returns the directories that resolve differently than in `before`.
-    pub(crate) fn moved(&self, before: &Self) -> Vec<Moved> {
+    pub(crate) fn moved(&self, before: &Self) -> Vec<MovedDirectory> {
         let moved = self
             .directories
             .iter()
             .filter(|(path, now)| before.directories.get(*path).is_some_and(|then| then != *now));
-        moved.map(|(path, now)| Moved { path: path.clone(), now: now.clone() }).collect()
+        moved.map(|(path, now)| MovedDirectory { path: path.clone(), now: now.clone() }).collect()
     }
 
     /// Clears the caches of files and scripts if any directory has moved; otherwise makes every entry be checked before its
     /// next use.
-    pub(crate) fn revalidate(&self, moved: &[Moved]) {
+    pub(crate) fn revalidate(&self, moved: &[MovedDirectory]) {
         if moved.is_empty() {
             self.shared.files.expire_all();
         } else {
@@ -228,7 +228,7 @@ impl Generation {
 
     /// Applies shared limits, and ends what only `before` uses, including the processes of single programs in directories
     /// that have moved. Called once every worker uses this generation.
-    pub(crate) fn takes_over(&self, before: &Self, moved: &[Moved]) {
+    pub(crate) fn takes_over(&self, before: &Self, moved: &[MovedDirectory]) {
         let SharedState { config, sites, files, scripts, limiter, .. } = &*self.shared;
         scripts.shared.bodies.set(config);
         if let Some(responses) = &self.shared.responses {
@@ -245,7 +245,7 @@ impl Generation {
         let is_root = |path: &Path| self.directories.contains_key(path);
         files.release(&before.shared.files, |site| sites.has(site), is_root);
         let used: HashSet<usize> = sites.iter().flat_map(|site| site.script_ids()).collect();
-        let of_directory = |moved: &Moved| {
+        let of_directory = |moved: &MovedDirectory| {
             sites.iter().flat_map(|site| site.scripts_in(&moved.path)).collect::<Vec<_>>()
         };
         let moved: HashSet<usize> = moved.iter().flat_map(of_directory).collect();
@@ -310,12 +310,12 @@ fn directories(config: &Config) -> HashMap<PathBuf, Option<Place>> {
 }
 
 /// A configured directory that resolves differently than at the last load.
-pub(crate) struct Moved {
+pub(crate) struct MovedDirectory {
     pub(super) path: PathBuf,
     now: Option<Place>,
 }
 
-impl fmt::Display for Moved {
+impl fmt::Display for MovedDirectory {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         let path = self.path.display();
         match &self.now {

@@ -4,7 +4,7 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
 
 use super::listeners::Change;
-use super::prepare::Moved;
+use super::prepare::MovedDirectory;
 use dunlin_config::{Config, Site};
 use dunlin_limits::bandwidth::BandwidthCounts;
 use dunlin_limits::concurrency::ConcurrencyCounts;
@@ -19,7 +19,7 @@ pub(super) fn describe_reload(
     config: &Config,
     before: &Config,
     change: &Change,
-    moved: &[Moved],
+    moved: &[MovedDirectory],
     restart: &[&str],
 ) -> String {
     let file = config.path().map_or_else(String::new, |path| format!(" {}", path.display()));

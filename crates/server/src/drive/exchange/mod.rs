@@ -19,7 +19,7 @@ use dunlin_http::{BodyLength, FieldLines};
 pub(super) use self::body_limits::{STALLED, TOO_LARGE};
 pub(super) use self::body_writer::{BodyWriter, Ending, Filled, Part};
 pub(super) use self::cached::CachedParts;
-pub(super) use self::reject::{Origin, Rejected, reject};
+pub(super) use self::reject::{Rejected, RejectedFrom, reject};
 pub(super) use self::request_body::RequestBody;
 pub(super) use self::response::{ResponseBody, StartedResponse, start_response};
 pub(super) use self::start::{Arrival, Started, begin, begin_fast, deferred_record, start};
@@ -56,7 +56,7 @@ pub(super) struct Exchange {
 
 /// The bytes behind the head of a request.
 #[derive(Debug, Clone, Copy)]
-pub(super) enum Content {
+pub(super) enum RequestContent {
     Body(BodyLength),
     /// What the client sends through a tunnel, which it has requested with extended CONNECT (RFC 8441).
     Tunnel,
@@ -112,18 +112,18 @@ impl Exchange {
     /// Starts a handler that reads the `content` of the request, of whose body `limit` bytes are accepted.
     pub(super) fn with_streaming_handler(
         begin: StreamingHandler,
-        (content, limit, now): (Content, u64, u64),
+        (content, limit, now): (RequestContent, u64, u64),
         connection: ConnectionView<'_>,
         log: Option<Box<DeferredRecord>>,
         is_head: bool,
     ) -> Self {
         let (request_body, body, length) = match content {
-            Content::Body(BodyLength::None) => (None, stream::empty(), BodyLength::None),
-            Content::Body(length) => {
+            RequestContent::Body(BodyLength::None) => (None, stream::empty(), BodyLength::None),
+            RequestContent::Body(length) => {
                 let (request_body, receiver) = RequestBody::streamed(limit, now);
                 (Some(request_body), receiver, length)
             }
-            Content::Tunnel => {
+            RequestContent::Tunnel => {
                 let (request_body, receiver) = RequestBody::tunnel();
                 (Some(request_body), receiver, BodyLength::None)
             }

@@ -22,7 +22,7 @@ pub(in super::super) enum Rejected {
 }
 
 /// The connection of a request that is rejected.
-pub(in super::super) struct Origin<'a> {
+pub(in super::super) struct RejectedFrom<'a> {
     pub(in super::super) facts: &'a ConnectionFacts,
     pub(in super::super) ends: Option<SocketAddresses>,
 }
@@ -31,13 +31,13 @@ pub(in super::super) struct Origin<'a> {
 /// method is HEAD.
 pub(in super::super) fn reject(
     ctx: &Rc<WorkerContext>,
-    origin: &Origin<'_>,
+    origin: &RejectedFrom<'_>,
     error: &RequestError,
     request: Option<&Request<'_>>,
     context: Option<&Rc<RequestContext>>,
     is_head: bool,
 ) -> Rejected {
-    let Origin { facts, ends } = *origin;
+    let RejectedFrom { facts, ends } = *origin;
     tracing::debug!(peer = %facts.peer, status = error.status, reason = error.reason, "request rejected");
     let Some(request) = request else {
         return Rejected::Now(invalid_request(ctx, None, error, !is_head));

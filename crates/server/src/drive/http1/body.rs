@@ -5,7 +5,7 @@ use dunlin_http::http1::BodyEvent;
 use dunlin_http::{RequestError, Version};
 
 use super::super::exchange::Exchange;
-use super::{Connection, Next};
+use super::{Http1Driver, Next};
 use crate::worker::{Completion, DeferredRecord, Output};
 
 /// The result of receiving a part of a body.
@@ -16,7 +16,7 @@ pub(super) enum BodyStep {
     More,
 }
 
-impl Connection {
+impl Http1Driver {
     /// Receives and discards the body of the present request, whose response is sent.
     pub(super) fn discard_body(&mut self, limit: u64) {
         let mut exchange = Exchange::without_response();

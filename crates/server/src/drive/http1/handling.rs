@@ -16,7 +16,7 @@ use super::super::exchange::{
     start_response,
 };
 use super::unsent::Unsent;
-use super::{Connection, Next, Stage, Step};
+use super::{Http1Driver, Next, Stage, Step};
 use crate::worker::{Completion, DeferredRecord, Output, Pending, ResponseOutcome, TunnelMeter};
 
 /// A request whose handler is at work, or streams its response.
@@ -80,7 +80,7 @@ pub(super) enum Moved {
     Over(Next),
 }
 
-impl Connection {
+impl Http1Driver {
     /// Starts to handle a request. The bytes in `before` are sent first.
     pub(super) fn begin_handling(
         &mut self,

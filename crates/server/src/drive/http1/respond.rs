@@ -11,11 +11,11 @@ use dunlin_http::{BodyLength, Head, Request, RequestError, Version};
 
 use super::super::INLINE_BODY;
 use super::super::exchange::{
-    CachedParts, ConnectionView, Content, Exchange, Rejected, ResponseBody, Started,
+    CachedParts, ConnectionView, Exchange, Rejected, RequestContent, ResponseBody, Started,
     StartedResponse, TOO_LARGE, deferred_record, start_response,
 };
 use super::sending::LastResponse;
-use super::{Connection, Next, Parts};
+use super::{Http1Driver, Next, Parts};
 use crate::handler::admin;
 use crate::route::fast_path::{FastPath, FastResponse, fast_path};
 use crate::route::reply::{CachedResponse, Direction, Reply, Routed};
@@ -25,7 +25,7 @@ use dunlin_files::cache::worker_cache::Prebuilt;
 use dunlin_fs::content::StoredContent;
 use dunlin_limits::bandwidth::Pacer;
 
-impl Connection {
+impl Http1Driver {
     /// Responds to one request. Returns `None` if the response was added to the output and the next request can be
     /// processed.
     pub(super) fn respond_to(&mut self, bytes: &[u8], parts: &mut Parts<'_>) -> Option<Next> {
@@ -176,7 +176,7 @@ impl Connection {
                     has_interim_responses: request.version() != Version::Http10,
                 };
                 let log = deferred_record(request, context);
-                let content = Content::Body(self.engine.body_length());
+                let content = RequestContent::Body(self.engine.body_length());
                 let body = (content, body_limit, self.link.ctx.clock.now());
                 let exchange =
                     Exchange::with_streaming_handler(begin, body, connection, log, is_head);

@@ -5,7 +5,7 @@ use std::task::{Context, Poll, ready};
 
 use super::super::exchange::BodyWriter;
 use super::super::send::{self, Outgoing, Sent, Warming};
-use super::{Connection, Next, Stage, Step};
+use super::{Http1Driver, Next, Stage, Step};
 use crate::worker::{Completion, DeferredRecord, Output, Pending, WorkerContext};
 use dunlin_exchange::Body;
 use dunlin_fs::content::Piece;
@@ -37,7 +37,7 @@ pub(super) struct LastResponse {
 /// A larger body probably needs more than one write.
 const LARGE: u64 = 128 * 1024;
 
-impl Connection {
+impl Http1Driver {
     pub(super) fn send_body(
         &mut self,
         body: Body,

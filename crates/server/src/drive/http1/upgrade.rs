@@ -11,7 +11,7 @@ use dunlin_http::semantics::is_token;
 use tokio::io::ReadBuf;
 
 use super::handling::{Handling, Moved};
-use super::{Connection, Next};
+use super::{Http1Driver, Next};
 use crate::worker::TunnelMeter;
 
 /// Returns `true` if a connection that begins with these bytes uses HTTP/2; `None` if there are too few.
@@ -39,7 +39,7 @@ pub(super) fn is_invalid_preface(start: &[u8]) -> bool {
         && words.next().is_none()
 }
 
-impl Connection {
+impl Http1Driver {
     /// Switches the connection to another protocol. `tunnel` takes what the client sends.
     pub(super) fn begin_tunnel(
         &mut self,

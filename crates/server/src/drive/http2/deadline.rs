@@ -4,7 +4,7 @@ use dunlin_http::http2::ErrorCode;
 use dunlin_net::connections::Waiting;
 
 use super::super::link::Link;
-use super::Connection;
+use super::Http2Driver;
 use crate::worker::Http1Settings;
 
 /// After this time without a request, memory that is kept for speed is freed, in milliseconds.
@@ -12,7 +12,7 @@ const REST: u64 = 1_000;
 /// Time of a client to learn of a graceful close, in milliseconds.
 const DRAIN: u64 = 1_000;
 
-impl Connection {
+impl Http2Driver {
     /// Sets the time of the next timeout.
     pub(super) fn set_deadline(&mut self) {
         let Link { ctx, slot, requests, .. } = &self.exchanges.link;

@@ -6,7 +6,7 @@ use dunlin_http::semantics::status;
 
 use super::super::exchange::{BodyWriter, StreamBody};
 use super::message_head::MessageHead;
-use super::stream::{Sending, Stream};
+use super::stream::{Stream, StreamSending};
 use super::{Cancel, Multiplexer, Protocol};
 use crate::worker::Completion;
 use dunlin_limits::bandwidth::Pacer;
@@ -39,7 +39,7 @@ impl<P: Protocol> Multiplexer<P> {
         let first = Bytes::copy_from_slice(head.rest());
         let mut body = StreamBody::new(source, length);
         let chunk = body.take_part(first);
-        stream.sending = Sending::Body(BodyWriter::stream_from(body, chunk, pacer));
+        stream.sending = StreamSending::Body(BodyWriter::stream_from(body, chunk, pacer));
         self.streams.insert(stream);
     }
 }

@@ -6,7 +6,7 @@ use dunlin_http::RequestError;
 use dunlin_http::http2::OutgoingHead;
 
 use super::super::exchange::{Ending, Exchange};
-use super::stream::{Sending, Stream};
+use super::stream::{Stream, StreamSending};
 use super::{Cancel, Multiplexer, Protocol, StreamId};
 use crate::worker::{Completion, OutputRange};
 
@@ -47,12 +47,12 @@ impl<P: Protocol> Multiplexer<P> {
             return true;
         }
         let ending = match &stream.sending {
-            Sending::Broken => Some(Ending::Broken),
-            Sending::Body(body) => {
+            StreamSending::Broken => Some(Ending::Broken),
+            StreamSending::Body(body) => {
                 self.protocol.set_ready(id, body.has_bytes());
                 body.ending()
             }
-            Sending::Nothing | Sending::Message { .. } => None,
+            StreamSending::Nothing | StreamSending::Message { .. } => None,
         };
         match ending {
             None => return has_progress,
@@ -122,7 +122,7 @@ impl<P: Protocol> Multiplexer<P> {
             return self.record(&mut stream, Completion::Aborted);
         }
         stream.exchange.abort();
-        stream.sending = Sending::Nothing;
+        stream.sending = StreamSending::Nothing;
         let Exchange { log, is_head, .. } = &stream.exchange;
         let rejected =
             self.link.reject_recorded(self.protocol.carrier(), &error, log.as_deref(), *is_head);
@@ -132,8 +132,8 @@ impl<P: Protocol> Multiplexer<P> {
     /// Starts the response of a stream.
     fn begin_response(&mut self, id: StreamId, out: &mut P::Output) {
         let Some(mut stream) = self.streams.remove(id) else { return };
-        match std::mem::replace(&mut stream.sending, Sending::Nothing) {
-            Sending::Message { source, head, pacer } => {
+        match std::mem::replace(&mut stream.sending, StreamSending::Nothing) {
+            StreamSending::Message { source, head, pacer } => {
                 self.respond_with_message(stream, (source, head, pacer), out);
             }
             _ => {
@@ -217,8 +217,8 @@ impl Stream {
     /// Returns `true` if the head of the response can be sent.
     fn is_ready(&self) -> bool {
         match &self.sending {
-            Sending::Nothing => self.exchange.can_respond(),
-            Sending::Message { head, .. } => head.is_complete(),
+            StreamSending::Nothing => self.exchange.can_respond(),
+            StreamSending::Message { head, .. } => head.is_complete(),
             _ => false,
         }
     }

@@ -1,7 +1,7 @@
 //! Sends bodies as the client's windows allow, in the order of its priorities.
 
 use super::super::exchange::Filled;
-use super::stream::Sending;
+use super::stream::StreamSending;
 use super::{Cancel, Multiplexer, Protocol};
 use crate::worker::Completion;
 
@@ -15,7 +15,7 @@ impl<P: Protocol> Multiplexer<P> {
                 self.protocol.set_ready(id, false);
                 continue;
             };
-            let Sending::Body(body) = &mut stream.sending else {
+            let StreamSending::Body(body) = &mut stream.sending else {
                 self.protocol.set_ready(id, false);
                 continue;
             };

@@ -11,11 +11,11 @@ use dunlin_http::{BodyLength, FieldLines, Request, RequestError};
 
 use super::super::INLINE_BODY;
 use super::super::exchange::{
-    BodyWriter, CachedParts, ConnectionView, Content, Exchange, Rejected, ResponseBody, Started,
-    StartedResponse, TOO_LARGE, deferred_record, start_response,
+    BodyWriter, CachedParts, ConnectionView, Exchange, Rejected, RequestContent, ResponseBody,
+    Started, StartedResponse, TOO_LARGE, deferred_record, start_response,
 };
 use super::message_head::MessageHead;
-use super::stream::{Sending, Stream};
+use super::stream::{Stream, StreamSending};
 use super::{Multiplexer, Protocol, StreamId};
 use crate::handler::rejection::error_response;
 use crate::route::fast_path::{FastPath, FastResponse, fast_path};
@@ -119,10 +119,10 @@ impl<P: Protocol> Multiplexer<P> {
                     return;
                 };
                 let content = match (has_ended, length) {
-                    _ if is_tunnel => Content::Tunnel,
-                    (true, _) => Content::Body(BodyLength::None),
-                    (false, None) => Content::Body(BodyLength::Chunked),
-                    (false, Some(length)) => Content::Body(BodyLength::Known(length)),
+                    _ if is_tunnel => RequestContent::Tunnel,
+                    (true, _) => RequestContent::Body(BodyLength::None),
+                    (false, None) => RequestContent::Body(BodyLength::Chunked),
+                    (false, Some(length)) => RequestContent::Body(BodyLength::Known(length)),
                 };
                 let connection =
                     ConnectionView { ends, facts: &self.link.facts, has_interim_responses: true };
@@ -319,7 +319,7 @@ impl<P: Protocol> Multiplexer<P> {
         let started = start_response(&self.link.ctx, response, is_head, log, &mut self.link.pace);
         let StartedResponse { status, fields, has_date, body, pacer } = started;
         if let ResponseBody::Message(source) = body {
-            stream.sending = Sending::Message { source, head: MessageHead::default(), pacer };
+            stream.sending = StreamSending::Message { source, head: MessageHead::default(), pacer };
             return self.streams.insert(stream);
         }
         stream.start = self.protocol.position(out);
@@ -328,7 +328,7 @@ impl<P: Protocol> Multiplexer<P> {
         self.send_head(stream.id, head, fields.as_bytes(), 0, has_ended, out);
         match body {
             ResponseBody::Stream { body, .. } => {
-                stream.sending = Sending::Body(BodyWriter::stream(body, pacer));
+                stream.sending = StreamSending::Body(BodyWriter::stream(body, pacer));
                 self.streams.insert(stream);
             }
             ResponseBody::Pieces(body) => {
@@ -345,7 +345,7 @@ impl<P: Protocol> Multiplexer<P> {
 
     /// Sends a body as the client's window and the priorities allow.
     fn send_pieces(&mut self, mut stream: Stream, body: Body, pacer: Option<Pacer>) {
-        stream.sending = Sending::Body(BodyWriter::pieces(body, pacer));
+        stream.sending = StreamSending::Body(BodyWriter::pieces(body, pacer));
         self.protocol.set_ready(stream.id, stream.has_bytes());
         self.streams.insert(stream);
     }

@@ -17,7 +17,7 @@ use dunlin_limits::bandwidth::Pacer;
 pub(super) struct Stream {
     pub(super) id: StreamId,
     pub(super) exchange: Exchange,
-    pub(super) sending: Sending,
+    pub(super) sending: StreamSending,
     /// The client has requested a tunnel (RFC 8441).
     pub(super) is_tunnel: bool,
     /// Counts the bytes of the tunnel, once it is open.
@@ -40,7 +40,7 @@ pub(super) struct Stream {
 }
 
 /// What is sent of a response.
-pub(super) enum Sending {
+pub(super) enum StreamSending {
     /// The response has not begun, or has no body.
     Nothing,
     Body(BodyWriter),
@@ -59,7 +59,7 @@ impl Stream {
         Self {
             id,
             exchange,
-            sending: Sending::Nothing,
+            sending: StreamSending::Nothing,
             is_tunnel: false,
             meter: None,
             expects_continue: false,
@@ -100,7 +100,7 @@ impl Stream {
 
     /// Returns `true` if the head of the response was not sent.
     pub(super) fn is_without_response(&self) -> bool {
-        matches!(self.sending, Sending::Nothing | Sending::Message { .. })
+        matches!(self.sending, StreamSending::Nothing | StreamSending::Message { .. })
     }
 
     /// Returns `true` if the handler did not get the whole request body.
@@ -118,15 +118,15 @@ impl Stream {
 
     /// Returns `true` if bytes of the body can be sent.
     pub(super) fn has_bytes(&self) -> bool {
-        matches!(&self.sending, Sending::Body(body) if body.has_bytes())
+        matches!(&self.sending, StreamSending::Body(body) if body.has_bytes())
     }
 
     /// Returns the bytes in memory that wait for the client.
     pub(super) fn held(&self) -> usize {
         match &self.sending {
-            Sending::Body(body) => body.held(),
-            Sending::Message { head, .. } => head.held(),
-            Sending::Nothing | Sending::Broken => 0,
+            StreamSending::Body(body) => body.held(),
+            StreamSending::Message { head, .. } => head.held(),
+            StreamSending::Nothing | StreamSending::Broken => 0,
         }
     }
 
@@ -150,13 +150,13 @@ impl Stream {
 
     /// Returns `true` if the source of the body is to be polled for the next bytes.
     fn wants_bytes(&self) -> bool {
-        matches!(&self.sending, Sending::Body(body) if body.wants_bytes())
+        matches!(&self.sending, StreamSending::Body(body) if body.wants_bytes())
     }
 
     /// Polls the source of the response.
     fn poll_sending(&mut self, now: u64, cx: &mut Context<'_>) -> bool {
         match &mut self.sending {
-            Sending::Body(body) => {
+            StreamSending::Body(body) => {
                 let was_paced = !body.may_send();
                 let has_progress = body.poll(cx);
                 if was_paced && body.may_send() {
@@ -164,14 +164,16 @@ impl Stream {
                 }
                 return has_progress;
             }
-            Sending::Message { source, head, .. } if !head.is_complete() => {
+            StreamSending::Message { source, head, .. } if !head.is_complete() => {
                 match source.poll_next(cx) {
                     Poll::Pending => return false,
                     Poll::Ready(Ok(Some(bytes))) if head.take(&bytes) => {}
-                    Poll::Ready(_) => self.sending = Sending::Broken,
+                    Poll::Ready(_) => self.sending = StreamSending::Broken,
                 }
             }
-            Sending::Nothing | Sending::Message { .. } | Sending::Broken => return false,
+            StreamSending::Nothing | StreamSending::Message { .. } | StreamSending::Broken => {
+                return false;
+            }
         }
         true
     }

@@ -13,7 +13,7 @@ use crate::handler::files;
 use crate::handler::named::Naming;
 use crate::handler::rejection::not_for_files;
 use crate::handler::reply::complete;
-use crate::route::route_match::Origin;
+use crate::route::route_match::TargetSource;
 
 impl HandlerCall {
     /// Responds with the target of `internal`.
@@ -38,7 +38,7 @@ impl HandlerCall {
         };
         let reply = match target {
             Target::LocalRedirect(path) => {
-                let redirected = naming().redirect(incoming, &path, Origin::Client).await;
+                let redirected = naming().redirect(incoming, &path, TargetSource::Client).await;
                 return redirected.map_err(Failure::Malformed);
             }
             Target::Named(fields, named) => {

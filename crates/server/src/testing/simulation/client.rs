@@ -23,7 +23,7 @@ pub(super) fn files() -> [(&'static str, Vec<u8>); 3] {
 pub(super) struct Client {
     pub(super) address: Ipv4Addr,
     pub(super) wire: Wire,
-    pub(super) requests: Vec<Sent>,
+    pub(super) requests: Vec<SentRequest>,
     /// It has violated the protocol: its responses are not checked.
     pub(super) is_hostile: bool,
     /// It sends nothing more.
@@ -36,7 +36,7 @@ pub(super) enum Wire {
 }
 
 /// A request and its expected response.
-pub(super) struct Sent {
+pub(super) struct SentRequest {
     pub(super) id: u64,
     /// The stream of HTTP/2.
     stream: u32,
@@ -118,7 +118,7 @@ impl Client {
         let is_head = message.method == "HEAD";
         let description =
             format!("{} {} with {upload} bytes, {plan:?}", message.method, message.target);
-        self.requests.push(Sent { id, stream, is_head, upload, plan, content });
+        self.requests.push(SentRequest { id, stream, is_head, upload, plan, content });
         description
     }
 
@@ -208,7 +208,7 @@ impl Client {
     }
 }
 
-impl Sent {
+impl SentRequest {
     fn check(&self, reply: &Reply) {
         let id = self.id;
         let is_complete = reply.end == End::Complete;

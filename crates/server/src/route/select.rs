@@ -1,0 +1,32 @@
+//! Selects the variant of a site for a request.
+
+use std::rc::Rc;
+use std::sync::Arc;
+
+use dunlin_config::Facts;
+use dunlin_exchange::Client;
+use dunlin_http::Request;
+
+use super::sites::Site;
+use crate::checks::resolve_client;
+use crate::worker::WorkerContext;
+
+/// Returns the variant of `site` for a request for a decoded path; `None` if no route with conditions matches the path.
+pub(super) fn variant(
+    ctx: &Rc<WorkerContext>,
+    client: Client,
+    request: &Request<'_>,
+    site: &Arc<Site>,
+    (path, query): (&[u8], Option<&[u8]>),
+) -> Option<Arc<Site>> {
+    let routes = site.conditional_routes(path);
+    if routes.is_empty() {
+        return None;
+    }
+    let client = resolve_client(client, request, &ctx.shared.config.server);
+    let (encrypted, client) = (client.encrypted, client.address.ip());
+    let facts = Facts { request: *request, query, client, encrypted };
+    let holds = |route: &usize| site.condition(*route).is_some_and(|when| when.holds(&facts));
+    let applying: Vec<usize> = routes.into_iter().filter(holds).collect();
+    Some(site.variants().find(applying, |routes| ctx.shared.sites.under(site, routes)))
+}
