@@ -782,7 +782,7 @@ def test_a_name_without_an_address_is_a_warning(tmp_path):
     "value, what",
     [
         ('"127.0.0.1:3000"', 'did you mean "http://127.0.0.1:3000"?'),
-        ('"http://a/b"', "has a path"),
+        ('["http://a/b", "http://a/c"]', "have the same path"),
         ("[]", "the list of upstreams is empty"),
         ('["http://a", "http://a"]', "stands twice"),
         ('{ to = "http://a", stripp = "/x" }', "did you mean `strip`?"),

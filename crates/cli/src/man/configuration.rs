@@ -101,8 +101,14 @@ fn within<'a>(
     properties: &'a Map<String, Value>,
     tables: &mut Vec<Table<'a>>,
 ) {
-    for (key, value) in properties {
+    // A site can have the tables of a route, which are described there.
+    let mut entries: Vec<_> = properties.iter().collect();
+    entries.sort_by_key(|(key, _)| *key != "route");
+    for (key, value) in entries {
         let Some((definition, repeated)) = table(schema, value) else { continue };
+        if tables.iter().any(|known: &Table<'_>| std::ptr::eq(known.definition, definition)) {
+            continue;
+        }
         let path = if parent.is_empty() { key.clone() } else { format!("{parent}.{key}") };
         tables.push(Table {
             path: path.clone(),

@@ -12,7 +12,7 @@ use serde::{Deserialize, Serialize};
 use super::participants::Participants;
 use super::{Confirmation, Confirmed};
 use crate::handler::response_cache::purge_order::PurgeOrder;
-use crate::maintenance::{Closure, Sites};
+use crate::maintenance::{ClosedSites, Closure};
 
 /// The content of a message.
 #[derive(Debug, Serialize, Deserialize)]
@@ -222,7 +222,7 @@ pub(super) fn read_maintenance(
     store: &mut Store,
     participants: &Participants,
 ) -> Result<(), StoreError> {
-    let mut sites = Sites::new();
+    let mut sites = ClosedSites::new();
     for (site, state) in store.maintenance()? {
         if let Ok(closure) = serde_json::from_str::<Closure>(&state) {
             sites.insert(site, closure);
