@@ -63,7 +63,7 @@ impl Handler {
                 let parsed = TryPath::parse(to, pattern);
                 let parsed =
                     parsed.inspect_err(|what| report(&to.span, format!("rewrite: {what}")));
-                parsed.ok().map(|to| Self::Rewrite(to.to_internal()))
+                parsed.ok().map(|to| Self::Rewrite(to.into_internal()))
             }
         });
         handler.unwrap_or(Self::Files)

@@ -113,7 +113,7 @@ impl TryPath {
     }
 
     /// Returns the same path, which may be that of an `internal` route whatever the request is.
-    pub(super) fn to_internal(self) -> Self {
+    pub(super) fn into_internal(self) -> Self {
         Self { is_internal: true, ..self }
     }
 

@@ -99,7 +99,7 @@ impl Explanation<'_> {
             Handler::Rewrite(to) => match to.expand(path, query) {
                 Some(candidate) => self.reroute(&candidate),
                 None => {
-                    self.add("404: the values of the request make the path of `rewrite` invalid")
+                    self.add("404: the values of the request make the path of `rewrite` invalid");
                 }
             },
             Handler::Status(_) => self.add("the server's status"),
