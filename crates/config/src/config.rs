@@ -87,10 +87,7 @@ impl Config {
             files.extend(chroot::reach(path).ok().and_then(|path| std::path::absolute(path).ok()));
         }
         files.extend(self.unused.clone());
-        let others = self.parts.iter().map(|part| part.path.clone());
-        let others = others.chain(includes::value_files(&self.path, &self.text));
-        files
-            .extend(others.filter_map(|path| std::path::absolute(chroot::reach(&path).ok()?).ok()));
+        files.extend(self.other_files().filter_map(|path| std::path::absolute(path).ok()));
         for tls in self.sites.iter().filter_map(|site| site.tls.as_ref()) {
             files.extend(tls.certificates.iter().map(|(_, key)| key.clone()));
             if let Some(acme) = &tls.acme {
@@ -101,6 +98,13 @@ impl Config {
         files.sort();
         files.dedup();
         files
+    }
+
+    /// Returns the files that the main one includes, and those whose content stands in values.
+    pub(crate) fn other_files(&self) -> impl Iterator<Item = PathBuf> {
+        let included = self.parts.iter().map(|part| part.path.clone());
+        let all = included.chain(includes::value_files(&self.path, &self.text));
+        all.filter_map(|path| chroot::reach(&path).ok())
     }
 
     /// Returns the certificates that upstreams get, each with the file of its key.

@@ -20,6 +20,8 @@ impl Config {
         {
             places.read.push(folder(&path));
         }
+        // A reload reads them again.
+        places.read.extend(self.other_files().map(|path| folder(&path)));
         for directory in &self.directories {
             let path = directory.path.clone();
             match directory.key {

@@ -5,8 +5,7 @@
 //!   configuration and upgrades to a new process while it serves.
 //! - [`verify`] checks the files, programs and users that a configuration names, [`certificates`] and
 //!   [`unresolved_names`] its certificates and host names. [`explain()`] describes what holds for a URL.
-//! - [`status`] has the report of the status route, [`password`] the hashes of user files, [`error_log`] the file of the
-//!   error log.
+//! - [`password`] has the hashes of user files, [`error_log`] the file of the error log.
 //!
 //! # Contract
 //! A process has one server. Its main thread makes the calls, outside of a tokio runtime and before the process has other

@@ -10,6 +10,8 @@ use std::sync::{Arc, Mutex, PoisonError};
 #[derive(Debug)]
 pub(super) struct Variants<S> {
     all: Mutex<Used<S>>,
+    /// Maximum of variants.
+    max: usize,
 }
 
 /// Variants by the indexes of the routes with conditions that apply.
@@ -20,12 +22,16 @@ struct Used<S> {
     uses: u64,
 }
 
-/// Maximum of variants of a site. Clients choose the conditions that hold.
+/// Maximum of variants of a site, and of the routes of all of them together. Clients choose the conditions that hold.
 const MAX: usize = 128;
+const MAX_ROUTES: usize = 20_000;
+const MIN: usize = 8;
 
 impl<S> Variants<S> {
-    pub(super) fn new() -> Self {
-        Self { all: Mutex::new(Used { by_routes: HashMap::new(), uses: 0 }) }
+    /// Creates an empty set, for a site with this number of routes.
+    pub(super) fn new(routes: usize) -> Self {
+        let max = (MAX_ROUTES / routes.max(1)).clamp(MIN, MAX);
+        Self { all: Mutex::new(Used { by_routes: HashMap::new(), uses: 0 }), max }
     }
 
     /// Returns the variant for these routes, which `make` makes if there is none.
@@ -37,7 +43,7 @@ impl<S> Variants<S> {
             *last_use = now;
             return Arc::clone(site);
         }
-        if used.by_routes.len() >= MAX {
+        if used.by_routes.len() >= self.max {
             let oldest = used.by_routes.iter().min_by_key(|(_, (last_use, _))| *last_use);
             if let Some(oldest) = oldest.map(|(routes, _)| routes.clone()) {
                 used.by_routes.remove(&oldest);
@@ -61,7 +67,7 @@ mod tests {
 
     #[test]
     fn the_variant_that_was_not_used_for_the_longest_time_makes_room() {
-        let variants = Variants::new();
+        let variants = Variants::new(1);
         let find = |routes: usize| *variants.find(vec![routes], |routes| routes[0]);
         for routes in 0..MAX {
             assert_eq!(find(routes), routes);
