@@ -108,3 +108,14 @@ def test_a_reload_keeps_sites_of_other_files(serve, tmp_path):
     write(tmp_path / "b.toml", site("b.test", "c"))
     status, output = check(tmp_path / "dunlin-0.toml", "--diff")
     assert "b.test is reloaded" in output and "a.test" not in output, output
+
+
+def test_quoted_forms_of_values_and_targets_are_not_shown(tmp_path):
+    write(tmp_path / "bad.txt", 'pa"ss\\word9\n')
+    main = write_main(tmp_path, f'{LISTEN}[[site]]\nroot = "."\n[[site.route]]\npath = "/a"\nwhen = {{ scheme = "{{file.bad.txt}}" }}\n')
+    status, output = check(main)
+    assert status == 1 and "word9" not in output and "{file.bad.txt}" in output, output
+    write(tmp_path / "key.txt", "hunter2secret\n")
+    main = write_main(tmp_path, f'{LISTEN}[[site]]\nredirect = "/x?k={{file.key.txt}}"\n')
+    status, output = check(main, "--explain", "http://x/r")
+    assert "hunter2secret" not in output and "302" in output, output

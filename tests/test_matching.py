@@ -237,3 +237,72 @@ def test_listeners_may_be_left_out(tmp_path, site):
     explained = lambda text: check(tmp_path, text, "--explain", "http://localhost/x?y")[1]
     assert "setting   redirect_https from" in explained(text), explained(text)
     assert "redirect_https" not in explained(text + "redirect_https = false\n")
+
+
+def test_cached_responses_of_rewritten_requests_are_those_of_the_conditions(serve):
+    upstream = Upstream(lambda upstream, connection, request: response(request.target.encode(), "200 OK", "Cache-Control: max-age=60"))
+    cached = f'proxy = "{upstream.url}"\ncache = {{ responses = true }}'
+    server = serve(
+        more=routes(
+            f'path = "/user"\n{cached}',
+            f'path = "/admin"\ninternal = true\n{cached}',
+            'path = "/page"\nrewrite = "/user"',
+            'path = "/page"\nwhen = { cookie = { role = "admin" } }\nrewrite = "/admin"',
+        )
+    )
+    assert body(server, "/page", "Cookie: role=admin") == "/admin"
+    assert [body(server, "/page") for _ in range(2)] == ["/user", "/user"]
+    assert body(server, "/page", "Cookie: role=admin") == "/admin" and server.get("/admin")[0] == 404
+
+
+def test_patterns_and_conditions_that_need_too_many_settings_are_an_error(tmp_path, site):
+    many = lambda form: ", ".join(f'"{form.format(at)}"' for at in range(600))
+    text = f'[[listen]]\naddress = ":0"\n[[site]]\nroot = "{site}"\n' + routes(
+        f'path = [{many("/p{}/*")}]\ndeny = ["0.0.0.0/0"]',
+        f'path = [{many("*.s{}")}]\nwhen = {{ query = {{ z = true }} }}\nlisting = true',
+    )
+    status, output = check(tmp_path, text)
+    assert status == 1 and "pairs" in output, output
+    few = lambda form: ", ".join(f'"{form.format(at)}"' for at in range(60))
+    text = f'[[listen]]\naddress = ":0"\n[[site]]\nroot = "{site}"\n' + routes(
+        f'path = [{few("/p{}/*")}]\ndeny = ["0.0.0.0/0"]',
+        f'path = [{few("*.s{}")}]\nlisting = true',
+        *(f'when = {{ query = {{ q{at} = true }} }}\nlisting = true' for at in range(12)),
+    )
+    status, output = check(tmp_path, text)
+    assert status == 1 and "routes with `when`" in output, output
+
+
+def test_routes_that_look_alike_have_limits_of_their_own(serve):
+    server = serve(
+        more=routes(
+            f'regex = "/lim"\nlimit = {{ requests = "1/h" }}\n{respond("regex")}',
+            f'path = "/lim"\nlimit = {{ requests = "100/s", burst = 100 }}\n{respond("path")}',
+        )
+    )
+    assert [server.get("/xx/lim")[0] for _ in range(2)] == [200, 429]
+    assert [server.get("/lim")[0] for _ in range(3)] == [200] * 3
+
+
+def test_the_route_of_the_rewritten_path_bounds_the_body(serve):
+    upstream = Upstream(reflect)
+    server = serve(
+        more=routes(
+            'path = "/w"\nrewrite = "/x"\nbody_size = "1MB"', f'path = "/x"\nbody_size = "10B"\nproxy = "{upstream.url}"'
+        )
+    )
+    upload = lambda size: b"POST /w HTTP/1.1\r\nHost: x\r\nConnection: close\r\nContent-Length: %d\r\n\r\n%s" % (size, b"a" * size)
+    assert b" 200 " in server.exchange(upload(10))[:20] and b" 413 " in server.exchange(upload(11))[:20]
+
+
+@pytest.mark.parametrize("to", ["https:/{path}", "https:{1}", "HTTP:/{1}"])
+def test_a_url_without_a_host_is_no_target(tmp_path, site, to):
+    text = f'[[listen]]\naddress = ":0"\n[[site]]\nroot = "{site}"\n[[site.route]]\nregex = "^/a(.*)$"\nredirect = "{to}"\n'
+    status, output = check(tmp_path, text)
+    assert status == 1 and "a client could choose" in output, output
+
+
+def test_groups_have_no_names_of_other_values(tmp_path, site):
+    text = f'[[listen]]\naddress = ":0"\n[[site]]\nroot = "{site}"\n[[site.route]]\nregex = "^/(?<path>.*)$"\nrewrite = "/{{path}}"\n'
+    status, output = check(tmp_path, text)
+    assert status == 1 and "cannot be named path" in output, output

@@ -122,13 +122,14 @@ def test_the_path_of_an_upstream_replaces_the_prefix(serve):
     server = serve(
         more=entry("/app/*", f'"{upstream.url}/base/"')
         + entry("/one", f'"{upstream.url}/base/two"')
+        + entry("/slash", f'"{upstream.url}/base/"')
         + entry("/plain/*", f'{{ to = "{upstream.url}/base", rewrite_location = false }}')
         + entry("/cut/*", f'{{ to = "{upstream.url}", strip = "/cut" }}')
         + entry("/*", f'"{upstream.url}/root/"')
     )
     target = lambda path: server.get(path)[2].decode()
     assert target("/app/x%20y/z?q=1") == "/base/x%20y/z?q=1" and target("/app/") == "/base/"
-    assert target("/one") == "/base/two" and target("/other?a") == "/root/other?a" and target("/cut/x") == "/x"
+    assert target("/one") == "/base/two" and target("/slash") == "/base/" and target("/other?a") == "/root/other?a" and target("/cut/x") == "/x"
     fields = server.get("/app/go")[1]
     assert (fields["location"], fields["set-cookie"]) == ("/app/there?x", "a=b; Path=/app/; HttpOnly")
     fields = server.get("/app/abs")[1]

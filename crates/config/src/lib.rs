@@ -143,7 +143,7 @@ pub use script::{
     Component, Directory, Language, Local, Mapping, Outbound, Remote, Script, WorkerAddress,
     Workers,
 };
-pub use secrets::is_secret_name;
+pub use secrets::{is_secret_name, masked};
 pub use server::{
     AccessLog, Cache, CacheDirectory, Calls, ErrorLog, ErrorLogTarget, Http1, ResourceLimits,
     ReverseDns, Server, Traces,

@@ -249,9 +249,11 @@ impl<'a> Reader<'a> {
             eject: self.eject(),
             health: self.health(),
             strip: self.strip().or_else(|| self.replaced_prefix()),
-            base: self
-                .base()
-                .map_or_else(String::new, |base| base.trim_end_matches('/').to_owned()),
+            base: self.base().map_or_else(String::new, |base| match self.pattern.is_literal() {
+                // All of the path is replaced.
+                true => base.to_owned(),
+                false => base.trim_end_matches('/').to_owned(),
+            }),
             rewrites_location: table.rewrite_location.unwrap_or(true),
             preserves_host: table.host != Some(ProxyHost::Upstream),
             set_request_fields: self.set_request_fields(),

@@ -199,6 +199,10 @@ fn check_target(to: &str, groups: &[String]) -> Result<(), String> {
     match rest.strip_prefix("//").map(until_path) {
         Some("") => Err(NO_HOST.into()),
         Some(authority) if is_chosen(authority) => Err(REST_IN_HOST.into()),
+        // Browsers take `https:/a.example` and `https:a.example` for `https://a.example`.
+        None if scheme.eq_ignore_ascii_case("http") || scheme.eq_ignore_ascii_case("https") => {
+            Err(NO_HOST.into())
+        }
         _ => Ok(()),
     }
 }

@@ -18,6 +18,12 @@ pub struct Respond {
     pub content_type: String,
 }
 
+impl Respond {
+    /// The response of a site that cannot decide on a request.
+    pub(super) const FAILURE: Self =
+        Self { status: 500, body: bytes::Bytes::new(), content_type: String::new() };
+}
+
 /// Checks `table` and fills in its defaults.
 pub(super) fn read(table: &Spanned<RespondTable>, report: Report<'_>) -> Respond {
     let code = table.status.as_deref().copied().unwrap_or(200);

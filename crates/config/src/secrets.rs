@@ -72,15 +72,19 @@ const MIN_VALUE: usize = 4;
 /// Notes a value that no message shows, and the name that stands in its place.
 pub(crate) fn never_show(value: &str, name: &str) {
     let mut all = ELSEWHERE.lock().unwrap_or_else(PoisonError::into_inner);
-    if value.len() >= MIN_VALUE && !all.iter().any(|(other, _)| other == value) {
-        all.push((value.to_owned(), name.to_owned()));
-        // A value may be a part of another one.
-        all.sort_by_key(|(value, _)| std::cmp::Reverse(value.len()));
+    // Messages quote values.
+    let quoted = format!("{value:?}");
+    for form in [value, quoted.trim_matches('"')] {
+        if form.len() >= MIN_VALUE && !all.iter().any(|(other, _)| other == form) {
+            all.push((form.to_owned(), name.to_owned()));
+        }
     }
+    // A value may be a part of another one.
+    all.sort_by_key(|(value, _)| std::cmp::Reverse(value.len()));
 }
 
 /// Returns the text without values that stand outside of the configuration.
-pub(crate) fn masked(text: &str) -> String {
+pub fn masked(text: &str) -> String {
     let all = ELSEWHERE.lock().unwrap_or_else(PoisonError::into_inner);
     all.iter().fold(text.to_owned(), |text, (value, name)| text.replace(value, name))
 }

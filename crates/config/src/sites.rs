@@ -11,6 +11,7 @@ use super::object_root::{ObjectRoot, Stores};
 use super::path_regex::RegexList;
 use super::pattern::Pattern;
 use super::report::Report;
+use super::respond::Respond;
 use super::route_table::RouteTable;
 use super::script::Mapping;
 use super::settings::Settings;
@@ -65,7 +66,14 @@ struct Conditions {
     /// Those with regular expressions: the index of each.
     regexes: Vec<usize>,
     list: RegexList,
+    /// Settings that the table of a variant has at most.
+    cells: usize,
 }
+
+/// A variant of a site has at most this many settings, unless there are few variants.
+const MAX_CELLS: usize = 2_048;
+/// All variants of a site have at most this many settings.
+const MAX_VARIANT_CELLS: usize = 1 << 15;
 
 /// Defaults of all routes of a site.
 #[derive(Debug)]
@@ -218,12 +226,18 @@ impl Site {
     /// Returns the routes with conditions that apply to some requests for a decoded path: their indexes, for
     /// [`Self::condition`] and [`Self::under`].
     pub fn conditional_routes(&self, path: &[u8]) -> Vec<usize> {
-        let Some(Conditions { by_path, regexes, list }) = &self.conditions else {
+        let Some(Conditions { by_path, regexes, list, .. }) = &self.conditions else {
             return Vec::new();
         };
         let mut found = by_path.find(path).to_vec();
         found.extend(list.all(path).map(|at| regexes[at]));
         found
+    }
+
+    /// Returns how many variants of the site may exist at a time.
+    pub fn max_variants(&self) -> usize {
+        let cells = self.conditions.as_ref().map_or(1, |conditions| conditions.cells.max(1));
+        (MAX_VARIANT_CELLS / cells).clamp(2, 128)
     }
 
     /// Returns the routes of [`Self::conditional_routes`].
@@ -252,9 +266,13 @@ impl Site {
         let order = |at: usize| self.routes[at].order;
         let orders: Vec<usize> = applying.iter().map(|&at| order(at)).collect();
         let applies = |route: &SiteRoute| !route.is_conditional() || orders.contains(&route.order);
-        // The table of all unconditional routes was made before, and this one has no more pairs than that of all routes.
+        // The table of all routes was measured before, and this one has no more pairs. Without a table, nothing is served.
         let table = table(&self.name, &self.routes, &self.defaults, applies).unwrap_or_else(|_| {
-            RouteTable::same_for_all(settings([], &self.defaults, &mut |_, _| {}))
+            let made = settings([], &self.defaults, &mut |_, _| {});
+            RouteTable::same_for_all(Settings {
+                handler: Handler::Respond(Respond::FAILURE),
+                ..made
+            })
         });
         Self {
             index: self.index,
@@ -419,11 +437,31 @@ impl Conditions {
         let indexes = conditional().map(|(at, _)| at);
         let (regexes, plain): (Vec<usize>, Vec<usize>) = indexes.partition(has_regex);
         let patterns: Vec<&Pattern> = plain.iter().map(|&at| &routes[at].pattern).collect();
-        let by_path =
+        let by_path: RouteTable<Vec<usize>> =
             RouteTable::new(&patterns, |matching| matching.iter().map(|&at| plain[at]).collect())?;
+        let cells = cells(routes)?;
+        let most = by_path.values().map(|routes| routes.len()).max().unwrap_or(0) + regexes.len();
+        let variants = 1_usize.checked_shl(most as u32).unwrap_or(usize::MAX);
+        if cells > MAX_CELLS && cells.saturating_mul(variants) > MAX_VARIANT_CELLS {
+            return Err(format!(
+                "the patterns have {cells} pairs of a beginning and an end, and up to {most} routes with `when` apply to a path: \
+                 write fewer patterns with text on both sides of `*`, or fewer conditions"
+            ));
+        }
         let list = RegexList::new(regexes.iter().filter_map(|&at| routes[at].pattern.regex()))?;
-        Ok(Some(Self { by_path, regexes, list }))
+        Ok(Some(Self { by_path, regexes, list, cells }))
     }
+}
+
+/// Returns the number of settings that the table of all routes has.
+///
+/// # Errors
+/// There are too many patterns.
+fn cells(routes: &[SiteRoute]) -> Result<usize, String> {
+    let all: Vec<&SiteRoute> = routes.iter().collect();
+    let mounts = mounts(&all);
+    let patterns: Vec<&Pattern> = all.iter().map(|route| &route.pattern).chain(&mounts).collect();
+    Ok(RouteTable::new(&patterns, |_| ())?.values().count())
 }
 
 /// Makes the settings of every path, of the routes that apply.

@@ -326,16 +326,25 @@ fn joined(values: &[impl fmt::Display]) -> String {
 
 #[cfg(test)]
 mod tests {
+    use std::path::Path;
+
     use dunlin_http::Head;
 
     use super::*;
-    use crate::spanned::Spanned;
+    use crate::{Config, Overrides};
 
     fn when(text: &str) -> (When, Vec<String>) {
-        let table: WhenTable = toml::from_str(text).unwrap();
-        let mut problems = Vec::new();
-        let when = When::read(&Spanned::detached(table), &mut |_, what| problems.push(what));
-        (when, problems)
+        let text = format!(
+            "[[listen]]\naddress = ':1'\n[[site]]\nroot = '/'\n[[site.route]]\npath = '/*'\n[site.route.when]\n{text}\n"
+        );
+        match Config::parse(&text, Path::new("/d.toml"), &Overrides::default()) {
+            Ok(config) => {
+                let site = config.sites.only().unwrap();
+                let route = site.conditional_routes(b"/")[0];
+                (site.condition(route).unwrap().clone(), Vec::new())
+            }
+            Err(problems) => (When::default(), problems.iter().map(ToString::to_string).collect()),
+        }
     }
 
     /// Returns whether the conditions hold for a request with this head.

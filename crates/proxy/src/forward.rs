@@ -276,8 +276,7 @@ impl Attempt<'_> {
         let mut response = Response { fields: lines, has_date, ..Response::new(head.status) };
         let own = self.upstream.address.url().map(|url| url.authority().as_bytes());
         let host = self.call.request.field(FieldName::Host);
-        let authorities: Vec<&[u8]> = own.into_iter().chain(host).collect();
-        location::adapt(&mut response.fields, self.call.group.rules(), &authorities);
+        location::adapt(&mut response.fields, self.call.group.rules(), (own, host));
         if !named.is_empty() {
             // What is sent is generated now.
             response.fields.remove("Date");

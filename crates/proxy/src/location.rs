@@ -4,8 +4,8 @@ use dunlin_config::Proxy;
 use dunlin_http::FieldLines;
 
 /// Maps the paths that an upstream names in `Location`, `Content-Location` and cookies to those of clients, if a prefix of the
-/// path was replaced for it. `upstream` is the authority of the upstream, and `host` the one that it has got.
-pub(crate) fn adapt(fields: &mut FieldLines, rules: &Proxy, upstream: &[&[u8]]) {
+/// path was replaced for it.
+pub(crate) fn adapt(fields: &mut FieldLines, rules: &Proxy, authorities: Authorities<'_>) {
     let Some(prefix) = rules.strip.as_deref().filter(|_| rules.rewrites_location) else { return };
     let paths = Paths { prefix: prefix.as_bytes(), base: rules.base.as_bytes() };
     if paths.prefix == paths.base || !fields.iter().any(|(name, _)| kind(name).is_some()) {
@@ -14,7 +14,7 @@ pub(crate) fn adapt(fields: &mut FieldLines, rules: &Proxy, upstream: &[&[u8]]) 
     let mut adapted = FieldLines::default();
     for (name, value) in fields.iter() {
         let changed = match kind(name) {
-            Some(Kind::Location) => paths.location(value, upstream),
+            Some(Kind::Location) => paths.location(value, authorities),
             Some(Kind::Cookie) => paths.cookie(value),
             None => None,
         };
@@ -22,6 +22,9 @@ pub(crate) fn adapt(fields: &mut FieldLines, rules: &Proxy, upstream: &[&[u8]]) 
     }
     *fields = adapted;
 }
+
+/// The authority of the upstream, and the one of the client's request.
+pub(crate) type Authorities<'a> = (Option<&'a [u8]>, Option<&'a [u8]>);
 
 enum Kind {
     Location,
@@ -51,13 +54,14 @@ impl Paths<'_> {
             let rest = path.strip_prefix(prefix)?;
             matches!(rest.first(), None | Some(b'/' | b'?' | b'#')).then_some(rest)
         };
-        if !self.prefix.is_empty() && is_beneath(self.prefix).is_some() {
+        let is_base_within = self.base.starts_with(self.prefix);
+        if !is_base_within && is_beneath(self.prefix).is_some() {
             return None;
         }
         is_beneath(self.base).map(|rest| [self.prefix, rest].concat())
     }
 
-    fn location(&self, value: &[u8], upstream: &[&[u8]]) -> Option<Vec<u8>> {
+    fn location(&self, value: &[u8], (own, host): Authorities<'_>) -> Option<Vec<u8>> {
         if value.starts_with(b"/") && !value.starts_with(b"//") {
             return self.path(value);
         }
@@ -65,10 +69,15 @@ impl Paths<'_> {
             [&b"http://"[..], b"https://"].iter().find_map(|scheme| value.strip_prefix(*scheme))?;
         let end = rest.iter().position(|byte| matches!(byte, b'/' | b'?' | b'#'));
         let (authority, path) = rest.split_at(end.unwrap_or(rest.len()));
-        let is_own = upstream.iter().any(|own| own.eq_ignore_ascii_case(authority));
-        let path = if path.starts_with(b"/") { path.to_vec() } else { [b"/", path].concat() };
-        // The client has the same scheme and host as before.
-        is_own.then(|| self.path(&path).unwrap_or(path))
+        let is =
+            |other: Option<&[u8]>| other.is_some_and(|other| other.eq_ignore_ascii_case(authority));
+        let absolute = if path.starts_with(b"/") { path.to_vec() } else { [b"/", path].concat() };
+        if is(own) {
+            return self.path(&absolute);
+        }
+        // The upstream may send clients to another scheme.
+        let origin = &value[..value.len() - path.len()];
+        is(host).then(|| self.path(&absolute)).flatten().map(|path| [origin, &path].concat())
     }
 
     /// Returns the value of a `Set-Cookie` with the attribute `Path` of clients (RFC 6265 §4.1.2.4).
@@ -97,6 +106,7 @@ mod tests {
     use super::*;
 
     const APP: Paths<'_> = Paths { prefix: b"/app", base: b"/base" };
+    const WITHIN: Paths<'_> = Paths { prefix: b"/app", base: b"/app/v2" };
     const STRIPPED: Paths<'_> = Paths { prefix: b"/app", base: b"" };
 
     fn text(value: Option<Vec<u8>>) -> Option<String> {
@@ -113,13 +123,19 @@ mod tests {
             (&APP, "x", None),
             (&APP, "//a.test/base/x", None),
             (&APP, "http://up:3000/base/x", Some("/app/x")),
-            (&APP, "http://UP:3000", Some("/")),
+            (&APP, "http://UP:3000", None),
+            (&APP, "https://host.test/base/x", Some("https://host.test/app/x")),
+            (&APP, "https://host.test/x", None),
+            (&WITHIN, "/app/v2/login", Some("/app/login")),
+            (&WITHIN, "http://up:3000/app/v2/login", Some("/app/login")),
+            (&WITHIN, "/app/x", None),
             (&APP, "https://other.test/base/x", None),
             (&STRIPPED, "/login", Some("/app/login")),
             (&STRIPPED, "/app/login", None),
             (&STRIPPED, "http://up:3000/login", Some("/app/login")),
         ] {
-            let found = text(paths.location(value.as_bytes(), &[b"up:3000"]));
+            let found =
+                text(paths.location(value.as_bytes(), (Some(b"up:3000"), Some(b"host.test"))));
             assert_eq!(found.as_deref(), expected, "{value}");
         }
     }

@@ -5,7 +5,7 @@ use std::path::Path;
 use std::sync::Arc;
 
 use dunlin_config::{
-    Candidate, Config, Handler, Mapping, Proxy, Script, Settings, Site, explain_settings,
+    Candidate, Config, Handler, Mapping, Proxy, Script, Settings, Site, explain_settings, masked,
 };
 use dunlin_http::semantics::{Method, host, path, target};
 
@@ -60,7 +60,7 @@ pub fn explain(config: &Config, file: &Path, url: &str, all: bool) -> Result<Str
         explanation.add("404 to clients; to scripts that name the path:");
     }
     explanation.response(settings, &decoded, query);
-    Ok(explanation.text)
+    Ok(masked(&explanation.text))
 }
 
 struct Explanation<'a> {

@@ -141,6 +141,7 @@ impl Checker<'_> {
             .map(|table| Arc::new(When::read(table, &mut |place, what| self.problem(place, what))));
         let place = route.path_place();
         let mut patterns = Vec::new();
+        let expression;
         let mut texts = Vec::new();
         match (&route.path, &route.regex) {
             (Some(path), Some(_)) => {
@@ -160,11 +161,21 @@ impl Checker<'_> {
             }
             (None, Some(text)) => {
                 match PathRegex::parse(text, *expressions) {
-                    Ok(regex) => patterns.push(Pattern::of_regex(regex)),
+                    Ok(regex) => {
+                        let taken = |name: &String| PLACEHOLDERS.contains(&name.as_str());
+                        if let Some(name) = regex.names().into_iter().find(taken) {
+                            let what = format!(
+                                "regex: a group cannot be named {name}: {{{name}}} is another value"
+                            );
+                            self.problem(&place, what);
+                        }
+                        patterns.push(Pattern::of_regex(regex));
+                    }
                     Err(what) => self.problem(&place, format!("regex {:?}: {what}", text.value)),
                 }
                 *expressions += 1;
-                texts.push(text.value.as_str());
+                expression = format!("~ {}", text.value);
+                texts.push(&expression);
             }
             (None, None) if when.is_some() => {
                 patterns.push(Pattern::EVERYTHING);
@@ -188,7 +199,15 @@ impl Checker<'_> {
         (order, route): (usize, Arc<Route>),
         routes: &mut Vec<SiteRoute>,
     ) {
-        let Matching { patterns, name, when } = matching;
+        let Matching { patterns, mut name, when } = matching;
+        // Limits, logins, upstreams and processes belong to the name.
+        let own = name.value.clone();
+        let is_taken = |name: &str| routes.iter().any(|other| other.name.value == name);
+        let mut number = 2;
+        while is_taken(&name.value) {
+            name.value = format!("{own} ({number})");
+            number += 1;
+        }
         let has_path = |target: &ProxyTarget| split_path(&target.url).1.is_some();
         let proxy = route.proxy.as_ref().filter(|proxy| proxy.strip.is_none());
         if patterns.len() > 1 && proxy.is_some_and(|proxy| proxy.to.0.iter().any(has_path)) {
@@ -204,7 +223,7 @@ impl Checker<'_> {
                         true => format!(", first in line {line}"),
                         false => format!(", first in line {line} of {}", path.display()),
                     });
-                let what = format!("the pattern {:?} stands twice{line}", name.value);
+                let what = format!("the pattern {own:?} stands twice{line}");
                 self.problem(&name.span, what);
             }
             let (name, when, route) = (name.clone(), when.clone(), Arc::clone(&route));
@@ -300,6 +319,9 @@ impl Checker<'_> {
         names
     }
 }
+
+/// Placeholders that are no groups of a regular expression.
+const PLACEHOLDERS: [&str; 5] = ["path", "query", "host", "rest", "target"];
 
 /// The requests that a route applies to.
 struct Matching {

@@ -7,7 +7,7 @@ use dunlin_http::Request;
 use dunlin_http::semantics::Method;
 
 use super::reply::{Reply, Routed};
-use super::reroute::reroute;
+use super::reroute::follow;
 use super::route_match::RouteMatch;
 use crate::handler::rejection::{error_reply, not_for_files};
 use crate::handler::{files, memory, readiness, redirect, respond, response_cache, status};
@@ -55,7 +55,7 @@ pub(crate) fn handle(
             respond::respond(settings, fixed, matched.via.error.is_some()).into()
         }
         Handler::Rewrite(to) => match to.expand(matched.path, matched.query) {
-            Some(target) => reroute(ctx, request, matched, &target),
+            Some(target) => return follow(ctx, request, matched, &target),
             None => error_reply(ctx, request, matched, 404),
         },
         Handler::Status(status) => status::respond(ctx, request, matched, status),

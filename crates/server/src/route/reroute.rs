@@ -9,7 +9,7 @@ use dunlin_http::Request;
 
 use super::decode::check_slashes;
 use super::handle::handle;
-use super::reply::Reply;
+use super::reply::{Reply, Routed};
 use super::route_match::{RouteMatch, Via};
 use super::select::variant;
 use crate::checks::Selection;
@@ -27,6 +27,20 @@ pub(crate) fn reroute(
     matched: &RouteMatch<'_>,
     target: &Candidate,
 ) -> Reply {
+    follow(ctx, request, matched, target).reply
+}
+
+/// As [`reroute`], with what the route of `target` sets for the exchange.
+pub(super) fn follow(
+    ctx: &Rc<WorkerContext>,
+    request: &Request<'_>,
+    matched: &RouteMatch<'_>,
+    target: &Candidate,
+) -> Routed {
+    let failed = |status| {
+        let reply = error_reply(ctx, request, matched, status);
+        Routed::new(matched.site, matched.settings, reply, false, matched.context.cloned())
+    };
     if matched.via.redirects >= MAX_REDIRECTS {
         tracing::error!(
             "{}: more than {MAX_REDIRECTS} internal redirects; check `try` and `index` of route {:?} of site {}",
@@ -34,7 +48,7 @@ pub(crate) fn reroute(
             matched.settings.pattern,
             matched.site.name,
         );
-        return error_reply(ctx, request, matched, 500);
+        return failed(500);
     }
     // Other conditions may concern the path.
     let base = ctx.shared.sites.base(matched.site).filter(|base| base.has_conditions());
@@ -47,7 +61,7 @@ pub(crate) fn reroute(
     });
     let site = variant.as_ref().unwrap_or(matched.site);
     if is_crossing || site.route(&target.path).internal && !target.is_fixed {
-        return error_reply(ctx, request, matched, 404);
+        return failed(404);
     }
     let selected = Selection::after_redirect(matched.settings.checks.as_deref());
     let matched = &RouteMatch {
@@ -55,13 +69,23 @@ pub(crate) fn reroute(
         settings: site.route(&target.path),
         path: &target.path,
         query: target.query.as_deref(),
-        via: Via { redirects: matched.via.redirects + 1, ..matched.via },
+        via: Via {
+            redirects: matched.via.redirects + 1,
+            is_conditional: matched.via.is_conditional
+                || base.is_some_and(|base| base.serial != matched.site.serial),
+            ..matched.via
+        },
         ..*matched
     };
-    let Some(checks) = &matched.settings.checks else { return handle(ctx, request, matched).reply };
+    let Some(checks) = &matched.settings.checks else { return handle(ctx, request, matched) };
     let context =
         matched.context.map_or_else(|| Rc::new(RequestContext::new(matched.client)), Rc::clone);
     let run = CheckRun { checks, selected, context: &context, at_once: None };
-    check(ctx, request, matched, run, |ctx, request, matched| handle(ctx, request, matched).reply)
-        .unwrap_or_else(|| handle(ctx, request, &matched.with(Some(&context))).reply)
+    let handled = |ctx: &Rc<WorkerContext>, request: &Request<'_>, matched: &RouteMatch<'_>| {
+        handle(ctx, request, matched).reply
+    };
+    match check(ctx, request, matched, run, handled) {
+        Some(reply) => Routed::new(site, matched.settings, reply, false, Some(context)),
+        None => handle(ctx, request, &matched.with(Some(&context))),
+    }
 }

@@ -31,6 +31,8 @@ pub(crate) struct Via {
     pub(crate) redirects: u8,
     /// The status for which the path is the error page.
     pub(crate) error: Option<u16>,
+    /// Conditions of routes have decided on a path before: the URL alone does not determine the response.
+    pub(crate) is_conditional: bool,
 }
 
 impl<'a> RouteMatch<'a> {

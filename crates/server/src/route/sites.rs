@@ -182,7 +182,7 @@ impl Site {
             serial: LAST_SERIAL.fetch_add(1, Ordering::Relaxed) + 1,
             table: site.table().map(&mut route),
             special: site.special_routes().map(|settings| Arc::new(route(settings))).collect(),
-            variants: Variants::new(site.route_count()),
+            variants: Variants::new(site.max_variants()),
         }
     }
 

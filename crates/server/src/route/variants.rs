@@ -4,7 +4,7 @@
 //! A variant has a serial number of its own, so that files and responses that are cached for it are not those of others.
 
 use std::collections::HashMap;
-use std::sync::{Arc, Mutex, PoisonError};
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
 /// The variants `S` of a site.
 #[derive(Debug)]
@@ -22,26 +22,22 @@ struct Used<S> {
     uses: u64,
 }
 
-/// Maximum of variants of a site, and of the routes of all of them together. Clients choose the conditions that hold.
-const MAX: usize = 128;
-const MAX_ROUTES: usize = 20_000;
-const MIN: usize = 8;
-
 impl<S> Variants<S> {
-    /// Creates an empty set, for a site with this number of routes.
-    pub(super) fn new(routes: usize) -> Self {
-        let max = (MAX_ROUTES / routes.max(1)).clamp(MIN, MAX);
+    /// Creates an empty set of at most `max` variants. Clients choose the conditions that hold.
+    pub(super) fn new(max: usize) -> Self {
         Self { all: Mutex::new(Used { by_routes: HashMap::new(), uses: 0 }), max }
     }
 
     /// Returns the variant for these routes, which `make` makes if there is none.
     pub(super) fn find(&self, routes: Vec<usize>, make: impl FnOnce(&[usize]) -> S) -> Arc<S> {
-        let mut used = self.all.lock().unwrap_or_else(PoisonError::into_inner);
-        used.uses += 1;
-        let now = used.uses;
-        if let Some((last_use, site)) = used.by_routes.get_mut(&routes) {
-            *last_use = now;
-            return Arc::clone(site);
+        if let Some(known) = self.lock().known(&routes) {
+            return known;
+        }
+        // Others do not wait for it. Two threads may make the same: the first is kept.
+        let made = Arc::new(make(&routes));
+        let mut used = self.lock();
+        if let Some(known) = used.known(&routes) {
+            return known;
         }
         if used.by_routes.len() >= self.max {
             let oldest = used.by_routes.iter().min_by_key(|(_, (last_use, _))| *last_use);
@@ -49,15 +45,28 @@ impl<S> Variants<S> {
                 used.by_routes.remove(&oldest);
             }
         }
-        let site = Arc::new(make(&routes));
-        used.by_routes.insert(routes, (now, Arc::clone(&site)));
-        site
+        let now = used.uses;
+        used.by_routes.insert(routes, (now, Arc::clone(&made)));
+        made
+    }
+
+    fn lock(&self) -> MutexGuard<'_, Used<S>> {
+        self.all.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
     /// Returns all variants.
     pub(super) fn all(&self) -> Vec<Arc<S>> {
-        let used = self.all.lock().unwrap_or_else(PoisonError::into_inner);
-        used.by_routes.values().map(|(_, site)| Arc::clone(site)).collect()
+        self.lock().by_routes.values().map(|(_, site)| Arc::clone(site)).collect()
+    }
+}
+
+impl<S> Used<S> {
+    /// Returns the variant for these routes, and notes that it is used.
+    fn known(&mut self, routes: &[usize]) -> Option<Arc<S>> {
+        self.uses += 1;
+        let (last_use, site) = self.by_routes.get_mut(routes)?;
+        *last_use = self.uses;
+        Some(Arc::clone(site))
     }
 }
 
@@ -67,7 +76,8 @@ mod tests {
 
     #[test]
     fn the_variant_that_was_not_used_for_the_longest_time_makes_room() {
-        let variants = Variants::new(1);
+        const MAX: usize = 128;
+        let variants = Variants::new(MAX);
         let find = |routes: usize| *variants.find(vec![routes], |routes| routes[0]);
         for routes in 0..MAX {
             assert_eq!(find(routes), routes);

@@ -77,8 +77,9 @@ fn with_cache(
 ) -> Reply {
     let raw_path = key::respelled(matched.raw_path);
     let matched = &RouteMatch { raw_path: &raw_path, ..*matched };
-    // A request for an error page has the URL of another response.
-    let has_url = matched.via.error.is_none() && !matched.client.is_subrequest;
+    // A request for an error page has the URL of another response, and so may one that conditions have rewritten.
+    let has_url =
+        matched.via.error.is_none() && !matched.client.is_subrequest && !matched.via.is_conditional;
     let url = if has_url { url(request, matched) } else { None };
     let is_query = request_kind::is_query(request);
     let used = if is_query { Use::Cache } else { use_for(request) };
