@@ -84,7 +84,7 @@ mod tests {
     #[test]
     fn what_connection_lists_ends_here() {
         let text =
-            b"GET /a HTTP/1.1\r\nHost: x\r\nConnection: TargetSource, upgrade, host\r\nOrigin: a\r\n\
+            b"GET /a HTTP/1.1\r\nHost: x\r\nConnection: Origin, upgrade, host\r\nOrigin: a\r\n\
                      Upgrade: websocket\r\nCookie: b\r\n\r\n";
         let mut head = Head::default();
         let read = Http1Connection::default().head(text, &Limits::default(), &mut head);
