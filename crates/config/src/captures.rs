@@ -2,15 +2,15 @@
 
 /// The parts of a path for the placeholders of templates.
 #[derive(Debug, Clone)]
-pub(super) struct Captures<'p> {
+pub(super) struct Captures<'r, 'p> {
     rest: &'p [u8],
     /// Groups of a regular expression, by number.
     groups: Vec<Option<&'p [u8]>>,
     /// Names of the groups; each in the place of its number.
-    names: Vec<Option<&'p str>>,
+    names: Vec<Option<&'r str>>,
 }
 
-impl<'p> Captures<'p> {
+impl<'r, 'p> Captures<'r, 'p> {
     /// Creates the captures of a pattern with a `*`, which matches `rest`.
     pub(super) fn of_rest(rest: &'p [u8]) -> Self {
         Self { rest, groups: Vec::new(), names: Vec::new() }
@@ -20,7 +20,7 @@ impl<'p> Captures<'p> {
     pub(super) fn of_groups(
         rest: &'p [u8],
         groups: Vec<Option<&'p [u8]>>,
-        names: Vec<Option<&'p str>>,
+        names: Vec<Option<&'r str>>,
     ) -> Self {
         Self { rest, groups, names }
     }

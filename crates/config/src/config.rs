@@ -61,6 +61,9 @@ pub(crate) struct Merged {
 impl Merged {
     /// Merges the files; `None` if there is one that has all values itself.
     pub(crate) fn of(source: &Source<'_>) -> Option<Self> {
+        if source.parts.is_empty() && !includes::names_values(source.text) {
+            return None;
+        }
         let named = includes::merged(source, false);
         let whole = includes::merged(source, true);
         let is_needed = !source.parts.is_empty() || named != whole;

@@ -61,7 +61,16 @@ pub(crate) struct Part {
     pub(crate) path: PathBuf,
 }
 
-impl Source<'_> {
+impl<'a> Source<'a> {
+    /// Returns the text of each file, and where it begins in the text of all files.
+    pub(super) fn files(&self) -> impl Iterator<Item = (usize, &'a str)> {
+        let Self { text, parts, .. } = *self;
+        let starts = [0].into_iter().chain(parts.iter().map(|part| part.start));
+        // A line break separates the files.
+        let ends = parts.iter().map(|part| part.start - 1).chain([text.len()]);
+        starts.zip(ends).map(|(start, end)| (start, &text[start..end]))
+    }
+
     /// Returns a problem at `span`, or with the file as a whole.
     pub(super) fn problem(&self, span: Option<&Range<usize>>, what: String) -> Problem {
         let Some(span) = span else {

@@ -154,11 +154,9 @@ fn read(path: &Path) -> Result<String, String> {
 /// A file is not TOML, two files set the same key, or a value is not there.
 pub(super) fn parse<'t>(source: &Source<'t>) -> Result<Spanned<DeTable<'t>>, Vec<Problem>> {
     let mut problems = Vec::new();
-    let ends = source.parts.iter().map(|part| part.start - 1).chain([source.text.len()]);
-    let starts = [0].into_iter().chain(source.parts.iter().map(|part| part.start));
     let mut whole = DeTable::new();
-    for (start, end) in starts.zip(ends) {
-        let (table, errors) = DeTable::parse_recoverable(&source.text[start..end]);
+    for (start, text) in source.files() {
+        let (table, errors) = DeTable::parse_recoverable(text);
         if let Some(error) = errors.first() {
             let span = error.span().map(|span| start + span.start..start + span.end);
             problems.push(syntax::problem(source, span, error.message()));
@@ -306,6 +304,11 @@ fn value_file(main: &Path, name: &str) -> PathBuf {
     main.parent().unwrap_or(Path::new("")).join(name)
 }
 
+/// Returns `true` if the text may name values that stand elsewhere.
+pub(super) fn names_values(text: &str) -> bool {
+    names(text).next().is_some()
+}
+
 /// Returns the files whose content stands in values of a text.
 pub(super) fn value_files(main: &Path, text: &str) -> HashSet<PathBuf> {
     let files = names(text).filter_map(|(_, name)| match name {
@@ -317,11 +320,9 @@ pub(super) fn value_files(main: &Path, text: &str) -> HashSet<PathBuf> {
 
 /// Returns the text of all files as one, in the form of TOML. With `values`, those stand in the place of their names.
 pub(super) fn merged(source: &Source<'_>, values: bool) -> String {
-    let ends = source.parts.iter().map(|part| part.start - 1).chain([source.text.len()]);
-    let starts = [0].into_iter().chain(source.parts.iter().map(|part| part.start));
     let mut whole = toml::Table::new();
-    for (start, end) in starts.zip(ends) {
-        let table: toml::Table = source.text[start..end].parse().unwrap_or_default();
+    for (_, text) in source.files() {
+        let table: toml::Table = text.parse().unwrap_or_default();
         for (key, value) in table {
             use toml::Value::{Array, Table};
             match (whole.get_mut(&key), value) {

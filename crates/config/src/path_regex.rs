@@ -66,14 +66,10 @@ impl PathRegex {
 
     /// Returns what the first group matches, or the path if there is no group.
     pub(super) fn rest<'p>(&self, path: &'p [u8]) -> &'p [u8] {
-        let captures = self.compiled.regex.captures(path);
-        let group = captures.filter(|captures| captures.len() > 1).map(|captures| {
-            captures.get(1).map_or(&path[..0], |group| &path[group.start()..group.end()])
-        });
-        group.unwrap_or(path)
+        self.captures(path).rest()
     }
 
-    pub(super) fn captures<'p>(&'p self, path: &'p [u8]) -> Captures<'p> {
+    pub(super) fn captures<'p>(&self, path: &'p [u8]) -> Captures<'_, 'p> {
         let Some(found) = self.compiled.regex.captures(path) else {
             return Captures::of_rest(path);
         };

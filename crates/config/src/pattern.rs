@@ -118,7 +118,7 @@ impl Pattern {
     }
 
     /// Returns what the pattern captures of `path`, for templates.
-    pub(super) fn captures<'p>(&'p self, path: &'p [u8]) -> Captures<'p> {
+    pub(super) fn captures<'p>(&self, path: &'p [u8]) -> Captures<'_, 'p> {
         match &self.regex {
             Some(regex) => regex.captures(path),
             None => Captures::of_rest(self.rest(path)),

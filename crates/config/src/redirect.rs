@@ -7,7 +7,7 @@ use super::file::RedirectTable;
 use super::pattern::Pattern;
 use super::report::{Report, field_value};
 use super::spanned::Spanned;
-use super::template::{Template, push_query, push_value};
+use super::template::{Template, push_query, push_value, with_groups};
 
 /// A redirect.
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -27,7 +27,7 @@ pub struct Redirect {
 }
 
 /// The parts of a request that a target may contain.
-const KNOWN: [&str; 5] = ["path", "query", "host", "rest", "target"];
+pub(super) const PLACEHOLDERS: [&str; 5] = ["path", "query", "host", "rest", "target"];
 
 /// Characters of values that need not be encoded in the query of a target.
 const PLAIN: &[u8] = b"=";
@@ -35,7 +35,7 @@ const PLAIN: &[u8] = b"=";
 impl Redirect {
     fn parse(to: &str, status: u16, pattern: &Pattern) -> Result<Self, String> {
         let groups = pattern.capture_names();
-        let known: Vec<&str> = KNOWN.into_iter().chain(groups.iter().map(String::as_str)).collect();
+        let known = with_groups(&PLACEHOLDERS, &groups);
         // All of it is parsed first, so that errors name the placeholder that is written there.
         Template::parse(to, &known)?;
         check_target(to, &groups)?;
@@ -98,7 +98,7 @@ impl Redirect {
     fn render_query(
         &self,
         template: &Template,
-        (path, query, captures): (&[u8], Option<&[u8]>, &Captures<'_>),
+        (path, query, captures): (&[u8], Option<&[u8]>, &Captures<'_, '_>),
         host: &[u8],
     ) -> Vec<u8> {
         let mut text = template.render(|name, text| match (name, query) {
@@ -129,7 +129,7 @@ impl Redirect {
 
     /// Returns the part of `path` that the route's `*` matches. If `{rest}` follows a slash, a slash at its start is
     /// removed: `/old*` to `/{rest}` must not send `/old/a.example` to the host `a.example`.
-    fn rest<'p>(&self, captures: &Captures<'p>) -> &'p [u8] {
+    fn rest<'p>(&self, captures: &Captures<'_, 'p>) -> &'p [u8] {
         let rest = captures.rest();
         match rest {
             [b'/', after @ ..] if self.after_slash => after,

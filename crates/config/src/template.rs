@@ -84,6 +84,11 @@ impl fmt::Display for Template {
     }
 }
 
+/// Returns the placeholders of a template: those that are `known`, and the groups of the route's regular expression.
+pub(super) fn with_groups<'a>(known: &[&'a str], groups: &'a [String]) -> Vec<&'a str> {
+    known.iter().copied().chain(groups.iter().map(String::as_str)).collect()
+}
+
 /// Appends bytes as a value within a query. Bytes that would end the value or have another meaning are percent-encoded; those
 /// in `plain` are not.
 pub(super) fn push_value(value: &[u8], plain: &[u8], text: &mut Vec<u8>) {

@@ -4,7 +4,7 @@ use std::fmt;
 
 use super::captures::Captures;
 use super::pattern::Pattern;
-use super::template::{Template, push_query, push_value};
+use super::template::{Template, push_query, push_value, with_groups};
 
 /// One step of a `try` list.
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -87,10 +87,8 @@ impl TryPath {
     /// The text is no such path.
     pub(super) fn parse(step: &str, pattern: &Pattern) -> Result<Self, String> {
         let groups = pattern.capture_names();
-        let with_groups = |known: &[&'static str]| -> Vec<&str> {
-            known.iter().copied().chain(groups.iter().map(String::as_str)).collect()
-        };
-        let (in_paths, in_queries) = (with_groups(&IN_PATHS), with_groups(&IN_QUERIES));
+        let in_paths = with_groups(&IN_PATHS, &groups);
+        let in_queries = with_groups(&IN_QUERIES, &groups);
         // Parse all of it first, so that errors name the variable that is written there.
         Template::parse(step, &in_queries)?;
         if !step.starts_with("{path}") && !step.starts_with('/') {
@@ -153,7 +151,7 @@ impl fmt::Display for TryPath {
 fn query_of(
     template: &Template,
     path: &[u8],
-    captures: &Captures<'_>,
+    captures: &Captures<'_, '_>,
     query: Option<&[u8]>,
 ) -> Vec<u8> {
     let mut text = template.render(|name, text| match name {

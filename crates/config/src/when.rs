@@ -7,6 +7,7 @@ use std::net::IpAddr;
 
 use dunlin_http::semantics::is_token;
 use dunlin_http::{FieldName, Request};
+use percent_encoding::percent_decode;
 
 use super::file::{OneOrMany, ValueTest, WhenTable};
 use super::glob::Glob;
@@ -246,24 +247,11 @@ fn query_values<'q>(query: Option<&'q [u8]>, name: &str) -> impl Iterator<Item =
 
 /// Decodes `application/x-www-form-urlencoded`. A `%` without two digits stands for itself.
 fn form_decoded(text: &[u8]) -> Cow<'_, [u8]> {
-    if !text.iter().any(|byte| matches!(byte, b'%' | b'+')) {
+    if memchr::memchr2(b'%', b'+', text).is_none() {
         return Cow::Borrowed(text);
     }
-    let digit = |at: usize| text.get(at).and_then(|&byte| char::from(byte).to_digit(16));
-    let mut decoded = Vec::with_capacity(text.len());
-    let mut at = 0;
-    while at < text.len() {
-        match (text[at], digit(at + 1), digit(at + 2)) {
-            (b'%', Some(high), Some(low)) => {
-                decoded.push((high * 16 + low) as u8);
-                at += 2;
-            }
-            (b'+', ..) => decoded.push(b' '),
-            (byte, ..) => decoded.push(byte),
-        }
-        at += 1;
-    }
-    Cow::Owned(decoded)
+    let spaced: Vec<u8> = text.iter().map(|&byte| if byte == b'+' { b' ' } else { byte }).collect();
+    Cow::Owned(percent_decode(&spaced).collect())
 }
 
 /// Returns the values of a cookie (RFC 6265 §4.2.1), without double quotes.

@@ -12,6 +12,7 @@ use crate::path_regex::PathRegex;
 use crate::pattern::Pattern;
 use crate::proxy::split_path;
 use crate::punycode::ascii_name;
+use crate::redirect::PLACEHOLDERS;
 use crate::site_route::SiteRoute;
 use crate::sites::{Defaults, Site, Sites};
 use crate::spanned::{Span, Spanned};
@@ -319,9 +320,6 @@ impl Checker<'_> {
         names
     }
 }
-
-/// Placeholders that are no groups of a regular expression.
-const PLACEHOLDERS: [&str; 5] = ["path", "query", "host", "rest", "target"];
 
 /// The requests that a route applies to.
 struct Matching {
