@@ -1,0 +1,630 @@
+//! The module `rewrite`: `return`, `rewrite`, `if` and `set`, in the order in which they stand.
+
+use super::assemble::{Draft, Paths};
+use super::closed;
+use super::condition::{self, Condition, Read};
+use super::expression::Expression;
+use super::flow::{Flow, Rest};
+use super::parse::Directive;
+use super::scope::Scope;
+use super::server::{Builder, Location};
+use super::variables::{APPENDED, Constants, Place, template};
+use crate::keys::Keys;
+use crate::value::Value;
+
+/// A `rewrite` that is read.
+enum Rewritten {
+    /// It redirects or routes again.
+    Keys(Keys),
+    /// It changes the path for the handler of the location.
+    Prefix(String, String),
+    /// It is lost.
+    None,
+}
+
+const UNIVERSAL: [&str; 10] =
+    ["^", "^/", "/", ".", ".*", "^.*$", "^(.*)$", "(.*)", "^(.*)", "(.*)$"];
+
+impl<'t> Builder<'_, 't> {
+    /// Reads the directives of a level in their order.
+    pub(super) fn flow(&mut self, location: &Location<'t>) -> Flow<'t> {
+        let mut flow = Flow::default();
+        let constants = self.constants(&location.scope);
+        for directive in location.scope.own() {
+            match directive.name.as_str() {
+                "return" => {
+                    let keys = self.fixed(directive, &location.scope, &location.paths, &constants);
+                    flow.end = Some(keys);
+                    break;
+                }
+                "rewrite" if self.rewrite(directive, location, None, &constants, &mut flow) => {
+                    break;
+                }
+                "if" if self.condition(directive, location, &constants, &mut flow) => {
+                    break;
+                }
+                "set" if !self.context.report.has(directive) => {
+                    let what = "the variable depends on the request: what uses it is judged there";
+                    self.context.report.not_needed(directive, what);
+                }
+                "break" => {
+                    self.context.report.carried(directive);
+                    break;
+                }
+                _ => {}
+            }
+        }
+        for unused in flow.sets.iter().filter(|set| !set.is_used) {
+            self.lost_sets(unused.directive);
+        }
+        if let Some(first) = flow.signed_from {
+            let later = flow.before.iter_mut().skip(first).map(|draft| &mut draft.keys);
+            later.chain(flow.end.as_mut()).for_each(|keys| self.sign(&location.scope, keys));
+        }
+        flow
+    }
+
+    /// Reads a `rewrite`, within an `if` with its condition. Returns `true` if nothing after it is reached.
+    fn rewrite(
+        &mut self,
+        directive: &'t Directive,
+        location: &Location<'t>,
+        when: Option<&Value>,
+        constants: &Constants,
+        flow: &mut Flow<'t>,
+    ) -> bool {
+        let expression = match Expression::new(directive.word(0), false) {
+            Ok(expression) => expression,
+            Err(what) => {
+                self.context.report.lost(directive, format!("{what}: the path is not rewritten"));
+                return false;
+            }
+        };
+        let is_universal = UNIVERSAL.contains(&directive.word(0));
+        let Some((paths, expression)) =
+            self.narrowed(directive, location, expression, is_universal)
+        else {
+            return false;
+        };
+        let keys = match self.rewritten(directive, location, &expression, is_universal, constants) {
+            Rewritten::Keys(keys) => keys,
+            Rewritten::Prefix(prefix, base) if when.is_none() => {
+                flow.rest.replaced = Some((prefix, base));
+                return false;
+            }
+            Rewritten::Prefix(..) => {
+                self.context.report.lost(
+                    directive,
+                    "the path of some requests only is not changed for the upstream",
+                );
+                return false;
+            }
+            Rewritten::None => return false,
+        };
+        let covers_all = paths == location.paths;
+        if covers_all && when.is_none() {
+            flow.end = Some(keys);
+            return true;
+        }
+        let comment = format!("{}: rewrite {}", directive.place.short(), directive.word(0));
+        flow.before.push(Draft::new(comment, paths, when.cloned(), keys));
+        false
+    }
+
+    /// Returns the paths of a location that an expression matches, and the expression.
+    fn narrowed(
+        &mut self,
+        directive: &Directive,
+        location: &Location<'t>,
+        expression: Expression,
+        is_universal: bool,
+    ) -> Option<(Paths, Expression)> {
+        match &location.paths {
+            paths if is_universal && !expression.has_group("1") => {
+                Some((paths.clone(), expression))
+            }
+            // `^(.*)$` has the path as its group, as has `{path}`.
+            paths if is_universal => Some((paths.clone(), expression)),
+            Paths::Exact(path) if expression.matches(path) => {
+                Some((location.paths.clone(), expression))
+            }
+            Paths::Exact(_) => {
+                self.context.report.not_needed(
+                    directive,
+                    "the expression does not match the path of its location",
+                );
+                None
+            }
+            Paths::Prefix(prefix) => {
+                let narrow = expression.beneath(prefix);
+                Some((Paths::Regex(narrow.clone()), narrow))
+            }
+            Paths::Regex(own) => {
+                let is_narrower = own.text.starts_with('^')
+                    && expression.text.starts_with(own.text.trim_end_matches('$'))
+                    || own.text == expression.text;
+                if is_narrower {
+                    return Some((Paths::Regex(expression.clone()), expression));
+                }
+                let Some(both) = expression.and(own) else {
+                    self.context.report.lost(directive, "no expression matches what both this and its location match: it has no effect");
+                    return None;
+                };
+                Some((Paths::Regex(both.clone()), both))
+            }
+        }
+    }
+
+    fn rewritten(
+        &mut self,
+        directive: &'t Directive,
+        location: &Location<'t>,
+        expression: &Expression,
+        is_universal: bool,
+        constants: &Constants,
+    ) -> Rewritten {
+        let (target, flag) = (directive.word(1), directive.word(2));
+        let is_url =
+            ["http://", "https://", "$scheme://"].iter().any(|start| target.starts_with(start));
+        if flag == "redirect" || flag == "permanent" || is_url {
+            let status = if flag == "permanent" { 301 } else { 302 };
+            let target = with_query(target);
+            return match self.target(&target, Place::Redirect, expression, is_universal, constants)
+            {
+                Ok(to) => {
+                    self.context.report.carried(directive);
+                    let mut keys = self.fixed_keys(&location.scope);
+                    keys.set("redirect", redirect(to, status));
+                    Rewritten::Keys(keys)
+                }
+                Err(name) => {
+                    self.lost_variable(directive, &name, "the client is not redirected");
+                    Rewritten::None
+                }
+            };
+        }
+        let target = with_query(target);
+        let to = match self.target(&target, Place::Path, expression, is_universal, constants) {
+            Ok(to) => to,
+            Err(name) => {
+                self.lost_variable(directive, &name, "the path is not rewritten");
+                return Rewritten::None;
+            }
+        };
+        if flag == "break" && has_pass(&location.scope) {
+            return self.passed(directive, location, expression, to);
+        }
+        if !["/", "{path}", "{map."].iter().any(|start| to.starts_with(start)) {
+            self.context
+                .report
+                .lost(directive, "a new path begins with `/`: the path is not rewritten");
+            return Rewritten::None;
+        }
+        if flag == "break" {
+            return self.broken(directive, location, &to);
+        }
+        if self.is_endless(&to, expression) && location.directive.is_none() {
+            self.context.report.lost(
+                directive,
+                "the new path would be rewritten again, without an end: the path is not rewritten",
+            );
+            return Rewritten::None;
+        }
+        self.context.report.carried(directive);
+        let mut keys = self.fixed_keys(&location.scope);
+        keys.set("rewrite", Value::text(to));
+        Rewritten::Keys(keys)
+    }
+
+    /// `rewrite … break` before a pass: the upstream gets another path.
+    fn passed(
+        &mut self,
+        directive: &'t Directive,
+        location: &Location<'t>,
+        expression: &Expression,
+        to: String,
+    ) -> Rewritten {
+        self.context.report.carried(directive);
+        let replaced = replaced_prefix(directive.word(0), directive.word(1));
+        // The expression has to match every path of the location.
+        let start = directive.word(0).trim_start_matches('^').split(['(', '?']).next();
+        let is_whole = |own: &Paths| matches!((own, start), (Paths::Prefix(own), Some(start)) if own.starts_with(start));
+        if let Some((prefix, base)) = replaced.filter(|_| is_whole(&location.paths)) {
+            return Rewritten::Prefix(prefix, base);
+        }
+        let rest = Rest { path: Some(to), ..Rest::default() };
+        let paths = Paths::Regex(expression.clone());
+        Rewritten::Keys(self.settings_after(&location.scope, &paths, &rest))
+    }
+
+    /// `rewrite … break`: the handler of the location gets another path.
+    fn broken(&mut self, directive: &'t Directive, location: &Location<'t>, to: &str) -> Rewritten {
+        let has_script = ["fastcgi_pass", "uwsgi_pass", "scgi_pass"]
+            .iter()
+            .any(|name| location.scope.own_directive(name).is_some());
+        if has_script {
+            self.context.report.lost(directive, "the application gets the path of the request");
+            return Rewritten::None;
+        }
+        self.context.report.carried(directive);
+        let mut keys = self.settings_after(&location.scope, &location.paths, &Rest::default());
+        keys.set("try", Value::list([to.to_owned(), "=404".to_owned()]));
+        Rewritten::Keys(keys)
+    }
+
+    fn target(
+        &mut self,
+        text: &str,
+        place: Place,
+        expression: &Expression,
+        is_universal: bool,
+        constants: &Constants,
+    ) -> Result<String, String> {
+        let values = self.context.values_of(text);
+        let group = |name: &str| expression.has_group(name);
+        let target = template(text, place, constants, &values, group);
+        target.map(|to| match is_universal {
+            true => to.replace("/{1}", "{path}").replace("{1}", "{path}"),
+            false => to,
+        })
+    }
+
+    /// Returns `true` if the new path would match again.
+    fn is_endless(&self, to: &str, expression: &Expression) -> bool {
+        let path = to.split('?').next().unwrap_or_default();
+        let mut example = String::new();
+        let mut rest = path;
+        while let Some((before, after)) = rest.split_once('{') {
+            example.push_str(before);
+            example.push('x');
+            rest = after.split_once('}').map_or("", |(_, rest)| rest);
+        }
+        example.push_str(rest);
+        expression.matches(&example)
+    }
+
+    pub(super) fn lost_variable(&mut self, directive: &Directive, name: &str, effect: &str) {
+        self.context.report.lost(directive, format!("{effect}: {name} has no placeholder there"));
+    }
+
+    /// Reads an `if`. Returns `true` if nothing after it is reached.
+    fn condition(
+        &mut self,
+        directive: &'t Directive,
+        location: &Location<'t>,
+        constants: &Constants,
+        flow: &mut Flow<'t>,
+    ) -> bool {
+        if self.is_signature(directive, &location.scope) {
+            for judged in [directive].into_iter().chain(directive.children()) {
+                self.context.report.carried(judged);
+            }
+            flow.signed_from.get_or_insert(flow.before.len());
+            return false;
+        }
+        if self.is_missing_script(directive, &location.scope) {
+            for judged in [directive].into_iter().chain(directive.children()) {
+                self.context.report.not_needed(judged, "a script that does not exist gets 404");
+            }
+            return false;
+        }
+        let referer = self.context.referer_condition(&directive.words, &location.scope);
+        // Other spellings of a host must not get past a condition that rejects requests.
+        let is_host = condition::terms(&directive.words).first() == Some(&"$host");
+        let strict = match is_host && closed::restricts(directive.children()) {
+            true => self.context.map_condition(&directive.words, constants),
+            false => None,
+        };
+        let read = match referer.or(strict) {
+            Some(condition) => Ok(Read { condition, difference: None }),
+            None => condition::read(&directive.words, constants),
+        };
+        let read = match read {
+            Ok(read) => read,
+            Err(what) => match self.context.map_condition(&directive.words, constants) {
+                Some(condition) => Read { condition, difference: None },
+                None => {
+                    let Some(conditions) = self.assigned(directive, location, flow) else {
+                        return self.closed(directive, location, &what, constants, flow);
+                    };
+                    self.context.report.carried(directive);
+                    return conditions.into_iter().any(|condition| {
+                        self.apply(directive, location, condition, constants, flow)
+                    });
+                }
+            },
+        };
+        match read.difference {
+            Some(difference) => self.context.report.differs(directive, difference),
+            None => self.context.report.carried(directive),
+        }
+        if self.assigns(directive, &read.condition, constants, flow) {
+            return false;
+        }
+        self.apply(directive, location, read.condition, constants, flow)
+    }
+
+    /// Returns `true` if an `if` rejects requests for scripts that do not exist, as the server does by itself.
+    fn is_missing_script(&self, directive: &Directive, scope: &Scope<'t>) -> bool {
+        let words = condition::terms(&directive.words);
+        let is_script = matches!(
+            words[..],
+            [
+                "!-f" | "!-e",
+                "$document_root$fastcgi_script_name"
+                    | "$document_root/$fastcgi_script_name"
+                    | "$request_filename"
+                    | "$document_root$uri"
+            ]
+        );
+        let ends = |child: &Directive| child.name == "return" && child.word(0) == "404";
+        is_script
+            && matches!(directive.children(), [only] if ends(only))
+            && scope.own_directive("fastcgi_pass").is_some()
+            && scope.get("root").is_some()
+    }
+
+    /// Applies an `if` under a condition. Returns `true` if nothing after it is reached.
+    fn apply(
+        &mut self,
+        directive: &'t Directive,
+        location: &Location<'t>,
+        condition: Condition,
+        constants: &Constants,
+        flow: &mut Flow<'t>,
+    ) -> bool {
+        let scope = location.scope.within(directive.children());
+        for include in scope.own().iter().filter(|directive| directive.name == "include") {
+            self.context.report.carried(include);
+        }
+        let inner = Location { scope: scope.clone(), ..location.clone() };
+        match condition {
+            Condition::Fixed(false) => {
+                for child in directive.children() {
+                    self.context.report.not_needed(child, "its condition never holds");
+                }
+                false
+            }
+            Condition::Fixed(true) => {
+                let own = self.flow(&inner);
+                let is_end = own.end.is_some();
+                flow.before.extend(own.before);
+                flow.end = flow.end.take().or(own.end);
+                is_end
+            }
+            Condition::File { exists } => {
+                if exists && closed::restricts(directive.children()) {
+                    return self.closed(directive, location, "-f", constants, flow);
+                }
+                self.files_condition(directive, exists, &inner, constants, flow);
+                false
+            }
+            Condition::When(when) => {
+                self.conditional(directive, &inner, Some(&when), flow);
+                false
+            }
+            Condition::Path(expression) => {
+                let Some((paths, _)) = self.narrowed(directive, location, expression, false) else {
+                    // An exact path that the expression does not match has lost nothing.
+                    return matches!(location.paths, Paths::Regex(_))
+                        && closed::restricts(directive.children())
+                        && self.closed(directive, location, "this expression", constants, flow);
+                };
+                let inner = Location { paths, ..inner };
+                self.conditional(directive, &inner, None, flow);
+                false
+            }
+        }
+    }
+
+    pub(super) fn lose_condition(&mut self, directive: &'t Directive, what: &str) {
+        let effect = format!("its directives are left out, since no condition is like {what}");
+        self.context.report.lost(directive, effect);
+        for child in directive.children() {
+            self.context.report.lost(child, "its condition is lost");
+        }
+    }
+
+    /// The routes of an `if` with conditions besides the path.
+    fn conditional(
+        &mut self,
+        directive: &'t Directive,
+        inner: &Location<'t>,
+        when: Option<&Value>,
+        flow: &mut Flow<'t>,
+    ) {
+        let own = self.flow(inner);
+        let comment = format!("{}: if {}", directive.place.short(), directive.words.join(" "));
+        for draft in own.before {
+            let both = match (&draft.when, when) {
+                (Some(first), Some(second)) => condition::both(first, second),
+                (first, second) => {
+                    Ok(first.as_ref().or(second).cloned().unwrap_or(Value::Table(Vec::new())))
+                }
+            };
+            match both {
+                Ok(both) => {
+                    let when = Some(both).filter(|when| !when.entries().is_empty());
+                    flow.before.push(Draft { when, ..draft });
+                }
+                Err(what) => self.wider(directive, what, draft, when, flow),
+            }
+        }
+        let keys = match own.end {
+            Some(keys) => keys,
+            None => {
+                let is_settings = |child: &&Directive| {
+                    !matches!(child.name.as_str(), "set" | "rewrite" | "if" | "break" | "include")
+                };
+                if !directive.children().iter().any(|child| is_settings(&child)) {
+                    return self.lost_sets(directive);
+                }
+                // Directives of `if` are at a level of their own, and passes are not inherited.
+                let outer =
+                    Rest { pass: own.rest.pass.or_else(|| outer_pass(&inner.scope)), ..own.rest };
+                self.settings_after(&inner.scope, &inner.paths, &outer)
+            }
+        };
+        flow.before.push(Draft::new(comment, inner.paths.clone(), when.cloned(), keys));
+    }
+
+    /// Two conditions that no table has: a route that rejects requests has the outer one alone.
+    fn wider(
+        &mut self,
+        directive: &'t Directive,
+        what: String,
+        draft: Draft,
+        when: Option<&Value>,
+        flow: &mut Flow<'t>,
+    ) {
+        if !closed::restricts(directive.children()) {
+            return self.context.report.lost(directive, what);
+        }
+        let what = format!("{what}: the inner condition holds for every request");
+        self.context.report.lost(directive, what);
+        flow.before.push(Draft { when: when.cloned(), ..draft });
+    }
+
+    /// Variables that an `if` sets depend on the request.
+    fn lost_sets(&mut self, directive: &'t Directive) {
+        for set in directive.children().iter().filter(|child| child.name == "set") {
+            self.context
+                .report
+                .lost(set, "what depends on the variable is as if it were not set here");
+        }
+    }
+
+    /// `if (!-e $request_filename)`: where there is no file.
+    fn files_condition(
+        &mut self,
+        directive: &'t Directive,
+        exists: bool,
+        inner: &Location<'t>,
+        constants: &Constants,
+        flow: &mut Flow<'t>,
+    ) {
+        let children = directive.children();
+        let find = |name: &str| children.iter().find(|child| child.name == name);
+        if exists {
+            // `if (-f $request_filename) { break; }` sends files before what follows.
+            return match (find("break"), children.len()) {
+                (Some(child), 1) => self.context.report.carried(child),
+                _ => self.lose_condition(directive, "-f $request_filename"),
+            };
+        }
+        self.context
+            .report
+            .differs(directive, "a directory without an index file counts as if it were not there");
+        if let Some(rewrite) = find("rewrite") {
+            let expression = Expression::new(rewrite.word(0), false);
+            let is_universal = UNIVERSAL.contains(&rewrite.word(0))
+                || rewrite.word(0) == "^/(.*)$"
+                || rewrite.word(0) == "^/(.*)";
+            let to = expression.and_then(|expression| {
+                let target = with_query(rewrite.word(1));
+                let to = self.target(&target, Place::Path, &expression, false, constants)?;
+                if !is_universal
+                    && to.contains('{')
+                    && to.replace("{query}", "").replace("{path}", "").contains('{')
+                {
+                    return Err("a group of the expression".to_owned());
+                }
+                let has_slash = rewrite.word(0).starts_with("^/(");
+                let value = if has_slash { "{rest}" } else { "{path}" };
+                Ok(to
+                    .replace("/{1}", if has_slash { "{path}" } else { "/{1}" })
+                    .replace("{1}", value))
+            });
+            match to {
+                Ok(to) if matches!(to.trim_start_matches('/'), "{path}" | "{path}?{query}") => {
+                    self.context.report.lost(
+                        rewrite,
+                        "the new path is that of the request: a path without a file gets 404",
+                    );
+                }
+                Ok(to) => {
+                    self.context.report.carried(rewrite);
+                    flow.rest.fallback = Some(to);
+                }
+                Err(name) => self.lost_variable(rewrite, &name, "a path without a file gets 404"),
+            }
+            children
+                .iter()
+                .filter(|child| child.name == "break")
+                .for_each(|child| self.context.report.carried(child));
+            return;
+        }
+        if let Some(pass) = find("proxy_pass") {
+            flow.rest.pass = Some((pass, "proxy"));
+            flow.rest.fallback = Some("=proxy".to_owned());
+            children
+                .iter()
+                .filter(|child| child.name == "break")
+                .for_each(|child| self.context.report.carried(child));
+            return;
+        }
+        match find("return").map(|end| (end, end.word(0))) {
+            Some((end, status))
+                if status.parse().is_ok_and(|status: u16| (400..600).contains(&status)) =>
+            {
+                self.context.report.carried(end);
+                flow.rest.fallback = Some(format!("={status}"));
+            }
+            _ => self.lose_condition(directive, "!-f $request_filename"),
+        }
+        let _ = inner;
+    }
+}
+
+fn outer_pass<'t>(scope: &Scope<'t>) -> Option<(&'t Directive, &'static str)> {
+    // nginx inherits the handler of the location into `if`.
+    let names = [
+        ("proxy_pass", "proxy"),
+        ("fastcgi_pass", "fastcgi"),
+        ("uwsgi_pass", "uwsgi"),
+        ("scgi_pass", "scgi"),
+        ("grpc_pass", "grpc"),
+    ];
+    names.into_iter().find_map(|(name, kind)| Some((scope.get(name)?, kind)))
+}
+
+/// Returns a table or the short form of a redirect.
+pub(super) fn redirect(to: String, status: u64) -> Value {
+    match status {
+        302 => Value::text(to),
+        _ => Value::table([("to", Value::text(to)), ("status", Value::Number(status))]),
+    }
+}
+
+/// nginx adds the query of the request, unless the new path ends with `?`.
+fn with_query(target: &str) -> String {
+    match (target.strip_suffix('?'), target.contains('?')) {
+        (Some(plain), _) if plain.contains('?') => plain.to_owned(),
+        (Some(plain), _) => format!("{plain}?"),
+        // Without a query, this `&` is left out.
+        (None, true) => format!("{target}&${{{APPENDED}}}"),
+        (None, false) => format!("{target}$is_args$args"),
+    }
+}
+
+/// Returns the prefix that `^/api/(.*)$` and `/$1` remove, and what takes its place.
+pub(super) fn replaced_prefix(pattern: &str, target: &str) -> Option<(String, String)> {
+    let pattern = pattern.trim_start_matches('^').trim_end_matches('$');
+    let start = pattern.strip_suffix("(.*)").or_else(|| pattern.strip_suffix("(.+)"))?;
+    let start = start.strip_suffix("/?").unwrap_or(start);
+    let base = target.strip_suffix("$1")?;
+    let is_plain = |text: &str| {
+        text.chars().all(|c| c.is_ascii_alphanumeric() || matches!(c, '/' | '-' | '_'))
+    };
+    let prefix = start.trim_end_matches('/');
+    let base = base.trim_end_matches('/');
+    (is_plain(start)
+        && is_plain(base)
+        && start.starts_with('/')
+        && (base.is_empty() || base.starts_with('/')))
+    .then(|| (prefix.to_owned(), base.to_owned()))
+}
+
+fn has_pass(scope: &Scope<'_>) -> bool {
+    ["proxy_pass", "grpc_pass"].iter().any(|name| scope.own_directive(name).is_some())
+}

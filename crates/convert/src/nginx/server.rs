@@ -1,0 +1,423 @@
+//! The locations of a server as drafts of routes.
+
+use std::collections::{HashMap, HashSet};
+
+use super::assemble::{Draft, Drafts, Paths, Place};
+use super::closed::restricts;
+use super::context::Context;
+use super::expression::Expression;
+use super::parse::Directive;
+use super::scope::Scope;
+use super::variables::{Constants, constant};
+use crate::value::Value;
+
+/// Makes the drafts of one server.
+pub(super) struct Builder<'c, 't> {
+    pub(super) context: &'c mut Context<'t>,
+    server_name: String,
+    /// The port of all its listeners.
+    port: Option<String>,
+    /// The variable that names an upstream, with one of its values.
+    pub(super) chosen: Constants,
+    /// Named locations.
+    named: HashMap<&'t str, (&'t Directive, Scope<'t>)>,
+    pub(super) drafts: Drafts,
+    /// Locations whose requests are rejected, by the number of their directive.
+    pub(super) rejected: HashSet<usize>,
+    /// What the server rewrites a path without a file to.
+    fallback: Option<String>,
+}
+
+/// A location.
+#[derive(Debug, Clone)]
+pub(super) struct Location<'t> {
+    pub(super) paths: Paths,
+    pub(super) is_preferred: bool,
+    pub(super) scope: Scope<'t>,
+    /// `None` for what no location is for.
+    pub(super) directive: Option<&'t Directive>,
+}
+
+impl Location<'_> {
+    pub(super) fn comment(&self) -> String {
+        match self.directive {
+            Some(directive) => format!(
+                "{}: {} {}",
+                directive.place.short(),
+                directive.name,
+                directive.words.join(" ")
+            ),
+            None => "no location".to_owned(),
+        }
+    }
+}
+
+/// Returns the drafts of a server whose directives are those of `scope`.
+pub(super) fn drafts<'t>(
+    scope: &Scope<'t>,
+    (server_name, port): (&str, Option<&str>),
+    context: &mut Context<'t>,
+) -> Drafts {
+    let mut builder = Builder {
+        context,
+        server_name: server_name.to_owned(),
+        port: port.map(str::to_owned),
+        chosen: Constants::new(),
+        named: HashMap::new(),
+        drafts: Drafts::default(),
+        rejected: HashSet::new(),
+        fallback: None,
+    };
+    builder.server(scope);
+    builder.drafts
+}
+
+impl<'t> Builder<'_, 't> {
+    fn server(&mut self, scope: &Scope<'t>) {
+        for include in scope.own().iter().filter(|directive| directive.name == "include") {
+            self.context.report.carried(include);
+        }
+        self.logs(scope);
+        self.only_here(scope);
+        let mut locations = Vec::new();
+        self.collect(scope, None, &mut locations);
+        let site = Location {
+            paths: Paths::Prefix("/".into()),
+            is_preferred: false,
+            scope: scope.clone(),
+            directive: None,
+        };
+        self.drafts.root = self.root(scope).map(Value::text);
+        let flow = self.flow(&site);
+        if let Some(keys) = flow.end {
+            // Nothing that the server has is reached after its `return`.
+            let draft = Draft::new(site.comment(), site.paths.clone(), None, keys);
+            let is_regex = false;
+            self.drafts.prefixes.push(Place {
+                draft,
+                before: flow.before,
+                is_preferred: false,
+                is_regex,
+            });
+            locations.iter().filter_map(|location| location.directive).for_each(|directive| {
+                self.unreached(directive, "`return` of the server comes first");
+            });
+            return;
+        }
+        self.drafts.first = flow.before.into_iter().map(everywhere).collect();
+        self.fallback = flow.rest.fallback.filter(|fallback| fallback != "=proxy");
+        if !locations.iter().any(|location| location.paths == Paths::Prefix("/".into())) {
+            locations.push(site);
+        }
+        for location in locations {
+            self.place(&location);
+        }
+    }
+
+    fn unreached(&mut self, directive: &'t Directive, why: &str) {
+        self.context.report.not_needed(directive, format!("requests never get here: {why}"));
+        directive.children().iter().for_each(|child| self.unreached(child, why));
+    }
+
+    /// Adds the routes of a location.
+    fn place(&mut self, location: &Location<'t>) {
+        let id = location.directive.map(|directive| directive.id);
+        if id.is_some_and(|id| self.rejected.contains(&id)) {
+            let keys = self.forbidden(location);
+            let draft = Draft::new(location.comment(), location.paths.clone(), None, keys);
+            let (before, is_preferred, is_regex) = (Vec::new(), false, false);
+            return self.drafts.regexes.push(Place { draft, before, is_preferred, is_regex });
+        }
+        let is_same = |place: &Place| place.draft.paths == location.paths;
+        if matches!(location.paths, Paths::Regex(_)) && self.drafts.regexes.iter().any(is_same) {
+            if let Some(directive) = location.directive {
+                self.unreached(directive, "an earlier location has the same expression");
+            }
+            return;
+        }
+        // What the server rewrites comes before all locations.
+        let mut flow = match location.directive {
+            Some(_) => self.flow(location),
+            None => super::flow::Flow::default(),
+        };
+        flow.rest.fallback = flow.rest.fallback.or_else(|| self.fallback.clone());
+        let is_end = flow.end.is_some();
+        let mut keys = match flow.end {
+            Some(keys) => keys,
+            None => self.settings_after(&location.scope, &location.paths, &flow.rest),
+        };
+        let is_regex = needs_expression(&location.paths, &keys);
+        let mut before = flow.before;
+        before.extend(self.limited_methods(location));
+        if !is_end {
+            before.extend(self.of_upstreams(location, &flow.rest));
+            before.extend(self.directory_index(location, &keys));
+            before.extend(self.uncached(location, &keys));
+            before.extend(self.unlogged(location, &keys));
+        }
+        if let Some(internal) = location.scope.own_directive("internal") {
+            // It comes before `return`, `rewrite` and `if`.
+            self.context.report.carried(internal);
+            let all = before.iter_mut().map(|draft| &mut draft.keys).chain([&mut keys]);
+            all.for_each(|keys| keys.set("internal", Value::Switch(true)));
+        }
+        for draft in &mut before {
+            // What the expression of a rewrite excludes belongs to the location.
+            let excludes =
+                matches!(&draft.paths, Paths::Regex(expression) if expression.except.is_some());
+            draft.otherwise = excludes.then(|| keys.clone());
+        }
+        let draft = Draft::new(location.comment(), location.paths.clone(), None, keys);
+        let place = Place { draft, before, is_preferred: location.is_preferred, is_regex };
+        match location.paths {
+            Paths::Exact(_) => self.drafts.exact.push(place),
+            Paths::Prefix(_) => self.drafts.prefixes.push(place),
+            Paths::Regex(_) => self.drafts.regexes.push(place),
+        }
+    }
+
+    /// Collects the locations of a level, and those within them.
+    fn collect(
+        &mut self,
+        scope: &Scope<'t>,
+        within: Option<&Location<'t>>,
+        all: &mut Vec<Location<'t>>,
+    ) {
+        for directive in scope.own().iter().filter(|directive| directive.name == "location") {
+            self.context.report.carried(directive);
+            let (sign, text) = signed(directive);
+            let inner = scope.within(directive.children());
+            for include in inner.own().iter().filter(|directive| directive.name == "include") {
+                self.context.report.carried(include);
+            }
+            let parent = within.map(|location| &location.paths);
+            let (mut paths, lost) = match (sign, parent) {
+                ("@", _) => {
+                    self.named.insert(text, (directive, inner));
+                    continue;
+                }
+                ("=", _) => (Paths::Exact(decoded(text)), None),
+                ("~" | "~*", Some(Paths::Regex(own))) => match within_regex(own, text, sign)
+                    .filter(|both| both.text == text || !restricts(directive.children()))
+                {
+                    Some(both) => (Paths::Regex(both), None),
+                    None => {
+                        let what =
+                            "it stands in a location with an expression; both would have to match";
+                        (Paths::Regex(own.clone()), Some(what.to_owned()))
+                    }
+                },
+                ("~" | "~*", _) => match Expression::new(text, sign == "~*") {
+                    Ok(expression) => match parent {
+                        Some(Paths::Prefix(prefix)) => {
+                            (Paths::Regex(expression.beneath(prefix)), None)
+                        }
+                        Some(Paths::Exact(path)) if !expression.matches(path) => continue,
+                        Some(Paths::Exact(path)) => (Paths::Exact(path.clone()), None),
+                        _ => (Paths::Regex(expression), None),
+                    },
+                    Err(what) => {
+                        let what = format!("{what}: requests for it get another location");
+                        (parent.cloned().unwrap_or(Paths::Prefix("/".into())), Some(what))
+                    }
+                },
+                _ if self.is_of_file(text, &inner) => {
+                    let what = "the alias is a file: paths that only begin so are not looked for";
+                    self.context.report.differs(directive, what);
+                    (Paths::Exact(decoded(text)), None)
+                }
+                _ => (Paths::Prefix(decoded(text)), None),
+            };
+            if let (Paths::Prefix(prefix), Some(alias)) = (&mut paths, inner.own_directive("alias"))
+                && !prefix.ends_with('/')
+            {
+                // The directory has the path of the location, and nothing else is in it.
+                prefix.push('/');
+                let what =
+                    "a path that only begins with the text of the location belongs to another one";
+                self.context.report.differs(alias, what);
+            }
+            // Within `^~`, expressions of the server are not tried either.
+            let is_preferred = sign == "^~" || within.is_some_and(|outer| outer.is_preferred);
+            let location =
+                Location { paths, is_preferred, scope: inner.clone(), directive: Some(directive) };
+            let at = all.len();
+            if let Some(what) = lost {
+                let closed = self.closed_location(directive, location, (text, sign == "~*"), &what);
+                if let Some(location) = closed {
+                    all.insert(first_regex(all, at), location);
+                }
+                continue;
+            }
+            self.collect(&inner, Some(&location), all);
+            // Expressions within a location come before those of the server.
+            match within {
+                // They come right before those of the outer location, which is not in the list yet.
+                Some(outer) if matches!(outer.paths, Paths::Regex(_)) => all.push(location),
+                Some(_) if matches!(location.paths, Paths::Regex(_)) => {
+                    all.insert(first_regex(all, at), location);
+                }
+                _ => all.push(location),
+            }
+        }
+    }
+
+    /// Returns `true` if the location of a prefix has the name of a file as its alias.
+    fn is_of_file(&self, text: &str, scope: &Scope<'t>) -> bool {
+        let alias = scope.own_directive("alias").map_or("", |alias| alias.word(0));
+        if alias.is_empty() || alias.contains('$') || alias.ends_with('/') || text.ends_with('/') {
+            return false;
+        }
+        let path = self.context.in_prefix(alias);
+        let path = std::path::Path::new(&path);
+        path.is_file() || path.extension().is_some() && !path.is_dir()
+    }
+
+    /// Reports a location that is lost, with all that is in it.
+    pub(super) fn lose(&mut self, directive: &'t Directive, what: &str) {
+        self.context.report.lost(directive, what);
+        for child in directive.children() {
+            self.context.report.not_needed(child, "its location is lost");
+        }
+    }
+
+    pub(super) fn named(&self, name: &str) -> Option<(&'t Directive, Scope<'t>)> {
+        self.named.get(name.trim_start_matches('@')).cloned()
+    }
+
+    /// Returns the values of variables that do not depend on the request.
+    pub(super) fn constants(&mut self, scope: &Scope<'t>) -> Constants {
+        let mut constants = Constants::new();
+        if !self.server_name.is_empty() {
+            constants.insert("server_name".into(), self.server_name.clone());
+        }
+        if let Some(port) = &self.port {
+            constants.insert("server_port".into(), port.clone());
+        }
+        let root = scope.word("root").map_or_else(|| "html".to_owned(), str::to_owned);
+        if !root.contains('$') {
+            let root = self.context.in_prefix(&root);
+            constants.insert("document_root".into(), root.clone());
+            constants.insert("realpath_root".into(), root);
+        }
+        if let Some(name) = &self.context.hostname {
+            constants.insert("hostname".into(), name.clone());
+        }
+        let mut changed = scope.conditional_sets();
+        for set in scope.sets() {
+            let name = set.word(0).trim_start_matches('$');
+            match constant(set.word(1), &constants) {
+                Ok(value) if constants.get(name).is_none_or(|known| *known == value) => {
+                    self.context.report.carried(set);
+                    constants.insert(name.to_owned(), value);
+                }
+                _ => changed.push(name.to_owned()),
+            }
+        }
+        changed.iter().for_each(|name| drop(constants.remove(name)));
+        constants.extend(self.chosen.clone());
+        constants
+    }
+
+    /// Directives of the server level that hold for the whole server here.
+    fn only_here(&mut self, scope: &Scope<'t>) {
+        for directive in scope.own() {
+            match directive.name.as_str() {
+                "client_header_timeout"
+                | "client_body_timeout"
+                | "send_timeout"
+                | "keepalive_timeout"
+                | "keepalive_requests"
+                | "large_client_header_buffers" => {
+                    let what =
+                        "times and sizes of connections are those of [server.http1], for all sites";
+                    self.context.report.not_needed(directive, what);
+                }
+                "server_tokens" => {
+                    self.context.report.not_needed(directive, "`Server` has no version");
+                }
+                "resolver" | "resolver_timeout" => {
+                    self.context.report.not_needed(
+                        directive,
+                        "`resolver` of [server], or the system, resolves names",
+                    );
+                }
+                "set_real_ip_from" | "real_ip_header" | "real_ip_recursive" => {
+                    let what = "proxies are trusted for the whole server: write `trusted_proxies` into [server]; until then clients have the address of the proxy";
+                    if !self.context.report.has(directive) {
+                        self.context.report.lost(directive, what);
+                    }
+                }
+                "error_log" => self
+                    .context
+                    .report
+                    .not_needed(directive, "there is one error log, whose lines name the site"),
+                "disable_symlinks" => {}
+                _ => {}
+            }
+        }
+    }
+}
+
+fn first_regex(all: &[Location<'_>], at: usize) -> usize {
+    all.iter().position(|location| matches!(location.paths, Paths::Regex(_))).unwrap_or(at)
+}
+
+/// Returns the expression for paths that both that of a location and that of one within it match; `None` if there is none that
+/// is simple.
+fn within_regex(outer: &Expression, text: &str, sign: &str) -> Option<Expression> {
+    let inner = Expression::new(text, sign == "~*").ok()?;
+    if outer.text.starts_with('^') && inner.text.starts_with(outer.text.trim_end_matches('$')) {
+        return Some(inner);
+    }
+    let is_open = outer.text.starts_with('^') || outer.text.contains(['|', '$']);
+    let anchored = match is_open {
+        true => outer.clone(),
+        false => Expression { text: format!("^.*{}", outer.text), ..outer.clone() },
+    };
+    // The groups are those of the inner expression.
+    (!outer.has_group("1")).then(|| anchored.and(&inner)).flatten()
+}
+
+/// A draft of the server level is for all paths.
+fn everywhere(draft: Draft) -> Draft {
+    match draft.paths {
+        Paths::Prefix(_) => {
+            let paths = Paths::Regex(Expression { text: "^/".into(), except: None });
+            Draft { paths, ..draft }
+        }
+        _ => draft,
+    }
+}
+
+/// Returns the sign of a location and its text.
+fn signed(directive: &Directive) -> (&'static str, &str) {
+    let (first, second) = (directive.word(0), directive.word(1));
+    for sign in ["=", "^~", "~*", "~"] {
+        if first == sign && !second.is_empty() {
+            return (sign, second);
+        }
+        if let Some(text) = first.strip_prefix(sign).filter(|text| !text.is_empty()) {
+            return (sign, text);
+        }
+    }
+    match first.strip_prefix('@') {
+        Some(name) => ("@", name),
+        None => ("", first),
+    }
+}
+
+/// Paths of locations are compared with decoded paths; encoded characters in them match nothing.
+fn decoded(text: &str) -> String {
+    match text.starts_with('/') {
+        true => text.to_owned(),
+        false => format!("/{text}"),
+    }
+}
+
+/// Applications get the path as a whole from nginx, and the text after a pattern from here.
+fn needs_expression(paths: &Paths, keys: &crate::keys::Keys) -> bool {
+    let is_beneath = matches!(paths, Paths::Prefix(prefix) if prefix != "/");
+    let is_application = keys.get("script").is_some_and(|script| script.get("root").is_none());
+    is_beneath && is_application
+}
