@@ -8,6 +8,6 @@ pub enum BodyLength {
     /// The body has this many bytes; never 0.
     Known(u64),
     /// The length is unknown until the body ends: the chunked transfer coding in HTTP/1 (RFC 9112 §7.1), a body without
-    /// `Content-Length` in HTTP/2.
+    /// `Content-Length` in HTTP/2 and HTTP/3.
     Chunked,
 }

@@ -1,7 +1,7 @@
 //! HTTP for servers and clients, without I/O: bytes in, events out.
 //!
-//! The crate has the protocol engines of HTTP/1 ([`http1`]) and HTTP/2 ([`http2`]), the request types that both produce,
-//! the rules of HTTP that hold for every version ([`semantics`]), and WebSocket ([`websocket`]). It opens no socket, reads no clock and starts no
+//! The crate has the protocol engines of HTTP/1 ([`http1`]), HTTP/2 ([`http2`]) and HTTP/3 ([`http3`]), the request types that all
+//! produce, the rules of HTTP that hold for every version ([`semantics`]), and WebSocket ([`websocket`]). It opens no socket, reads no clock and starts no
 //! task: all input is an argument and all output a value. Every part can therefore be tested at each split of its input,
 //! fuzzed, and used by a server, a load generator or a test alike.
 //!
@@ -15,7 +15,7 @@
 //!
 //! # Example
 //!
-//! A server's part for one request. The documentation of [`http1`] and [`http2`] has the calling contract of each engine.
+//! A server's part for one request. The documentation of [`http1`], [`http2`] and [`http3`] has the calling contract of each engine.
 //!
 //! ```
 //! use dunlin_http::http1::{Http1Connection, Persistence, response};
@@ -46,6 +46,7 @@
 //! assert!(output.starts_with(b"HTTP/1.1 200 OK\r\nContent-Type: text/plain\r\n"));
 //! ```
 
+mod abuse;
 mod body_length;
 pub mod chunk_queue;
 pub mod field;
@@ -53,10 +54,13 @@ pub mod field_lines;
 pub mod html;
 pub mod http1;
 pub mod http2;
+pub mod http3;
 mod limits;
 pub mod message;
+mod priority;
 pub mod request;
 mod request_error;
+mod section;
 pub mod semantics;
 pub mod websocket;
 
@@ -66,6 +70,7 @@ pub use field::{FieldName, FieldSet};
 pub use field_lines::FieldLines;
 pub use limits::Limits;
 pub use message::{BodySize, InvalidRequest, RequestHead, ResponseHead};
+pub use priority::Priority;
 pub use request::{Head, OwnedRequest, Request, Version};
 pub use request_error::RequestError;
 pub use semantics::Method;

@@ -4,8 +4,8 @@
 /// [`RequestError`](crate::RequestError).
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Limits {
-    /// Size of a head in bytes, request line and fields together; at most 65,535. HTTP/2 counts as RFC 9113 §6.5.2
-    /// does: the decoded fields with 32 bytes for each.
+    /// Size of a head in bytes, request line and fields together; at most 65,535. HTTP/2 and HTTP/3 count as
+    /// RFC 9113 §6.5.2 does: the decoded fields with 32 bytes for each.
     pub head_size: usize,
     /// Size of a request-target in bytes.
     pub target_size: usize,

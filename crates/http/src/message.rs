@@ -19,7 +19,7 @@ pub struct RequestHead {
     pub authority: Box<str>,
     /// All other fields.
     pub fields: FieldLines,
-    /// The protocol of an extended CONNECT (RFC 8441), which only HTTP/2 has; the target is a path then.
+    /// The protocol of an extended CONNECT (RFC 8441, RFC 9220), which HTTP/2 and HTTP/3 have; the target is a path then.
     pub protocol: Option<Box<str>>,
     /// The parts were parsed and need no check.
     is_parsed: bool,

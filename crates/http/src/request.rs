@@ -14,6 +14,7 @@ pub enum Version {
     #[default]
     Http11,
     Http2,
+    Http3,
 }
 
 impl Version {
@@ -23,6 +24,7 @@ impl Version {
             Self::Http10 => "HTTP/1.0",
             Self::Http11 => "HTTP/1.1",
             Self::Http2 => "HTTP/2.0",
+            Self::Http3 => "HTTP/3.0",
         }
     }
 }
@@ -324,8 +326,8 @@ impl<'a> Request<'a> {
         self.head.fields.iter().map(move |field| (field.name(bytes), field.value.of(bytes)))
     }
 
-    /// Returns the fields as an application or another server gets them: all cookies are in one field. Clients of HTTP/2 send
-    /// a field for each cookie, which recipients join before they pass them on (RFC 9113 §8.2.3).
+    /// Returns the fields as an application or another server gets them: all cookies are in one field. Clients of HTTP/2 and
+    /// HTTP/3 send a field for each cookie, which recipients join before they pass them on (RFC 9113 §8.2.3).
     pub fn joined_fields(&self) -> impl Iterator<Item = (&'a [u8], Cow<'a, [u8]>)> + use<'a> {
         let bytes = self.bytes;
         let mut cookies = self.cookies();

@@ -3,7 +3,7 @@
 /// A request that breaks the protocol or a limit: the status of the response, and the reason for the log.
 ///
 /// After most errors of HTTP/1 the server has to close the connection, because it cannot know where the next request
-/// begins. In HTTP/2 the error concerns one stream.
+/// begins. In HTTP/2 and HTTP/3 the error concerns one stream.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct RequestError {
     /// The status of the response.

@@ -198,7 +198,7 @@ fn malformed_responses_end_their_stream_only() {
     let cases: [Case; 12] = [
         ("GET", &[("a", "b")], END, "the status is missing"),
         ("GET", &[(":status", "20")], END, "the status is malformed"),
-        ("GET", &[(":status", "101")], 0, "HTTP/2 has no 101 response"),
+        ("GET", &[(":status", "101")], 0, "only HTTP/1 has a 101 response"),
         ("GET", &[(":status", "200"), (":status", "200")], END, "a pseudo-field is repeated"),
         ("GET", &[("a", "b"), (":status", "200")], END, "a pseudo-field is repeated"),
         ("GET", &[(":status", "200"), (":path", "/")], END, "a pseudo-field is not one"),
@@ -206,7 +206,7 @@ fn malformed_responses_end_their_stream_only() {
         ("GET", &[(":status", "200"), ("connection", "close")], END, "a field concerns"),
         ("GET", &[(":status", "200"), ("content-length", "x")], 0, "Content-Length is malformed"),
         ("GET", &[(":status", "200"), ("content-length", "5")], END, "the body is shorter"),
-        ("GET", &[(":status", "100")], END, "an interim response ends"),
+        ("GET", &[(":status", "100")], END, "the stream ends before the final response"),
         ("HEAD", &[(":status", "99")], END, "the status is malformed"),
     ];
     for (method, fields, flags, reason) in cases {

@@ -2,16 +2,16 @@
 
 use std::ops::Range;
 
-use super::abuse::Budget;
 use super::frame::{
     self, ErrorCode, FrameHeader, HEADER_LENGTH, MAX_PAYLOAD, PREFACE, kind, setting,
 };
-use super::hpack::{Decoder, TABLE_SIZE};
-use super::response::Heads;
+use super::hpack::{Decoder, Encoder, TABLE_SIZE};
 use super::stream::{Stream, Streams};
 use super::{ConnectionError, Priority};
 use crate::FieldLines;
+use crate::abuse::Budget;
 use crate::request::Head;
+use crate::section::Heads;
 use crate::{Limits, RequestError};
 
 /// Limits of a client.
@@ -89,7 +89,7 @@ pub struct Http2Connection {
     /// A field section that is still incomplete.
     pub(super) section: Option<Box<Section>>,
     pub(super) decoder: Decoder,
-    pub(super) heads: Heads,
+    pub(super) heads: Heads<Encoder>,
     pub(super) flow: Flow,
     pub(super) budget: Budget,
     /// Priorities that arrived before their streams.
@@ -329,6 +329,6 @@ impl Http2Connection {
 
     /// Applies the client's limit of the HPACK table that responses are encoded with.
     pub(super) fn limit_table(&mut self, size: u32) {
-        self.heads.limit_table((size as usize).min(TABLE_SIZE));
+        self.heads.encoder.limit_table((size as usize).min(TABLE_SIZE));
     }
 }

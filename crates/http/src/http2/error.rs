@@ -1,6 +1,7 @@
 //! Errors of connections.
 
 use super::frame::ErrorCode;
+use crate::abuse::Abuse;
 
 /// An error of the whole connection (RFC 9113 §5.4.1). The engine has written a GOAWAY frame with this code; the caller
 /// sends the output and closes the connection.
@@ -28,5 +29,11 @@ impl ConnectionError {
     /// Returns `true` if the client exceeded a bound that only an attack reaches.
     pub fn is_abuse(&self) -> bool {
         self.code == ErrorCode::EnhanceYourCalm
+    }
+}
+
+impl From<Abuse> for ConnectionError {
+    fn from(abuse: Abuse) -> Self {
+        Self::new(ErrorCode::EnhanceYourCalm, abuse.0)
     }
 }

@@ -1,12 +1,13 @@
 //! Processing of the client's frames (RFC 9113 §6).
 
-use super::abuse::Cost;
 use super::connection::{Drain, Event, HeadBuffers, Http2Connection, Section};
 use super::frame::{self, ErrorCode, FrameHeader, flag, kind, number, setting};
-use super::section::{Metadata, Reader, SectionOutcome};
 use super::{ConnectionError, Priority};
 use crate::FieldLines;
 use crate::Request;
+use crate::abuse::Cost;
+use crate::request::Version;
+use crate::section::{Metadata, Reader, SectionOutcome};
 
 type EventResult = Result<Option<Event>, ConnectionError>;
 
@@ -86,7 +87,7 @@ impl Http2Connection {
         let text = &mut *into.text;
         text.clear();
         let limits = self.settings.limits;
-        let mut reader = Reader::new(into.head, &limits);
+        let mut reader = Reader::new(into.head, &limits, Version::Http2);
         self.decoder
             .decode(block, text, |text, field| reader.add(text, field))
             .map_err(|malformed| ConnectionError::new(ErrorCode::CompressionError, malformed.0))?;
@@ -311,7 +312,7 @@ impl Http2Connection {
             if !payload.is_empty() {
                 return Err(ConnectionError::size("the acknowledgement of SETTINGS is not empty"));
             }
-            return self.budget.spend(Cost::Empty);
+            return Ok(self.budget.spend(Cost::Empty)?);
         }
         if !payload.len().is_multiple_of(6) {
             return Err(ConnectionError::size("the length of SETTINGS is not a multiple of six"));
@@ -371,7 +372,7 @@ impl Http2Connection {
                 self.end_drain(out);
                 return Ok(());
             }
-            return self.budget.spend(Cost::Empty);
+            return Ok(self.budget.spend(Cost::Empty)?);
         }
         self.budget.spend(Cost::Ping)?;
         frame::write_ping(data, true, out);

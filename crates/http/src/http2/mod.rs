@@ -72,7 +72,6 @@
 //!
 //! [`Head`]: crate::Head
 
-mod abuse;
 pub mod client;
 mod connection;
 mod error;
@@ -80,14 +79,11 @@ pub mod frame;
 pub mod hpack;
 mod incoming;
 mod outgoing;
-mod priority;
-mod response;
-mod section;
 mod stream;
 
+pub use crate::Priority;
+pub use crate::section::OutgoingHead;
 pub use connection::{Event, Http2Connection, Settings};
 pub use error::ConnectionError;
 pub use frame::{ErrorCode, PREFACE};
 pub use outgoing::BlockedBy;
-pub use priority::Priority;
-pub use response::OutgoingHead;

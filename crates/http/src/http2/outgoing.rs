@@ -2,9 +2,10 @@
 
 use super::connection::{Drain, Http2Connection};
 use super::frame::{self, ErrorCode, FrameHeader, HEADER_LENGTH, flag, kind};
+use super::hpack::Encoder;
 use super::incoming::DRAIN_PING;
-use super::response::{Heads, OutgoingHead};
 use super::stream::Stream;
+use crate::section::{Heads, OutgoingHead};
 
 /// Receive window of the connection in bytes, once a request has a body.
 const CONNECTION_WINDOW: u32 = 1 << 20;
@@ -54,14 +55,16 @@ impl Http2Connection {
     /// Ends the response with trailer fields (RFC 9113 §8.1): HTTP/1 lines (`Name: value`, CR LF) without the empty line.
     pub fn send_trailers(&mut self, stream: u32, lines: &[u8], out: &mut Vec<u8>) {
         if self.streams.get_mut(stream).is_some_and(|stream| !stream.is_finished) {
-            self.write_section(stream, true, out, |heads, out| heads.write_trailers(lines, out));
+            self.write_section(stream, true, out, |heads, out| {
+                heads.write_trailers((), lines, out);
+            });
             self.finish(stream, out);
         }
     }
 
     #[inline]
     fn write_head(&mut self, stream: u32, head: &OutgoingHead<'_>, ended: bool, out: &mut Vec<u8>) {
-        self.write_section(stream, ended, out, |heads, out| heads.write(head, out));
+        self.write_section(stream, ended, out, |heads, out| heads.write((), head, out));
     }
 
     /// Writes a field section in as many frames as it needs.
@@ -71,7 +74,7 @@ impl Http2Connection {
         stream: u32,
         ended: bool,
         out: &mut Vec<u8>,
-        write: impl FnOnce(&mut Heads, &mut Vec<u8>),
+        write: impl FnOnce(&mut Heads<Encoder>, &mut Vec<u8>),
     ) {
         let start = out.len();
         out.extend_from_slice(&[0; HEADER_LENGTH]);
@@ -133,25 +136,49 @@ impl Http2Connection {
     #[inline]
     pub fn end_data(&mut self, stream: u32, start: usize, ended: bool, out: &mut Vec<u8>) {
         let length = out.len() - start - HEADER_LENGTH;
-        self.data_frames += 1;
-        let sequence = self.data_frames;
-        let Some(state) = self
-            .streams
-            .get_mut(stream)
-            .filter(|state| !state.is_finished && (length > 0 || ended))
-        else {
+        let Some(head) = self.count_data(stream, length, ended) else {
             return out.truncate(start);
         };
+        out[start..start + HEADER_LENGTH].copy_from_slice(&head.to_bytes());
+        if ended {
+            self.finish(stream, out);
+        }
+    }
+
+    /// Sends a DATA frame of `length` bytes, at most [`Http2Connection::allowance`], that the caller sends from elsewhere.
+    /// Returns the offset in `out` at which they follow; `None` if the stream sends nothing more.
+    #[inline]
+    pub fn frame_data(
+        &mut self,
+        stream: u32,
+        length: usize,
+        ended: bool,
+        out: &mut Vec<u8>,
+    ) -> Option<usize> {
+        let head = self.count_data(stream, length, ended)?;
+        out.extend_from_slice(&head.to_bytes());
+        let offset = out.len();
+        if ended {
+            self.finish(stream, out);
+        }
+        Some(offset)
+    }
+
+    /// Counts a DATA frame. Returns its header, unless the stream sends nothing more.
+    #[inline]
+    fn count_data(&mut self, stream: u32, length: usize, ended: bool) -> Option<FrameHeader> {
+        self.data_frames += 1;
+        let sequence = self.data_frames;
+        let state = self.streams.get_mut(stream)?;
+        if state.is_finished || (length == 0 && !ended) {
+            return None;
+        }
         state.send -= length as i64;
         state.last_sent = sequence;
         self.flow.send -= length as i64;
         self.budget.earn_data(length);
         let flags = if ended { flag::END_STREAM } else { 0 };
-        let head = FrameHeader { length, kind: kind::DATA, flags, stream };
-        out[start..start + HEADER_LENGTH].copy_from_slice(&head.to_bytes());
-        if ended {
-            self.finish(stream, out);
-        }
+        Some(FrameHeader { length, kind: kind::DATA, flags, stream })
     }
 
     /// Sets whether the caller has body bytes to send on the stream.

@@ -1,6 +1,6 @@
 //! The open streams of a connection (RFC 9113 §5.1).
 
-use super::priority::Priority;
+use crate::Priority;
 
 /// State of a stream.
 #[derive(Debug)]
@@ -85,14 +85,10 @@ impl Streams {
         self.position(id).and_then(|number| self.list.get(number))
     }
 
-    /// Returns the stream to send on next (RFC 9218 §10): the most urgent one. Among equals, non-incremental responses go
-    /// first and in the order of their requests; incremental ones take turns.
+    /// Returns the stream to send on next by [`Priority::order`].
     pub(super) fn next_to_send(&self) -> Option<u32> {
         let ready = self.list.iter().filter(|stream| stream.is_ready && stream.send > 0);
-        let order = |stream: &&Stream| {
-            let Priority { urgency, incremental } = stream.priority;
-            (urgency, incremental, if incremental { stream.last_sent } else { 0 }, stream.id)
-        };
+        let order = |stream: &&Stream| stream.priority.order(stream.last_sent, stream.id.into());
         ready.min_by_key(order).map(|stream| stream.id)
     }
 }

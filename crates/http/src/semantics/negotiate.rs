@@ -73,6 +73,11 @@ pub fn accept_encoding(values: &[&[u8]]) -> Accepted {
 }
 
 impl Accepted {
+    /// Returns `true` if the client accepts this coding.
+    pub fn accepts(&self, coding: ContentCoding) -> bool {
+        self.weights[coding as usize] > 0
+    }
+
     /// Returns the best of `available`, which are in the server's order of preference: the first one with the highest weight.
     /// `None` if none is acceptable.
     pub fn choose(&self, available: &[ContentCoding]) -> Option<ContentCoding> {

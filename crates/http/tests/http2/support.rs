@@ -10,6 +10,8 @@ use dunlin_http::http2::{
 };
 use dunlin_http::{Head, Request, Version};
 
+pub(crate) use crate::common::{GET, POST, replaced, with};
+
 /// Events of a server, and its connection error.
 #[derive(Debug, Default, Clone, PartialEq, Eq)]
 pub(crate) struct Seen {
@@ -171,29 +173,6 @@ pub(crate) fn section(fields: &[(&str, &str)]) -> Vec<u8> {
         encoder.field(name.as_bytes(), value.as_bytes(), Indexing::Without, &mut out);
     }
     out
-}
-
-pub(crate) const GET: &[(&str, &str)] =
-    &[(":method", "GET"), (":scheme", "http"), (":path", "/a?b"), (":authority", "h:1")];
-pub(crate) const POST: &[(&str, &str)] =
-    &[(":method", "POST"), (":scheme", "http"), (":path", "/p"), (":authority", "h")];
-
-/// `GET` with another value of one field.
-pub(crate) fn replaced<'a>(name: &str, value: &'a str) -> Vec<(&'a str, &'a str)> {
-    let field = |&(other, old)| if other == name { (other, value) } else { (other, old) };
-    GET.iter().map(field).collect()
-}
-
-/// `GET` without one field.
-pub(crate) fn without(name: &str) -> Vec<(&'static str, &'static str)> {
-    GET.iter().filter(|(other, _)| *other != name).copied().collect()
-}
-
-pub(crate) fn with<'a>(
-    fields: &[(&'a str, &'a str)],
-    more: &[(&'a str, &'a str)],
-) -> Vec<(&'a str, &'a str)> {
-    [fields, more].concat()
 }
 
 pub(crate) fn headers(stream: u32, fields: &[(&str, &str)], ended: bool) -> Vec<u8> {

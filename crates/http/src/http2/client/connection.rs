@@ -2,15 +2,16 @@
 
 use std::ops::Range;
 
-use super::request::{encode, encode_trailers, write_block};
-use super::response::MAX_SECTION;
+use super::request::write_block;
 use super::stream::{ClientStream, ClientStreams};
 use crate::FieldLines;
+use crate::abuse::Budget;
 use crate::http2::ConnectionError;
-use crate::http2::abuse::Budget;
 use crate::http2::frame::{self, ErrorCode, MAX_PAYLOAD, PREFACE, setting};
 use crate::http2::hpack::{Decoder, Encoder};
-use crate::message::{BodySize, InterimResponses, InvalidRequest, RequestHead, ResponseHead};
+use crate::message::{BodySize, InvalidRequest, RequestHead, ResponseHead};
+use crate::section::outgoing_request::{encode, encode_trailers};
+use crate::section::{IncomingResponse, MAX_SECTION};
 
 /// An event that [`Http2ClientConnection::receive`] has found.
 #[derive(Debug, PartialEq, Eq)]
@@ -233,7 +234,8 @@ impl Http2ClientConnection {
                 "the server does not accept extended CONNECT (SETTINGS_ENABLE_CONNECT_PROTOCOL)";
             return Err(InvalidRequest(reason.into()));
         }
-        let block = encode(head, scheme, size, &mut self.encoder);
+        let mut block = Vec::with_capacity(256);
+        encode(head, scheme, size, (&mut self.encoder, ()), &mut block);
         let is_end = matches!(size, BodySize::Empty | BodySize::Known(0));
         let id = self.next;
         self.next += 2;
@@ -243,11 +245,7 @@ impl Http2ClientConnection {
             receive: i64::from(STREAM_WINDOW),
             consumed: 0,
             is_sent: is_end,
-            has_head: false,
-            interim_responses: InterimResponses::default(),
-            is_head_request: &*head.method == "HEAD",
-            is_connect: &*head.method == "CONNECT",
-            left: None,
+            response: IncomingResponse::new(&head.method),
         };
         self.streams.insert(id, stream);
         Ok(id)
@@ -290,7 +288,8 @@ impl Http2ClientConnection {
         if trailers.as_bytes().is_empty() {
             frame::write_data_head(id, 0, true, out);
         } else {
-            let block = encode_trailers(trailers, &mut self.encoder);
+            let mut block = Vec::new();
+            encode_trailers(trailers, (&mut self.encoder, ()), &mut block);
             write_block(id, &block, true, self.peer.max_frame, out);
         }
     }

@@ -19,7 +19,6 @@
 mod connection;
 mod receive;
 mod request;
-mod response;
 mod stream;
 
 pub use connection::{Http2ClientConnection, Http2ClientEvent};

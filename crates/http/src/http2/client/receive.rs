@@ -3,13 +3,13 @@
 use std::cmp::Reverse;
 
 use super::connection::{Http2ClientConnection, Http2ClientEvent, PartialSection, Phase};
-use super::response::{MAX_SECTION, ResponseSection};
+use crate::abuse::Cost;
 use crate::http2::ConnectionError;
-use crate::http2::abuse::Cost;
 use crate::http2::frame::{
     self, ErrorCode, FrameHeader, HEADER_LENGTH, MAX_PAYLOAD, flag, kind, number, setting, settings,
 };
-use crate::semantics::status;
+use crate::request::Version;
+use crate::section::{MAX_SECTION, ResponsePart, ResponseSection};
 
 type Found = Result<Option<Http2ClientEvent>, ConnectionError>;
 
@@ -149,49 +149,24 @@ impl Http2ClientConnection {
             // The stream was reset while the section was on its way.
             return self.late_frame();
         };
-        if stream.has_head {
-            if !is_end {
-                return self.fail_stream(id, "trailers do not end the response", out);
-            }
-            if stream.left.is_some_and(|left| left > 0) {
-                return self.fail_stream(id, "the body is shorter than announced", out);
-            }
-            return match section.into_trailers() {
-                Ok(fields) => {
-                    self.response_end(id, out);
-                    Ok(Some(Http2ClientEvent::Trailers { stream: id, fields }))
-                }
-                Err(reason) => self.fail_stream(id, reason, out),
-            };
+        if stream.response.has_head() && !is_end {
+            return self.fail_stream(id, "trailers do not end the response", out);
         }
-        let size = section.size();
-        let (head, length) = match section.into_head() {
-            Ok(head) => head,
+        let part = stream.response.section(section, Version::Http2);
+        let part = match part
+            .and_then(|part| if is_end { stream.response.end().map(|()| part) } else { Ok(part) })
+        {
+            Ok(part) => part,
             Err(reason) => return self.fail_stream(id, reason, out),
         };
-        if head.is_interim() {
-            if is_end {
-                return self.fail_stream(id, "an interim response ends the stream", out);
-            }
-            if let Err(reason) = stream.interim_responses.add(size) {
-                return self.fail_stream(id, reason, out);
-            }
-            return Ok(Some(Http2ClientEvent::Interim { stream: id, head }));
-        }
-        stream.has_head = true;
-        let is_tunnel = stream.is_connect && (200..300).contains(&head.status);
-        stream.left = match length {
-            _ if stream.is_head_request || !status::has_body(head.status) => Some(0),
-            _ if is_tunnel => None,
-            length => length,
-        };
         if is_end {
-            if stream.left.is_some_and(|left| left > 0) {
-                return self.fail_stream(id, "the body is shorter than announced", out);
-            }
             self.response_end(id, out);
         }
-        Ok(Some(Http2ClientEvent::Head { stream: id, head, is_end }))
+        Ok(Some(match part {
+            ResponsePart::Interim(head) => Http2ClientEvent::Interim { stream: id, head },
+            ResponsePart::Head(head) => Http2ClientEvent::Head { stream: id, head, is_end },
+            ResponsePart::Trailers(fields) => Http2ClientEvent::Trailers { stream: id, fields },
+        }))
     }
 
     fn data(
@@ -229,23 +204,11 @@ impl Http2ClientConnection {
             return Err(ConnectionError::new(ErrorCode::FlowControlError, reason));
         }
         let is_end = head.has(flag::END_STREAM);
-        if !stream.has_head {
+        let result = stream.response.data(content.len());
+        let result = result.and_then(|()| if is_end { stream.response.end() } else { Ok(()) });
+        if let Err(reason) = result {
             self.consumed(id, payload.len(), out);
-            return self.fail_stream(id, "data comes before the head", out);
-        }
-        let length = content.len() as u64;
-        let left = stream.left.map(|left| left.checked_sub(length));
-        match left {
-            Some(None) => {
-                self.consumed(id, payload.len(), out);
-                return self.fail_stream(id, "the body is longer than announced", out);
-            }
-            Some(Some(1..)) if is_end => {
-                self.consumed(id, payload.len(), out);
-                return self.fail_stream(id, "the body is shorter than announced", out);
-            }
-            Some(left) => stream.left = left,
-            None => {}
+            return self.fail_stream(id, reason, out);
         }
         // Padding is consumed at once.
         self.consumed(id, payload.len() - content.len(), out);

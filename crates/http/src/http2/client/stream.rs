@@ -2,7 +2,7 @@
 
 use std::collections::HashMap;
 
-use crate::message::InterimResponses;
+use crate::section::IncomingResponse;
 
 /// A stream that is not closed.
 #[derive(Debug)]
@@ -15,14 +15,7 @@ pub(super) struct ClientStream {
     pub(super) consumed: u32,
     /// The request is complete.
     pub(super) is_sent: bool,
-    /// The final head has arrived.
-    pub(super) has_head: bool,
-    /// Interim responses that have arrived.
-    pub(super) interim_responses: InterimResponses,
-    pub(super) is_head_request: bool,
-    pub(super) is_connect: bool,
-    /// Remaining bytes of the body, if the head states its length.
-    pub(super) left: Option<u64>,
+    pub(super) response: IncomingResponse,
 }
 
 /// The streams by number. A stream is removed when both sides are complete or one is reset.

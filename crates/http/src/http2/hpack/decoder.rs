@@ -1,27 +1,21 @@
 //! Decoding of field sections.
 
-use std::ops::Range;
-
 use super::static_table::STATIC;
-use super::table::Table;
-use super::{Kind, MalformedSection, TABLE_SIZE, huffman, integer};
+use super::{DecodedField, Kind, MalformedSection, TABLE_SIZE};
 use crate::field::FieldName;
+use crate::section::table::Table;
+use crate::section::{integer, string};
 
 /// The decoder of one direction of a connection, with its dynamic table. It must decode all sections in order.
-#[derive(Debug, Default)]
+#[derive(Debug)]
 pub struct Decoder {
     table: Table,
 }
 
-/// A decoded field, as ranges of the text buffer.
-#[derive(Debug, Clone, PartialEq, Eq)]
-pub struct DecodedField {
-    /// Classification of the field.
-    pub kind: Kind,
-    /// Range of the name.
-    pub name: Range<usize>,
-    /// Range of the value, directly behind the name.
-    pub value: Range<usize>,
+impl Default for Decoder {
+    fn default() -> Self {
+        Self { table: Table::new(TABLE_SIZE) }
+    }
 }
 
 /// Classifications of the static table's entries.
@@ -100,13 +94,13 @@ impl Decoder {
         let indexed = block[*at] & 0x40 != 0;
         let start = text.len();
         match integer::decode(block, at, if indexed { 6 } else { 4 })? {
-            0 => string(block, at, text)?,
+            0 => string::decode(block, at, 7, text)?,
             index => {
                 self.copy(index, false, text)?;
             }
         }
         let middle = text.len();
-        string(block, at, text)?;
+        string::decode(block, at, 7, text)?;
         let (name, value) = (&text[start..middle], &text[middle..]);
         let kind = Kind::of(name, value);
         if indexed {
@@ -143,19 +137,5 @@ impl Decoder {
     #[cfg(test)]
     pub(super) fn table(&self) -> &Table {
         &self.table
-    }
-}
-
-/// Decodes a string, which may be Huffman-coded (RFC 7541 §5.2).
-fn string(block: &[u8], at: &mut usize, text: &mut Vec<u8>) -> Result<(), MalformedSection> {
-    let is_coded = block.get(*at).is_some_and(|first| first & 0x80 != 0);
-    let length = integer::decode(block, at, 7)?;
-    let bytes = block.get(*at..*at + length).ok_or(MalformedSection("a string has no end"))?;
-    *at += length;
-    if is_coded {
-        huffman::decode(bytes, text)
-    } else {
-        text.extend_from_slice(bytes);
-        Ok(())
     }
 }

@@ -1,13 +1,14 @@
 //! Encoding of field sections.
 
 use super::static_table::index_of_name;
-use super::table::{Table, hash};
-use super::{Kind, TABLE_SIZE, huffman, integer};
+use super::{Indexing, Kind, TABLE_SIZE};
 use crate::field::FieldName;
+use crate::section::table::{Table, hash};
+use crate::section::{SectionEncoder, integer, string};
 
 /// The encoder of one direction of a connection, with its dynamic table. Every section that it encodes must be sent, in
 /// order.
-#[derive(Debug, Default)]
+#[derive(Debug)]
 pub struct Encoder {
     table: Table,
     /// The smallest and the last size that the table was given since the last section. The next section has to begin with
@@ -15,15 +16,10 @@ pub struct Encoder {
     resized: Option<(usize, usize)>,
 }
 
-/// The treatment of a field by the table: after an addition, an equal one takes one byte.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub enum Indexing {
-    /// Added: the field is likely to occur again.
-    Incremental,
-    /// Not added.
-    Without,
-    /// Not added, here or at any intermediary: the value is a secret (RFC 7541 §7.1.3).
-    Never,
+impl Default for Encoder {
+    fn default() -> Self {
+        Self { table: Table::new(TABLE_SIZE), resized: None }
+    }
 }
 
 impl Encoder {
@@ -31,7 +27,7 @@ impl Encoder {
     /// sent again while the state is the same.
     #[inline]
     pub fn state(&self) -> u64 {
-        self.table.inserted()
+        self.table.changes()
     }
 
     /// Applies the receiver's limit of the table, in bytes.
@@ -50,9 +46,9 @@ impl Encoder {
     pub fn begin(&mut self, out: &mut Vec<u8>) {
         if let Some((smallest, last)) = self.resized.take() {
             if smallest < last {
-                integer::encode(smallest, 5, 0x20, out);
+                integer::encode(smallest as u64, 5, 0x20, out);
             }
-            integer::encode(last, 5, 0x20, out);
+            integer::encode(last as u64, 5, 0x20, out);
         }
     }
 
@@ -82,7 +78,7 @@ impl Encoder {
         if indexing != Indexing::Never
             && let Some(number) = self.table.find(hash, name, value)
         {
-            return integer::encode(number + 62, 7, 0x80, out);
+            return integer::encode(number as u64 + 62, 7, 0x80, out);
         }
         let index = index_of_name(name).or_else(|| Some(self.table.find_name(name)? + 62));
         let (prefix, first) = match indexing {
@@ -91,13 +87,13 @@ impl Encoder {
             Indexing::Never => (4, 0x10),
         };
         match index {
-            Some(index) => integer::encode(index, prefix, first, out),
+            Some(index) => integer::encode(index as u64, prefix, first, out),
             None => {
                 out.push(first);
-                string(name, out);
+                string::encode(name, 7, 0, out);
             }
         }
-        string(value, out);
+        string::encode(value, 7, 0, out);
         if indexing == Indexing::Incremental {
             // Response fields need no classification.
             self.table.insert(name, value, hash, Kind::Field(FieldName::Other));
@@ -110,13 +106,30 @@ impl Encoder {
     }
 }
 
-fn string(text: &[u8], out: &mut Vec<u8>) {
-    let coded = huffman::encoded_length(text);
-    if coded <= text.len() {
-        integer::encode(coded, 7, 0x80, out);
-        huffman::encode(text, out);
-    } else {
-        integer::encode(text.len(), 7, 0, out);
-        out.extend_from_slice(text);
+impl SectionEncoder for Encoder {
+    type Target = ();
+    type Section = ();
+    const DEFERS_DATE: bool = false;
+
+    fn state(&self) -> u64 {
+        Self::state(self)
+    }
+
+    fn begin(&mut self, (): (), out: &mut Vec<u8>) {
+        Self::begin(self, out);
+    }
+
+    fn status(&mut self, status: u16, out: &mut Vec<u8>) {
+        Self::status(self, status, out);
+    }
+
+    fn field(&mut self, name: &[u8], value: &[u8], indexing: Indexing, out: &mut Vec<u8>) {
+        Self::field(self, name, value, indexing, out);
+    }
+
+    fn end(&mut self, _: usize, _: &mut Vec<u8>) {}
+
+    fn repeat(&mut self, (): (), (): ()) -> bool {
+        true
     }
 }

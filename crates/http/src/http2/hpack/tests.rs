@@ -3,6 +3,7 @@
 use proptest::prelude::*;
 
 use super::*;
+use crate::section::{huffman, integer};
 
 type Fields = Vec<(Vec<u8>, Vec<u8>)>;
 
@@ -204,7 +205,7 @@ proptest! {
     #[test]
     fn integers_come_back(value in 0..1_usize << 24, prefix in 4..8_u8) {
         let mut out = Vec::new();
-        integer::encode(value, prefix, 0, &mut out);
+        integer::encode(value as u64, prefix, 0, &mut out);
         let mut at = 0;
         prop_assert_eq!(integer::decode(&out, &mut at, prefix).unwrap(), value);
         prop_assert_eq!(at, out.len());

@@ -1,14 +1,14 @@
-//! Reading the section of a response (RFC 9113 §8.2, §8.3.2).
+//! Reading the section of a response (RFC 9113 §8.2, §8.3.2; RFC 9114 §4.2, §4.3.2).
 
+use super::{DecodedField, Kind};
 use crate::FieldLines;
 use crate::field::FieldName;
-use crate::http2::hpack::{DecodedField, Kind};
 use crate::message::ResponseHead;
 use crate::request::Version;
 
 /// The fields of one section, as they are decoded.
 #[derive(Debug, Default)]
-pub(super) struct ResponseSection {
+pub(crate) struct ResponseSection {
     status: Option<u16>,
     fields: FieldLines,
     length: Option<u64>,
@@ -17,13 +17,13 @@ pub(super) struct ResponseSection {
 }
 
 /// Most bytes of a section, as RFC 9113 §6.5.2 counts them.
-pub(super) const MAX_SECTION: usize = 64 * 1024;
+pub(crate) const MAX_SECTION: usize = 64 * 1024;
 /// Cost of a field besides its text.
 const OVERHEAD: usize = 32;
 
 impl ResponseSection {
     /// Takes one field, whose text ends `text`, and removes the text.
-    pub(super) fn take(&mut self, text: &mut Vec<u8>, field: &DecodedField) {
+    pub(crate) fn take(&mut self, text: &mut Vec<u8>, field: &DecodedField) {
         let (name, value) = (&text[field.name.clone()], &text[field.value.clone()]);
         self.size += name.len() + value.len() + OVERHEAD;
         let result = if self.is_too_large() {
@@ -74,28 +74,31 @@ impl ResponseSection {
     }
 
     /// Returns the size of the section, as RFC 9113 §6.5.2 counts it.
-    pub(super) fn size(&self) -> usize {
+    pub(crate) fn size(&self) -> usize {
         self.size
     }
 
-    pub(super) fn is_too_large(&self) -> bool {
+    pub(crate) fn is_too_large(&self) -> bool {
         self.size > MAX_SECTION
     }
 
     /// Returns the head of a response, and the length of its body if it states one.
-    pub(super) fn into_head(self) -> Result<(ResponseHead, Option<u64>), &'static str> {
+    pub(crate) fn into_head(
+        self,
+        version: Version,
+    ) -> Result<(ResponseHead, Option<u64>), &'static str> {
         if let Some(reason) = self.malformed {
             return Err(reason);
         }
         let status = self.status.ok_or("the status is missing")?;
         if status == 101 {
-            return Err("HTTP/2 has no 101 response");
+            return Err("only HTTP/1 has a 101 response");
         }
-        Ok((ResponseHead { status, version: Version::Http2, fields: self.fields }, self.length))
+        Ok((ResponseHead { status, version, fields: self.fields }, self.length))
     }
 
     /// Trailer fields.
-    pub(super) fn into_trailers(self) -> Result<FieldLines, &'static str> {
+    pub(crate) fn into_trailers(self) -> Result<FieldLines, &'static str> {
         match (self.malformed, self.status) {
             (Some(reason), _) => Err(reason),
             (None, Some(_)) => Err("trailers have a status"),

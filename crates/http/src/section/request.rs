@@ -1,16 +1,16 @@
-//! Validation of a field section and conversion to a request's head (RFC 9113 §8.2, §8.3).
+//! Validation of a field section and conversion to a request's head (RFC 9113 §8.2, §8.3; RFC 9114 §4.2, §4.3).
 
 use std::ops::Range;
 
-use super::hpack::{DecodedField, Kind};
-use super::priority::Priority;
+use super::{DecodedField, Kind};
+use crate::Priority;
 use crate::field::FieldName;
 use crate::request::{Head, Request, Span, Version};
 use crate::semantics::{Method, host, is_token};
 use crate::{Limits, RequestError};
 
 /// Builds a head from the decoded fields of a section.
-pub(super) struct Reader<'a> {
+pub(crate) struct Reader<'a> {
     head: &'a mut Head,
     limits: &'a Limits,
     /// Size as RFC 9113 §6.5.2 defines it.
@@ -30,13 +30,13 @@ pub(super) struct Reader<'a> {
 
 /// Properties of a request beside its head.
 #[derive(Debug, Clone, Copy, Default)]
-pub(super) struct Metadata {
-    pub(super) length: Option<u64>,
-    pub(super) priority: Priority,
+pub(crate) struct Metadata {
+    pub(crate) length: Option<u64>,
+    pub(crate) priority: Priority,
 }
 
 /// Result of a section.
-pub(super) enum SectionOutcome {
+pub(crate) enum SectionOutcome {
     Valid(Metadata),
     /// A malformed request, which is a stream error (RFC 9113 §8.1.1). The head has what could be read of it.
     Malformed(&'static str),
@@ -49,8 +49,9 @@ const OVERHEAD: usize = 32;
 const HOST: &[u8] = b"host";
 
 impl<'a> Reader<'a> {
-    pub(super) fn new(head: &'a mut Head, limits: &'a Limits) -> Self {
+    pub(crate) fn new(head: &'a mut Head, limits: &'a Limits, version: Version) -> Self {
         head.clear();
+        head.version = version;
         Self {
             head,
             limits,
@@ -70,12 +71,12 @@ impl<'a> Reader<'a> {
 
     /// Adds a field, whose text is at the end of `text`.
     #[inline]
-    pub(super) fn add(&mut self, text: &mut Vec<u8>, field: DecodedField) {
+    pub(crate) fn add(&mut self, text: &mut Vec<u8>, field: DecodedField) {
         self.size += field.value.end - field.name.start + OVERHEAD;
         self.is_too_large |= self.size > self.limits.head_size
             || self.head.len() >= self.limits.fields.min(Head::MAX_FIELDS);
         if self.is_too_large || self.malformed.is_some() {
-            // The rest is decoded for the sake of the HPACK table only.
+            // The rest is decoded for the sake of the table of HPACK only.
             text.truncate(field.name.start);
             return;
         }
@@ -146,7 +147,7 @@ impl<'a> Reader<'a> {
     }
 
     /// Completes the section of a request.
-    pub(super) fn finish(mut self, text: &[u8]) -> SectionOutcome {
+    pub(crate) fn finish(mut self, text: &[u8]) -> SectionOutcome {
         if let Some(reason) = self.malformed {
             self.describe(text);
             return SectionOutcome::Malformed(reason);
@@ -181,7 +182,6 @@ impl<'a> Reader<'a> {
 
     /// Completes the head of a malformed request as far as possible, for its record.
     fn describe(&mut self, text: &[u8]) {
-        self.head.version = Version::Http2;
         if let Some(method) = self.method.clone().filter(|method| is_token(&text[method.clone()])) {
             self.head.method = Method::from_bytes(&text[method.clone()]);
             self.head.method_text = Span::new(method);
@@ -197,7 +197,6 @@ impl<'a> Reader<'a> {
         if !is_token(&text[method.clone()]) {
             return Err(":method is malformed");
         }
-        self.head.version = Version::Http2;
         self.head.method = Method::from_bytes(&text[method.clone()]);
         self.head.method_text = Span::new(method);
         if let Some(protocol) = self.protocol.clone() {
@@ -258,7 +257,7 @@ impl<'a> Reader<'a> {
     }
 
     /// Completes the section of trailers, which are checked (RFC 9113 §8.1).
-    pub(super) fn finish_trailers(self) -> Option<&'static str> {
+    pub(crate) fn finish_trailers(self) -> Option<&'static str> {
         let has_target = self.scheme.is_some() || self.path.is_some() || self.has_authority;
         if self.method.is_some() || self.protocol.is_some() || has_target {
             return Some("trailers contain a pseudo-header field");
@@ -266,7 +265,7 @@ impl<'a> Reader<'a> {
         self.malformed
     }
 
-    pub(super) fn is_too_large(&self) -> bool {
+    pub(crate) fn is_too_large(&self) -> bool {
         self.is_too_large
     }
 }

@@ -3,13 +3,14 @@
 //! Each kind of action has a counter per connection. Completed responses and elapsed time lower the counters, so that
 //! ordinary use never reaches a bound, however long the connection lives; a flood does and ends the connection.
 
-use super::ConnectionError;
-use super::frame::ErrorCode;
+/// A bound that only an attack reaches: its description.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) struct Abuse(pub(crate) &'static str);
 
 /// Actions of a peer that are counted.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 #[repr(u8)]
-pub(super) enum Cost {
+pub(crate) enum Cost {
     /// Streams that the client reset before the response was complete, or opened beyond the limit (rapid reset,
     /// CVE-2023-44487).
     Reset,
@@ -27,6 +28,8 @@ pub(super) enum Cost {
     WindowUpdate,
     /// Heads whose decoded size exceeds the limit (HPACK bomb).
     LargeHead,
+    /// Insertions in the dynamic table of QPACK, which need no request.
+    Insertion,
 }
 
 /// Applications read a body in pieces that are mostly not smaller.
@@ -42,7 +45,7 @@ struct Bound {
     reason: &'static str,
 }
 
-const BOUNDS: [Bound; 8] = [
+const BOUNDS: [Bound; 9] = [
     bound(200, 20, 1, "too many requests were cancelled (rapid reset)"),
     bound(100, 10, 0, "too many streams had to be reset (made you reset)"),
     bound(50, 5, 0, "too many SETTINGS frames"),
@@ -51,6 +54,7 @@ const BOUNDS: [Bound; 8] = [
     bound(200, 20, 2, "too many empty frames"),
     bound(2000, 400, 4, "too many WINDOW_UPDATE frames"),
     bound(20, 2, 0, "too many heads beyond the limit (HPACK bomb)"),
+    bound(4000, 400, 40, "too many insertions in the QPACK table"),
 ];
 
 const fn bound(max: u16, per_second: u16, per_response: u16, reason: &'static str) -> Bound {
@@ -59,7 +63,7 @@ const fn bound(max: u16, per_second: u16, per_response: u16, reason: &'static st
 
 /// The counters of one connection.
 #[derive(Debug, Default)]
-pub(super) struct Budget {
+pub(crate) struct Budget {
     spent: [u16; BOUNDS.len()],
     /// Any counter is above 0.
     any: bool,
@@ -69,10 +73,10 @@ pub(super) struct Budget {
 
 impl Budget {
     /// Counts one action; an error if its bound is reached.
-    pub(super) fn spend(&mut self, cost: Cost) -> Result<(), ConnectionError> {
+    pub(crate) fn spend(&mut self, cost: Cost) -> Result<(), Abuse> {
         let (spent, bound) = (&mut self.spent[cost as usize], &BOUNDS[cost as usize]);
         if *spent >= bound.max {
-            return Err(ConnectionError::new(ErrorCode::EnhanceYourCalm, bound.reason));
+            return Err(Abuse(bound.reason));
         }
         *spent += 1;
         self.any = true;
@@ -81,7 +85,7 @@ impl Budget {
 
     /// Records a completed response.
     #[inline]
-    pub(super) fn earn(&mut self) {
+    pub(crate) fn earn(&mut self) {
         if self.any {
             self.decrease(|bound| bound.per_response);
         }
@@ -90,7 +94,7 @@ impl Budget {
     /// Records a DATA frame of `length` bytes that was sent. The peer sends a WINDOW_UPDATE frame for the stream and one for the
     /// connection with each piece that its application reads, and a PING if it estimates the bandwidth, as gRPC does.
     #[inline]
-    pub(super) fn earn_data(&mut self, length: usize) {
+    pub(crate) fn earn_data(&mut self, length: usize) {
         if self.any {
             let pieces = u16::try_from(length.div_ceil(SMALLEST_READ).max(1)).unwrap_or(u16::MAX);
             for (cost, amount) in [(Cost::WindowUpdate, pieces.saturating_mul(2)), (Cost::Ping, 1)]
@@ -103,7 +107,7 @@ impl Budget {
 
     /// Advances the clock to `second`.
     #[inline]
-    pub(super) fn advance(&mut self, second: u64) {
+    pub(crate) fn advance(&mut self, second: u64) {
         let passed = second.saturating_sub(std::mem::replace(&mut self.second, second));
         if passed > 0 && self.any {
             let passed = u16::try_from(passed).unwrap_or(u16::MAX);
@@ -131,8 +135,7 @@ mod tests {
         for _ in 0..100 {
             budget.spend(Cost::Ping).unwrap();
         }
-        let failure = budget.spend(Cost::Ping).unwrap_err();
-        assert_eq!((failure.code, failure.is_abuse()), (ErrorCode::EnhanceYourCalm, true));
+        assert_eq!(budget.spend(Cost::Ping), Err(Abuse("too many PING frames")));
         budget.advance(1_001);
         for _ in 0..10 {
             budget.spend(Cost::Ping).unwrap();

@@ -16,6 +16,14 @@ impl Default for Priority {
 }
 
 impl Priority {
+    /// Returns a key by which the streams that can be sent on are sorted (RFC 9218 §10): the most urgent one is first. Among
+    /// equals, non-incremental responses go first and in the order of their requests; incremental ones take turns, by the
+    /// sequence number of what was sent last on each.
+    pub(crate) fn order(self, last_sent: u64, stream: u64) -> (u8, bool, u64, u64) {
+        let turn = if self.incremental { last_sent } else { 0 };
+        (self.urgency, self.incremental, turn, stream)
+    }
+
     /// Parses the value of a `priority` field. Unknown members and invalid values have no effect (RFC 9218 §4).
     pub fn parse(value: &[u8]) -> Self {
         let mut priority = Self::default();

@@ -15,7 +15,7 @@ pub enum Kind {
     Protocol,
     /// A pseudo-header field that is not defined for requests.
     OtherPseudo,
-    /// A connection-specific field, which HTTP/2 forbids (RFC 9113 §8.2.2).
+    /// A connection-specific field, which HTTP/2 and HTTP/3 forbid (RFC 9113 §8.2.2, RFC 9114 §4.2).
     ConnectionSpecific,
     /// A field whose name has upper-case or invalid characters, or whose value has invalid ones (RFC 9113 §8.2.1).
     Malformed,
@@ -27,16 +27,21 @@ impl Kind {
     /// Classifies a field.
     #[inline]
     pub fn of(name: &[u8], value: &[u8]) -> Self {
-        let kind = Self::of_name(name);
+        Self::of_name(name).with_value(value)
+    }
+
+    /// Returns the classification of a field with this classification of its name and with `value`.
+    #[inline]
+    pub(crate) fn with_value(self, value: &[u8]) -> Self {
         let spaced = |byte: Option<&u8>| matches!(byte, Some(b' ' | b'\t'));
         if is_field_value(value) && !spaced(value.first()) && !spaced(value.last()) {
-            kind
+            self
         } else {
             Self::Malformed
         }
     }
 
-    pub(super) const fn of_static(name: &[u8]) -> Self {
+    pub(crate) const fn of_static(name: &[u8]) -> Self {
         match name {
             b":method" => Self::Method,
             b":scheme" => Self::Scheme,
@@ -49,7 +54,8 @@ impl Kind {
         }
     }
 
-    fn of_name(name: &[u8]) -> Self {
+    /// Classifies a field by its name alone.
+    pub(crate) fn of_name(name: &[u8]) -> Self {
         match name {
             [b':', ..] => Self::of_static(name),
             b"connection" | b"keep-alive" | b"proxy-connection" | b"transfer-encoding"

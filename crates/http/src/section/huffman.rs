@@ -1,4 +1,4 @@
-//! The Huffman code of RFC 7541, appendix B: a canonical code, so that its lengths are all of it.
+//! The Huffman code of RFC 7541, appendix B, which QPACK shares: a canonical code, so that its lengths are all of it.
 
 use super::MalformedSection;
 
@@ -129,7 +129,7 @@ const fn steps() -> [[Step; 16]; 256] {
 ///
 /// # Errors
 /// When it holds the end of the string, or is filled up with anything but its beginning.
-pub(super) fn decode(input: &[u8], out: &mut Vec<u8>) -> Result<(), MalformedSection> {
+pub(crate) fn decode(input: &[u8], out: &mut Vec<u8>) -> Result<(), MalformedSection> {
     // The shortest codes have five bits.
     out.reserve(input.len() * 8 / 5 + 1);
     let (mut node, mut flags) = (0, MAY_END);
@@ -154,13 +154,13 @@ pub(super) fn decode(input: &[u8], out: &mut Vec<u8>) -> Result<(), MalformedSec
 
 /// Returns how many bytes [`encode`] will write.
 #[inline]
-pub(super) fn encoded_length(input: &[u8]) -> usize {
+pub(crate) fn encoded_length(input: &[u8]) -> usize {
     let bits: usize = input.iter().map(|&byte| usize::from(LENGTHS[usize::from(byte)])).sum();
     bits.div_ceil(8)
 }
 
 /// Appends the code of `input`.
-pub(super) fn encode(input: &[u8], out: &mut Vec<u8>) {
+pub(crate) fn encode(input: &[u8], out: &mut Vec<u8>) {
     let (mut bits, mut count) = (0_u64, 0);
     for &byte in input {
         let length = u32::from(LENGTHS[usize::from(byte)]);
