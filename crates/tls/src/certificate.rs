@@ -13,11 +13,13 @@ use x509_parser::extensions::GeneralName;
 use x509_parser::time::ASN1Time;
 
 use super::clock::after_1970;
-use super::pem;
+use super::{pem, record_cipher};
 
 /// Returns the cryptography provider of all TLS connections.
 pub(crate) fn provider() -> Arc<CryptoProvider> {
-    Arc::new(rustls::crypto::aws_lc_rs::default_provider())
+    let mut provider = rustls::crypto::aws_lc_rs::default_provider();
+    record_cipher::install(&mut provider);
+    Arc::new(provider)
 }
 
 /// Loads a certificate chain and its key.

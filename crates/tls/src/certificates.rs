@@ -100,9 +100,10 @@ impl Certificates {
         current
     }
 
-    /// Returns the site whose certificate a client without SNI gets when there is no default site.
-    fn first(&self) -> Option<usize> {
-        self.sites.iter().position(Option::is_some)
+    /// Returns the site whose certificate a client without SNI gets when there is no default site: the first of the listener.
+    fn first(&self, listener: u64, config: &Config) -> Option<usize> {
+        let has_tls = |site: &usize| self.sites.get(*site).is_some_and(Option::is_some);
+        config.sites.on(listener).find(has_tls)
     }
 
     /// Returns the policy that the handshake of a TLS connection must meet for requests to this site.
@@ -121,13 +122,12 @@ impl Certificates {
         clients.is_some_and(|clients| clients.required)
     }
 
-    /// Returns the site whose certificate a client gets for the server name `name`, which is empty without SNI.
-    pub(crate) fn site_for(&self, name: &str, config: &Config) -> Option<usize> {
-        match config.sites.find(name.as_bytes()) {
-            Some(site) => Some(site.index),
+    /// Returns the site whose certificate a client of a listener gets for the server name `name`, which is empty without SNI.
+    pub(crate) fn site_for(&self, listener: u64, name: &str, config: &Config) -> Option<usize> {
+        match config.sites.find_on(listener, name.as_bytes()) {
             // A client without SNI needs some certificate.
-            None if name.is_empty() => self.first(),
-            None => None,
+            None if name.is_empty() => self.first(listener, config),
+            site => site,
         }
     }
 

@@ -23,8 +23,16 @@ const PLAIN_HTTP_RESPONSE: &[u8] =
     b"HTTP/1.1 400 Bad Request\r\nConnection: close\r\nContent-Type: text/plain\r\n\
 Content-Length: 41\r\n\r\nThis port requires TLS: use an https URL\n";
 
-/// Performs the handshake with the site that the client names. `arrived` is data that was read before; `http2` offers
-/// HTTP/2 in ALPN.
+/// The listener of a connection.
+#[derive(Debug, Clone, Copy)]
+pub struct Listener {
+    /// Its number, by which the configuration finds sites.
+    pub number: u64,
+    /// HTTP/2 is offered in ALPN.
+    pub http2: bool,
+}
+
+/// Performs the handshake with the site that the client names. `arrived` is data that was read before.
 ///
 /// # Errors
 /// Why it failed; an alert was sent to the client if the socket had room for it.
@@ -33,9 +41,9 @@ pub async fn handshake(
     arrived: Vec<u8>,
     config: &Config,
     certificates: &Certificates,
-    http2: bool,
+    listener: Listener,
 ) -> io::Result<Session> {
-    let (mut session, sends_early) = hello(stream, arrived, config, certificates, http2).await?;
+    let (mut session, sends_early) = hello(stream, arrived, config, certificates, listener).await?;
     poll_fn(|cx| {
         // With early data, the response does not wait for the end of the handshake.
         while session.tls.is_handshaking() && !(sends_early && session.has_waiting()) {
@@ -56,7 +64,7 @@ async fn hello(
     mut arrived: Vec<u8>,
     config: &Config,
     certificates: &Certificates,
-    http2: bool,
+    listener: Listener,
 ) -> io::Result<(Session, bool)> {
     let mut acceptor = Acceptor::default();
     let mut first = arrived.len();
@@ -82,9 +90,9 @@ async fn hello(
                 let hello = accepted.client_hello();
                 let name = match hello.server_name() {
                     Some(name) => name.into(),
-                    None => address(&stream, config),
+                    None => address(&stream, listener, config),
                 };
-                let found = choose(&hello, &name, (config, certificates), http2);
+                let found = choose(&hello, &name, (config, certificates), listener);
                 let Some((found, policy)) = found else {
                     // unrecognized_name, fatal (RFC 6066 §3).
                     let _ = stream.try_write(&[21, 3, 3, 0, 2, 2, 112]);
@@ -94,7 +102,8 @@ async fn hello(
                 let sends_early = found.send_half_rtt_data;
                 let connection = UnbufferedServerConnection::new(found);
                 let connection = connection.map_err(io::Error::other)?;
-                let session = Session::new(stream, connection, (name, policy), arrived)?;
+                let session =
+                    Session::new(stream, connection, (listener.number, name, policy), arrived)?;
                 return Ok((session, sends_early));
             }
             Err(rejected) => return Err(send_alert(&stream, rejected)),
@@ -119,13 +128,21 @@ fn send_alert(stream: &Stream, (error, mut alert): (rustls::Error, AcceptedAlert
 }
 
 /// Returns the address to which a client without SNI has connected, as the host of a site; empty if no site has it.
-fn address(stream: &Stream, config: &Config) -> Box<str> {
-    let Ok(Some(ends)) = stream.ends() else { return Box::default() };
-    let host = match ends.local.ip().to_canonical() {
+fn address(stream: &Stream, listener: Listener, config: &Config) -> Box<str> {
+    match stream.ends() {
+        Ok(Some(ends)) => host_of(ends.local.ip(), listener.number, config),
+        _ => Box::default(),
+    }
+}
+
+/// Returns an address of the server as the host of a site; empty if no site has it.
+pub(crate) fn host_of(address: IpAddr, listener: u64, config: &Config) -> Box<str> {
+    let host = match address.to_canonical() {
         IpAddr::V4(address) => address.to_string(),
         IpAddr::V6(address) => format!("[{address}]"),
     };
-    config.sites.find_named(host.as_bytes()).map_or_else(Box::default, |_| host.into())
+    let found = config.sites.find_named_on(listener, host.as_bytes());
+    found.map_or_else(Box::default, |_| host.into())
 }
 
 /// Returns the configuration and policy of the site that the client names, or of the default site.
@@ -133,7 +150,7 @@ fn choose(
     hello: &ClientHello<'_>,
     name: &str,
     (config, certificates): (&Config, &Certificates),
-    http2: bool,
+    listener: Listener,
 ) -> Option<(Arc<ServerConfig>, Policy)> {
     if let Some(challenges) = certificates.challenges()
         && hello.alpn().is_some_and(|mut offered| offered.all(|protocol| protocol == ALPN))
@@ -141,8 +158,9 @@ fn choose(
         // The client closes after the handshake (RFC 8737 §3).
         return Some((challenges.handshake(name)?, Policy::UNMET));
     }
-    let site = certificates.of_site(certificates.site_for(name, config)?)?;
-    Some((site.config(http2), site.policy))
+    let site = certificates.site_for(listener.number, name, config)?;
+    let site = certificates.of_site(site)?;
+    Some((site.config(listener.http2), site.policy))
 }
 
 /// The result of a comparison of a handshake with the current policy of the site that it named.
@@ -159,14 +177,16 @@ pub enum PolicyMatch {
 impl Session {
     /// Compares the handshake with the current policy of the site that it named.
     pub fn renew_policy(&mut self, config: &Config, certificates: &Certificates) -> PolicyMatch {
-        let site = certificates.site_for(&self.name, config);
+        let site = certificates.site_for(self.listener, &self.name, config);
         let Some(site) = site.and_then(|site| certificates.of_site(site)) else {
             return PolicyMatch::Unmet;
         };
         if self.policy == site.policy {
             return PolicyMatch::Unchanged;
         }
-        if self.tls.is_handshaking() || !site.is_met_by(&self.tls) {
+        let suite = self.tls.negotiated_cipher_suite().map(|suite| suite.suite());
+        let certificates = self.tls.peer_certificates().unwrap_or_default();
+        if self.tls.is_handshaking() || !site.is_met_by(suite, certificates) {
             return PolicyMatch::Unmet;
         }
         self.policy = site.policy;
@@ -174,5 +194,11 @@ impl Session {
             self.client = None;
         }
         PolicyMatch::Renewed
+    }
+
+    /// Returns `true` if the cipher suites of the site permit HTTP/3.
+    pub fn may_use_http3(&self, config: &Config, certificates: &Certificates) -> bool {
+        let site = certificates.site_for(self.listener, &self.name, config);
+        site.and_then(|site| certificates.of_site(site)?.http3()).is_some()
     }
 }

@@ -8,7 +8,7 @@ use base64::Engine;
 use base64::engine::general_purpose::STANDARD;
 use dunlin_config::cipher_name;
 use rustls::pki_types::CertificateDer;
-use rustls::{CommonState, ProtocolVersion};
+use rustls::{CipherSuite, CommonState, ProtocolVersion};
 use x509_parser::x509::X509Name;
 
 /// Information about a TLS connection, for logs and scripts.
@@ -53,6 +53,16 @@ impl TlsInfo {
         let suite = tls.negotiated_cipher_suite();
         let cipher = suite.map_or("-", |suite| cipher_name(suite.suite()));
         Self { protocol, cipher, early: tls.is_handshaking(), client: client.cloned() }
+    }
+
+    /// The information about a QUIC connection.
+    pub(crate) fn of_quic(
+        suite: Option<CipherSuite>,
+        client: Option<&Rc<ClientCertificate>>,
+        early: bool,
+    ) -> Self {
+        let cipher = suite.map_or("-", cipher_name);
+        Self { protocol: "TLSv1.3", cipher, early, client: client.cloned() }
     }
 }
 

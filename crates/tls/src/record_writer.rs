@@ -4,31 +4,35 @@ use std::cell::RefCell;
 use std::io::{self, ErrorKind, IoSlice};
 
 use rustix::time::{ClockId, clock_gettime};
+use rustls::ProtocolVersion;
 use rustls::server::ServerConnectionData;
 use rustls::unbuffered::{ConnectionState, EncryptError, WriteTraffic};
 
+use super::record_cipher::{FULL, Sealed, encrypt_into};
 use super::session::Session;
 
-/// Maximum plaintext length of a record (RFC 8446 §5.1).
-const FULL: usize = 16 * 1024;
 /// Plaintext length of a small record: with TLS overhead it fits into one TCP segment over Ethernet, so that the client
 /// can decrypt it as soon as the segment arrives. A full record takes twelve segments.
 const SMALL: usize = 1350;
 /// Number of small records: about the initial congestion window in segments (RFC 6928).
 const SMALL_RECORDS: u8 = 8;
+/// Length of a slice that becomes records of its own instead of being copied behind a few bytes: a copy of so much costs
+/// more than another record.
+const ALONE: usize = 8 * 1024;
 /// Idle time in milliseconds after which the kernel may have reset the congestion window.
 const IDLE: u64 = 1000;
 /// Upper bound on the overhead of a record in bytes.
 const OVERHEAD: usize = 64;
 
 thread_local! {
-    static BUFFERS: RefCell<Buffers> = const { RefCell::new(Buffers::new()) };
+    static BUFFERS: RefCell<Buffers> = RefCell::default();
 }
 
 /// Buffers for the duration of one call.
+#[derive(Default)]
 struct Buffers {
     /// Encrypted records.
-    sealed: Vec<u8>,
+    sealed: Sealed,
     /// The plaintext of a record that spans several slices.
     gathered: Vec<u8>,
 }
@@ -46,8 +50,8 @@ impl Session {
         }
         self.choose_sizes();
         BUFFERS.with_borrow_mut(|buffers| {
-            let end = self.seal(plain, length, buffers)?;
-            self.push(&buffers.sealed[..end])?;
+            self.seal(plain, length, buffers)?;
+            self.push(buffers.sealed.as_bytes())?;
             Ok(length)
         })
     }
@@ -62,60 +66,38 @@ impl Session {
         self.active = now;
     }
 
-    /// Writes buffered ciphertext and then records of `plain` into `buffers.sealed`. Returns the end of them.
+    /// Writes buffered ciphertext and then records of `plain` into `buffers.sealed`.
     fn seal(
         &mut self,
         plain: &[IoSlice<'_>],
         length: usize,
         buffers: &mut Buffers,
-    ) -> io::Result<usize> {
+    ) -> io::Result<()> {
         let Buffers { sealed, gathered } = buffers;
-        let mut end = 0;
-        if !self.unsent.is_empty() {
-            let unsent = std::mem::take(&mut self.unsent);
-            ensure_length(sealed, unsent.len());
-            sealed[..unsent.len()].copy_from_slice(&unsent);
-            end = unsent.len();
-        }
+        sealed.clear();
+        sealed.append(&std::mem::take(&mut self.unsent));
         if self.is_broken {
             return Err(ErrorKind::InvalidData.into());
         }
+        let version = self.tls.protocol_version();
         let status = self.tls.process_tls_records(&mut self.incomplete);
         let Ok(ConnectionState::WriteTraffic(mut traffic)) = status.state else {
             self.is_broken = true;
             return Err(ErrorKind::InvalidData.into());
         };
-        let mut left = length;
-        let mut slices = plain.iter().map(|slice| &**slice);
-        let mut rest: &[u8] = &[];
-        while left > 0 {
+        let mut plain = Plaintext { slices: plain, rest: &[], left: length };
+        while plain.left > 0 {
             let record = if self.small > 0 { SMALL } else { FULL };
             self.small = self.small.saturating_sub(1);
-            while rest.is_empty() {
-                rest = slices.next().unwrap_or_default();
-            }
-            let content = if rest.len() >= record.min(left) {
-                let count = match record {
-                    FULL if rest.len() < left => rest.len() / FULL * FULL,
-                    FULL => rest.len(),
-                    _ => record.min(rest.len()),
-                };
-                let (now, later) = rest.split_at(count);
-                rest = later;
-                now
-            } else {
-                gathered.clear();
-                while gathered.len() < record.min(left) {
-                    let (now, later) = rest.split_at(rest.len().min(record - gathered.len()));
-                    gathered.extend_from_slice(now);
-                    rest = if later.is_empty() { slices.next().unwrap_or_default() } else { later };
+            let content = plain.take(record, gathered);
+            match version {
+                Some(ProtocolVersion::TLSv1_3) => {
+                    encrypt_into(&mut traffic, content, sealed).map_err(io::Error::other)?;
                 }
-                &gathered[..]
-            };
-            left -= content.len();
-            end = append(&mut traffic, content, sealed, end)?;
+                _ => append(&mut traffic, content, sealed)?,
+            }
         }
-        Ok(end)
+        Ok(())
     }
 
     /// Sends `close_notify` (RFC 8446 §6.1) if the socket has room for it.
@@ -135,35 +117,78 @@ impl Session {
     }
 }
 
-/// Appends records of `content` at `end`. Returns the new end.
+/// What remains of the slices of a write.
+struct Plaintext<'a> {
+    slices: &'a [IoSlice<'a>],
+    /// The rest of the slice before `slices`.
+    rest: &'a [u8],
+    /// The number of bytes in all of them.
+    left: usize,
+}
+
+impl<'a> Plaintext<'a> {
+    /// Takes the content of the next record, which has at most `record` bytes, or of several full ones. Content that spans
+    /// slices is copied to `gathered`.
+    fn take<'b>(&mut self, record: usize, gathered: &'b mut Vec<u8>) -> &'b [u8]
+    where
+        'a: 'b,
+    {
+        self.advance();
+        let wanted = record.min(self.left);
+        if self.rest.len() >= wanted.min(ALONE) {
+            let count = match record {
+                FULL if self.rest.len() < FULL || self.rest.len() == self.left => self.rest.len(),
+                FULL => self.rest.len() / FULL * FULL,
+                _ => wanted,
+            };
+            self.left -= count;
+            return self.split(count);
+        }
+        gathered.clear();
+        while gathered.len() < wanted {
+            self.advance();
+            if self.rest.len() >= ALONE && !gathered.is_empty() {
+                break;
+            }
+            let count = self.rest.len().min(wanted - gathered.len());
+            gathered.extend_from_slice(self.split(count));
+        }
+        self.left -= gathered.len();
+        gathered
+    }
+
+    /// Skips slices without bytes.
+    fn advance(&mut self) {
+        while self.rest.is_empty()
+            && let Some((first, slices)) = self.slices.split_first()
+        {
+            (self.rest, self.slices) = (first, slices);
+        }
+    }
+
+    fn split(&mut self, count: usize) -> &'a [u8] {
+        let (now, later) = self.rest.split_at(count);
+        self.rest = later;
+        now
+    }
+}
+
+/// Appends records of `content`. The connection uses TLS 1.2.
 fn append(
     traffic: &mut WriteTraffic<'_, ServerConnectionData>,
     content: &[u8],
-    sealed: &mut Vec<u8>,
-    end: usize,
-) -> io::Result<usize> {
-    ensure_length(sealed, end + content.len() + (content.len() / FULL + 1) * OVERHEAD);
+    sealed: &mut Sealed,
+) -> io::Result<()> {
+    let mut room = content.len() + (content.len() / FULL + 1) * OVERHEAD;
     loop {
-        match traffic.encrypt(content, &mut sealed[end..]) {
-            Ok(count) => return Ok(end + count),
-            // A KeyUpdate message precedes the record.
-            Err(EncryptError::InsufficientSize(lack)) => {
-                ensure_length(sealed, end + lack.required_size);
+        match traffic.encrypt(content, sealed.room(room)) {
+            Ok(count) => {
+                sealed.extend(count);
+                return Ok(());
             }
+            // An alert precedes the record.
+            Err(EncryptError::InsufficientSize(lack)) => room = lack.required_size,
             Err(error) => return Err(io::Error::other(error)),
         }
-    }
-}
-
-/// Grows `buffer` to at least `length` bytes.
-fn ensure_length(buffer: &mut Vec<u8>, length: usize) {
-    if buffer.len() < length {
-        buffer.resize(length, 0);
-    }
-}
-
-impl Buffers {
-    const fn new() -> Self {
-        Self { sealed: Vec::new(), gathered: Vec::new() }
     }
 }

@@ -42,6 +42,8 @@ pub struct Session {
     pub(crate) is_broken: bool,
     /// The verified client certificate.
     pub(crate) client: Option<Rc<ClientCertificate>>,
+    /// The number of its listener.
+    pub(crate) listener: u64,
     /// The server name of the handshake; empty without SNI.
     pub(crate) name: Box<str>,
     /// The policy that the handshake meets.
@@ -60,12 +62,12 @@ thread_local! {
 }
 
 impl Session {
-    /// Returns a session whose handshake has not begun. The second element of the pair is the policy that `tls` enforces, the
-    /// first is the server name of the handshake. `arrived` is data that was read before: it begins with the ClientHello.
+    /// Returns a session whose handshake has not begun. Its listener, the server name of the handshake, and the policy that
+    /// `tls` enforces are given together. `arrived` is data that was read before: it begins with the ClientHello.
     pub(crate) fn new(
         stream: Stream,
         tls: UnbufferedServerConnection,
-        (name, policy): (Box<str>, Policy),
+        (listener, name, policy): (u64, Box<str>, Policy),
         mut arrived: Vec<u8>,
     ) -> io::Result<Self> {
         let mut session = Self {
@@ -82,6 +84,7 @@ impl Session {
             has_ended: false,
             is_broken: false,
             client: None,
+            listener,
             name,
             policy,
         };

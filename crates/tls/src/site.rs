@@ -3,11 +3,12 @@
 use std::sync::Arc;
 
 use dunlin_config::Tls;
+use rustls::pki_types::CertificateDer;
 use rustls::server::danger::ClientCertVerifier;
 use rustls::server::{ClientHello, ResolvesServerCert};
 use rustls::sign::CertifiedKey;
 use rustls::time_provider::TimeProvider;
-use rustls::{CipherSuite, CommonState, ServerConfig};
+use rustls::{CipherSuite, ServerConfig, version};
 
 use super::certificate::load;
 use super::clock::WallClock;
@@ -16,6 +17,8 @@ use super::policy::{Policy, Requirements};
 
 /// The TLS configuration of a site.
 pub(crate) struct SiteConfig {
+    /// `None` if the site does not permit TLS 1.3.
+    http3: Option<Arc<ServerConfig>>,
     http2: Arc<ServerConfig>,
     http1: Arc<ServerConfig>,
     /// The policy that every successful handshake meets.
@@ -32,16 +35,24 @@ impl SiteConfig {
         Arc::clone(if http2 { &self.http2 } else { &self.http1 })
     }
 
-    /// Returns `true` if a handshake that met another policy also meets this one.
-    pub(crate) fn is_met_by(&self, tls: &CommonState) -> bool {
-        let suite = tls.negotiated_cipher_suite().map(|suite| suite.suite());
+    /// Returns the rustls configuration for QUIC connections; `None` if the site does not permit TLS 1.3.
+    pub(crate) fn http3(&self) -> Option<Arc<ServerConfig>> {
+        self.http3.clone()
+    }
+
+    /// Returns `true` if a handshake that met another policy also meets this one. `certificates` are those of the client.
+    pub(crate) fn is_met_by(
+        &self,
+        suite: Option<CipherSuite>,
+        certificates: &[CertificateDer<'_>],
+    ) -> bool {
         suite.is_some_and(|suite| self.suites.contains(&suite))
-            && self.verifier.as_ref().is_none_or(|verifier| match tls.peer_certificates() {
-                Some([own, others @ ..]) => {
+            && self.verifier.as_ref().is_none_or(|verifier| match certificates {
+                [own, others @ ..] => {
                     let now = WallClock.current_time();
                     now.is_some_and(|now| verifier.verify_client_cert(own, others, now).is_ok())
                 }
-                _ => !verifier.client_auth_mandatory(),
+                [] => !verifier.client_auth_mandatory(),
             })
     }
 
@@ -64,6 +75,7 @@ pub(crate) fn site_config(settings: &Tls, name: &str) -> Result<Arc<SiteConfig>,
     let mut http2 = http1.clone();
     http2.alpn_protocols.insert(0, b"h2".to_vec());
     Ok(Arc::new(SiteConfig {
+        http3: required.versions.contains(&&version::TLS13).then(|| Arc::new(for_quic(&http1))),
         http1: Arc::new(http1),
         http2: Arc::new(http2),
         policy: required.policy(),
@@ -99,6 +111,17 @@ fn server_config(
     // Most responses are ready before the last message of the handshake.
     config.send_half_rtt_data = settings.clients.is_none();
     Ok(config)
+}
+
+/// Returns the configuration for QUIC connections.
+fn for_quic(config: &ServerConfig) -> ServerConfig {
+    let mut config = config.clone();
+    config.alpn_protocols = vec![b"h3".to_vec()];
+    if config.max_early_data_size > 0 {
+        // QUIC has early data of any length or none (RFC 9001 §4.6.1). Flow control limits it.
+        config.max_early_data_size = u32::MAX;
+    }
+    config
 }
 
 /// A site's certificates, the preferred first.

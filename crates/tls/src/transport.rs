@@ -1,6 +1,6 @@
 //! The byte stream of a connection, with or without TLS. Protocol adapters read and write plaintext.
 
-use std::io;
+use std::io::{self, IoSlice};
 use std::task::{Context, Poll, ready};
 
 use dunlin_config::Config;
@@ -131,15 +131,56 @@ impl Transport {
     pub fn try_write(&mut self, bytes: &[u8]) -> io::Result<usize> {
         match self {
             Self::Plain(stream) => stream.try_write(bytes),
+            Self::Tls(_) => self.try_write_slices(&[IoSlice::new(bytes)]),
+        }
+    }
+
+    /// Writes some bytes of `slices`.
+    fn try_write_slices(&mut self, slices: &[IoSlice<'_>]) -> io::Result<usize> {
+        match self {
+            Self::Plain(stream) => match slices {
+                [bytes] => stream.try_write(bytes),
+                _ => stream.send_vectored(slices),
+            },
             Self::Tls(session) => {
                 if !session.make_room()? {
                     return Err(io::ErrorKind::WouldBlock.into());
                 }
-                let bytes = &bytes[..bytes.len().min(MAX_ENCRYPTED)];
                 // Ciphertext that the socket does not take now precedes the next write.
-                session.write(&[io::IoSlice::new(bytes)])
+                let mut total = 0;
+                let fits = |slice: &&IoSlice<'_>| {
+                    total += slice.len();
+                    total <= MAX_ENCRYPTED
+                };
+                match slices.iter().take_while(fits).count() {
+                    0 => session.write(&[IoSlice::new(&slices[0][..MAX_ENCRYPTED])]),
+                    count => session.write(&slices[..count]),
+                }
             }
         }
+    }
+
+    /// Writes the bytes of `slices`, until the socket has all of them. Advances `at`.
+    pub fn poll_send_slices(
+        &mut self,
+        cx: &mut Context<'_>,
+        mut slices: &mut [IoSlice<'_>],
+        at: &mut usize,
+    ) -> Poll<io::Result<()>> {
+        IoSlice::advance_slices(&mut slices, 0);
+        while !slices.is_empty() {
+            match self.try_write_slices(slices) {
+                Ok(count) => {
+                    *at += count;
+                    IoSlice::advance_slices(&mut slices, count);
+                }
+                Err(error) if error.kind() == io::ErrorKind::WouldBlock => {
+                    ready!(self.poll_write_ready(cx))?;
+                }
+                Err(error) => return Poll::Ready(Err(error)),
+            }
+        }
+        self.poll_flush(cx)
     }
 
     /// Waits until the stream has room.
@@ -164,16 +205,7 @@ impl Transport {
         bytes: &[u8],
         at: &mut usize,
     ) -> Poll<io::Result<()>> {
-        while *at < bytes.len() {
-            match self.try_write(&bytes[*at..]) {
-                Ok(count) => *at += count,
-                Err(error) if error.kind() == io::ErrorKind::WouldBlock => {
-                    ready!(self.poll_write_ready(cx))?;
-                }
-                Err(error) => return Poll::Ready(Err(error)),
-            }
-        }
-        self.poll_flush(cx)
+        self.poll_send_slices(cx, &mut [IoSlice::new(&bytes[*at..])], at)
     }
 
     /// Returns `true` if the socket has all written bytes.

@@ -3,6 +3,7 @@
 use std::path::Path;
 use std::sync::Arc;
 
+use dunlin_client::AnyCertificate;
 use rustls::client::WebPkiServerVerifier;
 use rustls::sign::SingleCertAndKey;
 use rustls::{ClientConfig, RootCertStore};
@@ -12,6 +13,17 @@ use super::clock::WallClock;
 use super::pem;
 use super::trusted_itself::TrustedItself;
 
+/// Whose certificates a client accepts.
+#[derive(Debug, Clone, Copy)]
+pub enum Trust<'f> {
+    /// Those of the authorities that the system trusts.
+    System,
+    /// Those of the authorities in a file, and those that this file has itself.
+    File(&'f Path),
+    /// All, of any issuer and for any name.
+    Any,
+}
+
 /// Returns the configuration of a client that trusts servers whose certificates are signed by the authorities in the file
 /// `authority`, or by those that the system trusts. A certificate that this file has itself is accepted as that of a server, too.
 /// It offers HTTP/2.
@@ -19,7 +31,7 @@ use super::trusted_itself::TrustedItself;
 /// # Errors
 /// If no authority can be trusted: the reason.
 pub fn client_config(authority: Option<&Path>) -> Result<Arc<ClientConfig>, String> {
-    client_config_with(authority, None)
+    client_config_with(authority.map_or(Trust::System, Trust::File), None)
 }
 
 /// Returns the same for a client that authenticates itself, if a server requests it, by the certificate and the key in two
@@ -28,16 +40,16 @@ pub fn client_config(authority: Option<&Path>) -> Result<Arc<ClientConfig>, Stri
 /// # Errors
 /// As [`client_config`]; or the certificate and its key cannot be used: the message names the file.
 pub fn client_config_with(
-    authority: Option<&Path>,
+    trust: Trust<'_>,
     identity: Option<(&Path, &Path)>,
 ) -> Result<Arc<ClientConfig>, String> {
     let provider = provider();
     let builder = ClientConfig::builder_with_details(Arc::clone(&provider), Arc::new(WallClock))
         .with_safe_default_protocol_versions()
         .map_err(|error| error.to_string())?;
-    let roots = Arc::new(roots(authority)?);
-    let builder = match authority {
-        Some(file) => {
+    let builder = match trust {
+        Trust::File(file) => {
+            let roots = Arc::new(roots(Some(file))?);
             let chains =
                 WebPkiServerVerifier::builder_with_provider(roots, Arc::clone(&provider)).build();
             let chains =
@@ -46,7 +58,11 @@ pub fn client_config_with(
             let verifier = Arc::new(TrustedItself { chains, trusted });
             builder.dangerous().with_custom_certificate_verifier(verifier)
         }
-        None => builder.with_root_certificates(roots),
+        Trust::System => builder.with_root_certificates(roots(None)?),
+        Trust::Any => {
+            let verifier = Arc::new(AnyCertificate::new(Arc::clone(&provider)));
+            builder.dangerous().with_custom_certificate_verifier(verifier)
+        }
     };
     let mut config = match identity {
         Some((certificate, key)) => {
