@@ -1,11 +1,12 @@
-//! The keys `allow` and `deny`: access by client address.
+//! The keys `allow` and `deny`, access by client address, and `any`, of whose conditions one must hold.
 
 use std::net::IpAddr;
 
-use super::file::Route;
+use super::auth::{AuthRules, auth};
+use super::file::{AccessTable, Auth, Route};
 use super::network::Network;
 use super::report::Report;
-use super::spanned::Spanned;
+use super::spanned::{Span, Spanned};
 
 /// Allowed and denied networks. The most specific network that contains the address decides. An address that
 /// no network contains is allowed only if there is no list of allowed networks.
@@ -27,17 +28,21 @@ impl AccessRules {
         Self { rules, others: allow.is_empty() }
     }
 
-    /// Checks the keys `allow` and `deny` of a route; `None` if it has neither.
-    pub(crate) fn read(route: &Route, report: Report<'_>) -> Option<Self> {
-        if route.allow.is_none() && route.deny.is_none() {
+    /// Checks the keys `allow` and `deny`; `None` if neither is there.
+    pub(crate) fn read(
+        allowed: &Option<Networks>,
+        denied: &Option<Networks>,
+        report: Report<'_>,
+    ) -> Option<Self> {
+        if allowed.is_none() && denied.is_none() {
             return None;
         }
-        if let Some(list) = route.allow.as_ref().filter(|list| list.is_empty()) {
+        if let Some(list) = allowed.as_ref().filter(|list| list.is_empty()) {
             let what = "allow: the list is empty, so that every client is rejected";
             report(&list.span, what.into());
         }
-        let allow = networks("allow", list(&route.allow), report);
-        Some(Self::new(&allow, &networks("deny", list(&route.deny), report)))
+        let allow = networks("allow", list(allowed), report);
+        Some(Self::new(&allow, &networks("deny", list(denied), report)))
     }
 
     /// Describes the rules, keyed by configuration key.
@@ -57,7 +62,53 @@ impl AccessRules {
     }
 }
 
-fn list(texts: &Option<Spanned<Vec<Spanned<String>>>>) -> &[Spanned<String>] {
+/// A list of networks as it is written.
+type Networks = Spanned<Vec<Spanned<String>>>;
+
+/// Conditions of access that must all hold: one entry of `any`.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Alternative {
+    /// Allowed and denied networks.
+    pub access: Option<AccessRules>,
+    /// Authentication.
+    pub auth: Option<AuthRules>,
+}
+
+impl Alternative {
+    /// Checks the key `any` of a route. Those without authentication come first, since they take no time.
+    pub(crate) fn read_all(route: &Route, report: Report<'_>) -> Vec<Self> {
+        let tables = route.any.iter().flat_map(|list| &list.value);
+        let mut all: Vec<_> = tables.filter_map(|table| Self::read(table, report)).collect();
+        all.sort_by_key(|one| one.auth.is_some());
+        all
+    }
+
+    fn read(table: &Spanned<AccessTable>, report: Report<'_>) -> Option<Self> {
+        let AccessTable { allow, deny, auth: at } = &table.value;
+        if allow.is_none() && deny.is_none() && at.is_none() {
+            let what = "any: the table has no condition; write `allow`, `deny` or `auth`";
+            report(&table.span, what.into());
+        }
+        let mut within = |place: &Span, what: String| report(place, format!("any: {what}"));
+        let access = AccessRules::read(allow, deny, &mut within);
+        let rules = at.as_ref().and_then(|at| auth(at, &mut within));
+        if let Some(at) = at.as_ref().filter(|at| at.value == Auth::Off) {
+            within(&at.span, "`auth = false` is no condition; remove it".into());
+        }
+        (access.is_some() || rules.is_some()).then_some(Self { access, auth: rules })
+    }
+
+    /// Describes the conditions.
+    pub(crate) fn describe(&self) -> String {
+        let access = self.access.iter().flat_map(AccessRules::describe);
+        let access = access.filter(|(_, list)| !list.is_empty());
+        let access = access.map(|(key, list)| format!("{key} {list}"));
+        let auth = self.auth.iter().map(AuthRules::describe);
+        access.chain(auth).collect::<Vec<_>>().join(" and ")
+    }
+}
+
+fn list(texts: &Option<Networks>) -> &[Spanned<String>] {
     texts.as_ref().map_or(&[], |texts| &texts.value)
 }
 

@@ -188,7 +188,9 @@ fn check_names(table: &Spanned<AcmeTable>, hosts: &[String], report: Report<'_>)
         );
     }
     for host in hosts {
-        let what = if host.starts_with('*') && table.dns.is_none() {
+        let what = if host.ends_with(".*") {
+            "no certificate is for every domain; name the hosts"
+        } else if host.starts_with('*') && table.dns.is_none() {
             "a wildcard is proven by DNS-01 only; write dns = { server = \"ADDRESS\", key = \"NAME\", secret_file = \
              \"FILE\" }, or dns = { command = [\"PROGRAM\"] }"
         } else if bare(host).parse::<IpAddr>().is_ok() && table.dns.is_some() {
@@ -261,7 +263,7 @@ fn read_authorities(
         let known_as = external.as_ref().map(|external| external.id.as_str());
         let folder = state.join("acme").join(account_name(url, contact, known_as));
         if authorities.iter().any(|other| other.folder == folder) {
-            report(&place, format!("acme: the directory {url:?} stands twice"));
+            report(&place, format!("acme: the directory {url:?} is listed twice"));
         }
         authorities.push(Authority {
             directory: url.clone(),

@@ -44,7 +44,11 @@ pub(crate) fn not_an_address(text: &str) -> String {
             "{text:?} names an interface, which has to be a number; `ip link` shows it: \"[fe80::1%2]:8080\""
         );
     }
+    let hint = match text.parse::<u16>() {
+        Ok(port) => format!("; did you mean \":{port}\"?"),
+        Err(_) => String::new(),
+    };
     format!(
-        "{text:?} is not an address such as \"127.0.0.1:8080\", \":8080\" or \"unix:/run/site.sock\""
+        "{text:?} is not an address such as \"127.0.0.1:8080\", \":8080\" or \"unix:/run/site.sock\"{hint}"
     )
 }

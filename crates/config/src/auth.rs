@@ -6,11 +6,13 @@ use std::time::Duration;
 
 use dunlin_http::semantics::{Url, is_field_value, is_token};
 
-use super::file::{Auth, AuthTable, Route};
-use super::forward_fields::{DEFAULT_FIELDS, check_forward_field};
+use super::fields::may_set;
+use super::file::{Auth, AuthTable};
+use super::forward_fields::{DEFAULT_FIELDS, check_copied_field, check_forward_field};
+use super::jwt::JwtRules;
 use super::report::Report;
 use super::secrets;
-use super::spanned::Span;
+use super::spanned::{Span, Spanned};
 
 /// Authentication as it is configured.
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -19,6 +21,8 @@ pub enum AuthRules {
     Basic(BasicRules),
     /// Another service.
     Forward(ForwardRules),
+    /// Tokens.
+    Jwt(JwtRules),
 }
 
 /// Basic authentication as it is configured.
@@ -49,6 +53,10 @@ pub struct ForwardRules {
     pub fields: Vec<String>,
     /// Timeout of the response.
     pub timeout: Duration,
+    /// Fields of its response for the request.
+    pub copy_to_request: Vec<String>,
+    /// Fields of its response for the client.
+    pub copy_to_response: Vec<String>,
 }
 
 /// The service that decides on requests.
@@ -116,7 +124,15 @@ impl fmt::Display for AuthEndpoint {
 
 impl ForwardRules {
     fn describe(&self) -> String {
-        format!("endpoint {}, with {}", self.endpoint, self.fields.join(", "))
+        let mut text = format!("endpoint {}, with {}", self.endpoint, self.fields.join(", "));
+        for (names, whose) in
+            [(&self.copy_to_request, "request"), (&self.copy_to_response, "response")]
+        {
+            if !names.is_empty() {
+                text.push_str(&format!("; to the {whose} {}", names.join(", ")));
+            }
+        }
+        text
     }
 }
 
@@ -126,74 +142,138 @@ impl AuthRules {
         match self {
             Self::Basic(basic) => basic.describe(),
             Self::Forward(forward) => forward.describe(),
+            Self::Jwt(jwt) => jwt.describe(),
         }
     }
 }
 
-/// Checks the key `auth` of a route; `None` if it is absent or `false`.
-pub(crate) fn auth(route: &Route, report: Report<'_>) -> Option<AuthRules> {
-    let at = route.auth.as_ref()?;
+/// Checks the key `auth`; `None` if it is `false`.
+pub(crate) fn auth(at: &Spanned<Auth>, report: Report<'_>) -> Option<AuthRules> {
     let Auth::Table(table) = &at.value else { return None };
-    let mut only_with = |key: &str, set: &[(&str, Option<&Span>)]| {
-        for (other, place) in set.iter().filter_map(|(name, place)| Some((name, (*place)?))) {
-            report(place, format!("auth: {other} does nothing without `{key}`"));
+    let named = [
+        ("basic", table.basic.as_ref().map(|at| &at.span)),
+        ("forward", table.forward.as_ref().map(|at| &at.span)),
+        ("jwt", table.jwt.as_ref().map(|at| &at.span)),
+    ];
+    let mut named = named.into_iter().filter_map(|(key, place)| Some((key, place?)));
+    match (named.next(), named.next()) {
+        (Some((first, _)), Some((second, place))) => {
+            report(place, format!("auth: either `{first}` or `{second}` decides"));
+            return None;
         }
-    };
-    match (&table.basic, &table.forward) {
-        (Some(path), None) => {
-            only_with(
-                "forward",
-                &[
-                    ("user_field", table.user_field.as_ref().map(|at| &at.span)),
-                    ("forward_fields", table.forward_fields.as_ref().map(|at| &at.span)),
-                    ("forward_authority", table.forward_authority.as_ref().map(|at| &at.span)),
-                    ("timeout", table.timeout.as_ref().map(|at| &at.span)),
-                ],
-            );
-            let max = table.attempts.as_ref().map_or(10, |at| at.value);
-            if let Some(at) = table.attempts.as_ref().filter(|at| at.value == 0) {
-                report(&at.span, "auth: attempts is 0, so that no user could log in".into());
-            }
-            Some(AuthRules::Basic(BasicRules {
-                path: path.value.clone(),
-                challenge: challenge(table, report),
-                max_attempts: u32::try_from(max).unwrap_or(u32::MAX),
-            }))
-        }
-        (None, Some(forward)) => {
-            only_with(
-                "basic",
-                &[
-                    ("realm", table.realm.as_ref().map(|at| &at.span)),
-                    ("attempts", table.attempts.as_ref().map(|at| &at.span)),
-                ],
-            );
-            let authority = table.forward_authority.as_ref().map(|path| path.value.clone());
-            let endpoint = AuthEndpoint::parse(forward, authority)
-                .map_err(|what| report(&forward.span, format!("auth: {what}")))
-                .ok()?;
-            if let Some(path) = table.forward_authority.as_ref().filter(|_| !endpoint.is_secure()) {
-                let what = "auth: forward_authority does nothing without an https URL";
-                report(&path.span, what.into());
-            }
-            let user_field = table.user_field();
-            if let Some(at) = table.user_field.as_ref().filter(|at| !is_token(at.as_bytes())) {
-                report(&at.span, format!("auth: {:?} is not a field name", at.value));
-            }
-            let timeout = table.timeout.as_ref().map_or(Duration::from_secs(5), |at| at.value.0);
-            let fields = forward_fields(table, user_field, report);
-            let user_field = user_field.into();
-            Some(AuthRules::Forward(ForwardRules { endpoint, user_field, fields, timeout }))
-        }
-        (Some(_), Some(forward)) => {
-            report(&forward.span, "auth: either `basic` or `forward` decides".into());
-            None
-        }
-        (None, None) => {
-            report(&at.span, "auth: write basic = \"USERS\" or forward = \"URL\"".into());
-            None
+        (Some((key, _)), None) => report_others(table, key, report),
+        (None, _) => {
+            let what =
+                "auth: write basic = \"USERS\", forward = \"URL\" or jwt = { jwks = \"URL\" }";
+            report(&at.span, what.into());
+            return None;
         }
     }
+    if let Some(path) = &table.basic {
+        return Some(AuthRules::Basic(basic(table, path.value.clone(), report)));
+    }
+    if let Some(forward_to) = &table.forward {
+        return forward(table, forward_to, report).map(AuthRules::Forward);
+    }
+    let realm = table.realm.is_some().then(|| realm(table, report));
+    JwtRules::read(table.jwt.as_ref()?, realm, report).map(AuthRules::Jwt)
+}
+
+/// Reports keys that do nothing where `key` decides.
+fn report_others(table: &AuthTable, key: &str, report: Report<'_>) {
+    let of_forward = [
+        ("user_field", table.user_field.as_ref().map(|at| &at.span)),
+        ("forward_fields", table.forward_fields.as_ref().map(|at| &at.span)),
+        ("forward_authority", table.forward_authority.as_ref().map(|at| &at.span)),
+        ("timeout", table.timeout.as_ref().map(|at| &at.span)),
+        ("copy_to_request", table.copy_to_request.as_ref().map(|at| &at.span)),
+        ("copy_to_response", table.copy_to_response.as_ref().map(|at| &at.span)),
+    ];
+    let of_basic = [("attempts", table.attempts.as_ref().map(|at| &at.span))];
+    let realm = [("realm", table.realm.as_ref().map(|at| &at.span))];
+    let mut report_all = |owner: &str, set: &[(&str, Option<&Span>)]| {
+        for (other, place) in set.iter().filter_map(|(name, place)| Some((name, (*place)?))) {
+            report(place, format!("auth: {other} does nothing without `{owner}`"));
+        }
+    };
+    if key != "forward" {
+        report_all("forward", &of_forward);
+    }
+    if key != "basic" {
+        report_all("basic", &of_basic);
+    }
+    if key == "forward" {
+        report_all("basic", &realm);
+    }
+}
+
+fn basic(table: &AuthTable, path: PathBuf, report: Report<'_>) -> BasicRules {
+    let max = table.attempts.as_ref().map_or(10, |at| at.value);
+    if let Some(at) = table.attempts.as_ref().filter(|at| at.value == 0) {
+        report(&at.span, "auth: attempts is 0, so that no user could log in".into());
+    }
+    let challenge = format!("Basic realm=\"{}\", charset=\"UTF-8\"", realm(table, report));
+    BasicRules { path, challenge, max_attempts: u32::try_from(max).unwrap_or(u32::MAX) }
+}
+
+fn forward(
+    table: &AuthTable,
+    forward: &Spanned<String>,
+    report: Report<'_>,
+) -> Option<ForwardRules> {
+    let authority = table.forward_authority.as_ref().map(|path| path.value.clone());
+    let endpoint = AuthEndpoint::parse(forward, authority)
+        .map_err(|what| report(&forward.span, format!("auth: {what}")))
+        .ok()?;
+    if let Some(path) = table.forward_authority.as_ref().filter(|_| !endpoint.is_secure()) {
+        let what = "auth: forward_authority does nothing without an https URL";
+        report(&path.span, what.into());
+    }
+    let user_field = table.user_field();
+    if let Some(at) = table.user_field.as_ref().filter(|at| !is_token(at.as_bytes())) {
+        report(&at.span, format!("auth: {:?} is not a field name", at.value));
+    }
+    Some(ForwardRules {
+        endpoint,
+        user_field: user_field.into(),
+        fields: forward_fields(table, user_field, report),
+        timeout: table.timeout.as_ref().map_or(Duration::from_secs(5), |at| at.value.0),
+        copy_to_request: copied_to_request(table, user_field, report),
+        copy_to_response: copied_to_response(table, report),
+    })
+}
+
+/// Returns the names of fields that the request gets. `Remote-User` has the user in any case.
+fn copied_to_request(table: &AuthTable, user_field: &str, report: Report<'_>) -> Vec<String> {
+    const USER: &str = "Remote-User";
+    let mut copied = Vec::new();
+    for name in table.copy_to_request.iter().flat_map(|names| &names.value) {
+        if name.eq_ignore_ascii_case(USER) {
+            if !user_field.eq_ignore_ascii_case(USER) {
+                let what =
+                    "auth: copy_to_request: Remote-User has the user that `user_field` names";
+                report(&name.span, what.into());
+            }
+            continue;
+        }
+        if let Err(what) = check_copied_field(name) {
+            report(&name.span, format!("auth: copy_to_request: {what}"));
+        }
+        copied.push(name.value.clone());
+    }
+    copied
+}
+
+fn copied_to_response(table: &AuthTable, report: Report<'_>) -> Vec<String> {
+    let names = table.copy_to_response.iter().flat_map(|names| &names.value);
+    names
+        .map(|name| {
+            if let Err(what) = may_set(name) {
+                report(&name.span, format!("auth: copy_to_response: {what}"));
+            }
+            name.value.clone()
+        })
+        .collect()
 }
 
 /// Returns the names of the client's fields that are forwarded to the endpoint.
@@ -209,15 +289,14 @@ fn forward_fields(table: &AuthTable, user_field: &str, report: Report<'_>) -> Ve
     names.iter().map(|name| name.value.clone()).collect()
 }
 
-fn challenge(table: &AuthTable, report: Report<'_>) -> String {
-    let realm = table.realm.as_ref().map_or("Restricted", |realm| &realm.value);
+fn realm<'t>(table: &'t AuthTable, report: Report<'_>) -> &'t str {
     if let Some(at) = &table.realm
         && (!is_field_value(at.as_bytes()) || at.contains(['"', '\\']))
     {
         let what = format!("auth: {:?} cannot stand between quotes", at.value);
         report(&at.span, what);
     }
-    format!("Basic realm=\"{realm}\", charset=\"UTF-8\"")
+    table.realm.as_ref().map_or("Restricted", |realm| &realm.value)
 }
 
 #[cfg(test)]

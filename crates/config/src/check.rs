@@ -10,6 +10,7 @@ mod store;
 
 use std::net::SocketAddr;
 use std::path::{Path, PathBuf};
+use std::sync::Arc;
 use std::time::Duration;
 
 use self::paths::{Paths, absolute};
@@ -17,6 +18,7 @@ use super::chroot::Chroot;
 use super::config::{Config, Merged, NamedPath};
 use super::error::{Problem, Source};
 use super::file::{File, ListenTable, SiteTable};
+use super::map::Maps;
 use super::object_root::{self, Stores};
 use super::overrides::Overrides;
 use super::server::{Calls, Server};
@@ -44,18 +46,22 @@ pub(super) fn check(
         warnings: Vec::new(),
         directories: Vec::new(),
         users: Vec::new(),
+        keys: Vec::new(),
         authorities: Vec::new(),
         leaves_root_for: None,
     };
     let server = checker.server(&file.server);
     checker.leaves_root_for = server.user.clone().filter(|user| user != ROOT);
-    let listen = checker.listen(&file);
+    let (listen, tables) = checker.listen(&file);
     let speaks_tls = file.listen.iter().find(|listen| listen.tls.as_deref() == Some(&true));
     let speaks_tls = speaks_tls.and_then(|listen| Some(listen.tls.as_ref()?.span.clone()));
     let stores = checker.stores(&file.store, server.cache.revalidate);
     let acme_storage = checker.acme_storage(file.server.acme_storage.as_ref(), &stores);
+    let maps = Maps::read(&file.map, &mut |place, what| checker.problem(place, what));
     let around = Around {
+        maps: Arc::new(maps),
         cache_file: server.cache.file,
+        has_dictionaries: server.cache.dictionaries > 0,
         stores,
         state: &server.state,
         resolver: &server.resolver,
@@ -73,8 +79,11 @@ pub(super) fn check(
     if file.shared.is_none() {
         checker.reject_shared_limits(&file.site);
     }
-    let sites = checker.sites(file.site, &around);
-    checker.keep_from_clients(file.server.cache.directory.as_ref(), &sites);
+    let mut sites = checker.sites(file.site, &around, &file.listen);
+    sites.open_on(&listen, &tables);
+    let crate::file::ServerTable { cache, http3, .. } = &file.server;
+    checker.keep_from_clients("cache: directory", cache.directory.as_ref(), &sites);
+    checker.keep_from_clients("http3: qlog", http3.qlog.as_ref(), &sites);
     let certificates = (file.server.acme_storage.as_ref(), acme_storage.as_ref());
     checker.keep_certificates_from_clients(certificates, &sites);
     let shared = file.shared.as_ref().map(|table| checker.shared(table));
@@ -84,7 +93,7 @@ pub(super) fn check(
         _ => Calls::Any,
     };
     checker.report_paths_outside();
-    let Checker { problems, warnings, directories, users, authorities, .. } = checker;
+    let Checker { problems, warnings, directories, users, keys, authorities, .. } = checker;
     if problems.is_empty() {
         Ok(Config {
             server: Server { calls, acme_storage, ..server },
@@ -94,6 +103,7 @@ pub(super) fn check(
             shared,
             directories,
             users,
+            keys,
             authorities,
             warnings,
             path: source.path.to_owned(),
@@ -110,7 +120,10 @@ pub(super) fn check(
 
 /// Settings outside of a site that its checks depend on.
 struct Around<'a> {
+    maps: Arc<Maps>,
     cache_file: u64,
+    /// Versions of files are kept as dictionaries.
+    has_dictionaries: bool,
     /// Object stores.
     stores: Stores,
     state: &'a Path,
@@ -144,6 +157,7 @@ struct Checker<'a> {
     warnings: Vec<Problem>,
     directories: Vec<NamedPath>,
     users: Vec<NamedPath>,
+    keys: Vec<NamedPath>,
     authorities: Vec<NamedPath>,
     /// The user that the server switches to, if it gives up root by that.
     leaves_root_for: Option<String>,
@@ -217,6 +231,14 @@ impl Checker<'_> {
         let absolute = self.absolute(path);
         let problem = self.source.problem(path.span.as_ref(), String::new());
         self.users.push(NamedPath { key: "auth", path: absolute.clone(), problem });
+        absolute
+    }
+
+    /// Returns the file with keys of tokens.
+    fn keys(&mut self, path: &Spanned<PathBuf>) -> PathBuf {
+        let absolute = self.absolute(path);
+        let problem = self.source.problem(path.span.as_ref(), String::new());
+        self.keys.push(NamedPath { key: "auth", path: absolute.clone(), problem });
         absolute
     }
 

@@ -36,6 +36,7 @@ pub struct Config {
     /// Path of the file; empty if there is none.
     pub(crate) path: PathBuf,
     pub(crate) users: Vec<NamedPath>,
+    pub(crate) keys: Vec<NamedPath>,
     pub(crate) authorities: Vec<NamedPath>,
     /// Text of all files; empty if there is none.
     pub(crate) text: Box<str>,
@@ -83,9 +84,10 @@ pub struct NamedPath {
 }
 
 impl Config {
-    /// Files that are never sent: the configuration, users' files and private keys.
+    /// Files that are never sent: the configuration, users' files, keys of tokens and private keys.
     pub fn protected_files(&self) -> Vec<PathBuf> {
-        let mut files: Vec<PathBuf> = self.users.iter().map(|file| file.path.clone()).collect();
+        let named = self.users.iter().chain(&self.keys);
+        let mut files: Vec<PathBuf> = named.map(|file| file.path.clone()).collect();
         if let Some(path) = self.path() {
             files.extend(chroot::reach(path).ok().and_then(|path| std::path::absolute(path).ok()));
         }
@@ -176,7 +178,7 @@ impl Config {
         if ["cache", "server_field"].iter().any(|key| server(&now, key) != server(&then, key)) {
             return HashSet::new();
         }
-        if now.get("store") != then.get("store") {
+        if ["store", "map"].iter().any(|key| now.get(*key) != then.get(*key)) {
             return HashSet::new();
         }
         let site = |table: &toml::Table, index| table.get("site")?.get(index).cloned();
@@ -191,7 +193,8 @@ impl Config {
         let table: toml::Table = self.whole_text().parse().unwrap_or_default();
         let has_field = table.get("server").and_then(|server| server.get("server_field"));
         let sites = table.get("site").and_then(toml::Value::as_array);
-        let text = |site| format!("{site}\n{has_field:?}");
+        let maps = table.get("map");
+        let text = |site| format!("{site}\n{has_field:?}{maps:?}");
         sites.into_iter().flatten().map(text).collect()
     }
 
@@ -263,6 +266,27 @@ impl Config {
     /// Returns the files of users and passwords.
     pub fn users_files(&self) -> &[NamedPath] {
         &self.users
+    }
+
+    /// Returns the parameters of queries that prove access, which no log shows.
+    pub fn secret_parameters(&self) -> Vec<String> {
+        let routes = self.sites.iter().flat_map(|site| &site.routes);
+        let names = routes.flat_map(|route| {
+            let tables = route.route.auth_tables().filter_map(|table| table.jwt.as_ref());
+            let of_tokens = tables.filter_map(|jwt| jwt.value.query.as_ref());
+            let of_tokens = of_tokens.map(|name| name.value.clone());
+            let of_links = route.route.signed.iter().map(|table| table.value.signature_name());
+            of_tokens.chain(of_links.map(str::to_owned)).collect::<Vec<_>>()
+        });
+        let mut names: Vec<String> = names.collect();
+        names.sort();
+        names.dedup();
+        names
+    }
+
+    /// Returns the files with keys of tokens.
+    pub fn key_files(&self) -> &[NamedPath] {
+        &self.keys
     }
 
     /// Returns the files of trusted authorities, each with its table.

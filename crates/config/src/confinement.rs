@@ -36,7 +36,8 @@ impl Config {
         }
         places.write.extend(self.state_directory().map(Path::to_owned));
         places.write.extend(self.cache_directory().map(Path::to_owned));
-        places.read.extend(self.users.iter().map(|file| folder(&file.path)));
+        places.write.extend(self.qlog_directory().map(Path::to_owned));
+        places.read.extend(self.users.iter().chain(&self.keys).map(|file| folder(&file.path)));
         for site in self.sites.iter() {
             let tls = site.tls.iter().flat_map(|tls| tls.files());
             places.read.extend(tls.map(|path| folder(path)));
@@ -64,6 +65,7 @@ impl Config {
             }
             let written = site.roots_with_records();
             places.write.extend(written);
+            places.write.extend(site.roots_with_dav());
         }
         for listen in &self.listen {
             if let Address::Unix(path) = &listen.address {
@@ -85,12 +87,26 @@ impl Config {
         is_used.then_some(&*self.server.state)
     }
 
-    /// Returns the directory of cached responses and objects; `None` if none are kept there.
+    /// Returns the directory of cached responses, objects and dictionaries; `None` if none are kept there.
     pub fn cache_directory(&self) -> Option<&Path> {
+        let disk = self.server.cache.disk.as_ref();
+        disk.filter(|_| self.keeps_responses() || self.keeps_dictionaries()).map(|disk| &*disk.path)
+    }
+
+    /// Returns the directory of records of HTTP/3 connections; `None` if there are none.
+    pub fn qlog_directory(&self) -> Option<&Path> {
+        self.server.http3.qlog.as_deref()
+    }
+
+    /// Returns `true` if a route has responses or objects that are cached.
+    pub fn keeps_responses(&self) -> bool {
         let mut sites = self.sites.iter();
-        let is_used =
-            sites.any(|site| site.caches_responses() || site.object_roots().next().is_some());
-        self.server.cache.disk.as_ref().filter(|_| is_used).map(|disk| &*disk.path)
+        sites.any(|site| site.caches_responses() || site.object_roots().next().is_some())
+    }
+
+    /// Returns `true` if dictionaries of a route are kept: versions of its files, or those for its pages.
+    pub fn keeps_dictionaries(&self) -> bool {
+        self.sites.iter().any(|site| site.keeps_dictionaries())
     }
 
     /// Describes the users of script processes, one line per script.

@@ -414,7 +414,7 @@ mod tests {
             "invalid value",
             "invalid length",
             "sequence",
-            "map",
+            "type: map",
             "struct",
             "variant",
             "usize",

@@ -19,6 +19,7 @@ pub fn diff(before: &Config, after: &Config, startup: &StartupSettings) -> Vec<S
     diff.folder();
     diff.listeners();
     diff.server();
+    diff.table("map");
     diff.table("store");
     diff.table("shared");
     diff.sites();
@@ -195,7 +196,7 @@ struct Changed {
 impl std::fmt::Display for Changed {
     /// Formats both values. The alternate form begins with the key.
     fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
-        let text = |value: &Option<Value>| value.as_ref().map_or("absent".into(), shown);
+        let text = |value: &Option<Value>| value.as_ref().map_or("unset".into(), shown);
         if f.alternate() {
             write!(f, "{}: ", self.key)?;
         }

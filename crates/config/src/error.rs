@@ -31,6 +31,16 @@ impl Problem {
         Self { what, ..self.clone() }
     }
 
+    /// Returns the line in the file, from 1; `None` for a problem with the file as a whole.
+    pub fn line(&self) -> Option<usize> {
+        self.place.map(|(line, _)| line)
+    }
+
+    /// Returns the message without its position.
+    pub fn message(&self) -> &str {
+        &self.what
+    }
+
     /// Sorts by position in the file; problems of the whole file are last.
     pub fn sorted(mut problems: Vec<Self>) -> Vec<Self> {
         problems.sort_by_key(|problem| (problem.place.is_none(), problem.place));
@@ -89,7 +99,7 @@ impl<'a> Source<'a> {
     }
 
     /// Returns the file at an offset, and where it begins.
-    fn file_at(&self, offset: usize) -> (&Path, usize) {
+    pub(super) fn file_at(&self, offset: usize) -> (&Path, usize) {
         let after = self.parts.partition_point(|part| part.start <= offset);
         match after.checked_sub(1).and_then(|at| self.parts.get(at)) {
             Some(part) => (&part.path, part.start),

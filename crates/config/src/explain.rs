@@ -3,8 +3,13 @@
 use std::fmt::Write;
 use std::path::Path;
 
+use super::alias::Alias;
 use super::config::Config;
+use super::dictionary::PageDictionary;
 use super::error::Source;
+use super::explain_maps::explain_maps;
+use super::facts::Facts;
+use super::fields::ComputedField;
 use super::handler::Handler;
 use super::merge::merge;
 use super::script::Script;
@@ -12,19 +17,21 @@ use super::secrets;
 use super::settings::{CacheRules, RecordFormat, Records, Settings};
 use super::site_route::SiteRoute;
 use super::sites::Site;
+use super::transforms::Transforms;
 
-/// Appends the routes of the site and the settings of the decoded path to `text`, with their positions in the file. If
-/// `all`, includes settings with default values.
+/// Appends the routes of the site and the settings of the path to `text`, with their positions in the file. If `all`, includes
+/// settings with default values. `site` is the one of the configuration, `chosen` the same for the values of maps.
 pub fn explain_settings(
     config: &Config,
     file: &Path,
-    site: &Site,
-    path: &[u8],
+    (site, chosen): (&Site, &Site),
+    facts: &Facts<'_>,
     all: bool,
     text: &mut String,
 ) {
     let source = &Source { path: file, ..config.source() };
-    let explanation = Explanation { source, site, settings: site.route(path), path };
+    let path = facts.path;
+    let explanation = Explanation { source, site, settings: &chosen.route(path), path, facts };
     let mut own = String::new();
     explanation.routes(&mut own);
     explanation.settings(all, &mut own);
@@ -36,6 +43,7 @@ struct Explanation<'a> {
     site: &'a Site,
     settings: &'a Settings,
     path: &'a [u8],
+    facts: &'a Facts<'a>,
 }
 
 impl Explanation<'_> {
@@ -49,17 +57,28 @@ impl Explanation<'_> {
             };
             let _ = writeln!(text, "route     {} {why}", self.origin(route, None));
         }
-        for route in self.site.conditional_at(self.path) {
+        let may_apply = |route: &&SiteRoute| {
+            let when = route.when.as_deref();
+            when.is_some_and(|when| !when.is_choice() && when.choice_holds(self.facts))
+        };
+        for route in self.site.conditional_at(self.path).filter(may_apply) {
             let why = "applies if its conditions hold";
             let _ = writeln!(text, "route     {} {why}", self.origin(route, None));
         }
+        let conditions =
+            self.site.conditional_at(self.path).filter_map(|route| route.when.as_deref());
+        explain_maps(self.settings, conditions, self.facts, text);
     }
 
     /// Returns the routes that apply to every request for the path.
     fn applying(&self) -> impl Iterator<Item = &SiteRoute> {
+        let is_chosen = |route: &SiteRoute| match &route.when {
+            Some(when) => when.is_choice() && when.choice_holds(self.facts),
+            None => true,
+        };
         let is_of_path =
-            |route: &&SiteRoute| !route.is_conditional() && route.pattern.matches(self.path);
-        let matching = || self.site.routes.iter().filter(is_of_path);
+            move |route: &&SiteRoute| is_chosen(route) && route.pattern.matches(self.path);
+        let matching = move || self.site.routes.iter().filter(is_of_path);
         let orders = matching().filter_map(|route| Some(route.pattern.regex()?.order()));
         let first = orders.min();
         matching()
@@ -69,7 +88,7 @@ impl Explanation<'_> {
     /// Appends the settings, those of routes first.
     fn settings(&self, all: bool, text: &mut String) {
         let mut origins: Vec<(&str, String)> = Vec::new();
-        let merged = merge(self.applying(), |route, key| {
+        let merged = merge(self.applying(), self.site.maps(), |route, key| {
             let origin = self.origin(route, Some(key));
             match origins.iter_mut().find(|(other, _)| *other == key) {
                 // Entries of all routes apply.
@@ -142,6 +161,10 @@ fn cache(rules: &CacheRules) -> String {
     if let Some(responses) = &rules.responses {
         let _ = write!(text, "; responses up to {}", size(responses.response_size));
         text.push_str(if responses.is_heuristic { "" } else { ", heuristic = false" });
+        for (status, seconds) in &responses.lifetimes {
+            let status = status.map_or("any".to_owned(), |status| status.to_string());
+            let _ = write!(text, ", {status} for {seconds} s");
+        }
         text.push_str(if responses.set_cookie { ", set_cookie = true" } else { "" });
     }
     text
@@ -190,15 +213,17 @@ fn describe(settings: &Settings) -> Vec<(&'static str, String)> {
     let mut pages: Vec<_> =
         settings.error_pages.iter().map(|(key, value)| (key.to_string(), value.clone())).collect();
     pages.sort();
-    let shown_fields: Vec<_> = settings
+    let mut shown_fields: Vec<_> = settings
         .set_fields
         .iter()
-        .map(|(name, value)| (name.clone(), secrets::field(name, value)))
+        .map(|field| field.describe(&secrets::field(&field.name, &field.value)))
         .collect();
+    shown_fields.extend(settings.check_rules.fields.iter().map(ComputedField::describe));
+    let transforms = settings.transforms.as_deref();
     let steps = settings.try_files.len();
     let (mut redirect, mut respond, mut script) = (String::new(), String::new(), String::new());
     let (mut proxy, mut rewrite) = (String::new(), String::new());
-    let (mut status, mut readiness) = (String::from("false"), false);
+    let (mut status, mut readiness, mut close) = (String::from("false"), false, false);
     match &settings.handler {
         Handler::Redirect(rule) => redirect = rule.status.to_string(),
         Handler::Respond(fixed) => respond = fixed.status.to_string(),
@@ -207,10 +232,12 @@ fn describe(settings: &Settings) -> Vec<(&'static str, String)> {
         Handler::Proxy(rules) => proxy = rules.describe() + &sendfile_roots(settings),
         Handler::Status(of) => status = of.describe(),
         Handler::Readiness => readiness = true,
+        Handler::Close => close = true,
         Handler::Files | Handler::AddSlash => {}
     }
     let mut all = vec![
         ("root", settings.root.display().to_string()),
+        ("alias", settings.alias.as_ref().map_or_else(String::new, Alias::describe)),
         ("index", settings.index.join(", ")),
         ("try", if steps == 0 { String::new() } else { format!("{steps} steps") }),
         ("listing", settings.listing.to_string()),
@@ -222,11 +249,14 @@ fn describe(settings: &Settings) -> Vec<(&'static str, String)> {
         ("proxy", proxy),
         ("status", status),
         ("readiness", readiness.to_string()),
+        ("close", close.to_string()),
         ("server_timing", settings.server_timing.to_string()),
         ("early_hints", settings.early_hints.join(", ")),
         ("internal", settings.internal.to_string()),
-        ("set_fields", list(&shown_fields)),
+        ("set_fields", shown_fields.join(", ")),
         ("remove_fields", settings.remove_fields.join(", ")),
+        ("substitute", transforms.map_or_else(String::new, Transforms::describe_substitutions)),
+        ("ssi", transforms.map_or("false".to_owned(), Transforms::describe_ssi)),
         ("cache_control", settings.cache_control.clone().unwrap_or_default()),
         (
             "expires",
@@ -236,11 +266,18 @@ fn describe(settings: &Settings) -> Vec<(&'static str, String)> {
         ("types", list(&types)),
         ("nosniff", settings.nosniff.to_string()),
         ("compress", codings(&settings.compress)),
+        ("compress_events", settings.compress_events.to_string()),
+        ("compress_unless", settings.coding.unless.join(", ")),
+        ("compress_padding", size(settings.coding.padding as u64)),
+        ("unaccepted_coding", format!("{:?}", settings.coding.unaccepted).to_lowercase()),
+        ("decode_size", size(settings.coding.decode_size)),
         ("compress_size", size(settings.compress_size)),
         ("precompressed", codings(&settings.precompressed)),
+        ("dictionary", PageDictionary::describe_all(settings)),
         ("cache", cache(&settings.cache)),
         ("sendfile", settings.sendfile.to_string()),
         ("etag", format!("{:?}", settings.etag).to_lowercase()),
+        ("dav", settings.dav.as_ref().map_or("false".to_owned(), |dav| dav.describe())),
         ("records", settings.records.map_or(String::new(), records)),
         ("symlinks", format!("{:?}", settings.symlinks).to_lowercase()),
         ("hidden", settings.hidden.to_string()),

@@ -66,6 +66,61 @@ pub(crate) fn check_forward_field(name: &str, user_field: &str) -> Result<(), St
     Ok(())
 }
 
+/// Request fields, besides hop-by-hop ones, that clients set themselves, or the server for another purpose. In lower case.
+const OF_CLIENT: [&str; 27] = [
+    "accept",
+    "accept-language",
+    "authorization",
+    "cache-control",
+    "client-cert",
+    "client-cert-chain",
+    "cookie",
+    "dnt",
+    "early-data",
+    "from",
+    "max-forwards",
+    "origin",
+    "pragma",
+    "priority",
+    "proxy",
+    "referer",
+    "remote-user",
+    "set-cookie",
+    "traceparent",
+    "tracestate",
+    "upgrade-insecure-requests",
+    "user-agent",
+    "via",
+    "www-authenticate",
+    "x-request-id",
+    "x-sendfile",
+    "x-sendfile-type",
+];
+
+/// Checks that authentication may set a request field of that name, which clients then cannot.
+///
+/// # Errors
+/// The reason why it may not.
+pub(crate) fn check_copied_field(name: &str) -> Result<(), String> {
+    if !is_plain_name(name.as_bytes()) {
+        return Err(format!("{name:?} is not a field name of letters, digits and \"-\""));
+    }
+    let lower = name.to_ascii_lowercase();
+    let is_listed = |list: &[&str]| list.contains(&&*lower);
+    let begins = ["sec-", "proxy-", "x-accel-", "x-original-"];
+    if is_listed(&OF_CLIENT)
+        || is_listed(&HOP_BY_HOP)
+        || is_listed(&NEVER_FORWARDED)
+        || begins.iter().any(|start| lower.starts_with(start))
+        || is_forwarding(lower.as_bytes())
+    {
+        return Err(format!(
+            "{name} has another meaning; name a field of its own, such as \"X-User\""
+        ));
+    }
+    Ok(())
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;

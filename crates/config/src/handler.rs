@@ -32,9 +32,27 @@ pub enum Handler {
     Status(Status),
     /// The readiness of the server.
     Readiness,
+    /// The end of the connection, without a response.
+    Close,
     /// A redirect to the same path with a slash at its end: `/app` where the route is `/app/*`.
     AddSlash,
 }
+
+/// The methods that files with WebDAV support.
+const WITH_DAV: [&str; 12] = [
+    "GET",
+    "HEAD",
+    "OPTIONS",
+    "PROPFIND",
+    "PUT",
+    "DELETE",
+    "MKCOL",
+    "COPY",
+    "MOVE",
+    "PROPPATCH",
+    "LOCK",
+    "UNLOCK",
+];
 
 impl Handler {
     /// Reads the handler that `route` names; files if it names none. `pattern` belongs to the route that names it.
@@ -44,26 +62,29 @@ impl Handler {
         let handler = route.handler_key().and_then(|key| match key {
             HandlerKey::Status => Some(Self::Status(Status::read(route, pattern, report)?)),
             HandlerKey::Readiness => Some(Self::Readiness),
+            HandlerKey::Close => Some(Self::Close),
             HandlerKey::Script => {
                 let script = script::read(route.script.as_ref()?, pattern, report);
                 Some(Self::Script(Arc::new(script)))
             }
             HandlerKey::Proxy => {
-                let proxy = proxy::read(route.proxy.as_ref()?, pattern, report);
+                let proxy = proxy::read(route.proxy.as_ref()?, pattern, patterns.maps, report);
                 Some(Self::Proxy(Arc::new(proxy)))
             }
             HandlerKey::Redirect => {
-                redirect::read(route.redirect.as_ref()?, pattern, report).map(Self::Redirect)
+                let table = route.redirect.as_ref()?;
+                redirect::read(table, pattern, patterns.maps, report).map(Self::Redirect)
             }
             HandlerKey::Respond => {
-                Some(Self::Respond(respond::read(route.respond.as_ref()?, report)))
+                let table = route.respond.as_ref()?;
+                Some(Self::Respond(respond::read(table, pattern, patterns.maps, report)))
             }
             HandlerKey::Rewrite => {
                 let to = route.rewrite.as_ref()?;
-                let parsed = TryPath::parse(to, pattern);
+                let parsed = TryPath::of_rewrite(to, pattern, patterns.maps);
                 let parsed =
                     parsed.inspect_err(|what| report(&to.span, format!("rewrite: {what}")));
-                parsed.ok().map(|to| Self::Rewrite(to.into_internal()))
+                parsed.ok().map(Self::Rewrite)
             }
         });
         handler.unwrap_or(Self::Files)
@@ -91,8 +112,10 @@ impl Handler {
     }
 
     /// Returns the methods that the handler supports by itself; `None` for all.
-    pub(super) fn methods(&self) -> Option<&'static [&'static str]> {
+    /// `has_dav`: the route has WebDAV.
+    pub(super) fn methods(&self, has_dav: bool) -> Option<&'static [&'static str]> {
         match self {
+            Self::Files if has_dav => Some(&WITH_DAV),
             Self::Files => Some(&["GET", "HEAD", "OPTIONS"]),
             Self::Status(_) | Self::Readiness => Some(&["GET", "HEAD"]),
             Self::Script(_)
@@ -100,6 +123,7 @@ impl Handler {
             | Self::Redirect(_)
             | Self::Respond(_)
             | Self::Rewrite(_)
+            | Self::Close
             | Self::AddSlash => None,
         }
     }
@@ -111,6 +135,8 @@ pub struct Status {
     pattern: Pattern,
     /// The servers that the page `fleet/` adds up; `None` if there is no such page.
     pub fleet: Option<StatusFleet>,
+    /// The text of nginx's `stub_status` is all that is published.
+    pub is_stub: bool,
 }
 
 /// Servers whose status is added up.
@@ -132,7 +158,11 @@ impl RouteStatus {
 impl Status {
     fn read(route: &Route, pattern: &Pattern, report: Report<'_>) -> Option<Self> {
         let status = route.status.as_ref()?;
-        if pattern.is_literal() {
+        let is_stub = match &status.value {
+            RouteStatus::Switch(_) => false,
+            RouteStatus::Table(table) => is_stub(table, status, report),
+        };
+        if pattern.is_literal() && !is_stub {
             let what = "status: the route's pattern has no `*`; write path = \"/status/*\"";
             report(&status.span, what.into());
         }
@@ -140,12 +170,16 @@ impl Status {
             RouteStatus::Switch(_) => None,
             RouteStatus::Table(table) => StatusFleet::read(table, pattern, report),
         };
-        Some(Self { pattern: pattern.clone(), fleet })
+        Some(Self { pattern: pattern.clone(), fleet, is_stub })
     }
 
     /// Returns what is published, for people.
     pub(super) fn describe(&self) -> String {
-        self.fleet.as_ref().map_or("true".into(), |fleet| format!("and of {}", fleet.name))
+        match &self.fleet {
+            _ if self.is_stub => "as nginx's stub_status".into(),
+            Some(fleet) => format!("and of {}", fleet.name),
+            None => "true".into(),
+        }
     }
 
     /// Returns the part of `path` that the route's `*` matches.
@@ -154,19 +188,35 @@ impl Status {
     }
 }
 
+/// Reads `format`, and reports a table that has neither that nor `fleet`.
+fn is_stub(table: &RouteStatusTable, whole: &Spanned<RouteStatus>, report: Report<'_>) -> bool {
+    match (&table.format, &table.fleet) {
+        (Some(format), _) if **format != "nginx" => {
+            report(&format.span, format!("status: format: {:?} is not \"nginx\"", format.value));
+        }
+        (Some(format), Some(_)) => {
+            report(&format.span, "status: the format \"nginx\" has no sum of a `fleet`".into());
+        }
+        (None, None) => report(&whole.span, "status: the table has no `fleet`".into()),
+        _ => {}
+    }
+    table.format.is_some()
+}
+
 impl StatusFleet {
     fn read(table: &RouteStatusTable, pattern: &Pattern, report: Report<'_>) -> Option<Self> {
-        let Some(name) = service_name(&table.fleet) else {
+        let fleet = table.fleet.as_ref()?;
+        let Some(name) = service_name(fleet) else {
             let what =
                 "status: fleet is not an SRV record name such as \"_http._tcp.web.example.com\"";
-            report(&table.fleet.span, what.into());
+            report(&fleet.span, what.into());
             return None;
         };
         let own = String::from_utf8_lossy(pattern.prefix());
         let path = table.path.as_ref().map_or(&*own, |path| path.as_str());
         let is_plain = |byte: u8| byte.is_ascii_graphic() && !matches!(byte, b'?' | b'#' | b'*');
         if !path.starts_with('/') || !path.bytes().all(is_plain) {
-            let place = table.path.as_ref().unwrap_or(&table.fleet);
+            let place = table.path.as_ref().unwrap_or(fleet);
             let what =
                 format!("status: {path:?} is not a path such as \"/status/\"; write it as `path`");
             report(&place.span, what);
@@ -181,6 +231,7 @@ impl StatusFleet {
 pub(super) enum HandlerKey {
     Status,
     Readiness,
+    Close,
     Script,
     Proxy,
     Redirect,
@@ -189,10 +240,12 @@ pub(super) enum HandlerKey {
 }
 
 impl HandlerKey {
-    fn as_str(self) -> &'static str {
+    /// Returns the key as the file has it.
+    pub(super) fn as_str(self) -> &'static str {
         match self {
             Self::Status => "status",
             Self::Readiness => "readiness",
+            Self::Close => "close",
             Self::Script => "script",
             Self::Proxy => "proxy",
             Self::Redirect => "redirect",
@@ -208,6 +261,7 @@ impl Route {
         [
             (HandlerKey::Status, enabled(self.status.as_ref(), RouteStatus::is_on)),
             (HandlerKey::Readiness, enabled(self.readiness.as_ref(), |is_on| *is_on)),
+            (HandlerKey::Close, enabled(self.close.as_ref(), |is_on| *is_on)),
             (HandlerKey::Script, self.script.as_ref().map(|at| &at.span)),
             (HandlerKey::Proxy, self.proxy.as_ref().map(|at| &at.span)),
             (HandlerKey::Redirect, self.redirect.as_ref().map(|at| &at.span)),
@@ -228,16 +282,18 @@ impl Route {
         self.handler_key().is_some() || self.root.is_some()
     }
 
-    /// Returns `true` if the route replaces the handler of a more general route. `status = false` and
-    /// `readiness = false` do so, too.
+    /// Returns `true` if the route replaces the handler of a more general route. `status = false`, `readiness = false` and
+    /// `close = false` do so, too.
     pub(super) fn replaces_handler(&self) -> bool {
-        self.has_handler() || self.status.is_some() || self.readiness.is_some()
+        let has_switch = self.status.is_some() || self.readiness.is_some() || self.close.is_some();
+        self.has_handler() || has_switch
     }
 
     /// Removes all keys that name a handler.
     pub(super) fn clear_handler(&mut self) {
         self.status = None;
         self.readiness = None;
+        self.close = None;
         self.script = None;
         self.proxy = None;
         self.redirect = None;

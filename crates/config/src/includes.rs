@@ -14,6 +14,7 @@ use toml::de::{DeArray, DeTable, DeValue};
 use super::chroot;
 use super::error::{Part, Problem, Source};
 use super::glob::Glob;
+use super::map_routes;
 use super::secrets;
 use super::syntax;
 
@@ -166,6 +167,7 @@ pub(super) fn parse<'t>(source: &Source<'t>) -> Result<Spanned<DeTable<'t>>, Vec
         let table = values.table(table.into_inner());
         merge(&mut whole, table, source, &mut problems);
     }
+    map_routes::expand(&mut whole, source, &mut problems);
     if problems.is_empty() { Ok(Spanned::new(0..0, whole)) } else { Err(problems) }
 }
 

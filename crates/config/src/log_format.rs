@@ -1,5 +1,9 @@
 //! Formats of the access log.
 
+use dunlin_http::semantics::is_token;
+
+use super::secrets::is_secret_name;
+
 /// Format of a line of the access log.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum AccessLogFormat {
@@ -60,9 +64,23 @@ pub enum LogPiece {
         /// It is between double quotes.
         quoted: bool,
     },
+    /// A field of the request, `{header.NAME}`, or of the response, `{response.NAME}`.
+    Named {
+        /// The name of the field.
+        name: Box<str>,
+        /// It is one of the response.
+        is_response: bool,
+        /// It is between double quotes.
+        quoted: bool,
+    },
 }
 
 impl LogTemplate {
+    /// Returns `true` if lines have fields of responses.
+    pub fn has_response_fields(&self) -> bool {
+        self.pieces.iter().any(|piece| matches!(piece, LogPiece::Named { is_response: true, .. }))
+    }
+
     /// Compiles a template.
     ///
     /// # Errors
@@ -92,16 +110,39 @@ impl LogTemplate {
                     text.len() - rest.len() + brace,
                 ));
             };
-            let field = LogField::parse(&rest[brace + 1..brace + length])?;
+            let name = &rest[brace + 1..brace + length];
             quoted ^= literal.matches('"').count() % 2 == 1;
             push_literal(&mut pieces, &mut literal);
-            pieces.push(LogPiece::Field { field, quoted });
+            pieces.push(match named(name)? {
+                Some((name, is_response)) => LogPiece::Named { name, is_response, quoted },
+                None => LogPiece::Field { field: LogField::parse(name)?, quoted },
+            });
             rest = &rest[brace + length + 1..];
         }
         literal.push_str(rest);
         push_literal(&mut pieces, &mut literal);
         Ok(Self { pieces })
     }
+}
+
+/// Fields whose values are secrets.
+const SECRET: [&str; 5] =
+    ["authorization", "proxy-authorization", "cookie", "set-cookie", "proxy-authenticate"];
+
+/// Returns the name of a field, and `true` for one of the response; `None` if the placeholder is another.
+fn named(placeholder: &str) -> Result<Option<(Box<str>, bool)>, String> {
+    let Some((kind @ ("header" | "response"), name)) = placeholder.split_once('.') else {
+        return Ok(None);
+    };
+    if !is_token(name.as_bytes()) {
+        return Err(format!("log template: {name:?} is not the name of a field"));
+    }
+    if is_secret_name(name.as_bytes())
+        || SECRET.iter().any(|secret| secret.eq_ignore_ascii_case(name))
+    {
+        return Err(format!("log template: {name} has secrets, which are not logged"));
+    }
+    Ok(Some((name.into(), kind == "response")))
 }
 
 fn push_literal(pieces: &mut Vec<LogPiece>, literal: &mut String) {
@@ -162,6 +203,8 @@ fields! {
     Status = "status",
     /// Bytes of the response body that were sent.
     Bytes = "bytes",
+    /// Bytes of the response body before it was compressed, if it was compressed for the request.
+    PlainBytes = "plain_bytes",
     /// Bytes that the client has sent through a tunnel, such as a WebSocket.
     Received = "received",
     /// The `Referer` field.
@@ -221,6 +264,9 @@ mod tests {
             ("ab{status", "at byte 2"),
             ("{status}}", "at byte 8"),
             ("{status}\n", "cannot be part of a line"),
+            ("{header.a b}", "is not the name of a field"),
+            ("{header.Cookie}", "has secrets"),
+            ("{response.Set-Cookie}", "has secrets"),
         ];
         for (template, hint) in table {
             let error = LogTemplate::parse(template).unwrap_err();

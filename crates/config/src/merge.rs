@@ -3,6 +3,7 @@
 use std::collections::BTreeMap;
 
 use super::file::Route;
+use super::map::Maps;
 use super::pattern::Pattern;
 use super::site_route::SiteRoute;
 use super::spanned::Spanned;
@@ -23,9 +24,13 @@ pub(super) struct Patterns<'r> {
     pub(super) handler: &'r Pattern,
     /// Pattern of the route that has the `try` list: for `{rest}` of its steps.
     pub(super) tries: &'r Pattern,
+    /// Pattern of the route that has the root: for the paths of an `alias`.
+    pub(super) root: &'r Pattern,
     /// Pattern of the route that has `cache_control` or `expires`.
     pub(super) caching: &'r Pattern,
-    origins: [&'r str; 5],
+    /// The maps of the configuration.
+    pub(super) maps: &'r Maps,
+    origins: [&'r str; 6],
 }
 
 /// Patterns of the routes that the tables of settings come from. Settings whose table comes from the same route share
@@ -42,19 +47,20 @@ pub struct DefinedBy {
     pub throttle: String,
     /// Pattern of the route whose `proxy` applies; empty if there is none.
     pub proxy: String,
+    /// Pattern of the route whose `any` applies; empty if there is none.
+    pub any: String,
 }
 
-impl Patterns<'_> {
-    pub(super) const EVERYTHING: Self = Self {
-        handler: &Pattern::EVERYTHING,
-        tries: &Pattern::EVERYTHING,
-        caching: &Pattern::EVERYTHING,
-        origins: [""; 5],
-    };
+impl<'r> Patterns<'r> {
+    /// Returns the patterns of settings that no route has.
+    pub(super) fn everything(maps: &'r Maps) -> Self {
+        let all = &Pattern::EVERYTHING;
+        Self { handler: all, tries: all, root: all, caching: all, maps, origins: [""; 6] }
+    }
 
     pub(super) fn origins(&self) -> DefinedBy {
-        let [script, auth, limit, throttle, proxy] = self.origins.map(str::to_owned);
-        DefinedBy { script, auth, limit, throttle, proxy }
+        let [script, auth, limit, throttle, proxy, any] = self.origins.map(str::to_owned);
+        DefinedBy { script, auth, limit, throttle, proxy, any }
     }
 }
 
@@ -62,9 +68,10 @@ impl Patterns<'_> {
 /// keys in turn.
 pub(super) fn merge<'r>(
     routes: impl IntoIterator<Item = &'r SiteRoute>,
+    maps: &'r Maps,
     mut report_key: impl FnMut(&'r SiteRoute, &'static str),
 ) -> MergedRoute<'r> {
-    let mut merged = MergedRoute { route: Route::default(), patterns: Patterns::EVERYTHING };
+    let mut merged = MergedRoute { route: Route::default(), patterns: Patterns::everything(maps) };
     for route in routes {
         merged.add(&route.route, |key| report_key(route, key));
         if route.route.handler_key().is_some() {
@@ -73,16 +80,20 @@ pub(super) fn merge<'r>(
         if route.route.r#try.is_some() {
             merged.patterns.tries = &route.pattern;
         }
+        if route.route.root.is_some() {
+            merged.patterns.root = &route.pattern;
+        }
         if route.route.cache_control.is_some() || route.route.expires.is_some() {
             merged.patterns.caching = &route.pattern;
         }
-        let Route { script, auth, limit, throttle, proxy, .. } = &*route.route;
+        let Route { script, auth, limit, throttle, proxy, any, .. } = &*route.route;
         let has = [
             script.is_some(),
             auth.is_some(),
             limit.is_some(),
             throttle.is_some(),
             proxy.is_some(),
+            any.is_some(),
         ];
         for (origin, has) in merged.patterns.origins.iter_mut().zip(has) {
             if has {
@@ -98,6 +109,9 @@ impl MergedRoute<'_> {
         let general = &mut self.route;
         if specific.replaces_handler() {
             general.clear_handler();
+        }
+        if specific.root.is_some() {
+            general.alias = None;
         }
         // Both keys control how long clients cache a response: a mixture of two routes would follow neither.
         if specific.cache_control.is_some() || specific.expires.is_some() {
@@ -129,17 +143,17 @@ impl MergedRoute<'_> {
     }
 }
 
-type Table = Spanned<BTreeMap<Spanned<String>, Spanned<String>>>;
+type Table<V> = Spanned<BTreeMap<Spanned<String>, Spanned<V>>>;
 
 /// Removes a field by its name, case-insensitively (RFC 9110 §5.1).
-fn remove_name(fields: &mut Option<Table>, name: &str) {
+fn remove_name<V>(fields: &mut Option<Table<V>>, name: &str) {
     if let Some(fields) = fields {
         fields.value.retain(|other, _| !other.eq_ignore_ascii_case(name));
     }
 }
 
 /// Adds the entries of the more general table whose keys the specific one does not have.
-fn add_missing(specific: &mut Option<Table>, general: Option<Table>) {
+fn add_missing<V>(specific: &mut Option<Table<V>>, general: Option<Table<V>>) {
     match (specific.as_mut(), general) {
         (Some(specific), Some(general)) => {
             for (key, value) in general.value {

@@ -5,6 +5,7 @@ use dunlin_http::semantics::is_token;
 use super::file::Route;
 use super::handler::Handler;
 use super::report::Report;
+use super::spanned::{Span, Spanned};
 
 /// Request methods that a route allows.
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -31,24 +32,24 @@ impl MethodRules {
     /// Checks the key `methods` of a route whose handler is `handler`; `None` if it is absent.
     pub(crate) fn read(route: &Route, handler: &Handler, report: Report<'_>) -> Option<Self> {
         let names = route.methods.as_ref()?;
-        if names.is_empty() {
-            let what = "methods: the list is empty, so that nothing would be allowed";
-            report(&names.span, what.into());
-        }
-        for name in &names.value {
-            if !is_token(name.as_bytes()) {
-                report(&name.span, format!("methods: {:?} is not a method", name.value));
-            } else if name.bytes().any(|byte| byte.is_ascii_lowercase()) {
-                let what =
-                    format!("methods: {:?} is not {:?}", name.value, name.to_ascii_uppercase());
-                report(&name.span, what);
-            }
-        }
+        check(
+            names.iter().map(|name| (name.as_str(), &name.span)),
+            (&names.span, "methods"),
+            report,
+        );
         let names = names.iter().map(|name| name.value.clone()).collect();
+        let has_dav = route.dav.as_ref().is_some_and(|dav| dav.is_on());
         // A `try` list or an index can end in a script, which may support any method.
         let may_reroute = handler.is_files() && (route.r#try.is_some() || route.index.is_some());
-        let handled = handler.methods().filter(|_| !may_reroute);
+        let handled = handler.methods(has_dav).filter(|_| !may_reroute);
         Some(Self::new(names, handled))
+    }
+
+    /// Checks the methods of the key `key`, whatever the handler.
+    pub(crate) fn of(names: &Spanned<Vec<String>>, key: &str, report: Report<'_>) -> Self {
+        let all = names.iter().map(|name| (name.as_str(), &names.span));
+        check(all, (&names.span, key), report);
+        Self::new(names.value.clone(), None)
     }
 
     /// Returns the value of `Allow`.
@@ -59,5 +60,24 @@ impl MethodRules {
     /// Returns `true` if requests with `method` are allowed.
     pub fn allows(&self, method: &[u8]) -> bool {
         self.names.iter().any(|name| name.as_bytes() == method)
+    }
+}
+
+fn check<'n>(
+    names: impl Iterator<Item = (&'n str, &'n Span)>,
+    (whole, key): (&Span, &str),
+    report: Report<'_>,
+) {
+    let mut is_empty = true;
+    for (name, span) in names {
+        is_empty = false;
+        if !is_token(name.as_bytes()) {
+            report(span, format!("{key}: {name:?} is not a method"));
+        } else if name.bytes().any(|byte| byte.is_ascii_lowercase()) {
+            report(span, format!("{key}: {name:?} is not {:?}", name.to_ascii_uppercase()));
+        }
+    }
+    if is_empty {
+        report(whole, format!("{key}: the list is empty, so that nothing would be allowed"));
     }
 }

@@ -28,6 +28,10 @@ impl FromStr for Network {
 
     fn from_str(text: &str) -> Result<Self, String> {
         let hint = || {
+            if text.eq_ignore_ascii_case("all") {
+                return "\"all\" is not a network; \"0.0.0.0/0\" and \"::/0\" are all addresses"
+                    .into();
+            }
             format!(
                 "{text:?} is not a network such as \"192.0.2.0/24\", \"2001:db8::/32\" or \"::1\""
             )

@@ -14,15 +14,14 @@ const LOCATION: &str = "write [[site.route]] with path = \"/PREFIX/*\", path = \
 const REWRITE: &str = "write try = [\"{path}\", \"/index.php\"] into a [[site.route]] to look for files in turn, or \
     rewrite = \"/index.php?page={rest}\" to serve another path, or redirect = { to = \"/new/{rest}\" } to send clients \
     elsewhere";
-const ALIAS: &str = "write `root` into a [[site.route]]: the whole path of the request is looked for beneath it, so that \
-    /static/a.css needs root = \"DIR\" with DIR/static/a.css";
+const ALIAS: &str = "write alias = \"DIR\" into a [[site.route]] with path = \"/static/*\"";
 const TLS: &str = "write tls = { certificate = \"FILE\", key = \"FILE\" } into [[site]], and tls = true into [[listen]]";
 const LIMIT: &str = "write limit = { requests = \"10/s\" } into a [[site.route]], or throttle = { max_concurrent = 10 } for \
     requests at once";
 const FIELDS: &str = "write set_fields = { \"NAME\" = \"VALUE\" } or remove_fields = [\"NAME\"] into a [[site.route]]";
 
 /// Names of directives in lower case, and the hint.
-const DIRECTIVES: [(&[&str], &str); 29] = [
+const DIRECTIVES: [(&[&str], &str); 39] = [
     (
         &[
             "proxy_pass",
@@ -44,9 +43,12 @@ const DIRECTIVES: [(&[&str], &str); 29] = [
             "forward",
             "forward_to",
             "balancer",
-            "websocket",
         ],
         PROXY,
+    ),
+    (
+        &["websocket", "websockets", "proxy_websocket"],
+        "WebSocket needs no setting: a route with `proxy` or an ASGI application passes it on",
     ),
     (
         &[
@@ -68,7 +70,7 @@ const DIRECTIVES: [(&[&str], &str); 29] = [
         &["try_files", "tryfiles", "fallbackresource", "fallback"],
         "write try = [\"{path}\", \"{path}/\", \"/index.html\"]; a last \"=404\" is a status",
     ),
-    (&["alias", "scriptalias", "aliasmatch"], ALIAS),
+    (&["scriptalias", "aliasmatch"], ALIAS),
     (
         &["include", "includes", "import", "includeoptional"],
         "write include = \"conf.d/*.toml\" at the start of the file",
@@ -159,9 +161,29 @@ const DIRECTIVES: [(&[&str], &str); 29] = [
             "authname",
             "require",
         ],
-        "write auth = { basic = \"USERS\" } into a [[site.route]]; `dunlin passwd USERS NAME` makes the file",
+        "write auth = { basic = \"USERS\" } into a [[site.route]]; `dunlin passwd USERS NAME` creates the file",
     ),
     (&["auth_request", "forward_auth"], "write auth = { forward = \"URL\" } into a [[site.route]]"),
+    (
+        &["auth_request_set", "copy_headers", "authresponseheaders"],
+        "write auth = { forward = \"URL\", copy_to_request = [\"NAME\"], copy_to_response = [\"NAME\"] } into a [[site.route]]",
+    ),
+    (
+        &["auth_jwt", "auth_jwt_key_file", "auth_jwt_key_request", "jwt"],
+        "write auth = { jwt = { jwks = \"URL\", issuer = \"URL\", audience = \"NAME\" } } into a [[site.route]]",
+    ),
+    (
+        &["satisfy", "requireany"],
+        "write any = [{ allow = [\"10.0.0.0/8\"] }, { auth = { basic = \"USERS\" } }] into a [[site.route]]",
+    ),
+    (
+        &["secure_link", "secure_link_md5", "secure_link_secret"],
+        "write signed = { secret = \"SECRET\", expires = \"PARAMETER\" } into a [[site.route]]",
+    ),
+    (
+        &["valid_referers", "referer"],
+        "write when = { not = { referer = [\"none\", \"server_names\"] } } into a [[site.route]] with respond = { status = 403 }",
+    ),
     (
         &["limit_req", "limit_req_zone", "limit_conn", "rate_limit", "ratelimit", "limit_rate"],
         LIMIT,
@@ -169,6 +191,22 @@ const DIRECTIVES: [(&[&str], &str); 29] = [
     (
         &["gzip", "gzip_types", "brotli", "zstd", "encode", "compression", "deflate"],
         "write compress = true, false or a list such as [\"zstd\", \"br\", \"gzip\"] into a [[site.route]]",
+    ),
+    (
+        &["sub_filter", "sub_filter_once", "sub_filter_types", "substitutions", "replace"],
+        "write substitute = { \"old\" = \"new\" } into a [[site.route]]",
+    ),
+    (
+        &["dav_methods", "dav_ext_methods", "dav_access", "webdav", "webdav_methods"],
+        "write dav = true into a [[site.route]]",
+    ),
+    (
+        &["ssi_types", "server_side_includes", "ssi_silent_errors"],
+        "write ssi = true into a [[site.route]]",
+    ),
+    (
+        &["proxy_cache_valid", "fastcgi_cache_valid", "uwsgi_cache_valid"],
+        "write cache = { responses = true, lifetime = { \"200\" = \"10m\" } } into a [[site.route]]",
     ),
     (&["gzip_static", "brotli_static"], "write precompressed = true into a [[site.route]]"),
     (

@@ -73,14 +73,18 @@ impl Overrides {
         }
         if !self.listen.is_empty() {
             let listen = |address: &String| file::ListenTable {
+                name: None,
                 address: Spanned::detached(address.clone()),
                 mode: None,
                 backlog: None,
                 tls: None,
                 http2: None,
+                http3: None,
                 proxy_protocol: None,
             };
             file.listen = self.listen.iter().map(listen).collect();
+            // The listeners that sites name are not there.
+            file.site.iter_mut().for_each(|site| site.value.listen = None);
         }
         if let Some((certificate, key)) = &self.certificate {
             for listen in &mut file.listen {
@@ -95,8 +99,11 @@ impl Overrides {
             file.server.threads = Some(Spanned::detached(threads));
         }
         if let Some(path) = &self.access_log {
-            let format = file.server.access_log.take().and_then(|log| log.value.0.format);
-            let table = file::AccessLogTable { path: Spanned::detached(path.into()), format };
+            let table = file::AccessLogTable::to(path);
+            let table = match file.server.access_log.take() {
+                Some(log) => file::AccessLogTable { path: table.path, ..log.value.0 },
+                None => table,
+            };
             file.server.access_log = Some(Spanned::detached(file::AccessLogForm(table)));
         }
         Ok(())

@@ -19,6 +19,32 @@ pub(super) struct Pattern {
     regex: Option<PathRegex>,
 }
 
+/// Returns what to write instead of a text that begins neither with `/` nor with `*`.
+fn not_a_pattern(text: &str) -> String {
+    let problem = format!("the pattern {text:?} begins neither with `/` nor with `*`");
+    // As nginx and Apache mark regular expressions.
+    let regex = text.trim_start_matches(['~', '*', ' ']);
+    let is_regex = text.starts_with('~')
+        || text.starts_with('^')
+        || text.ends_with('$')
+        || text.contains(['\\', '(', '|']);
+    if let Some(extension) = extension(regex) {
+        return format!("{problem}; write path = \"*.{extension}\"");
+    }
+    match is_regex {
+        true => format!(
+            "{problem}; a regular expression is written as regex = '{regex}', without `path`"
+        ),
+        false => format!("{problem}; write \"/{text}\""),
+    }
+}
+
+/// Returns the extension that an expression such as `\.php$` matches.
+fn extension(regex: &str) -> Option<&str> {
+    let extension = regex.strip_prefix("\\.")?.strip_suffix('$')?;
+    extension.bytes().all(|byte| byte.is_ascii_alphanumeric()).then_some(extension)
+}
+
 impl Pattern {
     /// Matches every path.
     pub(super) const EVERYTHING: Self =
@@ -35,7 +61,7 @@ impl Pattern {
 
     pub(super) fn parse(text: &str) -> Result<Self, String> {
         if !text.starts_with(['/', '*']) {
-            return Err(format!("the pattern {text:?} begins neither with `/` nor with `*`"));
+            return Err(not_a_pattern(text));
         }
         if text.contains('\0') {
             return Err(format!("the pattern {text:?} holds a NUL, which no path does"));
@@ -128,6 +154,25 @@ impl Pattern {
     /// Returns the names by which templates can have captures of a regular expression.
     pub(super) fn capture_names(&self) -> Vec<String> {
         self.regex.as_ref().map(PathRegex::names).unwrap_or_default()
+    }
+
+    /// Returns `true` if the expression has nothing before this group, whose text then begins with the slash of the path.
+    pub(super) fn begins_with_group(&self, name: &str) -> bool {
+        let Some(text) = self.regex.as_ref().map(PathRegex::text) else { return false };
+        let text = text.strip_prefix("(?i)").unwrap_or(text);
+        let Some(group) = text.strip_prefix('^').unwrap_or(text).strip_prefix('(') else {
+            return false;
+        };
+        match group.strip_prefix('?') {
+            None => name == "1",
+            Some(named) => {
+                let named = named.strip_prefix('P').unwrap_or(named);
+                named
+                    .strip_prefix('<')
+                    .and_then(|named| named.split_once('>'))
+                    .is_some_and(|(own, _)| own == name)
+            }
+        }
     }
 
     /// Orders from general to specific: patterns with `*`, shorter prefixes before longer ones, then shorter suffixes before

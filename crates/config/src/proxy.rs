@@ -7,25 +7,28 @@ use dunlin_http::semantics::{is_field_value, is_token};
 use rustls::pki_types::ServerName;
 
 use super::error::nearest;
+use super::fields::RequestField;
 use super::file::{
-    BufferTable, EjectTable, ForwardCertificate, ProxyHost, ProxyProtocol, ProxyTable, Retry,
-    RetryTable,
+    BufferTable, EjectTable, ForwardCertificate, ProxyProtocol, ProxyTable, Retry, RetryTable,
 };
 use super::forward_fields::HOP_BY_HOP;
+use super::map::Maps;
 use super::pattern::Pattern;
 use super::report::Report;
 use super::spanned::{Span, Spanned};
 use super::units::{DurationValue, Size};
 
 mod address;
+mod path;
 mod sticky;
 
 pub use self::address::{Service, UpstreamAddress};
 pub(super) use self::address::{address, service_name};
+pub use self::path::UpstreamPath;
 pub use self::sticky::Sticky;
 
 /// A reverse proxy, with every default filled in.
-#[derive(Debug, Clone, PartialEq, Eq)]
+#[derive(Debug, Clone, PartialEq)]
 pub struct Proxy {
     /// The upstreams.
     pub upstreams: Vec<Upstream>,
@@ -47,10 +50,16 @@ pub struct Proxy {
     pub base: String,
     /// `Location` and cookies of upstreams get the prefix again.
     pub rewrites_location: bool,
-    /// Upstreams get the host of the client's request.
-    pub preserves_host: bool,
+    /// The path that upstreams get in place of the request's.
+    pub path: Option<UpstreamPath>,
+    /// The host that upstreams get.
+    pub host: UpstreamHost,
     /// Request fields to set; an empty value removes the field.
-    pub set_request_fields: Vec<(String, String)>,
+    pub set_request_fields: Vec<RequestField>,
+    /// Upstreams get the credentials that the server has checked.
+    pub passes_credentials: bool,
+    /// Clients get the `Server` field of upstreams.
+    pub passes_server_field: bool,
     /// The bodies that are collected in memory.
     pub buffer: Buffer,
     /// Error pages replace error responses of upstreams.
@@ -77,6 +86,8 @@ pub struct Proxy {
     pub tunnel_timeout: Option<Duration>,
     /// Authorities that upstreams with TLS have their certificates from; those of the system if absent.
     pub authority: Option<PathBuf>,
+    /// `false` accepts every certificate of upstreams with TLS.
+    pub verify: bool,
     /// Name in the certificates of upstreams with TLS; the host of each URL if absent.
     pub server_name: Option<String>,
     /// Files of the certificate and the key that upstreams with TLS get.
@@ -87,6 +98,17 @@ pub struct Proxy {
     pub forward_client_certificate: Option<ForwardCertificate>,
 }
 
+/// The host that upstreams get.
+#[derive(Debug, Clone, PartialEq)]
+pub enum UpstreamHost {
+    /// That of the client's request.
+    Client,
+    /// That of the upstream's URL, with its port.
+    Upstream,
+    /// Another one; that of the client if the value is no host.
+    Named(RequestField),
+}
+
 /// An upstream as it is configured.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Upstream {
@@ -94,6 +116,8 @@ pub struct Upstream {
     pub address: UpstreamAddress,
     /// The share of the requests, relative to those of the others.
     pub weight: u32,
+    /// It is used only while none of the others is available.
+    pub backup: bool,
 }
 
 /// The policy by which the upstream of a request is chosen.
@@ -192,6 +216,9 @@ impl Proxy {
             (Some(prefix), base) => text.push_str(&format!(", with {base} in place of {prefix:?}")),
             (None, _) => {}
         }
+        if let Some(path) = &self.path {
+            text.push_str(&format!(", with the path {path}"));
+        }
         text
     }
 
@@ -219,13 +246,19 @@ pub(super) fn split_path(url: &str) -> (&str, Option<&str>) {
 /// Checks `table` and fills in its defaults.
 ///
 /// `pattern` belongs to the route that has the table.
-pub(super) fn read(table: &Spanned<ProxyTable>, pattern: &Pattern, report: Report<'_>) -> Proxy {
-    Reader { table, pattern, report }.proxy()
+pub(super) fn read(
+    table: &Spanned<ProxyTable>,
+    pattern: &Pattern,
+    maps: &Maps,
+    report: Report<'_>,
+) -> Proxy {
+    Reader { table, pattern, maps, report }.proxy()
 }
 
 struct Reader<'a> {
     table: &'a Spanned<ProxyTable>,
     pattern: &'a Pattern,
+    maps: &'a Maps,
     report: Report<'a>,
 }
 
@@ -238,10 +271,7 @@ impl<'a> Reader<'a> {
             (!time.is_zero()).then_some(time)
         };
         Proxy {
-            sticky: table
-                .sticky
-                .as_ref()
-                .map(|sticky| Sticky::read(sticky, self.has_several(), self.report)),
+            sticky: table.sticky.as_ref().map(|sticky| Sticky::read(sticky, self.report)),
             slow_start: table.slow_start.map_or(Duration::ZERO, |time| time.0),
             upstreams: self.upstreams(),
             balance: self.balance(),
@@ -255,8 +285,11 @@ impl<'a> Reader<'a> {
                 false => base.trim_end_matches('/').to_owned(),
             }),
             rewrites_location: table.rewrite_location.unwrap_or(true),
-            preserves_host: table.host != Some(ProxyHost::Upstream),
+            path: self.path(),
+            host: self.host(),
             set_request_fields: self.set_request_fields(),
+            passes_credentials: table.authorization.unwrap_or(false),
+            passes_server_field: table.pass_server_field.unwrap_or(false),
             buffer: buffer(table.buffer.as_ref()),
             intercepts_errors: table.intercept_errors.unwrap_or(false),
             connections: self.connections(),
@@ -270,6 +303,7 @@ impl<'a> Reader<'a> {
             idle_timeout: timeout(table.idle_timeout, 60),
             tunnel_timeout: timeout(table.tunnel_timeout, 3600),
             authority: self.authority(),
+            verify: self.verify(),
             server_name: self.server_name(),
             client_certificate: self.client_certificate(),
             proxy_protocol: table.proxy_protocol,
@@ -278,13 +312,6 @@ impl<'a> Reader<'a> {
                 .as_ref()
                 .map(|how| how.value),
         }
-    }
-
-    /// Returns `true` if there can be several upstreams.
-    fn has_several(&self) -> bool {
-        let to = &self.table.to.0;
-        let is_service = |url: &str| url.starts_with("srv+") || url.starts_with("dns+");
-        to.len() > 1 || to.iter().any(|to| is_service(&to.url))
     }
 
     fn upstreams(&mut self) -> Vec<Upstream> {
@@ -304,10 +331,12 @@ impl<'a> Reader<'a> {
             }
             match address(text) {
                 Ok(address) if upstreams.iter().any(|other| other.address == address) => {
-                    let what = format!("proxy: the upstream {address} stands twice");
+                    let what = format!("proxy: the upstream {address} is listed twice");
                     (self.report)(&place, what);
                 }
-                Ok(address) => upstreams.push(Upstream { address, weight }),
+                Ok(address) => {
+                    upstreams.push(Upstream { address, weight, backup: target.backup });
+                }
                 Err(what) => (self.report)(&place, format!("proxy: {what}")),
             }
         }
@@ -448,14 +477,44 @@ impl<'a> Reader<'a> {
         Some(prefix.trim_end_matches('/').to_owned())
     }
 
-    fn set_request_fields(&mut self) -> Vec<(String, String)> {
-        let fields = self.table.set_request_fields.iter().flatten();
-        for (name, value) in fields.clone() {
+    fn path(&mut self) -> Option<UpstreamPath> {
+        let path = self.table.path.as_ref()?;
+        let parsed = match self.table.strip.is_some() || self.base().is_some() {
+            true => Err("it replaces `strip` and the paths of URLs".to_owned()),
+            false => UpstreamPath::parse(path, self.pattern, self.maps),
+        };
+        parsed.map_err(|what| (self.report)(&path.span, format!("proxy: path: {what}"))).ok()
+    }
+
+    fn host(&mut self) -> UpstreamHost {
+        let Some(host) = &self.table.host else { return UpstreamHost::Client };
+        match host.as_str() {
+            "preserve" => UpstreamHost::Client,
+            "upstream" => UpstreamHost::Upstream,
+            name => match RequestField::host(name, self.maps) {
+                Ok(field) => UpstreamHost::Named(field),
+                Err(what) => {
+                    (self.report)(&host.span, format!("proxy: host: {what}"));
+                    UpstreamHost::Client
+                }
+            },
+        }
+    }
+
+    fn set_request_fields(&mut self) -> Vec<RequestField> {
+        let mut fields = Vec::new();
+        for (name, value) in self.table.set_request_fields.iter().flatten() {
             if let Err(what) = check_field(name, value) {
                 (self.report)(&name.span, format!("proxy: set_request_fields: {what}"));
             }
+            match RequestField::new(name, value, self.maps) {
+                Ok(field) => fields.push(field),
+                Err(what) => {
+                    (self.report)(&value.span, format!("proxy: set_request_fields: {what}"));
+                }
+            }
         }
-        fields.map(|(name, value)| (name.value.clone(), value.value.clone())).collect()
+        fields
     }
 
     fn connections(&mut self) -> usize {
@@ -471,6 +530,16 @@ impl<'a> Reader<'a> {
         let authority = self.table.authority.as_ref()?;
         self.needs_tls("authority", &authority.span);
         Some(authority.value.clone())
+    }
+
+    fn verify(&mut self) -> bool {
+        let Some(verify) = &self.table.verify else { return true };
+        self.needs_tls("verify", &verify.span);
+        if !verify.value && self.table.authority.is_some() {
+            let what = "proxy: with verify = false, no certificate has to be from `authority`";
+            (self.report)(&verify.span, what.into());
+        }
+        verify.value
     }
 
     fn server_name(&mut self) -> Option<String> {
@@ -566,7 +635,8 @@ mod tests {
             strip: Some(Spanned::detached("/app/".into())),
             ..ProxyTable::to(ProxyTargets(vec![ProxyTarget::at("http://a".into())]))
         });
-        let proxy = read(&table, &Pattern::EVERYTHING, &mut |_, what| panic!("{what}"));
+        let maps = Maps::default();
+        let proxy = read(&table, &Pattern::EVERYTHING, &maps, &mut |_, what| panic!("{what}"));
         assert_eq!(proxy.strip(b"/app/x"), Some((&b"/app"[..], &b"/x"[..])));
         assert_eq!(proxy.strip(b"/app"), Some((&b"/app"[..], &b""[..])));
         assert_eq!(proxy.strip(b"/apple"), None);

@@ -3,14 +3,16 @@
 use dunlin_http::semantics::path::encode;
 
 use super::captures::Captures;
+use super::facts::Facts;
 use super::file::RedirectTable;
+use super::map::Maps;
 use super::pattern::Pattern;
 use super::report::{Report, field_value};
 use super::spanned::Spanned;
 use super::template::{Template, push_query, push_value, with_groups};
 
 /// A redirect.
-#[derive(Debug, Clone, PartialEq, Eq)]
+#[derive(Debug, Clone, PartialEq)]
 pub struct Redirect {
     /// The status.
     pub status: u16,
@@ -33,15 +35,23 @@ pub(super) const PLACEHOLDERS: [&str; 5] = ["path", "query", "host", "rest", "ta
 const PLAIN: &[u8] = b"=";
 
 impl Redirect {
-    fn parse(to: &str, status: u16, pattern: &Pattern) -> Result<Self, String> {
+    fn parse(to: &str, status: u16, pattern: &Pattern, maps: &Maps) -> Result<Self, String> {
         let groups = pattern.capture_names();
         let known = with_groups(&PLACEHOLDERS, &groups);
+        let parse = |text: &str| Template::with_values(text, &known, maps);
         // All of it is parsed first, so that errors name the placeholder that is written there.
-        Template::parse(to, &known)?;
-        check_target(to, &groups)?;
+        let whole = parse(to)?;
+        match whole.leading_map() {
+            // A map has complete targets.
+            Some(map) => map
+                .values()
+                .iter()
+                .try_for_each(|value| check_target(&value.to_string(), &value.chosen_names()))?,
+            None => check_target(to, &whole.chosen_names())?,
+        }
         let (after_slash, names_host) = (to.contains("/{rest}"), to.starts_with("//"));
         let (to, fragment) = match to.find('#') {
-            Some(at) => (&to[..at], Some(Template::parse(&to[at..], &known)?)),
+            Some(at) => (&to[..at], Some(parse(&to[at..])?)),
             None => (to, None),
         };
         // `/a{query}` is `/a?{query}`.
@@ -50,18 +60,32 @@ impl Redirect {
             _ => to.to_owned(),
         };
         let (path, query) = match to.split_once('?') {
-            Some((path, query)) => (path, Some(Template::parse(query, &known)?)),
+            Some((path, query)) => (path, Some(parse(query)?)),
             None => (&**to, None),
         };
-        let path = Template::parse(path, &known)?;
+        let path = parse(path)?;
         let pattern = pattern.clone();
         Ok(Self { status, path, query, fragment, pattern, after_slash, names_host })
     }
 
+    /// Returns the templates of the parts of the URL.
+    pub(super) fn templates(&self) -> impl Iterator<Item = &Template> {
+        [&self.path].into_iter().chain(&self.query).chain(&self.fragment)
+    }
+
     /// Returns the value of `Location` for a decoded path, in which encoded slashes are NULs. Each value is encoded for the
     /// place where it stands.
-    pub fn location(&self, path: &[u8], query: Option<&[u8]>, host: &[u8]) -> Vec<u8> {
+    /// `host` is the value of the field. Without facts, values of the request besides these are empty. The value is empty if a map has
+    /// no value for the request.
+    pub fn location(
+        &self,
+        (path, query): (&[u8], Option<&[u8]>),
+        host: &[u8],
+        facts: Option<&Facts<'_>>,
+    ) -> Vec<u8> {
         let captures = self.pattern.captures(path);
+        let encoded =
+            |value: &[u8], text: &mut Vec<u8>| text.extend_from_slice(encode(value).as_bytes());
         let in_path = |name: &str, text: &mut Vec<u8>| match name {
             "path" => text.extend_from_slice(encode(path).as_bytes()),
             "rest" => text.extend_from_slice(encode(self.rest(&captures)).as_bytes()),
@@ -73,14 +97,14 @@ impl Redirect {
                 text.extend_from_slice(encode(value).as_bytes());
             }
         };
-        let mut location = self.path.render(in_path);
+        let mut location = self.path.render(facts, encoded, in_path);
         // `/{path}` must not become `//a`, which names the host `a`.
         let slashes = location.iter().take_while(|&&byte| byte == b'/').count();
         if slashes > 1 && !self.names_host {
             location.drain(..slashes - 1);
         }
         if let Some(template) = &self.query {
-            let rendered = self.render_query(template, (path, query, &captures), host);
+            let rendered = self.render_query(template, (path, query, &captures), host, facts);
             // `{target}` in the path has brought a question mark.
             let has_query = memchr::memchr(b'?', &location).is_some();
             // An empty query of the request is carried on.
@@ -90,7 +114,7 @@ impl Redirect {
             }
         }
         if let Some(fragment) = &self.fragment {
-            location.extend(fragment.render(in_path));
+            location.extend(fragment.render(facts, encoded, in_path));
         }
         location
     }
@@ -100,8 +124,10 @@ impl Redirect {
         template: &Template,
         (path, query, captures): (&[u8], Option<&[u8]>, &Captures<'_, '_>),
         host: &[u8],
+        facts: Option<&Facts<'_>>,
     ) -> Vec<u8> {
-        let mut text = template.render(|name, text| match (name, query) {
+        let encode = |value: &[u8], text: &mut Vec<u8>| push_value(value, PLAIN, text);
+        let mut text = template.render(facts, encode, |name, text| match (name, query) {
             ("path", _) => push_value(path, PLAIN, text),
             ("rest", _) => push_value(self.rest(captures), PLAIN, text),
             ("host", _) => push_value(host, PLAIN, text),
@@ -149,6 +175,7 @@ fn target(path: &[u8], query: Option<&[u8]>) -> Vec<u8> {
 pub(super) fn read(
     table: &Spanned<RedirectTable>,
     pattern: &Pattern,
+    maps: &Maps,
     report: Report<'_>,
 ) -> Option<Redirect> {
     let status = table.status.as_deref().copied().unwrap_or(302);
@@ -161,13 +188,16 @@ pub(super) fn read(
     if to.is_empty() {
         report(&table.to.span, "redirect: `to` is empty".into());
     }
-    Redirect::parse(&to, status, pattern)
+    Redirect::parse(&to, status, pattern, maps)
         .inspect_err(|what| report(&table.to.span, format!("redirect: {what}")))
         .ok()
 }
 
-/// Rejects a `to` with which a client could choose scheme or host: the configuration has to name both.
+/// Rejects a `to` with which a client could choose scheme or host: the configuration has to name both. `groups` are placeholders that a
+/// client chooses.
 fn check_target(to: &str, groups: &[String]) -> Result<(), String> {
+    let with_scheme = to.strip_prefix("{scheme}").map(|rest| format!("https{rest}"));
+    let to = with_scheme.as_deref().unwrap_or(to);
     let has_group = |text: &str| groups.iter().any(|group| text.contains(&format!("{{{group}}}")));
     let is_chosen = |authority: &str| authority.contains("{rest}") || has_group(authority);
     if to.is_empty() {
@@ -225,9 +255,9 @@ mod tests {
 
     fn location(to: &str, path: &str, query: Option<&str>) -> String {
         let pattern = Pattern::parse("/old/*").unwrap();
-        let redirect = Redirect::parse(to, 302, &pattern).unwrap();
-        let location =
-            redirect.location(path.as_bytes(), query.map(str::as_bytes), b"a.example:81");
+        let redirect = Redirect::parse(to, 302, &pattern, &Maps::default()).unwrap();
+        let target = (path.as_bytes(), query.map(str::as_bytes));
+        let location = redirect.location(target, b"a.example:81", None);
         String::from_utf8(location).unwrap()
     }
 
@@ -257,8 +287,20 @@ mod tests {
         ] {
             assert_eq!(location(to, path, None), expected, "{to}");
         }
-        for to in ["//{path}", "https://{path}", "https://{target}", "https:///x", "//"] {
-            assert!(Redirect::parse(to, 302, &Pattern::EVERYTHING).is_err(), "{to}");
+        for to in [
+            "//{path}",
+            "https://{path}",
+            "https://{target}",
+            "https:///x",
+            "//",
+            "{header.X}",
+            "https://{cookie.host}/x",
+            "https://a.{query.host}",
+        ] {
+            assert!(
+                Redirect::parse(to, 302, &Pattern::EVERYTHING, &Maps::default()).is_err(),
+                "{to}"
+            );
         }
     }
 

@@ -43,7 +43,7 @@ fn served(site: &Site) -> Vec<Served> {
     let mut served: Vec<Served> = Vec::new();
     for (pattern, path) in [everything].into_iter().chain(paths) {
         let settings = site.route(path);
-        if settings.serve_source || !sends_files(settings) {
+        if settings.serve_source || !sends_files(&settings) {
             continue;
         }
         // Without a `try` list, only paths that begin with the pattern's directory are sent.
@@ -70,6 +70,7 @@ fn sends_files(settings: &Settings) -> bool {
         | Handler::Rewrite(_)
         | Handler::Status(_)
         | Handler::Readiness
+        | Handler::Close
         | Handler::AddSlash => false,
     };
     sends_files && !settings.root.as_os_str().is_empty() && settings.objects.is_none()

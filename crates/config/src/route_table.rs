@@ -8,14 +8,15 @@
 //! A path that is shorter than prefix and suffix together (`/abc` has the prefix `/ab` and the suffix `bc`) may be too
 //! short for some patterns. There are few such paths; their settings are made as well.
 //!
-//! Of the regular expressions of a site only the first that matches a path applies. All of them are matched at once. The
-//! settings of each pair that a path can have, of a cell of the table and an expression, are made when the configuration is
-//! read: the text with which each match of an expression begins leaves few cells for most of them.
+//! Of the regular expressions of a site only the first that matches a path applies. All of them are matched at once. If there are
+//! few pairs that a path can have, of a cell of the table and an expression, their settings are made when the configuration is
+//! read: the text with which each match of an expression begins leaves few cells for most of them. Otherwise a lookup returns the
+//! pair, whose settings a request makes.
 
 use std::collections::HashMap;
 use std::sync::Arc;
 
-use super::path_regex::RegexList;
+use super::path_regex::{PathRegex, RegexList};
 use super::pattern::Pattern;
 
 /// The settings of every path of a site.
@@ -38,11 +39,27 @@ pub struct RouteTable<T> {
 struct Regexes<T> {
     list: Arc<RegexList>,
     /// Settings by the index in the table and the position of the expression.
-    settings: HashMap<(usize, usize), Arc<T>>,
+    settings: HashMap<Pair, Arc<T>>,
 }
 
-/// Maximum number of pairs; a file with more is rejected.
+/// Maximum number of pairs of a beginning and an end; a file with more is rejected.
 const MAX: usize = 1 << 18;
+
+/// Maximum number of pairs of a cell and a regular expression whose settings are made before the first request.
+const MAX_PAIRS: usize = 1 << 11;
+
+/// The settings of a path in a table.
+#[derive(Debug)]
+pub enum Found<'t, T> {
+    /// They are in the table.
+    Made(&'t Arc<T>),
+    /// There are too many pairs to make the settings of each: the patterns of this cell apply, and the regular expression at
+    /// this position. All paths with the same pair have the same settings.
+    Pair(Pair),
+}
+
+/// The index of a cell in a table, and the position of a regular expression.
+pub type Pair = (usize, usize);
 
 impl<T> RouteTable<T> {
     /// Makes the settings of every path by `make`, which gets the indexes of the matching patterns, from general to
@@ -86,7 +103,7 @@ impl<T> RouteTable<T> {
         let literal = literals
             .map(|pattern| (pattern.prefix().to_vec(), maker.of_path(pattern.prefix())))
             .collect();
-        let regexes = maker.regexes(&beginnings, &ends)?;
+        let regexes = maker.regexes(&beginnings, &ends);
         Ok(Self { literal, beginnings, ends, table, short, regexes })
     }
 
@@ -127,7 +144,7 @@ impl<T> RouteTable<T> {
         }
     }
 
-    /// Returns all settings; some occur more than once.
+    /// Returns all settings that were made; some occur more than once.
     pub fn values(&self) -> impl Iterator<Item = &Arc<T>> {
         let of_regexes = self.regexes.iter().flat_map(|regexes| regexes.settings.values());
         self.literal.values().chain(&self.table).chain(self.short.values()).chain(of_regexes)
@@ -135,32 +152,43 @@ impl<T> RouteTable<T> {
 
     /// Returns the settings of a decoded path.
     #[inline]
-    pub fn find(&self, path: &[u8]) -> &Arc<T> {
+    pub fn find(&self, path: &[u8]) -> Found<'_, T> {
         if let ([settings], true, None) = (&self.table[..], self.literal.is_empty(), &self.regexes)
         {
-            return settings;
+            return Found::Made(settings);
         }
-        self.search(path)
+        let (settings, cell) = self.search(path);
+        let of_regex = self.regexes.as_ref().zip(cell).and_then(|(regexes, cell)| {
+            let pair = (cell, regexes.list.first(path)?);
+            Some(regexes.settings.get(&pair).map_or(Found::Pair(pair), Found::Made))
+        });
+        of_regex.unwrap_or(Found::Made(settings))
     }
 
-    fn search(&self, path: &[u8]) -> &Arc<T> {
+    /// Returns `true` if the settings of all paths were made.
+    pub fn is_complete(&self) -> bool {
+        self.regexes.as_ref().is_none_or(|regexes| !regexes.settings.is_empty())
+    }
+
+    /// Returns the settings of a decoded path, where no regular expression applies to it.
+    pub(super) fn find_by_pattern(&self, path: &[u8]) -> &Arc<T> {
+        self.search(path).0
+    }
+
+    /// Returns the settings that the patterns give, and the index of the cell beside whose patterns a regular expression may apply.
+    fn search(&self, path: &[u8]) -> (&Arc<T>, Option<usize>) {
         if let Some(settings) = self.literal.get(path) {
-            return settings;
+            return (settings, None);
         }
-        let beginning = self.beginnings.longest(path.iter().copied());
-        let end = self.ends.longest(path.iter().rev().copied());
+        let (beginning, end) = (self.beginnings.at_beginning(path), self.ends.at_end(path));
         let together = self.beginnings.all[beginning].text.len() + self.ends.all[end].text.len();
         if together > path.len()
             && let Some(settings) = self.short.get(path)
         {
-            return settings;
+            return (settings, None);
         }
         let cell = beginning * self.ends.all.len() + end;
-        let of_regex = self.regexes.as_ref().and_then(|regexes| {
-            let first = regexes.list.first(path)?;
-            regexes.settings.get(&(cell, first))
-        });
-        of_regex.unwrap_or(&self.table[cell])
+        (&self.table[cell], Some(cell))
     }
 }
 
@@ -195,8 +223,10 @@ impl<'a, T, F: FnMut(&[usize]) -> T> Maker<'a, F, T> {
 
     /// Returns the settings of a path for which the regular expression at `first` is the first that matches.
     fn of(&mut self, path: &[u8], first: Option<usize>) -> Arc<T> {
+        // One expression may have several routes, for the values of a map.
+        let first = first.and_then(|first| self.patterns[first].regex()).map(PathRegex::order);
         let matches = |at: &usize| match self.patterns[*at].regex() {
-            Some(_) => first == Some(*at),
+            Some(regex) => first == Some(regex.order()),
             None => self.patterns[*at].matches(path),
         };
         let matching: Vec<usize> = (0..self.patterns.len()).filter(matches).collect();
@@ -208,19 +238,16 @@ impl<'a, T, F: FnMut(&[usize]) -> T> Maker<'a, F, T> {
         settings
     }
 
-    /// Makes the settings of each cell and each regular expression that a path can have together.
-    fn regexes(
-        &mut self,
-        beginnings: &Affixes,
-        ends: &Affixes,
-    ) -> Result<Option<Regexes<T>>, String> {
+    /// Makes the settings of each cell and each regular expression that a path can have together, or of none if these are too
+    /// many.
+    fn regexes(&mut self, beginnings: &Affixes, ends: &Affixes) -> Option<Regexes<T>> {
         if self.regexes.is_empty() {
-            return Ok(None);
+            return None;
         }
         let mut settings = HashMap::new();
-        for (position, at) in self.regexes.clone().into_iter().enumerate() {
+        'all: for (position, at) in self.regexes.clone().into_iter().enumerate() {
             let prefix = self.patterns[at].prefix();
-            let nearest = beginnings.longest(prefix.iter().copied());
+            let nearest = beginnings.at_beginning(prefix);
             for (row, beginning) in beginnings.iter().enumerate() {
                 if row != nearest && !beginning.starts_with(prefix) {
                     continue;
@@ -230,15 +257,13 @@ impl<'a, T, F: FnMut(&[usize]) -> T> Maker<'a, F, T> {
                     let cell = row * ends.all.len() + column;
                     settings.insert((cell, position), self.of(&path, Some(at)));
                 }
-                if settings.len() > MAX {
-                    return Err(format!(
-                        "the regular expressions apply to more than {MAX} pairs of a pattern and an expression; begin them \
-                         with `^` and a directory"
-                    ));
+                if settings.len() > MAX_PAIRS {
+                    settings.clear();
+                    break 'all;
                 }
             }
         }
-        Ok(Some(Regexes { list: Arc::clone(&self.list), settings }))
+        Some(Regexes { list: Arc::clone(&self.list), settings })
     }
 }
 
@@ -276,16 +301,31 @@ impl Affixes {
         self.all.iter().map(|affix| &affix.text[..])
     }
 
-    /// Returns the index of the longest entry that is a prefix of `path`.
-    fn longest(&self, path: impl Iterator<Item = u8> + Clone) -> usize {
+    /// Returns the index of the longest entry that is a prefix of a path. `is_up_to` returns `true` for texts up to the path in
+    /// lexical order, `begins` for its prefixes.
+    fn longest(&self, is_up_to: impl Fn(&[u8]) -> bool, begins: impl Fn(&[u8]) -> bool) -> usize {
         // All texts between a prefix of the path and the path itself, in lexical order, have that prefix. Therefore the
         // last entry up to the path, or one of its parents, is the longest.
-        let after = self.all.partition_point(|affix| affix.text.iter().copied().le(path.clone()));
+        let after = self.all.partition_point(|affix| is_up_to(&affix.text));
         let mut at = after.saturating_sub(1);
-        while !path.clone().take(self.all[at].text.len()).eq(self.all[at].text.iter().copied()) {
+        while !begins(&self.all[at].text) {
             at = self.all[at].parent;
         }
         at
+    }
+
+    /// Returns the index of the longest entry with which `path` begins.
+    fn at_beginning(&self, path: &[u8]) -> usize {
+        self.longest(|text| text <= path, |text| path.starts_with(text))
+    }
+
+    /// Returns the index of the longest reversed entry with which `path` ends.
+    fn at_end(&self, path: &[u8]) -> usize {
+        let backwards = || path.iter().rev();
+        self.longest(
+            |text| text.iter().le(backwards()),
+            |text| backwards().take(text.len()).eq(text),
+        )
     }
 }
 
@@ -297,9 +337,17 @@ mod tests {
 
     use super::*;
     use crate::file::Route;
+    use crate::map::Maps;
     use crate::merge::Patterns;
-    use crate::path_regex::PathRegex;
     use crate::settings::Settings;
+
+    /// Returns what the table, which makes all settings, has for a path.
+    fn found<'t>(table: &'t RouteTable<Settings>, path: &str) -> &'t Settings {
+        match table.find(path.as_bytes()) {
+            Found::Made(settings) => settings,
+            Found::Pair(pair) => panic!("no settings for {pair:?}"),
+        }
+    }
 
     /// Settings whose index names are the numbers of the patterns.
     fn settings(matching: &[usize]) -> Settings {
@@ -307,7 +355,7 @@ mod tests {
             &Route::default(),
             PathBuf::new(),
             0,
-            Patterns::EVERYTHING,
+            Patterns::everything(&Maps::default()),
             &mut |_, _| {},
         );
         settings.index = matching.iter().map(ToString::to_string).collect();
@@ -328,7 +376,7 @@ mod tests {
                     .filter(|&at| patterns[at].matches(path.as_bytes()))
                     .map(|at| at.to_string())
                     .collect();
-                prop_assert_eq!(&table.find(path.as_bytes()).index, &matching, "{}", path);
+                prop_assert_eq!(&found(&table, &path).index, &matching, "{}", path);
             }
         }
     }
@@ -356,7 +404,7 @@ mod tests {
                 };
                 let matching: Vec<String> =
                     (0..patterns.len()).filter(applies).map(|at| at.to_string()).collect();
-                prop_assert_eq!(&table.find(path.as_bytes()).index, &matching, "{}", path);
+                prop_assert_eq!(&found(&table, &path).index, &matching, "{}", path);
             }
         }
     }

@@ -4,6 +4,7 @@ use serde_json::{Map, Value, json};
 
 use super::config::Config;
 use super::file;
+use super::map_routes::can_be_of_map;
 use super::script::keys::{EVERY_KIND, KEYS};
 
 impl Config {
@@ -11,6 +12,7 @@ impl Config {
     pub fn schema() -> Value {
         let mut schema = schema();
         split_script(&mut schema["$defs"]);
+        allow_maps(&mut schema["$defs"]);
         schema
     }
 
@@ -28,6 +30,22 @@ pub(crate) fn schema() -> Value {
         schema.insert("title".into(), "Dunlin configuration".into());
     }
     schema
+}
+
+/// Permits values that name a map, such as `"{map.time}"`, for each key that can be a route's, whatever else the key has.
+fn allow_maps(definitions: &mut Value) {
+    let map = json!({ "type": "string", "pattern": r"^\{map\.[^}]+\}$" });
+    for table in ["Site", "Route"] {
+        let properties = definitions[table]["properties"].as_object_mut().into_iter().flatten();
+        for (_, property) in properties.filter(|(key, _)| can_be_of_map(key)) {
+            let mut own = property.take();
+            let description = own.as_object_mut().and_then(|own| own.remove("description"));
+            *property = json!({ "anyOf": [own, map] });
+            if let Some(description) = description {
+                property["description"] = description;
+            }
+        }
+    }
 }
 
 /// Replaces the definition of the table `script` by one for each kind, so that an editor offers the keys of the kind only.

@@ -13,6 +13,7 @@ use super::address::Address;
 use super::file::{ScriptKind, ScriptTable};
 use super::pattern::Pattern;
 use super::secrets;
+use super::spanned::Spanned;
 use super::users::Owner;
 
 pub use self::component::{Component, Directory, Outbound};
@@ -56,6 +57,8 @@ pub struct Script {
     pub accept_request_id: bool,
     /// Send `X-Request-Id` with responses.
     pub send_request_id: bool,
+    /// Error pages replace error responses of scripts.
+    pub intercepts_errors: bool,
     /// Show standard error of scripts on error pages.
     pub show_errors: bool,
     /// User and groups of the processes; those of the server if absent.
@@ -73,6 +76,8 @@ pub struct Script {
     /// Modules that fork servers of Python and Perl load.
     pub preload: Vec<String>,
     pattern: Pattern,
+    /// The application sees the path before the `*`, too.
+    keeps_mount: bool,
 }
 
 /// The mapping from a path to a script.
@@ -97,6 +102,15 @@ impl ScriptTable {
             (Some(_), _) => Mapping::Rest,
             (None, Some(_)) => Mapping::Path,
             (None, None) => Mapping::Application,
+        }
+    }
+
+    /// Gives scripts that are recognized by their extensions the directory of an `alias`, if they name none.
+    pub(super) fn stand_in(&mut self, alias: &Spanned<PathBuf>) {
+        let is_unnamed = self.directory.is_none() && self.root.is_none() && self.file.is_none();
+        let takes_files = self.is_by_extension() || self.kind.is_cgi();
+        if is_unnamed && takes_files {
+            self.directory = Some(alias.clone());
         }
     }
 
@@ -222,6 +236,9 @@ impl Script {
     pub fn split<'p>(&self, path: &'p [u8]) -> (&'p [u8], &'p [u8]) {
         if self.mapping == Mapping::Program && self.pattern.is_literal() {
             return path.split_at(path.len());
+        }
+        if self.keeps_mount {
+            return path.split_at(0);
         }
         let end = (self.mount() - 1).min(path.len());
         path.split_at(end)

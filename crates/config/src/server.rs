@@ -7,11 +7,11 @@ use std::time::Duration;
 
 use serde::{Deserialize, Serialize};
 
+use super::access_log::AccessLog;
 use super::allowed_paths::AllowedPaths;
 use super::file;
-use super::file::ConnectionUse as Persistence;
+use super::file::{CongestionControl, ConnectionUse as Persistence};
 use super::forwarded_field::ForwardedField;
-use super::log_format::AccessLogFormat;
 use super::network::Network;
 use super::object_root::ObjectRoot;
 use super::spanned::Span;
@@ -63,6 +63,10 @@ pub struct Server {
     pub spool_size: Option<u64>,
     /// Bytes in memory of requests and responses on their way.
     pub memory: u64,
+    /// Files have the statuses of nginx.
+    pub nginx_statuses: bool,
+    /// Per cent of a worker's time for compression.
+    pub compress_share: usize,
     /// Send the field `Server`.
     pub server_field: bool,
     /// Directory of the files that are kept over restarts.
@@ -77,6 +81,8 @@ pub struct Server {
     pub resolver: Vec<SocketAddr>,
     /// Settings of HTTP/1.
     pub http1: Http1,
+    /// Settings of HTTP/3.
+    pub http3: Http3Settings,
     /// Limits of the file cache and of the response cache.
     pub cache: Cache,
     /// Export of traces; `None` if there is none.
@@ -146,15 +152,6 @@ pub enum ErrorLogTarget {
     Journald,
 }
 
-/// The access log.
-#[derive(Debug, Clone, PartialEq, Eq)]
-pub struct AccessLog {
-    /// A path, or `-` for standard output.
-    pub path: PathBuf,
-    /// The format of a line.
-    pub format: AccessLogFormat,
-}
-
 /// Settings of HTTP/1 connections.
 #[derive(Debug)]
 pub struct Http1 {
@@ -180,6 +177,15 @@ pub struct Http1 {
     pub requests: u64,
 }
 
+/// Settings of HTTP/3 connections.
+#[derive(Debug)]
+pub struct Http3Settings {
+    /// The algorithm of congestion control.
+    pub congestion: CongestionControl,
+    /// Directory of records in the format qlog; `None` if there are none.
+    pub qlog: Option<PathBuf>,
+}
+
 /// Limits of the file cache and of the response cache.
 #[derive(Debug)]
 pub struct Cache {
@@ -187,6 +193,8 @@ pub struct Cache {
     pub size: usize,
     /// The directory that keeps responses over restarts; `None` if none does.
     pub disk: Option<CacheDirectory>,
+    /// Bytes of the versions of files that are kept as dictionaries.
+    pub dictionaries: u64,
     /// Maximum size of a file whose content is cached.
     pub file: u64,
     /// Number of files, and of URLs with responses.

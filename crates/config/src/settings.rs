@@ -1,16 +1,27 @@
 //! The settings of a path, with every default filled in.
 
+use std::borrow::Cow;
 use std::collections::HashMap;
-use std::path::PathBuf;
+use std::fmt;
+use std::os::unix::ffi::OsStrExt;
+use std::path::{Path, PathBuf};
 use std::sync::Arc;
 use std::time::Duration;
 
 use dunlin_http::semantics::{ContentCoding, is_field_value, is_token};
 
+use super::access_log::AccessLog;
+use super::alias::Alias;
 use super::check_rules::CheckRules;
-use super::fields;
-use super::file::{self, BodyHandling, Codings, EtagKind, Route, RouteCache, Symlinks};
+use super::coding::CodingRules;
+use super::dav::Dav;
+use super::dictionary::PageDictionary;
+use super::fields::{self, FieldToSet};
+use super::file::{
+    self, BodyHandling, Codings, EtagKind, Route, RouteCache, RouteCacheTable, Symlinks,
+};
 use super::handler::Handler;
+use super::map::Maps;
 use super::merge::{DefinedBy, Patterns};
 use super::object_root::ObjectRoot;
 use super::pattern::Pattern;
@@ -18,6 +29,7 @@ use super::report::{Report, field_value};
 use super::sources::Sources;
 use super::spanned::Spanned;
 use super::template::reject_variables;
+use super::transforms::Transforms;
 use super::tries::TryStep;
 
 /// The settings of a path: the merged settings of all routes that match it.
@@ -28,6 +40,8 @@ pub struct Settings {
     pub handler: Handler,
     /// The directory of the files, and of scripts that are recognized by their extensions.
     pub root: PathBuf,
+    /// The place of the root in URLs; `None` if it is at `/`.
+    pub alias: Option<Alias>,
     /// The root, if it is in object storage; `root` is its URL then.
     pub objects: Option<Arc<ObjectRoot>>,
     pub index: Vec<String>,
@@ -38,8 +52,10 @@ pub struct Settings {
     pub internal: bool,
     /// Settings for files that scripts and upstreams name by `X-Sendfile`, for each directory.
     pub sendfile_roots: Vec<Arc<Settings>>,
-    pub set_fields: Vec<(String, String)>,
+    pub set_fields: Vec<FieldToSet>,
     pub remove_fields: Vec<String>,
+    /// Changes of the bodies of responses; `None` if they are sent as they are.
+    pub transforms: Option<Arc<Transforms>>,
     pub cache_control: Option<String>,
     /// The route that has the handler has `cache_control` or `expires`, too.
     pub has_own_caching: bool,
@@ -48,16 +64,24 @@ pub struct Settings {
     pub types: HashMap<String, String>,
     pub nosniff: bool,
     pub compress: Vec<ContentCoding>,
+    pub compress_events: bool,
+    pub coding: CodingRules,
     pub compress_size: u64,
     pub precompressed: Vec<ContentCoding>,
+    /// The name of the site, if versions of its files are kept as dictionaries.
+    pub dictionary: Option<Arc<str>>,
+    /// The dictionary for pages; see [`PageDictionary::hindrance`].
+    pub page_dictionary: Option<Arc<PageDictionary>>,
     pub cache: CacheRules,
     pub sendfile: bool,
     pub etag: EtagKind,
+    /// WebDAV, if the handler is files.
+    pub dav: Option<Arc<Dav>>,
     pub records: Option<Records>,
     pub symlinks: Symlinks,
     pub hidden: bool,
     pub error_pages: HashMap<u16, String>,
-    pub access_log: bool,
+    pub access_log: RouteLog,
     pub check_rules: CheckRules,
     pub body_size: u64,
     /// When scripts get the request body.
@@ -74,8 +98,29 @@ pub struct Settings {
     pub pattern: String,
 }
 
+/// The access log of a path.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub enum RouteLog {
+    /// None.
+    Off,
+    /// That of the server.
+    Server,
+    /// Another one.
+    Own(Arc<AccessLog>),
+}
+
+impl fmt::Display for RouteLog {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            Self::Off => f.write_str("false"),
+            Self::Server => f.write_str("true"),
+            Self::Own(log) => write!(f, "{}", log.path.display()),
+        }
+    }
+}
+
 /// The cache of a path.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+#[derive(Debug, Clone, PartialEq, Eq)]
 pub struct CacheRules {
     /// Cache files.
     pub enabled: bool,
@@ -86,7 +131,7 @@ pub struct CacheRules {
 }
 
 /// The rules by which responses are cached.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+#[derive(Debug, Clone, Default, PartialEq, Eq)]
 pub struct ResponseCacheRules {
     /// Maximum size of a body in bytes.
     pub response_size: u64,
@@ -94,6 +139,17 @@ pub struct ResponseCacheRules {
     pub is_heuristic: bool,
     /// Cache responses with `Set-Cookie`.
     pub set_cookie: bool,
+    /// Lifetimes of responses without an explicit one, in seconds, by status; `None` is any other status.
+    pub lifetimes: Vec<(Option<u16>, u64)>,
+}
+
+impl ResponseCacheRules {
+    /// Returns the lifetime of a response that has no explicit one, in seconds.
+    pub fn lifetime(&self, status: u16) -> Option<u64> {
+        let of =
+            |wanted| self.lifetimes.iter().find(|(of, _)| *of == wanted).map(|(_, time)| *time);
+        of(Some(status)).or_else(|| of(None))
+    }
 }
 
 /// Format of the records of a file.
@@ -128,6 +184,12 @@ pub struct Records {
 }
 
 impl Settings {
+    /// Returns the value of `Cache-Control` that the route states, by `cache_control` or else by `expires`.
+    pub fn stated_lifetime(&self) -> Option<Cow<'_, str>> {
+        let of_time = || self.expires.map(|time| format!("max-age={}", time.as_secs()).into());
+        self.cache_control.as_deref().map(Cow::from).or_else(of_time)
+    }
+
     /// Makes the settings of the merged route and fills in defaults. Errors are reported, and the faulty settings
     /// omitted.
     pub(super) fn new(
@@ -153,6 +215,25 @@ impl Settings {
         self.try_files.last() == Some(&TryStep::Proxy)
     }
 
+    /// Returns `true` if the last step of the `try` list is a path.
+    pub fn ends_with_path(&self) -> bool {
+        matches!(self.try_files.last(), Some(TryStep::Path(_)))
+    }
+
+    /// Returns `true` if files of the route may be dictionaries: they are the same for everyone, and sent as they are.
+    pub(super) fn are_files_public(&self) -> bool {
+        let has_files = match &self.handler {
+            Handler::Files | Handler::Script(_) => true,
+            _ => self.tries_files(),
+        };
+        has_files
+            && self.cache.enabled
+            && self.check_rules.are_open()
+            && self.transforms.is_none()
+            && self.records.is_none()
+            && self.dav.is_none()
+    }
+
     /// Prevents the sources of the site's scripts from being sent, unless the route sends sources.
     pub(super) fn guard(&mut self, sources: &Option<Arc<Sources>>) {
         if self.serve_source {
@@ -166,6 +247,29 @@ impl Settings {
     }
 }
 
+/// Reads the lifetimes of responses by status.
+fn lifetimes(table: &RouteCacheTable, report: Report<'_>) -> Vec<(Option<u16>, u64)> {
+    let mut lifetimes = Vec::new();
+    for (name, time) in table.lifetime.iter().flat_map(|table| &table.value) {
+        let status = match name.as_str() {
+            "any" => Some(None),
+            name => name.parse().ok().filter(|status| (200..600).contains(status)).map(Some),
+        };
+        match status {
+            Some(Some(status @ (206 | 304 | 426))) => {
+                report(&name.span, format!("cache: responses with status {status} are not stored"));
+            }
+            Some(status) => lifetimes.push((status, time.0.as_secs())),
+            None => {
+                let what =
+                    format!("cache: {:?} is not a status such as \"200\", or \"any\"", name.value);
+                report(&name.span, what);
+            }
+        }
+    }
+    lifetimes
+}
+
 struct Reader<'a> {
     route: &'a Route,
     report: Report<'a>,
@@ -174,12 +278,17 @@ struct Reader<'a> {
 impl Reader<'_> {
     fn settings(mut self, root: PathBuf, cache_file: u64, patterns: Patterns<'_>) -> Settings {
         let route = self.route;
+        let alias = self.alias(patterns.root, &root);
+        // The file of a path without `*` is found by its name.
+        let is_file = alias.as_ref().is_some_and(Alias::is_file);
+        let root = if is_file { root.parent().map(Path::to_owned).unwrap_or(root) } else { root };
         let handler = Handler::read(route, patterns, self.report);
-        let check_rules = CheckRules::read(route, &handler, self.report);
+        let check_rules = CheckRules::read(route, &handler, patterns.maps, self.report);
         let all = || Codings(vec![ContentCoding::Zstd, ContentCoding::Brotli, ContentCoding::Gzip]);
         let codings =
             |key: &Option<Spanned<Codings>>| key.as_deref().cloned().unwrap_or_else(all).0;
         Settings {
+            alias,
             root,
             objects: None,
             index: self.index(),
@@ -196,6 +305,7 @@ impl Reader<'_> {
             sendfile_roots: self.sendfile_roots(),
             set_fields: fields::set_fields(route, self.report),
             remove_fields: fields::remove_fields(route, self.report),
+            transforms: Transforms::read(route, &handler, self.report),
             cache_control: field_value("cache_control", route.cache_control.as_ref(), self.report),
             has_own_caching: patterns.caching == patterns.handler,
             expires: route.expires.as_deref().map(|span| span.0),
@@ -204,22 +314,59 @@ impl Reader<'_> {
             types: self.types(),
             nosniff: route.nosniff.as_deref().copied().unwrap_or(true),
             compress: codings(&route.compress),
+            compress_events: route.compress_events.as_deref().copied().unwrap_or(false),
+            coding: CodingRules::read(route, self.report),
             compress_size: route.compress_size.as_deref().map_or(8 << 20, |size| size.0),
             precompressed: codings(&route.precompressed),
+            dictionary: None,
+            page_dictionary: PageDictionary::read(route, self.report),
             cache: self.cache(cache_file),
             sendfile: route.sendfile.as_deref().copied().unwrap_or(false),
             etag: route.etag.as_deref().copied().unwrap_or(EtagKind::Stat),
+            dav: Dav::read(route, &handler, self.report),
             records: self.records(),
-            symlinks: route.symlinks.as_deref().copied().unwrap_or(Symlinks::Beneath),
+            symlinks: self.symlinks(),
             hidden: route.hidden.as_deref().copied().unwrap_or(false),
             error_pages: self.error_pages(),
             check_rules,
             handler,
-            access_log: route.access_log.as_deref().copied().unwrap_or(true),
+            access_log: self.access_log(),
             body_size: route.body_size.as_deref().map_or(1 << 20, |size| size.0),
             body: route.body.as_deref().copied().unwrap_or_default(),
             ranges: route.ranges.as_deref().copied().unwrap_or(16),
         }
+    }
+
+    /// Returns the symlinks that are followed: none where clients change the files, so that a path leads to what it names.
+    fn symlinks(&self) -> Symlinks {
+        match &self.route.dav {
+            Some(dav) if dav.is_on() => Symlinks::Deny,
+            _ => self.route.symlinks.as_deref().copied().unwrap_or(Symlinks::Beneath),
+        }
+    }
+
+    fn access_log(&self) -> RouteLog {
+        match self.route.access_log.as_deref() {
+            None | Some(file::RouteLogValue::Switch(true)) => RouteLog::Server,
+            Some(file::RouteLogValue::Switch(false)) => RouteLog::Off,
+            Some(file::RouteLogValue::Own(table)) => match &table.checked {
+                Some(log) => RouteLog::Own(Arc::clone(log)),
+                None => RouteLog::Off,
+            },
+        }
+    }
+
+    /// Returns the place of the root in URLs.
+    fn alias(&mut self, pattern: &Pattern, root: &Path) -> Option<Alias> {
+        let alias = self.route.alias.as_ref()?;
+        let file = root.file_name().filter(|_| pattern.is_literal());
+        let made = Alias::new(pattern, file.map(OsStrExt::as_bytes));
+        if made.is_none() {
+            let what =
+                "alias: it needs a path that ends with `/*`, or one without `*` for one file";
+            (self.report)(&alias.span, what.into());
+        }
+        made
     }
 
     fn cache(&mut self, cache_file: u64) -> CacheRules {
@@ -236,11 +383,14 @@ impl Reader<'_> {
             ("response_size", table.response_size.is_some()),
             ("heuristic", table.heuristic.is_some()),
             ("set_cookie", table.set_cookie.is_some()),
+            ("lifetime", table.lifetime.is_some()),
         ];
         if let Some((key, _)) = keys.into_iter().find(|&(_, is_set)| is_set && !are_cached) {
             (self.report)(span, format!("cache: `{key}` needs `responses = true`"));
         }
+        let lifetimes = lifetimes(table, self.report);
         let responses = are_cached.then(|| ResponseCacheRules {
+            lifetimes,
             response_size: table.response_size.map_or(1 << 20, |size| size.0),
             is_heuristic: table.heuristic.unwrap_or(true),
             set_cookie: table.set_cookie.unwrap_or(false),
@@ -300,6 +450,7 @@ impl Reader<'_> {
         let roots = script.or(self.route.proxy.as_ref().map(|proxy| &proxy.sendfile_root));
         let Some(roots) = roots.and_then(Option::as_deref) else { return Vec::new() };
         let mut route = Route {
+            alias: None,
             r#try: None,
             index: Some(Spanned::detached(Vec::new())),
             listing: None,
@@ -312,7 +463,9 @@ impl Reader<'_> {
         route.clear_handler();
         let settings = |root: &Spanned<String>| {
             let root = PathBuf::from(&root.value);
-            Arc::new(Settings::new(&route, root, 0, Patterns::EVERYTHING, &mut |_, _| {}))
+            let maps = Maps::default();
+            let patterns = Patterns::everything(&maps);
+            Arc::new(Settings::new(&route, root, 0, patterns, &mut |_, _| {}))
         };
         roots.0.iter().map(settings).collect()
     }

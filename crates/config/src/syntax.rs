@@ -3,11 +3,36 @@
 use std::ops::Range;
 
 use super::error::{Problem, Source};
+use super::foreign;
 
 /// Returns the problem of a syntax error at `span` with the message of the parser.
 pub(super) fn problem(source: &Source<'_>, span: Option<Range<usize>>, message: &str) -> Problem {
-    let what = unquoted(source.text, span.as_ref()).unwrap_or_else(|| one_line(message));
+    if let Some(problem) = foreign(source, span.as_ref()) {
+        return problem;
+    }
+    let what = curly(source.text, span.as_ref())
+        .or_else(|| unquoted(source.text, span.as_ref()))
+        .unwrap_or_else(|| one_line(message));
     source.problem(span.as_ref(), what)
+}
+
+/// Returns the problem of a file, or of a line, in the syntax of another server.
+fn foreign(source: &Source<'_>, span: Option<&Range<usize>>) -> Option<Problem> {
+    let at = span?.start;
+    let (start, text) = source.files().filter(|(start, _)| *start <= at).last()?;
+    let path = source.file_at(at).0;
+    let (offset, what) = foreign::recognize(text, path, at - start)?;
+    let offset = start + offset;
+    Some(source.problem(Some(&(offset..offset)), what))
+}
+
+/// Suggests straight quotes instead of typographic ones.
+fn curly(text: &str, span: Option<&Range<usize>>) -> Option<String> {
+    let at = text.floor_char_boundary(span?.start);
+    let quote = text[at..].chars().next().filter(|c| "“”„«»‘’".contains(*c))?;
+    Some(format!(
+        "{quote} is a typographic quotation mark; texts have straight ones, as in \"/srv/www\""
+    ))
 }
 
 /// Suggests a fix for an error within a value without quotes.

@@ -1,17 +1,23 @@
 //! Texts with placeholders in braces.
 
 use std::fmt;
+use std::ops::Range;
+
+use super::facts::Facts;
+use super::map::{Map, Maps};
+use super::request_value::{NAMES, Piece, RequestValue};
 
 /// A text with placeholders.
-#[derive(Debug, Clone, PartialEq, Eq)]
+#[derive(Debug, Clone, PartialEq)]
 pub struct Template {
     parts: Vec<Part>,
 }
 
-#[derive(Debug, Clone, PartialEq, Eq)]
+#[derive(Debug, Clone, PartialEq)]
 enum Part {
     Text(Box<str>),
     Placeholder(Box<str>),
+    Value(RequestValue),
 }
 
 /// Variables of other servers, and their replacements.
@@ -39,36 +45,161 @@ const FOREIGN: [(&str, &str); 18] = [
 impl Template {
     /// Parses a text in which `{name}` is a placeholder, for each name in `known`.
     ///
-    /// # Errors A name is unknown, a brace is not closed, or the text has a variable of another server.
+    /// # Errors
+    /// A name is unknown, a brace is not closed, or the text has a variable of another server.
     pub(super) fn parse(text: &str, known: &[&str]) -> Result<Self, String> {
+        Self::read(text, known, None)
+    }
+
+    /// As [`Template::parse`], with the values of requests as further placeholders.
+    ///
+    /// # Errors
+    /// As [`Template::parse`], or there is no such map.
+    pub(super) fn with_values(text: &str, known: &[&str], maps: &Maps) -> Result<Self, String> {
+        Self::read(text, known, Some(maps))
+    }
+
+    /// As [`Template::with_values`], for a text that may have other braces.
+    ///
+    /// # Errors
+    /// There is no such map, or the name of a field or cookie is invalid.
+    pub(super) fn in_text(text: &str, known: &[&str], maps: &Maps) -> Result<Self, String> {
+        let mut parts = Vec::new();
+        let mut rest = text;
+        while let Some((range, name)) = first_value(rest, known) {
+            parts.push(Part::Text(rest[..range.start].into()));
+            parts.push(match RequestValue::parse(name, maps) {
+                _ if known.contains(&name) => Part::Placeholder(name.into()),
+                value => Part::Value(value.ok_or_else(|| unknown(name, known, true))??),
+            });
+            rest = &rest[range.end..];
+        }
+        parts.push(Part::Text(rest.into()));
+        Ok(Self { parts })
+    }
+
+    /// Returns a text without placeholders.
+    pub(super) fn of_text(text: &str) -> Self {
+        Self { parts: vec![Part::Text(text.into())] }
+    }
+
+    fn read(text: &str, known: &[&str], maps: Option<&Maps>) -> Result<Self, String> {
         reject_variables(text, known)?;
         let mut parts = Vec::new();
         let mut rest = text;
         while let Some((before, after)) = rest.split_once('{') {
             let (name, after) = after.split_once('}').ok_or("a `{` is not closed")?;
-            let known = known.iter().find(|known| **known == name).ok_or_else(|| {
-                format!("there is no placeholder {{{name}}}; there are: {{{}}}", known.join("}, {"))
-            })?;
             parts.push(Part::Text(before.into()));
-            parts.push(Part::Placeholder((*known).into()));
+            let value = || maps.and_then(|maps| RequestValue::parse(name, maps));
+            parts.push(match known.contains(&name) {
+                true => Part::Placeholder(name.into()),
+                false => Part::Value(value().ok_or_else(|| unknown(name, known, maps.is_some()))??),
+            });
             rest = after;
         }
         parts.push(Part::Text(rest.into()));
         Ok(Self { parts })
     }
 
-    /// Returns `true` if the template has no placeholder.
-    pub(super) fn is_fixed(&self) -> bool {
-        !self.parts.iter().any(|part| matches!(part, Part::Placeholder(_)))
+    /// Returns the text of a template that was made of a text without placeholders.
+    pub(super) fn fixed_text(&self) -> Option<&str> {
+        match &*self.parts {
+            [Part::Text(text)] => Some(text),
+            _ => None,
+        }
     }
 
-    /// Renders the text with the values that `value` writes.
-    pub fn render(&self, mut value: impl FnMut(&str, &mut Vec<u8>)) -> Vec<u8> {
+    /// Returns `true` if the template has no placeholder.
+    pub(super) fn is_fixed(&self) -> bool {
+        self.parts.iter().all(|part| matches!(part, Part::Text(_)))
+    }
+
+    /// Returns `true` if a client can choose a part of the text freely. Named placeholders are not examined.
+    pub(super) fn is_chosen(&self) -> bool {
+        self.values().any(RequestValue::is_chosen)
+            || self.parts.iter().any(|part| matches!(part, Part::Placeholder(_)))
+    }
+
+    /// Returns the names of the placeholders that a client can choose freely.
+    pub(super) fn chosen_names(&self) -> Vec<String> {
+        let names = self.parts.iter().filter_map(|part| match part {
+            Part::Text(_) => None,
+            Part::Placeholder(name) => (&**name != "host").then(|| name.to_string()),
+            Part::Value(value) => value.is_chosen().then(|| value.to_string()),
+        });
+        names.collect()
+    }
+
+    /// Returns `true` if the text depends on more of a request than what the named placeholders stand for.
+    pub(super) fn has_values(&self) -> bool {
+        self.values().next().is_some()
+    }
+
+    /// Returns the map with whose value the text begins.
+    pub(super) fn leading_map(&self) -> Option<&Map> {
+        let mut parts = self.parts.iter();
+        let first = parts.find(|part| !matches!(part, Part::Text(text) if text.is_empty()))?;
+        match first {
+            Part::Value(RequestValue::Map(map)) => Some(map),
+            _ => None,
+        }
+    }
+
+    /// Returns the values of requests that the template names.
+    pub(super) fn values(&self) -> impl Iterator<Item = &RequestValue> {
+        self.parts.iter().filter_map(|part| match part {
+            Part::Value(value) => Some(value),
+            _ => None,
+        })
+    }
+
+    /// Returns the maps whose values the template names.
+    pub(super) fn maps(&self) -> impl Iterator<Item = &Map> {
+        self.values().filter_map(|value| match value {
+            RequestValue::Map(map) => Some(&**map),
+            _ => None,
+        })
+    }
+
+    /// Passes on the pieces of the text. `named` passes on those of a named placeholder. Without facts, the values of requests are
+    /// empty.
+    pub(super) fn pieces(
+        &self,
+        facts: Option<&Facts<'_>>,
+        add: &mut dyn FnMut(Piece<'_>),
+        named: impl Fn(&str, &mut dyn FnMut(Piece<'_>)),
+    ) {
+        for part in &self.parts {
+            match (part, facts) {
+                (Part::Text(text), _) => add(Piece::Text(text)),
+                (Part::Placeholder(name), _) => named(name, add),
+                (Part::Value(value), Some(facts)) => value.pieces(facts, add),
+                (Part::Value(_), None) => {}
+            }
+        }
+    }
+
+    /// Renders a text that names no values of requests but the placeholders that `named` writes.
+    pub fn fill(&self, named: impl FnMut(&str, &mut Vec<u8>)) -> Vec<u8> {
+        self.render(None, |_, _| {}, named)
+    }
+
+    /// Renders the text with what `named` writes for named placeholders. `encode` writes values of the request.
+    pub(super) fn render(
+        &self,
+        facts: Option<&Facts<'_>>,
+        encode: impl Fn(&[u8], &mut Vec<u8>),
+        mut named: impl FnMut(&str, &mut Vec<u8>),
+    ) -> Vec<u8> {
         let mut text = Vec::new();
         for part in &self.parts {
-            match part {
-                Part::Text(part) => text.extend_from_slice(part.as_bytes()),
-                Part::Placeholder(name) => value(name, &mut text),
+            match (part, facts) {
+                (Part::Text(part), _) => text.extend_from_slice(part.as_bytes()),
+                (Part::Placeholder(name), _) => named(name, &mut text),
+                (Part::Value(value), Some(facts)) => {
+                    value.pieces(facts, &mut |piece| piece.push_encoded(&encode, &mut text));
+                }
+                (Part::Value(_), None) => {}
             }
         }
         text
@@ -80,8 +211,49 @@ impl fmt::Display for Template {
         self.parts.iter().try_for_each(|part| match part {
             Part::Text(text) => f.write_str(text),
             Part::Placeholder(name) => write!(f, "{{{name}}}"),
+            Part::Value(value) => write!(f, "{{{value}}}"),
         })
     }
+}
+
+/// Returns `true` if the text names a value of requests.
+pub(super) fn names_values(text: &str) -> bool {
+    first_value(text, &[]).is_some()
+}
+
+/// Returns the first placeholder of a text that is known or names a value of requests.
+fn first_value<'t>(text: &'t str, known: &[&str]) -> Option<(Range<usize>, &'t str)> {
+    text.match_indices('{').find_map(|(start, _)| {
+        let end = start + text[start..].find('}')?;
+        let name = &text[start + 1..end];
+        let is_value = known.contains(&name)
+            || match name.split_once('.') {
+                Some((kind, rest)) => {
+                    matches!(kind, "header" | "cookie" | "query" | "map")
+                        && !rest.contains(['"', ' ', '{'])
+                }
+                None => matches!(
+                    name,
+                    "method"
+                        | "scheme"
+                        | "protocol"
+                        | "client"
+                        | "host"
+                        | "path"
+                        | "query"
+                        | "target"
+                ),
+            };
+        is_value.then_some((start..end + 1, name))
+    })
+}
+
+fn unknown(name: &str, known: &[&str], has_values: bool) -> String {
+    let mut all: Vec<String> = known.iter().map(|known| format!("{{{known}}}")).collect();
+    if has_values {
+        all.push(NAMES.to_owned());
+    }
+    format!("there is no placeholder {{{name}}}; there are: {}", all.join(", "))
 }
 
 /// Returns the placeholders of a template: those that are `known`, and the groups of the route's regular expression.

@@ -44,7 +44,16 @@ pub struct ClientCertificates {
     pub revoked: Option<PathBuf>,
 }
 
+fn is_of_tls13(suite: &CipherSuite) -> bool {
+    suite.as_str().is_some_and(|name| name.starts_with("TLS13_"))
+}
+
 impl Tls {
+    /// Returns `true` if the cipher suites permit TLS 1.3.
+    pub fn has_tls13(&self) -> bool {
+        self.ciphers.as_ref().is_none_or(|suites| suites.iter().any(is_of_tls13))
+    }
+
     /// Describes the settings in one line.
     pub fn describe(&self) -> String {
         let mut parts = match &self.acme {
@@ -157,11 +166,9 @@ fn read_ciphers(
             Err(what) => report(&name.span, format!("ciphers: {what}")),
         }
     }
-    let is_new =
-        |suite: &CipherSuite| suite.as_str().is_some_and(|name| name.starts_with("TLS13_"));
     if names.is_empty() {
         report(&names.span, "ciphers: the list is empty".into());
-    } else if oldest == TlsVersion::Tls13 && !suites.is_empty() && !suites.iter().any(is_new) {
+    } else if oldest == TlsVersion::Tls13 && !suites.is_empty() && !suites.iter().any(is_of_tls13) {
         report(&names.span, "ciphers: none is of TLS 1.3, which alone is spoken".into());
     }
     suites

@@ -59,6 +59,10 @@ fn parse_size(text: &str) -> Result<u64, String> {
         "MiB" => 1 << 20,
         "GiB" => 1 << 30,
         "TiB" => 1 << 40,
+        "K" | "k" | "M" | "m" | "G" | "g" | "T" | "t" => {
+            let unit = unit.to_ascii_uppercase();
+            return Err(format!("{text:?} is not a size; did you mean \"{number}{unit}B\"?"));
+        }
         _ => return Err(hint()),
     };
     let bytes = number * factor as f64;

@@ -10,9 +10,12 @@ use serde::de::{Deserializer, Error, MapAccess, SeqAccess, Visitor};
 
 use super::file::{
     AccessLogForm, AccessLogTable, AcmeDirectories, AcmeDirectory, Auth, AuthTable, CodingName,
-    Codings, Hsts, HstsTable, OneOrMany, ProxyTable, ProxyTarget, ProxyTargets, RateLimitTable,
-    RateLimits, RecordFormatName, RecordRules, RecordsTable, RedirectHttps, RedirectTable, Retry,
-    RetryTable, RouteCache, RouteCacheTable, RouteStatus, RouteStatusTable, StickyTable, ValueTest,
+    Codings, Cors, CorsTable, DavTable, Hsts, HstsTable, OneOrMany, ProxyTable, ProxyTarget,
+    ProxyTargets, RateLimitTable, RateLimits, RecordFormatName, RecordRules, RecordsTable,
+    RedirectHttps, RedirectTable, Retry, RetryTable, RouteCache, RouteCacheTable, RouteDav,
+    RouteDictionary, RouteDictionaryTable, RouteLogValue, RouteSsi, RouteStatus, RouteStatusTable,
+    SetField, SsiTable, StatusRange, Statuses, StickyTable, SubstituteTable, Substitutions,
+    ValueTest,
 };
 use super::spanned::Spanned;
 use super::units::DurationValue;
@@ -91,12 +94,21 @@ deserialize_forms!(
     AcmeDirectories,
     AcmeDirectory,
     Auth,
+    Cors,
     RouteCache,
+    RouteDav,
+    RouteDictionary,
     RouteStatus,
+    RouteSsi,
+    SetField,
+    StatusRange,
+    Substitutions,
     RecordRules,
     RateLimits,
     Codings,
     OneOrMany<String>,
+    RouteLogValue,
+    Statuses,
     ValueTest,
     Hsts,
     RedirectHttps,
@@ -242,6 +254,47 @@ impl Forms for AccessLogForm {
     }
 }
 
+impl Forms for RouteLogValue {
+    const EXPECTED: &'static str = "true, false, a path or a table";
+
+    fn from_bool<E: Error>(value: bool) -> Result<Self, E> {
+        Ok(Self::Switch(value))
+    }
+
+    fn from_str<E: Error>(text: &str) -> Result<Self, E> {
+        Ok(match text {
+            "off" => Self::Switch(false),
+            path => Self::Own(AccessLogTable::to(path)),
+        })
+    }
+
+    fn from_map<'de, A: MapAccess<'de>>(map: A) -> Result<Self, A::Error> {
+        AccessLogTable::deserialize(MapAccessDeserializer::new(map)).map(Self::Own)
+    }
+}
+
+impl Forms for Statuses {
+    const EXPECTED: &'static str = "a status, a class such as `5xx`, or a list";
+
+    fn from_number<E: Error>(value: i64) -> Result<Self, E> {
+        Ok(Self(vec![Spanned::detached(value.to_string())]))
+    }
+
+    fn from_str<E: Error>(text: &str) -> Result<Self, E> {
+        Ok(Self(vec![Spanned::detached(text.to_owned())]))
+    }
+
+    fn from_seq<'de, A: SeqAccess<'de>>(mut list: A) -> Result<Self, A::Error> {
+        let mut all = Vec::new();
+        while let Some(entry) = list.next_element::<Spanned<Self>>()? {
+            let place = entry.span;
+            let own = entry.value.0.into_iter();
+            all.extend(own.map(|status| Spanned { value: status.value, span: place.clone() }));
+        }
+        Ok(Self(all))
+    }
+}
+
 impl Forms for Hsts {
     const EXPECTED: &'static str = "a time such as \"365d\" or a table";
 
@@ -286,6 +339,20 @@ impl Forms for Auth {
     }
 }
 
+impl Forms for Cors {
+    const EXPECTED: &'static str =
+        "true, false or a table such as { origins = [\"https://app.example.com\"] }";
+
+    fn from_bool<E: Error>(value: bool) -> Result<Self, E> {
+        Ok(Self::Switch(value))
+    }
+
+    fn from_map<'de, A: MapAccess<'de>>(map: A) -> Result<Self, A::Error> {
+        let table = CorsTable::deserialize(MapAccessDeserializer::new(map))?;
+        Ok(Self::Table(Box::new(table)))
+    }
+}
+
 impl Forms for RouteCache {
     const EXPECTED: &'static str = "true, false or a table";
 
@@ -295,6 +362,102 @@ impl Forms for RouteCache {
 
     fn from_map<'de, A: MapAccess<'de>>(map: A) -> Result<Self, A::Error> {
         RouteCacheTable::deserialize(MapAccessDeserializer::new(map)).map(Self::Table)
+    }
+}
+
+impl Forms for RouteDictionary {
+    const EXPECTED: &'static str = "true, false or a table such as { match = \"/blog/*\" }";
+
+    fn from_bool<E: Error>(value: bool) -> Result<Self, E> {
+        Ok(Self::Switch(value))
+    }
+
+    fn from_map<'de, A: MapAccess<'de>>(map: A) -> Result<Self, A::Error> {
+        RouteDictionaryTable::deserialize(MapAccessDeserializer::new(map)).map(Self::Table)
+    }
+}
+
+impl Forms for RouteDav {
+    const EXPECTED: &'static str = "true, false or a table such as { methods = [\"PUT\"] }";
+
+    fn from_bool<E: Error>(value: bool) -> Result<Self, E> {
+        Ok(Self::Switch(value))
+    }
+
+    fn from_map<'de, A: MapAccess<'de>>(map: A) -> Result<Self, A::Error> {
+        DavTable::deserialize(MapAccessDeserializer::new(map)).map(Self::Table)
+    }
+}
+
+impl Forms for RouteSsi {
+    const EXPECTED: &'static str = "true, false or a table such as { types = [\"text/html\"] }";
+
+    fn from_bool<E: Error>(value: bool) -> Result<Self, E> {
+        Ok(Self::Switch(value))
+    }
+
+    fn from_map<'de, A: MapAccess<'de>>(map: A) -> Result<Self, A::Error> {
+        SsiTable::deserialize(MapAccessDeserializer::new(map)).map(Self::Table)
+    }
+}
+
+impl Forms for Substitutions {
+    const EXPECTED: &'static str = "a table such as { \"old\" = \"new\" }, or a list of tables such as { from = \"old\", to = \"new\" }";
+
+    fn from_bool<E: Error>(value: bool) -> Result<Self, E> {
+        match value {
+            false => Ok(Self(Vec::new())),
+            true => Err(E::invalid_value(serde::de::Unexpected::Bool(true), &Self::EXPECTED)),
+        }
+    }
+
+    fn from_map<'de, A: MapAccess<'de>>(mut map: A) -> Result<Self, A::Error> {
+        let mut texts = Vec::new();
+        while let Some((from, to)) = map.next_entry::<Spanned<String>, Spanned<String>>()? {
+            texts.push(SubstituteTable { from, to, once: false, types: None });
+        }
+        Ok(Self(texts))
+    }
+
+    fn from_seq<'de, A: SeqAccess<'de>>(mut list: A) -> Result<Self, A::Error> {
+        let mut texts = Vec::new();
+        while let Some(text) = list.next_element()? {
+            texts.push(text);
+        }
+        Ok(Self(texts))
+    }
+}
+
+impl Forms for SetField {
+    const EXPECTED: &'static str =
+        "a text or a table such as { value = \"no-store\", status = [404] }";
+
+    fn from_str<E: Error>(text: &str) -> Result<Self, E> {
+        Ok(Self { value: text.to_owned(), status: None, absent: false })
+    }
+
+    fn from_map<'de, A: MapAccess<'de>>(map: A) -> Result<Self, A::Error> {
+        // The derived implementation, not the trait's.
+        Self::deserialize(MapAccessDeserializer::new(map))
+    }
+}
+
+impl Forms for StatusRange {
+    const EXPECTED: &'static str = "a status such as 404, or a class such as \"4xx\"";
+
+    fn from_number<E: Error>(value: i64) -> Result<Self, E> {
+        match u16::try_from(value) {
+            Ok(status) if (200..600).contains(&status) => Ok(Self { first: status, last: status }),
+            _ => Err(E::invalid_value(serde::de::Unexpected::Signed(value), &Self::EXPECTED)),
+        }
+    }
+
+    fn from_str<E: Error>(text: &str) -> Result<Self, E> {
+        let class = text.strip_suffix("xx").and_then(|class| class.parse::<u16>().ok());
+        match class.filter(|class| (2..6).contains(class)) {
+            Some(class) => Ok(Self { first: class * 100, last: class * 100 + 99 }),
+            None => Err(E::invalid_value(serde::de::Unexpected::Str(text), &Self::EXPECTED)),
+        }
     }
 }
 

@@ -14,6 +14,19 @@ pub(super) fn explain(kind: &ErrorKind, keys: &[&str]) -> String {
         }
         ErrorKind::UnknownName(value, known) => {
             let list = known.join("`, `");
+            let kinds = [
+                ("php", "fastcgi"),
+                ("python", "wsgi"),
+                ("perl", "psgi"),
+                ("flask", "wsgi"),
+                ("django", "wsgi"),
+            ];
+            let kind = kinds.iter().find(|(name, _)| *name == value.to_ascii_lowercase());
+            if let Some((_, kind)) = kind.filter(|(_, kind)| known.contains(kind)) {
+                return format!(
+                    "`{value}` is none of `{list}`; {value} is run with kind = \"{kind}\""
+                );
+            }
             match nearest(value, known) {
                 Some(nearest) => {
                     format!("`{value}` is none of `{list}`; did you mean `{nearest}`?")
@@ -30,6 +43,9 @@ pub(super) fn explain(kind: &ErrorKind, keys: &[&str]) -> String {
 }
 
 fn unknown_key(key: &str, known: &[&str], keys: &[&str]) -> String {
+    // Files do not have the key of routes that are made for the values of maps.
+    let known: Vec<&str> = known.iter().copied().filter(|key| !key.contains(' ')).collect();
+    let known = known.as_slice();
     let here = section(keys);
     if let Some(name) = keys.last().and_then(|table| renamed::replacement(table, key)) {
         return format!("there is no key `{key}` in {here}; it was renamed to `{name}`");
@@ -62,10 +78,11 @@ fn plain(key: &str) -> String {
 }
 
 /// The tables of a file, and the schema's definition of each.
-pub(super) const SECTIONS: [(&str, &str); 9] = [
+pub(super) const SECTIONS: [(&str, &str); 10] = [
     ("[server]", "Server"),
     ("[server.error_log]", "ErrorLog"),
     ("[server.http1]", "Http1"),
+    ("[server.http3]", "Http3"),
     ("[server.cache]", "Cache"),
     ("[server.reverse_dns]", "ReverseDns"),
     ("[shared]", "SharedTable"),

@@ -6,9 +6,9 @@ use super::address::Address;
 use super::config::Config;
 use super::error::{Problem, Source};
 use super::file::AcmeChallenge;
-use super::handler::Handler;
+use super::listen::Listen;
 use super::proxy::{UpstreamAddress, address as upstream_address};
-use super::script::{Mapping, WorkerAddress, worker_address};
+use super::script::{WorkerAddress, worker_address};
 use super::settings::Settings;
 use super::site_route::SiteRoute;
 use super::sites::Site;
@@ -44,9 +44,9 @@ impl Config {
             self.unserved(site, warn);
             for route in &site.routes {
                 self.open_status(source, site, route, warn);
+                self.open_dav(source, site, route, warn);
                 error_pages(source, site, route, warn);
                 body_size(source, route, warn);
-                compression(source, site, route, warn);
             }
         }
         warnings
@@ -160,19 +160,38 @@ impl Config {
         }
     }
 
+    /// Warns if every client can change files.
+    fn open_dav(&self, source: &Source<'_>, site: &Site, route: &SiteRoute, warn: Warn<'_>) {
+        let Some(dav) = &route.route.dav else { return };
+        let settings = site.settings_of(route);
+        if let Some(listen) = self.open_listener(settings).filter(|_| settings.dav.is_some()) {
+            let what = format!(
+                "dav: every client of {} can change the files; write `auth` or `allow` into this route",
+                listen.address
+            );
+            warn(source.problem(dav.span.as_ref(), what));
+        }
+    }
+
+    /// Returns a listener by which clients of other machines reach a route that is open to all of them.
+    fn open_listener(&self, settings: &Settings) -> Option<&Listen> {
+        let guarded = settings.internal
+            || settings.check_rules.access.is_some()
+            || settings.check_rules.auth.is_some()
+            || !settings.check_rules.any.is_empty()
+            || settings.check_rules.signed.is_some();
+        let mut remote = self.listen.iter().filter(|listen| {
+            !listen.admin && matches!(&listen.address, Address::Tcp(tcp) if !tcp.ip().is_loopback())
+        });
+        remote.next().filter(|_| !guarded)
+    }
+
     /// Warns if the server's status is accessible to everyone.
     fn open_status(&self, source: &Source<'_>, site: &Site, route: &SiteRoute, warn: Warn<'_>) {
         let Some(status) = route.route.status.as_ref().filter(|status| status.value.is_on()) else {
             return;
         };
-        let settings = site.settings_of(route);
-        let guarded = settings.internal
-            || settings.check_rules.access.is_some()
-            || settings.check_rules.auth.is_some();
-        let remote = self.listen.iter().find(|listen| {
-            !listen.admin && matches!(&listen.address, Address::Tcp(tcp) if !tcp.ip().is_loopback())
-        });
-        if let Some(listen) = remote.filter(|_| !guarded) {
+        if let Some(listen) = self.open_listener(site.settings_of(route)) {
             let what = format!(
                 "status: the server's status is open to every client of {}; write allow = [\"127.0.0.1\", \"::1\"] or \
                  `auth` into this route",
@@ -249,30 +268,6 @@ fn body_size(source: &Source<'_>, route: &SiteRoute, warn: Warn<'_>) {
              megabytes, or \"{bytes}B\" if bytes are meant"
         );
         warn(source.problem(Some(span), what));
-    }
-}
-
-/// Warns about compression where it has no effect: only files are compressed.
-fn compression(source: &Source<'_>, site: &Site, route: &SiteRoute, warn: Warn<'_>) {
-    let Some(compress) = &route.route.compress else { return };
-    let settings = site.settings_of(route);
-    let is_of_route = settings.pattern == route.name.value;
-    let what = match &settings.handler {
-        // Other files than those of its extensions may be sent as files.
-        Handler::Script(rules)
-            if rules.mapping != Mapping::Path || rules.directory != settings.root =>
-        {
-            "scripts"
-        }
-        Handler::Proxy(_) if !settings.tries_files() => "upstreams",
-        _ => return,
-    };
-    if is_of_route && !settings.compress.is_empty() {
-        let what = format!(
-            "compress: it has no effect here, as responses of {what} are sent as they are; have the application \
-             compress them"
-        );
-        warn(source.problem(compress.span.as_ref(), what));
     }
 }
 

@@ -1,37 +1,26 @@
 //! The table `when`: conditions of a route besides its path.
 
-use std::borrow::Cow;
 use std::collections::BTreeMap;
 use std::fmt;
-use std::net::IpAddr;
+use std::sync::Arc;
 
+use dunlin_http::FieldName;
 use dunlin_http::semantics::is_token;
-use dunlin_http::{FieldName, Request};
-use percent_encoding::percent_decode;
 
+use super::facts::Facts;
 use super::file::{OneOrMany, ValueTest, WhenTable};
 use super::glob::Glob;
+use super::map::{Map, Maps};
 use super::network::Network;
+use super::referer::Referer;
 use super::report::Report;
 use super::spanned::Spanned;
+use super::value_pattern::ValuePattern;
 
 /// Conditions that must all hold.
 #[derive(Debug, Clone, Default, PartialEq)]
 pub struct When {
     tests: Vec<Test>,
-}
-
-/// What conditions see of a request besides its path.
-#[derive(Debug, Clone, Copy)]
-pub struct Facts<'r> {
-    /// The head of the request.
-    pub request: Request<'r>,
-    /// The query of the request, encoded.
-    pub query: Option<&'r [u8]>,
-    /// The address of the client, behind trusted proxies; `None` on a Unix socket.
-    pub client: Option<IpAddr>,
-    /// The client uses TLS.
-    pub encrypted: bool,
 }
 
 #[derive(Debug, Clone, PartialEq)]
@@ -43,22 +32,30 @@ enum Test {
     Query(Box<str>, Value),
     Header(Box<str>, Value),
     Cookie(Box<str>, Value),
+    Map(Arc<Map>, Value),
+    /// The map has this value, of which a route was made.
+    Choice(Arc<Map>, Box<str>),
+    Referer(Vec<Referer>),
     Not(When),
 }
 
 #[derive(Debug, Clone, PartialEq)]
 enum Value {
     Present(bool),
-    OneOf(Vec<Glob>),
+    OneOf(Vec<ValuePattern>),
 }
 
 /// The deepest `not` in a `not`.
 const MAX_DEPTH: usize = 8;
 
 impl When {
-    /// Checks the table of a route. Errors are reported, and the faulty conditions omitted.
-    pub(super) fn read(table: &Spanned<WhenTable>, report: Report<'_>) -> Self {
-        let mut reader = Reader { report, place: &table.span };
+    /// Checks the table of a route of the site for `hosts`. Errors are reported, and the faulty conditions omitted.
+    pub(super) fn read(
+        table: &Spanned<WhenTable>,
+        (maps, hosts): (&Maps, &[String]),
+        report: Report<'_>,
+    ) -> Self {
+        let mut reader = Reader { report, maps, hosts, place: &table.span };
         reader.table(&table.value, 0)
     }
 
@@ -67,14 +64,39 @@ impl When {
         self.tests.iter().all(|test| test.holds(facts))
     }
 
-    /// Returns the number of conditions. More of them are more specific.
+    /// Returns the number of conditions that the file names. More of them are more specific.
     pub(super) fn count(&self) -> usize {
-        self.tests.len()
+        self.tests.iter().filter(|test| !test.is_choice()).count()
+    }
+
+    /// Returns `true` if the route is one of several that a value of maps was made of, of which one applies to each request.
+    pub(super) fn is_choice(&self) -> bool {
+        self.tests.iter().all(Test::is_choice)
+    }
+
+    /// Returns the maps that the conditions name.
+    pub(super) fn maps(&self) -> Vec<&Map> {
+        let mut maps = Vec::new();
+        for test in &self.tests {
+            match test {
+                Test::Map(map, _) | Test::Choice(map, _) => maps.push(&**map),
+                Test::Not(other) => maps.extend(other.maps()),
+                _ => {}
+            }
+        }
+        maps
+    }
+
+    /// Returns `true` if the maps have the values that the route was made of.
+    pub(super) fn choice_holds(&self, facts: &Facts<'_>) -> bool {
+        self.tests.iter().filter(|test| test.is_choice()).all(|test| test.holds(facts))
     }
 }
 
 struct Reader<'a> {
     report: Report<'a>,
+    maps: &'a Maps,
+    hosts: &'a [String],
     place: &'a super::spanned::Span,
 }
 
@@ -106,6 +128,10 @@ impl Reader<'_> {
         self.values("query", &table.query, Test::Query, &mut tests);
         self.values("header", &table.header, Test::Header, &mut tests);
         self.values("cookie", &table.cookie, Test::Cookie, &mut tests);
+        self.maps(table, &mut tests);
+        if let Some(pages) = &table.referer {
+            tests.push(Test::Referer(self.referers(pages)));
+        }
         if let Some(not) = &table.not {
             if depth < MAX_DEPTH {
                 tests.push(Test::Not(self.table(not, depth + 1)));
@@ -152,6 +178,21 @@ impl Reader<'_> {
         all
     }
 
+    fn referers(&mut self, pages: &Spanned<OneOrMany<String>>) -> Vec<Referer> {
+        self.not_empty("referer", pages);
+        let mut all = Vec::new();
+        for text in &pages.value.0 {
+            match Referer::parse(text, self.hosts) {
+                Ok(page) => all.push(page),
+                Err(what) => {
+                    let place = text.span.as_ref().or(pages.span.as_ref()).cloned();
+                    (self.report)(&place, format!("when: referer: {what}"));
+                }
+            }
+        }
+        all
+    }
+
     fn values(
         &mut self,
         key: &str,
@@ -168,18 +209,47 @@ impl Reader<'_> {
                 let what = format!("when: {key}: {:?} is not a name", name.value);
                 (self.report)(&name.span, what);
             }
-            let value = match &test.value {
-                ValueTest::Present(is_present) => Value::Present(*is_present),
-                ValueTest::OneOf(texts) => {
-                    if texts.is_empty() {
-                        let what = format!("when: {key}: the list of values is empty");
-                        (self.report)(&test.span, what);
-                    }
-                    Value::OneOf(texts.iter().map(|text| Glob::new(text)).collect())
-                }
-            };
+            let value = self.value(key, test);
             tests.push(make(name.value.as_str().into(), value));
         }
+    }
+
+    fn maps(&mut self, table: &WhenTable, tests: &mut Vec<Test>) {
+        for (name, test) in table.map.iter().flatten() {
+            let value = self.value("map", test);
+            match self.maps.find(name) {
+                Ok(map) => tests.push(Test::Map(map, value)),
+                Err(what) => (self.report)(&name.span, format!("when: {what}")),
+            }
+        }
+        for (name, value) in table.choice.iter().flatten() {
+            match self.maps.find(name) {
+                Ok(map) => tests.push(Test::Choice(map, value.value.as_str().into())),
+                Err(what) => (self.report)(&value.span, what),
+            }
+        }
+    }
+
+    fn value(&mut self, key: &str, test: &Spanned<ValueTest>) -> Value {
+        let texts = match &test.value {
+            ValueTest::Present(is_present) => return Value::Present(*is_present),
+            ValueTest::OneOf(texts) => texts,
+        };
+        if texts.is_empty() {
+            let what = format!("when: {key}: the list of values is empty");
+            (self.report)(&test.span, what);
+        }
+        let mut patterns = Vec::with_capacity(texts.len());
+        for text in texts {
+            match ValuePattern::parse(text) {
+                Ok(pattern) => patterns.push(pattern),
+                Err(what) => {
+                    let place = text.span.as_ref().or(test.span.as_ref()).cloned();
+                    (self.report)(&place, format!("when: {key}: {what}"));
+                }
+            }
+        }
+        Value::OneOf(patterns)
     }
 
     fn not_empty(&mut self, key: &str, list: &Spanned<OneOrMany<String>>) {
@@ -190,6 +260,10 @@ impl Reader<'_> {
 }
 
 impl Test {
+    fn is_choice(&self) -> bool {
+        matches!(self, Self::Choice(..))
+    }
+
     fn holds(&self, facts: &Facts<'_>) -> bool {
         let request = &facts.request;
         match self {
@@ -203,27 +277,33 @@ impl Test {
             Self::Type(types) => {
                 request.field(FieldName::ContentType).is_some_and(|value| is_of_type(value, types))
             }
-            Self::Query(name, value) => value.holds(query_values(facts.query, name)),
-            Self::Header(name, value) => {
-                let named = request
-                    .fields()
-                    .filter(|(other, _)| other.eq_ignore_ascii_case(name.as_bytes()));
-                value.holds(named.map(|(_, value)| Cow::Borrowed(value)))
-            }
-            Self::Cookie(name, value) => {
-                let cookies = request.cookies().unwrap_or_default();
-                value.holds(cookie_values(&cookies, name))
-            }
+            Self::Query(name, value) => value.holds(facts.parameters(name)),
+            Self::Header(name, value) => value.holds(facts.field_values(name)),
+            Self::Cookie(name, value) => value.holds(facts.cookies(name)),
+            Self::Map(map, value) => value.holds_for(&map.value(facts)),
+            Self::Choice(map, value) => map.value(facts) == value.as_bytes(),
+            Self::Referer(pages) => pages.iter().any(|page| page.holds(request)),
             Self::Not(when) => !when.holds(facts),
         }
     }
 }
 
 impl Value {
-    fn holds<'v>(&self, mut values: impl Iterator<Item = Cow<'v, [u8]>>) -> bool {
+    fn holds<V: AsRef<[u8]>>(&self, values: impl IntoIterator<Item = V>) -> bool {
+        let mut values = values.into_iter();
         match self {
             Self::Present(is_present) => values.next().is_some() == *is_present,
-            Self::OneOf(globs) => values.any(|value| globs.iter().any(|glob| glob.matches(&value))),
+            Self::OneOf(patterns) => {
+                values.any(|value| patterns.iter().any(|pattern| pattern.matches(value.as_ref())))
+            }
+        }
+    }
+
+    /// As [`Value::holds`], for a value that is always there; an empty one counts as absent.
+    fn holds_for(&self, value: &[u8]) -> bool {
+        match self {
+            Self::Present(is_present) => value.is_empty() != *is_present,
+            Self::OneOf(_) => self.holds([value]),
         }
     }
 }
@@ -233,36 +313,6 @@ fn is_of_type(value: &[u8], types: &[Glob]) -> bool {
     let end = memchr::memchr(b';', value).unwrap_or(value.len());
     let essence = value[..end].trim_ascii();
     types.iter().any(|glob| glob.matches_any_case(essence))
-}
-
-/// Returns the decoded values of a parameter of a query.
-fn query_values<'q>(query: Option<&'q [u8]>, name: &str) -> impl Iterator<Item = Cow<'q, [u8]>> {
-    let parameters = query.unwrap_or_default().split(|&byte| byte == b'&');
-    parameters.filter(|parameter| !parameter.is_empty()).filter_map(move |parameter| {
-        let end = memchr::memchr(b'=', parameter).unwrap_or(parameter.len());
-        let is_named = form_decoded(&parameter[..end]).as_ref() == name.as_bytes();
-        is_named.then(|| form_decoded(parameter.get(end + 1..).unwrap_or_default()))
-    })
-}
-
-/// Decodes `application/x-www-form-urlencoded`. A `%` without two digits stands for itself.
-fn form_decoded(text: &[u8]) -> Cow<'_, [u8]> {
-    if memchr::memchr2(b'%', b'+', text).is_none() {
-        return Cow::Borrowed(text);
-    }
-    let spaced: Vec<u8> = text.iter().map(|&byte| if byte == b'+' { b' ' } else { byte }).collect();
-    Cow::Owned(percent_decode(&spaced).collect())
-}
-
-/// Returns the values of a cookie (RFC 6265 §4.2.1), without double quotes.
-fn cookie_values<'c>(cookies: &'c [u8], name: &str) -> impl Iterator<Item = Cow<'c, [u8]>> {
-    cookies.split(|&byte| byte == b';').filter_map(move |pair| {
-        let pair = pair.trim_ascii();
-        let sign = memchr::memchr(b'=', pair)?;
-        let value = &pair[sign + 1..];
-        let value = value.strip_prefix(b"\"").and_then(|v| v.strip_suffix(b"\"")).unwrap_or(value);
-        (&pair[..sign] == name.as_bytes()).then_some(Cow::Borrowed(value))
-    })
 }
 
 impl fmt::Display for When {
@@ -293,6 +343,9 @@ impl fmt::Display for Test {
             Self::Query(name, value) => write!(f, "query {name}{value}"),
             Self::Header(name, value) => write!(f, "header {name}{value}"),
             Self::Cookie(name, value) => write!(f, "cookie {name}{value}"),
+            Self::Map(map, value) => write!(f, "map.{}{value}", map.name()),
+            Self::Choice(map, value) => write!(f, "map.{} {value:?}", map.name()),
+            Self::Referer(pages) => write!(f, "referer {}", joined(pages)),
             Self::Not(when) => write!(f, "not ({when})"),
         }
     }
@@ -303,7 +356,7 @@ impl fmt::Display for Value {
         match self {
             Self::Present(true) => Ok(()),
             Self::Present(false) => f.write_str(" absent"),
-            Self::OneOf(globs) => write!(f, " {}", joined(globs)),
+            Self::OneOf(patterns) => write!(f, " {}", joined(patterns)),
         }
     }
 }
@@ -316,7 +369,7 @@ fn joined(values: &[impl fmt::Display]) -> String {
 mod tests {
     use std::path::Path;
 
-    use dunlin_http::Head;
+    use dunlin_http::{Head, Request};
 
     use super::*;
     use crate::{Config, Overrides};
@@ -347,15 +400,23 @@ mod tests {
         assert!(matches!(parsed, Ok(Some(_))), "{message}");
         let request = Request::new(message.as_bytes(), &head);
         let target = std::str::from_utf8(request.target()).unwrap();
-        let query = target.split_once('?').map(|(_, query)| query.as_bytes());
+        let (path, query) = match target.split_once('?') {
+            Some((path, query)) => (path, Some(query.as_bytes())),
+            None => (target, None),
+        };
         let client = Some("192.0.2.7".parse().unwrap());
-        when.holds(&Facts { request, query, client, encrypted: false })
+        let path = path.as_bytes();
+        when.holds(&Facts { request, path, query, client, encrypted: false, hidden: &[] })
     }
 
     #[test]
     fn conditions_hold_for_the_requests_that_they_name() {
         let get = "GET /?a=1&b=x+y%21&c HTTP/1.1\nHost: h\nX-Kind: a-json-b\nCookie: s=1; t=\"q\"";
         let post = "POST / HTTP/1.1\nHost: h\nContent-Type: Application/JSON; charset=x\nContent-Length: 0";
+        let linked = "GET / HTTP/1.1\nHost: h\nReferer: https://WWW.b.test:8443/gallery/1?x";
+        let own = "GET / HTTP/1.1\nHost: H:80\nReferer: http://h/a";
+        let user = "GET / HTTP/1.1\nHost: h\nReferer: http://a.test@evil.test/";
+        let masked = "GET / HTTP/1.1\nHost: h\nReferer: XXXX:++++";
         for (text, message, expected) in [
             ("method = 'GET'", get, true),
             ("method = ['PUT', 'POST']", get, false),
@@ -379,6 +440,20 @@ mod tests {
             ("header = { X-Other = false }", get, true),
             ("cookie = { s = '1', t = 'q' }", get, true),
             ("cookie = { S = true }", get, false),
+            ("header = { X-Kind = '~^a-(json|xml)' }", get, true),
+            ("header = { X-Kind = ['~^json', '~xml'] }", get, false),
+            ("referer = 'none'", get, true),
+            ("referer = 'none'", linked, false),
+            ("referer = ['blocked', 'a.test']", linked, false),
+            ("referer = 'server_names'", linked, false),
+            ("referer = 'server_names'", own, true),
+            ("referer = '*.b.test'", linked, true),
+            ("referer = 'www.b.*/gallery/'", linked, true),
+            ("referer = 'www.b.test/other/'", linked, false),
+            ("referer = 'b.test'", linked, false),
+            ("referer = 'a.test'", user, false),
+            ("referer = 'evil.test'", user, true),
+            ("referer = 'blocked'", masked, true),
             ("not = { method = 'GET' }", get, false),
             ("not = { method = 'GET', scheme = 'https' }", get, true),
             ("method = 'GET'\nnot = { query = { a = true } }", get, false),
@@ -397,6 +472,8 @@ mod tests {
             ("client = '1.2.3'", "\"1.2.3\" is not a network"),
             ("header = { 'a b' = true }", "\"a b\" is not a name"),
             ("cookie = { a = [] }", "the list of values is empty"),
+            ("cookie = { a = '~(' }", "unclosed group"),
+            ("map = { a = true }", "there is no [map.a]"),
             ("", "no condition"),
             ("not = {}", "no condition"),
         ] {

@@ -8,17 +8,18 @@ use dunlin_http::semantics::Url;
 use super::paths::absolute;
 use super::{Checker, ROOT};
 use crate::access::networks;
+use crate::access_log::{self, AccessLog};
 use crate::allowed_paths::AllowedPaths;
 use crate::file;
 use crate::forwarded_field::ForwardedField;
 use crate::limits::{default_cache_size, default_memory, descriptor_limit};
 use crate::log_format::AccessLogFormat;
 use crate::server::{
-    AccessLog, Cache, CacheDirectory, Calls, ErrorLog, ErrorLogTarget, Http1, ResourceLimits,
+    Cache, CacheDirectory, Calls, ErrorLog, ErrorLogTarget, Http1, Http3Settings, ResourceLimits,
     ReverseDns, Server, Traces,
 };
 use crate::sites::Sites;
-use crate::spanned::Spanned;
+use crate::spanned::{Span, Spanned};
 use crate::units::{DurationValue, Size};
 
 impl Checker<'_> {
@@ -28,6 +29,7 @@ impl Checker<'_> {
         let max = server.connections.as_deref().copied().unwrap_or(usize::MAX);
         self.range("evict_idle_above", &server.evict_idle_above, 1, max);
         self.range("connections_per_address", &server.connections_per_address, 1, usize::MAX);
+        self.range("compress_share", &server.compress_share, 0, 100);
         let cache = &server.cache;
         Server {
             threads: server.threads.as_deref().copied().unwrap_or_else(|| {
@@ -61,6 +63,8 @@ impl Checker<'_> {
             drain: server.drain.map_or(Duration::ZERO, |span| span.0),
             stop_timeout: server.stop_timeout.map_or(Duration::from_secs(30), |span| span.0),
             upgrade_timeout: self.timeout("upgrade_timeout", &server.upgrade_timeout, 30),
+            nginx_statuses: server.nginx_statuses.unwrap_or(false),
+            compress_share: server.compress_share.as_deref().copied().unwrap_or(60),
             server_field: server.server_field.unwrap_or(true),
             state: server.state.as_ref().map_or_else(
                 || self.paths.by_default("var/lib/dunlin"),
@@ -78,9 +82,17 @@ impl Checker<'_> {
                 self.problem(place, what);
             }),
             http1: self.http1(&server.http1),
+            http3: Http3Settings {
+                congestion: server.http3.congestion,
+                qlog: server.http3.qlog.as_ref().map(|path| self.absolute(path)),
+            },
             cache: Cache {
                 size: cache.size.map_or_else(default_cache_size, |size| size.0 as usize),
                 disk: self.cache_directory(cache),
+                dictionaries: cache.dictionaries.map_or_else(
+                    || if cache.directory.is_some() { 256_000_000 } else { 32_000_000 },
+                    |size| size.0,
+                ),
                 file: cache.file.map_or(256_000, |size| size.0),
                 entries: cache.entries.unwrap_or(50_000),
                 descriptors: cache.descriptors.unwrap_or_else(|| {
@@ -96,20 +108,22 @@ impl Checker<'_> {
         }
     }
 
-    /// Reports a directory of cached responses whose files clients could request.
+    /// Reports a directory of the server whose files clients could request. `key` names it.
     pub(super) fn keep_from_clients(
         &mut self,
+        key: &str,
         directory: Option<&Spanned<PathBuf>>,
         sites: &Sites,
     ) {
         let Some(directory) = directory else { return };
         let path = self.absolute(directory);
         let mut roots = sites.iter().flat_map(|site| site.directories());
-        if let Some(root) = roots.find(|root| path.starts_with(root)) {
+        // A site without files has no root.
+        let is_above =
+            |root: &&std::path::Path| !root.as_os_str().is_empty() && path.starts_with(root);
+        if let Some(root) = roots.find(is_above) {
             let (path, root) = (path.display(), root.display());
-            let what = format!(
-                "cache: directory {path} is beneath {root}, whose files clients can request"
-            );
+            let what = format!("{key} {path} is beneath {root}, whose files clients can request");
             self.problem(&directory.span, what);
         }
     }
@@ -269,7 +283,22 @@ impl Checker<'_> {
 
     pub(super) fn access_log(&mut self, server: &file::ServerTable) -> Option<AccessLog> {
         let log = server.access_log.as_ref()?;
-        let file::AccessLogTable { path, format } = &log.0;
+        self.log(&log.value.0, &log.span)
+    }
+
+    /// Checks the table of an access log; `None` if it is off. `place` stands for its short form.
+    pub(super) fn log(&mut self, table: &file::AccessLogTable, place: &Span) -> Option<AccessLog> {
+        let file::AccessLogTable { path, format, status, sample, .. } = table;
+        let statuses = status.as_ref().map_or_else(Vec::new, |status| self.statuses(status));
+        let sample = sample.as_ref().and_then(|sample| {
+            let share = access_log::share(sample);
+            if share.is_none() {
+                let what =
+                    format!("access_log: sample: {:?} is not a share such as \"1%\"", sample.value);
+                self.problem(&sample.span, what);
+            }
+            share
+        });
         let format = match format {
             Some(format) => {
                 let parsed = AccessLogFormat::parse(format);
@@ -280,10 +309,12 @@ impl Checker<'_> {
             }
             None => AccessLogFormat::Combined,
         };
-        let place = path.span.clone().or_else(|| log.span.clone());
+        let place = path.span.clone().or_else(|| place.clone());
         match path.to_str() {
             Some("off") => return None,
-            Some("-") => return Some(AccessLog { path: path.value.clone(), format }),
+            Some("-") => {
+                return Some(AccessLog { path: path.value.clone(), format, statuses, sample });
+            }
             Some("") => self.problem(&place, "access_log: the path is empty"),
             _ => {}
         }
@@ -291,7 +322,25 @@ impl Checker<'_> {
         if let Some(folder) = path.parent() {
             self.look_up_later("access_log", folder, &place);
         }
-        Some(AccessLog { path, format })
+        Some(AccessLog { path, format, statuses, sample })
+    }
+
+    fn statuses(&mut self, statuses: &Spanned<file::Statuses>) -> Vec<(u16, u16)> {
+        let mut ranges = Vec::new();
+        for status in &statuses.value.0 {
+            match access_log::statuses(status) {
+                Some(range) => ranges.push(range),
+                None => {
+                    let place = status.span.as_ref().or(statuses.span.as_ref()).cloned();
+                    let what = format!(
+                        "access_log: {:?} is not a status such as 404 or \"5xx\"",
+                        status.value
+                    );
+                    self.problem(&place, what);
+                }
+            }
+        }
+        ranges
     }
 
     pub(super) fn error_log(&mut self, log: &file::ErrorLogTable) -> ErrorLog {

@@ -5,8 +5,10 @@ use std::sync::Arc;
 
 use super::{Around, Checker};
 use crate::file::{
-    self, ClientCertificateTable, OneOrMany, ProxyTarget, RedirectHttps, Route, SiteTable, TlsTable,
+    self, AuthTable, ClientCertificateTable, ListenTable, OneOrMany, ProxyTarget, RedirectHttps,
+    Route, SiteTable, Symlinks, TlsTable,
 };
+use crate::map::Maps;
 use crate::object_root;
 use crate::path_regex::PathRegex;
 use crate::pattern::Pattern;
@@ -14,15 +16,21 @@ use crate::proxy::split_path;
 use crate::punycode::ascii_name;
 use crate::redirect::PLACEHOLDERS;
 use crate::site_route::SiteRoute;
-use crate::sites::{Defaults, Site, Sites};
+use crate::sites::{DEFAULT_SITE, Defaults, Site, Sites};
 use crate::spanned::{Span, Spanned};
 use crate::tls::{self, Surroundings, Tls};
 use crate::tries::PROXY as PROXY_STEP;
 use crate::when::When;
 
 impl Checker<'_> {
-    pub(super) fn sites(&mut self, file: Vec<Spanned<SiteTable>>, around: &Around<'_>) -> Sites {
+    pub(super) fn sites(
+        &mut self,
+        file: Vec<Spanned<SiteTable>>,
+        around: &Around<'_>,
+        listeners: &[ListenTable],
+    ) -> Sites {
         let mut sites = Sites::default();
+        let mut places: Vec<Span> = Vec::new();
         if file.is_empty() {
             self.problem(
                 &None,
@@ -31,10 +39,21 @@ impl Checker<'_> {
         }
         for (index, site) in file.into_iter().enumerate() {
             let place = site.place().or_else(|| site.span.clone());
-            let site = self.site(index, site, around);
-            if let Err(what) = sites.add(site) {
-                self.problem(&place, what);
+            let names = site.value.listen.clone();
+            let mut site = self.site(index, site, around);
+            if let Some(names) = names {
+                let found = self.listeners_of_site(&names, listeners);
+                let first = names.value.0.first().map(|name| name.value.clone());
+                site.listen_on(found, first.filter(|_| sites.has_name(&site.name)));
             }
+            if let Err((what, other)) = sites.add(site) {
+                let other = places.get(other).and_then(|place| self.source.line(place.as_ref()));
+                let other = other.map_or_else(String::new, |(_, line)| {
+                    format!(", the other one in line {line}")
+                });
+                self.problem(&place, format!("{what}{other}"));
+            }
+            places.push(place);
         }
         sites
     }
@@ -58,33 +77,33 @@ impl Checker<'_> {
         }
         let general = site.take_settings();
         let general = general.map(|route| (Matching::of_site(&site, &place), route));
-        let mut expressions = 0;
+        let mut expressions = Vec::new();
         let mut own = Vec::with_capacity(site.route.len());
         for route in std::mem::take(&mut site.route) {
-            own.push((self.matching(&route, &mut expressions), route));
+            own.push((self.matching(&route, (&around.maps, &hosts), &mut expressions), route));
         }
         for (order, (matching, mut route)) in general.into_iter().chain(own).enumerate() {
             if let Some(root) = &mut route.root {
                 root.value = self.root(root);
+            }
+            if let Some(alias) = &route.alias {
+                if let Some(root) = &route.root {
+                    self.problem(&root.span, "a route has either `root` or `alias`");
+                }
+                route.root =
+                    Some(Spanned { value: self.alias(alias, &matching), span: alias.span.clone() });
+            }
+            if let Some(Spanned { value: file::RouteLogValue::Own(table), span }) =
+                &mut route.access_log
+            {
+                table.checked = self.log(table, span).map(Arc::new);
             }
             if let Some(redirect) = &mut route.redirect {
                 // The short form, a text, has no span.
                 let to = &mut redirect.value.to;
                 to.span = to.span.take().or_else(|| redirect.span.clone());
             }
-            if let Some(Spanned { value: file::Auth::Table(table), .. }) = &mut route.auth
-                && let Some(path) = &mut table.basic
-            {
-                path.value = self.users(path);
-            }
-            if let Some(Spanned { value: file::Auth::Table(table), .. }) = &mut route.auth
-                && let Some(forward) = &mut table.forward
-            {
-                self.socket_in(&mut forward.value);
-                if let Some(path) = &mut table.forward_authority {
-                    path.value = self.authority("auth", "forward_authority", path);
-                }
-            }
+            route.auth_tables_mut().for_each(|table| self.auth_files(table));
             if let Some(proxy) = &mut route.proxy {
                 proxy.set_places();
                 for upstream in &mut proxy.value.to.value.0 {
@@ -105,6 +124,9 @@ impl Checker<'_> {
                 }
             }
             if let Some(script) = &mut route.script {
+                if let Some(alias) = route.alias.as_ref().and(route.root.as_ref()) {
+                    script.value.stand_in(alias);
+                }
                 let files = route.root.as_ref().map(|root| &root.value).or(root.as_ref());
                 let files = files.filter(|root| !object_root::is_url(root));
                 self.script(&mut script.value, files.map(PathBuf::as_path));
@@ -112,8 +134,9 @@ impl Checker<'_> {
             }
             self.add_route(matching, (order, Arc::new(route)), &mut routes);
         }
+        let applies = |route: &SiteRoute| route.when.as_ref().is_none_or(|when| when.is_choice());
         let everywhere = routes.iter().any(|route| {
-            route.route.has_handler() && route.pattern.is_everything() && !route.is_conditional()
+            route.route.has_handler() && route.pattern.is_everything() && applies(route)
         });
         if root.is_none() && !everywhere {
             let what = "the site has no root, and no route for \"/*\" with a handler";
@@ -123,6 +146,10 @@ impl Checker<'_> {
             root: root.unwrap_or_default(),
             cache_file: around.cache_file,
             stores: around.stores.clone(),
+            maps: Arc::clone(&around.maps),
+            dictionaries: (site.tls.is_some() && around.has_dictionaries)
+                .then(|| hosts.first().map_or(DEFAULT_SITE, String::as_str).into()),
+            has_dictionaries: around.has_dictionaries,
         };
         let tls = site.tls.take().map(|table| Arc::new(self.tls(&table, &hosts, around)));
         let mut report = |place: &Span, what| self.problem(place, what);
@@ -130,16 +157,61 @@ impl Checker<'_> {
         site.tls = tls;
         self.proxy_steps(&site);
         self.object_settings(&site);
+        self.dav_routes(&site);
         self.forwarded_certificates(&site);
         site
     }
 
-    /// Reads what requests a route applies to. `expressions` counts the regular expressions of the site.
-    fn matching(&mut self, route: &Route, expressions: &mut usize) -> Matching {
-        let when = route
-            .when
-            .as_ref()
-            .map(|table| Arc::new(When::read(table, &mut |place, what| self.problem(place, what))));
+    /// Reports routes with WebDAV that have no files, or follow symlinks.
+    fn dav_routes(&mut self, site: &Site) {
+        for route in site.routes.iter().map(|route| &route.route) {
+            let Some(dav) = route.dav.as_ref().filter(|dav| dav.is_on()) else { continue };
+            if route.alias.is_some() {
+                self.problem(&dav.span, "dav: a route with it has a `root`, and no `alias`");
+            }
+            if let Some(symlinks) = route.symlinks.as_ref().filter(|of| of.value != Symlinks::Deny)
+            {
+                let what = "symlinks: a route with `dav` follows none; write \"deny\", or leave the key out";
+                self.problem(&symlinks.span, what);
+            }
+            if let Some(handler) = route.handler_key() {
+                let what =
+                    format!("dav: it is for files, and the route has `{}`", handler.as_str());
+                self.problem(&dav.span, what);
+            }
+        }
+    }
+
+    /// Makes the paths of files absolute that authentication needs.
+    fn auth_files(&mut self, table: &mut AuthTable) {
+        if let Some(path) = &mut table.basic {
+            path.value = self.users(path);
+        }
+        if let Some(forward) = &mut table.forward {
+            self.socket_in(&mut forward.value);
+            if let Some(path) = &mut table.forward_authority {
+                path.value = self.authority("auth", "forward_authority", path);
+            }
+        }
+        let Some(jwt) = &mut table.jwt else { return };
+        if let Some(path) = &mut jwt.value.key_file {
+            path.value = self.keys(path);
+        }
+        if let Some(path) = &mut jwt.value.authority {
+            path.value = self.authority("auth", "authority", path);
+        }
+    }
+
+    /// Reads what requests a route applies to. `expressions` has the regular expressions of the site so far.
+    fn matching(
+        &mut self,
+        route: &Route,
+        around: (&Maps, &[String]),
+        expressions: &mut Vec<String>,
+    ) -> Matching {
+        let when = route.when.as_ref().map(|table| {
+            Arc::new(When::read(table, around, &mut |place, what| self.problem(place, what)))
+        });
         let place = route.path_place();
         let mut patterns = Vec::new();
         let expression;
@@ -161,7 +233,12 @@ impl Checker<'_> {
                 }
             }
             (None, Some(text)) => {
-                match PathRegex::parse(text, *expressions) {
+                // Routes for the values of a map are one route of the file.
+                let is_of_map = route.when.as_ref().is_some_and(|when| when.choice.is_some());
+                if !is_of_map || expressions.last() != Some(&text.value) {
+                    expressions.push(text.value.clone());
+                }
+                match PathRegex::parse(text, expressions.len() - 1) {
                     Ok(regex) => {
                         let taken = |name: &String| PLACEHOLDERS.contains(&name.as_str());
                         if let Some(name) = regex.names().into_iter().find(taken) {
@@ -174,7 +251,6 @@ impl Checker<'_> {
                     }
                     Err(what) => self.problem(&place, format!("regex {:?}: {what}", text.value)),
                 }
-                *expressions += 1;
                 expression = format!("~ {}", text.value);
                 texts.push(&expression);
             }
@@ -224,11 +300,22 @@ impl Checker<'_> {
                         true => format!(", first in line {line}"),
                         false => format!(", first in line {line} of {}", path.display()),
                     });
-                let what = format!("the pattern {own:?} stands twice{line}");
+                let what = format!("two routes have the path {own:?}{line}");
                 self.problem(&name.span, what);
             }
             let (name, when, route) = (name.clone(), when.clone(), Arc::clone(&route));
             routes.push(SiteRoute { pattern, name, when, order, route });
+        }
+    }
+
+    /// Returns the directory of an `alias`, or the file of one for a path without `*`.
+    fn alias(&mut self, alias: &Spanned<PathBuf>, matching: &Matching) -> PathBuf {
+        if object_root::is_url(alias) {
+            self.problem(&alias.span, "alias: it is a directory, and not a URL");
+        }
+        match matching.patterns.iter().all(Pattern::is_literal) {
+            true => self.absolute(alias),
+            false => self.root(alias),
         }
     }
 
@@ -244,8 +331,11 @@ impl Checker<'_> {
                 path.push(0);
                 path.extend_from_slice(pattern.suffix());
             }
-            let settings = if of.is_plain() { site.route(&path) } else { site.settings_of(of) };
-            if !settings.tries_files() {
+            let is_forwarded = match of.is_plain() {
+                true => site.route(&path).tries_files(),
+                false => site.settings_of(of).tries_files() || inherits_proxy(site, of),
+            };
+            if !is_forwarded {
                 self.problem(&step.span, "try: \"=proxy\" stands in a route without `proxy`");
             }
         }
@@ -293,7 +383,8 @@ impl Checker<'_> {
         let mut names: Vec<String> = Vec::new();
         for host in hosts {
             let place = host.span.clone().or_else(|| place.clone());
-            let name = host.strip_prefix("*.").unwrap_or(&host);
+            let ends = host.strip_prefix("*.").or_else(|| host.strip_suffix(".*"));
+            let name = ends.unwrap_or(&host);
             let parsed = dunlin_http::semantics::host::parse(name.as_bytes());
             if !parsed.is_some_and(|host| host.port.is_none() && !host.name.is_empty())
                 || name.contains('*')
@@ -302,8 +393,7 @@ impl Checker<'_> {
                 let given = &host.value;
                 let ascii = Some(name).filter(|name| !name.is_ascii()).and_then(ascii_name);
                 let advice = ascii.map_or_else(String::new, |ascii| {
-                    let wildcard = if host.starts_with("*.") { "*." } else { "" };
-                    format!("; write it as clients send it, \"{wildcard}{ascii}\"")
+                    format!("; write it as clients send it, {:?}", host.replace(name, &ascii))
                 });
                 let what = format!(
                     "{given:?} is not a host such as \"example.com\" or \"*.example.com\"{advice}"
@@ -312,7 +402,7 @@ impl Checker<'_> {
             }
             let name = host.strip_suffix('.').unwrap_or(&host).to_ascii_lowercase();
             if names.contains(&name) {
-                self.problem(&place, format!("the host {name:?} stands twice"));
+                self.problem(&place, format!("the host {name:?} is listed twice"));
             } else {
                 names.push(name);
             }
@@ -359,4 +449,11 @@ impl SiteTable {
         let route = || self.route.first().and_then(Route::path_place);
         host.or_else(root).or_else(route)
     }
+}
+
+/// Returns `true` if a route without a handler of its own has the proxy of a route for all paths.
+fn inherits_proxy(site: &Site, route: &SiteRoute) -> bool {
+    let has_proxy =
+        |other: &SiteRoute| other.pattern.is_everything() && other.route.proxy.is_some();
+    !route.route.replaces_handler() && site.routes.iter().any(has_proxy)
 }

@@ -147,6 +147,10 @@ impl Checker<'_> {
                 let what = format!("records: {root} has no record files");
                 self.problem(&place("records"), what);
             }
+            if settings.dav.is_some() && route.dav.is_some() {
+                let what = format!("dav: files in {root} cannot be changed");
+                self.problem(&place("dav"), what);
+            }
             if settings.etag == file::EtagKind::Sha256 && route.etag.is_some() {
                 let what = format!(
                     "etag: the entity tags of {root} are those of the store; write `stat` for them, or `off`"

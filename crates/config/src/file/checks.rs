@@ -6,6 +6,7 @@ use schemars::JsonSchema;
 use serde::Deserialize;
 
 use super::Spanned;
+use super::jwt::JwtTable;
 use crate::units::{DurationValue, Frequency, Rate};
 
 /// The number of requests that may come in a time.
@@ -94,7 +95,7 @@ pub struct AuthTable {
     /// File of users and password hashes, as `dunlin passwd` and Apache's htpasswd write it: argon2id, bcrypt,
     /// SHA-crypt and Apache's MD5. Changes take effect within a second.
     pub basic: Option<Spanned<PathBuf>>,
-    /// Text that the browser shows when it requests the password. Default: `Restricted`.
+    /// Text that the browser shows when it requests the password. Default: `Restricted`; none with `jwt`.
     pub realm: Option<Spanned<String>>,
     /// Number of wrong passwords of one address within a minute, after which its requests get 429. Default: 10.
     pub attempts: Option<Spanned<usize>>,
@@ -113,6 +114,13 @@ pub struct AuthTable {
     pub forward_authority: Option<Spanned<PathBuf>>,
     /// Maximum wait for its response. Default: `5s`.
     pub timeout: Option<Spanned<DurationValue>>,
+    /// Fields of its 2xx response that scripts and upstreams get as headers (fields) of the request, such as `["Remote-Groups"]`.
+    /// Clients cannot set them on any route of the site. Default: none.
+    pub copy_to_request: Option<Spanned<Vec<Spanned<String>>>>,
+    /// Fields of its 2xx response that the client gets, in place of others of that name; `Set-Cookie` is added. Default: none.
+    pub copy_to_response: Option<Spanned<Vec<Spanned<String>>>>,
+    /// JSON Web Tokens that requests must have (RFC 7519, RFC 6750). Their subject is the user.
+    pub jwt: Option<Spanned<JwtTable>>,
 }
 
 impl AuthTable {

@@ -1,11 +1,13 @@
 //! Files: their search, their caches, and their responses.
 
+use std::collections::BTreeMap;
+
 use dunlin_http::semantics::ContentCoding;
 use schemars::JsonSchema;
 use serde::Deserialize;
 
 use super::Spanned;
-use crate::units::Size;
+use crate::units::{DurationValue, Size};
 
 /// The properties that entity tags are made from.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Deserialize, JsonSchema)]
@@ -17,6 +19,19 @@ pub enum EtagKind {
     Sha256,
     /// Nothing: there are none.
     Off,
+}
+
+/// What becomes of a coded response of a script or an upstream that the client does not accept.
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq, Deserialize, JsonSchema)]
+#[serde(rename_all = "lowercase")]
+pub enum UnacceptedCoding {
+    /// It is decoded.
+    #[default]
+    Decode,
+    /// The client gets 406 in its place.
+    Reject,
+    /// It is sent as it is.
+    Pass,
 }
 
 /// The symlinks that are followed.
@@ -44,6 +59,9 @@ pub struct RouteCacheTable {
     /// `true` caches responses with `Last-Modified` and without an explicit lifetime for a tenth of the time since
     /// they were modified, at most a day. Default: true.
     pub heuristic: Option<bool>,
+    /// Lifetimes of responses that have none of their own (`Cache-Control` or `Expires`), by status, in place of heuristic ones:
+    /// `{ "200" = "7d", "404" = "1m", any = "10s" }`. `any` is every other status.
+    pub lifetime: Option<Spanned<BTreeMap<Spanned<String>, DurationValue>>>,
     /// `true` caches responses with `Set-Cookie`, for all clients. Default: false.
     pub set_cookie: Option<bool>,
 }
@@ -55,6 +73,28 @@ pub enum RouteCache {
     Switch(bool),
     /// On, with settings of its own.
     Table(RouteCacheTable),
+}
+
+/// The dictionary of pages on a route.
+#[derive(Debug, Clone, Deserialize, JsonSchema)]
+#[serde(deny_unknown_fields)]
+pub struct RouteDictionaryTable {
+    /// Path of the pages for which browsers use the dictionary; `*` is any text: `/blog/*`.
+    pub r#match: Spanned<String>,
+    /// Fields: requests and responses with one of them are no samples, and are not compressed with the dictionary. Requests with
+    /// `Cookie` or `Authorization` and responses with `Set-Cookie` are never samples. Default: none.
+    pub unless: Option<Vec<Spanned<String>>>,
+    /// Time after which the dictionary may be replaced by a better one. Default: `1h`.
+    pub rotate: Option<Spanned<DurationValue>>,
+}
+
+/// The dictionaries of a route, in either form.
+#[derive(Debug, Clone)]
+pub enum RouteDictionary {
+    /// Of files: on or off.
+    Switch(bool),
+    /// Of files, and of the pages of an application.
+    Table(RouteDictionaryTable),
 }
 
 /// The layout of records.
@@ -94,6 +134,14 @@ pub struct Codings(pub Vec<ContentCoding>);
 pub(super) enum RouteCacheSchema {
     Switch(bool),
     Table(RouteCacheTable),
+}
+
+#[derive(JsonSchema)]
+#[schemars(rename = "RouteDictionary", untagged)]
+#[expect(dead_code, reason = "only its schema is used")]
+pub(super) enum RouteDictionarySchema {
+    Switch(bool),
+    Table(RouteDictionaryTable),
 }
 
 #[derive(JsonSchema)]

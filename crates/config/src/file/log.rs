@@ -1,13 +1,15 @@
 //! The access log and the error log.
 
 use std::path::PathBuf;
+use std::sync::Arc;
 
 use schemars::JsonSchema;
 use serde::Deserialize;
 
 use super::Spanned;
+use crate::access_log::AccessLog;
 
-/// The target of the access log.
+/// An access log.
 #[derive(Debug, Clone, Deserialize, JsonSchema)]
 #[serde(deny_unknown_fields)]
 pub struct AccessLogTable {
@@ -15,6 +17,54 @@ pub struct AccessLogTable {
     pub path: Spanned<PathBuf>,
     /// `common`, `combined`, `json`, or a text with placeholders. Default: `combined`.
     pub format: Option<Spanned<String>>,
+    /// Statuses of responses that are logged: `404`, `"5xx"`, or a list of them. Default: all.
+    #[schemars(with = "Option<StatusesSchema>")]
+    pub status: Option<Spanned<Statuses>>,
+    /// Share of these requests that is logged: `"1%"`. Default: all.
+    pub sample: Option<Spanned<String>>,
+    /// The log, once the table was checked.
+    #[serde(skip)]
+    #[schemars(skip)]
+    pub(crate) checked: Option<Arc<AccessLog>>,
+}
+
+/// Statuses, each as a number or as a class such as `5xx`.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Statuses(pub Vec<Spanned<String>>);
+
+#[derive(JsonSchema)]
+#[schemars(rename = "Statuses", untagged)]
+#[expect(dead_code, reason = "only its schema is used")]
+pub(super) enum StatusesSchema {
+    Number(u16),
+    Class(String),
+    Many(Vec<StatusSchema>),
+}
+
+#[derive(JsonSchema)]
+#[schemars(rename = "Status", untagged)]
+#[expect(dead_code, reason = "only its schema is used")]
+pub(super) enum StatusSchema {
+    Number(u16),
+    Class(String),
+}
+
+/// The access log of a route.
+#[derive(Debug, Clone)]
+pub enum RouteLogValue {
+    /// That of the server, or none.
+    Switch(bool),
+    /// One of its own.
+    Own(AccessLogTable),
+}
+
+#[derive(JsonSchema)]
+#[schemars(rename = "RouteLog", untagged)]
+#[expect(dead_code, reason = "only its schema is used")]
+pub(super) enum RouteLogSchema {
+    Switch(bool),
+    Path(String),
+    Table(AccessLogTable),
 }
 
 /// The target of the access log, in either form.
@@ -29,10 +79,23 @@ pub(super) enum AccessLogSchema {
     Table(AccessLogTable),
 }
 
+impl AccessLogTable {
+    /// The log at `path` in the default format.
+    pub fn to(path: &str) -> Self {
+        Self {
+            path: Spanned::detached(path.into()),
+            format: None,
+            status: None,
+            sample: None,
+            checked: None,
+        }
+    }
+}
+
 impl AccessLogForm {
     /// The log at `path` in the default format.
     pub fn to(path: &str) -> Self {
-        Self(AccessLogTable { path: Spanned::detached(path.into()), format: None })
+        Self(AccessLogTable::to(path))
     }
 }
 

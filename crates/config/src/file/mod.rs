@@ -1,10 +1,14 @@
 //! The file as it is written. Each key is described here once; the reader, the schema and the
 //! book take it from here.
 
+mod access;
 mod acme;
 mod checks;
+mod dav;
 mod files;
+mod jwt;
 mod log;
+mod map;
 mod proxy;
 mod route;
 mod script;
@@ -12,15 +16,22 @@ mod server;
 mod shared;
 mod store;
 mod tls;
+mod transforms;
 mod when;
+
+use std::collections::BTreeMap;
 
 use schemars::JsonSchema;
 use serde::Deserialize;
 
+pub use self::access::*;
 pub use self::acme::*;
 pub use self::checks::*;
+pub use self::dav::*;
 pub use self::files::*;
+pub use self::jwt::*;
 pub use self::log::*;
+pub use self::map::*;
 pub use self::proxy::*;
 pub use self::route::*;
 pub use self::script::*;
@@ -28,6 +39,7 @@ pub use self::server::*;
 pub use self::shared::*;
 pub use self::store::*;
 pub use self::tls::*;
+pub use self::transforms::*;
 pub use self::when::*;
 pub use super::spanned::Spanned;
 
@@ -47,6 +59,8 @@ pub struct File {
     pub listen: Vec<ListenTable>,
     /// Services of roots in object storage.
     pub store: StoreTables,
+    /// Values that follow from requests, by name.
+    pub map: BTreeMap<String, Spanned<MapTable>>,
     /// Sites, by host.
     pub site: Vec<Spanned<SiteTable>>,
     /// The store of the state that several servers share. Default: this server shares no state.
@@ -61,6 +75,8 @@ pub struct ListenTable {
     /// `127.0.0.1:8080`, `[::1]:8080`, `:8080` for all addresses of the machine, or `unix:/run/site.sock` for a
     /// Unix socket.
     pub address: Spanned<String>,
+    /// Name by which sites choose the listener.
+    pub name: Option<Spanned<String>>,
     /// Permissions of a Unix socket, as octal digits: users who can write to it can connect. Default: `0660`.
     pub mode: Option<Spanned<String>>,
     /// Length of the listen backlog. Default: 4096.
@@ -69,6 +85,9 @@ pub struct ListenTable {
     pub tls: Option<Spanned<bool>>,
     /// `true` permits HTTP/2: over TLS by ALPN, without TLS by prior knowledge. Default: true.
     pub http2: Option<bool>,
+    /// HTTP/3 on the UDP port with the same number, which clients learn of. `true`: the server does not start if the port cannot be
+    /// opened. `false`: no HTTP/3. Default: with `tls`, HTTP/3 if the port can be opened.
+    pub http3: Option<Spanned<bool>>,
     /// `true` requires a header of the PROXY protocol (version 1 or 2) at the start of each connection, which names the
     /// client behind a proxy. Other connections are closed, and so are connections from outside `trusted_proxies`,
     /// if there are any. Default: false.
@@ -78,7 +97,16 @@ pub struct ListenTable {
 impl Default for ListenTable {
     fn default() -> Self {
         let address = Spanned::detached("127.0.0.1:8080".to_owned());
-        Self { address, mode: None, backlog: None, tls: None, http2: None, proxy_protocol: None }
+        Self {
+            address,
+            name: None,
+            mode: None,
+            backlog: None,
+            tls: None,
+            http2: None,
+            http3: None,
+            proxy_protocol: None,
+        }
     }
 }
 

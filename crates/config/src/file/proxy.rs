@@ -41,14 +41,23 @@ pub struct ProxyTable {
     /// Default: none.
     pub strip: Option<Spanned<String>>,
     /// `true` puts the prefix that was removed or replaced back into `Location`, `Content-Location` and the `Path` of cookies,
-    /// where an upstream names its own paths. Default: true.
+    /// where an upstream names its own paths, and removes its own host from `Location`. Default: true.
     pub rewrite_location: Option<bool>,
-    /// Host that upstreams get: `preserve` for the client's, `upstream` for the host and port of the upstream's URL.
-    /// Default: `preserve`.
-    pub host: Option<ProxyHost>,
-    /// Request fields to set, after those of the client and of the server: `{ "X-Source" = "edge" }`. An empty value
-    /// removes the field.
+    /// Path that upstreams get in place of the request's, with the placeholders of `rewrite`: `"/v2/{rest}"`. Values of the request
+    /// are encoded for their place. Without a `?` the query of the request is kept. Default: none.
+    pub path: Option<Spanned<String>>,
+    /// Host that upstreams get: `preserve` for the client's, `upstream` for the host and port of the upstream's URL, or another
+    /// one, such as `backend.internal`, with the placeholders of `set_request_fields`: `{host}` is that of the client without its
+    /// port. Default: `preserve`.
+    pub host: Option<Spanned<String>>,
+    /// Request fields to set, after those of the client and of the server: `{ "X-Source" = "edge" }`. A value may have the
+    /// placeholders of maps, such as `{client}` (its address), `{header.NAME}` and `{map.NAME}`, and `{port}`, `{user}` and
+    /// `{early}` (`1` for early data of TLS). `{path}` and `{target}` are encoded. An empty value removes the field.
     pub set_request_fields: Option<BTreeMap<Spanned<String>, Spanned<String>>>,
+    /// `true` passes on the credentials that `auth = { basic = "…" }` has checked; all others always are. Default: false.
+    pub authorization: Option<bool>,
+    /// `true` passes on the `Server` field of upstreams in place of that of the server. Default: false.
+    pub pass_server_field: Option<bool>,
     /// Collects bodies in memory, so that slow clients do not occupy upstreams: a table such as `{ response = "1MiB" }`.
     /// Default: request bodies with a `Content-Length` of up to `64KiB`, and no responses.
     pub buffer: Option<BufferTable>,
@@ -88,6 +97,9 @@ pub struct ProxyTable {
     /// File with the certificates of the authorities that upstreams with TLS must have their certificates from.
     /// Default: the authorities that the system trusts.
     pub authority: Option<Spanned<PathBuf>>,
+    /// `false` accepts every certificate of upstreams with TLS: an attacker between them and this server can read and change all
+    /// that is sent. Default: true.
+    pub verify: Option<Spanned<bool>>,
     /// Name that upstreams with TLS must have a certificate for. The handshake names it (SNI). Default: the host of each
     /// URL.
     pub server_name: Option<Spanned<String>>,
@@ -135,16 +147,6 @@ pub struct ClientCertificateTable {
     pub key: Spanned<PathBuf>,
 }
 
-/// The host that upstreams get.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, Deserialize, JsonSchema)]
-#[serde(rename_all = "lowercase")]
-pub enum ProxyHost {
-    /// The host of the client's request.
-    Preserve,
-    /// The host of the upstream's URL.
-    Upstream,
-}
-
 /// The upstreams of a proxy.
 #[derive(Debug, Clone)]
 pub struct ProxyTargets(pub Vec<ProxyTarget>);
@@ -157,12 +159,15 @@ pub struct ProxyTarget {
     pub url: Spanned<String>,
     /// Share of the requests, relative to those of the others: 1 to 1000. Default: 1.
     pub weight: Option<Spanned<u32>>,
+    /// `true` uses it only while none of the others is available. Default: false.
+    #[serde(default)]
+    pub backup: bool,
 }
 
 impl ProxyTarget {
     /// The upstream at `url`.
     pub(crate) fn at(url: String) -> Self {
-        Self { url: Spanned::detached(url), weight: None }
+        Self { url: Spanned::detached(url), weight: None, backup: false }
     }
 }
 
@@ -323,9 +328,12 @@ impl ProxyTable {
             eject: None,
             health: None,
             strip: None,
+            path: None,
             rewrite_location: None,
             host: None,
             set_request_fields: None,
+            authorization: None,
+            pass_server_field: None,
             buffer: None,
             sendfile_root: None,
             intercept_errors: None,
@@ -340,6 +348,7 @@ impl ProxyTable {
             idle_timeout: None,
             tunnel_timeout: None,
             authority: None,
+            verify: None,
             server_name: None,
             client_certificate: None,
             proxy_protocol: None,

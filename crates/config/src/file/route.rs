@@ -6,14 +6,18 @@ use std::path::PathBuf;
 use schemars::JsonSchema;
 use serde::Deserialize;
 
-use super::checks::{Auth, AuthSchema, RateLimits, RateLimitsSchema, ThrottleTable};
+use super::access::{AccessTable, Cors, CorsSchema, SignedTable};
+use super::checks::{Auth, AuthSchema, AuthTable, RateLimits, RateLimitsSchema, ThrottleTable};
+use super::dav::{RouteDav, RouteDavSchema};
 use super::files::{
     Codings, CodingsSchema, EtagKind, RecordRules, RecordsSchema, RouteCache, RouteCacheSchema,
-    Symlinks,
+    RouteDictionary, RouteDictionarySchema, Symlinks, UnacceptedCoding,
 };
+use super::log::{RouteLogSchema, RouteLogValue, StatusSchema};
 use super::proxy::{ProxySchema, ProxyTable};
 use super::script::{BodyHandling, ScriptTable};
 use super::tls::{Hsts, HstsSchema, RedirectHttps, RedirectHttpsSchema, TlsTable};
+use super::transforms::{RouteSsi, RouteSsiSchema, Substitutions, SubstitutionsSchema};
 use super::when::WhenTable;
 use super::{OneOrMany, OneOrManySchema, Spanned};
 use crate::units::{DurationValue, Size, SizeLimit};
@@ -69,9 +73,14 @@ macro_rules! route {
         #[schemars(rename = "Site")]
         #[serde(deny_unknown_fields, default)]
         pub struct SiteTable {
-            /// Host names, each exact or with `*.` in front. Default: the site serves every other host.
+            /// Host names, each exact, with `*.` in front, or with `.*` at the end, which is for every domain: `app.*`. Default: the site
+            /// serves every other host.
             #[schemars(with = "Option<OneOrManySchema>")]
             pub host: Option<Spanned<OneOrMany<String>>>,
+            /// Names or addresses of the listeners on which the site is served. Of two sites for a host, the one that names the listener
+            /// serves it. Default: all.
+            #[schemars(with = "Option<OneOrManySchema>")]
+            pub listen: Option<Spanned<OneOrMany<String>>>,
             /// Directory of the files, or a URL in object storage, such as `s3://bucket/prefix` (also `gs://`, `az://`,
             /// `https://`); a route can name another.
             pub root: Option<Spanned<PathBuf>>,
@@ -96,12 +105,15 @@ route! {
     /// Directory of the files, or a URL in object storage, instead of the site's. It ends an inherited `proxy`, `redirect`,
     /// `respond` or `script`.
     root: PathBuf,
+    /// Directory for what the `*` of the pattern stands for, in place of a `root`: with `path = "/pma/*"`, `/pma/a.css` is `a.css` in this
+    /// directory. For scripts beside files, too. For a path without `*` it is a file.
+    alias: PathBuf,
     /// Files that are sent for their directory. Default: `["index.html"]`, after `index.php` if a `script` has a
     /// `root` or a `directory` of PHP files.
     index: Vec<Spanned<String>>,
     /// Paths that are looked for in turn, with `{path}` for the request's path and `{rest}` for what the `*` of the
-    /// pattern matched; a last `=404` is a status, and a last `=proxy` the `proxy` of the route. The last path is routed again, so that a script can respond to
-    /// it; it may have a query: `"/index.php?q={path}&{query}"`. A single-page application has `["{path}",
+    /// pattern matched; a last `=404` is a status, and a last `=proxy` the `proxy` of the route. `=directory` ends the list for directories. The last path is routed again, so that a script can respond to
+    /// it; it may have a query: `"/index.php?q={path}&{query}"`, in which `{raw_query}` leaves what is around it as it is. A single-page application has `["{path}",
     /// "/index.html"]`.
     r#try: Vec<Spanned<String>>,
     /// `true` lists a directory without index file. Default: false.
@@ -125,12 +137,15 @@ route! {
     proxy: ProxyTable,
     /// Publishes the state of the server: a page with `status.json`, `metrics` (Prometheus), `events` and `watch`
     /// beside it, for a pattern that ends with `*`, such as `/status/*`. A table, `{ fleet = "_http._tcp.web.example.com" }`, adds the
-    /// page `fleet/`, which adds up the servers that SRV records name. Default: false.
+    /// page `fleet/`, which adds up the servers that SRV records name; `{ format = "nginx" }` responds with the text of nginx's
+    /// `stub_status`, to any path. Default: false.
     #[schemars(with = "Option<RouteStatusSchema>")]
     status: RouteStatus,
     /// `true` responds with 200 while the server serves and with 503 while it drains (`drain` in `[server]`), for
     /// balancers and Kubernetes. Default: false.
     readiness: bool,
+    /// `true` closes the connection without a response, over HTTP/2 the stream; the log has status 444. Default: false.
+    close: bool,
     /// `true` adds `Server-Timing` to responses, with the phases of the request. Default: false.
     server_timing: bool,
     /// `Link` values of a 103 (Early Hints) response that precedes the response of a script, so that clients can
@@ -139,13 +154,26 @@ route! {
     /// `true` restricts paths to redirects by `X-Accel-Redirect` of scripts and upstreams, by the last path of `try`, and by
     /// `auth`; clients get 404. Default: false.
     internal: bool,
-    /// Response headers (fields) to set, besides those of more general routes.
-    set_fields: BTreeMap<Spanned<String>, Spanned<String>>,
+    /// Response headers (fields) to set, besides those of more general routes: values, or tables with conditions, such as `{ value =
+    /// "no-store", status = [404], absent = true }`. Values can have the placeholders of a map's `from`, and those of the response, such
+    /// as `{status}`, `{upstream}`, `{cache}`, `{response.NAME}`; a field whose value is empty then is not set. Names in `Vary` are added to those of the server.
+    #[schemars(with = "Option<BTreeMap<String, SetFieldSchema>>")]
+    set_fields: BTreeMap<Spanned<String>, Spanned<SetField>>,
     /// Response headers (fields) to remove, also if a more general route sets them.
     remove_fields: Vec<Spanned<String>>,
-    /// Value of Cache-Control. A route that sets it or `expires` inherits neither.
+    /// Texts that are replaced in the bodies of responses, in any case of ASCII letters: `{ "http:" = "https:" }`, or a list of
+    /// tables with `once` and `types`. Default: in `text/html`, all of them.
+    #[schemars(with = "Option<SubstitutionsSchema>")]
+    substitute: Substitutions,
+    /// `true` runs server-side includes (`<!--#include virtual="/menu.html" -->`) in responses with the type `text/html`, as
+    /// nginx, Apache and lighttpd do. Default: false.
+    #[schemars(with = "Option<RouteSsiSchema>")]
+    ssi: RouteSsi,
+    /// Value of Cache-Control. A response of a script or an upstream has it if it states neither Cache-Control nor Expires, and
+    /// sets no cookie. A route that sets it or `expires` inherits neither.
     cache_control: String,
-    /// Time for which clients may cache a file: sets Expires, and max-age unless `cache_control` is set.
+    /// Time for which clients may cache a response: sets Expires, and max-age unless `cache_control` is set. For scripts and
+    /// upstreams as `cache_control`.
     expires: DurationValue,
     /// Charset of text; empty for none. Default: `utf-8`.
     charset: String,
@@ -153,15 +181,33 @@ route! {
     types: BTreeMap<Spanned<String>, Spanned<String>>,
     /// `true` sends `X-Content-Type-Options: nosniff`. Default: true.
     nosniff: bool,
-    /// Content codings in which files are compressed, in order of preference; `true` for all, `false` for none.
-    /// Default: true.
+    /// Content codings in which files and responses of scripts and upstreams are compressed, in order of preference; `true` for all,
+    /// `false` for none. Default: true.
     #[schemars(with = "Option<CodingsSchema>")]
     compress: Codings,
+    /// `true` compresses event streams (`text/event-stream`), each event by itself. Default: false.
+    compress_events: bool,
+    /// Names of response fields: a response of a script or an upstream that has one of them is not compressed, such as
+    /// `["Set-Cookie"]` for pages with secrets. Default: none.
+    compress_unless: Vec<Spanned<String>>,
+    /// A random number of bytes up to this size, at most 32KiB, is added to each response of a script or an upstream that is
+    /// compressed for one client, which makes it harder to infer secrets from its length. Default: 0.
+    compress_padding: Size,
+    /// A response of a script or an upstream with `Content-Encoding` that the `Accept-Encoding` of the client excludes: `decode`
+    /// decodes it, `reject` sends 406, `pass` sends it as it is. Default: `decode`.
+    unaccepted_coding: UnacceptedCoding,
+    /// Size of the content up to which such a response is decoded; a longer one is cut. Default: `1GiB`.
+    decode_size: Size,
     /// Size up to which a file is compressed. Default: `8MiB`.
     compress_size: Size,
     /// Content codings whose siblings (`.zst`, `.br`, `.gz`) are sent. Default: true.
     #[schemars(with = "Option<CodingsSchema>")]
     precompressed: Codings,
+    /// `true` keeps the versions of files with a lifetime (`cache_control`, `expires`), and sends a client that has an old version the
+    /// difference to the new one (RFC 9842), over TLS and unless the route restricts access. A table, such as
+    /// `{ match = "/blog/*" }`, also makes a dictionary for the pages of a `script` or a `proxy`. Default: true.
+    #[schemars(with = "Option<RouteDictionarySchema>")]
+    dictionary: RouteDictionary,
     /// `true` caches files; a table can have responses of proxies and scripts cached, too. Default: true.
     #[schemars(with = "Option<RouteCacheSchema>")]
     cache: RouteCache,
@@ -171,18 +217,23 @@ route! {
     sendfile: bool,
     /// Source of entity tags: `stat` (the file's metadata), `sha256` (its content), or `off`. Default: `stat`.
     etag: EtagKind,
+    /// `true` lets clients change the files by WebDAV (RFC 4918, class 1 and 2); a table restricts how. Anyone who may request the
+    /// route may change its files: give it `auth`. Default: false.
+    #[schemars(with = "Option<RouteDavSchema>")]
+    dav: RouteDav,
     /// Format of record files: `variable` or `vfc`, or a table.
     #[schemars(with = "Option<RecordsSchema>")]
     records: RecordRules,
     /// Symlinks that are followed: `beneath` for those that stay beneath the root, `follow` for all, `deny` for
-    /// none. Default: `beneath`.
+    /// none. Default: `beneath`; a route with `dav` follows none.
     symlinks: Symlinks,
     /// `true` sends files whose names begin with a dot. Default: false.
     hidden: bool,
     /// Pages for error statuses, by path within the site, besides those of more general routes.
     error_pages: BTreeMap<Spanned<String>, Spanned<String>>,
-    /// `true` writes requests to the access log. Default: true.
-    access_log: bool,
+    /// The access log: `true` for that of the server, `false` for none, or another one, as a path or a table. Default: true.
+    #[schemars(with = "Option<RouteLogSchema>")]
+    access_log: RouteLogValue,
     /// Networks whose clients are allowed: `192.0.2.0/24`, `::1`. Of `allow` and `deny`, the smallest network that
     /// contains the address decides; with `allow`, all other addresses are rejected.
     allow: Vec<Spanned<String>>,
@@ -196,10 +247,19 @@ route! {
     /// of ACME are not redirected.
     #[schemars(with = "Option<RedirectHttpsSchema>")]
     redirect_https: RedirectHttps,
-    /// Authenticates clients: `{ basic = "USERS" }` or `{ forward = "URL" }`; `false` ends inherited
-    /// authentication.
+    /// Authenticates clients: `{ basic = "USERS" }`, `{ forward = "URL" }` or `{ jwt = { jwks = "URL" } }`; `false` ends
+    /// inherited authentication.
     #[schemars(with = "Option<AuthSchema>")]
     auth: Auth,
+    /// Conditions of access of which one must hold, besides `allow`, `deny` and `auth` of the route, which all must:
+    /// `[{ allow = ["10.0.0.0/8"] }, { auth = { basic = "USERS" } }]`. An empty list ends inherited conditions.
+    any: Vec<Spanned<AccessTable>>,
+    /// Lets scripts of pages of other origins have access (CORS): `true` for every origin, without credentials, or a table.
+    /// Preflights get 204 before `auth`. Fields of that protocol from scripts and upstreams are replaced. Default: false.
+    #[schemars(with = "Option<CorsSchema>")]
+    cors: Cors,
+    /// Only links with a signature are valid; others get 403, expired ones 410.
+    signed: SignedTable,
     /// Allowed methods; others get 405. `GET` includes `HEAD`. Default: all that the handler of the route
     /// implements.
     methods: Vec<Spanned<String>>,
@@ -218,12 +278,68 @@ route! {
     ranges: usize,
 }
 
+impl Route {
+    /// Returns its tables of authentication: `auth`, and those of `any`.
+    pub fn auth_tables(&self) -> impl Iterator<Item = &AuthTable> {
+        let any = self.any.iter().flat_map(|list| &list.value);
+        let all = self.auth.iter().chain(any.filter_map(|one| one.value.auth.as_ref()));
+        all.filter_map(|at| match &at.value {
+            Auth::Table(table) => Some(&**table),
+            Auth::Off => None,
+        })
+    }
+
+    /// Returns the same, to complete them.
+    pub fn auth_tables_mut(&mut self) -> impl Iterator<Item = &mut AuthTable> {
+        let any = self.any.iter_mut().flat_map(|list| &mut list.value);
+        let all = self.auth.iter_mut().chain(any.filter_map(|one| one.value.auth.as_mut()));
+        all.filter_map(|at| match &mut at.value {
+            Auth::Table(table) => Some(&mut **table),
+            Auth::Off => None,
+        })
+    }
+}
+
+/// A response field that a route sets.
+#[derive(Debug, Clone, PartialEq, Deserialize, JsonSchema)]
+#[serde(deny_unknown_fields, remote = "Self")]
+#[schemars(rename = "SetFieldTable")]
+pub struct SetField {
+    /// The value.
+    pub value: String,
+    /// The statuses of the responses that get it: numbers, or classes such as `"2xx"`. Default: all.
+    #[serde(default)]
+    #[schemars(with = "Option<Vec<StatusSchema>>")]
+    pub status: Option<Vec<Spanned<StatusRange>>>,
+    /// `true` sets it only in responses that do not have it. Default: false.
+    #[serde(default)]
+    pub absent: bool,
+}
+
+/// A status, or a class of statuses.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct StatusRange {
+    /// The first.
+    pub first: u16,
+    /// The last.
+    pub last: u16,
+}
+
+#[derive(JsonSchema)]
+#[schemars(rename = "SetField", untagged)]
+#[expect(dead_code, reason = "only its schema is used")]
+pub(super) enum SetFieldSchema {
+    Value(String),
+    Table(SetField),
+}
+
 /// The target of a redirect.
 #[derive(Debug, Clone, Deserialize, JsonSchema)]
 #[serde(deny_unknown_fields, remote = "Self")]
 pub struct RedirectTable {
     /// A path or URL with `{path}`, `{query}` (joined by `?` or `&`), `{host}`, `{rest}` for what the `*` of the pattern
-    /// matched, and `{target}` for the path with its query. Each value is encoded for its place.
+    /// matched, `{target}` for the path with its query, and other values of the request: `{scheme}`, `{method}`, `{client}`, `{header.NAME}`,
+    /// `{cookie.NAME}`, `{query.NAME}`, `{map.NAME}`. Each is encoded for its place. A request for which a map at the start is empty gets 404.
     pub to: Spanned<String>,
     /// 301, 302, 303, 307 or 308. Default: 302.
     pub status: Option<Spanned<u16>>,
@@ -243,9 +359,12 @@ pub(super) enum RedirectSchema {
 pub struct RouteStatusTable {
     /// Name whose SRV records have the servers that are added up, such as `_http._tcp.web.example.com`. Each of them has a status
     /// route that allows the address of this server.
-    pub fleet: Spanned<String>,
+    pub fleet: Option<Spanned<String>>,
     /// Path of the status route of these servers. Default: that of this route.
     pub path: Option<Spanned<String>>,
+    /// `nginx` responds to each path of the route with the text of nginx's `stub_status`, for tools that read it, and publishes
+    /// nothing else. Default: the page, JSON, metrics and the live view.
+    pub format: Option<Spanned<String>>,
 }
 
 /// The state of the server, in either form.
@@ -273,6 +392,13 @@ pub struct RespondTable {
     pub status: Option<Spanned<u16>>,
     /// Body. Default: empty.
     pub body: Option<Spanned<String>>,
+    /// Body with placeholders, in place of `body`: those of a map's `from`, `{rest}` and groups of `regex`. Values are escaped in HTML, XML and
+    /// JSON.
+    pub template: Option<Spanned<String>>,
+    /// Body in Base64, in place of `body`: for images and other content that is no text.
+    pub base64: Option<Spanned<String>>,
     /// Media type. Default: `text/plain; charset=utf-8`.
     pub content_type: Option<Spanned<String>>,
+    /// Methods of requests that get this response; others get 405. Default: all.
+    pub methods: Option<Spanned<Vec<String>>>,
 }

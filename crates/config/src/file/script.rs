@@ -20,6 +20,17 @@ pub enum BodyHandling {
     Stream,
 }
 
+/// What an application gets of the path before the `*` of its route.
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq, Deserialize, JsonSchema)]
+#[serde(rename_all = "lowercase")]
+pub enum Mount {
+    /// It is `SCRIPT_NAME`, and the rest is `PATH_INFO`.
+    #[default]
+    Strip,
+    /// All of the path is `PATH_INFO`.
+    Keep,
+}
+
 /// Programs that make the response.
 #[derive(Debug, Clone, PartialEq, Deserialize, JsonSchema)]
 #[serde(
@@ -61,6 +72,10 @@ pub struct ScriptTable {
     pub interpreter: Option<Spanned<String>>,
     /// Concurrent requests of one process of a `wsgi` application. Default: 1.
     pub threads: Option<Spanned<usize>>,
+    /// The path that an application, or the program `file`, sees: with `"strip"`, `SCRIPT_NAME` is the path before the `*` of the route and
+    /// `PATH_INFO` the rest; with `"keep"`, `PATH_INFO` is the whole path, for applications whose own URLs begin with it. Default:
+    /// `"strip"`.
+    pub mount: Option<Spanned<Mount>>,
     /// Maximum size of a WebSocket message that a client sends to an `asgi` application. Default: `16MB`.
     pub message_size: Option<Spanned<Size>>,
     /// Maximum time without a byte in either direction of a WebSocket of an `asgi` application; 0 for no limit.
@@ -112,6 +127,8 @@ pub struct ScriptTable {
     pub request_id: Option<Spanned<RequestId>>,
     /// `true` adds X-Request-Id to responses. Default: false.
     pub send_request_id: Option<Spanned<bool>>,
+    /// `true` replaces error responses of scripts by `error_pages`, too, and not only those of the server. Default: false.
+    pub intercept_errors: Option<Spanned<bool>>,
     /// `true` shows the reason and the standard error on the error page of a failed script: for development, never
     /// for a public server. Default: false.
     pub show_errors: Option<Spanned<bool>>,

@@ -73,6 +73,14 @@ pub struct ServerTable {
     /// requests get 503, unless they are for cached files. Default: a quarter of the memory of the machine or of the
     /// container, and at least `64MiB`.
     pub memory: Option<Spanned<Size>>,
+    /// `true`: files have the statuses of nginx. `OPTIONS` and unknown methods get 405, as does every method but `GET` and `HEAD`
+    /// where the files come before a proxy. Redirects to directories are 301 for every method. A `try` list whose last path
+    /// does not exist gives 500. Default: false, that is 204 with `Allow`, 501, the response of the proxy, 308 and 404.
+    pub nginx_statuses: Option<bool>,
+    /// Per cent of each worker's processor time that compression of responses of scripts and upstreams may take. Above half of it, further
+    /// responses are compressed at the fastest level, and above it, they are sent as they are; one client gets two thirds of it.
+    /// 100 is no bound. Default: 60.
+    pub compress_share: Option<Spanned<usize>>,
     /// `true` adds `Server: dunlin` to responses. Default: true.
     pub server_field: Option<bool>,
     /// Directory for data that the server keeps over a restart: accounts and certificates of ACME, compiled
@@ -92,6 +100,8 @@ pub struct ServerTable {
     pub forwarded_field: Option<Spanned<String>>,
     /// Sizes and timeouts of connections.
     pub http1: Http1Table,
+    /// Settings of HTTP/3 connections.
+    pub http3: Http3Table,
     /// Bounds of the file cache and of the response cache.
     pub cache: CacheTable,
     /// Collector of traces. Default: no traces are sent.
@@ -170,6 +180,29 @@ pub enum ConnectionUse {
     Pipelined,
 }
 
+/// Settings of HTTP/3 connections.
+#[derive(Debug, Default, Deserialize, JsonSchema)]
+#[serde(deny_unknown_fields, default)]
+#[schemars(rename = "Http3")]
+pub struct Http3Table {
+    /// Congestion control of what is sent: `cubic` (RFC 9438) or `bbr`, which keeps its rate when packets are lost. Default: `cubic`.
+    pub congestion: CongestionControl,
+    /// Directory for records of connections in the format qlog, a file of at most 10 MB for each of the first 100
+    /// connections since the start. The server creates it, for its user alone. Default: none.
+    pub qlog: Option<Spanned<PathBuf>>,
+}
+
+/// An algorithm of congestion control.
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq, Deserialize, JsonSchema)]
+#[serde(rename_all = "lowercase")]
+pub enum CongestionControl {
+    /// CUBIC (RFC 9438).
+    #[default]
+    Cubic,
+    /// BBR, which estimates bandwidth and round-trip time instead of reacting to losses.
+    Bbr,
+}
+
 /// Bounds of the file cache and of the response cache.
 #[derive(Debug, Default, Deserialize, JsonSchema)]
 #[serde(deny_unknown_fields, default)]
@@ -185,6 +218,9 @@ pub struct CacheTable {
     pub directory: Option<Spanned<PathBuf>>,
     /// Maximum size of the files in `directory`. Default: `1GB`.
     pub disk: Option<Spanned<Size>>,
+    /// Maximum size of the versions of files, and of the dictionaries for pages, that are kept (`dictionary` of routes), in `directory` besides `disk`, or
+    /// in memory if there is none; 0 for none. Default: `256MB` in a directory, `32MB` in memory.
+    pub dictionaries: Option<Size>,
     /// Maximum number of files, and of URLs with cached responses. Default: 50000.
     pub entries: Option<usize>,
     /// Maximum number of descriptors that stay open. Default: a quarter of the descriptor limit.

@@ -22,7 +22,7 @@ pub struct TlsTable {
     /// Files in PEM form with the keys, in the same order.
     #[schemars(with = "Option<OneOrManySchema>")]
     pub key: Option<Spanned<OneOrMany<String>>>,
-    /// Obtains and renews the certificate by ACME (RFC 8555), for every name in `host`, instead of `certificate`
+    /// Obtains and renews the certificate from an ACME authority (RFC 8555), for every name in `host`, instead of `certificate`
     /// and `key`.
     pub acme: Option<Spanned<AcmeTable>>,
     /// `true` permits clients that resume a session to send a request with their first message (0-RTT): only safe methods

@@ -23,12 +23,23 @@ pub struct WhenTable {
     #[schemars(with = "Option<OneOrManySchema>")]
     pub r#type: Option<Spanned<OneOrMany<String>>>,
     /// Parameters of the query by name: `true` if it must be there, `false` if it must not, or the decoded value, which may
-    /// have any number of `*`, or a list of values of which one applies.
+    /// have any number of `*` or be a regular expression after a `~`, or a list of values of which one applies.
     pub query: Option<BTreeMap<Spanned<String>, Spanned<ValueTest>>>,
     /// Headers (fields) of the request by name, as `query`.
     pub header: Option<BTreeMap<Spanned<String>, Spanned<ValueTest>>>,
     /// Cookies by name, as `query`.
     pub cookie: Option<BTreeMap<Spanned<String>, Spanned<ValueTest>>>,
+    /// Values of maps by name, as `query`; `true` if the value is not empty.
+    pub map: Option<BTreeMap<Spanned<String>, Spanned<ValueTest>>>,
+    /// Values of maps of which the route was made. Files do not have this key.
+    #[schemars(skip)]
+    #[serde(rename = "value of maps")]
+    pub choice: Option<BTreeMap<Spanned<String>, Spanned<String>>>,
+    /// Page that has linked to what is requested, or a list of which one applies: `"none"` if the request names none, `"blocked"`
+    /// if it names no URL, `"server_names"` for a page of the site, or a host, which may have any number of `*`, with an optional
+    /// start of the path: `"*.example.com"`, `"example.com/gallery/"`.
+    #[schemars(with = "Option<OneOrManySchema>")]
+    pub referer: Option<Spanned<OneOrMany<String>>>,
     /// Conditions that must not all hold.
     pub not: Option<Box<WhenTable>>,
 }

@@ -27,18 +27,11 @@ pub struct Sticky {
 const MIN_SECRET: usize = 16;
 
 impl Sticky {
-    pub(super) fn read(
-        table: &Spanned<StickyTable>,
-        has_several: bool,
-        report: Report<'_>,
-    ) -> Self {
+    pub(super) fn read(table: &Spanned<StickyTable>, report: Report<'_>) -> Self {
         let StickyTable { cookie, same_site, max_age, secure, secret } = &table.value;
         let place = cookie.span.clone().or_else(|| table.span.clone());
         if !is_token(cookie.as_bytes()) {
             report(&place, format!("proxy: sticky: {:?} is not a cookie name", cookie.value));
-        }
-        if !has_several {
-            report(&place, "proxy: sticky does nothing with one upstream".into());
         }
         let same_site = same_site.unwrap_or(SameSite::Lax);
         if same_site == SameSite::None && *secure == Some(false) {

@@ -70,6 +70,11 @@ static BY_EXTENSION: Group = group(
 static PROGRAMS: Group = group(&[Cgi, Warm, Cgiplus, Component], "", Side::Both);
 static WARM: Group = group(&[Warm], "", Side::Both);
 static APPLICATIONS: Group = group(&[Wsgi, Asgi, Psgi], "", Side::Both);
+static MOUNTED: Group = group(
+    &[Cgi, Warm, FastCgi, Scgi, Uwsgi, Wsgi, Asgi, Psgi],
+    "applications and single programs",
+    Side::Both,
+);
 static INTERPRETED: Group = group(&[Wsgi, Asgi, Psgi, Rte], "", Side::Both);
 static WSGI: Group = group(&[Wsgi], "", Side::Both);
 static ASGI: Group = group(&[Asgi], "", Side::Both);
@@ -93,7 +98,7 @@ macro_rules! keys {
 }
 
 keys! {
-    EVERY: directory, sendfile_root, request_id, send_request_id, show_errors, authorization;
+    EVERY: directory, sendfile_root, request_id, send_request_id, intercept_errors, show_errors, authorization;
     IN_PROCESSES: processes, queue, queue_timeout, timeout, first_byte_timeout, idle_timeout, env;
     OWNED: user, group, nice;
     BOUNDED: memory, cpu;
@@ -105,6 +110,7 @@ keys! {
     CONNECTED: connect_timeout, cool_down, keep_alive;
     FAST_CGI: command;
     APPLICATIONS: application;
+    MOUNTED: mount;
     INTERPRETED: interpreter;
     WSGI: threads;
     ASGI: message_size, tunnel_timeout;
@@ -172,13 +178,14 @@ mod tests {
     use crate::{Config, Overrides};
 
     /// A value for each type of a key.
-    const VALUES: [&str; 10] = [
+    const VALUES: [&str; 11] = [
         "'x'",
         "1",
         "true",
         "'10s'",
         "'64MB'",
         "['x']",
+        "'keep'",
         "{}",
         "'make'",
         "'log'",
@@ -195,6 +202,7 @@ mod tests {
             Scgi | Uwsgi => "connect = ['unix:/x']",
             Psgi => "application = 'x.psgi'",
             Wsgi | Asgi => "application = 'a:b'",
+            Cgi | Warm if key == "mount" => "file = '/x'",
             _ => "directory = '/x'",
         };
         let base = if base.starts_with(key) { "" } else { base };

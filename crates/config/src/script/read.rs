@@ -7,7 +7,7 @@ use std::time::Duration;
 use super::keys::misplaced;
 use super::{Language, Local, Mapping, Remote, Script, WorkerAddress, Workers, application};
 use crate::address::Address;
-use crate::file::{RequestId, ScriptKind, ScriptTable};
+use crate::file::{Mount, RequestId, ScriptKind, ScriptTable};
 use crate::pattern::Pattern;
 use crate::proxy::service_name;
 use crate::report::Report;
@@ -55,6 +55,12 @@ impl Reader<'_> {
         let directory = table.file.as_ref().or(table.directory.as_ref()).or(table.root.as_ref());
         let directory = directory.map(|at| at.value.clone()).unwrap_or_default();
         let mapping = table.mapping();
+        if let Some(mount) = &table.mount
+            && !matches!(mapping, Mapping::Application | Mapping::Program)
+        {
+            let what = "script: mount is for an application or a single program; paths name the scripts of a directory";
+            (self.report)(&mount.span, what.into());
+        }
         Script {
             id: 0,
             label: match mapping {
@@ -83,6 +89,7 @@ impl Reader<'_> {
             authorization: table.authorization.as_deref().copied().unwrap_or(false),
             accept_request_id: table.request_id.as_deref() == Some(&RequestId::Accept),
             send_request_id: table.send_request_id.as_deref().copied().unwrap_or(false),
+            intercepts_errors: table.intercept_errors.as_deref().copied().unwrap_or(false),
             show_errors: table.show_errors.as_deref().copied().unwrap_or(false),
             owner: self.owner(),
             nice: table.nice.as_deref().copied().unwrap_or(0),
@@ -92,6 +99,7 @@ impl Reader<'_> {
             tunnel_timeout: (!tunnel_timeout.is_zero()).then_some(tunnel_timeout),
             preload: preload(table, self.report),
             pattern: pattern.clone(),
+            keeps_mount: table.mount.as_deref() == Some(&Mount::Keep),
         }
     }
 

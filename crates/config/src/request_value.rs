@@ -1,0 +1,167 @@
+//! Values of a request that templates name: `{method}`, `{header.X-Kind}`, `{map.backend}`.
+
+use std::fmt;
+use std::sync::Arc;
+
+use dunlin_http::semantics::{is_token, path::encode};
+
+use super::facts::Facts;
+use super::map::{Map, Maps};
+use super::template::push_query;
+
+/// A value of a request.
+#[derive(Debug, Clone, PartialEq)]
+pub(super) enum RequestValue {
+    Method,
+    Scheme,
+    /// The version of HTTP, as `HTTP/1.1`.
+    Protocol,
+    /// The address of the client.
+    Client,
+    /// The host in lower case, without port.
+    Host,
+    /// The decoded path.
+    Path,
+    /// The encoded query.
+    Query,
+    /// The encoded path with its query.
+    Target,
+    /// The values of a field, separated by `, `.
+    Header(Box<str>),
+    /// The first value of a cookie.
+    Cookie(Box<str>),
+    /// The first value of a parameter of the query, decoded.
+    Parameter(Box<str>),
+    Map(Arc<Map>),
+}
+
+/// The names of values, for messages.
+pub(super) const NAMES: &str = "{method}, {scheme}, {protocol}, {client}, {header.NAME}, {cookie.NAME}, {query.NAME}, {map.NAME}";
+
+impl RequestValue {
+    /// Returns the value of that name; `None` if there is no value of this kind.
+    ///
+    /// # Errors
+    /// There is no such map, or the name of the field or cookie is invalid.
+    pub(super) fn parse(name: &str, maps: &Maps) -> Option<Result<Self, String>> {
+        let token = |name: &str, make: fn(Box<str>) -> Self| match is_token(name.as_bytes()) {
+            true => Ok(make(name.into())),
+            false => Err(format!("{name:?} is not a name")),
+        };
+        Some(Ok(match name.split_once('.') {
+            Some(("header", name)) => return Some(token(name, Self::Header)),
+            Some(("cookie", name)) => return Some(token(name, Self::Cookie)),
+            Some(("query", "")) => return Some(Err("\"\" is not a name".into())),
+            Some(("query", name)) => Self::Parameter(name.into()),
+            Some(("map", name)) => return Some(maps.find(name).map(Self::Map)),
+            Some(_) => return None,
+            None => match name {
+                "method" => Self::Method,
+                "scheme" => Self::Scheme,
+                "protocol" => Self::Protocol,
+                "client" => Self::Client,
+                "host" => Self::Host,
+                "path" => Self::Path,
+                "query" => Self::Query,
+                "target" => Self::Target,
+                _ => return None,
+            },
+        }))
+    }
+
+    /// Returns `true` if a client can choose the value freely.
+    pub(super) fn is_chosen(&self) -> bool {
+        match self {
+            Self::Method | Self::Scheme | Self::Protocol | Self::Client | Self::Host => false,
+            Self::Map(map) => map.is_chosen(),
+            Self::Path
+            | Self::Query
+            | Self::Target
+            | Self::Header(_)
+            | Self::Cookie(_)
+            | Self::Parameter(_) => true,
+        }
+    }
+
+    /// Passes on the pieces of the value.
+    pub(super) fn pieces(&self, facts: &Facts<'_>, add: &mut dyn FnMut(Piece<'_>)) {
+        match self {
+            Self::Method => add(Piece::Value(facts.request.method_text())),
+            Self::Scheme => add(Piece::Text(if facts.encrypted { "https" } else { "http" })),
+            Self::Protocol => add(Piece::Text(facts.request.version().as_str())),
+            Self::Client => {
+                let address = facts.client.map(|address| address.to_canonical().to_string());
+                add(Piece::Value(address.unwrap_or_default().as_bytes()));
+            }
+            Self::Host => add(Piece::Value(&facts.host())),
+            Self::Path => add(Piece::Value(facts.path)),
+            Self::Query => add(Piece::Encoded(facts.query.unwrap_or_default())),
+            Self::Target => {
+                let mut target = encode(facts.path).into_bytes();
+                push_query(facts.query, &mut target);
+                add(Piece::Encoded(&target));
+            }
+            Self::Header(name) => {
+                let values: Vec<&[u8]> = facts.field_values(name).collect();
+                add(Piece::Value(&values.join(&b", "[..])));
+            }
+            Self::Cookie(name) => {
+                let values = facts.cookies(name);
+                add(Piece::Value(values.first().map_or(&[], |value| value)));
+            }
+            Self::Parameter(name) => {
+                let value = facts.parameters(name).next();
+                add(Piece::Value(&value.unwrap_or_default()));
+            }
+            Self::Map(map) => map.pieces(facts, add),
+        }
+    }
+}
+
+impl fmt::Display for RequestValue {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            Self::Method => f.write_str("method"),
+            Self::Scheme => f.write_str("scheme"),
+            Self::Protocol => f.write_str("protocol"),
+            Self::Client => f.write_str("client"),
+            Self::Host => f.write_str("host"),
+            Self::Path => f.write_str("path"),
+            Self::Query => f.write_str("query"),
+            Self::Target => f.write_str("target"),
+            Self::Header(name) => write!(f, "header.{name}"),
+            Self::Cookie(name) => write!(f, "cookie.{name}"),
+            Self::Parameter(name) => write!(f, "query.{name}"),
+            Self::Map(map) => write!(f, "map.{}", map.name()),
+        }
+    }
+}
+
+/// A piece of a value: what is encoded for the place where it stands, and what is not.
+#[derive(Debug, Clone, Copy)]
+pub(super) enum Piece<'v> {
+    /// A text of the configuration.
+    Text(&'v str),
+    /// A value of the request.
+    Value(&'v [u8]),
+    /// A value of the request that is encoded as in a URL.
+    Encoded(&'v [u8]),
+}
+
+impl Piece<'_> {
+    /// Appends the piece as it is.
+    pub(super) fn push_plain(self, text: &mut Vec<u8>) {
+        match self {
+            Self::Text(part) => text.extend_from_slice(part.as_bytes()),
+            Self::Value(part) | Self::Encoded(part) => text.extend_from_slice(part),
+        }
+    }
+
+    /// Appends the piece; `encode` encodes a value of the request.
+    pub(super) fn push_encoded(self, encode: impl Fn(&[u8], &mut Vec<u8>), text: &mut Vec<u8>) {
+        match self {
+            Self::Value(value) => encode(value, text),
+            piece => piece.push_plain(text),
+        }
+    }
+}
