@@ -4,8 +4,9 @@
     benches/figures.py ROW... [--rounds 5] [--seconds 2] [--json FILE]
 
 Rows: keepalive-1k random-1k pipeline-10 sizes churn cache-off large-site crawl few-connections access-log idle-memory
-first-byte scaling checks response-cache metrics proxy-small proxy-http2 proxy-large proxy-upload proxy-latency slowloris
-http2 tls handshakes cgi cgiplus component php wsgi load, or all; versions compares two builds of Dunlin. The server has
+first-byte scaling checks response-cache metrics routes proxy-small proxy-http2 proxy-large proxy-upload proxy-latency slowloris
+http2 tls handshakes cgi cgiplus component compress-php compress-json compress-plain compress-first-byte compress-cached php
+wsgi load http3-1k http3-body http3-handshakes http3-idle http3-loss http3-beside, or all; versions compares two builds of Dunlin. The server has
 processor 0, the load processor 1; rounds are interleaved in a random order; medians are printed. A run during which the host
 of a virtual machine gave its processors to other guests is repeated. The responses are compared with the files before the
 first run. A run with an error does not count.
@@ -29,9 +30,12 @@ import time
 from pathlib import Path
 
 import components
+import compression
 import crawl
+import http3
 import idle
 import proxies
+import routes
 import servers
 import versions
 
@@ -50,7 +54,7 @@ def stolen():
     return int(Path("/proc/stat").read_text().split(None, 9)[8]) / os.sysconf("SC_CLK_TCK")
 
 
-class Bench(proxies.Rows, components.Rows, versions.Rows):
+class Bench(proxies.Rows, components.Rows, compression.Rows, http3.Rows, routes.Rows, versions.Rows):
     def __init__(self, options):
         self.options = options
         self.folder = Path(tempfile.mkdtemp(prefix="figures-"))
@@ -819,7 +823,7 @@ class Bench(proxies.Rows, components.Rows, versions.Rows):
         return rate, cpu / (rate * self.options.seconds) * 1e6
 
 
-ROWS = ["keepalive-1k", "random-1k", "pipeline-10", "sizes", "churn", "cache-off", "large-site", "crawl", "few-connections", "access-log", "idle-memory", "first-byte", "scaling", "checks", "response-cache", "metrics", *proxies.ROWS, "slowloris", "http2", "tls", "handshakes", "cgi", "cgiplus", *components.ROWS, "php", "wsgi", "load"]
+ROWS = ["keepalive-1k", "random-1k", "pipeline-10", "sizes", "churn", "cache-off", "large-site", "crawl", "few-connections", "access-log", "idle-memory", "first-byte", "scaling", "checks", "response-cache", "metrics", *routes.ROWS, *proxies.ROWS, "slowloris", "http2", "tls", "handshakes", "cgi", "cgiplus", *components.ROWS, *compression.ROWS, "php", "wsgi", "load", *http3.ROWS]
 
 
 def main():

@@ -184,7 +184,7 @@ class Dunlin(Server):
         listen, tls = "", ""
         if self.variant.get("tls"):
             certificate, key = self.variant["tls"]
-            listen = f'[[listen]]\naddress = "127.0.0.1:{self.tls_port}"\ntls = true\n'
+            listen = f'[[listen]]\naddress = "127.0.0.1:{self.tls_port}"\ntls = true\n{self.variant.get("listen", "")}\n'
             tls = f'tls = {{ certificate = "{certificate}", key = "{key}" }}\n'
         if self.variant.get("upstream"):
             scheme = "h2c" if self.variant.get("http2_upstream") else "http"
@@ -196,6 +196,7 @@ class Dunlin(Server):
             route += '[[site.route]]\npath = "/status/*"\nstatus = true\n'
         if self.variant.get("script"):
             route = f'[[site.route]]\npath = "/s/*"\nscript = {{ {self.variant["script"]} }}\n'
+        route += self.variant.get("more", "")
         text = (
             f'[server]\nthreads = {self.variant.get("threads", 1)}\n{log}\n{self.variant.get("server", "")}\n'
             f'[[listen]]\naddress = "127.0.0.1:{self.port}"\n{listen}'
@@ -243,7 +244,7 @@ events {{ worker_connections 20000; }}
 http {{ access_log {log}; sendfile {sendfile}; tcp_nodelay on; keepalive_requests 1000000000;
   keepalive_timeout 600s; {cache} client_body_temp_path {self.folder}/body;
   proxy_temp_path {self.folder}/proxy; fastcgi_temp_path {self.folder}/fastcgi;
-  uwsgi_temp_path {self.folder}/uwsgi; scgi_temp_path {self.folder}/scgi; {upstream}
+  uwsgi_temp_path {self.folder}/uwsgi; scgi_temp_path {self.folder}/scgi; {self.variant.get("http", "")} {upstream}
   server {{ listen 127.0.0.1:{self.port} backlog=4096; {tls} root {self.root}; {php} {location} }} }}
 """
         return ["nginx", "-c", self.write("nginx.conf", text)]
@@ -341,6 +342,14 @@ class Caddy(Server):
   auto_https off
 }}
 http://127.0.0.1:{self.port} {{
+  root * {self.root}
+  file_server
+}}
+"""
+        if self.variant.get("tls"):
+            certificate, key = self.variant["tls"]
+            text += f"""https://localhost:{self.tls_port} {{
+  tls {certificate} {key}
   root * {self.root}
   file_server
 }}

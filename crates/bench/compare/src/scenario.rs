@@ -212,6 +212,8 @@ pub struct Variant {
     pub tls: bool,
     /// With HTTP/2.
     pub http2: bool,
+    /// With HTTP/3, on the UDP port of the same number.
+    pub http3: bool,
     /// With scripts of this kind at `/cgi-bin/`.
     pub script: Option<Script>,
     /// Files that end in `.var` are VARIABLE records.
@@ -254,6 +256,7 @@ impl Variant {
             (self.log, "log"),
             (self.tls, "tls"),
             (self.http2, "http2"),
+            (self.http3, "http3"),
             (self.records, "records"),
             (self.dns, "dns"),
             (self.no_keepalive, "no-keepalive"),

@@ -6,7 +6,7 @@ use crate::engine::{Job, Measured, Tally};
 use crate::outcome::{
     Connections, ErrorKind, HeldRate, Latency, Outcome, ReplyRate, Second, SentAgain, Unfinished,
 };
-use crate::plan::{Model, Reuse};
+use crate::plan::{Model, Protocol, Reuse};
 use crate::processes::use_between;
 use crate::silence::Silence;
 use crate::verdict::{self, Evidence};
@@ -117,6 +117,7 @@ fn connections(job: &Job, tally: &Tally) -> Connections {
         depth_mean: tally.depth.1 as f64 / tally.depth.0.max(1) as f64,
         depth_max: tally.depth_max,
         tls_resumed: tally.tls_resumed,
+        quic: (plan.protocol == Protocol::Http3).then(|| tally.quic.clone()),
         receive_window: tally.windows.largest,
         protocol: plan.protocol.name(job.is_tls()).to_owned(),
         fairness: kept.then(|| jain(&tally.each)),

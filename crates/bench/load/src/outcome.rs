@@ -320,8 +320,11 @@ pub struct Connections {
     pub depth_mean: f64,
     /// Highest number of requests in flight on one connection.
     pub depth_max: u32,
-    /// TLS sessions that were resumed.
+    /// TLS sessions that were resumed; with HTTP/3, those with early data.
     pub tls_resumed: u64,
+    /// With HTTP/3: packets, losses and round-trip times.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub quic: Option<Quic>,
     /// With `--modem`: the bytes that the server could send ahead, by the receive windows of the first connections in
     /// TCP_INFO; absent if the system does not report them.
     pub receive_window: Option<u32>,
@@ -329,6 +332,43 @@ pub struct Connections {
     pub protocol: String,
     /// Jain's fairness index of the responses per connection: 1 if all are equal; absent if connections are not kept.
     pub fairness: Option<f64>,
+}
+
+/// The transport of connections of HTTP/3, as the generator sees it.
+#[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize, JsonSchema)]
+pub struct Quic {
+    /// Packets that the generator has sent.
+    pub packets_sent: u64,
+    /// Of them, those that were lost. What the server sends and is lost delays responses; the generator cannot count it.
+    pub packets_lost: u64,
+    /// Datagrams that have arrived.
+    pub datagrams_received: u64,
+    /// Mean of the connections' smoothed round-trip times, in milliseconds.
+    pub rtt_ms: f64,
+    /// Connections that are in these figures.
+    pub connections: u64,
+    /// Of them, those whose early data the server has accepted.
+    pub early_accepted: u64,
+    /// Of them, those whose early data the server has rejected; their requests were sent again.
+    pub early_rejected: u64,
+}
+
+impl Quic {
+    /// Adds the figures of other connections.
+    pub(crate) fn add(&mut self, other: &Self) {
+        let all = self.connections + other.connections;
+        if all > 0 {
+            let weighted =
+                self.rtt_ms * self.connections as f64 + other.rtt_ms * other.connections as f64;
+            self.rtt_ms = weighted / all as f64;
+        }
+        self.connections = all;
+        self.packets_sent += other.packets_sent;
+        self.packets_lost += other.packets_lost;
+        self.datagrams_received += other.datagrams_received;
+        self.early_accepted += other.early_accepted;
+        self.early_rejected += other.early_rejected;
+    }
 }
 
 /// One second of a run.

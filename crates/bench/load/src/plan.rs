@@ -52,6 +52,9 @@ pub struct Plan {
     pub source_addresses: Vec<std::net::IpAddr>,
     /// `true` if all certificates are accepted.
     pub insecure: bool,
+    /// `true` if connections of HTTP/3 that resume a session begin with a request as early data (0-RTT).
+    #[serde(default, skip_serializing_if = "std::ops::Not::not")]
+    pub early_data: bool,
     /// The name that TLS sends (SNI) and expects in the certificate; absent for the host of the URLs.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub server_name: Option<String>,
@@ -129,6 +132,9 @@ pub enum Protocol {
     /// HTTP/2: by ALPN over TLS, with prior knowledge without TLS.
     #[serde(rename = "http/2")]
     Http2,
+    /// HTTP/3, over QUIC.
+    #[serde(rename = "http/3")]
+    Http3,
 }
 
 impl Protocol {
@@ -139,6 +145,7 @@ impl Protocol {
             Self::Http10 => (["http/1.0"; 2], b"http/1.1", false),
             Self::Http11 => (["http/1.1"; 2], b"http/1.1", false),
             Self::Http2 => (["h2c", "h2"], b"h2", true),
+            Self::Http3 => (["h3"; 2], b"h3", true),
         }
     }
 

@@ -123,6 +123,7 @@ fn plan(base: &str) -> Plan {
         modem_bits_per_second: None,
         source_addresses: Vec::new(),
         insecure: false,
+        early_data: false,
         server_name: None,
         segment: None,
     }

@@ -37,6 +37,7 @@ pub(crate) fn plan(seconds: f64) -> Plan {
         modem_bits_per_second: None,
         source_addresses: Vec::new(),
         insecure: false,
+        early_data: false,
         server_name: None,
         segment: None,
     }

@@ -15,6 +15,18 @@ pub fn thousands(digits: &str) -> String {
     text
 }
 
+/// Formats a count with separated thousands.
+#[must_use]
+pub fn count(value: u64) -> String {
+    thousands(&value.to_string())
+}
+
+/// Formats a rate without its unit: a whole number from 1,000 on, and one decimal below.
+#[must_use]
+pub fn rate(value: f64) -> String {
+    if value >= 1000.0 { count(value.round() as u64) } else { format!("{value:.1}") }
+}
+
 /// Scales a number of bytes to the decimal unit that suits it: 1 MB is a million bytes.
 #[must_use]
 pub fn scale_bytes(bytes: f64) -> (f64, &'static str) {

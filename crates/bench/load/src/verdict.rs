@@ -3,6 +3,7 @@
 mod evidence;
 mod generator;
 mod noise;
+mod overdue;
 mod rate;
 mod stall;
 

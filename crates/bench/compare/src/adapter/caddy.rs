@@ -3,7 +3,7 @@
 use std::io;
 use std::path::PathBuf;
 
-use super::{Adapter, Launch, Site, lacks_dunlin_features};
+use super::{Adapter, Launch, Site, lacks_other_features};
 use crate::scenario::Variant;
 
 pub(super) const ADAPTER: Adapter = Adapter {
@@ -23,7 +23,7 @@ fn lacks(variant: &Variant) -> Option<&'static str> {
     match variant.script {
         Some(_) => Some("it does not support CGI"),
         None if variant.no_keepalive => Some("it cannot be configured to close each connection"),
-        None => lacks_dunlin_features(variant),
+        None => lacks_other_features(variant),
     }
 }
 
@@ -35,6 +35,7 @@ fn launch(site: &Site<'_>) -> io::Result<Launch> {
         format!("  tls {} {}\n", certificate.display(), key.display())
     });
     let protocols = match (site.variant.http2, site.variant.tls) {
+        _ if site.variant.http3 => "h1 h2 h3",
         (true, true) => "h1 h2",
         (true, false) => "h1 h2c",
         (false, _) => "h1",

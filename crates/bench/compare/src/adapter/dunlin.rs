@@ -89,7 +89,7 @@ fn launch(site: &Site<'_>) -> io::Result<Launch> {
     }
     let (listen, tls) = match site.certificate {
         Some((certificate, key)) => (
-            "tls = true\n",
+            if site.variant.http3 { "tls = true\nhttp3 = true\n" } else { "tls = true\n" },
             format!(
                 "tls = {{ certificate = \"{}\", key = \"{}\" }}\n",
                 certificate.display(),

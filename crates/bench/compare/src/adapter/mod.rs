@@ -176,6 +176,14 @@ impl Site<'_> {
 
 /// Returns why a server other than Dunlin does not support a variant, for the features that only Dunlin has.
 fn lacks_dunlin_features(variant: &Variant) -> Option<&'static str> {
+    if variant.http3 {
+        return Some("its adapter does not configure HTTP/3");
+    }
+    lacks_other_features(variant)
+}
+
+/// Returns the same for servers with HTTP/3.
+fn lacks_other_features(variant: &Variant) -> Option<&'static str> {
     if variant.records {
         return Some("it does not convert record files");
     }

@@ -39,48 +39,10 @@ fn write(page: &mut String, results: &Results, charts: &[DrawnChart]) -> Result 
 }
 
 fn head(page: &mut String, results: &Results) -> Result {
-    let machine = &results.machine;
     writeln!(
         page,
-        "<header>\n<h1>Servers compared</h1>\n<button id=\"theme\" type=\"button\" hidden>Switch between light and dark</button>\n<dl>"
+        "<header>\n<h1>Servers compared</h1>\n<button id=\"theme\" type=\"button\" hidden>Switch between light and dark</button>"
     )?;
-    let mut fact = |name: &str, value: &str| {
-        writeln!(page, "<dt>{}</dt><dd>{}</dd>", escape(name), escape(value))
-    };
-    fact("when", &format!("{} to {}", results.started, results.finished))?;
-    fact(
-        "machine",
-        &format!(
-            "{} × {}, {:.0} GB",
-            machine.processors,
-            machine.processor,
-            machine.memory_bytes as f64 / 1e9
-        ),
-    )?;
-    fact("system", &format!("Linux {}, {}", machine.kernel, machine.distribution))?;
-    fact(
-        "processors",
-        &format!("servers on {}, load on {}", machine.server_processors, machine.load_processors),
-    )?;
-    for (name, value) in &machine.facts {
-        fact(name, value)?;
-    }
-    if let Some(load) = machine.load_before {
-        fact("load before", &format!("{load:.2} (average of one minute)"))?;
-    }
-    if let Some(share) = machine.others_share {
-        fact("other programs", &format!("{:.0} % of all processors", share * 100.0))?;
-    }
-    fact(
-        "method",
-        &format!(
-            "{} rounds in a random order, seed {}; medians, with 95 % intervals by bootstrap; every body verified",
-            results.rounds, results.seed
-        ),
-    )?;
-    fact("generator", &results.generator)?;
-    fact("command", &results.command.join(" "))?;
-    writeln!(page, "</dl>")?;
     if results.interrupted {
         writeln!(page, "<p><strong>Interrupted: not all rounds were run.</strong></p>")?;
     }
@@ -210,8 +172,53 @@ fn commands(page: &mut String, scenario: &ScenarioResults) -> Result {
     writeln!(page, "</pre></details>")
 }
 
+/// Writes on which machine and by which command the results were measured.
+fn machine(page: &mut String, results: &Results) -> Result {
+    let machine = &results.machine;
+    writeln!(page, "<details><summary>Machine and method</summary>\n<dl>")?;
+    let mut fact = |name: &str, value: &str| {
+        writeln!(page, "<dt>{}</dt><dd>{}</dd>", escape(name), escape(value))
+    };
+    fact("when", &format!("{} to {}", results.started, results.finished))?;
+    fact(
+        "machine",
+        &format!(
+            "{} × {}, {:.0} GB",
+            machine.processors,
+            machine.processor,
+            machine.memory_bytes as f64 / 1e9
+        ),
+    )?;
+    fact("system", &format!("Linux {}, {}", machine.kernel, machine.distribution))?;
+    fact(
+        "processors",
+        &format!("servers on {}, load on {}", machine.server_processors, machine.load_processors),
+    )?;
+    for (name, value) in &machine.facts {
+        fact(name, value)?;
+    }
+    if let Some(load) = machine.load_before {
+        fact("load before", &format!("{load:.2} (average of one minute)"))?;
+    }
+    if let Some(share) = machine.others_share {
+        fact("other programs", &format!("{:.0} % of all processors", share * 100.0))?;
+    }
+    fact(
+        "method",
+        &format!(
+            "{} rounds in a random order, seed {}; medians, with 95 % intervals by bootstrap; every body verified",
+            results.rounds, results.seed
+        ),
+    )?;
+    fact("generator", &results.generator)?;
+    fact("command", &results.command.join(" "))?;
+    writeln!(page, "</dl></details>")
+}
+
 fn foot(page: &mut String, results: &Results) -> Result {
-    writeln!(page, "<footer><p>Configurations of the servers:</p><ul>")?;
+    writeln!(page, "<footer>")?;
+    machine(page, results)?;
+    writeln!(page, "<p>Configurations of the servers:</p><ul>")?;
     for server in &results.servers {
         for (name, path) in &server.configurations {
             writeln!(page, "<li><a href=\"{}\">{}</a></li>", escape(path), escape(name))?;

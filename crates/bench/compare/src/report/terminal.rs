@@ -141,7 +141,11 @@ fn line<'a>(
         Entry::Failed(reason, _) => {
             line((LAST, 1.0), "–", format!("failed: {reason}"), Some(Color::Red))
         }
-        Entry::Facts(_) => line((LAST, 0.0), "–", "see the report".to_owned(), None),
+        Entry::Facts(facts) => {
+            let facts: Vec<String> =
+                facts.iter().map(|(name, value)| format!("{name} {value}")).collect();
+            line((LAST, 0.0), "–", facts.join(", "), None)
+        }
         Entry::Absent(reason) => line((LAST, 2.0), "–", format!("not available: {reason}"), None),
         Entry::Nothing => None,
     }

@@ -47,6 +47,9 @@ pub(super) fn load(
     if plan.server.http2 {
         command.push("--http2".to_owned());
     }
+    if plan.server.http3 {
+        command.push("--http3".to_owned());
+    }
     let machines = &options.machines;
     if !machines.from.is_empty() {
         command.extend(["--from".to_owned(), machines.from.join(",")]);

@@ -4,13 +4,15 @@ use std::fmt;
 use std::net::{SocketAddr, ToSocketAddrs};
 use std::sync::Arc;
 
+use bytes::Bytes;
+use dunlin_http::RequestHead;
 use serde::{Deserialize, Serialize};
 use url::Url;
 
-use super::request::{Http2Request, Prepared};
+use super::request::{Http2Request, Prepared, http3_request};
 use super::tls::Tls;
 use crate::choose::Chooser;
-use crate::plan::Plan;
+use crate::plan::{Plan, Protocol};
 use crate::urls;
 use crate::verify::Reference;
 
@@ -26,9 +28,13 @@ pub struct Job {
     pub(super) requests: Vec<Prepared>,
     /// The request of each URL, for HTTP/2.
     pub(super) http2: Vec<Http2Request>,
+    /// The heads and bodies of HTTP/3.
+    pub(super) http3: Vec<(RequestHead, Bytes)>,
     pub(super) tls: Option<Tls>,
     /// The expected bodies.
     pub(super) reference: Reference,
+    /// The dictionary with which bodies are decoded before they are verified; empty for none.
+    pub(super) dictionary: Vec<u8>,
     /// Expected statuses. Empty for all of 2xx.
     pub(super) statuses: Vec<u16>,
     /// Cumulative probabilities for [`crate::choose::Chooser`].
@@ -73,6 +79,9 @@ pub struct Extras {
     /// The body of each request.
     #[serde(with = "base64_text")]
     pub body: Vec<u8>,
+    /// The dictionary with which bodies are decoded before they are verified; empty for none.
+    #[serde(with = "base64_text", default)]
+    pub dictionary: Vec<u8>,
     /// Expected statuses. Empty for all of 2xx.
     pub statuses: Vec<u16>,
     /// The method of each URL. Empty for the plan's method.
@@ -90,7 +99,7 @@ impl Job {
         let wrong = |url: &str, why: &str| JobError::Url(urls::shown(url), why.to_owned());
         let mut first: Option<Url> = None;
         let mut requests = Vec::with_capacity(plan.urls.len());
-        let mut http2 = Vec::new();
+        let (mut http2, mut http3) = (Vec::new(), Vec::new());
         for (index, text) in plan.urls.iter().enumerate() {
             let url = Url::parse(text).map_err(|error| wrong(text, &error.to_string()))?;
             if !matches!(url.scheme(), "http" | "https") || url.host_str().is_none() {
@@ -101,7 +110,9 @@ impl Job {
             }
             let method = extras.methods.get(index).unwrap_or(&plan.request.method);
             requests.push(Prepared::new(&plan, method, &url, &extras.body));
-            if plan.protocol.has_streams() {
+            if plan.protocol == Protocol::Http3 {
+                http3.push(http3_request(&plan, method, &url, &extras.body));
+            } else if plan.protocol.has_streams() {
                 http2.push(
                     Http2Request::new(&plan, method, &url, &extras.body)
                         .map_err(|why| wrong(text, &why))?,
@@ -123,8 +134,10 @@ impl Job {
             addresses,
             requests,
             http2,
+            http3,
             tls,
             reference,
+            dictionary: extras.dictionary,
             statuses: extras.statuses,
             replay: extras.replay,
         })

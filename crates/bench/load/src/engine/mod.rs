@@ -3,8 +3,10 @@
 //! `recorder`, which has what is due and in flight, and counts what becomes of it.
 
 mod clock;
+mod dictionary;
 mod http1;
 mod http2;
+mod http3;
 mod job;
 mod recorder;
 mod request;
@@ -32,6 +34,7 @@ use crate::segment::Segment;
 use clock::Clock;
 use http1::Http1;
 use http2::Http2;
+use http3::Http3;
 use streams::Streams;
 
 /// The measurement of all workers.
@@ -171,6 +174,7 @@ fn worker<'a>(protocol: Protocol) -> Work<'a> {
     match protocol {
         Protocol::Http10 | Protocol::Http11 => work::<Http1>,
         Protocol::Http2 => work::<Streams<Http2>>,
+        Protocol::Http3 => work::<Streams<Http3>>,
     }
 }
 

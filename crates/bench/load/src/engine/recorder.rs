@@ -19,11 +19,12 @@ use demand::Demand;
 pub(super) use demand::Pending;
 
 use super::clock::{Clock, nanos};
+use super::dictionary::Decoder;
 use super::job::Job;
 use super::request::Prepared;
 use super::response::{PartialResponse, describe_error};
 use super::tally::Tally;
-use crate::outcome::ErrorKind;
+use crate::outcome::{ErrorKind, Quic};
 use crate::plan::{End, Model, Verify};
 use crate::progress::Slot;
 use crate::segment::Segment;
@@ -59,6 +60,8 @@ pub(super) struct Recorder {
     pub(super) think: u64,
     /// Bodies are compared with expected ones.
     pub(super) verifies: bool,
+    /// Decodes bodies before they are compared, if the run has a dictionary.
+    decoder: Option<Box<Decoder>>,
     /// The first response of each URL, with which later ones are compared.
     learned: Vec<Option<Expected>>,
 }
@@ -124,6 +127,8 @@ impl Recorder {
             timeout: nanos(plan.timeout_seconds),
             think,
             verifies: plan.verify != Verify::Status,
+            decoder: (plan.verify != Verify::Status && !job.dictionary.is_empty())
+                .then(|| Box::new(Decoder::new(job.dictionary.clone()))),
             learned: vec![None; if learns { plan.urls.len() } else { 0 }],
         }
     }
@@ -201,6 +206,11 @@ impl Recorder {
         });
     }
 
+    /// Records what QUIC says of a connection that has ended.
+    pub(super) fn quic(&mut self, quic: &Quic) {
+        self.tally.quic.add(quic);
+    }
+
     /// Records that a connection is established or used.
     #[inline]
     fn use_connection(&mut self, connection: &mut ConnectionRecord) {
@@ -272,7 +282,7 @@ impl Recorder {
     pub(super) fn first_byte(&self, job: &Job, status: u16) -> PartialResponse {
         let is_reported =
             !job.is_expected(status) && !self.tally.first_errors.contains_key(&ErrorKind::Status);
-        PartialResponse::new(status, self.now, is_reported)
+        PartialResponse::new(status, self.now, is_reported, self.decoder.is_some())
     }
 
     /// Records the complete response to a request.
@@ -335,7 +345,13 @@ impl Recorder {
         if !self.verifies || request.head_only {
             return None;
         }
-        let found = Expected { length: response.body, hash: response.hash() };
+        let mut found = Expected { length: response.body, hash: response.hash() };
+        if let Some(decoder) = &mut self.decoder {
+            match decoder.content(response.coded(), found) {
+                Some(content) => found = content,
+                None => return Some(ErrorKind::Hash),
+            }
+        }
         let expected = match self.learned.get_mut(request.url as usize) {
             None => job.reference.expected(request.url as usize)?,
             // The first response of the URL becomes the expected one.

@@ -1,6 +1,7 @@
 //! Requests in wire format.
 
 use bytes::Bytes;
+use dunlin_http::{FieldLines, RequestHead};
 use url::Url;
 
 use crate::plan::{Plan, Protocol, Reuse};
@@ -115,4 +116,36 @@ impl Http2Request {
             body: Bytes::copy_from_slice(body),
         })
     }
+}
+
+/// Returns the head of the request of a URL of HTTP/3, and its body.
+pub(super) fn http3_request(
+    plan: &Plan,
+    method: &str,
+    url: &Url,
+    body: &[u8],
+) -> (RequestHead, Bytes) {
+    let fields = &plan.request.fields;
+    let find = |name: &str| fields.iter().find(|(n, _)| n.eq_ignore_ascii_case(name));
+    let authority = match find("host") {
+        Some((_, host)) => host.clone(),
+        None => {
+            let port = url.port().map_or(String::new(), |port| format!(":{port}"));
+            format!("{}{port}", url.host_str().unwrap_or_default())
+        }
+    };
+    let query = url.query().map_or(String::new(), |query| format!("?{query}"));
+    let mut head = RequestHead::new(method, &authority, &format!("{}{query}", url.path()));
+    let mut lines = FieldLines::new();
+    if find("user-agent").is_none() {
+        lines.push("user-agent", concat!("dunlin/", env!("CARGO_PKG_VERSION")));
+    }
+    if find("accept").is_none() {
+        lines.push("accept", "*/*");
+    }
+    for (name, value) in fields.iter().filter(|(name, _)| !name.eq_ignore_ascii_case("host")) {
+        lines.push(name, value);
+    }
+    head.fields = lines;
+    (head, Bytes::copy_from_slice(body))
 }

@@ -24,14 +24,25 @@ pub(super) struct PartialResponse {
     hash: Option<u64>,
     /// Start of the body, kept for the report of an unexpected status.
     text: Option<Vec<u8>>,
+    /// The body, kept to be decoded.
+    coded: Option<Vec<u8>>,
 }
 
+/// A longer body is not decoded, in bytes.
+const MAX_CODED: usize = 16 << 20;
+
 impl PartialResponse {
-    /// Creates a response whose head arrived at `now`. The start of the body is kept if it is to be reported.
+    /// Creates a response whose head arrived at `now`. The start of the body is kept if it is to be reported, and the body if it is to
+    /// be decoded.
     #[inline]
-    pub(super) fn new(status: u16, now: u64, is_reported: bool) -> Self {
-        let text = is_reported.then(Vec::new);
-        Self { status, first_byte: now, text, ..Self::default() }
+    pub(super) fn new(status: u16, now: u64, is_reported: bool, is_decoded: bool) -> Self {
+        let (text, coded) = (is_reported.then(Vec::new), is_decoded.then(Vec::new));
+        Self { status, first_byte: now, text, coded, ..Self::default() }
+    }
+
+    /// Returns the body if it is to be decoded, or its beginning if it is too long.
+    pub(super) fn coded(&self) -> &[u8] {
+        self.coded.as_deref().unwrap_or_default()
     }
 
     /// Adds a part of the body. `last` states that a body of known length ends with it.
@@ -43,6 +54,9 @@ impl PartialResponse {
             text.extend_from_slice(
                 &data[..data.len().min(REPORTED_BODY.saturating_sub(text.len()))],
             );
+        }
+        if let Some(coded) = &mut self.coded {
+            coded.extend_from_slice(&data[..data.len().min(MAX_CODED - coded.len())]);
         }
         if !verify {
             return;

@@ -21,7 +21,7 @@ use super::response::{PartialResponse, url_of};
 use super::tally::Tally;
 use crate::choose::Chooser;
 use crate::outcome::ErrorKind;
-use crate::plan::End;
+use crate::plan::{End, Reuse};
 use crate::progress::Slot;
 use crate::segment::Segment;
 pub(super) use live::{EndedBy, Failed, LiveConnection, Seen, StreamProtocol};
@@ -47,6 +47,8 @@ struct Tasks<'a> {
     flight: RefCell<Vec<Option<InFlight>>>,
     timers: StreamTimers,
     think: u64,
+    /// Requests of a connection at most.
+    requests_each: u64,
     /// Notified when a request waits.
     arrived: Notify,
 }
@@ -62,6 +64,11 @@ impl<'a, P: StreamProtocol> Engine<'a> for Streams<'a, P> {
             part,
             slot,
             think: recorder.think,
+            requests_each: match job.plan.reuse {
+                Reuse::Never => 1,
+                Reuse::Requests(count) => count.into(),
+                Reuse::Kept => u64::MAX,
+            },
             recorder: SharedRecorder::new(recorder),
             flight: RefCell::new(iter::repeat_with(|| None).take(users as usize).collect()),
             timers: StreamTimers::new(Clock::new(Instant::now()))?,
@@ -173,14 +180,23 @@ impl Tasks<'_> {
     fn replace<P>(&self, live: &LiveConnection<P>) -> bool {
         let Some(end) = live.end() else { return true };
         let mut recorder = self.recorder.now();
+        if end == EndedBy::Limit && !live.seen.is_ended() {
+            recorder.close(&live.record.borrow());
+            recorder.record(|tally| tally.closed_by_generator += 1);
+            return true;
+        }
         recorder.record(|tally| match live.is_ended_by_server() {
             true => tally.closed_by_server += 1,
             false => tally.closed_by_generator += 1,
         });
-        if end == EndedBy::GoAway && live.responses.get() == 0 {
-            // Count a failure, so that a server that always sends GOAWAY cannot keep the run from ending.
-            let reason = || "GOAWAY before any response".to_owned();
-            recorder.fail_connection(ErrorKind::Closed, reason);
+        // Count a failure, so that a server that always does so cannot keep the run from ending.
+        let useless = match end {
+            EndedBy::GoAway if live.responses.get() == 0 => "GOAWAY before any response",
+            EndedBy::Rejected => "the server rejected the early data",
+            _ => "",
+        };
+        if !useless.is_empty() {
+            recorder.fail_connection(ErrorKind::Closed, || useless.to_owned());
             return false;
         }
         end == EndedBy::GoAway || live.responses.get() > 0 && live.seen.is_ended()
@@ -197,6 +213,9 @@ impl Tasks<'_> {
         loop {
             if live.seen.is_ended() && live.open.get() == 0 {
                 live.end_by(EndedBy::Failure);
+            }
+            if live.issued.get() >= self.requests_each {
+                live.end_by(EndedBy::Limit);
             }
             if live.end().is_some() {
                 return None;
@@ -268,6 +287,7 @@ impl Tasks<'_> {
         let url = recorder.url(&next, chooser);
         let request = recorder.issue(next, url, self.job.requests.get(url as usize)?);
         live.open.set(live.open.get() + 1);
+        live.issued.set(live.issued.get() + 1);
         recorder.depth(live.open.get() as u32);
         self.flight.borrow_mut()[user] = Some(request);
         Some((url, recorder.now))

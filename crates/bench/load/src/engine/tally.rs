@@ -7,7 +7,7 @@ use serde::{Deserialize, Serialize};
 
 use super::recorder::Times;
 use super::series::Series;
-use crate::outcome::{ErrorKind, Warmup};
+use crate::outcome::{ErrorKind, Quic, Warmup};
 use crate::progress::Snapshot;
 
 /// Everything that a worker counts. Times are in nanoseconds.
@@ -56,6 +56,8 @@ pub struct Tally {
     pub due: u64,
     /// TLS sessions that were resumed.
     pub tls_resumed: u64,
+    /// What QUIC says of the connections.
+    pub quic: Quic,
     /// Number of writes of requests, and the sum of the requests in flight after each.
     pub depth: (u64, u64),
     /// Largest number of requests in flight on a connection.
@@ -189,6 +191,7 @@ impl Tally {
             warmup: Warmup::default(),
             due: 0,
             tls_resumed: 0,
+            quic: Quic::default(),
             depth: (0, 0),
             depth_max: 0,
             each: vec![0; connections],
@@ -315,6 +318,7 @@ impl Tally {
         self.warmup.errors += other.warmup.errors;
         self.due += other.due;
         self.tls_resumed += other.tls_resumed;
+        self.quic.add(&other.quic);
         self.depth = (self.depth.0 + other.depth.0, self.depth.1 + other.depth.1);
         self.depth_max = self.depth_max.max(other.depth_max);
         self.each.append(&mut other.each);

@@ -3,6 +3,7 @@
 use std::fmt;
 use std::sync::Arc;
 
+use dunlin_client::AnyCertificate;
 use rustls::pki_types::ServerName;
 use url::Url;
 
@@ -22,7 +23,7 @@ impl Tls {
             .with_safe_default_protocol_versions()
             .map_err(|error| text(&error))?;
         let mut config = if plan.insecure {
-            let any = Arc::new(AnyCertificate(provider));
+            let any = Arc::new(AnyCertificate::new(provider));
             builder.dangerous().with_custom_certificate_verifier(any).with_no_client_auth()
         } else {
             let mut roots = rustls::RootCertStore::empty();
@@ -33,51 +34,11 @@ impl Tls {
             }
             builder.with_root_certificates(roots).with_no_client_auth()
         };
+        config.enable_early_data = plan.early_data;
         config.alpn_protocols = vec![plan.protocol.alpn().to_vec()];
         let host = url.host_str().unwrap_or_default().trim_matches(['[', ']']);
         let name = plan.server_name.as_deref().unwrap_or(host).to_owned();
         let name = ServerName::try_from(name).map_err(|error| text(&error))?;
         Ok(Self { config: Arc::new(config), name })
-    }
-}
-
-/// Accepts every certificate, as `--insecure` requires.
-#[derive(Debug)]
-struct AnyCertificate(Arc<rustls::crypto::CryptoProvider>);
-
-impl rustls::client::danger::ServerCertVerifier for AnyCertificate {
-    fn verify_server_cert(
-        &self,
-        _: &rustls::pki_types::CertificateDer<'_>,
-        _: &[rustls::pki_types::CertificateDer<'_>],
-        _: &ServerName<'_>,
-        _: &[u8],
-        _: rustls::pki_types::UnixTime,
-    ) -> Result<rustls::client::danger::ServerCertVerified, rustls::Error> {
-        Ok(rustls::client::danger::ServerCertVerified::assertion())
-    }
-
-    fn verify_tls12_signature(
-        &self,
-        message: &[u8],
-        certificate: &rustls::pki_types::CertificateDer<'_>,
-        signature: &rustls::DigitallySignedStruct,
-    ) -> Result<rustls::client::danger::HandshakeSignatureValid, rustls::Error> {
-        let algorithms = &self.0.signature_verification_algorithms;
-        rustls::crypto::verify_tls12_signature(message, certificate, signature, algorithms)
-    }
-
-    fn verify_tls13_signature(
-        &self,
-        message: &[u8],
-        certificate: &rustls::pki_types::CertificateDer<'_>,
-        signature: &rustls::DigitallySignedStruct,
-    ) -> Result<rustls::client::danger::HandshakeSignatureValid, rustls::Error> {
-        let algorithms = &self.0.signature_verification_algorithms;
-        rustls::crypto::verify_tls13_signature(message, certificate, signature, algorithms)
-    }
-
-    fn supported_verify_schemes(&self) -> Vec<rustls::SignatureScheme> {
-        self.0.signature_verification_algorithms.supported_schemes()
     }
 }

@@ -12,8 +12,8 @@ use hdrhistogram::Histogram;
 
 use crate::conclude::reply_rate;
 use crate::outcome::{
-    Connections, HeldRate, Latency, Outcome, ProcessUse, Second, SentAgain, Unfinished, Verdict,
-    Warmup,
+    Connections, HeldRate, Latency, Outcome, ProcessUse, Quic, Second, SentAgain, Unfinished,
+    Verdict, Warmup,
 };
 use crate::plan::Plan;
 use crate::segment::Segment;
@@ -328,6 +328,11 @@ fn connections(outcomes: &[&Outcome]) -> Connections {
         depth_mean: mean(|c| c.depth_mean, |o| o.requests as f64),
         depth_max: each().map(|c| c.depth_max).max().unwrap_or_default(),
         tls_resumed: each().map(|c| c.tls_resumed).sum(),
+        quic: each().filter_map(|c| c.quic.as_ref()).fold(None, |sum: Option<Quic>, quic| {
+            let mut sum = sum.unwrap_or_default();
+            sum.add(quic);
+            Some(sum)
+        }),
         receive_window: each().filter_map(|c| c.receive_window).max(),
         protocol: each().map(|c| c.protocol.clone()).next().unwrap_or_default(),
         fairness: None,

@@ -1,7 +1,19 @@
-//! Layout of text: lines of at most 80 columns, and colours if they are wanted.
+//! Layout of text: lines of at most 80 columns, or of the terminal's, and colours if they are wanted.
 
-/// Columns of a line. Only a word that is longer, such as a URL, exceeds them.
+use std::sync::atomic::{AtomicUsize, Ordering};
+
+/// Columns of a line, unless a terminal has more. Only a word that is longer, such as a URL, exceeds them.
 pub const WIDTH: usize = 80;
+
+/// Columns of a line at most, however wide the terminal is: longer lines are hard to read.
+const WIDEST: usize = 120;
+
+static COLUMNS: AtomicUsize = AtomicUsize::new(WIDTH);
+
+/// Makes lines as wide as a terminal, from [`WIDTH`] to 120 columns.
+pub fn fit(columns: usize) {
+    COLUMNS.store(columns.clamp(WIDTH, WIDEST), Ordering::Relaxed);
+}
 
 /// Colours of text.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -48,15 +60,16 @@ impl Paint {
     }
 }
 
-/// Breaks `text` at spaces into lines of [`WIDTH`]. The first line begins with `prefix`, the others with `indent` spaces.
+/// Breaks `text` at spaces into lines. The first line begins with `prefix`, the others with `indent` spaces.
 #[must_use]
 pub fn fill(prefix: &str, text: &str, indent: usize) -> String {
     let mut filled = prefix.to_owned();
     let mut column = prefix.chars().count();
     let mut starts_line = true;
+    let width = COLUMNS.load(Ordering::Relaxed);
     for word in text.split(' ') {
         let length = word.chars().count();
-        if !starts_line && column + 1 + length > WIDTH {
+        if !starts_line && column + 1 + length > width {
             filled.push('\n');
             filled.push_str(&" ".repeat(indent));
             column = indent;

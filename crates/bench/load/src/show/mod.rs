@@ -12,7 +12,7 @@ mod text;
 
 pub use csv::{csv, csv_series};
 pub(crate) use failures::failures;
-pub use layout::{Color, Paint, WIDTH, fill};
+pub use layout::{Color, Paint, WIDTH, fill, fit};
 pub use live::Live;
 pub use plan::plan;
 pub use text::{TextOptions, text};

@@ -1,6 +1,7 @@
 //! Numbers for readers.
 
-use crate::units::{scale_bytes, thousands};
+use crate::units::scale_bytes;
+pub(super) use crate::units::{count, rate as number};
 
 /// The sign for a figure that was not measured.
 pub(super) const NONE: &str = "–";
@@ -12,16 +13,6 @@ pub(super) fn milliseconds(value: f64) -> String {
         v if v >= 10.0 => format!("{v:.1}"),
         v => format!("{v:.3}"),
     }
-}
-
-/// Formats a rate without its unit.
-pub(super) fn number(value: f64) -> String {
-    if value >= 1000.0 { count(value.round() as u64) } else { format!("{value:.1}") }
-}
-
-/// Formats a number with thousands separators.
-pub(super) fn count(value: u64) -> String {
-    thousands(&value.to_string())
 }
 
 /// Formats bytes in decimal units: 1 MB is a million bytes.

@@ -19,6 +19,8 @@ pub struct TextOptions {
     pub paint: Paint,
     /// `true` to show the distribution of response times.
     pub histogram: bool,
+    /// `true` to show what explains a result rather than is one: context switches, and the rate of each sample.
+    pub verbose: bool,
 }
 
 /// Formats an outcome as text of at most 80 columns.
@@ -37,6 +39,7 @@ const VALUE: usize = 16;
 
 fn write(text: &mut String, o: &Outcome, options: TextOptions) -> std::fmt::Result {
     let paint = options.paint;
+    headline(text, o, paint)?;
     writeln!(text, "{}", paint.apply(color(o.verdict), &o.verdict.to_string()))?;
     for reason in &o.reasons {
         text.push_str(&fill("  ", reason, 4));
@@ -85,11 +88,11 @@ fn write(text: &mut String, o: &Outcome, options: TextOptions) -> std::fmt::Resu
         text.push_str(&histogram(latency, paint));
     }
     writeln!(text)?;
-    connections(text, o);
+    connections(text, o, options.verbose);
     if let Some(server) = &o.server {
-        process(text, "server", server);
+        process(text, "server", server, options.verbose);
     }
-    process(text, "client", &o.client);
+    process(text, "client", &o.client, options.verbose);
     if let Some(all) = &o.generators {
         generators(text, all);
     }
@@ -167,7 +170,15 @@ fn times(text: &mut String, o: &Outcome, paint: Paint) -> std::fmt::Result {
     Ok(())
 }
 
-fn connections(text: &mut String, o: &Outcome) {
+/// Writes the two figures that are wanted most.
+fn headline(text: &mut String, o: &Outcome, paint: Paint) -> std::fmt::Result {
+    let Some(latency) = o.latency_ms.as_ref().filter(|_| o.requests > 0) else { return Ok(()) };
+    let rate = format!("{} requests/s", number(o.requests_per_second));
+    let p99 = format!("p99 {} ms", milliseconds(latency.p99));
+    writeln!(text, "{}, {}", paint.apply(Color::Bold, &rate), paint.apply(Color::Bold, &p99))
+}
+
+fn connections(text: &mut String, o: &Outcome, verbose: bool) {
     let c = &o.connections;
     let mut details = vec![format!("{:.1} requests each", c.requests_each), c.protocol.clone()];
     if c.closed_by_server > 0 {
@@ -180,6 +191,22 @@ fn connections(text: &mut String, o: &Outcome) {
         details.push(format!("fairness {fairness:.3}"));
     }
     text.push_str(&row("connections", &count(c.opened), &details.join(", ")));
+    if let Some(quic) = &c.quic {
+        let share = 100.0 * quic.packets_lost as f64 / quic.packets_sent.max(1) as f64;
+        let mut details = vec![
+            format!("{} of the generator lost ({share:.2} %)", count(quic.packets_lost)),
+            format!("round trip {:.2} ms", quic.rtt_ms),
+        ];
+        if o.plan.early_data {
+            let (accepted, rejected) = (quic.early_accepted, quic.early_rejected);
+            details.push(format!(
+                "early data accepted {}, rejected {}",
+                count(accepted),
+                count(rejected)
+            ));
+        }
+        text.push_str(&row("packets", &count(quic.packets_sent), &details.join(", ")));
+    }
     if let Some(bits) = o.plan.modem_bits_per_second {
         let detail = match c.receive_window {
             Some(window) => format!("the server can send {} bytes ahead", count(u64::from(window))),
@@ -199,7 +226,7 @@ fn connections(text: &mut String, o: &Outcome) {
         let detail = format!("{requested} requested{short}");
         text.push_str(&row(name, &format!("{:.1} {deep}", c.depth_mean), &detail));
     }
-    if let Some(rate) = o.reply_rate.as_ref().filter(|rate| rate.samples > 1) {
+    if let Some(rate) = o.reply_rate.as_ref().filter(|rate| verbose && rate.samples > 1) {
         let spread = format!(
             "min {}, max {}, standard deviation {} ({} samples of {} s)",
             number(rate.min),
@@ -240,7 +267,7 @@ fn generators(text: &mut String, all: &Generators) {
     }
 }
 
-fn process(text: &mut String, name: &str, p: &ProcessUse) {
+fn process(text: &mut String, name: &str, p: &ProcessUse, verbose: bool) {
     if p.processes == 0 {
         text.push_str(&row(name, NONE, "it has ended"));
         return;
@@ -251,6 +278,9 @@ fn process(text: &mut String, name: &str, p: &ProcessUse) {
     let memory = bytes(p.memory_bytes as f64);
     let detail = format!("{name_of}, {:.0} % of a CPU, {memory}", p.cpus_busy * 100.0);
     text.push_str(&row(name, &cpu, &detail));
+    if !verbose {
+        return;
+    }
     let (voluntary, involuntary) = (count(p.voluntary_switches), count(p.involuntary_switches));
     let detail = format!("context switches: {voluntary} voluntary, {involuntary} involuntary");
     text.push_str(&row("", "", &detail));

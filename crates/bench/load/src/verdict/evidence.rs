@@ -2,13 +2,15 @@
 
 use std::fs;
 
-use super::noise::{LEAST_INTERVALS, whole_seconds};
-use super::rate::overdue;
+use super::overdue::overdue;
 use crate::engine::Tally;
-use crate::outcome::{Latency, Outcome, ProcessUse};
+use crate::outcome::{Latency, Outcome, ProcessUse, Second};
 use crate::plan::{Arrivals, Choice, Model};
 use crate::processes;
 use crate::silence::Silence;
+
+/// Smallest number of intervals for an estimate of scatter.
+pub(super) const LEAST_INTERVALS: usize = 4;
 
 /// The measurements that a verdict is based on.
 #[derive(Clone, Debug, Default)]
@@ -176,4 +178,10 @@ fn fastest_link() -> Option<f64> {
         megabits.trim().parse::<f64>().ok().filter(|megabits| *megabits > 0.0)
     });
     speeds.map(|megabits| megabits * 1e6).reduce(f64::max)
+}
+
+/// Returns the rates of the seconds that are whole.
+pub(super) fn whole_seconds(series: &[Second]) -> Vec<f64> {
+    let whole = series.iter().filter(|second| second.length >= 0.999);
+    whole.map(|second| second.requests as f64 / second.length).collect()
 }

@@ -1,15 +1,12 @@
 //! Rates that scatter from second to second.
 
-use super::evidence::Evidence;
+use super::evidence::{Evidence, LEAST_INTERVALS, whole_seconds};
 use crate::outcome::Second;
 
 /// Scatter of rates, as a share of their median, from which on they are noise.
 const SCATTER: f64 = 0.15;
 /// Scatter of the rates of intervals below a second, in which a server's batches are visible.
 const SCATTER_OF_PARTS: f64 = 0.30;
-/// Smallest number of intervals for an estimate of scatter.
-pub(super) const LEAST_INTERVALS: usize = 4;
-
 pub(super) fn noisy(e: &Evidence) -> Option<String> {
     if e.rates.len() < LEAST_INTERVALS {
         return None;
@@ -33,11 +30,6 @@ pub(crate) fn noise(series: &[Second]) -> Option<Option<String>> {
     let rates = whole_seconds(series);
     let enough = rates.len() >= LEAST_INTERVALS;
     enough.then(|| noisy(&Evidence { rates, interval: 1.0, ..Evidence::default() }))
-}
-
-pub(super) fn whole_seconds(series: &[Second]) -> Vec<f64> {
-    let whole = series.iter().filter(|second| second.length >= 0.999);
-    whole.map(|second| second.requests as f64 / second.length).collect()
 }
 
 fn median(values: &[f64]) -> f64 {

@@ -2,17 +2,11 @@
 
 use super::evidence::Evidence;
 use super::generator::{BUSY, SERVER_BUSY};
-use crate::engine::Tally;
+use super::overdue::LEAST_WAIT;
 use crate::outcome::RateLimit;
 
-/// Shortest wait of arrivals at the end that matters, in milliseconds: connections are established, and processes scheduled.
-const LEAST_WAIT: f64 = 50.0;
 /// Share of the arrivals that may wait at the end although the rate was held.
 const BACKLOG_SHARE: f64 = 0.02;
-/// Growth of the response time from the first quarter of the run to the last from which on the server does not keep up.
-const GROWTH: f64 = 1.5;
-/// The least share of that growth from one quarter to the next; a third if it is even.
-const LEAST_PART: f64 = 0.1;
 
 impl Evidence {
     /// Returns the share of the arrivals that neither waited nor are overdue, 0 to 1.
@@ -88,33 +82,14 @@ impl Evidence {
     }
 }
 
-/// Of the requests in flight at the end, those that a server that keeps up would have responded to: in the second half of the
-/// run there were fewer responses than arrivals, and they took longer from quarter to quarter. If the response time has changed
-/// once, as many requests more are in flight, but no longer gather. The number of `independent` arrivals scatters with its square
-/// root.
-pub(super) fn overdue(tally: &Tally, independent: bool) -> u64 {
-    let quarters = &tally.quarters;
-    if quarters.iter().any(|quarter| quarter.responses == 0) {
-        return 0;
-    }
-    let means = quarters.map(|quarter| quarter.time as f64 / quarter.responses as f64);
-    let growth = means[3] - means[0];
-    let steady = means.windows(2).all(|pair| pair[1] - pair[0] > LEAST_PART * growth);
-    if growth < LEAST_WAIT * 1e6 || means[3] < GROWTH * means[0] || !steady {
-        return 0;
-    }
-    let due = tally.due as f64 / 2.0;
-    let chance = if independent { 2.0 * due.sqrt() } else { 0.0 };
-    let lacking = due - (quarters[2].responses + quarters[3].responses) as f64;
-    if lacking > chance { (2.0 * lacking).min(tally.unfinished as f64) as u64 } else { 0 }
-}
-
 #[cfg(test)]
 mod tests {
     use super::*;
     use crate::engine::Quarter;
+    use crate::engine::Tally;
     use crate::outcome::Verdict;
     use crate::verdict::judge;
+    use crate::verdict::overdue::overdue;
 
     #[test]
     fn a_rate_that_was_not_held_names_its_limit() {

@@ -150,3 +150,29 @@ fn a_run_without_a_server_ends_after_the_time_of_a_response() {
     let backlog = tally.backlog.unwrap();
     assert_eq!((tally.due, tally.waiting, backlog.waiting, backlog.at), (3, 3, 3, 10 * MS));
 }
+
+#[test]
+fn bodies_with_a_dictionary_are_verified_by_their_content() {
+    use dunlin_dictionary::{dcz, sha256};
+
+    let (old, new) = (b"the old version of a page", b"the new version of a page");
+    let coded = dcz::compress(old, &sha256(old), new).unwrap();
+    let plan = Plan { verify: Verify::FirstResponse, ..plan(1.0) };
+    let extras = Extras { dictionary: old.to_vec(), ..Extras::default() };
+    let job = Job::new(plan, extras, Reference::default()).unwrap();
+    let mut recorder = recorder(&job);
+    let other = dcz::compress(new, &sha256(new), new).unwrap();
+    let bodies: [&[u8]; 5] = [new, &coded, &other, &coded[..50], &coded];
+    for body in bodies {
+        let request = issue(&mut recorder, &job, MS);
+        recorder.now = 2 * MS;
+        let mut response = recorder.first_byte(&job, 200);
+        let (first, second) = body.split_at(body.len() / 2);
+        response.add(first, false, recorder.verifies);
+        response.add(second, true, recorder.verifies);
+        let mut connection = recorder.open(0);
+        recorder.complete(&job, &mut connection, &request, &response);
+    }
+    assert_eq!(recorder.tally.requests, 3);
+    assert_eq!(recorder.tally.errors, [(ErrorKind::Hash, 2)].into());
+}

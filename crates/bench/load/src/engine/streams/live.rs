@@ -66,6 +66,8 @@ pub(in crate::engine) struct LiveConnection<P> {
     pub(super) open: Cell<usize>,
     /// The number of streams that the server has not refused.
     permitted: Cell<usize>,
+    /// Requests that were sent.
+    pub(super) issued: Cell<u64>,
     /// Responses so far.
     pub(super) responses: Cell<u64>,
     end: Cell<Option<EndedBy>>,
@@ -84,6 +86,10 @@ pub(in crate::engine) enum EndedBy {
     Failure,
     /// The generator gave it up, since nothing arrived for the time of a response.
     Silence,
+    /// The server has rejected its early data.
+    Rejected,
+    /// It has served as many requests as it was to serve.
+    Limit,
 }
 
 impl<P> LiveConnection<P> {
@@ -94,6 +100,7 @@ impl<P> LiveConnection<P> {
             record: RefCell::new(record),
             open: Cell::new(0),
             permitted: Cell::new(usize::MAX),
+            issued: Cell::new(0),
             responses: Cell::new(0),
             end: Cell::new(None),
             freed: Notify::new(),
