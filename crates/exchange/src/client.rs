@@ -10,6 +10,8 @@ use crate::ConnectionFacts;
 pub struct Client {
     /// The address of the client.
     pub address: Peer,
+    /// The listener of the connection.
+    pub listener: u64,
     /// It uses TLS, to the server or to a trusted proxy.
     pub encrypted: bool,
     /// The request came as TLS early data, which others can replay (RFC 8470).
@@ -28,6 +30,7 @@ impl Client {
     pub fn of(connection: &ConnectionFacts) -> Self {
         Self {
             address: connection.peer,
+            listener: connection.listener,
             encrypted: connection.is_encrypted(),
             early: connection.is_early(),
             via_proxy: false,

@@ -1,10 +1,11 @@
 //! The context of one request, from its first byte to its access record.
 
-use std::cell::{Cell, OnceCell, RefCell};
+use std::cell::{Cell, OnceCell, Ref, RefCell};
 use std::rc::Rc;
 use std::sync::Arc;
 use std::time::Instant;
 
+use dunlin_config::PendingField;
 use dunlin_http::FieldLines;
 use dunlin_limits::bandwidth::{ConnectionPace, Pacer, Sender};
 use dunlin_limits::concurrency::Permit;
@@ -14,6 +15,7 @@ use dunlin_telemetry::traces::Span;
 use dunlin_telemetry::{ConnectionStart, ReadTimes, RouteTelemetry, ScriptContext, Timings, nanos};
 
 use super::Client;
+use super::computed::{ComputedFields, ResponseFacts};
 
 /// The scheme by which a user was authenticated.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -22,6 +24,8 @@ pub enum Scheme {
     Basic,
     /// By another service, with any scheme.
     Forward,
+    /// With a token (RFC 6750).
+    Bearer,
 }
 
 /// The context of one request: what the server knows about it and has granted to it. The exchange owns it; dropping it
@@ -42,8 +46,10 @@ pub struct RequestContext {
     response_at: Cell<Option<Instant>>,
     /// Index of the site.
     site: Cell<usize>,
-    /// The request is logged.
-    is_logged: Cell<bool>,
+    /// Bytes of the response body before its content coding; `None` if the exchange has coded none.
+    plain_bytes: Cell<Option<u64>>,
+    /// Field lines of the response, if the access log needs them.
+    response_lines: RefCell<Box<[u8]>>,
     route: Cell<RouteTelemetry>,
     /// Span of a traced request.
     span: OnceCell<Box<Span>>,
@@ -54,6 +60,13 @@ pub struct RequestContext {
     ends: OnceCell<Option<SocketAddresses>>,
     /// Response fields that checks add to the handler's.
     fields: RefCell<FieldLines>,
+    computed: ComputedFields,
+    /// Response fields that replace the handler's of their names; those without a value remove them.
+    replacing: RefCell<FieldLines>,
+    /// Responses depend on the field `Origin` of requests.
+    varies_by_origin: Cell<bool>,
+    /// Request fields in which authentication has what handlers get.
+    request_fields: RefCell<FieldLines>,
     /// Permit of the concurrency limit.
     permit: OnceCell<Permit>,
     /// Share of the bandwidth limit; `None` when the response was sent without pacing.
@@ -79,13 +92,18 @@ impl RequestContext {
             admitted_at: Cell::new(None),
             response_at: Cell::new(None),
             site: Cell::new(0),
-            is_logged: Cell::new(true),
+            plain_bytes: Cell::new(None),
+            response_lines: RefCell::default(),
             route: Cell::default(),
             span: OnceCell::new(),
             script: OnceCell::new(),
             user: OnceCell::new(),
             ends: OnceCell::new(),
             fields: RefCell::default(),
+            computed: ComputedFields::default(),
+            replacing: RefCell::default(),
+            varies_by_origin: Cell::new(false),
+            request_fields: RefCell::default(),
             permit: OnceCell::new(),
             sender: OnceCell::new(),
         }
@@ -113,9 +131,8 @@ impl RequestContext {
 
     /// Sets the site and the telemetry settings of the route.
     #[inline]
-    pub fn set_route(&self, site: usize, is_logged: bool, route: RouteTelemetry) {
+    pub fn set_route(&self, site: usize, route: RouteTelemetry) {
         self.site.set(site);
-        self.is_logged.set(is_logged);
         self.route.set(route);
     }
 
@@ -125,10 +142,24 @@ impl RequestContext {
         self.site.get()
     }
 
-    /// Returns `true` if the request is logged.
-    #[inline]
-    pub fn is_logged(&self) -> bool {
-        self.is_logged.get()
+    /// Adds bytes of the response body to those before its content coding.
+    pub fn add_plain_bytes(&self, bytes: u64) {
+        self.plain_bytes.set(Some(self.plain_bytes.get().unwrap_or(0) + bytes));
+    }
+
+    /// Returns the bytes of the response body before its content coding, if the exchange has coded it.
+    pub fn plain_bytes(&self) -> Option<u64> {
+        self.plain_bytes.get()
+    }
+
+    /// Keeps the field lines of the response for its record.
+    pub fn keep_response_lines(&self, lines: &[u8]) {
+        self.response_lines.replace(lines.into());
+    }
+
+    /// Returns the field lines of the response, if they were kept.
+    pub fn response_lines(&self) -> Ref<'_, [u8]> {
+        Ref::map(self.response_lines.borrow(), |lines| &**lines)
     }
 
     /// Telemetry settings of the route.
@@ -169,8 +200,19 @@ impl RequestContext {
 
     /// Starts the response: appends the fields of the checks and `Server-Timing`.
     #[inline]
-    pub fn append_fields(&self, fields: &mut FieldLines) {
+    pub fn append_fields(&self, fields: &mut FieldLines, facts: &ResponseFacts<'_>) {
         self.begin_response();
+        self.computed.apply(self, facts, fields);
+        let replacing = self.replacing.borrow();
+        if !replacing.is_empty() {
+            fields.retain(|name, _| !has(&replacing, name));
+            for (name, value) in replacing.iter().filter(|(_, value)| !value.is_empty()) {
+                fields.push_parsed(name, value);
+            }
+        }
+        if self.varies_by_origin.get() && !varies_by(fields, b"origin") {
+            fields.push("Vary", "Origin");
+        }
         fields.extend(&self.fields.borrow());
         if self.route().server_timing {
             fields.push("Server-Timing", self.server_timing());
@@ -254,10 +296,78 @@ impl RequestContext {
         self.fields.borrow_mut().push(name, value);
     }
 
-    /// Returns `true` if checks have added response fields.
+    /// Adds a response field, unless the same one was added: a check may run for several paths of a request.
+    pub fn add_field_once(&self, name: &str, value: &[u8]) {
+        let mut fields = self.fields.borrow_mut();
+        let is_it = |(other, known): (&[u8], &[u8])| {
+            other.eq_ignore_ascii_case(name.as_bytes()) && known == value
+        };
+        if !fields.iter().any(is_it) {
+            fields.push(name, value);
+        }
+    }
+
+    /// Sets a response field, in place of one that the handler has set; an empty value removes that one. The first call of a name
+    /// wins.
+    pub fn replace_field(&self, name: &str, value: impl AsRef<[u8]>) {
+        let mut replacing = self.replacing.borrow_mut();
+        if !has(&replacing, name.as_bytes()) {
+            replacing.push(name, value);
+        }
+    }
+
+    /// Sets the response fields of the route whose values depend on the request or the response, in place of those of the handler.
+    pub fn set_computed_fields(&self, fields: Vec<PendingField>) {
+        self.computed.replace(fields);
+    }
+
+    /// Returns `true` if a response field names the body of the request.
+    #[inline]
+    pub fn names_body(&self) -> bool {
+        self.computed.name_body()
+    }
+
+    /// Keeps a part of the body of the request for fields that name it.
+    pub(crate) fn add_body(&self, data: &[u8]) {
+        self.computed.add_body(data);
+    }
+
+    /// Returns `true` if a response field names an address of the connection.
+    #[inline]
+    pub fn names_addresses(&self) -> bool {
+        self.computed.name_addresses()
+    }
+
+    /// Has the response state that it depends on the field `Origin` of requests.
+    pub fn vary_by_origin(&self) {
+        self.varies_by_origin.set(true);
+    }
+
+    /// Sets a field of the request that handlers get. The first call of a name wins, as for the user.
+    pub fn set_request_field(&self, name: &str, value: impl AsRef<[u8]>) {
+        let mut fields = self.request_fields.borrow_mut();
+        if !has(&fields, name.as_bytes()) {
+            fields.push(name, value);
+        }
+    }
+
+    /// Returns the fields of the request that authentication has set.
+    pub fn request_fields(&self) -> Ref<'_, FieldLines> {
+        self.request_fields.borrow()
+    }
+
+    /// Returns `true` if handlers learn who the client is.
+    pub fn names_client(&self) -> bool {
+        self.user().is_some() || !self.request_fields.borrow().is_empty()
+    }
+
+    /// Returns `true` if checks have added or replaced response fields.
     #[inline]
     pub fn has_fields(&self) -> bool {
-        !self.fields.borrow().as_bytes().is_empty()
+        !self.fields.borrow().is_empty()
+            || !self.computed.is_empty()
+            || !self.replacing.borrow().is_empty()
+            || self.varies_by_origin.get()
     }
 
     /// Returns `true` if the response has fields that depend on this request.
@@ -298,4 +408,19 @@ impl RequestContext {
         // A route has one throttle.
         let _ = self.permit.set(permit);
     }
+}
+
+/// Returns `true` if there is a field of that name.
+fn has(fields: &FieldLines, name: &[u8]) -> bool {
+    fields.iter().any(|(other, _)| other.eq_ignore_ascii_case(name))
+}
+
+/// Returns `true` if `Vary` lists the name.
+fn varies_by(fields: &FieldLines, name: &[u8]) -> bool {
+    let lines = fields.iter().filter(|(other, _)| other.eq_ignore_ascii_case(b"vary"));
+    let mut members = lines.flat_map(|(_, value)| value.split(|&byte| byte == b','));
+    members.any(|member| {
+        let member = member.trim_ascii();
+        member == b"*" || member.eq_ignore_ascii_case(name)
+    })
 }

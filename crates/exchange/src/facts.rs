@@ -10,6 +10,8 @@ use dunlin_tls::{Policy, TlsInfo};
 pub struct ConnectionFacts {
     /// The address of the client.
     pub peer: Peer,
+    /// The listener, by [`Listen::number`](dunlin_config::Listen::number).
+    pub listener: u64,
     /// Serial number of the connection in its process.
     pub serial: u64,
     /// The TLS policy that the handshake met.

@@ -1,10 +1,12 @@
 //! The parts of a request that a handler has besides its head.
 
+use std::cell::Cell;
 use std::pin::Pin;
 use std::rc::Rc;
 
 use dunlin_http::BodyLength;
 use dunlin_net::address::{Peer, SocketAddresses};
+use dunlin_net::clock;
 use dunlin_telemetry::ScriptContext;
 use dunlin_tls::{Policy, TlsInfo};
 
@@ -46,9 +48,63 @@ pub struct Incoming {
     pub script_context: Rc<ScriptContext>,
     /// Interim responses to send before the final response.
     pub early_hints: EarlyHints,
+    /// The documents that pages may include.
+    pub includes: Includes,
+}
+
+/// The documents that a page may include: a number for the page and all that it includes together, and a depth.
+#[derive(Debug, Clone, Default)]
+pub struct Includes {
+    /// The response is wanted as its handler has it: a page describes the document.
+    pub is_description: bool,
+    depth: u8,
+    /// `None` until a page is sent.
+    left: Option<Rc<Cell<u16>>>,
+}
+
+/// The depth of documents that include each other.
+const MAX_DEPTH: u8 = 10;
+/// The documents that a response includes at most.
+const MAX_DOCUMENTS: u16 = 500;
+
+impl Includes {
+    /// Returns those of a page that is sent.
+    #[must_use]
+    pub fn of_page(self) -> Self {
+        let left = self.left.unwrap_or_else(|| Rc::new(Cell::new(MAX_DOCUMENTS)));
+        Self { left: Some(left), ..self }
+    }
+
+    /// Returns those of a document that the page includes; `None` if it may not be included.
+    pub fn enter(&self) -> Option<Self> {
+        let left = self.left.as_ref().filter(|_| self.depth < MAX_DEPTH)?;
+        left.set(left.get().checked_sub(1)?);
+        Some(Self { depth: self.depth + 1, ..self.clone() })
+    }
 }
 
 impl Incoming {
+    /// Creates the parts of a request that has no body, and to which the client gets no interim responses. `encrypted`: the
+    /// client uses TLS.
+    pub fn without_content(
+        ends: Option<SocketAddresses>,
+        encrypted: bool,
+        tls: Option<TlsInfo>,
+    ) -> Box<Self> {
+        Box::new(Self {
+            body: stream::empty(),
+            length: BodyLength::None,
+            received: None,
+            ends,
+            encrypted,
+            tls,
+            includes: Includes::default(),
+            redirects: 0,
+            script_context: Rc::new(ScriptContext::new(clock::now(), None)),
+            early_hints: EarlyHints::new(false),
+        })
+    }
+
     /// Returns a copy without the body, for a handler that responds after another has failed.
     pub fn without_body(&self) -> Box<Self> {
         Box::new(Self {
@@ -61,6 +117,7 @@ impl Incoming {
             redirects: self.redirects,
             script_context: Rc::clone(&self.script_context),
             early_hints: self.early_hints.clone(),
+            includes: self.includes.clone(),
         })
     }
 
@@ -88,6 +145,8 @@ impl Incoming {
         let address = self.ends.map_or(Peer::Unix, |ends| Peer::of(ends.remote));
         Client {
             address,
+            // The site is known already.
+            listener: 0,
             encrypted: self.encrypted,
             early: false,
             via_proxy: false,
@@ -95,5 +154,24 @@ impl Incoming {
             // The request was admitted to its site when it arrived.
             policy: Policy::EXEMPT,
         }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn documents_are_bounded_together_and_in_depth() {
+        assert!(Includes::default().enter().is_none(), "no page is sent");
+        let page = Includes::default().of_page();
+        let mut deep = page.clone();
+        for _ in 0..MAX_DEPTH {
+            deep = deep.enter().expect("a document");
+        }
+        assert!(deep.enter().is_none());
+        let others = (0..1_000).filter(|_| page.enter().is_some()).count();
+        assert_eq!(others, usize::from(MAX_DOCUMENTS - u16::from(MAX_DEPTH)));
+        assert!(deep.of_page().enter().is_none());
     }
 }

@@ -9,6 +9,8 @@
 //! - A [`Response`] is a head and a [`Body`]: pieces in memory or in files, or a [`Stream`] that is produced while it is
 //!   sent.
 //! - [`stream`] has the bounded streams of bytes between an adapter and a handler.
+//! - A [`RequestBody`] is a request body on its way to its handler, with its limits; a [`BodyWriter`] is a response body on its
+//!   way to the client, with its source, its stated length and its pace. [`send`] sends one on a socket with `sendfile`.
 //! - [`Storage`] limits the memory and the files of request bodies that are received before their handler runs.
 //!
 //! # Contract
@@ -39,21 +41,34 @@
 //! # drop(count(sender));
 //! ```
 
+mod body_limits;
 mod body_storage;
+mod body_writer;
 mod client;
+mod computed;
 mod context;
 mod early_hints;
 mod facts;
 mod incoming;
 mod named;
+mod request_body;
 mod response;
+pub mod send;
+mod send_progress;
 pub mod stream;
+mod stream_body;
 
+pub use self::body_limits::{BodyRate, STALLED, TOO_LARGE};
 pub use self::body_storage::{Received, Share, Storage};
+pub use self::body_writer::{BodyWriter, Ending, Filled, Part};
 pub use self::client::Client;
+pub use self::computed::ResponseFacts;
 pub use self::context::{RequestContext, Scheme};
 pub use self::early_hints::{EarlyHints, Interim};
 pub use self::facts::ConnectionFacts;
-pub use self::incoming::{Incoming, ResponseFuture, Tunnel};
+pub use self::incoming::{Includes, Incoming, ResponseFuture, Tunnel};
 pub use self::named::{Named, is_instruction};
+pub use self::request_body::RequestBody;
 pub use self::response::{Body, Response, Stream, StreamKind};
+pub use self::send_progress::SendProgress;
+pub use self::stream_body::StreamBody;

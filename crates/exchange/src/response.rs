@@ -26,13 +26,21 @@ pub struct Response {
     pub cache: &'static str,
     /// Content coding for the log, or "-".
     pub coding: &'static str,
+    /// The content has the coding that it is sent with: the file handler has chosen it.
+    pub is_coding_final: bool,
+    /// The body is sent again and again: it is of a cache or of the configuration.
+    pub is_kept: bool,
     /// It is a default error page of the server.
     pub is_error: bool,
     /// It is that of another resource, which a script or an upstream has named for this request alone.
     pub is_named: bool,
+    /// Its body has passed the changes of the route that it comes from, and none of other routes apply.
+    pub is_changed: bool,
     /// With status 101 to a request of HTTP/1.1: takes the bytes that the client sends by the other protocol. The body has
     /// those for the client. The response to an extended CONNECT has status 101, too, which the adapter sends as 200.
     pub upgrade: Option<stream::Sender>,
+    /// Nothing is sent: the connection is closed, or the stream reset. The status is that of the access record.
+    pub is_withheld: bool,
 }
 
 /// A body: a sequence of pieces, or a stream.
@@ -76,10 +84,19 @@ impl Response {
             stated_length: None,
             cache: "-",
             coding: "-",
+            is_coding_final: false,
+            is_kept: false,
             is_error: false,
             is_named: false,
+            is_changed: false,
             upgrade: None,
+            is_withheld: false,
         }
+    }
+
+    /// Creates what ends a request without a response.
+    pub fn withheld(status: u16) -> Self {
+        Self { is_withheld: true, ..Self::new(status) }
     }
 
     /// Creates a response with a text body.
@@ -112,6 +129,16 @@ impl Body {
     #[inline]
     pub fn of(pieces: VecDeque<Piece>) -> Self {
         Self { pieces, stream: None }
+    }
+
+    /// Returns the pieces of a body that is not streamed.
+    pub fn pieces(&self) -> impl Iterator<Item = &Piece> {
+        self.pieces.iter()
+    }
+
+    /// Returns the pieces of a body that is not streamed.
+    pub fn into_pieces(self) -> VecDeque<Piece> {
+        self.pieces
     }
 
     /// Returns a body that is produced while it is sent.
@@ -161,6 +188,39 @@ impl Body {
     #[inline]
     pub fn is_empty(&self) -> bool {
         self.pieces.is_empty()
+    }
+
+    /// Takes up to `max` bytes of the first piece.
+    pub fn take_part(&mut self, max: u64) -> Option<Piece> {
+        let length = self.pieces.front()?.length().min(max);
+        self.split_to(length).pieces.pop_front()
+    }
+
+    /// Replaces the first piece by its bytes, if they are in memory as well.
+    #[inline]
+    pub fn prefer_memory(&mut self) {
+        let Some(piece) = self.pieces.front_mut() else { return };
+        if let Piece::File(file, range) = piece
+            && let Some(bytes) = file.in_memory()
+        {
+            *piece = Piece::Memory(bytes.slice(range.start as usize..range.end as usize));
+        }
+    }
+
+    /// Takes up to `max` bytes of the first piece, if that many of at least `min` bytes are in memory.
+    #[inline]
+    pub fn take_slice(&mut self, min: usize, max: usize) -> Option<Bytes> {
+        self.prefer_memory();
+        let Some(Piece::Memory(bytes)) = self.pieces.front_mut() else { return None };
+        let length = bytes.len().min(max);
+        if length < min {
+            return None;
+        }
+        let slice = bytes.split_to(length);
+        if bytes.is_empty() {
+            self.drop_first();
+        }
+        Some(slice)
     }
 
     /// Returns the first piece.

@@ -4,12 +4,13 @@ use std::os::fd::OwnedFd;
 use std::sync::Arc;
 use std::time::Duration;
 
+use dunlin_coding::MIN_LENGTH;
 use dunlin_http::semantics::ContentCoding;
 
 use super::cache::resource::{
     EncodedVariant, Object, Origin, Representation, Resource, SearchGuard, SiblingVersion,
 };
-use super::compress;
+use super::digest::sha256;
 use super::load;
 use super::objects::siblings;
 use super::render::{self, Description};
@@ -26,10 +27,7 @@ use dunlin_fs::open::open;
 use dunlin_fs::roots::Root;
 use dunlin_net::clock::monotonic_millis;
 
-/// Minimum size in bytes: below it the additional header fields outweigh the savings.
-const MIN_SIZE: u64 = 256;
-
-/// Queue weight (see [`compress::memory`]) above which requests do not wait for compression: about two dozen small files,
+/// Queue weight (see [`dunlin_coding::memory`]) above which requests do not wait for compression: about two dozen small files,
 /// or one of 2 MB.
 const MAX_AWAITED_WEIGHT: u64 = 8 << 20;
 
@@ -49,7 +47,7 @@ fn is_made(resource: &Resource, coding: ContentCoding) -> bool {
     let length = resource.identity.length;
     settings.compress.contains(&coding)
         && resource.identity.remote.is_none()
-        && (MIN_SIZE..=settings.compress_size).contains(&length)
+        && (MIN_LENGTH..=settings.compress_size).contains(&length)
         && resource.content_type.is_compressible
 }
 
@@ -117,7 +115,7 @@ fn conclude(
         search.continue_in_background();
     }
     let for_job = Arc::clone(shared);
-    let weight = compress::memory(coding, resource.identity.length);
+    let weight = dunlin_coding::memory(coding, resource.identity.length);
     // If the pool rejects the job, dropping the guard ends the search without a result.
     let _ = pool.submit(weight, move || {
         let form = compressed(&for_job, &resource, coding);
@@ -240,7 +238,7 @@ fn sibling(
     let (stored, sha256) = if small || settings.etag == EtagKind::Sha256 {
         let live = StoredContent::File(Arc::new(live));
         let content = load::read_to_end(&live).ok()?;
-        let sha256 = (settings.etag == EtagKind::Sha256).then(|| compress::sha256(&content));
+        let sha256 = (settings.etag == EtagKind::Sha256).then(|| sha256(&content));
         // Without a cache, the copy that was hashed is sent.
         let is_copied = small || !settings.cache.enabled;
         (if is_copied { StoredContent::on_disk(content) } else { live }, sha256)
@@ -269,7 +267,7 @@ fn compressed(
 ) -> Option<Representation> {
     let length = resource.identity.length;
     let encoded = load::with_reader(&resource.identity.body, |content| {
-        compress::compress(coding, content, length)
+        dunlin_coding::compress(coding, content, length)
     });
     let encoded = match encoded {
         Ok(encoded) => encoded,
@@ -283,7 +281,7 @@ fn compressed(
         return None;
     }
     let original = &resource.identity;
-    let sha256 = original.sha256.map(|_| compress::sha256(&encoded));
+    let sha256 = original.sha256.map(|_| sha256(&encoded));
     let description = Description {
         settings: &resource.settings,
         content_type: &resource.content_type,

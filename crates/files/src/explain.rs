@@ -7,16 +7,19 @@ use std::os::unix::ffi::OsStrExt;
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
+use super::media_type::content_type;
 use super::objects::resolve;
 use super::resolve::open_file;
 use super::search::{Found, Opener, Wanted, search};
 use super::source::source_of;
-use dunlin_config::{Config, ObjectRoot};
+use dunlin_coding::MIN_LENGTH;
+use dunlin_config::{Config, ObjectRoot, Settings};
 use dunlin_fs::failure::Failure;
 use dunlin_fs::mode::Mode;
 use dunlin_fs::open::open_directory;
 use dunlin_fs::protected::Protected;
 use dunlin_fs::roots::{Root, Roots};
+use dunlin_http::semantics::ContentCoding;
 
 /// The result of a search that loads nothing.
 pub struct Explained {
@@ -47,6 +50,44 @@ pub fn explain(config: &Config, wanted: &Wanted<'_>) -> Explained {
         Ok(PathOpener { root, roots: &roots, protected: &protected, tried: &tried })
     });
     Explained { result, tried: tried.into_inner() }
+}
+
+/// Describes the codings in which a file is sent.
+pub fn codings(settings: &Settings, file: &Path) -> String {
+    let name = file.file_name().unwrap_or_default().to_string_lossy();
+    let content = content_type(&name, &settings.types, &settings.charset);
+    if content.coding != ContentCoding::Identity {
+        return format!("{}, which the file itself has", content.coding.as_str());
+    }
+    let metadata = std::fs::metadata(file);
+    let length = metadata.as_ref().map_or(0, std::fs::Metadata::len);
+    let modified = metadata.and_then(|metadata| metadata.modified()).ok();
+    let sibling = |coding: &ContentCoding| {
+        let name = format!("{name}{}", coding.suffix().unwrap_or_default());
+        let sibling = std::fs::metadata(file.with_file_name(&name)).ok()?;
+        (sibling.is_file() && sibling.modified().ok() >= modified).then_some(name)
+    };
+    let is_made =
+        content.is_compressible && (MIN_LENGTH..=settings.compress_size).contains(&length);
+    let mut codings = Vec::new();
+    for coding in [ContentCoding::Zstd, ContentCoding::Brotli, ContentCoding::Gzip] {
+        let has_siblings = settings.precompressed.contains(&coding) && !content.is_compressed;
+        match Some(coding).filter(|_| has_siblings).as_ref().and_then(sibling) {
+            Some(name) => codings.push(format!("{} from the file {name}", coding.as_str())),
+            None if is_made && settings.compress.contains(&coding) => {
+                codings.push(format!("{} that is made once", coding.as_str()));
+            }
+            None => {}
+        }
+    }
+    match codings.join(", ") {
+        some if !some.is_empty() => format!("{some}, as the client accepts it"),
+        _ if settings.compress.is_empty() => "none: `compress` is false".to_owned(),
+        _ if !content.is_compressible => format!("none: {} is not compressed", content.media_type),
+        _ => format!(
+            "none: the file has {length} bytes, and those of {MIN_LENGTH} bytes up to `compress_size` are compressed"
+        ),
+    }
 }
 
 fn open_root(roots: &Roots, path: &Path) -> std::io::Result<Arc<Root>> {

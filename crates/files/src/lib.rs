@@ -6,6 +6,7 @@
 //!   [`Resource`](cache::resource::Resource), with entity tag, content type and prepared response heads.
 //! - [`cache`] keeps resources in two levels: one that all workers share, and one for each worker.
 //! - [`encoded`] searches for precompressed siblings of a file, or compresses it.
+//! - [`dictionaries`] compresses files with old versions of them (RFC 9842).
 //! - [`select`](select::select) selects the response to a request: content negotiation, conditions and ranges.
 //! - [`listing`] makes the response with the entries of a directory.
 //!
@@ -35,7 +36,7 @@
 //! let config = Config::parse(text, Path::new("dunlin.toml"), &Overrides::default())?;
 //! let shared = Shared::first(&config, Arc::default(), None);
 //! let (site, path) = (config.sites.only().ok_or_else(Vec::new)?, b"/version");
-//! let wanted = Wanted { site, route: site.route(path), path, query: None };
+//! let wanted = Wanted { site, route: &site.route(path), path, query: None };
 //! let (previous, copy, mode) = (None, false, Mode::Blocking);
 //! let resolver = Resolver { shared: &shared, site: 1, previous, keep: true, copy, now: 0, mode };
 //! assert!(matches!(resolve(&wanted, &resolver), Ok(Found::File(_))));
@@ -43,8 +44,10 @@
 //! ```
 
 pub mod cache;
-mod compress;
+pub mod dav;
 mod descriptor_cache;
+pub mod dictionaries;
+mod digest;
 pub mod encoded;
 pub mod explain;
 pub mod file_response;

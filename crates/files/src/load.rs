@@ -12,6 +12,7 @@ use sha2::{Digest, Sha256};
 
 use super::cache::resource::{Origin, Resource};
 use super::cache::shared_cache::Key;
+use super::dictionaries::rules;
 use super::media_type::{content_type, file_name};
 use super::records::convert::convert;
 use super::records::stored_copy::write_copy;
@@ -85,7 +86,7 @@ pub(super) fn load(
         keep: resolver.keeps(settings),
     };
     let identity = render::representation(description, stored, resolver.shared.server_field);
-    let resource = Resource::new(
+    let mut resource = Resource::new(
         Key { site: resolver.site, path: wanted.path.into() },
         Arc::clone(settings),
         file,
@@ -94,6 +95,7 @@ pub(super) fn load(
         identity,
         validity,
     );
+    resource.dictionaries = rules::of(&resource);
     set_freshness(resolver, &resource, file_system, watched);
     Ok(resource)
 }

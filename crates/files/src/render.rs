@@ -7,10 +7,11 @@ use dunlin_http::FieldLines;
 use dunlin_http::semantics::{ContentCoding, EntityTag, date};
 
 use super::cache::resource::Representation;
+use super::dictionaries::rules;
 use super::media_type::ContentType;
 use super::objects::remote::RemoteContent;
 use dunlin_config::Settings;
-use dunlin_config::field_edits::apply_edits;
+use dunlin_config::field_edits::{apply_conditional, apply_unconditional};
 use dunlin_fs::content::StoredContent;
 
 /// The properties from which heads are built.
@@ -37,7 +38,9 @@ pub(super) fn representation(
     let fields = fields(&description);
     let Description { coding, etag, last_modified, length, sha256, is_settled, keep, .. } =
         description;
-    let mut block = head(&fields, Some(length), server_field);
+    let settings = description.settings;
+    let whole = with_edits(settings, 200, fields.clone());
+    let mut block = head(&whole, Some(length), server_field);
     let head_length = block.len();
     // One allocation for head and body, so that they are contiguous.
     let (block, body) = match body {
@@ -50,7 +53,7 @@ pub(super) fn representation(
         body => (Bytes::from(block), body),
     };
     let not_modified = if keep {
-        head(&without_content(&fields), None, server_field).into()
+        head(&with_edits(settings, 304, without_content(&fields)), None, server_field).into()
     } else {
         Box::default()
     };
@@ -111,7 +114,13 @@ fn head(fields: &FieldLines, length: Option<u64>, server_field: bool) -> Vec<u8>
 /// Content in memory is never larger; see [`StoredContent::in_memory`].
 const SMALL: u64 = 32 * 1024;
 
-/// Returns the fields of the 200 response without `Content-Length`.
+/// Returns the fields of a response with this status.
+pub(super) fn with_edits(settings: &Settings, status: u16, mut fields: FieldLines) -> FieldLines {
+    apply_conditional(settings, status, &mut fields);
+    fields
+}
+
+/// Returns the fields of the representation without `Content-Length`. [`with_edits`] makes those of a response.
 pub(super) fn fields(description: &Description<'_>) -> FieldLines {
     let Description { settings, content_type, coding, etag, last_modified, .. } = description;
     let mut fields = FieldLines::new();
@@ -131,15 +140,17 @@ pub(super) fn fields(description: &Description<'_>) -> FieldLines {
         fields.push("Last-Modified", date::format(*last_modified));
     }
     fields.push("Accept-Ranges", if settings.ranges == 0 { "none" } else { "bytes" });
-    if let Some(cache_control) = &settings.cache_control {
-        fields.push("Cache-Control", cache_control);
-    } else if let Some(expires) = settings.expires {
-        fields.push("Cache-Control", format!("max-age={}", expires.as_secs()));
+    if let Some(control) = settings.stated_lifetime() {
+        fields.push("Cache-Control", &*control);
     }
     if settings.nosniff {
         fields.push("X-Content-Type-Options", "nosniff");
     }
-    apply_edits(settings, &mut fields);
+    apply_unconditional(settings, &mut fields);
+    if rules::may_be_used(settings, content_type, &fields) {
+        let before = fields.get("Vary").map(|vary| [vary, b", "].concat()).unwrap_or_default();
+        fields.set("Vary", [&before, b"Available-Dictionary".as_slice()].concat());
+    }
     fields
 }
 

@@ -97,19 +97,23 @@ fn search_list<O: Opener>(wanted: &Wanted<'_>, opener: &O) -> SearchResult<O> {
     let mut last = Failure::Missing;
     for (at, step) in settings.try_files.iter().enumerate() {
         let candidate = match step {
+            TryStep::Directory => match search_directory(wanted, opener) {
+                None => continue,
+                Some(result) => return result,
+            },
             TryStep::Status(status) => return Ok(Found::Status(*status)),
             TryStep::Proxy => return Ok(Found::Proxy),
-            TryStep::Path(step) => step.expand(path, query),
+            TryStep::Path(step) => step.expand(path, query, None),
         };
         let Some(candidate) = candidate else { continue };
         let is_last = at + 1 == settings.try_files.len();
-        if is_last && !Arc::ptr_eq(site.route(&candidate.path), route) {
+        if is_last && !site.has_settings(&candidate.path, route) {
             return Ok(Found::Elsewhere(candidate));
         }
         if !settings.hidden && has_hidden_segment(&candidate.path) {
             continue;
         }
-        let is_same = |other: &[u8]| Arc::ptr_eq(site.route(other), route);
+        let is_same = |other: &[u8]| site.has_settings(other, route);
         let is_probe = candidate.lacks_slash(path, is_same);
         match search_path(wanted, opener, &candidate.path, is_probe) {
             // A directory matches only if the list names it with a final slash.
@@ -125,6 +129,16 @@ fn search_list<O: Opener>(wanted: &Wanted<'_>, opener: &O) -> SearchResult<O> {
     Err(last)
 }
 
+/// Returns the result for a path that is a directory; `None` for another path.
+fn search_directory<O: Opener>(wanted: &Wanted<'_>, opener: &O) -> Option<SearchResult<O>> {
+    let has_slash = wanted.path.ends_with(b"/");
+    match search_path(wanted, opener, wanted.path, !has_slash) {
+        Err(Failure::Missing) => None,
+        result if has_slash || matches!(result, Ok(Found::Directory)) => Some(result),
+        _ => None,
+    }
+}
+
 fn search_path<O: Opener>(
     wanted: &Wanted<'_>,
     opener: &O,
@@ -135,7 +149,8 @@ fn search_path<O: Opener>(
     if path.contains(&0) {
         return Err(Failure::Missing);
     }
-    let relative = path.strip_prefix(b"/").unwrap_or(path);
+    let path = wanted.route.file_path(path).ok_or(Failure::Missing)?;
+    let relative = path.strip_prefix(b"/").unwrap_or(&path);
     let directory = relative.strip_suffix(b"/").or(relative.is_empty().then_some(b""));
     let Some(directory) = directory else {
         return search_file(wanted, opener, relative, is_probe);
@@ -172,10 +187,10 @@ impl Wanted<'_> {
     /// Returns the path that runs `program`. Without one, the program is missing: the request must be for another path (the
     /// program is an index file or a path of a `try` list), and a route must run the program by its own path.
     pub(super) fn run_elsewhere(&self, program: &[u8]) -> Result<Candidate, Failure> {
-        let url = [b"/", program].concat();
+        let url = self.route.url_path(program);
         let route = self.site.route(&url);
         let is_script = route.handler.script().is_some();
-        if url == self.path || !is_script || Arc::ptr_eq(route, self.route) {
+        if url == self.path || !is_script || Arc::ptr_eq(&route, self.route) {
             return Err(Failure::Missing);
         }
         let query = self.query.map(<[u8]>::to_vec);

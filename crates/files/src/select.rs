@@ -2,6 +2,7 @@
 
 use std::hash::{BuildHasher, RandomState};
 
+use dunlin_dictionary::dcz;
 use dunlin_http::semantics::conditional::{self, PreconditionOutcome, Preconditions, Validators};
 use dunlin_http::semantics::multipart::Multipart;
 use dunlin_http::semantics::negotiate::accept_encoding;
@@ -118,6 +119,20 @@ fn negotiate(request: &Request<'_>, resource: &Resource) -> Chosen {
     }
 }
 
+/// Selects the response with a form that was made with a dictionary.
+pub fn select_with_dictionary(
+    request: &Request<'_>,
+    resource: &Resource,
+    form: &Representation,
+    now: u64,
+) -> Selected {
+    let mut selected = select_form(request, resource, form, now);
+    if let Selected::Response(response) = &mut selected {
+        response.coding = dcz::NAME;
+    }
+    selected
+}
+
 fn select_special(request: &Request<'_>, resource: &Resource, now: u64) -> Selected {
     let chosen = match request.has(FieldName::AcceptEncoding) {
         true => negotiate(request, resource),
@@ -144,24 +159,24 @@ fn select_form(
     now: u64,
 ) -> Selected {
     let expires = resource.settings.expires;
-    let mut response = match precondition(request, &validators(form)) {
+    let mut response = match precondition(request, Some(&validators(form))) {
         PreconditionOutcome::NotModified => {
             let is_prepared = !form.head_not_modified.is_empty();
             if is_prepared && expires.is_none() {
                 return Selected::NotModified(form.coding);
             }
-            not_modified(form)
+            not_modified(resource, form)
         }
         PreconditionOutcome::PreconditionFailed => {
             return Selected::Error(412, precondition_failed(form));
         }
         PreconditionOutcome::Proceed => match wanted_ranges(request, resource, form, now) {
-            RangeOutcome::Whole => whole(form),
+            RangeOutcome::Whole => whole(resource, form),
             RangeOutcome::Ranges(ranges) => partial(resource, form, &ranges),
             RangeOutcome::Unsatisfiable => return Selected::Error(416, unsatisfiable(form)),
         },
     };
-    if let Some(expires) = expires {
+    if let Some(expires) = expires.filter(|_| response.fields.get("Expires").is_none()) {
         response.fields.push("Expires", date::format(now + expires.as_secs()));
     }
     if let Some(sha256) = &form.sha256
@@ -176,8 +191,11 @@ fn select_form(
     Selected::Response(response)
 }
 
-/// Evaluates the conditions of the request for a representation with these validators.
-pub(super) fn precondition(request: &Request<'_>, current: &Validators<'_>) -> PreconditionOutcome {
+/// Evaluates the conditions of the request for a representation with these validators; `None` if there is none.
+pub(super) fn precondition(
+    request: &Request<'_>,
+    current: Option<&Validators<'_>>,
+) -> PreconditionOutcome {
     let values = |name| request.values(name).collect::<SmallVec<[&[u8]; 2]>>();
     let preconditions = Preconditions {
         if_match: &values(FieldName::IfMatch),
@@ -185,7 +203,7 @@ pub(super) fn precondition(request: &Request<'_>, current: &Validators<'_>) -> P
         if_modified_since: &values(FieldName::IfModifiedSince),
         if_unmodified_since: &values(FieldName::IfUnmodifiedSince),
     };
-    conditional::evaluate(request.method(), &preconditions, Some(current))
+    conditional::evaluate(request.method(), &preconditions, current)
 }
 
 fn validators(form: &Representation) -> Validators<'_> {
@@ -211,15 +229,16 @@ fn wanted_ranges(
 }
 
 /// Returns the complete 200 response.
-pub fn whole(form: &Representation) -> FileResponse {
-    let mut response = start(200, form);
+pub fn whole(resource: &Resource, form: &Representation) -> FileResponse {
+    let mut response = start(200, resource, form);
     response.push_range(form, 0..form.length);
     response
 }
 
 /// Returns the 304 response.
-pub fn not_modified(form: &Representation) -> FileResponse {
+pub fn not_modified(resource: &Resource, form: &Representation) -> FileResponse {
     let fields = render::without_content(&form.fields);
+    let fields = render::with_edits(&resource.settings, 304, fields);
     FileResponse { coding: coding_of(form), ..FileResponse::new(304, fields) }
 }
 
@@ -242,7 +261,7 @@ fn one_field(name: &str, value: impl AsRef<[u8]>) -> FieldLines {
 }
 
 fn partial(resource: &Resource, form: &Representation, ranges: &[ByteRange]) -> FileResponse {
-    let mut response = start(206, form);
+    let mut response = start(206, resource, form);
     if let [range] = ranges {
         response.fields.push("Content-Range", range::content_range(range, form.length));
         response.push_range(form, range.start..range.end);
@@ -260,8 +279,9 @@ fn partial(resource: &Resource, form: &Representation, ranges: &[ByteRange]) -> 
     response
 }
 
-fn start(status: u16, form: &Representation) -> FileResponse {
-    FileResponse { coding: coding_of(form), ..FileResponse::new(status, form.fields.clone()) }
+fn start(status: u16, resource: &Resource, form: &Representation) -> FileResponse {
+    let fields = render::with_edits(&resource.settings, status, form.fields.clone());
+    FileResponse { coding: coding_of(form), ..FileResponse::new(status, fields) }
 }
 
 /// Returns the content coding for the log.

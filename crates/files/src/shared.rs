@@ -2,10 +2,12 @@
 
 use std::io;
 use std::path::Path;
-use std::sync::Arc;
+use std::sync::{Arc, Mutex};
 
 use super::cache::resource::Resource;
 use super::cache::shared_cache::{Cost, SharedCache};
+use super::dictionaries::counters::DictionaryCounters;
+use super::dictionaries::turns::Turns;
 use super::listing::cache::ListingCache;
 use super::objects::disk::ObjectDisk;
 use super::objects::load::Context;
@@ -13,6 +15,8 @@ use super::objects::registry::Buckets;
 use super::source::Reported;
 use dunlin_admission::common::CommonStore;
 use dunlin_config::{Config, Server};
+use dunlin_dav::locks::Locks;
+use dunlin_dictionary::history::{self, History};
 use dunlin_fs::protected::Protected;
 use dunlin_fs::roots::{Lookup, Root, Roots};
 use dunlin_fs::watch::Watch;
@@ -37,6 +41,14 @@ pub struct Shared {
     pub protected: Arc<Protected>,
     /// Threads for work that may block.
     pub pools: Arc<Pools>,
+    /// Versions of files that clients may have as dictionaries.
+    pub history: Arc<History>,
+    /// The turns of compression with dictionaries.
+    pub(super) turns: Arc<Turns>,
+    /// Counters of dictionaries for the status page.
+    pub dictionaries: Arc<DictionaryCounters>,
+    /// The locks of WebDAV.
+    pub locks: Arc<Mutex<Locks>>,
     /// Programs whose source was requested.
     pub(super) sources: Reported,
     /// Time until a watched file is checked, in milliseconds.
@@ -67,7 +79,11 @@ impl Shared {
             listings: Arc::default(),
             roots: Arc::default(),
             protected: Arc::new(Protected::new(config.protected_files())),
+            history: history(config, &pools, None),
+            turns: Arc::default(),
+            dictionaries: Arc::default(),
             pools,
+            locks: Arc::default(),
             sources: Reported::default(),
             revalidate: server.cache.revalidate.as_millis() as u64,
             server_field: server.server_field,
@@ -91,7 +107,11 @@ impl Shared {
             listings: Arc::default(),
             roots: Arc::clone(&self.roots),
             protected: Arc::new(Protected::new(config.protected_files())),
+            history: history(config, &self.pools, Some(&self.history)),
+            turns: Arc::clone(&self.turns),
+            dictionaries: Arc::clone(&self.dictionaries),
             pools: Arc::clone(&self.pools),
+            locks: Arc::clone(&self.locks),
             sources: Reported::default(),
             revalidate: config.server.cache.revalidate.as_millis() as u64,
             server_field: config.server.server_field,
@@ -187,6 +207,23 @@ fn context(
 ) -> Arc<Context> {
     let (cache, pools) = (Arc::clone(cache), Arc::clone(pools));
     Arc::new(Context { cache, disk, pools, server_field: server.server_field })
+}
+
+/// Returns the history of files, `before` if it has the same directory and bounds. The versions in its directory are read by a thread.
+fn history(config: &Config, pools: &Pools, before: Option<&Arc<History>>) -> Arc<History> {
+    let cache = &config.server.cache;
+    let directory = cache.disk.as_ref().filter(|_| config.keeps_dictionaries());
+    let directory = directory.map(|disk| disk.path.join("dictionaries"));
+    let bounds = history::Bounds { bytes: cache.dictionaries, versions: cache.entries };
+    let is_same = |before: &&Arc<History>| before.settings() == (directory.as_deref(), bounds);
+    if let Some(before) = before.filter(is_same) {
+        return Arc::clone(before);
+    }
+    let made = Arc::new(History::new(directory, bounds));
+    let loaded = Arc::clone(&made);
+    // If no thread can be started, which the pool logs, the history begins without versions.
+    let _ = pools.files.submit(0, move || loaded.load());
+    made
 }
 
 fn bounds(server: &Server) -> Cost {

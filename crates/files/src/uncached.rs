@@ -89,8 +89,9 @@ pub fn respond<R>(
     settings: &Settings,
     path: &[u8],
 ) -> Option<WholeFile> {
-    let file = path.strip_prefix(b"/")?;
     let is_hidden = !settings.hidden && has_hidden_segment(path);
+    let path = settings.file_path(path)?;
+    let file = path.strip_prefix(b"/")?;
     if !is_plain(settings) || request.has_any(SPECIAL) || is_hidden || file.ends_with(b"/") {
         return None;
     }
@@ -242,7 +243,8 @@ fn fields(basis: &Basis<'_>, content_type: &ContentType) -> (FieldLines, Option<
         is_settled: true,
         keep: false,
     };
-    (render::fields(&description), last_modified)
+    let fields = render::with_edits(basis.settings, 200, render::fields(&description));
+    (fields, last_modified)
 }
 
 /// Reads the start of a file, as far as the page cache has it, in one call.

@@ -168,7 +168,7 @@ mod tests {
     fn with<R>(metadata: FileMetadata, seen: f64, look: impl FnOnce(&Basis<'_>) -> R) -> R {
         let text = "[[listen]]\naddress = '127.0.0.1:0'\n[[site]]\nroot = '/'\n";
         let config = Config::parse(text, Path::new("x"), &Overrides::default()).unwrap();
-        let settings = config.sites.only().unwrap().route(b"/");
+        let settings = &config.sites.only().unwrap().route(b"/");
         let (metadata, seen) = (&metadata, Duration::from_secs_f64(seen));
         look(&Basis { settings, metadata, file_system: LOCAL, seen })
     }

@@ -7,7 +7,7 @@
 use std::fmt;
 use std::io::{self, IoSlice, IoSliceMut};
 use std::mem::MaybeUninit;
-use std::net::TcpListener;
+use std::net::{SocketAddr, TcpListener, UdpSocket};
 use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
 use std::os::unix::net::UnixListener;
 use std::path::Path;
@@ -22,6 +22,7 @@ use rustix::net::{
 };
 
 use crate::error::{StartError, fail};
+use crate::inheritance::{Inheritance, Inherited, PassedListener, QuicSecrets};
 use dunlin_net::listener::{ListenSocket, tune};
 
 /// Environment variable that marks an upgrade: the PID of the old process, which is the parent.
@@ -29,7 +30,7 @@ const VARIABLE: &str = "DUNLIN_HANDOVER";
 /// Environment variable with the confinement that this process inherits from the old one.
 const CONFINEMENT: &str = "DUNLIN_CONFINEMENT";
 /// Maximum number of descriptors in one message; the kernel's limit is 253.
-pub(crate) const DESCRIPTORS: usize = 128;
+const DESCRIPTORS: usize = 128;
 /// Maximum length of a message in bytes: an address, or an error.
 const MAX_MESSAGE: usize = 4096;
 /// The time for which the new process waits for the next message.
@@ -38,32 +39,30 @@ const MESSAGE_TIMEOUT: Duration = Duration::from_secs(60);
 const LISTENER: u8 = b'L';
 /// A listener that belongs to the service manager.
 const MANAGED: u8 = b'M';
+/// UDP sockets.
+const DATAGRAMS: u8 = b'D';
+/// UDP sockets that belong to the service manager.
+const MANAGED_DATAGRAMS: u8 = b'N';
+/// The way to a process that still has connections at an address.
+const PROCESS: u8 = b'P';
+/// The generation of the old process and its secrets.
+const SECRETS: u8 = b'K';
 const END: u8 = b'E';
 const READY: u8 = b'R';
 const FAILED: u8 = b'F';
 
-/// Listening sockets for one address.
-#[derive(Debug)]
-pub struct Inherited {
-    /// As the configuration names it.
-    pub address: String,
-    /// The sockets of the address, one for each worker.
-    pub sockets: Vec<ListenSocket>,
-    /// They belong to the service manager, which keeps them open when no server runs: the server must not remove the
-    /// file of a Unix socket.
-    pub is_managed: bool,
-}
-
 /// The old process of an upgrade, and the sockets that it passes to this one.
 pub struct Takeover {
     parent: OwnedFd,
-    /// The listeners that were passed.
-    pub inherited: Vec<Inherited>,
+    /// The sockets that were passed.
+    pub inheritance: Inheritance,
+    /// The secrets of the old process.
+    pub secrets: Option<QuicSecrets>,
 }
 
 impl fmt::Debug for Takeover {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        self.inherited.fmt(f)
+        self.inheritance.fmt(f)
     }
 }
 
@@ -85,22 +84,34 @@ impl Takeover {
         }
         let parent = io::stdin().as_fd().try_clone_to_owned()?;
         set_socket_timeout(&parent, Timeout::Recv, Some(MESSAGE_TIMEOUT))?;
-        let mut inherited: Vec<Inherited> = Vec::new();
+        let (mut inheritance, mut secrets) = (Inheritance::default(), None);
         loop {
             let (text, descriptors) = receive(&parent)?;
             match text.split_first() {
                 Some((&kind @ (LISTENER | MANAGED), address)) => {
                     let address = String::from_utf8_lossy(address).into_owned();
                     let sockets = descriptors.into_iter().map(socket).collect::<io::Result<_>>()?;
-                    inherited.push(Inherited { address, sockets, is_managed: kind == MANAGED });
+                    let is_managed = kind == MANAGED;
+                    inheritance.listeners.push(Inherited { address, sockets, is_managed });
                 }
+                Some((&kind @ (DATAGRAMS | MANAGED_DATAGRAMS), address)) => {
+                    let datagrams = inheritance.datagrams(socket_address(address)?);
+                    datagrams.sockets.extend(descriptors.into_iter().map(UdpSocket::from));
+                    datagrams.is_managed |= kind == MANAGED_DATAGRAMS;
+                }
+                Some((&PROCESS, [generation, address @ ..])) => {
+                    let datagrams = inheritance.datagrams(socket_address(address)?);
+                    let ways = descriptors.into_iter().map(|way| (*generation, way));
+                    datagrams.processes.extend(ways);
+                }
+                Some((&SECRETS, rest)) => secrets = QuicSecrets::decode(rest),
                 Some((&END, _)) => {
                     // Until now the old process reads the standard error of this one through a pipe.
                     if let Some(stderr) = descriptors.first() {
                         rustix::stdio::dup2_stderr(stderr)?;
                     }
                     Chroot::continue_inside();
-                    return Ok(Some(Self { parent, inherited }));
+                    return Ok(Some(Self { parent, inheritance, secrets }));
                 }
                 None => {
                     return Err(io::Error::other(
@@ -155,11 +166,18 @@ impl Takeover {
 /// Sockets that systemd passes to this process (`sd_listen_fds`).
 ///
 /// # Errors
-/// When one is neither a TCP nor a Unix stream listener.
-pub fn from_systemd() -> io::Result<Vec<Inherited>> {
+/// When one is neither a TCP nor a Unix stream listener nor a UDP socket.
+pub fn from_systemd() -> io::Result<Inheritance> {
     let mut passed = listenfd::ListenFd::from_env();
-    let mut inherited = Vec::new();
+    let mut inheritance = Inheritance::default();
     for index in 0..passed.len() {
+        if let Ok(Some(socket)) = passed.take_udp_socket(index) {
+            socket.set_nonblocking(true)?;
+            let datagrams = inheritance.datagrams(socket.local_addr()?);
+            datagrams.sockets.push(socket);
+            datagrams.is_managed = true;
+            continue;
+        }
         let (address, socket) = match passed.take_tcp_listener(index) {
             Ok(Some(socket)) => {
                 let address = Address::Tcp(socket.local_addr()?);
@@ -181,9 +199,10 @@ pub fn from_systemd() -> io::Result<Vec<Inherited>> {
             ListenSocket::Unix(socket) => socket.set_nonblocking(true)?,
         }
         let address = address.to_string();
-        inherited.push(Inherited { address, sockets: vec![socket], is_managed: true });
+        let sockets = vec![socket];
+        inheritance.listeners.push(Inherited { address, sockets, is_managed: true });
     }
-    Ok(inherited)
+    Ok(inheritance)
 }
 
 /// Sets the environment variables of the new process of an upgrade.
@@ -214,21 +233,56 @@ impl Message {
     }
 }
 
-/// Sends at most [`DESCRIPTORS`] listening sockets of an address.
-pub(crate) fn send_listener(
-    socket: impl AsFd,
-    address: &str,
-    sockets: &[ListenSocket],
-    is_managed: bool,
-) -> io::Result<()> {
-    let kind = if is_managed { MANAGED } else { LISTENER };
-    let descriptors: Vec<BorrowedFd<'_>> = sockets.iter().map(AsFd::as_fd).collect();
-    send(socket, &[&[kind], address.as_bytes()].concat(), &descriptors)
+/// A message to the new process.
+pub(crate) struct Passed<'a> {
+    text: Vec<u8>,
+    descriptors: Vec<BorrowedFd<'a>>,
+}
+
+impl<'a> Passed<'a> {
+    /// Returns the messages with the sockets of a listener.
+    pub(crate) fn listener(listener: &'a PassedListener) -> Vec<Self> {
+        let kind = if listener.is_managed { MANAGED } else { LISTENER };
+        let mut messages = Self::sockets(kind, &listener.address, &listener.sockets);
+        if let Some(datagrams) = &listener.datagrams {
+            let kind = if datagrams.is_managed { MANAGED_DATAGRAMS } else { DATAGRAMS };
+            let address = datagrams.address.to_string();
+            messages.extend(Self::sockets(kind, &address, &datagrams.sockets));
+            messages.extend(datagrams.processes.iter().map(|(generation, way)| {
+                let text = [&[PROCESS, *generation], address.as_bytes()].concat();
+                Self { text, descriptors: vec![way.as_fd()] }
+            }));
+        }
+        messages
+    }
+
+    /// Returns the messages with sockets of an address, at most [`DESCRIPTORS`] each.
+    fn sockets(kind: u8, address: &str, sockets: &'a [impl AsFd]) -> Vec<Self> {
+        let parts = sockets.chunks(DESCRIPTORS).map(|part| Self {
+            text: [&[kind], address.as_bytes()].concat(),
+            descriptors: part.iter().map(AsFd::as_fd).collect(),
+        });
+        parts.collect()
+    }
+
+    /// Returns the message with the secrets.
+    pub(crate) fn secrets(secrets: &QuicSecrets) -> Self {
+        Self { text: [&[SECRETS], &secrets.encode()[..]].concat(), descriptors: Vec::new() }
+    }
+
+    pub(crate) fn send(&self, socket: impl AsFd) -> io::Result<()> {
+        send(socket, &self.text, &self.descriptors)
+    }
 }
 
 /// Sends the end of the list, with this process's standard error, which the new process uses from then on.
 pub(crate) fn send_end(socket: impl AsFd) -> io::Result<()> {
     send(socket, &[END], &[io::stderr().as_fd()])
+}
+
+fn socket_address(text: &[u8]) -> io::Result<SocketAddr> {
+    let address = std::str::from_utf8(text).ok().and_then(|text| text.parse().ok());
+    address.ok_or_else(|| io::Error::other("upgrade: the old process sent a malformed address"))
 }
 
 fn socket(descriptor: OwnedFd) -> io::Result<ListenSocket> {

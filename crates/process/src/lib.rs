@@ -14,6 +14,7 @@
 pub mod access;
 mod error;
 pub mod handover;
+pub mod inheritance;
 pub mod new_process;
 pub mod notify;
 pub mod pid_file;

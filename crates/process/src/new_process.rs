@@ -9,7 +9,6 @@ use std::future::pending;
 use std::io::{self, Write as _};
 use std::path::PathBuf;
 use std::process::{Child, Command, ExitStatus};
-use std::sync::Arc;
 use std::time::{Duration, Instant};
 
 use dunlin_config::Confinement;
@@ -20,12 +19,9 @@ use tokio::net::UnixDatagram;
 use tokio::net::unix::pipe::Receiver;
 use tokio::time::{sleep, timeout};
 
-use crate::handover::{Message, receive, send_end, send_listener, variables};
+use crate::handover::{Message, Passed, receive, send_end, variables};
+use crate::inheritance::{PassedListener, QuicSecrets};
 use crate::start_program::{Starter, start_program};
-use dunlin_net::listener::ListenSocket;
-
-/// An address with its sockets, and whether they belong to the service manager.
-pub type PassedListener = (String, Arc<[ListenSocket]>, bool);
 
 /// The parameters of a start.
 pub struct Start {
@@ -37,6 +33,8 @@ pub struct Start {
     pub starter: Option<Starter>,
     /// The listeners that the process gets.
     pub listeners: Vec<PassedListener>,
+    /// What makes datagrams of connections recognizable.
+    pub secrets: QuicSecrets,
     /// The time that the process may take until it serves.
     pub limit: Duration,
 }
@@ -86,7 +84,7 @@ impl Start {
             }
         };
         let left = self.limit.saturating_sub(began.elapsed());
-        let failure = match timeout(left, process.take_over(&self.listeners)).await {
+        let failure = match timeout(left, process.take_over(&self.listeners, &self.secrets)).await {
             Ok(Ok(())) => return Ok(process.process.release()),
             Ok(Err(failure)) => failure,
             Err(_) => Failure::Other(format!(
@@ -124,11 +122,15 @@ fn seconds(limit: Duration) -> String {
 }
 
 impl NewProcess {
-    async fn take_over(&mut self, listeners: &[PassedListener]) -> Result<(), Failure> {
+    async fn take_over(
+        &mut self,
+        listeners: &[PassedListener],
+        secrets: &QuicSecrets,
+    ) -> Result<(), Failure> {
         let Self { process, socket, errors } = self;
         tokio::select! {
             biased;
-            served = converse(socket, listeners) => served?,
+            served = converse(socket, listeners, secrets) => served?,
             never = errors.follow() => match never {},
         }
         match process.ends_within(SETTLING_TIME).await {
@@ -161,13 +163,15 @@ impl NewProcess {
 }
 
 /// Sends the listeners, and waits for the process to report that it serves.
-async fn converse(socket: &UnixDatagram, listeners: &[PassedListener]) -> Result<(), Failure> {
+async fn converse(
+    socket: &UnixDatagram,
+    listeners: &[PassedListener],
+    secrets: &QuicSecrets,
+) -> Result<(), Failure> {
     let sending = async {
-        for (address, sockets, is_managed) in listeners {
-            for part in sockets.chunks(super::handover::DESCRIPTORS) {
-                let send = || send_listener(socket, address, part, *is_managed);
-                socket.async_io(Interest::WRITABLE, send).await?;
-            }
+        let messages = listeners.iter().flat_map(Passed::listener);
+        for message in messages.chain([Passed::secrets(secrets)]) {
+            socket.async_io(Interest::WRITABLE, || message.send(socket)).await?;
         }
         socket.async_io(Interest::WRITABLE, || send_end(socket)).await
     };

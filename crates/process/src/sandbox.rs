@@ -149,9 +149,11 @@ fn set_limits(limits: &ResourceLimits) -> Result<(), StartError> {
 pub fn restrict(config: &Config, confined: &Confined) -> Result<Option<Starter>, StartError> {
     let server = &config.server;
     // After that it could not be created, or not with this owner.
-    for (name, path) in
-        [("state", config.state_directory()), ("cache: directory", config.cache_directory())]
-    {
+    for (name, path) in [
+        ("state", config.state_directory()),
+        ("cache: directory", config.cache_directory()),
+        ("http3: qlog", config.qlog_directory()),
+    ] {
         if let Some(path) = path.filter(|path| !path.exists()) {
             make_private(name, path, confined.identity.as_ref())?;
         }

@@ -145,7 +145,7 @@ const PAGEMAP_SCAN: u32 = 0xC060_6610;
 
 /// Calls that the server and its libraries need to serve and to start: the new process of an upgrade starts with the filter
 /// of the old one.
-const NEEDED: [i64; 162] = [
+const NEEDED: [i64; 164] = [
     // Memory
     libc::SYS_brk,
     libc::SYS_madvise,
@@ -248,6 +248,8 @@ const NEEDED: [i64; 162] = [
     libc::SYS_fdatasync,
     libc::SYS_fgetxattr,
     libc::SYS_flock,
+    libc::SYS_fremovexattr,
+    libc::SYS_fsetxattr,
     libc::SYS_fstat,
     libc::SYS_fstatfs,
     libc::SYS_fsync,

@@ -3,9 +3,10 @@
 use std::borrow::Cow;
 use std::rc::Rc;
 
-use dunlin_config::{Balance, ForwardedField, HashKey};
+use dunlin_config::{Balance, Facts, ForwardedField, HashKey, RequestField};
 use dunlin_exchange::{Client, RequestContext};
-use dunlin_http::Request;
+use dunlin_http::semantics::host;
+use dunlin_http::{FieldName, Request};
 
 use crate::failure::Failure;
 use crate::group::Group;
@@ -36,7 +37,19 @@ pub struct Call<'a> {
     pub forwarded_field: &'a ForwardedField,
 }
 
-impl Call<'_> {
+impl<'a> Call<'a> {
+    /// Returns what templates see of the request.
+    pub(crate) fn facts(&self) -> Facts<'a> {
+        Facts {
+            request: self.request,
+            path: self.path,
+            query: self.query,
+            client: self.client.address.ip(),
+            encrypted: self.client.encrypted,
+            hidden: self.user_fields,
+        }
+    }
+
     /// Returns the value by which requests have the same upstream; empty if that does not depend on the request.
     pub(crate) fn key(&self) -> Vec<u8> {
         let Balance::Hash(key) = &self.group.rules.balance else { return Vec::new() };
@@ -53,6 +66,38 @@ impl Call<'_> {
             || self.client.address.to_string().into_bytes(),
             |(_, value)| value.into_owned(),
         )
+    }
+
+    /// Returns the value of a field that the route sets.
+    pub(crate) fn field_value<'f>(&self, field: &'f RequestField) -> Cow<'f, [u8]> {
+        field.value(&self.facts(), |name, text| self.push(name, text))
+    }
+
+    /// Returns the host that `field` gives; `None` if its value is none.
+    pub(crate) fn host_value(&self, field: &RequestField) -> Option<String> {
+        field.host_value(&self.facts(), |name, text| self.push(name, text))
+    }
+
+    /// Appends what the proxy knows.
+    fn push(&self, name: &str, text: &mut Vec<u8>) {
+        match name {
+            "target" => text.extend_from_slice(self.request.target()),
+            "path" => text.extend_from_slice(self.raw_path),
+            "port" => text.extend_from_slice(self.port().to_string().as_bytes()),
+            "early" if self.client.early => text.push(b'1'),
+            "user" => {
+                let user = self.checked.and_then(RequestContext::user).unwrap_or_default();
+                text.extend_from_slice(user.as_bytes());
+            }
+            _ => {}
+        }
+    }
+
+    /// Returns the port of the host, or that of the scheme.
+    fn port(&self) -> u16 {
+        let host = self.request.field(FieldName::Host).and_then(host::parse);
+        let default = if self.client.encrypted { 443 } else { 80 };
+        host.and_then(|host| host.port).unwrap_or(default)
     }
 
     /// Returns `true` if another upstream gets the request after a failure, which then counts. `attempts` were made.

@@ -82,7 +82,7 @@ impl Group {
         if let Some(kept) = before.iter().find(is_it) {
             return Some(Arc::clone(kept));
         }
-        let upstream = dunlin_config::Upstream { address, weight };
+        let upstream = dunlin_config::Upstream { address, weight, backup: false };
         let made = self.with_tls(|tls| Upstream::new(&upstream, &self.rules, tls));
         let made = made.with_priority(target.priority);
         let Some(address) = target.address else { return Some(Arc::new(made)) };

@@ -8,7 +8,7 @@ use std::task::{Context, Poll};
 use std::time::{Duration, Instant};
 
 use dunlin_client::Exchange;
-use dunlin_config::Proxy;
+use dunlin_config::{Proxy, UpstreamHost};
 use dunlin_exchange::{Body, EarlyHints, Incoming, Named, Response, Stream, StreamKind, stream};
 use dunlin_fs::content::Piece;
 use dunlin_http::semantics::{Method, status};
@@ -22,7 +22,7 @@ use crate::download::{Download, Running};
 use crate::failure::{Failure, Kind};
 use crate::idle::Reuse;
 use crate::label::Label;
-use crate::location;
+use crate::location::{self, Authorities};
 use crate::proxy_header;
 use crate::read_ahead::read_ahead;
 use crate::request;
@@ -256,6 +256,21 @@ impl Attempt<'_> {
         }
     }
 
+    /// Maps references of the upstream to itself.
+    fn adapt(&self, fields: &mut FieldLines) {
+        let rules = self.call.group.rules();
+        let named = match &rules.host {
+            UpstreamHost::Named(field) => self.call.host_value(field),
+            _ => None,
+        };
+        let authorities = Authorities {
+            own: self.upstream.address.url().map(|url| url.authority().as_bytes()),
+            sent: named.as_deref().map(str::as_bytes),
+            client: self.call.request.field(FieldName::Host),
+        };
+        location::adapt(fields, rules, authorities);
+    }
+
     /// Returns the response with this head. Does not wait.
     async fn respond(&self, head: ResponseHead, running: Running) -> Result<Forwarded, Failure> {
         if let Some(upgrade) = self.upgrade {
@@ -268,15 +283,16 @@ impl Attempt<'_> {
             return Ok(Forwarded { response, named: None });
         }
         let upgrade = self.required_upgrade(&head);
-        let Fields { lines, length, has_date, mut named } = response::fields(head.fields);
+        let passes_server = self.call.group.rules().passes_server_field;
+        let server = passes_server.then(|| head.fields.get("Server").map(<[u8]>::to_vec)).flatten();
+        let Fields { mut lines, length, has_date, mut named } = response::fields(head.fields);
+        server.into_iter().for_each(|server| lines.push("Server", server));
         if named.len() > 1 {
             let reason = "its response has more than one X-Accel-Redirect or X-Sendfile field";
             return Err(Failure::new(Kind::Malformed, reason));
         }
         let mut response = Response { fields: lines, has_date, ..Response::new(head.status) };
-        let own = self.upstream.address.url().map(|url| url.authority().as_bytes());
-        let host = self.call.request.field(FieldName::Host);
-        location::adapt(&mut response.fields, self.call.group.rules(), (own, host));
+        self.adapt(&mut response.fields);
         if !named.is_empty() {
             // What is sent is generated now.
             response.fields.remove("Date");

@@ -57,8 +57,12 @@ impl Group {
         };
         let tls = tls.unwrap_or_else(|| Err("no upstream has TLS".into()));
         let fixed = rules.upstreams.iter().filter(|upstream| upstream.address.service().is_none());
-        let upstream = |upstream| Arc::new(Upstream::new(upstream, rules, &tls));
-        let upstreams = fixed.map(upstream).collect();
+        let upstream = |of: &dunlin_config::Upstream| {
+            Arc::new(Upstream::new(of, rules, &tls).with_priority(of.backup.into()))
+        };
+        let upstreams: Vec<Arc<Upstream>> = fixed.map(upstream).collect();
+        let is_backup = |other: &&Arc<Upstream>| other.priority > 0;
+        let backups = upstreams.iter().filter(is_backup).count();
         let service = |upstream: &dunlin_config::Upstream| {
             Some((upstream.address.service()?.clone(), upstream.weight))
         };
@@ -68,7 +72,7 @@ impl Group {
             files,
             services,
             present: CachedLookup::new("proxy", names, None),
-            has_priorities: false,
+            has_priorities: (1..upstreams.len()).contains(&backups),
             upstreams,
             tls: Arc::new(RwLock::new(tls)),
             rules: Arc::clone(rules),

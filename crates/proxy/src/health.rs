@@ -1,22 +1,20 @@
 //! The health of an upstream: the results of its requests and of its health checks.
 
+use std::sync::LazyLock;
 use std::sync::atomic::{AtomicBool, AtomicU32, AtomicU64, Ordering};
-use std::sync::{Arc, LazyLock};
 use std::time::{Duration, Instant};
 
-use crate::group::Group;
 use crate::turn::Turn;
-use crate::upstream::Upstream;
 
 /// The health of an upstream.
 #[derive(Debug)]
 pub(crate) struct Health {
     /// Failed requests in a row.
-    failures: AtomicU32,
+    pub(crate) failures: AtomicU32,
     /// Until when it is not used because requests have failed, in milliseconds since [`START`].
-    ejected_until: AtomicU64,
+    pub(crate) ejected_until: AtomicU64,
     /// The number of ejections in a row, without a request that succeeded.
-    ejections: AtomicU32,
+    pub(crate) ejections: AtomicU32,
     /// The last health checks have failed.
     is_down: AtomicBool,
     /// When it was healthy again by its health checks, in milliseconds since [`START`]; 0 for never.
@@ -29,12 +27,10 @@ pub(crate) struct Health {
 
 static START: LazyLock<Instant> = LazyLock::new(Instant::now);
 
-/// An upstream that fails again and again is ejected for up to this multiple of the configured time.
-const MAX_EJECTIONS: u32 = 10;
 /// The share at which a slow start begins.
 const FIRST_SHARE: f64 = 0.1;
 
-fn millis(now: Instant) -> u64 {
+pub(crate) fn millis(now: Instant) -> u64 {
     now.saturating_duration_since(*START).as_millis() as u64
 }
 
@@ -64,7 +60,7 @@ impl Health {
         self.failures.load(Ordering::Relaxed)
     }
 
-    fn is_ejected(&self, now: Instant) -> bool {
+    pub(crate) fn is_ejected(&self, now: Instant) -> bool {
         let until = self.ejected_until.load(Ordering::Relaxed);
         until != 0 && millis(now) < until
     }
@@ -87,7 +83,7 @@ impl Health {
     }
 
     /// Notes a request that succeeded. Returns `true` if it ends a series of ejections.
-    fn note_success(&self) -> bool {
+    pub(crate) fn note_success(&self) -> bool {
         if self.failures.load(Ordering::Relaxed) != 0 {
             self.failures.store(0, Ordering::Relaxed);
         }
@@ -107,45 +103,6 @@ impl Health {
         self.checks.store(0, Ordering::Relaxed);
         self.is_down.store(!is_good, Ordering::Relaxed);
         Some(is_good)
-    }
-}
-
-impl Group {
-    /// Notes that an upstream has responded.
-    pub(crate) fn note_success(&self, upstream: &Upstream) {
-        if upstream.health.note_success() {
-            tracing::info!(upstream = &*upstream.name, "the upstream responds again");
-        }
-    }
-
-    /// Notes that an upstream has failed. It is ejected after as many failures in a row as the configuration permits, unless
-    /// too many others are.
-    pub(crate) fn note_failure(&self, upstream: &Upstream, now: Instant) {
-        let rules = &self.rules.eject;
-        let health = &upstream.health;
-        let failures = health.failures.fetch_add(1, Ordering::Relaxed) + 1;
-        // One success is missing after an ejection: another failure ejects it again.
-        let is_on_trial = health.ejections.load(Ordering::Relaxed) != 0;
-        if rules.failures == 0
-            || health.is_ejected(now)
-            || !is_on_trial && failures < rules.failures
-        {
-            return;
-        }
-        let is_ejected = |other: &&Arc<Upstream>| other.health.is_ejected(now);
-        let ejected = self.upstreams.iter().filter(is_ejected).count() + 1;
-        if ejected * 100 > rules.share as usize * self.upstreams.len() {
-            return;
-        }
-        let times = (health.ejections.fetch_add(1, Ordering::Relaxed) + 1).min(MAX_EJECTIONS);
-        let time = rules.time * times;
-        health.failures.store(0, Ordering::Relaxed);
-        let until = millis(now) + time.as_millis() as u64;
-        health.ejected_until.store(until.max(1), Ordering::Relaxed);
-        tracing::warn!(
-            upstream = &*upstream.name,
-            "the upstream has failed {failures} times in a row; it gets no requests for {time:?}"
-        );
     }
 }
 
@@ -190,39 +147,6 @@ impl ResponseTime {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::testing::group;
-
-    #[test]
-    fn an_upstream_is_ejected_after_failures_in_a_row_and_longer_each_time() {
-        let group = group("eject = { failures = 3, time = '10s' }", &[1, 1]);
-        let upstream = &group.upstreams[0];
-        let mut now = Instant::now();
-        let fail = |times, now| (0..times).for_each(|_| group.note_failure(upstream, now));
-        fail(2, now);
-        group.note_success(upstream);
-        fail(2, now);
-        assert!(upstream.health.is_available(now));
-        fail(1, now);
-        assert!(!upstream.health.is_available(now + Duration::from_secs(9)));
-        now += Duration::from_secs(11);
-        assert!(upstream.health.is_available(now));
-        fail(1, now);
-        assert!(!upstream.health.is_available(now + Duration::from_secs(19)));
-        now += Duration::from_secs(21);
-        group.note_success(upstream);
-        fail(2, now);
-        assert!(upstream.health.is_available(now));
-    }
-
-    #[test]
-    fn not_all_upstreams_are_ejected() {
-        let group = group("eject = { failures = 1 }", &[1, 1]);
-        let now = Instant::now();
-        group.note_failure(&group.upstreams[0], now);
-        group.note_failure(&group.upstreams[1], now);
-        let available = group.upstreams.iter().filter(|upstream| upstream.health.is_available(now));
-        assert_eq!(available.count(), 1);
-    }
 
     #[test]
     fn health_checks_have_to_agree() {

@@ -4,13 +4,14 @@ use dunlin_config::Proxy;
 use dunlin_http::FieldLines;
 
 /// Maps the paths that an upstream names in `Location`, `Content-Location` and cookies to those of clients, if a prefix of the
-/// path was replaced for it.
+/// path was replaced for it, and removes its own authority.
 pub(crate) fn adapt(fields: &mut FieldLines, rules: &Proxy, authorities: Authorities<'_>) {
-    let Some(prefix) = rules.strip.as_deref().filter(|_| rules.rewrites_location) else { return };
-    let paths = Paths { prefix: prefix.as_bytes(), base: rules.base.as_bytes() };
-    if paths.prefix == paths.base || !fields.iter().any(|(name, _)| kind(name).is_some()) {
+    if !rules.rewrites_location || !fields.iter().any(|(name, _)| kind(name).is_some()) {
         return;
     }
+    let base = rules.base.as_bytes();
+    let prefix = rules.strip.as_deref().map_or(base, str::as_bytes);
+    let paths = Paths { prefix, base };
     let mut adapted = FieldLines::default();
     for (name, value) in fields.iter() {
         let changed = match kind(name) {
@@ -23,8 +24,16 @@ pub(crate) fn adapt(fields: &mut FieldLines, rules: &Proxy, authorities: Authori
     *fields = adapted;
 }
 
-/// The authority of the upstream, and the one of the client's request.
-pub(crate) type Authorities<'a> = (Option<&'a [u8]>, Option<&'a [u8]>);
+/// The hosts, with their ports, that an upstream may name.
+#[derive(Debug, Clone, Copy, Default)]
+pub(crate) struct Authorities<'a> {
+    /// That of the upstream's URL.
+    pub(crate) own: Option<&'a [u8]>,
+    /// That of the request to the upstream, if it is neither of the others.
+    pub(crate) sent: Option<&'a [u8]>,
+    /// That of the client's request.
+    pub(crate) client: Option<&'a [u8]>,
+}
 
 enum Kind {
     Location,
@@ -50,6 +59,9 @@ impl Paths<'_> {
     /// Returns the path for clients; `None` if it stays as it is: it is outside of the base, or the upstream knows of the
     /// prefix.
     fn path(&self, path: &[u8]) -> Option<Vec<u8>> {
+        if self.prefix == self.base {
+            return None;
+        }
         let is_beneath = |prefix: &[u8]| {
             let rest = path.strip_prefix(prefix)?;
             matches!(rest.first(), None | Some(b'/' | b'?' | b'#')).then_some(rest)
@@ -61,7 +73,8 @@ impl Paths<'_> {
         is_beneath(self.base).map(|rest| [self.prefix, rest].concat())
     }
 
-    fn location(&self, value: &[u8], (own, host): Authorities<'_>) -> Option<Vec<u8>> {
+    fn location(&self, value: &[u8], authorities: Authorities<'_>) -> Option<Vec<u8>> {
+        let Authorities { own, sent, client } = authorities;
         if value.starts_with(b"/") && !value.starts_with(b"//") {
             return self.path(value);
         }
@@ -72,12 +85,12 @@ impl Paths<'_> {
         let is =
             |other: Option<&[u8]>| other.is_some_and(|other| other.eq_ignore_ascii_case(authority));
         let absolute = if path.starts_with(b"/") { path.to_vec() } else { [b"/", path].concat() };
-        if is(own) {
-            return self.path(&absolute);
+        if is(client) {
+            // The upstream may send clients to another scheme.
+            let origin = &value[..value.len() - path.len()];
+            return self.path(&absolute).map(|path| [origin, &path].concat());
         }
-        // The upstream may send clients to another scheme.
-        let origin = &value[..value.len() - path.len()];
-        is(host).then(|| self.path(&absolute)).flatten().map(|path| [origin, &path].concat())
+        (is(own) || is(sent)).then(|| self.path(&absolute).unwrap_or(absolute))
     }
 
     /// Returns the value of a `Set-Cookie` with the attribute `Path` of clients (RFC 6265 §4.1.2.4).
@@ -107,6 +120,9 @@ mod tests {
 
     const APP: Paths<'_> = Paths { prefix: b"/app", base: b"/base" };
     const WITHIN: Paths<'_> = Paths { prefix: b"/app", base: b"/app/v2" };
+    const PLAIN: Paths<'_> = Paths { prefix: b"", base: b"" };
+    const AUTHORITIES: Authorities<'_> =
+        Authorities { own: Some(b"up:3000"), sent: Some(b"sent"), client: Some(b"host.test") };
     const STRIPPED: Paths<'_> = Paths { prefix: b"/app", base: b"" };
 
     fn text(value: Option<Vec<u8>>) -> Option<String> {
@@ -123,7 +139,8 @@ mod tests {
             (&APP, "x", None),
             (&APP, "//a.test/base/x", None),
             (&APP, "http://up:3000/base/x", Some("/app/x")),
-            (&APP, "http://UP:3000", None),
+            (&APP, "http://UP:3000", Some("/")),
+            (&APP, "http://sent/base", Some("/app")),
             (&APP, "https://host.test/base/x", Some("https://host.test/app/x")),
             (&APP, "https://host.test/x", None),
             (&WITHIN, "/app/v2/login", Some("/app/login")),
@@ -133,9 +150,11 @@ mod tests {
             (&STRIPPED, "/login", Some("/app/login")),
             (&STRIPPED, "/app/login", None),
             (&STRIPPED, "http://up:3000/login", Some("/app/login")),
+            (&PLAIN, "http://up:3000/login?x", Some("/login?x")),
+            (&PLAIN, "https://host.test/login", None),
+            (&PLAIN, "/login", None),
         ] {
-            let found =
-                text(paths.location(value.as_bytes(), (Some(b"up:3000"), Some(b"host.test"))));
+            let found = text(paths.location(value.as_bytes(), AUTHORITIES));
             assert_eq!(found.as_deref(), expected, "{value}");
         }
     }

@@ -4,7 +4,7 @@ use std::borrow::Cow;
 use std::net::IpAddr;
 
 use dunlin_client::{Origin, Request as ClientRequest, Timeouts};
-use dunlin_config::{ForwardCertificate, as_read, is_other_spelling};
+use dunlin_config::{ForwardCertificate, UpstreamHost, as_read, is_other_spelling};
 use dunlin_exchange::{Incoming, RequestContext, Scheme};
 use dunlin_http::semantics::host;
 use dunlin_http::{BodyLength, FieldLines, FieldName, RequestHead};
@@ -13,6 +13,7 @@ use dunlin_tls::ClientCertificate;
 
 use crate::address;
 use crate::call::Call;
+use crate::hop_fields::{is_for_proxy, listed_options};
 use crate::target;
 use crate::upgrade_request::UpgradeRequest;
 use crate::upstream::Upstream;
@@ -36,9 +37,16 @@ pub(crate) fn request(
     let rules = call.group.rules();
     let host = call.request.field(FieldName::Host).unwrap_or_default();
     let host = std::str::from_utf8(host).unwrap_or_default();
-    let preserved = Some(host).filter(|host| rules.preserves_host && !host.is_empty());
-    let authority = preserved.unwrap_or_else(|| address::authority(&upstream.address));
-    let (target, prefix) = target::target(rules, call.raw_path, call.path, call.query);
+    let named = match &rules.host {
+        UpstreamHost::Named(field) => call.host_value(field),
+        _ => None,
+    };
+    let authority = match &named {
+        Some(name) => name,
+        None if rules.host != UpstreamHost::Upstream && !host.is_empty() => host,
+        None => address::authority(&upstream.address),
+    };
+    let (target, prefix) = target::of_call(call);
     let method = std::str::from_utf8(call.request.equivalent_method()).unwrap_or_default();
     let mut head = RequestHead::new(method, authority, &target);
     let protocol = upgrade.and_then(UpgradeRequest::extended_connect);
@@ -94,12 +102,13 @@ pub(crate) fn fields(
     if let Some(upgrade) = upgrade.filter(|_| !is_http2) {
         upgrade.add_fields(&mut fields);
     }
-    for (name, value) in &call.group.rules().set_request_fields {
+    for field in &call.group.rules().set_request_fields {
         // Programs may take another spelling of the client for it.
-        fields.retain(|other, _| !is_other_spelling(name.as_bytes(), other));
+        fields.retain(|other, _| !is_other_spelling(field.name.as_bytes(), other));
+        let value = call.field_value(field);
         match value.is_empty() {
-            true => fields.remove(name),
-            false => fields.set(name, value),
+            true => fields.remove(&field.name),
+            false => fields.set(&field.name, value),
         }
     }
     fields
@@ -115,7 +124,7 @@ pub(crate) fn is_in_loop(call: &Call<'_>) -> bool {
 
 /// Adds the client's fields, apart from those that end here.
 fn add_client_fields(call: &Call<'_>, facts: &Facts<'_>, fields: &mut FieldLines) {
-    let listed = listed_options(call);
+    let listed = listed_options(&call.request);
     let mut lower = [0_u8; 64];
     for (name, value) in call.request.joined_fields() {
         let kept = match lower.get_mut(..name.len()) {
@@ -136,7 +145,10 @@ fn add_client_fields(call: &Call<'_>, facts: &Facts<'_>, fields: &mut FieldLines
 pub(crate) fn is_kept(call: &Call<'_>, facts: &Facts<'_>, name: &[u8]) -> bool {
     match name {
         b"traceparent" => facts.traceparent.is_none(),
-        b"authorization" => call.checked.and_then(RequestContext::scheme) != Some(Scheme::Basic),
+        b"authorization" => {
+            let scheme = call.checked.and_then(RequestContext::scheme);
+            scheme != Some(Scheme::Basic) || call.group.rules().passes_credentials
+        }
         b"trailer" => facts.has_trailers,
         b"accept"
         | b"accept-encoding"
@@ -194,34 +206,11 @@ fn ends_here(name: &[u8]) -> bool {
     }
 }
 
-/// Returns `true` if a field concerns a proxy, so that only this server could set it. The name is in lower case. `Proxy`
-/// would become HTTP_PROXY in CGI programs, which many of them obey; the others choose the files that an application names.
-pub(crate) fn is_for_proxy(name: &[u8]) -> bool {
-    match name {
-        b"proxy" | b"x-sendfile-type" => true,
-        _ => name.starts_with(b"proxy-") || name.starts_with(b"x-accel-"),
-    }
-}
-
 /// Returns `true` if only the server may set a field of this name, which is in lower case.
 fn is_identity(call: &Call<'_>, name: &[u8]) -> bool {
     matches!(name, b"client-cert" | b"client-cert-chain")
         || name.eq_ignore_ascii_case(USER.as_bytes())
-        || call.user_fields.iter().any(|user| user.as_bytes() == name)
-}
-
-/// Returns the fields that `Connection` lists, which end here.
-pub(crate) fn listed_options<'r>(call: &Call<'r>) -> Vec<&'r [u8]> {
-    let values = call.request.values(FieldName::Connection);
-    let options =
-        values.flat_map(|value| value.split(|&byte| byte == b',')).map(<[u8]>::trim_ascii);
-    options.filter(|option| !option.eq_ignore_ascii_case(b"keep-alive")).collect()
-}
-
-/// Returns `true` if `Connection` lists a field of that name, which ends here.
-pub(crate) fn is_listed(call: &Call<'_>, name: &[u8]) -> bool {
-    let mut options = listed_options(call).into_iter();
-    options.any(|option| option.eq_ignore_ascii_case(name))
+        || is_set_by_checks(call, name)
 }
 
 /// Adds the fields that the server sets: those of [`SET_BY_SERVER`]. `prefix` was removed from the path.
@@ -262,6 +251,9 @@ pub(crate) fn add_server_fields(
     if let Some(user) = call.checked.and_then(RequestContext::user) {
         fields.push(USER, user);
     }
+    if let Some(checked) = call.checked {
+        fields.extend(&checked.request_fields());
+    }
     if let Some(traceparent) = facts.traceparent {
         fields.push("traceparent", traceparent.as_bytes());
     }
@@ -278,7 +270,12 @@ pub(crate) fn add_server_fields(
     }
 }
 
-/// The names of the fields that the server may set, in lower case.
+/// Returns `true` if authentication may set a field of that name, which is in lower case.
+pub(crate) fn is_set_by_checks(call: &Call<'_>, name: &[u8]) -> bool {
+    call.user_fields.iter().any(|user| user.as_bytes() == name)
+}
+
+/// The names of the fields that the server may set, in lower case. [`is_set_by_checks`] names further ones.
 pub(crate) const SET_BY_SERVER: [&[u8]; 12] = [
     b"client-cert",
     b"client-cert-chain",

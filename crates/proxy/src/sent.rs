@@ -3,12 +3,13 @@
 
 use std::cell::OnceCell;
 
-use dunlin_config::is_other_spelling;
+use dunlin_config::{UpstreamHost, is_other_spelling};
 use dunlin_http::{FieldLines, FieldName};
 use dunlin_tls::ClientCertificate;
 
 use crate::call::Call;
-use crate::request::{Facts, SET_BY_SERVER, add_server_fields, is_kept, is_listed};
+use crate::hop_fields::is_listed;
+use crate::request::{Facts, SET_BY_SERVER, add_server_fields, is_kept, is_set_by_checks};
 use crate::target;
 
 /// A request as an upstream gets it, before it is sent.
@@ -17,12 +18,14 @@ pub struct Sent<'a> {
     certificate: Option<&'a ClientCertificate>,
     /// The fields that the server sets; made when the first one is requested.
     by_server: OnceCell<FieldLines>,
+    /// The values of `set_request_fields`; made when the first one is requested.
+    set: OnceCell<Vec<Vec<u8>>>,
 }
 
 impl<'a> Sent<'a> {
     /// Creates the request of `call`, of a client with that certificate, without a body.
     pub fn new(call: Call<'a>, certificate: Option<&'a ClientCertificate>) -> Self {
-        Self { call, certificate, by_server: OnceCell::new() }
+        Self { call, certificate, by_server: OnceCell::new(), set: OnceCell::new() }
     }
 
     /// Returns the request without what the proxy changes.
@@ -42,10 +45,10 @@ impl<'a> Sent<'a> {
         let rules = self.call.group.rules();
         let is_it = |other: &[u8]| other.eq_ignore_ascii_case(name);
         // The last one of a name counts, as for the request itself.
-        let mut set = rules.set_request_fields.iter().rev();
-        if let Some((_, value)) = set.find(|(other, _)| is_it(other.as_bytes())) {
+        let set = rules.set_request_fields.iter().rposition(|field| is_it(field.name.as_bytes()));
+        if let Some(value) = set.and_then(|at| self.set().get(at)) {
             if !value.is_empty() {
-                add(value.as_bytes());
+                add(value);
             }
             return true;
         }
@@ -53,16 +56,17 @@ impl<'a> Sent<'a> {
             return false;
         }
         // Another name than the client's is that of the upstream.
-        let is_host = name == b"host" && rules.preserves_host;
+        let is_host = name == b"host" && rules.host == UpstreamHost::Client;
         if is_host {
             self.call.request.values(FieldName::Host).for_each(&mut add);
         }
-        let of_client = is_kept(&self.call, &self.facts(), name) && !is_listed(&self.call, name);
+        let of_client =
+            is_kept(&self.call, &self.facts(), name) && !is_listed(&self.call.request, name);
         if of_client {
             let lines = self.call.request.fields().filter(|(other, _)| is_it(other));
             lines.for_each(|(_, value)| add(value));
         }
-        if SET_BY_SERVER.contains(&name) {
+        if SET_BY_SERVER.contains(&name) || is_set_by_checks(&self.call, name) {
             let lines = self.by_server().iter().filter(|(other, _)| is_it(other));
             lines.for_each(|(_, value)| add(value));
         }
@@ -75,13 +79,13 @@ impl<'a> Sent<'a> {
         let is_sent = |other: &[u8]| {
             is_other_spelling(name, other)
                 && is_kept(&self.call, &self.facts(), &other.to_ascii_lowercase())
-                && !is_listed(&self.call, other)
+                && !is_listed(&self.call.request, other)
         };
         self.call.request.fields().any(|(other, _)| is_sent(other))
             || rules
                 .set_request_fields
                 .iter()
-                .any(|(other, _)| is_other_spelling(name, other.as_bytes()))
+                .any(|field| is_other_spelling(name, field.name.as_bytes()))
     }
 
     fn facts(&self) -> Facts<'a> {
@@ -93,10 +97,16 @@ impl<'a> Sent<'a> {
         }
     }
 
+    fn set(&self) -> &[Vec<u8>] {
+        self.set.get_or_init(|| {
+            let all = self.call.group.rules().set_request_fields.iter();
+            all.map(|field| self.call.field_value(field).into_owned()).collect()
+        })
+    }
+
     fn by_server(&self) -> &FieldLines {
         self.by_server.get_or_init(|| {
-            let Call { raw_path, path, .. } = self.call;
-            let (_, prefix) = target::target(self.call.group.rules(), raw_path, path, None);
+            let (_, prefix) = target::of_call(&self.call);
             let mut fields = FieldLines::new();
             add_server_fields(&self.call, &self.facts(), prefix.as_deref(), &mut fields);
             fields
@@ -159,6 +169,7 @@ mod tests {
         ] {
             let request = request(lines_of_client);
             let client = Client {
+                listener: 0,
                 address: Peer::of(([192, 0, 2, 1], 1).into()),
                 encrypted: false,
                 early: false,
@@ -221,7 +232,7 @@ mod tests {
         let keys = [
             "to = 'http://b.test'",
             "to = 'http://b.test', strip = '/app', host = 'upstream'",
-            "to = 'http://b.test', set_request_fields = { X-Set = 'ours', Origin = '', via = 'x' }",
+            "to = 'http://b.test', set_request_fields = { X-Set = '{client} {scheme}://{host}:{port}{target} {other}', Origin = '{user}', via = 'x' }",
         ];
         let groups = keys.map(|keys| Group::new(&rules(keys)));
         let worker = WorkerProxy::new(&Rc::new(Deadlines::new(Rc::default())));
@@ -230,6 +241,7 @@ mod tests {
             let request = request(lines_of_client);
             for number in 0..24 {
                 let client = Client {
+                    listener: 0,
                     address: Peer::of(([192, 0, 2, 1], 1).into()),
                     encrypted: number % 2 == 0,
                     early: number % 2 == 0,

@@ -3,6 +3,17 @@
 use dunlin_config::Proxy;
 use dunlin_http::semantics::path;
 
+use crate::call::Call;
+
+/// Returns the request-target of a request for its upstream, and the prefix that was removed from it, if there was one.
+pub(crate) fn of_call(call: &Call<'_>) -> (String, Option<String>) {
+    let rules = call.group.rules();
+    match &rules.path {
+        Some(path) => (path.target(call.path, call.query, &call.facts()), None),
+        None => target(rules, call.raw_path, call.path, call.query),
+    }
+}
+
 /// Returns the request-target for an upstream, and the prefix that was removed from it, if there was one. `raw` is the path
 /// as the client sent it, `decoded` the path that the router has matched, in which encoded slashes are NULs.
 ///

@@ -4,7 +4,7 @@ use std::path::PathBuf;
 use std::sync::{Arc, Mutex, PoisonError};
 
 use dunlin_config::Proxy;
-use dunlin_tls::{ClientConfig, client_config_with};
+use dunlin_tls::{ClientConfig, Trust, client_config_with};
 use sha2::{Digest, Sha256};
 
 /// A configuration of TLS; or why there is none.
@@ -27,7 +27,12 @@ impl Files {
         }
         let pair = rules.client_certificate.as_ref();
         let pair = pair.map(|(certificate, key)| (&**certificate, &**key));
-        let read = client_config_with(rules.authority.as_deref(), pair);
+        let trust = match rules.authority.as_deref() {
+            _ if !rules.verify => Trust::Any,
+            Some(file) => Trust::File(file),
+            None => Trust::System,
+        };
+        let read = client_config_with(trust, pair);
         *last = content.filter(|_| read.is_ok());
         Some(read)
     }

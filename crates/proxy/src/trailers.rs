@@ -4,7 +4,7 @@ use dunlin_config::{ForwardedField, as_read};
 use dunlin_exchange::stream;
 use dunlin_http::FieldLines;
 
-use crate::request::is_for_proxy;
+use crate::hop_fields::is_for_proxy;
 
 /// The trailer fields of a body.
 ///

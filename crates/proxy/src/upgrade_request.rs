@@ -10,7 +10,7 @@ use dunlin_http::{FieldLines, FieldName, Request, ResponseHead, Version};
 
 use crate::call::Call;
 use crate::failure::{Failure, Kind};
-use crate::request::listed_options;
+use crate::hop_fields::listed_options;
 use crate::upload::Upload;
 
 /// A request for another protocol.
@@ -126,7 +126,7 @@ fn upgrade<'r>(call: &Call<'r>) -> Option<&'r [u8]> {
     let is_listed = |option: &[u8]| option.eq_ignore_ascii_case(b"upgrade");
     let can_switch = request.version() == Version::Http11
         && !request.is_repeated(FieldName::Upgrade)
-        && listed_options(call).into_iter().any(is_listed);
+        && listed_options(&call.request).into_iter().any(is_listed);
     (can_switch && !is_http(protocols)).then_some(protocols)
 }
 

@@ -70,7 +70,7 @@ impl Upload {
         let configured = group.rules.buffer.request;
         let small = configured.unwrap_or(WHOLE).min(WHOLE);
         let (length, size) = match incoming.length {
-            BodyLength::None => return Ok(Self::none()),
+            BodyLength::None | BodyLength::Known(0) => return Ok(Self::none()),
             BodyLength::Known(length) => (Some(length), BodySize::Known(length)),
             BodyLength::Chunked => (None, BodySize::Unknown),
         };

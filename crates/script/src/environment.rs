@@ -104,6 +104,12 @@ pub(super) fn variables(
     }
     let forwarded = ForwardedFields::of(call, client);
     list.add_fields(&request, |name| forwarded.treatment(name));
+    if let Some(checked) = call.checked {
+        // No field of a client becomes one of these variables.
+        for (name, value) in checked.request_fields().iter() {
+            list.vary(variable(name), value);
+        }
+    }
     if incoming.tls.as_ref().is_some_and(|tls| tls.early) {
         // RFC 8470 §5.1.
         list.replace("HTTP_EARLY_DATA", "1", true);
@@ -125,6 +131,7 @@ pub(super) fn variables(
 fn auth_type(call: &Call<'_>) -> Option<String> {
     match call.checked?.scheme()? {
         Scheme::Basic => Some("Basic".into()),
+        Scheme::Bearer => Some("Bearer".into()),
         Scheme::Forward => {
             let request = call.request;
             let value = request.field(FieldName::Authorization)?;
@@ -132,6 +139,12 @@ fn auth_type(call: &Call<'_>) -> Option<String> {
             Some(String::from_utf8_lossy(scheme).into_owned())
         }
     }
+}
+
+/// Returns the name of the variable with a field (RFC 3875 §4.1.18).
+fn variable(name: &[u8]) -> Vec<u8> {
+    let letters = name.iter().map(|&byte| if byte == b'-' { b'_' } else { byte });
+    b"HTTP_".iter().copied().chain(letters.map(|byte| byte.to_ascii_uppercase())).collect()
 }
 
 /// Returns the length that the request states or implies; `None` without a body.

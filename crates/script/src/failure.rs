@@ -18,8 +18,8 @@ pub enum Failure {
     Broken(String),
     /// The script's output is not a valid response.
     Malformed(String),
-    /// The run-time environment or the application server reports that the script failed.
-    Failed,
+    /// The run-time environment or the application server reports that the script failed, and why, if it does: the last line of a traceback.
+    Failed(String),
     /// The configuration names this status.
     Status(u16),
     /// The variables exceed what the protocol can carry.
@@ -53,7 +53,7 @@ impl Failure {
             Self::Busy | Self::Rejected(_) | Self::NoDescriptor => 503,
             Self::Status(status) => *status,
             Self::TooLarge => 431,
-            Self::Broken(_) | Self::Failed => 500,
+            Self::Broken(_) | Self::Failed(_) => 500,
             Self::Malformed(_)
             | Self::NotSent(_)
             | Self::Lost(_)
@@ -117,7 +117,10 @@ impl Failure {
             Self::Unreachable(reason) => {
                 (Level::DEBUG, format!("no worker is available: {reason}"))
             }
-            Self::Failed => (Level::ERROR, "the script failed".to_owned()),
+            Self::Failed(reason) if reason.is_empty() => {
+                (Level::ERROR, "the script failed".to_owned())
+            }
+            Self::Failed(reason) => (Level::ERROR, format!("the script failed: {reason}")),
             Self::Stopped(reason) => (Level::ERROR, format!("the script was stopped: {reason}")),
             Self::Late(reason) => (Level::ERROR, format!("the script was terminated: {reason}")),
         })
@@ -134,7 +137,8 @@ impl Failure {
             | Self::Stopped(reason)
             | Self::Unreachable(reason) => reason,
             Self::Late(reason) => reason,
-            Self::Failed => "the script failed",
+            Self::Failed(reason) if !reason.is_empty() => reason,
+            Self::Failed(_) => "the script failed",
             Self::NoDescriptor => "no file descriptor is free",
             _ => "too many requests wait",
         }
@@ -146,7 +150,7 @@ impl Failure {
             Self::Busy => "has too many requests to respond to; try again later",
             Self::Rejected(_) => "did not take the request",
             Self::Broken(_) | Self::NoDescriptor => "could not be run",
-            Self::Failed | Self::Stopped(_) => "has failed",
+            Self::Failed(_) | Self::Stopped(_) => "has failed",
             Self::Malformed(_) => "gave no valid response",
             Self::NotSent(_) | Self::Lost(_) => "ended before it responded",
             Self::Unreachable(_) => "cannot be reached",

@@ -4,6 +4,8 @@ use dunlin_exchange::{Named, is_instruction};
 use dunlin_http::FieldLines;
 use dunlin_http::semantics::{is_field_value, is_token};
 
+use super::stderr::printable;
+
 /// Largest header that is accepted.
 pub(super) const MAX: usize = 64 * 1024;
 
@@ -17,8 +19,8 @@ pub struct ScriptHead {
     pub(super) named: Option<Named>,
     /// The fields for the client; Location too, if it is for the client.
     pub fields: FieldLines,
-    /// The run-time environment or the application server reports that the script failed.
-    pub(super) failed: bool,
+    /// Why the script failed, as the run-time environment or the application server reports it; empty without a reason.
+    pub(super) failed: Option<String>,
     /// The application server reports that the application has accepted a WebSocket.
     pub(super) switches: bool,
     /// The body is sent in the chunked transfer coding.
@@ -88,8 +90,10 @@ impl ScriptHead {
 
     /// Returns `true` if the header and the body that follows can be sent without processing.
     pub(super) fn is_plain(&self) -> bool {
-        let is_special =
-            self.failed || self.named.is_some() || self.is_chunked || self.is_early_hints();
+        let is_special = self.failed.is_some()
+            || self.named.is_some()
+            || self.is_chunked
+            || self.is_early_hints();
         !is_special && self.local_redirect().is_none()
     }
 
@@ -158,7 +162,10 @@ impl ScriptHead {
                 }
             }
             b"dunlin-failed" => {
-                self.failed = true;
+                self.failed = Some(match value {
+                    b"1" => String::new(),
+                    reason => printable(&reason[..reason.len().min(MAX_REASON)]),
+                });
                 return Ok(());
             }
             b"dunlin-switch" => {
@@ -204,6 +211,8 @@ const TWO_NAMED: &str = "its header has more than one X-Accel-Redirect or X-Send
 /// Length of the longest name that is compared.
 const LONGEST: usize = 17;
 const EARLY_HINTS: u16 = 103;
+/// Bytes of the reason of a failure that are kept.
+const MAX_REASON: usize = 512;
 
 /// Returns the status of a status line: `HTTP/1.1 NNN reason`, where the reason and the space before it may be missing.
 pub(super) fn status_line(line: &[u8]) -> Option<u16> {
@@ -231,7 +240,7 @@ fn status(value: &[u8]) -> Option<u16> {
 }
 
 fn shown(bytes: &[u8]) -> String {
-    let text = super::stderr::printable(&bytes[..bytes.len().min(80)]);
+    let text = printable(&bytes[..bytes.len().min(80)]);
     format!("{text:?}")
 }
 

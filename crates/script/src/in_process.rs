@@ -68,8 +68,8 @@ impl Call<'_> {
         words.iter().map(|word| word.to_string_lossy().into_owned()).collect()
     }
 
-    /// Calls `add` with each field of the request that a script may have, and with those that the server adds: the request
-    /// id and the trace. Fields of the connection are left out, and so are those that only a trusted proxy may set.
+    /// Calls `add` with each field of the request that a script may have, and with those that the server adds: those of
+    /// authentication, the request id and the trace. Fields of the connection are left out, and so are those that only a trusted proxy may set.
     pub fn each_field(&self, incoming: &Incoming, mut add: impl FnMut(&[u8], &[u8])) {
         let client = self.client(incoming);
         let forwarded = ForwardedFields::of(self, client);
@@ -81,6 +81,11 @@ impl Call<'_> {
             let is_content = matches!(&*lower, b"content-type" | b"content-length");
             if is_content || forwarded.treatment(&lower) != Treatment::Omit {
                 add(&lower, &value);
+            }
+        }
+        if let Some(checked) = self.checked {
+            for (name, value) in checked.request_fields().iter() {
+                add(&name.to_ascii_lowercase(), value);
             }
         }
         let script_context = &incoming.script_context;

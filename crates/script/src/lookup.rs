@@ -67,10 +67,15 @@ pub(super) fn look_up(
     }
     for (at, step) in settings.try_files.iter().enumerate() {
         let candidate = match step {
+            // Index files alone are programs.
+            TryStep::Directory => match search.path(path) {
+                Err(Some(Failure::Missing)) => continue,
+                result => return result,
+            },
             TryStep::Status(status) => return Err(Some(Failure::Status(*status))),
             // Only the list of a route with a proxy has it.
             TryStep::Proxy => return Err(Some(Failure::Missing)),
-            TryStep::Path(step) => step.expand(path, query),
+            TryStep::Path(step) => step.expand(path, query, None),
         };
         let Some(candidate) = candidate else { continue };
         let is_last = at + 1 == settings.try_files.len();
@@ -177,9 +182,9 @@ impl Search<'_> {
         }
         // A file that is not a script must not become one through the path behind it, which could end in a script's
         // extension.
-        let beneath_root = self.rules.mapping == Mapping::Path
-            && self.rules.directory == self.settings.root
-            && info.is_empty();
+        let is_beside = self.rules.mapping == Mapping::Path || self.settings.alias.is_some();
+        let beneath_root =
+            is_beside && self.rules.directory == self.settings.root && info.is_empty();
         if beneath_root { Ok(Found::File) } else { Err(Some(Failure::Missing)) }
     }
 
@@ -203,7 +208,9 @@ fn look(
     if name.contains(&0) {
         return Err(Some(Failure::Missing));
     }
-    if !settings.hidden && (name.starts_with(b".") || has_hidden_segment(name)) {
+    // The name has no slash at its begin, and `.well-known` is not hidden there, either.
+    let is_hidden = name.starts_with(b".") && has_hidden_segment(&[b"/", name].concat());
+    if !settings.hidden && (is_hidden || has_hidden_segment(name)) {
         return Err(Some(Failure::Missing));
     }
     let directory = Path::new(OsStr::from_bytes(&root.path));

@@ -147,9 +147,9 @@ impl<'a, S: Source> Output<'a, S> {
         }
         let mut first = Bytes::new();
         let mut head = self.head(&mut first).await?;
-        if head.failed {
+        if let Some(reason) = head.failed.take() {
             while self.read().await.is_some() {}
-            return Err(Failure::Failed);
+            return Err(Failure::Failed(reason));
         }
         if let Some(target) = head.local_redirect() {
             self.deliver(ScriptResponse::LocalRedirect(target.to_vec()));

@@ -4,7 +4,7 @@ use std::cell::OnceCell;
 
 use dunlin_config::ForwardedField;
 use dunlin_exchange::{Client, RequestContext};
-use dunlin_http::{FieldName, Request};
+use dunlin_http::{FieldLines, FieldName, Request};
 use dunlin_tls::ClientCertificate;
 
 use super::request_fields::ForwardedFields;
@@ -18,6 +18,8 @@ pub struct Seen<'a> {
     certificate: Option<&'a ClientCertificate>,
     client: Client,
     address: OnceCell<String>,
+    /// The fields that authentication has set.
+    set: FieldLines,
     fields: ForwardedFields<'a>,
 }
 
@@ -31,7 +33,8 @@ impl<'a> Seen<'a> {
         (forwarded_field, user_fields): (&'a ForwardedField, &'a [String]),
     ) -> Self {
         let fields = ForwardedFields::with_authorization(client, forwarded_field, user_fields);
-        Self { request, checked, certificate, client, address: OnceCell::new(), fields }
+        let set = checked.map(|checked| checked.request_fields().clone()).unwrap_or_default();
+        Self { request, checked, certificate, client, address: OnceCell::new(), set, fields }
     }
 
     /// Returns the request.
@@ -61,6 +64,8 @@ impl<'a> Seen<'a> {
             let is_it = |(other, _): &(&[u8], &[u8])| other.eq_ignore_ascii_case(name);
             self.request.fields().filter(is_it).for_each(|(_, value)| add(value));
         }
+        let is_it = |(other, _): &(&[u8], &[u8])| other.eq_ignore_ascii_case(name);
+        self.set.iter().filter(is_it).for_each(|(_, value)| add(value));
         match name {
             b"remote-user" => {
                 if let Some(user) = self.checked.and_then(RequestContext::user) {

@@ -1,4 +1,4 @@
-//! Scripts' standard error, which goes to the error log line by line.
+//! Scripts' standard error, which goes to the error log: each line as an event, and a traceback as one.
 
 use std::collections::VecDeque;
 use std::ops::Deref;
@@ -150,10 +150,13 @@ pub(super) struct Lines<S: Deref<Target = str>, A: LineSubject> {
     pid: i32,
     subject: A,
     line: Vec<u8>,
+    event: Event,
     logged: usize,
     dropped: u64,
     /// The start of the current [`WINDOW`], if the limit is per window.
     window: Option<Instant>,
+    /// More lines may follow within [`QUIET`], after which the owner logs the event.
+    waits: bool,
 }
 
 impl<'a> Stderr<'a, &'a ScriptContext> {
@@ -164,7 +167,9 @@ impl<'a> Stderr<'a, &'a ScriptContext> {
         pid: i32,
         script_context: &'a ScriptContext,
     ) -> Self {
-        Self { pipe, lines: Lines::new(script, pid, script_context) }
+        let mut lines = Lines::new(script, pid, script_context);
+        lines.waits = true;
+        Self { pipe, lines }
     }
 }
 
@@ -178,6 +183,7 @@ impl<'a> Stderr<'a, ManyRequests> {
     ) -> Self {
         let mut lines = Lines::new(scripts, pid, ManyRequests(recent));
         lines.window = Some(Instant::now());
+        lines.waits = true;
         Self { pipe, lines }
     }
 }
@@ -190,7 +196,17 @@ impl<A: LineSubject> Stderr<'_, A> {
             if reads.is_multiple_of(TURN) {
                 tokio::task::yield_now().await;
             }
-            if self.pipe.readable().await.is_err() {
+            let readable = match self.lines.event.is_open() {
+                false => self.pipe.readable().await,
+                true => match timeout(QUIET, self.pipe.readable()).await {
+                    Ok(readable) => readable,
+                    Err(_) => {
+                        self.lines.log_event();
+                        continue;
+                    }
+                },
+            };
+            if readable.is_err() {
                 return;
             }
             match self.pipe.try_read(&mut buffer) {
@@ -206,7 +222,17 @@ impl<A: LineSubject> Stderr<'_, A> {
 impl<S: Deref<Target = str>, A: LineSubject> Lines<S, A> {
     /// Lines that the process `pid` writes for `script`.
     pub(super) fn new(script: S, pid: i32, subject: A) -> Self {
-        Self { script, pid, subject, line: Vec::new(), logged: 0, dropped: 0, window: None }
+        Self {
+            script,
+            pid,
+            subject,
+            line: Vec::new(),
+            event: Event::default(),
+            logged: 0,
+            dropped: 0,
+            window: None,
+            waits: false,
+        }
     }
 
     pub(super) fn take(&mut self, mut bytes: &[u8]) {
@@ -221,6 +247,9 @@ impl<S: Deref<Target = str>, A: LineSubject> Lines<S, A> {
             bytes = &bytes[end + 1..];
         }
         self.add(bytes);
+        if !self.waits && self.line.is_empty() {
+            self.log_event();
+        }
     }
 
     fn add(&mut self, bytes: &[u8]) {
@@ -232,23 +261,34 @@ impl<S: Deref<Target = str>, A: LineSubject> Lines<S, A> {
     }
 
     fn log_line(&mut self) {
-        let line = self.line.strip_suffix(b"\r").unwrap_or(&self.line);
-        if !line.is_empty() {
-            let (script, pid, text) = (&*self.script, self.pid, printable(line));
+        let line = std::mem::take(&mut self.line);
+        let text = printable(line.strip_suffix(b"\r").unwrap_or(&line));
+        if !text.is_empty() {
             match self.subject.request() {
-                Some(script_context) => {
-                    script_context.add_error(&text);
-                    tracing::warn!(target: SCRIPTS, script, pid, request_id = script_context.id(), "stderr: {text}");
-                }
-                None => {
-                    self.subject.record(&text);
-                    tracing::warn!(target: SCRIPTS, script, pid, "stderr: {text}");
-                }
+                Some(script_context) => script_context.add_error(&text),
+                None => self.subject.record(&text),
             }
         }
-        self.line.clear();
+        if !self.event.takes(&text) {
+            self.log_event();
+        }
+        self.event.add(&text);
         // Counts empty lines too, so that these are limited as well.
         self.logged += 1;
+        self.line = line;
+        self.line.clear();
+    }
+
+    /// Logs the lines that belong together so far.
+    fn log_event(&mut self) {
+        let Some(text) = self.event.end() else { return };
+        let (script, pid) = (&*self.script, self.pid);
+        match self.subject.request() {
+            Some(script_context) => {
+                tracing::warn!(target: SCRIPTS, script, pid, request_id = script_context.id(), "stderr: {text}");
+            }
+            None => tracing::warn!(target: SCRIPTS, script, pid, "stderr: {text}"),
+        }
     }
 
     fn log_dropped(&mut self) {
@@ -263,7 +303,96 @@ impl<S: Deref<Target = str>, A: LineSubject> Lines<S, A> {
 impl<S: Deref<Target = str>, A: LineSubject> Drop for Lines<S, A> {
     fn drop(&mut self) {
         self.log_line();
+        self.log_event();
         self.log_dropped();
+    }
+}
+
+/// Lines that belong together: a traceback of Python, or a line and those after it that are indented.
+#[derive(Debug, Default)]
+struct Event {
+    text: String,
+    /// Empty lines after the text.
+    empty: usize,
+    part: Part,
+}
+
+/// Which part of a traceback the last line was.
+#[derive(Debug, Default, Clone, Copy, PartialEq, Eq)]
+enum Part {
+    /// None of it.
+    #[default]
+    Other,
+    /// The header, or a line of the stack.
+    Stack,
+    /// The exception, or the sentence that leads to another one.
+    Exception,
+}
+
+/// The longest text of an event, in bytes.
+const MAX_EVENT: usize = 16 * 1024;
+const TRACEBACK: &str = "Traceback (most recent call last):";
+/// What is between the tracebacks of exceptions that another one has caused.
+const BETWEEN: [&str; 2] = [
+    "The above exception was the direct cause of the following exception:",
+    "During handling of the above exception, another exception occurred:",
+];
+
+impl Event {
+    /// Returns `true` if there is a text that more lines may follow.
+    fn is_open(&self) -> bool {
+        !self.text.is_empty()
+    }
+
+    /// Returns `true` if the line belongs to the event, or is the first of one.
+    fn takes(&self, line: &str) -> bool {
+        if !self.is_open() || line.is_empty() && self.part != Part::Other {
+            return true;
+        }
+        if self.text.len() + line.len() > MAX_EVENT {
+            return false;
+        }
+        match self.part {
+            Part::Stack => true,
+            Part::Exception => {
+                line == TRACEBACK || BETWEEN.contains(&line) || line.starts_with([' ', '\t'])
+            }
+            // Of PHP, Perl, Node.js and Java.
+            Part::Other => {
+                let is_frame =
+                    line.starts_with('#') && line[1..].starts_with(|c: char| c.is_ascii_digit());
+                self.empty == 0
+                    && (line.starts_with([' ', '\t'])
+                        || is_frame
+                        || line == "Stack trace:"
+                        || line == TRACEBACK)
+            }
+        }
+    }
+
+    fn add(&mut self, line: &str) {
+        if line.is_empty() {
+            self.empty += 1;
+            return;
+        }
+        if self.is_open() {
+            // Indented, so that no line of a script looks like one of the log.
+            self.text.push_str("\n  ");
+        }
+        self.text.push_str(line);
+        self.empty = 0;
+        self.part = match self.part {
+            _ if line == TRACEBACK => Part::Stack,
+            Part::Stack if line.starts_with([' ', '\t']) => Part::Stack,
+            Part::Stack | Part::Exception => Part::Exception,
+            Part::Other => Part::Other,
+        };
+    }
+
+    /// Returns the text and begins another event; `None` without a line.
+    fn end(&mut self) -> Option<String> {
+        let text = std::mem::take(self).text;
+        (!text.is_empty()).then_some(text)
     }
 }
 
@@ -278,4 +407,59 @@ pub fn printable(bytes: &[u8]) -> String {
         }
     }
     text
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    /// Returns the events that the lines make.
+    fn events(text: &str) -> Vec<String> {
+        let (mut event, mut events) = (Event::default(), Vec::new());
+        for line in text.lines() {
+            if !event.takes(line) {
+                events.extend(event.end());
+            }
+            event.add(line);
+        }
+        events.extend(event.end());
+        events
+    }
+
+    #[test]
+    fn a_traceback_is_one_event() {
+        let traceback = "Traceback (most recent call last):\n  File \"a.py\", line 1, in f\n    g()\nValueError: no\n";
+        let chained = format!(
+            "{traceback}\nDuring handling of the above exception, another exception occurred:\n\n{traceback}"
+        );
+        assert_eq!(events(traceback).len(), 1);
+        assert_eq!(events(&chained).len(), 1);
+        let after = events(&format!("before\n{traceback}after\nlast\n"));
+        assert_eq!(after.len(), 3, "{after:?}");
+        assert!(
+            after[0].starts_with("before\n  Traceback") && after[0].ends_with("ValueError: no"),
+            "{after:?}"
+        );
+        // No line of it begins at the margin, where lines of the log begin.
+        assert!(events(&chained)[0].lines().skip(1).all(|line| line.starts_with("  ")));
+    }
+
+    #[test]
+    fn indented_lines_belong_to_the_line_before_and_others_do_not() {
+        assert_eq!(events("one\ntwo\nthree\n").len(), 3);
+        assert_eq!(events("Error: no\n    at f (a.js:1:2)\n    at g (a.js:3:4)\nnext\n").len(), 2);
+        assert_eq!(
+            events("PHP Fatal error:  Uncaught E\nStack trace:\n#0 {main}\n  thrown in a.php\n")
+                .len(),
+            1
+        );
+        assert_eq!(events("a\n\n  b\n").len(), 2);
+    }
+
+    #[test]
+    fn the_text_of_an_event_has_a_bound() {
+        let lines = format!("one\n{}", format!("  {}\n", "x".repeat(1000)).repeat(40));
+        let events = events(&lines);
+        assert!(events.len() > 1 && events.iter().all(|event| event.len() <= MAX_EVENT + 3));
+    }
 }

@@ -22,12 +22,23 @@ pub struct AccessLogSettings {
     pub format: AccessLogFormat,
     /// Maximum of queued bytes. Lines beyond it are dropped and counted.
     pub queue_bytes: usize,
+    /// The first and the last status of each range that is logged; empty for all.
+    pub statuses: Vec<(u16, u16)>,
+    /// Requests of a million that are logged; `None` for all.
+    pub sample: Option<u32>,
 }
 
 impl AccessLogSettings {
     /// Settings with a queue of 16 MiB.
     pub fn new(path: impl Into<PathBuf>, format: AccessLogFormat) -> Self {
-        Self { path: path.into(), format, queue_bytes: 16 * 1024 * 1024 }
+        let (statuses, sample) = (Vec::new(), None);
+        Self { path: path.into(), format, queue_bytes: 16 * 1024 * 1024, statuses, sample }
+    }
+
+    /// Returns the settings of a log of the configuration.
+    pub(crate) fn of(rules: &dunlin_config::AccessLog) -> Self {
+        let (statuses, sample) = (rules.statuses.clone(), rules.sample);
+        Self { statuses, sample, ..Self::new(&rules.path, rules.format.clone()) }
     }
 }
 
@@ -41,6 +52,8 @@ impl AccessLogSettings {
 /// [`AccessLog::reopen`] opens it at once.
 pub struct AccessLog {
     format: AccessLogFormat,
+    statuses: Vec<(u16, u16)>,
+    sample: Option<u32>,
     queue: Arc<Queue>,
     reporter: Reporter,
 }
@@ -65,7 +78,7 @@ impl AccessLog {
         let target = if settings.path.as_os_str() == "-" {
             Target::stdout().map_err(explain)?
         } else {
-            Target::open(settings.path).map_err(explain)?
+            Target::open(settings.path.clone()).map_err(explain)?
         };
         let queue = Arc::new(Queue::new(settings.queue_bytes));
         let writer = Writer::new(Arc::clone(&queue), target, Arc::clone(&reporter));
@@ -73,14 +86,16 @@ impl AccessLog {
             .name("access-log".into())
             .spawn(move || writer.run())
             .map_err(explain)?;
-        Ok(Arc::new(Self { format: settings.format, queue, reporter }))
+        let AccessLogSettings { format, statuses, sample, .. } = settings;
+        Ok(Arc::new(Self { format, statuses, sample, queue, reporter }))
     }
 
     /// Returns a log without a writer: lines wait until [`AccessLog::take_lines`].
     #[cfg(any(test, feature = "testing"))]
     pub fn in_memory(format: AccessLogFormat) -> Arc<Self> {
         let queue = Arc::new(Queue::new(usize::MAX));
-        Arc::new(Self { format, queue, reporter: Arc::new(|text| panic!("{text}")) })
+        let reporter: Reporter = Arc::new(|text| panic!("{text}"));
+        Arc::new(Self { format, statuses: Vec::new(), sample: None, queue, reporter })
     }
 
     /// Returns the lines that the workers have flushed since the last call.
@@ -96,9 +111,18 @@ impl AccessLog {
         matches!(self.format, AccessLogFormat::Json)
     }
 
+    /// Returns `true` if lines contain fields of responses.
+    pub(crate) fn has_response_fields(&self) -> bool {
+        match &self.format {
+            AccessLogFormat::Template(template) => template.has_response_fields(),
+            _ => false,
+        }
+    }
+
     /// Returns the buffer of one worker.
     pub fn worker_log(self: &Arc<Self>) -> WorkerLog {
-        WorkerLog { log: Arc::clone(self), time: TimeCache::new(), buffer: new_buffer(), lines: 0 }
+        let (time, buffer) = (TimeCache::new(), new_buffer());
+        WorkerLog { log: Arc::clone(self), time, buffer, lines: 0, credit: 0 }
     }
 
     /// Opens the file at the path again, after all lines that are queued now are written to the old one.
@@ -148,12 +172,16 @@ fn name(settings: &AccessLogSettings) -> String {
     }
 }
 
+const MILLION: u32 = 1_000_000;
+
 /// Buffer of one worker: its lines in order, until they are queued.
 pub struct WorkerLog {
     log: Arc<AccessLog>,
     time: TimeCache,
     buffer: Vec<u8>,
     lines: u64,
+    /// Millionths of a line that are due, with a sample of requests.
+    credit: u32,
 }
 
 impl WorkerLog {
@@ -162,8 +190,27 @@ impl WorkerLog {
         self.log.lost()
     }
 
-    /// Appends the line of a record. Queues the lines when the buffer has 64 KiB.
+    /// Returns `true` if the log has a line for a response with that status.
+    fn wants(&mut self, status: u16) -> bool {
+        let statuses = &self.log.statuses;
+        let is_in = |(first, last): &(u16, u16)| (*first..=*last).contains(&status);
+        if !statuses.is_empty() && !statuses.iter().any(is_in) {
+            return false;
+        }
+        let Some(sample) = self.log.sample else { return true };
+        self.credit += sample;
+        let is_due = self.credit >= MILLION;
+        if is_due {
+            self.credit -= MILLION;
+        }
+        is_due
+    }
+
+    /// Appends the line of a record, if the log has one for it. Queues the lines when the buffer has 64 KiB.
     pub fn record(&mut self, record: &AccessRecord<'_>) {
+        if !self.wants(record.status) {
+            return;
+        }
         write_line(&self.log.format, record, &mut self.time, &mut self.buffer);
         self.lines += 1;
         if self.buffer.len() >= BATCH_BYTES {

@@ -2,6 +2,7 @@
 
 use std::sync::Arc;
 
+use dunlin_http::Request;
 use dunlin_net::address::Peer;
 use dunlin_tls::TlsInfo;
 
@@ -35,6 +36,8 @@ pub struct AccessRecord<'a> {
     pub status: u16,
     /// Bytes of the response body that were sent.
     pub body_bytes: u64,
+    /// Bytes of the response body before its content coding; `None` if it was not compressed for the request.
+    pub plain_bytes: Option<u64>,
     /// Bytes that the client has sent through a tunnel; `None` if there was no tunnel.
     pub tunnel_received: Option<u64>,
     /// The `Referer` field.
@@ -43,6 +46,10 @@ pub struct AccessRecord<'a> {
     pub user_agent: Option<&'a [u8]>,
     /// The `Host` field.
     pub host: Option<&'a [u8]>,
+    /// The request, for formats that name its fields.
+    pub request: Option<&'a Request<'a>>,
+    /// The field lines of the response, for formats that name them; empty if no log needs them.
+    pub response_lines: &'a [u8],
     /// The name of the site.
     pub site: &'a str,
     /// Result of the file cache or of the response cache: `hit`, `stale`, `revalidated`, `collapsed`, `miss`, `off` or `-`.
@@ -65,6 +72,22 @@ impl<'a> AccessRecord<'a> {
     /// Returns the subject of the client's certificate.
     pub(crate) fn tls_client(&self) -> Option<&[u8]> {
         Some(self.tls.as_ref()?.client.as_ref()?.subject.as_bytes())
+    }
+
+    /// Returns the values of a field of the request or of the response, separated by `, `.
+    pub(crate) fn field(&self, name: &str, is_response: bool) -> Option<Vec<u8>> {
+        let is_named = |other: &[u8]| other.eq_ignore_ascii_case(name.as_bytes());
+        let values: Vec<&[u8]> = match is_response {
+            true => lines(self.response_lines)
+                .filter(|(name, _)| is_named(name))
+                .map(|(_, value)| value)
+                .collect(),
+            false => {
+                let fields = self.request?.fields();
+                fields.filter(|(name, _)| is_named(name)).map(|(_, value)| value).collect()
+            }
+        };
+        (!values.is_empty()).then(|| values.join(&b", "[..]))
     }
 
     /// Returns the request id. Only requests to scripts have one.
@@ -99,6 +122,14 @@ impl<'a> AccessRecord<'a> {
     }
 }
 
+/// Returns the names and values of field lines.
+fn lines(text: &[u8]) -> impl Iterator<Item = (&[u8], &[u8])> {
+    text.split(|&byte| byte == b'\n').filter_map(|line| {
+        let colon = memchr::memchr(b':', line)?;
+        Some((&line[..colon], line[colon + 1..].trim_ascii()))
+    })
+}
+
 #[cfg(test)]
 pub(super) mod tests {
     use super::*;
@@ -117,12 +148,15 @@ pub(super) mod tests {
             version: "HTTP/1.1",
             status: 200,
             body_bytes: 2326,
+            plain_bytes: None,
             tunnel_received: None,
             referer: Some(b"http://www.example.com/start.html"),
             user_agent: Some(
                 b"Mozilla/5.0 (X11; Linux x86_64; rv:128.0) Gecko/20100101 Firefox/128.0",
             ),
             host: Some(b"www.example.com"),
+            request: None,
+            response_lines: b"",
             site: "main",
             cache: "hit",
             coding: "gzip",

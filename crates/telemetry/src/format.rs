@@ -80,6 +80,10 @@ fn write_json(record: &AccessRecord<'_>, time: &mut TimeCache, out: &mut Vec<u8>
     number(record.status, out);
     out.extend_from_slice(b",\"bytes\":");
     number(record.body_bytes, out);
+    if let Some(bytes) = record.plain_bytes {
+        out.extend_from_slice(b",\"plain_bytes\":");
+        number(bytes, out);
+    }
     if let Some(received) = record.tunnel_received {
         out.extend_from_slice(b",\"received\":");
         number(received, out);

@@ -46,6 +46,7 @@
 //! The feature `testing` adds an access log in memory.
 
 mod access_log;
+mod access_logs;
 mod access_record;
 mod escape;
 mod format;
@@ -64,6 +65,7 @@ mod timings;
 pub mod traces;
 
 pub use access_log::{AccessLog, AccessLogSettings, WorkerLog};
+pub use access_logs::{AccessLogs, LogChoice, WorkerLogs};
 pub use access_record::AccessRecord;
 pub use format::ip;
 pub use request_label::RequestLabel;

@@ -13,6 +13,8 @@ const INSTEAD: &[u8] = b"REDACTED";
 pub struct Redactor {
     /// Secret query keys in lower case; `None` for those whose names are those of credentials.
     keys: Option<Vec<Box<[u8]>>>,
+    /// Query keys whose values are secret in any case, in lower case.
+    always: Vec<Box<[u8]>>,
 }
 
 impl Redactor {
@@ -20,7 +22,13 @@ impl Redactor {
     /// of credentials.
     pub fn new(keys: Option<&[String]>) -> Self {
         let key = |key: &String| key.to_ascii_lowercase().into_bytes().into_boxed_slice();
-        Self { keys: keys.map(|keys| keys.iter().map(key).collect()) }
+        Self { keys: keys.map(|keys| keys.iter().map(key).collect()), always: Vec::new() }
+    }
+
+    /// Adds query keys, ignoring case, whose values are always secret.
+    pub fn with(mut self, keys: &[String]) -> Self {
+        self.always.extend(keys.iter().map(|key| key.to_ascii_lowercase().into_bytes().into()));
+        self
     }
 
     /// Redacts the values of secret query keys and the userinfo (RFC 3986 §3.2.1) of a request-target
@@ -71,8 +79,12 @@ impl Redactor {
         }
         // Applications decode the key before they compare it.
         let key: Cow<'_, [u8]> = percent_decode(&pair[..sign]).into();
+        let is_it = |secret: &[u8]| key.eq_ignore_ascii_case(secret);
+        if self.always.iter().any(|secret| is_it(secret)) {
+            return true;
+        }
         match &self.keys {
-            Some(keys) => keys.iter().any(|secret| key.eq_ignore_ascii_case(secret)),
+            Some(keys) => keys.iter().any(|secret| is_it(secret)),
             None => is_secret_name(&key),
         }
     }
@@ -130,6 +142,12 @@ mod tests {
             let cleaned = redactor.target(target.as_bytes());
             assert_eq!(cleaned, clean.as_bytes(), "{target}");
         }
+    }
+
+    #[test]
+    fn some_parameters_are_always_secret() {
+        let redactor = Redactor::new(Some(&[])).with(&["Md5".to_owned()]);
+        assert_eq!(redactor.target(b"/a?MD5=x&token=y"), &b"/a?MD5=REDACTED&token=y"[..]);
     }
 
     #[test]

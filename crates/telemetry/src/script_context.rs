@@ -82,6 +82,11 @@ impl ScriptContext {
         self.started.get().unwrap_or(self.received)
     }
 
+    /// Returns the request id, if it is set.
+    pub fn named_id(&self) -> Option<String> {
+        self.id.get().map(ToString::to_string)
+    }
+
     /// Returns the request id; empty if it is not set.
     #[inline]
     pub fn id(&self) -> &str {

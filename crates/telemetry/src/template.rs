@@ -17,6 +17,11 @@ pub(super) fn write(
         match piece {
             LogPiece::Literal(bytes) => out.extend_from_slice(bytes),
             LogPiece::Field { field, quoted } => write_field(*field, *quoted, record, time, out),
+            LogPiece::Named { name, is_response, quoted } => {
+                let value = record.field(name, *is_response);
+                let write = if *quoted { quoted_or_dash } else { bare_or_dash };
+                write(value.as_deref(), out);
+            }
         }
     }
 }
@@ -44,6 +49,10 @@ fn write_field(
         LogField::Protocol => out.extend_from_slice(record.version.as_bytes()),
         LogField::Status => number(record.status, out),
         LogField::Bytes => number(record.body_bytes, out),
+        LogField::PlainBytes => match record.plain_bytes {
+            Some(bytes) => number(bytes, out),
+            None => out.push(b'-'),
+        },
         LogField::Received => match record.tunnel_received {
             Some(received) => number(received, out),
             None => out.push(b'-'),
@@ -85,6 +94,9 @@ fn micros(
 
 #[cfg(test)]
 mod tests {
+    use dunlin_http::http1::Http1Connection;
+    use dunlin_http::{Head, Limits, Request};
+
     use super::*;
     use crate::access_record::tests::sample;
 
@@ -107,6 +119,21 @@ mod tests {
              /apache_pb.gif?x=1 /apache_pb.gif x=1 HTTP/1.1 200 2326 \
              http://www.example.com/start.html www.example.com 1234 1.234 42 main hit gzip {200}"
         );
+    }
+
+    #[test]
+    fn fields_of_request_and_response_have_their_values() {
+        let text = b"GET / HTTP/1.1\r\nHost: h\r\nX-A: 1\r\nx-a: 2\r\n\r\n";
+        let mut head = Head::default();
+        Http1Connection::default().head(text, &Limits::default(), &mut head).unwrap();
+        let request = Request::new(text, &head);
+        let record = AccessRecord {
+            request: Some(&request),
+            response_lines: b"Content-Type: a/b\r\nX-C: \"d\"\r\n",
+            ..sample()
+        };
+        let template = "{header.X-A} {header.x-b} {response.content-type} \"{response.X-C}\"";
+        assert_eq!(line(template, &record), "1,\\x202 - a/b \"\\x22d\\x22\"");
     }
 
     #[test]

@@ -4,6 +4,7 @@ use std::time::Instant;
 
 use dunlin_net::clock;
 
+use super::LogChoice;
 use super::metrics::Label;
 
 /// Telemetry settings of a route.
@@ -13,6 +14,8 @@ pub struct RouteTelemetry {
     pub label: Label,
     /// Send `Server-Timing` with responses.
     pub server_timing: bool,
+    /// The access log.
+    pub log: LogChoice,
 }
 
 /// When the bytes of a request were read.

@@ -9,6 +9,7 @@ use dunlin_http::semantics::{ContentCoding, EntityTag};
 use tokio::sync::Notify;
 
 use super::shared_cache::{Cost, Key};
+use crate::dictionaries::forms::Dictionaries;
 use crate::media_type::ContentType;
 use crate::objects::remote::RemoteContent;
 use crate::objects::store::{ObjectMetadata, Version};
@@ -35,6 +36,8 @@ pub struct Resource {
     /// By [`variant_slot`]; empty until the variant is requested for the first time.
     encoded: [OnceLock<EncodedVariant>; 3],
     search: Search,
+    /// `None` if it is no dictionary and depends on none.
+    pub(crate) dictionaries: Option<Box<Dictionaries>>,
     /// A precompressed sibling is not watched for changes.
     has_unwatched_sibling: AtomicBool,
     /// The resource still describes the file.
@@ -128,6 +131,7 @@ impl Resource {
     ) -> Self {
         Self {
             key,
+            dictionaries: None,
             settings,
             file: file.into(),
             origin,
@@ -230,9 +234,11 @@ impl Resource {
         // Maps, keys and heads, in addition to the content.
         const OVERHEAD: usize = 2048;
         let encoded = self.encoded.iter().filter_map(|slot| slot.get()?.form.as_ref());
+        let with_dictionaries = self.dictionaries.as_ref().map(|forms| forms.cost());
         let (bytes, descriptors) = encoded
             .chain([&self.identity])
             .map(|form| form.body.cost())
+            .chain(with_dictionaries)
             .fold((OVERHEAD, 0), |(bytes, descriptors), (b, d)| (bytes + b, descriptors + d));
         Cost { bytes, entries: 1, descriptors }
     }

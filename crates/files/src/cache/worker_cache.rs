@@ -57,7 +57,7 @@ pub struct Prebuilt {
     /// Head and body.
     pub block: Bytes,
     head_length: u32,
-    /// The fast path may send it: only the checks of its route apply, and it has no `Server-Timing` field.
+    /// The fast path may send it: only the checks of its route apply, and it has no `Server-Timing` field and no dictionary.
     is_ready: bool,
 }
 
@@ -88,7 +88,9 @@ impl<R> CacheEntry<R> {
         let is_plain = settings.expires.is_none()
             && identity.remote.is_none()
             && matches!(identity.body, StoredContent::Memory(_));
-        let is_ready = owner.is_none() && !settings.server_timing;
+        // A response to a client with TLS may need more fields, or a dictionary.
+        let is_ready =
+            owner.is_none() && !settings.server_timing && resource.dictionaries.is_none();
         // A head never exceeds 4 GiB.
         let head_length = u32::try_from(identity.head_length).ok().filter(|_| is_plain);
         let block = || identity.block.clone();

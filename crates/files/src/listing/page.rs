@@ -10,7 +10,7 @@ use super::navigation::{self, grouped};
 use super::order::{Order, Sort};
 use super::query::Query;
 use super::{Entry, Page, Totals};
-use crate::compress::sha256;
+use crate::digest::sha256;
 
 const STYLE: &str = include_str!("page.css");
 const SCRIPT: &str = include_str!("page.js");

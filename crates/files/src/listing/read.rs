@@ -1,5 +1,6 @@
 //! Reads directories.
 
+use std::borrow::Cow;
 use std::ffi::{CStr, CString};
 use std::fs::File;
 use std::io;
@@ -47,7 +48,7 @@ pub(super) enum Links<'a> {
         /// The root of the route.
         root: OwnedFd,
         /// Path of the directory beneath the root, with a final slash unless it is empty.
-        path: &'a [u8],
+        path: Cow<'a, [u8]>,
     },
     /// Listed as their targets.
     Follow,
@@ -116,7 +117,11 @@ impl<'a> Links<'a> {
             Symlinks::Follow => Self::Follow,
             Symlinks::Beneath => {
                 let root = open_root(&settings.root)?;
-                Self::Beneath { root, path: path.strip_prefix(b"/").unwrap_or(path) }
+                let mut path = settings.file_path(path).unwrap_or_default();
+                if let Some(rest) = path.strip_prefix(b"/") {
+                    path = Cow::Owned(rest.to_vec());
+                }
+                Self::Beneath { root, path }
             }
         })
     }
@@ -183,7 +188,8 @@ mod tests {
         let directory = File::open(root.join("sub")).unwrap();
         let names = |links: Links<'_>| names(&directory, false, links, ALL).0;
         assert_eq!(names(Links::Omit), "file");
-        let beneath = Links::Beneath { root: File::open(&root).unwrap().into(), path: b"sub/" };
+        let beneath =
+            Links::Beneath { root: File::open(&root).unwrap().into(), path: b"sub/".into() };
         assert_eq!(names(beneath), "file in");
         assert_eq!(names(Links::Follow), "file in out");
     }

@@ -19,11 +19,11 @@ use super::page::{self, View, html};
 use super::query::Query;
 use super::read::{Bounds, DirectoryReader, Links};
 use super::{PAGE, Page, navigation};
-use crate::compress::sha256;
+use crate::digest::sha256;
 use crate::file_response::FileResponse;
 use crate::select::precondition;
 use crate::{render, validators};
-use dunlin_config::field_edits::apply_edits;
+use dunlin_config::field_edits::{apply_conditional, apply_unconditional};
 use dunlin_config::{EtagKind, Settings};
 use dunlin_fs::content::Piece;
 use dunlin_fs::file_system::FileSystem;
@@ -141,7 +141,7 @@ impl ListingRequest {
         let Settings { root, hidden, symlinks, .. } = &*self.settings;
         ListingKey {
             root: root.clone(),
-            path: self.path.clone(),
+            path: self.settings.file_path(&self.path).unwrap_or_default().into(),
             hidden: *hidden,
             symlinks: *symlinks,
         }
@@ -190,11 +190,16 @@ impl ListingRequest {
         if let Some(etag) = &etag {
             response.fields.push("ETag", etag.to_string());
         }
-        apply_edits(&self.settings, &mut response.fields);
-        match precondition(&request, &Validators { etag: etag.as_ref(), last_modified: None }) {
-            PreconditionOutcome::Proceed => Listed::Response(response),
+        apply_unconditional(&self.settings, &mut response.fields);
+        let current = Validators { etag: etag.as_ref(), last_modified: None };
+        match precondition(&request, Some(&current)) {
+            PreconditionOutcome::Proceed => {
+                apply_conditional(&self.settings, response.status, &mut response.fields);
+                Listed::Response(response)
+            }
             PreconditionOutcome::NotModified => {
                 let fields = render::without_content(&response.fields);
+                let fields = render::with_edits(&self.settings, 304, fields);
                 Listed::Response(FileResponse::new(304, fields))
             }
             PreconditionOutcome::PreconditionFailed => {

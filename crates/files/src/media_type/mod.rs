@@ -9,8 +9,6 @@ use std::sync::{Arc, LazyLock};
 
 use dunlin_http::semantics::{ContentCoding, is_field_value};
 
-use super::compress;
-
 /// The content type that a file name implies.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct ContentType {
@@ -70,8 +68,8 @@ pub(crate) fn of_object(
     if let Some(stored) = stored.filter(|_| &*found.media_type == UNKNOWN) {
         let media_type = with_charset(stored, charset);
         found = ContentType {
-            is_compressible: compress::compressible(&media_type),
-            is_compressed: compress::is_compressed(&media_type),
+            is_compressible: dunlin_coding::compressible(&media_type),
+            is_compressed: dunlin_coding::is_compressed(&media_type),
             media_type: media_type.into(),
             ..found
         };
@@ -103,8 +101,8 @@ fn look_up(file_name: &str, overrides: &HashMap<String, String>, charset: &str) 
     let is_svgz = extension == Some("svgz") && essence(&media_type) == "image/svg+xml";
     let coding = if is_svgz { ContentCoding::Gzip } else { ContentCoding::Identity };
     let media_type = with_charset(&media_type, charset);
-    let is_compressible = compress::compressible(&media_type);
-    let is_compressed = compress::is_compressed(&media_type);
+    let is_compressible = dunlin_coding::compressible(&media_type);
+    let is_compressed = dunlin_coding::is_compressed(&media_type);
     ContentType { media_type: media_type.into(), coding, is_compressible, is_compressed }
 }
 

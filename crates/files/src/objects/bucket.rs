@@ -7,13 +7,14 @@ use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use bytes::Bytes;
 use dunlin_net::clock::monotonic_millis;
 
+use super::claim::{CacheClaim, RequestedObject};
 use super::client::Client;
 use super::disk::{ObjectDisk, ObjectFile, ObjectName};
-use super::flight::{CacheClaim, Flight, RequestedObject};
+use super::flight::Flight;
 use super::listing::{self, Listings};
 use super::load::Context;
 use super::once::{Promise, SharedOnce};
-use super::restore::Restoration;
+use super::restoration::Restoration;
 use super::store::{ListRequest, ObjectMetadata, StoreError};
 use crate::cache::resource::Resource;
 use crate::cache::shared_cache::Key;

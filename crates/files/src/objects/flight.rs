@@ -5,11 +5,11 @@ use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
 
-use dunlin_config::Settings;
 use dunlin_net::clock::monotonic_millis;
 use tokio::time::{sleep, timeout};
 
 use super::bucket::Bucket;
+use super::claim::{CacheClaim, RequestedObject};
 use super::client::Client;
 use super::content::{Downloading, StreamedBody};
 use super::download::Download;
@@ -17,7 +17,7 @@ use super::load::{self, Context};
 use super::once::SharedOnce;
 use super::remote::Broken;
 use super::siblings;
-use super::store::{GetRequest, Got, ObjectBody, ObjectMetadata, StoreError, Version};
+use super::store::{GetRequest, Got, ObjectBody, ObjectMetadata, StoreError};
 use crate::cache::resource::Resource;
 use crate::cache::shared_cache::Key;
 
@@ -36,28 +36,6 @@ pub(crate) struct Flight {
     limit: AtomicU64,
     /// The object has changed since it was requested.
     is_outdated: AtomicBool,
-}
-
-/// The object that is requested.
-#[derive(Debug)]
-pub(super) struct RequestedObject {
-    /// The key, as the store has it.
-    pub(super) key: String,
-    /// The version that all have which wait for the response.
-    pub(super) unless: Option<Version>,
-}
-
-/// A place in the cache that wants the object.
-#[derive(Debug, Clone)]
-pub(super) struct CacheClaim {
-    pub(super) key: Key,
-    pub(super) settings: Arc<Settings>,
-    /// Path beneath the root.
-    pub(super) file: Box<[u8]>,
-    /// The largest object that it wants whole.
-    pub(super) limit: u64,
-    /// The resource that the cache has.
-    pub(super) held: Option<Arc<Resource>>,
 }
 
 #[derive(Debug, Default)]
@@ -106,13 +84,6 @@ impl FetchEnd {
 
 /// The time for which requests with a stale object wait for the store.
 const STALE_TIMEOUT: Duration = Duration::from_secs(1);
-
-impl CacheClaim {
-    /// Returns the version of the object that the cache has.
-    pub(super) fn version(&self) -> Option<&Version> {
-        Some(&self.held.as_ref()?.object()?.metadata.version)
-    }
-}
 
 impl Flight {
     pub(super) fn new(wanted: RequestedObject) -> Arc<Self> {

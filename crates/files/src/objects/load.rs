@@ -9,13 +9,14 @@ use dunlin_http::semantics::{ContentCoding, EntityTag};
 use dunlin_net::blocking::Pools;
 use dunlin_net::clock::{monotonic_millis, since_1970};
 
+use super::claim::CacheClaim;
 use super::client::Client;
 use super::content::{Downloading, Streamed, StreamedBody};
 use super::disk::ObjectDisk;
-use super::flight::CacheClaim;
 use super::store::ObjectMetadata;
 use crate::cache::resource::{Object, Origin, Representation, Resource};
 use crate::cache::shared_cache::{Key, SharedCache};
+use crate::dictionaries::rules;
 use crate::media_type::{ContentType, content_type, file_name, of_object};
 use crate::render::{self, Description};
 
@@ -114,7 +115,7 @@ fn resource(
         keep: true,
     };
     let identity = render(description, context.server_field);
-    Resource::new(
+    let mut resource = Resource::new(
         claim.key.clone(),
         Arc::clone(settings),
         &claim.file,
@@ -122,7 +123,9 @@ fn resource(
         content_type,
         identity,
         Arc::new(Validity::default()),
-    )
+    );
+    resource.dictionaries = rules::of(&resource);
+    resource
 }
 
 /// Returns the entity tag of the store.

@@ -18,6 +18,7 @@
 //! for results.
 
 pub mod bucket;
+mod claim;
 pub mod client;
 mod content;
 pub mod disk;
@@ -30,6 +31,7 @@ mod once;
 pub mod registry;
 pub mod remote;
 pub mod resolve;
+mod restoration;
 mod restore;
 pub(crate) mod siblings;
 pub mod store;

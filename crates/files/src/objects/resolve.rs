@@ -10,7 +10,8 @@ use dunlin_fs::failure::Failure;
 use dunlin_net::clock::monotonic_millis;
 
 use super::bucket::{Bucket, Joined};
-use super::flight::{CacheClaim, FetchResult};
+use super::claim::CacheClaim;
+use super::flight::FetchResult;
 use super::load::{self, Context};
 use super::store::StoreError;
 use crate::cache::resource::Resource;

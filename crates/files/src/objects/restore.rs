@@ -1,31 +1,17 @@
 //! Objects that are on disk and not in memory.
 
 use std::sync::Arc;
-use std::sync::atomic::{AtomicBool, Ordering};
+use std::sync::atomic::Ordering;
 
 use dunlin_net::clock::monotonic_millis;
 
 use super::bucket::Bucket;
+use super::claim::CacheClaim;
 use super::disk::ObjectFile;
-use super::flight::CacheClaim;
+
 use super::load::{self, Context};
-use super::once::SharedOnce;
+use super::restoration::Restoration;
 use crate::cache::resource::Resource;
-
-/// A file that is being read, for all that wait for it.
-#[derive(Debug, Default)]
-pub(super) struct Restoration {
-    resource: SharedOnce<Option<Arc<Resource>>>,
-    /// The object has changed since the file was found.
-    is_outdated: AtomicBool,
-}
-
-impl Restoration {
-    /// Records that the object has changed since the file was found.
-    pub(super) fn set_outdated(&self) {
-        self.is_outdated.store(true, Ordering::Relaxed);
-    }
-}
 
 /// The end of the reading of a file, also if the job that does it ends without a result.
 struct Ending {

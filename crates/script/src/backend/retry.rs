@@ -88,7 +88,7 @@ mod tests {
             Failure::Malformed("no header".into()),
             Failure::Late("timeout"),
             Failure::Abandoned,
-            Failure::Failed,
+            Failure::Failed(String::new()),
             Failure::Busy,
             Failure::Unreachable("down".into()),
         ];

@@ -4,6 +4,7 @@
 //! lock and returns it. A separate supervisor thread starts, watches and ends the processes. `schedule` decides without a clock or
 //! a lock; the pool carries the decisions out.
 
+mod acquire;
 mod backoff;
 mod checkout;
 mod code;

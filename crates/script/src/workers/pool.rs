@@ -6,16 +6,13 @@ use std::thread::ThreadId;
 use std::time::{Duration, Instant};
 
 use tokio::runtime::Handle;
-use tokio::sync::{Notify, oneshot};
+use tokio::sync::Notify;
 
-use super::super::context::{Context, Shared};
-use super::super::failure::Failure;
 use super::checkout::Checkout;
 use super::connection::PooledConnection;
-use super::schedule::{self, Capacity, Demand};
+use super::schedule::{self, Capacity};
 use super::settings::PoolSettings;
-use super::start;
-use super::state::{ActiveRequest, PoolState, Slot, Waiter, WorkerStatus};
+use super::state::{ActiveRequest, PoolState, Slot, WorkerStatus};
 use super::worker::{Command, Worker};
 use crate::report::PoolReport;
 
@@ -26,7 +23,7 @@ const RETIRE_QUIET: Duration = Duration::from_secs(1);
 #[derive(Debug)]
 pub(in super::super) struct Pool {
     settings: PoolSettings,
-    capacity: Capacity,
+    pub(super) capacity: Capacity,
     state: Mutex<PoolState>,
     /// Notified when the last process has ended.
     empty: Condvar,
@@ -59,54 +56,12 @@ impl Pool {
         }
     }
 
-    /// Waits for a worker, first come, first served.
-    ///
-    /// # Errors
-    /// [`Failure::Busy`] when too many requests wait, or when this one has waited too long; [`Failure::Unreachable`] when no
-    /// worker can be started.
-    pub(in super::super) async fn checkout(
-        self: &Arc<Self>,
-        ctx: &Context,
-        script: &Arc<str>,
-    ) -> Result<Checkout, Failure> {
-        let owner = std::thread::current().id();
-        let (given, since) = {
-            let mut state = self.lock();
-            if let Some(checkout) = self.take(&mut state, script, owner) {
-                return Ok(checkout);
-            }
-            if let Some(reason) = state.down() {
-                return Err(Failure::Unreachable(reason.to_string()));
-            }
-            state.drop_abandoned();
-            let (reply, given) = oneshot::channel();
-            let (script, since) = (Arc::clone(script), Instant::now());
-            state.queue.push_back(Waiter { script, owner, reply });
-            self.grow(&mut state, &ctx.shared);
-            if state.queue.len() > self.demand(&state).queue_room(self.rules.queue) {
-                state.queue.pop_back();
-                self.report_rejection(&mut state);
-                return Err(Failure::Busy);
-            }
-            (given, since)
-        };
-        match ctx.deadlines.before(since + self.rules.queue_timeout, since, given).await {
-            Some(Ok(Ok(checkout))) => Ok(checkout),
-            Some(Ok(Err(reason))) => Err(Failure::Unreachable(reason)),
-            Some(Err(_)) => Err(Failure::Broken("the server is stopping".into())),
-            None => {
-                self.report_rejection(&mut self.lock());
-                Err(Failure::Busy)
-            }
-        }
-    }
-
     pub(super) fn lock(&self) -> MutexGuard<'_, PoolState> {
         // The state is consistent after every statement, so a panic of another thread does no harm.
         self.state.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    fn take(
+    pub(super) fn take(
         self: &Arc<Self>,
         state: &mut PoolState,
         script: &Arc<str>,
@@ -240,30 +195,6 @@ impl Pool {
         }
     }
 
-    /// Starts as many workers as are needed.
-    pub(super) fn grow(self: &Arc<Self>, state: &mut PoolState, shared: &Arc<Shared>) {
-        if state.is_stopping {
-            return;
-        }
-        for _ in 0..self.demand(state).workers_to_start() {
-            state.starting += 1;
-            self.supervisor.spawn(start::run(Arc::clone(self), Arc::clone(shared)));
-        }
-    }
-
-    fn demand(&self, state: &PoolState) -> Demand {
-        let loading = state.loading();
-        Demand {
-            waiting: state.queue.len(),
-            workers: state.slots.len() - loading,
-            starting: state.starting + loading,
-            min: self.local.min_processes,
-            max: self.rules.processes,
-            concurrent: self.capacity.concurrent,
-            is_unproven: self.is_application() && !state.is_proven,
-        }
-    }
-
     /// Ends the workers once no request has or wants one.
     pub(super) fn retire(self: &Arc<Self>) {
         let pool = Arc::clone(self);
@@ -309,7 +240,7 @@ impl Pool {
         drop(self.empty.wait_timeout_while(self.lock(), left, has_processes));
     }
 
-    fn report_rejection(&self, state: &mut PoolState) {
+    pub(super) fn report_rejection(&self, state: &mut PoolState) {
         if std::mem::replace(&mut state.has_reported, true) {
             return;
         }

@@ -173,12 +173,17 @@ impl Metrics {
         }
     }
 
-    /// Returns the sums of all workers at their last tick.
+    /// Returns the sums of all workers at their last tick, for a reader: clients are counted from then on for some time.
     pub fn sum(&self) -> Counts {
         self.read_at.store(monotonic_millis(), Ordering::Relaxed);
-        let mut sum = Counts::default();
+        self.sum_unread()
+    }
+
+    /// Returns the sums of all workers at their last tick.
+    pub fn sum_unread(&self) -> Counts {
+        let (mut sum, mut places) = (Counts::default(), HashMap::default());
         for counts in &*lock(&self.published) {
-            sum.add(&lock(counts));
+            sum.add(&lock(counts), &mut places);
         }
         sum.series.sort_by_key(|series| series.key);
         sum
@@ -335,14 +340,16 @@ impl Counts {
         self.clients.clone_from(&other.clients);
     }
 
-    fn add(&mut self, other: &Self) {
+    /// Adds the counts of a worker. `places` has the position of each series.
+    fn add(&mut self, other: &Self, places: &mut HashMap<Key, usize>) {
         for series in &other.series {
-            match self.series.iter_mut().find(|mine| mine.key == series.key) {
-                Some(mine) => {
-                    mine.durations.add(&series.durations);
-                    mine.sizes.add(&series.sizes);
-                }
-                None => self.series.push(series.clone()),
+            if let Some(at) = places.get(&series.key) {
+                let mine = &mut self.series[*at];
+                mine.durations.add(&series.durations);
+                mine.sizes.add(&series.sizes);
+            } else {
+                places.insert(series.key, self.series.len());
+                self.series.push(series.clone());
             }
         }
         if self.routes.len() < other.routes.len() {

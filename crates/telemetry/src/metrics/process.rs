@@ -17,13 +17,18 @@ pub struct Process {
 }
 
 impl Process {
+    /// Returns the CPU time of all threads in seconds.
+    pub fn cpu_time() -> f64 {
+        let cpu = clock_gettime(ClockId::ProcessCPUTime);
+        cpu.tv_sec as f64 + cpu.tv_nsec as f64 / 1e9
+    }
+
     /// Reads the usage. Values that the kernel does not report are 0.
     pub fn read() -> Self {
-        let cpu = clock_gettime(ClockId::ProcessCPUTime);
         let pages = std::fs::read_to_string("/proc/self/statm").ok();
         let pages = pages.and_then(|text| text.split(' ').nth(1)?.parse::<u64>().ok());
         Self {
-            cpu: cpu.tv_sec as f64 + cpu.tv_nsec as f64 / 1e9,
+            cpu: Self::cpu_time(),
             resident: pages.unwrap_or(0) * rustix::param::page_size() as u64,
             descriptors: descriptors(),
             descriptor_limit: getrlimit(Resource::Nofile).current.unwrap_or(u64::MAX),
