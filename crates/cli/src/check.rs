@@ -124,6 +124,9 @@ pub(crate) fn run(arguments: &CheckArguments) -> ExitCode {
             for line in dunlin_server::certificates(&config) {
                 println!("{line}");
             }
+            for line in dunlin_server::http3_notes(&config) {
+                println!("{line}");
+            }
             for (program, reason) in dunlin_script::cold_programs(&config) {
                 println!("{} runs as plain CGI: {reason}", program.display());
             }

@@ -133,6 +133,9 @@ struct Request {
     /// File with the request body, or - for standard input
     #[arg(long, value_name = "FILE")]
     body: Option<PathBuf>,
+    /// File that the requests name as the dictionary of the client (RFC 9842), and with which --verify decodes bodies
+    #[arg(long, value_name = "FILE")]
+    dictionary: Option<PathBuf>,
     /// Send head and body in two writes
     #[arg(long)]
     split_body: bool,
@@ -146,10 +149,16 @@ struct Request {
     #[arg(long = "http1.0")]
     http10: bool,
     /// Use HTTP/2: by ALPN over TLS, with prior knowledge without TLS
-    #[arg(long, conflicts_with_all = ["http10", "pipeline", "no_keepalive", "requests_per_connection", "connection_rate", "modem", "split_body", "replay", "source"])]
+    #[arg(long, group = "with_streams", conflicts_with_all = ["http10", "pipeline", "connection_rate", "modem", "split_body", "replay", "source"])]
     http2: bool,
-    /// Requests in flight on an HTTP/2 connection
-    #[arg(long, value_name = "N", requires = "http2", default_value_t = 1)]
+    /// Use HTTP/3
+    #[arg(long, group = "with_streams", conflicts_with_all = ["http10", "pipeline", "connection_rate", "modem", "split_body", "replay", "source", "no_nodelay"])]
+    http3: bool,
+    /// Begin each connection that resumes a session with its request (0-RTT); with --no-keepalive or --requests-per-connection
+    #[arg(long, requires = "http3")]
+    early_data: bool,
+    /// Requests in flight on an HTTP/2 or HTTP/3 connection
+    #[arg(long, value_name = "N", requires = "with_streams", default_value_t = 1)]
     streams: u32,
     /// Accept any certificate
     #[arg(long)]
@@ -199,6 +208,9 @@ struct Output {
     /// Show the distribution of response times, and more percentiles
     #[arg(long)]
     histogram: bool,
+    /// Show context switches and the rate of each sample, too
+    #[arg(long)]
+    verbose: bool,
     /// Write the complete outcome as JSON
     #[arg(long, value_name = "FILE|-")]
     json: Option<PathBuf>,
@@ -360,13 +372,17 @@ fn measure(arguments: &LoadArguments, mut runner: Runner) -> Result<Outcome, Str
 
 /// Prints and writes the outcome, and determines the exit status.
 fn report(arguments: &LoadArguments, outcome: &Outcome, conditions: &[FailIf]) -> ExitCode {
-    let Output { json, csv, quiet, histogram, .. } = &arguments.output;
+    if let Some(columns) = crate::watch::width() {
+        show::fit(columns);
+    }
+    let Output { json, csv, quiet, histogram, verbose, .. } = &arguments.output;
     // Print first, so that nothing is lost if a file cannot be written.
     if json.as_deref() == Some(Path::new("-")) {
         put(&show::json(outcome));
     } else if !quiet {
         let paint = Paint::new(crate::color::suits(&std::io::stdout()));
-        put(&show::text(outcome, TextOptions { paint, histogram: *histogram }));
+        let (histogram, verbose) = (*histogram, *verbose);
+        put(&show::text(outcome, TextOptions { paint, histogram, verbose }));
     }
     let mut failed = false;
     for error in write_files(json.as_deref(), csv.as_deref(), outcome) {

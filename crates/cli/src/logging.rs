@@ -1,5 +1,6 @@
 //! The error log.
 
+mod json;
 mod repeats;
 
 use std::path::Path;
@@ -16,6 +17,7 @@ use tracing_subscriber::registry::LookupSpan;
 use tracing_subscriber::util::SubscriberInitExt;
 use tracing_subscriber::{Registry, reload};
 
+use self::json::Json;
 use self::repeats::Repeats;
 pub(crate) use self::repeats::finish;
 
@@ -85,6 +87,6 @@ where
         .log_internal_errors(false);
     match format {
         LogFormat::Text => lines.boxed(),
-        LogFormat::Json => lines.json().boxed(),
+        LogFormat::Json => lines.event_format(Json).boxed(),
     }
 }

@@ -12,6 +12,8 @@ mod compare;
 mod compile;
 mod completions;
 mod configuration;
+mod convert;
+mod init;
 mod launch;
 mod load;
 mod logging;
@@ -47,8 +49,12 @@ struct CommandLine {
 enum Command {
     /// Serve a directory, or the sites of a configuration
     Serve(serve::ServeArguments),
+    /// Write a configuration for what a directory holds: files, PHP, Python, Node.js, CGI
+    Init(init::InitArguments),
     /// Check a configuration, or explain its settings for a URL
     Check(check::CheckArguments),
+    /// Convert the configuration of another server, with a report of what is lost
+    Convert(convert::ConvertArguments),
     /// Reload the configuration of a running server, and replace script workers whose code has changed
     Reload(admin::ReloadArguments),
     /// Replace a running server by a new process of the program
@@ -92,14 +98,16 @@ const ABOUT: &str =
 const EXAMPLES: &str = "\
 Examples:
   dunlin serve public                         serve the directory `public` at http://127.0.0.1:8080/
-  dunlin serve --config dunlin.toml           serve the sites of a configuration
+  dunlin init                                 write a dunlin.toml for the current directory
+  dunlin serve                                serve the sites of dunlin.toml
   dunlin check --explain /docs/               show the settings of a path and their origin
-  dunlin top                                  show rates, latencies and errors, each second
+  dunlin convert nginx nginx.conf             convert a configuration of nginx
+  dunlin top                                  show rates, latencies and errors, every second
   dunlin watch 'status>=500'                  show failing requests as they happen
   dunlin load -c 20 http://127.0.0.1:8080/    measure a server
   dunlin compare wasd-files --quick           compare servers, with a report
 
-Exit status: 0 success, 1 failure, 2 usage error.";
+Exit status: 0 success, 1 failure, 2 usage error, 4 losses of a conversion.";
 
 /// Returns the command line without internal commands, for documents about it.
 fn documented() -> clap::Command {
@@ -135,7 +143,9 @@ fn main() -> ExitCode {
         CommandLine::try_parse().unwrap_or_else(|error| usage::improve(error, &words).exit());
     match arguments.command {
         Command::Serve(arguments) => serve::run(&arguments),
+        Command::Init(arguments) => init::run(&arguments),
         Command::Check(arguments) => check::run(&arguments),
+        Command::Convert(arguments) => convert::run(&arguments),
         Command::Reload(arguments) => admin::reload(&arguments),
         Command::Upgrade(arguments) => admin::run("/upgrade", &arguments),
         Command::Purge(arguments) => admin::purge(&arguments),

@@ -7,9 +7,10 @@ use clap::Args;
 use dunlin_config::{Config, ErrorLogTarget, Overrides, Problem};
 use dunlin_server::{Origin, Server, Takeover};
 
+use crate::convert::{OtherServer, OtherSource};
 use crate::output::print_if_read;
 use crate::watched::admin_socket;
-use crate::{logging, self_signed};
+use crate::{init, logging, self_signed};
 
 /// The arguments of `dunlin serve`.
 #[derive(Debug, PartialEq, Eq, Args)]
@@ -22,6 +23,18 @@ pub(crate) struct ServeArguments {
     /// Configuration file
     #[arg(long, short, value_name = "FILE")]
     config: Option<PathBuf>,
+    /// Configuration of nginx: it is converted in memory, its losses are logged, and changes of its files are followed
+    #[arg(long, value_name = "FILE", conflicts_with_all = ["directory", "config"])]
+    nginx: Option<PathBuf>,
+    /// With --nginx: directory to which relative paths are relative, as with `nginx -p`
+    #[arg(long, value_name = "DIR", requires = "nginx")]
+    prefix: Option<PathBuf>,
+    /// Configuration of Apache, in the same way; the .htaccess files of its document roots are read, too
+    #[arg(long, value_name = "FILE", conflicts_with_all = ["directory", "config", "nginx"])]
+    apache: Option<PathBuf>,
+    /// Caddyfile, in the same way
+    #[arg(long, value_name = "FILE", conflicts_with_all = ["directory", "config", "nginx", "apache"])]
+    caddy: Option<PathBuf>,
     /// Address to listen on, instead of those in the configuration; can be repeated
     #[arg(long, short, value_name = "ADDR")]
     listen: Vec<String>,
@@ -41,6 +54,9 @@ Examples:
   dunlin serve                               use ./dunlin.toml, or else serve the current directory
   dunlin serve public --listen :8000         serve a directory on all addresses of this machine
   dunlin serve -c dunlin.toml --threads 2    use a configuration, with two workers
+  dunlin serve --nginx /etc/nginx/nginx.conf use a configuration of nginx
+  dunlin serve --apache /etc/apache2/apache2.conf  use a configuration of Apache
+  dunlin serve --caddy /etc/caddy/Caddyfile  use a Caddyfile
   dunlin serve --tls-self-signed             serve at https://127.0.0.1:8080/ with a self-signed certificate
 
 SIGTERM and SIGINT stop the server after the requests in progress; a second one stops it at once.
@@ -78,6 +94,16 @@ pub(crate) fn run(arguments: &ServeArguments) -> ExitCode {
     let source = source(arguments, certificate.as_ref(), takeover.is_some());
     let admin = source.overrides.admin.clone();
     let found = arguments.config.is_none().then(|| source.config.clone()).flatten();
+    let is_plain = source.config.is_none() && source.other.is_none();
+    let proposal = is_plain.then(|| init::proposal(&source.directory)).flatten();
+    if let Some(other) = &source.other {
+        other.follow(|| {
+            let own = rustix::process::getpid();
+            if let Err(error) = rustix::process::kill_process(own, rustix::process::Signal::HUP) {
+                tracing::warn!("the changed configuration is not read: {error}");
+            }
+        });
+    }
     let server = match start(source, takeover.as_mut()) {
         Ok(server) => server,
         Err(lines) => return fail(takeover, &lines),
@@ -90,6 +116,9 @@ pub(crate) fn run(arguments: &ServeArguments) -> ExitCode {
         let what = "name a directory to serve it without this configuration";
         print_if_read(format_args!("configuration: {}; {what}\n", file.display()));
     }
+    if let Some(proposal) = proposal {
+        print_if_read(format_args!("{proposal}\n"));
+    }
     if let Some((certificate, _)) = &certificate {
         print_if_read(format_args!(
             "the certificate is {0}; trust it in a browser's settings, or for curl with --cacert {0}\n",
@@ -99,7 +128,7 @@ pub(crate) fn run(arguments: &ServeArguments) -> ExitCode {
     if let Some(socket) = admin {
         let socket = socket.display();
         print_if_read(format_args!(
-            "watch it with `dunlin top --admin {socket}` or `dunlin watch --admin {socket}`\n"
+            "watch it with `dunlin top --admin {socket}`, its requests with `dunlin watch --admin {socket}`\n"
         ));
     }
     server.log_start();
@@ -112,9 +141,15 @@ pub(crate) fn run(arguments: &ServeArguments) -> ExitCode {
 fn start(source: Source, takeover: Option<&mut Takeover>) -> Result<Server, Vec<String>> {
     let lines =
         |problems: Vec<Problem>| problems.iter().map(Problem::to_string).collect::<Vec<_>>();
-    let config = match &source.config {
-        Some(file) => Config::load_to_serve(file, &source.overrides).map_err(lines)?,
-        None => {
+    let mut losses = Vec::new();
+    let config = match (&source.config, &source.other) {
+        (Some(file), _) => Config::load_to_serve(file, &source.overrides).map_err(lines)?,
+        (None, Some(other)) => {
+            let (config, lost) = other.read(&source.overrides).map_err(lines)?;
+            losses = lost;
+            config
+        }
+        (None, None) => {
             dunlin_server::load_directory(&source.directory, &source.overrides).map_err(lines)?
         }
     };
@@ -135,16 +170,30 @@ fn start(source: Source, takeover: Option<&mut Takeover>) -> Result<Server, Vec<
     for warning in &findings.warnings {
         tracing::warn!("{warning}");
     }
+    log_losses(&losses);
     Server::start(config, confined, Box::new(source), takeover)
         .map_err(|error| vec![error.to_string()])
 }
 
-/// The default configuration in the current directory.
-const CONFIGURATION: &str = "dunlin.toml";
+/// Logs what a configuration of another server loses.
+fn log_losses(losses: &[String]) {
+    for loss in losses {
+        tracing::warn!("{loss}");
+    }
+}
+
+/// The name of the default configuration in a directory.
+pub(crate) const CONFIGURATION: &str = "dunlin.toml";
 
 /// Returns a message if `path` is a configuration rather than a directory. Other errors are reported when it is opened.
 fn not_a_directory(path: &Path) -> Option<String> {
-    let metadata = path.metadata().ok()?;
+    let metadata = match path.metadata() {
+        Ok(metadata) => metadata,
+        Err(error) if error.kind() == std::io::ErrorKind::NotFound => {
+            return Some(format!("there is no directory {}", path.display()));
+        }
+        Err(_) => return None,
+    };
     let is_configuration = path.extension().is_some_and(|extension| extension == "toml");
     (metadata.is_file() && is_configuration).then(|| {
         format!(
@@ -157,6 +206,7 @@ fn not_a_directory(path: &Path) -> Option<String> {
 /// Origin of the configuration.
 struct Source {
     config: Option<PathBuf>,
+    other: Option<OtherSource>,
     directory: PathBuf,
     overrides: Overrides,
 }
@@ -166,18 +216,22 @@ fn source(
     certificate: Option<&(PathBuf, PathBuf)>,
     takes_over: bool,
 ) -> Source {
+    let other = other_source(arguments);
     let own = Path::new(CONFIGURATION);
     let config = match (&arguments.config, &arguments.directory) {
+        _ if other.is_some() => None,
         (None, None) => Config::exists(own).then(|| own.to_owned()),
         (config, _) => config.clone(),
     };
-    let directory = arguments.directory.clone().unwrap_or_else(|| PathBuf::from("."));
+    let folder = other.as_ref().and_then(|other| other.file.parent().map(Path::to_owned));
+    let directory = arguments.directory.clone().or(folder).unwrap_or_else(|| PathBuf::from("."));
     let admin = match config {
         Some(_) => None,
         None => admin_socket(&directory, &arguments.listen, takes_over),
     };
     Source {
         config,
+        other,
         directory,
         overrides: Overrides {
             listen: arguments.listen.clone(),
@@ -189,11 +243,30 @@ fn source(
     }
 }
 
+/// Returns the configuration of another server that is served.
+fn other_source(arguments: &ServeArguments) -> Option<OtherSource> {
+    let of = |server: OtherServer, file: &Option<PathBuf>, folder: &Option<PathBuf>| {
+        file.clone().map(|file| OtherSource { server, file, folder: folder.clone() })
+    };
+    of(OtherServer::Nginx, &arguments.nginx, &arguments.prefix)
+        .or_else(|| of(OtherServer::Apache, &arguments.apache, &None))
+        .or_else(|| of(OtherServer::Caddy, &arguments.caddy, &None))
+}
+
 impl Origin for Source {
     fn read(&self) -> Result<Config, Vec<Problem>> {
-        match &self.config {
-            Some(file) => dunlin_server::reload(file, &self.overrides),
-            None => dunlin_server::load_directory(&self.directory, &self.overrides),
+        match (&self.config, &self.other) {
+            (Some(file), _) => dunlin_server::reload(file, &self.overrides),
+            (None, Some(other)) => {
+                let (config, losses) = other.read(&self.overrides)?;
+                let findings = dunlin_server::verify(&config, None);
+                if !findings.errors.is_empty() {
+                    return Err(findings.errors);
+                }
+                log_losses(&losses);
+                Ok(config)
+            }
+            (None, None) => dunlin_server::load_directory(&self.directory, &self.overrides),
         }
     }
 

@@ -187,8 +187,8 @@ fn press(screen: &mut Screen, key: KeyEvent) -> ControlFlow<()> {
         KeyCode::Enter => screen.is_enlarged = !screen.is_enlarged,
         KeyCode::Down | KeyCode::Char('j') => screen.scroll(Scroll::By(1)),
         KeyCode::Up | KeyCode::Char('k') => screen.scroll(Scroll::By(-1)),
-        KeyCode::PageDown => screen.scroll(Scroll::By(10)),
-        KeyCode::PageUp => screen.scroll(Scroll::By(-10)),
+        KeyCode::PageDown => screen.scroll(Scroll::Page(1)),
+        KeyCode::PageUp => screen.scroll(Scroll::Page(-1)),
         KeyCode::Home => screen.scroll(Scroll::Start),
         KeyCode::End => screen.scroll(Scroll::End),
         _ => {}

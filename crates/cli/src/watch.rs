@@ -128,7 +128,7 @@ fn watch(arguments: &WatchArguments) -> Result<ExitCode, String> {
 }
 
 /// Returns the width of the terminal, which can change; `None` if standard output is none.
-fn width() -> Option<usize> {
+pub(crate) fn width() -> Option<usize> {
     let is_terminal = io::stdout().is_terminal();
     let (width, _) = is_terminal.then(|| terminal::size().ok()).flatten()?;
     (width > 0).then_some(width.into())

@@ -38,6 +38,7 @@
 //! # drop(fetch);
 //! ```
 
+mod any_certificate;
 mod blocking;
 mod body;
 mod client;
@@ -59,6 +60,7 @@ mod tls_error;
 mod transport;
 mod upgraded;
 
+pub use any_certificate::AnyCertificate;
 pub use blocking::{BlockingClient, BlockingResponse};
 pub use body::{Body, Empty, Full};
 pub use client::Client;

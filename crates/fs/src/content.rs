@@ -6,6 +6,7 @@ use std::io::{self, Write};
 use std::ops::Range;
 use std::os::fd::{AsFd, AsRawFd, BorrowedFd, OwnedFd};
 use std::path::PathBuf;
+use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, OnceLock, PoisonError};
 
 use bytes::Bytes;
@@ -29,6 +30,19 @@ pub enum StoredContent {
 /// Size from which `sendfile` from a descriptor (no copy into the socket) is cheaper than a write from memory: 64 KB
 /// took 16.3 µs against 20.8, 32 KB 11.7 against 12.5, 16 KB 11.7 against 11.2.
 pub const DESCRIPTOR_FROM: usize = 32 * 1024;
+
+/// Whether files that are opened from now on keep a copy in memory.
+static KEEPS_COPIES: AtomicBool = AtomicBool::new(true);
+
+/// Sets whether files that are opened from now on keep a copy in memory for responses that read their bytes. Without TLS it would
+/// not pay.
+pub fn set_memory_copies(enabled: bool) {
+    KEEPS_COPIES.store(enabled, Ordering::Relaxed);
+}
+
+/// Largest content of which a file also keeps a copy in memory, once a response needs the bytes: encryption and frames read
+/// them, where `sendfile` does not.
+const IN_MEMORY_TO: u64 = 256 * 1024;
 
 impl StoredContent {
     /// Stores `content` in memory. Never blocks on a disk.
@@ -60,6 +74,7 @@ impl StoredContent {
         match self {
             Self::Memory(bytes) => (bytes.len(), 0),
             Self::File(file) if file.is_live() => (0, 1),
+            Self::File(file) if file.may_be_copied => (file.length as usize * 2, 1),
             Self::File(file) => (file.length as usize, 1),
         }
     }
@@ -72,6 +87,9 @@ pub struct ContentFile {
     /// Length in bytes.
     pub length: u64,
     kind: Kind,
+    /// The content may also be in memory, since no process changes it.
+    may_be_copied: bool,
+    memory: OnceLock<Bytes>,
 }
 
 /// The requested file itself.
@@ -163,7 +181,7 @@ impl ContentFile {
         let seals = SealFlags::SEAL | SealFlags::WRITE | SealFlags::SHRINK | SealFlags::GROW;
         fcntl_add_seals(&file, seals)?;
         let length = content.len() as u64;
-        Ok(Self { fd: file.into(), length, kind: Kind::Sealed { is_final } })
+        Ok(Self::new(file.into(), length, Kind::Sealed { is_final }))
     }
 
     /// Returns an unlinked copy on a disk file system. The page cache keeps it in large pages, of which a socket takes fewer:
@@ -179,12 +197,31 @@ impl ContentFile {
         let length = metadata.size;
         let metadata = Mutex::new(metadata);
         let live = Live { metadata, direct, guard: OnceLock::new() };
-        Self { fd, length, kind: Kind::Live(Box::new(live)) }
+        Self::new(fd, length, Kind::Live(Box::new(live)))
     }
 
     /// Returns a file to which only this process has access.
     pub fn private(file: File, length: u64) -> Self {
-        Self { fd: file.into(), length, kind: Kind::Unlinked }
+        Self::new(file.into(), length, Kind::Unlinked)
+    }
+
+    fn new(fd: OwnedFd, length: u64, kind: Kind) -> Self {
+        let may_be_copied = !matches!(kind, Kind::Live(_))
+            && length <= IN_MEMORY_TO
+            && KEEPS_COPIES.load(Ordering::Relaxed);
+        Self { fd, length, kind, may_be_copied, memory: OnceLock::new() }
+    }
+
+    /// Returns the content in memory, if it is of moderate length and cannot change. The first call copies it from the page
+    /// cache; `None` as long as that does not have all of it.
+    pub fn in_memory(&self) -> Option<&Bytes> {
+        if self.may_be_copied && self.memory.get().is_none() {
+            let mut content = vec![0; self.length as usize];
+            if self.read_now(&mut content, 0) == Ok(content.len()) {
+                let _ = self.memory.set(content.into());
+            }
+        }
+        self.memory.get()
     }
 
     /// Returns `true` if `sendfile` may pass the file's pages to the socket.
@@ -430,6 +467,31 @@ mod tests {
 
     fn content(seed: usize) -> Vec<u8> {
         (0..LENGTH).map(|at| (at * 31 + at / 251 + seed) as u8).collect()
+    }
+
+    #[test]
+    fn private_copies_of_moderate_length_are_in_memory_as_well() {
+        let bytes = content(0);
+        for length in [DESCRIPTOR_FROM, IN_MEMORY_TO as usize] {
+            for stored in [StoredContent::in_memory, StoredContent::on_disk] {
+                let stored = stored(bytes[..length].to_vec());
+                // Both copies count from the start.
+                assert_eq!(stored.cost(), (2 * length, 1));
+                let StoredContent::File(file) = stored else { panic!() };
+                assert!(file.in_memory().unwrap() == &bytes[..length]);
+            }
+        }
+        let stored = StoredContent::on_disk(bytes[..=IN_MEMORY_TO as usize].to_vec());
+        assert_eq!(stored.cost(), (IN_MEMORY_TO as usize + 1, 1));
+        let StoredContent::File(file) = stored else { panic!() };
+        assert!(file.in_memory().is_none());
+        let folder = tempfile::tempdir().unwrap();
+        let path = folder.path().join("file");
+        fs::write(&path, &bytes[..DESCRIPTOR_FROM]).unwrap();
+        let file = File::open(&path).unwrap();
+        let metadata = FileMetadata::of(&file).unwrap();
+        let live = ContentFile::live(file.into(), metadata, true);
+        assert!(live.in_memory().is_none(), "a file that others can change");
     }
 
     /// Opens a file that is being sent, and changes it.

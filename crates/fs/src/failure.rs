@@ -36,7 +36,7 @@ impl Failure {
 impl fmt::Display for Failure {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.write_str(match self {
-            Self::Missing => "there is no such file that may be sent",
+            Self::Missing => "no such file, or it may not be served",
             Self::Forbidden => {
                 "it may not be read, is not a regular file, or lies behind a symlink that `symlinks` does not allow"
             }

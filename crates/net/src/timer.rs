@@ -34,12 +34,29 @@ impl Timer {
     }
 
     async fn wait(&self, time: Duration) -> io::Result<()> {
+        self.set(time)?;
+        self.fired().await
+    }
+
+    /// Sets the timer, which was set before or not, to fire once after `time`.
+    ///
+    /// # Errors
+    /// When the kernel rejects the time.
+    pub fn set(&self, time: Duration) -> io::Result<()> {
         // Zero would disarm the timer.
         let time = time.max(Duration::from_nanos(1));
         let value = Timespec::try_from(time).map_err(io::Error::other)?;
         // This call discards earlier expirations, so that they need not be read.
         let once = Itimerspec { it_interval: Timespec::default(), it_value: value };
         timerfd_settime(&self.0, TimerfdTimerFlags::empty(), &once)?;
+        Ok(())
+    }
+
+    /// Resolves when the timer has fired since it was set.
+    ///
+    /// # Errors
+    /// When the runtime has ended.
+    pub async fn fired(&self) -> io::Result<()> {
         self.0.readable().await?;
         let expired = self.0.try_io(|| Err::<(), _>(io::ErrorKind::WouldBlock.into()));
         debug_assert!(expired.is_err());

@@ -91,6 +91,18 @@ impl Freshness {
         }
     }
 
+    /// Gives a response without an explicit lifetime this one, in seconds: the configuration of the cache takes the place of a
+    /// heuristic (RFC 9111 §4.2.2).
+    #[must_use]
+    pub fn with_default(self, lifetime: Option<u64>) -> Self {
+        match lifetime.filter(|_| !self.is_explicit) {
+            Some(lifetime) => {
+                Self { lifetime: lifetime.min(MAX_SECONDS), is_explicit: true, ..self }
+            }
+            None => self,
+        }
+    }
+
     /// Returns the age at `now`, in milliseconds of the monotonic clock.
     pub fn age(&self, now: u64) -> u64 {
         self.initial_age + now.saturating_sub(self.received) / 1000
@@ -284,6 +296,20 @@ mod tests {
             let found = freshness.usability(&request, second * 1000);
             assert_eq!(found, expected, "{directives} {request:?} {second}");
         }
+    }
+
+    #[test]
+    fn a_configured_lifetime_takes_the_place_of_a_heuristic_one() {
+        let with = |status, pairs: &[(&str, &str)]| {
+            let freshness = of(status, pairs, received()).with_default(Some(60));
+            (freshness.lifetime, freshness.is_explicit)
+        };
+        assert_eq!(with(200, &[]), (60, true));
+        assert_eq!(with(500, &[]), (60, true));
+        assert_eq!(with(200, &[("Last-Modified", YESTERDAY)]), (60, true));
+        assert_eq!(with(200, &[("Cache-Control", "max-age=5")]), (5, true));
+        assert_eq!(with(200, &[("Expires", "0")]), (0, true));
+        assert_eq!(of(200, &[], received()).with_default(None).lifetime, 0);
     }
 
     #[test]

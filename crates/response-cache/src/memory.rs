@@ -278,7 +278,7 @@ mod tests {
 
     fn stored(pairs: &[(&str, &str)], request_fields: &str, body: &'static str) -> Arc<Stored> {
         let requested = Requested { method: Method::Get, is_authenticated: false, no_store: false };
-        let rules = Rules { set_cookie: false, is_heuristic: true, max_body: 1000 };
+        let rules = Rules { set_cookie: false, is_heuristic: true, lifetime: None, max_body: 1000 };
         let request = request("GET", "/", request_fields);
         let received = Received { date: None, unix: 784_111_777, at: 0, delay: 0 };
         let pairs: Vec<_> = pairs.iter().copied().chain([("Cache-Control", "max-age=9")]).collect();

@@ -17,7 +17,7 @@ use crate::stored::{Stored, StoredHead};
 use crate::vary::Vary;
 
 /// The first bytes of each record: a name, and the version of the format.
-const MAGIC: &[u8; 8] = b"dunlinR2";
+const MAGIC: &[u8; 8] = b"dunlinR3";
 
 /// Bytes of a preamble.
 pub const PREAMBLE: usize = 40;
@@ -172,6 +172,8 @@ impl StoredHead {
         self.freshness.write(writer, now);
         writer.flag(self.rules().set_cookie);
         writer.flag(self.rules().is_heuristic);
+        writer.flag(self.rules().lifetime.is_some());
+        self.rules().lifetime.into_iter().for_each(|lifetime| writer.number(lifetime));
         writer.number(self.rules().max_body);
         self.vary.write(writer);
         for (name, value) in self.fields.iter() {
@@ -187,6 +189,7 @@ impl StoredHead {
         let rules = Rules {
             set_cookie: reader.flag()?,
             is_heuristic: reader.flag()?,
+            lifetime: if reader.flag()? { Some(reader.number()?) } else { None },
             max_body: reader.number()?,
         };
         let vary = Vary::read(reader)?;
@@ -217,7 +220,7 @@ mod tests {
 
     fn stored() -> Stored {
         let requested = Requested { method: Method::Get, is_authenticated: false, no_store: false };
-        let rules = Rules { set_cookie: true, is_heuristic: true, max_body: 1000 };
+        let rules = Rules { set_cookie: true, is_heuristic: true, lifetime: None, max_body: 1000 };
         let request = request("GET", "/b", "Accept-Language: de, en\r\nA: 1\r\n");
         let received = Received { date: None, unix: 784_111_777, at: 3_400, delay: 0 };
         let pairs = [

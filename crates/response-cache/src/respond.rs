@@ -165,7 +165,7 @@ mod tests {
 
     fn stored(pairs: &[(&str, &str)]) -> Stored {
         let requested = Requested { method: Method::Get, is_authenticated: false, no_store: false };
-        let rules = Rules { set_cookie: false, is_heuristic: true, max_body: 1000 };
+        let rules = Rules { set_cookie: false, is_heuristic: true, lifetime: None, max_body: 1000 };
         let request = request("GET", "/", "");
         let received = Received { date: Some(UNIX), unix: UNIX, at: 0, delay: 0 };
         let all: Vec<_> = [("Cache-Control", "max-age=9")].iter().chain(pairs).copied().collect();

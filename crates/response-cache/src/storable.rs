@@ -26,6 +26,8 @@ pub struct Rules {
     pub set_cookie: bool,
     /// Responses without an explicit lifetime have a heuristic one (RFC 9111 §4.2.2).
     pub is_heuristic: bool,
+    /// The lifetime of this response in seconds, if it has no explicit one.
+    pub lifetime: Option<u64>,
     /// The largest body in bytes.
     pub max_body: u64,
 }
@@ -96,7 +98,8 @@ mod tests {
 
     const REQUESTED: Requested =
         Requested { method: Method::Get, is_authenticated: false, no_store: false };
-    const RULES: Rules = Rules { set_cookie: false, is_heuristic: true, max_body: 1000 };
+    const RULES: Rules =
+        Rules { set_cookie: false, is_heuristic: true, lifetime: None, max_body: 1000 };
 
     fn result(
         requested: Requested,

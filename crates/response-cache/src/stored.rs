@@ -64,7 +64,8 @@ impl StoredHead {
         rules: &Rules,
     ) -> Result<Self, &'static str> {
         let directives = Directives::of(fields);
-        let freshness = Freshness::of(status, fields, &directives, received, rules.is_heuristic);
+        let freshness = Freshness::of(status, fields, &directives, received, rules.is_heuristic)
+            .with_default(rules.lifetime);
         storable::check(requested, status, fields, &directives, &freshness, rules)?;
         let Some(vary) = Vary::of(fields, request) else { return Err("vary") };
         let is_stored = |name: &[u8]| {
@@ -217,7 +218,8 @@ mod tests {
 
     const REQUESTED: Requested =
         Requested { method: Method::Get, is_authenticated: false, no_store: false };
-    const RULES: Rules = Rules { set_cookie: false, is_heuristic: true, max_body: 1000 };
+    const RULES: Rules =
+        Rules { set_cookie: false, is_heuristic: true, lifetime: None, max_body: 1000 };
 
     fn received(at: u64) -> Received {
         Received { date: None, unix: 784_111_777 + at, at: at * 1000, delay: 0 }

@@ -36,7 +36,7 @@
 //! # let (fields, directives) = (FieldLines::new(), Directives::default());
 //! # let received = Received { date: None, unix: 784_111_777, at: 1_000, delay: 0 };
 //! # let freshness = Freshness::of(200, &fields, &directives, received, false);
-//! # let rules = Rules { set_cookie: false, is_heuristic: false, max_body: 1_000 };
+//! # let rules = Rules { set_cookie: false, is_heuristic: false, lifetime: None, max_body: 1_000 };
 //! # let head = StoredHead::from_parts((200, fields), 784_111_777, freshness, Vary::default(), rules);
 //!
 //! let now = || Now { monotonic: 1_000, unix: 784_111_777_000 };

@@ -22,8 +22,8 @@ pub(crate) use self::build::{Components, WorkerComponents, describe, new, respon
 pub(crate) const IS_PRESENT: bool = cfg!(feature = "component");
 
 /// Why a build without components rejects a configuration or a command.
-pub(crate) const ABSENT: &str = "this build has no components; build it with `--features component`, or install a package, \
-                                 which has them";
+pub(crate) const ABSENT: &str = "components: this build lacks the feature `component`; build with `--features component`, or \
+                                 install a package";
 
 /// Compiles a component into the cache beneath the directory of state, with limits of memory and CPU time for this process.
 /// Returns `true` if it was not there before.

@@ -44,7 +44,9 @@ impl DiskCache {
         before: Option<&Arc<Self>>,
         pools: &Arc<blocking::Pools>,
     ) -> Option<Arc<Self>> {
-        config.cache_directory()?;
+        if !config.keeps_responses() {
+            return None;
+        }
         let cache = &config.server.cache;
         let directory = cache.disk.as_ref()?;
         let bounds = (directory.size, cache.entries);

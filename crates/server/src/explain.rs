@@ -5,14 +5,18 @@ use std::path::Path;
 use std::sync::Arc;
 
 use dunlin_config::{
-    Candidate, Config, Handler, Mapping, Proxy, Script, Settings, Site, explain_settings, masked,
+    Candidate, Config, Facts, Handler, Mapping, Proxy, Script, Settings, Site, explain_settings,
+    masked,
 };
+use dunlin_http::http1::Http1Connection;
 use dunlin_http::semantics::{Method, host, path, target};
+use dunlin_http::{Head, Limits, Request};
 
+use crate::exchange::coding::describe;
 use crate::handler::redirect;
 use crate::route::decode::{decode, rejection};
 use crate::route::reroute::MAX_REDIRECTS;
-use dunlin_files::explain::{Explained as ExplainedFile, explain as explain_files};
+use dunlin_files::explain::{Explained as ExplainedFile, codings, explain as explain_files};
 use dunlin_files::search::{Found, Wanted};
 use dunlin_fs::failure::Failure;
 use dunlin_script::explain::{Explained, explain as explain_script};
@@ -47,6 +51,19 @@ pub fn explain(config: &Config, file: &Path, url: &str, all: bool) -> Result<Str
         let _ = writeln!(text, "path      rejected with {status}: {reason}");
         return Ok(text);
     }
+    let (bytes, head) = request_for(url, authority);
+    let request = Request::new(&bytes, &head);
+    let facts = Facts {
+        request,
+        path: &decoded,
+        query,
+        client: None,
+        encrypted: false,
+        hidden: &site.user_fields,
+    };
+    let base = site;
+    let chosen = site.for_maps(&facts).map(Arc::new);
+    let site = chosen.as_ref().unwrap_or(site);
     let settings = site.route(&decoded);
     if decoded.contains(&0) && settings.handler.is_files() && settings.try_files.is_empty() {
         let reason = "the path holds an encoded slash, which no file name can";
@@ -54,19 +71,32 @@ pub fn explain(config: &Config, file: &Path, url: &str, all: bool) -> Result<Str
         return Ok(text);
     }
     let _ = writeln!(text, "path      {}", shown(&decoded));
-    explain_settings(config, file, site, &decoded, all, &mut text);
-    let mut explanation = Explanation { config, site, host, redirects: 0, text };
+    explain_settings(config, file, (base, site), &facts, all, &mut text);
+    let why = std::mem::take(&mut text);
+    let mut explanation = Explanation { config, site, host, facts, redirects: 0, text };
     if settings.internal {
         explanation.add("404 to clients; to scripts that name the path:");
     }
-    explanation.response(settings, &decoded, query);
-    Ok(masked(&explanation.text))
+    explanation.response(&settings, &decoded, query);
+    // The response comes first, then the settings that determine it.
+    Ok(masked(&format!("{}{why}", explanation.text)))
+}
+
+/// Returns a request for the URL without further fields. Without a host, it has that of the machine.
+fn request_for(url: &str, authority: &[u8]) -> (Vec<u8>, Head) {
+    let authority = if authority.is_empty() { b"localhost" } else { authority };
+    let bytes = [b"GET ", url.as_bytes(), b" HTTP/1.1\r\nHost: ", authority, b"\r\n\r\n"].concat();
+    let mut head = Head::default();
+    // The target was parsed before. What is not a request has no fields.
+    let _ = Http1Connection::default().head(&bytes, &Limits::default(), &mut head);
+    (bytes, head)
 }
 
 struct Explanation<'a> {
     config: &'a Config,
     site: &'a Arc<Site>,
     host: &'a [u8],
+    facts: Facts<'a>,
     /// Internal redirects so far.
     redirects: u8,
     text: String,
@@ -75,6 +105,16 @@ struct Explanation<'a> {
 impl Explanation<'_> {
     fn add(&mut self, response: impl std::fmt::Display) {
         let _ = writeln!(self.text, "response  {response}");
+    }
+
+    /// Adds the codings of a response that is made for one request.
+    fn add_made(&mut self, settings: &Settings, response: impl std::fmt::Display) {
+        self.add(response);
+        self.coding(&describe(settings, None));
+    }
+
+    fn coding(&mut self, coding: &str) {
+        let _ = writeln!(self.text, "coding    {coding}");
     }
 
     fn response(&mut self, settings: &Arc<Settings>, path: &[u8], query: Option<&[u8]>) {
@@ -86,24 +126,27 @@ impl Explanation<'_> {
             Handler::Proxy(_) if settings.tries_files() => {
                 self.files(&Wanted { site: self.site, route: settings, path, query });
             }
-            Handler::Proxy(proxy) => self.proxy(proxy),
+            Handler::Proxy(proxy) => self.proxy(settings, proxy),
             Handler::Redirect(rule) => {
-                let location = rule.location(path, query, self.host);
+                let location = rule.location((path, query), self.host, Some(&self.facts));
                 let location = String::from_utf8_lossy(&location);
                 self.add(format_args!("{} to {location}", rule.status));
             }
             Handler::Respond(fixed) => {
-                let bytes = fixed.body.len();
+                let bytes = fixed.length().unwrap_or_else(|| fixed.body(&self.facts).len());
                 self.add(format_args!("{} with {bytes} bytes of text", fixed.status));
+                let content = (fixed.content_type.as_bytes(), bytes as u64);
+                self.coding(&describe(settings, Some(content)));
             }
-            Handler::Rewrite(to) => match to.expand(path, query) {
+            Handler::Rewrite(to) => match to.expand(path, query, Some(&self.facts)) {
                 Some(candidate) => self.reroute(&candidate),
                 None => {
                     self.add("404: the values of the request make the path of `rewrite` invalid");
                 }
             },
-            Handler::Status(_) => self.add("the server's status"),
+            Handler::Status(_) => self.add_made(settings, "the server's status"),
             Handler::Readiness => self.add("whether the server is ready"),
+            Handler::Close => self.add("none: the connection is closed, 444 in the log"),
             Handler::AddSlash => self.add_slash(path, query),
         }
     }
@@ -111,17 +154,18 @@ impl Explanation<'_> {
     fn script(&mut self, script: &Script, wanted: &Wanted<'_>) {
         let label = &script.label;
         if matches!(script.mapping, Mapping::Application | Mapping::Program) {
-            return self.add(format_args!("by {label}"));
+            return self.add_made(wanted.route, format_args!("by {label}"));
         }
         let Wanted { site, route, path, query } = *wanted;
         if script.component().is_some() {
             let name = shown(script.rest(path));
-            return self.add(format_args!("the component that {name:?} names in {label}"));
+            let component = format_args!("the component that {name:?} names in {label}");
+            return self.add_made(route, component);
         }
         let place = Place { site: Arc::clone(site), route: Arc::clone(route) };
         match explain_script(&place, script, path, query) {
             Explained::Script(program) => {
-                self.add(format_args!("the script {}", program.display()));
+                self.add_made(route, format_args!("the script {}", program.display()));
             }
             Explained::File => self.files(wanted),
             Explained::Directory => self.add_slash(path, query),
@@ -139,10 +183,10 @@ impl Explanation<'_> {
         }
     }
 
-    fn proxy(&mut self, proxy: &Proxy) {
+    fn proxy(&mut self, settings: &Settings, proxy: &Proxy) {
         let names = proxy.upstreams.iter().map(|upstream| upstream.address.to_string());
         let names = names.collect::<Vec<_>>().join(" or ");
-        self.add(format_args!("from the upstream {names}"));
+        self.add_made(settings, format_args!("from the upstream {names}"));
     }
 
     fn files(&mut self, wanted: &Wanted<'_>) {
@@ -151,7 +195,10 @@ impl Explanation<'_> {
             let _ = writeln!(self.text, "tried     {tried}");
         }
         match result {
-            Ok(Found::File(file)) => self.add(format_args!("the file {}", file.display())),
+            Ok(Found::File(file)) => {
+                self.add(format_args!("the file {}", file.display()));
+                self.coding(&codings(wanted.route, &file));
+            }
             Ok(Found::Listing(directory)) => {
                 self.add(format_args!("the listing of the directory {}", directory.display()));
             }
@@ -159,7 +206,7 @@ impl Explanation<'_> {
             Ok(Found::Status(status)) => self.add(status),
             Ok(Found::Proxy) => {
                 if let Some(proxy) = wanted.route.handler.proxy() {
-                    self.proxy(proxy);
+                    self.proxy(wanted.route, proxy);
                 }
             }
             Ok(Found::Elsewhere(candidate)) => self.reroute(&candidate),
@@ -196,7 +243,7 @@ impl Explanation<'_> {
             return self.add(format_args!("500: more than {MAX_REDIRECTS} internal redirects"));
         }
         self.add(format_args!("from the route of {path}:"));
-        self.response(settings, &candidate.path, candidate.query.as_deref());
+        self.response(&settings, &candidate.path, candidate.query.as_deref());
     }
 }
 
@@ -222,7 +269,7 @@ impl Route for Place {
     }
 
     fn covers(&self, path: &[u8]) -> bool {
-        Arc::ptr_eq(self.site.route(path), &self.route)
+        self.site.has_settings(path, &self.route)
     }
 
     fn share(&self) -> Arc<dyn Route + Send + Sync> {

@@ -54,6 +54,7 @@ mod control;
 mod disk_cache;
 mod drive;
 pub mod error_log;
+mod exchange;
 mod explain;
 mod fleet;
 mod handler;
@@ -70,5 +71,6 @@ pub use component::compile_component;
 pub use explain::explain;
 pub use server::{
     Confined, Findings, Origin, REMOVE_SOCKETS, Server, StartError, Takeover, certificates,
-    confine, hindrances, load_directory, reload, remove_sockets, unresolved_names, verify,
+    confine, hindrances, http3_notes, load_directory, reload, remove_sockets, unresolved_names,
+    verify,
 };

@@ -1,5 +1,7 @@
 //! Accepting connections.
 
+pub(crate) mod quic;
+
 use std::cell::{Cell, RefCell};
 use std::io;
 use std::os::fd::{AsFd, AsRawFd};
@@ -19,14 +21,16 @@ pub(crate) use dunlin_net::listener::{ListenSocket, bind, bind_unix, probe};
 use dunlin_net::log_limiter::LogLimiter;
 use dunlin_net::proxy_protocol::{self, Addresses};
 use dunlin_net::stream::Stream;
+use dunlin_quic::Endpoint;
 use dunlin_telemetry::ConnectionStart;
 use dunlin_telemetry::metrics::Handshake;
 use dunlin_tls::Transport;
 use rustix::io::Errno;
 use tokio::sync::Notify;
 
+use crate::drive::Start;
 use crate::drive::connection::Connection;
-use crate::drive::link::{Accepted, Start};
+use crate::exchange::link::Accepted;
 use crate::worker::{SharedState, Worker, WorkerContext};
 
 /// A `[[listen]]` entry on one worker.
@@ -36,12 +40,32 @@ pub(crate) struct ListenerHandle {
     rules: RefCell<Listen>,
     is_closed: Cell<bool>,
     closed: Notify,
+    /// The line that announces HTTP/3 to clients.
+    alternative: RefCell<Option<Rc<str>>>,
 }
 
 impl ListenerHandle {
     pub(crate) fn new(rules: Listen) -> Rc<Self> {
         let rules = RefCell::new(rules);
-        Rc::new(Self { rules, is_closed: Cell::new(false), closed: Notify::new() })
+        Rc::new(Self {
+            rules,
+            is_closed: Cell::new(false),
+            closed: Notify::new(),
+            alternative: RefCell::default(),
+        })
+    }
+
+    /// Sets the endpoint for HTTP/3.
+    pub(crate) fn set_endpoint(&self, endpoint: &Endpoint) {
+        // Clients keep it for a day.
+        let line = |port| format!("Alt-Svc: h3=\":{port}\"; ma=86400\r\n").into();
+        self.alternative.replace(endpoint.local_addr().map(|address| line(address.port())));
+    }
+
+    /// Returns the line that announces HTTP/3 to clients; `None` while the listener has none.
+    fn alternative(&self) -> Option<Rc<str>> {
+        let is_wanted = self.rules.borrow().http3.is_wanted();
+        self.alternative.borrow().as_ref().filter(|_| is_wanted).map(Rc::clone)
     }
 
     pub(crate) fn change(&self, rules: Listen) {
@@ -154,7 +178,16 @@ fn begin(
         return;
     }
     let connection_start = ctx.has_telemetry().then(ConnectionStart::now);
-    let accepted = Accepted { peer, proxied: None, permit, connection_start, arrived: Vec::new() };
+    let listener = handle.rules.borrow().number;
+    let accepted = Accepted {
+        peer,
+        listener,
+        proxied: None,
+        permit,
+        connection_start,
+        arrived: Vec::new(),
+        alternative: handle.alternative(),
+    };
     let preparing = Preparing { accepted, protocols };
     if protocols.tls || protocols.proxy_protocol {
         tokio::task::spawn_local(preparing.prepare(Rc::clone(ctx), stream));
@@ -269,13 +302,19 @@ impl Preparing {
         let SharedState { config, certificates, .. } = &*ctx.shared;
         let limit = Duration::from_millis(ctx.http1.head_timeout);
         let arrived = std::mem::take(&mut self.accepted.arrived);
-        let handshake =
-            dunlin_tls::handshake(stream, arrived, config, certificates, self.protocols.http2);
+        let (number, http2) = (self.accepted.listener, self.protocols.http2);
+        let listener = dunlin_tls::Listener { number, http2 };
+        let handshake = dunlin_tls::handshake(stream, arrived, config, certificates, listener);
         let peer = self.accepted.peer;
         match clock::timeout(limit, handshake).await {
             Some(Ok(mut session)) if session.is_acme_challenge() => session.close(),
             Some(Ok(session)) => {
                 ctx.wake_ticker();
+                if self.accepted.alternative.is_some()
+                    && !session.may_use_http3(config, certificates)
+                {
+                    self.accepted.alternative = None;
+                }
                 let resumed = session.is_resumed();
                 ctx.metrics.handshake(if resumed { Handshake::Resumed } else { Handshake::Full });
                 if let Some(connection_start) = &mut self.accepted.connection_start {

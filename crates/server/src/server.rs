@@ -3,6 +3,7 @@
 mod listeners;
 mod load;
 mod prepare;
+mod quic_sockets;
 mod renew;
 mod summary;
 mod upgrade;
@@ -22,13 +23,15 @@ use tokio::sync::{oneshot, watch};
 use self::listeners::{Listeners, WorkerListener};
 pub use self::load::{load_directory, reload};
 pub(crate) use self::prepare::Generation;
+use self::quic_sockets::Succession;
 use self::upgrade::Upgrade;
-pub use self::verify::{Findings, certificates, unresolved_names, verify};
+pub use self::verify::{Findings, certificates, http3_notes, unresolved_names, verify};
 use dunlin_config::{Config, Problem, StartupSettings};
 pub use dunlin_process::StartError;
 use dunlin_process::fail;
 use dunlin_process::handover;
 pub use dunlin_process::handover::Takeover;
+use dunlin_process::inheritance::Inheritance;
 use dunlin_process::notify::Manager;
 use dunlin_process::pid_file::PidFile;
 use dunlin_process::preconditions::{
@@ -42,6 +45,8 @@ use self::worker_thread::{WorkerCommand, WorkerHandle};
 use crate::component;
 use crate::control::{Action, Command, Control, Event, ResultSender};
 use crate::disk_cache::DiskCache;
+use crate::handler;
+use crate::listen::quic;
 use crate::worker::SharedState;
 use dunlin_process::start_program::Starter;
 
@@ -104,10 +109,11 @@ impl Server {
         let manager = Manager::from_environment();
         let program = confined.program.clone();
         let is_first = takeover.is_none();
-        let (mut inherited, startup) = match takeover {
+        let (mut inheritance, startup) = match takeover {
             Some(takeover) => {
                 let startup = takeover.startup(&mut config)?;
-                (std::mem::take(&mut takeover.inherited), startup)
+                takeover.secrets.iter().for_each(quic::continue_identity);
+                (std::mem::take(&mut takeover.inheritance), startup)
             }
             None => {
                 let sockets = handover::from_systemd()
@@ -124,8 +130,8 @@ impl Server {
         let config = Arc::clone(&generation.shared.config);
         let threads = config.server.threads;
         let mut listeners = Listeners::new(threads);
-        let plan = listeners.plan(&config.listen, &mut inherited)?;
-        for unused in inherited {
+        let plan = listeners.plan(&config.listen, &mut inheritance)?;
+        for unused in inheritance.listeners {
             let address = unused.address;
             tracing::warn!("an inherited socket for {address} is closed: no [[listen]] names it");
         }
@@ -192,9 +198,10 @@ impl Server {
         );
         let version = env!("CARGO_PKG_VERSION");
         let addresses = self.running.listeners.addresses().join(", ");
-        tracing::info!(
+        let what = format!(
             "dunlin {version} started: {by}, {sites} site{plural}, {user}, listening on {addresses}"
         );
+        self.running.note(&what);
     }
 
     /// Serves until SIGTERM or SIGINT and for `drain` from then on, then lets responses in progress finish within `stop_timeout`. A
@@ -210,7 +217,10 @@ impl Server {
         }
         runtime.block_on(async {
             let mut watchdog = running.manager.watchdog.map(tokio::time::interval);
-            let mut drained = None;
+            running.listeners.follow();
+            let (mut drained, mut following) = (None, Vec::new());
+            let mut seconds = tokio::time::interval(Duration::from_secs(1));
+            seconds.set_missed_tick_behavior(tokio::time::MissedTickBehavior::Delay);
             let end = loop {
                 let due = async {
                     match &mut watchdog {
@@ -234,16 +244,18 @@ impl Server {
                     },
                     () = stop => break End::Stop,
                     result = upgrade::end_of(&mut running.upgrade) => {
-                        if let Some(pid) = running.upgraded(result) {
+                        if let Some((pid, successions)) = running.upgraded(result) {
+                            following = successions;
                             break End::Replaced(pid);
                         }
                     }
                     _ = due => running.send_watchdog().await,
+                    _ = seconds.tick() => handler::status::sample(&running.generation.shared),
                 }
             };
             match end {
                 End::Stop => {
-                    tracing::info!("stopping: responses in progress are finished");
+                    running.note("stopping: responses in progress are finished");
                     // A new process that does not serve yet ends with this one.
                     running.upgrade = None;
                     running.manager.stopping();
@@ -252,6 +264,8 @@ impl Server {
                     running.drain(Duration::ZERO, end, &mut control).await;
                 }
                 End::Replaced(_) => {
+                    let successions = following.into_iter().map(Succession::begin);
+                    futures_util::future::join_all(successions).await;
                     running.listeners.release();
                     if let Some(fleet) = &running.generation.shared.fleet {
                         // The other process has joined it.
@@ -288,6 +302,15 @@ fn report(result: Result<String, String>, result_sender: ResultSender) {
 }
 
 impl Running {
+    /// Logs an event in the life of the process. A server of a directory without a configuration runs in a terminal, where its
+    /// address is printed and its end is seen.
+    fn note(&self, what: &str) {
+        match self.generation.shared.config.path() {
+            Some(_) => tracing::info!("{what}"),
+            None => tracing::debug!("{what}"),
+        }
+    }
+
     /// Has routes with `readiness` report that the server stops. Returns when it does; `None` if it does at once.
     fn begin_draining(&mut self) -> Option<tokio::time::Instant> {
         let SharedState { config, draining, .. } = &*self.generation.shared;
@@ -355,12 +378,10 @@ impl Running {
 
     fn reopen_log(&self) -> String {
         crate::error_log::reopen();
-        match &self.generation.access_log {
-            Some(log) => {
-                log.reopen();
-                "the logs are reopened".to_owned()
-            }
-            None => "the error log is reopened; there is no access log".to_owned(),
+        self.generation.logs.reopen();
+        match self.generation.logs.is_empty() {
+            false => "the logs are reopened".to_owned(),
+            true => "the error log is reopened; there is no access log".to_owned(),
         }
     }
 
@@ -385,7 +406,7 @@ impl Running {
         let config = Arc::clone(&next.shared.config);
         let plan = self
             .listeners
-            .plan(&config.listen, &mut Vec::new())
+            .plan(&config.listen, &mut Inheritance::default())
             .map_err(|error| unchanged(&error))?;
         let (per_worker, change) =
             self.listeners.change(plan).map_err(|error| unchanged(&error))?;
@@ -418,7 +439,9 @@ impl Running {
         generation: &Generation,
         per_worker: Vec<Vec<WorkerListener>>,
     ) -> Result<(), StartError> {
-        dunlin_memory::set_limit(generation.shared.config.server.memory);
+        let config = &generation.shared.config;
+        dunlin_memory::set_limit(config.server.memory);
+        dunlin_fs::content::set_memory_copies(config.listen.iter().any(|listener| listener.tls));
         let mut waiting = Vec::new();
         for (worker, listeners) in self.workers.iter().zip(per_worker) {
             let (done, applied) = oneshot::channel();
@@ -459,7 +482,7 @@ impl Running {
     }
 
     fn finish(self) {
-        let Generation { shared, access_log, .. } = &self.generation;
+        let Generation { shared, logs, .. } = &self.generation;
         let left = shared.fleet.as_ref().map(|fleet| fleet.leave());
         summary::log_totals(shared);
         shared.scripts.pools.kill_all();
@@ -477,12 +500,9 @@ impl Running {
         if open > 0 {
             tracing::warn!("{open} connections were still open when stop_timeout expired");
         }
-        if let Some(log) = access_log {
-            log.close(FINISH);
-            let lost = log.lost();
-            if lost > 0 {
-                tracing::warn!("{lost} lines of the access log were lost since it was opened");
-            }
+        let lost = logs.close(FINISH);
+        if lost > 0 {
+            tracing::warn!("{lost} lines of the access log were lost since it was opened");
         }
         self.workers.into_iter().for_each(WorkerHandle::join);
         self.listeners.finish(FINISH);

@@ -31,6 +31,7 @@ pub(crate) use self::tunnel_meter::TunnelMeter;
 use crate::component::{Components, WorkerComponents};
 use crate::control::Commands;
 use crate::disk_cache::DiskCache;
+use crate::exchange::coding::{CodingBudget, CodingCounts};
 use crate::fleet::Fleet;
 use crate::handler::response_cache::shared::ResponseCache;
 use crate::maintenance::Maintenance;
@@ -38,6 +39,7 @@ use crate::route::conditions::FastPathConditions;
 use crate::route::router::Router;
 use crate::route::sites::{CacheEntry, Route, Sites};
 use dunlin_config::{Config, Persistence, Server, StartupSettings};
+use dunlin_exchange::BodyRate;
 use dunlin_fs::roots::Root;
 use dunlin_net::blocking;
 use dunlin_net::clock::Clock;
@@ -46,12 +48,12 @@ use dunlin_net::connections::Connections;
 use dunlin_proxy::WorkerProxy;
 use dunlin_script::context::Context;
 use dunlin_script::state::{Scripts, WorkerScripts};
-use dunlin_status::Collectors;
+use dunlin_status::{Collectors, History};
 use dunlin_telemetry::live::LiveTap;
 use dunlin_telemetry::metrics::{Metrics, WorkerMetrics};
 use dunlin_telemetry::redact::Redactor;
 use dunlin_telemetry::traces::Tracer;
-use dunlin_telemetry::{AccessLog, ReverseDns, TimeCache, WorkerLog};
+use dunlin_telemetry::{AccessLogs, ReverseDns, TimeCache, WorkerLogs};
 use dunlin_tls::Certificates;
 
 /// The state that all workers share. A request for a cached file takes no lock of it.
@@ -65,6 +67,8 @@ pub(crate) struct SharedState {
     pub(crate) responses: Option<Arc<ResponseCache>>,
     /// The responses and objects on disk; `None` if there is no directory for them.
     pub(crate) disk: Option<Arc<DiskCache>>,
+    /// What was compressed for one request each.
+    pub(crate) coding: Arc<CodingCounts>,
     /// Threads for work that may block.
     pub(crate) blocking: Arc<blocking::Pools>,
     /// Processes of scripts, and the state that scripts share.
@@ -91,6 +95,8 @@ pub(crate) struct SharedState {
     /// Time of the start.
     pub(crate) started: SystemTime,
     pub(crate) metrics: Arc<Metrics>,
+    /// The last minutes, for the status page.
+    pub(crate) history: Arc<History>,
     /// Requests are counted.
     pub(crate) is_counting: bool,
     pub(crate) tracer: Option<Arc<Tracer>>,
@@ -121,10 +127,14 @@ pub(crate) struct WorkerContext {
     /// The state of WebAssembly components.
     pub(crate) components: WorkerComponents,
     pub(crate) metrics: Rc<WorkerMetrics>,
-    log: RefCell<Option<WorkerLog>>,
+    /// The time for content codings.
+    pub(crate) coding: Rc<CodingBudget>,
+    logs: RefCell<WorkerLogs>,
     is_logging: bool,
-    /// The access log contains the timings of requests.
+    /// Access logs contain the timings of requests.
     logs_timings: bool,
+    /// Access logs contain fields of responses.
+    pub(crate) logs_response_fields: bool,
     time: RefCell<TimeCache>,
     worker: Rc<Worker>,
     /// A reload has created a newer context.
@@ -141,10 +151,8 @@ pub(crate) struct Http1Settings {
     pub(crate) limits: Limits,
     pub(crate) idle_timeout: u64,
     pub(crate) head_timeout: u64,
-    pub(crate) body_timeout: u64,
+    pub(crate) body: BodyRate,
     pub(crate) send_timeout: u64,
-    /// Minimum rate of a request body in bytes per second; 0 for none.
-    pub(crate) body_rate: u64,
     /// Maximum of requests per connection; 0 for no limit.
     pub(crate) requests: u64,
     pub(crate) server_field: bool,
@@ -200,9 +208,8 @@ impl Http1Settings {
             },
             idle_timeout: millis(http1.idle_timeout),
             head_timeout: millis(http1.head_timeout),
-            body_timeout: millis(http1.body_timeout),
+            body: BodyRate { timeout: millis(http1.body_timeout), minimum: http1.body_rate },
             send_timeout: millis(http1.send_timeout),
-            body_rate: http1.body_rate,
             requests: http1.requests,
             server_field: server.server_field,
         }
@@ -210,11 +217,7 @@ impl Http1Settings {
 }
 
 impl WorkerContext {
-    fn new(
-        worker: &Rc<Worker>,
-        shared: Arc<SharedState>,
-        log: Option<&Arc<AccessLog>>,
-    ) -> Rc<Self> {
+    fn new(worker: &Rc<Worker>, shared: Arc<SharedState>, logs: &AccessLogs) -> Rc<Self> {
         let server = &shared.config.server;
         Rc::new_cyclic(|this: &Weak<Self>| Self {
             router: worker.router,
@@ -243,9 +246,11 @@ impl WorkerContext {
             ),
             metrics: Rc::clone(worker.metrics.get_or_init(|| Rc::new(shared.metrics.for_worker()))),
             time: RefCell::new(TimeCache::new()),
-            is_logging: log.is_some(),
-            logs_timings: log.is_some_and(|log| log.has_timings()),
-            log: RefCell::new(log.map(AccessLog::worker_log)),
+            coding: CodingBudget::new(&shared.coding, server.compress_share, &shared.files),
+            is_logging: !logs.is_empty(),
+            logs_timings: logs.has_timings(),
+            logs_response_fields: logs.has_response_fields(),
+            logs: RefCell::new(logs.worker_logs()),
             worker: Rc::clone(worker),
             superseded: Cell::new(false),
             others: Cell::new(false),
@@ -330,13 +335,14 @@ impl WorkerContext {
 
     /// Moves the requests of the current tick to the previous one. Called once a tick.
     fn look_back(&self) {
+        self.coding.begin_tick();
         self.had_others.set(self.has_others());
         self.others.set(false);
     }
 
-    /// Returns the number of lines that were lost since the access log was opened.
+    /// Returns the number of lines that were lost since the access logs were opened.
     pub(crate) fn lost_lines(&self) -> u64 {
-        self.log.borrow().as_ref().map_or(0, WorkerLog::lost)
+        self.logs.borrow().lost()
     }
 
     /// Restarts the ticks of the clock, which stop while there are no connections.
@@ -366,10 +372,8 @@ impl WorkerContext {
         self.shared.files.read_mounts();
     }
 
-    /// Queues the buffered lines of the access log.
+    /// Queues the buffered lines of the access logs.
     pub(crate) fn flush_log(&self) {
-        if let Some(log) = &mut *self.log.borrow_mut() {
-            log.flush();
-        }
+        self.logs.borrow_mut().flush();
     }
 }

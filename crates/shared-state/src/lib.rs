@@ -8,7 +8,7 @@
 //! - [`messages`]: messages to all of them, and which of them have received a message.
 //! - [`attempts`]: failed attempts to log in.
 //! - [`maintenance`]: sites that are under maintenance.
-//! - [`tickets`]: keys of TLS session tickets.
+//! - [`tickets`]: keys of TLS session tickets, and [`quic`]: the secret of QUIC endpoints.
 //! - [`objects`]: named content, written by the owner of a lock.
 //!
 //! # Contract
@@ -54,6 +54,7 @@ pub mod maintenance;
 pub mod messages;
 mod names;
 pub mod objects;
+pub mod quic;
 mod reply;
 pub mod roster;
 pub mod tickets;

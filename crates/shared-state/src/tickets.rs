@@ -91,7 +91,7 @@ fn parse(line: &str, now: i64) -> Option<TicketSecret> {
 }
 
 /// Returns the bytes of hexadecimal digits.
-fn bytes<const N: usize>(text: &str) -> Option<[u8; N]> {
+pub(crate) fn bytes<const N: usize>(text: &str) -> Option<[u8; N]> {
     let mut bytes = [0; N];
     if text.len() != 2 * N || !text.is_ascii() {
         return None;

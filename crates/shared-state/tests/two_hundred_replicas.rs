@@ -149,7 +149,7 @@ fn rounded(number: f64) -> String {
 
 #[test]
 fn the_chapter_quotes_what_the_code_does() {
-    let chapter = concat!(env!("CARGO_MANIFEST_DIR"), "/../../docs/src/growing.md");
+    let chapter = concat!(env!("CARGO_MANIFEST_DIR"), "/../../docs/src/figures.md");
     let chapter = std::fs::read_to_string(chapter).unwrap_or_default();
     let lines = lines();
     lines.iter().for_each(|line| println!("{line}"));

@@ -14,6 +14,7 @@
 mod collector;
 mod collectors;
 mod exposition;
+mod history;
 mod metric;
 pub mod page;
 mod replicas;
@@ -25,6 +26,7 @@ mod table;
 pub use self::collector::subscribe;
 pub use self::collectors::{Collectors, Latest};
 pub use self::exposition::Form;
+pub use self::history::{History, Totals, fresh, percentile};
 pub use self::replicas::{BlockingReplicas, Replicas, Reports};
 pub use self::report::{
     Bandwidth, Cache, Certificate, Client, Component, Concurrency, Connections, Disk, FleetReport,

@@ -42,7 +42,7 @@
   const charts = [
     { id: "rate", name: "Requests per second", lines: [["rate", "--one"]], text: number, fill: true },
     { id: "errors", name: "Errors per second", lines: [["server", "--bad", "5xx"], ["client", "--warn", "4xx"], ["rejected", "--one", "rejected"]], text: number },
-    { id: "latency", name: "Time in the server", lines: [["p50", "--one", "p50"], ["p99", "--two", "p99"]], text: time },
+    { id: "latency", name: "Time in the server", lines: [["p50", "--one", "p50"], ["p99", "--two", "p99"]], text: time, log: true },
     { id: "bytes", name: "Bytes sent per second", lines: [["bytes", "--one"]], text: (value) => size(value) + "/s", fill: true },
     { id: "open", name: "Open connections", lines: [["open", "--one"]], text: number, fill: true },
     { id: "cpu", name: "CPU time, of one core", lines: [["cpu", "--one"]], text: percent, fill: true },
@@ -72,16 +72,20 @@
     const style = getComputedStyle(document.documentElement);
     const colour = (name) => style.getPropertyValue(name).trim();
     const visible = shown();
-    const max = round(Math.max(...visible.flatMap((point) => chart.lines.map(([key]) => point[key] || 0)), 0));
+    const all = visible.flatMap((point) => chart.lines.map(([key]) => point[key] || 0)).filter((value) => value > 0);
+    // A logarithmic axis goes from a power of ten to another, so that p50 and p99 are both seen.
+    const min = chart.log && all.length ? 10 ** Math.floor(Math.log10(Math.min(...all))) : 0;
+    const max = chart.log && all.length ? Math.max(10 ** Math.ceil(Math.log10(Math.max(...all))), min * 10) : round(Math.max(...all, 0));
     const top = 18, bottom = height - 17, end = last();
     const x = (time) => width - 1 - (end - time) / range() * (width - 2);
-    const y = (value) => bottom - (max ? value / max : 0) * (bottom - top);
+    const share = (value) => !max ? 0 : min ? Math.log(Math.max(value, min) / min) / Math.log(max / min) : value / max;
+    const y = (value) => bottom - share(value) * (bottom - top);
     paint.font = "12px system-ui, sans-serif";
     paint.fillStyle = colour("--dim");
     paint.textAlign = "right";
     if (max) paint.fillText(chart.text(max), width, 12);
     paint.textAlign = "left";
-    paint.fillText("0", 0, bottom - 3);
+    paint.fillText(min ? chart.text(min) : "0", 0, bottom - 3);
     const steps = range() === 120 ? [120, 60, 0] : [900, 600, 300, 0];
     for (const seconds of steps) {
       paint.textAlign = seconds === steps[0] ? "left" : seconds ? "center" : "right";
@@ -130,7 +134,13 @@
     const point = cursor === null ? shown().at(-1) : at(cursor);
     const canvas = chart.canvas;
     if (!point) return;
-    byId(chart.id).textContent = values(chart, point).join(" · ") + (cursor === null ? "" : " at " + clock(point.time));
+    byId(chart.id).replaceChildren(...chart.lines.flatMap(([key, colour], at) => {
+      const value = document.createElement("span");
+      value.textContent = chart.text(point[key]);
+      // A zero is nothing to look at.
+      if (chart.lines.length > 1 && point[key]) value.className = colour.slice(2);
+      return at ? [" · ", value] : [value];
+    }), cursor === null ? "" : " at " + clock(point.time));
     const text = values(chart, point, true).join(", ");
     canvas.setAttribute("aria-valuetext", cursor === null ? text : `${clock(point.time)}: ${text}`);
     canvas.setAttribute("aria-valuemin", -range());
@@ -218,9 +228,21 @@
     return `${each.filter((of) => !of.error).length} of ${each.length} replicas of ${name} respond${error ? `; ${error}` : ""}`;
   };
 
+  // The reports of the last minute, for rates of what only grows.
+  const reports = [];
+
   const show = (now) => {
     const then = before && processes(before) === processes(now) ? before : now;
     before = now;
+    if (then === now) reports.length = 0;
+    reports.push(now);
+    if (reports.length > 61) reports.shift();
+    const oldest = reports[0];
+    const minute = Math.max(now.server.time - oldest.server.time, 1e-3);
+    // Per second, over the last minute; what is rare has its number within it.
+    const lately = (of) => number(now === oldest ? 0 : Math.max(of(now) - of(oldest), 0) / minute) + "/s";
+    const recent = (of) => now === oldest ? 0 : Math.max(of(now) - of(oldest), 0);
+    const pairs = (of) => of(now).map(([name]) => [name, (report) => (of(report).find(([other]) => other === name) || [0, 0])[1]]);
     const seconds = Math.max(now.server.time - then.server.time, 1e-3);
     const rate = (value, old) => (now === then ? 0 : Math.max(value - (old || 0), 0) / seconds);
     const latency = fresh(now.requests.latency, then.requests.latency);
@@ -244,23 +266,23 @@
     byId("replicas").closest("section").hidden = !now.replicas;
     table("replicas", (now.replicas ? now.replicas.each : []).map((of) => [of.address, of.age === null ? "–" : of.age.toFixed(1) + " s", of.started === null ? "–" : span(now.server.time - of.started), number(of.requests), of.error ? { bad: of.error } : "responds"]), "The name has no servers.");
     const states = { head: "receiving a request", body: "receiving a body", send: "sending", handler: "waiting for a handler", throttle: "throttled", streams: "with HTTP/2 requests", linger: "closing" };
-    facts("connections", [["open", `${number(open)} of ${number(now.connections.max)}`], ...now.connections.open.filter(([, count]) => count).map(([state, count]) => ["· " + (states[state] || state), number(count)]), ["accepted", number(now.connections.accepted)], ...[["closed for new ones", now.connections.evicted], ["rejected by address limit", now.connections.rejected]].filter(([, count]) => count).map(([name, count]) => [name, number(count), true]), ["TLS handshakes", number(now.tls.full + now.tls.resumed)], ["· resumed", number(now.tls.resumed)], ["· failed", number(now.tls.failed + now.tls.late), now.tls.failed + now.tls.late > 0]]);
-    facts("responses", [["total", number(now.requests.total)], ...now.requests.status.map(([kind, count]) => [kind, number(count), kind === "5xx"]), ...now.requests.method.map(([name, count]) => [name, number(count)]), ...now.requests.protocol.map(([name, count]) => [name, number(count)])]);
+    facts("connections", [["open", `${number(open)} of ${number(now.connections.max)}`], ...now.connections.open.filter(([, count]) => count).map(([state, count]) => ["· " + (states[state] || state), number(count)]), ["accepted", lately((of) => of.connections.accepted)], ["TLS handshakes", lately((of) => of.tls.full + of.tls.resumed)], ["· resumed", lately((of) => of.tls.resumed)], ...[["· failed", (of) => of.tls.failed + of.tls.late], ["closed for new ones", (of) => of.connections.evicted], ["rejected by address limit", (of) => of.connections.rejected]].filter(([name, of]) => name === "· failed" || of(now)).map(([name, of]) => [name, `${number(recent(of))} in the last minute`, recent(of) > 0])]);
+    facts("responses", [["since the start", number(now.requests.total)], ...pairs((of) => of.requests.status).map(([kind, of]) => [kind, lately(of), kind === "5xx" && recent(of) > 0]), ...pairs((of) => of.requests.method).map(([name, of]) => [name, lately(of)]), ...pairs((of) => of.requests.protocol).map(([name, of]) => [name, lately(of)])]);
     const lookups = now.cache.hits + now.cache.misses;
-    facts("cache", [["hits", lookups ? (now.cache.hits / lookups * 100).toFixed(1) + " %" : "–"], ["hits by bytes", now.cache.hit_bytes + now.cache.miss_bytes ? (now.cache.hit_bytes / (now.cache.hit_bytes + now.cache.miss_bytes) * 100).toFixed(1) + " %" : "–"], ["files", number(now.cache.files)], ["memory", `${size(now.cache.bytes)} of ${size(now.cache.max_bytes)}`], ["descriptors", number(now.cache.descriptors)], ["admitted", number(now.cache.admitted)], ["not admitted", number(now.cache.rejected)], ...now.cache.eviction.filter(([, count]) => count).map(([reason, count]) => [`evicted: ${reason}`, number(count)])]);
+    facts("cache", [["hits", lookups ? (now.cache.hits / lookups * 100).toFixed(1) + " %" : "–"], ["hits by bytes", now.cache.hit_bytes + now.cache.miss_bytes ? (now.cache.hit_bytes / (now.cache.hit_bytes + now.cache.miss_bytes) * 100).toFixed(1) + " %" : "–"], ["files", number(now.cache.files)], ["memory", `${size(now.cache.bytes)} of ${size(now.cache.max_bytes)}`], ["descriptors", number(now.cache.descriptors)], ["admitted", lately((of) => of.cache.admitted)], ["not admitted", lately((of) => of.cache.rejected)], ...pairs((of) => of.cache.eviction).filter(([, of]) => of(now)).map(([reason, of]) => [`evicted: ${reason}`, lately(of)])]);
     const stored = now.responses, disk = stored.disk;
     byId("response-cache").closest("div").hidden = !stored.max_bytes;
     const lookedUp = sum(stored.requests.filter(([result]) => result !== "bypass")), found = sum(stored.requests.filter(([result]) => ["hit", "stale", "collapsed"].includes(result)));
-    facts("response-cache", [["hits", lookedUp ? (found / lookedUp * 100).toFixed(1) + " %" : "–"], ...stored.requests.filter(([, count]) => count).map(([result, count]) => ["· " + result, number(count)]), ["URLs", number(stored.urls)], ["memory", `${size(stored.bytes)} of ${size(stored.max_bytes)}`], ["stored", number(stored.stored)], ["not admitted", number(stored.rejected)], ["in flight", number(stored.in_flight)], ...[["evicted", stored.evicted], ["purged", stored.purged]].filter(([, count]) => count).map(([name, count]) => [name, number(count)]), ...(disk.max_bytes ? [["URLs on disk", number(disk.urls)], ["disk", `${size(disk.bytes)} of ${size(disk.max_bytes)}`], ["read from disk", number(disk.read)], ["written", number(disk.written)], ["not written", number(disk.rejected)], ["failed to write", number(disk.failed), disk.failed > 0], ...[["evicted from disk", disk.evicted], ["damaged files", disk.damaged]].filter(([, count]) => count).map(([name, count]) => [name, number(count)])] : [])]);
+    facts("response-cache", [["hits", lookedUp ? (found / lookedUp * 100).toFixed(1) + " %" : "–"], ...pairs((of) => of.responses.requests).filter(([, of]) => of(now)).map(([result, of]) => ["· " + result, lately(of)]), ["URLs", number(stored.urls)], ["memory", `${size(stored.bytes)} of ${size(stored.max_bytes)}`], ["stored", number(stored.stored)], ["not admitted", number(stored.rejected)], ["in flight", number(stored.in_flight)], ...[["evicted", stored.evicted], ["purged", stored.purged]].filter(([, count]) => count).map(([name, count]) => [name, number(count)]), ...(disk.max_bytes ? [["URLs on disk", number(disk.urls)], ["disk", `${size(disk.bytes)} of ${size(disk.max_bytes)}`], ["read from disk", number(disk.read)], ["written", number(disk.written)], ["not written", number(disk.rejected)], ["failed to write", number(disk.failed), disk.failed > 0], ...[["evicted from disk", disk.evicted], ["damaged files", disk.damaged]].filter(([, count]) => count).map(([name, count]) => [name, number(count)])] : [])]);
     facts("process", [["memory", size(now.process.resident)], ["on their way", `${size(now.process.held)} of ${size(now.process.held_limit)}`, now.process.held > now.process.held_limit], ["rejected for memory", number(now.process.rejected), now.process.rejected > 0], ["descriptors", `${number(now.process.descriptors)} of ${number(now.process.descriptor_limit)}`], ["CPU time", now.process.cpu.toFixed(1) + " s"], ["log lines lost", number(now.log_lines_lost), now.log_lines_lost > 0]]);
     const routes = now.routes.map((route) => {
       const old = then.routes.find((other) => other.site === route.site && other.route === route.route) || { requests: 0, sent: 0, failed: 0, latency: [] };
       const took = now === then ? [] : fresh(route.latency, old.latency);
       return { route, rate: rate(route.requests, old.requests), failed: rate(route.failed, old.failed), sent: rate(route.sent, old.sent), p50: percentile(took, .5), p99: percentile(took, .99) };
     }).sort((a, b) => b.failed - a.failed || b.rate - a.rate || b.route.requests - a.route.requests);
-    table("routes", routes.map(({ route, rate, sent, p50, p99 }) => [route.site || "–", route.route || "(site)", number(rate), size(sent), time(p50), time(p99), number(route.requests), bad(route.failed)]), "No request yet.");
+    table("routes", routes.map(({ route, rate, failed, sent, p50, p99 }) => [route.site || "(no site)", route.route || "(site)", bad(route.failed), failed ? { bad: number(failed) } : "0", number(rate), time(p99), time(p50), size(sent), number(route.requests)]), "No request yet.");
     byId("upstreams").closest("section").hidden = !now.upstreams.length;
-    table("upstreams", now.upstreams.map((upstream) => [upstream.name, `${upstream.site} ${upstream.route}`, upstreamState(upstream), number(upstream.in_flight), bad(upstream.waiting), number(upstream.requests), bad(upstream.failures)]), "");
+    table("upstreams", now.upstreams.map((upstream) => [upstream.name, upstreamState(upstream), `${upstream.site} ${upstream.route}`, number(upstream.in_flight), bad(upstream.waiting), number(upstream.requests), bad(upstream.failures)]), "");
     byId("object-stores").closest("section").hidden = !now.object_stores.length;
     table("object-stores", now.object_stores.map((of) => [of.name, of.is_available ? "responds" : { bad: "does not respond" }, number(of.gets), number(of.not_modified), number(of.lists), number(of.joined), size(of.bytes), bad(of.stale), bad(of.errors)]), "");
     byId("scripts").closest("section").hidden = !now.scripts.length;
@@ -321,7 +343,13 @@
   window.addEventListener("resize", redraw);
   matchMedia("(prefers-color-scheme: dark)").addEventListener("change", redraw);
   link("waiting", "connecting");
-  const source = new EventSource("events");
-  source.onmessage = (event) => { link("live", "live"); show(JSON.parse(event.data)); };
-  source.onerror = () => link("lost", "connection lost, trying again");
+  const follow = () => {
+    const source = new EventSource("events");
+    source.onmessage = (event) => { link("live", "live"); show(JSON.parse(event.data)); };
+    source.onerror = () => link("lost", "connection lost, trying again");
+  };
+  // The seconds before the page was opened. A sum of several servers has none.
+  fetch("history").then((response) => response.ok ? response.json() : { keys: [], samples: [] }).then(({ keys, samples }) => {
+    points.push(...samples.map((values) => Object.fromEntries(keys.map((key, at) => [key, values[at]]))));
+  }).catch(() => {}).finally(follow);
 })();

@@ -90,6 +90,28 @@ pub struct ProcessReport {
     pub held_limit: u64,
     /// Requests that were rejected because of it.
     pub rejected: u64,
+    /// Responses that were compressed for one request each.
+    pub compressed: u64,
+    /// Bytes of their bodies before compression.
+    pub plain_bytes: u64,
+    /// Bytes of their bodies after it.
+    pub compressed_bytes: u64,
+    /// Responses that were compressed at the fastest level because compression took a large share of the processor.
+    pub lowered: u64,
+    /// Responses of upstreams and scripts that were decoded for clients that do not accept their coding.
+    pub decoded: u64,
+    /// Responses that were not compressed because compression took too large a share of the processor.
+    pub uncompressed: u64,
+    /// Responses that were compressed with a dictionary.
+    pub dictionary_responses: u64,
+    /// Bytes of their files.
+    pub dictionary_plain_bytes: u64,
+    /// Bytes of their bodies.
+    pub dictionary_bytes: u64,
+    /// Dictionaries that are kept: versions of files, and those for pages.
+    pub dictionaries: u64,
+    /// Bytes of these versions.
+    pub dictionaries_bytes: u64,
     /// Open file descriptors.
     pub descriptors: u64,
     /// Maximum of open file descriptors.

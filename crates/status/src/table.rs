@@ -312,6 +312,17 @@ rows! {
     Gauge "dunlin_memory_held" Bytes "Memory of requests and responses on their way." (add process.held);
     Gauge "dunlin_memory_limit" Bytes "Maximum of the memory of requests and responses on their way." (add process.held_limit);
     Counter "dunlin_memory_rejections" "Requests that were rejected because this memory was exhausted." (add process.rejected);
+    Counter "dunlin_compressed_responses" "Responses that were compressed for one request each." (add process.compressed);
+    Counter "dunlin_compressed_plain" Bytes "Their bodies before compression." (add process.plain_bytes);
+    Counter "dunlin_compressed_coded" Bytes "Their bodies after compression." (add process.compressed_bytes);
+    Counter "dunlin_compression_lowered" "Responses that were compressed at the fastest level because compression took much time." (add process.lowered);
+    Counter "dunlin_compression_skipped" "Responses that were not compressed, or not to their end, because compression took too much time." (add process.uncompressed);
+    Counter "dunlin_decoded_responses" "Responses that were decoded for clients that do not accept their coding." (add process.decoded);
+    Counter "dunlin_dictionary_responses" "Responses that were compressed with a dictionary." (add process.dictionary_responses);
+    Counter "dunlin_dictionary_plain" Bytes "The files of these responses." (add process.dictionary_plain_bytes);
+    Counter "dunlin_dictionary_coded" Bytes "The bodies of these responses." (add process.dictionary_bytes);
+    Gauge "dunlin_dictionaries" "Dictionaries that are kept: versions of files, and those for pages." (add process.dictionaries);
+    Gauge "dunlin_dictionaries_size" Bytes "Size of the dictionaries that are kept." (add process.dictionaries_bytes);
     Gauge "process_open_fds" "Open descriptors." (add process.descriptors);
     Gauge "process_max_fds" "Maximum of open descriptors." (add process.descriptor_limit);
     Gauge "process_start_time" Seconds "When the server was started, since 1970." (smallest server.started);

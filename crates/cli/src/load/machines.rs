@@ -192,7 +192,7 @@ fn meet(
 }
 
 #[cfg(not(feature = "fleet"))]
-const LACKS_NATS: &str = "this dunlin was built without the feature `fleet`, which has NATS";
+const LACKS_NATS: &str = "NATS: this build lacks the feature `fleet`; build with `--features fleet`, or install a package";
 
 #[cfg(not(feature = "fleet"))]
 fn join(_: &str) -> Result<(), String> {

@@ -4,6 +4,7 @@ use std::collections::HashMap;
 use std::io::Read;
 use std::path::Path;
 
+use dunlin_http::semantics::digest;
 use dunlin_load::engine::Extras;
 use dunlin_load::plan::{
     Arrivals, Choice, End, Model, Plan, Protocol, RequestShape, Reuse, Verify,
@@ -56,7 +57,8 @@ pub(super) fn read(arguments: &LoadArguments) -> Result<(Plan, Extras, Reference
     {
         fields.push(("Authorization".to_owned(), password));
     }
-    let closes = fields::check(&mut fields, request.http2, body.len())?;
+    let dictionary = dictionary(request.dictionary.as_deref(), &mut fields)?;
+    let closes = fields::check(&mut fields, request.http2 || request.http3, body.len())?;
     if closes && (model.requests_per_connection.is_some() || model.pipeline > 1) {
         return Err(
             "-H 'Connection: close' is --no-keepalive: one request on each connection".to_owned()
@@ -69,6 +71,13 @@ pub(super) fn read(arguments: &LoadArguments) -> Result<(Plan, Extras, Reference
         (false, None) if request.http10 || model.connection_rate.is_some() => Reuse::Never,
         (false, None) => Reuse::Kept,
     };
+    if request.streams > 1 && reuse == Reuse::Never {
+        return Err("--streams does nothing with one request on each connection".to_owned());
+    }
+    if request.early_data && reuse == Reuse::Kept {
+        let what = "--early-data is for connections that are closed: write --no-keepalive, or --requests-per-connection";
+        return Err(what.to_owned());
+    }
     if model.pipeline > 1 && reuse == Reuse::Never {
         return Err("--pipeline does nothing with one request on each connection".to_owned());
     }
@@ -95,6 +104,9 @@ pub(super) fn read(arguments: &LoadArguments) -> Result<(Plan, Extras, Reference
         || search.most.is_some_and(|most| most.is_nan() || most < 1.0)
     {
         return Err("--precision is between 0.001 and 0.9, --most at least 1".to_owned());
+    }
+    if request.http3 && urls.first().is_some_and(|url| !url.starts_with("https://")) {
+        return Err("--http3 needs https://".to_owned());
     }
     if request.sni.is_some() && urls.first().is_some_and(|url| !url.starts_with("https://")) {
         return Err("--sni does nothing without https://".to_owned());
@@ -123,10 +135,11 @@ pub(super) fn read(arguments: &LoadArguments) -> Result<(Plan, Extras, Reference
         urls,
         choice,
         seed: extent.seed,
-        protocol: match (request.http2, request.http10) {
-            (true, _) => Protocol::Http2,
-            (false, true) => Protocol::Http10,
-            (false, false) => Protocol::Http11,
+        protocol: match (request.http3, request.http2, request.http10) {
+            (true, ..) => Protocol::Http3,
+            (false, true, _) => Protocol::Http2,
+            (false, false, true) => Protocol::Http10,
+            (false, false, false) => Protocol::Http11,
         },
         connections: extent.connections,
         threads: extent.threads.min(extent.connections / generators),
@@ -170,6 +183,7 @@ pub(super) fn read(arguments: &LoadArguments) -> Result<(Plan, Extras, Reference
         },
         source_addresses: model.source.clone(),
         insecure: request.insecure,
+        early_data: request.early_data,
         server_name: request.sni.clone(),
         segment: arguments.machines.segment,
     };
@@ -183,8 +197,24 @@ pub(super) fn read(arguments: &LoadArguments) -> Result<(Plan, Extras, Reference
     }
     let (methods, due) =
         replay.map_or((Vec::new(), None), |replay| (replay.methods, Some(replay.due)));
-    let extras = Extras { body, statuses: check.expect_status.clone(), methods, replay: due };
+    let statuses = check.expect_status.clone();
+    let extras = Extras { body, dictionary, statuses, methods, replay: due };
     Ok((plan, extras, reference))
+}
+
+/// Returns the dictionary of the client, and adds the fields that name it.
+fn dictionary(file: Option<&Path>, fields: &mut Vec<(String, String)>) -> Result<Vec<u8>, String> {
+    let Some(file) = file else { return Ok(Vec::new()) };
+    let content = std::fs::read(file).map_err(|error| format!("{}: {error}", file.display()))?;
+    if content.is_empty() {
+        return Err(format!("--dictionary {}: the file is empty", file.display()));
+    }
+    let hash = digest::base64(&dunlin_dictionary::sha256(&content));
+    fields.push(("Available-Dictionary".to_owned(), format!(":{hash}:")));
+    if !fields::has(fields, "accept-encoding") {
+        fields.push(("Accept-Encoding".to_owned(), dunlin_dictionary::dcz::NAME.to_owned()));
+    }
+    Ok(content)
 }
 
 /// A log as requests.

@@ -71,7 +71,7 @@ pub(super) fn page() -> Page {
         section(&mut page, &schema, &table);
     }
     page.control("SH", ["EXAMPLES"])
-        .text([roman("A site with certificates by ACME (Let's Encrypt):")]);
+        .text([roman("A site with certificates from ACME (Let's Encrypt):")]);
     page.control("PP", []).control("nf", []);
     for line in EXAMPLE.lines() {
         page.text([roman(line)]);
@@ -109,7 +109,10 @@ fn within<'a>(
         if tables.iter().any(|known: &Table<'_>| std::ptr::eq(known.definition, definition)) {
             continue;
         }
-        let path = if parent.is_empty() { key.clone() } else { format!("{parent}.{key}") };
+        let mut path = if parent.is_empty() { key.clone() } else { format!("{parent}.{key}") };
+        if named_tables(schema, value).is_some() {
+            path.push_str(".NAME");
+        }
         tables.push(Table {
             path: path.clone(),
             repeated,
@@ -126,6 +129,9 @@ fn table<'a>(schema: &'a Value, value: &'a Value) -> Option<(&'a Map<String, Val
     if let Some(keys) = properties(value) {
         return Some((keys, false));
     }
+    if let Some(tables) = named_tables(schema, value) {
+        return Some((tables, false));
+    }
     if let Some(items) = value.get("items") {
         return table(schema, items).map(|(keys, _)| (keys, true));
     }
@@ -133,6 +139,13 @@ fn table<'a>(schema: &'a Value, value: &'a Value) -> Option<(&'a Map<String, Val
     let is_list = |value: &&Value| resolve(schema, value).get("items").is_some();
     let tables = alternatives(value).filter(|value| !is_list(value));
     tables.chain(alternatives(value).filter(is_list)).find_map(|value| table(schema, value))
+}
+
+/// Returns the keys of the tables of a value that has tables by name.
+fn named_tables<'a>(schema: &'a Value, value: &'a Value) -> Option<&'a Map<String, Value>> {
+    let each =
+        resolve(schema, value).get("additionalProperties").filter(|each| each.is_object())?;
+    table(schema, each).map(|(keys, _)| keys)
 }
 
 fn section(page: &mut Roff, schema: &Value, table: &Table<'_>) {

@@ -3,7 +3,8 @@
 use std::collections::{HashMap, VecDeque};
 use std::fmt::Write;
 
-use dunlin_status::Report;
+pub(crate) use dunlin_load::units::count as grouped;
+use dunlin_status::{Report, fresh, percentile};
 
 use super::lines;
 use crate::watch::{size, took};
@@ -262,28 +263,6 @@ impl History {
         keep(&mut self.latency, figures.latency.high.unwrap_or(0) / 1_000);
         keep(&mut self.cpu, (figures.cpu * 1_000.0).round() as u64);
     }
-}
-
-/// Returns the counts since `then`.
-fn fresh(now: &[(u64, u64)], then: &[(u64, u64)]) -> Vec<(u64, u64)> {
-    let then: HashMap<u64, u64> = then.iter().copied().collect();
-    let since = |&(bound, count): &(u64, u64)| {
-        (bound, count.saturating_sub(then.get(&bound).copied().unwrap_or(0)))
-    };
-    now.iter().map(since).filter(|(_, count)| *count > 0).collect()
-}
-
-fn percentile(buckets: &[(u64, u64)], share: f64) -> Option<u64> {
-    let all: u64 = buckets.iter().map(|(_, count)| count).sum();
-    let wanted = all as f64 * share;
-    let mut below = 0;
-    for (bound, count) in buckets {
-        below += count;
-        if below as f64 >= wanted {
-            return Some(*bound);
-        }
-    }
-    None
 }
 
 #[cfg(test)]

@@ -38,8 +38,8 @@ const TABLE: u16 = 4;
 
 /// Distributes the `height` lines of a terminal. Empty lists are not shown.
 ///
-/// The main figures have priority: 24 lines hold a part of everything but limits and certificates. No part but routes, which get what
-/// is left, has more lines than it can fill.
+/// Routes have priority over what is only counted: 24 lines hold the main figures, eight routes, and an upstream or a pool of
+/// scripts. No part but routes, which get what is left, has more lines than it can fill.
 pub(super) fn heights(height: u16, counts: &Counts) -> Heights {
     let list = |lines: usize, max: usize| match lines.min(max) {
         0 => 0,
@@ -53,15 +53,15 @@ pub(super) fn heights(height: u16, counts: &Counts) -> Heights {
         (CHARTS, 3),
         (FACTS, 5),
         (ROUTES, TABLE),
-        (CLIENTS, TABLE),
-        (SCRIPTS, list(counts.scripts, 1)),
         (UPSTREAMS, list(counts.upstreams, 1)),
-        (ROUTES, table(counts.routes, 4)),
+        (ROUTES, table(counts.routes, 8)),
+        (SCRIPTS, list(counts.scripts, 1)),
+        (ROUTES, table(counts.routes, 11)),
+        (CLIENTS, TABLE),
         (STORES, list(counts.stores, 1)),
         (LIMITS, list(counts.limits, 1)),
         (CERTIFICATES, list(counts.certificates, 1)),
         (FACTS, facts(8)),
-        (ROUTES, table(counts.routes, 8)),
         (CLIENTS, table(counts.clients, 3)),
         (CHARTS, 6),
         (SCRIPTS, list(counts.scripts, 6)),
@@ -107,12 +107,12 @@ mod tests {
     };
 
     #[test]
-    fn a_small_terminal_has_a_part_of_the_main_figures_and_four_routes() {
+    fn a_small_terminal_has_the_main_figures_and_eight_or_all_routes() {
+        assert_eq!(heights(24, &COUNTS), [1, 3, 5, TABLE + 7, 0, 3, 0, 0, 0, 0, 1]);
         let heights_of = heights(24, &Counts { upstreams: 0, ..COUNTS });
-        assert_eq!(heights_of, [1, 3, 5, TABLE + 3, 3, 0, 0, 0, 0, TABLE, 1]);
-        let without_scripts =
-            heights(24, &Counts { scripts: 0, upstreams: 0, stores: 0, ..COUNTS });
-        assert_eq!(without_scripts, [1, 3, 5, TABLE + 3, 0, 0, 0, 3, 0, TABLE, 1]);
+        assert_eq!(heights_of, [1, 3, 5, TABLE + 7, 3, 0, 0, 0, 0, 0, 1]);
+        let alone = heights(24, &Counts { scripts: 0, upstreams: 0, ..COUNTS });
+        assert_eq!(alone, [1, 3, 5, TABLE + 10, 0, 0, 0, 0, 0, 0, 1]);
     }
 
     #[test]

@@ -33,12 +33,16 @@ pub(super) struct Screen {
     pub(super) shows_help: bool,
     /// The first line that is shown of each part.
     offsets: [usize; Part::ALL.len()],
+    /// Lines of the selected part that there is room for.
+    page: usize,
 }
 
 /// A movement of the lines of the selected part.
 #[derive(Clone, Copy)]
 pub(super) enum Scroll {
     By(isize),
+    /// A page of the part, down or up.
+    Page(isize),
     Start,
     End,
 }
@@ -56,6 +60,7 @@ impl Screen {
             is_enlarged: false,
             shows_help: false,
             offsets: [0; Part::ALL.len()],
+            page: 1,
         }
     }
 
@@ -75,6 +80,10 @@ impl Screen {
         let offset = &mut self.offsets[self.selected as usize];
         *offset = match scroll {
             Scroll::By(lines) => offset.saturating_add_signed(lines),
+            Scroll::Page(pages) => {
+                let page = isize::try_from(self.page).unwrap_or(isize::MAX);
+                offset.saturating_add_signed(pages.saturating_mul(page))
+            }
             Scroll::Start => 0,
             Scroll::End => usize::MAX,
         };

@@ -50,8 +50,8 @@ impl Format {
         text
     }
 
-    /// Returns the line of a request. What the width of the terminal has no room for is omitted: first the notes, then
-    /// scheme and host.
+    /// Returns the line of a request. Notes that the width of the terminal has no room for are omitted. Scheme and
+    /// host are on all lines or on none: the width decides.
     fn request(&self, event: &Value) -> Pieces {
         let text = |key: &str| printable(event[key].as_str().unwrap_or("-"));
         let number = |key: &str| event[key].as_u64().unwrap_or(0);
@@ -65,7 +65,10 @@ impl Format {
             }
         };
         let mut notes = notes(event);
-        let mut host = host(event);
+        let host = match self.width {
+            Some(width) if width < WITH_HOST => String::new(),
+            _ => host(event),
+        };
         loop {
             let mut pieces = vec![
                 (DIM, clock.to_owned()),
@@ -85,12 +88,9 @@ impl Format {
                 pieces.push((RED, "  broken off".to_owned()));
             }
             let has_room = self.width.is_none_or(|width| columns(&pieces) <= width);
-            if has_room || notes.is_empty() && host.is_empty() {
-                return pieces;
-            }
             match (0..notes.len()).min_by_key(|&at| notes[at].0) {
-                Some(least) => drop(notes.remove(least)),
-                None => host.clear(),
+                Some(least) if !has_room => drop(notes.remove(least)),
+                _ => return pieces,
             }
         }
     }
@@ -177,6 +177,9 @@ fn notes(event: &Value) -> Vec<(u8, String)> {
     keys.into_iter().filter_map(note).chain(received).collect()
 }
 
+/// Columns of a terminal whose lines have scheme and host.
+const WITH_HOST: usize = 100;
+
 /// Scheme and host of the URL; empty if the target contains them.
 fn host(event: &Value) -> String {
     let is_path = event["target"].as_str().is_some_and(|target| target.starts_with('/'));
@@ -256,7 +259,16 @@ mod tests {
         }
         event["fields"] = Value::Null;
         let narrow = format(Level::Line, Some(80)).text(&event);
-        assert!(narrow.ends_with("GET /a/路径/page.html\n"), "{narrow}");
+        assert!(
+            narrow.contains("GET /a/路径/page.html ") && !narrow.contains("http://"),
+            "{narrow}"
+        );
+        // A line that has no room for the address has the same form as the others.
+        let long = format!("/{}", "a".repeat(200));
+        event["target"] = long.into();
+        assert!(!format(Level::Line, Some(80)).text(&event).contains("http://"));
+        assert!(format(Level::Line, Some(100)).text(&event).contains("http://example.com/aaa"));
+        event["target"] = "/a/路径/page.html".into();
         let wide = format(Level::Line, Some(100)).text(&event);
         assert!(wide.ends_with("GET http://example.com/a/路径/page.html  HTTP/1.1\n"), "{wide}");
     }

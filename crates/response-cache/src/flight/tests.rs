@@ -32,7 +32,7 @@ fn key() -> Key {
 
 fn head() -> StoredHead {
     let requested = Requested { method: Method::Get, is_authenticated: false, no_store: false };
-    let rules = Rules { set_cookie: false, is_heuristic: true, max_body: 1000 };
+    let rules = Rules { set_cookie: false, is_heuristic: true, lifetime: None, max_body: 1000 };
     let request = request("GET", "/", "");
     let received = Received { date: None, unix: 784_111_777, at: 0, delay: 0 };
     let fields = fields(&[("Cache-Control", "max-age=9")]);

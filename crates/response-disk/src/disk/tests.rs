@@ -32,7 +32,7 @@ fn request(lines: &str) -> OwnedRequest {
 
 fn stored(lines: &str, fields: &[(&str, &str)], body: &[u8]) -> Stored {
     let requested = Requested { method: Method::Get, is_authenticated: false, no_store: false };
-    let rules = Rules { set_cookie: false, is_heuristic: true, max_body: 1 << 20 };
+    let rules = Rules { set_cookie: false, is_heuristic: true, lifetime: None, max_body: 1 << 20 };
     let received = Received { date: None, unix: 784_111_777, at: 1_000_000, delay: 0 };
     let mut all = FieldLines::new();
     all.push("Cache-Control", "max-age=60");

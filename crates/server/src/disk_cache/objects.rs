@@ -42,8 +42,12 @@ impl ObjectDisk for DiskCache {
             while_revalidate: 0,
             if_error: 0,
         };
-        let rules =
-            Rules { set_cookie: false, is_heuristic: false, max_body: content.len() as u64 };
+        let rules = Rules {
+            set_cookie: false,
+            is_heuristic: false,
+            lifetime: None,
+            max_body: content.len() as u64,
+        };
         let date = metadata.version.last_modified.unwrap_or(0);
         let response = (200, fields(metadata));
         let head = StoredHead::from_parts(response, date, freshness, Vary::default(), rules);

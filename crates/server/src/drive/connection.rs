@@ -9,8 +9,8 @@ use dunlin_net::connections::Waiting;
 use dunlin_tls::Transport;
 use tokio::io::ReadBuf;
 
-use super::link::{Accepted, ConnectionEnd, Link, Start};
-use super::{http1, http2};
+use super::{ConnectionEnd, Start, http1, http2};
+use crate::exchange::link::{Accepted, Link};
 use crate::worker::WorkerContext;
 
 /// A connection with its protocol.
@@ -53,8 +53,7 @@ impl Connection {
         start: Start,
     ) -> Self {
         let (link, arrived) = Link::new(ctx, &stream, accepted);
-        let deadline = link.ctx.clock.now() + link.ctx.http1.idle_timeout;
-        link.ctx.connections.wait(link.slot, Waiting::First, deadline);
+        link.wait(Waiting::First, link.now() + link.ctx.http1.idle_timeout);
         let protocol = match start {
             Start::Http2 => Protocol::http2(link, stream, arrived),
             _ => Protocol::Http1(http1::Http1Driver::new(link, stream, arrived, start)),
@@ -125,8 +124,7 @@ impl Protocol {
 
 impl Lingering {
     fn begin(link: Link, stream: Transport) -> Self {
-        let deadline = link.ctx.clock.now() + LINGER_MILLIS;
-        link.ctx.connections.wait(link.slot, Waiting::Linger, deadline);
+        link.wait(Waiting::Linger, link.now() + LINGER_MILLIS);
         Self { link, stream, left: LINGER_BYTES }
     }
 

@@ -14,18 +14,18 @@ use std::borrow::Cow;
 use std::task::{Context, Poll, ready};
 
 use dunlin_config::Persistence as ConnectionMode;
+use dunlin_exchange::{STALLED, SendProgress};
 use dunlin_http::http1;
 use dunlin_http::{Head, RequestError};
 use dunlin_net::connections::Waiting;
 use dunlin_tls::Transport;
 use tokio::io::ReadBuf;
 
-use self::body::BodyStep;
 use self::handling::Handling;
 use self::sending::Sending;
-use super::exchange::{Exchange, STALLED};
-use super::link::{ConnectionEnd, Link, Start};
-use super::send_progress::SendProgress;
+use super::{ConnectionEnd, Start};
+use crate::exchange::Exchange;
+use crate::exchange::link::Link;
 use crate::worker::{Buffers, Output};
 
 /// An HTTP/1 connection.
@@ -190,8 +190,7 @@ impl Http1Driver {
 
     /// Nothing was received: checks the timeouts.
     fn check_timeout(&mut self, parts: &mut Parts<'_>) -> Poll<Step> {
-        let (waiting, expired) =
-            self.link.ctx.connections.state(self.link.slot, self.link.ctx.clock.now());
+        let (waiting, expired) = self.link.ctx.connections.state(self.link.slot, self.link.now());
         let over = expired
             || matches!(waiting, Waiting::First | Waiting::Idle) && self.link.ctx.closes_idle();
         if !over {
@@ -238,23 +237,15 @@ impl Http1Driver {
 
     /// Sets the deadline of the next bytes. `is_new`: the incomplete message began after the last deadline was set.
     fn set_read_deadline(&mut self, is_new: bool) {
-        let now = self.link.ctx.clock.now();
+        let now = self.link.now();
         if self.body.is_some() || !self.unread.is_empty() && !self.is_acknowledged() {
             self.stream.acknowledge();
         }
         if self.body.is_some() {
-            self.link.ctx.connections.wait(
-                self.link.slot,
-                Waiting::Body,
-                now + self.link.ctx.http1.body_timeout,
-            );
+            self.link.wait(Waiting::Body, now + self.link.ctx.http1.body.timeout);
         } else if self.unread.is_empty() {
             self.unread = Vec::new();
-            self.link.ctx.connections.wait(
-                self.link.slot,
-                Waiting::Idle,
-                now + self.link.ctx.http1.idle_timeout,
-            );
+            self.link.wait(Waiting::Idle, now + self.link.ctx.http1.idle_timeout);
         } else if is_new || self.link.ctx.connections.state(self.link.slot, 0).0 != Waiting::Head {
             let deadline = now + self.link.ctx.http1.head_timeout;
             self.link.ctx.connections.wait_for_head(self.link.slot, now, deadline);
@@ -286,7 +277,7 @@ impl Http1Driver {
                 self.set_read_deadline(true);
             }
             Next::Handle(handling) => {
-                self.link.ctx.connections.wait(self.link.slot, Waiting::Handler, u64::MAX);
+                self.link.wait(Waiting::Handler, u64::MAX);
                 self.stage = Stage::Handle(handling);
             }
             Next::Send(sending) => {
@@ -311,24 +302,16 @@ impl Http1Driver {
 
     /// Sets the deadline of a client that was sent bytes.
     fn set_send_deadline(&mut self) {
-        self.send_progress =
-            SendProgress::begin(self.link.ctx.clock.now(), self.link.ctx.http1.send_timeout);
-        self.link.ctx.connections.wait(
-            self.link.slot,
-            Waiting::Send,
-            self.send_progress.next_check(),
-        );
+        let limit = self.link.ctx.http1.send_timeout;
+        self.send_progress = SendProgress::begin(self.link.now(), limit);
+        self.link.wait(Waiting::Send, self.send_progress.next_check());
     }
 
     /// Returns `true` if the client has received nothing until its deadline.
     fn has_send_timed_out(&mut self) -> bool {
-        let (now, limit) = (self.link.ctx.clock.now(), self.link.ctx.http1.send_timeout);
+        let (now, limit) = (self.link.now(), self.link.ctx.http1.send_timeout);
         let is_over = self.send_progress.has_timed_out(&self.stream, now, limit);
-        self.link.ctx.connections.wait(
-            self.link.slot,
-            Waiting::Send,
-            self.send_progress.next_check(),
-        );
+        self.link.wait(Waiting::Send, self.send_progress.next_check());
         is_over
     }
 
@@ -337,10 +320,8 @@ impl Http1Driver {
         let mut served = 0;
         loop {
             if self.body.is_some() {
-                match self.read_body(data, at, parts.output) {
-                    BodyStep::Ended(None) => {}
-                    BodyStep::Ended(Some(next)) => return next,
-                    BodyStep::More => return self.flush_responses(parts.output),
+                if let Some(next) = self.read_body(data, at, parts.output) {
+                    return next;
                 }
                 continue;
             }

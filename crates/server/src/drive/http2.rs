@@ -5,18 +5,20 @@
 
 mod deadline;
 mod frames;
+mod slices;
 
 use std::task::{Context, Poll};
 
+use dunlin_exchange::SendProgress;
 use dunlin_http::http2::{self, Event, Settings};
 use dunlin_http::{Head, Request};
 use dunlin_tls::Transport;
 use tokio::io::ReadBuf;
 
 use self::frames::{BATCH, Frames};
-use super::link::{ConnectionEnd, Link};
-use super::multiplex::{Multiplexer, Protocol, RequestStart};
-use super::send_progress::SendProgress;
+use super::ConnectionEnd;
+use crate::exchange::link::Link;
+use crate::exchange::multiplex::{Multiplexer, Protocol, RequestStart};
 use crate::worker::{Buffers, Completion};
 
 /// An HTTP/2 connection.
@@ -31,16 +33,12 @@ pub(super) struct Http2Driver {
     /// How many of the next reads may overtake older change notifications; see
     /// [`WorkerContext::look_for_changes`](crate::worker::WorkerContext::look_for_changes).
     early_reads: u8,
-    /// Time of the last read or write, in milliseconds of the worker's clock.
-    active: u64,
     /// Progress of the client while the socket accepts nothing.
     send_progress: Option<SendProgress>,
     /// When the incomplete frame began to arrive.
     incomplete_since: Option<u64>,
     /// Time of the next timeout.
     deadline: u64,
-    /// Memory that is kept for speed was freed.
-    is_at_rest: bool,
     /// The connection ends when the written bytes are sent.
     is_over: bool,
     /// The connection is closed to make room for others: nothing more is read.
@@ -78,11 +76,9 @@ impl Http2Driver {
             unread,
             unsent,
             early_reads: 2,
-            active: now,
             send_progress: None,
             incomplete_since: None,
             deadline: now,
-            is_at_rest: true,
             is_over: false,
             is_evicted: false,
         }
@@ -105,7 +101,10 @@ impl Http2Driver {
         for _ in 0..TURNS {
             // Handlers may take the worker's buffers themselves.
             let mut moved = self.exchanges.poll(self.has_unsent(), cx);
-            match self.turn_with_buffers(cx) {
+            let mut taken = self.exchanges.take_buffers();
+            let turn = self.turn(cx, &mut taken.buffers);
+            self.exchanges.give_buffers(taken);
+            match turn {
                 Turn::Over(end) => {
                     self.exchanges.record_rest(self.sent());
                     return Poll::Ready(end);
@@ -127,22 +126,6 @@ impl Http2Driver {
         !self.unsent.is_empty() || !self.stream().is_flushed()
     }
 
-    /// Receives, responds and sends once, with the buffers of the worker.
-    fn turn_with_buffers(&mut self, cx: &mut Context<'_>) -> Turn {
-        let mut buffers = self.link().ctx.take_buffers();
-        // The lists of the worker, so that a connection needs lists of its own only for what the socket has not taken.
-        let is_borrowed = self.exchanges.pending.is_empty();
-        if is_borrowed {
-            std::mem::swap(&mut self.exchanges.pending, &mut buffers.output.pending);
-        }
-        let turn = self.turn(cx, &mut buffers);
-        if is_borrowed && self.exchanges.pending.is_empty() {
-            std::mem::swap(&mut self.exchanges.pending, &mut buffers.output.pending);
-        }
-        self.link().ctx.give_buffers(buffers);
-        turn
-    }
-
     /// Receives, responds and sends once.
     fn turn(&mut self, cx: &mut Context<'_>, buffers: &mut Buffers) -> Turn {
         let Buffers { input, output, head, path, text } = buffers;
@@ -154,7 +137,7 @@ impl Http2Driver {
                 return turn;
             }
         }
-        let now = self.exchanges.link.ctx.clock.now();
+        let now = self.exchanges.link.now();
         self.exchanges.protocol.engine.set_time(now / 1000);
         if now >= self.deadline
             || self.exchanges.link.ctx.connections.is_evicted(self.exchanges.link.slot)
@@ -174,7 +157,7 @@ impl Http2Driver {
             moved |= self.exchanges.pump(parts.out);
         }
         if !parts.out.is_empty() {
-            self.active = now;
+            self.exchanges.active = now;
             if let Some(turn) = self.write(cx, parts.out) {
                 return turn;
             }
@@ -220,7 +203,7 @@ impl Http2Driver {
         }
         self.exchanges.link.set_read_times(self.unread.is_empty());
         let fresh = read.filled();
-        self.active = self.exchanges.link.ctx.clock.now();
+        self.exchanges.active = self.exchanges.link.now();
         if self.unread.is_empty() {
             self.process_input(cx, fresh, parts);
         } else {
@@ -242,7 +225,6 @@ impl Http2Driver {
                 .next(data, &mut at, parts.head, parts.text, parts.out);
             match event {
                 Ok(Event::Request { stream, length, ended }) => {
-                    self.is_at_rest = false;
                     // The kernel has reported the first request of a read; the others may have been sent after a later change.
                     if served == 1 {
                         self.exchanges.link.ctx.look_for_changes();
@@ -283,7 +265,9 @@ impl Http2Driver {
                     return;
                 }
             }
-            if parts.out.len() >= BATCH && !self.write_some(cx, parts.out) {
+            if self.exchanges.protocol.waiting(parts.out) >= BATCH
+                && !self.write_some(cx, parts.out)
+            {
                 // Nothing is read from a client that receives nothing.
                 self.resume = at < data.len();
                 break;
@@ -291,11 +275,11 @@ impl Http2Driver {
         }
         let max = self.exchanges.link.ctx.http1.requests;
         if max != 0 && self.exchanges.link.requests >= max {
-            self.exchanges.protocol.drain(self.exchanges.link.ctx.clock.now(), parts.out);
+            self.exchanges.protocol.drain(self.exchanges.link.now(), parts.out);
         }
         self.unread.extend_from_slice(&data[at..]);
         if self.exchanges.protocol.engine.is_within(self.unread.len()) {
-            self.incomplete_since.get_or_insert(self.exchanges.link.ctx.clock.now());
+            self.incomplete_since.get_or_insert(self.exchanges.link.now());
         } else {
             self.incomplete_since = None;
             self.unread = Vec::new();
@@ -308,20 +292,16 @@ impl Http2Driver {
 
     /// Writes, and keeps what the socket does not accept. Returns the result of the turn if it ends here.
     fn write(&mut self, cx: &mut Context<'_>, out: &mut Vec<u8>) -> Option<Turn> {
-        let (mut at, before) = (0, self.exchanges.protocol.stream.written());
-        let result = self.exchanges.protocol.stream.poll_send(cx, out, &mut at);
-        let (now, limit) =
-            (self.exchanges.link.ctx.clock.now(), self.exchanges.link.ctx.http1.send_timeout);
-        if at > 0 || self.exchanges.protocol.stream.written() != before {
-            self.active = now;
+        let before = self.exchanges.protocol.stream.written();
+        let (count, result) = self.exchanges.protocol.send(cx, out);
+        let (now, limit) = (self.exchanges.link.now(), self.exchanges.link.ctx.http1.send_timeout);
+        if count > 0 || self.exchanges.protocol.stream.written() != before {
+            self.exchanges.active = now;
             self.send_progress = None;
         }
-        let all = matches!(result, Poll::Ready(Ok(())));
-        self.exchanges.protocol.note_sent(at, all);
         match result {
             Poll::Ready(Ok(())) => {
                 self.send_progress = None;
-                out.clear();
                 self.exchanges.record_sent();
                 None
             }
@@ -329,8 +309,7 @@ impl Http2Driver {
             Poll::Pending => {
                 let sent = self.sent();
                 self.exchanges.record_sent_before(sent);
-                self.unsent.extend_from_slice(&out[at..]);
-                out.clear();
+                self.unsent.append(out);
                 let send_progress =
                     self.send_progress.get_or_insert_with(|| SendProgress::begin(now, limit));
                 if send_progress.has_timed_out(&self.exchanges.protocol.stream, now, limit) {
@@ -343,13 +322,8 @@ impl Http2Driver {
 
     /// Writes what the socket accepts. Returns `true` if that was all.
     fn write_some(&mut self, cx: &mut Context<'_>, out: &mut Vec<u8>) -> bool {
-        let mut at = 0;
-        let done = matches!(
-            self.exchanges.protocol.stream.poll_send(cx, out, &mut at),
-            Poll::Ready(Ok(()))
-        );
-        out.drain(..at);
-        self.exchanges.protocol.note_sent(at, done);
+        let (_, result) = self.exchanges.protocol.send(cx, out);
+        let done = matches!(result, Poll::Ready(Ok(())));
         if done {
             self.exchanges.record_sent();
         }

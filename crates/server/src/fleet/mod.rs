@@ -93,8 +93,7 @@ enum Command {
 /// Returns why this build cannot use the configuration; `None` if it can.
 pub(crate) fn conflict(config: &Config) -> Option<Problem> {
     let shared = config.shared.as_ref().filter(|_| !cfg!(feature = "fleet"))?;
-    let what = "[shared] needs a build with the feature `fleet`, and this one is without it; build it by \
-                `cargo build --release --features fleet`, or install a package";
+    let what = "[shared]: this build lacks the feature `fleet`; build with `--features fleet`, or install a package";
     Some(shared.problem.with_message(what.to_owned()))
 }
 

@@ -14,6 +14,8 @@ use dunlin_shared_state::tickets::Rotation;
 use dunlin_shared_state::{Store, StoreError};
 use dunlin_tls::{TicketSecret, set_ticket_secrets};
 
+use crate::listen::quic;
+
 use super::messages::{Content, Mailbox, read_maintenance};
 use super::participants::Participants;
 use super::servers::servers;
@@ -244,6 +246,7 @@ impl Task {
             store.read_names()?;
             participants.attempts.iter().for_each(|attempts| attempts.set_names(store.names()));
             read_tickets(store)?;
+            read_quic_secret(store)?;
         }
         if now >= self.due.presence {
             self.due.presence = now + PRESENCE;
@@ -355,6 +358,17 @@ fn count_servers(seen: u32, before_loss: Option<(u32, Instant)>) -> u32 {
     let count = before.map_or(seen, |(count, _)| seen.max(count));
     servers().set(count);
     count
+}
+
+/// Reads the secret of QUIC endpoints once, or makes it.
+fn read_quic_secret(store: &mut Store) -> Result<(), StoreError> {
+    let keys = &quic::identity().keys;
+    let mut fresh = [0; 32];
+    if keys.is_shared() || crate::password::random(&mut fresh).is_err() {
+        return Ok(());
+    }
+    keys.share(&store.quic_secret(&fresh)?);
+    Ok(())
 }
 
 /// Reads the secrets of session tickets, and makes the next one when it is due.

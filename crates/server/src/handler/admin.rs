@@ -9,9 +9,10 @@ use dunlin_http::semantics::Method;
 use serde_json::json;
 
 use crate::control::Action;
+use crate::exchange::coding::RouteCodings;
 #[cfg(debug_assertions)]
 use crate::handler::break_out;
-use dunlin_telemetry::RouteTelemetry;
+use dunlin_telemetry::{LogChoice, RouteTelemetry};
 
 use super::{config_diff, object_events};
 use crate::handler::maintenance;
@@ -52,14 +53,13 @@ pub(crate) fn respond(ctx: &Rc<WorkerContext>, request: &Request<'_>) -> Routed 
         (b"/config", _) => not_allowed("GET, HEAD").into(),
         _ => status::page(ctx, request, path, query, None),
     };
-    let reads_body = matches!(reply, Reply::Streaming(_));
     Routed {
-        reply,
         site: 0,
-        body_limit: if reads_body { object_events::MAX } else { BODY },
+        body_limit: if reply.is_reading() { object_events::MAX } else { BODY },
+        reply,
         reads_body: false,
-        log: false,
-        route_telemetry: RouteTelemetry::default(),
+        codings: RouteCodings::default(),
+        route_telemetry: RouteTelemetry { log: LogChoice::Off, ..RouteTelemetry::default() },
         has_body_pages: false,
         context: None,
         direction: Direction::Right,
@@ -68,13 +68,13 @@ pub(crate) fn respond(ctx: &Rc<WorkerContext>, request: &Request<'_>) -> Routed 
 
 fn command(ctx: &Rc<WorkerContext>, action: Action) -> Reply {
     let commands = ctx.shared.commands.clone();
-    Reply::Future(Box::pin(async move {
+    Reply::later(async move {
         let (status, text) = match commands.give(action).await {
             Ok(text) => (200, text),
             Err(text) => (409, text),
         };
         Response::with_text(status, "text/plain; charset=utf-8", format!("{text}\n"))
-    }))
+    })
 }
 
 fn not_allowed(methods: &'static str) -> Response {
@@ -94,6 +94,7 @@ fn configuration(shared: &SharedState) -> Response {
                 "address": listen.address.to_string(),
                 "tls": listen.tls,
                 "http2": listen.http2,
+                "http3": listen.http3.is_wanted(),
                 "admin": listen.admin,
             })
         })

@@ -29,12 +29,12 @@ pub(crate) fn respond(query: &[u8]) -> Reply {
         let what = "outside=DIRECTORY&root=DIRECTORY&victim=PROCESS\n";
         return Response::with_text(400, "text/plain", what).into();
     };
-    Reply::Future(Box::pin(async move {
+    Reply::later(async move {
         let in_loop = aims.try_all();
         let in_blocking = tokio::task::spawn_blocking(move || aims.try_all()).await;
         let text = json!({ "loop": in_loop, "blocking": in_blocking.unwrap_or_default() });
         Response::with_text(200, "application/json", format!("{text}\n"))
-    }))
+    })
 }
 
 /// The targets of the actions.

@@ -8,7 +8,6 @@ use dunlin_http::Request;
 use dunlin_net::clock;
 
 use super::rejection::rejected;
-use super::reply::complete;
 use super::script;
 use super::subrequest::services;
 use crate::checks::{CheckInput, Checks, Decision, PendingDecision, Rejection, Selection};
@@ -38,7 +37,9 @@ pub(crate) fn check(
     let CheckRun { checks, selected, context, at_once } = run;
     let matched = &matched.with(Some(context));
     let services = &services(ctx);
-    let input = CheckInput { services, request, context, now: context.routed_at, at_once };
+    let hidden = &matched.site.config().user_fields;
+    let now = context.routed_at;
+    let input = CheckInput { services, request, context, hidden, now, at_once };
     let wait = match next_wait(checks, &input, selected, 0) {
         Ok(None) => return None,
         Ok(Some(wait)) => wait,
@@ -46,18 +47,16 @@ pub(crate) fn check(
     };
     let (ctx, context, checks) = (Rc::clone(ctx), Rc::clone(context), Arc::clone(checks));
     let (request, matched) = (request.to_owned(), matched.to_owned());
-    Some(Reply::Streaming(Box::new(move |mut incoming| {
-        Box::pin(async move {
-            let (request, matched) = (request.as_request(), matched.borrow());
-            let matched = &matched.with(Some(&context));
-            let run = CheckRun { checks: &checks, selected, context: &context, at_once: None };
-            let reply = match finish(&ctx, &request, matched, run, wait, &mut incoming).await {
-                Ok(()) => respond(&ctx, &request, matched),
-                Err(reply) => reply,
-            };
-            complete(&request, reply, incoming).await
-        })
-    })))
+    Some(Reply::reading(async move |mut incoming| {
+        let (request, matched) = (request.as_request(), matched.borrow());
+        let matched = &matched.with(Some(&context));
+        let run = CheckRun { checks: &checks, selected, context: &context, at_once: None };
+        let reply = match finish(&ctx, &request, matched, run, wait, &mut incoming).await {
+            Ok(()) => respond(&ctx, &request, matched),
+            Err(reply) => reply,
+        };
+        reply.response(&request, incoming).await
+    }))
 }
 
 /// The check that makes a request wait.
@@ -105,7 +104,8 @@ async fn finish(
             Some(pending) => pending.await.map_err(reject)?,
             None => script::receive_body(ctx, request, matched, incoming).await?,
         }
-        let input = CheckInput { services, request, context, now: clock::now(), at_once };
+        let (hidden, now) = (&matched.site.config().user_fields, clock::now());
+        let input = CheckInput { services, request, context, hidden, now, at_once };
         match next_wait(checks, &input, selected, wait.number + 1).map_err(reject)? {
             None => return Ok(()),
             Some(next) => wait = next,

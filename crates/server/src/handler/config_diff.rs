@@ -30,17 +30,15 @@ struct Proposal {
 /// Compares the configuration in the request body with the one in use. The response has one line for each difference.
 pub(super) fn respond(ctx: &Rc<WorkerContext>) -> Reply {
     let ctx = Rc::clone(ctx);
-    Reply::Streaming(Box::new(move |mut incoming| {
-        Box::pin(async move {
-            let Ok(body) = incoming.body.rest().await else {
-                return text(400, "the configuration is incomplete\n".into());
-            };
-            let Ok(proposal) = serde_json::from_slice(&body) else {
-                return text(400, "the body is not JSON with `file` and `text`\n".into());
-            };
-            compare(&ctx, &proposal)
-        })
-    }))
+    Reply::reading(async move |mut incoming| {
+        let Ok(body) = incoming.body.rest().await else {
+            return text(400, "the configuration is incomplete\n".into());
+        };
+        let Ok(proposal) = serde_json::from_slice(&body) else {
+            return text(400, "the body is not JSON with `file` and `text`\n".into());
+        };
+        compare(&ctx, &proposal)
+    })
 }
 
 fn compare(ctx: &WorkerContext, proposal: &Proposal) -> Response {

@@ -8,14 +8,14 @@ use dunlin_config::field_edits::{apply_to_message, edit_retry_after};
 use dunlin_config::{Handler, Mapping, Settings};
 use dunlin_exchange::{Body, Response};
 use dunlin_fs::content::Piece;
-use dunlin_http::semantics::status::reason;
 use dunlin_http::semantics::{ContentCoding, Method};
 use dunlin_http::{FieldLines, FieldName, Request};
 
 use super::error_page;
 use super::object_search;
+pub(crate) use super::plain_page::plain_page;
+use super::plain_page::plain_page_of;
 use super::rewrite::RewrittenRequest;
-use crate::handler::reply::complete;
 use crate::route::reply::Reply;
 use crate::route::route_match::{RouteMatch, Via};
 use crate::route::sites::Site;
@@ -35,6 +35,8 @@ pub(crate) struct Details {
     pub(crate) fields: FieldLines,
     /// A sentence for the plain page. It contains only what the client knows.
     pub(crate) text: Option<String>,
+    /// The id of the request, if the error log has it.
+    pub(crate) request_id: Option<String>,
 }
 
 /// Request fields that can make the response differ from the complete page.
@@ -60,14 +62,14 @@ pub(crate) fn reply(
         Some((path, query)) => (path, Some(query)),
         None => (&**page, None),
     };
-    let owner = matched.site.route(path.as_bytes());
+    let owner = &*matched.site.route(path.as_bytes());
     if is_generated(owner, path.as_bytes()) {
         return by_route(ctx, request, matched, (path, query), status, details)
             .unwrap_or_else(|details| plain(settings, status, request, &details).into());
     }
     let (ctx, path, owner) = (Rc::clone(ctx), path.to_owned(), Arc::clone(owner));
     let (request, matched) = (request.to_owned(), matched.to_owned());
-    Reply::Future(Box::pin(async move {
+    Reply::later(async move {
         let (settings, request) = (&matched.settings, request.as_request());
         match find_page(&ctx, &matched.site, path.as_bytes()).await {
             Ok(resource) => {
@@ -80,7 +82,7 @@ pub(crate) fn reply(
                 plain(settings, status, &request, &details)
             }
         }
-    }))
+    })
 }
 
 /// Returns the same with additional fields.
@@ -91,7 +93,7 @@ pub(crate) fn reply_with_fields(
     status: u16,
     fields: FieldLines,
 ) -> Reply {
-    reply(ctx, request, matched, status, Details { fields, text: None })
+    reply(ctx, request, matched, status, Details { fields, ..Details::default() })
 }
 
 /// Returns `true` if the route responds to the path with something other than a file.
@@ -107,7 +109,8 @@ fn is_generated(settings: &Settings, path: &[u8]) -> bool {
         | Handler::Respond(_)
         | Handler::Rewrite(_)
         | Handler::Status(_)
-        | Handler::Readiness => true,
+        | Handler::Readiness
+        | Handler::Close => true,
     }
 }
 
@@ -130,7 +133,7 @@ fn by_route(
         return Err(details);
     };
     let page = RouteMatch {
-        settings: matched.site.route(path.as_bytes()),
+        settings: &matched.site.route(path.as_bytes()),
         path: path.as_bytes(),
         query: query.map(str::as_bytes),
         via: Via { error: Some(status), ..matched.via },
@@ -138,28 +141,25 @@ fn by_route(
     };
     let (page, matched, context) = (page.to_owned(), matched.to_owned(), matched.context.cloned());
     let ctx = Rc::clone(ctx);
-    Ok(Reply::Streaming(Box::new(move |incoming| {
-        Box::pin(async move {
-            let request = rewritten.as_request();
-            let reply =
-                ctx.router.handle(&ctx, &request, &page.borrow().with(context.as_ref())).reply;
-            let incoming = Box::new(incoming.with_empty_body());
-            let mut response = Box::pin(complete(&request, reply, incoming)).await;
-            let settings = &matched.settings;
-            if response.is_error {
-                let path = String::from_utf8_lossy(&page.path);
-                log_missing(&matched.borrow(), &path, status, Failure::Missing);
-                return plain(settings, status, &request, &details);
-            }
-            if response.status == 200 {
-                response.status = status;
-            }
-            for name in ["Accept-Ranges", "ETag", "Last-Modified"] {
-                response.fields.remove(name);
-            }
-            finish(response, settings, &request, &details.fields)
-        })
-    })))
+    Ok(Reply::reading(async move |incoming| {
+        let request = rewritten.as_request();
+        let reply = ctx.router.handle(&ctx, &request, &page.borrow().with(context.as_ref())).reply;
+        let incoming = Box::new(incoming.with_empty_body());
+        let mut response = Box::pin(reply.response(&request, incoming)).await;
+        let settings = &matched.settings;
+        if response.is_error {
+            let path = String::from_utf8_lossy(&page.path);
+            log_missing(&matched.borrow(), &path, status, Failure::Missing);
+            return plain(settings, status, &request, &details);
+        }
+        if response.status == 200 {
+            response.status = status;
+        }
+        for name in ["Accept-Ranges", "ETag", "Last-Modified"] {
+            response.fields.remove(name);
+        }
+        finish(response, settings, &request, &details.fields)
+    }))
 }
 
 /// Returns the file of an error page.
@@ -182,7 +182,7 @@ async fn find_page(
         if let Some(resource) = previous.as_ref().filter(|r| r.validity.is_fresh(now)) {
             return Ok(Found::File(Arc::clone(resource)));
         }
-        let wanted = Wanted { site: &site, route: site.route(&page), path: &page, query: None };
+        let wanted = Wanted { site: &site, route: &site.route(&page), path: &page, query: None };
         let (shared, site, mode) = (&shared, serial, Mode::Blocking);
         resolve(&wanted, &Resolver { shared, site, previous, keep: true, copy: false, now, mode })
     });
@@ -228,17 +228,9 @@ fn plain(settings: &Settings, status: u16, request: &Request<'_>, details: &Deta
     let host = request.field(FieldName::Host).unwrap_or_default();
     let advice = || error_page::advice(status, request.method_text(), host, &details.fields);
     let text = details.text.clone().or_else(advice);
-    let mut response = plain_page(status, text.as_deref(), true);
+    let mut response = plain_page_of(status, text.as_deref(), details.request_id.as_deref());
     response.is_error = true;
     finish(response, settings, request, &details.fields)
-}
-
-/// Returns the plain page of a status.
-pub(crate) fn plain_page(status: u16, text: Option<&str>, html: bool) -> Response {
-    let (media_type, body) = error_page::render(status, reason(status), text, html);
-    let mut response = Response::with_text(status, media_type, body);
-    response.fields.push("X-Content-Type-Options", "nosniff");
-    response
 }
 
 fn finish(
@@ -253,6 +245,6 @@ fn finish(
     if let Some(own) = own {
         response.fields.set("Retry-After", own);
     }
-    apply_to_message(settings, &mut response.fields);
+    apply_to_message(settings, response.status, &mut response.fields);
     if request.method() == Method::Head { response.without_body() } else { response }
 }

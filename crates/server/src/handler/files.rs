@@ -4,7 +4,7 @@ use std::io;
 use std::rc::Rc;
 use std::sync::Arc;
 
-use dunlin_exchange::RequestContext;
+use dunlin_exchange::{Incoming, RequestContext, Response};
 use dunlin_http::semantics::Method;
 use dunlin_http::{OwnedRequest, Request};
 use dunlin_net::clock;
@@ -16,7 +16,6 @@ use super::{objects, redirect, reply};
 use crate::checks::Selection;
 use crate::handler::checked::{CheckRun, check};
 use crate::handler::rejection::{error_response, not_for_files};
-use crate::handler::reply::complete;
 use crate::route::reply::{CachedResponse, Reply};
 use crate::route::route_match::RouteMatch;
 use crate::route::sites::CacheEntry;
@@ -26,8 +25,8 @@ use dunlin_files::cache::shared_cache::LookUp;
 use dunlin_files::listing::respond::{Listable, Listed, ListingRequest};
 use dunlin_files::resolve::{Resolved, Resolver, resolve};
 use dunlin_files::search::{Found, Wanted};
-use dunlin_files::select::{Selected, select, select_identity};
-use dunlin_files::{encoded, uncached};
+use dunlin_files::select::{Selected, select, select_identity, select_with_dictionary};
+use dunlin_files::{dictionaries, encoded, uncached};
 use dunlin_fs::failure::Failure;
 use dunlin_fs::mode::Mode;
 
@@ -105,12 +104,16 @@ pub(super) fn conclude(
     result: Result<Found<Arc<Resource>, Listable>, Failure>,
 ) -> Reply {
     let error = |status| errors::reply(ctx, request, matched, status, Details::default());
-    if !matches!(request.method(), Method::Get | Method::Head)
-        && !matches!(
+    let is_as_nginx = ctx.shared.config.server.nginx_statuses;
+    let is_for_all = match (request.method(), &result) {
+        (Method::Get | Method::Head, _) | (Method::Post, Err(_)) => true,
+        (method, Ok(Found::Directory)) if is_as_nginx => method == Method::Post,
+        (_, result) => matches!(
             result,
             Ok(Found::Elsewhere(_) | Found::Directory | Found::Status(_) | Found::Proxy)
-        )
-    {
+        ),
+    };
+    if !is_for_all {
         return not_for_files(ctx, request, matched);
     }
     match result {
@@ -124,11 +127,13 @@ pub(super) fn conclude(
             };
             respond_checked(ctx, request, matched, &entry, cache_status(matched))
         }
-        Ok(Found::Directory) => redirect::to_slash(request, matched).into(),
+        Ok(Found::Directory) => redirect::to_slash(ctx, request, matched).into(),
         Ok(Found::Listing(directory)) => list(ctx, request, matched, directory),
         Ok(Found::Status(status)) => error(status),
         Ok(Found::Proxy) => ctx.router.forward(ctx, request, matched),
         Ok(Found::Elsewhere(target)) => ctx.router.reroute(ctx, request, matched, &target),
+        // It would look for the last path again.
+        Err(Failure::Missing) if is_as_nginx && matched.settings.ends_with_path() => error(500),
         Err(Failure::Unlisted) => unlisted(ctx, request, matched),
         Err(Failure::Unavailable) => objects::unavailable(ctx, request, matched),
         Err(failure) => error(failure.status()),
@@ -166,18 +171,26 @@ fn cache_entry(
     resource: Arc<Resource>,
 ) -> Rc<CacheEntry> {
     let entry = new_entry(matched, resource);
-    if matched.settings.internal || matched.via.redirects > 0 {
-        // A hit would skip the checks of the requested path.
+    let transforms = matched.settings.transforms.as_ref();
+    let is_changed = transforms.is_some_and(|of| of.concern(resource_type(&entry.resource)));
+    let is_elsewhere = matched.settings.internal || matched.via.redirects > 0;
+    if is_elsewhere || matched.via.error.is_some() || is_changed {
+        // A hit would skip the checks of the requested path and the changes of its content, or be the page of an error with
+        // status 200.
         return Rc::new(entry);
     }
     ctx.files.cache.borrow_mut().insert(&ctx.files.shared.cache, entry)
 }
 
+fn resource_type(resource: &Resource) -> &[u8] {
+    resource.content_type.media_type.as_bytes()
+}
+
 fn new_entry(matched: &RouteMatch<'_>, resource: Arc<Resource>) -> CacheEntry {
-    let own = [b"/", &*resource.file].concat();
+    let own = matched.settings.url_path(&resource.file);
     let owner = match matched.path == own {
         true => None,
-        false => Some(matched.site.route(&own)).filter(|route| route.checks.is_some()).cloned(),
+        false => Some(matched.site.route(&own).into_owned()).filter(|route| route.checks.is_some()),
     };
     let key = (matched.site.serial, matched.raw_path);
     CacheEntry::new(key, Arc::clone(matched.settings), resource, owner)
@@ -214,7 +227,23 @@ pub(crate) fn respond_from_cache(
     entry: &Rc<CacheEntry>,
     cache: &'static str,
 ) -> Reply {
-    match select(request, entry, ctx.clock.unix()) {
+    if matched.client.encrypted
+        && let Some(work) = dictionaries::work(&ctx.files.shared, &entry.resource, request)
+    {
+        return after_work(ctx, request, matched, entry, cache, work);
+    }
+    respond_now(ctx, request, matched, entry, cache)
+}
+
+/// Responds from a fresh entry with the forms that there are of dictionaries.
+fn respond_now(
+    ctx: &Rc<WorkerContext>,
+    request: &Request<'_>,
+    matched: &RouteMatch<'_>,
+    entry: &Rc<CacheEntry>,
+    cache: &'static str,
+) -> Reply {
+    match selected(ctx, request, matched, entry) {
         Selected::Unknown(coding) => {
             let (ctx, entry) = (Rc::clone(ctx), Rc::clone(entry));
             let (context, owned) = (matched.context.cloned(), matched.to_owned());
@@ -226,13 +255,71 @@ pub(crate) fn respond_from_cache(
                 }
                 let matched = owned.borrow().with(context.as_ref());
                 if resource.representation(coding).is_some() {
-                    return respond_from_cache(&ctx, request, &matched, &entry, cache);
+                    return respond_now(&ctx, request, &matched, &entry, cache);
                 }
                 let selected = select_identity(request, resource, ctx.clock.unix());
                 respond_selected(&ctx, request, &matched, &entry, cache, selected)
             })
         }
         selected => respond_selected(ctx, request, matched, entry, cache, selected),
+    }
+}
+
+/// Responds when the work for dictionaries has ended.
+fn after_work(
+    ctx: &Rc<WorkerContext>,
+    request: &Request<'_>,
+    matched: &RouteMatch<'_>,
+    entry: &Rc<CacheEntry>,
+    cache: &'static str,
+    work: dictionaries::Work,
+) -> Reply {
+    let (ctx, entry) = (Rc::clone(ctx), Rc::clone(entry));
+    let (context, owned) = (matched.context.cloned(), matched.to_owned());
+    deferred(request.to_owned(), matched.may_run_script(), async move |request| {
+        work.run(&ctx.files.shared).await;
+        let matched = owned.borrow().with(context.as_ref());
+        // Work that a pool has rejected is not begun again for this request.
+        respond_now(&ctx, request, &matched, &entry, cache)
+    })
+}
+
+/// Selects the response, with a dictionary if the client has one.
+fn selected(
+    ctx: &WorkerContext,
+    request: &Request<'_>,
+    matched: &RouteMatch<'_>,
+    entry: &CacheEntry,
+) -> Selected {
+    let (resource, now) = (&entry.resource, ctx.clock.unix());
+    let form = dictionaries::form(request, resource).filter(|_| matched.client.encrypted);
+    let Some(form) = form else { return select(request, entry, now) };
+    let selected = select_with_dictionary(request, resource, &form, now);
+    if let Selected::Response(response) = &selected
+        && response.status == 200
+    {
+        ctx.files.shared.dictionaries.count(resource.identity.length, form.length);
+    }
+    selected
+}
+
+/// Returns the reply with the offer of the file as a dictionary.
+fn offered(
+    request: &Request<'_>,
+    matched: &RouteMatch<'_>,
+    entry: &CacheEntry,
+    reply: Reply,
+) -> Reply {
+    if !matched.client.encrypted || matched.via.redirects > 0 || matched.via.error.is_some() {
+        return reply;
+    }
+    let Some(value) = dictionaries::offer(request, &entry.resource) else { return reply };
+    match reply.editable(request) {
+        Reply::Response(mut response) if matches!(response.status, 200 | 304) => {
+            response.fields.push("Use-As-Dictionary", value);
+            Reply::Response(response)
+        }
+        reply => reply,
     }
 }
 
@@ -253,16 +340,17 @@ fn respond_selected(
             return objects::stream(ctx, request, matched, entry, (response, cache));
         }
         Selected::Response(response) => {
-            return reply::from_file(request.method(), response, cache).into();
+            let reply = reply::from_file(request.method(), response, cache).into();
+            return offered(request, matched, entry, reply);
         }
         Selected::Error(status, fields) => {
-            return errors::reply(ctx, request, matched, status, Details { fields, text: None });
+            return errors::reply_with_fields(ctx, request, matched, status, fields);
         }
         // Only a search that has not ended leaves the variant unknown.
         Selected::Unknown(_) => return error_response(500, true).into(),
     };
-    let entry = Rc::clone(entry);
-    Reply::Cached(CachedResponse { entry, coding, not_modified, cache })
+    let cached = CachedResponse { entry: Rc::clone(entry), coding, not_modified, cache };
+    offered(request, matched, entry, Reply::Cached(cached))
 }
 
 /// Resolves the path on the pool for files, where it may wait for a disk.
@@ -291,26 +379,20 @@ fn resolve_blocking(
     })
 }
 
-/// Returns a reply that `make` makes later. It streams if a script may respond, for example with an error page.
+/// Returns a reply that `make` makes later. Its handler reads if a script may respond, for example with an error page.
 pub(super) fn deferred(
     request: OwnedRequest,
     may_run_script: bool,
     make: impl AsyncFnOnce(&Request<'_>) -> Reply + 'static,
 ) -> Reply {
-    if may_run_script {
-        return Reply::Streaming(Box::new(move |incoming| {
-            Box::pin(async move {
-                let request = request.as_request();
-                let reply = make(&request).await;
-                complete(&request, reply, incoming).await
-            })
-        }));
-    }
-    Reply::Future(Box::pin(async move {
+    let respond = async move |incoming: Option<Box<Incoming>>| {
         let request = request.as_request();
-        let reply = make(&request).await;
-        reply::into_response(&request, reply).await
-    }))
+        make(&request).await.response(&request, incoming).await
+    };
+    match may_run_script {
+        true => Reply::reading(move |incoming| respond(Some(incoming))),
+        false => Reply::later(respond(None)),
+    }
 }
 
 fn list(
@@ -339,11 +421,16 @@ fn list(
         let matched = owned.borrow().with(context.as_ref());
         match listed.map_err(io::Error::from).flatten() {
             Ok(Listed::Response(response)) => {
-                reply::from_file(request.method(), response, "-").into()
+                let response = reply::from_file(request.method(), response, "-");
+                Response { is_coding_final: false, ..response }.into()
             }
-            Ok(Listed::Error(status, fields, text)) => {
-                errors::reply(&ctx, request, &matched, status, Details { fields, text })
-            }
+            Ok(Listed::Error(status, fields, text)) => errors::reply(
+                &ctx,
+                request,
+                &matched,
+                status,
+                Details { fields, text, ..Details::default() },
+            ),
             // Only the first pool finds that a directory is large.
             Ok(Listed::Large(_)) => error_response(500, true).into(),
             Err(error) => {

@@ -36,12 +36,12 @@ pub(super) fn command(ctx: &Rc<WorkerContext>, query: Option<&[u8]>) -> Reply {
     };
     // The flags are in the store, from which every server reads them.
     let set = fleet.set_maintenance(&site, closure);
-    Reply::Future(Box::pin(async move {
+    Reply::later(async move {
         match set.await {
             Ok(others) => text(200, format!("{done}; {others}")),
             Err(error) => text(409, format!("nothing was changed: {error}")),
         }
-    }))
+    })
 }
 
 /// Returns the sites under maintenance.

@@ -14,6 +14,6 @@ pub(crate) fn reject(settings: &Route) -> Reply {
     log_change();
     let mut response = error_response(503, true);
     response.fields.push("Retry-After", "1");
-    apply_to_message(settings, &mut response.fields);
+    apply_to_message(settings, response.status, &mut response.fields);
     response.into()
 }

@@ -12,7 +12,6 @@ use dunlin_http::{FieldLines, Request};
 use dunlin_script::printable;
 
 use crate::handler::files;
-use crate::handler::reply::complete;
 use crate::handler::rewrite::RewrittenRequest;
 use crate::route::route_match::{OwnedRouteMatch, RouteMatch, TargetSource};
 use crate::route::sites::Route;
@@ -79,7 +78,7 @@ impl Naming<'_> {
             .map_err(|error| format!("its {what}: {}", error.reason))?;
         let redirects = incoming.redirects + 1;
         let incoming = Box::new(Incoming { redirects, ..incoming.with_empty_body() });
-        let response = complete(&request, routed.reply, incoming).await;
+        let response = routed.reply.response(&request, incoming).await;
         Ok(Response { is_named: true, ..response })
     }
 
@@ -111,7 +110,7 @@ impl Naming<'_> {
             via: self.matched.via,
         };
         let reply = files::respond(self.ctx, &request, &matched);
-        let response = complete(&request, reply, incoming).await;
+        let response = reply.response(&request, incoming).await;
         if response.status == 301 {
             return Err("its X-Sendfile is a directory".into());
         }

@@ -15,30 +15,27 @@ pub(super) const MAX: u64 = 4 << 20;
 /// Reads the notification in the request body, and marks the objects that it names for revalidation on next use.
 pub(super) fn receive(ctx: &Rc<WorkerContext>) -> Reply {
     let ctx = Rc::clone(ctx);
-    Reply::Streaming(Box::new(move |mut incoming| {
-        Box::pin(async move {
-            let Ok(body) = incoming.body.rest().await else {
-                return text(400, "the notification is incomplete");
-            };
-            let Some(changes) = serde_json::from_slice(&body).ok().and_then(|body| read(&body))
-            else {
-                return text(400, "the body is not an S3 event: JSON with `Records`");
-            };
-            let (mut known, mut unknown) = (0, 0);
-            for (bucket, keys) in &changes {
-                let shared = &ctx.shared.files;
-                match shared.buckets.notify(&shared.context, bucket, keys) {
-                    true => known += keys.len(),
-                    false => unknown += keys.len(),
-                }
+    Reply::reading(async move |mut incoming| {
+        let Ok(body) = incoming.body.rest().await else {
+            return text(400, "the notification is incomplete");
+        };
+        let Some(changes) = serde_json::from_slice(&body).ok().and_then(|body| read(&body)) else {
+            return text(400, "the body is not an S3 event: JSON with `Records`");
+        };
+        let (mut known, mut unknown) = (0, 0);
+        for (bucket, keys) in &changes {
+            let shared = &ctx.shared.files;
+            match shared.buckets.notify(&shared.context, bucket, keys) {
+                true => known += keys.len(),
+                false => unknown += keys.len(),
             }
-            let mut line = format!("{known} objects are requested again");
-            if unknown > 0 {
-                line.push_str(&format!(", {unknown} are in buckets that no root is in"));
-            }
-            text(200, &line)
-        })
-    }))
+        }
+        let mut line = format!("{known} objects are requested again");
+        if unknown > 0 {
+            line.push_str(&format!(", {unknown} are in buckets that no root is in"));
+        }
+        text(200, &line)
+    })
 }
 
 fn text(status: u16, line: &str) -> Response {

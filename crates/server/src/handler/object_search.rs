@@ -42,7 +42,7 @@ pub(super) async fn whole(
     }
     let resolver = resolver(ctx, site.serial, root, (previous, true, true))?;
     let config = site.config();
-    let wanted = Wanted { site: config, route: config.route(path), path, query: None };
+    let wanted = Wanted { site: config, route: &config.route(path), path, query: None };
     match resolve::resolve(&wanted, &resolver).await {
         Ok(Found::File(resource)) if resource.identity.remote.is_none() => Some(resource),
         _ => None,

@@ -22,7 +22,7 @@ use dunlin_fs::failure::Failure;
 use dunlin_http::semantics::Method;
 use dunlin_http::{FieldLines, Request};
 
-use super::errors::{self, Details};
+use super::errors;
 use super::files::{conclude, deferred, wanted};
 use super::object_search::resolver;
 use crate::handler::rejection::{error_response, not_for_files};
@@ -84,7 +84,7 @@ pub(super) fn unavailable(
     let mut fields = FieldLines::new();
     fields.push("Retry-After", RETRY_AFTER);
     let status = Failure::Unavailable.status();
-    errors::reply(ctx, request, matched, status, Details { fields, text: None })
+    errors::reply_with_fields(ctx, request, matched, status, fields)
 }
 
 /// Responds with content that is not here.
@@ -119,7 +119,8 @@ pub(super) fn stream(
         let source = stream::from_source(Box::new(body));
         let stream = Stream { source, length: Some(length), kind: StreamKind::Body };
         let body = Body::streamed(stream);
-        Response { fields, body, cache, coding, ..Response::new(status) }.into()
+        Response { fields, body, cache, coding, is_coding_final: true, ..Response::new(status) }
+            .into()
     })
 }
 

@@ -11,9 +11,8 @@ use dunlin_telemetry::{RequestLabel, ScriptContext};
 
 use super::call::HandlerCall;
 use super::errors;
+use super::kept_fields::kept_fields;
 use super::named::Naming;
-use super::proxy_call::call;
-use super::reply::complete;
 use super::request_label::request_label;
 
 /// Forwards a request to the upstreams of its route.
@@ -34,7 +33,7 @@ pub(super) async fn fetch(this: Rc<HandlerCall>, mut incoming: Box<Incoming>) ->
         group
     };
     let label: Rc<dyn Label> = Rc::<HandlerCall>::clone(&this);
-    let call = call(ctx, group, this.request(), &this.matched());
+    let call = this.matched().proxied(ctx, group, this.request());
     ctx.count_other();
     let script_context = Rc::clone(&incoming.script_context);
     match forward(&call, &label, &mut incoming).await {
@@ -58,7 +57,8 @@ pub(super) async fn fetch(this: Rc<HandlerCall>, mut incoming: Box<Incoming>) ->
 }
 
 impl HandlerCall {
-    fn client(&self) -> Client {
+    /// Returns the client, as the checks know it.
+    pub(super) fn client(&self) -> Client {
         self.context.as_ref().map_or(self.matched.client, |context| context.client)
     }
 
@@ -136,10 +136,11 @@ impl HandlerCall {
         fields: FieldLines,
         incoming: Box<Incoming>,
     ) -> Response {
-        let details = errors::Details { fields, text: None };
+        let request_id = incoming.script_context.named_id();
+        let details = errors::Details { fields, request_id, ..errors::Details::default() };
         let (request, matched) = (self.request(), self.matched());
         let reply = errors::reply(&self.ctx, &request, &matched, status, details);
-        complete(&request, reply, Box::new(incoming.with_empty_body())).await
+        reply.response(&request, Box::new(incoming.with_empty_body())).await
     }
 }
 
@@ -161,21 +162,6 @@ impl Label for HandlerCall {
         request_label(&self.ctx, &request, &self.matched())
     }
 }
-
-/// Returns the fields of an upstream's error response that its error page has, too: clients act on them.
-fn kept_fields(response: &Response) -> FieldLines {
-    let mut kept = FieldLines::default();
-    for (name, value) in response.fields.iter() {
-        if KEPT.iter().any(|other| name.eq_ignore_ascii_case(other.as_bytes())) {
-            kept.push_parsed(name, value);
-        }
-    }
-    kept
-}
-
-/// `Upgrade` is there with 426 only.
-const KEPT: [&str; 6] =
-    ["Allow", "Connection", "Retry-After", "Set-Cookie", "Upgrade", "WWW-Authenticate"];
 
 /// Returns the times of the upstream as a value of `Server-Timing`, in milliseconds.
 fn upstream_timing(script_context: &ScriptContext) -> String {

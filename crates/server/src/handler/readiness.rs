@@ -28,6 +28,6 @@ pub(crate) fn respond(
     };
     let mut response = Response::with_text(status, "text/plain", text);
     response.fields.push("Cache-Control", "no-store");
-    apply_edits(settings, &mut response.fields);
+    apply_edits(settings, response.status, &mut response.fields);
     response
 }

@@ -7,7 +7,7 @@ use dunlin_exchange::Response;
 use dunlin_http::semantics::Method;
 use dunlin_http::{FieldLines, Request};
 
-use super::{errors, redirect};
+use super::{dav, errors, redirect};
 use crate::checks::Rejection;
 use crate::route::reply::Reply;
 use crate::route::route_match::RouteMatch;
@@ -22,7 +22,7 @@ pub(crate) fn rejected(
     rejection: Rejection,
 ) -> Reply {
     if let Some(mut response) = rejection.response {
-        apply_to_message(matched.settings, &mut response.fields);
+        apply_to_message(matched.settings, response.status, &mut response.fields);
         return Reply::Response(response);
     }
     if let (300..400, Some(location)) = (rejection.status, rejection.fields.get("Location")) {
@@ -38,12 +38,16 @@ pub(crate) fn not_for_files(
     matched: &RouteMatch<'_>,
 ) -> Reply {
     match request.method() {
+        _ if ctx.shared.config.server.nginx_statuses && matched.settings.dav.is_none() => {
+            error_reply(ctx, request, matched, 405)
+        }
         Method::Options => {
             let mut response = options(allowed(matched.settings));
-            apply_to_message(matched.settings, &mut response.fields);
+            dav::announce(matched.settings, &mut response.fields);
+            apply_to_message(matched.settings, response.status, &mut response.fields);
             response.into()
         }
-        Method::Other => error_reply(ctx, request, matched, 501),
+        Method::Other if matched.settings.dav.is_none() => error_reply(ctx, request, matched, 501),
         _ => error_reply(ctx, request, matched, 405),
     }
 }
@@ -59,7 +63,8 @@ pub(crate) fn options(allow: &str) -> Response {
 /// Returns the methods that the route's files support.
 pub(crate) fn allowed(settings: &Route) -> &str {
     let methods = settings.checks.as_ref().and_then(|checks| checks.methods.as_ref());
-    methods.map_or(ALLOW, |methods| methods.allow())
+    let of_handler = || settings.dav.as_ref().map_or(ALLOW, |dav| dav.allow());
+    methods.map_or_else(of_handler, |methods| methods.allow())
 }
 
 /// Returns the error response with this status as the route configures it.

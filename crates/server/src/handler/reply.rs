@@ -5,26 +5,34 @@ use dunlin_http::Request;
 use dunlin_http::semantics::Method;
 
 use super::errors;
-use crate::route::reply::{CachedResponse, Reply};
+use crate::route::reply::{Awaited, CachedResponse, Reply};
 use dunlin_files::file_response::FileResponse;
 use dunlin_files::select;
 
-/// Waits for the response of a reply.
-pub(crate) async fn into_response(request: &Request<'_>, reply: Reply) -> Response {
-    match reply {
-        Reply::Response(response) => *response,
-        Reply::Future(job) => job.await,
-        Reply::Cached(cached) => from_cached(request, &cached),
-        // Only the handler of a route that runs scripts streams, and the caller completes its replies.
-        Reply::Streaming(_) => errors::plain_page(500, None, true),
+impl Reply {
+    /// Waits for the response. `incoming` is what the handler gets of the request besides its head; without it, there is no
+    /// response of a handler that reads.
+    pub(crate) async fn response(
+        self,
+        request: &Request<'_>,
+        incoming: impl Into<Option<Box<Incoming>>>,
+    ) -> Response {
+        match (self, incoming.into()) {
+            (Self::Response(response), _) => *response,
+            (Self::Cached(cached), _) => from_cached(request, &cached),
+            (Self::Awaited(Awaited::Alone(response)), _) => response.await,
+            (Self::Awaited(Awaited::Reading(handler)), Some(incoming)) => handler(incoming).await,
+            // Only the handler of a route that runs scripts reads, and its callers have what it reads.
+            (Self::Awaited(Awaited::Reading(_)), None) => errors::plain_page(500, None, true),
+        }
     }
-}
 
-/// Returns the same reply in a form to which fields can be added.
-pub(crate) fn to_editable(request: &Request<'_>, reply: Reply) -> Reply {
-    match reply {
-        Reply::Cached(cached) => from_cached(request, &cached).into(),
-        reply => reply,
+    /// Returns the same reply in a form to which fields can be added.
+    pub(crate) fn editable(self, request: &Request<'_>) -> Self {
+        match self {
+            Self::Cached(cached) => from_cached(request, &cached).into(),
+            reply => reply,
+        }
     }
 }
 
@@ -34,7 +42,16 @@ pub(super) fn from_file(method: Method, response: FileResponse, cache: &'static 
     let stated_length = (!response.parts.is_empty()).then(|| response.length());
     let FileResponse { status, fields, body, coding, .. } = response;
     let body = Body::of(body);
-    let response = Response { fields, body, cache, coding, stated_length, ..Response::new(status) };
+    let is_coding_final = true;
+    let response = Response {
+        fields,
+        body,
+        cache,
+        coding,
+        stated_length,
+        is_coding_final,
+        ..Response::new(status)
+    };
     if method == Method::Head { response.without_body() } else { response }
 }
 
@@ -45,20 +62,8 @@ fn from_cached(request: &Request<'_>, cached: &CachedResponse) -> Response {
         _ => &resource.identity,
     };
     let response = match cached.not_modified {
-        true => select::not_modified(form),
-        false => select::whole(form),
+        true => select::not_modified(resource, form),
+        false => select::whole(resource, form),
     };
     from_file(request.method(), response, cached.cache)
-}
-
-/// Waits for a reply, whose handler may read the request's body.
-pub(crate) async fn complete(
-    request: &Request<'_>,
-    reply: Reply,
-    incoming: Box<Incoming>,
-) -> Response {
-    match reply {
-        Reply::Streaming(begin) => begin(incoming).await,
-        reply => Box::pin(into_response(request, reply)).await,
-    }
 }

@@ -1,7 +1,7 @@
 //! Requests that the server makes of others: the same fields, another target, no body.
 
 use dunlin_http::http1::Http1Connection;
-use dunlin_http::{FieldLines, FieldName, Head, Limits, Request, Version};
+use dunlin_http::{FieldLines, FieldName, Head, Limits, Method, Request, Version};
 
 /// The fields of a body, which a rewritten request does not have.
 pub(crate) const OF_BODY: [&str; 4] =
@@ -36,7 +36,44 @@ impl RewrittenRequest {
         added: &FieldLines,
         limits: &Limits,
     ) -> Option<Self> {
-        let bytes = rewritten(request, target, left_out, added);
+        let is_head = request.method_text() == b"HEAD";
+        let method = if is_head { Method::Head } else { Method::Get };
+        Self::with_method(request, method, target, left_out, added, limits)
+    }
+
+    /// As [`with_fields`](Self::with_fields), with the method HEAD or GET.
+    pub(crate) fn with_method(
+        request: &Request<'_>,
+        method: Method,
+        target: &[u8],
+        left_out: &[&str],
+        added: &FieldLines,
+        limits: &Limits,
+    ) -> Option<Self> {
+        Self::read(rewritten(request, (method, target), left_out, added), limits)
+    }
+
+    /// Returns the same request, with its body, but without the fields `left_out`, whose names are in lower case.
+    pub(crate) fn without(
+        request: &Request<'_>,
+        left_out: &[&str],
+        limits: &Limits,
+    ) -> Option<Self> {
+        if request.method() == Method::ExtendedConnect {
+            return None;
+        }
+        let (method, target) = (request.method_text(), request.target());
+        let mut bytes = [method, b" ", target, b" ", version(request), b"\r\n"].concat();
+        let is_left_out =
+            |name: &[u8]| left_out.iter().any(|other| name.eq_ignore_ascii_case(other.as_bytes()));
+        for (name, value) in request.fields().filter(|(name, _)| !is_left_out(name)) {
+            bytes.extend_from_slice(&[name, b": ", value, b"\r\n"].concat());
+        }
+        bytes.extend_from_slice(b"\r\n");
+        Self::read(bytes, limits)
+    }
+
+    fn read(bytes: Vec<u8>, limits: &Limits) -> Option<Self> {
         let mut head = Head::default();
         let read = Http1Connection::default().head(&bytes, limits, &mut head);
         (read == Ok(Some(bytes.len()))).then_some(Self { bytes, head })
@@ -47,18 +84,21 @@ impl RewrittenRequest {
     }
 }
 
+fn version(request: &Request<'_>) -> &'static [u8] {
+    match request.version() {
+        Version::Http10 => b"HTTP/1.0",
+        _ => b"HTTP/1.1",
+    }
+}
+
 fn rewritten(
     request: &Request<'_>,
-    target: &[u8],
+    (method, target): (Method, &[u8]),
     left_out: &[&str],
     added: &FieldLines,
 ) -> Vec<u8> {
-    let version = match request.version() {
-        Version::Http10 => "HTTP/1.0",
-        _ => "HTTP/1.1",
-    };
-    let method: &[u8] = if request.method_text() == b"HEAD" { b"HEAD " } else { b"GET " };
-    let mut bytes = [method, target, b" ", version.as_bytes(), b"\r\n"].concat();
+    let method: &[u8] = if method == Method::Head { b"HEAD " } else { b"GET " };
+    let mut bytes = [method, target, b" ", version(request), b"\r\n"].concat();
     let connection = request.values(FieldName::Connection);
     let options = connection.flat_map(|value| value.split(|&byte| byte == b','));
     let listed: Vec<&[u8]> = options.map(<[u8]>::trim_ascii).collect();

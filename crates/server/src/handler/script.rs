@@ -21,8 +21,8 @@ use dunlin_script::respond as scripts;
 use dunlin_telemetry::ScriptContext;
 
 use super::call::HandlerCall;
+use super::kept_fields::kept_fields;
 use super::redirect::to_slash;
-use super::reply::{complete, into_response};
 use super::request_label::request_label;
 use super::{error_page, errors};
 use crate::component;
@@ -57,11 +57,21 @@ pub(super) async fn fetch(this: Rc<HandlerCall>, incoming: Box<Incoming>) -> Res
         None => scripts::respond(&call, incoming, &mut name).await,
     };
     let failure = match responded {
+        Ok(Outcome::Response(response))
+            if rules.intercepts_errors
+                && matched.settings.error_pages.contains_key(&response.status) =>
+        {
+            let fields = kept_fields(&response);
+            let details = errors::Details { fields, ..errors::Details::default() };
+            let reply =
+                errors::reply(ctx, &call.request, &this.matched(), response.status, details);
+            return Box::pin(reply.response(&call.request, again)).await;
+        }
         Ok(Outcome::Response(response)) => {
             return this.finish_script(response, rules, &script_context);
         }
         Ok(Outcome::Message(response)) => return response,
-        Ok(Outcome::Directory) => return to_slash(&call.request, &matched.borrow()),
+        Ok(Outcome::Directory) => return to_slash(ctx, &call.request, &matched.borrow()),
         Ok(Outcome::Internal(internal)) => {
             match Box::pin(this.respond_internally(&call, *internal, &script_context)).await {
                 Ok(response) => return response,
@@ -75,10 +85,14 @@ pub(super) async fn fetch(this: Rc<HandlerCall>, incoming: Box<Incoming>) -> Res
     let mut response = match failure.status() {
         500.. if rules.show_errors => {
             let mut response = explanation(&failure, &call.request, &name, &script_context);
-            apply_to_message(&matched.settings, &mut response.fields);
+            apply_to_message(&matched.settings, response.status, &mut response.fields);
             response
         }
-        _ => Box::pin(error_response(ctx, &call.request, &this.matched(), &failure, again)).await,
+        _ => {
+            let (request, matched) = (&call.request, this.matched());
+            let of = (&failure, &*script_context);
+            Box::pin(error_response(ctx, request, &matched, of, again)).await
+        }
     };
     if rules.send_request_id {
         response.fields.set("X-Request-Id", script_context.id());
@@ -119,7 +133,8 @@ pub(crate) async fn receive_body(
     let received = scripts::receive_body(&ctx.scripts, request, rules, incoming, label).await;
     let Err(failure) = received else { return Ok(()) };
     let again = Some(incoming.without_body());
-    Err(Box::pin(error_response(ctx, request, matched, &failure, again)).await)
+    let of = (&failure, &*incoming.script_context);
+    Err(Box::pin(error_response(ctx, request, matched, of, again)).await)
 }
 
 /// Returns the error page in place of a script's response.
@@ -127,19 +142,18 @@ async fn error_response(
     ctx: &Rc<WorkerContext>,
     request: &Request<'_>,
     matched: &RouteMatch<'_>,
-    failure: &Failure,
+    (failure, script_context): (&Failure, &ScriptContext),
     incoming: Option<Box<Incoming>>,
 ) -> Response {
     // The name of the program is in the log only.
     let text = failure
         .summary()
         .map(|summary| format!("The program for {} {summary}.", error_page::quoted(matched.path)));
-    let details = errors::Details { text, ..errors::Details::default() };
+    // Failures with other statuses are not in the log.
+    let request_id = script_context.named_id().filter(|_| failure.status() >= 500);
+    let details = errors::Details { text, request_id, ..errors::Details::default() };
     let reply = errors::reply(ctx, request, matched, failure.status(), details);
-    match incoming {
-        Some(incoming) => complete(request, reply, incoming).await,
-        None => into_response(request, reply).await,
-    }
+    reply.response(request, incoming).await
 }
 
 /// Returns a page for the developers of the script: the reason, and what the script wrote to its standard error.

@@ -3,21 +3,16 @@
 use std::io;
 use std::pin::Pin;
 use std::rc::Rc;
-use std::time::Instant;
 
 use bytes::BytesMut;
 use dunlin_client as client;
-use dunlin_exchange::{
-    Body, Client, EarlyHints, Incoming, RequestContext, Response, StreamKind, stream,
-};
+use dunlin_exchange::{Body, Client, Incoming, RequestContext, Response, StreamKind, stream};
 use dunlin_fs::content::Piece;
 use dunlin_http::http1::Http1Connection;
-use dunlin_http::{BodyLength, Head, Request};
+use dunlin_http::{Head, Request};
 use dunlin_net::blocking::Pool;
-use dunlin_telemetry::ScriptContext;
 use dunlin_telemetry::redact::Redactor;
 
-use super::reply::complete;
 use crate::checks::{MAX_BODY, Services};
 use crate::route::route_match::TargetSource;
 use crate::worker::WorkerContext;
@@ -64,20 +59,10 @@ async fn subrequest(
     let request = Request::new(message, &head);
     let client = Client { is_subrequest: true, ..context.client.admitted() };
     let routed = ctx.router.dispatch(ctx, client, TargetSource::Server, &request, &mut Vec::new());
-    let incoming = Box::new(Incoming {
-        body: stream::empty(),
-        length: BodyLength::None,
-        received: None,
-        ends: context.ends(),
-        encrypted: client.encrypted,
-        tls: None,
-        script_context: Rc::new(ScriptContext::new(Instant::now(), None)),
-        // Interim responses of the endpoint are not sent to the client.
-        early_hints: EarlyHints::new(false),
-        redirects: 0,
-    });
+    // Interim responses of the endpoint are not sent to the client.
+    let incoming = Incoming::without_content(context.ends(), client.encrypted, None);
     let reply = routed.map_err(|_| malformed())?.reply;
-    let mut response = complete(&request, reply, incoming).await;
+    let mut response = reply.response(&request, incoming).await;
     if let Some(stream) = response.body.take_stream() {
         match response.status {
             300..500 if stream.kind == StreamKind::Body => {

@@ -72,7 +72,7 @@ pub(super) fn misdirected(
     }
     let mut response = errors::plain_page(421, Some(&text), true);
     if let Some(site) = site {
-        apply_to_message(site.route(b"/"), &mut response.fields);
+        apply_to_message(&site.route(b"/"), response.status, &mut response.fields);
     }
     Routed {
         direction: Direction::Misdirected,
@@ -92,7 +92,7 @@ fn redirect_to_tls(
 ) -> Option<Routed> {
     let mut path = Vec::new();
     decode(raw_path, site.config(), &mut path).ok()?;
-    let settings = site.route(&path);
+    let settings = &site.route(&path);
     let port = settings.checks.as_ref()?.https.as_ref()?.redirect?;
     let matched = RouteMatch {
         site,

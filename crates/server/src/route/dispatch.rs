@@ -20,9 +20,10 @@ use super::route_match::{RouteMatch, TargetSource, Via};
 use super::router::Router;
 use super::select::variant;
 use super::sites::{CacheEntry, Route, Site};
-use crate::checks::{Rejection, add_strict, resolve_client};
+use crate::checks::{Rejection, add_cors_fields, add_strict, resolve_client};
+use crate::exchange::coding::RouteCodings;
 use crate::handler::rejection::{ALLOW, error_reply, error_response, options, rejected};
-use crate::handler::{files, response_cache};
+use crate::handler::{dictionary, files, response_cache};
 use crate::maintenance::Closure;
 use crate::worker::WorkerContext;
 use dunlin_files::select::has_changed;
@@ -102,7 +103,7 @@ pub(crate) fn dispatch(
     if client.early && !is_harmless(request) {
         return Ok(too_early());
     }
-    let site = match ctx.shared.sites.of_authority(authority) {
+    let site = match ctx.shared.sites.of_authority(client.listener, authority) {
         Some(site) if is_admitted(ctx, client, site) => site,
         site => return Ok(misdirected(ctx, client, request, raw_path, site)),
     };
@@ -112,6 +113,10 @@ pub(crate) fn dispatch(
     }
     if let Some(closure) = ctx.shared.maintenance.of(&site.name) {
         return Ok(closed(ctx, request, (site, raw_path), client, closure));
+    }
+    if let Some(response) = dictionary::respond(site, request, raw_path) {
+        let codings = RouteCodings::of_dictionaries();
+        return Ok(Routed { site: site.index, codings, ..Routed::unrouted(response) });
     }
     path_buffer.clear();
     let variant = match site.has_conditions() {
@@ -138,14 +143,14 @@ pub(crate) fn dispatch(
     if let Err(error) = decode(raw_path, site.config(), path_buffer) {
         let (status, reason) = rejection(error);
         if status == 404 {
-            let settings = site.route(b"/");
+            let settings = &site.route(b"/");
             let (reply, context) =
                 turned_away(ctx, request, (site, settings), client, Rejection::new(404));
             return Ok(Routed::new(site, settings, reply, false, Some(context)));
         }
         return Err(RequestError { status, reason });
     }
-    let settings = site.route(path_buffer);
+    let settings = &site.route(path_buffer);
     // Their files are in no worker's own cache, which is looked into above.
     if settings.internal && origin == TargetSource::Client {
         let (reply, context) =
@@ -239,7 +244,7 @@ fn closed(
     closure: Closure,
 ) -> Routed {
     let mut path = Vec::new();
-    let settings = match decode(raw_path, site.config(), &mut path) {
+    let settings = &match decode(raw_path, site.config(), &mut path) {
         Ok(()) => site.route(&path),
         Err(_) => site.route(b"/"),
     };
@@ -258,8 +263,9 @@ fn turned_away(
 ) -> (Reply, Rc<RequestContext>) {
     let client = resolve_client(client, request, &ctx.shared.config.server);
     let context = Rc::new(RequestContext::new(client));
-    if let Some(https) = settings.checks.as_ref().and_then(|checks| checks.https.as_ref()) {
-        add_strict(https, &context);
+    if let Some(checks) = &settings.checks {
+        checks.https.iter().for_each(|rules| add_strict(rules, &context));
+        checks.cors.iter().for_each(|rules| add_cors_fields(rules, request, &context));
     }
     let (raw_path, path, query, via) = (b"/", b"/", None, Via::default());
     let matched = RouteMatch { site, settings, raw_path, path, query, client, context: None, via };
@@ -270,17 +276,17 @@ fn turned_away(
 /// route sets, as far as the request has come.
 pub(crate) fn invalid_request(
     ctx: &WorkerContext,
+    listener: u64,
     request: Option<&Request<'_>>,
-    error: &RequestError,
-    html: bool,
+    (error, html): (&RequestError, bool),
 ) -> Response {
     let mut response = error_response(error.status, html);
     let mut path = Vec::new();
     if let Some((site, _, is_valid)) =
-        request.and_then(|request| site_and_path(ctx, request, &mut path))
+        request.and_then(|request| site_and_path(ctx, listener, request, &mut path))
     {
-        let settings = site.route(if is_valid { &path } else { b"/" });
-        apply_to_message(settings, &mut response.fields);
+        let settings = &site.route(if is_valid { &path } else { b"/" });
+        apply_to_message(settings, response.status, &mut response.fields);
     }
     response
 }
@@ -297,11 +303,11 @@ pub(crate) fn error_page(
         return None;
     }
     let mut path = Vec::new();
-    let (site, raw_path, is_valid) = site_and_path(ctx, request, &mut path)?;
+    let (site, raw_path, is_valid) = site_and_path(ctx, client.listener, request, &mut path)?;
     if !is_valid || !is_admitted(ctx, client, site) {
         return None;
     }
-    let settings = site.route(&path);
+    let settings = &site.route(&path);
     settings.error_pages.get(&status)?;
     let (query, via) = (None, Via::default());
     let path = &path;
@@ -315,6 +321,7 @@ const WITH_PAGES: [u16; 3] = [408, 413, 417];
 /// Returns the site of a request, its path, and whether it can be decoded into `path`.
 fn site_and_path<'c, 'r>(
     ctx: &'c WorkerContext,
+    listener: u64,
     request: &Request<'r>,
     path: &mut Vec<u8>,
 ) -> Option<(&'c Arc<Site>, &'r [u8], bool)> {
@@ -323,7 +330,7 @@ fn site_and_path<'c, 'r>(
     else {
         return None;
     };
-    let site = ctx.shared.sites.of_authority(request.field(FieldName::Host))?;
+    let site = ctx.shared.sites.of_authority(listener, request.field(FieldName::Host))?;
     let is_valid = decode(raw_path, site.config(), path).is_ok();
     Some((site, raw_path, is_valid))
 }

@@ -56,7 +56,7 @@ pub(crate) fn fast_path<'f>(
     };
     let site = match &ctx.fast_path.only_site {
         Some(site) => site,
-        None => ctx.shared.sites.of_authority(request.field(FieldName::Host))?,
+        None => ctx.shared.sites.of_authority(client.listener, request.field(FieldName::Host))?,
     };
     if !is_admitted(ctx, client, site) {
         return None;

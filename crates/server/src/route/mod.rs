@@ -14,6 +14,5 @@ pub(crate) mod reply;
 pub(crate) mod reroute;
 pub(crate) mod route_match;
 pub(crate) mod router;
-mod select;
+pub(crate) mod select;
 pub(crate) mod sites;
-mod variants;

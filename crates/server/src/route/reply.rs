@@ -8,6 +8,7 @@ use dunlin_http::semantics::ContentCoding;
 use dunlin_telemetry::RouteTelemetry;
 
 use super::sites::{CacheEntry, Route, Site};
+use crate::exchange::coding::RouteCodings;
 use dunlin_files::cache::worker_cache::Prebuilt;
 
 /// The reply of a handler.
@@ -16,14 +17,20 @@ pub(crate) enum Reply {
     Cached(CachedResponse),
     /// A response that is ready.
     Response(Box<Response>),
-    /// A response that takes time.
-    Future(ResponseFuture),
-    /// A handler that reads the request body, or streams the body of its response.
-    Streaming(StreamingHandler),
+    /// A handler that is awaited.
+    Awaited(Awaited),
+}
+
+/// A handler that is awaited.
+pub(crate) enum Awaited {
+    /// The handler needs no more of the request than its head, and the body is discarded.
+    Alone(ResponseFuture),
+    /// The handler gets the request body, or streams the body of its response.
+    Reading(ReadingHandler),
 }
 
 /// Starts a handler that reads the request body or streams its response.
-pub(crate) type StreamingHandler = Box<dyn FnOnce(Box<Incoming>) -> ResponseFuture>;
+pub(crate) type ReadingHandler = Box<dyn FnOnce(Box<Incoming>) -> ResponseFuture>;
 
 /// A whole cached representation, or the 304 for it.
 pub(crate) struct CachedResponse<H = Rc<CacheEntry>> {
@@ -52,14 +59,33 @@ pub(crate) struct Routed {
     pub(crate) body_limit: u64,
     /// The response is sent after the request body was received.
     pub(crate) reads_body: bool,
-    /// The request is logged.
-    pub(crate) log: bool,
     pub(crate) route_telemetry: RouteTelemetry,
+    /// The content codings of responses that are made for the request.
+    pub(crate) codings: RouteCodings,
     /// The route has a page for a request that is rejected because of its body.
     pub(crate) has_body_pages: bool,
     /// Context of the checks; `None` if the route has none.
     pub(crate) context: Option<Rc<RequestContext>>,
     pub(crate) direction: Direction,
+}
+
+impl Reply {
+    /// Returns the reply of a handler that needs no more of the request than its head.
+    pub(crate) fn later(response: impl Future<Output = Response> + 'static) -> Self {
+        Self::Awaited(Awaited::Alone(Box::pin(response)))
+    }
+
+    /// Returns the reply of a handler that reads the request body or streams its response.
+    pub(crate) fn reading<F: Future<Output = Response> + 'static>(
+        handler: impl FnOnce(Box<Incoming>) -> F + 'static,
+    ) -> Self {
+        Self::Awaited(Awaited::Reading(Box::new(move |incoming| Box::pin(handler(incoming)))))
+    }
+
+    /// Returns `true` if the handler gets the request body.
+    pub(crate) fn is_reading(&self) -> bool {
+        matches!(self, Self::Awaited(Awaited::Reading(_)))
+    }
 }
 
 impl From<Response> for Reply {
@@ -93,8 +119,8 @@ impl Routed {
             site: site.index,
             body_limit: route.body_size,
             reads_body,
-            log: route.access_log,
             route_telemetry: route.telemetry(),
+            codings: route.codings.clone(),
             has_body_pages: route.has_body_pages,
             context,
             direction: Direction::Right,
@@ -108,8 +134,8 @@ impl Routed {
             site: 0,
             body_limit: 0,
             reads_body: false,
-            log: true,
             route_telemetry: RouteTelemetry::default(),
+            codings: RouteCodings::default(),
             has_body_pages: false,
             context: None,
             direction: Direction::Right,

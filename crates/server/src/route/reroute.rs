@@ -15,6 +15,7 @@ use super::select::variant;
 use crate::checks::Selection;
 use crate::handler::checked::{CheckRun, check};
 use crate::handler::rejection::error_reply;
+use crate::handler::transform;
 use crate::worker::WorkerContext;
 
 /// Maximum of internal redirects of one request: more are a loop in the configuration.
@@ -43,7 +44,7 @@ pub(super) fn follow(
     };
     if matched.via.redirects >= MAX_REDIRECTS {
         tracing::error!(
-            "{}: more than {MAX_REDIRECTS} internal redirects; check `try` and `index` of route {:?} of site {}",
+            "{}: more than {MAX_REDIRECTS} internal redirects; check `try`, `rewrite` and `index` of route {:?} of site {}",
             String::from_utf8_lossy(&target.path),
             matched.settings.pattern,
             matched.site.name,
@@ -60,13 +61,15 @@ pub(super) fn follow(
         variant.unwrap_or_else(|| Arc::clone(base))
     });
     let site = variant.as_ref().unwrap_or(matched.site);
-    if is_crossing || site.route(&target.path).internal && !target.is_fixed {
+    let settings = &site.route(&target.path);
+    if is_crossing || settings.internal && !target.is_fixed {
         return failed(404);
     }
+    let outer = matched.settings;
     let selected = Selection::after_redirect(matched.settings.checks.as_deref());
     let matched = &RouteMatch {
         site,
-        settings: site.route(&target.path),
+        settings,
         path: &target.path,
         query: target.query.as_deref(),
         via: Via {
@@ -77,7 +80,30 @@ pub(super) fn follow(
         },
         ..*matched
     };
-    let Some(checks) = &matched.settings.checks else { return handle(ctx, request, matched) };
+    let routed = admit(ctx, request, matched, selected);
+    // The bodies of the other route are not changed, unless its own settings change them.
+    match (&outer.transforms, &matched.settings.transforms) {
+        (Some(_), None) => {
+            let reply = transform::unchanged(request, routed.reply);
+            Routed { reply, ..routed }
+        }
+        _ => routed,
+    }
+}
+
+/// Runs the checks and the handler of a route.
+fn admit(
+    ctx: &Rc<WorkerContext>,
+    request: &Request<'_>,
+    matched: &RouteMatch<'_>,
+    selected: Selection,
+) -> Routed {
+    let Some(checks) = &matched.settings.checks else {
+        if let Some(context) = matched.context {
+            context.set_computed_fields(Vec::new());
+        }
+        return handle(ctx, request, matched);
+    };
     let context =
         matched.context.map_or_else(|| Rc::new(RequestContext::new(matched.client)), Rc::clone);
     let run = CheckRun { checks, selected, context: &context, at_once: None };
@@ -85,7 +111,7 @@ pub(super) fn follow(
         handle(ctx, request, matched).reply
     };
     match check(ctx, request, matched, run, handled) {
-        Some(reply) => Routed::new(site, matched.settings, reply, false, Some(context)),
+        Some(reply) => Routed::new(matched.site, matched.settings, reply, false, Some(context)),
         None => handle(ctx, request, &matched.with(Some(&context))),
     }
 }

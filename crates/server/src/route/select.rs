@@ -24,9 +24,20 @@ pub(super) fn variant(
         return None;
     }
     let client = resolve_client(client, request, &ctx.shared.config.server);
-    let (encrypted, client) = (client.encrypted, client.address.ip());
-    let facts = Facts { request: *request, query, client, encrypted };
+    let facts = facts(site, client, request, (path, query));
     let holds = |route: &usize| site.condition(*route).is_some_and(|when| when.holds(&facts));
     let applying: Vec<usize> = routes.into_iter().filter(holds).collect();
-    Some(site.variants().find(applying, |routes| ctx.shared.sites.under(site, routes)))
+    Some(site.variants().find(applying, |routes| Arc::new(ctx.shared.sites.under(site, routes))))
+}
+
+/// Returns what conditions, maps and templates see of a request; `client` is the one behind trusted proxies.
+pub(crate) fn facts<'r>(
+    site: &'r Site,
+    client: Client,
+    request: &Request<'r>,
+    (path, query): (&'r [u8], Option<&'r [u8]>),
+) -> Facts<'r> {
+    let (encrypted, client) = (client.encrypted, client.address.ip());
+    let hidden = &site.config().user_fields;
+    Facts { request: *request, path, query, client, encrypted, hidden }
 }

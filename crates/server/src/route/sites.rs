@@ -1,20 +1,22 @@
 //! The sites and routes that serve requests: their configuration, and the runtime objects that belong to it.
 
+use std::borrow::Cow;
 use std::ops::Deref;
 use std::path::Path;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicUsize, Ordering};
 
-use dunlin_config::{Config, DefinedBy, Handler, Settings};
+use dunlin_config::{Config, DefinedBy, Found, Handler, Pair, Recent, RouteLog, Settings};
+use dunlin_dictionary::route::RouteDictionary;
 use dunlin_http::semantics::host;
 use dunlin_limits::rate::RateLimit;
 use dunlin_proxy::{Group, UpstreamReport};
-use dunlin_telemetry::RouteTelemetry;
 use dunlin_telemetry::metrics::{Label, label};
+use dunlin_telemetry::{LogChoice, RouteTelemetry};
 
-use super::registry::{Builder, Registry};
-use super::variants::Variants;
+use super::registry::{Builder, Registry, SiteObjects};
 use crate::checks::{Attempts, Checks, RouteCounts};
+use crate::exchange::coding::RouteCodings;
 use dunlin_files::cache::worker_cache;
 
 /// All sites of one generation of the configuration.
@@ -39,7 +41,16 @@ pub(crate) struct Site {
     table: dunlin_config::RouteTable<Route>,
     /// Routes that the table does not have alone.
     special: Vec<Arc<Route>>,
-    variants: Variants<Self>,
+    /// Routes of pairs that the table has not.
+    pairs: Recent<Pair, Route>,
+    /// The dictionaries for pages of its routes.
+    pub(crate) dictionaries: Vec<Arc<RouteDictionary>>,
+    /// The objects of all routes, if there are such pairs.
+    objects: SiteObjects,
+    /// What the site serves depends on the conditions that hold for a request: for each set of them that occurs, a variant has the
+    /// routes that apply, by their indexes, as if there were no conditions. It has a serial number of its own, so that files and
+    /// responses that are cached for it are not those of others.
+    variants: Recent<Vec<usize>, Self>,
 }
 
 /// The settings of a path, with the runtime objects that belong to them.
@@ -54,6 +65,9 @@ pub(crate) struct Route {
     pub(crate) proxy: Option<Arc<Group>>,
     /// The site and the route, by which requests are counted.
     pub(crate) label: Label,
+    log: LogChoice,
+    /// The content codings of responses that are made for one request.
+    pub(super) codings: RouteCodings,
     /// It has a page for a request that is rejected because of its body.
     pub(crate) has_body_pages: bool,
     /// How files are served that a script or an upstream names by `X-Sendfile`, for each of its directories.
@@ -115,16 +129,16 @@ impl Sites {
         self.all.first().filter(|_| self.is_only)
     }
 
-    /// Returns the site for a host without its port, in any case of letters.
-    pub(crate) fn find(&self, host: &[u8]) -> Option<&Arc<Site>> {
-        self.all.get(self.config.sites.find_index(host)?)
-    }
-
-    /// Returns the site for the authority of a request.
+    /// Returns the site for the authority of a request that came by a listener.
     #[inline]
-    pub(crate) fn of_authority(&self, authority: Option<&[u8]>) -> Option<&Arc<Site>> {
+    pub(crate) fn of_authority(
+        &self,
+        listener: u64,
+        authority: Option<&[u8]>,
+    ) -> Option<&Arc<Site>> {
         self.only().or_else(|| {
-            self.find(authority.and_then(host::parse).map_or(&b""[..], |host| host.name))
+            let host = authority.and_then(host::parse).map_or(&b""[..], |host| host.name);
+            self.all.get(self.config.sites.find_on(listener, host)?)
         })
     }
 
@@ -146,6 +160,11 @@ impl Sites {
     /// Returns the failed attempts to log in of all routes.
     pub(crate) fn attempts(&self) -> impl Iterator<Item = &Arc<Attempts>> {
         self.registry.attempts()
+    }
+
+    /// Returns how many requests the limits of all routes have rejected.
+    pub(crate) fn rejected(&self) -> u64 {
+        self.registry.rejected()
     }
 
     /// Returns the counts of the limits of all routes.
@@ -177,12 +196,20 @@ impl Sites {
 impl Site {
     fn new(site: &Arc<dunlin_config::Site>, builder: &mut Builder<'_>) -> Self {
         let mut route = |settings: &Arc<Settings>| Route::new(&site.name, settings, builder);
+        let table = site.table().map(&mut route);
+        let special = site.special_routes().map(|settings| Arc::new(route(settings))).collect();
         Self {
             config: Arc::clone(site),
             serial: LAST_SERIAL.fetch_add(1, Ordering::Relaxed) + 1,
-            table: site.table().map(&mut route),
-            special: site.special_routes().map(|settings| Arc::new(route(settings))).collect(),
-            variants: Variants::new(site.max_variants()),
+            table,
+            special,
+            pairs: Recent::new(site.max_pairs()),
+            dictionaries: builder.dictionaries(&site.name),
+            objects: match site.table().is_complete() {
+                true => SiteObjects::default(),
+                false => builder.objects_of(&site.name),
+            },
+            variants: Recent::new(site.max_variants()),
         }
     }
 
@@ -193,14 +220,20 @@ impl Site {
     }
 
     /// Returns the variants of the site for requests for which conditions of its routes hold.
-    pub(super) fn variants(&self) -> &Variants<Self> {
+    pub(super) fn variants(&self) -> &Recent<Vec<usize>, Self> {
         &self.variants
     }
 
     /// Returns the route of a decoded path.
     #[inline]
-    pub(crate) fn route(&self, path: &[u8]) -> &Arc<Route> {
-        self.table.find(path)
+    pub(crate) fn route(&self, path: &[u8]) -> Cow<'_, Arc<Route>> {
+        match self.table.find(path) {
+            Found::Made(route) => Cow::Borrowed(route),
+            Found::Pair(pair) => Cow::Owned(self.pairs.find(pair, |_| {
+                let settings = self.config.route(path);
+                Arc::new(Route::new(&self.name, &settings, &mut self.objects.builder()))
+            })),
+        }
     }
 
     /// Returns the configuration of the site.
@@ -236,7 +269,7 @@ impl Route {
     /// Returns the telemetry settings of the route.
     #[inline]
     pub(crate) fn telemetry(&self) -> RouteTelemetry {
-        RouteTelemetry { label: self.label, server_timing: self.server_timing }
+        RouteTelemetry { label: self.label, server_timing: self.server_timing, log: self.log }
     }
 
     fn new(site: &str, settings: &Arc<Settings>, builder: &mut Builder<'_>) -> Self {
@@ -265,6 +298,12 @@ impl Route {
             checks: builder.checks(site, origins, &settings.check_rules),
             proxy,
             label: label(site, &settings.pattern),
+            codings: RouteCodings::new(&settings, builder.page_dictionary(site, &settings)),
+            log: match &settings.access_log {
+                RouteLog::Off => LogChoice::Off,
+                RouteLog::Server => LogChoice::Server,
+                RouteLog::Own(log) => LogChoice::Own(log.number()),
+            },
             has_body_pages: [408, 413]
                 .iter()
                 .any(|status| settings.error_pages.contains_key(status)),

@@ -6,11 +6,12 @@ use std::os::unix::fs::PermissionsExt;
 use std::sync::Arc;
 use std::time::Duration;
 
-use dunlin_config::{Address, Listen};
+use dunlin_config::{Address, Http3, Listen};
 
+use super::quic_sockets::{QuicSockets, Succession};
+use crate::listen::quic::QuicSocket;
 use crate::listen::{self, ListenSocket};
-use dunlin_process::handover::Inherited;
-use dunlin_process::new_process::PassedListener;
+use dunlin_process::inheritance::{Inheritance, Inherited, PassedListener};
 use dunlin_process::socket_remover::{FileId, SocketRemover, socket_at};
 use dunlin_process::{StartError, fail};
 
@@ -29,6 +30,8 @@ struct Open {
     rules: Listen,
     /// One for each worker; only one where all workers accept from one queue.
     sockets: Arc<[ListenSocket]>,
+    /// The sockets for HTTP/3. They stay open when it is switched off, so that clients learn of that at once.
+    quic: Option<Arc<QuicSockets>>,
     /// The file of a Unix socket.
     file: Option<FileId>,
     /// They belong to the service manager; see [`Inherited`].
@@ -47,6 +50,8 @@ pub(super) struct WorkerListener {
     pub(super) rules: Listen,
     /// The sockets to accept from, if the listener is new.
     pub(super) sockets: Vec<ListenSocket>,
+    /// The sockets for HTTP/3, if it begins.
+    pub(super) quic: Option<QuicSocket>,
 }
 
 /// The addresses that a change has opened and closed.
@@ -68,7 +73,7 @@ impl Listeners {
     pub(super) fn plan(
         &self,
         wanted: &[Listen],
-        inherited: &mut Vec<Inherited>,
+        inheritance: &mut Inheritance,
     ) -> Result<ListenerPlan, StartError> {
         let mut plan = ListenerPlan { wanted: Vec::new(), next: self.next };
         for rules in wanted {
@@ -81,19 +86,24 @@ impl Listeners {
                     id: open.id,
                     rules: rules.clone(),
                     sockets: Arc::clone(&open.sockets),
+                    quic: match &open.quic {
+                        Some(quic) => Some(Arc::clone(quic)),
+                        None => or_without(
+                            rules,
+                            self.quic_sockets(
+                                rules,
+                                open.local_address(),
+                                &plan.wanted,
+                                inheritance,
+                            ),
+                        )?,
+                    },
                     file: open.file,
                     is_managed: open.is_managed,
                 },
                 None => {
                     plan.next += 1;
-                    let (sockets, is_managed) = self.obtain(rules, inherited)?;
-                    Open {
-                        id: plan.next,
-                        rules: rules.clone(),
-                        sockets: sockets.into(),
-                        file: file_of(rules),
-                        is_managed,
-                    }
+                    self.open(plan.next, rules, &plan.wanted, inheritance)?
                 }
             };
             plan.wanted.push(open);
@@ -109,7 +119,7 @@ impl Listeners {
         let mut per_worker: Vec<Vec<WorkerListener>> =
             (0..self.workers).map(|_| Vec::new()).collect();
         let mut change = Change::default();
-        for Open { id, rules, sockets, .. } in &plan.wanted {
+        for Open { id, rules, sockets, quic, .. } in &plan.wanted {
             let before = self.open.iter().find(|open| open.id == *id);
             match before {
                 Some(before) => before.adapt(rules)?,
@@ -125,7 +135,12 @@ impl Listeners {
                         }
                     }
                 }
-                own.push(WorkerListener { id: *id, rules: rules.clone(), sockets: clones });
+                let is_new = before.is_none_or(|before| before.quic.is_none());
+                let quic = match quic {
+                    Some(quic) if is_new => quic.for_worker(number)?,
+                    _ => None,
+                };
+                own.push(WorkerListener { id: *id, rules: rules.clone(), sockets: clones, quic });
             }
         }
         let before = std::mem::replace(&mut self.open, plan.wanted);
@@ -143,11 +158,29 @@ impl Listeners {
         Ok((per_worker, change))
     }
 
-    /// Returns every address with its sockets, and whether they belong to the service manager.
-    pub(super) fn iter(&self) -> impl Iterator<Item = PassedListener> {
-        self.open.iter().map(|open| {
-            (open.rules.address.to_string(), Arc::clone(&open.sockets), open.is_managed)
-        })
+    /// Returns what the next process gets, and what follows for QUIC connections.
+    ///
+    /// # Errors
+    /// When there is no descriptor left.
+    pub(super) fn pass(&self) -> io::Result<(Vec<PassedListener>, Vec<Succession>)> {
+        let (mut listeners, mut successions) = (Vec::new(), Vec::new());
+        for open in &self.open {
+            let passed = open.quic.as_ref().map(|quic| quic.pass()).transpose()?;
+            let (datagrams, succession) = passed.unzip();
+            successions.extend(succession);
+            listeners.push(PassedListener {
+                address: open.rules.address.to_string(),
+                sockets: Arc::clone(&open.sockets),
+                is_managed: open.is_managed,
+                datagrams,
+            });
+        }
+        Ok((listeners, successions))
+    }
+
+    /// Reads the UDP sockets of the process before this one as soon as it has stopped that.
+    pub(super) fn follow(&self) {
+        self.open.iter().filter_map(|open| open.quic.as_ref()).for_each(|quic| quic.follow());
     }
 
     /// Closes this process's descriptors of all listeners. The sockets, and the files of Unix sockets, belong to another
@@ -230,6 +263,36 @@ impl Listeners {
         }
     }
 
+    /// Opens a listener. One whose port the system chooses has the same port for TCP and UDP.
+    fn open(
+        &self,
+        id: u64,
+        rules: &Listen,
+        others: &[Open],
+        inheritance: &mut Inheritance,
+    ) -> Result<Open, StartError> {
+        let is_chosen = matches!(&rules.address, Address::Tcp(address) if address.port() == 0);
+        let mut attempts = if is_chosen { PORTS } else { 1 };
+        loop {
+            attempts -= 1;
+            let is_first = inheritance.listeners.is_empty();
+            let (sockets, is_managed) = self.obtain(rules, &mut inheritance.listeners)?;
+            let address = sockets.first().and_then(local_address);
+            let quic = match self.quic_sockets(rules, address, others, inheritance) {
+                Err(error) if is_in_use(&error) && attempts > 0 && is_first => continue,
+                quic => or_without(rules, quic)?,
+            };
+            return Ok(Open {
+                id,
+                rules: rules.clone(),
+                sockets: sockets.into(),
+                quic,
+                file: file_of(rules),
+                is_managed,
+            });
+        }
+    }
+
     /// Returns the sockets for an address, inherited or new, and whether they belong to the service manager.
     fn obtain(
         &self,
@@ -262,6 +325,29 @@ impl Listeners {
             }
         }
         Ok((sockets, is_managed))
+    }
+
+    /// Takes over or opens the UDP sockets of a listener; `None` if it has no HTTP/3.
+    fn quic_sockets(
+        &self,
+        rules: &Listen,
+        address: Option<SocketAddr>,
+        others: &[Open],
+        inheritance: &mut Inheritance,
+    ) -> io::Result<Option<Arc<QuicSockets>>> {
+        let Some(address) = address.filter(|_| rules.http3.is_wanted()) else { return Ok(None) };
+        let sockets = match inheritance.take_datagrams(address) {
+            Some(inherited) => QuicSockets::inherit(inherited, self.workers),
+            None => QuicSockets::bind(address, self.workers, self.has_port(others, address))?,
+        };
+        Ok(Some(Arc::new(sockets)))
+    }
+
+    /// Returns `true` if a listener of this server has the port, at this or another address.
+    fn has_port(&self, others: &[Open], address: SocketAddr) -> bool {
+        let is_same =
+            |open: &Open| open.local_address().is_some_and(|own| own.port() == address.port());
+        self.open.iter().chain(others).any(is_same)
     }
 
     fn bind(&self, rules: &Listen) -> Result<Vec<ListenSocket>, StartError> {
@@ -331,10 +417,7 @@ impl Open {
 
     /// Returns the address that the socket is bound to; `None` for a Unix socket.
     fn local_address(&self) -> Option<SocketAddr> {
-        match self.sockets.first()? {
-            ListenSocket::Tcp(socket) => socket.local_addr().ok(),
-            ListenSocket::Unix(_) => None,
-        }
+        self.sockets.first().and_then(local_address)
     }
 
     /// Returns `true` if clients that open the path of a Unix socket reach this one. That of a service manager is not
@@ -366,6 +449,43 @@ impl Open {
                 );
             }
         }
+    }
+}
+
+/// Numbers of ports that are tried until one is free for both TCP and UDP.
+const PORTS: usize = 32;
+
+/// Has a listener go without HTTP/3 if its UDP port cannot be opened, unless the configuration requires it.
+fn or_without(
+    rules: &Listen,
+    opened: io::Result<Option<Arc<QuicSockets>>>,
+) -> Result<Option<Arc<QuicSockets>>, StartError> {
+    let error = match opened {
+        Ok(sockets) => return Ok(sockets),
+        Err(error) => error,
+    };
+    let hint = match error.kind() {
+        io::ErrorKind::AddrInUse => "; another program uses it",
+        io::ErrorKind::PermissionDenied => "; ports below 1024 need root or CAP_NET_BIND_SERVICE",
+        _ => "",
+    };
+    let what = format!("opening the UDP port of {}: {error}{hint}", rules.address);
+    if rules.http3 == Http3::Required {
+        return Err(fail(format!("http3: {what}")));
+    }
+    tracing::warn!("no HTTP/3: {what}; http3 = false in [[listen]] switches it off");
+    Ok(None)
+}
+
+fn is_in_use(error: &io::Error) -> bool {
+    error.kind() == io::ErrorKind::AddrInUse
+}
+
+/// Returns the address that a socket is bound to; `None` for a Unix socket.
+fn local_address(socket: &ListenSocket) -> Option<SocketAddr> {
+    match socket {
+        ListenSocket::Tcp(socket) => socket.local_addr().ok(),
+        ListenSocket::Unix(_) => None,
     }
 }
 

@@ -18,7 +18,7 @@ use dunlin_script::context::Shared;
 use dunlin_script::state::Scripts;
 use dunlin_telemetry::redact::Redactor;
 use dunlin_telemetry::traces::Tracer;
-use dunlin_telemetry::{AccessLog, AccessLogSettings, ReverseDns, ReverseDnsSettings};
+use dunlin_telemetry::{AccessLogs, ReverseDns, ReverseDnsSettings};
 use dunlin_tls::Certificates;
 
 use crate::component::Components;
@@ -32,12 +32,12 @@ use crate::route::sites::Sites;
 use crate::worker::SharedState;
 use dunlin_process::{StartError, fail};
 
-/// One generation of the configuration: the shared state of the workers, and the access log.
+/// One generation of the configuration: the shared state of the workers, and the access logs.
 #[derive(Clone)]
 pub(crate) struct Generation {
     pub(crate) shared: Arc<SharedState>,
-    /// Not part of `shared`, so that it is closed after the last request that writes to it.
-    pub(crate) access_log: Option<Arc<AccessLog>>,
+    /// Not part of `shared`, so that they are closed after the last request that writes to them.
+    pub(crate) logs: AccessLogs,
     directories: Arc<HashMap<PathBuf, Option<Place>>>,
 }
 
@@ -66,7 +66,7 @@ impl Generation {
         let limit = dunlin_config::descriptor_limit();
         let limiter = ConnectionLimiter::new(connections(server), server.threads, limit);
         let limiter = Arc::new(limiter);
-        let access_log = access_log(server)?;
+        let logs = logs(&config, &AccessLogs::default())?;
         let fleet = Fleet::of(&config, None);
         let certificates = certificates(&config, fleet.as_ref())?;
         let pools = Arc::new(Pools::default());
@@ -82,7 +82,7 @@ impl Generation {
         let stores = (files.cache.store(), disk.as_ref());
         let responses = ResponseCache::for_sites(&sites, None, stores);
         Ok(Self {
-            access_log,
+            logs,
             directories: Arc::new(directories(&config)),
             shared: Arc::new(SharedState {
                 files,
@@ -91,6 +91,7 @@ impl Generation {
                 fleet,
                 maintenance: Arc::default(),
                 certificates,
+                coding: Arc::default(),
                 blocking,
                 limiter,
                 reverse_dns: scripts.reverse_dns.clone(),
@@ -103,11 +104,12 @@ impl Generation {
                 loaded: SystemTime::now(),
                 started: SystemTime::now(),
                 metrics: Arc::default(),
+                history: Arc::default(),
                 is_counting: config.is_counting(),
                 tracer: tracer(server)?,
                 live: Arc::default(),
                 collectors: Arc::default(),
-                redactor: Redactor::new(server.redact_query.as_deref()),
+                redactor: redactor(&config),
                 sites,
                 config,
             }),
@@ -129,10 +131,7 @@ impl Generation {
         check_build(&config)?;
         let config = Arc::new(config);
         let now = &config.server;
-        let access_log = match now.access_log == then.access_log {
-            true => self.access_log.clone(),
-            false => access_log(now)?,
-        };
+        let logs = logs(&config, &self.logs)?;
         let reverse_dns = match now.reverse_dns == then.reverse_dns {
             true => before.reverse_dns.clone(),
             false => reverse_dns(now)?,
@@ -162,9 +161,10 @@ impl Generation {
         let stores = (files.cache.store(), disk.as_ref());
         let responses = ResponseCache::for_sites(&sites, before.responses.as_ref(), stores);
         Ok(Self {
-            access_log,
+            logs,
             directories: Arc::new(directories(&config)),
             shared: Arc::new(SharedState {
+                coding: Arc::clone(&before.coding),
                 files,
                 responses,
                 disk,
@@ -183,11 +183,12 @@ impl Generation {
                 loaded: SystemTime::now(),
                 started: before.started,
                 metrics: Arc::clone(&before.metrics),
+                history: Arc::clone(&before.history),
                 is_counting: config.is_counting(),
                 tracer,
                 live: Arc::clone(&before.live),
                 collectors: Arc::clone(&before.collectors),
-                redactor: Redactor::new(now.redact_query.as_deref()),
+                redactor: redactor(&config),
                 sites,
                 config,
             }),
@@ -328,6 +329,12 @@ impl fmt::Display for MovedDirectory {
     }
 }
 
+/// Returns what removes secrets from logs and traces.
+fn redactor(config: &Config) -> Redactor {
+    let keys = config.server.redact_query.as_deref();
+    Redactor::new(keys).with(&config.secret_parameters())
+}
+
 /// Returns the limits on connections.
 fn connections(server: &Server) -> ConnectionLimits {
     let limit = dunlin_config::descriptor_limit();
@@ -346,16 +353,16 @@ fn connections(server: &Server) -> ConnectionLimits {
     }
 }
 
-fn access_log(server: &Server) -> Result<Option<Arc<AccessLog>>, StartError> {
-    let Some(log) = &server.access_log else { return Ok(None) };
-    let format = log.format.clone();
-    let opened = AccessLog::open(AccessLogSettings::new(&log.path, format)).map_err(|error| {
+/// Opens the access logs; those of `before` with the same settings are kept.
+fn logs(config: &Config, before: &AccessLogs) -> Result<AccessLogs, StartError> {
+    let own = config.sites.iter().flat_map(|site| site.access_logs()).map(|log| &**log);
+    let opened = AccessLogs::open(config.server.access_log.as_ref(), own, before);
+    opened.map_err(|(path, error)| {
         fail(format!(
             "access log {}: {error}; check that the directory exists and is writable",
-            log.path.display()
+            path.display()
         ))
-    })?;
-    Ok(Some(opened))
+    })
 }
 
 fn tracer(server: &Server) -> Result<Option<Arc<Tracer>>, StartError> {

@@ -45,8 +45,11 @@ pub(super) fn describe_reload(
     text
 }
 
-/// Logs the totals of the file cache, connections and limits.
+/// Logs the totals of the file cache, connections and limits of a server that has a configuration.
 pub(super) fn log_totals(shared: &SharedState) {
+    if shared.config.path().is_none() {
+        return;
+    }
     log_cache(shared);
     log_connections(shared);
     log_limits(shared);

@@ -6,8 +6,10 @@ use std::time::Instant;
 
 use rustix::process::{Pid, Signal, kill_process};
 
+use super::quic_sockets::Succession;
 use super::{Running, report};
 use crate::control::ResultSender;
+use crate::listen::quic;
 use dunlin_process::new_process::Start;
 
 type Attempt = Pin<Box<dyn Future<Output = Result<u32, String>>>>;
@@ -18,6 +20,8 @@ pub(super) struct Upgrade {
     began: Instant,
     /// Receives the result; `None` when the command came by a signal.
     result_sender: ResultSender,
+    /// What follows for QUIC connections.
+    successions: Vec<Succession>,
     /// The configuration was reloaded since, so the new process may have read an older one.
     pub(super) has_old_configuration: bool,
 }
@@ -38,10 +42,14 @@ impl Running {
     /// Starts an upgrade. `result_sender` receives the result.
     pub(super) fn begin_upgrade(&mut self, result_sender: ResultSender) {
         match self.attempt() {
-            Ok(attempt) => {
-                let began = Instant::now();
-                self.upgrade =
-                    Some(Upgrade { attempt, began, result_sender, has_old_configuration: false });
+            Ok((attempt, successions)) => {
+                self.upgrade = Some(Upgrade {
+                    attempt,
+                    began: Instant::now(),
+                    result_sender,
+                    successions,
+                    has_old_configuration: false,
+                });
             }
             Err(why) => report(Err(unchanged(why)), result_sender),
         }
@@ -49,7 +57,7 @@ impl Running {
 
     /// Returns a future that starts a new process and passes the listeners to it. Nothing changes until the new process
     /// serves.
-    fn attempt(&self) -> Result<Attempt, String> {
+    fn attempt(&self) -> Result<(Attempt, Vec<Succession>), String> {
         if let Some(other) = &self.upgrade {
             let since = other.began.elapsed().as_secs_f64();
             return Err(format!(
@@ -59,19 +67,27 @@ impl Running {
         let program = self.program.clone();
         let program = program.ok_or("the program is outside the chroot")?;
         let shared = &self.generation.shared;
+        let passed = self.listeners.pass();
+        let (listeners, successions) = passed.map_err(|error| error.to_string())?;
         let start = Start {
             program,
             confinement: shared.startup.confinement.clone(),
             starter: self.starter.clone(),
-            listeners: self.listeners.iter().collect(),
+            listeners,
+            secrets: quic::secrets(),
             limit: shared.config.server.upgrade_timeout,
         };
-        Ok(Box::pin(start.run()))
+        Ok((Box::pin(start.run()), successions))
     }
 
-    /// Reports the result of the upgrade. Returns the PID of the new process if it serves.
-    pub(super) fn upgraded(&mut self, result: Result<u32, String>) -> Option<u32> {
-        let Upgrade { result_sender, has_old_configuration, .. } = self.upgrade.take()?;
+    /// Reports the result of the upgrade. Returns the PID of the new process if it serves, and what follows for QUIC
+    /// connections.
+    pub(super) fn upgraded(
+        &mut self,
+        result: Result<u32, String>,
+    ) -> Option<(u32, Vec<Succession>)> {
+        let Upgrade { result_sender, has_old_configuration, successions, .. } =
+            self.upgrade.take()?;
         match result {
             Ok(pid) => {
                 self.manager.replaced_by(pid);
@@ -85,7 +101,7 @@ impl Running {
                 }
                 let text = format!("replaced by process {pid}; responses in progress are finished");
                 report(Ok(text), result_sender);
-                Some(pid)
+                Some((pid, successions))
             }
             Err(why) => {
                 // The new process may have written its own PID.

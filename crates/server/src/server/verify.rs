@@ -2,6 +2,7 @@
 //! `dunlin check`.
 
 mod files;
+mod http3;
 mod names;
 mod programs;
 mod redirects;
@@ -12,6 +13,7 @@ use dunlin_config::{Acme, Chroot, Config, Problem, Site};
 use nix::unistd::{Group, geteuid};
 
 use self::files::check_files;
+pub use self::http3::http3_notes;
 pub use self::names::unresolved_names;
 use self::programs::check_programs;
 use self::redirects::check_redirects;
@@ -66,8 +68,7 @@ pub fn verify(config: &Config, confined: Option<&Confined>) -> Findings {
 }
 
 /// Why a build without the feature `fleet` rejects a root in object storage.
-pub(super) const NO_STORES: &str =
-    "this build of dunlin has no clients of object stores; build it with `--features fleet`";
+pub(super) const NO_STORES: &str = "object stores: this build lacks the feature `fleet`; build with `--features fleet`, or install a package";
 
 /// Reports roots and certificates in object storage, if this build has no clients of object stores.
 fn check_object_roots(config: &Config, errors: &mut Vec<Problem>) {
@@ -95,20 +96,22 @@ struct ReopenedFile {
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 enum Purpose {
     Users,
+    Keys,
     Certificate,
     Root,
     Scripts,
     Log,
     State,
     Responses,
+    Qlog,
 }
 
 impl Purpose {
     fn r#use(self) -> Use {
         match self {
-            Self::Users | Self::Certificate => Use::Read,
+            Self::Users | Self::Keys | Self::Certificate => Use::Read,
             Self::Root | Self::Scripts => Use::Execute,
-            Self::Log | Self::State | Self::Responses => Use::Write,
+            Self::Log | Self::State | Self::Responses | Self::Qlog => Use::Write,
         }
     }
 
@@ -117,7 +120,7 @@ impl Purpose {
         let (name, gid) = (&identity.name, identity.gid);
         let path = path.display();
         match self {
-            Self::Users => {
+            Self::Users | Self::Keys => {
                 // A number where /etc/group is not available.
                 let group = Group::from_gid(gid).ok().flatten();
                 let group = group.map_or_else(|| gid.to_string(), |group| group.name);
@@ -142,6 +145,10 @@ impl Purpose {
                 "state {path}: {name} cannot write there ({error}): certificates cannot be obtained or renewed; \
                  let the user own the directory"
             ),
+            Self::Qlog => format!(
+                "http3: qlog {path}: {name} cannot write there ({error}): no connections are recorded; let the user own \
+                 the directory"
+            ),
             Self::Responses => format!(
                 "cache {path}: {name} cannot write there ({error}): content is cached in memory alone; let the user own \
                  the directory"
@@ -153,12 +160,13 @@ impl Purpose {
 /// Returns the files that the server opens again after it has switched users.
 fn reopened_files(config: &Config) -> Vec<ReopenedFile> {
     let whole = || Problem::of_file(config.path().unwrap_or(Path::new("")), "");
-    let mut files: Vec<ReopenedFile> = config
-        .users_files()
-        .iter()
-        .map(|file| ReopenedFile {
+    let users = config.users_files().iter().map(|file| (file, Purpose::Users));
+    let keys = config.key_files().iter().map(|file| (file, Purpose::Keys));
+    let mut files: Vec<ReopenedFile> = users
+        .chain(keys)
+        .map(|(file, purpose)| ReopenedFile {
             path: file.path.clone(),
-            purpose: Purpose::Users,
+            purpose,
             problem: file.problem.clone(),
         })
         .collect();
@@ -187,6 +195,10 @@ fn reopened_files(config: &Config) -> Vec<ReopenedFile> {
         let path = directory.to_owned();
         files.push(ReopenedFile { path, purpose: Purpose::Responses, problem: whole() });
     }
+    if let Some(directory) = config.qlog_directory() {
+        let path = directory.to_owned();
+        files.push(ReopenedFile { path, purpose: Purpose::Qlog, problem: whole() });
+    }
     // Only regular files are rotated.
     let devices = [Path::new("/dev"), Path::new("/proc/self/fd")];
     files.retain(|file| file.purpose != Purpose::Log || !devices.contains(&&*file.path));
@@ -208,7 +220,7 @@ fn check_access(config: &Config, identity: &Identity, findings: &mut Findings) {
         let error = error.split(" (os error").next().unwrap_or_default();
         let what = file.purpose.explain(&file.path, identity, error);
         let problem = file.problem.with_message(what);
-        if file.purpose == Purpose::Users {
+        if matches!(file.purpose, Purpose::Users | Purpose::Keys) {
             findings.errors.push(problem);
         } else {
             findings.warnings.push(problem);
@@ -234,9 +246,12 @@ fn check_components(config: &Config, findings: &mut Findings) {
 /// Reports certificates that browsers will reject for a name of the site.
 fn check_certificates(site: &Site, warnings: &mut Vec<Problem>) {
     let Some(tls) = site.tls.as_ref().filter(|tls| tls.acme.is_none()) else { return };
+    // No certificate is for a name in every domain.
+    let names = site.hosts().iter().filter(|host| !host.ends_with(".*"));
+    let names: Vec<String> = names.cloned().collect();
     for (file, _) in &tls.certificates {
         // An unreadable certificate is reported as an error elsewhere.
-        for what in dunlin_tls::shortcomings(file, site.hosts()) {
+        for what in dunlin_tls::shortcomings(file, &names) {
             let what = format!("tls: certificate {}: {what}", file.display());
             warnings.push(tls.problem.with_message(what));
         }
@@ -263,9 +278,8 @@ mod tests {
         let errors = verify(&config, None).errors;
         let messages: Vec<_> = errors.iter().map(Problem::to_string).collect();
         assert!(
-            messages
-                .iter()
-                .any(|message| message.starts_with("/etc/dunlin.toml:4:8: root /etc/none: ")),
+            messages.iter().any(|message| message
+                .starts_with("/etc/dunlin.toml:4:8: root: there is no directory /etc/none")),
             "{messages:?}"
         );
     }

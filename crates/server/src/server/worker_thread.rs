@@ -11,6 +11,7 @@ use tokio::sync::{mpsc, oneshot, watch};
 
 use super::listeners::WorkerListener;
 use super::prepare::Generation;
+use crate::listen::quic::QuicSocket;
 use crate::listen::{self, ListenerHandle};
 use crate::route::dispatch;
 use crate::worker::{Timer, Worker, busy_poll};
@@ -120,7 +121,7 @@ fn run(number: usize, mut commands: mpsc::UnboundedReceiver<WorkerCommand>) {
 
 /// Switches `worker` to `generation`. The first one also starts the worker's permanent tasks.
 fn apply(worker: &Rc<Worker>, generation: Generation) {
-    let Generation { shared, access_log, .. } = generation;
+    let Generation { shared, logs, .. } = generation;
     if worker.current().is_none() {
         let limiter = Arc::clone(&shared.limiter);
         tokio::task::spawn_local(Rc::clone(worker).evict(Arc::clone(&limiter)));
@@ -130,7 +131,7 @@ fn apply(worker: &Rc<Worker>, generation: Generation) {
             tokio::task::spawn_local(Rc::clone(worker).follow_mounts(watch));
         }
     }
-    worker.apply(shared, access_log.as_ref());
+    worker.apply(shared, &logs);
 }
 
 /// Starts accepting from new listeners, and closes removed ones.
@@ -146,12 +147,14 @@ fn update_listeners(
         }
         stays
     });
-    for WorkerListener { id, rules, sockets } in listeners {
+    for WorkerListener { id, rules, sockets, quic } in listeners {
         if let Some(handle) = handles.get(&id) {
             handle.change(rules);
+            begin_quic(worker, handle, quic);
             continue;
         }
         let handle = ListenerHandle::new(rules);
+        begin_quic(worker, &handle, quic);
         for socket in sockets {
             let accepting = listen::accept(Rc::clone(worker), Rc::clone(&handle), socket);
             tokio::task::spawn_local(async move {
@@ -161,5 +164,14 @@ fn update_listeners(
             });
         }
         handles.insert(id, handle);
+    }
+}
+
+/// Starts HTTP/3 on a listener, if it gets a socket for that.
+fn begin_quic(worker: &Rc<Worker>, handle: &Rc<ListenerHandle>, socket: Option<QuicSocket>) {
+    let Some(socket) = socket else { return };
+    match listen::quic::serve(worker, handle, socket) {
+        Ok(endpoint) => handle.set_endpoint(&endpoint),
+        Err(error) => tracing::error!("a listener has no HTTP/3: {error}"),
     }
 }

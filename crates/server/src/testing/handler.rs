@@ -6,9 +6,7 @@ use std::task::{Context, Poll};
 use std::time::Duration;
 
 use bytes::Bytes;
-use dunlin_exchange::{
-    Body, Incoming, Response, ResponseFuture, Stream, StreamKind, Tunnel, stream,
-};
+use dunlin_exchange::{Body, Incoming, Response, Stream, StreamKind, Tunnel, stream};
 use dunlin_fs::content::Piece;
 use dunlin_http::{FieldLines, FieldName, Request};
 use dunlin_net::clock;
@@ -160,17 +158,15 @@ pub(crate) fn reply(path: &[u8], request: &Request<'_>) -> Option<Reply> {
         Kind::Ready => ready(&plan, 0).into(),
         Kind::Future => {
             let running = Running::begin();
-            Reply::Future(Box::pin(async move {
+            Reply::later(async move {
                 let _running = running;
                 clock::sleep(Duration::from_millis(plan.delay)).await;
                 ready(&plan, 0)
-            }))
+            })
         }
         Kind::Streaming | Kind::Proxied => {
             let running = Running::begin();
-            let begin =
-                move |incoming| -> ResponseFuture { Box::pin(exchange(plan, incoming, running)) };
-            Reply::Streaming(Box::new(begin))
+            Reply::reading(move |incoming| exchange(plan, incoming, running))
         }
         Kind::Tunnel => {
             let extended = request.protocol().is_some();
@@ -179,10 +175,7 @@ pub(crate) fn reply(path: &[u8], request: &Request<'_>) -> Option<Reply> {
                 return None;
             }
             let running = Running::begin();
-            let begin = move |incoming| -> ResponseFuture {
-                Box::pin(switch(plan, incoming, extended, running))
-            };
-            Reply::Streaming(Box::new(begin))
+            Reply::reading(move |incoming| switch(plan, incoming, extended, running))
         }
     })
 }

@@ -3,12 +3,12 @@
 use std::time::Duration;
 
 use super::link::{TlsEnd, write_certificate};
-use super::{End, Http1, Message, Server, run_in};
+use super::{End, Http1, Message, TestServer, run_in};
 
 const TIMEOUT: &str = "http1.head_timeout = '5s'";
 
 /// Runs `test` with a server that has a certificate and the file `a.txt`.
-fn run(test: impl AsyncFnOnce(&Server, &std::path::Path)) {
+fn run(test: impl AsyncFnOnce(&TestServer, &std::path::Path)) {
     let directory = tempfile::tempdir().expect("a directory for the test");
     super::write_old(&directory.path().join("www/a.txt"), b"the content of a");
     let site = write_certificate(directory.path());

@@ -4,8 +4,8 @@ use std::collections::VecDeque;
 
 use dunlin_net::stream::memory::{ClientEnd, Side};
 
-use super::link::Link;
-use super::message::{End, Message, Reply};
+use super::link::TestLink;
+use super::message::{End, Message, TestReply};
 
 /// A connection, and the responses to the requests that were sent on it, in their order.
 pub(crate) struct Http1<L = ClientEnd> {
@@ -13,7 +13,7 @@ pub(crate) struct Http1<L = ClientEnd> {
     received: Vec<u8>,
     /// Each request was one for a head alone.
     requests: Vec<bool>,
-    pub(crate) replies: Vec<Reply>,
+    pub(crate) replies: Vec<TestReply>,
     /// The server has closed the connection.
     pub(crate) is_closed: bool,
     /// Queued bytes that have not been sent.
@@ -46,7 +46,7 @@ pub(crate) fn encode(message: &Message) -> Vec<u8> {
     bytes
 }
 
-impl<L: Link> Http1<L> {
+impl<L: TestLink> Http1<L> {
     pub(crate) fn new(end: L) -> Self {
         let (received, requests, replies) = (Vec::new(), Vec::new(), Vec::new());
         Self { end, received, requests, replies, is_closed: false, out: VecDeque::new() }
@@ -74,7 +74,7 @@ impl<L: Link> Http1<L> {
     /// Expects a response to `message`, whose bytes the caller sends.
     pub(crate) fn begin(&mut self, message: &Message) -> Vec<u8> {
         self.requests.push(message.method == "HEAD");
-        self.replies.push(Reply::default());
+        self.replies.push(TestReply::default());
         encode(message)
     }
 
@@ -120,8 +120,8 @@ impl<L: Link> Http1<L> {
 }
 
 /// Reads one response. Returns its length if it is complete.
-fn read(bytes: &[u8], is_head: bool, server: Side) -> (Reply, usize) {
-    let (mut reply, mut at) = (Reply::default(), 0);
+fn read(bytes: &[u8], is_head: bool, server: Side) -> (TestReply, usize) {
+    let (mut reply, mut at) = (TestReply::default(), 0);
     loop {
         let Some(end) = bytes[at..].windows(4).position(|bytes| bytes == b"\r\n\r\n") else {
             return (reply, 0);

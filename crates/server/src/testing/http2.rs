@@ -10,8 +10,8 @@ use dunlin_http::http2::hpack::{Decoder, Encoder, Indexing};
 use dunlin_http::http2::{ErrorCode, PREFACE};
 use dunlin_net::stream::memory::{ClientEnd, Side};
 
-use super::link::Link;
-use super::message::{End, Message, Reply};
+use super::link::TestLink;
+use super::message::{End, Message, TestReply};
 
 /// A connection, and the responses to the requests that were sent on it, by their streams.
 pub(crate) struct Http2<L = ClientEnd> {
@@ -20,7 +20,7 @@ pub(crate) struct Http2<L = ClientEnd> {
     encoder: Encoder,
     decoder: Decoder,
     next: u32,
-    pub(crate) replies: BTreeMap<u32, Reply>,
+    pub(crate) replies: BTreeMap<u32, TestReply>,
     uploads: BTreeMap<u32, Upload>,
     /// The server's windows: of the connection, and initially of a stream.
     window: i64,
@@ -45,7 +45,7 @@ struct Upload {
     sent: i64,
 }
 
-impl<L: Link> Http2<L> {
+impl<L: TestLink> Http2<L> {
     /// Sends the preface, with an initial window for each response.
     pub(crate) fn new(end: L, window: u32) -> Self {
         let mut bytes = PREFACE.to_vec();
@@ -57,7 +57,8 @@ impl<L: Link> Http2<L> {
     /// Returns a client for bytes that another one has made for that many requests.
     pub(crate) fn replaying(end: L, requests: u32) -> Self {
         let mut client = Self::idle(end);
-        client.replies = (0..requests).map(|number| (2 * number + 1, Reply::default())).collect();
+        client.replies =
+            (0..requests).map(|number| (2 * number + 1, TestReply::default())).collect();
         client
     }
 
@@ -153,7 +154,7 @@ impl<L: Link> Http2<L> {
             bytes.extend_from_slice(part);
             (kind, flags) = (kind::CONTINUATION, 0);
         }
-        self.replies.insert(id, Reply::default());
+        self.replies.insert(id, TestReply::default());
         if let Some(body) = body {
             let upload = Upload { rest: body.clone(), window: self.stream_window, sent: 0 };
             self.uploads.insert(id, upload);
@@ -320,7 +321,7 @@ impl<L: Link> Http2<L> {
         }
     }
 
-    fn reply(&mut self, stream: u32) -> &mut Reply {
+    fn reply(&mut self, stream: u32) -> &mut TestReply {
         self.replies.get_mut(&stream).unwrap_or_else(|| panic!("stream {stream} has no request"))
     }
 }

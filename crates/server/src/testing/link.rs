@@ -10,10 +10,10 @@ use rcgen::{CertificateParams, KeyPair};
 use rustls::pki_types::ServerName;
 use rustls::{ClientConfig, ClientConnection};
 
-use super::Server;
+use super::TestServer;
 
 /// A stream of plaintext to a server.
-pub(crate) trait Link {
+pub(crate) trait TestLink {
     fn send(&self, bytes: &[u8]);
 
     /// Receives up to `max` bytes.
@@ -26,7 +26,7 @@ pub(crate) trait Link {
     fn is_closed(&self) -> bool;
 }
 
-impl Link for ClientEnd {
+impl TestLink for ClientEnd {
     fn send(&self, bytes: &[u8]) {
         Self::send(self, bytes);
     }
@@ -44,7 +44,7 @@ impl Link for ClientEnd {
     }
 }
 
-impl Link for Box<dyn Link> {
+impl TestLink for Box<dyn TestLink> {
     fn send(&self, bytes: &[u8]) {
         (**self).send(bytes);
     }
@@ -63,7 +63,7 @@ impl Link for Box<dyn Link> {
 }
 
 /// The host name of the certificate.
-const HOST: &str = "localhost";
+pub(super) const HOST: &str = "localhost";
 
 /// Writes a certificate and its key into `directory`. Returns the keys of a site that name them.
 pub(crate) fn write_certificate(directory: &Path) -> String {
@@ -85,7 +85,7 @@ pub(crate) struct TlsEnd {
 impl TlsEnd {
     /// Does the handshake on a new connection, and offers `protocol`. `directory` has the certificate.
     pub(crate) async fn connect(
-        server: &Server,
+        server: &TestServer,
         end: ClientEnd,
         directory: &Path,
         protocol: &[u8],
@@ -144,7 +144,7 @@ impl TlsEnd {
     }
 }
 
-impl Link for TlsEnd {
+impl TestLink for TlsEnd {
     fn send(&self, bytes: &[u8]) {
         self.tls.borrow_mut().writer().write_all(bytes).expect("memory takes all");
         self.flush();

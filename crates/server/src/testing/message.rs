@@ -41,7 +41,7 @@ impl Message {
 
 /// A response, as far as it has arrived.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
-pub(crate) struct Reply {
+pub(crate) struct TestReply {
     /// Status codes of interim responses.
     pub(crate) interim: Vec<u16>,
     /// 0 before the final response.
@@ -63,7 +63,7 @@ pub(crate) enum End {
     Aborted,
 }
 
-impl Reply {
+impl TestReply {
     pub(crate) fn field(&self, name: &str) -> Option<&str> {
         self.fields.iter().find(|(known, _)| known == name).map(|(_, value)| &**value)
     }

@@ -7,6 +7,7 @@ pub(crate) mod handler;
 mod handshake;
 pub(crate) mod http1;
 mod http2;
+mod http3;
 pub(crate) mod link;
 mod message;
 mod parity;
@@ -31,12 +32,14 @@ use tokio::runtime::{Builder, LocalOptions};
 
 pub(crate) use self::http1::Http1;
 pub(crate) use self::http2::Http2;
-pub(crate) use self::message::{End, Message, Reply};
+pub(crate) use self::http3::Http3;
+pub(crate) use self::message::{End, Message, TestReply};
 use dunlin_config::{AccessLogFormat, Config, Listen, Overrides, StartupSettings};
 use dunlin_net::address::{Peer, SocketAddresses};
 use dunlin_net::blocking;
 use dunlin_net::clock::{TICK, manual};
-use dunlin_telemetry::AccessLog;
+use dunlin_quic::Endpoint;
+use dunlin_telemetry::{AccessLog, AccessLogs};
 
 use crate::control::Commands;
 use crate::listen::{self, ListenerHandle};
@@ -49,13 +52,15 @@ thread_local! {
 }
 
 /// A server with one worker.
-pub(crate) struct Server {
+pub(crate) struct TestServer {
     directory: PathBuf,
     generation: RefCell<Generation>,
     worker: Rc<Worker>,
     listener: Rc<ListenerHandle>,
     log: Arc<AccessLog>,
     clients: Cell<u16>,
+    /// The endpoint of QUIC, once there was a client.
+    quic: RefCell<Option<Rc<Endpoint>>>,
 }
 
 /// Default number of bytes that the server can send before the client reads some.
@@ -82,7 +87,7 @@ const RECORD: &str = "{connection}\t{remote}\t{method}\t{target}\t{protocol}\t{s
 pub(crate) fn run<T>(
     config: &str,
     files: &[(&str, &[u8])],
-    test: impl AsyncFnOnce(&Server) -> T,
+    test: impl AsyncFnOnce(&TestServer) -> T,
 ) -> T {
     run_with("", config, files, test)
 }
@@ -92,7 +97,7 @@ pub(crate) fn run_with<T>(
     server: &str,
     config: &str,
     files: &[(&str, &[u8])],
-    test: impl AsyncFnOnce(&Server) -> T,
+    test: impl AsyncFnOnce(&TestServer) -> T,
 ) -> T {
     let directory = tempfile::tempdir().expect("a directory for the test");
     let root = directory.path().join("www");
@@ -108,7 +113,7 @@ pub(crate) fn run_in<T>(
     directory: &TempDir,
     server: &str,
     config: &str,
-    test: impl AsyncFnOnce(&Server) -> T,
+    test: impl AsyncFnOnce(&TestServer) -> T,
 ) -> T {
     let _stopped = manual::stop();
     note_panics();
@@ -118,7 +123,7 @@ pub(crate) fn run_in<T>(
         .build_local(LocalOptions::default())
         .expect("a runtime starts");
     runtime.block_on(async {
-        let server = Server::start(&configuration(server, config), directory.path());
+        let server = TestServer::start(&configuration(server, config), directory.path());
         let result = test(&server).await;
         server.settle().await;
         result
@@ -156,7 +161,7 @@ fn configuration(server: &str, config: &str) -> String {
     )
 }
 
-impl Server {
+impl TestServer {
     fn start(config: &str, directory: &Path) -> Self {
         let config = parse(config, directory);
         let startup = StartupSettings::of(&config);
@@ -169,7 +174,7 @@ impl Server {
         let limiter = Arc::clone(&generation.shared.limiter);
         tokio::task::spawn_local(Rc::clone(&worker).evict(limiter));
         let log = AccessLog::in_memory(AccessLogFormat::parse(RECORD).expect("a format"));
-        worker.apply(Arc::clone(&generation.shared), Some(&log));
+        worker.apply(Arc::clone(&generation.shared), &AccessLogs::of(&log));
         Self {
             directory: directory.to_owned(),
             generation: RefCell::new(generation),
@@ -177,6 +182,7 @@ impl Server {
             listener: ListenerHandle::new(rules),
             log,
             clients: Cell::new(0),
+            quic: RefCell::default(),
         }
     }
 
@@ -190,7 +196,7 @@ impl Server {
         let next = before.next(config).expect("a configuration that can follow");
         let moved = next.moved(&before);
         next.revalidate(&moved);
-        self.worker.apply(Arc::clone(&next.shared), Some(&self.log));
+        self.worker.apply(Arc::clone(&next.shared), &AccessLogs::of(&self.log));
         next.takes_over(&before, &moved);
         self.generation.replace(next);
     }
@@ -226,6 +232,22 @@ impl Server {
         client
     }
 
+    /// Returns the address of a new client.
+    pub(crate) fn client_address(&self) -> SocketAddr {
+        self.clients.set(self.clients.get() + 1);
+        SocketAddr::from((Ipv4Addr::new(192, 0, 2, 1), self.clients.get()))
+    }
+
+    /// Returns the endpoint of QUIC.
+    pub(crate) fn quic(&self) -> Rc<Endpoint> {
+        let mut quic = self.quic.borrow_mut();
+        Rc::clone(quic.get_or_insert_with(|| {
+            let address = SocketAddr::from((Ipv4Addr::new(192, 0, 2, 254), 80));
+            listen::quic::serve_in_memory(&self.worker, &self.listener, address)
+                .expect("an endpoint")
+        }))
+    }
+
     /// Lets all tasks run until none has anything left to do without time or the clients.
     pub(crate) async fn settle(&self) {
         let mut idle = 0;
@@ -248,6 +270,9 @@ impl Server {
             let step = left.min(TICK);
             left -= step;
             manual::advance(step);
+            if let Some(endpoint) = &*self.quic.borrow() {
+                endpoint.tick();
+            }
             self.settle().await;
             self.worker.tick_once().into_iter().for_each(Waker::wake);
             self.settle().await;

@@ -1,4 +1,4 @@
-//! One table of requests over HTTP/1.1 and HTTP/2, with and without the fast path, the cache, TLS and the PROXY protocol.
+//! One table of requests over HTTP/1.1, HTTP/2 and HTTP/3, with and without the fast path, the cache, TLS and the PROXY protocol.
 //! Responses and access records are equal, except for what [`comparable`] names.
 
 use std::net::Ipv4Addr;
@@ -8,8 +8,8 @@ use dunlin_memory::thread as thread_memory;
 use tempfile::TempDir;
 
 use super::handler::{Kind, Plan, content};
-use super::link::{Link, TlsEnd, write_certificate};
-use super::{End, Http1, Http2, Message, Record, Reply, Server, run_in};
+use super::link::{TestLink, TlsEnd, write_certificate};
+use super::{End, Http1, Http2, Http3, Message, Record, TestReply, TestServer, run_in};
 
 /// Bytes that a connection with one request may hold: its queues, and a body on its way in and one on its way out.
 const MAX_HELD: i64 = 1 << 20;
@@ -17,7 +17,7 @@ const MAX_HELD: i64 = 1 << 20;
 /// A variant in which the table is run.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 struct Variant {
-    is_http2: bool,
+    protocol: Protocol,
     has_fast_path: bool,
     has_cache: bool,
     has_tls: bool,
@@ -25,17 +25,30 @@ struct Variant {
     has_proxy: bool,
 }
 
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+enum Protocol {
+    Http1,
+    Http2,
+    Http3,
+}
+
+use Protocol::{Http1 as H1, Http2 as H2, Http3 as H3};
+
 impl Variant {
-    const fn plain(is_http2: bool, has_fast_path: bool, has_cache: bool) -> Self {
-        Self { is_http2, has_fast_path, has_cache, has_tls: false, has_proxy: false }
+    const fn plain(protocol: Protocol, has_fast_path: bool, has_cache: bool) -> Self {
+        Self { protocol, has_fast_path, has_cache, has_tls: false, has_proxy: false }
     }
 
-    const fn over(is_http2: bool, has_tls: bool, has_proxy: bool) -> Self {
-        Self { is_http2, has_fast_path: true, has_cache: true, has_tls, has_proxy }
+    const fn over(protocol: Protocol, has_tls: bool, has_proxy: bool) -> Self {
+        Self { protocol, has_fast_path: true, has_cache: true, has_tls, has_proxy }
+    }
+
+    const fn quic(has_fast_path: bool, has_cache: bool) -> Self {
+        Self { has_tls: true, ..Self::plain(H3, has_fast_path, has_cache) }
     }
 
     /// Returns a new connection. Behind a proxy, its own address is another one than the client's.
-    async fn connect(self, server: &Server, directory: &TempDir) -> Box<dyn Link> {
+    async fn connect(self, server: &TestServer, directory: &TempDir) -> Box<dyn TestLink> {
         let end = if self.has_proxy {
             let end = server.connect_from(Ipv4Addr::new(198, 51, 100, 1), 1);
             end.send(b"PROXY TCP4 192.0.2.1 192.0.2.254 1 80\r\n");
@@ -44,7 +57,7 @@ impl Variant {
             server.connect()
         };
         if self.has_tls {
-            let protocol: &[u8] = if self.is_http2 { b"h2" } else { b"http/1.1" };
+            let protocol: &[u8] = if self.protocol == H2 { b"h2" } else { b"http/1.1" };
             return Box::new(TlsEnd::connect(server, end, directory.path(), protocol).await);
         }
         Box::new(end)
@@ -57,21 +70,25 @@ impl Variant {
     }
 }
 
-const VARIANTS: [Variant; 14] = [
-    Variant::plain(false, true, true),
-    Variant::plain(true, true, true),
-    Variant::plain(false, false, true),
-    Variant::plain(true, false, true),
-    Variant::plain(false, true, false),
-    Variant::plain(true, true, false),
-    Variant::plain(false, false, false),
-    Variant::plain(true, false, false),
-    Variant::over(false, true, false),
-    Variant::over(true, true, false),
-    Variant::over(false, false, true),
-    Variant::over(true, false, true),
-    Variant::over(false, true, true),
-    Variant::over(true, true, true),
+const VARIANTS: [Variant; 18] = [
+    Variant::plain(H1, true, true),
+    Variant::plain(H2, true, true),
+    Variant::plain(H1, false, true),
+    Variant::plain(H2, false, true),
+    Variant::plain(H1, true, false),
+    Variant::plain(H2, true, false),
+    Variant::plain(H1, false, false),
+    Variant::plain(H2, false, false),
+    Variant::over(H1, true, false),
+    Variant::over(H2, true, false),
+    Variant::over(H1, false, true),
+    Variant::over(H2, false, true),
+    Variant::over(H1, true, true),
+    Variant::over(H2, true, true),
+    Variant::quic(true, true),
+    Variant::quic(false, true),
+    Variant::quic(true, false),
+    Variant::quic(false, false),
 ];
 
 /// Routes with each setting that affects a response. A variant replaces `CACHE` by its setting of the cache.
@@ -300,7 +317,7 @@ fn requests() -> Vec<Message> {
 /// The compared parts of a response and its access records.
 #[derive(Debug, PartialEq)]
 struct Outcome {
-    reply: Reply,
+    reply: TestReply,
     /// Method, target, status, bytes, site, coding and user of each record.
     records: Vec<(String, String, u16, u64, [String; 3])>,
 }
@@ -310,7 +327,7 @@ struct Outcome {
 /// - `Connection` and `Transfer-Encoding` are fields of HTTP/1 (RFC 9113 §8.2.2);
 /// - the connection's number, the protocol and the cache's part differ in the record;
 /// - `Date`, `RateLimit` and `Server-Timing` hold times, and the boundary of several ranges is random.
-fn comparable(mut reply: Reply, records: Vec<Record>) -> Outcome {
+fn comparable(mut reply: TestReply, records: Vec<Record>) -> Outcome {
     let own = ["connection", "transfer-encoding", "server-timing"];
     reply.fields.retain(|(name, _)| !own.contains(&&**name));
     replace_boundary(&mut reply);
@@ -327,7 +344,7 @@ fn comparable(mut reply: Reply, records: Vec<Record>) -> Outcome {
 }
 
 /// Puts a fixed text of the same length in the place of the boundary between ranges.
-fn replace_boundary(reply: &mut Reply) {
+fn replace_boundary(reply: &mut TestReply) {
     let field = reply.fields.iter_mut().find(|(name, _)| name == "content-type");
     let Some((_, value)) = field else { return };
     let Some((_, boundary)) = value.split_once("boundary=") else { return };
@@ -344,14 +361,29 @@ fn check_memory() {
 
 /// Sends one request on a connection of its own.
 async fn outcome(
-    server: &Server,
+    server: &TestServer,
     directory: &TempDir,
     variant: Variant,
     message: &Message,
 ) -> Outcome {
-    let link = variant.connect(server, directory).await;
-    let reply = if variant.is_http2 {
-        let mut client = Http2::new(link, 65_535);
+    let reply = if variant.protocol == H3 {
+        let address = server.client_address();
+        let mut client = Http3::connect(server, directory.path(), address);
+        client.open(server).await;
+        let id = client.send(message);
+        for _ in 0..200 {
+            client.exchange(server).await;
+            check_memory();
+            if client.replies[&id].end != End::Open {
+                break;
+            }
+            server.advance(Duration::from_millis(10)).await;
+        }
+        client.close();
+        client.exchange(server).await;
+        client.replies.remove(&id).unwrap_or_default()
+    } else if variant.protocol == H2 {
+        let mut client = Http2::new(variant.connect(server, directory).await, 65_535);
         server.settle().await;
         client.receive(usize::MAX);
         let id = client.send(message);
@@ -366,7 +398,7 @@ async fn outcome(
         }
         client.replies.remove(&id).unwrap_or_default()
     } else {
-        let mut client = Http1::new(link);
+        let mut client = Http1::new(variant.connect(server, directory).await);
         client.send(message);
         for _ in 0..200 {
             server.settle().await;
@@ -394,6 +426,9 @@ fn outcomes(directory: &TempDir, variant: Variant) -> Vec<[Outcome; 2]> {
     run_in(directory, server, &format!("{site}{routes}"), async |server| {
         server.change_listener(|listener| {
             (listener.tls, listener.proxy_protocol) = (variant.has_tls, variant.has_proxy);
+            if variant.protocol == H3 {
+                listener.http3 = dunlin_config::Http3::IfPossible;
+            }
         });
         let mut outcomes = Vec::new();
         for message in requests() {
@@ -453,6 +488,6 @@ fn every_way_through_the_server_gives_the_same_response_and_record() {
 /// Returns an outcome without the bytes of its body.
 fn shown(outcome: &Outcome) -> String {
     let Outcome { reply, records } = outcome;
-    let Reply { interim, status, fields, body, end } = reply;
+    let TestReply { interim, status, fields, body, end } = reply;
     format!("{interim:?} {status} {end:?} {} bytes {fields:?} {records:?}", body.len())
 }

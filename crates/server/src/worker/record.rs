@@ -9,7 +9,7 @@ use dunlin_http::{FieldName, Request, Version};
 use dunlin_net::clock;
 use dunlin_telemetry::live::{LiveEvent, RequestHead};
 use dunlin_telemetry::metrics::{Finished, Key, Label, named};
-use dunlin_telemetry::{AccessRecord, ConnectionStart, ReadTimes, Timings};
+use dunlin_telemetry::{AccessRecord, ConnectionStart, LogChoice, ReadTimes, Timings};
 
 use super::{CountedResponse, SharedState, WorkerContext};
 
@@ -196,7 +196,7 @@ impl WorkerContext {
                 self.metrics.count(&finished);
             }
         }
-        let is_logged = context.is_logged() && self.is_logging;
+        let is_logged = context.route().log != LogChoice::Off && self.is_logging;
         let has_subscribers = self.shared.live.has_subscribers();
         if is_logged || has_subscribers || context.span().is_some() {
             let moment = Moment::End { is_logged, has_subscribers };
@@ -232,10 +232,13 @@ impl WorkerContext {
             version: request.version().as_str(),
             status: outcome.status,
             body_bytes: outcome.bytes,
+            plain_bytes: context.plain_bytes(),
             tunnel_received: outcome.received,
             referer: referer.as_deref(),
             user_agent: request.field(FieldName::UserAgent),
             host: request.field(FieldName::Host),
+            request: Some(request),
+            response_lines: &context.response_lines(),
             site: config.sites.name(context.site()),
             cache: outcome.cache,
             coding: outcome.coding,
@@ -249,8 +252,8 @@ impl WorkerContext {
         let is_logged = matches!(moment, Moment::End { is_logged: true, .. });
         let has_subscribers =
             is_start || matches!(moment, Moment::End { has_subscribers: true, .. });
-        if is_logged && let Some(log) = &mut *self.log.borrow_mut() {
-            log.record(&record);
+        if is_logged {
+            self.logs.borrow_mut().record(context.route().log, &record);
         }
         if !has_subscribers && context.span().is_none() {
             return;

@@ -13,7 +13,7 @@ use dunlin_net::clock::{self, Clock};
 use dunlin_net::connections::{Connections, STATES};
 use dunlin_proxy::WorkerProxy;
 use dunlin_script::state::ThreadState;
-use dunlin_telemetry::AccessLog;
+use dunlin_telemetry::AccessLogs;
 use dunlin_telemetry::metrics::WorkerMetrics;
 use tokio::net::unix::pipe::Receiver;
 use tokio::sync::Notify;
@@ -72,15 +72,20 @@ impl Worker {
         })
     }
 
+    /// Returns the number of the worker.
+    pub(crate) fn number(&self) -> usize {
+        self.number
+    }
+
     /// Applies a new configuration.
-    pub(crate) fn apply(self: &Rc<Self>, shared: Arc<SharedState>, log: Option<&Arc<AccessLog>>) {
+    pub(crate) fn apply(self: &Rc<Self>, shared: Arc<SharedState>, logs: &AccessLogs) {
         self.proxy.set_name_servers(&shared.config.server.resolver);
         self.proxy.set_alone(shared.config.server.threads == 1);
         for group in shared.sites.proxies() {
             self.proxy.check_health(group);
         }
         busy_poll::set_bound(shared.config.server.busy_poll);
-        let ctx = WorkerContext::new(self, shared, log);
+        let ctx = WorkerContext::new(self, shared, logs);
         let Some(before) = self.current.replace(Some(Rc::clone(&ctx))) else { return };
         before.superseded.set(true);
         before.flush_log();

@@ -6,7 +6,7 @@ use ratatui::style::{Style, Stylize};
 use ratatui::text::{Line, Span};
 use ratatui::widgets::{Block, Paragraph};
 
-use crate::top::figures::Figures;
+use crate::top::figures::{Figures, grouped};
 use crate::top::lines::nonzero;
 use crate::watch::size;
 
@@ -66,12 +66,12 @@ fn line((name, value): &(String, String), width: usize) -> Line<'static> {
 fn connections(figures: &Figures) -> Vec<(String, String)> {
     let connections = &figures.report.connections;
     let mut facts = vec![
-        ("open".to_owned(), format!("{} of {}", figures.open(), connections.max)),
-        ("new/s".to_owned(), format!("{:.0}", figures.accepted)),
+        ("open".to_owned(), format!("{} of {}", grouped(figures.open()), grouped(connections.max))),
+        ("new/s".to_owned(), grouped(figures.accepted.round() as u64)),
     ];
     let tunnels = &figures.report.tunnels;
     if tunnels.opened > 0 {
-        facts.push(("tunnels".to_owned(), tunnels.open.to_string()));
+        facts.push(("tunnels".to_owned(), grouped(tunnels.open)));
     }
     facts.extend(parts(&connections.open));
     facts
@@ -79,7 +79,7 @@ fn connections(figures: &Figures) -> Vec<(String, String)> {
 
 fn responses(figures: &Figures) -> Vec<(String, String)> {
     let requests = &figures.report.requests;
-    let counted = |(name, count): &(String, u64)| (name.clone(), count.to_string());
+    let counted = |(name, count): &(String, u64)| (name.clone(), grouped(*count));
     requests.status.iter().chain(&requests.protocol).map(counted).collect()
 }
 
@@ -88,12 +88,12 @@ fn cache(figures: &Figures) -> Vec<(String, String)> {
     let mut facts = vec![
         ("hits now".to_owned(), percent(figures.hits)),
         ("of bytes".to_owned(), percent(figures.hit_bytes)),
-        ("files".to_owned(), cache.files.to_string()),
+        ("files".to_owned(), grouped(cache.files)),
         ("memory".to_owned(), format!("{} of {}", size(cache.bytes), size(cache.max_bytes))),
-        ("descriptors".to_owned(), cache.descriptors.to_string()),
-        ("admitted".to_owned(), cache.admitted.to_string()),
-        ("not admitted".to_owned(), cache.rejected.to_string()),
-        ("evictions".to_owned(), cache.evictions.to_string()),
+        ("descriptors".to_owned(), grouped(cache.descriptors)),
+        ("admitted".to_owned(), grouped(cache.admitted)),
+        ("not admitted".to_owned(), grouped(cache.rejected)),
+        ("evictions".to_owned(), grouped(cache.evictions)),
     ];
     facts.extend(parts(&cache.eviction));
     facts
@@ -101,24 +101,24 @@ fn cache(figures: &Figures) -> Vec<(String, String)> {
 
 /// Returns the parts of the count above them.
 fn parts(counts: &[(String, u64)]) -> impl Iterator<Item = (String, String)> {
-    nonzero(counts).map(|(name, count)| (format!("· {name}"), count.to_string()))
+    nonzero(counts).map(|(name, count)| (format!("· {name}"), grouped(*count)))
 }
 
 fn response_cache(figures: &Figures) -> Vec<(String, String)> {
     let cache = &figures.report.responses;
     let mut facts = vec![
         ("hits now".to_owned(), percent(figures.response_hits)),
-        ("URLs".to_owned(), cache.urls.to_string()),
+        ("URLs".to_owned(), grouped(cache.urls)),
         ("memory".to_owned(), format!("{} of {}", size(cache.bytes), size(cache.max_bytes))),
-        ("in flight".to_owned(), cache.in_flight.to_string()),
-        ("not admitted".to_owned(), cache.rejected.to_string()),
-        ("evictions".to_owned(), cache.evicted.to_string()),
+        ("in flight".to_owned(), grouped(cache.in_flight)),
+        ("not admitted".to_owned(), grouped(cache.rejected)),
+        ("evictions".to_owned(), grouped(cache.evicted)),
     ];
     let disk = &cache.disk;
     if disk.max_bytes > 0 {
         let bytes = format!("{} of {}", size(disk.bytes), size(disk.max_bytes));
         facts.insert(3, ("disk".to_owned(), bytes));
-        facts.push(("disk failures".to_owned(), disk.failed.to_string()));
+        facts.push(("disk failures".to_owned(), grouped(disk.failed)));
     }
     facts
 }
@@ -135,11 +135,11 @@ fn process(figures: &Figures) -> Vec<(String, String)> {
         ("memory".to_owned(), size(process.resident)),
         (
             "descriptors".to_owned(),
-            format!("{} of {}", process.descriptors, process.descriptor_limit),
+            format!("{} of {}", grouped(process.descriptors), grouped(process.descriptor_limit)),
         ),
-        ("TLS new".to_owned(), report.tls.full.to_string()),
-        ("TLS resumed".to_owned(), report.tls.resumed.to_string()),
-        ("TLS failed".to_owned(), (report.tls.failed + report.tls.late).to_string()),
-        ("log lost".to_owned(), report.log_lines_lost.to_string()),
+        ("TLS new".to_owned(), grouped(report.tls.full)),
+        ("TLS resumed".to_owned(), grouped(report.tls.resumed)),
+        ("TLS failed".to_owned(), grouped(report.tls.failed + report.tls.late)),
+        ("log lost".to_owned(), grouped(report.log_lines_lost)),
     ]
 }

@@ -88,6 +88,9 @@ impl Screen {
         let count = self.count(part);
         let offset = self.offsets[part as usize].min(count.saturating_sub(room));
         self.offsets[part as usize] = offset;
+        if part == self.selected {
+            self.page = room.max(1);
+        }
         let below = count.saturating_sub(room + offset);
         let title = match (offset, below) {
             (0, 0) => part.title().to_owned(),

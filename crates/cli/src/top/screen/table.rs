@@ -7,7 +7,9 @@ use ratatui::style::Stylize;
 use ratatui::text::Line;
 use ratatui::widgets::{Cell, Row as TableRow, Table};
 
-use crate::top::figures::{Row, nanos};
+use dunlin_load::units::rate;
+
+use crate::top::figures::{Row, grouped, nanos};
 use crate::watch::size;
 
 /// Order of routes and clients.
@@ -95,15 +97,15 @@ impl Column {
 
     fn cell(self, row: &Row) -> Cell<'static> {
         match self {
-            Self::Rate => right(format!("{:.1}", row.rate)),
+            Self::Rate => right(rate(row.rate)),
             Self::Sent => right(size(row.sent as u64)),
             Self::Low => right(nanos(row.latency.low)),
             Self::High => right(nanos(row.latency.high)),
-            Self::Requests => right(row.requests.to_string()),
+            Self::Requests => right(grouped(row.requests)),
             Self::Failed => match row.failed {
                 None => Cell::default(),
                 Some(0) => right("0".into()),
-                Some(failed) => right(failed.to_string()).red(),
+                Some(failed) => right(grouped(failed)).red(),
             },
         }
     }

@@ -42,11 +42,12 @@ fn has(lines: &[String], text: &str) -> bool {
 
 #[test]
 fn a_small_terminal_counts_what_it_hides_and_shows_the_failing_route() {
-    let mut screen = screen(5);
+    let mut screen = screen(12);
     let lines = drawn(&mut screen, 80, 24);
-    assert!(has(&lines, "Routes (1 more)") && has(&lines, "example.com /route4/*"), "{lines:#?}");
-    assert!(has(&lines, "Limits (4 more)"), "{lines:#?}");
-    assert!(has(&drawn(&mut screen, 80, 20), "Tab: 5 limits"));
+    assert!(has(&lines, "Routes (1 more)") && has(&lines, "example.com /route11/*"), "{lines:#?}");
+    assert!(has(&lines, "Tab: 12 limits") && has(&lines, "500,000"), "{lines:#?}");
+    let lines = drawn(&mut screen, 80, 60);
+    assert!(has(&lines, "┌Routes─") && has(&lines, "Limits ("), "{lines:#?}");
 }
 
 #[test]
@@ -68,24 +69,26 @@ fn a_narrow_terminal_keeps_names_and_whole_titles() {
 
 #[test]
 fn the_selected_part_scrolls_to_its_end_and_back() {
-    let mut screen = screen(9);
+    let mut screen = screen(25);
     screen.scroll(Scroll::End);
     let lines = drawn(&mut screen, 80, 24);
-    assert!(has(&lines, "(5 above, 0 more)") && has(&lines, "/route7/*"), "{lines:#?}");
+    assert!(has(&lines, "(14 above, 0 more)") && has(&lines, "/route23/*"), "{lines:#?}");
     screen.scroll(Scroll::By(-1));
-    assert!(has(&drawn(&mut screen, 80, 24), "(4 above, 1 more)"));
+    assert!(has(&drawn(&mut screen, 80, 24), "(13 above, 1 more)"));
     screen.scroll(Scroll::Start);
-    assert!(has(&drawn(&mut screen, 80, 24), "Routes (5 more)"));
+    assert!(has(&drawn(&mut screen, 80, 24), "Routes (14 more)"));
+    screen.scroll(Scroll::Page(1));
+    assert!(has(&drawn(&mut screen, 80, 24), "(11 above, 3 more)"));
 }
 
 #[test]
 fn a_part_without_room_is_shown_alone_when_it_is_selected() {
     let mut screen = screen(5);
-    let lists = drawn(&mut screen, 80, 20);
+    let lists = drawn(&mut screen, 80, 15);
     assert!(!has(&lists, "┌Limits"), "{lists:#?}");
     screen.select(true);
     assert_eq!(screen.selected, Part::Limits);
-    let lines = drawn(&mut screen, 80, 20);
+    let lines = drawn(&mut screen, 80, 15);
     assert!(has(&lines, "┌Limits") && has(&lines, "/route4/* 9/s"), "{lines:#?}");
     screen.select(true);
     assert_eq!(screen.selected, Part::Routes);
@@ -125,7 +128,7 @@ fn an_upstream_that_fails_is_shown_first_with_its_error() {
         let lines = drawn(&mut screen, width, height);
         assert!(has(&lines, failing), "{lines:#?}");
         let routes = lines.iter().filter(|line| line.contains("example.com /route")).count();
-        assert!(routes >= 4, "{routes}: {lines:#?}");
+        assert!(routes >= 8, "{routes}: {lines:#?}");
     }
     let lines = drawn(&mut screen, 140, 44);
     let text = screen.figures.text();

@@ -1,7 +1,7 @@
 //! Fields that are forwarded between the client and the endpoint of forward authentication.
 
-use dunlin_config::HOP_BY_HOP;
-use dunlin_exchange::{Named, is_instruction};
+use dunlin_config::{ForwardRules, HOP_BY_HOP};
+use dunlin_exchange::{Named, RequestContext, is_instruction};
 use dunlin_http::semantics::{is_field_value, is_token};
 use dunlin_http::{FieldLines, Request};
 
@@ -46,6 +46,30 @@ pub(super) fn for_client(fields: &FieldLines) -> Option<FieldLines> {
         }
     }
     Some(kept)
+}
+
+/// Copies the fields of a response that allows a request: to what handlers get, and to the response to the client.
+pub(super) fn copy(fields: &FieldLines, rules: &ForwardRules, context: &RequestContext) {
+    let lines = |name: &str| {
+        let is_it = |(other, _): &(&[u8], &[u8])| other.eq_ignore_ascii_case(name.as_bytes());
+        fields.iter().filter(is_it).map(|(_, value)| value).collect::<Vec<_>>()
+    };
+    for name in &rules.copy_to_request {
+        let values = lines(name);
+        if !values.is_empty() {
+            // RFC 9110 §5.3.
+            context.set_request_field(name, values.join(&b", "[..]));
+        }
+    }
+    for name in &rules.copy_to_response {
+        let values = lines(name);
+        if name.eq_ignore_ascii_case("set-cookie") {
+            // Each of them is a field of its own (RFC 6265 §3).
+            values.iter().for_each(|value| context.add_field_once(name, value));
+        } else if !values.is_empty() {
+            context.replace_field(name, values.join(&b", "[..]));
+        }
+    }
 }
 
 /// Removes the fields that are instructions for the server from the response of the endpoint to a client.

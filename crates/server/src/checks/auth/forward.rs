@@ -26,7 +26,7 @@ use crate::checks::{CheckInput, Decision, Rejection};
 /// Authentication by an endpoint.
 #[derive(Debug)]
 pub(crate) struct Forward {
-    rules: ForwardRules,
+    rules: Arc<ForwardRules>,
     /// The pattern of the route that has the rules.
     route: Box<str>,
     endpoint: Arc<Endpoint>,
@@ -85,7 +85,7 @@ impl Forward {
     pub(crate) fn new(rules: ForwardRules, route: &str) -> Self {
         let target = rules.endpoint.clone();
         Self {
-            rules,
+            rules: Arc::new(rules),
             route: route.into(),
             endpoint: Arc::new(Endpoint { target, origin: OnceLock::new() }),
         }
@@ -100,8 +100,8 @@ impl Forward {
         let (services, context) = (Rc::clone(input.services), Rc::clone(input.context));
         let client = (context.client.address, context.client.encrypted);
         let label = RequestLabel::new(services.redactor(), input.request, &self.route, client);
-        let (endpoint, user_field, limit) =
-            (Arc::clone(&self.endpoint), self.rules.user_field.clone(), self.rules.timeout);
+        let (endpoint, rules) = (Arc::clone(&self.endpoint), Arc::clone(&self.rules));
+        let limit = rules.timeout;
         Decision::Wait(Box::pin(async move {
             let target = &endpoint.target;
             let response = match target {
@@ -117,11 +117,12 @@ impl Forward {
                     request_from(&endpoint, services.client(), &host, fields, limit).await
                 }
             };
-            match response.and_then(|response| decide(response, &user_field)) {
-                Ok(Authorization::Granted(user)) => {
+            match response.and_then(|response| decide(response, &rules)) {
+                Ok(Authorization::Granted(user, fields)) => {
                     if let Some(user) = user {
                         context.set_user(user, Scheme::Forward);
                     }
+                    fields::copy(&fields, &rules, &context);
                     Ok(())
                 }
                 Ok(Authorization::Denied(response)) => {
@@ -184,8 +185,8 @@ fn origin_form(request: &Request<'_>) -> Vec<u8> {
 
 /// Decision of the endpoint.
 enum Authorization {
-    /// The request is allowed, for this user if the endpoint names one.
-    Granted(Option<String>),
+    /// The request is allowed, for this user if the endpoint names one, with the fields of the response.
+    Granted(Option<String>, FieldLines),
     /// The request is rejected with this response.
     Denied(Box<Response>),
 }
@@ -194,10 +195,13 @@ enum Authorization {
 ///
 /// # Errors
 /// The reason why the response contains no decision.
-fn decide(mut response: Response, user_field: &str) -> Result<Authorization, String> {
+fn decide(mut response: Response, rules: &ForwardRules) -> Result<Authorization, String> {
     response.fields = fields::for_client(&response.fields).ok_or("its response has bad fields")?;
     match response.status {
-        200..300 => Ok(Authorization::Granted(fields::user(&response.fields, user_field)?)),
+        200..300 => {
+            let user = fields::user(&response.fields, &rules.user_field)?;
+            Ok(Authorization::Granted(user, response.fields))
+        }
         300..500 => {
             fields::remove_instructions(&mut response.fields);
             Ok(Authorization::Denied(Box::new(response)))

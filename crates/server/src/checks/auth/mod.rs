@@ -1,9 +1,11 @@
-//! Authentication: Basic, or by a request to another service.
+//! Authentication: Basic, by a request to another service, or by tokens.
 
 mod attempts;
 mod basic;
 mod fields;
 mod forward;
+mod jwt;
+mod keys;
 mod users;
 
 pub(crate) use self::attempts::Attempts;
@@ -11,6 +13,8 @@ pub(crate) use self::attempts::Attempts;
 pub(crate) use self::attempts::WINDOW;
 pub(crate) use self::basic::{Basic, Logins};
 pub(crate) use self::forward::{Forward, MAX_BODY};
+pub(crate) use self::jwt::Jwt;
+pub(crate) use self::keys::{Keys, read_keys};
 pub(crate) use self::users::UserFile;
 use super::{CheckInput, Decision};
 
@@ -19,6 +23,7 @@ use super::{CheckInput, Decision};
 pub(crate) enum Auth {
     Basic(Basic),
     Forward(Forward),
+    Jwt(Jwt),
 }
 
 impl Auth {
@@ -26,6 +31,7 @@ impl Auth {
         match self {
             Self::Basic(basic) => basic.check(input),
             Self::Forward(forward) => forward.check(input),
+            Self::Jwt(jwt) => jwt.check(input),
         }
     }
 }

@@ -4,20 +4,19 @@
 use std::io;
 use std::task::{Context, Poll};
 
-use bytes::Bytes;
-use dunlin_exchange::{Response, StreamKind, stream};
-use dunlin_http::http1::{BodyEvent, Persistence, response};
-use dunlin_http::{RequestError, Version};
+use dunlin_exchange::{
+    BodyWriter, Part, RequestBody, Response, STALLED, StreamBody, StreamKind, stream,
+};
+use dunlin_http::http1::{Persistence, response};
+use dunlin_http::{FieldLines, RequestError, Version};
 use dunlin_net::connections::Waiting;
 use tokio::io::ReadBuf;
 
-use super::super::exchange::{
-    BodyWriter, Exchange, Part, Rejected, ResponseBody, STALLED, StartedResponse, StreamBody,
-    start_response,
-};
+use super::body::receive_part;
 use super::unsent::Unsent;
 use super::{Http1Driver, Next, Stage, Step};
-use crate::worker::{Completion, DeferredRecord, Output, Pending, ResponseOutcome, TunnelMeter};
+use crate::exchange::{Exchange, PlanBody, tunnel_body};
+use crate::worker::{Completion, Output, Pending};
 
 /// A request whose handler is at work, or streams its response.
 pub(super) struct Handling {
@@ -36,14 +35,8 @@ pub(super) struct Handling {
     earlier: Pending,
     /// Part of the response was sent, or the response did not end because of the client.
     has_begun: bool,
-    /// Bytes of the response body that were added to `output`.
-    sent: u64,
     /// The socket had no room.
     was_blocked: bool,
-    /// Receives the tunnel data of the client after a protocol switch.
-    tunnel: Option<stream::Sender>,
-    /// Counts the bytes of the other protocol, once it is in use.
-    meter: Option<TunnelMeter>,
 }
 
 /// The framing of a streamed body.
@@ -86,23 +79,19 @@ impl Http1Driver {
         &mut self,
         exchange: Exchange,
         version: Version,
-        reads_ahead: bool,
         before: Output,
     ) -> Next {
         Next::Handle(Box::new(Handling {
+            reads_ahead: exchange.is_reading(),
             exchange,
             version,
-            reads_ahead,
             has_ended: false,
             has_chunk_start: false,
             body: None,
             output: Unsent::new(before.bytes),
             earlier: before.pending,
             has_begun: false,
-            sent: 0,
             was_blocked: false,
-            tunnel: None,
-            meter: None,
         }))
     }
 
@@ -121,13 +110,11 @@ impl Http1Driver {
             let at = handling.output.sent() as i64;
             handling.earlier.finish(&self.link.ctx, &self.link.facts, at);
         }
-        if let Some(log) = handling.exchange.log.take() {
-            let completion = match next {
-                Next::Abort => Completion::Aborted,
-                _ => Completion::Complete,
-            };
-            self.record_handling(&log, &handling, completion);
-        }
+        let completion = match next {
+            Next::Abort => Completion::Aborted,
+            _ => Completion::Complete,
+        };
+        self.record_handling(&mut handling, completion);
         Poll::Ready(match handling.was_blocked {
             true => self.follow(next),
             false => self.after_handler(next, cx),
@@ -159,55 +146,65 @@ impl Http1Driver {
         None
     }
 
-    /// Receives the request body, and notices a client that has closed the connection.
+    /// Receives the request body, or what the client sends through a tunnel, and notices a client that has closed the
+    /// connection.
     fn receive_body(&mut self, cx: &mut Context<'_>, handling: &mut Handling) -> Moved {
-        if handling.tunnel.is_some() {
-            return self.receive_for_tunnel(cx, handling);
-        }
         if !handling.reads_ahead {
             return Moved::No;
         }
         let exchange = &mut handling.exchange;
-        let mut has_room = true;
         let wants_continue = exchange.wants_continue();
+        let is_tunnel = exchange.request_body.as_ref().is_some_and(RequestBody::is_tunnel);
         if let Some(body) = &mut exchange.request_body {
             body.watch(cx);
+            if body.is_abandoned_tunnel() {
+                // What the handler has sent before is still sent.
+                handling.end_tunnel();
+                return Moved::Yes;
+            }
             if self.engine.expects_continue() && wants_continue {
                 handling.output.buffer().extend_from_slice(response::CONTINUE);
                 self.engine.continue_sent();
             }
-            has_room = body.has_room(self.link.ctx.clock.now());
-            if has_room && !self.unread.is_empty() {
+            if !body.has_room(self.link.now()) {
+                return Moved::No;
+            }
+            if !self.unread.is_empty() {
                 let data = std::mem::take(&mut self.unread);
                 return self.feed(handling, &data);
             }
         }
-        if !has_room || self.unread.len() >= WAITING {
+        if self.unread.len() >= WAITING {
             return Moved::No;
         }
+        let has_body = exchange.request_body.is_some();
         let mut buffers = self.link.ctx.take_buffers();
         let mut read = ReadBuf::new(&mut buffers.input);
         let moved = match self.link.poll_read(&mut self.stream, cx, &mut read) {
             Poll::Pending => {
-                if handling.exchange.request_body.is_some() {
+                if has_body && !is_tunnel {
                     self.stream.acknowledge();
                 }
                 Moved::No
             }
             Poll::Ready(Ok(())) if !read.filled().is_empty() => {
                 let data = read.filled();
-                self.link.set_read_times(self.unread.is_empty());
-                if handling.exchange.request_body.is_some() {
+                if !is_tunnel {
+                    self.link.set_read_times(self.unread.is_empty());
+                }
+                if has_body {
                     self.feed(handling, data)
                 } else {
                     self.unread.extend_from_slice(data);
                     Moved::Yes
                 }
             }
+            Poll::Ready(Ok(())) if is_tunnel => {
+                handling.end_tunnel();
+                Moved::Yes
+            }
             // It may still receive. Over TLS, clients that do so end with their connection (RFC 9112 §9.8).
-            Poll::Ready(Ok(()))
-                if handling.exchange.request_body.is_none() && !self.link.facts.is_encrypted() =>
-            {
+            Poll::Ready(Ok(())) if !has_body && !self.link.facts.is_encrypted() => {
                 (handling.reads_ahead, handling.has_ended) = (false, true);
                 self.stream.probe();
                 Moved::Yes
@@ -220,31 +217,15 @@ impl Http1Driver {
 
     /// Passes bytes of the request body to the handler and keeps those behind it.
     fn feed(&mut self, handling: &mut Handling, data: &[u8]) -> Moved {
-        let mut at = 0;
-        // Chunks of any size are passed on as one.
-        let mut gathered = Vec::new();
-        let mut has_ended = false;
-        while !has_ended {
-            match self.engine.body(&data[at..]) {
-                Ok((used, event)) => {
-                    at += used;
-                    match event {
-                        BodyEvent::More => break,
-                        BodyEvent::Data(bytes) => gathered.extend_from_slice(bytes),
-                        BodyEvent::End => has_ended = true,
-                    }
-                }
-                Err(error) => return self.reject_body(handling, error),
-            }
+        if handling.exchange.receive_for_tunnel(data) {
+            return Moved::Yes;
         }
-        if let Some(body) = &mut handling.exchange.request_body {
-            let (now, length) = (self.link.ctx.clock.now(), gathered.len());
-            let received =
-                body.receive(length, || Bytes::from(gathered), now, &self.link.ctx.http1);
-            if let Err(error) = received {
-                return self.reject_body(handling, error);
-            }
-        }
+        let Some(body) = &mut handling.exchange.request_body else { return Moved::No };
+        let (mut at, now) = (0, (self.link.now(), self.link.ctx.http1.body));
+        let has_ended = match receive_part(&mut self.engine, body, (data, &mut at), now) {
+            Ok(has_ended) => has_ended,
+            Err(error) => return self.reject_body(handling, error),
+        };
         if has_ended {
             handling.exchange.end_body(self.engine.take_trailers());
         }
@@ -288,53 +269,71 @@ impl Http1Driver {
         }
         if self.engine.has_body() && self.engine.expects_continue() {
             // The client decides whether it sends the body after a final response.
-            self.engine.close();
-            self.linger = true;
+            self.end_requests();
         }
         if !response.body.is_stream() {
-            let log = handling.exchange.log.take();
-            return Moved::Over(self.conclude_handling(handling, response, log));
+            return Moved::Over(self.conclude_handling(handling, response));
         }
         self.begin_stream(handling, response);
         Moved::Yes
     }
 
+    /// Switches the connection to another protocol (RFC 9110 §7.8), such as WebSocket: bytes are forwarded in both directions.
+    /// `tunnel` takes what the client sends.
+    fn begin_tunnel(
+        &mut self,
+        handling: &mut Handling,
+        mut response: Response,
+        tunnel: stream::Sender,
+    ) {
+        self.end_requests();
+        // What the client still sends must not reset the connection before it has received the last bytes.
+        self.closing = true;
+        let Handling { exchange, output, .. } = handling;
+        exchange.switch_to(tunnel, response.status, &self.link.ctx.metrics);
+        handling.body =
+            tunnel_body(&mut response).map(|body| (BodyWriter::stream(body, None), Framing::Close));
+        handling.reads_ahead = true;
+        let output = output.buffer();
+        let start = output.len();
+        self.link.ctx.clock.with_date_line(|date| {
+            response::begin(response.status, date, Persistence::Keep, output);
+        });
+        self.remove_head_start(start, output);
+        output.extend_from_slice(b"Connection: upgrade\r\n");
+        output.extend_from_slice(response.fields.as_bytes());
+        output.extend_from_slice(b"\r\n");
+    }
+
     /// Starts a response whose body is streamed.
     fn begin_stream(&mut self, handling: &mut Handling, response: Response) {
-        let exchange = &mut handling.exchange;
-        let is_head = exchange.is_head;
-        let log = exchange.log.as_deref_mut();
-        let started = start_response(&self.link.ctx, response, is_head, log, &mut self.link.pace);
-        let StartedResponse { status, mut fields, has_date, body, pacer } = started;
-        match body {
-            ResponseBody::Message(source) => {
-                self.engine.close();
+        let Exchange { is_head, log, .. } = &mut handling.exchange;
+        let mut plan = self.link.plan(response, *is_head, log.as_deref_mut());
+        let framing = match plan.body {
+            PlanBody::Message(source) => {
+                self.end_requests();
                 self.closing = true;
-                self.linger = true;
-                let body = BodyWriter::stream(StreamBody::new(source, None), pacer);
+                let body = BodyWriter::stream(StreamBody::new(source, None), plan.pacer);
                 handling.body = Some((body, Framing::Close));
                 return;
             }
-            ResponseBody::Stream { body, has_length } => {
-                let framing = match has_length {
-                    true => Framing::Length,
-                    false if handling.version == Version::Http10 => Framing::Close,
-                    false => Framing::Chunked,
-                };
-                match framing {
-                    Framing::Chunked => fields.push("Transfer-Encoding", "chunked"),
-                    Framing::Close => self.engine.close(),
-                    Framing::Length => {}
-                }
-                handling.body = Some((BodyWriter::stream(body, pacer), framing));
+            PlanBody::Stream { has_length: true, .. } => Framing::Length,
+            PlanBody::Stream { .. } if handling.version != Version::Http10 => Framing::Chunked,
+            PlanBody::Stream { .. } => {
+                self.engine.close();
+                Framing::Close
             }
-            // The body is not sent, and others are not streamed.
-            ResponseBody::None | ResponseBody::Pieces(_) => {}
+            // The body is not sent.
+            _ => Framing::Length,
+        };
+        let more: &[u8] = match framing {
+            Framing::Chunked => b"Transfer-Encoding: chunked\r\n",
+            Framing::Length | Framing::Close => b"",
+        };
+        self.write_head(&plan, more, handling.output.buffer());
+        if let body @ PlanBody::Stream { .. } = std::mem::replace(&mut plan.body, PlanBody::None) {
+            handling.body = Some((body.into_writer(plan.pacer), framing));
         }
-        let output = handling.output.buffer();
-        self.begin_head(status, has_date, output);
-        output.extend_from_slice(fields.as_bytes());
-        output.extend_from_slice(b"\r\n");
     }
 
     /// Sends what is in the output, and adds more of the body as the client takes it.
@@ -381,7 +380,7 @@ impl Http1Driver {
 
     /// Returns what follows a response that was sent.
     fn end_handling(&mut self, handling: &mut Handling) -> Next {
-        self.discard_rest(handling);
+        self.discard_rest(handling.exchange.request_body.take());
         if !self.closing {
             return Next::Receive;
         }
@@ -389,26 +388,11 @@ impl Http1Driver {
         Next::Close
     }
 
-    /// Discards the rest of the request body.
-    fn discard_rest(&mut self, handling: &mut Handling) {
-        let body = handling.exchange.request_body.take();
-        if let Some(body) = body
-            && !self.closing
-            && !self.engine.expects_continue()
-        {
-            self.body = Some(Box::new(Exchange::for_rest(body, self.link.ctx.clock.now())));
-        }
-    }
-
     /// Sends a response that is complete in memory or in files.
-    fn conclude_handling(
-        &mut self,
-        handling: &mut Handling,
-        response: Response,
-        log: Option<Box<DeferredRecord>>,
-    ) -> Next {
-        self.closing = self.engine.persistence() == Persistence::Close;
-        self.discard_rest(handling);
+    fn conclude_handling(&mut self, handling: &mut Handling, response: Response) -> Next {
+        let Exchange { is_head, log, request_body, .. } = &mut handling.exchange;
+        let (is_head, log, rest) = (*is_head, log.take(), request_body.take());
+        self.discard_rest(rest);
         let mut buffers = self.link.ctx.take_buffers();
         let output = &mut buffers.output;
         output.bytes.extend_from_slice(handling.output.rest());
@@ -416,7 +400,7 @@ impl Http1Driver {
         let earlier = handling.earlier.split_off(&self.link.ctx, &self.link.facts, sent);
         output.pending.take_over(earlier);
         let next = self
-            .send_response(response, handling.exchange.is_head, log, output)
+            .send_response(response, is_head, log, output)
             .unwrap_or_else(|| self.flush_responses(output));
         self.link.ctx.give_buffers(buffers);
         next
@@ -424,20 +408,14 @@ impl Http1Driver {
 
     /// Rejects a request whose final response has not begun.
     fn reject_handling(&mut self, handling: &mut Handling, error: RequestError) -> Moved {
-        self.engine.close();
-        self.linger = true;
-        let exchange = &mut handling.exchange;
-        exchange.abort();
-        let (log, is_head) = (exchange.log.take(), exchange.is_head);
-        match self.link.reject_recorded(&self.stream, &error, log.as_deref(), is_head) {
-            Rejected::Now(response) => Moved::Over(self.conclude_handling(handling, response, log)),
-            Rejected::Later(page) => {
-                handling.exchange = Exchange::with_future(page, log, is_head);
-                // What follows of the body is left to the end of the connection.
-                handling.reads_ahead = false;
-                Moved::Yes
-            }
+        self.end_requests();
+        self.link.reject_exchange(&self.stream, error, &mut handling.exchange);
+        if let Some(response) = handling.exchange.take_response() {
+            return Moved::Over(self.conclude_handling(handling, response));
         }
+        // What follows of the body is left to the end of the connection.
+        handling.reads_ahead = false;
+        Moved::Yes
     }
 
     /// Restarts the timeout after progress.
@@ -446,8 +424,8 @@ impl Http1Driver {
         if waiting == Waiting::Send {
             return self.set_send_deadline();
         }
-        let deadline = limit.map_or(u64::MAX, |limit| self.link.ctx.clock.now() + limit);
-        self.link.ctx.connections.wait(self.link.slot, waiting, deadline);
+        let deadline = limit.map_or(u64::MAX, |limit| self.link.now() + limit);
+        self.link.wait(waiting, deadline);
     }
 
     /// Returns what the handling waits for, and the timeout in milliseconds.
@@ -459,7 +437,7 @@ impl Http1Driver {
             return (Waiting::Throttle, None);
         }
         if handling.exchange.waits_for_body() && !self.engine.expects_continue() {
-            return (Waiting::Body, Some(self.link.ctx.http1.body_timeout));
+            return (Waiting::Body, Some(self.link.ctx.http1.body.timeout));
         }
         // The handler has timeouts of its own.
         let limit = match handling.has_begun {
@@ -472,7 +450,7 @@ impl Http1Driver {
 
     fn check_deadline(&mut self, handling: &mut Handling) -> Moved {
         let (waiting, has_expired) =
-            self.link.ctx.connections.state(self.link.slot, self.link.ctx.clock.now());
+            self.link.ctx.connections.state(self.link.slot, self.link.now());
         if waiting != self.waits_for(handling).0 {
             self.set_deadline(handling);
             return Moved::No;
@@ -518,67 +496,29 @@ impl Http1Driver {
         }
     }
 
-    fn record_handling(&self, log: &DeferredRecord, handling: &Handling, completion: Completion) {
+    fn record_handling(&self, handling: &mut Handling, completion: Completion) {
         let unsent = (handling.output.len() + self.stream.unsent()) as u64;
-        let sent = handling.sent.saturating_sub(unsent);
-        let mut outcome = log.outcome.finish(sent, completion);
-        outcome.received = handling.meter.as_ref().map(TunnelMeter::received);
-        if completion == Completion::Aborted && !handling.has_begun {
-            outcome.status = 0;
+        let sent = handling.exchange.sent.saturating_sub(unsent);
+        if completion == Completion::Aborted
+            && !handling.has_begun
+            && let Some(log) = &mut handling.exchange.log
+        {
+            log.outcome.status = 0;
         }
-        let outcome = outcome.or_client_closed();
-        let request = log.request.as_request();
-        self.link.ctx.record(&request, &self.link.facts, &log.context, &outcome);
+        self.link.record(&mut handling.exchange, sent, completion);
     }
 }
 
 impl Handling {
-    /// Begins to forward bytes of another protocol in both directions: the body of `response` has those for the client.
-    pub(super) fn begin_tunnel(
-        &mut self,
-        response: &mut Response,
-        tunnel: stream::Sender,
-        meter: TunnelMeter,
-    ) {
-        if let Some(log) = &mut self.exchange.log {
-            let status = response.status;
-            log.outcome = ResponseOutcome { status, is_endless: true, ..ResponseOutcome::NONE };
-            log.context.begin_response();
-        }
-        if let Some(stream) = response.body.take_stream() {
-            let body = StreamBody::new(stream.source, None);
-            self.body = Some((BodyWriter::stream(body, None), Framing::Close));
-        }
-        (self.tunnel, self.meter) = (Some(tunnel), Some(meter));
-    }
-
     /// Returns the bytes in memory that wait for the client.
     pub(super) fn held(&self) -> usize {
         self.output.held() + self.body.as_ref().map_or(0, |(body, _)| body.held())
     }
 
-    /// Takes bytes of the other protocol that the client has sent.
-    pub(super) fn receive_for_tunnel(&mut self, bytes: Bytes) {
-        if let (Some(tunnel), Some(meter)) = (&self.tunnel, &mut self.meter) {
-            meter.receive(bytes.len());
-            tunnel.push(bytes);
-        }
-    }
-
-    /// Returns what takes the bytes of the other protocol that the client sends; `None` when it sends no more.
-    pub(super) fn tunnel(&self) -> Option<&stream::Sender> {
-        self.tunnel.as_ref()
-    }
-
-    /// The client sends nothing more, or nothing takes it.
-    pub(super) fn end_tunnel(&mut self) {
-        self.tunnel = None;
+    /// The client sends nothing more through the tunnel, or nothing takes it.
+    fn end_tunnel(&mut self) {
+        self.exchange.end_body(FieldLines::default());
         self.reads_ahead = false;
-    }
-
-    /// Returns the bytes that are to be sent.
-    pub(super) fn output(&mut self) -> &mut Vec<u8> {
-        self.output.buffer()
     }
 
     /// Adds bytes of the body to the output.
@@ -586,10 +526,7 @@ impl Handling {
         if bytes.is_empty() {
             return;
         }
-        self.sent += bytes.len() as u64;
-        if let Some(meter) = &self.meter {
-            meter.send(bytes.len());
-        }
+        self.exchange.note_sent(bytes.len());
         self.has_chunk_start = false;
         let output = self.output.buffer();
         if framing != Framing::Chunked {

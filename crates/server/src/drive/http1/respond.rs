@@ -1,29 +1,26 @@
 //! Responds to one request: the reply of the router becomes bytes, now or later.
 
+use std::ops::Deref;
 use std::rc::Rc;
 
 use dunlin_config::Persistence as ConnectionMode;
-use dunlin_exchange::{Body, RequestContext, Response};
-use dunlin_fs::content::Piece;
+use dunlin_exchange::{RequestBody, Response};
+use dunlin_files::cache::worker_cache::Prebuilt;
 use dunlin_http::http1::{Persistence, response};
 use dunlin_http::semantics::Method;
-use dunlin_http::{BodyLength, Head, Request, RequestError, Version};
+use dunlin_http::{Head, Request, RequestError, Version};
 
-use super::super::INLINE_BODY;
-use super::super::exchange::{
-    CachedParts, ConnectionView, Exchange, Rejected, RequestContent, ResponseBody, Started,
-    StartedResponse, TOO_LARGE, deferred_record, start_response,
-};
 use super::sending::LastResponse;
 use super::{Http1Driver, Next, Parts};
+use crate::exchange::{
+    Begun, CachedReply, Exchange, Fast, INLINE_BODY, PlannedRecord, ReadyResponse, RequestContent,
+    ResponsePlan, deferred_record,
+};
 use crate::handler::admin;
 use crate::route::fast_path::{FastPath, FastResponse, fast_path};
-use crate::route::reply::{CachedResponse, Direction, Reply, Routed};
+use crate::route::reply::{Direction, Routed};
 use crate::route::sites::CacheEntry;
-use crate::worker::{CountedResponse, DeferredRecord, Output, OutputRange, ResponseOutcome};
-use dunlin_files::cache::worker_cache::Prebuilt;
-use dunlin_fs::content::StoredContent;
-use dunlin_limits::bandwidth::Pacer;
+use crate::worker::{DeferredRecord, Output, OutputRange, ResponseOutcome};
 
 impl Http1Driver {
     /// Responds to one request. Returns `None` if the response was added to the output and the next request can be
@@ -53,10 +50,7 @@ impl Http1Driver {
         }
         match self.link.dispatch(&mut self.stream, &request, path) {
             Ok(routed) => self.reply(&request, routed, output),
-            Err(error) => {
-                let context = self.link.begin(&request);
-                Some(self.reject(error, (&request, context), output))
-            }
+            Err(error) => Some(self.reject(error, &request, output)),
         }
     }
 
@@ -68,31 +62,15 @@ impl Http1Driver {
         fast: FastResponse<'_>,
         output: &mut Output,
     ) -> Option<Next> {
-        let FastResponse { cached, site, context } = fast;
-        let pacer = self.link.pacer(context.as_deref(), &cached, request.method());
-        let settings = &cached.entry.route;
-        if pacer.is_none()
-            && !self.link.ctx.needs_records()
-            && let Some(prebuilt) = cached.prebuilt(INLINE_BODY)
-        {
-            self.link.connection_start = None;
-            let start = output.bytes.len();
-            let bytes = self.send_prebuilt(request.method(), prebuilt, &mut output.bytes);
-            if self.link.ctx.shared.is_counting {
-                let counted = CountedResponse::new(
-                    request,
-                    (settings.label, bytes),
-                    self.link.read_times,
-                    context.as_deref(),
-                    || self.link.client(),
-                );
-                let range = OutputRange::new(start, output.bytes.len(), bytes);
-                output.pending.count(range, counted);
+        match self.link.start_fast(request, fast, |_| true) {
+            Fast::Prebuilt(entry, prebuilt, context) => {
+                let range = self.send_prebuilt(request.method(), prebuilt, &mut output.bytes);
+                let counted = (entry, context.as_deref());
+                self.link.count(&mut output.pending, range, request, counted);
+                self.after_response(output)
             }
-            return self.after_response(output);
+            Fast::Cached(cached) => self.send_cached(request, cached, output),
         }
-        let context = self.link.begin_fast(request, (site, settings), context);
-        self.send_cached(request, cached, context, pacer, output)
     }
 
     pub(super) fn decide_persistence(&mut self, request: &Request<'_>) {
@@ -105,88 +83,82 @@ impl Http1Driver {
             self.linger = !is_requested;
         }
         if request.method() == Method::Connect {
-            self.engine.close();
-            self.linger = true;
+            self.end_requests();
         }
     }
 
-    pub(super) fn reply(
+    /// Makes the present request the last one, although the client may have sent more.
+    pub(super) fn end_requests(&mut self) {
+        self.engine.close();
+        self.linger = true;
+    }
+
+    fn reply(
         &mut self,
         request: &Request<'_>,
         routed: Routed,
         output: &mut Output,
     ) -> Option<Next> {
         if routed.direction == Direction::Ended {
-            self.engine.close();
-            self.linger = true;
+            self.end_requests();
         }
+        let content = RequestContent { length: self.engine.body_length(), is_tunnel: false };
         // Commands to the server are not recorded.
-        let started = self.link.start(request, routed, !self.is_admin);
-        let Started { reply, context, body_limit, reads_body } = started;
-        let is_head = request.method() == Method::Head;
-        if self.engine.has_body() {
-            if let BodyLength::Known(length) = self.engine.body_length()
-                && length > body_limit
-            {
-                return Some(self.reject(TOO_LARGE, (request, context), output));
+        let is_recorded = !self.is_admin;
+        match self.link.start(&self.stream, (request, routed), content, is_recorded) {
+            Begun::Cached(cached, rest) => {
+                self.discard_rest(rest);
+                self.send_cached(request, cached, output)
             }
-            match reply {
-                Reply::Response(response) if reads_body => {
-                    if self.engine.expects_continue() {
-                        output.bytes.extend_from_slice(response::CONTINUE);
-                        self.engine.continue_sent();
-                    }
-                    let log = deferred_record(request, context);
-                    self.defer(body_limit, *response, log, is_head);
-                    return None;
-                }
-                // The handler reads the body.
-                Reply::Streaming(_) => {}
-                _ if self.engine.expects_continue() => {
-                    // The client decides whether it sends the body after a final response, so that what follows could be
-                    // read in two ways.
-                    self.engine.close();
-                    self.linger = true;
-                }
-                _ if self.engine.persistence() != Persistence::Close => {
-                    self.discard_body(body_limit);
-                }
-                _ => {}
+            Begun::Ready(ReadyResponse { response, is_head, log }, rest) => {
+                self.discard_rest(rest);
+                self.send_response(*response, is_head, log, output)
             }
+            Begun::Exchange(exchange) => self.begin(exchange, request.version(), output),
+            Begun::Rejected(exchange) => {
+                Some(self.send_rejection(exchange, request.version(), output))
+            }
+            Begun::Lost => Some(Next::Abort),
         }
-        let (exchange, reads_ahead) = match reply {
-            Reply::Cached(CachedResponse { entry, coding, not_modified, cache }) => {
-                let cached = CachedResponse { entry: &*entry, coding, not_modified, cache };
-                let pacer = self.link.pacer(context.as_deref(), &cached, request.method());
-                return self.send_cached(request, cached, context, pacer, output);
+    }
+
+    /// Waits for the handler of an exchange, or for the request body. Sends the response of one that is rejected.
+    fn begin(
+        &mut self,
+        mut exchange: Exchange,
+        version: Version,
+        output: &mut Output,
+    ) -> Option<Next> {
+        if let Some(response) = exchange.take_response() {
+            return self.send_response(response, exchange.is_head, exchange.log, output);
+        }
+        if exchange.has_response() {
+            if self.engine.expects_continue() {
+                output.bytes.extend_from_slice(response::CONTINUE);
+                self.engine.continue_sent();
             }
-            Reply::Response(response) => {
-                let log = deferred_record(request, context);
-                return self.send_response(*response, is_head, log, output);
-            }
-            Reply::Future(future) => {
-                let log = deferred_record(request, context);
-                (Exchange::with_future(future, log, is_head), false)
-            }
-            Reply::Streaming(begin) => {
-                let Ok(ends) = self.link.ends(&self.stream) else { return Some(Next::Abort) };
-                let connection = ConnectionView {
-                    ends,
-                    facts: &self.link.facts,
-                    has_interim_responses: request.version() != Version::Http10,
-                };
-                let log = deferred_record(request, context);
-                let content = RequestContent::Body(self.engine.body_length());
-                let body = (content, body_limit, self.link.ctx.clock.now());
-                let exchange =
-                    Exchange::with_streaming_handler(begin, body, connection, log, is_head);
-                (exchange, true)
-            }
-        };
+            self.body = Some(Box::new(exchange));
+            return None;
+        }
+        if !exchange.is_reading() && self.engine.expects_continue() {
+            self.end_requests();
+        }
         Some(match self.flush_before(output) {
-            Ok(before) => self.begin_handling(exchange, request.version(), reads_ahead, before),
+            Ok(before) => self.begin_handling(exchange, version, before),
             Err(next) => next,
         })
+    }
+
+    /// Discards the rest of the body of a request to which the response is sent.
+    pub(super) fn discard_rest(&mut self, rest: Option<RequestBody>) {
+        let Some(rest) = rest else { return };
+        if self.engine.expects_continue() {
+            // The client decides whether it sends the body after a final response, so that what follows could be read in two
+            // ways.
+            self.end_requests();
+        } else if self.engine.persistence() != Persistence::Close {
+            self.body = Some(Box::new(Exchange::for_rest(rest, self.link.now())));
+        }
     }
 
     /// Sends earlier responses as far as the socket has room. Returns the rest, which precedes the next response.
@@ -199,17 +171,10 @@ impl Http1Driver {
     }
 
     /// Responds with an error and ends the connection.
-    pub(super) fn reject(
-        &mut self,
-        error: RequestError,
-        (request, context): (&Request<'_>, Option<Rc<RequestContext>>),
-        output: &mut Output,
-    ) -> Next {
-        let is_head = request.method() == Method::Head;
-        let rejected =
-            self.link.reject(&self.stream, &error, Some(request), context.as_ref(), is_head);
-        let log = deferred_record(request, context);
-        self.send_rejection(rejected, (request.version(), is_head), log, output)
+    fn reject(&mut self, error: RequestError, request: &Request<'_>, output: &mut Output) -> Next {
+        let context = self.link.begin(request, None);
+        let exchange = self.link.reject(&self.stream, error, request, context);
+        self.send_rejection(exchange, request.version(), output)
     }
 
     /// Rejects a message whose head the engine does not accept. Its request line is recorded if that was accepted.
@@ -235,10 +200,8 @@ impl Http1Driver {
     ) -> Next {
         let Parts { output, head, .. } = parts;
         if self.engine.has_read_head() {
-            let request = Request::new(message, head);
             self.link.requests += 1;
-            let context = self.link.begin(&request);
-            return self.reject(error, (&request, context), output);
+            return self.reject(error, &Request::new(message, head), output);
         }
         self.reject_unread(error, &Request::new(b"", &Head::default()), message, output)
     }
@@ -253,100 +216,52 @@ impl Http1Driver {
     ) -> Next {
         // A client that requests a head would take a body for the next response.
         let is_head = message.starts_with(b"HEAD ");
-        let rejected = self.link.reject(&self.stream, &error, None, None, is_head);
-        let context = self.link.begin(request);
-        let log = deferred_record(request, context);
-        self.send_rejection(rejected, (Version::Http11, is_head), log, output)
+        let mut exchange = self.link.rejected(&self.stream, error, None, None, is_head);
+        exchange.log = deferred_record(request, self.link.begin(request, None));
+        self.send_rejection(exchange, Version::Http11, output)
     }
 
     /// Sends the last response of the connection.
     pub(super) fn send_rejection(
         &mut self,
-        rejected: Rejected,
-        (version, is_head): (Version, bool),
-        log: Option<Box<DeferredRecord>>,
+        exchange: Exchange,
+        version: Version,
         output: &mut Output,
     ) -> Next {
-        self.engine.close();
-        self.linger = true;
+        self.end_requests();
         self.body = None;
-        let page = match rejected {
-            Rejected::Now(response) => {
-                return self.send_response(response, is_head, log, output).unwrap_or(Next::Close);
-            }
-            Rejected::Later(page) => page,
-        };
-        let exchange = Exchange::with_future(page, log, is_head);
-        match self.flush_before(output) {
-            Ok(before) => self.begin_handling(exchange, version, false, before),
-            Err(next) => next,
-        }
+        self.begin(exchange, version, output).unwrap_or(Next::Close)
     }
 
     /// Sends a cached response.
     #[inline]
-    pub(super) fn send_cached(
+    fn send_cached<H: Deref<Target = CacheEntry>>(
         &mut self,
         request: &Request<'_>,
-        cached: CachedResponse<&CacheEntry>,
-        context: Option<Rc<RequestContext>>,
-        pacer: Option<Pacer>,
+        mut cached: CachedReply<H>,
         output: &mut Output,
     ) -> Option<Next> {
-        let cache = cached.cache;
-        if pacer.is_none()
-            && let Some(prebuilt) = cached.prebuilt(INLINE_BODY)
-        {
-            let start = output.bytes.len();
-            let bytes = self.send_prebuilt(request.method(), prebuilt, &mut output.bytes);
-            if let Some(context) = context {
-                let outcome =
-                    ResponseOutcome { status: 200, bytes, cache, ..ResponseOutcome::NONE };
-                let range = OutputRange::new(start, output.bytes.len(), bytes);
-                output.pending.record(range, request, context, outcome);
-            }
+        if let Some(prebuilt) = cached.prebuilt() {
+            let range = self.send_prebuilt(request.method(), prebuilt, &mut output.bytes);
+            cached.record(request).settle(&mut output.pending, range);
             return self.after_response(output);
         }
-        let CachedParts { status, lines, body, length, mut outcome, .. } =
-            CachedParts::new(&cached, request.method());
-        let start = output.bytes.len();
-        self.begin_head(status, false, &mut output.bytes);
-        output.bytes.extend_from_slice(lines);
-        let stored = match body {
-            Some(StoredContent::Memory(bytes))
-                if length <= INLINE_BODY as u64 && pacer.is_none() =>
-            {
-                output.bytes.extend_from_slice(bytes);
-                outcome.bytes = length;
-                None
-            }
-            body => body,
-        };
-        let Some(stored) = stored else {
-            if let Some(context) = context {
-                let range = OutputRange::new(start, output.bytes.len(), outcome.bytes);
-                output.pending.record(range, request, context, outcome);
-            }
-            return self.after_response(output);
-        };
-        let mut body = Body::default();
-        body.push(Piece::of(stored, 0..length));
-        let mut log = deferred_record(request, context);
-        if let Some(log) = &mut log {
-            log.context.begin_response();
-            log.outcome = outcome;
-        }
-        let last = log.map(|log| LastResponse { log, start: start as i64 });
-        self.send_body(body, pacer, last, output)
+        let (plan, record) = cached.plan(request);
+        self.send_plan(plan, record, output)
     }
 
-    /// Adds a prebuilt response. Returns the length of its body.
+    /// Adds a prebuilt response. Returns its range.
     #[inline]
-    fn send_prebuilt(&mut self, method: Method, prebuilt: &Prebuilt, output: &mut Vec<u8>) -> u64 {
-        let sent = prebuilt.sent(method).len();
+    fn send_prebuilt(
+        &mut self,
+        method: Method,
+        prebuilt: &Prebuilt,
+        output: &mut Vec<u8>,
+    ) -> OutputRange {
+        let (start, body) = (output.len(), prebuilt.sent(method).len());
         self.begin_head(200, false, output);
-        output.extend_from_slice(&prebuilt.block[..prebuilt.head_length() + sent]);
-        sent as u64
+        output.extend_from_slice(&prebuilt.block[..prebuilt.head_length() + body]);
+        OutputRange::new(start, output.len(), body as u64)
     }
 
     /// Sends a response that is complete in memory or in files.
@@ -357,46 +272,72 @@ impl Http1Driver {
         mut log: Option<Box<DeferredRecord>>,
         output: &mut Output,
     ) -> Option<Next> {
-        let started = start_response(
-            &self.link.ctx,
-            response,
-            is_head,
-            log.as_deref_mut(),
-            &mut self.link.pace,
-        );
-        let StartedResponse { status, fields, has_date, body, pacer } = started;
+        if response.is_withheld {
+            return Some(self.close_without_response(response.status, log, output));
+        }
+        let plan = self.link.plan(response, is_head, log.as_deref_mut());
+        self.send_plan(plan, log.map_or(PlannedRecord::None, PlannedRecord::Deferred), output)
+    }
+
+    fn send_plan(
+        &mut self,
+        plan: ResponsePlan<'_>,
+        record: PlannedRecord<'_>,
+        output: &mut Output,
+    ) -> Option<Next> {
         let start = output.bytes.len();
-        self.begin_head(status, has_date, &mut output.bytes);
-        output.bytes.extend_from_slice(fields.as_bytes());
-        output.bytes.extend_from_slice(b"\r\n");
-        let mut inline = 0;
-        let body = match body {
-            ResponseBody::Pieces(body) => match body.as_memory() {
-                Some(bytes) if bytes.len() <= INLINE_BODY && pacer.is_none() => {
-                    output.bytes.extend_from_slice(bytes);
-                    inline = bytes.len() as u64;
-                    None
-                }
-                _ => Some(body),
-            },
-            // The handling of a request sends streamed bodies.
-            _ => None,
-        };
-        let Some(body) = body else {
-            if let Some(mut log) = log {
-                log.outcome.bytes = inline;
-                let range = OutputRange::new(start, output.bytes.len(), inline);
-                output.pending.record_later(range, log);
-            }
+        self.write_head(&plan, b"", &mut output.bytes);
+        let inline = plan.body.as_memory().filter(|bytes| {
+            bytes.len() <= INLINE_BODY && (plan.pacer.is_none() || bytes.is_empty())
+        });
+        if let Some(bytes) = inline {
+            output.bytes.extend_from_slice(bytes);
+            let range = OutputRange::new(start, output.bytes.len(), bytes.len() as u64);
+            record.settle(&mut output.pending, range);
             return self.after_response(output);
-        };
-        let last = log.map(|log| LastResponse { log, start: start as i64 });
-        self.send_body(body, pacer, last, output)
+        }
+        let last = record.defer().map(|log| LastResponse { log, start: start as i64 });
+        self.send_body(plan.body.into_pieces(), plan.pacer, last, output)
+    }
+
+    /// Adds the head of a response, with the field lines `more`.
+    #[inline]
+    pub(super) fn write_head(
+        &mut self,
+        plan: &ResponsePlan<'_>,
+        more: &[u8],
+        output: &mut Vec<u8>,
+    ) {
+        self.begin_head(plan.status, plan.has_date, output);
+        output.extend_from_slice(plan.lines.as_bytes());
+        output.extend_from_slice(more);
+        output.extend_from_slice(b"\r\n");
+    }
+
+    /// Closes the connection behind the earlier responses. `status` is that of the record.
+    fn close_without_response(
+        &mut self,
+        status: u16,
+        log: Option<Box<DeferredRecord>>,
+        output: &mut Output,
+    ) -> Next {
+        self.engine.close();
+        (self.closing, self.linger, self.body) = (true, false, None);
+        if let Some(mut log) = log {
+            log.outcome = ResponseOutcome { status, ..ResponseOutcome::NONE };
+            let end = output.bytes.len();
+            output.pending.record_later(OutputRange::new(end, end, 0), log);
+        }
+        match self.flush_responses(output) {
+            // What the client still sends is not received.
+            Next::Close if self.engine.has_body() => Next::Abort,
+            next => next,
+        }
     }
 
     /// Adds the status line and the fields of each response: without `Date` if the response `has_date` among its own.
     #[inline]
-    pub(super) fn begin_head(&mut self, status: u16, has_date: bool, output: &mut Vec<u8>) {
+    fn begin_head(&mut self, status: u16, has_date: bool, output: &mut Vec<u8>) {
         let persistence = self.engine.persistence();
         self.closing = persistence == Persistence::Close;
         let start = output.len();
@@ -407,6 +348,9 @@ impl Http1Driver {
             self.link.ctx.clock.with_date_line(begin);
         }
         self.remove_head_start(start, output);
+        if let Some(line) = self.link.alternative.take() {
+            output.extend_from_slice(line.as_bytes());
+        }
     }
 
     #[inline]

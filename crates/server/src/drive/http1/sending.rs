@@ -3,15 +3,24 @@
 use std::io;
 use std::task::{Context, Poll, ready};
 
-use super::super::exchange::BodyWriter;
-use super::super::send::{self, Outgoing, Sent, Warming};
 use super::{Http1Driver, Next, Stage, Step};
 use crate::worker::{Completion, DeferredRecord, Output, Pending, WorkerContext};
-use dunlin_exchange::Body;
+use dunlin_exchange::send::{self, Sent, Warming};
+use dunlin_exchange::{Body, BodyWriter};
 use dunlin_fs::content::Piece;
 use dunlin_limits::bandwidth::Pacer;
 use dunlin_net::connections::Waiting;
 use dunlin_net::listener::most_unsent;
+
+/// The unsent part of a response, or of several if only heads and small bodies are left.
+#[derive(Debug, Default)]
+pub(super) struct Outgoing {
+    /// Unsent bytes before the body.
+    pub(super) head: Vec<u8>,
+    pub(super) body: Body,
+    /// Bytes of the body that the socket has accepted.
+    pub(super) sent: u64,
+}
 
 /// Responses that the socket did not accept at once.
 #[derive(Default)]
@@ -224,7 +233,7 @@ impl Http1Driver {
                 // The client closed the connection before the first byte of this response.
                 log.outcome.status = 0;
             }
-            self.link.record(&log, sent, completion);
+            self.link.record_log(&log, sent, None, completion);
         }
     }
 

@@ -1,18 +1,7 @@
-//! Connections that use another protocol: HTTP/2 with prior knowledge (RFC 9113 §3.3), and protocols that a handler has
-//! switched to (RFC 9110 §7.8), such as WebSocket.
+//! Connections that begin with HTTP/2, with prior knowledge (RFC 9113 §3.3).
 
-use std::task::{Context, Poll};
-
-use bytes::Bytes;
-use dunlin_exchange::{Response, stream};
-use dunlin_http::http1::{Persistence, response};
 use dunlin_http::http2::PREFACE;
 use dunlin_http::semantics::is_token;
-use tokio::io::ReadBuf;
-
-use super::handling::{Handling, Moved};
-use super::{Http1Driver, Next};
-use crate::worker::TunnelMeter;
 
 /// Returns `true` if a connection that begins with these bytes uses HTTP/2; `None` if there are too few.
 #[inline]
@@ -37,71 +26,6 @@ pub(super) fn is_invalid_preface(start: &[u8]) -> bool {
         && is_word(words.next())
         && is_word(words.next())
         && words.next().is_none()
-}
-
-impl Http1Driver {
-    /// Switches the connection to another protocol. `tunnel` takes what the client sends.
-    pub(super) fn begin_tunnel(
-        &mut self,
-        handling: &mut Handling,
-        mut response: Response,
-        tunnel: stream::Sender,
-    ) {
-        let meter = TunnelMeter::begin(&self.link.ctx.metrics);
-        handling.begin_tunnel(&mut response, tunnel, meter);
-        self.engine.close();
-        self.closing = true;
-        // What the client still sends must not reset the connection before it has received the last bytes.
-        self.linger = true;
-        let output = handling.output();
-        let start = output.len();
-        self.link.ctx.clock.with_date_line(|date| {
-            response::begin(response.status, date, Persistence::Keep, output);
-        });
-        self.remove_head_start(start, output);
-        output.extend_from_slice(b"Connection: upgrade\r\n");
-        output.extend_from_slice(response.fields.as_bytes());
-        output.extend_from_slice(b"\r\n");
-    }
-
-    /// Receives bytes of the other protocol.
-    pub(super) fn receive_for_tunnel(
-        &mut self,
-        cx: &mut Context<'_>,
-        handling: &mut Handling,
-    ) -> Moved {
-        let Some(tunnel) = handling.tunnel() else { return Moved::No };
-        tunnel.watch(cx);
-        if tunnel.is_abandoned() {
-            // What the handler has sent before is still sent.
-            handling.end_tunnel();
-            return Moved::Yes;
-        }
-        if tunnel.is_full() {
-            return Moved::No;
-        }
-        if !self.unread.is_empty() {
-            handling.receive_for_tunnel(std::mem::take(&mut self.unread).into());
-            return Moved::Yes;
-        }
-        let mut buffers = self.link.ctx.take_buffers();
-        let mut read = ReadBuf::new(&mut buffers.input);
-        let moved = match self.link.poll_read(&mut self.stream, cx, &mut read) {
-            Poll::Pending => Moved::No,
-            Poll::Ready(Ok(())) if !read.filled().is_empty() => {
-                handling.receive_for_tunnel(Bytes::copy_from_slice(read.filled()));
-                Moved::Yes
-            }
-            Poll::Ready(Ok(())) => {
-                tunnel.end();
-                handling.end_tunnel();
-                Moved::Yes
-            }
-            Poll::Ready(Err(_)) => Moved::Over(Next::Abort),
-        };
-        self.link.ctx.give_buffers(buffers);
-        moved
-    }
 }
 
 #[cfg(test)]

@@ -3,34 +3,23 @@
 use dunlin_http::http2::ErrorCode;
 use dunlin_net::connections::Waiting;
 
-use super::super::link::Link;
 use super::Http2Driver;
-use crate::worker::Http1Settings;
+use crate::exchange::link::Link;
 
-/// After this time without a request, memory that is kept for speed is freed, in milliseconds.
-const REST: u64 = 1_000;
 /// Time of a client to learn of a graceful close, in milliseconds.
 const DRAIN: u64 = 1_000;
 
 impl Http2Driver {
     /// Sets the time of the next timeout.
     pub(super) fn set_deadline(&mut self) {
-        let Link { ctx, slot, requests, .. } = &self.exchanges.link;
-        let settings = &ctx.http1;
+        let Link { ctx, slot, .. } = &self.exchanges.link;
         let (waiting, deadline) = if let Some(send_progress) = &self.send_progress {
             (Waiting::Send, send_progress.next_check())
         } else if let Some(since) = self.incomplete_since {
             let waiting = if self.exchanges.is_empty() { Waiting::Head } else { Waiting::Streams };
-            (waiting, since + settings.head_timeout)
-        } else if self.exchanges.is_empty() {
-            if self.is_at_rest {
-                let waiting = if *requests == 0 { Waiting::First } else { Waiting::Idle };
-                (waiting, self.active + settings.idle_timeout)
-            } else {
-                (Waiting::Resting, self.active + REST)
-            }
+            (waiting, since + ctx.http1.head_timeout)
         } else {
-            (Waiting::Streams, u64::MAX)
+            self.exchanges.waits_for()
         };
         let mut deadline = deadline.min(self.exchanges.deadline());
         if let Some(since) = self.exchanges.protocol.draining_since {
@@ -47,7 +36,7 @@ impl Http2Driver {
     pub(super) fn expire(&mut self, out: &mut Vec<u8>) {
         let Link { ctx, slot, .. } = &self.exchanges.link;
         let (now, is_evicted) = (ctx.clock.now(), ctx.connections.is_evicted(*slot));
-        let Http1Settings { head_timeout, idle_timeout, .. } = ctx.http1;
+        let head_timeout = ctx.http1.head_timeout;
         let protocol = &mut self.exchanges.protocol;
         if protocol.draining_since.is_some_and(|since| now >= since + DRAIN) {
             protocol.engine.end_drain(out);
@@ -61,14 +50,9 @@ impl Http2Driver {
         if self.incomplete_since.is_some_and(|since| now >= since + head_timeout) {
             return self.end(ErrorCode::ProtocolError, "a frame took too long", out);
         }
-        if self.exchanges.is_empty() && self.incomplete_since.is_none() {
-            if now >= self.active + idle_timeout {
-                self.end(ErrorCode::NoError, "idle", out);
-            } else if now >= self.active + REST {
-                self.is_at_rest = true;
-                self.exchanges.protocol.engine.shrink();
-                self.exchanges.shrink();
-            }
+        if self.exchanges.is_empty() && self.incomplete_since.is_none() && self.exchanges.rest(now)
+        {
+            self.end(ErrorCode::NoError, "idle", out);
         }
     }
 

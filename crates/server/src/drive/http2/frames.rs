@@ -1,17 +1,23 @@
 //! What the streams of a connection send, as frames of HTTP/2 (RFC 9113 §6).
 
+use std::task::{Context, Poll};
+
+use bytes::Bytes;
+use dunlin_exchange::Filled;
 use dunlin_http::FieldLines;
 use dunlin_http::http2::{BlockedBy, ErrorCode, Http2Connection as Engine, OutgoingHead};
 
 use dunlin_tls::Transport;
 
-use super::super::exchange::Filled;
-use super::super::multiplex::{Cancel, Protocol, Stalled, StreamId};
+use super::slices::Slices;
+use crate::exchange::multiplex::{Cancel, Protocol, Stalled, StreamId};
 
 /// The engine and the transport, and the number of bytes that the one has made for the other.
 pub(super) struct Frames {
     pub(super) stream: Transport,
     pub(super) engine: Engine,
+    /// Parts of bodies among the bytes that wait for the transport.
+    slices: Slices,
     /// Bytes that were passed to the transport.
     pub(super) flushed: i64,
     /// How often all bytes were passed to the transport.
@@ -26,11 +32,38 @@ pub(super) const BATCH: usize = 112 * 1024;
 
 impl Frames {
     pub(super) fn new(engine: Engine, stream: Transport) -> Self {
-        Self { stream, engine, flushed: 0, flushes: 0, draining_since: None }
+        let slices = Slices::default();
+        Self { stream, engine, slices, flushed: 0, flushes: 0, draining_since: None }
+    }
+
+    /// Returns the number of bytes that wait for the transport, of which `out` has those that are not parts of bodies.
+    #[inline]
+    pub(super) fn waiting(&self, out: &[u8]) -> usize {
+        out.len() + self.slices.length()
+    }
+
+    /// Passes all that waits to the transport, until the socket has it. Without success, `out` has the rest afterwards. Returns
+    /// the number of bytes that the transport has taken as well.
+    pub(super) fn send(
+        &mut self,
+        cx: &mut Context<'_>,
+        out: &mut Vec<u8>,
+    ) -> (usize, Poll<std::io::Result<()>>) {
+        let mut at = 0;
+        let result = self.slices.poll_send(&mut self.stream, cx, out, &mut at);
+        let is_all = matches!(result, Poll::Ready(Ok(())));
+        if is_all {
+            self.slices.clear();
+            out.clear();
+        } else {
+            self.slices.flatten(out, at);
+        }
+        self.note_sent(at, is_all);
+        (at, result)
     }
 
     /// Counts bytes that were passed to the transport, which were `all` that there were.
-    pub(super) fn note_sent(&mut self, bytes: usize, all: bool) {
+    fn note_sent(&mut self, bytes: usize, all: bool) {
         self.flushed += bytes as i64;
         self.flushes += u64::from(all);
     }
@@ -90,6 +123,20 @@ impl Protocol for Frames {
         (bytes, filled)
     }
 
+    fn send_slice(
+        &mut self,
+        id: StreamId,
+        take: impl FnOnce(usize) -> Option<(Bytes, Filled)>,
+        out: &mut Vec<u8>,
+    ) -> Option<(usize, Filled)> {
+        let (slice, filled) = take(self.engine.allowance(number(id)))?;
+        let (length, has_ended) = (slice.len(), matches!(filled, Filled::End));
+        if let Some(at) = self.engine.frame_data(number(id), length, has_ended, out) {
+            self.slices.push(at, slice);
+        }
+        Some((length, filled))
+    }
+
     fn end_body(&mut self, id: StreamId, trailers: &FieldLines, out: &mut Vec<u8>) {
         if trailers.is_empty() {
             let mark = self.engine.begin_data(out);
@@ -128,7 +175,7 @@ impl Protocol for Frames {
     }
 
     fn next_to_send(&mut self, out: &Vec<u8>) -> Option<StreamId> {
-        if out.len() >= BATCH {
+        if self.waiting(out) >= BATCH {
             return None;
         }
         self.engine.next_to_send().map(StreamId::from)
@@ -147,11 +194,15 @@ impl Protocol for Frames {
 
     #[inline]
     fn position(&self, out: &Vec<u8>) -> i64 {
-        self.flushed + out.len() as i64
+        self.flushed + self.waiting(out) as i64
     }
 
     #[inline]
     fn flushes(&self) -> u64 {
         self.flushes
+    }
+
+    fn shrink(&mut self) {
+        self.engine.shrink();
     }
 }

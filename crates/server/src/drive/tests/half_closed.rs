@@ -5,14 +5,14 @@ use std::time::Duration;
 use dunlin_net::stream::memory::ClientEnd;
 
 use crate::testing::handler::{Kind, Plan, content, running};
-use crate::testing::{End, Http1, Message, Server, run};
+use crate::testing::{End, Http1, Message, TestServer, run};
 
 fn millis(millis: u64) -> Duration {
     Duration::from_millis(millis)
 }
 
 /// Sends requests for the plans at once, and closes the sending side.
-async fn send(server: &Server, plans: &[Plan]) -> Http1<ClientEnd> {
+async fn send(server: &TestServer, plans: &[Plan]) -> Http1<ClientEnd> {
     let mut client = Http1::new(server.connect());
     for plan in plans {
         client.send(&Message::get(plan.target()));
@@ -23,7 +23,7 @@ async fn send(server: &Server, plans: &[Plan]) -> Http1<ClientEnd> {
 }
 
 #[track_caller]
-fn nothing_is_left(server: &Server) {
+fn nothing_is_left(server: &TestServer) {
     assert_eq!((server.open(), running()), ((0, 0), 0), "connections and handlers that are left");
 }
 

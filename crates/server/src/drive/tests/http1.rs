@@ -4,7 +4,7 @@ use std::time::Duration;
 
 use crate::testing::handler::{self, Kind, Plan, running};
 use crate::testing::http1::lengths;
-use crate::testing::{End, Http1, Message, Reply, Server, run};
+use crate::testing::{End, Http1, Message, TestReply, TestServer, run};
 
 const FILES: &[(&str, &[u8])] = &[("a.txt", b"the content of a"), ("b.txt", b"and that of b")];
 
@@ -28,7 +28,7 @@ fn requests() -> Vec<Message> {
 }
 
 /// Returns the responses to the requests, with one connection and one request at a time.
-async fn expected(server: &Server) -> Vec<Reply> {
+async fn expected(server: &TestServer) -> Vec<TestReply> {
     let mut replies = Vec::new();
     for message in requests() {
         let mut client = Http1::new(server.connect());
@@ -48,7 +48,7 @@ fn all_bytes(client: &mut Http1) -> Vec<u8> {
 }
 
 #[track_caller]
-fn nothing_is_left(server: &Server) {
+fn nothing_is_left(server: &TestServer) {
     assert_eq!((server.open(), running()), ((0, 0), 0), "connections and handlers that are left");
 }
 

@@ -6,7 +6,7 @@ use std::time::Duration;
 use dunlin_http::http2::ErrorCode;
 
 use crate::testing::handler::{Kind, Plan, content, running};
-use crate::testing::{End, Http2, Message, Reply, Server, run, run_with};
+use crate::testing::{End, Http2, Message, TestReply, TestServer, run, run_with};
 
 const FILES: &[(&str, &[u8])] = &[("a.txt", b"the content of a"), ("b.txt", b"and that of b")];
 const WINDOW: u32 = 65_535;
@@ -28,12 +28,12 @@ fn requests() -> Vec<Message> {
 }
 
 #[track_caller]
-fn nothing_is_left(server: &Server) {
+fn nothing_is_left(server: &TestServer) {
     assert_eq!((server.open(), running()), ((0, 0), 0), "connections and handlers that are left");
 }
 
 /// Returns the frames of a client that sends all requests at once. The bytes are collected rather than sent.
-fn all_bytes(server: &Server) -> Vec<u8> {
+fn all_bytes(server: &TestServer) -> Vec<u8> {
     let end = server.connect();
     let mut client = Http2::new(end, WINDOW);
     for message in requests() {
@@ -44,7 +44,7 @@ fn all_bytes(server: &Server) -> Vec<u8> {
     bytes
 }
 
-fn receive_all(client: &mut Http2) -> BTreeMap<u32, Reply> {
+fn receive_all(client: &mut Http2) -> BTreeMap<u32, TestReply> {
     client.receive(usize::MAX);
     client.replies.clone()
 }

@@ -5,7 +5,7 @@ use std::time::Duration;
 use dunlin_memory::thread;
 
 use crate::testing::handler::{Kind, Plan, running};
-use crate::testing::{End, Http1, Http2, Message, Server, run, run_with};
+use crate::testing::{End, Http1, Http2, Message, TestServer, run, run_with};
 
 const FILES: &[(&str, &[u8])] = &[("a.txt", b"the content of a")];
 /// Bound of a connection with one response: the queue of the handler, the queue of the exchange, and a chunk of each.
@@ -23,7 +23,7 @@ fn assert_bounded(what: &str) {
 }
 
 /// Has a client take `each` bytes at a time until the response of `plan` has ended. Returns the bytes that it has taken.
-async fn take_slowly(server: &Server, plan: &Plan, each: usize) -> usize {
+async fn take_slowly(server: &TestServer, plan: &Plan, each: usize) -> usize {
     let mut client = Http1::new(server.connect());
     client.end.set_capacity(20_000);
     client.send(&Message::get(plan.target()).with("connection", "close"));

@@ -3,13 +3,13 @@
 use std::time::Duration;
 
 use crate::testing::handler::{Kind, Plan, content, running};
-use crate::testing::{End, Http1, Http2, Message, Server, run};
+use crate::testing::{End, Http1, Http2, Message, TestServer, run};
 
 const FILES: &[(&str, &[u8])] = &[("a.txt", b"the content of a")];
 
 /// The worker has ended: nothing holds it up any more.
 #[track_caller]
-fn has_ended(server: &Server, drained: &tokio::task::JoinHandle<()>) {
+fn has_ended(server: &TestServer, drained: &tokio::task::JoinHandle<()>) {
     assert!(drained.is_finished(), "the worker waits for a connection: {:?}", server.open());
     assert_eq!((server.open(), running()), ((0, 0), 0));
 }

@@ -3,7 +3,7 @@
 use std::time::Duration;
 
 use crate::testing::handler::{Kind, Plan, running};
-use crate::testing::{End, Http1, Http2, Message, Server, run_with};
+use crate::testing::{End, Http1, Http2, Message, TestServer, run_with};
 
 const LIMITS: &str = "http1 = { idle_timeout = '8s', head_timeout = '4s', body_timeout = '5s', send_timeout = '6s', body_rate = '1B/s' }";
 const FILES: &[(&str, &[u8])] = &[("a.txt", b"a")];
@@ -13,7 +13,7 @@ fn seconds(seconds: f64) -> Duration {
 }
 
 #[track_caller]
-fn nothing_is_left(server: &Server) {
+fn nothing_is_left(server: &TestServer) {
     assert_eq!((server.open(), running()), ((0, 0), 0), "connections and handlers that are left");
 }
 

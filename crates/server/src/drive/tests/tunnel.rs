@@ -5,13 +5,13 @@ use std::time::Duration;
 use dunlin_http::http2::ErrorCode;
 
 use crate::testing::handler::{Kind, Plan, running};
-use crate::testing::{End, Http2, Message, Server, run, run_with};
+use crate::testing::{End, Http2, Message, TestServer, run, run_with};
 
 const FILES: &[(&str, &[u8])] = &[("a.txt", b"a")];
 const WINDOW: u32 = 65_535;
 
 #[track_caller]
-fn nothing_is_left(server: &Server) {
+fn nothing_is_left(server: &TestServer) {
     assert_eq!((server.open(), running()), ((0, 0), 0), "connections and handlers that are left");
 }
 

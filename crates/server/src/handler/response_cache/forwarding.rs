@@ -25,8 +25,8 @@ use dunlin_tls::ClientCertificate;
 
 use super::fill::{FlightBody, fill};
 use super::outcome::Outcome;
-use super::presented::AsForwarded;
-use super::request_kind::{CONDITIONS, SPECIAL};
+use super::presented::{AsForwarded, certificate};
+use super::request_kind::{CONDITIONS, CONDITIONS_AND_CODINGS, SPECIAL, hides_codings};
 use super::reuse::{from_flight, from_stored, reuse};
 use super::shared::ResponseCache;
 use super::{Reusable, without_own_fields};
@@ -52,18 +52,41 @@ pub(super) struct Forwarding {
     pub(super) why: Forward,
 }
 
+/// The first step of a request that is forwarded.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(super) enum FirstStep {
+    /// Its response may invalidate stored ones.
+    Invalidate,
+    /// The content is a part of the key, and is received first.
+    Query,
+    /// The store is looked into with the certificate of the client.
+    LookUp,
+    /// The response may be on disk.
+    Restore,
+    /// The stored response is sent, and validated in the background.
+    RevalidateLater,
+    /// The store has no response that may be used.
+    Respond,
+}
+
 impl Forwarding {
-    pub(super) fn new(call: Rc<HandlerCall>, cache: &Arc<ResponseCache>, key: Key) -> Self {
-        Self {
-            call,
-            cache: Arc::clone(cache),
-            certificate: None,
-            key,
-            is_query: false,
-            rules: ResponseCacheRules { response_size: 0, is_heuristic: false, set_cookie: false },
-            directives: RequestDirectives::default(),
-            stored: None,
-            why: Forward::UriMiss,
+    /// Responds, beginning with `first`.
+    pub(super) async fn run(
+        mut self: Box<Self>,
+        first: FirstStep,
+        incoming: Box<Incoming>,
+    ) -> Response {
+        self.certificate = certificate(&incoming);
+        if self.call.matched.settings.proxy.is_some() {
+            incoming.script_context.set_proxied();
+        }
+        match first {
+            FirstStep::Invalidate => self.invalidate(incoming).await,
+            FirstStep::Query => self.query(incoming).await,
+            FirstStep::LookUp => self.look_up(incoming).await,
+            FirstStep::Restore => self.restore(incoming).await,
+            FirstStep::RevalidateLater => self.revalidate_later(incoming).await,
+            FirstStep::Respond => self.respond(incoming).await,
         }
     }
 
@@ -134,13 +157,17 @@ impl Forwarding {
         // The content of a QUERY cannot be sent with other fields.
         let validated = self.stored.as_ref().filter(|_| !self.is_query);
         let conditions = validated.map_or(FieldLines::NONE, |stored| stored.head.conditions());
-        let validation = if conditions.is_empty() && !request.has_any(SPECIAL) {
+        let hides_codings = hides_codings(&request, &self.call.matched.settings);
+        let is_whole = conditions.is_empty() && !request.has_any(SPECIAL);
+        let validation = if is_whole && !hides_codings {
             Rc::clone(&self.call)
         } else {
             let limits = &self.call.ctx.http1.limits;
             let target = request.target();
+            let left_out: &[&str] =
+                if hides_codings { &CONDITIONS_AND_CODINGS } else { &CONDITIONS };
             let Some(made) =
-                RewrittenRequest::with_fields(&request, target, &CONDITIONS, &conditions, limits)
+                RewrittenRequest::with_fields(&request, target, left_out, &conditions, limits)
             else {
                 drop(leader);
                 return self.pass(incoming).await;
@@ -325,6 +352,7 @@ impl Forwarding {
         let rules = Rules {
             set_cookie: self.rules.set_cookie,
             is_heuristic: self.rules.is_heuristic,
+            lifetime: self.rules.lifetime(response.status),
             max_body: self.rules.response_size,
         };
         let (presented, head) = (self.presented(), (response.status, &fields));

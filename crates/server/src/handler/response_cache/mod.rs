@@ -31,7 +31,7 @@ use std::rc::Rc;
 use std::sync::Arc;
 
 use dunlin_config::ResponseCacheRules;
-use dunlin_exchange::{Incoming, Response};
+use dunlin_exchange::Response;
 use dunlin_http::semantics::date;
 use dunlin_http::semantics::target::{self, Target};
 use dunlin_http::{FieldName, Request};
@@ -42,14 +42,15 @@ use dunlin_response_cache::request::{RequestDirectives, Use, use_for};
 use dunlin_response_cache::status::Forward;
 use dunlin_response_cache::stored::Stored;
 
-use self::forwarding::Forwarding;
+use self::forwarding::{FirstStep, Forwarding};
 use self::outcome::Outcome;
-use self::presented::{AsForwarded, certificate, needs_certificate};
+use self::presented::{AsForwarded, needs_certificate};
 use self::reuse::{reuse, unavailable};
 use self::shared::ResponseCache;
 use crate::handler::call::HandlerCall;
 use crate::handler::origin::fetch;
-use crate::route::reply::Reply;
+use crate::handler::rewrite::RewrittenRequest;
+use crate::route::reply::{Awaited, Reply};
 use crate::route::route_match::RouteMatch;
 use crate::worker::WorkerContext;
 
@@ -62,8 +63,16 @@ pub(crate) fn respond(
     match (&matched.settings.cache.responses, &ctx.shared.responses) {
         (Some(rules), Some(cache)) => with_cache(ctx, cache, request, matched, rules),
         _ => {
-            let call = HandlerCall::of(ctx, request, matched);
-            Reply::Streaming(Box::new(move |incoming| fetch(call, incoming)))
+            let hidden = request_kind::hides_codings_for_pages(request, matched)
+                .then(|| {
+                    RewrittenRequest::without(request, &["accept-encoding"], &ctx.http1.limits)
+                })
+                .flatten();
+            let call = match &hidden {
+                Some(hidden) => HandlerCall::of(ctx, &hidden.as_request(), matched),
+                None => HandlerCall::of(ctx, request, matched),
+            };
+            Reply::Awaited(Awaited::Reading(Box::new(move |incoming| fetch(call, incoming))))
         }
     }
 }
@@ -86,21 +95,25 @@ fn with_cache(
     let (Some(url), Use::Cache | Use::Invalidate) = (url, used) else {
         return pass(cache, HandlerCall::of(ctx, request, matched));
     };
-    let forwarding = |stored, why, directives| {
+    // Continues with what handlers get of the request besides its head.
+    let forward = |step, stored, why, directives| {
+        let call = HandlerCall::of(ctx, request, matched);
         let key = Key { site: matched.site.serial, url: url[..].into() };
-        let forwarding = Forwarding::new(HandlerCall::of(ctx, request, matched), cache, key);
-        Box::new(Forwarding { is_query, stored, why, directives, rules: *rules, ..forwarding })
+        let (cache, rules, certificate) = (Arc::clone(cache), rules.clone(), None);
+        let forwarding =
+            Forwarding { call, cache, certificate, key, is_query, rules, directives, stored, why };
+        let forwarding = Box::new(forwarding);
+        Reply::reading(move |incoming| forwarding.run(step, incoming))
     };
     if used == Use::Invalidate {
-        let forwarding = forwarding(None, Forward::Method, RequestDirectives::default());
-        return begin(forwarding, Forwarding::invalidate);
+        return forward(FirstStep::Invalidate, None, Forward::Method, RequestDirectives::default());
     }
     let directives = RequestDirectives::of(request);
     if is_query {
-        return begin(forwarding(None, Forward::UriMiss, directives), Forwarding::query);
+        return forward(FirstStep::Query, None, Forward::UriMiss, directives);
     }
     if needs_certificate(matched) {
-        return begin(forwarding(None, Forward::UriMiss, directives), Forwarding::look_up);
+        return forward(FirstStep::LookUp, None, Forward::UriMiss, directives);
     }
     ctx.count_other();
     let presented = AsForwarded::new(ctx, (*request, matched), None, key::path(&url));
@@ -112,8 +125,12 @@ fn with_cache(
                 Usability::Fresh => Some(Outcome::Hit),
                 Usability::AllowedStale => Some(Outcome::Stale),
                 Usability::WhileRevalidate => {
-                    let forwarding = forwarding(Some(stored), Forward::Stale, directives);
-                    return begin(forwarding, Forwarding::revalidate_later);
+                    return forward(
+                        FirstStep::RevalidateLater,
+                        Some(stored),
+                        Forward::Stale,
+                        directives,
+                    );
                 }
                 Usability::Validate => None,
             };
@@ -128,25 +145,8 @@ fn with_cache(
     if directives.only_if_cached && !may_be_on_disk {
         return unavailable(cache).into();
     }
-    let forwarding = forwarding(stored, why, directives);
-    if may_be_on_disk {
-        return begin(forwarding, Forwarding::restore);
-    }
-    begin(forwarding, Forwarding::respond)
-}
-
-/// Continues with the parts of the request that handlers get besides its head.
-fn begin<F: Future<Output = Response> + 'static>(
-    forwarding: Box<Forwarding>,
-    run: impl FnOnce(Box<Forwarding>, Box<Incoming>) -> F + 'static,
-) -> Reply {
-    Reply::Streaming(Box::new(move |incoming| {
-        let certificate = certificate(&incoming);
-        if forwarding.call.matched.settings.proxy.is_some() {
-            incoming.script_context.set_proxied();
-        }
-        Box::pin(run(Box::new(Forwarding { certificate, ..*forwarding }), incoming))
-    }))
+    let step = if may_be_on_disk { FirstStep::Restore } else { FirstStep::Respond };
+    forward(step, stored, why, directives)
 }
 
 /// Returns the URL of a request; `None` if it has none, such as `*`.
@@ -164,12 +164,10 @@ fn url(request: &Request<'_>, matched: &RouteMatch<'_>) -> Option<KeyText> {
 /// Has the handler respond to a request that does not concern the cache.
 fn pass(cache: &Arc<ResponseCache>, call: Rc<HandlerCall>) -> Reply {
     let cache = Arc::clone(cache);
-    Reply::Streaming(Box::new(move |incoming| {
-        Box::pin(async move {
-            let response = fetch(call, incoming).await;
-            Outcome::Bypass(Forward::Bypass).note(&cache, without_own_fields(response))
-        })
-    }))
+    Reply::reading(async move |incoming| {
+        let response = fetch(call, incoming).await;
+        Outcome::Bypass(Forward::Bypass).note(&cache, without_own_fields(response))
+    })
 }
 
 /// Removes the fields of an origin's response that are for this cache alone. Its `Date` stays.

@@ -11,7 +11,7 @@ use std::time::Duration;
 use tokio::io::{AsyncReadExt, AsyncWriteExt};
 
 use super::purge_order::PurgeOrder;
-use crate::testing::{End, Http1, Message, Server, random::Random, run};
+use crate::testing::{End, Http1, Message, TestServer, random::Random, run};
 
 /// The directives and the `Vary` of the paths `/0`, `/1` and so on, and whether the response names the user in any case.
 const PLANS: [(&str, &str, bool); 10] = [
@@ -256,7 +256,7 @@ fn spelled(path: &str, random: &mut Random) -> String {
 }
 
 /// Sends requests at the same time. Returns the contents of the responses.
-async fn send(server: &Server, all: &[(&'static str, SentRequest)]) -> Vec<String> {
+async fn send(server: &TestServer, all: &[(&'static str, SentRequest)]) -> Vec<String> {
     let mut clients = Vec::new();
     for (number, (method, requested)) in all.iter().enumerate() {
         let end = server.connect_from(requested.address, 1000 + number as u16);
@@ -281,7 +281,12 @@ async fn send(server: &Server, all: &[(&'static str, SentRequest)]) -> Vec<Strin
     clients.into_iter().map(reply).collect()
 }
 
-async fn check(server: &Server, application: &Application, all: &[SentRequest], steps: &[String]) {
+async fn check(
+    server: &TestServer,
+    application: &Application,
+    all: &[SentRequest],
+    steps: &[String],
+) {
     let requests: Vec<_> = all.iter().map(|requested| ("GET", requested.clone())).collect();
     for (requested, got) in all.iter().zip(send(server, &requests).await) {
         let expected = requested.expected(application.version(&requested.plain()));
@@ -292,7 +297,7 @@ async fn check(server: &Server, application: &Application, all: &[SentRequest], 
     }
 }
 
-fn purge(server: &Server, path: &str, tag: &str) {
+fn purge(server: &TestServer, path: &str, tag: &str) {
     let order = PurgeOrder {
         path: path.into(),
         verbatim: String::new(),

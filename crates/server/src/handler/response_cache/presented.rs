@@ -2,15 +2,14 @@
 
 use std::rc::Rc;
 
-use dunlin_exchange::Incoming;
+use dunlin_exchange::{Incoming, RequestContext};
 use dunlin_http::Request;
 use dunlin_proxy::Sent;
 use dunlin_response_cache::presented::{Lines, Presented};
 use dunlin_script::Seen;
 use dunlin_tls::ClientCertificate;
 
-use super::request_kind::{CONDITIONS, is_query};
-use crate::handler::proxy_call::call;
+use super::request_kind::{CONDITIONS, hides_codings, is_query};
 use crate::handler::rewrite::OF_BODY;
 use crate::route::route_match::RouteMatch;
 use crate::worker::WorkerContext;
@@ -19,6 +18,7 @@ use crate::worker::WorkerContext;
 pub(super) struct AsForwarded<'a> {
     origin: Origin<'a>,
     spelling: Option<&'a [u8]>,
+    hides_codings: bool,
 }
 
 enum Origin<'a> {
@@ -37,8 +37,7 @@ impl<'a> AsForwarded<'a> {
         let checked = matched.context.map(|context| &**context);
         let origin = match &matched.settings.proxy {
             Some(group) => {
-                let call = call(ctx, group, request, matched);
-                Origin::Proxy(Sent::new(call, certificate))
+                Origin::Proxy(Sent::new(matched.proxied(ctx, group, request), certificate))
             }
             None => {
                 let client = checked.map_or(matched.client, |checked| checked.client);
@@ -48,7 +47,8 @@ impl<'a> AsForwarded<'a> {
             }
         };
         let spelling = Some(matched.raw_path).filter(|path| *path != key_path);
-        Self { origin, spelling }
+        let hides_codings = hides_codings(&request, matched.settings);
+        Self { origin, spelling, hides_codings }
     }
 
     /// Returns `true` if the response may be one for a user: the request has credentials, or its origin learns who the client
@@ -61,7 +61,7 @@ impl<'a> AsForwarded<'a> {
         let request = self.request();
         let mut names = request.fields().map(|(name, _)| name);
         names_certificate
-            || checked.is_some_and(|checked| checked.user().is_some())
+            || checked.is_some_and(RequestContext::names_client)
             || names.any(|name| name.eq_ignore_ascii_case(b"authorization"))
     }
 
@@ -87,6 +87,9 @@ impl Presented for AsForwarded<'_> {
         let mut lines = Lines::new();
         // The request is for the whole response, whatever the client's is for.
         if CONDITIONS.iter().any(|other| other.as_bytes() == name) {
+            return Some(lines);
+        }
+        if self.hides_codings && name == b"accept-encoding" {
             return Some(lines);
         }
         if self.may_lose(name) {

@@ -19,7 +19,7 @@ pub(in crate::handler) fn purge(shared: &Arc<SharedState>, query: Option<&[u8]>)
         site: parameter(query, b"site"),
     };
     let shared = Arc::clone(shared);
-    Reply::Future(Box::pin(async move {
+    Reply::later(async move {
         let text = |status, text: String| {
             Response::with_text(status, "text/plain; charset=utf-8", format!("{text}\n"))
         };
@@ -52,5 +52,5 @@ pub(in crate::handler) fn purge(shared: &Arc<SharedState>, query: Option<&[u8]>)
                 Err(error) => text(409, format!("{here} here alone: {error}")),
             },
         }
-    }))
+    })
 }

@@ -40,6 +40,7 @@ pub(super) fn from_stored(
     // Only a response to a range that cannot be satisfied has other fields.
     Response {
         has_date: made.status != 416,
+        is_kept: made.status == 200,
         fields: made.fields,
         body,
         ..Response::new(made.status)

@@ -12,7 +12,6 @@ use crate::handler::call::HandlerCall;
 use crate::handler::files;
 use crate::handler::named::Naming;
 use crate::handler::rejection::not_for_files;
-use crate::handler::reply::complete;
 use crate::route::route_match::TargetSource;
 
 impl HandlerCall {
@@ -59,6 +58,6 @@ impl HandlerCall {
             }
             Target::File => not_for_files(ctx, request, &matched),
         };
-        Ok(Box::pin(complete(request, reply, incoming)).await)
+        Ok(Box::pin(reply.response(request, incoming)).await)
     }
 }

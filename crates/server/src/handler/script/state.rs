@@ -66,7 +66,7 @@ impl ScriptRoute for OwnedRouteMatch {
     }
 
     fn covers(&self, path: &[u8]) -> bool {
-        Arc::ptr_eq(self.site.route(path), &self.settings)
+        self.site.config().has_settings(path, self.settings.configured())
     }
 
     fn share(&self) -> Arc<dyn ScriptRoute + Send + Sync> {
@@ -91,7 +91,7 @@ impl ScriptRoute for SharedRoute {
     }
 
     fn covers(&self, path: &[u8]) -> bool {
-        Arc::ptr_eq(self.site.route(path), &self.route)
+        self.site.config().has_settings(path, self.route.configured())
     }
 
     fn share(&self) -> Arc<dyn ScriptRoute + Send + Sync> {

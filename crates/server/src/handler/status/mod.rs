@@ -1,6 +1,7 @@
 //! The status of the server: a page, the report as JSON, metrics for Prometheus, and the live view of requests.
 
 mod collect;
+mod sample;
 
 use std::io;
 use std::rc::Rc;
@@ -14,10 +15,12 @@ use percent_encoding::percent_decode;
 use dunlin_config::field_edits::apply_to_message;
 use dunlin_config::{Status, StatusFleet};
 use dunlin_exchange::{Body, Response, Stream, StreamKind, stream};
+use dunlin_net::connections::Waiting;
 use dunlin_status::page::{CONTENT_SECURITY_POLICY, View, html};
-use dunlin_status::{Form, Latest};
+use dunlin_status::{Form, Latest, Requests};
 use dunlin_telemetry::live::{Filter, Level, Subscription};
 
+pub(crate) use self::sample::sample;
 use crate::handler::rejection::error_response;
 use crate::route::reply::Reply;
 use crate::route::route_match::RouteMatch;
@@ -30,16 +33,21 @@ pub(crate) fn respond(
     matched: &RouteMatch<'_>,
     status: &Status,
 ) -> Reply {
+    if status.is_stub && matches!(request.method(), Method::Get | Method::Head) {
+        let mut response = stub(ctx);
+        apply_to_message(matched.settings, response.status, &mut response.fields);
+        return finish(response, request.method() == Method::Head);
+    }
     let name = status.rest(matched.path);
     let fleet = status.fleet.as_ref();
     let mut reply = page(ctx, request, name, matched.query, fleet);
     if let Reply::Response(response) = &mut reply {
-        apply_to_message(matched.settings, &mut response.fields);
+        apply_to_message(matched.settings, response.status, &mut response.fields);
     }
     reply
 }
 
-/// Returns the resource `name`: the page, `status.json`, `metrics`, `events` or `watch`, or with `fleet/` before it, one of the
+/// Returns the resource `name`: the page, `status.json`, `metrics`, `history`, `events` or `watch`, or with `fleet/` before it, one of the
 /// sum of several servers.
 pub(crate) fn page(
     ctx: &Rc<WorkerContext>,
@@ -62,6 +70,7 @@ pub(crate) fn page(
         b"" => finish(overview(fleet.map(|_| View::Server)), is_head),
         b"status.json" => finish(text("application/json", json(ctx)), is_head),
         b"metrics" => finish(metrics(ctx, request), is_head),
+        b"history" => finish(text("application/json", ctx.shared.history.json()), is_head),
         b"events" => streamed(ctx, "text/event-stream", events),
         b"watch" => subscribe(ctx, query),
         _ => finish(error_response(404, true), is_head),
@@ -77,6 +86,8 @@ fn fleet_page(ctx: &Rc<WorkerContext>, name: &[u8], fleet: &StatusFleet, is_head
             finish(response, is_head)
         }
         b"/" => finish(overview(Some(View::Fleet)), is_head),
+        // A sum has no past: its servers have one each.
+        b"/history" => finish(text("application/json", r#"{"keys":[],"samples":[]}"#), is_head),
         b"/status.json" => sum(subscribe_to_sum(ctx, fleet), is_head),
         b"/events" => match subscribe_to_sum(ctx, fleet) {
             Ok(latest) => {
@@ -103,7 +114,7 @@ fn sum(latest: io::Result<Latest>, is_head: bool) -> Reply {
         Ok(latest) => latest,
         Err(error) => return cannot_start(&error).into(),
     };
-    Reply::Future(Box::pin(async move {
+    Reply::later(async move {
         let found = tokio::time::timeout(PATIENCE, latest.wait_for(Option::is_some)).await;
         let json = match found {
             Ok(Ok(sum)) => sum.as_deref().map(|sum| Bytes::copy_from_slice(sum.as_bytes())),
@@ -114,7 +125,7 @@ fn sum(latest: io::Result<Latest>, is_head: bool) -> Reply {
             None => error_response(503, true),
         };
         if is_head { response.without_body() } else { response }
-    }))
+    })
 }
 
 /// Sends each sum as a server-sent event.
@@ -160,6 +171,31 @@ fn json(ctx: &Rc<WorkerContext>) -> String {
     serde_json::to_string(&report).unwrap_or_default()
 }
 
+/// Returns the counts in the text of nginx's `stub_status`.
+fn stub(ctx: &WorkerContext) -> Response {
+    let counts = ctx.shared.metrics.sum();
+    let open = |state: &str| -> u64 {
+        let states = Waiting::NAMES.iter().zip(counts.connections);
+        states.filter(|(name, _)| **name == state).map(|(_, count)| count).sum()
+    };
+    let (accepted, rejected) = (counts.accepted, ctx.shared.limiter.per_address().rejected());
+    let active: u64 = counts.connections.iter().sum();
+    let (waiting, reading) = (open("idle"), open("head"));
+    let mut response = Response::with_text(
+        200,
+        "text/plain",
+        format!(
+            "Active connections: {active} \nserver accepts handled requests\n {accepted} {} {} \nReading: {reading} Writing: {} Waiting: {waiting} \n",
+            accepted.saturating_sub(rejected),
+            Requests::new(&counts).total,
+            active.saturating_sub(reading + waiting),
+        ),
+    );
+    response.fields.push("Cache-Control", "no-store");
+    response.fields.push("X-Content-Type-Options", "nosniff");
+    response
+}
+
 fn metrics(ctx: &WorkerContext, request: &Request<'_>) -> Response {
     let counts = ctx.shared.metrics.sum();
     let report = collect::report(ctx, &counts);
@@ -183,16 +219,13 @@ fn streamed<F: Future<Output = ()> + 'static>(
     make: impl FnOnce(Rc<WorkerContext>, stream::Sender) -> F + 'static,
 ) -> Reply {
     let ctx = Rc::clone(ctx);
-    Reply::Streaming(Box::new(move |_| {
-        Box::pin(async move {
-            let (sender, source) = stream::channel(WAITING);
-            tokio::task::spawn_local(make(ctx, sender));
-            let mut response = text(media_type, Bytes::new());
-            response.body =
-                Body::streamed(Stream { source, length: None, kind: StreamKind::Endless });
-            response
-        })
-    }))
+    Reply::reading(async move |_| {
+        let (sender, source) = stream::channel(WAITING);
+        tokio::task::spawn_local(make(ctx, sender));
+        let mut response = text(media_type, Bytes::new());
+        response.body = Body::streamed(Stream { source, length: None, kind: StreamKind::Endless });
+        response
+    })
 }
 
 /// Sends the report every second as a server-sent event.

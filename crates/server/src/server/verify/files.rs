@@ -7,7 +7,7 @@ use std::path::Path;
 use dunlin_config::{Chroot, Config, NamedPath, Problem, Server};
 
 use super::Findings;
-use crate::checks::UserFile;
+use crate::checks::{UserFile, read_keys};
 use dunlin_process::sandbox::check_identity;
 
 /// Checks that the directories of the configuration exist and can be read, that certificates and files of users can be
@@ -32,6 +32,11 @@ pub(super) fn check_files(config: &Config, is_check: bool, findings: &mut Findin
         }
     }
     config.users_files().iter().for_each(|file| check_users_file(file, problems));
+    for NamedPath { key, path, problem } in config.key_files() {
+        if let Err(what) = read_keys(path) {
+            problems.push(problem.with_message(format!("{key}: {}: {what}", path.display())));
+        }
+    }
     for NamedPath { key, path, problem } in config.authorities() {
         if let Err(what) = dunlin_tls::client_config(Some(path)) {
             problems.push(problem.with_message(format!("{key}: {what}")));
@@ -61,7 +66,7 @@ fn check_users_file(file: &NamedPath, problems: &mut Vec<Problem>) {
     let report = |what: String| file.problem.with_message(format!("auth: {path}{what}"));
     match UserFile::default().refresh(&file.path) {
         Err(error) if error.kind() == ErrorKind::NotFound => {
-            problems.push(report(format!(": {error}; make it with `dunlin passwd {path} NAME`")));
+            problems.push(report(format!(": {error}; create it with `dunlin passwd {path} NAME`")));
         }
         Err(error) => problems.push(report(format!(": {error}"))),
         Ok(lines) => {
@@ -95,11 +100,20 @@ fn directory_problem(directory: &NamedPath) -> Option<String> {
     let missing = error.kind() == ErrorKind::NotFound;
     let advice = match error.kind() {
         ErrorKind::NotADirectory if *key == "directory" => "; `file` names a single program",
+        ErrorKind::NotFound if *key == "root" => {
+            return Some(format!(
+                "root: there is no directory {}; create it, or change `root`",
+                path.display()
+            ));
+        }
+        ErrorKind::NotADirectory if *key == "root" => {
+            return Some(format!("root: {} is a file, not a directory", path.display()));
+        }
         _ if *key == "root" => "",
         ErrorKind::NotFound if FILES.contains(key) || SOCKETS.contains(key) => {
             let advice = match is_made_by_manager(directory) {
                 true => "",
-                false => "; make it, or name a file elsewhere",
+                false => "; create it, or name a file elsewhere",
             };
             return Some(format!("{key}: there is no directory {}{advice}", path.display()));
         }

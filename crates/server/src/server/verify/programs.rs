@@ -84,7 +84,13 @@ impl Programs<'_> {
             {
                 return;
             }
-            format!("{key}: there is no program {name} in PATH ({})", self.path().to_string_lossy())
+            let package = match name {
+                "php-cgi" => "; on Debian the package php-cgi has it",
+                "plackup" => "; on Debian the package libplack-perl has it",
+                "python3" => "; on Debian the package python3 has it",
+                _ => "",
+            };
+            format!("{key}: there is no program {name} in PATH{package}")
         };
         self.report(span, what);
     }

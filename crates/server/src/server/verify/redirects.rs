@@ -31,15 +31,16 @@ pub(super) fn check_redirects(config: &Config, warnings: &mut Vec<Problem>) {
 
 /// Returns the first Location of a redirect without end that begins with `path`; `None` if it ends.
 fn endless(config: &Config, site: &Arc<Site>, path: &[u8]) -> Option<Vec<u8>> {
-    let name =
-        site.hosts().first().map_or(UNNAMED, |host| host.trim_start_matches("*.").as_bytes());
+    let bare = |host: &String| host.trim_start_matches("*.").replace(".*", ".test").into_bytes();
+    let name = site.hosts().first().map_or_else(|| UNNAMED.to_vec(), bare);
     let mut request =
-        Request { site: Arc::clone(site), host: name.to_vec(), path: path.to_vec(), query: None };
+        Request { site: Arc::clone(site), host: name, path: path.to_vec(), query: None };
     let mut first = None;
     for _ in 0..MAX_REDIRECTS {
-        let settings: &Arc<Settings> = request.site.route(&request.path);
+        let settings: &Settings = &request.site.route(&request.path);
         let Handler::Redirect(rule) = &settings.handler else { return None };
-        let location = rule.location(&request.path, request.query.as_deref(), &request.host);
+        let location =
+            rule.location((&request.path, request.query.as_deref()), &request.host, None);
         request = within(config, &request, &location)?;
         first.get_or_insert(location);
     }

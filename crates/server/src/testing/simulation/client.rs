@@ -8,7 +8,7 @@ use dunlin_net::stream::memory::ClientEnd;
 use super::{CONNECTION_BOUND, RESPONSE_BOUND};
 use crate::testing::handler::{Kind, Plan, content};
 use crate::testing::random::Random;
-use crate::testing::{End, Http1, Http2, Message, Record, Reply};
+use crate::testing::{End, Http1, Http2, Http3, Message, Record, TestReply};
 
 /// Returns the files that are requested, beside one that does not exist.
 pub(super) fn files() -> [(&'static str, Vec<u8>); 3] {
@@ -33,13 +33,14 @@ pub(super) struct Client {
 pub(super) enum Wire {
     Http1(Http1),
     Http2(Box<Http2>),
+    Http3(Box<Http3>),
 }
 
 /// A request and its expected response.
 pub(super) struct SentRequest {
     pub(super) id: u64,
-    /// The stream of HTTP/2.
-    stream: u32,
+    /// The stream of HTTP/2 and HTTP/3.
+    stream: Option<u64>,
     is_head: bool,
     /// Bytes of the request's body.
     upload: usize,
@@ -49,6 +50,12 @@ pub(super) struct SentRequest {
 }
 
 impl Client {
+    /// Returns a client of HTTP/3.
+    pub(super) fn of_http3(address: Ipv4Addr, client: Http3) -> Self {
+        let wire = Wire::Http3(Box::new(client));
+        Self { address, wire, requests: Vec::new(), is_hostile: false, has_ended: false }
+    }
+
     pub(super) fn new(address: Ipv4Addr, end: ClientEnd, random: &mut Random) -> Self {
         let wire = if random.once_in(2) {
             let window = random.one_of(&[0, 1, 100, 65_535, 65_535]);
@@ -66,15 +73,17 @@ impl Client {
     pub(super) fn bound(&self) -> usize {
         let responses = match &self.wire {
             Wire::Http1(_) => 0,
-            Wire::Http2(_) => self.requests.len(),
+            Wire::Http2(_) | Wire::Http3(_) => self.requests.len(),
         };
         CONNECTION_BOUND + responses * RESPONSE_BOUND
     }
 
-    pub(super) fn end(&self) -> &ClientEnd {
+    /// Returns the end of the byte stream; none with HTTP/3.
+    pub(super) fn end(&self) -> Option<&ClientEnd> {
         match &self.wire {
-            Wire::Http1(client) => &client.end,
-            Wire::Http2(client) => &client.end,
+            Wire::Http1(client) => Some(&client.end),
+            Wire::Http2(client) => Some(&client.end),
+            Wire::Http3(_) => None,
         }
     }
 
@@ -88,6 +97,13 @@ impl Client {
                 client.goaway,
                 client.resets
             ),
+            Wire::Http3(client) => format!(
+                "HTTP/3, {} and {} datagrams queued, closed {:?}, resets {:?}",
+                client.to_server.len(),
+                client.to_client.len(),
+                client.closed,
+                client.resets
+            ),
         };
         let replies = self.requests.iter().enumerate().map(|(number, sent)| {
             let reply = self.reply(number);
@@ -95,13 +111,12 @@ impl Client {
             format!("{}: {status} {end:?} {} bytes {id:?}", sent.id, reply.body.len())
         });
         let replies: Vec<_> = replies.collect();
-        let (end, is_hostile, has_ended) = (self.end(), self.is_hostile, self.has_ended);
-        format!(
-            "{protocol}, server {:?}, closed {}, hostile {is_hostile}, ended {has_ended}, {} to take, {replies:?}",
-            end.server(),
-            end.is_closed(),
-            end.waiting()
-        )
+        let (is_hostile, has_ended) = (self.is_hostile, self.has_ended);
+        let end = self.end().map_or_else(String::new, |end| {
+            let (server, is_closed, waiting) = (end.server(), end.is_closed(), end.waiting());
+            format!(", server {server:?}, closed {is_closed}, {waiting} to take")
+        });
+        format!("{protocol}{end}, hostile {is_hostile}, ended {has_ended}, {replies:?}")
     }
 
     /// Queues a request. Returns its description.
@@ -110,9 +125,10 @@ impl Client {
         let stream = match &mut self.wire {
             Wire::Http1(client) => {
                 client.queue(&message);
-                0
+                None
             }
-            Wire::Http2(client) => client.send(&message),
+            Wire::Http2(client) => Some(client.send(&message).into()),
+            Wire::Http3(client) => Some(client.send(&message)),
         };
         let upload = message.body.as_ref().map_or(0, Vec::len);
         let is_head = message.method == "HEAD";
@@ -128,6 +144,10 @@ impl Client {
             _ if self.has_ended => {}
             Wire::Http1(client) => client.transmit(max),
             Wire::Http2(client) => client.transmit(max),
+            Wire::Http3(client) => {
+                client.transmit();
+                client.deliver(datagrams(max));
+            }
         }
     }
 
@@ -136,6 +156,15 @@ impl Client {
         let out = match &mut self.wire {
             Wire::Http1(client) => &mut client.out,
             Wire::Http2(client) => &mut client.out,
+            Wire::Http3(client) => {
+                // The packet is not authentic any more, and dropped.
+                let count = client.to_server.len().max(1);
+                if let Some(datagram) = client.to_server.get_mut(random.below(count)) {
+                    let at = random.below(datagram.len());
+                    datagram[at] ^= 1 << random.below(8);
+                }
+                return;
+            }
         };
         if !out.is_empty() {
             let at = random.below(out.len().min(200));
@@ -147,25 +176,66 @@ impl Client {
     /// Receives some of the available bytes.
     pub(super) fn receive(&mut self, max: usize) {
         match &mut self.wire {
-            _ if self.is_hostile => drop(self.end().take(max)),
+            Wire::Http1(client) if self.is_hostile => drop(client.end.take(max)),
+            Wire::Http2(client) if self.is_hostile => drop(client.end.take(max)),
             Wire::Http1(client) => client.receive(max),
             Wire::Http2(client) => client.receive(max),
+            Wire::Http3(client) => client.receive(datagrams(max)),
+        }
+    }
+
+    /// Loses, duplicates or reorders datagrams, or changes the client's address; with HTTP/3.
+    pub(super) fn disturb(&mut self, random: &mut Random) -> &'static str {
+        let Wire::Http3(client) = &mut self.wire else { return "is not disturbed" };
+        client.collect();
+        let kind = random.below(8);
+        let queue = if random.once_in(2) { &mut client.to_server } else { &mut client.to_client };
+        let (first, second) = (random.below(queue.len().max(1)), random.below(queue.len().max(1)));
+        match kind {
+            0..4 => {
+                queue.remove(first);
+                "loses a datagram"
+            }
+            4 => {
+                if let Some(datagram) = queue.get(first).cloned() {
+                    queue.push_back(datagram);
+                }
+                "has a datagram twice"
+            }
+            5..7 if first < queue.len() && second < queue.len() => {
+                queue.swap(first, second);
+                "has datagrams in another order"
+            }
+            7 => {
+                let port = client.address.port();
+                client.address.set_port(port + 100);
+                "has another port"
+            }
+            _ => "is not disturbed",
+        }
+    }
+
+    /// Ends what a client of HTTP/3 waits for, if the end of its connection was lost.
+    pub(super) fn give_up(&mut self) {
+        if let Wire::Http3(client) = &mut self.wire {
+            client.end(None);
         }
     }
 
     /// Cancels a stream or opens a window of it, where the protocol has streams.
     pub(super) fn change_stream(&mut self, random: &mut Random) {
-        let Wire::Http2(client) = &mut self.wire else { return };
-        let Some(sent) = self.requests.get(random.below(self.requests.len().max(1))) else {
-            return;
-        };
-        if client.replies[&sent.stream].end != End::Open {
+        let number = random.below(self.requests.len().max(1));
+        let Some(stream) = self.requests.get(number).and_then(|sent| sent.stream) else { return };
+        if self.reply(number).end != End::Open {
             return;
         }
-        if random.once_in(3) {
-            client.cancel(sent.stream);
-        } else {
-            client.open_window(sent.stream, 1 + random.size(100_000) as u32);
+        match &mut self.wire {
+            Wire::Http1(_) => {}
+            Wire::Http2(client) if random.once_in(3) => client.cancel(stream as u32),
+            Wire::Http2(client) => {
+                client.open_window(stream as u32, 1 + random.size(100_000) as u32);
+            }
+            Wire::Http3(client) => client.cancel(stream),
         }
     }
 
@@ -174,16 +244,18 @@ impl Client {
         let Wire::Http2(client) = &mut self.wire else { return };
         client.opens_windows = true;
         client.open_window(0, 1 << 24);
-        let open = self.requests.iter().map(|sent| sent.stream);
+        let open = self.requests.iter().filter_map(|sent| sent.stream).map(|stream| stream as u32);
         let open: Vec<u32> =
             open.filter(|stream| client.replies[stream].end == End::Open).collect();
         open.into_iter().for_each(|stream| client.open_window(stream, 1 << 24));
     }
 
-    fn reply(&self, number: usize) -> &Reply {
+    fn reply(&self, number: usize) -> &TestReply {
+        let stream = self.requests[number].stream.unwrap_or_default();
         match &self.wire {
             Wire::Http1(client) => &client.replies[number],
-            Wire::Http2(client) => &client.replies[&self.requests[number].stream],
+            Wire::Http2(client) => &client.replies[&(stream as u32)],
+            Wire::Http3(client) => &client.replies[&stream],
         }
     }
 
@@ -209,7 +281,7 @@ impl Client {
 }
 
 impl SentRequest {
-    fn check(&self, reply: &Reply) {
+    fn check(&self, reply: &TestReply) {
         let id = self.id;
         let is_complete = reply.end == End::Complete;
         match reply.status {
@@ -247,14 +319,14 @@ impl SentRequest {
     }
 
     /// Returns `true` if the record of a response that ends early has at least the bytes that arrived. With chunks of HTTP/1
-    /// it takes framing for bytes of the body, and with HTTP/2 only what was flushed with everything before it is sure.
+    /// it takes framing for bytes of the body, and with streams only what was flushed with everything before it is sure.
     fn is_counted(&self) -> bool {
         let is_chunked =
             self.plan.as_ref().is_some_and(|plan| plan.chunk > 0 && !plan.states_length);
-        self.stream == 0 && !is_chunked
+        self.stream.is_none() && !is_chunked
     }
 
-    fn check_record(&self, reply: &Reply, record: Option<&Record>) {
+    fn check_record(&self, reply: &TestReply, record: Option<&Record>) {
         let id = self.id;
         assert_ne!(
             reply.end,
@@ -276,6 +348,11 @@ impl SentRequest {
             assert!(record.bytes >= received, "request {id}: {record:?}, and {received} arrived");
         }
     }
+}
+
+/// Returns how many datagrams are moved instead of that number of bytes.
+fn datagrams(bytes: usize) -> usize {
+    1 + bytes / 1_000
 }
 
 /// Returns a request for a file or for the handler.
