@@ -54,7 +54,7 @@ OPEN = {
     "http_route": "pattern of the most specific route",
     "http_request_method": "method; `_OTHER` for unknown ones",
     "http_response_status_code": "status",
-    "network_protocol_version": "`1.0`, `1.1` or `2`",
+    "network_protocol_version": "`1.0`, `1.1`, `2` or `3`",
     "url_scheme": "`http` or `https`",
     "pool": "name of the pool",
     "kind": "`kind` of the scripts",
