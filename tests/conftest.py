@@ -19,6 +19,7 @@ pytest.register_assert_rewrite("support")
 
 from support import files, quick, retry  # noqa: E402
 from support.confinement import begin, place  # noqa: E402, F401
+from support.dictionaries import client  # noqa: E402, F401
 from support.kinds import Programs  # noqa: E402
 from support.psgi import psgi  # noqa: E402, F401
 from support.scripts import script  # noqa: E402
@@ -61,7 +62,7 @@ def serve(tmp_path, site):
         server.kill()
     for server in running:
         # What scripts write to their standard error is no panic of the server.
-        own = [line for line in server.log.splitlines() if "stderr: " not in line]
+        own = [line for line in server.log.splitlines() if "stderr: " not in line and not line.startswith("  ")]
         assert not any("panicked" in line for line in own), server.log
 
 

@@ -3,7 +3,7 @@
 run one by one.
 
 A few tests that fail beside the others run again alone. The first failure is reported, but the second run decides. Those that
-pass then are listed as flaky at the end. Arguments go to pytest. The last line counts the tests of all runs.
+pass then are listed as flaky at the end, and more than two of them fail the run. Arguments go to pytest. The last line counts the tests of all runs.
 """
 
 import os
@@ -23,6 +23,7 @@ RUNS = {
 }
 # More failures than this are no disturbance.
 MAX_RERUNS = 10
+MAX_FLAKY = 2
 FAILED, NO_TESTS = 1, 5
 COUNTED = {"failures": "failed", "errors": "errors", "skipped": "skipped"}
 
@@ -74,6 +75,9 @@ def main():
         statuses, total, flaky = run_all(Path(folder))
     for name in sorted(flaky):
         print(f"flaky: {name}")
+    if len(flaky) > MAX_FLAKY:
+        print(f"{len(flaky)} tests are flaky, which are more than {MAX_FLAKY}")
+        statuses.append(FAILED)
     words = [f"{count} {word}" for word, count in total.items() if count]
     print(f"{', '.join(words) or 'no tests ran'} in {time.monotonic() - began:.2f}s")
     statuses = [status for status in statuses if status != NO_TESTS]

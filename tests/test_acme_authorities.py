@@ -115,7 +115,7 @@ def test_settings_of_several_authorities_are_checked(tmp_path):
     first, second = "https://a.example/dir", "https://b.example/dir"
     account = 'external_account = { id = "kid-1", key = "eab.key" }'
     assert "each of several directories has its own external_account" in problem(f'directory = ["{first}", "{second}"], {account}')
-    assert f'the directory "{first}" stands twice' in problem(f'directory = ["{first}", {{ url = "{first}" }}]')
+    assert f'the directory "{first}" is listed twice' in problem(f'directory = ["{first}", {{ url = "{first}" }}]')
     assert "the list of directories is empty" in problem("directory = []")
     assert '"http://b" is not a URL that begins with https://' in problem(f'directory = ["{first}", "http://b"]')
     assert "a URL or a list of URLs" in problem("directory = 1")

@@ -1,5 +1,6 @@
 """Pages as a browser sees them."""
 
+import json
 import re
 import subprocess
 import threading
@@ -106,7 +107,7 @@ def test_the_status_page_has_the_response_cache_where_there_is_one(serve, tmp_pa
             hidden = browser.evaluate("document.getElementById('response-cache').closest('div').hidden")
             assert hidden == (more == status)
         wait_until(lambda: "75.0 %" in shown("response-cache"), "three hits of four requests")
-        for part in ("· hit3", "· miss1", "URLs1", "URLs on disk1", "written1", "failed to write0"):
+        for part in ("· hit", "· miss", "URLs1", "URLs on disk1", "written1", "failed to write0"):
             wait_until(lambda: part in shown("response-cache"), part)
         assert not browser.console_errors(), browser.console_errors()
     finally:
@@ -134,3 +135,25 @@ def test_a_browser_uses_http2(serve, site, tmp_path):
             capture_output=True, text=True, timeout=120,
         )
         assert re.search(f'<p id="protocols">{wanted}</p>', done.stdout), done.stdout
+
+
+@pytest.mark.skipif(not CHROMIUM, reason="there is no Chromium here")
+def test_the_status_page_has_the_seconds_before_it_was_opened(serve, site, tmp_path):
+    write(site / "a.txt", "x")
+    server = serve(more='[[site.route]]\npath = "/status/*"\nstatus = true\n')
+    past = lambda: json.loads(server.get("/status/history")[2])
+
+    def seconds_with_requests():
+        server.get("/a.txt")
+        return [sample for sample in past()["samples"] if sample[past()["keys"].index("rate")] >= 1]
+
+    wait_until(lambda: len(seconds_with_requests()) >= 3, "three seconds with requests")
+    before = len(past()["samples"])
+    with Browser(tmp_path / "profile") as browser:
+        browser.call("Page.navigate", url=f"{server.url}/status/")
+        now = lambda: float(browser.evaluate("document.getElementById('rate-chart').getAttribute('aria-valuenow')") or 0)
+        wait_until(lambda: browser.evaluate("document.getElementById('link')?.textContent") == "live", "the page")
+        browser.evaluate("document.getElementById('rate-chart').focus(); 0")
+        browser.press("Home")
+        wait_until(lambda: now() <= 1 - before, "a second from before the page was opened")
+        assert not browser.console_errors(), browser.console_errors()

@@ -16,6 +16,7 @@ import pytest
 from support.components import EXAMPLES, STATE, built, has_target, program, typed
 from support.http import parse, post, read_all, read_until_cut
 from support.server import DUNLIN
+from support.upstream import Upstream, response
 from support.waiting import wait_until
 
 pytestmark = [
@@ -80,6 +81,10 @@ def test_an_http_handler_gets_the_request_and_its_response_is_sent(run, web):
     status, fields, body = server.get("/app/hello", method="HEAD")
     assert status == 200 and body == b""
     assert server.get("/app/other")[0] == 404
+    endpoint = Upstream(lambda *_: response(b"", "200 OK", "X-Groups: staff"))
+    server = run(web, route=f'auth = {{ forward = "{endpoint.url}", copy_to_request = ["X-Groups", "X-Mail"] }}')
+    lines = server.get("/app/request", "X-Groups: evil", "X_Groups: evil", "X-Mail: evil")[2].decode().split("\n")
+    assert "x-groups: staff" in lines and not [line for line in lines if "evil" in line]
 
 
 def test_bodies_of_any_size_pass_in_both_directions(run, web):

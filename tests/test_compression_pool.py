@@ -65,7 +65,7 @@ def test_a_flood_of_compressions_does_not_delay_other_requests(serve, site, tmp_
             assert server.get("/list/")[0] == 200
         codings = [future.result() for future in flood]
     assert None in codings, "no request was served the uncompressed form"
-    assert peak_memory(server) < 32 * MB + 64 * MB
+    assert peak_memory(server) < 128 * MB
 
 
 def test_the_compressed_form_follows_a_response_without_it(serve, site):
@@ -92,8 +92,14 @@ def test_one_file_is_compressed_once_for_concurrent_requests(serve, site):
 
     def tag(_):
         _, fields, body = server.get("/a.txt", "Accept-Encoding: gzip")
+        if "content-encoding" not in fields:
+            # The compressed form takes long: requests do not wait for it.
+            assert body == content
+            return None
         assert gzip.decompress(body) == content
         return fields["etag"].removeprefix("W/")
 
     with concurrent.futures.ThreadPoolExecutor(16) as executor:
-        assert len(set(executor.map(tag, range(16)))) == 1
+        tags = set(executor.map(tag, range(16)))
+    wait_until(lambda: tag(0), "the compressed form")
+    assert tags - {None} <= {tag(0)}

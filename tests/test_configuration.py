@@ -62,7 +62,7 @@ def test_the_admin_socket_is_not_counted_among_the_listeners(tmp_path):
         ('format = "combined"', 'fromat = "json"', "3:37", "did you mean `format`?"),
         ("127.0.0.1:8080", "127.0.0.1", "6:11", "is not an address"),
         ('["example.com", "*.example.com"]', '"http://x"', "9:8", "is not a host"),
-        ('root = "www"', 'root = "none"', "10:8", "No such file"),
+        ('root = "www"', 'root = "none"', "10:8", "there is no directory"),
         ('"/big/*"', '"big/*"', "13:8", "begins neither"),
         ('"/big/*"', '"/big/*/*"', "13:8", "more than one"),
         ('"64KB"', '"64XB"', "14:18", "is not a size"),
@@ -131,6 +131,8 @@ def test_the_schema_and_the_book_have_every_key(tmp_path):
 
 def examples():
     for page in PAGES:
+        if page.name == "configuration.md":
+            continue
         for n, block in enumerate(block for block in blocks(page) if block.language == "toml"):
             yield pytest.param(block.text, id=f"{page.name}-{n}")
 
@@ -150,6 +152,24 @@ def test_every_example_of_the_book_is_accepted(tmp_path, text):
         certificate(tmp_path, name, hosts=("example.com", "*.example.com"))
     code, output = check(tmp_path, text)
     assert code == 0, output
+
+
+def test_every_table_of_the_reference_has_an_example_that_is_accepted(tmp_path):
+    page = (ROOT / "docs" / "src" / "configuration.md").read_text()
+    tables = re.split(r"^## ", page, flags=re.M)[1:]
+    assert len(tables) > 40
+    for table in tables:
+        [text] = re.findall(r"^```toml\n(.*?)^```$", table, re.M | re.S)
+        if "[[site]]" not in text:
+            site = '[[site]]\nroot = "."\n'
+            text = site + text if "[[site.route]]" in text else text + site
+        if "[[listen]]" not in text:
+            text = text.replace("[[site]]", '[[listen]]\naddress = ":80"\n[[site]]', 1)
+        _, output = check(tmp_path, text)
+        # What an example names does not exist here.
+        missing = ("No such file", "there is no directory", "no site has a certificate", "there is no user", "warning", "is fine", "scripts ", "certificate ", "user ", "limits: ")
+        wrong = [line for line in output.splitlines() if not any(part in line for part in missing)]
+        assert not wrong, (text, wrong)
 
 
 def run(*arguments, **options):
@@ -172,7 +192,7 @@ def test_start_up_errors_are_one_line_that_helps(serve, site, tmp_path):
     address = f"127.0.0.1:{server.port}"
     for arguments, output in [
         ([str(site), "--listen", address], "choose another port"),
-        ([str(tmp_path / "none")], "No such file"),
+        ([str(tmp_path / "none")], "there is no directory"),
         ([str(site), "--listen", "192.0.2.77:8080"], "does not have that address"),
         ([str(site), "--access-log", str(tmp_path / "none" / "log")], "there is no directory"),
         (["--config", str(tmp_path / "none.toml")], "No such file"),

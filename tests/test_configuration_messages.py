@@ -28,7 +28,7 @@ def check(folder, text, *arguments):
         ("proxy_pass", 'write proxy = "http://127.0.0.1:3000"'),
         ("reverse_proxy", 'write proxy = "http://127.0.0.1:3000"'),
         ("ProxyPass", 'write proxy = "http://127.0.0.1:3000"'),
-        ("alias", "write `root` into a [[site.route]]"),
+        ("scriptalias", "write alias = "),
         ("location", "write [[site.route]] with path"),
         ("RewriteRule", "rewrite = "),
         ("import", "write include = "),
@@ -38,6 +38,10 @@ def check(folder, text, *arguments):
         ("add_header", "write set_fields ="),
         ("autoindex", "write listing = true"),
         ("gzip", "write compress ="),
+        ("sub_filter", "write substitute = "),
+        ("dav_methods", "write dav = true"),
+        ("ssi_types", "write ssi = true"),
+        ("proxy_cache_valid", 'write cache = { responses = true, lifetime = { "200"'),
         ("error_page", "write error_pages ="),
         ("auth_basic", "write auth = { basic ="),
         ("return", "write redirect ="),
@@ -137,7 +141,7 @@ def test_an_address_for_all_is_one_listener(tmp_path):
         ("/../../etc", "rejected with 400: the path leads above the root"),
         ("/%zz", "rejected with 400: a percent sign"),
         ("/a%2fb", "rejected with 404: the path holds an encoded slash"),
-        ("/none", "404: there is no such file"),
+        ("/none", "404: no such file"),
         ("/x.var", "dunlin.toml:7): variable"),
     ],
 )
@@ -188,3 +192,51 @@ def test_the_schema_offers_a_script_the_keys_of_its_kind_only(tmp_path):
     ]:
         file = {"listen": [{"address": ":80"}], "site": [{"root": "/srv", "route": [{"path": "/a/*", "script": script}]}]}
         assert validator.is_valid(file) == fits, script
+
+
+@pytest.mark.parametrize(
+    "text, what",
+    [
+        ("server {\n    listen 80;\n    location / { proxy_pass http://127.0.0.1:3000; }\n}\n", "dunlin convert nginx"),
+        ("user www-data;\nhttp {\n}\n", "dunlin serve --nginx"),
+        ("example.com {\n    root * /srv/www\n    file_server\n}\n", "dunlin convert caddy"),
+        (":8080\n\nreverse_proxy 127.0.0.1:3000\n", "dunlin serve --caddy"),
+        ("<VirtualHost *:80>\n  DocumentRoot /srv/www\n</VirtualHost>\n", "dunlin convert apache"),
+        ("RewriteEngine On\nRewriteRule ^a$ /b [L]\n", "dunlin serve --apache"),
+        ("listen:\n  - address: 127.0.0.1:8080\n", "this is YAML"),
+        ('{ "listen": [ { "address": ":80" } ] }\n', "this is JSON"),
+    ],
+)
+def test_the_configuration_of_another_server_leads_to_the_way_over(tmp_path, text, what):
+    code, output = check(tmp_path, text)
+    assert code == 1 and output.startswith("dunlin.toml:1:1: ") and what in output, output
+    served = subprocess.run([DUNLIN, "serve"], cwd=tmp_path, capture_output=True, text=True, timeout=60)
+    assert served.returncode == 1 and what in served.stderr, served.stderr
+
+
+@pytest.mark.parametrize(
+    "route, what",
+    [
+        ("path = '~ \\.php$'", '"*.php"'),
+        ("path = '^/a(.*)'", "regex = '^/a(.*)'"),
+        ("path = 'docs/*'", 'write "/docs/*"'),
+        ('path = "/a"\nbody_size = "10M"', 'did you mean "10MB"?'),
+        ('path = "/a"\ndeny = ["all"]', '"0.0.0.0/0" and "::/0"'),
+        ('path = "/a"\nscript = { kind = "php", command = ["php-cgi"], root = "." }', 'kind = "fastcgi"'),
+        ('path = "/a"\nproxy = "http://127.0.0.1:3000"\nwebsocket = true', "WebSocket needs no setting"),
+        ("path = “/a”", "typographic quotation mark"),
+    ],
+)
+def test_what_is_usual_elsewhere_is_mended_by_the_message(tmp_path, route, what):
+    code, output = check(tmp_path, f"{LISTEN}{SITE}[[site.route]]\n{route}\n")
+    assert code == 1 and what in output, output
+
+
+def test_a_missing_root_and_a_host_twice_say_what_to_do(tmp_path):
+    code, output = check(tmp_path, LISTEN + '[[site]]\nroot = "missing"\n')
+    assert code == 1 and "there is no directory" in output and "create it, or change `root`" in output, output
+    site = '[[site]]\nhost = "a.example"\nroot = "."\n'
+    code, output = check(tmp_path, LISTEN + site + site)
+    assert code == 1 and 'two sites have the host "a.example", the other one in line 4' in output, output
+    code, output = check(tmp_path, '[[listen]]\naddress = "8080"\n' + SITE)
+    assert code == 1 and 'did you mean ":8080"?' in output, output

@@ -205,7 +205,7 @@ def test_a_reload_applies_to_open_connections(serve, site, tmp_path, admin):
         # After any error, the running configuration stays in force.
         for text, reason in [
             (site_text(site, "listin = true"), "did you mean"),
-            (site_text(tmp_path / "none"), "No such file"),
+            (site_text(tmp_path / "none"), f"there is no directory {tmp_path / 'none'}"),
             (site_text(site, listen='address = "192.0.2.1:80"'), "does not have that address"),
             (site_text(site, listen='address = "127.0.0.1:0"\ntls = true'), "no site has a certificate"),
             ("[", "dunlin-0.toml:"),
@@ -319,8 +319,8 @@ def test_check_diff_lists_what_a_reload_would_change(serve, site, tmp_path, admi
     assert reported == [
         f"listener  unix:{tmp_path}/third.sock is opened",
         f"listener  unix:{other} is closed; its connections stay open",
-        'setting   server.cache: absent -> { size = "1MiB" }',
-        'setting   server.stop_timeout: absent -> "3s"',
+        'setting   server.cache: unset -> { size = "1MiB" }',
+        'setting   server.stop_timeout: unset -> "3s"',
         "setting   server.threads: 2 -> 1; in force after a restart only",
         "site      default is reloaded: its cached files are evicted",
         'setting   default /*: cache_control: "no-cache" -> "no-store"',

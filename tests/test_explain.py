@@ -129,3 +129,119 @@ def test_the_explained_response_is_the_one_that_is_sent(server, config, target):
     assert int(explained[0] if explained else 200) == status, done.stdout
     if "location" in fields:
         assert response.endswith(f" to {fields['location']}"), done.stdout
+
+
+DECISIONS = """
+[map.kind]
+from = "{query.k}"
+values = { "a" = "first", "*" = "other" }
+[map.label]
+from = "{map.kind}"
+values = { "first" = "1st", "*" = "nth" }
+[map.place]
+from = "{path}"
+values = { "/placed/x*" = "/moved/x", "*" = "/moved/rest" }
+[[listen]]
+address = "127.0.0.1:0"
+[[site]]
+root = "SITE"
+set_fields = { X-Kind = "{map.label}" }
+[[site.route]]
+path = ["/exact", "/list/*"]
+respond = { body = "e" }
+[[site.route]]
+regex = '^/user/(?<name>[a-z]+)$'
+redirect = "/u/{name}?k={map.kind}"
+[[site.route]]
+regex = '^/user/'
+respond = { status = 410 }
+[[site.route]]
+path = "/user/ann"
+respond = { body = "ann" }
+[[site.route]]
+path = "/when/*"
+when = { header = { X-Beta = true } }
+respond = { body = "beta" }
+[[site.route]]
+path = "/tried/*"
+try = ["{path}", "/other{path}", "/folder/a.txt"]
+[[site.route]]
+path = "/old/*"
+rewrite = "/exact?from={rest}"
+[[site.route]]
+path = "/placed/*"
+redirect = "{map.place}"
+[[site.route]]
+path = "/any/*"
+any = [{ allow = ["192.0.2.0/24"] }, { deny = ["198.51.100.0/24"] }]
+[[site.route]]
+path = "/cors/*"
+cors = { origins = ["https://a.test"] }
+[[site.route]]
+path = "/close"
+close = true
+[[site.route]]
+path = "/plain/*"
+compress = false
+[[site.route]]
+path = "/signed/*"
+signed = { secret = "0123456789abcdef0123456789abcdef" }
+[[site.route]]
+path = "/texts/*"
+substitute = { "http:" = "https:" }
+ssi = true
+set_fields = { X-Lost = { value = "1", status = [404] } }
+[[site.route]]
+path = "/alias/*"
+alias = "SITE/folder"
+[[site.route]]
+path = "/dav/*"
+dav = true
+"""
+
+
+@pytest.mark.parametrize(
+    "target, lines",
+    [
+        # Which route, and why.
+        ("/exact", [r"route     /exact, /list/\* \(FILE:\d+\) is the path", "response  200 with 1 bytes of text"]),
+        ("/list/x", [r"route     /exact, /list/\* \(FILE:\d+\) matches"]),
+        ("/user/bob", [r"route     ~ \^/user/\(\?<name>\[a-z\]\+\)\$ \(FILE:\d+\) is the first regular expression that matches", r"response  30\d to /u/bob\?k=other"]),
+        ("/user/bob?k=a", [r"response  30\d to /u/bob\?k=first"]),
+        ("/user/b0b", [r"route     ~ \^/user/ \(FILE:\d+\) is the first", "response  410 "]),
+        ("/user/ann", ["route     .* is the first", "route     /user/ann .* is the path", "response  200 "]),
+        ("/when/x", [r"route     /when/\* .*header.* applies if its conditions hold"]),
+        # Files in turn, values of maps, rewriting.
+        ("/tried/x", ["tried     .*/tried/x", "tried     .*/other/tried/x", "response  from the route of /folder/a.txt:", "response  the file .*/folder/a.txt"]),
+        ("/exact?k=a", ['map       kind = "first"', 'map       label = "1st"']),
+        ("/placed/xy", ['map       place = "/moved/x"', r"response  30\d to /moved/x"]),
+        ("/old/a", ["setting   rewrite from .*", "response  from the route of /exact:", "response  200 "]),
+        # Access and the end of connections.
+        ("/any/x", [r"setting   any from /any/\* \(FILE:\d+\): .*192\.0\.2\.0/24.*198\.51\.100\.0/24"]),
+        ("/cors/x", [r"setting   cors from /cors/\* \(FILE:\d+\): .*https://a\.test"]),
+        ("/close", ["setting   close from .*: true", "response  none: the connection is closed"]),
+        ("/signed/x", [r"setting   signed from /signed/\* \(FILE:\d+\): "]),
+        # Responses.
+        ("/plain/x", [r"setting   compress from /plain/\* \(FILE:\d+\): off"]),
+        ("/texts/x", ["setting   substitute from .*: .*http:.*https:", "setting   ssi from .*: ", 'setting   set_fields from .*X-Lost = "1" for 404']),
+        ("/alias/a.txt", ["setting   root from /alias/.*/folder$", "setting   alias from .*: at /alias", "response  the file .*/folder/a.txt"]),
+        ("/dav/x", ["setting   dav from .*: "]),
+    ],
+)
+def test_each_decision_appears(tmp_path, target, lines):
+    site, file = tmp_path / "site", tmp_path / "dunlin-0.toml"
+    write(site / "folder" / "a.txt", "a")
+    file.write_text(DECISIONS.replace("SITE", str(site)))
+    done = subprocess.run([DUNLIN, "check", "-c", file, "--explain", target], capture_output=True, text=True)
+    assert done.returncode == 0, done.stderr
+    for line in lines:
+        assert re.search("^" + line.replace("FILE", re.escape(str(file))), done.stdout, re.M), f"{line}\n{done.stdout}"
+
+
+def test_what_does_not_match_does_not_appear(tmp_path):
+    site, file = tmp_path / "site", tmp_path / "dunlin-0.toml"
+    write(site / "folder" / "a.txt", "a")
+    file.write_text(DECISIONS.replace("SITE", str(site)))
+    done = subprocess.run([DUNLIN, "check", "-c", file, "--explain", "/folder/a.txt"], capture_output=True, text=True)
+    assert not re.search("^(route|tried)", done.stdout, re.M) or "/when/" not in done.stdout, done.stdout
+    assert 'map       place' not in done.stdout and 'map       label = "nth"' in done.stdout, done.stdout

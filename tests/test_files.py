@@ -243,6 +243,30 @@ expires = "1h"
     assert "expires" in server.get("/keep.html")[1]
 
 
+def test_a_try_list_ends_for_directories(serve, site):
+    write(site / "app.html", "app")
+    write(site / "with" / "index.html", "with")
+    write(site / "without" / "x", "x")
+    server = serve('try = ["{path}", "=directory", "/app.html"]', more='[[site.route]]\npath = "/with/list/*"\nlisting = true\n')
+    write(site / "with" / "list" / "x", "x")
+    for path, status in (("/with/", 200), ("/with", 301), ("/without/", 403), ("/without", 301), ("/none/", 200), ("/without/x", 200), ("/with/list/", 200)):
+        assert server.get(path)[0] == status, path
+    assert server.get("/with/")[2] == b"with" and server.get("/none/")[2] == b"app"
+    assert b">x<" in server.get("/with/list/")[2]
+
+
+def test_other_methods_get_the_statuses_of_nginx_if_that_is_wanted(serve, site):
+    write(site / "a", "a")
+    write(site / "sub" / "x", "x")
+    requests = [("POST", "/a"), ("POST", "/none"), ("POST", "/sub/"), ("POST", "/sub"), ("OPTIONS", "/a"), ("PUT", "/a"), ("PROPFIND", "/a")]
+
+    def statuses(server):
+        return [server.get(path, method=method)[0] for method, path in requests]
+
+    assert statuses(serve()) == [405, 404, 403, 308, 204, 405, 501]
+    assert statuses(serve(server="nginx_statuses = true")) == [405, 404, 403, 301, 405, 405, 405]
+
+
 def test_a_listing_has_times_before_1970(serve, site):
     write(site / "old.txt", "x")
     os.utime(site / "old.txt", (-86_400, -86_400))

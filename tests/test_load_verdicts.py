@@ -1,6 +1,7 @@
 """Reports of `dunlin load` about servers that stall, fall silent, or respond with errors."""
 
 import json
+import re
 import socket
 import subprocess
 import threading
@@ -82,7 +83,8 @@ def test_a_server_that_stops_responding_stalls_the_run(stub):
     assert outcome["latency_ms"]["p99"] > 1000 and outcome["requests"] == 4
     assert "in flight at the end" in outcome["reasons"][0]
     shown = text(server.url, "-c", 4, "-d", "1s")
-    assert shown.startswith("STALLED") and "unfinished" in shown
+    headline, verdict = shown.splitlines()[:2]
+    assert re.fullmatch(r"[\d.,]+ requests/s, p99 [\d.,]+ \S+", headline) and verdict == "STALLED" and "unfinished" in shown, shown
 
 
 def test_conditions_can_name_a_stall(stub):

@@ -128,3 +128,57 @@ def test_reverse_dns_never_delays_a_response():
     )
     assert result.returncode == 0, result.stdout + result.stderr
     assert "2 passed" in result.stdout
+
+
+def test_a_route_has_a_log_of_its_own(serve, site, tmp_path):
+    write(site / "a.txt", "x")
+    write(site / "own" / "b.txt", "x")
+    main, own = tmp_path / "main.log", tmp_path / "own.log"
+    template = '{path} {header.X-Kind} {response.Content-Type} \\"{response.X-Set}\\"'
+    more = (
+        f'[[site.route]]\npath = "/own/*"\nset_fields = {{ X-Set = "a b" }}\naccess_log = {{ path = "{own}", format = "{template}" }}\n'
+        '[[site.route]]\npath = "/off/*"\naccess_log = false\nrespond = { body = "x" }\n'
+    )
+    server = serve(server=f'access_log = {{ path = "{main}", format = "{{path}}" }}', more=more)
+    for path in ("/a.txt", "/own/b.txt", "/own/b.txt", "/off/x", "/own/none", "/a.txt"):
+        server.get(path, "X-Kind: one two")
+    wait_until(lambda: len(lines(own)) == 3 and len(lines(main)) == 2, "the lines", 3)
+    assert lines(main) == ["/a.txt", "/a.txt"]
+    line = '/own/b.txt one\\x20two text/plain;\\x20charset=utf-8 "a b"'
+    assert lines(own)[:2] == [line, line] and lines(own)[2].startswith("/own/none one\\x20two text/html")
+    # Both are opened again, and a reload with other settings closes the log.
+    own.rename(tmp_path / "own.old")
+    server.process.send_signal(signal.SIGUSR1)
+    server.logged("reopened")
+    server.get("/own/b.txt")
+    wait_until(lambda: own.exists() and len(lines(own)) == 1, "the line in the new file", 3)
+
+
+def test_a_log_has_some_statuses_or_a_share(serve, site, tmp_path):
+    write(site / "a.txt", "x")
+    log = tmp_path / "errors.log"
+    more = (
+        f'[[site.route]]\npath = "/*"\naccess_log = {{ path = "{log}", format = "{{status}}", status = [404, "5xx"] }}\n'
+        f'[[site.route]]\npath = "/some/*"\naccess_log = {{ path = "{tmp_path}/some.log", format = "{{status}}", sample = "25%" }}\nrespond = {{}}\n'
+        '[[site.route]]\npath = "/503"\nrespond = { status = 503 }\n'
+    )
+    server = serve(more=more)
+    for path in ("/a.txt", "/none", "/503", "/a.txt"):
+        server.get(path)
+    for _ in range(8):
+        server.get("/some/x")
+    wait_until(lambda: lines(log) == ["404", "503"], "the lines of errors", 3)
+    wait_until(lambda: lines(tmp_path / "some.log") == ["200", "200"], "a quarter of the lines", 3)
+
+
+def test_errors_of_logs_name_the_place(tmp_path, site):
+    for entry, words in (
+        ('{ path = "/l", status = "9xx" }', '"9xx" is not a status'),
+        ('{ path = "/l", sample = "2" }', '"2" is not a share'),
+        ('{ path = "/l", format = "{header.Cookie}" }', "has secrets"),
+        ("3", "true, false, a path or a table"),
+    ):
+        file = tmp_path / "c.toml"
+        file.write_text(f'[[site]]\nroot = "{site}"\naccess_log = {entry}\n')
+        run = subprocess.run([DUNLIN, "check", "--config", str(file)], capture_output=True, text=True)
+        assert run.returncode == 1 and words in run.stdout + run.stderr and "c.toml:3" in run.stdout + run.stderr

@@ -1,5 +1,6 @@
 """How a request finds its route: lists of patterns, regular expressions, conditions, settings of the site, and rewriting."""
 
+import random
 import subprocess
 
 import httpx
@@ -170,6 +171,24 @@ def test_rewritten_requests_are_routed_again(serve, site):
     assert server.get("/p/..%2Fsecret/x")[0] in (400, 404)
 
 
+def test_rewriting_ends_whatever_leads_where(serve):
+    """Random graphs of routes, against a walk through each."""
+    choose = random.Random(38)
+    graphs = [[choose.choice([None, *range(12)]) for _ in range(12)] for _ in range(8)]
+    edges = {(graph, node): target for graph, nodes in enumerate(graphs) for node, target in enumerate(nodes)}
+    # A long chain that ends: of 12 routes, 11 lead to another one.
+    edges |= {("c", node): node + 1 if node < 11 else None for node in range(12)}
+    to = lambda place, target: respond("{}-{}".format(*place)) if target is None else f'rewrite = "/{place[0]}/{target}/{{rest}}a"'
+    server = serve(more=routes(*[f'path = "/{place[0]}/{place[1]}/*"\n{to(place, target)}' for place, target in edges.items()]))
+    for graph, node in edges:
+        place, steps = (graph, node), 0
+        while edges[place] is not None and steps <= 10:
+            place, steps = (graph, edges[place]), steps + 1
+        status, _, content = server.get(f"/{graph}/{node}/x")
+        expected = (500, None) if steps > 10 else (200, "{}-{}".format(*place).encode())
+        assert (status, content if status == 200 else None) == expected, (graph, node, steps)
+
+
 def reflect(upstream, connection, request):
     return response(f"{request.method} {request.target}".encode())
 
@@ -200,7 +219,7 @@ def test_a_proxied_site_is_two_lines(serve):
         ('path = "/a"\nregex = "^/a"', "either `path` or `regex`"),
         ('regex = "("', "unclosed group"),
         ("path = []", "the list of patterns is empty"),
-        ('path = ["/a", "/a"]', "stands twice"),
+        ('path = ["/a", "/a"]', "two routes have the path"),
         ('path = "/a"\nwhen = {}', "no condition"),
         ('path = "/a"\nwhen = { method = "post" }', "is not a method"),
         ('path = "/a"\nwhen = { header = { X = 1 } }', "true, false, a text or a list of texts"),
@@ -306,3 +325,18 @@ def test_groups_have_no_names_of_other_values(tmp_path, site):
     text = f'[[listen]]\naddress = ":0"\n[[site]]\nroot = "{site}"\n[[site.route]]\nregex = "^/(?<path>.*)$"\nrewrite = "/{{path}}"\n'
     status, output = check(tmp_path, text)
     assert status == 1 and "cannot be named path" in output, output
+
+
+def test_many_patterns_stand_beside_many_regular_expressions(serve):
+    """More pairs of them than the server makes settings for before the first request."""
+    patterns = [f'path = "/s{n}/*"\nset_fields = {{ X-S = "{n}" }}' for n in range(60)]
+    expressions = [f"regex = '/p{n}(\\.|$)'\nrespond = {{ body = \"p{n}\" }}" for n in range(60)]
+    limited = "regex = '/limited$'\nrespond = { body = \"few\" }\nlimit = [{ requests = \"2/h\", burst = 1 }]"
+    server = serve(more=routes(*patterns, *expressions, limited))
+    for s, p in [(0, 0), (59, 59), (7, 31), (31, 7), (7, 31)]:
+        status, fields, content = server.get(f"/s{s}/a/p{p}.gif")
+        assert (status, fields["x-s"], content) == (200, str(s), f"p{p}".encode())
+        assert server.get(f"/a/p{p}")[2] == f"p{p}".encode()
+    # The first expression of the file applies, and its limit is one for all paths.
+    assert body(server, "/s1/p5/p4.x") == "p4"
+    assert [server.get(f"/s{n}/limited")[0] for n in range(4)] == [200, 429, 429, 429]

@@ -410,7 +410,8 @@ def test_top_shows_the_current_load(serve, site, terminal):
     thread = threading.Thread(target=load)
     thread.start()
     try:
-        wait_until(lambda: re.search(r"127\.0\.0\.1 +[1-9]\d*\.\d", screen()), "the client's rate")
+        # Large rates are without decimals: `12.3`, `1,234`.
+        wait_until(lambda: re.search(r"127\.0\.0\.1 +[1-9]\d*(\.\d|(,\d{3})+) ", screen()), "the client's rate")
         text = screen()
         assert re.search(r"Requests/s [1-9]\d*", text) and f"process {server.pid}" in text
         assert re.search(r"default /status/\*", text) and "order: requests" in text
@@ -453,12 +454,12 @@ def test_top_has_a_piece_of_everything_on_a_small_terminal(serve, site, tmp_path
     def shown():
         assert server.get("/a.txt")[0] == server.get("/cgi/hi")[0] == 200
         text = screen()
-        return text if re.search(r"127\.0\.0\.1 +[1-9]\d*\.\d", text) and "p99" in text else None
+        return text if re.search(r"127\.0\.0\.1 +[1-9]\d*(\.\d|(,\d{3})+) ", text) and "p99" in text else None
 
     text = wait_until(shown, "the client's rate")
     assert len(text.splitlines()) == 24 and max(map(len, text.splitlines())) == 80, text
     assert re.search(r"┌Requests/s \d+─*┐┌Bytes/s [\d.]+ .?B─*┐┌p50·p99 [\d.]+ .?s · [\d.]+ .?s─*┐┌CPU \d+ %─*┐", text), text
-    assert re.search(r"│open +\d+ of \d+│", text) and re.search(r"memory +[\d.]+ .?B│", text), text
+    assert re.search(r"│open +\d+ of [1-9]\d{0,2}(,\d{3})*│", text) and re.search(r"memory +[\d.]+ .?B│", text), text
     assert re.search(r"hits now +[\d.]+ %│", text) and re.search(r"of bytes +[\d.]+ %│", text), text
     assert re.search(r"┌Scripts─+┐\n│/", text), text
     assert re.search(r"┌Routes[^┐]*┐\n│ +req/s.*\n│default ", text), text

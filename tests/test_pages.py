@@ -17,7 +17,8 @@ from support.waiting import wait_until
 pytestmark = pytest.mark.skipif(not CHROMIUM, reason="there is no Chromium here")
 
 AXE = ROOT / "target" / "npm" / "node_modules" / "axe-core" / "axe.min.js"
-PHONE, DESKTOP = 400, 1280
+PHONE, DESKTOP = 360, 1280
+WIDTHS = {"phone": PHONE, "tablet": 768, "desktop": DESKTOP}
 
 # What Tab should reach.
 FOCUSABLE = """[...document.querySelectorAll('a[href], button, input, select, summary, [tabindex="0"]')]
@@ -110,10 +111,9 @@ def shown(browser, url, text, **window):
 def test_a_page_fits_a_phone_and_has_light_and_dark_colours(browser, page):
     name, url, text = page
     backgrounds = {}
-    for width in (PHONE, DESKTOP):
+    for kind, width in WIDTHS.items():
         for scheme in ("light", "dark"):
             shown(browser, url, text, width=width, scheme=scheme)
-            kind = "phone" if width == PHONE else "desktop"
             browser.picture(SCREENSHOTS / f"{name}-{kind}-{scheme}.png")
             wide = browser.evaluate("document.documentElement.scrollWidth")
             assert wide <= width, f"the page is {wide} pixels wide"

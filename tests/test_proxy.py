@@ -119,6 +119,40 @@ def test_the_host_is_the_clients_or_the_upstreams(proxy):
     assert fields["x-edge"] == "1" and "user-agent" not in fields
 
 
+def test_the_host_can_be_another_one(proxy):
+    upstream = Upstream()
+    server = proxy(upstream, keys='host = "app_backend"')
+    server.get("/")
+    server = proxy(upstream, keys='host = "{host}"')
+    server.get("/", host="Site.Test:8080")
+    assert [request.fields["host"] for request in upstream.requests] == ["app_backend", "site.test"]
+
+
+def test_the_path_can_be_another_one(proxy):
+    upstream = Upstream()
+    server = proxy(upstream, keys='path = "/v2{path}"')
+    server.get("/a%20b/c?x=%26")
+    server = proxy(upstream, keys='path = "/find?path={path}&by={method}&{query}"')
+    server.get("/a/b&c?x=1")
+    server.get("/d")
+    assert [request.target for request in upstream.requests] == [
+        "/v2/a%20b/c?x=%26",
+        "/find?path=/a/b%26c&by=GET&x=1",
+        "/find?path=/d&by=GET",
+    ]
+
+
+def test_fields_have_values_of_the_request(proxy):
+    upstream = Upstream()
+    values = '"X-Method" = "{method} {target}", "X-Kind" = "{header.Kind}", "X-Login" = "{cookie.login}/{query.q}", "Early-Data" = "{early}"'
+    server = proxy(upstream, keys=f"set_request_fields = {{ {values} }}")
+    server.get("/a%2eb?q=1%0d%0aX:2", "Kind: big", "Cookie: login=ann")
+    fields = upstream.requests[0].fields
+    assert fields["x-method"] == "GET /a%2eb?q=1%0d%0aX:2"
+    assert (fields["x-kind"], fields["x-login"]) == ("big", "ann/1  X:2")
+    assert "early-data" not in fields and "x" not in fields
+
+
 def test_a_path_is_forwarded_as_it_was_matched(proxy):
     upstream = Upstream()
     server = proxy(upstream)
@@ -784,14 +818,20 @@ def test_a_name_without_an_address_is_a_warning(tmp_path):
         ('"127.0.0.1:3000"', 'did you mean "http://127.0.0.1:3000"?'),
         ('["http://a/b", "http://a/c"]', "have the same path"),
         ("[]", "the list of upstreams is empty"),
-        ('["http://a", "http://a"]', "stands twice"),
+        ('["http://a", "http://a"]', "is listed twice"),
         ('{ to = "http://a", stripp = "/x" }', "did you mean `strip`?"),
         ('{ to = "http://a", strip = "x" }', "is not a prefix such as"),
-        ('{ to = "http://a", host = "x" }', "none of `preserve`, `upstream`"),
+        ('{ to = "http://a", host = "x y" }', "is neither `preserve` nor `upstream` nor a host"),
+        ('{ to = "http://a", host = "{header.X}" }', "host: a client chooses {header.X}"),
+        ('{ to = "http://a", path = "x" }', "begins neither with `/` nor with a placeholder"),
+        ('{ to = "http://a", path = "/{cookie.x}" }', "{cookie.x} is no part of the URL"),
+        ('{ to = "http://a/b", path = "/x" }', "replaces `strip` and the paths of URLs"),
         ('{ to = "http://a", connections = 0 }', "connections is 0"),
         ('{ to = "http://a", set_request_fields = { Host = "x" } }', "chosen by `host`"),
         ('{ to = "http://a", authority = "x.pem" }', "without an https upstream"),
         ('{ to = "http://a", server_name = "b" }', "server_name does nothing without an https upstream"),
+        ('{ to = "http://a", verify = false }', "verify does nothing without an https upstream"),
+        ('{ to = "https://a", verify = false, authority = "a.pem" }', "with verify = false, no certificate has to be from `authority`"),
         ('{ to = "https://a", server_name = "b c" }', 'server_name: "b c" is not a host name'),
         ('{ to = "https://a", client_certificate = { certificate = "x.pem" } }', "lacks the key `key`"),
         ('{ to = "https://a", client_certificate = { certificate = "x.pem", key = "y" } }', "client_certificate: certificate"),

@@ -72,6 +72,14 @@ def test_a_certificate_that_is_trusted_itself_may_be_one_of_an_authority(serve, 
     assert status(own, own, "other.internal") == 502
 
 
+def test_any_certificate_is_accepted_without_verification(serve, tmp_path):
+    peer = Peer(tmp_path)
+    url = f"https://localhost:{peer.upstream.port}"
+    server = serve(route=f'proxy = {{ to = "{url}", verify = false }}')
+    assert server.get("/")[0] == 200 and peer.names == ["localhost"]
+    assert serve(route=f'proxy = {{ to = "{url}", verify = true }}').get("/")[0] == 502
+
+
 def test_an_upstream_gets_the_certificate_and_its_successor_after_a_reload(serve, tmp_path):
     issuer = certificate(tmp_path, "clients")
     peer = Peer(tmp_path, clients=issuer)

@@ -30,6 +30,7 @@ from support.recipes import PAGES, Recipe
 from support.scripts import script
 from support.systemd import Manager
 from support.tls import certificate
+from support.upstream import Upstream, response
 from support.waiting import wait_until
 
 LOGROTATE = shutil.which("logrotate", path="/usr/sbin:/usr/bin")
@@ -125,6 +126,147 @@ def test_wordpress(recipe):
     assert (status, body, fields["content-type"]) == (200, b"\xff\xd8\xff", "image/jpeg") and "expires" in fields
     statuses = [fetch(server, "/wp-login.php", host=host)[0] for _ in range(10)]
     assert statuses[-1] == 429, statuses
+
+
+def test_nextcloud(recipe):
+    page = recipe("nextcloud")
+    start_php_fpm(page)
+    root = page.srv / "nextcloud"
+    show = "<?php echo basename(__FILE__), ': ', $_SERVER['REQUEST_URI'], \"\\n\";"
+    for name in ("index.php", "remote.php", "console.php", "lib/base.php", "apps/x/other.php"):
+        write(root / name, show)
+    write(root / "core" / "app.js", "1")
+    write(root / "config" / "config.php", "<?php echo 'secret';")
+    write(root / "apps" / "x" / "font.woff2", "f")
+    server = page.start()
+    page.follow()
+    get = lambda path, *fields: fetch(server, path, *fields, host="cloud.example.com")
+    # What the rules for nginx name, with the responses that it gives.
+    location = lambda path, *fields: (get(path, *fields)[0], get(path, *fields)[1].get("location"))
+    assert location("/", "User-Agent: DavClnt/1") == (302, "/remote.php/webdav/")
+    assert location("/remote/dav") == (301, "/remote.php/remote/dav")
+    assert location("/.well-known/carddav") == (301, "/remote.php/dav/")
+    assert location("/.well-known/webfinger?resource=a") == (301, "/index.php/.well-known/webfinger?resource=a")
+    assert get("/")[2] == b"index.php: /\n" and get("/remote.php/dav/files/a")[2] == b"remote.php: /remote.php/dav/files/a\n"
+    for path in ("/lib/base.php", "/data/x", "/tests", "/console.php", "/occ", "/.htaccess", "/db_structure.xml"):
+        assert get(path)[0] == 404, path
+    assert get("/apps/x/other.php")[2] == b"index.php: /apps/x/other.php\n"
+    assert get("/core/app.js")[1]["cache-control"] == "public, max-age=15778463"
+    assert get("/apps/x/font.woff2")[1]["cache-control"] == "max-age=604800"
+    assert get("/core/missing.js")[2] == b"index.php: /core/missing.js\n"
+    assert get("/")[1]["x-robots-tag"] == "noindex, nofollow" == get("/core/app.js")[1]["x-robots-tag"]
+
+
+def test_matomo(recipe):
+    page = recipe("matomo")
+    start_php_fpm(page)
+    root = page.srv / "matomo"
+    for name in ("index.php", "matomo.php", "core/x.php", "config/config.ini.php", "js/index.php"):
+        write(root / name, "<?php echo basename(__FILE__), ': ', $_SERVER['QUERY_STRING'], \"\\n\";")
+    for name in ("plugins/Login/logo.png", "plugins/Login/plugin.json", "js/container_a1_preview.js", "matomo.js", "README.md", "tmp/a.png"):
+        write(root / name, "x")
+    server = page.start()
+    page.follow()
+    get = lambda path: fetch(server, path, host="stats.example.com")
+    for path, status in {"/": 200, "/index.php": 200, "/js/": 200, "/core/x.php": 403, "/INDEX.PHP": 403, "/tmp/a.png": 403, "/.htaccess": 404, "/none": 404}.items():
+        assert get(path)[0] == status, path
+    assert get("/README.md")[1]["content-type"].startswith("text/plain") and "max-age=3600" in get("/matomo.js")[1]["cache-control"]
+
+
+def test_mastodon(recipe):
+    page = recipe("mastodon")
+    rails = Upstream(lambda _, __, request: response(f"rails: {request.target}\n".encode()))
+    streaming = Upstream(lambda _, __, request: response(f"streaming: {request.target}\n".encode()))
+    root = page.srv / "mastodon" / "public"
+    for name in ("packs/common.js", "sw.js", "system/a.png", "500.html"):
+        write(root / name, name)
+    ports = {"http://127.0.0.1:3000": rails.url, "http://127.0.0.1:4000": streaming.url}
+    server = page.start(replace=ports)
+    page.follow()
+    get = lambda path: fetch(server, path, host="social.example.com")
+    assert get("/sw.js")[1]["cache-control"] == "public, max-age=604800, must-revalidate"
+    fields = get("/system/a.png")[1]
+    assert fields["cache-control"].endswith("immutable") and fields["content-security-policy"].startswith("default-src 'none'")
+    assert get("/system/missing")[0] == 404
+    rails.stop()
+    assert get("/down")[::2] == (502, b"500.html")
+
+
+def application(name):
+    """Stands for an application: its responses have the targets of requests."""
+    return Upstream(lambda _, __, request: response(f"{name}: {request.target}\n".encode()))
+
+
+def test_discourse(recipe):
+    def rails(_, __, request):
+        if request.target.endswith("report.pdf"):
+            source, target = request.fields["x-accel-mapping"].split("=")
+            assert request.fields["x-sendfile-type"] == "X-Accel-Redirect"
+            file = f"{source}uploads/default/original/1X/report.pdf"
+            return response(b"", "200 OK", f"X-Accel-Redirect: {file.replace(source, target)}")
+        return response(f"rails: {request.target}\n".encode())
+
+    page = recipe("discourse")
+    root = page.srv / "discourse" / "public"
+    write(root / "assets" / "application.js", "1")
+    write(root / "uploads" / "default" / "original" / "1X" / "report.pdf", "the report\n")
+    page.start(replace={"http://127.0.0.1:3000": Upstream(rails).url, "https://avatars.discourse.org": application("avatars").url})
+    page.follow()
+
+
+def test_gitlab(recipe):
+    page = recipe("gitlab")
+    gitlab = application("gitlab")
+    write(page.srv / "gitlab" / "public" / "502.html", "GitLab does not respond")
+    server = page.start(replace={f"unix:{page.srv}/gitlab/sockets/workhorse": gitlab.url})
+    page.follow()
+    gitlab.stop()
+    assert fetch(server, "/", host="gitlab.example.com")[::2] == (502, b"GitLab does not respond")
+
+
+def test_jenkins(recipe):
+    page = recipe("jenkins")
+    write(page.srv / "jenkins" / "userContent" / "notes.txt", "notes of the team\n")
+    write(page.srv / "jenkins" / "secrets" / "master.key", "key")
+    server = page.start(replace={"http://127.0.0.1:8080": application("jenkins").url})
+    page.follow()
+    for path in ("/secrets/master.key", "/userContent/..%2fsecrets/master.key", "/userContent/../secrets/master.key"):
+        assert b"key\n" not in fetch(server, path, host="jenkins.example.com")[2].replace(b"master.key", b"")
+
+
+def test_grafana_and_home_assistant(recipe):
+    page = recipe("grafana")
+    grafana, home = application("grafana"), application("home")
+    upgrade = lambda *_: response(b"", "101 Switching Protocols", "Upgrade: websocket", "Connection: Upgrade", length=False)
+    server = page.start(replace={"http://127.0.0.1:3000": grafana.url, "http://127.0.0.1:8123": home.url})
+    page.follow()
+    grafana.answer = home.answer = upgrade
+    for host, path in [("grafana.example.com", "/api/live/ws"), ("example.com", "/grafana/api/live/ws"), ("home.example.com", "/api/websocket")]:
+        with server.connect() as connection:
+            connection.sendall(f"GET {path} HTTP/1.1\r\nHost: {host}\r\nConnection: Upgrade\r\nUpgrade: websocket\r\n\r\n".encode())
+            assert connection.recv(4096).startswith(b"HTTP/1.1 101 "), host
+
+
+SHOW = "<?php echo $_SERVER['SCRIPT_NAME'], '?', $_SERVER['QUERY_STRING'], \"\\n\";"
+
+
+def test_phpbb(recipe):
+    page = recipe("phpbb")
+    start_php_fpm(page)
+    for name in ("app.php", "viewtopic.php", "config.php", "install/app.php"):
+        write(page.srv / "phpbb" / name, SHOW)
+    page.start()
+    page.follow()
+
+
+def test_phpmyadmin_and_roundcube(recipe):
+    page = recipe("phpmyadmin")
+    start_php_fpm(page)
+    page.shown = {"/usr/share/phpmyadmin": f"{page.srv}/pma", "/var/lib/roundcube": f"{page.srv}/roundcube"}
+    for name in ("pma/index.php", "pma/libraries/a.php", "roundcube/public_html/index.php"):
+        write(page.srv / name, SHOW)
+    page.start()
+    page.follow()
 
 
 def test_laravel_and_symfony(recipe):
@@ -337,6 +479,7 @@ def test_lets_encrypt(recipe, tmp_path):
 
 def test_wildcard_certificate(recipe, tmp_path):
     page = recipe("wildcard-certificate")
+    page.fixed["443"] = free_port()
     knot = KnotServer(tmp_path / "knot", "example.com", page.block("text", 1))
     authority = Authority(tmp_path)
     try:
@@ -563,6 +706,32 @@ def test_security_headers(recipe):
     server = page.start()
     page.follow()
     assert "server" not in fetch(server, "/fonts/a.woff2")[1]
+
+
+def test_signed_links(recipe):
+    page = recipe("signed-links")
+    write(page.srv / "www" / "downloads" / "report.txt", "report\n")
+    write(page.srv / "www" / "downloads" / "other.txt", "other\n")
+    write(page.etc / "link.py", page.block("python"))
+    page.follow(0)
+    page.start()
+    page.follow(1)
+
+
+def test_tokens(recipe):
+    page = recipe("tokens")
+    script(page.srv / "cgi-bin", "who", 'printf "Content-Type: text/plain\\n\\n$REMOTE_USER $HTTP_X_ROLES\\n"')
+    page.follow(0)
+    page.run([page.block("sh")])
+    page.start()
+    page.follow(1)
+
+
+def test_hotlinks(recipe):
+    page = recipe("hotlinks")
+    write(page.srv / "www" / "cat.png", "cat\n")
+    page.start()
+    page.follow()
 
 
 def test_login_page(recipe):

@@ -168,7 +168,7 @@ def test_a_damaged_file_is_a_miss(place, how, when):
     elif how != "removed":
         damaged = {
             "truncated": content[:5000], "changed": content[:-1] + b"y", "empty": b"", "other": os.urandom(5000),
-            "old format": content.replace(b"dunlinR2", b"dunlinR1"),
+            "old format": content.replace(b"dunlinR3", b"dunlinR2"),
         }
         file.write_bytes(damaged[how])
     if when == "before the start":

@@ -116,7 +116,7 @@ def test_a_difference_shows_that_a_secret_changes_and_not_which(configured, tmp_
         code, out, error = run("check", "-c", str(file), "--diff", *arguments)
         assert code == 0 and "hunter2" not in out + error, (out, error)
         assert re.search(r'set_request_fields.Authorization: "hidden-[0-9a-f]{8}" -> "hidden-[0-9a-f]{8}"', out), out
-        assert re.search(r'script.env.DB_PASSWORD: "hidden-[0-9a-f]{8}" -> absent', out), out
+        assert re.search(r'script.env.DB_PASSWORD: "hidden-[0-9a-f]{8}" -> unset', out), out
         changed = re.findall(r"hidden-[0-9a-f]{8}", out)
         assert len(set(changed)) == 3
     # A restarted server has another key, so that guesses cannot be tried.

@@ -1,5 +1,6 @@
 """Servers that share their state by a store: limits, tickets, purges, passwords, maintenance, and the loss of the store."""
 
+import asyncio
 import base64
 import json
 import signal
@@ -15,6 +16,7 @@ from support import outage
 from support.acme import free_port
 from support.files import write
 from support.http import read_response
+from support.http3 import connect as connect_http3
 from support.server import DUNLIN
 from support.shared_store import Store, lacks_feature, store  # noqa: F401
 from support.tls import certificate
@@ -235,6 +237,31 @@ def test_tickets_of_sites_that_verify_clients_and_early_data_stay_at_one_server(
         for _ in range(5):
             assert not connect(servers[1], connect(servers[0])[1])[0]
         assert connect(servers[0], connect(servers[0])[1])[0] == resumes_at_home
+
+
+def test_connections_of_http3_are_reset_by_any_server(fleet, store, tmp_path):
+    own = certificate(tmp_path, "own", ("localhost",))
+    servers = fleet(2, store.url, more=f'tls = {{ certificate = "{own[0]}", key = "{own[1]}" }}', listen="tls = true", sees=False)
+    for server in servers:
+        server.logged("is reachable")
+
+    async def reset():
+        async with connect_http3(servers[0]) as client:
+            assert (await client.request("/a.txt")).status == 200
+            sent = []
+            client._transport.sendto = lambda data, address: sent.append(data)
+            await asyncio.wait({asyncio.ensure_future(client.ping())}, timeout=0.05)
+            token = client._quic._peer_cid.stateless_reset_token
+            with socket.socket(socket.AF_INET, socket.SOCK_DGRAM) as other:
+                other.settimeout(0.5)
+                other.sendto(sent[-1] + bytes(100), ("127.0.0.1", servers[1].port))
+                try:
+                    return other.recv(2000).endswith(token)
+                except TimeoutError:
+                    return False
+
+    # Connections that began before the servers had the secret are not known elsewhere.
+    wait_until(lambda: asyncio.run(reset()), "a reset by the other server")
 
 
 def test_a_purge_reaches_all_servers(fleet, store, tmp_path):

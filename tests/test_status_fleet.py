@@ -174,7 +174,7 @@ def tasks(server):
         ('{ fleet = "" }', "is not an SRV record name"),
         ('{ fleet = "http://a/" }', "is not an SRV record name"),
         ('{ fleet = "_http._tcp.a", path = "status" }', '"status" is not a path'),
-        ("{}", "lacks the key `fleet`"),
+        ("{}", "the table has no `fleet`"),
         ('"yes"', "true, false or a table"),
     ],
 )

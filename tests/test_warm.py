@@ -357,10 +357,11 @@ def test_a_traceback_is_the_one_of_python_itself(cgi):
     path = cgi.directory / "t.py"
     plain = subprocess.run([path], capture_output=True, text=True).stderr.splitlines()
     assert server.get("/cgi-bin/t.py")[0] == 502
-    wait_until(lambda: "stderr: ValueError" in server.log, "all of it is logged")
-    reported = [line.partition("stderr: ")[2].rpartition(" script=")[0].rstrip()
-            for line in server.log.splitlines() if "stderr: " in line]
-    assert reported == [line.rstrip() for line in plain if line]
+    wait_until(lambda: "ValueError: no script=" in server.log, "all of it is logged")
+    # As one message, whose further lines are indented.
+    message = server.log.partition("stderr: ")[2].partition(" script=")[0]
+    reported = [line.rstrip()[2 if at else 0 :] for at, line in enumerate(message.splitlines())]
+    assert reported == [line.rstrip() for line in plain if line] and server.log.count("stderr: ") == 1
 
 
 def test_files_that_python_would_close_are_closed(cgi, tmp_path):

@@ -1,5 +1,6 @@
 """The application server of WSGI alone: its handling of frames, with its library in C and without."""
 
+import re
 import shutil
 import signal
 import socket
@@ -104,6 +105,9 @@ def replaced(environ, start_response):
 
 def raises(environ, start_response):
     raise RuntimeError("on purpose")
+
+def raises_with_lines(environ, start_response):
+    raise RuntimeError("on\\r\\nX-A: b\\r\\n\\r\\npurpose\\udc80")
 
 def begins_and_raises(environ, start_response):
     start_response("200 OK", PLAIN)
@@ -212,6 +216,7 @@ RESPONSES = {
     "twice": HEAD + b"refused",
     "replaced": b"Status: 404 Not Found\r\nX-A: b\r\n\r\nbody",
     "raises": FAILED,
+    "raises_with_lines": FAILED,
     "begins_and_raises": FAILED,
     "writes": HEAD + b"abc",
     "late": HEAD + b"body",
@@ -312,9 +317,16 @@ def test_every_response_is_what_the_application_returns(host):
     # Each twice, and each after a plain one: no state passes from one to another.
     for path, wanted in RESPONSES.items():
         for _ in range(2):
+            found = host.fetch(path)
             if wanted is FAILED:
-                wanted = b"Status: 500 Internal Server Error\r\nDunlin-Failed: 1\r\n\r\n"
-            assert host.fetch(path) == (wanted, None), (path, host.errors.read_text())
+                # The exception, in one line.
+                head = rb"Status: 500 Internal Server Error\r\nDunlin-Failed: (\w+(: [^\r\n]+)?)\r\n\r\n"
+                reason = re.fullmatch(head, found[0])
+                assert reason and found[1] is None, (path, found, host.errors.read_text())
+                assert path != "raises" or reason[1] == b"RuntimeError: on purpose", reason[1]
+                assert path != "raises_with_lines" or reason[1] == b"RuntimeError: on X-A: b purpose?", reason[1]
+            else:
+                assert found == (wanted, None), (path, host.errors.read_text())
             assert host.fetch("plain") == (HEAD + b"body", None), path
     assert "line break" in host.errors.read_text()
     assert "RuntimeError: on purpose" in host.errors.read_text()

@@ -9,7 +9,7 @@ type Fields = Vec<(Vec<u8>, Vec<u8>)>;
 
 fn decode(decoder: &mut Decoder, block: &[u8]) -> Option<Fields> {
     let (mut text, mut fields) = (Vec::new(), Vec::new());
-    let take = |text: &mut Vec<u8>, field: dunlin_http::http2::hpack::Decoded| {
+    let take = |text: &mut Vec<u8>, field: dunlin_http::http2::hpack::DecodedField| {
         fields.push((text[field.name].to_vec(), text[field.value].to_vec()));
     };
     decoder.decode(block, &mut text, take).ok()?;

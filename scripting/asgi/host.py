@@ -258,12 +258,12 @@ class Request:
             await application(scope, self.receive, self.send)
             if not self.complete and not self.cancelled and not self.end():
                 raise RuntimeError("the application ended before its response")
-        except Exception:
+        except Exception as error:
             if not self.has_left():
                 traceback.print_exc()
                 sys.stderr.flush()
             if not self.complete and not self.begun:
-                self.finish(WHOLE, encode(500, [(b"dunlin-failed", b"1")]))
+                self.finish(WHOLE, encode(500, [(b"dunlin-failed", summary(error))]))
         finally:
             if not self.complete:
                 self.finish(END, b"the client disconnected" if self.cancelled else b"the application failed")
@@ -457,6 +457,13 @@ def is_plain(headers):
     return type(headers) is list and all(
         type(pair) is tuple and type(pair[0]) is type(pair[1]) is bytes for pair in headers
     )
+
+
+def summary(error):
+    """The last line of the traceback, as the value of a header."""
+    text = " ".join(str(traceback.format_exception_only(type(error), error)[-1]).split())
+    text = "".join([char if char.isprintable() else "?" for char in text])
+    return text[:300].encode("utf-8", "replace") or b"1"
 
 
 def encode(status, headers):

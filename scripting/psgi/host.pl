@@ -198,6 +198,16 @@ sub respond {
     return;
 }
 
+# The first line of an error that is not empty, as the value of a header.
+sub summary {
+    my ($error) = @_;
+    my ($line) = grep { /\S/ } split /\n/, "$error";
+    $line = join ' ', split ' ', substr($line // '1', 0, 300);
+    $line =~ s/[[:cntrl:]]/?/g;
+    utf8::encode($line) if utf8::is_utf8($line);
+    return $line;
+}
+
 sub finish {
     my ($request, $kind, $payload) = @_;
     return if $request->{finished}++;
@@ -266,7 +276,7 @@ sub run {
         if ($request->{begun}) {
             finish($request, LAST, $is_cancelled ? 'the client disconnected' : 'the application failed');
         } else {
-            finish($request, WHOLE, "Status: 500\nDunlin-Failed: 1\n\n");
+            finish($request, WHOLE, "Status: 500\nDunlin-Failed: " . summary($error) . "\n\n");
         }
     }
     # The destructor of a writer that was not closed has aborted the response.

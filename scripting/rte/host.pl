@@ -144,7 +144,12 @@ sub run {
             require POSIX;
             POSIX::_exit(1);
         }
-        $response->{buffer} = "Status: 500\nDunlin-Failed: 1\n\n";
+        # The first line of the error, as the value of a header.
+        my ($reason) = grep { /\S/ } split /\n/, "$error";
+        $reason = join ' ', split ' ', substr($reason // '1', 0, 300);
+        $reason =~ s/[[:cntrl:]]/?/g;
+        utf8::encode($reason) if utf8::is_utf8($reason);
+        $response->{buffer} = "Status: 500\nDunlin-Failed: $reason\n\n";
     }
     1 while $body->fill && (($body->{buffer} = ''), 1);
     undef $body;

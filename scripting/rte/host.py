@@ -104,12 +104,14 @@ def run(variables):
         failed = False
         if isinstance(end.code, str):
             print(end.code, file=sys.stderr)
-    except BaseException:
+    except BaseException as error:
         traceback.print_exc()
         failed = True
+        reason = " ".join(traceback.format_exception_only(type(error), error)[-1].split())
+        reason = "".join([char if char.isprintable() else "?" for char in reason])
     if failed and not output.sent:
         # Nothing was sent: the output before the failure is discarded.
-        os.write(1, b"Status: 500\nDunlin-Failed: 1\n\n")
+        os.write(1, b"Status: 500\nDunlin-Failed: %s\n\n" % (reason[:300].encode("utf-8", "replace") or b"1"))
     elif failed:
         # The response has begun and must not appear complete.
         sys.stderr.flush()

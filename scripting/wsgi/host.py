@@ -250,6 +250,13 @@ def head_of(status, headers):
     return cached[2]
 
 
+def summary(error):
+    """The last line of the traceback, as the value of a header."""
+    text = " ".join(str(traceback.format_exception_only(type(error), error)[-1]).split())
+    text = "".join([char if char.isprintable() else "?" for char in text])
+    return text[:300].encode("utf-8", "replace").decode("latin-1") or "1"
+
+
 def encode(status, headers):
     head = "Status: %s\r\n%s\r\n" % (status, "".join(["%s: %s\r\n" % pair for pair in headers]))
     if head.count("\n") != len(headers) + 2:
@@ -324,11 +331,11 @@ class Response:
                     result.close()
         except Cancelled:
             reason = b"the client disconnected"
-        except Exception:
+        except Exception as error:
             traceback.print_exc()
             sys.stderr.flush()
             if not self.begun:
-                head = encode("500 Internal Server Error", [("Dunlin-Failed", "1")])
+                head = encode("500 Internal Server Error", [("Dunlin-Failed", summary(error))])
                 connection.send(ident, WHOLE, head)
                 return
             reason = b"the application failed"

@@ -203,6 +203,16 @@ def two_certificates(reader):
 
 
 @contextlib.contextmanager
+def two_versions(reader):
+    """A certificate, and two versions of a script."""
+    script = lambda number: "".join(f"let line{line} = {line * 7 % 13};\n" for line in range(100)) + f"let version = {number};\n"
+    for number, name in enumerate(("3f2a", "77c1")):
+        write(reader.folder / "srv" / "www" / "assets" / f"app.{name}.js", script(number))
+    with two_certificates(reader):
+        yield
+
+
+@contextlib.contextmanager
 def releases(reader):
     """Two releases of an application."""
     folder = reader.folder / "srv" / "releases"
@@ -224,6 +234,7 @@ def group(reader):
 COMPANIONS = {
     "access.md": group,
     "components.md": shop,
+    "compression.md": two_versions,
     "deploying.md": releases,
     "fastcgi.md": php,
     "forms.md": operation,

@@ -3,12 +3,15 @@
 import base64
 import contextlib
 import fcntl
+import hashlib
 import json
 import os
 import shutil
+import ssl
 import subprocess
 
 from support.server import ROOT
+from support.tls import openssl
 
 CHROMIUM = shutil.which("chromium") or shutil.which("chromium-browser")
 
@@ -24,6 +27,13 @@ SCREENSHOTS = ROOT / "target" / "screenshots"
 
 TEXTS = {"Enter": "\r"}
 KEY_CODES = {"Tab": 9, "Enter": 13, "Escape": 27, "End": 35, "Home": 36, "ArrowLeft": 37, "ArrowUp": 38, "ArrowRight": 39, "ArrowDown": 40}
+
+
+def trusting(certificate):
+    """The flag of a browser that trusts the key of a certificate. One that accepts any certificate keeps nothing of what it gets."""
+    public = openssl("x509", "-in", certificate, "-noout", "-pubkey").encode()
+    der = ssl.PEM_cert_to_DER_cert(public.decode().replace("PUBLIC KEY", "CERTIFICATE"))
+    return f"--ignore-certificate-errors-spki-list={base64.b64encode(hashlib.sha256(der).digest()).decode()}"
 
 
 def dom(url, profile):

@@ -1,7 +1,7 @@
 """One small program for every kind of script. The query string selects what it does:
 
 `hello` responds with text, `total` with CONTENT_LENGTH and the length and SHA-256 of the request body,
-`mask` with the blocked and the ignored signals of its process, `status=NNN` with that status and a body.
+`mask` with the blocked and the ignored signals of its process, `long` with 6,000 bytes, `status=NNN` with that status and a body.
 """
 
 import hashlib
@@ -28,6 +28,8 @@ def respond(query, length, read):
             digest.update(part)
             count += len(part)
         return "200 OK", f"{length} {count} {digest.hexdigest()}".encode()
+    if query == "long":
+        return "200 OK", b"hello " * 1000
     if query.startswith("status="):
         return query[7:] + " Some", b"hello"
     return "200 OK", b"hello"
@@ -108,6 +110,8 @@ sub {
         my ($digest, $count, $part) = (Digest::SHA->new(256), 0, '');
         while (my $read = $env->{'psgi.input'}->read($part, 65536)) { $digest->add($part); $count += $read }
         $body = join ' ', $env->{CONTENT_LENGTH} // 'None', $count, $digest->hexdigest;
+    } elsif ($query eq 'long') {
+        $body = 'hello ' x 1000;
     } elsif ($query =~ /^status=(\d+)/) {
         $status = $1;
     }
@@ -126,6 +130,8 @@ if ($query === 'mask') {
     $count = 0;
     while (($part = fread($in, 65536)) !== false && $part !== '') { hash_update($hash, $part); $count += strlen($part); }
     echo $_SERVER['CONTENT_LENGTH'] ?? 'None', ' ', $count, ' ', hash_final($hash);
+} elseif ($query === 'long') {
+    echo str_repeat('hello ', 1000);
 } elseif (str_starts_with($query, 'status=')) {
     http_response_code((int)substr($query, 7));
     echo 'hello';

@@ -1,6 +1,7 @@
 """Machines for tests: network namespaces, connected by wires with delay and loss."""
 
 import itertools
+import json
 import os
 import shutil
 import signal
@@ -49,10 +50,16 @@ class Wire:
         self.addresses = [f"10.213.{number}.{n}" for n in (1, 2)]
         ends = [word for machine, address in zip(machines, self.addresses) for word in (machine.name, f"{address}/30")]
         command = [sys.executable, WIRE, str(delay_ms), str(loss), *ends]
-        self.process = subprocess.Popen(command, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True)
+        self.process = subprocess.Popen(command, stdin=subprocess.PIPE, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True)
         if self.process.stdout.readline() != "ready\n":
             reason = self.process.communicate()[1].strip().splitlines()
             pytest.skip(f"a wire between network namespaces cannot be made: {reason[-1] if reason else ''}")
+
+    def change(self, **state):
+        """Changes `delay` (ms), `loss`, `reorder`, `duplicate` (shares) or `largest` (bytes of a packet)."""
+        self.process.stdin.write(json.dumps(state) + "\n")
+        self.process.stdin.flush()
+        assert self.process.stdout.readline() == "changed\n"
 
     def cut(self):
         """Nothing passes any more, and no end notices it."""

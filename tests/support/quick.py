@@ -23,7 +23,7 @@ def programs():
 
 # Modules that take long.
 SLOW = {
-    "test_changes", "test_connections", "test_hostile_scripts", "test_hostile_stores", "test_load", "test_load_machines",
+    "test_changes", "test_connections", "test_hostile_scripts", "test_hostile_stores", "test_http3_hostile", "test_http3_network", "test_load", "test_load_http3", "test_load_machines",
     "test_load_text", "test_load_verdicts", "test_memory", "test_object_root_failures", "test_proxy_dns", "test_proxy_failures",
     "test_reload_applications", "test_response_cache_scripts", "test_stopped_workers", "test_upgrade", "test_uploads",
     "test_websocket_cases", "test_websocket_end", "test_wsgi",

@@ -65,10 +65,10 @@ class Server:
             connection.sendall(data)
             return read_all(connection)
 
-    def get(self, path, *fields, method="GET"):
+    def get(self, path, *fields, method="GET", host="x"):
         """One request on a connection of its own: status, fields (lower case), body."""
         head = "".join(f"{field}\r\n" for field in fields)
-        data = f"{method} {path} HTTP/1.1\r\nHost: x\r\nConnection: close\r\n{head}\r\n"
+        data = f"{method} {path} HTTP/1.1\r\nHost: {host}\r\nConnection: close\r\n{head}\r\n"
         return parse(self.exchange(data.encode("latin-1")), method)
 
     def kill(self):

@@ -22,7 +22,7 @@ def lacks_feature():
         file.write(text)
         file.flush()
         done = subprocess.run([DUNLIN, "check", "--config", file.name], capture_output=True, text=True)
-        return "needs a build with the feature" in done.stdout + done.stderr
+        return "this build lacks the feature" in done.stdout + done.stderr
 
 
 class Store:
