@@ -1,7 +1,7 @@
 """A network address translator for UDP, in a process of its own: each client has an address towards the server, which changes.
 
 `python nat.py PORT` prints its own port. A line `N` on the standard input gives N clients, the longest without a change first, another
-address with their next datagram. What is under way to the old one still arrives: a client that waits for a response would otherwise have no
+address with their next datagram. Clients that have sent nothing since the line before may have ended, and keep theirs. What is under way to the old one still arrives: a client that waits for a response would otherwise have no
 reason to send, and the server no way to learn its address. It ends with its standard input, and prints the number of changes.
 """
 
@@ -52,7 +52,7 @@ def main(server):
     events = select.epoll()
     events.register(inside, select.EPOLLIN)
     events.register(sys.stdin, select.EPOLLIN)
-    by_client, by_number, old, due, changes = {}, {}, [], set(), 0
+    by_client, by_number, old, due, heard, changes = {}, {}, [], set(), set(), 0
 
     def translate(client):
         outside = opened(server)
@@ -66,6 +66,7 @@ def main(server):
                 for _ in range(64):
                     try:
                         data, client = inside.recvfrom(SIZE)
+                        heard.add(client)
                         if client in due:
                             due.remove(client)
                             # It is behind all others now.
@@ -86,7 +87,9 @@ def main(server):
                 if not line:
                     print(changes, flush=True)
                     return
-                due.update([client for client in by_client if client not in due][: int(line)])
+                candidates = heard - due
+                due.update([client for client in by_client if client in candidates][: int(line)])
+                heard.clear()
             elif number in by_number:
                 outside, client = by_number[number]
                 for _ in range(64):
