@@ -185,7 +185,7 @@ pub enum ConnectionUse {
 #[serde(deny_unknown_fields, default)]
 #[schemars(rename = "Http3")]
 pub struct Http3Table {
-    /// Congestion control of what is sent: `cubic` (RFC 9438) or `bbr`, which keeps its rate when packets are lost. Default: `cubic`.
+    /// Congestion control of what is sent: `cubic` (RFC 9438), `bbr`, which keeps its rate when packets are lost, or `system`: the one of the two that the system uses for TCP, CUBIC if it uses neither. Default: `system`.
     pub congestion: CongestionControl,
     /// Directory for records of connections in the format qlog, a file of at most 10 MB for each of the first 100
     /// connections since the start. The server creates it, for its user alone. Default: none.
@@ -196,8 +196,10 @@ pub struct Http3Table {
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq, Deserialize, JsonSchema)]
 #[serde(rename_all = "lowercase")]
 pub enum CongestionControl {
-    /// CUBIC (RFC 9438).
+    /// The algorithm that the system uses for TCP, if it is one of the others; CUBIC otherwise.
     #[default]
+    System,
+    /// CUBIC (RFC 9438).
     Cubic,
     /// BBR, which estimates bandwidth and round-trip time instead of reacting to losses.
     Bbr,

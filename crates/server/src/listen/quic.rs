@@ -193,6 +193,7 @@ impl Acceptor {
             // The adapter closes idle connections before.
             idle_timeout: Duration::from_millis(ctx.http1.idle_timeout) + Duration::from_secs(5),
             congestion: match ctx.shared.config.server.http3.congestion {
+                CongestionControl::System => Congestion::of_tcp(),
                 CongestionControl::Cubic => Congestion::Cubic,
                 CongestionControl::Bbr => Congestion::Bbr,
             },
