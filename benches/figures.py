@@ -4,7 +4,7 @@
     benches/figures.py ROW... [--rounds 5] [--seconds 2] [--json FILE]
 
 Rows: keepalive-1k random-1k pipeline-10 sizes churn cache-off large-site crawl few-connections access-log idle-memory
-first-byte scaling checks response-cache metrics routes proxy-small proxy-http2 proxy-large proxy-upload proxy-latency slowloris
+first-byte scaling checks response-cache metrics leaders routes proxy-small proxy-http2 proxy-large proxy-upload proxy-latency slowloris
 http2 tls handshakes cgi cgiplus component compress-php compress-json compress-plain compress-first-byte compress-cached php
 wsgi load http3-1k http3-body http3-handshakes http3-idle http3-loss http3-beside, or all; versions compares two builds of Dunlin. The server has
 processor 0, the load processor 1; rounds are interleaved in a random order; medians are printed. A run during which the host
@@ -34,6 +34,7 @@ import compression
 import crawl
 import http3
 import idle
+import leaders
 import proxies
 import routes
 import servers
@@ -54,7 +55,7 @@ def stolen():
     return int(Path("/proc/stat").read_text().split(None, 9)[8]) / os.sysconf("SC_CLK_TCK")
 
 
-class Bench(proxies.Rows, components.Rows, compression.Rows, http3.Rows, routes.Rows, versions.Rows):
+class Bench(leaders.Rows, proxies.Rows, components.Rows, compression.Rows, http3.Rows, routes.Rows, versions.Rows):
     def __init__(self, options):
         self.options = options
         self.folder = Path(tempfile.mkdtemp(prefix="figures-"))
@@ -823,7 +824,7 @@ class Bench(proxies.Rows, components.Rows, compression.Rows, http3.Rows, routes.
         return rate, cpu / (rate * self.options.seconds) * 1e6
 
 
-ROWS = ["keepalive-1k", "random-1k", "pipeline-10", "sizes", "churn", "cache-off", "large-site", "crawl", "few-connections", "access-log", "idle-memory", "first-byte", "scaling", "checks", "response-cache", "metrics", *routes.ROWS, *proxies.ROWS, "slowloris", "http2", "tls", "handshakes", "cgi", "cgiplus", *components.ROWS, *compression.ROWS, "php", "wsgi", "load", *http3.ROWS]
+ROWS = ["keepalive-1k", "random-1k", "pipeline-10", "sizes", "churn", "cache-off", "large-site", "crawl", "few-connections", "access-log", "idle-memory", "first-byte", "scaling", "checks", "response-cache", "metrics", *leaders.ROWS, *routes.ROWS, *proxies.ROWS, "slowloris", "http2", "tls", "handshakes", "cgi", "cgiplus", *components.ROWS, *compression.ROWS, "php", "wsgi", "load", *http3.ROWS]
 
 
 def main():
@@ -837,6 +838,7 @@ def main():
     parser.add_argument("--before", help="an older build, for the row versions")
     parser.add_argument("--baseline", default="target/dist/baseline")
     parser.add_argument("--python", default=sys.executable, help="interpreter for the row wsgi")
+    parser.add_argument("--only", help="a regular expression of titles, for the row leaders")
     parser.add_argument("--json", type=Path)
     options = parser.parse_args()
     servers.Dunlin.binary, servers.Baseline.binary = options.dunlin, options.baseline

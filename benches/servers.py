@@ -17,9 +17,9 @@ def free_port():
         return probe.getsockname()[1]
 
 
-def core_time():
-    """Seconds of work of processor 0, the server's: user, nice, system, irq and softirq time."""
-    fields = Path("/proc/stat").read_text().splitlines()[1].split()
+def core_time(core=0):
+    """Seconds of work of a processor, 0 is the server's: user, nice, system, irq and softirq time."""
+    fields = Path("/proc/stat").read_text().splitlines()[1 + core].split()
     return sum(int(fields[n]) for n in (1, 2, 3, 6, 7)) / os.sysconf("SC_CLK_TCK")
 
 
@@ -239,12 +239,13 @@ class Nginx(Server):
             self.http2_port = free_port()
             location += f" listen 127.0.0.1:{self.http2_port} http2 backlog=4096; http2_max_concurrent_streams 256;"
         sendfile = "on" if self.variant.get("sendfile", True) else "off"
+        siblings = "gzip_static on;" if self.variant.get("siblings") else ""
         text = f"""worker_processes 1; daemon off; pid {self.folder}/pid; error_log {self.folder}/error.log;
 events {{ worker_connections 20000; }}
 http {{ access_log {log}; sendfile {sendfile}; tcp_nodelay on; keepalive_requests 1000000000;
   keepalive_timeout 600s; {cache} client_body_temp_path {self.folder}/body;
   proxy_temp_path {self.folder}/proxy; fastcgi_temp_path {self.folder}/fastcgi;
-  uwsgi_temp_path {self.folder}/uwsgi; scgi_temp_path {self.folder}/scgi; {self.variant.get("http", "")} {upstream}
+  uwsgi_temp_path {self.folder}/uwsgi; scgi_temp_path {self.folder}/scgi; {siblings} {self.variant.get("http", "")} {upstream}
   server {{ listen 127.0.0.1:{self.port} backlog=4096; {tls} root {self.root}; {php} {location} }} }}
 """
         return ["nginx", "-c", self.write("nginx.conf", text)]
@@ -261,12 +262,13 @@ class H2o(Server):
             tls = f"""listen: {{ host: 127.0.0.1, port: {self.tls_port}, ssl: {{ certificate-file: {certificate}, key-file: {key} }} }}
 http2-max-concurrent-requests-per-connection: 256
 """
+        siblings = "file.send-compressed: ON\n" if self.variant.get("siblings") else ""
         text = f"""num-threads: 1
 http1-request-timeout: 600
 max-connections: 20000
 user: root
 listen: {{ host: 127.0.0.1, port: {self.port} }}
-{tls}hosts:
+{siblings}{tls}hosts:
   default:
     paths:
       "/": {{ file.dir: {self.root} }}

@@ -5,17 +5,18 @@
 The figure is the ratio of processor time per request: of the threads of the server and its scripts, and all time of
 processor 0, which includes that of interrupts. It depends on where memory lies by up to a tenth, so all builds are started
 several times: the figure is the median of the ratios of the launches. The build before the change takes part twice, which
-shows how much of a difference is noise."""
+shows how much of a difference is noise. Instructions per request are counted, too."""
 
 import statistics
 from pathlib import Path
 
 import servers
+from instructions import Rows as Instructions
 
 ROWS = ["versions"]
 
 
-class Rows:
+class Rows(Instructions):
     """The row, for `Bench`."""
 
     def versions(self):
@@ -27,6 +28,7 @@ class Rows:
             self.compare_versions(self.version_cases(upstream))
         finally:
             upstream.stop()
+        self.count_instructions(before)
 
     def compare_versions(self, cases):
         builds = {"before": self.options.before, "again": self.options.before, "after": self.options.dunlin}
