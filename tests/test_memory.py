@@ -270,8 +270,10 @@ class Object(Way):
 class Websocket(Way):
     path = "/app"
     websocket = True
-    # The application sends so much before anything is acknowledged.
+    # The application sends so much before anything is acknowledged, which is half of the bound; the connection's output is the other
+    # half. What the allocator keeps of messages of 50 KB comes on top.
     of_request = 448 << 10
+    own = 128 << 10
 
     def prepare(self):
         (self.folder / "asgi_app.py").write_text(ASGI)
