@@ -107,11 +107,6 @@ def encoder(client, data):
     client._quic.send_stream_data(client.http._local_encoder_stream_id, data)
 
 
-@pytest.mark.xfail(
-    reason="the server notes the abuse in its log, but when more streams are stopped at the same time, it closes the connection with "
-    "0x100 and `the connection has failed`: the error of the next event replaces the first one",
-    strict=False,
-)
 def test_rapid_reset(server):
     async def attack(client):
         for _ in range(2000):

@@ -48,7 +48,7 @@ impl Http3Driver {
                     self.arrived.readable.push(id.into());
                 }
                 QuicEvent::Stream(StreamEvent::Writable { id }) => {
-                    self.exchanges.protocol.resume(id.into());
+                    self.exchanges.protocol.note_writable(id.into());
                 }
                 QuicEvent::Stream(StreamEvent::Stopped { id, .. }) => {
                     self.stopped(id.into(), out);

@@ -26,6 +26,8 @@ pub(super) struct Sending {
     unsent: HashMap<StreamId, Unsent>,
     /// Their number.
     unsent_bytes: usize,
+    /// Streams whose rest QUIC may take now.
+    writable: Vec<StreamId>,
     /// Bytes that were passed to QUIC, or wait in `unsent`.
     written: i64,
     /// How often all bytes were passed to QUIC.
@@ -53,6 +55,8 @@ struct Unsent {
 
 /// The urgency of responses whose client states none (RFC 9218 §4.1).
 const USUAL: i32 = 3;
+/// The last urgency (RFC 9218 §4.1).
+const LAST: i32 = 7;
 /// Bytes of one frame at most.
 const CHUNK: usize = 64 * 1024;
 /// Bytes of bodies that one turn sends, beyond the frame that exceeds them.
@@ -71,6 +75,7 @@ impl Sending {
             current: None,
             unsent: HashMap::new(),
             unsent_bytes: 0,
+            writable: Vec::new(),
             written: 0,
             flushes: 0,
             turn_bytes: 0,
@@ -89,6 +94,7 @@ impl Sending {
     /// Passes what is left to QUIC.
     pub(super) fn end_turn(&mut self, out: &mut Vec<u8>) {
         self.pass(out);
+        while self.resume_next(LAST) {}
         self.send_own();
         if self.is_flushed() {
             self.flushes += 1;
@@ -143,8 +149,32 @@ impl Sending {
         }
     }
 
-    /// Passes the rest of a stream to QUIC, which has room for it.
-    pub(super) fn resume(&mut self, id: StreamId) {
+    /// Notes that QUIC may take more of a stream. Others may be more urgent.
+    pub(super) fn note_writable(&mut self, id: StreamId) {
+        self.writable.push(id);
+    }
+
+    /// Passes the rest of the most urgent writable stream to QUIC, if it is not less urgent than `urgency`. Returns `false` if there is
+    /// none.
+    fn resume_next(&mut self, urgency: i32) -> bool {
+        let streams = self.writable.iter().enumerate();
+        let next = streams.min_by_key(|(index, id)| (self.urgency(**id), *index));
+        let Some((index, id)) = next.map(|(index, id)| (index, *id)) else { return false };
+        if self.urgency(id) > urgency {
+            return false;
+        }
+        self.writable.remove(index);
+        self.resume(id);
+        true
+    }
+
+    /// Returns the urgency with which a stream was last sent, also after its response was completed.
+    fn urgency(&self, id: StreamId) -> i32 {
+        USUAL - self.prioritized.get(&id).copied().unwrap_or_default()
+    }
+
+    /// Passes the rest of a stream to QUIC.
+    fn resume(&mut self, id: StreamId) {
         if let Some(mut unsent) = self.unsent.remove(&id) {
             self.unsent_bytes -= unsent.bytes.len() - unsent.at;
             unsent.at += self.carrier.connection.write(quic_stream(id), &unsent.bytes[unsent.at..]);
@@ -376,10 +406,15 @@ impl Protocol for Sending {
     }
 
     fn next_to_send(&mut self, _out: &Vec<u8>) -> Option<StreamId> {
-        if self.turn_bytes >= BATCH || self.is_full() {
-            return None;
+        loop {
+            let is_over = self.turn_bytes >= BATCH || self.is_full();
+            let next = if is_over { None } else { self.engine.next_to_send() };
+            let of_next = next.map_or(LAST, |id| i32::from(self.engine.priority(id).urgency));
+            // Where the connection's window is small, what waits takes all of it.
+            if self.writable.is_empty() || !self.resume_next(of_next) {
+                return next;
+            }
         }
-        self.engine.next_to_send()
     }
 
     fn stalled_by(&self, id: StreamId) -> Option<Stalled> {
@@ -405,5 +440,6 @@ impl Protocol for Sending {
         self.unsent.shrink_to_fit();
         self.untaken.shrink_to_fit();
         self.prioritized.shrink_to_fit();
+        self.writable.shrink_to_fit();
     }
 }
