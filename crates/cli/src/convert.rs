@@ -195,6 +195,8 @@ impl OtherSource {
             }
             config = conversion.config(&self.file, overrides)?;
         }
+        // Its clients may rely on that; a converted file need not keep it.
+        config.server.http1.bare_lf = self.server == OtherServer::Nginx;
         Ok((config, conversion.report.losses().map(ToString::to_string).collect()))
     }
 

@@ -175,6 +175,8 @@ pub struct Http1 {
     pub fields: usize,
     /// Maximum number of requests per connection; 0 for no limit.
     pub requests: u64,
+    /// LF alone ends a line of a head.
+    pub bare_lf: bool,
 }
 
 /// Settings of HTTP/3 connections.

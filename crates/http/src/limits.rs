@@ -11,11 +11,14 @@ pub struct Limits {
     pub target_size: usize,
     /// Number of fields in a head; at most [`Head::MAX_FIELDS`](crate::Head::MAX_FIELDS).
     pub fields: usize,
+    /// LF alone ends a line of a head of HTTP/1, which RFC 9112 §2.2 permits. Otherwise it is an error, as what two parsers could read
+    /// differently is.
+    pub bare_lf: bool,
 }
 
 impl Default for Limits {
-    /// Returns a head of 32 KB, a request-target of 8 KB, and 100 fields.
+    /// Returns a head of 32 KB, a request-target of 8 KB, and 100 fields, with CR LF behind each line.
     fn default() -> Self {
-        Self { head_size: 32 * 1024, target_size: 8 * 1024, fields: 100 }
+        Self { head_size: 32 * 1024, target_size: 8 * 1024, fields: 100, bare_lf: false }
     }
 }

@@ -205,6 +205,7 @@ impl Http1Settings {
                 head_size: http1.head_size,
                 target_size: http1.target_size,
                 fields: http1.fields,
+                bare_lf: http1.bare_lf,
             },
             idle_timeout: millis(http1.idle_timeout),
             head_timeout: millis(http1.head_timeout),

@@ -267,6 +267,7 @@ impl Checker<'_> {
             target_size,
             fields: http1.fields.as_deref().copied().unwrap_or(100),
             requests: http1.requests.unwrap_or(0),
+            bare_lf: http1.bare_lf,
         }
     }
 

@@ -165,6 +165,9 @@ pub struct Http1Table {
     pub fields: Option<Spanned<usize>>,
     /// Maximum number of requests of one connection; 0 for no limit. Default: 0.
     pub requests: Option<u64>,
+    /// Accept LF alone as the end of a line of a head, as old programs send it. Requests with such lines are rejected otherwise, since proxies read them
+    /// differently. Default: false.
+    pub bare_lf: bool,
 }
 
 /// The use of a connection.

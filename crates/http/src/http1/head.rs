@@ -22,7 +22,7 @@ pub(super) fn parse(
     let max = limits.head_size.min(usize::from(u16::MAX));
     let window = &input[..input.len().min(max)];
 
-    let Some(line) = next_line(window, 0)? else {
+    let Some(line) = next_line(window, 0, limits)? else {
         return too_long_or_incomplete(input, window, limits);
     };
     request_line(&window[..line.end], limits, head)?;
@@ -36,7 +36,7 @@ pub(super) fn parse(
     head.clear_fields();
     let mut start = first;
     loop {
-        let Some(line) = next_line(window, start)? else {
+        let Some(line) = next_line(window, start, limits)? else {
             return if window.len() < input.len() || window.len() == max {
                 Err(RequestError::new(431, "the head is larger than the limit"))
             } else {
@@ -56,20 +56,23 @@ pub(super) fn parse(
 }
 
 struct Line {
-    /// Offset of its CR LF.
+    /// Offset of its CR LF, or of its LF.
     end: usize,
     /// Offset of the next line.
     next: usize,
 }
 
 #[inline]
-fn next_line(input: &[u8], start: usize) -> Result<Option<Line>, RequestError> {
+fn next_line(input: &[u8], start: usize, limits: &Limits) -> Result<Option<Line>, RequestError> {
     let Some(length) = memchr(b'\n', &input[start..]) else {
         return Ok(None);
     };
     let lf = start + length;
     if length == 0 || input[lf - 1] != b'\r' {
-        return Err(RequestError::bad("a line ends without CR"));
+        return match limits.bare_lf {
+            true => Ok(Some(Line { end: lf, next: lf + 1 })),
+            false => Err(RequestError::bad("a line ends without CR")),
+        };
     }
     Ok(Some(Line { end: lf - 1, next: lf + 1 }))
 }

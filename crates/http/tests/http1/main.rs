@@ -237,8 +237,28 @@ fn request_lines_have_one_form() {
 }
 
 #[test]
+fn lf_alone_ends_lines_where_that_is_allowed() {
+    let limits = Limits { bare_lf: true, ..Limits::default() };
+    let strict = b"POST /a HTTP/1.1\r\nHost: x\r\nContent-Length: 1\r\n\r\nbGET /c HTTP/1.1\r\nHost: y\r\n\r\n";
+    let expected = read_in_pieces(strict, &[], &limits);
+    assert_eq!((expected.requests.len(), expected.rejected), (2, None));
+    for message in [
+        &b"POST /a HTTP/1.1\nHost: x\nContent-Length: 1\n\nbGET /c HTTP/1.1\nHost: y\n\n"[..],
+        b"POST /a HTTP/1.1\r\nHost: x\nContent-Length: 1\r\n\nbGET /c HTTP/1.1\nHost: y\r\n\r\n",
+    ] {
+        let every: Vec<usize> = (0..message.len()).collect();
+        for cuts in [&[][..], &every] {
+            assert_eq!(read_in_pieces(message, cuts, &limits), expected);
+        }
+    }
+    // CR alone ends nothing.
+    let read = read_in_pieces(b"GET / HTTP/1.1\rHost: x\n\n", &[], &limits);
+    assert_eq!(read.rejected, Some(400));
+}
+
+#[test]
 fn limits_apply_to_complete_and_incomplete_messages() {
-    let limits = Limits { head_size: 1024, target_size: 256, fields: 5 };
+    let limits = Limits { head_size: 1024, target_size: 256, fields: 5, ..Limits::default() };
     let long_target = format!("GET /{} HTTP/1.1\r\nHost: x\r\n\r\n", "a".repeat(300));
     let endless_target = format!("GET /{}", "a".repeat(400));
     let long_field = format!("GET / HTTP/1.1\r\nHost: x\r\nX: {}\r\n\r\n", "a".repeat(1024));
