@@ -41,7 +41,7 @@ STATUSES = {
     103: "`early_hints`, or a script sends Early Hints",
     200: "a file, a listing, a page of the status, `respond`",
     201: "[WebDAV](webdav.md) has made a file or a collection",
-    204: "OPTIONS for a file; a preflight of [`cors`](access.md#other-origins); WebDAV has changed or removed a file",
+    204: "OPTIONS for a file; a preflight of [`cors`](access.md#cors-scripts-from-other-origins); WebDAV has changed or removed a file",
     206: "a range of a file",
     207: "WebDAV: properties, or the members of a collection that were not changed",
     301: "a directory without its slash, `/status` and `/app` without theirs; `redirect` with this status",
