@@ -27,8 +27,8 @@ Examples:
   dunlin init                  write dunlin.toml for the current directory
   dunlin init /srv/shop        write /srv/shop/dunlin.toml
 
-It finds static files, PHP, Django, Flask, FastAPI and other applications of WSGI, ASGI and PSGI, Node.js and a
-directory cgi-bin. A file that exists is never changed.";
+It finds static files, PHP, Django, Flask, FastAPI and other WSGI, ASGI and PSGI applications, Node.js, and a directory cgi-bin.
+An existing file is never changed.";
 
 /// Writes a configuration for what the directory holds.
 pub(crate) fn run(arguments: &InitArguments) -> ExitCode {

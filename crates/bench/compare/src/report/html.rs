@@ -5,6 +5,7 @@ use std::fmt::{Result, Write};
 use dunlin_http::html::escape;
 
 use super::chart::DrawnChart;
+use super::experiments::experiments;
 use super::format;
 use super::html_table::table;
 use super::svg::COLOURS;
@@ -115,6 +116,9 @@ fn one(
             figure(page, chart)?;
         }
         writeln!(page, "</details>")?;
+    }
+    for experiments in experiments(scenario) {
+        experiments.html(page)?;
     }
     for chart in of_scenario().filter(|chart| chart.metric.is_none()) {
         figure(page, chart)?;

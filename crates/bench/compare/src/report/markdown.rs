@@ -2,6 +2,7 @@
 
 use std::fmt::Write;
 
+use super::experiments::experiments;
 use super::format;
 use super::table::{Entry, absent, columns, curves, entries, rows, verdict};
 use super::warnings::warnings;
@@ -63,6 +64,9 @@ fn one(text: &mut String, results: &Results, scenario: &ScenarioResults) -> std:
     }
     for metric in &scenario.metrics {
         table(text, results, scenario, metric)?;
+    }
+    for experiments in experiments(scenario) {
+        experiments.markdown(text)?;
     }
     if !scenario.notes.is_empty() {
         writeln!(text)?;
