@@ -140,7 +140,7 @@ def test_an_address_for_all_is_one_listener(tmp_path):
     [
         ("/../../etc", "rejected with 400: the path leads above the root"),
         ("/%zz", "rejected with 400: a percent sign"),
-        ("/a%2fb", "rejected with 404: the path holds an encoded slash"),
+        ("/a%2fb", "rejected with 404: the path contains an encoded slash"),
         ("/none", "404: no such file"),
         ("/x.var", "dunlin.toml:7): variable"),
     ],

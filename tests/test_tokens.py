@@ -216,7 +216,7 @@ def test_a_changed_file_is_followed_and_a_broken_one_changes_nothing(serve, site
     file.write_text("{")
     time.sleep(1.2)
     assert status(second) == 200
-    server.logged("not JSON, in line 1; the previous keys stay in force")
+    server.logged("not JSON, in line 1; the previous keys stay in use")
     file.unlink()
     time.sleep(1.2)
     assert status(second) == 200

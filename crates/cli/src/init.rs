@@ -58,7 +58,7 @@ fn write(directory: &Path) -> Result<String, String> {
             .kind()
         {
             ErrorKind::AlreadyExists => {
-                format!("{file} exists, and is left as it is; `dunlin check` checks it")
+                format!("{file} already exists and was not changed; `dunlin check` checks it")
             }
             _ => format!("{file}: {error}"),
         })?;

@@ -115,7 +115,7 @@ pub(crate) fn check_copied_field(name: &str) -> Result<(), String> {
         || is_forwarding(lower.as_bytes())
     {
         return Err(format!(
-            "{name} has another meaning; name a field of its own, such as \"X-User\""
+            "{name} has another meaning; name another header, such as \"X-User\""
         ));
     }
     Ok(())

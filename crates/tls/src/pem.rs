@@ -24,8 +24,8 @@ pub(crate) fn certificates(file: &Path) -> Result<Vec<CertificateDer<'static>>, 
         return Ok(chain);
     }
     Err(wrong(match fault(&text) {
-        None if has_key(&text) => "it holds a private key, but no certificate",
-        None => "it holds no certificate in PEM form",
+        None if has_key(&text) => "it contains a private key, but no certificate",
+        None => "it contains no certificate in PEM form",
         Some(fault) => fault,
     }))
 }
@@ -59,7 +59,7 @@ pub(crate) fn signing_key(
     let key = PrivateKeyDer::from_pem_slice(&text).map_err(|error| {
         wrong(match (fault(&text), error) {
             (Some(fault), _) => fault,
-            (None, pem::Error::NoItemsFound) => "it holds no private key in PEM form",
+            (None, pem::Error::NoItemsFound) => "it contains no private key in PEM form",
             (None, _) => NOT_BASE64,
         })
     })?;
@@ -256,7 +256,7 @@ mod tests {
             fs::write(&file, &text).unwrap();
             assert!(signing_key(&provider(), &file).is_ok(), "{text}");
             let wrong = certificates(&file).unwrap_err();
-            assert!(wrong.ends_with("it holds a private key, but no certificate"), "{wrong}");
+            assert!(wrong.ends_with("it contains a private key, but no certificate"), "{wrong}");
         }
     }
 }

@@ -173,7 +173,7 @@ pub struct Http1Table {
 pub enum ConnectionUse {
     /// One request, as in HTTP/1.0.
     Close,
-    /// Requests one after the other, each response in a write of its own.
+    /// Requests one after the other, each response in a separate write.
     Persistent,
     /// The responses to all requests that have arrived in one write.
     #[default]

@@ -205,7 +205,7 @@ fn machine(page: &mut String, results: &Results) -> Result {
         fact("load before", &format!("{load:.2} (average of one minute)"))?;
     }
     if let Some(share) = machine.others_share {
-        fact("other programs", &format!("{:.0} % of all processors", share * 100.0))?;
+        fact("other programs", &format!("{:.0} % of all CPUs", share * 100.0))?;
     }
     fact(
         "method",

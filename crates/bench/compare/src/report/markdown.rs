@@ -25,7 +25,7 @@ fn write(text: &mut String, results: &Results) -> std::fmt::Result {
     )?;
     writeln!(
         text,
-        "- servers on processor {}, load on processor {}",
+        "- servers on CPU {}, load on CPU {}",
         machine.server_processors, machine.load_processors
     )?;
     writeln!(

@@ -21,10 +21,10 @@ pub(crate) fn busy(machine: &Machine) -> Option<String> {
     let load = machine.load_before.filter(|load| *load > processors * BUSY_LOAD);
     let others = machine.others_share.filter(|share| *share > BUSY_SHARE);
     let before = load.map(|load| {
-        format!("the load was {load:.2} on {} processors before the comparison", machine.processors)
+        format!("the load was {load:.2} on {} CPUs before the comparison", machine.processors)
     });
     let during = others.map(|share| {
-        format!("other programs used {:.0} % of the processors during it", share * 100.0)
+        format!("other programs used {:.0} % of the CPUs during it", share * 100.0)
     });
     let causes: Vec<String> = before.into_iter().chain(during).collect();
     (!causes.is_empty())
