@@ -156,7 +156,7 @@ rows! {
         { result: full = add tls.full, resumed = add tls.resumed, failed = add tls.failed, late = add tls.late };
     Counter "dunlin_spans" "Spans of traces by result." { result: sent = add spans.0, lost = add spans.1 };
     Counter "dunlin_access_log_lines_lost" "Lines of the access log that were lost." (add log_lines_lost);
-    Gauge "dunlin_tunnels" "Open tunnels: connections and streams by another protocol than HTTP, such as WebSocket."
+    Gauge "dunlin_tunnels" "Open tunnels: connections and streams with a protocol other than HTTP, such as WebSocket."
         (add tunnels.open);
     Counter "dunlin_tunnels_opened" "Tunnels that were opened." (add tunnels.opened);
     Counter "dunlin_tunnel" Bytes "Bytes through tunnels, from clients and to them."
@@ -230,7 +230,7 @@ rows! {
 rows! {
     UPSTREAMS: Upstream by [site, route, name] = listed!(upstreams: dunlin_site = site, http_route = route, upstream = name),
     beside [add failing, first last_error, largest last_failure];
-    Gauge "dunlin_upstream_tunnels" "Connections to an upstream by another protocol than HTTP, such as WebSocket." (add tunnels);
+    Gauge "dunlin_upstream_tunnels" "Connections to an upstream with a protocol other than HTTP, such as WebSocket." (add tunnels);
     Gauge "dunlin_upstream_available" "1 if an upstream gets requests, else 0." (all is_available);
     Gauge "dunlin_upstream_in_flight" "Requests that an upstream works on." (add in_flight);
     Gauge "dunlin_upstream_waiting" "Requests that wait for a connection to an upstream." (add waiting);
@@ -309,8 +309,8 @@ rows! {
         add object_stores, add limits, add fleet, add replicas];
     Counter "process_cpu" Seconds "CPU time of the server." (add process.cpu);
     Gauge "process_resident_memory" Bytes "Memory of the server." (add process.resident);
-    Gauge "dunlin_memory_held" Bytes "Memory of requests and responses on their way." (add process.held);
-    Gauge "dunlin_memory_limit" Bytes "Maximum of the memory of requests and responses on their way." (add process.held_limit);
+    Gauge "dunlin_memory_held" Bytes "Memory of requests and responses in progress." (add process.held);
+    Gauge "dunlin_memory_limit" Bytes "Maximum of the memory of requests and responses in progress." (add process.held_limit);
     Counter "dunlin_memory_rejections" "Requests that were rejected because this memory was exhausted." (add process.rejected);
     Counter "dunlin_compressed_responses" "Responses that were compressed for one request each." (add process.compressed);
     Counter "dunlin_compressed_plain" Bytes "Their bodies before compression." (add process.plain_bytes);
