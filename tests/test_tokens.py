@@ -344,7 +344,7 @@ def test_tokens_or_networks(serve, site, tmp_path):
         ('{ jwks = "http://a.test/" }', "jwks needs an https URL"),
         ('{ jwks = "https://a.test/", algorithms = ["HS256"] }', "need a `key_file`"),
         ('{ key_file = "k", algorithms = ["HS256", "RS256"] }', "cannot stand with others"),
-        ('{ key_file = "k", algorithms = ["none"] }', "`none` is none of"),
+        ('{ key_file = "k", algorithms = ["none"] }', "`none` is not one of"),
         ('{ key_file = "k", algorithms = [] }', "the list of `algorithms` is empty"),
         ('{ key_file = "k", timeout = "1s" }', "timeout does nothing without `jwks`"),
         ('{ key_file = "k", issuer = [] }', "the list of `issuer` is empty"),
