@@ -225,6 +225,8 @@ def test_the_configuration_of_another_server_leads_to_the_way_over(tmp_path, tex
         ('path = "/a"\nscript = { kind = "php", command = ["php-cgi"], root = "." }', 'kind = "fastcgi"'),
         ('path = "/a"\nproxy = "http://127.0.0.1:3000"\nwebsocket = true', "WebSocket needs no setting"),
         ("path = “/a”", "typographic quotation mark"),
+        ('path = "/a', "no closing quotation mark"),
+        ('path = "/a"\npath = "/b"', "set twice in its table"),
     ],
 )
 def test_what_is_usual_elsewhere_is_mended_by_the_message(tmp_path, route, what):

@@ -153,8 +153,13 @@ impl Explanation<'_> {
 
     fn script(&mut self, script: &Script, wanted: &Wanted<'_>) {
         let label = &script.label;
-        if matches!(script.mapping, Mapping::Application | Mapping::Program) {
-            return self.add_made(wanted.route, format_args!("by {label}"));
+        let one = match script.mapping {
+            Mapping::Application => Some("application"),
+            Mapping::Program => Some("program"),
+            _ => None,
+        };
+        if let Some(kind) = one {
+            return self.add_made(wanted.route, format_args!("the {kind} {label}"));
         }
         let Wanted { site, route, path, query } = *wanted;
         if script.component().is_some() {

@@ -3,6 +3,7 @@
 //! A file that cannot be read is described in words. The messages of a parser have the text that it did not understand, which
 //! may be a private key, so none of them is passed on, and no label of the file either.
 
+use std::io::ErrorKind;
 use std::path::Path;
 use std::sync::Arc;
 
@@ -18,7 +19,10 @@ use x509_parser::asn1_rs::{Any, FromDer};
 /// When the file has none or cannot be read; the message names it.
 pub(crate) fn certificates(file: &Path) -> Result<Vec<CertificateDer<'static>>, String> {
     let wrong = |what: &str| format!("certificate {}: {what}", file.display());
-    let text = std::fs::read(file).map_err(|error| wrong(&error.to_string()))?;
+    let text = std::fs::read(file).map_err(|error| match error.kind() {
+        ErrorKind::NotFound => wrong("there is no such file"),
+        _ => wrong(&error.to_string()),
+    })?;
     let chain: Vec<_> = items(&text).map_err(wrong)?;
     if !chain.is_empty() {
         return Ok(chain);
