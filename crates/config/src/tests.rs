@@ -341,7 +341,10 @@ fn errors_in_routes_are_reported_with_line_and_column() {
         ),
         ("set_fields = { X-A = '1', x-a = '2' }", "14:16: set_fields: X-A is listed twice"),
         ("remove_fields = ['Date']", "14:18: remove_fields: Date is the server's to send"),
-        ("cache_control = \"a\\nb\"", "14:17: cache_control: \"a\\nb\" contains a control character"),
+        (
+            "cache_control = \"a\\nb\"",
+            "14:17: cache_control: \"a\\nb\" contains a control character",
+        ),
         (
             "types = { c = 'text' }",
             "14:15: types: \"text\" is not a media type such as \"text/plain\"",

@@ -169,7 +169,10 @@ fn read_ciphers(
     if names.is_empty() {
         report(&names.span, "ciphers: the list is empty".into());
     } else if oldest == TlsVersion::Tls13 && !suites.is_empty() && !suites.iter().any(is_of_tls13) {
-        report(&names.span, "ciphers: none of them is for TLS 1.3, the only version that is allowed".into());
+        report(
+            &names.span,
+            "ciphers: none of them is for TLS 1.3, the only version that is allowed".into(),
+        );
     }
     suites
 }

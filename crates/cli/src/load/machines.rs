@@ -109,7 +109,9 @@ impl Machines {
         let is_meeting = |from: &&String| MEETING.iter().any(|scheme| from.starts_with(scheme));
         match (&self.from[..], self.from.iter().find(is_meeting)) {
             ([only], Some(_)) => Ok(Some(only)),
-            (_, Some(url)) => Err(format!("--from {url}: a URL cannot be combined with other hosts")),
+            (_, Some(url)) => {
+                Err(format!("--from {url}: a URL cannot be combined with other hosts"))
+            }
             (_, None) => Ok(None),
         }
     }

@@ -117,7 +117,8 @@ impl<'a> Experiments<'a> {
         let filled = fill("", &heading, 2);
         text.push('\n');
         text.push_str(&filled.replacen(&heading, &paint.apply(Color::Bold, &heading), 1));
-        let titles: Vec<Vec<&str>> = self.titles().map(|title| title.split(' ').collect()).collect();
+        let titles: Vec<Vec<&str>> =
+            self.titles().map(|title| title.split(' ').collect()).collect();
         let count = |text: &str| text.chars().count();
         let widths: Vec<usize> = titles
             .iter()
@@ -225,10 +226,11 @@ mod tests {
 
     #[test]
     fn experiments_are_lines_and_forms_are_columns() {
-        let cgi = [("1: at the client", "1.250 ms (1996: 202 ms)"), ("7: read()", "– (1996: 110 ms)")];
-        let warm = [("1: at the client", "0.4 ms (1996: 202 ms)"), ("7: read()", "– (1996: 110 ms)")];
-        let scenario =
-            scenario(vec![row("CGI", "dunlin", &cgi), row("warm CGI", "dunlin", &warm)]);
+        let cgi =
+            [("1: at the client", "1.250 ms (1996: 202 ms)"), ("7: read()", "– (1996: 110 ms)")];
+        let warm =
+            [("1: at the client", "0.4 ms (1996: 202 ms)"), ("7: read()", "– (1996: 110 ms)")];
+        let scenario = scenario(vec![row("CGI", "dunlin", &cgi), row("warm CGI", "dunlin", &warm)]);
         let all = experiments(&scenario);
         let [found] = &all[..] else { panic!("{} tables", all.len()) };
         let mut text = String::new();
@@ -243,7 +245,10 @@ mod tests {
         assert!(text.contains("| 1: at the client | 1.250 | 0.4 | 202 |\n"), "{text}");
         let mut page = String::new();
         found.html(&mut page).unwrap();
-        assert!(page.contains("<td>1.250</td><td>0.4</td><td class=\"original\">202</td>"), "{page}");
+        assert!(
+            page.contains("<td>1.250</td><td>0.4</td><td class=\"original\">202</td>"),
+            "{page}"
+        );
     }
 
     #[test]

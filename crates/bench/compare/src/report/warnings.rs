@@ -23,9 +23,8 @@ pub(crate) fn busy(machine: &Machine) -> Option<String> {
     let before = load.map(|load| {
         format!("the load was {load:.2} on {} CPUs before the comparison", machine.processors)
     });
-    let during = others.map(|share| {
-        format!("other programs used {:.0} % of the CPUs during it", share * 100.0)
-    });
+    let during = others
+        .map(|share| format!("other programs used {:.0} % of the CPUs during it", share * 100.0));
     let causes: Vec<String> = before.into_iter().chain(during).collect();
     (!causes.is_empty())
         .then(|| format!("the machine was busy ({}): repeat on an idle one", causes.join(", ")))

@@ -19,11 +19,7 @@ const TIMEOUT: Duration = Duration::from_secs(5);
 const EXPERIMENTS: [(&str, f64, &[&str]); 7] = [
     ("1: at the client", 202.0, &[]),
     ("2: within the server", 183.0, &["head", "route", "handler"]),
-    (
-        "3: from the process's start",
-        140.0,
-        &["start", "body", "script", "instantiate", "guest"],
-    ),
+    ("3: from the process's start", 140.0, &["start", "body", "script", "instantiate", "guest"]),
     ("4: until it has the body", 133.0, &["start", "body", "instantiate"]),
     ("5: writing the body to it", 124.0, &["body"]),
     ("6: waiting for the body", 122.0, &["wait"]),
