@@ -139,11 +139,13 @@ impl<'a> Experiments<'a> {
         let height = titles.iter().map(Vec::len).max().unwrap_or(0);
         for at in 0..height {
             // Titles of fewer words stand at the bottom.
-            let word = |words: &Vec<&'_ str>| {
-                (at + words.len()).checked_sub(height).and_then(|at| words.get(at).copied())
-            };
-            let words: Vec<&str> =
-                titles.iter().map(|words| word(words).unwrap_or_default()).collect();
+            let words: Vec<&str> = titles
+                .iter()
+                .map(|words| {
+                    let at = (at + words.len()).checked_sub(height);
+                    at.and_then(|at| words.get(at)).copied().unwrap_or_default()
+                })
+                .collect();
             put("", &words);
         }
         for line in &self.lines {
