@@ -277,7 +277,7 @@ def test_a_busy_machine_and_wide_intervals_are_reported(tmp_path):
     compare("--report", tmp_path / "results.json", "--out", tmp_path / "out")
     for name in ("report.html", "report.md"):
         page = (tmp_path / "out" / name).read_text()
-        assert "the load was 3.50 on 2 processors" in page and "other programs used 25 %" in page
+        assert "the load was 3.50 on 2 CPUs" in page and "other programs used 25 %" in page
         assert "2 of 2 figures have an interval of more than ± 20 %" in page
 
 

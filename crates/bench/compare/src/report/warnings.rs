@@ -66,7 +66,7 @@ mod tests {
             machine
         };
         let before = busy(&machine(1.43, 0.01)).unwrap_or_default();
-        assert!(before.contains("1.43 on 2 processors") && !before.contains("during"), "{before}");
+        assert!(before.contains("1.43 on 2 CPUs") && !before.contains("during"), "{before}");
         let during = busy(&machine(0.12, 0.31)).unwrap_or_default();
         assert!(during.contains("31 %") && !during.contains("before"), "{during}");
         assert_eq!(busy(&machine(0.12, 0.01)), None);
