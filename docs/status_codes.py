@@ -14,13 +14,12 @@ from program import ROOT, sources
 PAGE = """# Status codes
 
 The statuses of responses that Dunlin generates itself. Scripts can send others. The access log has 499 for a request
-whose client disconnected before anything was sent, and 444 for one whose connection [`close`](routes.md#closing-the-connection) has ended.
+whose client disconnected before anything was sent, and 444 for one whose connection was closed by [`close`](routes.md#closing-the-connection).
 
 | status | sent when |
 | --- | --- |
 {rows}
-Pages of errors are set by [`error_pages`](files.md#error-pages). A message that is rejected before its target has been read gets a plain
-page.
+[`error_pages`](files.md#error-pages) replaces the pages of errors, except that of a message rejected before its target has been read.
 
 ## Rejected messages
 
@@ -39,9 +38,9 @@ request resets its stream instead.
 STATUSES = {
     100: "the client expects `100-continue`, and the server starts to read the body",
     103: "`early_hints`, or a script sends Early Hints",
-    200: "a file, a listing, a page of the status, `respond`",
-    201: "[WebDAV](webdav.md) has made a file or a collection",
-    204: "OPTIONS for a file; a preflight of [`cors`](access.md#other-origins); WebDAV has changed or removed a file",
+    200: "a file, a listing, the status page, `respond`",
+    201: "[WebDAV](webdav.md) has created a file or a collection",
+    204: "OPTIONS for a file; a preflight of [`cors`](access.md#cors-scripts-from-other-origins); WebDAV has changed or removed a file",
     206: "a range of a file",
     207: "WebDAV: properties, or the members of a collection that were not changed",
     301: "a directory without its slash, `/status` and `/app` without theirs; `redirect` with this status",
@@ -54,7 +53,7 @@ STATUSES = {
     404: "there is no such file, script or object, or no such page of a listing; a hidden or protected file; a path with `%2F` where files are served; an `internal` route; `=404` of `try`",
     405: "`methods`, or a method that files do not support",
     406: "the client accepts no available content coding, not even the file itself",
-    408: "head or body do not arrive in time",
+    408: "head or body did not arrive in time",
     409: "a command on the admin socket failed; WebDAV: the collection of the file does not exist, or no such lock",
     410: "a [signed link](access.md#signed-links) that has expired",
     412: "a condition of the request (`If-Match`, `If-Unmodified-Since`, `If`) is false; WebDAV does not replace a file (`Overwrite: F`)",
@@ -67,15 +66,15 @@ STATUSES = {
     422: "a function of a [component](components.md#typed-calls) has returned an error; a configuration to compare has an error",
     423: "WebDAV: a lock prevents the change",
     425: "early data with a request that is not safe, or for a site without `early_data`",
-    426: "a WebSocket of another version than 13, for an [ASGI application](applications.md#websocket)",
-    429: "`limit`; too many wrong passwords of an address; configurations are compared too often on the admin socket",
-    431: "the head is larger than `head_size` or has more than `fields` fields; variables of a script exceed its protocol",
+    426: "a WebSocket of a version other than 13, for an [ASGI application](applications.md#websocket)",
+    429: "`limit`; too many wrong passwords from an address; configurations are compared too often on the admin socket",
+    431: "the head is larger than `head_size` or has more than `fields` headers; variables of a script exceed its protocol",
     500: "a script or application failed; a file cannot be read; too many internal redirects",
     501: "an unknown method for a file; an unsupported transfer coding",
     502: "an upstream of a [proxy](proxy-errors.md) cannot be reached, ends its response too early, or its response is invalid; a script's response is invalid, its worker cannot be reached or was lost; forward authentication failed",
     503: "all connections to the upstreams of a proxy are in use; there are no keys for [tokens](access.md#tokens); `throttle` or the queue of a script is full; [`dunlin maintenance`](running.md) has closed the site; a path with `readiness` while the server [drains](running.md#readiness); an [object store](object-storage.md) does not respond; `spool_size`; [`memory`](limits.md#memory); no descriptor is free; too many password checks or viewers. With `Retry-After`",
     504: "`connect_timeout`, `first_byte_timeout` or `idle_timeout` of a [proxy](proxy-errors.md); `timeout`, `first_byte_timeout` or `idle_timeout` of a script; `time` or `cpu` of a component; a request with `Cache-Control: only-if-cached` for which [no response is stored](response-cache.md)",
-    505: "a version of HTTP other than 1.0, 1.1 and 2",
+    505: "a version of HTTP other than 1.0, 1.1, 2 and 3",
     507: "WebDAV: the file system has no room for the file or its properties, or a tree is too deep or too large",
 }
 

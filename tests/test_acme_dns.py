@@ -184,7 +184,7 @@ def test_settings_that_do_not_fit_are_errors_with_their_location(tmp_path):
 
     server, key = 'server = "192.0.2.1"', 'key = "acme"'
     wildcard = problem("", host="*.example.com")
-    assert ":7:12: acme: *.example.com: a wildcard is proven by DNS-01 only; write dns = { server = " in wildcard
+    assert ":7:12: acme: *.example.com: a wildcard needs DNS-01; write dns = { server = " in wildcard
     assert "an address cannot be proven by DNS-01" in problem(f"dns = {{ {server} }}", host="192.0.2.7")
     assert "there is no `dns`" in problem('challenge = "dns-01"')
     assert "`dns` is for dns-01" in problem(f'challenge = "http-01", dns = {{ {server} }}')

@@ -80,7 +80,7 @@ def test_a_changed_file_takes_effect_without_a_restart_and_an_invalid_one_does_n
 
     def is_logged():
         assert server.get("/x.txt", basic("argon", "a"))[0] == 200
-        return "the previous users stay in force" in server.log
+        return "the previous users stay in use" in server.log
 
     wait_until(is_logged, "that the file is gone")
 

@@ -237,19 +237,25 @@ def test_proxies_are_compared_before_one_upstream(tmp_path):
 @pytest.mark.serial
 def test_the_forms_of_an_operation_are_compared_and_their_phases_probed(tmp_path):
     out = tmp_path / "out"
-    compare("cgi-phases", "--servers", "dunlin,lighttpd", "--quick", "--rounds", 1, "--duration", "500ms", "--out", out)
+    done = compare("cgi-phases", "--servers", "dunlin,lighttpd", "--quick", "--rounds", 1, "--duration", "500ms", "--out", out)
     results = json.loads((out / "results.json").read_text())
     rows = {row["id"]: row for row in results["scenarios"][0]["rows"]}
     for kind in ("cgi", "warm", "cgiplus", "fastcgi"):
         (run,) = rows[f"operation-{kind}"]["cells"]["dunlin"]["rounds"]
         assert run["values"]["errors"] == 0
         facts = rows[f"experiments-{kind}"]["cells"]["dunlin"]["facts"]
-        assert [name[0] for name in facts] == list("123456")
-        total, within, *parts = (float(re.match(r"([\d.]+) ms \(1996: ", value)[1]) for value in facts.values())
+        assert [name[0] for name in facts] == list("1234567")
+        *waits, read = facts.values()
+        assert read == "– (1996: 110 ms)", "no call of the server waits"
+        total, within, *parts = (float(re.match(r"([\d.]+) ms \(1996: ", value)[1]) for value in waits)
         assert total > within > parts[0] >= parts[1] >= parts[2] >= 0 and parts[3] >= 0, facts
         assert rows[f"experiments-{kind}"]["cells"]["lighttpd"]["state"] != "measured"
     page = (out / "report.md").read_text()
-    assert page.count("2: within the server") == 5, "once for each form, the linked-in one included"
+    assert "| Experiment | CGI | warm CGI | CGIplus | FastCGI | typed call | 1996 |" in page
+    assert page.count("2: within the server") == 1, "one line with a column for each form"
+    line = next(line for line in done.stdout.splitlines() if "2: within the server" in line)
+    assert len(line) <= 80 and line.split()[-1] == "183", line
+    assert "see the report" not in done.stdout
 
 
 def test_scenarios_and_servers_are_listed():
@@ -271,7 +277,7 @@ def test_a_busy_machine_and_wide_intervals_are_reported(tmp_path):
     compare("--report", tmp_path / "results.json", "--out", tmp_path / "out")
     for name in ("report.html", "report.md"):
         page = (tmp_path / "out" / name).read_text()
-        assert "the load was 3.50 on 2 processors" in page and "other programs used 25 %" in page
+        assert "the load was 3.50 on 2 CPUs" in page and "other programs used 25 %" in page
         assert "2 of 2 figures have an interval of more than ± 20 %" in page
 
 

@@ -431,7 +431,7 @@ def test_the_keys_of_codings_are_checked_explained_and_compared(tmp_path):
     assert "compress_share" in checked(tmp_path, server="compress_share = 101")
     assert "compress_padding: it is at most 32KiB" in checked(tmp_path, route='compress_padding = "33KiB"')
     assert '"a b" is not a field name' in checked(tmp_path, route='compress_unless = ["a b"]')
-    assert "`x` is none of" in checked(tmp_path, route='unaccepted_coding = "x"')
+    assert "`x` is not one of" in checked(tmp_path, route='unaccepted_coding = "x"')
     explained = checked(tmp_path, "--explain", "/", route=KEYS)
     for key, value in (("compress_padding", "1"), ("compress_unless", "Set-Cookie"), ("unaccepted_coding", "reject"), ("decode_size", "5")):
         assert re.search(rf"^setting\s+{key} from .*: {value}", explained, re.M), explained

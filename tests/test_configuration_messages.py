@@ -140,7 +140,7 @@ def test_an_address_for_all_is_one_listener(tmp_path):
     [
         ("/../../etc", "rejected with 400: the path leads above the root"),
         ("/%zz", "rejected with 400: a percent sign"),
-        ("/a%2fb", "rejected with 404: the path holds an encoded slash"),
+        ("/a%2fb", "rejected with 404: the path contains an encoded slash"),
         ("/none", "404: no such file"),
         ("/x.var", "dunlin.toml:7): variable"),
     ],
@@ -225,6 +225,8 @@ def test_the_configuration_of_another_server_leads_to_the_way_over(tmp_path, tex
         ('path = "/a"\nscript = { kind = "php", command = ["php-cgi"], root = "." }', 'kind = "fastcgi"'),
         ('path = "/a"\nproxy = "http://127.0.0.1:3000"\nwebsocket = true', "WebSocket needs no setting"),
         ("path = “/a”", "typographic quotation mark"),
+        ('path = "/a', "no closing quotation mark"),
+        ('path = "/a"\npath = "/b"', "set twice in its table"),
     ],
 )
 def test_what_is_usual_elsewhere_is_mended_by_the_message(tmp_path, route, what):

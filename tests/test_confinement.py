@@ -156,7 +156,7 @@ def test_a_reload_to_an_unavailable_script_user_is_rejected(begin, place, who):
     for server_user, why in [('user = "nobody"', "stays root"), ("", "a server that root has started")]:
         file.write_text(with_script_user(place, server_user, 'user = "daemon"', outside))
         code, out, error = run("reload", "--admin", str(place / "admin.sock"))
-        assert code == 1 and "not reloaded, the running configuration stays in force" in error and why in error, error
+        assert code == 1 and "not reloaded, the running configuration stays in use" in error and why in error, error
         assert server.get("/cgi/probe")[0] == 200
     assert server.stop() == 0
 
@@ -289,7 +289,7 @@ def test_a_confined_server_changes_but_for_its_first_scripts(begin, place, break
             file.write_text(plain + scripts)
             assert f"rejected  {why}\n" in run("check", "-c", str(file), "--diff", "--admin", str(admin))[1]
             code, out, error = run("reload", "--admin", str(admin))
-            assert code == 1 and f"not reloaded, the running configuration stays in force: {why}" in error, error
+            assert code == 1 and f"not reloaded, the running configuration stays in use: {why}" in error, error
             # Not even if the file disables the filter.
             file.write_text(plain.replace("seccomp = true\n", "") + scripts)
             assert why in run("reload", "--admin", str(admin))[2]

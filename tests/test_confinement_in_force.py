@@ -13,7 +13,7 @@ from support.processes import end
 from support.users import only_root, ordinary
 from support.waiting import wait_until
 
-ONLY = "in force after a restart only"
+ONLY = "needs a restart"
 
 
 def read_confinement(place):
@@ -56,7 +56,7 @@ def test_a_reload_does_not_report_a_confinement_that_is_not_in_force(begin, plac
         out = reload(place)
         assert ONLY in out and all(key in out for key in KEYS), out
         assert read_confinement(place) == before
-        assert all(f"{key}: differs from the value in force" in diff(place) for key in KEYS)
+        assert all(f"{key}: differs from the value used" in diff(place) for key in KEYS)
     facts = status(server.pid)
     assert facts["NoNewPrivs"] == "0" and facts["Seccomp"] == "0" and facts["Uid"].split()[0] == "0"
     # Equal to the settings in force again: nothing differs.
@@ -95,7 +95,7 @@ def test_a_reload_reports_a_confinement_that_is_in_force(begin, place):
         assert read_confinement(place) == before
         out = reload(place)
         assert ONLY in out and all(key in out for key in KEYS), out
-        assert all(f"{key}: differs from the value in force" in diff(place) for key in KEYS)
+        assert all(f"{key}: differs from the value used" in diff(place) for key in KEYS)
         file.write_text(confined)
         assert ONLY not in reload(place) and read_confinement(place) == before
         assert diff(place) == "nothing would change\n"

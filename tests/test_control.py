@@ -202,7 +202,7 @@ def test_a_reload_applies_to_open_connections(serve, site, tmp_path, admin):
         here.reload(site_text(site))
         assert response() == (200, None, b"one")
         wait_until(lambda: log.exists() and '"GET /a' in log.read_text(), "the line in the new log")
-        # After any error, the running configuration stays in force.
+        # After any error, the running configuration stays in use.
         for text, reason in [
             (site_text(site, "listin = true"), "did you mean"),
             (site_text(tmp_path / "none"), f"there is no directory {tmp_path / 'none'}"),
@@ -211,7 +211,7 @@ def test_a_reload_applies_to_open_connections(serve, site, tmp_path, admin):
             ("[", "dunlin-0.toml:"),
         ]:
             output = here.reload(text, fine=False)
-            assert reason in output and "the running configuration stays in force" in output, output
+            assert reason in output and "the running configuration stays in use" in output, output
             assert response() == (200, None, b"one")
         # By signal, and to the log.
         here.file.write_text(here.head + site_text(site, 'cache_control = "max-age=1"'))
@@ -321,7 +321,7 @@ def test_check_diff_lists_what_a_reload_would_change(serve, site, tmp_path, admi
         f"listener  unix:{other} is closed; its connections stay open",
         'setting   server.cache: unset -> { size = "1MiB" }',
         'setting   server.stop_timeout: unset -> "3s"',
-        "setting   server.threads: 2 -> 1; in force after a restart only",
+        "setting   server.threads: 2 -> 1; needs a restart",
         "site      default is reloaded: its cached files are evicted",
         'setting   default /*: cache_control: "no-cache" -> "no-store"',
         "setting   default /app/*: script.processes: 1 -> 2",
@@ -333,7 +333,7 @@ def test_check_diff_lists_what_a_reload_would_change(serve, site, tmp_path, admi
     # The reload then makes the same changes, and no difference is left.
     output = run("reload", "--admin", str(admin))[1]
     assert "0 of 3 sites unchanged" in output and "third.sock" in output and "only: server.threads" in output
-    late = "setting   server.threads: differs from the value in force since the start; in force after a restart only"
+    late = "setting   server.threads: differs from the value used since the start; needs a restart"
     assert diff() == [late]
     old = tmp_path / "old.toml"
     old.write_text(here.head + site_text(site))

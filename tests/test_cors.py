@@ -152,7 +152,7 @@ def test_an_internal_redirect_adds_the_fields_once(serve):
     [
         ("{ credentials = true }", "with `credentials`, `origins` has to list the origins"),
         ('{ origins = "*", credentials = true }', "with `credentials`, `origins` has to list the origins"),
-        ('{ origins = ["*", "https://a.test"] }', '"*" stands for every origin, so that it stands alone'),
+        ('{ origins = ["*", "https://a.test"] }', '"*" stands for every origin and cannot be combined with others'),
         ('{ origins = "https://a.test", credentials = true, headers = ["*"] }', 'headers: "*" has no effect with `credentials`'),
         ('{ origins = "a.test" }', '"a.test" is not an origin'),
         ('{ origins = ["https://a.test/"] }', '"https://a.test/" is not an origin'),

@@ -386,7 +386,7 @@ def check(tmp_path, route, root="."):
     "route, message",
     [
         ("dav = 1", "dav"),
-        ('dav = { methods = ["GET"] }', 'dav: "GET" is none of the methods PUT, DELETE'),
+        ('dav = { methods = ["GET"] }', 'dav: "GET" is not one of the methods PUT, DELETE'),
         ('dav = { methods = ["LOCK"] }', "dav: LOCK needs UNLOCK"),
         ("dav = { locks = 0 }", "dav: locks is 0; for none, write `methods` without LOCK and UNLOCK"),
         ("dav = { entries = 0 }", "dav: entries is 0"),

@@ -132,7 +132,7 @@ def test_a_reload_reopens_and_reports_roots(serve, releases, notify):
     switch(current, "rel2")
     output = reload(releases / "admin")
     assert contents(server) == {b"two"}
-    assert "0 of 1 sites unchanged" in output and f"{current} now leads to {releases}/rel2" in output
+    assert "0 of 1 sites unchanged" in output and f"{current} now resolves to {releases}/rel2" in output
     assert "1 of 1 sites unchanged" in reload(releases / "admin")
 
 
@@ -152,7 +152,7 @@ def test_a_reload_replaces_workers_whose_directory_leads_elsewhere(serve, tmp_pa
     )
     assert server.get("/app/")[2] == b"rel1"
     switch(current, "rel2")
-    assert f"{current} now leads to {tmp_path}/rel2" in reload(tmp_path / "admin")
+    assert f"{current} now resolves to {tmp_path}/rel2" in reload(tmp_path / "admin")
     assert server.get("/app/")[2] == b"rel2"
     reload(tmp_path / "admin")
     assert server.get("/app/")[2] == b"rel2"

@@ -43,7 +43,7 @@ def test_the_configuration_of_the_first_ten_minutes_has_at_most_25_lines(tmp_pat
     for path, response in [
         ("/files/", "listing"),
         ("/a.php", "www/a.php"),
-        ("/flask/x", "by app:app"),
+        ("/flask/x", "the application app:app"),
         ("/node/x", "http://127.0.0.1:3000"),
         ("/cgi-bin/now", "cgi-bin/now"),
         ("/old", "302 to /new"),

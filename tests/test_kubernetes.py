@@ -98,7 +98,7 @@ def test_the_configuration_serves_and_the_probes_find_it_ready(serve, site, tmp_
     live = [word.replace("/run/dunlin/admin.sock", f"{tmp_path}/admin") for word in container["livenessProbe"]["exec"]["command"]]
     assert subprocess.run([DUNLIN, *live[1:]], capture_output=True, timeout=30).returncode == 0
     assert server.get("/")[2] == b"front"
-    # 127.0.0.1 is none of the networks that may read the status.
+    # 127.0.0.1 is not one of the networks that may read the status.
     assert server.get("/status/metrics")[0] == 403
     assert subprocess.run([DUNLIN, *follower["args"], "--help"], capture_output=True).returncode == 0
     assert pod["terminationGracePeriodSeconds"] > 10 + 30

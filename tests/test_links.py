@@ -119,7 +119,7 @@ def test_a_rewritten_or_inner_path_has_the_signature_of_the_link(serve, site, se
         ('{ secret = "S3cret", text = "{path} {secret}" }', "there is no placeholder {secret}"),
         ('{ secret = "S3cret", algorithm = "md5", text = "{path} S3cret" }', "text: it lacks {secret}"),
         ('{ secret = "S3cret", text = "$uri" }', "{path}"),
-        ('{ secret = "S3cret", algorithm = "sha1" }', "`sha1` is none of `hmac-sha256`, `md5`"),
+        ('{ secret = "S3cret", algorithm = "sha1" }', "`sha1` is not one of `hmac-sha256`, `md5`"),
     ],
 )
 def test_errors_name_the_place(tmp_path, table, what):

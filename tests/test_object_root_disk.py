@@ -190,7 +190,7 @@ def test_a_directory_that_cannot_be_written_is_logged_once(counting_store, place
     shutil.rmtree(place.directory)
     place.directory.write_text("a file")
     assert [server.get(f"/{number}.txt")[2] for number in range(5)] == [b"text"] * 5
-    server.logged("content is cached in memory alone until")
+    server.logged("content is cached in memory only until")
     assert server.log.count("in memory alone until") == 1
 
 

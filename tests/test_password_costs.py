@@ -60,6 +60,6 @@ def test_a_costly_hash_in_a_changed_file_keeps_the_previous_users(serve, tmp_pat
     users.write_text(f"{good}eve:{COSTLY['argon2 memory']}\n")
     assert server.get("/x.txt", credentials("ann", "a"))[0] == 200
     assert server.get("/x.txt", credentials("eve", "e"))[0] == 401
-    assert 'users:2: user "eve"' in server.logged("the previous users stay in force")
+    assert 'users:2: user "eve"' in server.logged("the previous users stay in use")
     passwd(users, "eve", "e")
     wait_until(lambda: server.get("/x.txt", credentials("eve", "e"))[0] == 200, "eve's new password")

@@ -145,7 +145,7 @@ def test_another_target_gets_the_request_if_one_fails(serve, names):
     names.records[("a.test", A)] = ["127.0.0.1"]
     server = serve(route=f'proxy = "srv+http://{SERVICE}"', server=resolver(names))
     assert [server.get("/")[2] for _ in range(5)] == [b"b"] * 5
-    assert "connection refused" in server.logged("another one gets the request").lower()
+    assert "connection refused" in server.logged("another upstream gets the request").lower()
 
 
 def test_targets_of_another_priority_get_no_requests_while_the_first_responds(serve, names):

@@ -119,7 +119,7 @@ def test_another_upstream_gets_what_one_permits_no_stream_for(serve, limited, me
     def is_retried():
         status, _, body = server.get("/", method=method)
         assert status == 200
-        return body == b"other" and "another one gets the request" in server.log
+        return body == b"other" and "another upstream gets the request" in server.log
 
     wait_until(is_retried, "a request that the other one gets")
 

@@ -56,7 +56,7 @@ def test_no_get_fails_while_an_upstream_stands_still(serve, site):
     finally:
         os.kill(stopped.pid, signal.SIGCONT)
     assert outcome["errors"] == 0 and set(outcome["status"]) == {"200"}, outcome["errors_by_kind"]
-    server.logged("another one gets the request")
+    server.logged("another upstream gets the request")
 
 
 @pytest.mark.paced

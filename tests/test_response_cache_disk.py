@@ -339,7 +339,7 @@ proxy = "{place.upstream.url}"
     code, out, error = run("check", "--config", str(tmp_path / "dunlin.toml"))
     assert f"cache {place.directory}: user nobody cannot write there" in out + error
     server = place.serve(text=(tmp_path / "dunlin.toml").read_text())
-    server.logged("content is cached in memory alone until")
+    server.logged("content is cached in memory only until")
     assert state(server, "/")[0] == "fwd=uri-miss; stored"
     assert state(server, "/")[0] == "hit"
     assert server.log.count("ERROR") == 1

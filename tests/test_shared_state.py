@@ -183,7 +183,7 @@ def test_a_store_that_does_not_respond_delays_no_request(fleet, store):
 def test_a_server_starts_without_the_store(fleet, store):
     store.stop()
     (server,) = fleet(1, store.url, LIMIT, sees=False)
-    server.logged("no other server has been seen, so that shared limits apply to this one alone")
+    server.logged("no other server has been seen, so shared limits apply only to this one")
     assert server.get("/a.txt")[0] == 200
     code, text = admin(server, "maintenance", "on")
     assert code == 1 and "nothing was changed: the store 127.0.0.1" in text
@@ -282,7 +282,7 @@ def test_a_purge_reaches_all_servers(fleet, store, tmp_path):
         store.stop()
         servers[0].logged("is not reachable")
         code, text = admin(servers[0], "purge", "/p")
-        assert code == 1 and text.startswith("dunlin: 1 URL purged here alone: the store 127.0.0.1"), text
+        assert code == 1 and text.startswith("dunlin: 1 URL purged here only: the store 127.0.0.1"), text
     finally:
         upstream.stop()
 

@@ -63,7 +63,7 @@ def test_the_manager_is_notified_of_start_reload_and_stop(manager, tmp_path, sit
         assert message.keys() == {"RELOADING", "MONOTONIC_USEC"} and message["RELOADING"] == "1"
         assert before <= int(message["MONOTONIC_USEC"]) <= after
         assert manager.next() == {"READY": "1"}
-    # Also after an error in the new configuration: the running configuration stays in force.
+    # Also after an error in the new configuration: the running configuration stays in use.
     (tmp_path / "dunlin.toml").write_text("[")
     process.send_signal(signal.SIGHUP)
     assert [manager.next().keys() >= {"RELOADING"}, manager.next()] == [True, {"READY": "1"}]

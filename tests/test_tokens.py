@@ -216,7 +216,7 @@ def test_a_changed_file_is_followed_and_a_broken_one_changes_nothing(serve, site
     file.write_text("{")
     time.sleep(1.2)
     assert status(second) == 200
-    server.logged("not JSON, in line 1; the previous keys stay in force")
+    server.logged("not JSON, in line 1; the previous keys stay in use")
     file.unlink()
     time.sleep(1.2)
     assert status(second) == 200
@@ -344,7 +344,7 @@ def test_tokens_or_networks(serve, site, tmp_path):
         ('{ jwks = "http://a.test/" }', "jwks needs an https URL"),
         ('{ jwks = "https://a.test/", algorithms = ["HS256"] }', "need a `key_file`"),
         ('{ key_file = "k", algorithms = ["HS256", "RS256"] }', "cannot stand with others"),
-        ('{ key_file = "k", algorithms = ["none"] }', "`none` is none of"),
+        ('{ key_file = "k", algorithms = ["none"] }', "`none` is not one of"),
         ('{ key_file = "k", algorithms = [] }', "the list of `algorithms` is empty"),
         ('{ key_file = "k", timeout = "1s" }', "timeout does nothing without `jwks`"),
         ('{ key_file = "k", issuer = [] }', "the list of `issuer` is empty"),

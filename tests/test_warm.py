@@ -556,7 +556,7 @@ def test_unsupported_programs_run_as_plain_cgi_and_are_reported_once(cgi):
             assert server.get(f"/cgi-bin/{name}")[2] == b"ok\n"
     wait_until(lambda: server.log.count("runs as plain CGI") == 2, "it is logged")
     server.logged("not dynamically linked")
-    server.logged("privileges of its own")
+    server.logged("it has its own privileges")
     assert not fork_servers(server)
 
 

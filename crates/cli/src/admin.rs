@@ -37,7 +37,7 @@ pub(crate) struct AdminArguments {
 pub(crate) struct ReloadArguments {
     #[command(flatten)]
     server: AdminArguments,
-    /// Replace all workers of applications, and not only those whose code has changed
+    /// Replace all workers of applications, not only those whose code has changed
     #[arg(long)]
     workers: bool,
     /// Reload whenever the file of --config changes, until SIGTERM or SIGINT
@@ -48,13 +48,13 @@ pub(crate) struct ReloadArguments {
 /// The responses that are purged.
 #[derive(Args)]
 pub(crate) struct PurgeArguments {
-    /// Path of the responses, for every query; `*` at its end for all paths that begin so
+    /// Path of the responses, for every query; a final `*` for all paths that begin like this
     #[arg(value_name = "PATH", required_unless_present = "tag")]
     path: Option<String>,
     /// Responses with this tag in `Cache-Tag` or `Surrogate-Key`
     #[arg(long, value_name = "TAG", conflicts_with = "path")]
     tag: Option<String>,
-    /// Responses of the site with this name alone
+    /// Only responses of the site with this name
     #[arg(long, value_name = "NAME")]
     site: Option<String>,
     #[command(flatten)]

@@ -40,13 +40,13 @@ pub(crate) struct CompareArguments {
     /// Seed of the order of runs and of all random choices
     #[arg(long, value_name = "N", default_value_t = 1)]
     seed: u64,
-    /// Processor of the servers
+    /// CPU that the servers run on
     #[arg(long, value_name = "N", default_value_t = 0)]
     server_processor: u32,
-    /// Processor of the load generator [default: 1, or 0 if there is only one]
+    /// CPU that the load generator runs on [default: 1, or 0 if there is only one]
     #[arg(long, value_name = "N")]
     load_processor: Option<u32>,
-    /// Send the load from these hosts by ssh, as 'dunlin load --from' does
+    /// Send the load from these hosts over ssh, as 'dunlin load --from' does
     #[arg(long, value_name = "HOSTS", value_delimiter = ',', requires = "address")]
     from: Vec<String>,
     /// IPv4 address that the servers listen on, for --from [default: 127.0.0.1]
@@ -55,7 +55,7 @@ pub(crate) struct CompareArguments {
     /// The ssh program with its options [default: ssh]
     #[arg(long, value_name = "COMMAND", requires = "from")]
     ssh: Option<String>,
-    /// Send this program to the hosts also if they have a dunlin
+    /// Send this program to the hosts even if they have dunlin
     #[arg(long, requires = "from")]
     copy: bool,
     /// List the scenarios and the installed servers

@@ -15,7 +15,7 @@ pub(crate) struct CompileArguments {
     /// WebAssembly components
     #[arg(required = true, value_name = "FILE")]
     files: Vec<PathBuf>,
-    /// Directory of state, as the configuration of the server names it [default: `state` of the configuration]
+    /// The server's state directory [default: `state` of the configuration]
     #[arg(long, value_name = "DIR")]
     state: Option<PathBuf>,
     /// Configuration file [default: ./dunlin.toml or /etc/dunlin/dunlin.toml]
@@ -28,9 +28,9 @@ Examples:
   dunlin compile app.wasm                     compile a component before the server starts
   dunlin compile --state /var/lib/dunlin app.wasm
 
-The server compiles what its cache lacks, by this command. Compiled code lies in the directory `components` beneath the
-directory of state, where only the user of the server can write. The process limits its memory to 4 GB and its CPU time to
-10 minutes.";
+The server itself runs this command for components that are not in its cache.
+Compiled code is stored in `components` in the state directory, where only the server's user can write.
+The process limits its memory to 4 GB and its CPU time to 10 minutes.";
 
 /// The directory of the state without a configuration.
 const STATE: &str = "/var/lib/dunlin";

@@ -27,8 +27,8 @@ Examples:
   dunlin init                  write dunlin.toml for the current directory
   dunlin init /srv/shop        write /srv/shop/dunlin.toml
 
-It finds static files, PHP, Django, Flask, FastAPI and other applications of WSGI, ASGI and PSGI, Node.js and a
-directory cgi-bin. A file that exists is never changed.";
+It finds static files, PHP, Django, Flask, FastAPI and other WSGI, ASGI and PSGI applications, Node.js, and a directory cgi-bin.
+An existing file is never changed.";
 
 /// Writes a configuration for what the directory holds.
 pub(crate) fn run(arguments: &InitArguments) -> ExitCode {
@@ -58,7 +58,7 @@ fn write(directory: &Path) -> Result<String, String> {
             .kind()
         {
             ErrorKind::AlreadyExists => {
-                format!("{file} exists, and is left as it is; `dunlin check` checks it")
+                format!("{file} already exists and was not changed; `dunlin check` checks it")
             }
             _ => format!("{file}: {error}"),
         })?;

@@ -124,7 +124,7 @@ struct Request {
     /// Method [default: GET, or POST with a body]
     #[arg(long, short = 'X', value_name = "METHOD")]
     method: Option<String>,
-    /// Request field, as `Name: value`; can be repeated
+    /// Request header, as `Name: value`; can be repeated
     #[arg(long = "header", short = 'H', value_name = "FIELD")]
     fields: Vec<String>,
     /// Request body as text
@@ -133,7 +133,7 @@ struct Request {
     /// File with the request body, or - for standard input
     #[arg(long, value_name = "FILE")]
     body: Option<PathBuf>,
-    /// File that the requests name as the dictionary of the client (RFC 9842), and with which --verify decodes bodies
+    /// File to use as the client's dictionary (RFC 9842); --verify decodes bodies with it
     #[arg(long, value_name = "FILE")]
     dictionary: Option<PathBuf>,
     /// Send head and body in two writes
@@ -163,7 +163,7 @@ struct Request {
     /// Accept any certificate
     #[arg(long)]
     insecure: bool,
-    /// Name for TLS (SNI), and of the certificate [default: the host of the URL]
+    /// Name for TLS (SNI) and the certificate [default: the host of the URL]
     #[arg(long, value_name = "NAME")]
     sni: Option<String>,
     /// Permit a target that is not this machine
@@ -185,7 +185,7 @@ struct Check {
 #[derive(Args)]
 #[command(next_help_heading = "Searches")]
 struct Search {
-    /// Find the highest number of users at --modem's pace that each receive at least 95 % of it; -c is the first level
+    /// Find the highest number of users that each receive at least 95 % of the rate of --modem; -c is the first level
     #[arg(long, conflicts_with_all = ["find_rate", "rate", "connection_rate", "replay"])]
     find_users: bool,
     /// Find the highest rate of requests with a 99th percentile below --p99
@@ -208,10 +208,10 @@ struct Output {
     /// Show the distribution of response times, and more percentiles
     #[arg(long)]
     histogram: bool,
-    /// Show context switches and the rate of each sample, too
+    /// Also show context switches and the rate of each sample
     #[arg(long)]
     verbose: bool,
-    /// Write the complete outcome as JSON
+    /// Write all results as JSON
     #[arg(long, value_name = "FILE|-")]
     json: Option<PathBuf>,
     /// Write the main figures as CSV, and a time series to FILE.series.csv

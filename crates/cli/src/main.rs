@@ -49,7 +49,7 @@ struct CommandLine {
 enum Command {
     /// Serve a directory, or the sites of a configuration
     Serve(serve::ServeArguments),
-    /// Write a configuration for what a directory holds: files, PHP, Python, Node.js, CGI
+    /// Write a configuration for the contents of a directory: files, PHP, Python, Node.js, CGI
     Init(init::InitArguments),
     /// Check a configuration, or explain its settings for a URL
     Check(check::CheckArguments),
@@ -57,7 +57,7 @@ enum Command {
     Convert(convert::ConvertArguments),
     /// Reload the configuration of a running server, and replace script workers whose code has changed
     Reload(admin::ReloadArguments),
-    /// Replace a running server by a new process of the program
+    /// Replace a running server with a new process of the program
     Upgrade(admin::AdminArguments),
     /// Remove responses from the cache of a running server
     Purge(admin::PurgeArguments),

@@ -12,7 +12,7 @@ pub(crate) struct MaintenanceArguments {
     /// Begin or end the maintenance
     #[arg(value_name = "STATE")]
     state: State,
-    /// The site with this name alone [default: all sites]
+    /// Only the site with this name [default: all sites]
     #[arg(long, value_name = "NAME")]
     site: Option<String>,
     /// Seconds after which clients may try again, in `Retry-After`

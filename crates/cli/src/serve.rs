@@ -23,22 +23,22 @@ pub(crate) struct ServeArguments {
     /// Configuration file
     #[arg(long, short, value_name = "FILE")]
     config: Option<PathBuf>,
-    /// Configuration of nginx: it is converted in memory, its losses are logged, and changes of its files are followed
+    /// Serve a configuration of nginx: it is converted in memory, what is lost is logged, and changes are followed
     #[arg(long, value_name = "FILE", conflicts_with_all = ["directory", "config"])]
     nginx: Option<PathBuf>,
-    /// With --nginx: directory to which relative paths are relative, as with `nginx -p`
+    /// With --nginx: base of relative paths, as with `nginx -p`
     #[arg(long, value_name = "DIR", requires = "nginx")]
     prefix: Option<PathBuf>,
-    /// Configuration of Apache, in the same way; the .htaccess files of its document roots are read, too
+    /// Serve a configuration of Apache in the same way, including .htaccess files in its document roots
     #[arg(long, value_name = "FILE", conflicts_with_all = ["directory", "config", "nginx"])]
     apache: Option<PathBuf>,
-    /// Caddyfile, in the same way
+    /// Serve a Caddyfile in the same way
     #[arg(long, value_name = "FILE", conflicts_with_all = ["directory", "config", "nginx", "apache"])]
     caddy: Option<PathBuf>,
     /// Address to listen on, instead of those in the configuration; can be repeated
     #[arg(long, short, value_name = "ADDR")]
     listen: Vec<String>,
-    /// Worker threads [default: one per processor]
+    /// Worker threads [default: one per core]
     #[arg(long, short, value_name = "N")]
     threads: Option<usize>,
     /// Access log: a path, `-` for standard output, or `off`
@@ -54,10 +54,10 @@ Examples:
   dunlin serve                               use ./dunlin.toml, or else serve the current directory
   dunlin serve public --listen :8000         serve a directory on all addresses of this machine
   dunlin serve -c dunlin.toml --threads 2    use a configuration, with two workers
-  dunlin serve --nginx /etc/nginx/nginx.conf use a configuration of nginx
-  dunlin serve --apache /etc/apache2/apache2.conf  use a configuration of Apache
-  dunlin serve --caddy /etc/caddy/Caddyfile  use a Caddyfile
-  dunlin serve --tls-self-signed             serve at https://127.0.0.1:8080/ with a self-signed certificate
+  dunlin serve --nginx /etc/nginx/nginx.conf serve a configuration of nginx
+  dunlin serve --apache /etc/apache2/apache2.conf  serve a configuration of Apache
+  dunlin serve --caddy /etc/caddy/Caddyfile  serve a Caddyfile
+  dunlin serve --tls-self-signed             use HTTPS with a self-signed certificate
 
 SIGTERM and SIGINT stop the server after the requests in progress; a second one stops it at once.
 SIGHUP reloads the configuration (as `dunlin reload`); SIGUSR2 starts a new process of the program

@@ -26,7 +26,7 @@ use crate::remote::Admin;
 pub(crate) struct TopArguments {
     #[command(flatten)]
     admin: Admin,
-    /// Add up the servers that the SRV records of this name have, such as _http._tcp.web.example.com
+    /// Add up the servers in the SRV records of this name, such as _http._tcp.web.example.com
     #[arg(long, value_name = "NAME", conflicts_with_all = ["admin", "config"])]
     fleet: Option<String>,
     /// Path of the status route of these servers

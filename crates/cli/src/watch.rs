@@ -20,11 +20,11 @@ use crate::remote::Admin;
 pub(crate) struct WatchArguments {
     #[command(flatten)]
     admin: Admin,
-    /// Details of each request: `line`, `phases` (also the time of each phase), `heads` (also the fields of the request),
+    /// Details of each request: `line`, `phases` (also the time of each phase), `heads` (also the headers of the request),
     /// `errors` (only requests with a status of 400 or more, or aborted ones)
     #[arg(long, short, value_enum, default_value = "line", hide_possible_values = true)]
     level: Level,
-    /// Show requests also as they begin, so that requests that hang are visible
+    /// Also show requests as they begin, so that hanging requests are visible
     #[arg(long, short)]
     begins: bool,
     /// Stop after this many requests have ended

@@ -44,7 +44,7 @@ pub fn describe_certificate_error(reason: &CertificateError) -> String {
             return format!("it is not valid for {}", expected.to_str());
         }
         CertificateError::Other(error) if is(error, &webpki::Error::CaUsedAsEndEntity) => {
-            "it is that of an authority, as many self-signed certificates are"
+            "it is a CA certificate, as many self-signed certificates are"
         }
         CertificateError::Other(error) if is(error, &webpki::Error::UnsupportedCertVersion) => {
             "its X.509 version is not 3"

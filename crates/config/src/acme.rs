@@ -191,10 +191,10 @@ fn check_names(table: &Spanned<AcmeTable>, hosts: &[String], report: Report<'_>)
         let what = if host.ends_with(".*") {
             "no certificate is for every domain; name the hosts"
         } else if host.starts_with('*') && table.dns.is_none() {
-            "a wildcard is proven by DNS-01 only; write dns = { server = \"ADDRESS\", key = \"NAME\", secret_file = \
+            "a wildcard needs DNS-01; write dns = { server = \"ADDRESS\", key = \"NAME\", secret_file = \
              \"FILE\" }, or dns = { command = [\"PROGRAM\"] }"
         } else if bare(host).parse::<IpAddr>().is_ok() && table.dns.is_some() {
-            "an address cannot be proven by DNS-01 (RFC 8738 §7); write a site of its own for it"
+            "an address cannot be proven by DNS-01 (RFC 8738 §7); write a separate site for it"
         } else {
             continue;
         };

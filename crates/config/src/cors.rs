@@ -170,7 +170,7 @@ impl OriginPattern {
     /// Parses `https://a.example`, `https://*.a.example` or `http://localhost:*`.
     fn parse(text: &str) -> Result<Self, String> {
         if text == ANY {
-            return Err("\"*\" stands for every origin, so that it stands alone".into());
+            return Err("\"*\" stands for every origin and cannot be combined with others".into());
         }
         let wrong = || {
             format!(

@@ -96,7 +96,7 @@ fn methods(table: &DavTable, report: Report<'_>) -> Vec<&'static str> {
             Some(name) => methods.push(*name),
             None => report(
                 span,
-                format!("dav: {value:?} is none of the methods {}", CHANGING.join(", ")),
+                format!("dav: {value:?} is not one of the methods {}", CHANGING.join(", ")),
             ),
         }
     }

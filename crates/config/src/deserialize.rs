@@ -30,7 +30,7 @@ pub(super) struct Error {
 pub(super) enum ErrorKind {
     /// The table has no such key; the keys that it has.
     UnknownKey(String, &'static [&'static str]),
-    /// The text is none of these.
+    /// The text is not one of these.
     UnknownName(String, &'static [&'static str]),
     /// The table lacks this key.
     MissingKey(&'static str),

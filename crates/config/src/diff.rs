@@ -80,7 +80,7 @@ impl Diff<'_> {
             let key = format!("server.{}", change.key);
             let note = match restart.iter().find(|late| key.starts_with(**late)) {
                 _ if self.after.overrides.has(&change.key) => "; the command line overrides it",
-                Some(_) => "; in force after a restart only",
+                Some(_) => "; needs a restart",
                 None => "",
             };
             self.report("setting", format!("{key}: {change}{note}"));
@@ -90,9 +90,9 @@ impl Diff<'_> {
             if !reported.iter().any(|key| key.starts_with(late)) {
                 let reason = match changed.contains(&late) {
                     true => "follows from other settings",
-                    false => "differs from the value in force since the start",
+                    false => "differs from the value used since the start",
                 };
-                self.report("setting", format!("{late}: {reason}; in force after a restart only"));
+                self.report("setting", format!("{late}: {reason}; needs a restart"));
             }
         }
     }

@@ -268,7 +268,8 @@ pub(super) fn set_fields(route: &Route, report: Report<'_>) -> Vec<FieldToSet> {
             report(&value.span, format!("set_fields: {what}"));
         }
         if is_secret_name(name.as_bytes()) && !is_field_value(value.as_bytes()) {
-            let what = format!("set_fields: the value of {} holds a control character", name.value);
+            let what =
+                format!("set_fields: the value of {} contains a control character", name.value);
             report(&value.span, what);
         } else if let Some(value) = field_value("set_fields", Some(value), report) {
             let status = field.status.iter().flatten().map(|status| status.value).collect();

@@ -171,7 +171,7 @@ fn of_file(syntax: Syntax, file: &str) -> String {
 fn of_data(name: &str) -> String {
     format!(
         "this is {name}, and a configuration is TOML: [[listen]] and address = \":8080\", then [[site]] and root = \
-         \"DIRECTORY\", each on a line of its own; `dunlin init` writes one"
+         \"DIRECTORY\", each on its own line; `dunlin init` writes one"
     )
 }
 
@@ -187,7 +187,7 @@ fn of_block(syntax: Syntax) -> String {
     };
     match command {
         Some(command) => format!(
-            "this line is in the syntax of {name}; put the text into a file of its own and convert it by `dunlin convert \
+            "this line is in the syntax of {name}; put the text into a separate file and convert it with `dunlin convert \
              {command}`"
         ),
         None => format!("this line is in the syntax of {name}; write KEY = VALUE"),

@@ -114,9 +114,7 @@ pub(crate) fn check_copied_field(name: &str) -> Result<(), String> {
         || begins.iter().any(|start| lower.starts_with(start))
         || is_forwarding(lower.as_bytes())
     {
-        return Err(format!(
-            "{name} has another meaning; name a field of its own, such as \"X-User\""
-        ));
+        return Err(format!("{name} has another meaning; name another header, such as \"X-User\""));
     }
     Ok(())
 }

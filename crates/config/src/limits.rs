@@ -15,7 +15,7 @@ pub(crate) fn default_cache_size() -> usize {
     share_for_cache(memory())
 }
 
-/// Returns the memory of requests and responses on their way unless the configuration has a limit, in bytes: a quarter of
+/// Returns the memory of requests and responses in progress unless the configuration has a limit, in bytes: a quarter of
 /// the memory of the machine or of the container, but at least 64 MiB.
 pub(crate) fn default_memory() -> u64 {
     share_for_messages(memory())

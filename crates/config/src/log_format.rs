@@ -179,7 +179,7 @@ macro_rules! fields {
 }
 
 fields! {
-    /// Address of the client: behind `trusted_proxies`, the one that they name; `unix:` at a Unix socket.
+    /// Address of the client: behind `trusted_proxies`, the one that they report; `unix:` on a Unix socket.
     Remote = "remote",
     /// Name of the client, if `[server.reverse_dns]` has resolved it in time.
     RemoteName = "remote_name",
@@ -207,11 +207,11 @@ fields! {
     PlainBytes = "plain_bytes",
     /// Bytes that the client has sent through a tunnel, such as a WebSocket.
     Received = "received",
-    /// The `Referer` field.
+    /// The `Referer` header.
     Referer = "referer",
-    /// The `User-Agent` field.
+    /// The `User-Agent` header.
     UserAgent = "user_agent",
-    /// Host of the request: the `Host` field, or the authority of the target.
+    /// Host of the request: the `Host` header, or the authority of the target.
     Host = "host",
     /// Time from the request's first byte to the response's last, in microseconds.
     DurationUs = "duration_us",

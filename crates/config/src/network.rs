@@ -29,7 +29,7 @@ impl FromStr for Network {
     fn from_str(text: &str) -> Result<Self, String> {
         let hint = || {
             if text.eq_ignore_ascii_case("all") {
-                return "\"all\" is not a network; \"0.0.0.0/0\" and \"::/0\" are all addresses"
+                return "\"all\" is not a network; write \"0.0.0.0/0\" and \"::/0\" for all addresses"
                     .into();
             }
             format!(

@@ -64,7 +64,7 @@ impl Pattern {
             return Err(not_a_pattern(text));
         }
         if text.contains('\0') {
-            return Err(format!("the pattern {text:?} holds a NUL, which no path does"));
+            return Err(format!("the pattern {text:?} contains a NUL, which no path does"));
         }
         check_form(text)?;
         let part = |text: &str| decode(text, SPECIAL).into_bytes().into();

@@ -358,7 +358,7 @@ impl<'a> Reader<'a> {
                     let hint = nearest(other, &names);
                     let hint = hint.map(|name| format!("; did you mean `{name}`?"));
                     let what = format!(
-                        "proxy: balance: {other:?} is none of `{}` and `hash:FIELD`{}",
+                        "proxy: balance: {other:?} is not one of `{}` and `hash:FIELD`{}",
                         names.join("`, `"),
                         hint.unwrap_or_default()
                     );
@@ -613,7 +613,7 @@ fn check_field(name: &str, value: &str) -> Result<(), String> {
         return Err(format!("{name:?} is not a field name"));
     }
     if !is_field_value(value.as_bytes()) {
-        return Err(format!("the value of {name} holds a control character"));
+        return Err(format!("the value of {name} contains a control character"));
     }
     if HOP_BY_HOP.contains(&&*lower) || matches!(&*lower, "content-length" | "expect") {
         return Err(format!("{name} is the server's to send"));

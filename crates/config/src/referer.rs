@@ -24,7 +24,7 @@ impl Referer {
     /// Parses `none`, `blocked`, `server_names`, or a host with an optional path. `hosts` are those of the site.
     ///
     /// # Errors
-    /// The text is none of them.
+    /// The text is not one of them.
     pub(super) fn parse(text: &str, hosts: &[String]) -> Result<Self, String> {
         match text {
             "none" => return Ok(Self::None),

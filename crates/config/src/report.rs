@@ -17,6 +17,6 @@ pub(crate) fn field_value(
     if is_field_value(text.as_bytes()) {
         return Some(text.value.clone());
     }
-    report(&text.span, format!("{key}: {:?} holds a control character", text.value));
+    report(&text.span, format!("{key}: {:?} contains a control character", text.value));
     None
 }

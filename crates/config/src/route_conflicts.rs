@@ -91,7 +91,7 @@ fn overlap(source: &Source<'_>, route: &SiteRoute, served: &[Served]) -> Option<
             };
             return Some(format!(
                 "script: the directory {} {within}is served by route {route:?}; its programs are not sent, but keep them \
-                 in a directory of their own",
+                 in a separate directory",
                 directory.display(),
             ));
         }

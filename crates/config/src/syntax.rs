@@ -31,7 +31,7 @@ fn curly(text: &str, span: Option<&Range<usize>>) -> Option<String> {
     let at = text.floor_char_boundary(span?.start);
     let quote = text[at..].chars().next().filter(|c| "“”„«»‘’".contains(*c))?;
     Some(format!(
-        "{quote} is a typographic quotation mark; texts have straight ones, as in \"/srv/www\""
+        "{quote} is a typographic quotation mark; write straight ones, as in \"/srv/www\""
     ))
 }
 
@@ -47,9 +47,17 @@ fn unquoted(text: &str, span: Option<&Range<usize>>) -> Option<String> {
     let (is_key, is_bare) = (key.trim().chars().all(is_key), value.chars().all(is_bare));
     let key = key.trim();
     (is_key && is_bare && !key.is_empty() && !value.is_empty())
-        .then(|| format!("the value of `{key}` is a text: put it in quotes, {key} = \"{value}\""))
+        .then(|| format!("the value of `{key}` is text: put it in quotes, {key} = \"{value}\""))
 }
 
+/// Returns the message of the parser in one line, in plain words where those of the parser are terms of the grammar.
 fn one_line(message: &str) -> String {
-    message.trim().replace('\n', ", ")
+    let line = message.trim().replace('\n', ", ");
+    match line.as_str() {
+        "duplicate key" => "this key is set twice in its table; remove one of the lines".to_owned(),
+        _ if line.starts_with("invalid basic string, expected `\"`") => {
+            "this text has no closing quotation mark".to_owned()
+        }
+        _ => line,
+    }
 }

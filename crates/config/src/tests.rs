@@ -105,7 +105,7 @@ fn errors_are_reported_with_line_and_column() {
         (
             "threads = 2",
             "http1.connection = 'pipelind'",
-            "2:20: `pipelind` is none of `close`, `persistent`, `pipelined`; did you mean `pipelined`?",
+            "2:20: `pipelind` is not one of `close`, `persistent`, `pipelined`; did you mean `pipelined`?",
         ),
         // Ranges
         ("threads = 2", "threads = 0", "2:11: threads is less than 1"),
@@ -202,7 +202,7 @@ fn errors_in_routes_are_reported_with_line_and_column() {
             "14:51: script: there is no group \"none-of-them\"",
         ),
         ("script = { kind = 'cgi' }", "14:19: script: a script of kind \"cgi\" needs `directory`"),
-        ("script = { kind = 'gci', directory = 'x' }", "14:19: `gci` is none of `cgi`, `warm`"),
+        ("script = { kind = 'gci', directory = 'x' }", "14:19: `gci` is not one of `cgi`, `warm`"),
         (
             "script = { kind = 'fastcgi', root = 'x' }",
             "14:19: script: a script of kind \"fastcgi\" needs `command` or `connect`",
@@ -329,7 +329,7 @@ fn errors_in_routes_are_reported_with_line_and_column() {
         ("set_fields = { 'A B' = 'c' }", "14:16: set_fields: \"A B\" is not a field name"),
         (
             "set_fields = { A = \"c\\r\\nd\" }",
-            "14:20: set_fields: \"c\\r\\nd\" holds a control character",
+            "14:20: set_fields: \"c\\r\\nd\" contains a control character",
         ),
         (
             "set_fields = { content-length = '1' }",
@@ -341,21 +341,24 @@ fn errors_in_routes_are_reported_with_line_and_column() {
         ),
         ("set_fields = { X-A = '1', x-a = '2' }", "14:16: set_fields: X-A is listed twice"),
         ("remove_fields = ['Date']", "14:18: remove_fields: Date is the server's to send"),
-        ("cache_control = \"a\\nb\"", "14:17: cache_control: \"a\\nb\" holds a control character"),
+        (
+            "cache_control = \"a\\nb\"",
+            "14:17: cache_control: \"a\\nb\" contains a control character",
+        ),
         (
             "types = { c = 'text' }",
             "14:15: types: \"text\" is not a media type such as \"text/plain\"",
         ),
-        ("compress = ['br', 'deflate']", "14:19: `deflate` is none of `zstd`, `br`, `gzip`"),
+        ("compress = ['br', 'deflate']", "14:19: `deflate` is not one of `zstd`, `br`, `gzip`"),
         (
             "compress = 1",
             "14:12: compress: expected true, false or a list such as [\"zstd\", \"br\", \"gzip\"], found 1",
         ),
         ("compress_unless = ['a b']", "14:20: compress_unless: \"a b\" is not a field name"),
         ("compress_padding = '33KiB'", "14:20: compress_padding: it is at most 32KiB"),
-        ("unaccepted_coding = 'x'", "14:21: `x` is none of `decode`, `reject`, `pass`"),
+        ("unaccepted_coding = 'x'", "14:21: `x` is not one of `decode`, `reject`, `pass`"),
         ("cache = { file = 'x' }", "14:18: file: \"x\" is not a size"),
-        ("etag = 'md5'", "14:8: `md5` is none of `stat`, `sha256`, `off`"),
+        ("etag = 'md5'", "14:8: `md5` is not one of `stat`, `sha256`, `off`"),
         (
             "records = { format = 'variable', control = 2 }",
             "14:44: records: `control` belongs to `vfc` records",

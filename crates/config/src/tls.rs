@@ -58,7 +58,7 @@ impl Tls {
     pub fn describe(&self) -> String {
         let mut parts = match &self.acme {
             Some(acme) => {
-                vec![format!("certificate by ACME {}", acme.describe())]
+                vec![format!("ACME certificate {}", acme.describe())]
             }
             None => self.certificates.iter().map(|(file, _)| file.display().to_string()).collect(),
         };
@@ -169,7 +169,10 @@ fn read_ciphers(
     if names.is_empty() {
         report(&names.span, "ciphers: the list is empty".into());
     } else if oldest == TlsVersion::Tls13 && !suites.is_empty() && !suites.iter().any(is_of_tls13) {
-        report(&names.span, "ciphers: none is of TLS 1.3, which alone is spoken".into());
+        report(
+            &names.span,
+            "ciphers: none of them is for TLS 1.3, the only version that is allowed".into(),
+        );
     }
     suites
 }

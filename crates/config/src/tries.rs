@@ -72,7 +72,7 @@ impl TryStep {
             let status = status.parse().ok().filter(|status| (400..600).contains(status));
             return status.map(Self::Status).ok_or_else(|| {
                 format!(
-                    "{step:?} is none of \"=directory\", \"=proxy\" and an error status such as \"=404\""
+                    "{step:?} is not one of \"=directory\", \"=proxy\" and an error status such as \"=404\""
                 )
             });
         }

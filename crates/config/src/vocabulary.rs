@@ -24,14 +24,14 @@ pub(super) fn explain(kind: &ErrorKind, keys: &[&str]) -> String {
             let kind = kinds.iter().find(|(name, _)| *name == value.to_ascii_lowercase());
             if let Some((_, kind)) = kind.filter(|(_, kind)| known.contains(kind)) {
                 return format!(
-                    "`{value}` is none of `{list}`; {value} is run with kind = \"{kind}\""
+                    "`{value}` is not one of `{list}`; {value} is run with kind = \"{kind}\""
                 );
             }
             match nearest(value, known) {
                 Some(nearest) => {
-                    format!("`{value}` is none of `{list}`; did you mean `{nearest}`?")
+                    format!("`{value}` is not one of `{list}`; did you mean `{nearest}`?")
                 }
-                None => format!("`{value}` is none of `{list}`"),
+                None => format!("`{value}` is not one of `{list}`"),
             }
         }
         ErrorKind::MissingKey(key) => format!("{} lacks the key `{key}`", section(keys)),

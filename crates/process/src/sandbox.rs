@@ -383,9 +383,7 @@ fn restrict_files(places: &AllowedPaths, starts_programs: bool) -> Result<(), St
     match status.ruleset {
         RulesetStatus::NotEnforced => Err("the kernel does not support it".into()),
         RulesetStatus::PartiallyEnforced => {
-            tracing::info!(
-                "landlock: the kernel supports an older version only, which is in force"
-            );
+            tracing::info!("landlock: the kernel supports only an older version, which is used");
             Ok(())
         }
         RulesetStatus::FullyEnforced => Ok(()),

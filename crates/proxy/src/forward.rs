@@ -98,7 +98,7 @@ pub async fn forward(
         if failure.is_of_upstream() {
             let status = failure.status();
             let result = match is_retried {
-                true => "another one gets the request".to_owned(),
+                true => "another upstream gets the request".to_owned(),
                 false => format!("the response is {status}"),
             };
             let request = (&**label, &*incoming.script_context);

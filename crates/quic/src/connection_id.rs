@@ -47,7 +47,7 @@ impl Keys {
         self.checksums().any(is_own).then(|| Place { worker: id[0], generation: id[1] })
     }
 
-    /// Returns the place that a datagram names; `None` if it begins a connection, or if its ID is none of this server.
+    /// Returns the place that a datagram names; `None` if it begins a connection, or if its ID is not from this server.
     ///
     /// The ID of a first Initial packet is chosen by the client: one of 65,536 has the checksum of this server by chance. Another
     /// worker accepts the connection then; one of 256 of those names an older process, and the client tries again.

@@ -20,11 +20,11 @@ pub enum Congestion {
 }
 
 impl Congestion {
-    /// Returns the algorithm that the system uses for TCP (`net.ipv4.tcp_congestion_control`), asked once for the process;
+    /// Returns the algorithm that the system uses for TCP (`net.ipv4.tcp_congestion_control`), read once for the process;
     /// CUBIC if it is another or unknown.
     pub fn of_tcp() -> Self {
         static SYSTEM: LazyLock<Congestion> = LazyLock::new(|| {
-            // A new socket tells it where `/proc` is hidden, too.
+            // A new socket has it, even where `/proc` is hidden.
             let name = Socket::new(Domain::IPV4, Type::STREAM, None)
                 .and_then(|socket| socket.tcp_congestion());
             name.map_or(Congestion::Cubic, |name| Congestion::named(&name))

@@ -299,7 +299,7 @@ impl Disk {
         if write_failures.logged.is_none_or(|logged| now.duration_since(logged) > LOG_INTERVAL) {
             write_failures.logged = Some(now);
             tracing::error!(
-                "cache directory {}: {error}; content is cached in memory alone until it can be written again",
+                "cache directory {}: {error}; content is cached in memory only until it can be written again",
                 self.directory().display()
             );
         }

@@ -102,7 +102,7 @@ fn words(rules: &Script, what: What) -> Option<String> {
 /// Drops privileges and executes the program that the command line names. Returns only the error.
 pub fn launch(mut words: impl Iterator<Item = OsString>) -> io::Error {
     let (Some(less), Some(name), Some(program)) = (words.next(), words.next(), words.next()) else {
-        return io::Error::other("it is started by the server alone");
+        return io::Error::other("only the server starts it");
     };
     let mut command = Command::new(&program);
     command.arg0(name).args(words);

@@ -75,7 +75,7 @@ fn of_first_line(program: &Path, error: &io::Error) -> Option<String> {
     let name = interpreter.display().to_string();
     if interpreter.as_os_str().as_bytes().ends_with(b"\r") {
         return Some(format!(
-            "its first line ends in CR LF, so that its interpreter would be {name:?}; save it with LF alone"
+            "its first line ends in CR LF, so that its interpreter would be {name:?}; save it with LF line ends"
         ));
     }
     match fs::metadata(interpreter) {

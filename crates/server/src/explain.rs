@@ -66,7 +66,7 @@ pub fn explain(config: &Config, file: &Path, url: &str, all: bool) -> Result<Str
     let site = chosen.as_ref().unwrap_or(site);
     let settings = site.route(&decoded);
     if decoded.contains(&0) && settings.handler.is_files() && settings.try_files.is_empty() {
-        let reason = "the path holds an encoded slash, which no file name can";
+        let reason = "the path contains an encoded slash, which no file name can";
         let _ = writeln!(text, "path      rejected with 404: {reason}");
         return Ok(text);
     }
@@ -145,7 +145,7 @@ impl Explanation<'_> {
                 }
             },
             Handler::Status(_) => self.add_made(settings, "the server's status"),
-            Handler::Readiness => self.add("whether the server is ready"),
+            Handler::Readiness => self.add("the readiness of the server"),
             Handler::Close => self.add("none: the connection is closed, 444 in the log"),
             Handler::AddSlash => self.add_slash(path, query),
         }
@@ -153,8 +153,13 @@ impl Explanation<'_> {
 
     fn script(&mut self, script: &Script, wanted: &Wanted<'_>) {
         let label = &script.label;
-        if matches!(script.mapping, Mapping::Application | Mapping::Program) {
-            return self.add_made(wanted.route, format_args!("by {label}"));
+        let one = match script.mapping {
+            Mapping::Application => Some("application"),
+            Mapping::Program => Some("program"),
+            _ => None,
+        };
+        if let Some(kind) = one {
+            return self.add_made(wanted.route, format_args!("the {kind} {label}"));
         }
         let Wanted { site, route, path, query } = *wanted;
         if script.component().is_some() {

@@ -385,10 +385,10 @@ impl Running {
         }
     }
 
-    /// Switches to the configuration as it is on disk. On failure, the running configuration stays in force.
+    /// Switches to the configuration as it is on disk. On failure, the running configuration stays in use.
     async fn reload(&mut self) -> Result<String, String> {
         let unchanged = |what: &dyn fmt::Display| {
-            format!("not reloaded, the running configuration stays in force: {what}")
+            format!("not reloaded, the running configuration stays in use: {what}")
         };
         let before = Arc::clone(&self.generation.shared.config);
         let config = self.origin.read().map_err(|problems| {

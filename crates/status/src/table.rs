@@ -156,7 +156,7 @@ rows! {
         { result: full = add tls.full, resumed = add tls.resumed, failed = add tls.failed, late = add tls.late };
     Counter "dunlin_spans" "Spans of traces by result." { result: sent = add spans.0, lost = add spans.1 };
     Counter "dunlin_access_log_lines_lost" "Lines of the access log that were lost." (add log_lines_lost);
-    Gauge "dunlin_tunnels" "Open tunnels: connections and streams by another protocol than HTTP, such as WebSocket."
+    Gauge "dunlin_tunnels" "Open tunnels: connections and streams with a protocol other than HTTP, such as WebSocket."
         (add tunnels.open);
     Counter "dunlin_tunnels_opened" "Tunnels that were opened." (add tunnels.opened);
     Counter "dunlin_tunnel" Bytes "Bytes through tunnels, from clients and to them."
@@ -177,7 +177,7 @@ rows! {
     beside [add cache.evictions, add cache.max_bytes, add responses.max_bytes];
     Counter "dunlin_cache_requests" "Lookups in the file cache by result."
         { result: hit = add cache.hits, miss = add cache.misses };
-    Counter "dunlin_cache_response" Bytes "Bytes of files by whether the file cache had them."
+    Counter "dunlin_cache_response" Bytes "Bytes of files, by hit or miss of the file cache."
         { result: hit = add cache.hit_bytes, miss = add cache.miss_bytes };
     Counter "dunlin_cache_admissions" "Files that the file cache did not have, by its decision."
         { result: admitted = add cache.admitted, rejected = add cache.rejected };
@@ -224,14 +224,14 @@ rows! {
     Gauge "dunlin_component_memory_peak" Bytes "Largest memory of an instance." (add memory_peak);
     Counter "dunlin_component_compile" Seconds "Time that compilation took." (add compile_seconds);
     Counter "dunlin_component_swaps" "Versions of the file that replaced another." (add swaps);
-    Gauge "dunlin_component_stale" "Whether the newest version of the file could not be loaded." (first error);
+    Gauge "dunlin_component_stale" "1 if the newest version of the file could not be loaded, else 0." (first error);
 }
 
 rows! {
     UPSTREAMS: Upstream by [site, route, name] = listed!(upstreams: dunlin_site = site, http_route = route, upstream = name),
     beside [add failing, first last_error, largest last_failure];
-    Gauge "dunlin_upstream_tunnels" "Connections to an upstream by another protocol than HTTP, such as WebSocket." (add tunnels);
-    Gauge "dunlin_upstream_available" "Whether an upstream gets requests." (all is_available);
+    Gauge "dunlin_upstream_tunnels" "Connections to an upstream with a protocol other than HTTP, such as WebSocket." (add tunnels);
+    Gauge "dunlin_upstream_available" "1 if an upstream gets requests, else 0." (all is_available);
     Gauge "dunlin_upstream_in_flight" "Requests that an upstream works on." (add in_flight);
     Gauge "dunlin_upstream_waiting" "Requests that wait for a connection to an upstream." (add waiting);
     Counter "dunlin_upstream_requests" "Requests sent to an upstream." (add requests);
@@ -241,7 +241,7 @@ rows! {
 
 rows! {
     OBJECT_STORES: ObjectStore by [name] = listed!(object_stores: store = name);
-    Gauge "dunlin_object_store_available" "Whether an object store responds." (all is_available);
+    Gauge "dunlin_object_store_available" "1 if an object store responds, else 0." (all is_available);
     Counter "dunlin_object_store_requests" "Requests to an object store." { operation: get = add gets, list = add lists };
     Counter "dunlin_object_store_not_modified" "Requests that confirmed a cached object." (add not_modified);
     Counter "dunlin_object_store_errors" "Requests to an object store that failed." (add errors);
@@ -296,7 +296,7 @@ rows! {
 
 rows! {
     FLEET: FleetReport by [] = |from| from.report.fleet.iter().map(|fleet| (String::new(), fleet)).collect();
-    Gauge "dunlin_shared_store_up" "Whether the store of `[shared]` is reachable." (all connected);
+    Gauge "dunlin_shared_store_up" "1 if the store of `[shared]` is reachable, else 0." (all connected);
     Gauge "dunlin_shared_servers" "Servers that share the store and were seen lately." (add servers);
     Counter "dunlin_shared_exchanges" "Exchanges of rate limits with the store." (add exchanges);
     Counter "dunlin_shared_messages" "Messages of other servers." (add messages);
@@ -309,8 +309,8 @@ rows! {
         add object_stores, add limits, add fleet, add replicas];
     Counter "process_cpu" Seconds "CPU time of the server." (add process.cpu);
     Gauge "process_resident_memory" Bytes "Memory of the server." (add process.resident);
-    Gauge "dunlin_memory_held" Bytes "Memory of requests and responses on their way." (add process.held);
-    Gauge "dunlin_memory_limit" Bytes "Maximum of the memory of requests and responses on their way." (add process.held_limit);
+    Gauge "dunlin_memory_held" Bytes "Memory of requests and responses in progress." (add process.held);
+    Gauge "dunlin_memory_limit" Bytes "Maximum of the memory of requests and responses in progress." (add process.held_limit);
     Counter "dunlin_memory_rejections" "Requests that were rejected because this memory was exhausted." (add process.rejected);
     Counter "dunlin_compressed_responses" "Responses that were compressed for one request each." (add process.compressed);
     Counter "dunlin_compressed_plain" Bytes "Their bodies before compression." (add process.plain_bytes);

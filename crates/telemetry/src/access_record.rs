@@ -40,9 +40,9 @@ pub struct AccessRecord<'a> {
     pub plain_bytes: Option<u64>,
     /// Bytes that the client has sent through a tunnel; `None` if there was no tunnel.
     pub tunnel_received: Option<u64>,
-    /// The `Referer` field.
+    /// The `Referer` header.
     pub referer: Option<&'a [u8]>,
-    /// The `User-Agent` field.
+    /// The `User-Agent` header.
     pub user_agent: Option<&'a [u8]>,
     /// The `Host` field.
     pub host: Option<&'a [u8]>,

@@ -26,7 +26,7 @@ const CHECK_INTERVAL: Duration = Duration::from_secs(1);
 pub struct Certificates {
     /// By site index.
     sites: Vec<Option<SiteTls>>,
-    /// Pending ACME challenges; `None` when no site obtains its certificate by ACME.
+    /// Pending ACME challenges; `None` when no site obtains its ACME certificate.
     challenges: Option<Arc<Challenges>>,
     /// A newer generation is in use: stop following files and renewing certificates.
     retired: Arc<AtomicBool>,
@@ -72,7 +72,7 @@ impl Certificates {
         Ok(Self { sites, challenges, retired: Arc::default() })
     }
 
-    /// Pending ACME challenges; `None` when no site obtains its certificate by ACME.
+    /// Pending ACME challenges; `None` when no site obtains its ACME certificate.
     #[inline]
     pub fn challenges(&self) -> Option<&Arc<Challenges>> {
         self.challenges.as_ref()

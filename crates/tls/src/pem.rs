@@ -3,6 +3,7 @@
 //! A file that cannot be read is described in words. The messages of a parser have the text that it did not understand, which
 //! may be a private key, so none of them is passed on, and no label of the file either.
 
+use std::io::ErrorKind;
 use std::path::Path;
 use std::sync::Arc;
 
@@ -18,14 +19,17 @@ use x509_parser::asn1_rs::{Any, FromDer};
 /// When the file has none or cannot be read; the message names it.
 pub(crate) fn certificates(file: &Path) -> Result<Vec<CertificateDer<'static>>, String> {
     let wrong = |what: &str| format!("certificate {}: {what}", file.display());
-    let text = std::fs::read(file).map_err(|error| wrong(&error.to_string()))?;
+    let text = std::fs::read(file).map_err(|error| match error.kind() {
+        ErrorKind::NotFound => wrong("there is no such file"),
+        _ => wrong(&error.to_string()),
+    })?;
     let chain: Vec<_> = items(&text).map_err(wrong)?;
     if !chain.is_empty() {
         return Ok(chain);
     }
     Err(wrong(match fault(&text) {
-        None if has_key(&text) => "it holds a private key, but no certificate",
-        None => "it holds no certificate in PEM form",
+        None if has_key(&text) => "it contains a private key, but no certificate",
+        None => "it contains no certificate in PEM form",
         Some(fault) => fault,
     }))
 }
@@ -59,7 +63,7 @@ pub(crate) fn signing_key(
     let key = PrivateKeyDer::from_pem_slice(&text).map_err(|error| {
         wrong(match (fault(&text), error) {
             (Some(fault), _) => fault,
-            (None, pem::Error::NoItemsFound) => "it holds no private key in PEM form",
+            (None, pem::Error::NoItemsFound) => "it contains no private key in PEM form",
             (None, _) => NOT_BASE64,
         })
     })?;
@@ -256,7 +260,7 @@ mod tests {
             fs::write(&file, &text).unwrap();
             assert!(signing_key(&provider(), &file).is_ok(), "{text}");
             let wrong = certificates(&file).unwrap_err();
-            assert!(wrong.ends_with("it holds a private key, but no certificate"), "{wrong}");
+            assert!(wrong.ends_with("it contains a private key, but no certificate"), "{wrong}");
         }
     }
 }

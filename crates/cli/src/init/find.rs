@@ -62,7 +62,7 @@ impl fmt::Display for Application {
             Self::Php(php) => write!(f, "{}", php.name),
             Self::Python(python) => write!(f, "the {} application in {}", python.name, python.file),
             Self::Perl(file) => write!(f, "the PSGI application in {file}"),
-            Self::Node { port } => write!(f, "the Node.js application at port {port}"),
+            Self::Node { port } => write!(f, "the Node.js application on port {port}"),
         }
     }
 }

@@ -17,7 +17,7 @@ use dunlin_load::time;
 #[derive(Args)]
 #[command(next_help_heading = "Several machines")]
 pub(super) struct Machines {
-    /// Send the load from these hosts by ssh, an equal part each; or from generators that join at nats://HOST:4222/NAME
+    /// Send the load from these hosts over ssh, in equal parts; or from generators that join at nats://HOST:4222/NAME
     #[arg(long, value_name = "HOSTS", value_delimiter = ',')]
     pub(super) from: Vec<String>,
     /// Number of generators that join, or of the Job that is printed
@@ -26,10 +26,10 @@ pub(super) struct Machines {
     /// The ssh program with its options [default: ssh]
     #[arg(long, value_name = "COMMAND", requires = "from")]
     ssh: Option<String>,
-    /// Send this program to the hosts also if they have a dunlin; it is removed at the end
+    /// Send this program to the hosts even if they have dunlin; it is removed at the end
     #[arg(long, requires = "from")]
     copy: bool,
-    /// Send part I of N of the load, with I from 0 to N-1; --merge makes one outcome of the parts
+    /// Send part I of N of the load, with I from 0 to N-1; --merge combines the results of the parts
     #[arg(long, value_name = "I/N", conflicts_with_all = ["from", "find_users", "find_rate"])]
     pub(super) segment: Option<Segment>,
     /// Begin at this time, such as 2027-01-31T12:00:00Z
@@ -109,7 +109,9 @@ impl Machines {
         let is_meeting = |from: &&String| MEETING.iter().any(|scheme| from.starts_with(scheme));
         match (&self.from[..], self.from.iter().find(is_meeting)) {
             ([only], Some(_)) => Ok(Some(only)),
-            (_, Some(url)) => Err(format!("--from {url}: a URL stands alone")),
+            (_, Some(url)) => {
+                Err(format!("--from {url}: a URL cannot be combined with other hosts"))
+            }
             (_, None) => Ok(None),
         }
     }

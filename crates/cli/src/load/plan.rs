@@ -385,7 +385,7 @@ fn choice(text: &str) -> Result<Choice, String> {
             Ok(exponent) if exponent > 0.0 && exponent.is_finite() => Ok(Choice::Zipf { exponent }),
             _ => Err(format!("--choose {text}: the exponent is a number above 0")),
         },
-        _ => Err(format!("--choose {text}: is none of in-order, random, zipf:EXPONENT")),
+        _ => Err(format!("--choose {text}: is not one of in-order, random, zipf:EXPONENT")),
     }
 }
 

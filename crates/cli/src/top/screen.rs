@@ -126,7 +126,7 @@ impl Screen {
                 }
             }
         }
-        frame.render_widget(self.foot(&hidden, calls), foot);
+        frame.render_widget(self.foot(&hidden, calls, foot.width), foot);
         if self.shows_help {
             help::draw(frame, body);
         }
@@ -157,8 +157,9 @@ impl Screen {
         frame.render_widget(Line::from(line), area);
     }
 
-    /// Returns the keys, and what there is no room for; `calls` if a line of it needs attention.
-    fn foot(&self, hidden: &[String], calls: bool) -> Line<'static> {
+    /// Returns the keys, and what there is no room for; `calls` if a line of it needs attention. A narrow line has the number
+    /// of the hidden parts.
+    fn foot(&self, hidden: &[String], calls: bool, width: u16) -> Line<'static> {
         let mut foot = Line::from(vec![
             " q ".reversed(),
             " end  ".into(),
@@ -170,11 +171,12 @@ impl Screen {
             " help".into(),
         ]);
         if !hidden.is_empty() {
-            let hidden = hidden.join(", ");
-            foot.push_span(match calls {
-                true => format!("  !Tab: {hidden}").yellow(),
-                false => format!("  Tab: {hidden}").dim(),
-            });
+            let mark = if calls { "  ! Tab: " } else { "  Tab: " };
+            let mut more = format!("{mark}{}", hidden.join(", "));
+            if foot.width() + more.chars().count() > usize::from(width) {
+                more = format!("{mark}{} more", hidden.len());
+            }
+            foot.push_span(if calls { more.yellow() } else { more.dim() });
         }
         foot
     }

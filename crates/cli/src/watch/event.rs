@@ -170,11 +170,20 @@ fn notes(event: &Value) -> Vec<(u8, String)> {
         Some(value) if key == "protocol" => Some((importance, printable(value))),
         Some(value) => Some((importance, format!("{key}={}", printable(value)))),
     };
-    let keys = [(3, "protocol"), (0, "site"), (2, "cache"), (1, "route")];
+    // The name of the site is mostly the host of the URL.
+    let is_host = |site: &str| event["host"].as_str().is_some_and(|host| names(host, site));
+    let site = event["site"].as_str().filter(|site| is_host(site)).map_or("site", |_| "");
+    let keys = [(3, "protocol"), (0, site), (2, "cache"), (1, "route")];
     // Only tunnels have it.
     let received = event["received"].as_u64();
     let received = received.map(|bytes| (4, format!("received={}", size(bytes).replace(' ', ""))));
     keys.into_iter().filter_map(note).chain(received).collect()
+}
+
+/// Returns `true` if the host, which may have a port, is that of the site.
+fn names(host: &str, site: &str) -> bool {
+    let rest = host.strip_prefix(site);
+    rest.is_some_and(|rest| rest.is_empty() || rest.starts_with(':'))
 }
 
 /// Columns of a terminal whose lines have scheme and host.
@@ -247,16 +256,16 @@ mod tests {
             "fields": [["User-Agent", "a".repeat(300)]],
         });
         let whole = format(Level::Heads, None).text(&event);
-        assert!(
-            whole.contains("  HTTP/1.1 site=example.com cache=hit\n") && !whole.contains("route="),
-            "{whole}"
-        );
+        assert!(whole.contains("  HTTP/1.1 cache=hit\n") && !whole.contains("route="), "{whole}");
         for width in [1, 20, 40, 60, 80, 100, 120] {
             let text = format(Level::Heads, Some(width)).text(&event);
             for line in text.lines() {
                 assert!(Span::raw(line).width() <= width, "{width}: {line}");
             }
         }
+        event["site"] = "other.example".into();
+        assert!(format(Level::Line, None).text(&event).contains(" site=other.example "));
+        event["site"] = "example.com".into();
         event["fields"] = Value::Null;
         let narrow = format(Level::Line, Some(80)).text(&event);
         assert!(

@@ -52,7 +52,7 @@ impl Checker<'_> {
         if let Some(path) = &file.server.admin {
             let address = Address::Unix(self.absolute(path));
             if all.iter().any(|other| other.address == address) {
-                self.problem(&path.span, format!("a [[listen]] has the address {address}, too"));
+                self.problem(&path.span, format!("a [[listen]] also has the address {address}"));
             }
             let commands = Listen {
                 number: 0,

@@ -38,7 +38,7 @@ pub struct CorsTable {
     pub headers: Option<Spanned<Vec<Spanned<String>>>>,
     /// Response headers (fields) that scripts may read, besides those that are always readable; `["*"]` for all. Default: none.
     pub expose: Option<Spanned<Vec<Spanned<String>>>>,
-    /// `true` lets scripts send cookies and credentials, from `origins` that are listed. Default: false.
+    /// `true` permits scripts to send cookies and credentials, from listed `origins`. Default: false.
     pub credentials: Option<Spanned<bool>>,
     /// Time for which browsers may keep the response to a preflight. Default: that of the browser, 5 seconds.
     pub max_age: Option<Spanned<DurationValue>>,
@@ -70,14 +70,14 @@ pub(super) enum CorsSchema {
 pub struct SignedTable {
     /// The secret with which links are signed: `"{file.PATH}"` keeps it out of this file.
     pub secret: Spanned<Secret>,
-    /// `hmac-sha256`, or `md5` for links as nginx's `secure_link_md5` has them. Default: `hmac-sha256`.
+    /// `hmac-sha256`, or `md5` for the links of nginx's `secure_link_md5`. Default: `hmac-sha256`.
     pub algorithm: Option<Spanned<LinkAlgorithm>>,
-    /// Parameter of the query that has the signature, in base64url without padding. Default: `signature`.
+    /// Query parameter with the signature, in base64url without padding. Default: `signature`.
     pub signature: Option<Spanned<String>>,
-    /// Parameter of the query with the time until which the link is valid, in seconds since 1970. Expired links get 410. Default:
+    /// Query parameter with the time until which the link is valid, in seconds since 1970. Expired links get 410. Default:
     /// links do not expire.
     pub expires: Option<Spanned<String>>,
-    /// The text that is signed, with `{path}` (decoded, without the query), `{expires}`, `{client}` (its address), `{host}`, and
+    /// The signed text, with `{path}` (decoded, without the query), `{expires}`, `{client}` (its address), `{host}`, and
     /// for `md5` `{secret}`. Default: `"{expires} {path}"` with `expires`, or else `"{path}"`.
     pub text: Option<Spanned<String>>,
 }

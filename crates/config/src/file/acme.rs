@@ -18,9 +18,9 @@ use crate::units::DurationValue;
 pub struct AcmeTable {
     /// Mail address for messages of the authority. Default: none.
     pub contact: Option<Spanned<String>>,
-    /// URL of the authority's directory. By using it you agree to its terms of service. A list has several authorities, each a URL or a
-    /// table `{ url = "..." }`: if one fails, the next is tried, with an account of its own. Default: Let's Encrypt's,
-    /// `https://acme-v02.api.letsencrypt.org/directory`.
+    /// URL of the authority's directory. By using it you agree to its terms of service. A list has several authorities,
+    /// each a URL or a table `{ url = "..." }`: if one fails, the next is tried, with a separate account. Default: Let's
+    /// Encrypt's, `https://acme-v02.api.letsencrypt.org/directory`.
     #[schemars(with = "Option<AcmeDirectoriesSchema>")]
     pub directory: Option<Spanned<AcmeDirectories>>,
     /// File in PEM form with the authorities that sign the certificate of the directory itself. Default: the
@@ -29,15 +29,16 @@ pub struct AcmeTable {
     /// Profile of the certificate, which the authority defines, such as `shortlived` of Let's Encrypt, which certificates for
     /// addresses need. A change applies to the next certificate. Default: the authority's.
     pub profile: Option<Spanned<String>>,
-    /// Challenge that proves control of the names: `tls-alpn-01` on a listener with TLS (the authority connects to
-    /// port 443), `http-01` on one without (port 80), `dns-01` by a record in the Domain Name System, which needs `dns`. Default:
-    /// `dns-01` with `dns`; otherwise those for which there are listeners, in turn.
+    /// Challenge that proves control of the names: `tls-alpn-01` on a listener with TLS (the authority connects to port
+    /// 443), `http-01` on one without (port 80), `dns-01` by a DNS record, which needs `dns`. Default: `dns-01` with `dns`;
+    /// otherwise those for which there are listeners, in turn.
     pub challenge: Option<Spanned<AcmeChallenge>>,
     /// Publishes the records of `dns-01`, which wildcards need: `{ server = "192.0.2.1", key = "acme", secret_file = "acme.secret" }` by
     /// dynamic updates of a name server, or `{ command = ["/usr/local/bin/dns-hook"] }` by a program. Default: none.
     pub dns: Option<Spanned<AcmeDnsTable>>,
-    /// Account at an authority that serves its customers only (external account binding, RFC 8555 §7.3.4): `{ id =
-    /// "...", key = FILE }`, with the file of the key in base64url, as the authority shows it. Of several directories, each has its own.
+    /// Account at an authority that serves only its customers (external account binding, RFC 8555 §7.3.4): `{ id = "...",
+    /// key = FILE }`, with the file of the key in base64url, as the authority shows it. Of several directories, each has
+    /// its own.
     pub external_account: Option<Spanned<ExternalAccountTable>>,
 }
 
@@ -143,12 +144,12 @@ pub struct AcmeDnsTable {
     /// also in `ACME_ACTION`, `ACME_RECORD` and `ACME_VALUE`, and with the name to prove in `ACME_DOMAIN`. Default: none; `server` gets
     /// updates.
     pub command: Option<Spanned<Vec<Spanned<String>>>>,
-    /// Time in which the command must end. Default: `60s`.
+    /// Time within which the command must end. Default: `60s`.
     pub timeout: Option<Spanned<DurationValue>>,
-    /// Addresses or names of the servers that must have a record before the authority looks for it, with `:PORT` unless it is 53. An
-    /// empty list is for none. Default: those of the zone's NS records.
+    /// Addresses or names of the servers that must have a record before the authority looks for it, with `:PORT` unless it
+    /// is 53. An empty list skips the wait. Default: those of the zone's NS records.
     pub nameservers: Option<Spanned<Vec<Spanned<String>>>>,
-    /// Time in which these servers must have a record. Default: `2m`.
+    /// Time within which these servers must have a record. Default: `2m`.
     pub propagation_timeout: Option<Spanned<DurationValue>>,
 }
 

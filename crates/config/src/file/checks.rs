@@ -19,15 +19,16 @@ pub struct RateLimitTable {
     /// number in `requests`.
     pub burst: Option<Spanned<u32>>,
     /// Groups in which requests are counted: by `address` (IPv6: network of /64), `user`, `route` (all together), or
-    /// `header:NAME` for the value of a field. Requests without user or without that field count by address.
-    /// Default: `address`.
+    /// `header:NAME` for the value of a header. Requests without user or without that header count by address. Default:
+    /// `address`.
     pub by: Option<Spanned<String>>,
-    /// `true` adds `RateLimit` fields with the remaining requests to every response, and not only to rejections. This
-    /// makes responses from the cache slower. Default: false.
+    /// `true` adds `RateLimit` headers with the remaining requests to every response, not only to rejections. This makes
+    /// cached responses slower. Default: false.
     pub send_headers: Option<bool>,
     /// `true` counts requests beyond the limit without rejecting them. Default: false.
     pub dry_run: Option<bool>,
-    /// `true` counts the requests of all servers with the same `[shared]` store together. Default: false, each server counts for itself.
+    /// `true` counts the requests of all servers with the same `[shared]` store together. Default: false, each server
+    /// counts separately.
     pub shared: Option<Spanned<bool>>,
 }
 
@@ -55,8 +56,7 @@ pub struct ThrottleTable {
     pub bandwidth: Option<Spanned<Rate>>,
     /// Rate at which bodies are sent on one connection. Default: no limit.
     pub per_connection: Option<Spanned<Rate>>,
-    /// Rate below which a share of `bandwidth` must not fall: a request whose share would be less is rejected with
-    /// 503. Default: none.
+    /// Minimum share of `bandwidth`: a request whose share would be less is rejected with 503. Default: none.
     pub minimum: Option<Spanned<Rate>>,
     /// Number of requests that run at once; others wait in the queue. Default: no limit.
     pub max_concurrent: Option<Spanned<usize>>,
@@ -97,27 +97,28 @@ pub struct AuthTable {
     pub basic: Option<Spanned<PathBuf>>,
     /// Text that the browser shows when it requests the password. Default: `Restricted`; none with `jwt`.
     pub realm: Option<Spanned<String>>,
-    /// Number of wrong passwords of one address within a minute, after which its requests get 429. Default: 10.
+    /// Number of wrong passwords from one address within a minute, after which its requests get 429. Default: 10.
     pub attempts: Option<Spanned<usize>>,
     /// Endpoint that decides: a path of the same site, `http://host:port/path`, `https://host:port/path` or
     /// `unix:/socket:/path`. It gets a GET request with `forward_fields` of the client and `X-Forwarded-Method`,
     /// `-Uri`, `-Host`, `-For` and `-Proto`; 2xx allows the request, every other response below 500 goes to the
     /// client.
     pub forward: Option<Spanned<String>>,
-    /// Field of that response that names the user. Scripts do not get a field of that name from clients. Default:
+    /// Header of that response that names the user. A client's header with that name is not passed to scripts. Default:
     /// `Remote-User`.
     pub user_field: Option<Spanned<String>>,
-    /// Fields of the client's request that the endpoint gets. Default: `Accept`, `Accept-Language`,
-    /// `Authorization`, `Cookie`, `Origin`, `Referer`, `User-Agent` and `X-Requested-With`.
+    /// Headers of the client's request that the endpoint gets. Default: `Accept`, `Accept-Language`, `Authorization`,
+    /// `Cookie`, `Origin`, `Referer`, `User-Agent` and `X-Requested-With`.
     pub forward_fields: Option<Spanned<Vec<Spanned<String>>>>,
     /// File in PEM form with the authorities that sign the certificate of an https endpoint. Default: the system's.
     pub forward_authority: Option<Spanned<PathBuf>>,
     /// Maximum wait for its response. Default: `5s`.
     pub timeout: Option<Spanned<DurationValue>>,
-    /// Fields of its 2xx response that scripts and upstreams get as headers (fields) of the request, such as `["Remote-Groups"]`.
-    /// Clients cannot set them on any route of the site. Default: none.
+    /// Headers of its 2xx response to add to the request for scripts and upstreams, such as `["Remote-Groups"]`. Clients
+    /// cannot set them on any route of the site. Default: none.
     pub copy_to_request: Option<Spanned<Vec<Spanned<String>>>>,
-    /// Fields of its 2xx response that the client gets, in place of others of that name; `Set-Cookie` is added. Default: none.
+    /// Headers of its 2xx response to send to the client, in place of others of that name; `Set-Cookie` is added. Default:
+    /// none.
     pub copy_to_response: Option<Spanned<Vec<Spanned<String>>>>,
     /// JSON Web Tokens that requests must have (RFC 7519, RFC 6750). Their subject is the user.
     pub jwt: Option<Spanned<JwtTable>>,

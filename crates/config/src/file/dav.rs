@@ -16,11 +16,11 @@ pub struct DavTable {
     /// `true` allows PROPFIND with `Depth: infinity`, for all files beneath a directory at once. Default: false; such a request gets
     /// 403, and clients read one directory after the other.
     pub infinity: bool,
-    /// Number of files that the response to a PROPFIND names at most. Default: 100000.
+    /// Maximum number of files in the response to a PROPFIND. Default: 100000.
     pub entries: Option<Spanned<usize>>,
-    /// Number of locks of the whole server from which on this route makes no more. Default: 10000.
+    /// Maximum number of locks in the whole server; beyond it, this route responds with 503. Default: 10000.
     pub locks: Option<Spanned<usize>>,
-    /// Longest time for which a lock holds without being refreshed. Default: `1h`.
+    /// Maximum time of a lock that is not refreshed. Default: `1h`.
     pub lock_timeout: Option<Spanned<DurationValue>>,
 }
 

@@ -59,8 +59,8 @@ pub struct RouteCacheTable {
     /// `true` caches responses with `Last-Modified` and without an explicit lifetime for a tenth of the time since
     /// they were modified, at most a day. Default: true.
     pub heuristic: Option<bool>,
-    /// Lifetimes of responses that have none of their own (`Cache-Control` or `Expires`), by status, in place of heuristic ones:
-    /// `{ "200" = "7d", "404" = "1m", any = "10s" }`. `any` is every other status.
+    /// Lifetimes of responses without one (`Cache-Control` or `Expires`), by status, in place of heuristic ones: `{ "200" =
+    /// "7d", "404" = "1m", any = "10s" }`. `any` is every other status.
     pub lifetime: Option<Spanned<BTreeMap<Spanned<String>, DurationValue>>>,
     /// `true` caches responses with `Set-Cookie`, for all clients. Default: false.
     pub set_cookie: Option<bool>,
@@ -81,8 +81,8 @@ pub enum RouteCache {
 pub struct RouteDictionaryTable {
     /// Path of the pages for which browsers use the dictionary; `*` is any text: `/blog/*`.
     pub r#match: Spanned<String>,
-    /// Fields: requests and responses with one of them are no samples, and are not compressed with the dictionary. Requests with
-    /// `Cookie` or `Authorization` and responses with `Set-Cookie` are never samples. Default: none.
+    /// Headers: requests and responses with one of them are neither sampled nor compressed with the dictionary. Requests
+    /// with `Cookie` or `Authorization` and responses with `Set-Cookie` are never sampled. Default: none.
     pub unless: Option<Vec<Spanned<String>>>,
     /// Time after which the dictionary may be replaced by a better one. Default: `1h`.
     pub rotate: Option<Spanned<DurationValue>>,

@@ -19,29 +19,29 @@ pub struct JwtTable {
     /// File with the keys that sign tokens: a public key in PEM form, or a JSON Web Key Set (RFC 7517). Changes take effect
     /// within a second.
     pub key_file: Option<Spanned<PathBuf>>,
-    /// URL of a JSON Web Key Set, which is fetched at the first request, every ten minutes, and for a token with an unknown key at
-    /// most once a minute. Keys stay in force if that fails.
+    /// URL of a JSON Web Key Set, which is fetched at the first request, every ten minutes, and for a token with an unknown
+    /// key at most once a minute. If that fails, the previous keys stay in use.
     pub jwks: Option<Spanned<String>>,
     /// File in PEM form with the authorities that sign the certificate of `jwks`. Default: the system's.
     pub authority: Option<Spanned<PathBuf>>,
     /// Maximum wait for the response of `jwks`. Default: `5s`.
     pub timeout: Option<Spanned<DurationValue>>,
-    /// The issuer (`iss`) of tokens, or a list of which one applies. Default: any.
+    /// Issuer (`iss`) of accepted tokens, or a list. Default: any.
     #[schemars(with = "Option<OneOrManySchema>")]
     pub issuer: Option<Spanned<OneOrMany<String>>>,
-    /// Audience (`aud`) that tokens must name, or a list of which one applies. Default: any.
+    /// Audience (`aud`) of accepted tokens, or a list. Default: any.
     #[schemars(with = "Option<OneOrManySchema>")]
     pub audience: Option<Spanned<OneOrMany<String>>>,
-    /// Algorithms of signatures. Those of the key's kind apply. Default: all but `HS256`, `HS384` and `HS512`, which need a
-    /// `key_file` with a symmetric key.
+    /// Signature algorithms. A key is used only with those of its type. Default: all but `HS256`, `HS384` and `HS512`,
+    /// which need a `key_file` with a symmetric key.
     pub algorithms: Option<Spanned<Vec<JwtAlgorithm>>>,
     /// Time by which clocks may differ, for `exp` and `nbf`. Default: `30s`.
     pub leeway: Option<Spanned<DurationValue>>,
     /// Claims that tokens must have. Default: `["exp"]`.
     pub required: Option<Spanned<Vec<Spanned<String>>>>,
-    /// Cookie that has the token, if the request has none in `Authorization: Bearer`. Default: none.
+    /// Cookie with the token, if the request has none in `Authorization: Bearer`. Default: none.
     pub cookie: Option<Spanned<String>>,
-    /// Parameter of the query that has the token, if it is nowhere else. Default: none.
+    /// Query parameter with the token, if it is nowhere else. Default: none.
     pub query: Option<Spanned<String>>,
     /// Request headers (fields) for scripts and upstreams, each with the claim whose value it gets: `{ X-Role = "role", X-Groups =
     /// "realm.groups" }`. Clients cannot set them on any route of the site.

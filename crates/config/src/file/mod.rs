@@ -48,8 +48,8 @@ pub use super::spanned::Spanned;
 #[serde(deny_unknown_fields, default)]
 pub struct File {
     /// Further files, whose tables are added to this one: a path, or a list, with any number of `*` in names:
-    /// `"conf.d/*.toml"`. Relative paths are relative to the folder of the file that includes it; paths in an included file are relative to that
-    /// of the main file. A file that a path without `*` names must be there.
+    /// `"conf.d/*.toml"`. Relative paths are relative to the folder of the file that includes it; paths in an included file
+    /// are relative to that of the main file. A path without `*` must exist.
     #[schemars(with = "Option<OneOrManySchema>")]
     pub include: Option<Spanned<OneOrMany<String>>>,
     /// Settings of the whole server.
@@ -59,11 +59,11 @@ pub struct File {
     pub listen: Vec<ListenTable>,
     /// Services of roots in object storage.
     pub store: StoreTables,
-    /// Values that follow from requests, by name.
+    /// Values derived from requests, by name.
     pub map: BTreeMap<String, Spanned<MapTable>>,
     /// Sites, by host.
     pub site: Vec<Spanned<SiteTable>>,
-    /// The store of the state that several servers share. Default: this server shares no state.
+    /// The store of the state that several servers share. Default: none.
     pub shared: Option<Spanned<SharedTable>>,
 }
 
@@ -85,8 +85,8 @@ pub struct ListenTable {
     pub tls: Option<Spanned<bool>>,
     /// `true` permits HTTP/2: over TLS by ALPN, without TLS by prior knowledge. Default: true.
     pub http2: Option<bool>,
-    /// HTTP/3 on the UDP port with the same number, which clients learn of. `true`: the server does not start if the port cannot be
-    /// opened. `false`: no HTTP/3. Default: with `tls`, HTTP/3 if the port can be opened.
+    /// HTTP/3 on the UDP port with the same number, announced to clients. `true`: the server does not start if the port
+    /// cannot be opened. `false`: no HTTP/3. Default: with `tls`, HTTP/3 if the port can be opened.
     pub http3: Option<Spanned<bool>>,
     /// `true` requires a header of the PROXY protocol (version 1 or 2) at the start of each connection, which names the
     /// client behind a proxy. Other connections are closed, and so are connections from outside `trusted_proxies`,

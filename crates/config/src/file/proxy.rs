@@ -14,21 +14,22 @@ use crate::units::{DurationValue, Size};
 #[serde(deny_unknown_fields, remote = "Self")]
 pub struct ProxyTable {
     /// The upstreams, one or a list: `http://HOST:PORT`, `https://HOST:PORT`, `h2c://HOST:PORT` and `h2://HOST:PORT` for
-    /// HTTP/2 without and with TLS, `srv+http://NAME` (or `srv+https`, `srv+h2c`, `srv+h2`) for the servers that SRV
-    /// records name, `dns+http://NAME:PORT` for a server at each address of a name, or `unix:PATH` for a server at a Unix socket; in a list also tables `{ url = "...", weight = 2 }`. Default weight: 1.
-    /// A path in the URLs, `http://HOST:PORT/base/`, takes the place of the text before the `*` of the route's pattern, or of `strip`.
+    /// HTTP/2 without and with TLS, `srv+http://NAME` (or `srv+https`, `srv+h2c`, `srv+h2`) for the servers in SRV records,
+    /// `dns+http://NAME:PORT` for a server at each address of a name, or `unix:PATH` for a server on a Unix socket; in a
+    /// list also tables `{ url = "...", weight = 2 }`. Default weight: 1. A path in the URLs, `http://HOST:PORT/base/`,
+    /// replaces the text before the `*` of the route's pattern, or `strip`.
     #[schemars(with = "ProxyTargetsSchema")]
     pub to: Spanned<ProxyTargets>,
     /// Policy by which the upstream of a request is chosen: `least-loaded` (of two at random, the one with the shorter
     /// response time and fewer requests in progress), `least-connections`, `round-robin`, `hash:FIELD` (requests with the
-    /// same value of that field have the same upstream) or `hash:address` (of the client). Default: `least-loaded`.
+    /// same value of that header have the same upstream) or `hash:address` (of the client). Default: `least-loaded`.
     pub balance: Option<Spanned<String>>,
     /// Keeps the requests of a client at one upstream by a cookie: its name, or a table such as `{ cookie = "upstream",
     /// same_site = "none" }`. Default: none.
     #[schemars(with = "Option<StickySchema>")]
     pub sticky: Option<Spanned<StickyTable>>,
-    /// Time in which an upstream that is available again gets more and more requests, until it has its share. Not with
-    /// `hash` and for requests with a `sticky` cookie. Default: `0s`.
+    /// Time in which an upstream that is available again gets gradually more requests, up to its share. Not with `hash`,
+    /// nor for requests with a `sticky` cookie. Default: `0s`.
     pub slow_start: Option<DurationValue>,
     /// When a request is sent to another upstream after a failure; `false` for never.
     #[schemars(with = "Option<RetrySchema>")]
@@ -43,20 +44,20 @@ pub struct ProxyTable {
     /// `true` puts the prefix that was removed or replaced back into `Location`, `Content-Location` and the `Path` of cookies,
     /// where an upstream names its own paths, and removes its own host from `Location`. Default: true.
     pub rewrite_location: Option<bool>,
-    /// Path that upstreams get in place of the request's, with the placeholders of `rewrite`: `"/v2/{rest}"`. Values of the request
-    /// are encoded for their place. Without a `?` the query of the request is kept. Default: none.
+    /// Path that upstreams get instead of the request's, with the placeholders of `rewrite`: `"/v2/{rest}"`. Values from
+    /// the request are encoded for their place. Without a `?` the query of the request is kept. Default: none.
     pub path: Option<Spanned<String>>,
     /// Host that upstreams get: `preserve` for the client's, `upstream` for the host and port of the upstream's URL, or another
     /// one, such as `backend.internal`, with the placeholders of `set_request_fields`: `{host}` is that of the client without its
     /// port. Default: `preserve`.
     pub host: Option<Spanned<String>>,
-    /// Request fields to set, after those of the client and of the server: `{ "X-Source" = "edge" }`. A value may have the
-    /// placeholders of maps, such as `{client}` (its address), `{header.NAME}` and `{map.NAME}`, and `{port}`, `{user}` and
-    /// `{early}` (`1` for early data of TLS). `{path}` and `{target}` are encoded. An empty value removes the field.
+    /// Request headers to set, after those of the client and of the server: `{ "X-Source" = "edge" }`. A value can contain
+    /// the placeholders of maps, such as `{client}` (its address), `{header.NAME}` and `{map.NAME}`, and `{port}`, `{user}`
+    /// and `{early}` (`1` for early data of TLS). `{path}` and `{target}` are encoded. An empty value removes the header.
     pub set_request_fields: Option<BTreeMap<Spanned<String>, Spanned<String>>>,
     /// `true` passes on the credentials that `auth = { basic = "…" }` has checked; all others always are. Default: false.
     pub authorization: Option<bool>,
-    /// `true` passes on the `Server` field of upstreams in place of that of the server. Default: false.
+    /// `true` passes on the `Server` header of upstreams in place of that of the server. Default: false.
     pub pass_server_field: Option<bool>,
     /// Collects bodies in memory, so that slow clients do not occupy upstreams: a table such as `{ response = "1MiB" }`.
     /// Default: request bodies with a `Content-Length` of up to `64KiB`, and no responses.
@@ -65,7 +66,8 @@ pub struct ProxyTable {
     /// list. Any other file gives 502. Default: none.
     #[schemars(with = "Option<OneOrManySchema>")]
     pub sendfile_root: Option<Spanned<OneOrMany<String>>>,
-    /// `true` replaces error responses of upstreams by `error_pages`, too, and not only those of the server. Default: false.
+    /// `true` replaces error responses of upstreams with `error_pages`, too, and not only those of the server. Default:
+    /// false.
     pub intercept_errors: Option<bool>,
     /// Maximum number of connections to each upstream that are in use, in all workers together. Further requests
     /// wait. Default: 1024.
@@ -94,23 +96,21 @@ pub struct ProxyTable {
     /// Maximum time without a byte in either direction after a connection has switched to another protocol, such as
     /// WebSocket. 0 for no limit. Default: `1h`.
     pub tunnel_timeout: Option<DurationValue>,
-    /// File with the certificates of the authorities that upstreams with TLS must have their certificates from.
-    /// Default: the authorities that the system trusts.
+    /// File with the CA certificates that verify upstreams with TLS. Default: those that the system trusts.
     pub authority: Option<Spanned<PathBuf>>,
-    /// `false` accepts every certificate of upstreams with TLS: an attacker between them and this server can read and change all
-    /// that is sent. Default: true.
+    /// `false` accepts every certificate of upstreams with TLS: an attacker between them and this server can read and
+    /// change everything. Default: true.
     pub verify: Option<Spanned<bool>>,
-    /// Name that upstreams with TLS must have a certificate for. The handshake names it (SNI). Default: the host of each
-    /// URL.
+    /// Name for the handshake (SNI) and the certificate of upstreams with TLS. Default: the host of each URL.
     pub server_name: Option<Spanned<String>>,
-    /// Certificate by which upstreams with TLS recognize this server: `{ certificate = "client.pem", key = "client.key" }`.
-    /// A reload reads the files again. Default: none.
+    /// Certificate that this server presents to upstreams with TLS: `{ certificate = "client.pem", key = "client.key" }`. A
+    /// reload reads the files again. Default: none.
     pub client_certificate: Option<Spanned<ClientCertificateTable>>,
     /// Begins each connection with a header of the PROXY protocol, `v1` or `v2`, that has the address of the client. Each
-    /// request then has a connection of its own. Default: none.
+    /// request then has a separate connection. Default: none.
     pub proxy_protocol: Option<ProxyProtocol>,
-    /// Sends the verified certificate of the client to upstreams (RFC 9440): `leaf` in the field `Client-Cert`, `chain` with
-    /// the certificates of its authorities, as the client sent them, in `Client-Cert-Chain`. Default: none.
+    /// Sends the verified certificate of the client to upstreams (RFC 9440): `leaf` in the header `Client-Cert`, `chain`
+    /// with the certificates of its authorities, as the client sent them, in `Client-Cert-Chain`. Default: none.
     pub forward_client_certificate: Option<Spanned<ForwardCertificate>>,
 }
 
@@ -199,8 +199,8 @@ pub struct StickyTable {
     pub max_age: Option<Spanned<DurationValue>>,
     /// `true` adds `Secure`. Default: for clients with TLS.
     pub secure: Option<bool>,
-    /// Secret of at least 16 bytes that keys the hash of the upstream's address, as from `openssl rand -hex 16`. Without it, who
-    /// guesses the address can verify the guess. Servers that share clients need the same. Default: none.
+    /// Secret of at least 16 bytes for the hash of the upstream's address, as from `openssl rand -hex 16`. Without it,
+    /// clients can verify a guessed address. Servers with the same clients need the same secret. Default: none.
     pub secret: Option<Spanned<String>>,
 }
 
@@ -248,7 +248,7 @@ pub enum Retry {
 pub struct RetryTable {
     /// Maximum number of further attempts: 1 to 10. Default: 2.
     pub attempts: Option<Spanned<u32>>,
-    /// Time after which an attempt without a response is given up and the request sent to another upstream. Default:
+    /// Time after which an attempt without a response is abandoned and the request sent to another upstream. Default:
     /// `first_byte_timeout`, after which there is no other attempt.
     pub timeout: Option<Spanned<DurationValue>>,
     /// Maximum share of further attempts among all requests, in percent: 1 to 100. Default: 20.
@@ -280,12 +280,12 @@ pub struct EjectTable {
 #[derive(Debug, Clone, Default, Deserialize, JsonSchema)]
 #[serde(deny_unknown_fields, expecting = "a table such as { response = \"1MiB\" }")]
 pub struct BufferTable {
-    /// Size up to which a request body is received before the request takes an upstream, in chunks, too. Larger ones are
-    /// streamed. Default: `64KiB`, and bodies in chunks are streamed.
+    /// Size up to which a request body, chunked or not, is received before the request takes an upstream. Larger ones are
+    /// streamed. Default: `64KiB`, and chunked bodies are streamed.
     pub request: Option<Size>,
-    /// Maximum part of a response body that is received from the upstream before the client takes it. Default: 0.
+    /// Maximum part of a response body that is read from the upstream ahead of the client. Default: 0.
     pub response: Option<Size>,
-    /// Maximum memory of all bodies that are collected at a time; further ones are streamed. Default: `256MiB`.
+    /// Maximum memory of all collected bodies together; further ones are streamed. Default: `256MiB`.
     pub total: Option<Size>,
 }
 

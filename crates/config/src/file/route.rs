@@ -36,7 +36,7 @@ macro_rules! route {
             /// `*`, and less than a path without. Of those that match, only the first in the file applies. Its groups are
             /// placeholders: `{1}`, `{name}`.
             pub regex: Option<Spanned<String>>,
-            /// Conditions besides the path, all of which must hold. Of routes with the same path, one with conditions is more
+            /// Further conditions, all of which must hold. Of routes with the same path, one with conditions is more
             /// specific than one without, then one with more of them, then the earlier one in the file.
             pub when: Option<Spanned<WhenTable>>,
             $(#[$root_meta])* pub root: Option<Spanned<$root>>,
@@ -77,8 +77,8 @@ macro_rules! route {
             /// serves every other host.
             #[schemars(with = "Option<OneOrManySchema>")]
             pub host: Option<Spanned<OneOrMany<String>>>,
-            /// Names or addresses of the listeners on which the site is served. Of two sites for a host, the one that names the listener
-            /// serves it. Default: all.
+            /// Names or addresses of the listeners on which the site is served. If two sites have the same host, the one
+            /// that lists the listener serves it. Default: all.
             #[schemars(with = "Option<OneOrManySchema>")]
             pub listen: Option<Spanned<OneOrMany<String>>>,
             /// Directory of the files, or a URL in object storage, such as `s3://bucket/prefix` (also `gs://`, `az://`,
@@ -105,16 +105,17 @@ route! {
     /// Directory of the files, or a URL in object storage, instead of the site's. It ends an inherited `proxy`, `redirect`,
     /// `respond` or `script`.
     root: PathBuf,
-    /// Directory for what the `*` of the pattern stands for, in place of a `root`: with `path = "/pma/*"`, `/pma/a.css` is `a.css` in this
-    /// directory. For scripts beside files, too. For a path without `*` it is a file.
+    /// Directory for the part of the path that `*` matches, in place of `root`: with `path = "/pma/*"`, `/pma/a.css` is
+    /// `a.css` in this directory. Also for scripts among files. For a path without `*`, it is a file.
     alias: PathBuf,
-    /// Files that are sent for their directory. Default: `["index.html"]`, after `index.php` if a `script` has a
-    /// `root` or a `directory` of PHP files.
+    /// Files to send for a directory. Default: `["index.html"]`, after `index.php` if a `script` has a `root` or a
+    /// `directory` of PHP files.
     index: Vec<Spanned<String>>,
-    /// Paths that are looked for in turn, with `{path}` for the request's path and `{rest}` for what the `*` of the
-    /// pattern matched; a last `=404` is a status, and a last `=proxy` the `proxy` of the route. `=directory` ends the list for directories. The last path is routed again, so that a script can respond to
-    /// it; it may have a query: `"/index.php?q={path}&{query}"`, in which `{raw_query}` leaves what is around it as it is. A single-page application has `["{path}",
-    /// "/index.html"]`.
+    /// Paths to look for in turn, with `{path}` for the request's path and `{rest}` for what the `*` of the pattern
+    /// matched; a last `=404` is a status, and a last `=proxy` the `proxy` of the route. `=directory` ends the list for
+    /// directories. The last path is routed again, so that a script can respond to it; it may have a query:
+    /// `"/index.php?q={path}&{query}"`, in which `{raw_query}` leaves what is around it as it is. For a single-page
+    /// application: `["{path}", "/index.html"]`.
     r#try: Vec<Spanned<String>>,
     /// `true` lists a directory without index file. Default: false.
     listing: bool,
@@ -126,11 +127,11 @@ route! {
     redirect: RedirectTable,
     /// Sends a fixed response.
     respond: RespondTable,
-    /// Path and query by whose routes the request is served instead, with the placeholders of `try` and groups of `regex`:
-    /// `"/index.php?page={1}"`. Each value is encoded for its place. Without a `?` the query of the request is kept. The client sees the URL that it
-    /// has requested. More than ten in turn are an error (500).
+    /// Path and query to serve the request as, with the placeholders of `try` and groups of `regex`:
+    /// `"/index.php?page={1}"`. Each value is encoded for its place. Without a `?` the query of the request is kept. The
+    /// client's URL does not change. More than ten rewrites in a row give 500.
     rewrite: String,
-    /// Generates responses by programs.
+    /// Generates responses with programs.
     script: ScriptTable,
     /// Forwards requests to other HTTP servers: a URL, a list of URLs, or a table.
     #[schemars(with = "Option<ProxySchema>")]
@@ -151,26 +152,27 @@ route! {
     /// `Link` values of a 103 (Early Hints) response that precedes the response of a script, so that clients can
     /// fetch what it will need: `["</style.css>; rel=preload; as=style"]`. HTTP/1.0 clients do not get it.
     early_hints: Vec<Spanned<String>>,
-    /// `true` restricts paths to redirects by `X-Accel-Redirect` of scripts and upstreams, by the last path of `try`, and by
-    /// `auth`; clients get 404. Default: false.
+    /// `true` permits only internal redirects to the route: `X-Accel-Redirect` of scripts and upstreams, the last path of
+    /// `try`, and `auth`; clients get 404. Default: false.
     internal: bool,
-    /// Response headers (fields) to set, besides those of more general routes: values, or tables with conditions, such as `{ value =
-    /// "no-store", status = [404], absent = true }`. Values can have the placeholders of a map's `from`, and those of the response, such
-    /// as `{status}`, `{upstream}`, `{cache}`, `{response.NAME}`; a field whose value is empty then is not set. Names in `Vary` are added to those of the server.
+    /// Response headers (fields) to set, besides those of more general routes: values, or tables with conditions, such as
+    /// `{ value = "no-store", status = [404], absent = true }`. Values can have the placeholders of a map's `from`, and
+    /// those of the response, such as `{status}`, `{upstream}`, `{cache}`, `{response.NAME}`; a header whose value would be
+    /// empty is not set. Names in `Vary` are added to those of the server.
     #[schemars(with = "Option<BTreeMap<String, SetFieldSchema>>")]
     set_fields: BTreeMap<Spanned<String>, Spanned<SetField>>,
-    /// Response headers (fields) to remove, also if a more general route sets them.
+    /// Response headers (fields) to remove, even if a more general route sets them.
     remove_fields: Vec<Spanned<String>>,
-    /// Texts that are replaced in the bodies of responses, in any case of ASCII letters: `{ "http:" = "https:" }`, or a list of
-    /// tables with `once` and `types`. Default: in `text/html`, all of them.
+    /// Text to replace in the bodies of responses, ignoring the case of ASCII letters: `{ "http:" = "https:" }`, or a list
+    /// of tables with `once` and `types`. Without these, all occurrences in `text/html` are replaced.
     #[schemars(with = "Option<SubstitutionsSchema>")]
     substitute: Substitutions,
     /// `true` runs server-side includes (`<!--#include virtual="/menu.html" -->`) in responses with the type `text/html`, as
     /// nginx, Apache and lighttpd do. Default: false.
     #[schemars(with = "Option<RouteSsiSchema>")]
     ssi: RouteSsi,
-    /// Value of Cache-Control. A response of a script or an upstream has it if it states neither Cache-Control nor Expires, and
-    /// sets no cookie. A route that sets it or `expires` inherits neither.
+    /// Value of Cache-Control. A response of a script or an upstream gets it if it has neither Cache-Control nor Expires,
+    /// and sets no cookie. A route that sets it or `expires` inherits neither.
     cache_control: String,
     /// Time for which clients may cache a response: sets Expires, and max-age unless `cache_control` is set. For scripts and
     /// upstreams as `cache_control`.
@@ -187,7 +189,7 @@ route! {
     compress: Codings,
     /// `true` compresses event streams (`text/event-stream`), each event by itself. Default: false.
     compress_events: bool,
-    /// Names of response fields: a response of a script or an upstream that has one of them is not compressed, such as
+    /// Names of response headers: a response of a script or an upstream with one of them is not compressed, such as
     /// `["Set-Cookie"]` for pages with secrets. Default: none.
     compress_unless: Vec<Spanned<String>>,
     /// A random number of bytes up to this size, at most 32KiB, is added to each response of a script or an upstream that is
@@ -196,7 +198,7 @@ route! {
     /// A response of a script or an upstream with `Content-Encoding` that the `Accept-Encoding` of the client excludes: `decode`
     /// decodes it, `reject` sends 406, `pass` sends it as it is. Default: `decode`.
     unaccepted_coding: UnacceptedCoding,
-    /// Size of the content up to which such a response is decoded; a longer one is cut. Default: `1GiB`.
+    /// Size of the content up to which such a response is decoded; a longer one is cut off. Default: `1GiB`.
     decode_size: Size,
     /// Size up to which a file is compressed. Default: `8MiB`.
     compress_size: Size,
@@ -208,7 +210,7 @@ route! {
     /// `{ match = "/blog/*" }`, also makes a dictionary for the pages of a `script` or a `proxy`. Default: true.
     #[schemars(with = "Option<RouteDictionarySchema>")]
     dictionary: RouteDictionary,
-    /// `true` caches files; a table can have responses of proxies and scripts cached, too. Default: true.
+    /// `true` caches files; a table can also enable caching of responses of proxies and scripts. Default: true.
     #[schemars(with = "Option<RouteCacheSchema>")]
     cache: RouteCache,
     /// `true` sends files that are too large for the cache without copying (sendfile), at half the cost. If
@@ -217,8 +219,8 @@ route! {
     sendfile: bool,
     /// Source of entity tags: `stat` (the file's metadata), `sha256` (its content), or `off`. Default: `stat`.
     etag: EtagKind,
-    /// `true` lets clients change the files by WebDAV (RFC 4918, class 1 and 2); a table restricts how. Anyone who may request the
-    /// route may change its files: give it `auth`. Default: false.
+    /// `true` permits clients to change files by WebDAV (RFC 4918, classes 1 and 2); a table restricts how. Everyone who
+    /// may access the route may change its files: protect it with `auth`. Default: false.
     #[schemars(with = "Option<RouteDavSchema>")]
     dav: RouteDav,
     /// Format of record files: `variable` or `vfc`, or a table.
@@ -239,36 +241,36 @@ route! {
     allow: Vec<Spanned<String>>,
     /// Networks whose clients are rejected (403).
     deny: Vec<Spanned<String>>,
-    /// Makes browsers use HTTPS only (`Strict-Transport-Security`, RFC 6797): the time for which it is in force,
-    /// such as `365d`, or a table. It is sent over TLS only.
+    /// Makes browsers use only HTTPS (`Strict-Transport-Security`, RFC 6797) for this time, such as `365d`, or a table. It
+    /// is sent only over TLS.
     #[schemars(with = "Option<HstsSchema>")]
     hsts: Hsts,
-    /// Redirects requests without TLS to the same URL with https (308): true for port 443, or the port. Challenges
-    /// of ACME are not redirected.
+    /// Redirects requests without TLS to the same URL with https (308): true for port 443, or the port. ACME challenges are
+    /// not redirected.
     #[schemars(with = "Option<RedirectHttpsSchema>")]
     redirect_https: RedirectHttps,
     /// Authenticates clients: `{ basic = "USERS" }`, `{ forward = "URL" }` or `{ jwt = { jwks = "URL" } }`; `false` ends
     /// inherited authentication.
     #[schemars(with = "Option<AuthSchema>")]
     auth: Auth,
-    /// Conditions of access of which one must hold, besides `allow`, `deny` and `auth` of the route, which all must:
-    /// `[{ allow = ["10.0.0.0/8"] }, { auth = { basic = "USERS" } }]`. An empty list ends inherited conditions.
+    /// Access conditions of which one must hold, in addition to `allow`, `deny` and `auth` of the route: `[{ allow =
+    /// ["10.0.0.0/8"] }, { auth = { basic = "USERS" } }]`. An empty list ends inherited conditions.
     any: Vec<Spanned<AccessTable>>,
-    /// Lets scripts of pages of other origins have access (CORS): `true` for every origin, without credentials, or a table.
-    /// Preflights get 204 before `auth`. Fields of that protocol from scripts and upstreams are replaced. Default: false.
+    /// Permits scripts on pages of other origins (CORS): `true` for every origin, without credentials, or a table.
+    /// Preflights get 204 before `auth`. CORS headers from scripts and upstreams are replaced. Default: false.
     #[schemars(with = "Option<CorsSchema>")]
     cors: Cors,
-    /// Only links with a signature are valid; others get 403, expired ones 410.
+    /// Accepts only signed links; others get 403, expired ones 410.
     signed: SignedTable,
     /// Allowed methods; others get 405. `GET` includes `HEAD`. Default: all that the handler of the route
     /// implements.
     methods: Vec<Spanned<String>>,
-    /// Rate limits: one, or a list that a request must satisfy completely. Further requests get 429.
+    /// Rate limits: one, or a list, all of which apply. Further requests get 429.
     #[schemars(with = "Option<RateLimitsSchema>")]
     limit: RateLimits,
     /// Limits of concurrent requests and of bandwidth. The table replaces that of a more general route completely.
     throttle: ThrottleTable,
-    /// Maximum size of a request body, or `"unlimited"`, as is 0. Default: `1MiB`.
+    /// Maximum size of a request body; `"unlimited"` or 0 for no limit. Default: `1MiB`.
     body_size: SizeLimit,
     /// When a script gets the request body: `buffer` receives it completely before the request takes one of the
     /// script's `processes`, so that slow uploads do not occupy them; `stream` passes it on as it arrives. Default:
@@ -338,8 +340,9 @@ pub(super) enum SetFieldSchema {
 #[serde(deny_unknown_fields, remote = "Self")]
 pub struct RedirectTable {
     /// A path or URL with `{path}`, `{query}` (joined by `?` or `&`), `{host}`, `{rest}` for what the `*` of the pattern
-    /// matched, `{target}` for the path with its query, and other values of the request: `{scheme}`, `{method}`, `{client}`, `{header.NAME}`,
-    /// `{cookie.NAME}`, `{query.NAME}`, `{map.NAME}`. Each is encoded for its place. A request for which a map at the start is empty gets 404.
+    /// matched, `{target}` for the path with its query, and other values of the request: `{scheme}`, `{method}`,
+    /// `{client}`, `{header.NAME}`, `{cookie.NAME}`, `{query.NAME}`, `{map.NAME}`. Each is encoded for its place. If it
+    /// begins with a map that is empty for a request, the response is 404.
     pub to: Spanned<String>,
     /// 301, 302, 303, 307 or 308. Default: 302.
     pub status: Option<Spanned<u16>>,
@@ -395,7 +398,7 @@ pub struct RespondTable {
     /// Body with placeholders, in place of `body`: those of a map's `from`, `{rest}` and groups of `regex`. Values are escaped in HTML, XML and
     /// JSON.
     pub template: Option<Spanned<String>>,
-    /// Body in Base64, in place of `body`: for images and other content that is no text.
+    /// Body in Base64, in place of `body`: for images and other binary content.
     pub base64: Option<Spanned<String>>,
     /// Media type. Default: `text/plain; charset=utf-8`.
     pub content_type: Option<Spanned<String>>,

@@ -38,11 +38,11 @@ pub enum Mount {
     expecting = "a table such as { kind = \"cgi\", directory = \"cgi-bin\" }"
 )]
 pub struct ScriptTable {
-    /// Interface of the scripts. `cgi`: a process for each request (RFC 3875). `warm`: the same, without the cost
-    /// of its start. `fastcgi`: persistent workers, started by `command` or reached at `connect`. `scgi`, `uwsgi`:
-    /// workers at `connect`, by these protocols. `wsgi`, `asgi`, `psgi`: a Python or Perl application in processes
-    /// of the server. `cgiplus`: persistent CGI programs. `rte`: scripts in a persistent interpreter. `component`:
-    /// WebAssembly components within the server's own process, in builds with the feature `component`.
+    /// Interface of the scripts. `cgi`: a process for each request (RFC 3875). `warm`: the same, without the cost of
+    /// starting one. `fastcgi`: persistent workers, started by `command` or reached at `connect`. `scgi`, `uwsgi`: workers
+    /// at `connect`, by these protocols. `wsgi`, `asgi`, `psgi`: a Python or Perl application in processes of the server.
+    /// `cgiplus`: persistent CGI programs. `rte`: scripts in a persistent interpreter. `component`: WebAssembly components
+    /// within the server's process, in builds with the feature `component`.
     pub kind: Spanned<ScriptKind>,
     /// Directory of the scripts: the part of the path that the `*` of the pattern matches names the script, and
     /// what follows its name is PATH_INFO. With `component`: each file `NAME.wasm` in it responds at `NAME`. With
@@ -60,8 +60,8 @@ pub struct ScriptTable {
     pub extensions: Option<Spanned<Vec<Spanned<String>>>>,
     /// Program of a worker and its arguments; it accepts connections on its standard input.
     pub command: Option<Spanned<Vec<Spanned<String>>>>,
-    /// Workers of another program, one or a list: `unix:/run/app.sock`, `127.0.0.1:9000`; by the Domain Name System `php:9000` for one at
-    /// each address of a name, and `srv://_fastcgi._tcp.example.com` for those that SRV records name.
+    /// Workers of another program, one or a list: `unix:/run/app.sock`, `127.0.0.1:9000`; `php:9000` for one at each
+    /// address of a name, and `srv://_fastcgi._tcp.example.com` for those in SRV records.
     #[schemars(with = "Option<OneOrManySchema>")]
     pub connect: Option<Spanned<OneOrMany<String>>>,
     /// Application: `module:callable`, or `module:factory()` with literals as arguments
@@ -72,9 +72,9 @@ pub struct ScriptTable {
     pub interpreter: Option<Spanned<String>>,
     /// Concurrent requests of one process of a `wsgi` application. Default: 1.
     pub threads: Option<Spanned<usize>>,
-    /// The path that an application, or the program `file`, sees: with `"strip"`, `SCRIPT_NAME` is the path before the `*` of the route and
-    /// `PATH_INFO` the rest; with `"keep"`, `PATH_INFO` is the whole path, for applications whose own URLs begin with it. Default:
-    /// `"strip"`.
+    /// The path that an application, or the program `file`, sees: with `"strip"`, `SCRIPT_NAME` is the path before the `*`
+    /// of the route and `PATH_INFO` the rest; with `"keep"`, `PATH_INFO` is the whole path, for applications whose routes
+    /// begin with it. Default: `"strip"`.
     pub mount: Option<Spanned<Mount>>,
     /// Maximum size of a WebSocket message that a client sends to an `asgi` application. Default: `16MB`.
     pub message_size: Option<Spanned<Size>>,
@@ -86,7 +86,7 @@ pub struct ScriptTable {
     pub processes: Option<Spanned<usize>>,
     /// Number of workers that stay without requests. Default: 1; with `asgi`, `processes`; with `cgiplus`, 0.
     pub min_processes: Option<Spanned<usize>>,
-    /// Time without a request after which a worker beyond `min_processes` is ended. Default: `1m`.
+    /// Time without a request after which a worker beyond `min_processes` is stopped. Default: `1m`.
     pub retire_idle: Option<Spanned<DurationValue>>,
     /// Number of requests after which a worker is replaced. Default: no limit.
     pub requests: Option<Spanned<usize>>,
@@ -102,8 +102,8 @@ pub struct ScriptTable {
     /// Time for which a worker at `connect` that could not be reached is skipped while there are others. Default:
     /// `10s`.
     pub cool_down: Option<Spanned<DurationValue>>,
-    /// `true` keeps connections to workers at `connect` open. Each then occupies one of them, so that there must be
-    /// at least `processes`. Default: false.
+    /// `true` keeps connections to workers at `connect` open. Each then occupies one of them, so there must be at least
+    /// `processes`. Default: false.
     pub keep_alive: Option<Spanned<bool>>,
     /// Maximum number of requests that wait for a process; further ones get 503. Default: 1024.
     pub queue: Option<Spanned<usize>>,
@@ -116,7 +116,7 @@ pub struct ScriptTable {
     /// Maximum time in which a script neither reads nor writes before its response is complete; 0 for no limit.
     /// Default: `60s`.
     pub idle_timeout: Option<Spanned<DurationValue>>,
-    /// Environment variables, besides those that describe the request.
+    /// Environment variables, in addition to those of the request.
     pub env: Option<Spanned<BTreeMap<Spanned<String>, Spanned<String>>>>,
     /// Directories beneath which a script can name a file by `X-Sendfile`, which is sent instead of its body: one
     /// or a list. Any other file gives 502. Default: none.
@@ -127,12 +127,13 @@ pub struct ScriptTable {
     pub request_id: Option<Spanned<RequestId>>,
     /// `true` adds X-Request-Id to responses. Default: false.
     pub send_request_id: Option<Spanned<bool>>,
-    /// `true` replaces error responses of scripts by `error_pages`, too, and not only those of the server. Default: false.
+    /// `true` replaces error responses of scripts with `error_pages`, too, and not only those of the server. Default:
+    /// false.
     pub intercept_errors: Option<Spanned<bool>>,
     /// `true` shows the reason and the standard error on the error page of a failed script: for development, never
     /// for a public server. Default: false.
     pub show_errors: Option<Spanned<bool>>,
-    /// `true` passes the Authorization field to scripts. Default: false.
+    /// `true` passes the Authorization header to scripts. Default: false.
     pub authorization: Option<Spanned<bool>>,
     /// User of the processes, by name or number, with the groups of that user; the server must be started by root
     /// and stay root. Default: the server's.
@@ -154,8 +155,8 @@ pub struct ScriptTable {
     /// With `component`: maximum number of instances that run at the same time in a worker; further requests get
     /// 503. Default: 256.
     pub instances: Option<Spanned<usize>>,
-    /// With `component`: number of requests that an instance handles, one after the other. Its memory lasts from one
-    /// request to the next. CGI programs handle one. Default: 1, a new instance for each request.
+    /// With `component`: number of requests that an instance handles, one after another. Its memory persists between
+    /// requests. CGI programs handle one. Default: 1, a new instance for each request.
     pub reuse: Option<Spanned<usize>>,
     /// With `component`: time without a request after which an instance is dropped, if `reuse` keeps it. Default:
     /// `10s`.

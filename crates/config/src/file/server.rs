@@ -14,11 +14,11 @@ use crate::units::{DurationValue, Rate, Size};
 #[serde(deny_unknown_fields, default)]
 #[schemars(rename = "Server")]
 pub struct ServerTable {
-    /// Number of worker threads. Default: one for each processor.
+    /// Number of worker threads. Default: one for each core.
     pub threads: Option<Spanned<usize>>,
     /// Time for which a worker that has no work polls its sockets before it sleeps, at most `1ms`. It does so only while
-    /// its waits for work are shorter than that. Responses start sooner, at the price of processor time. Default: 0,
-    /// the worker sleeps at once.
+    /// its waits for work are shorter than that. Responses start sooner, at the price of CPU time. Default: 0, the worker
+    /// sleeps at once.
     pub busy_poll: Option<Spanned<DurationValue>>,
     /// Access log: a path, `-` for standard output, `off`, or a table with a format. Default: off.
     #[schemars(with = "Option<AccessLogSchema>")]
@@ -36,11 +36,11 @@ pub struct ServerTable {
     pub chroot: Option<Spanned<PathBuf>>,
     /// Resource limits of the server and of each of its scripts (`setrlimit`).
     pub limits: Limits,
-    /// `true` keeps the programs that are started from gaining privileges, as by `sudo`. Default: true with `landlock` or
+    /// `true` prevents started programs from gaining privileges, as with `sudo`. Default: true with `landlock` or
     /// `seccomp`, otherwise false.
     pub no_new_privs: Option<Spanned<bool>>,
-    /// Files that the server and its scripts can use besides those that the configuration names and those of the
-    /// system (Landlock). Default: all files.
+    /// Restricts the server and its scripts to the files that the configuration names, those of the system, and these
+    /// (Landlock). Default: all files.
     pub landlock: Option<Landlock>,
     /// `true` filters system calls: if the server starts no scripts, only those that it needs are allowed;
     /// otherwise those that no web site needs are denied (mount, ptrace, kernel modules, ...). Default: false.
@@ -58,8 +58,8 @@ pub struct ServerTable {
     /// Maximum number of connections of one address, or of one IPv6 network of /64; further ones are closed at
     /// once. Default: no limit, but half of `connections` for those without a complete request.
     pub connections_per_address: Option<Spanned<usize>>,
-    /// Time from the signal to stop until new connections are no longer accepted. In it, routes with `readiness` respond with 503, so
-    /// that balancers send no more requests, and all others are served as before. Default: `0s`.
+    /// Time from the signal to stop until new connections are no longer accepted. During it, routes with `readiness`
+    /// respond with 503, so that balancers send no more requests; all other routes are served as before. Default: `0s`.
     pub drain: Option<DurationValue>,
     /// Time in which responses in progress are completed when the server stops. Default: `30s`.
     pub stop_timeout: Option<DurationValue>,
@@ -69,7 +69,7 @@ pub struct ServerTable {
     /// Maximum size of all request bodies in temporary files together; uploads beyond it get 503. Default: four
     /// times the largest `body_size`, and at least `1GiB`.
     pub spool_size: Option<Size>,
-    /// Memory that requests and responses on their way may hold, of all connections together. While they hold more, new
+    /// Memory that requests and responses in progress may hold, over all connections together. While they hold more, new
     /// requests get 503, unless they are for cached files. Default: a quarter of the memory of the machine or of the
     /// container, and at least `64MiB`.
     pub memory: Option<Spanned<Size>>,
@@ -77,32 +77,32 @@ pub struct ServerTable {
     /// where the files come before a proxy. Redirects to directories are 301 for every method. A `try` list whose last path
     /// does not exist gives 500. Default: false, that is 204 with `Allow`, 501, the response of the proxy, 308 and 404.
     pub nginx_statuses: Option<bool>,
-    /// Per cent of each worker's processor time that compression of responses of scripts and upstreams may take. Above half of it, further
-    /// responses are compressed at the fastest level, and above it, they are sent as they are; one client gets two thirds of it.
-    /// 100 is no bound. Default: 60.
+    /// Percentage of each worker's time that compression of responses of scripts and upstreams may take. Above half of it,
+    /// further responses are compressed at the fastest level, and above it, they are sent uncompressed; one client gets two
+    /// thirds of it. 100 is no limit. Default: 60.
     pub compress_share: Option<Spanned<usize>>,
     /// `true` adds `Server: dunlin` to responses. Default: true.
     pub server_field: Option<bool>,
-    /// Directory for data that the server keeps over a restart: accounts and certificates of ACME, compiled
-    /// components. Default: `/var/lib/dunlin`.
+    /// Directory for data that survives a restart: ACME accounts and certificates, compiled components. Default:
+    /// `/var/lib/dunlin`.
     pub state: Option<Spanned<PathBuf>>,
-    /// Bucket of an object store in which several servers share accounts and certificates of ACME: `s3://bucket/prefix`, also
+    /// Bucket of an object store in which several servers share ACME accounts and certificates: `s3://bucket/prefix`, also
     /// `gs://` and `az://`. No root may contain the prefix. Default: none, or the store of `[shared]`.
     pub acme_storage: Option<Spanned<PathBuf>>,
     /// Addresses and ports of the name servers that resolve the names of upstreams of proxies, of workers, and of zones for `dns-01`:
     /// `["10.0.0.2:53"]`. Default: those of `/etc/resolv.conf`. `/etc/hosts` applies in both cases.
     pub resolver: Option<Vec<std::net::SocketAddr>>,
-    /// Networks of proxies that are trusted to name the client of a request, by `forwarded_field`. Default: none.
+    /// Networks of proxies that are trusted to name the client of a request, in `forwarded_field`. Default: none.
     pub trusted_proxies: Option<Vec<Spanned<String>>>,
-    /// Field by which trusted proxies name the client: `X-Forwarded-For` (with `X-Forwarded-Proto`), `Forwarded`,
-    /// or one that contains an address, such as `X-Real-IP` or `CF-Connecting-IP`. All other forwarding fields are
-    /// ignored and not passed to scripts. Default: `X-Forwarded-For`.
+    /// Header in which trusted proxies name the client: `X-Forwarded-For` (with `X-Forwarded-Proto`), `Forwarded`, or one
+    /// that contains an address, such as `X-Real-IP` or `CF-Connecting-IP`. All other forwarding headers are ignored and
+    /// not passed to scripts. Default: `X-Forwarded-For`.
     pub forwarded_field: Option<Spanned<String>>,
     /// Sizes and timeouts of connections.
     pub http1: Http1Table,
     /// Settings of HTTP/3 connections.
     pub http3: Http3Table,
-    /// Bounds of the file cache and of the response cache.
+    /// Limits of the file cache and of the response cache.
     pub cache: CacheTable,
     /// Collector of traces. Default: no traces are sent.
     pub traces: Option<Spanned<TracesTable>>,
@@ -155,13 +155,13 @@ pub struct Http1Table {
     pub body_timeout: Option<Spanned<DurationValue>>,
     /// Minimum average rate of a body that takes longer than `body_timeout`. Default: `500B/s`.
     pub body_rate: Option<Rate>,
-    /// Maximum time in which a client reads nothing of a response. Default: `30s`.
+    /// Maximum time for which a client reads nothing of a response. Default: `30s`.
     pub send_timeout: Option<Spanned<DurationValue>>,
     /// Maximum size of a request head, up to `65535`. Default: `32KiB`.
     pub head_size: Option<Spanned<Size>>,
     /// Maximum size of a request-target, up to `head_size`. Default: `8KiB`.
     pub target_size: Option<Spanned<Size>>,
-    /// Maximum number of fields of a request, up to 254. Default: 100.
+    /// Maximum number of headers of a request, up to 254. Default: 100.
     pub fields: Option<Spanned<usize>>,
     /// Maximum number of requests of one connection; 0 for no limit. Default: 0.
     pub requests: Option<u64>,
@@ -176,7 +176,7 @@ pub struct Http1Table {
 pub enum ConnectionUse {
     /// One request, as in HTTP/1.0.
     Close,
-    /// Requests one after the other, each response in a write of its own.
+    /// Requests one after the other, each response in a separate write.
     Persistent,
     /// The responses to all requests that have arrived in one write.
     #[default]
@@ -208,7 +208,7 @@ pub enum CongestionControl {
     Bbr,
 }
 
-/// Bounds of the file cache and of the response cache.
+/// Limits of the file cache and of the response cache.
 #[derive(Debug, Default, Deserialize, JsonSchema)]
 #[serde(deny_unknown_fields, default)]
 #[schemars(rename = "Cache")]

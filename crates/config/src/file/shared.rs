@@ -24,7 +24,7 @@ pub struct SharedTable {
     /// File of the authorities that sign the certificate of a store with `rediss://`. Default: those that the system
     /// trusts.
     pub authority: Option<Spanned<PathBuf>>,
-    /// Begin of all keys in the store. Servers with the same prefix share their state. Default: `dunlin`.
+    /// Prefix of all keys in the store. Servers with the same prefix share their state. Default: `dunlin`.
     pub prefix: Option<Spanned<String>>,
     /// Maximum wait for a response of the store. No request waits for it. Default: `1s`.
     pub timeout: Option<Spanned<DurationValue>>,

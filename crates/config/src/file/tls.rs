@@ -70,7 +70,7 @@ impl TlsTable {
 #[derive(Debug, Clone, Deserialize, JsonSchema)]
 #[serde(deny_unknown_fields)]
 pub struct HstsTable {
-    /// Time for which it is in force.
+    /// Time for which browsers apply it.
     pub age: DurationValue,
     /// `true` applies the policy to all subdomains, too. Default: false.
     #[serde(default)]

@@ -11,7 +11,7 @@ use super::Spanned;
 #[derive(Debug, Clone, Deserialize, JsonSchema)]
 #[serde(deny_unknown_fields)]
 pub struct SubstituteTable {
-    /// The text, in any case of ASCII letters.
+    /// The text, ignoring the case of ASCII letters.
     pub from: Spanned<String>,
     /// What replaces it, with `{host}` and `{scheme}` of the request.
     pub to: Spanned<String>,

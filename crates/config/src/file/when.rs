@@ -11,19 +11,19 @@ use super::{OneOrMany, OneOrManySchema, Spanned};
 #[derive(Debug, Clone, Default, Deserialize, JsonSchema)]
 #[serde(deny_unknown_fields, default)]
 pub struct WhenTable {
-    /// Methods: `"POST"`, or a list of which one applies. `GET` includes `HEAD`.
+    /// Methods: `"POST"`, or a list. `GET` includes `HEAD`.
     #[schemars(with = "Option<OneOrManySchema>")]
     pub method: Option<Spanned<OneOrMany<String>>>,
     /// `"http"` or `"https"`.
     pub scheme: Option<Spanned<String>>,
-    /// Networks of clients: `"192.0.2.0/24"`, or a list of which one applies.
+    /// Networks of clients: `"192.0.2.0/24"`, or a list.
     #[schemars(with = "Option<OneOrManySchema>")]
     pub client: Option<Spanned<OneOrMany<String>>>,
-    /// Media types of the request body: `"application/json"`, `"image/*"`, or a list of which one applies.
+    /// Media types of the request body: `"application/json"`, `"image/*"`, or a list.
     #[schemars(with = "Option<OneOrManySchema>")]
     pub r#type: Option<Spanned<OneOrMany<String>>>,
-    /// Parameters of the query by name: `true` if it must be there, `false` if it must not, or the decoded value, which may
-    /// have any number of `*` or be a regular expression after a `~`, or a list of values of which one applies.
+    /// Query parameters by name: `true` if it must exist, `false` if it must not, or the decoded value, which may contain
+    /// any number of `*` or be a regular expression after `~`, or a list of values.
     pub query: Option<BTreeMap<Spanned<String>, Spanned<ValueTest>>>,
     /// Headers (fields) of the request by name, as `query`.
     pub header: Option<BTreeMap<Spanned<String>, Spanned<ValueTest>>>,
@@ -35,9 +35,9 @@ pub struct WhenTable {
     #[schemars(skip)]
     #[serde(rename = "value of maps")]
     pub choice: Option<BTreeMap<Spanned<String>, Spanned<String>>>,
-    /// Page that has linked to what is requested, or a list of which one applies: `"none"` if the request names none, `"blocked"`
-    /// if it names no URL, `"server_names"` for a page of the site, or a host, which may have any number of `*`, with an optional
-    /// start of the path: `"*.example.com"`, `"example.com/gallery/"`.
+    /// The page that links to the requested one, or a list: `"none"` if the request names none, `"blocked"` if it names no
+    /// URL, `"server_names"` for a page of the site, or a host, which may contain any number of `*`, optionally with the
+    /// beginning of a path: `"*.example.com"`, `"example.com/gallery/"`.
     #[schemars(with = "Option<OneOrManySchema>")]
     pub referer: Option<Spanned<OneOrMany<String>>>,
     /// Conditions that must not all hold.

@@ -226,7 +226,7 @@ impl Reader<'_> {
             None => (self.report)(&command.span, "script: command names no program".into()),
         }
         for word in command.iter().filter(|word| word.contains('\0')) {
-            (self.report)(&word.span, "script: command holds a NUL".into());
+            (self.report)(&word.span, "script: command contains a NUL".into());
         }
         command.iter().map(|word| word.value.clone()).collect()
     }
@@ -407,7 +407,7 @@ fn environment<'t>(
             report(&name.span, "script: HTTP_PROXY is never handed to a script".into());
         }
         if value.contains('\0') {
-            report(&value.span, format!("script: {} holds a NUL", name.value));
+            report(&value.span, format!("script: {} contains a NUL", name.value));
         }
         variables.push((name.value.clone(), value.value.clone()));
     }

@@ -173,7 +173,7 @@ fn field_line(input: &[u8], start: usize, end: usize, head: &mut Head) -> Result
         to -= 1;
     }
     if !is_field_value(&line[from..to]) {
-        return Err(RequestError::bad("a field value holds a control character"));
+        return Err(RequestError::bad("a field value contains a control character"));
     }
     head.push(
         FieldName::from_bytes(name),

@@ -102,7 +102,7 @@ fn can_be_stopped(executable: &Path) -> Result<(), String> {
     if metadata.mode() & 0o6000 != 0
         || getxattr(executable, "security.capability", &mut [0; 64]).is_ok()
     {
-        return Err("it has privileges of its own".into());
+        return Err("it has its own privileges (setuid, setgid or capabilities)".into());
     }
     access(executable, Access::EXEC_OK).map_err(|error| error.to_string())?;
     if metadata.size() > LARGEST {

@@ -223,8 +223,9 @@ impl Task {
             return;
         }
         let part = match servers().count() {
-            1 => "no other server has been seen, so that shared limits apply to this one alone"
-                .to_owned(),
+            1 => {
+                "no other server has been seen, so shared limits apply only to this one".to_owned()
+            }
             count => format!("this server allows 1/{count} of shared limits"),
         };
         tracing::error!("shared state: {hosts} is not reachable, {part} until it is: {error}");

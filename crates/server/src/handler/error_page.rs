@@ -80,7 +80,7 @@ pub(crate) fn advice(
         429 => format!("You have sent too many requests to {host}. {later}"),
         503 => format!("{host} cannot respond now. {later}"),
         500 | 502 | 504 => {
-            format!("{host} cannot show this page because of an error of its own.")
+            format!("{host} cannot show this page because of an internal error.")
         }
         _ => return None,
     })

@@ -1,4 +1,4 @@
-//! The response while the memory of requests and responses on their way is exhausted (`memory` of `[server]`).
+//! The response while the memory of requests and responses in progress is exhausted (`memory` of `[server]`).
 
 use dunlin_config::field_edits::apply_to_message;
 

@@ -30,7 +30,8 @@ pub(super) fn receive(ctx: &Rc<WorkerContext>) -> Reply {
                 false => unknown += keys.len(),
             }
         }
-        let mut line = format!("{known} objects are requested again");
+        let objects = if known == 1 { "object is" } else { "objects are" };
+        let mut line = format!("{known} {objects} requested again");
         if unknown > 0 {
             line.push_str(&format!(", {unknown} are in buckets that no root is in"));
         }

@@ -54,7 +54,7 @@ impl Hash {
     /// Parses a hash of a password file: argon2, bcrypt, SHA-crypt or Apache's MD5.
     ///
     /// # Errors
-    /// The hash is none of these, or its verification would take too much memory or time. Clear text, DES and
+    /// The hash is not one of these, or its verification would take too much memory or time. Clear text, DES and
     /// unsalted SHA-1 are rejected.
     pub fn parse(text: &str) -> Result<Self, String> {
         let begins = |beginnings: &[&str]| beginnings.iter().any(|start| text.starts_with(start));

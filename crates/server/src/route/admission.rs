@@ -59,7 +59,7 @@ pub(super) fn misdirected(
         ),
         Some(_) if is_encrypted => (
             "the TLS handshake met the policy of another site, or of an earlier configuration",
-            format!("{host} needs a connection of its own."),
+            format!("{host} needs a separate connection."),
         ),
         Some(_) => (
             "the site requires certificates of its clients, and the connection has no TLS",

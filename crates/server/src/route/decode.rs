@@ -66,10 +66,10 @@ pub(crate) fn rejection(error: PathError) -> (u16, &'static str) {
         PathError::Malformed => {
             (400, "a percent sign in the path is not followed by two hexadecimal digits")
         }
-        PathError::Nul => (400, "the path holds a NUL"),
+        PathError::Nul => (400, "the path contains a NUL"),
         PathError::EncodedSlash => (
             404,
-            "the path holds an encoded slash, and other routes would match if it were a slash",
+            "the path contains an encoded slash, and other routes would match if it were a slash",
         ),
         PathError::AboveRoot => (400, "the path leads above the root"),
     }

@@ -323,7 +323,7 @@ impl fmt::Display for MovedDirectory {
             Some(now) if now.path == self.path => {
                 write!(f, "{path} was replaced by another directory")
             }
-            Some(now) => write!(f, "{path} now leads to {}", now.path.display()),
+            Some(now) => write!(f, "{path} now resolves to {}", now.path.display()),
             None => write!(f, "{path} can no longer be found"),
         }
     }

@@ -40,7 +40,7 @@ pub(super) fn describe_reload(
         text += &format!("; {directory}");
     }
     if !restart.is_empty() {
-        text += &format!("; in force after a restart only: {}", restart.join(", "));
+        text += &format!("; needs a restart: {}", restart.join(", "));
     }
     text
 }

@@ -150,7 +150,7 @@ impl Purpose {
                  the directory"
             ),
             Self::Responses => format!(
-                "cache {path}: {name} cannot write there ({error}): content is cached in memory alone; let the user own \
+                "cache {path}: {name} cannot write there ({error}): content is cached in memory only; let the user own \
                  the directory"
             ),
         }

@@ -1,4 +1,4 @@
-//! Watches the memory of requests and responses on their way (`memory` of `[server]`).
+//! Watches the memory of requests and responses in progress (`memory` of `[server]`).
 
 use dunlin_memory::Change;
 

@@ -5,6 +5,7 @@ use std::fmt::{Result, Write};
 use dunlin_http::html::escape;
 
 use super::chart::DrawnChart;
+use super::experiments::experiments;
 use super::format;
 use super::html_table::table;
 use super::svg::COLOURS;
@@ -116,6 +117,9 @@ fn one(
         }
         writeln!(page, "</details>")?;
     }
+    for experiments in experiments(scenario) {
+        experiments.html(page)?;
+    }
     for chart in of_scenario().filter(|chart| chart.metric.is_none()) {
         figure(page, chart)?;
     }
@@ -201,7 +205,7 @@ fn machine(page: &mut String, results: &Results) -> Result {
         fact("load before", &format!("{load:.2} (average of one minute)"))?;
     }
     if let Some(share) = machine.others_share {
-        fact("other programs", &format!("{:.0} % of all processors", share * 100.0))?;
+        fact("other programs", &format!("{:.0} % of all CPUs", share * 100.0))?;
     }
     fact(
         "method",

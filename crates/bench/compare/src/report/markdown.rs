@@ -2,6 +2,7 @@
 
 use std::fmt::Write;
 
+use super::experiments::experiments;
 use super::format;
 use super::table::{Entry, absent, columns, curves, entries, rows, verdict};
 use super::warnings::warnings;
@@ -24,7 +25,7 @@ fn write(text: &mut String, results: &Results) -> std::fmt::Result {
     )?;
     writeln!(
         text,
-        "- servers on processor {}, load on processor {}",
+        "- servers on CPU {}, load on CPU {}",
         machine.server_processors, machine.load_processors
     )?;
     writeln!(
@@ -63,6 +64,9 @@ fn one(text: &mut String, results: &Results, scenario: &ScenarioResults) -> std:
     }
     for metric in &scenario.metrics {
         table(text, results, scenario, metric)?;
+    }
+    for experiments in experiments(scenario) {
+        experiments.markdown(text)?;
     }
     if !scenario.notes.is_empty() {
         writeln!(text)?;

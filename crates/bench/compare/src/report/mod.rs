@@ -2,6 +2,7 @@
 
 mod bars;
 mod chart;
+mod experiments;
 pub(crate) mod format;
 mod html;
 mod html_table;

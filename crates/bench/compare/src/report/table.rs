@@ -1,5 +1,6 @@
 //! Content of the tables, before it is formatted as HTML or Markdown.
 
+use super::experiments::is_experiment;
 use crate::adapter::BASELINE;
 use crate::results::{Better, Cell, Chart, Metric, Results, Row, ScenarioResults};
 use crate::statistics::{Estimate, estimate, paired_ratio, pairs, tiers};
@@ -64,7 +65,8 @@ pub(super) fn is_usable(verdict: Verdict, key: &str) -> bool {
     }
 }
 
-/// Returns the rows with figures of a metric. Rows of probed features, which have none, stand with the main metric.
+/// Returns the rows with figures of a metric. Rows of probed features, which have none, stand with the main metric, and those
+/// of experiments in their own table.
 pub(super) fn rows<'a>(
     scenario: &'a ScenarioResults,
     metric: &Metric,
@@ -74,7 +76,8 @@ pub(super) fn rows<'a>(
         let mut cells = row.cells.values();
         cells.any(|cell| matches!(cell, Cell::Measured { facts, .. } if !facts.is_empty()))
     };
-    scenario.rows.iter().filter(move |row| is_main || !is_probe(row))
+    let stands_here = move |row: &&Row| !is_experiment(row) && (is_main || !is_probe(row));
+    scenario.rows.iter().filter(stands_here)
 }
 
 /// Returns the entries of a row, in the order of the servers.

@@ -2,8 +2,9 @@
 
 use dunlin_load::show::{Color, Paint, fill};
 
+use super::experiments::experiments;
 use super::format;
-use super::table::{Entry, Ranking, entries, factor_text, interval_text, ranking};
+use super::table::{Entry, Ranking, entries, factor_text, interval_text, ranking, rows};
 use super::warnings::warnings;
 use crate::results::{Better, Metric, Results, Row, ScenarioResults};
 use crate::statistics::Estimate;
@@ -46,7 +47,7 @@ fn table(text: &mut String, results: &Results, scenario: &ScenarioResults, paint
     text.push('\n');
     text.push_str(&fill("", &heading, 2));
     let rows: Vec<(&Row, Vec<Line<'_>>)> =
-        scenario.rows.iter().map(|row| (row, lines(results, row, metric))).collect();
+        rows(scenario, metric).map(|row| (row, lines(results, row, metric))).collect();
     let all = || rows.iter().flat_map(|(_, lines)| lines);
     let names = all().map(|line| line.name.chars().count()).max().unwrap_or(0);
     let values = all().map(|line| line.value.chars().count()).max().unwrap_or(0);
@@ -64,6 +65,9 @@ fn table(text: &mut String, results: &Results, scenario: &ScenarioResults, paint
                 None => filled,
             });
         }
+    }
+    for experiments in experiments(scenario) {
+        experiments.terminal(text, paint);
     }
     let doubts = doubts(results, scenario, metric);
     if !doubts.is_empty() {

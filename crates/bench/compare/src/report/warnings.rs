@@ -21,11 +21,10 @@ pub(crate) fn busy(machine: &Machine) -> Option<String> {
     let load = machine.load_before.filter(|load| *load > processors * BUSY_LOAD);
     let others = machine.others_share.filter(|share| *share > BUSY_SHARE);
     let before = load.map(|load| {
-        format!("the load was {load:.2} on {} processors before the comparison", machine.processors)
+        format!("the load was {load:.2} on {} CPUs before the comparison", machine.processors)
     });
-    let during = others.map(|share| {
-        format!("other programs used {:.0} % of the processors during it", share * 100.0)
-    });
+    let during = others
+        .map(|share| format!("other programs used {:.0} % of the CPUs during it", share * 100.0));
     let causes: Vec<String> = before.into_iter().chain(during).collect();
     (!causes.is_empty())
         .then(|| format!("the machine was busy ({}): repeat on an idle one", causes.join(", ")))
@@ -67,7 +66,7 @@ mod tests {
             machine
         };
         let before = busy(&machine(1.43, 0.01)).unwrap_or_default();
-        assert!(before.contains("1.43 on 2 processors") && !before.contains("during"), "{before}");
+        assert!(before.contains("1.43 on 2 CPUs") && !before.contains("during"), "{before}");
         let during = busy(&machine(0.12, 0.31)).unwrap_or_default();
         assert!(during.contains("31 %") && !during.contains("before"), "{during}");
         assert_eq!(busy(&machine(0.12, 0.01)), None);

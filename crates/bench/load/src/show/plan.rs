@@ -17,7 +17,7 @@ pub fn plan(plan: &Plan) -> String {
     ];
     let mut rest = Vec::new();
     if plan.request.body_bytes > 0 {
-        let split = if plan.request.split_body { " in a write of its own" } else { "" };
+        let split = if plan.request.split_body { " in a separate write" } else { "" };
         rest.push(format!("a body of {} bytes{split}", plan.request.body_bytes));
     }
     if !plan.request.no_delay {

@@ -28,12 +28,12 @@ pub(super) fn client_bound(e: &Evidence) -> Option<String> {
     let spare = e.server_busy.is_none_or(|busy| busy < SERVER_BUSY);
     (e.client_busy >= BUSY && spare).then(|| match e.server_busy {
         Some(busy) => format!(
-            "the generator used {:.0} % of its processors while the server used {:.0} % of one: requests/s is a lower bound",
+            "the generator used {:.0} % of its CPUs while the server used {:.0} % of one: requests/s is a lower bound",
             e.client_busy * 100.0,
             busy * 100.0
         ),
         None => format!(
-            "the generator used {:.0} % of its processors: requests/s is a lower bound",
+            "the generator used {:.0} % of its CPUs: requests/s is a lower bound",
             e.client_busy * 100.0
         ),
     })
@@ -44,7 +44,7 @@ pub(super) fn waited(e: &Evidence) -> Option<String> {
     let waits = e.closed && e.client_waited >= WAITED;
     waits.then(|| {
         format!(
-            "the generator waited for a processor for {:.0} % of the run, since the server or other programs used it: {}; requests/s is a lower bound",
+            "the generator waited for a CPU for {:.0} % of the run, since the server or other programs used it: {}; requests/s is a lower bound",
             e.client_waited * 100.0,
             advice(e)
         )
@@ -60,7 +60,7 @@ pub(super) fn shared_processor(e: &Evidence) -> Option<String> {
         && SHARED.contains(&(e.client_busy + server));
     shared.then(|| {
         format!(
-            "the generator used {:.0} % and the server {:.0} % of one processor, together all of it: {}; requests/s is a lower bound",
+            "the generator used {:.0} % and the server {:.0} % of one CPU, together all of it: {}; requests/s is a lower bound",
             e.client_busy * 100.0,
             server * 100.0,
             advice(e)

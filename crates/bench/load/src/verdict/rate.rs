@@ -58,7 +58,7 @@ impl Evidence {
                 format!("{} attempts to connect to the server failed", e.failed_connections)
             }
             RateLimit::Generator => {
-                format!("the generator used {:.0} % of its processors", e.client_busy * 100.0)
+                format!("the generator used {:.0} % of its CPUs", e.client_busy * 100.0)
             }
             RateLimit::Server => {
                 format!("the server is slower than the rate, and took {:.1}/s", e.rate * held)

@@ -31,14 +31,14 @@ fn blocks(figures: &Figures) -> Vec<(&'static str, Vec<(String, String)>)> {
     blocks
 }
 
-/// Draws the blocks that the width has room for. The last one counts the others.
+/// Draws the blocks that the width has room for. The last one counts the others: `+2`.
 pub(super) fn draw(frame: &mut Frame<'_>, area: Rect, figures: &Figures) {
     let blocks = blocks(figures);
     let shown = usize::from(area.width / WIDTH).clamp(1, blocks.len());
     let areas = Layout::horizontal(vec![Constraint::Fill(1); shown]).split(area);
     for (at, ((title, facts), &area)) in blocks.iter().zip(&*areas).enumerate() {
         let title = match blocks.len() - shown {
-            hidden if hidden > 0 && at + 1 == shown => format!("{title} ({hidden} more)"),
+            hidden if hidden > 0 && at + 1 == shown => format!("{title} +{hidden}"),
             _ => (*title).to_owned(),
         };
         let width = area.width.saturating_sub(2) as usize;

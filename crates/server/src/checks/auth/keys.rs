@@ -170,7 +170,7 @@ impl Keys {
                 let is_logged = std::mem::replace(&mut state.is_logged, true);
                 let effect = match state.set.is_empty() {
                     true => "there are no keys, so that requests with tokens get 503",
-                    false => "the previous keys stay in force",
+                    false => "the previous keys stay in use",
                 };
                 drop(state);
                 if !is_logged {

@@ -210,7 +210,7 @@ impl UserFile {
         state.logged = !matches!(&result, Ok(lines) if lines.is_empty());
         if state.logged && is_first {
             let path = path.display();
-            let kept = "the previous users stay in force";
+            let kept = "the previous users stay in use";
             match &result {
                 Ok(lines) => {
                     for (line, what) in lines {

@@ -49,7 +49,7 @@ pub(in crate::handler) fn purge(shared: &Arc<SharedState>, query: Option<&[u8]>)
             None => text(200, here),
             Some(others) => match others.await {
                 Ok(others) => text(200, format!("{here} here; {others}")),
-                Err(error) => text(409, format!("{here} here alone: {error}")),
+                Err(error) => text(409, format!("{here} here only: {error}")),
             },
         }
     })

@@ -168,6 +168,16 @@ fn scripts(pool: PoolReport) -> Scripts {
     Scripts { name, kind, max, processes, busy, waiting, longest, longest_script }
 }
 
+/// Returns an error without the number that the system has for it.
+fn without_number(error: &str) -> String {
+    match error.split_once(" (os error ") {
+        Some((what, rest)) => {
+            format!("{what}{}", rest.split_once(')').map_or("", |(_, rest)| rest))
+        }
+        None => error.to_owned(),
+    }
+}
+
 fn upstream((site, route, report): (&str, &str, UpstreamReport)) -> Upstream {
     let (last_failure, last_error) = report.last_failure.unzip();
     Upstream {
@@ -182,7 +192,7 @@ fn upstream((site, route, report): (&str, &str, UpstreamReport)) -> Upstream {
         tunnels: report.tunnels,
         is_available: report.is_available,
         failing: report.failing,
-        last_error,
+        last_error: last_error.map(|error| without_number(&error)),
         last_failure: last_failure.map(seconds),
     }
 }

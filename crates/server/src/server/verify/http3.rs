@@ -76,7 +76,7 @@ fn hidden_ports(config: &Config, root: &Path) -> Vec<String> {
     for port in ports {
         if exists(".dockerenv") || exists("run/.containerenv") {
             lines.push(format!(
-                "HTTP/3: this is a container: publish the UDP port, too, for example by -p {port}:{port}/udp"
+                "HTTP/3: this is a container: publish the UDP port, too, for example with -p {port}:{port}/udp"
             ));
         }
         let is_ufw = read("etc/ufw/ufw.conf").is_some_and(|text| is_enabled(&text));

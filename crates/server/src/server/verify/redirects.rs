@@ -20,7 +20,7 @@ pub(super) fn check_redirects(config: &Config, warnings: &mut Vec<Problem>) {
             if let Some(location) = endless(config, site, &path) {
                 let location = String::from_utf8_lossy(&location).into_owned();
                 let what = format!(
-                    "redirect: it never ends, as {location} is redirected again; add a route for the target, or give the \
+                    "redirect: an endless loop, as {location} is redirected again; add a route for the target, or give the \
                      redirect a pattern that does not match it"
                 );
                 warnings.push(config.problem_at(place, what));
@@ -125,7 +125,7 @@ mod tests {
         ] {
             let found = warnings(&route(path, target));
             assert_eq!(found.len(), 1, "{path} -> {target}: {found:?}");
-            assert!(found[0].starts_with("d.toml:8:12: redirect: it never ends"), "{found:?}");
+            assert!(found[0].starts_with("d.toml:8:12: redirect: an endless loop"), "{found:?}");
         }
         let two = route("/a", "/b") + &route("/b", "/a");
         assert_eq!(warnings(&two).len(), 2);
