@@ -53,7 +53,10 @@ impl<'t> Context<'t> {
         group: impl Fn(&str) -> bool,
     ) -> Result<String, String> {
         let other = |name: &str| group(name).then(|| format!("{{{name}}}"));
-        self.template(text, constants, other)
+        match text.contains(['{', '}']) && parts(text).iter().any(has_brace) {
+            true => Err("a brace".to_owned()),
+            false => self.template(text, constants, other),
+        }
     }
 
     /// Returns the value of a response field as a template with values of requests and of responses.
@@ -84,7 +87,9 @@ impl<'t> Context<'t> {
         let mut result = String::new();
         for part in parts(&text) {
             match part {
-                Part::Text(text) if text.contains(['{', '}']) => return Err("a brace".to_owned()),
+                Part::Text(text) if is_like_placeholder(text) => {
+                    return Err("a word in braces".to_owned());
+                }
                 Part::Text(text) => result.push_str(text),
                 Part::Variable(name) => match constants.get(name) {
                     Some(value) if value.contains(['{', '}']) => return Err("a brace".to_owned()),
@@ -324,6 +329,19 @@ impl<'t> Context<'t> {
         }
         Ok(map)
     }
+}
+
+fn has_brace(part: &Part<'_>) -> bool {
+    matches!(part, Part::Text(text) if text.contains(['{', '}']))
+}
+
+/// Returns `true` if a text has a word in braces, which a template may take for a placeholder.
+fn is_like_placeholder(text: &str) -> bool {
+    text.match_indices('{').any(|(start, _)| {
+        let name = text[start + 1..].split_once('}').map_or("", |(name, _)| name);
+        let is_of_name = |c: char| c.is_ascii_alphanumeric() || "._-".contains(c);
+        !name.is_empty() && name.chars().all(is_of_name)
+    })
 }
 
 /// Returns the placeholder of a value that is known with the response.
