@@ -292,7 +292,8 @@ impl<'t> Builder<'_, 't> {
         let group = |name: &str| matches!(paths, Paths::Regex(regex) if regex.has_group(name));
         let mut steps = Vec::new();
         for file in files {
-            match template(file, Place::Path, &constants, &Constants::new(), group) {
+            let values = self.context.values_of(file);
+            match template(file, Place::Path, &constants, &values, group) {
                 Ok(step) if step.starts_with(['/', '{']) => steps.push(step),
                 Ok(step) if is_alias => steps.push(format!("/{step}")),
                 Ok(step) => {
@@ -309,7 +310,7 @@ impl<'t> Builder<'_, 't> {
         }
         match last.strip_prefix('@') {
             Some(name) => self.try_named(directive, name, scope, paths, &mut steps, keys),
-            None => match template(last, Place::Path, &constants, &Constants::new(), group) {
+            None => match template(last, Place::Path, &constants, &self.context.values_of(last), group) {
                 Ok(step) if !step.starts_with(['/', '{', '=']) => {
                     let what = format!("{step}: the path has no slash, and no file: the response is 404");
                     self.context.report.differs(directive, what);

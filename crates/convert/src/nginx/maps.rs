@@ -20,6 +20,7 @@ impl<'t> Context<'t> {
             "args" | "query_string" => "{query}".to_owned(),
             "request_uri" => "{target}".to_owned(),
             "scheme" => "{scheme}".to_owned(),
+            "time_iso8601" => "{time_iso}".to_owned(),
             "server_protocol" => "{protocol}".to_owned(),
             "request_method" => "{method}".to_owned(),
             "remote_addr" | "binary_remote_addr" => "{client}".to_owned(),
@@ -35,6 +36,8 @@ impl<'t> Context<'t> {
                     of("cookie", name)
                 } else if let Some(name) = name.strip_prefix("arg_") {
                     of("query", name)
+                } else if let Some(value) = self.assigned_value(name) {
+                    value
                 } else {
                     return Err(format!("${name}"));
                 }

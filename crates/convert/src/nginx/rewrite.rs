@@ -53,7 +53,9 @@ impl<'t> Builder<'_, 't> {
                 "if" if self.condition(directive, location, &constants, &mut flow) => {
                     break;
                 }
-                "set" if !self.context.report.has(directive) => {
+                "set" if !self.context.report.has(directive)
+                    && !self.context.is_assigned(directive) =>
+                {
                     let what = "the variable depends on the request: what uses it is judged there";
                     self.context.report.not_needed(directive, what);
                 }
@@ -371,6 +373,11 @@ impl<'t> Builder<'_, 't> {
             Some(condition) => Ok(Read { condition, difference: None }),
             None => condition::read(&directive.words, constants),
         };
+        let sets_alone = directive.children().iter().all(|child| child.name == "set");
+        if read.is_err() && sets_alone && directive.children().iter().all(|set| self.context.is_assigned(set)) {
+            self.context.report.carried(directive);
+            return false;
+        }
         let read = match read {
             Ok(read) => read,
             Err(what) => match self.context.map_condition(&directive.words, constants) {
@@ -448,7 +455,7 @@ impl<'t> Builder<'_, 't> {
                 if exists && closed::restricts(directive.children()) {
                     return self.closed(directive, location, "-f", constants, flow);
                 }
-                self.files_condition(directive, exists, &inner, constants, flow);
+                self.files_condition(directive, exists, location, constants, flow);
                 false
             }
             Condition::When(when) => {
@@ -539,6 +546,9 @@ impl<'t> Builder<'_, 't> {
     /// Variables that an `if` sets depend on the request.
     fn lost_sets(&mut self, directive: &'t Directive) {
         for set in directive.children().iter().filter(|child| child.name == "set") {
+            if self.context.is_assigned(set) {
+                continue;
+            }
             self.context
                 .report
                 .lost(set, "what depends on the variable is as if it were not set here");
@@ -550,7 +560,7 @@ impl<'t> Builder<'_, 't> {
         &mut self,
         directive: &'t Directive,
         exists: bool,
-        inner: &Location<'t>,
+        location: &Location<'t>,
         constants: &Constants,
         flow: &mut Flow<'t>,
     ) {
@@ -597,7 +607,15 @@ impl<'t> Builder<'_, 't> {
                     self.context.report.carried(rewrite);
                     flow.rest.fallback = Some(to);
                 }
-                Err(name) => self.lost_variable(rewrite, &name, "a path without a file gets 404"),
+                Err(name) => match self.missing_beneath(rewrite, location, constants) {
+                    Some(draft) => {
+                        self.context.report.carried(rewrite);
+                        flow.before.push(draft);
+                    }
+                    None => {
+                        self.lost_variable(rewrite, &name, "a path without a file gets 404");
+                    }
+                },
             }
             children
                 .iter()
@@ -623,7 +641,27 @@ impl<'t> Builder<'_, 't> {
             }
             _ => self.lose_condition(directive, "!-f $request_filename"),
         }
-        let _ = inner;
+    }
+
+    /// Returns a route for the paths of a location that a `rewrite` of paths without a file is about.
+    fn missing_beneath(
+        &mut self,
+        rewrite: &'t Directive,
+        location: &Location<'t>,
+        constants: &Constants,
+    ) -> Option<Draft> {
+        // What the server has comes before all locations: a file could be that of another one.
+        location.directive?;
+        let expression = Expression::new(rewrite.word(0), false).ok()?;
+        let narrowed = self.narrowed(rewrite, location, expression, false)?;
+        let target = with_query(rewrite.word(1));
+        let to = self.target(&target, Place::Path, &narrowed.expression, false, constants).ok()?;
+        to.starts_with('/').then_some(())?;
+        let rest = Rest { fallback: Some(to), ..Rest::default() };
+        let paths = Paths::Regex(narrowed.expression);
+        let keys = self.settings_after(&location.scope, &paths, &rest);
+        let comment = format!("{}: rewrite {}", rewrite.place.short(), rewrite.word(0));
+        Some(Draft::new(comment, paths, narrowed.also, keys))
     }
 }
 
