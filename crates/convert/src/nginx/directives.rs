@@ -34,7 +34,7 @@ const WORKERS: Fate = NotNeeded(
 const NO_CGI_CACHE: Fate = NotNeeded("only routes whose responses are cached have a use for it");
 
 /// Names, separated by blanks, with what becomes of them.
-const DIRECTIVES: [(&str, Fate); 72] = [
+const DIRECTIVES: [(&str, Fate); 73] = [
     // Core and contexts.
     (
         "http server location upstream if limit_except include events types map geo split_clients",
@@ -155,8 +155,12 @@ const DIRECTIVES: [(&str, Fate); 72] = [
     ),
     ("add_before_body add_after_body addition_types", Lost("nothing is added to bodies")),
     (
-        "flv mp4 mp4_buffer_size mp4_max_buffer_size mp4_limit_rate mp4_limit_rate_after mp4_start_key_frame",
+        "flv mp4 mp4_limit_rate mp4_limit_rate_after mp4_start_key_frame",
         Lost("the parameter `start` has no effect; players use ranges"),
+    ),
+    (
+        "mp4_buffer_size mp4_max_buffer_size",
+        NotNeeded("only `mp4` has a use for buffers of its metadata"),
     ),
     ("random_index", Lost("the response to a directory is not a random file")),
     (

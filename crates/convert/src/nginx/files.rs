@@ -3,6 +3,7 @@
 use super::assemble::{ALIAS_STEPS, Draft, Paths};
 use super::expression::{Expression, of_prefix};
 use super::flow::Rest;
+use super::location::passes;
 use super::parse::Directive;
 use super::scope::Scope;
 use super::server::{Builder, Location};
@@ -127,9 +128,12 @@ impl<'t> Builder<'_, 't> {
             keys.set("root", Value::text(folder));
             self.of_files(scope, keys);
             if let Some(tries) = scope.own_directive("try_files") {
-                self.context.report.lost(tries, "the root depends on the path: its file alone is looked for");
+                self.context
+                    .report
+                    .lost(tries, "the root depends on the path: its file alone is looked for");
             }
-            let steps = [format!("{start}{{path}}"), format!("{start}{{path}}/"), "=404".to_owned()];
+            let steps =
+                [format!("{start}{{path}}"), format!("{start}{{path}}/"), "=404".to_owned()];
             keys.set("try", Value::list(steps));
             return self.caching(scope, keys);
         }
@@ -181,10 +185,15 @@ impl<'t> Builder<'_, 't> {
                 if has_route && is_index_path(other) {
                     continue;
                 }
-                self.context.report.lost(
-                    directive,
-                    format!("{other}: an index file is a name in the directory of the request"),
-                );
+                let what =
+                    format!("{other}: an index file is a name in the directory of the request");
+                match other.starts_with('/') && !has_route {
+                    true => self.context.report.differs(
+                        directive,
+                        format!("a directory without an index file does not get {other}: the list of `try_files` goes on"),
+                    ),
+                    false => self.context.report.lost(directive, what),
+                }
             }
             let names: Vec<String> = names.into_iter().cloned().collect();
             if names != ["index.html"] {
@@ -350,7 +359,9 @@ impl<'t> Builder<'_, 't> {
                 Ok(step) if step.starts_with(['/', '{']) => steps.push(step),
                 Ok(step) if is_alias => steps.push(format!("/{step}")),
                 Ok(step) => {
-                    let what = format!("{step}: the name of the root and this text have no slash between them, and name no file");
+                    let what = format!(
+                        "{step}: the name of the root and this text have no slash between them, and name no file"
+                    );
                     self.context.report.differs(directive, what);
                 }
                 Err(name) => {
@@ -363,18 +374,29 @@ impl<'t> Builder<'_, 't> {
         }
         match last.strip_prefix('@') {
             Some(name) => self.try_named(directive, name, scope, paths, &mut steps, keys),
-            None => match template(last, Place::Path, &constants, &self.context.choices_of(last), group) {
-                Ok(step) if !step.starts_with(['/', '{', '=']) => {
-                    let what = format!("{step}: the path has no slash, and no file: the response is 404");
-                    self.context.report.differs(directive, what);
-                    steps.push("=404".to_owned());
+            None => {
+                match template(last, Place::Path, &constants, &self.context.choices_of(last), group)
+                {
+                    Ok(step) if !step.starts_with(['/', '{', '=']) => {
+                        let what = format!(
+                            "{step}: the path has no slash, and no file: the response is 404"
+                        );
+                        self.context.report.differs(directive, what);
+                        steps.push("=404".to_owned());
+                    }
+                    Ok(step) => steps.push(step),
+                    Err(name) => {
+                        self.lost_variable(directive, &name, "a path without a file gets 404");
+                        steps.push("=404".to_owned());
+                    }
                 }
-                Ok(step) => steps.push(step),
-                Err(name) => {
-                    self.lost_variable(directive, &name, "a path without a file gets 404");
-                    steps.push("=404".to_owned());
-                }
-            },
+            }
+        }
+        if steps.last().is_some_and(|last| last == "=404")
+            && let Some(page) = self.missing(scope, &constants)
+        {
+            steps.pop();
+            steps.push(page);
         }
         if !steps.iter().any(|step| step.ends_with('/')) && !is_alias {
             // `$uri` stands for files alone.
@@ -447,7 +469,8 @@ impl<'t> Builder<'_, 't> {
             paths: Paths::Prefix("/".into()),
             is_preferred: false,
             scope: inner.clone(),
-            directive: Some(named), also: None
+            directive: Some(named),
+            also: None,
         };
         let flow = self.flow(&location);
         let is_new = !self.drafts.internal.iter().any(|draft| draft.comment == location.comment());
@@ -519,7 +542,7 @@ impl<'t> Builder<'_, 't> {
     }
 
     /// `error_page 404 = /index.php`: what is looked for where there is no file.
-    fn missing(&mut self, scope: &Scope<'t>, constants: &Constants) -> Option<String> {
+    pub(super) fn missing(&mut self, scope: &Scope<'t>, constants: &Constants) -> Option<String> {
         let pages = scope.all(&["error_page"]);
         let page = pages.into_iter().find(|page| {
             let is_missing = page.words.iter().any(|word| word == "404");
@@ -567,13 +590,22 @@ impl<'t> Builder<'_, 't> {
                 continue;
             }
             if let Some(change) = changes.first() {
-                let is_missing =
-                    matches!(change.as_str(), "=" | "=200") && statuses.iter().all(|status| *status == "404");
+                let is_missing = matches!(change.as_str(), "=" | "=200")
+                    && statuses.iter().all(|status| *status == "404");
                 if !is_missing {
                     self.context.report.lost(
                         directive,
                         format!("the page keeps the status of the error: {change} has no effect"),
                     );
+                }
+                let intercepts = ["proxy", "grpc", "fastcgi", "uwsgi", "scgi"]
+                    .iter()
+                    .any(|kind| scope.is_on(&format!("{kind}_intercept_errors")));
+                if is_missing && intercepts && passes(scope).is_some() {
+                    let what = format!(
+                        "the page keeps the status of the upstream: {change} has no effect"
+                    );
+                    self.context.report.lost(directive, what);
                 }
                 if is_missing {
                     continue;
@@ -633,7 +665,8 @@ impl<'t> Builder<'_, 't> {
             paths: paths.clone(),
             is_preferred: false,
             scope: inner.clone(),
-            directive: Some(named), also: None
+            directive: Some(named),
+            also: None,
         };
         let flow = self.flow(&location);
         for draft in &flow.before {

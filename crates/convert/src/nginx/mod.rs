@@ -45,6 +45,7 @@ mod tls;
 mod upstream;
 mod variables;
 
+use std::collections::BTreeSet;
 use std::path::{Path, PathBuf};
 
 use self::context::Context;
@@ -75,7 +76,9 @@ pub(crate) fn convert(file: &Path, prefix: Option<&Path>) -> Result<Conversion, 
     complete(&tree, &mut report);
     let title = format!("Converted from {} by `dunlin convert nginx`.", file.display());
     let toml = repair::repaired(document.to_toml(&title), file, &mut report);
-    let toml = compacted(toml, parser.sources.files.iter().map(|file| lines(file)).sum());
+    // A file that several servers include is one.
+    let files: BTreeSet<&PathBuf> = parser.sources.files.iter().collect();
+    let toml = compacted(toml, files.into_iter().map(|file| lines(file)).sum());
     report.sort();
     Ok(Conversion { toml, report, files: parser.sources.files, is_empty, users: Vec::new() })
 }

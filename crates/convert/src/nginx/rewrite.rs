@@ -3,7 +3,7 @@
 use super::assemble::{Draft, Paths};
 use super::closed;
 use super::condition::{self, Condition, Read};
-use super::expression::Expression;
+use super::expression::{Expression, of_prefix};
 use super::flow::{Flow, Rest};
 use super::parse::Directive;
 use super::scope::Scope;
@@ -53,8 +53,9 @@ impl<'t> Builder<'_, 't> {
                 "if" if self.condition(directive, location, &constants, &mut flow) => {
                     break;
                 }
-                "set" if !self.context.report.has(directive)
-                    && !self.context.is_assigned(directive) =>
+                "set"
+                    if !self.context.report.has(directive)
+                        && !self.context.is_assigned(directive) =>
                 {
                     let what = "the variable depends on the request: what uses it is judged there";
                     self.context.report.not_needed(directive, what);
@@ -170,7 +171,15 @@ impl<'t> Builder<'_, 't> {
             }
             Paths::Prefix(prefix) => {
                 let narrow = expression.beneath(prefix);
-                plain(Paths::Regex(narrow.clone()), narrow)
+                let is_within = prefix == "/" || narrow != expression || narrow.begins_with(prefix);
+                if !is_within && !narrow.may_match_beneath(prefix) {
+                    let what = "the expression matches no path of its location";
+                    self.context.report.not_needed(directive, what);
+                    return None;
+                }
+                let own = Expression { text: of_prefix(prefix), except: None };
+                let also = (!is_within).then(|| self.on_path(&own));
+                Some(Narrowed { paths: Paths::Regex(narrow.clone()), expression: narrow, also })
             }
             Paths::Regex(own) => {
                 let is_narrower = own.text.starts_with('^')
@@ -280,7 +289,10 @@ impl<'t> Builder<'_, 't> {
     ) -> Rewritten {
         let field = "{header.X-Forwarded-Proto}";
         match to.contains(field) {
-            true => self.context.report.differs(directive, "the scheme is that of the client, which trusted proxies name"),
+            true => self
+                .context
+                .report
+                .differs(directive, "the scheme is that of the client, which trusted proxies name"),
             false => self.context.report.carried(directive),
         }
         let to = to.replace(field, "{scheme}");
@@ -387,7 +399,10 @@ impl<'t> Builder<'_, 't> {
             None => condition::read(&directive.words, constants),
         };
         let sets_alone = directive.children().iter().all(|child| child.name == "set");
-        if read.is_err() && sets_alone && directive.children().iter().all(|set| self.context.is_assigned(set)) {
+        if read.is_err()
+            && sets_alone
+            && directive.children().iter().all(|set| self.context.is_assigned(set))
+        {
             self.context.report.carried(directive);
             return false;
         }

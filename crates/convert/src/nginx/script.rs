@@ -78,7 +78,9 @@ impl<'t> Builder<'_, 't> {
         self.context.report.carried(pass);
         let address = match address.strip_prefix("unix:") {
             Some(path) if path.starts_with("//") => format!("unix:{}", &path[2..]),
-            Some(path) if !path.starts_with('/') => format!("unix:{}", self.context.in_prefix(path)),
+            Some(path) if !path.starts_with('/') => {
+                format!("unix:{}", self.context.in_prefix(path))
+            }
             Some(_) => address,
             None => address.split_once("://").map_or(address.clone(), |(_, rest)| rest.to_owned()),
         };

@@ -88,7 +88,8 @@ impl<'t> Builder<'_, 't> {
             paths: Paths::Prefix("/".into()),
             is_preferred: false,
             scope: scope.clone(),
-            directive: None, also: None
+            directive: None,
+            also: None,
         };
         self.drafts.root = self.root(scope).map(Value::text);
         self.context.assign(scope.own(), true);
@@ -135,7 +136,9 @@ impl<'t> Builder<'_, 't> {
             return self.drafts.regexes.push(Place { draft, before, is_preferred, is_regex });
         }
         let is_same = |place: &Place| {
-            place.draft.paths == location.paths && place.draft.when.is_none() && location.also.is_none()
+            place.draft.paths == location.paths
+                && place.draft.when.is_none()
+                && location.also.is_none()
         };
         if matches!(location.paths, Paths::Regex(_)) && self.drafts.regexes.iter().any(is_same) {
             if let Some(directive) = location.directive {
@@ -193,7 +196,9 @@ impl<'t> Builder<'_, 't> {
         let draft =
             Draft::new(location.comment(), location.paths.clone(), location.also.clone(), keys);
         let is_known = |other: &Place| {
-            other.draft.paths == draft.paths && other.draft.keys == draft.keys && other.before.is_empty()
+            other.draft.paths == draft.paths
+                && other.draft.keys == draft.keys
+                && other.before.is_empty()
         };
         if matches!(location.paths, Paths::Exact(_))
             && before.is_empty()
@@ -274,8 +279,13 @@ impl<'t> Builder<'_, 't> {
             }
             // Within `^~`, expressions of the server are not tried either.
             let is_preferred = sign == "^~" || within.is_some_and(|outer| outer.is_preferred);
-            let location =
-                Location { paths, is_preferred, scope: inner.clone(), directive: Some(directive), also };
+            let location = Location {
+                paths,
+                is_preferred,
+                scope: inner.clone(),
+                directive: Some(directive),
+                also,
+            };
             let at = all.len();
             if let Some(what) = lost {
                 let closed = self.closed_location(directive, location, (text, sign == "~*"), &what);
@@ -370,7 +380,8 @@ impl<'t> Builder<'_, 't> {
             let of_name = |other: &&Directive| other.name == "set" && other.word(0) == name;
             let uses = |other: &Directive| matches!(&*other.name, "if" | "rewrite" | "return");
             scope.own().iter().rfind(of_name).is_some_and(|last| last.id == set.id)
-                && (scope.own().iter().filter(of_name).count() == 1 || !scope.own().iter().any(uses))
+                && (scope.own().iter().filter(of_name).count() == 1
+                    || !scope.own().iter().any(uses))
         };
         for set in scope.sets() {
             let name = set.word(0).trim_start_matches('$');
@@ -378,7 +389,9 @@ impl<'t> Builder<'_, 't> {
                 Ok(value)
                     if is_last(set) || constants.get(name).is_none_or(|known| *known == value) =>
                 {
-                    changed.retain(|other| other != name || !is_last(set) || scope.conditional_sets().contains(other));
+                    changed.retain(|other| {
+                        other != name || !is_last(set) || scope.conditional_sets().contains(other)
+                    });
                     self.context.report.carried(set);
                     constants.insert(name.to_owned(), value);
                 }
