@@ -408,18 +408,19 @@ impl<'t> Builder<'_, 't> {
         }
         let read = match read {
             Ok(read) => read,
-            Err(what) => match self.context.map_condition(&directive.words, constants) {
-                Some(condition) => Read { condition, difference: None },
-                None => {
-                    let Some(conditions) = self.assigned(directive, location, flow) else {
-                        return self.closed(directive, location, &what, constants, flow);
-                    };
+            Err(what) => {
+                // What conditions have set is theirs; only other values are those of a map.
+                if let Some(conditions) = self.assigned(directive, location, flow) {
                     self.context.report.carried(directive);
                     return conditions.into_iter().any(|condition| {
                         self.apply(directive, location, condition, constants, flow)
                     });
                 }
-            },
+                match self.context.map_condition(&directive.words, constants) {
+                    Some(condition) => Read { condition, difference: None },
+                    None => return self.closed(directive, location, &what, constants, flow),
+                }
+            }
         };
         match read.difference {
             Some(difference) => self.context.report.differs(directive, difference),
