@@ -329,3 +329,17 @@ def test_errors_of_request_fields_name_the_line(tmp_path):
         status, output = check(tmp_path, f'[[site]]\nproxy = {{ to = "http://127.0.0.1:1", set_request_fields = {{ X-A = "{value}" }} }}\n')
         assert (status == 0) == (words is None), output
         assert words is None or words in output and "check.toml:4" in output, output
+
+
+def test_upstreams_get_the_id_of_the_request(serve):
+    upstream = Upstream()
+    server = serve(route=f'proxy = {{ to = "{upstream.url}", set_request_fields = {{ X-Request-Id = "{{request_id}}" }} }}')
+    server.get("/a", "X-Request-Id: of-the-client")
+    server.get("/b")
+    ids = [request.fields["x-request-id"] for request in upstream.requests]
+    assert all(re.fullmatch("[0-9a-f]{32}", each) for each in ids) and ids[0] != ids[1]
+
+
+def test_a_template_has_the_time(serve):
+    server = serve(route='respond = { template = "{time_iso}" }')
+    assert re.fullmatch(r"20\d\d-\d\d-\d\dT\d\d:\d\d:\d\d\+00:00", body(server, "/"))

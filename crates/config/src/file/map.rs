@@ -11,8 +11,8 @@ use super::Spanned;
 #[derive(Debug, Clone, Deserialize, JsonSchema)]
 #[serde(deny_unknown_fields)]
 pub struct MapTable {
-    /// The text to look up: `"{host}"`. Placeholders are `{method}`, `{scheme}`, `{protocol}`, `{client}`, `{host}` (in
-    /// lower case, without port), `{path}`, `{query}`, `{target}`, `{header.NAME}`, `{cookie.NAME}`, `{query.NAME}` and
+    /// The text to look up: `"{host}"`. Placeholders are `{method}`, `{scheme}`, `{protocol}`, `{time_iso}`, `{client}`,
+    /// `{host}` (in lower case, without port), `{path}`, `{query}`, `{target}`, `{header.NAME}`, `{cookie.NAME}`, `{query.NAME}` and
     /// `{map.NAME}`.
     pub from: Spanned<String>,
     /// Values by text, by pattern with any number of `*`, by regular expression after a `~`, or, if all keys are networks,

@@ -2,7 +2,7 @@
 
 use super::scope::Scope;
 use super::server::Builder;
-use super::variables::{Part, parts};
+use super::variables::{Constants, Part, parts, with_constants};
 use crate::keys::Keys;
 use crate::value::Value;
 
@@ -21,8 +21,11 @@ impl<'t> Builder<'_, 't> {
             )
         });
         let mut list = Vec::new();
-        for directive in scope.all(&["sub_filter"]) {
-            let (from, Some(to)) = (directive.word(0), replacement(directive.word(1))) else {
+        let filters = scope.all(&["sub_filter"]);
+        let constants = if filters.is_empty() { Constants::new() } else { self.constants(scope) };
+        for directive in filters {
+            let to = replacement(&with_constants(directive.word(1), &constants));
+            let (from, Some(to)) = (directive.word(0), to) else {
                 self.context
                     .report
                     .lost(directive, "the text depends on the request: it is not replaced");

@@ -3,7 +3,7 @@
 use super::tests::converted;
 
 /// Content of `http`, and a part of the result.
-const CARRIED: [(&str, &str); 14] = [
+const CARRIED: [(&str, &str); 33] = [
     (
         "upstream app { server 10.0.0.1; server 10.0.0.2 backup; } server { location / { proxy_pass http://app; } }",
         "{ url = \"http://10.0.0.2\", backup = true }",
@@ -57,6 +57,67 @@ const CARRIED: [(&str, &str); 14] = [
         "upstream u { server unix:///run/a.sock; } server { location / { proxy_pass http://u; } }",
         "\"unix:/run/a.sock\"",
     ),
+    (
+        "server { location / { proxy_pass http://10.0.0.1; proxy_set_header X-Request-ID $request_id; } }",
+        "X-Request-ID = \"{request_id}\"",
+    ),
+    (
+        "server { location / { return 200 '{\"at\": \"$time_iso8601\", \"host\": \"$host\"}'; } }",
+        "template = '{\"at\": \"{time_iso}\", \"host\": \"{host}\"}'",
+    ),
+    (
+        "server { listen 443 ssl; listen 443 quic; http3 on; quic_retry on; ssl_certificate /c; ssl_certificate_key /k; return 204; }",
+        "address = \":443\"",
+    ),
+    ("server { server_name a; return 204; } server { server_name a; return 403; }", "status = 204"),
+    ("server { server_name a /srv/a; return 204; }", "status = 204"),
+    (
+        "server { root /srv; rewrite ^(.*)/$ $1 permanent; }",
+        "regex = \"^/(.*)/$\"\nredirect = { to = \"/{1}?{query}\", status = 301 }",
+    ),
+    ("server { root /srv; rewrite ^(.*/)index$ $1 permanent; }", "regex = \"^/((?:.*/)?)index$\""),
+    (
+        "server { root /srv; location = /a { return 204; } if ($host != b) { rewrite ^/(.*)$ http://b/$1; } }",
+        "redirect = \"http://b/a?{query}\"",
+    ),
+    ("server { location = / { rewrite ^/(.*)$ app/$1 permanent; } }", "to = \"/app/?{query}\""),
+    (
+        "server { root /srv; location ~ \\.php$ { rewrite ^/old/(.*)$ /new/$1; } }",
+        "regex = \"^/old/(.*)$\"\nwhen = { map = { path_1 = true } }",
+    ),
+    (
+        "server { root /srv; location ~* \\.(css|woff)$ { location ~ \\.woff$ { expires 1d; } } }",
+        "when = { map = { path_1 = true } }",
+    ),
+    (
+        "server { root /srv; location / { if (!-e $request_filename) { rewrite ^/u/([a-z]+)$ /index.php?u=$1; } } }",
+        "try = [\"{path}\", \"=directory\", \"/index.php?u={1}&{query}\"]",
+    ),
+    (
+        "server { root /srv; location / { try_files $uri @w; } location @w { rewrite ^/m/(.*)$ /m.php?f=$1 last; rewrite ^/(.*)$ /x.php?id=$1 last; } }",
+        "regex = \"^/@w/m/(.*)$\"",
+    ),
+    (
+        "server { location ~ ^/u/(.+)/f/ { root /data/$1-x/; } }",
+        "root = \"/data\"\ntry = [\"/{1}-x{path}\"",
+    ),
+    ("server { root /srv; error_page 404 =200 /index.html; }", "\"/index.html\"]"),
+    (
+        "server { if ($request_uri ~ /\\.(?!ok)) { return 403; } location / { proxy_pass http://10.0.0.1; } }",
+        r"/\.(?:$|[^o]|o(?:$|[^k]))",
+    ),
+    (
+        "server { set $origin ''; if ($http_origin ~ ^https://(a|b)$) { set $origin $http_origin; } location / { proxy_pass http://10.0.0.1; add_header Access-Control-Allow-Origin $origin; } }",
+        "\"~^https://(a|b)$\" = \"{header.Origin}\"",
+    ),
+    (
+        "server { root /srv; location /index.php { try_files /none @octane; } location @octane { set $suffix ''; if ($uri = /index.php) { set $suffix ?$query_string; } proxy_pass http://10.0.0.1$suffix; } }",
+        "path = \"/?{query}\"",
+    ),
+    (
+        "server { location / { proxy_pass http://10.0.0.1; proxy_ignore_headers Set-Cookie; } }",
+        "proxy = ",
+    ),
 ];
 
 #[test]
@@ -97,4 +158,16 @@ fn a_named_location_that_returns_its_own_error_is_no_loop() {
         "server { error_page 418 = @a; location /x { return 418; } location @a { return 418; } }",
     );
     assert!(made.toml.contains("status = 418"), "{}", made.toml);
+}
+
+#[test]
+fn a_file_without_a_server_has_nothing_to_lose() {
+    let folder = tempfile::tempdir().unwrap();
+    let file = folder.path().join("nginx.conf");
+    std::fs::write(&file, "events {}\nhttp { sendfile on; }\n").unwrap();
+    let converted = crate::nginx(&file, None).unwrap();
+    assert!(converted.is_empty);
+    assert_eq!(converted.report.losses().count(), 0);
+    let findings = converted.report.findings().map(ToString::to_string);
+    assert!(findings.into_iter().any(|line| line.contains("it has no server")));
 }

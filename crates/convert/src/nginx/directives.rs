@@ -34,7 +34,7 @@ const WORKERS: Fate = NotNeeded(
 const NO_CGI_CACHE: Fate = NotNeeded("only routes whose responses are cached have a use for it");
 
 /// Names, separated by blanks, with what becomes of them.
-const DIRECTIVES: [(&str, Fate); 72] = [
+const DIRECTIVES: [(&str, Fate); 73] = [
     // Core and contexts.
     (
         "http server location upstream if limit_except include events types map geo split_clients",
@@ -70,7 +70,7 @@ const DIRECTIVES: [(&str, Fate); 72] = [
         Read,
     ),
     (
-        "large_client_header_buffers default_type etag autoindex charset expires add_header add_trailer",
+        "large_client_header_buffers default_type etag autoindex charset charset_types expires add_header add_trailer",
         Read,
     ),
     (
@@ -139,7 +139,7 @@ const DIRECTIVES: [(&str, Fate); 72] = [
         NotNeeded("a listing has sizes and times for people, and JSON for programs that accept it"),
     ),
     (
-        "charset_types charset_map source_charset override_charset",
+        "charset_map source_charset override_charset",
         Lost("text is not recoded; its bytes are sent as they are"),
     ),
     (
@@ -155,8 +155,12 @@ const DIRECTIVES: [(&str, Fate); 72] = [
     ),
     ("add_before_body add_after_body addition_types", Lost("nothing is added to bodies")),
     (
-        "flv mp4 mp4_buffer_size mp4_max_buffer_size mp4_limit_rate mp4_limit_rate_after mp4_start_key_frame",
+        "flv mp4 mp4_limit_rate mp4_limit_rate_after mp4_start_key_frame",
         Lost("the parameter `start` has no effect; players use ranges"),
+    ),
+    (
+        "mp4_buffer_size mp4_max_buffer_size",
+        NotNeeded("only `mp4` has a use for buffers of its metadata"),
     ),
     ("random_index", Lost("the response to a directory is not a random file")),
     (
@@ -227,7 +231,7 @@ const DIRECTIVES: [(&str, Fate); 72] = [
     ),
     (
         "http3 http3_hq http3_max_concurrent_streams http3_stream_buffer_size quic_active_connection_id_limit quic_bpf quic_gso quic_host_key quic_retry",
-        Lost("HTTP/3 is not available; clients use HTTP/2"),
+        NotNeeded("listeners with TLS have HTTP/3, within limits of the server"),
     ),
     // Upstreams.
     ("zone state ntlm", NotNeeded("all workers share the state of upstreams")),

@@ -41,6 +41,19 @@ impl<'t> Builder<'_, 't> {
             self.context.report.carried(directive);
             return keys;
         }
+        let is_other = |page: &&Directive| {
+            let has = |word: &str| page.words.iter().any(|other| other == word);
+            has("404") && (has("=") || has("=200"))
+        };
+        if (status, text) == (404, None)
+            && scope.all(&["error_page"]).iter().any(is_other)
+            && let Some(page) = self.missing(scope, constants)
+        {
+            // The page takes the place of the error, with a status of its own.
+            self.context.report.carried(directive);
+            keys.set("rewrite", Value::text(page));
+            return keys;
+        }
         let has_group = |name: &str| match paths {
             Paths::Regex(expression) => expression.has_group(name),
             _ => false,
@@ -83,9 +96,9 @@ impl<'t> Builder<'_, 't> {
                     "other methods than GET and HEAD get 405, where the error has a page",
                 );
                 self.links(scope, &mut keys);
-                if let Some(root) = self.root(scope) {
-                    keys.set("root", Value::text(root));
-                }
+                // No file is looked for there, and a site needs one.
+                let root = self.root(scope).unwrap_or_else(|| self.context.in_prefix("html"));
+                keys.set("root", Value::text(root));
                 keys.set("try", Value::list([format!("={status}")]));
             }
             _ => self.text(directive, (status, text), scope, paths, constants, &mut keys),

@@ -196,6 +196,11 @@ fn clients(level: &[Directive], context: &mut Context<'_>) {
                     .report
                     .not_needed(directive, "a listener with `proxy_protocol` names the client");
             }
+            "real_ip_header" if !level.iter().any(|other| other.name == "set_real_ip_from") => {
+                context
+                    .report
+                    .not_needed(directive, "no proxy is trusted, so that no field names a client");
+            }
             "real_ip_header" => {
                 context.report.carried(directive);
                 if !word.eq_ignore_ascii_case("X-Forwarded-For") {

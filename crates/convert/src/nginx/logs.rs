@@ -1,5 +1,6 @@
 //! Access logs.
 
+use dunlin_config::is_secret_name;
 use regex::Regex;
 
 use super::assemble::Draft;
@@ -166,9 +167,8 @@ impl<'t> Builder<'_, 't> {
                 Part::Variable(name) => match placeholder(name) {
                     Some(placeholder) => format.push_str(&placeholder),
                     None => {
-                        self.context
-                            .report
-                            .lost(directive, format!("${name} is `-` in lines of the log"));
+                        let what = format!("${name} is `-` in lines of the log");
+                        self.context.report.differs(directive, what);
                         format.push('-');
                     }
                 },
@@ -192,6 +192,7 @@ fn placeholder(name: &str) -> Option<String> {
         (Some("cookie" | "authorization" | "proxy_authorization"), _) | (_, Some("set_cookie")) => {
             None
         }
+        (Some(name), _) | (_, Some(name)) if is_secret_name(name.as_bytes()) => None,
         (Some(name), _) => of("header", name),
         (_, Some(name)) => of("response", name),
         (None, None) => None,

@@ -20,12 +20,21 @@ impl<'t> Context<'t> {
             "args" | "query_string" => "{query}".to_owned(),
             "request_uri" => "{target}".to_owned(),
             "scheme" => "{scheme}".to_owned(),
+            "time_iso8601" => "{time_iso}".to_owned(),
             "server_protocol" => "{protocol}".to_owned(),
             "request_method" => "{method}".to_owned(),
             "remote_addr" | "binary_remote_addr" => "{client}".to_owned(),
             "content_type" => of("header", "Content-Type"),
             "content_length" => of("header", "Content-Length"),
             name if self.is_map(name) => format!("{{map.{}}}", self.map(name)?.name),
+            "proxy_add_x_forwarded_for" => {
+                let field = "{header.X-Forwarded-For}";
+                let entries = [
+                    (String::new(), "{client}".to_owned()),
+                    (OTHER.to_owned(), format!("{field}, {{client}}")),
+                ];
+                format!("{{map.{}}}", self.made(name, field, entries.to_vec()))
+            }
             "https" => self.own("https", "{scheme}", "https", "on"),
             "is_args" => self.own("is_args", "{query}", "~.", "?"),
             name => {
@@ -35,6 +44,8 @@ impl<'t> Context<'t> {
                     of("cookie", name)
                 } else if let Some(name) = name.strip_prefix("arg_") {
                     of("query", name)
+                } else if let Some(value) = self.assigned_value(name) {
+                    value
                 } else {
                     return Err(format!("${name}"));
                 }
@@ -53,7 +64,10 @@ impl<'t> Context<'t> {
         group: impl Fn(&str) -> bool,
     ) -> Result<String, String> {
         let other = |name: &str| group(name).then(|| format!("{{{name}}}"));
-        self.template(text, constants, other)
+        match text.contains(['{', '}']) && parts(text).iter().any(has_brace) {
+            true => Err("a brace".to_owned()),
+            false => self.template(text, constants, other),
+        }
     }
 
     /// Returns the value of a response field as a template with values of requests and of responses.
@@ -84,7 +98,9 @@ impl<'t> Context<'t> {
         let mut result = String::new();
         for part in parts(&text) {
             match part {
-                Part::Text(text) if text.contains(['{', '}']) => return Err("a brace".to_owned()),
+                Part::Text(text) if is_like_placeholder(text) => {
+                    return Err("a word in braces".to_owned());
+                }
                 Part::Text(text) => result.push_str(text),
                 Part::Variable(name) => match constants.get(name) {
                     Some(value) if value.contains(['{', '}']) => return Err("a brace".to_owned()),
@@ -108,6 +124,19 @@ impl<'t> Context<'t> {
             Part::Variable(name) => Some(name),
         });
         names.filter_map(|name| Some((name.to_owned(), self.placeholder(name).ok()?))).collect()
+    }
+
+    /// Returns the placeholders of those variables of a text that are maps with fixed values.
+    pub(super) fn choices_of(&mut self, text: &str) -> Constants {
+        let names = parts(text).into_iter().filter_map(|part| match part {
+            Part::Variable(name) => Some(name),
+            Part::Text(_) => None,
+        });
+        let placeholder = |name: &str| {
+            let map = self.is_map(name).then(|| self.map(name).ok()).flatten()?;
+            map.fixed().map(|_| (name.to_owned(), format!("{{map.{}}}", map.name)))
+        };
+        names.filter_map(placeholder).collect()
     }
 
     /// Returns a text with the values of constants, and with the names of maps whose values are fixed: for keys that are no
@@ -326,6 +355,19 @@ impl<'t> Context<'t> {
     }
 }
 
+fn has_brace(part: &Part<'_>) -> bool {
+    matches!(part, Part::Text(text) if text.contains(['{', '}']))
+}
+
+/// Returns `true` if a text has a word in braces, which a template may take for a placeholder.
+fn is_like_placeholder(text: &str) -> bool {
+    text.match_indices('{').any(|(start, _)| {
+        let name = text[start + 1..].split_once('}').map_or("", |(name, _)| name);
+        let is_of_name = |c: char| c.is_ascii_alphanumeric() || "._-".contains(c);
+        !name.is_empty() && name.chars().all(is_of_name)
+    })
+}
+
 /// Returns the placeholder of a value that is known with the response.
 fn response_value(name: &str) -> Option<String> {
     let field = name.strip_prefix("upstream_http_").or_else(|| name.strip_prefix("sent_http_"));
@@ -361,7 +403,7 @@ fn keys(text: &str, has_names: bool) -> Result<Vec<String>, String> {
             Some(pattern) => (pattern, true),
             None => (pattern, false),
         };
-        let expression = Expression::new(pattern, ignores_case)?;
+        let expression = Expression::whole(pattern, ignores_case)?;
         return match expression.except {
             None => Ok(vec![format!("~{}", expression.text)]),
             Some(_) => Err("expressions match in linear time, without look-ahead".to_owned()),

@@ -4,6 +4,7 @@ use std::collections::{HashMap, HashSet};
 
 use super::assemble::{Draft, Drafts, Paths, Place};
 use super::closed::restricts;
+use super::condition::both;
 use super::context::Context;
 use super::expression::Expression;
 use super::parse::Directive;
@@ -36,6 +37,8 @@ pub(super) struct Location<'t> {
     pub(super) scope: Scope<'t>,
     /// `None` for what no location is for.
     pub(super) directive: Option<&'t Directive>,
+    /// A condition that has to hold as well: the expression of the location around this one.
+    pub(super) also: Option<Value>,
 }
 
 impl Location<'_> {
@@ -86,8 +89,10 @@ impl<'t> Builder<'_, 't> {
             is_preferred: false,
             scope: scope.clone(),
             directive: None,
+            also: None,
         };
         self.drafts.root = self.root(scope).map(Value::text);
+        self.context.assign(scope.own(), true);
         let flow = self.flow(&site);
         if let Some(keys) = flow.end {
             // Nothing that the server has is reached after its `return`.
@@ -121,6 +126,8 @@ impl<'t> Builder<'_, 't> {
 
     /// Adds the routes of a location.
     fn place(&mut self, location: &Location<'t>) {
+        let own = location.directive.map_or(&[][..], |_| location.scope.own());
+        self.context.assign(own, false);
         let id = location.directive.map(|directive| directive.id);
         if id.is_some_and(|id| self.rejected.contains(&id)) {
             let keys = self.forbidden(location);
@@ -128,7 +135,11 @@ impl<'t> Builder<'_, 't> {
             let (before, is_preferred, is_regex) = (Vec::new(), false, false);
             return self.drafts.regexes.push(Place { draft, before, is_preferred, is_regex });
         }
-        let is_same = |place: &Place| place.draft.paths == location.paths;
+        let is_same = |place: &Place| {
+            place.draft.paths == location.paths
+                && place.draft.when.is_none()
+                && location.also.is_none()
+        };
         if matches!(location.paths, Paths::Regex(_)) && self.drafts.regexes.iter().any(is_same) {
             if let Some(directive) = location.directive {
                 self.unreached(directive, "an earlier location has the same expression");
@@ -167,7 +178,35 @@ impl<'t> Builder<'_, 't> {
                 matches!(&draft.paths, Paths::Regex(expression) if expression.except.is_some());
             draft.otherwise = excludes.then(|| keys.clone());
         }
-        let draft = Draft::new(location.comment(), location.paths.clone(), None, keys);
+        if let Some(also) = &location.also {
+            before.iter_mut().for_each(|draft| {
+                let when = draft.when.take();
+                draft.when = match when.map(|when| both(&when, also)) {
+                    None => Some(also.clone()),
+                    Some(Ok(when)) => Some(when),
+                    Some(Err(what)) => {
+                        if let Some(directive) = location.directive {
+                            self.context.report.lost(directive, what);
+                        }
+                        Some(also.clone())
+                    }
+                };
+            });
+        }
+        let draft =
+            Draft::new(location.comment(), location.paths.clone(), location.also.clone(), keys);
+        let is_known = |other: &Place| {
+            other.draft.paths == draft.paths
+                && other.draft.keys == draft.keys
+                && other.before.is_empty()
+        };
+        if matches!(location.paths, Paths::Exact(_))
+            && before.is_empty()
+            && self.drafts.exact.iter().any(is_known)
+        {
+            // One within another location, which is the same.
+            return;
+        }
         let place = Place { draft, before, is_preferred: location.is_preferred, is_regex };
         match location.paths {
             Paths::Exact(_) => self.drafts.exact.push(place),
@@ -191,22 +230,23 @@ impl<'t> Builder<'_, 't> {
                 self.context.report.carried(include);
             }
             let parent = within.map(|location| &location.paths);
+            let mut also = within.and_then(|location| location.also.clone());
             let (mut paths, lost) = match (sign, parent) {
                 ("@", _) => {
                     self.named.insert(text, (directive, inner));
                     continue;
                 }
                 ("=", _) => (Paths::Exact(decoded(text)), None),
-                ("~" | "~*", Some(Paths::Regex(own))) => match within_regex(own, text, sign)
-                    .filter(|both| both.text == text || !restricts(directive.children()))
-                {
-                    Some(both) => (Paths::Regex(both), None),
-                    None => {
-                        let what =
-                            "it stands in a location with an expression; both would have to match";
-                        (Paths::Regex(own.clone()), Some(what.to_owned()))
+                ("~" | "~*", Some(Paths::Regex(own))) => {
+                    let is_restricted = restricts(directive.children());
+                    match self.within_regex(own, text, (sign, is_restricted), &mut also) {
+                        Ok(both) => (Paths::Regex(both), None),
+                        Err(what) => {
+                            let what = format!("{what}: requests for it get another location");
+                            (Paths::Regex(own.clone()), Some(what))
+                        }
                     }
-                },
+                }
                 ("~" | "~*", _) => match Expression::new(text, sign == "~*") {
                     Ok(expression) => match parent {
                         Some(Paths::Prefix(prefix)) => {
@@ -239,8 +279,13 @@ impl<'t> Builder<'_, 't> {
             }
             // Within `^~`, expressions of the server are not tried either.
             let is_preferred = sign == "^~" || within.is_some_and(|outer| outer.is_preferred);
-            let location =
-                Location { paths, is_preferred, scope: inner.clone(), directive: Some(directive) };
+            let location = Location {
+                paths,
+                is_preferred,
+                scope: inner.clone(),
+                directive: Some(directive),
+                also,
+            };
             let at = all.len();
             if let Some(what) = lost {
                 let closed = self.closed_location(directive, location, (text, sign == "~*"), &what);
@@ -260,6 +305,31 @@ impl<'t> Builder<'_, 't> {
                 _ => all.push(location),
             }
         }
+    }
+
+    /// Returns the expression of a location within another one. Where no expression is for what both match, `also` gets the
+    /// condition that the outer one matches.
+    ///
+    /// # Errors
+    /// The reason for which the expression has no counterpart.
+    fn within_regex(
+        &mut self,
+        outer: &Expression,
+        text: &str,
+        (sign, is_restricted): (&str, bool),
+        also: &mut Option<Value>,
+    ) -> Result<Expression, String> {
+        let inner = Expression::new(text, sign == "~*")?;
+        let simple = within_regex(outer, &inner);
+        if let Some(simple) = simple.filter(|simple| simple.text == text || !is_restricted) {
+            return Ok(simple);
+        }
+        let holds = self.on_path(outer);
+        *also = Some(match also.take() {
+            Some(before) => both(&before, &holds)?,
+            None => holds,
+        });
+        Ok(inner)
     }
 
     /// Returns `true` if the location of a prefix has the name of a file as its alias.
@@ -304,10 +374,24 @@ impl<'t> Builder<'_, 't> {
             constants.insert("hostname".into(), name.clone());
         }
         let mut changed = scope.conditional_sets();
+        // The last one is in force, where no directive before it uses the variable.
+        let is_last = |set: &Directive| {
+            let name = set.word(0);
+            let of_name = |other: &&Directive| other.name == "set" && other.word(0) == name;
+            let uses = |other: &Directive| matches!(&*other.name, "if" | "rewrite" | "return");
+            scope.own().iter().rfind(of_name).is_some_and(|last| last.id == set.id)
+                && (scope.own().iter().filter(of_name).count() == 1
+                    || !scope.own().iter().any(uses))
+        };
         for set in scope.sets() {
             let name = set.word(0).trim_start_matches('$');
             match constant(set.word(1), &constants) {
-                Ok(value) if constants.get(name).is_none_or(|known| *known == value) => {
+                Ok(value)
+                    if is_last(set) || constants.get(name).is_none_or(|known| *known == value) =>
+                {
+                    changed.retain(|other| {
+                        other != name || !is_last(set) || scope.conditional_sets().contains(other)
+                    });
                     self.context.report.carried(set);
                     constants.insert(name.to_owned(), value);
                 }
@@ -365,10 +449,9 @@ fn first_regex(all: &[Location<'_>], at: usize) -> usize {
 
 /// Returns the expression for paths that both that of a location and that of one within it match; `None` if there is none that
 /// is simple.
-fn within_regex(outer: &Expression, text: &str, sign: &str) -> Option<Expression> {
-    let inner = Expression::new(text, sign == "~*").ok()?;
+fn within_regex(outer: &Expression, inner: &Expression) -> Option<Expression> {
     if outer.text.starts_with('^') && inner.text.starts_with(outer.text.trim_end_matches('$')) {
-        return Some(inner);
+        return Some(inner.clone());
     }
     let is_open = outer.text.starts_with('^') || outer.text.contains(['|', '$']);
     let anchored = match is_open {
@@ -376,7 +459,7 @@ fn within_regex(outer: &Expression, text: &str, sign: &str) -> Option<Expression
         false => Expression { text: format!("^.*{}", outer.text), ..outer.clone() },
     };
     // The groups are those of the inner expression.
-    (!outer.has_group("1")).then(|| anchored.and(&inner)).flatten()
+    (!outer.has_group("1")).then(|| anchored.and(inner)).flatten()
 }
 
 /// A draft of the server level is for all paths.

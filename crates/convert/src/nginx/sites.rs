@@ -14,10 +14,19 @@ struct Server<'t> {
     directive: Option<&'t Directive>,
     scope: Scope<'t>,
     names: Vec<String>,
+    /// Names that are expressions, without a counterpart.
+    expressions: Vec<(&'t Directive, String)>,
     listens: Vec<Listen<'t>>,
 }
 
 impl Server<'_> {
+    /// Returns the value of `$server_name`.
+    fn first_name(&self) -> String {
+        let own = self.scope.own_directive("server_name").map_or("", |names| names.word(0));
+        let other = if own == "_" { "_" } else { "" };
+        self.names.first().cloned().unwrap_or_else(|| other.to_owned())
+    }
+
     /// Returns the port of its listeners, if all have the same.
     fn port(&self) -> Option<&str> {
         let mut ports = self.listens.iter().map(|listen| listen.address.rsplit(':').next());
@@ -85,8 +94,9 @@ fn server<'t>(
             backlog: None,
         });
     }
-    let names = own.iter().filter(|child| child.name == "server_name");
-    let names = names.flat_map(|child| host_names(child, context)).collect();
+    let named = own.iter().filter(|child| child.name == "server_name");
+    let mut expressions = Vec::new();
+    let names = named.flat_map(|child| host_names(child, &mut expressions, context)).collect();
     for child in own.iter().filter(|child| child.name.starts_with("http2")) {
         match child.name.as_str() {
             "http2_push" | "http2_push_preload" => {
@@ -108,7 +118,7 @@ fn server<'t>(
     } else if let Some(child) = scope.get("merge_slashes") {
         context.report.not_needed(child, "empty segments are always removed");
     }
-    Server { directive, scope, names, listens }
+    Server { directive, scope, names, expressions, listens }
 }
 
 fn listen<'t>(
@@ -124,7 +134,10 @@ fn listen<'t>(
         return None;
     };
     if is_there("quic") {
-        context.report.lost(directive, "HTTP/3 is not available; clients use HTTP/2");
+        context.report.not_needed(
+            directive,
+            "listeners with TLS have HTTP/3, on the UDP port with the same number",
+        );
         return None;
     }
     context.report.carried(directive);
@@ -162,7 +175,11 @@ fn address(word: &str) -> Option<String> {
 }
 
 /// Returns the hosts of a `server_name`.
-fn host_names(directive: &Directive, context: &mut Context<'_>) -> Vec<String> {
+fn host_names<'t>(
+    directive: &'t Directive,
+    expressions: &mut Vec<(&'t Directive, String)>,
+    context: &mut Context<'_>,
+) -> Vec<String> {
     let mut names = Vec::new();
     for word in &directive.words {
         match word.as_str() {
@@ -170,15 +187,21 @@ fn host_names(directive: &Directive, context: &mut Context<'_>) -> Vec<String> {
             word if word.starts_with('~') => {
                 let pattern = word.trim_start_matches('~');
                 match super::expression::globs(&pattern.replace("(?<", "(").replace(".+", ".*")) {
-                    Some(globs) if globs.iter().all(|glob| !glob.trim_start_matches("*.").contains('*')) => names.extend(globs),
-                    _ => context.report.lost(
-                        directive,
-                        format!("{word}: hosts are names or begin with `*.`; requests for others get the default site"),
-                    ),
+                    Some(globs)
+                        if globs
+                            .iter()
+                            .all(|glob| !glob.trim_start_matches("*.").contains('*')) =>
+                    {
+                        names.extend(globs)
+                    }
+                    _ => expressions.push((directive, word.to_owned())),
                 }
             }
             word if word.starts_with('.') => {
                 names.extend([word[1..].to_owned(), format!("*{word}")]);
+            }
+            word if word.contains(['/', '$']) => {
+                context.report.differs(directive, format!("{word}: no request has such a host"));
             }
             word => names.push(word.to_owned()),
         }
@@ -191,6 +214,25 @@ fn host_names(directive: &Directive, context: &mut Context<'_>) -> Vec<String> {
 fn convert_servers<'t>(servers: &[Server<'t>], context: &mut Context<'t>) {
     context.document.listens = listeners(servers, context);
     let default = default_pair(servers);
+    for (at, server) in servers.iter().enumerate() {
+        let has_others = default.is_some_and(|pair| {
+            let kinds = [(pair.0, false), (pair.1, true)];
+            let of_kind = |tls: bool| server.listens.iter().any(|listen| listen.tls == tls);
+            kinds.into_iter().all(|(default, tls)| default == Some(at) || !of_kind(tls))
+        });
+        for (directive, word) in &server.expressions {
+            match has_others {
+                true => context.report.differs(
+                    directive,
+                    format!("{word}: every host gets the server that no other one names, as it is the default"),
+                ),
+                false => context.report.lost(
+                    directive,
+                    format!("{word}: hosts are names or begin with `*.`; requests for others get the default site"),
+                ),
+            }
+        }
+    }
     let mut pairs: Vec<(Pair, Vec<String>)> =
         default.map(|pair| (pair, Vec::new())).into_iter().collect();
     let mut seen: Vec<&String> = Vec::new();
@@ -217,7 +259,7 @@ fn convert_servers<'t>(servers: &[Server<'t>], context: &mut Context<'t>) {
     for at in others {
         match at_own_listeners(servers, at, context) {
             Some(site) => context.document.sites.push(site),
-            None => lose(&servers[at], context),
+            None => unreached(&servers[at], context),
         }
     }
 }
@@ -281,19 +323,18 @@ fn default_pair(servers: &[Server<'_>]) -> Option<Pair> {
     }
 }
 
-/// A server whose names and listeners others have: requests never get there, or only by its port.
-fn lose(server: &Server<'_>, context: &mut Context<'_>) {
+/// A server whose names and listeners others have: nginx warns of it, and requests never get there.
+fn unreached(server: &Server<'_>, context: &mut Context<'_>) {
     let Some(directive) = server.directive else { return };
-    context
-        .report
-        .lost(directive, "another server has its hosts at its listeners: requests never get here");
+    let what = "another server has its hosts at its listeners: requests never get here";
+    context.report.differs(directive, what);
     mark(directive.children(), context);
 }
 
 fn mark(all: &[Directive], context: &mut Context<'_>) {
     for directive in all {
         if !context.report.has(directive) {
-            context.report.not_needed(directive, "its server is lost");
+            context.report.not_needed(directive, "requests never get to its server");
         }
         mark(directive.children(), context);
     }
@@ -343,14 +384,14 @@ fn site<'t>(
     context: &mut Context<'t>,
 ) -> Option<Site> {
     let main = &servers[tls.or(plain)?];
-    let server_name = main.names.first().cloned().unwrap_or_default();
+    let server_name = main.first_name();
     let mut made = drafts(&main.scope, (&server_name, main.port()), context);
     // Requests without TLS that another server has.
     if let (Some(plain), Some(tls)) = (plain, tls)
         && plain != tls
     {
         let other = &servers[plain];
-        let server_name = other.names.first().cloned().unwrap_or_default();
+        let server_name = other.first_name();
         let without_tls = drafts(&other.scope, (&server_name, other.port()), context);
         made = made.with_plain(without_tls, context, other.directive);
     } else if plain.is_none()

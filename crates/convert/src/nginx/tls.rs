@@ -8,7 +8,9 @@ use crate::value::Value;
 pub(super) fn table(scope: &Scope<'_>, context: &mut Context<'_>) -> Option<Value> {
     let certificates = scope.all(&["ssl_certificate"]);
     let keys = scope.all(&["ssl_certificate_key"]);
-    rejected(scope, context);
+    if rejected(scope, context) {
+        return None;
+    }
     if certificates.is_empty() || certificates.len() != keys.len() {
         return None;
     }
@@ -61,15 +63,18 @@ pub(super) fn table(scope: &Scope<'_>, context: &mut Context<'_>) -> Option<Valu
     Some(table)
 }
 
-fn rejected(scope: &Scope<'_>, context: &mut Context<'_>) {
-    if let Some(directive) = scope.get("ssl_reject_handshake") {
-        match directive.word(0) {
-            "on" => context
-                .report
-                .lost(directive, "handshakes for other names are completed, and requests get 421"),
-            _ => context.report.carried(directive),
-        }
+/// Returns `true` if handshakes for the hosts of the server are rejected, as they are without a certificate.
+fn rejected(scope: &Scope<'_>, context: &mut Context<'_>) -> bool {
+    let Some(directive) = scope.get("ssl_reject_handshake") else { return false };
+    let is_on = directive.word(0) == "on";
+    match is_on {
+        true => context.report.differs(
+            directive,
+            "a client that names no host gets the certificate of the first site that has one",
+        ),
+        false => context.report.carried(directive),
     }
+    is_on
 }
 
 /// Certificates of clients.
