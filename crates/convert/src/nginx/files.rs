@@ -61,7 +61,6 @@ impl<'t> Builder<'_, 't> {
             )?,
         };
         self.context.report.carried(directive);
-        self.context.document.set("server", "nginx_statuses", Value::Switch(true));
         Some(self.context.in_prefix(&root))
     }
 
@@ -79,6 +78,7 @@ impl<'t> Builder<'_, 't> {
         rest: &Rest<'t>,
         keys: &mut Keys,
     ) {
+        self.context.document.set("server", "nginx_statuses", Value::Switch(true));
         let is_alias = self.alias(scope, paths, keys);
         if !is_alias {
             let Some(root) = self.root(scope) else {
