@@ -133,6 +133,10 @@ pub(crate) fn run(arguments: &ConvertArguments) -> ExitCode {
     let lost = conversion.report.losses().count();
     eprintln!("{carried} carried, {not_needed} not needed here, {lost} lost");
     print!("{}", conversion.toml);
+    if conversion.is_empty && lost == 0 {
+        eprintln!("there is no server in it: add a [[site]], or what includes this file");
+        return ExitCode::SUCCESS;
+    }
     if let Err(problems) = conversion.config(Path::new("dunlin.toml"), &Overrides::default()) {
         for problem in problems {
             eprintln!("dunlin: to be corrected by hand: {problem}");

@@ -172,8 +172,8 @@ pub struct RequestField {
 
 impl RequestField {
     /// Placeholders that the proxy knows, besides the values of requests: the target and its path as they are forwarded, the port
-    /// of the host, the user, and `1` for early data of TLS.
-    const NAMED: [&str; 5] = ["target", "path", "port", "user", "early"];
+    /// of the host, the user, `1` for early data of TLS, and the ID of the request.
+    const NAMED: [&str; 6] = ["target", "path", "port", "user", "early", "request_id"];
 
     /// Reads an entry of the key `set_request_fields`.
     ///

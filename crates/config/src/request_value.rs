@@ -2,7 +2,9 @@
 
 use std::fmt;
 use std::sync::Arc;
+use std::time::{SystemTime, UNIX_EPOCH};
 
+use dunlin_http::semantics::date::civil_from_days;
 use dunlin_http::semantics::{is_token, path::encode};
 
 use super::facts::Facts;
@@ -26,6 +28,8 @@ pub(super) enum RequestValue {
     Query,
     /// The encoded path with its query.
     Target,
+    /// The time, as `2026-11-28T00:31:59+00:00`.
+    TimeIso,
     /// The values of a field, separated by `, `.
     Header(Box<str>),
     /// The first value of a cookie.
@@ -36,7 +40,7 @@ pub(super) enum RequestValue {
 }
 
 /// The names of values, for messages.
-pub(super) const NAMES: &str = "{method}, {scheme}, {protocol}, {client}, {header.NAME}, {cookie.NAME}, {query.NAME}, {map.NAME}";
+pub(super) const NAMES: &str = "{method}, {scheme}, {protocol}, {client}, {time_iso}, {header.NAME}, {cookie.NAME}, {query.NAME}, {map.NAME}";
 
 impl RequestValue {
     /// Returns the value of that name; `None` if there is no value of this kind.
@@ -64,6 +68,7 @@ impl RequestValue {
                 "path" => Self::Path,
                 "query" => Self::Query,
                 "target" => Self::Target,
+                "time_iso" => Self::TimeIso,
                 _ => return None,
             },
         }))
@@ -72,7 +77,12 @@ impl RequestValue {
     /// Returns `true` if a client can choose the value freely.
     pub(super) fn is_chosen(&self) -> bool {
         match self {
-            Self::Method | Self::Scheme | Self::Protocol | Self::Client | Self::Host => false,
+            Self::Method
+            | Self::Scheme
+            | Self::Protocol
+            | Self::Client
+            | Self::Host
+            | Self::TimeIso => false,
             Self::Map(map) => map.is_chosen(),
             Self::Path
             | Self::Query
@@ -101,6 +111,7 @@ impl RequestValue {
                 push_query(facts.query, &mut target);
                 add(Piece::Encoded(&target));
             }
+            Self::TimeIso => add(Piece::Text(&time_iso(SystemTime::now()))),
             Self::Header(name) => {
                 let values: Vec<&[u8]> = facts.field_values(name).collect();
                 add(Piece::Value(&values.join(&b", "[..])));
@@ -129,12 +140,21 @@ impl fmt::Display for RequestValue {
             Self::Path => f.write_str("path"),
             Self::Query => f.write_str("query"),
             Self::Target => f.write_str("target"),
+            Self::TimeIso => f.write_str("time_iso"),
             Self::Header(name) => write!(f, "header.{name}"),
             Self::Cookie(name) => write!(f, "cookie.{name}"),
             Self::Parameter(name) => write!(f, "query.{name}"),
             Self::Map(map) => write!(f, "map.{}", map.name()),
         }
     }
+}
+
+/// Returns a time in seconds (RFC 3339, UTC).
+fn time_iso(time: SystemTime) -> String {
+    let seconds = time.duration_since(UNIX_EPOCH).map_or(0, |since| since.as_secs());
+    let (year, month, day) = civil_from_days(seconds / 86_400);
+    let (hour, minute, second) = (seconds / 3_600 % 24, seconds / 60 % 60, seconds % 60);
+    format!("{year:04}-{month:02}-{day:02}T{hour:02}:{minute:02}:{second:02}+00:00")
 }
 
 /// A piece of a value: what is encoded for the place where it stands, and what is not.

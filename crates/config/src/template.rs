@@ -242,6 +242,7 @@ fn first_value<'t>(text: &'t str, known: &[&str]) -> Option<(Range<usize>, &'t s
                         | "path"
                         | "query"
                         | "target"
+                        | "time_iso"
                 ),
             };
         is_value.then_some((start..end + 1, name))

@@ -137,6 +137,47 @@ impl Expression {
         Some(Self { text: both(&self.text), except: self.except.as_deref().map(both) })
     }
 
+    /// Returns a template in which the groups of the expression have the values that a path gives them.
+    pub(crate) fn fill(&self, template: &str, path: &str) -> String {
+        let regex = regex::Regex::new(&self.text).ok();
+        let captures = regex.as_ref().and_then(|regex| regex.captures(path));
+        let Some((regex, captures)) = regex.as_ref().zip(captures) else { return template.into() };
+        let names = regex.capture_names().enumerate().skip(1);
+        names.fold(template.to_owned(), |text, (number, name)| {
+            let value = captures.get(number).map_or("", |group| group.as_str());
+            let text = text.replace(&format!("{{{number}}}"), value);
+            name.map_or(text.clone(), |name| text.replace(&format!("{{{name}}}"), value))
+        })
+    }
+
+    /// Returns the same expression and template where the first group begins with the slash of the path, which the template then
+    /// begins with; `None` for others.
+    pub(crate) fn after_slash(&self, template: &str) -> Option<(Self, String)> {
+        let begins = |text: &str| {
+            let rest = text.strip_prefix('^').unwrap_or(text);
+            let end = closing(rest)?;
+            let after = &rest[end + 1..];
+            let group = match &rest[..=end] {
+                "(.*)" | "(.+)" => "(.*)".to_owned(),
+                "(.*/)" => "((?:.*/)?)".to_owned(),
+                "(.+/)" => "(.*/)".to_owned(),
+                group if !group.contains('|') && text.starts_with('^') => {
+                    let inner = group.strip_prefix("(/")?;
+                    (!inner.starts_with(['?', '*', '+', '{'])).then(|| format!("({inner}"))?
+                }
+                _ => return None,
+            };
+            (!after.starts_with(['?', '*', '+', '{']) && !after.contains('|'))
+                .then(|| format!("^/{group}{after}"))
+        };
+        (template.starts_with("{1}") && !self.text.contains("(?i)")).then_some(())?;
+        let except = match &self.except {
+            Some(except) => Some(begins(except)?),
+            None => None,
+        };
+        Some((Self { text: begins(&self.text)?, except }, template.replace("{1}", "/{1}")))
+    }
+
     /// Returns `true` if the expression has a group of that number or name.
     pub(crate) fn has_group(&self, group: &str) -> bool {
         let Ok(regex) = regex::Regex::new(&self.text) else { return false };

@@ -45,6 +45,19 @@ impl Value {
         self.entries().iter().find(|(name, _)| name == key).map(|(_, value)| value)
     }
 
+    /// Returns the value with changed texts.
+    pub(crate) fn with_texts(&self, change: &impl Fn(&str) -> String) -> Self {
+        match self {
+            Self::Text(text) => Self::Text(change(text)),
+            Self::List(list) => Self::List(list.iter().map(|one| one.with_texts(change)).collect()),
+            Self::Table(entries) => {
+                let changed = |(key, value): &(String, Self)| (key.clone(), value.with_texts(change));
+                Self::Table(entries.iter().map(changed).collect())
+            }
+            other => other.clone(),
+        }
+    }
+
     /// Sets an entry of a table.
     pub(crate) fn set(&mut self, key: &str, value: Self) {
         let Self::Table(entries) = self else { return };

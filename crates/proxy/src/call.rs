@@ -7,6 +7,8 @@ use dunlin_config::{Balance, Facts, ForwardedField, HashKey, RequestField};
 use dunlin_exchange::{Client, RequestContext};
 use dunlin_http::semantics::host;
 use dunlin_http::{FieldName, Request};
+use dunlin_telemetry::ScriptContext;
+use dunlin_telemetry::ids::random_id;
 
 use crate::failure::Failure;
 use crate::group::Group;
@@ -35,6 +37,8 @@ pub struct Call<'a> {
     pub user_fields: &'a [String],
     /// The field in which trusted proxies name the client.
     pub forwarded_field: &'a ForwardedField,
+    /// What the logs know of the request, with its ID; `None` where no upstream gets it.
+    pub script_context: Option<&'a ScriptContext>,
 }
 
 impl<'a> Call<'a> {
@@ -84,6 +88,12 @@ impl<'a> Call<'a> {
             "target" => text.extend_from_slice(self.request.target()),
             "path" => text.extend_from_slice(self.raw_path),
             "port" => text.extend_from_slice(self.port().to_string().as_bytes()),
+            "request_id" => {
+                if let Some(known) = self.script_context {
+                    known.set_id(|| random_id().into());
+                    text.extend_from_slice(known.id().as_bytes());
+                }
+            }
             "early" if self.client.early => text.push(b'1'),
             "user" => {
                 let user = self.checked.and_then(RequestContext::user).unwrap_or_default();

@@ -188,6 +188,7 @@ mod tests {
                 checked: None,
                 user_fields: &[],
                 forwarded_field: &forwarded_field,
+                script_context: None,
             };
             let sent = Sent::new(call, None);
             assert_eq!(sent.each_line(name.as_bytes(), |_| {}), is_known, "{lines_of_client}");
@@ -265,6 +266,7 @@ mod tests {
                     checked: Some(&checked),
                     user_fields: &user_fields,
                     forwarded_field: &forwarded_field,
+                script_context: None,
                 };
                 let sent = Sent::new(call, None);
                 let (_, prefix) =

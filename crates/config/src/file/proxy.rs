@@ -52,7 +52,7 @@ pub struct ProxyTable {
     pub host: Option<Spanned<String>>,
     /// Request fields to set, after those of the client and of the server: `{ "X-Source" = "edge" }`. A value may have the
     /// placeholders of maps, such as `{client}` (its address), `{header.NAME}` and `{map.NAME}`, and `{port}`, `{user}` and
-    /// `{early}` (`1` for early data of TLS). `{path}` and `{target}` are encoded. An empty value removes the field.
+    /// `{early}` (`1` for early data of TLS), and `{request_id}`. `{path}` and `{target}` are encoded. An empty value removes the field.
     pub set_request_fields: Option<BTreeMap<Spanned<String>, Spanned<String>>>,
     /// `true` passes on the credentials that `auth = { basic = "…" }` has checked; all others always are. Default: false.
     pub authorization: Option<bool>,

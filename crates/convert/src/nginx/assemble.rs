@@ -443,6 +443,15 @@ impl Assembly {
     }
 }
 
+/// Returns settings with the groups of an expression as one path has them; `None` if they have none.
+fn of_path(keys: &Keys, expression: &Expression, path: &str) -> Option<Keys> {
+    let mut changed = keys.clone();
+    for (key, value) in keys.iter() {
+        changed.set(key, value.with_texts(&|text| expression.fill(text, path)));
+    }
+    (changed != *keys).then_some(changed)
+}
+
 /// Returns the redirect of `bare` to the location with a slash at its end.
 fn redirect_to_slash(place: &Place, bare: &str) -> Place {
     let mut keys = place.draft.keys.clone();
@@ -571,6 +580,14 @@ impl Writer {
         let mut keys = Keys::default();
         let mut paths = Vec::new();
         for (place, path) in exact.filter(|(_, path)| matches(path)) {
+            if let Some(own) = expression(draft).and_then(|own| of_path(&draft.keys, &own, path)) {
+                // The groups of the expression are known.
+                let keys = own.over(&place.draft.keys, self.root.as_ref()).unwrap_or(own);
+                let matching = Matching::Paths(vec![pattern_text(path)]);
+                let (comment, when) = (draft.comment.clone(), draft.when.clone());
+                self.routes.push(Route { comment, matching, when, keys });
+                continue;
+            }
             paths.push(pattern_text(path));
             let own = draft
                 .keys

@@ -3,6 +3,7 @@
 use std::collections::HashMap;
 use std::path::{Path, PathBuf};
 
+use super::assignments::Assignment;
 use super::parse::Directive;
 use super::variables::{Constants, constant};
 use crate::model::Document;
@@ -28,6 +29,8 @@ pub(super) struct Context<'t> {
     pub(super) common: Constants,
     /// The name of the machine, in lower case.
     pub(super) hostname: Option<String>,
+    /// What `set` gives variables, in the server and the location at hand.
+    pub(super) assignments: Vec<Assignment<'t>>,
     /// The maps whose values are being read.
     pub(super) reading: Vec<String>,
 }
@@ -52,6 +55,7 @@ impl<'t> Context<'t> {
             cache_paths: HashMap::new(),
             common: Constants::new(),
             hostname: hostname(),
+            assignments: Vec::new(),
             reading: Vec::new(),
         }
     }

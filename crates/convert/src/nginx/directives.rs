@@ -70,7 +70,7 @@ const DIRECTIVES: [(&str, Fate); 72] = [
         Read,
     ),
     (
-        "large_client_header_buffers default_type etag autoindex charset expires add_header add_trailer",
+        "large_client_header_buffers default_type etag autoindex charset charset_types expires add_header add_trailer",
         Read,
     ),
     (
@@ -139,7 +139,7 @@ const DIRECTIVES: [(&str, Fate); 72] = [
         NotNeeded("a listing has sizes and times for people, and JSON for programs that accept it"),
     ),
     (
-        "charset_types charset_map source_charset override_charset",
+        "charset_map source_charset override_charset",
         Lost("text is not recoded; its bytes are sent as they are"),
     ),
     (
@@ -227,7 +227,7 @@ const DIRECTIVES: [(&str, Fate); 72] = [
     ),
     (
         "http3 http3_hq http3_max_concurrent_streams http3_stream_buffer_size quic_active_connection_id_limit quic_bpf quic_gso quic_host_key quic_retry",
-        Lost("HTTP/3 is not available; clients use HTTP/2"),
+        NotNeeded("listeners with TLS have HTTP/3, within limits of the server"),
     ),
     // Upstreams.
     ("zone state ntlm", NotNeeded("all workers share the state of upstreams")),

@@ -292,9 +292,14 @@ impl<'t> Builder<'_, 't> {
         let group = |name: &str| matches!(paths, Paths::Regex(regex) if regex.has_group(name));
         let mut steps = Vec::new();
         for file in files {
-            match template(file, Place::Path, &constants, &Constants::new(), group) {
+            let values = self.context.values_of(file);
+            match template(file, Place::Path, &constants, &values, group) {
                 Ok(step) if step.starts_with(['/', '{']) => steps.push(step),
-                Ok(step) => steps.push(format!("/{step}")),
+                Ok(step) if is_alias => steps.push(format!("/{step}")),
+                Ok(step) => {
+                    let what = format!("{step}: the name of the root and this text have no slash between them, and name no file");
+                    self.context.report.differs(directive, what);
+                }
                 Err(name) => {
                     self.lost_variable(directive, &name, &format!("{file} is not looked for"));
                 }
@@ -305,7 +310,12 @@ impl<'t> Builder<'_, 't> {
         }
         match last.strip_prefix('@') {
             Some(name) => self.try_named(directive, name, scope, paths, &mut steps, keys),
-            None => match template(last, Place::Path, &constants, &Constants::new(), group) {
+            None => match template(last, Place::Path, &constants, &self.context.values_of(last), group) {
+                Ok(step) if !step.starts_with(['/', '{', '=']) => {
+                    let what = format!("{step}: the path has no slash, and no file: the response is 404");
+                    self.context.report.differs(directive, what);
+                    steps.push("=404".to_owned());
+                }
                 Ok(step) => steps.push(step),
                 Err(name) => {
                     self.lost_variable(directive, &name, "a path without a file gets 404");
@@ -614,6 +624,10 @@ impl<'t> Builder<'_, 't> {
                     self.context.report.differs(directive, what);
                 }
             }
+        }
+        if let Some(directive) = scope.get("charset_types") {
+            let what = "text has the charset, whatever its type; XML and JSON have none (RFC 7303, RFC 8259)";
+            self.context.report.differs(directive, what);
         }
         if let Some(directive) = scope.get("charset") {
             self.context.report.carried(directive);

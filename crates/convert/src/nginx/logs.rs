@@ -166,9 +166,8 @@ impl<'t> Builder<'_, 't> {
                 Part::Variable(name) => match placeholder(name) {
                     Some(placeholder) => format.push_str(&placeholder),
                     None => {
-                        self.context
-                            .report
-                            .lost(directive, format!("${name} is `-` in lines of the log"));
+                        let what = format!("${name} is `-` in lines of the log");
+                        self.context.report.differs(directive, what);
                         format.push('-');
                     }
                 },

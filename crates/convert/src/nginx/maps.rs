@@ -20,6 +20,7 @@ impl<'t> Context<'t> {
             "args" | "query_string" => "{query}".to_owned(),
             "request_uri" => "{target}".to_owned(),
             "scheme" => "{scheme}".to_owned(),
+            "time_iso8601" => "{time_iso}".to_owned(),
             "server_protocol" => "{protocol}".to_owned(),
             "request_method" => "{method}".to_owned(),
             "remote_addr" | "binary_remote_addr" => "{client}".to_owned(),
@@ -35,6 +36,8 @@ impl<'t> Context<'t> {
                     of("cookie", name)
                 } else if let Some(name) = name.strip_prefix("arg_") {
                     of("query", name)
+                } else if let Some(value) = self.assigned_value(name) {
+                    value
                 } else {
                     return Err(format!("${name}"));
                 }
@@ -53,7 +56,10 @@ impl<'t> Context<'t> {
         group: impl Fn(&str) -> bool,
     ) -> Result<String, String> {
         let other = |name: &str| group(name).then(|| format!("{{{name}}}"));
-        self.template(text, constants, other)
+        match text.contains(['{', '}']) && parts(text).iter().any(has_brace) {
+            true => Err("a brace".to_owned()),
+            false => self.template(text, constants, other),
+        }
     }
 
     /// Returns the value of a response field as a template with values of requests and of responses.
@@ -84,7 +90,9 @@ impl<'t> Context<'t> {
         let mut result = String::new();
         for part in parts(&text) {
             match part {
-                Part::Text(text) if text.contains(['{', '}']) => return Err("a brace".to_owned()),
+                Part::Text(text) if is_like_placeholder(text) => {
+                    return Err("a word in braces".to_owned());
+                }
                 Part::Text(text) => result.push_str(text),
                 Part::Variable(name) => match constants.get(name) {
                     Some(value) if value.contains(['{', '}']) => return Err("a brace".to_owned()),
@@ -324,6 +332,19 @@ impl<'t> Context<'t> {
         }
         Ok(map)
     }
+}
+
+fn has_brace(part: &Part<'_>) -> bool {
+    matches!(part, Part::Text(text) if text.contains(['{', '}']))
+}
+
+/// Returns `true` if a text has a word in braces, which a template may take for a placeholder.
+fn is_like_placeholder(text: &str) -> bool {
+    text.match_indices('{').any(|(start, _)| {
+        let name = text[start + 1..].split_once('}').map_or("", |(name, _)| name);
+        let is_of_name = |c: char| c.is_ascii_alphanumeric() || "._-".contains(c);
+        !name.is_empty() && name.chars().all(is_of_name)
+    })
 }
 
 /// Returns the placeholder of a value that is known with the response.

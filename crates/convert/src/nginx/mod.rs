@@ -7,6 +7,7 @@
 mod access;
 mod assemble;
 mod assigned;
+mod assignments;
 mod bodies;
 #[cfg(test)]
 mod carried_tests;
@@ -66,13 +67,17 @@ pub(crate) fn convert(file: &Path, prefix: Option<&Path>) -> Result<Conversion, 
     let mut context = Context::new(folder.clone(), prefix_of(prefix, &folder));
     http::convert(&tree, &mut context);
     let Context { mut report, document, .. } = context;
+    let is_empty = document.sites.is_empty();
+    if let Some(http) = tree.iter().find(|directive| directive.name == "http" && is_empty) {
+        report.differs(http, "it has no server: nothing is served until there is a [[site]]");
+    }
     stated_stock(&tree, &parser.stock, &mut report);
     complete(&tree, &mut report);
     let title = format!("Converted from {} by `dunlin convert nginx`.", file.display());
     let toml = repair::repaired(document.to_toml(&title), file, &mut report);
     let toml = compacted(toml, parser.sources.files.iter().map(|file| lines(file)).sum());
     report.sort();
-    Ok(Conversion { toml, report, files: parser.sources.files, users: Vec::new() })
+    Ok(Conversion { toml, report, files: parser.sources.files, is_empty, users: Vec::new() })
 }
 
 /// Reports the files that are not here, and are read as they come with nginx.

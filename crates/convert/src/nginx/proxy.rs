@@ -560,6 +560,9 @@ impl<'t> Builder<'_, 't> {
                     directive,
                     "X-Accel fields other than X-Accel-Redirect have no effect",
                 ),
+                false if scope.word(&format!("{kind}_cache")).is_none_or(|zone| zone == "off") => {
+                    self.context.report.not_needed(directive, "nothing is cached here");
+                }
                 false => self.context.report.lost(
                     directive,
                     "`Cache-Control`, `Expires`, `Vary` and `Set-Cookie` decide what is cached",
@@ -801,6 +804,7 @@ fn request_value(name: &str) -> Option<String> {
         "server_port" => "{port}",
         "remote_user" => "{user}",
         "ssl_early_data" => "{early}",
+        "request_id" => "{request_id}",
         _ => return None,
     };
     Some(value.to_owned())

@@ -16,10 +16,20 @@ use crate::value::Value;
 enum Rewritten {
     /// It redirects or routes again.
     Keys(Keys),
+    /// The same, for the paths of this expression.
+    Beneath(Expression, Keys),
     /// It changes the path for the handler of the location.
     Prefix(String, String),
     /// It is lost.
     None,
+}
+
+/// The requests of a location that an expression matches.
+struct Narrowed {
+    paths: Paths,
+    expression: Expression,
+    /// A condition that has to hold as well.
+    also: Option<Value>,
 }
 
 const UNIVERSAL: [&str; 10] =
@@ -43,7 +53,9 @@ impl<'t> Builder<'_, 't> {
                 "if" if self.condition(directive, location, &constants, &mut flow) => {
                     break;
                 }
-                "set" if !self.context.report.has(directive) => {
+                "set" if !self.context.report.has(directive)
+                    && !self.context.is_assigned(directive) =>
+                {
                     let what = "the variable depends on the request: what uses it is judged there";
                     self.context.report.not_needed(directive, what);
                 }
@@ -81,13 +93,13 @@ impl<'t> Builder<'_, 't> {
             }
         };
         let is_universal = UNIVERSAL.contains(&directive.word(0));
-        let Some((paths, expression)) =
-            self.narrowed(directive, location, expression, is_universal)
-        else {
-            return false;
-        };
-        let keys = match self.rewritten(directive, location, &expression, is_universal, constants) {
-            Rewritten::Keys(keys) => keys,
+        let narrowed = self.narrowed(directive, location, expression, is_universal);
+        let Some(Narrowed { paths, expression, also }) = narrowed else { return false };
+        let read = self.rewritten(directive, location, &expression, is_universal, constants);
+        let (paths, keys) = match read {
+            Rewritten::Keys(keys) => (paths, keys),
+            // What the expression matches is no longer that of the location.
+            Rewritten::Beneath(narrow, keys) => (Paths::Regex(narrow), keys),
             Rewritten::Prefix(prefix, base) if when.is_none() => {
                 flow.rest.replaced = Some((prefix, base));
                 return false;
@@ -101,32 +113,53 @@ impl<'t> Builder<'_, 't> {
             }
             Rewritten::None => return false,
         };
-        let covers_all = paths == location.paths;
+        let covers_all = paths == location.paths && also.is_none();
         if covers_all && when.is_none() {
             flow.end = Some(keys);
             return true;
         }
+        let when = match (when, also) {
+            (Some(when), Some(also)) => match condition::both(when, &also) {
+                Ok(when) => Some(when),
+                Err(what) => {
+                    self.context.report.lost(directive, what);
+                    return false;
+                }
+            },
+            (when, also) => when.cloned().or(also),
+        };
         let comment = format!("{}: rewrite {}", directive.place.short(), directive.word(0));
-        flow.before.push(Draft::new(comment, paths, when.cloned(), keys));
+        flow.before.push(Draft::new(comment, paths, when, keys));
         false
     }
 
-    /// Returns the paths of a location that an expression matches, and the expression.
+    /// Returns the condition that the path matches an expression.
+    fn on_path(&mut self, expression: &Expression) -> Value {
+        let mut holds = |text: &str| {
+            let name = self.context.test("{path}".to_owned(), text);
+            Value::table([("map", Value::Table(vec![(name, Value::Switch(true))]))])
+        };
+        let mut when = holds(&expression.text);
+        if let Some(except) = &expression.except {
+            when.set("not", holds(except));
+        }
+        when
+    }
+
+    /// Returns the paths of a location that an expression matches.
     fn narrowed(
         &mut self,
         directive: &Directive,
         location: &Location<'t>,
         expression: Expression,
         is_universal: bool,
-    ) -> Option<(Paths, Expression)> {
+    ) -> Option<Narrowed> {
+        let plain = |paths, expression| Some(Narrowed { paths, expression, also: None });
         match &location.paths {
-            paths if is_universal && !expression.has_group("1") => {
-                Some((paths.clone(), expression))
-            }
             // `^(.*)$` has the path as its group, as has `{path}`.
-            paths if is_universal => Some((paths.clone(), expression)),
+            paths if is_universal => plain(paths.clone(), expression),
             Paths::Exact(path) if expression.matches(path) => {
-                Some((location.paths.clone(), expression))
+                plain(location.paths.clone(), expression)
             }
             Paths::Exact(_) => {
                 self.context.report.not_needed(
@@ -137,20 +170,21 @@ impl<'t> Builder<'_, 't> {
             }
             Paths::Prefix(prefix) => {
                 let narrow = expression.beneath(prefix);
-                Some((Paths::Regex(narrow.clone()), narrow))
+                plain(Paths::Regex(narrow.clone()), narrow)
             }
             Paths::Regex(own) => {
                 let is_narrower = own.text.starts_with('^')
                     && expression.text.starts_with(own.text.trim_end_matches('$'))
                     || own.text == expression.text;
                 if is_narrower {
-                    return Some((Paths::Regex(expression.clone()), expression));
+                    return plain(Paths::Regex(expression.clone()), expression);
                 }
-                let Some(both) = expression.and(own) else {
-                    self.context.report.lost(directive, "no expression matches what both this and its location match: it has no effect");
-                    return None;
-                };
-                Some((Paths::Regex(both.clone()), both))
+                if let Some(both) = expression.and(own) {
+                    return plain(Paths::Regex(both.clone()), both);
+                }
+                // No expression is for what both match: a map has that of the location.
+                let also = Some(self.on_path(own));
+                Some(Narrowed { paths: Paths::Regex(expression.clone()), expression, also })
             }
         }
     }
@@ -174,6 +208,15 @@ impl<'t> Builder<'_, 't> {
                 Ok(to) => {
                     self.context.report.carried(directive);
                     let mut keys = self.fixed_keys(&location.scope);
+                    if let Paths::Exact(path) = &location.paths {
+                        let to = relative_to(path, &expression.fill(&to, path));
+                        keys.set("redirect", redirect(to, status));
+                        return Rewritten::Keys(keys);
+                    }
+                    if let Some((narrow, to)) = expression.after_slash(&to) {
+                        keys.set("redirect", redirect(to, status));
+                        return Rewritten::Beneath(narrow, keys);
+                    }
                     keys.set("redirect", redirect(to, status));
                     Rewritten::Keys(keys)
                 }
@@ -190,6 +233,14 @@ impl<'t> Builder<'_, 't> {
                 self.lost_variable(directive, &name, "the path is not rewritten");
                 return Rewritten::None;
             }
+        };
+        let to = match &location.paths {
+            Paths::Exact(path) => expression.fill(&to, path),
+            _ => to,
+        };
+        let (narrow, to) = match expression.after_slash(&to) {
+            Some((narrow, to)) if flag != "break" => (Some(narrow), to),
+            _ => (None, to),
         };
         if flag == "break" && has_pass(&location.scope) {
             return self.passed(directive, location, expression, to);
@@ -213,7 +264,10 @@ impl<'t> Builder<'_, 't> {
         self.context.report.carried(directive);
         let mut keys = self.fixed_keys(&location.scope);
         keys.set("rewrite", Value::text(to));
-        Rewritten::Keys(keys)
+        match narrow {
+            Some(narrow) => Rewritten::Beneath(narrow, keys),
+            None => Rewritten::Keys(keys),
+        }
     }
 
     /// `rewrite … break` before a pass: the upstream gets another path.
@@ -319,6 +373,11 @@ impl<'t> Builder<'_, 't> {
             Some(condition) => Ok(Read { condition, difference: None }),
             None => condition::read(&directive.words, constants),
         };
+        let sets_alone = directive.children().iter().all(|child| child.name == "set");
+        if read.is_err() && sets_alone && directive.children().iter().all(|set| self.context.is_assigned(set)) {
+            self.context.report.carried(directive);
+            return false;
+        }
         let read = match read {
             Ok(read) => read,
             Err(what) => match self.context.map_condition(&directive.words, constants) {
@@ -396,7 +455,7 @@ impl<'t> Builder<'_, 't> {
                 if exists && closed::restricts(directive.children()) {
                     return self.closed(directive, location, "-f", constants, flow);
                 }
-                self.files_condition(directive, exists, &inner, constants, flow);
+                self.files_condition(directive, exists, location, constants, flow);
                 false
             }
             Condition::When(when) => {
@@ -404,14 +463,13 @@ impl<'t> Builder<'_, 't> {
                 false
             }
             Condition::Path(expression) => {
-                let Some((paths, _)) = self.narrowed(directive, location, expression, false) else {
-                    // An exact path that the expression does not match has lost nothing.
-                    return matches!(location.paths, Paths::Regex(_))
-                        && closed::restricts(directive.children())
-                        && self.closed(directive, location, "this expression", constants, flow);
-                };
-                let inner = Location { paths, ..inner };
-                self.conditional(directive, &inner, None, flow);
+                // An exact path that the expression does not match has lost nothing.
+                if let Some(Narrowed { paths, also, .. }) =
+                    self.narrowed(directive, location, expression, false)
+                {
+                    let inner = Location { paths, ..inner };
+                    self.conditional(directive, &inner, also.as_ref(), flow);
+                }
                 false
             }
         }
@@ -488,6 +546,9 @@ impl<'t> Builder<'_, 't> {
     /// Variables that an `if` sets depend on the request.
     fn lost_sets(&mut self, directive: &'t Directive) {
         for set in directive.children().iter().filter(|child| child.name == "set") {
+            if self.context.is_assigned(set) {
+                continue;
+            }
             self.context
                 .report
                 .lost(set, "what depends on the variable is as if it were not set here");
@@ -499,7 +560,7 @@ impl<'t> Builder<'_, 't> {
         &mut self,
         directive: &'t Directive,
         exists: bool,
-        inner: &Location<'t>,
+        location: &Location<'t>,
         constants: &Constants,
         flow: &mut Flow<'t>,
     ) {
@@ -546,7 +607,15 @@ impl<'t> Builder<'_, 't> {
                     self.context.report.carried(rewrite);
                     flow.rest.fallback = Some(to);
                 }
-                Err(name) => self.lost_variable(rewrite, &name, "a path without a file gets 404"),
+                Err(name) => match self.missing_beneath(rewrite, location, constants) {
+                    Some(draft) => {
+                        self.context.report.carried(rewrite);
+                        flow.before.push(draft);
+                    }
+                    None => {
+                        self.lost_variable(rewrite, &name, "a path without a file gets 404");
+                    }
+                },
             }
             children
                 .iter()
@@ -572,7 +641,27 @@ impl<'t> Builder<'_, 't> {
             }
             _ => self.lose_condition(directive, "!-f $request_filename"),
         }
-        let _ = inner;
+    }
+
+    /// Returns a route for the paths of a location that a `rewrite` of paths without a file is about.
+    fn missing_beneath(
+        &mut self,
+        rewrite: &'t Directive,
+        location: &Location<'t>,
+        constants: &Constants,
+    ) -> Option<Draft> {
+        // What the server has comes before all locations: a file could be that of another one.
+        location.directive?;
+        let expression = Expression::new(rewrite.word(0), false).ok()?;
+        let narrowed = self.narrowed(rewrite, location, expression, false)?;
+        let target = with_query(rewrite.word(1));
+        let to = self.target(&target, Place::Path, &narrowed.expression, false, constants).ok()?;
+        to.starts_with('/').then_some(())?;
+        let rest = Rest { fallback: Some(to), ..Rest::default() };
+        let paths = Paths::Regex(narrowed.expression);
+        let keys = self.settings_after(&location.scope, &paths, &rest);
+        let comment = format!("{}: rewrite {}", rewrite.place.short(), rewrite.word(0));
+        Some(Draft::new(comment, paths, narrowed.also, keys))
     }
 }
 
@@ -594,6 +683,13 @@ pub(super) fn redirect(to: String, status: u64) -> Value {
         302 => Value::text(to),
         _ => Value::table([("to", Value::text(to)), ("status", Value::Number(status))]),
     }
+}
+
+/// Returns the target of a redirect from a path: one without a slash is relative to its directory.
+fn relative_to(path: &str, to: &str) -> String {
+    let is_whole = to.starts_with(['/', '{']) || to.contains("://");
+    let folder = path.rfind('/').map_or("/", |slash| &path[..=slash]);
+    if is_whole { to.to_owned() } else { format!("{folder}{to}") }
 }
 
 /// nginx adds the query of the request, unless the new path ends with `?`.

@@ -88,6 +88,7 @@ impl<'t> Builder<'_, 't> {
             directive: None,
         };
         self.drafts.root = self.root(scope).map(Value::text);
+        self.context.assign(scope.own(), true);
         let flow = self.flow(&site);
         if let Some(keys) = flow.end {
             // Nothing that the server has is reached after its `return`.
@@ -121,6 +122,8 @@ impl<'t> Builder<'_, 't> {
 
     /// Adds the routes of a location.
     fn place(&mut self, location: &Location<'t>) {
+        let own = location.directive.map_or(&[][..], |_| location.scope.own());
+        self.context.assign(own, false);
         let id = location.directive.map(|directive| directive.id);
         if id.is_some_and(|id| self.rejected.contains(&id)) {
             let keys = self.forbidden(location);
@@ -304,10 +307,21 @@ impl<'t> Builder<'_, 't> {
             constants.insert("hostname".into(), name.clone());
         }
         let mut changed = scope.conditional_sets();
+        // The last one is in force, where no directive before it uses the variable.
+        let is_last = |set: &Directive| {
+            let name = set.word(0);
+            let of_name = |other: &&Directive| other.name == "set" && other.word(0) == name;
+            let uses = |other: &Directive| matches!(&*other.name, "if" | "rewrite" | "return");
+            scope.own().iter().rfind(of_name).is_some_and(|last| last.id == set.id)
+                && (scope.own().iter().filter(of_name).count() == 1 || !scope.own().iter().any(uses))
+        };
         for set in scope.sets() {
             let name = set.word(0).trim_start_matches('$');
             match constant(set.word(1), &constants) {
-                Ok(value) if constants.get(name).is_none_or(|known| *known == value) => {
+                Ok(value)
+                    if is_last(set) || constants.get(name).is_none_or(|known| *known == value) =>
+                {
+                    changed.retain(|other| other != name || !is_last(set) || scope.conditional_sets().contains(other));
                     self.context.report.carried(set);
                     constants.insert(name.to_owned(), value);
                 }

@@ -124,7 +124,7 @@ fn listen<'t>(
         return None;
     };
     if is_there("quic") {
-        context.report.lost(directive, "HTTP/3 is not available; clients use HTTP/2");
+        context.report.not_needed(directive, "listeners with TLS have HTTP/3, on the UDP port with the same number");
         return None;
     }
     context.report.carried(directive);
@@ -180,6 +180,9 @@ fn host_names(directive: &Directive, context: &mut Context<'_>) -> Vec<String> {
             word if word.starts_with('.') => {
                 names.extend([word[1..].to_owned(), format!("*{word}")]);
             }
+            word if word.contains(['/', '$']) => {
+                context.report.differs(directive, format!("{word}: no request has such a host"));
+            }
             word => names.push(word.to_owned()),
         }
     }
@@ -217,7 +220,7 @@ fn convert_servers<'t>(servers: &[Server<'t>], context: &mut Context<'t>) {
     for at in others {
         match at_own_listeners(servers, at, context) {
             Some(site) => context.document.sites.push(site),
-            None => lose(&servers[at], context),
+            None => unreached(&servers[at], context),
         }
     }
 }
@@ -281,19 +284,18 @@ fn default_pair(servers: &[Server<'_>]) -> Option<Pair> {
     }
 }
 
-/// A server whose names and listeners others have: requests never get there, or only by its port.
-fn lose(server: &Server<'_>, context: &mut Context<'_>) {
+/// A server whose names and listeners others have: nginx warns of it, and requests never get there.
+fn unreached(server: &Server<'_>, context: &mut Context<'_>) {
     let Some(directive) = server.directive else { return };
-    context
-        .report
-        .lost(directive, "another server has its hosts at its listeners: requests never get here");
+    let what = "another server has its hosts at its listeners: requests never get here";
+    context.report.differs(directive, what);
     mark(directive.children(), context);
 }
 
 fn mark(all: &[Directive], context: &mut Context<'_>) {
     for directive in all {
         if !context.report.has(directive) {
-            context.report.not_needed(directive, "its server is lost");
+            context.report.not_needed(directive, "requests never get to its server");
         }
         mark(directive.children(), context);
     }

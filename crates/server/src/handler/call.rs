@@ -112,6 +112,7 @@ impl<'a> RouteMatch<'a> {
             checked,
             user_fields: &self.site.user_fields,
             forwarded_field: &ctx.shared.config.server.forwarded_field,
+            script_context: None,
         }
     }
 }

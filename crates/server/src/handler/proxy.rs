@@ -33,9 +33,10 @@ pub(super) async fn fetch(this: Rc<HandlerCall>, mut incoming: Box<Incoming>) ->
         group
     };
     let label: Rc<dyn Label> = Rc::<HandlerCall>::clone(&this);
-    let call = this.matched().proxied(ctx, group, this.request());
-    ctx.count_other();
     let script_context = Rc::clone(&incoming.script_context);
+    let mut call = this.matched().proxied(ctx, group, this.request());
+    call.script_context = Some(&script_context);
+    ctx.count_other();
     match forward(&call, &label, &mut incoming).await {
         Ok(Forwarded { mut response, named: Some(named) }) if this.follows(&named) => {
             let fields = std::mem::take(&mut response.fields);
