@@ -39,6 +39,9 @@ fn is_index_path(name: &str) -> bool {
     name.starts_with('/') && !plain.contains('$')
 }
 
+/// How the media types of the server are different from those that come with nginx.
+const OTHER_TYPES: &str = "files have the media types of the IANA: `js` text/javascript, `ico` image/vnd.microsoft.icon, `xml` application/xml, and so with rarer ones";
+
 /// The step of `try` that ends the list for directories.
 const DIRECTORY: &str = "=directory";
 
@@ -316,7 +319,12 @@ impl<'t> Builder<'_, 't> {
                     self.context.report.differs(directive, what);
                     steps.push("=404".to_owned());
                 }
-                Ok(step) => steps.push(step),
+                Ok(step) if step.starts_with(['/', '=', '{']) => steps.push(step),
+                Ok(step) => {
+                    let what = format!("{step} begins with no slash: a path without a file gets 404");
+                    self.context.report.differs(directive, what);
+                    steps.push("=404".to_owned());
+                }
                 Err(name) => {
                     self.lost_variable(directive, &name, "a path without a file gets 404");
                     steps.push("=404".to_owned());
@@ -594,7 +602,7 @@ impl<'t> Builder<'_, 't> {
             let is_stock =
                 directive.place.file.file_name().is_some_and(|name| name == "mime.types");
             if is_stock {
-                self.context.report.not_needed(directive, "the server has a table of media types");
+                self.context.report.differs(directive, OTHER_TYPES);
                 continue;
             }
             self.context.report.carried(directive);
@@ -607,6 +615,7 @@ impl<'t> Builder<'_, 't> {
         if !types.is_empty() {
             keys.set("types", Value::Table(types));
         }
+        self.without_types(scope);
         if let Some(directive) = scope.get("default_type") {
             match directive.word(0) {
                 "application/octet-stream" => self
@@ -630,11 +639,29 @@ impl<'t> Builder<'_, 't> {
             self.context.report.differs(directive, what);
         }
         if let Some(directive) = scope.get("charset") {
-            self.context.report.carried(directive);
-            let charset = if directive.word(0) == "off" { "" } else { directive.word(0) };
-            if !charset.eq_ignore_ascii_case("utf-8") {
-                keys.set("charset", Value::text(charset));
+            match directive.word(0) {
+                // It is the default with `nginx_statuses`.
+                "off" => self.context.report.carried(directive),
+                charset => {
+                    let what = "text of every type has it, whatever its extension is";
+                    self.context.report.differs(directive, what);
+                    keys.set("charset", Value::text(charset));
+                }
             }
+        }
+    }
+
+    /// Reports media types that are not those of the defaults of nginx, where a configuration states none.
+    fn without_types(&mut self, scope: &Scope<'t>) {
+        let place = ["root", "alias", "index", "listen", "server_name"];
+        let Some(place) = place.into_iter().find_map(|name| scope.get(name)) else { return };
+        if scope.all(&["types"]).is_empty() {
+            let what = "no `types` are in force: files have the media types of their extensions, not all but HTML and a few images `default_type`";
+            return self.context.report.differs(place, what);
+        }
+        if scope.get("default_type").is_none() {
+            let what = "no `default_type` is in force: files with unknown extensions are sent as application/octet-stream, not as text/plain";
+            self.context.report.differs(place, what);
         }
     }
 

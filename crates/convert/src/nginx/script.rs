@@ -75,7 +75,8 @@ impl<'t> Builder<'_, 't> {
             keys.set("respond", Value::table([("status", Value::Number(502))]));
             return;
         };
-        self.context.report.carried(pass);
+        let what = "X-Forwarded-For and its relatives of clients are not passed on";
+        self.context.report.differs(pass, what);
         let address = address.split_once("://").map_or(address.as_str(), |(_, rest)| rest);
         let group = group(address, self.context);
         if !group.backups.is_empty() {
@@ -156,6 +157,17 @@ impl<'t> Builder<'_, 't> {
             }
             if name == "SERVER_NAME" {
                 self.context.report.differs(directive, "the name is the host of the request");
+                continue;
+            }
+            if name == "REMOTE_USER" && value == "$remote_user" {
+                let what = "only users whom the server has authenticated have a name";
+                self.context.report.differs(directive, what);
+                continue;
+            }
+            let is_other_https = name == "HTTPS" && !matches!(value, "$https" | "$https if_not_empty");
+            if is_other_https && value.contains('$') {
+                let what = "HTTPS is `on` for requests by TLS, whatever the variable is";
+                self.context.report.differs(directive, what);
                 continue;
             }
             if STANDARD.contains(&name) && value.contains('$')
