@@ -97,6 +97,10 @@ impl<'t> Builder<'_, 't> {
             // nginx adds no empty field.
             return self.context.report.carried(directive);
         }
+        if lower == "x-content-type-options" {
+            let what = "pages of the server and redirects have it, too, whatever is inherited";
+            self.context.report.differs(directive, what);
+        }
         match lower.as_str() {
             "cache-control" if !value.contains('{') => {
                 self.context.report.carried(directive);

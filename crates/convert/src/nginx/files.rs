@@ -290,7 +290,7 @@ impl<'t> Builder<'_, 't> {
             }
             return;
         };
-        self.context.report.carried(directive);
+        self.tries(directive);
         let Some((last, files)) = directive.words.split_last() else { return };
         let group = |name: &str| matches!(paths, Paths::Regex(regex) if regex.has_group(name));
         let mut steps = Vec::new();
@@ -355,6 +355,21 @@ impl<'t> Builder<'_, 't> {
         }
     }
 
+    /// Reports what is different about every list of files.
+    fn tries(&mut self, directive: &'t Directive) {
+        let what = "other methods than GET, HEAD and POST get 405 also where there is no file, and reach a script that is the index file";
+        self.context.report.differs(directive, what);
+        let query = directive.words.last().and_then(|last| last.split_once('?'));
+        let has = |name: &str| query.is_some_and(|(_, query)| query.contains(name));
+        if has("$request_uri") {
+            let what = "$request_uri in the query is the path alone, encoded for it";
+            self.context.report.differs(directive, what);
+        } else if has("$uri") || has("$document_uri") {
+            let what = "values in the query are encoded for it, which nginx leaves out";
+            self.context.report.differs(directive, what);
+        }
+    }
+
     /// The last step of `try_files` is a named location.
     fn try_named(
         &mut self,
@@ -382,6 +397,11 @@ impl<'t> Builder<'_, 't> {
             let merged = [scope, &inner].map(|scope| scope.all(&["add_header"]).len());
             if merged[0] != merged[1] && own.get("set_fields") != keys.get("set_fields") {
                 self.context.report.differs(named, "responses of the upstream have the fields of the location that tries the files");
+            }
+            let lifetime = scope.word("expires");
+            if lifetime.is_some() && lifetime != inner.word("expires") {
+                let what = "responses of the upstream have the lifetime of the location that tries the files";
+                self.context.report.differs(named, what);
             }
             self.pass(pass, kind, &inner, paths, &Rest::default(), keys);
             return steps.push("=proxy".to_owned());

@@ -213,6 +213,8 @@ impl<'t> Builder<'_, 't> {
                 ("~" | "~*", _) => match Expression::new(text, sign == "~*") {
                     Ok(expression) => match parent {
                         Some(Paths::Prefix(prefix)) => {
+                            let what = "it is for paths of longer prefixes, too";
+                            self.context.report.differs(directive, what);
                             (Paths::Regex(expression.beneath(prefix)), None)
                         }
                         Some(Paths::Exact(path)) if !expression.matches(path) => continue,
