@@ -20,6 +20,10 @@ impl Expression {
     pub(crate) fn new(pcre: &str, ignores_case: bool) -> Result<Self, String> {
         let flag = if ignores_case { "(?i)" } else { "" };
         let plain = without_possessives(pcre);
+        let plain = match split_lookahead(&plain) {
+            Some(_) => plain,
+            None => without_lookaheads(&plain).unwrap_or(plain),
+        };
         let (text, except) = match split_lookahead(&plain) {
             Some((before, inner, after)) => {
                 let except = format!("{flag}{before}(?:{inner})");
@@ -31,6 +35,15 @@ impl Expression {
             regex::Regex::new(text).map_err(|_| reason(&plain))?;
         }
         Ok(Self { text, except })
+    }
+
+    /// As [`Expression::new`], for values in which a text that is excluded may stand beside one that is not.
+    ///
+    /// # Errors
+    /// The reason for which it has no counterpart.
+    pub(crate) fn whole(pcre: &str, ignores_case: bool) -> Result<Self, String> {
+        let plain = without_possessives(pcre);
+        Self::new(&without_lookaheads(&plain).unwrap_or(plain), ignores_case)
     }
 
     /// Returns an expression that matches at least what one of PCRE without a counterpart does.
@@ -279,6 +292,66 @@ fn split_lookahead(text: &str) -> Option<(&str, &str, &str)> {
         }
     }
     None
+}
+
+/// Returns the expression without its `(?!…)`, where these exclude texts alone, and nothing but the end or one other character
+/// follows; `None` for others.
+fn without_lookaheads(text: &str) -> Option<String> {
+    let mut text = text.to_owned();
+    while let Some(at) = text.find("(?!") {
+        let end = at + closing(&text[at..])?;
+        let words: Vec<Vec<char>> =
+            split_top(&text[at + 3..end], '|').into_iter().map(literal).collect::<Option<_>>()?;
+        let after = text[end + 1..].trim_start_matches(')').to_owned();
+        let next = after.chars().next();
+        let is_other = |c: char| words.iter().all(|word| word.first().is_some_and(|first| *first != c));
+        let instead = match next {
+            _ if words.iter().any(Vec::is_empty) => return None,
+            None => differing(&words, 0)?,
+            _ if matches!(&*after, ".*" | ".*$") => differing(&words, 0)?,
+            Some('$') if after == "$" => String::new(),
+            Some(c) if (c.is_ascii_alphanumeric() || "/-_".contains(c)) && is_other(c) => {
+                let optional = after[1..].starts_with(['?', '*', '{']);
+                (!optional).then(String::new)?
+            }
+            Some(_) => return None,
+        };
+        text.replace_range(at..=end, &instead);
+    }
+    Some(text)
+}
+
+/// Returns the characters of an expression that is a text; `None` for others.
+fn literal(text: &str) -> Option<Vec<char>> {
+    let mut word = Vec::new();
+    let mut all = text.chars();
+    while let Some(c) = all.next() {
+        match c {
+            '\\' => word.push(all.next().filter(|c| c.is_ascii_punctuation())?),
+            c if c.is_ascii_alphanumeric() || "_-/".contains(c) => word.push(c),
+            _ => return None,
+        }
+    }
+    Some(word)
+}
+
+/// Returns an expression for what begins with none of these words; `None` if everything does.
+fn differing(words: &[Vec<char>], at: usize) -> Option<String> {
+    if words.iter().any(|word| word.len() == at) {
+        return None;
+    }
+    let mut letters: Vec<char> = words.iter().map(|word| word[at]).collect();
+    letters.sort_unstable();
+    letters.dedup();
+    let class: String = letters.iter().map(|c| regex::escape(&c.to_string())).collect();
+    let mut alternatives = vec!["$".to_owned(), format!("[^{class}]")];
+    for letter in letters {
+        let own: Vec<Vec<char>> = words.iter().filter(|word| word[at] == letter).cloned().collect();
+        if let Some(rest) = differing(&own, at + 1) {
+            alternatives.push(format!("{}{rest}", regex::escape(&letter.to_string())));
+        }
+    }
+    Some(format!("(?:{})", alternatives.join("|")))
 }
 
 fn reason(text: &str) -> String {

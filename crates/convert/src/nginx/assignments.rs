@@ -112,7 +112,7 @@ impl<'t> Context<'t> {
         };
         let name = variable.strip_prefix('$')?.trim_matches(|c| matches!(c, '{' | '}'));
         let expression = match sign.trim_start_matches('!') {
-            "~" | "~*" => Expression::new(text, sign.ends_with('*')).ok()?,
+            "~" | "~*" => Expression::whole(text, sign.ends_with('*')).ok()?,
             _ if text.contains('$') => return None,
             "=" => Expression::new(&format!("(?s)^{}$", regex::escape(text)), false).ok()?,
             "" => Expression::new("(?s)^([^0]|..)", false).ok()?,

@@ -31,6 +31,29 @@ fn has_bare_return(block: &[Directive]) -> bool {
         .any(|child| is_bare(child) || child.name == "if" && has_bare_return(child.children()))
 }
 
+/// Returns a route of a named location, beneath the path of its name; `None` if it needs the path of the request.
+fn beneath_name(draft: &Draft, prefix: &str) -> Option<Draft> {
+    let needs_path = |(_, value): (&'static str, &Value)| {
+        ["{path}", "{rest}", "{target}"].iter().any(|name| value.to_string().contains(name))
+    };
+    let paths = match &draft.paths {
+        Paths::Regex(own) if own.except.is_none() && !own.text.contains("(?i)") => {
+            let prefix = of_prefix(prefix);
+            let text = match own.text.strip_prefix('^') {
+                Some(rest) if !own.text.contains('|') => format!("{prefix}{rest}"),
+                Some(_) => return None,
+                None => format!("{prefix}.*(?:{})", own.text),
+            };
+            Paths::Regex(Expression { text, except: None })
+        }
+        Paths::Prefix(own) => Paths::Prefix(format!("{prefix}{own}")),
+        Paths::Regex(_) | Paths::Exact(_) => return None,
+    };
+    let keys = draft.keys.clone();
+    (!keys.iter().any(needs_path)).then_some(())?;
+    Some(Draft { paths, ..draft.clone() })
+}
+
 /// Returns `true` if a name of `index` is a path, whose variables are those of the request's path and query.
 fn is_index_path(name: &str) -> bool {
     let plain = ["$request_uri", "$uri", "$args", "$is_args"]
@@ -67,6 +90,26 @@ impl<'t> Builder<'_, 't> {
         Some(self.context.in_prefix(&root))
     }
 
+    /// Returns the directory before the first group that a root has, and what follows as the begin of a path; `None` for others.
+    pub(super) fn root_of_groups(
+        &mut self,
+        scope: &Scope<'t>,
+        paths: &Paths,
+    ) -> Option<(String, String)> {
+        let Paths::Regex(own) = paths else { return None };
+        let directive = scope.own_directive("root")?;
+        let constants = self.constants_without_root(scope);
+        let none = Constants::new();
+        let group = |name: &str| own.has_group(name);
+        let text = template(directive.word(0), Place::Path, &constants, &none, group).ok()?;
+        let slash = text[..text.find('{')?].rfind('/')?;
+        (!["{path}", "{rest}", "{query}"].iter().any(|name| text.contains(name))).then_some(())?;
+        self.context.report.carried(directive);
+        self.context.document.set("server", "nginx_statuses", Value::Switch(true));
+        let folder = self.context.in_prefix(&text[..slash.max(1)]);
+        Some((folder, text[slash..].trim_end_matches('/').to_owned()))
+    }
+
     fn constants_without_root(&mut self, scope: &Scope<'t>) -> Constants {
         let mut constants = self.constants(scope);
         constants.remove("document_root");
@@ -83,6 +126,16 @@ impl<'t> Builder<'_, 't> {
     ) {
         self.context.document.set("server", "nginx_statuses", Value::Switch(true));
         let is_alias = self.alias(scope, paths, keys);
+        if let Some((folder, start)) = self.root_of_groups(scope, paths).filter(|_| !is_alias) {
+            keys.set("root", Value::text(folder));
+            self.of_files(scope, keys);
+            if let Some(tries) = scope.own_directive("try_files") {
+                self.context.report.lost(tries, "the root depends on the path: its file alone is looked for");
+            }
+            let steps = [format!("{start}{{path}}"), format!("{start}{{path}}/"), "=404".to_owned()];
+            keys.set("try", Value::list(steps));
+            return self.caching(scope, keys);
+        }
         if !is_alias {
             let Some(root) = self.root(scope) else {
                 if let Some((directive, inner)) = self.without_files(scope) {
@@ -295,7 +348,7 @@ impl<'t> Builder<'_, 't> {
         let group = |name: &str| matches!(paths, Paths::Regex(regex) if regex.has_group(name));
         let mut steps = Vec::new();
         for file in files {
-            let values = self.context.values_of(file);
+            let values = self.context.choices_of(file);
             match template(file, Place::Path, &constants, &values, group) {
                 Ok(step) if step.starts_with(['/', '{']) => steps.push(step),
                 Ok(step) if is_alias => steps.push(format!("/{step}")),
@@ -313,7 +366,7 @@ impl<'t> Builder<'_, 't> {
         }
         match last.strip_prefix('@') {
             Some(name) => self.try_named(directive, name, scope, paths, &mut steps, keys),
-            None => match template(last, Place::Path, &constants, &self.context.values_of(last), group) {
+            None => match template(last, Place::Path, &constants, &self.context.choices_of(last), group) {
                 Ok(step) if !step.starts_with(['/', '{', '=']) => {
                     let what = format!("{step}: the path has no slash, and no file: the response is 404");
                     self.context.report.differs(directive, what);
@@ -422,7 +475,7 @@ impl<'t> Builder<'_, 't> {
             paths: Paths::Prefix("/".into()),
             is_preferred: false,
             scope: inner.clone(),
-            directive: Some(named),
+            directive: Some(named), also: None
         };
         let flow = self.flow(&location);
         let is_new = !self.drafts.internal.iter().any(|draft| draft.comment == location.comment());
@@ -467,10 +520,14 @@ impl<'t> Builder<'_, 't> {
             "clients reach it at {prefix}/, too, with the access of the locations that lead there";
         self.context.report.differs(named, what.replace("{prefix}", &prefix));
         if is_new {
-            for draft in &flow.before {
-                self.context
-                    .report
-                    .lost(named, format!("{}: a rewrite of some paths only", draft.comment));
+            for draft in flow.before {
+                match beneath_name(&draft, &prefix) {
+                    Some(draft) => self.drafts.internal.push(draft),
+                    None => self
+                        .context
+                        .report
+                        .lost(named, format!("{}: a rewrite of some paths only", draft.comment)),
+                }
             }
             let paths = Paths::Prefix(format!("{prefix}/"));
             self.drafts.internal.push(Draft::new(location.comment(), paths, None, keys));
@@ -495,7 +552,8 @@ impl<'t> Builder<'_, 't> {
         let page = pages.into_iter().find(|page| {
             let is_missing = page.words.iter().any(|word| word == "404");
             let target = page.words.last().map_or("", String::as_str);
-            is_missing && (page.words.iter().any(|word| word == "=") || target.starts_with('@'))
+            let changes = page.words.iter().any(|word| matches!(word.as_str(), "=" | "=200"));
+            is_missing && (changes || target.starts_with('@'))
         })?;
         let target = page.words.last()?;
         self.context.report.carried(page);
@@ -538,7 +596,7 @@ impl<'t> Builder<'_, 't> {
             }
             if let Some(change) = changes.first() {
                 let is_missing =
-                    change.as_str() == "=" && statuses.iter().all(|status| *status == "404");
+                    matches!(change.as_str(), "=" | "=200") && statuses.iter().all(|status| *status == "404");
                 if !is_missing {
                     self.context.report.lost(
                         directive,
@@ -603,7 +661,7 @@ impl<'t> Builder<'_, 't> {
             paths: paths.clone(),
             is_preferred: false,
             scope: inner.clone(),
-            directive: Some(named),
+            directive: Some(named), also: None
         };
         let flow = self.flow(&location);
         for draft in &flow.before {

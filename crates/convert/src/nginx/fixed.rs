@@ -83,9 +83,9 @@ impl<'t> Builder<'_, 't> {
                     "other methods than GET and HEAD get 405, where the error has a page",
                 );
                 self.links(scope, &mut keys);
-                if let Some(root) = self.root(scope) {
-                    keys.set("root", Value::text(root));
-                }
+                // No file is looked for there, and a site needs one.
+                let root = self.root(scope).unwrap_or_else(|| self.context.in_prefix("html"));
+                keys.set("root", Value::text(root));
                 keys.set("try", Value::list([format!("={status}")]));
             }
             _ => self.text(directive, (status, text), scope, paths, constants, &mut keys),

@@ -27,7 +27,7 @@ impl Context<'_> {
         }
         let expression = match sign.trim_start_matches('!') {
             "~" | "~*" => {
-                let read = Expression::new(text, sign.ends_with('*')).ok()?;
+                let read = Expression::whole(text, sign.ends_with('*')).ok()?;
                 // A value in which an excluded text is matched by nothing else.
                 read.except.is_none().then_some(read.text)?
             }

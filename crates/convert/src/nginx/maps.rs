@@ -27,6 +27,11 @@ impl<'t> Context<'t> {
             "content_type" => of("header", "Content-Type"),
             "content_length" => of("header", "Content-Length"),
             name if self.is_map(name) => format!("{{map.{}}}", self.map(name)?.name),
+            "proxy_add_x_forwarded_for" => {
+                let field = "{header.X-Forwarded-For}";
+                let entries = [(String::new(), "{client}".to_owned()), (OTHER.to_owned(), format!("{field}, {{client}}"))];
+                format!("{{map.{}}}", self.made(name, field, entries.to_vec()))
+            }
             "https" => self.own("https", "{scheme}", "https", "on"),
             "is_args" => self.own("is_args", "{query}", "~.", "?"),
             name => {
@@ -116,6 +121,19 @@ impl<'t> Context<'t> {
             Part::Variable(name) => Some(name),
         });
         names.filter_map(|name| Some((name.to_owned(), self.placeholder(name).ok()?))).collect()
+    }
+
+    /// Returns the placeholders of those variables of a text that are maps with fixed values.
+    pub(super) fn choices_of(&mut self, text: &str) -> Constants {
+        let names = parts(text).into_iter().filter_map(|part| match part {
+            Part::Variable(name) => Some(name),
+            Part::Text(_) => None,
+        });
+        let placeholder = |name: &str| {
+            let map = self.is_map(name).then(|| self.map(name).ok()).flatten()?;
+            map.fixed().map(|_| (name.to_owned(), format!("{{map.{}}}", map.name)))
+        };
+        names.filter_map(placeholder).collect()
     }
 
     /// Returns a text with the values of constants, and with the names of maps whose values are fixed: for keys that are no
@@ -382,7 +400,7 @@ fn keys(text: &str, has_names: bool) -> Result<Vec<String>, String> {
             Some(pattern) => (pattern, true),
             None => (pattern, false),
         };
-        let expression = Expression::new(pattern, ignores_case)?;
+        let expression = Expression::whole(pattern, ignores_case)?;
         return match expression.except {
             None => Ok(vec![format!("~{}", expression.text)]),
             Some(_) => Err("expressions match in linear time, without look-ahead".to_owned()),

@@ -1,6 +1,7 @@
 //! `proxy_pass` and `grpc_pass`.
 
 use super::assemble::Paths;
+use super::condition::terms;
 use super::context::Context;
 use super::flow::Rest;
 use super::parse::Directive;
@@ -45,7 +46,7 @@ impl<'t> Builder<'_, 't> {
         let group = group(&target.host, self.context);
         let mut proxy = Value::Table(Vec::new());
         let is_unix = group.servers.iter().any(|(server, _)| server.starts_with("unix:"));
-        let base = self.path(pass, &target, paths, rest, is_unix, &mut proxy);
+        let base = self.path(pass, &target, paths, rest, (scope, is_unix), &mut proxy);
         let target = Target { scheme: self.scheme(kind, scope, &target), ..target };
         let is_whole = matches!(paths, Paths::Exact(_));
         to(&target, &group, &base, is_whole, &mut proxy);
@@ -123,7 +124,10 @@ impl<'t> Builder<'_, 't> {
         is_replaced: bool,
         scope: &Scope<'t>,
     ) -> Option<Target> {
-        let constants = self.constants(scope);
+        let mut constants = self.constants(scope);
+        if let Some((name, _)) = suffix_of_script(pass, scope) {
+            constants.insert(name.to_owned(), String::new());
+        }
         let mut text = with_constants(pass.word(0), &constants);
         if is_replaced && let Some(start) = text.find("://") {
             let end = text[start + 3..].find('/').map_or(text.len(), |at| start + 3 + at);
@@ -207,7 +211,7 @@ impl<'t> Builder<'_, 't> {
         target: &Target,
         paths: &Paths,
         rest: &Rest<'t>,
-        is_unix: bool,
+        (scope, is_unix): (&Scope<'t>, bool),
         proxy: &mut Value,
     ) -> String {
         if let Some((prefix, base)) = &rest.replaced {
@@ -220,6 +224,13 @@ impl<'t> Builder<'_, 't> {
         }
         if let Some(path) = &rest.path {
             proxy.set("path", Value::text(path));
+            return String::new();
+        }
+        if let Some((_, script)) = suffix_of_script(pass, scope)
+            && matches!(paths, Paths::Prefix(own) | Paths::Exact(own) if own == script)
+        {
+            // A URL that is a host and a query is that of `/`.
+            proxy.set("path", Value::text("/?{query}"));
             return String::new();
         }
         let Some(path) = &target.path else {
@@ -809,6 +820,23 @@ fn request_value(name: &str) -> Option<String> {
         _ => return None,
     };
     Some(value.to_owned())
+}
+
+/// Returns the variable at the end of a pass that is empty, but for the path of a script, where it is the query: `set $suffix "";
+/// if ($uri = /index.php) { set $suffix ?$query_string; }`. `None` for others.
+fn suffix_of_script<'t>(pass: &'t Directive, scope: &Scope<'t>) -> Option<(&'t str, &'t str)> {
+    let (_, name) = pass.word(0).rsplit_once('$')?;
+    let own = scope.own();
+    let is_it = |set: &Directive| set.name == "set" && set.word(0).strip_prefix('$') == Some(name);
+    let mut sets = own.iter().filter(|set| is_it(set));
+    (sets.next().is_some_and(|set| set.word(1).is_empty()) && sets.next().is_none()).then_some(())?;
+    let mut conditions = own.iter().filter(|other| other.children().iter().any(is_it));
+    let condition = conditions.next().filter(|_| conditions.next().is_none())?;
+    let is_query = |set: &Directive| is_it(set) && matches!(set.word(1), "?$query_string" | "?$args");
+    match (&terms(&condition.words)[..], condition.children()) {
+        (["$uri" | "$document_uri", "=", path], [set]) if is_query(set) => Some((name, path)),
+        _ => None,
+    }
 }
 
 /// Returns the target of a pass whose path alone has variables.

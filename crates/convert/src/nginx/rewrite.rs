@@ -134,7 +134,7 @@ impl<'t> Builder<'_, 't> {
     }
 
     /// Returns the condition that the path matches an expression.
-    fn on_path(&mut self, expression: &Expression) -> Value {
+    pub(super) fn on_path(&mut self, expression: &Expression) -> Value {
         let mut holds = |text: &str| {
             let name = self.context.test("{path}".to_owned(), text);
             Value::table([("map", Value::Table(vec![(name, Value::Switch(true))]))])
@@ -252,7 +252,7 @@ impl<'t> Builder<'_, 't> {
             return Rewritten::None;
         }
         if flag == "break" {
-            return self.broken(directive, location, &to);
+            return self.broken(directive, location, expression, &to);
         }
         if self.is_endless(&to, expression) && location.directive.is_none() {
             self.context.report.lost(
@@ -278,7 +278,12 @@ impl<'t> Builder<'_, 't> {
         expression: &Expression,
         to: String,
     ) -> Rewritten {
-        self.context.report.carried(directive);
+        let field = "{header.X-Forwarded-Proto}";
+        match to.contains(field) {
+            true => self.context.report.differs(directive, "the scheme is that of the client, which trusted proxies name"),
+            false => self.context.report.carried(directive),
+        }
+        let to = to.replace(field, "{scheme}");
         let replaced = replaced_prefix(directive.word(0), directive.word(1));
         // The expression has to match every path of the location.
         let start = directive.word(0).trim_start_matches('^').split(['(', '?']).next();
@@ -292,7 +297,13 @@ impl<'t> Builder<'_, 't> {
     }
 
     /// `rewrite … break`: the handler of the location gets another path.
-    fn broken(&mut self, directive: &'t Directive, location: &Location<'t>, to: &str) -> Rewritten {
+    fn broken(
+        &mut self,
+        directive: &'t Directive,
+        location: &Location<'t>,
+        expression: &Expression,
+        to: &str,
+    ) -> Rewritten {
         let has_script = ["fastcgi_pass", "uwsgi_pass", "scgi_pass"]
             .iter()
             .any(|name| location.scope.own_directive(name).is_some());
@@ -302,7 +313,9 @@ impl<'t> Builder<'_, 't> {
         }
         self.context.report.carried(directive);
         let mut keys = self.settings_after(&location.scope, &location.paths, &Rest::default());
-        keys.set("try", Value::list([to.to_owned(), "=404".to_owned()]));
+        let start = self.root_of_groups(&location.scope, &Paths::Regex(expression.clone()));
+        let start = start.map_or_else(String::new, |(_, start)| start);
+        keys.set("try", Value::list([format!("{start}{to}"), "=404".to_owned()]));
         Rewritten::Keys(keys)
     }
 

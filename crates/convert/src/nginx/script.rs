@@ -77,8 +77,13 @@ impl<'t> Builder<'_, 't> {
         };
         let what = "X-Forwarded-For and its relatives of clients are not passed on";
         self.context.report.differs(pass, what);
-        let address = address.split_once("://").map_or(address.as_str(), |(_, rest)| rest);
-        let group = group(address, self.context);
+        let address = match address.strip_prefix("unix:") {
+            Some(path) if path.starts_with("//") => format!("unix:{}", &path[2..]),
+            Some(path) if !path.starts_with('/') => format!("unix:{}", self.context.in_prefix(path)),
+            Some(_) => address,
+            None => address.split_once("://").map_or(address.clone(), |(_, rest)| rest.to_owned()),
+        };
+        let group = group(&address, self.context);
         if !group.backups.is_empty() {
             let what = "servers with `backup` are not used: requests get 502 while the others fail";
             self.context.report.lost(pass, what);

@@ -4,6 +4,7 @@ use std::collections::{HashMap, HashSet};
 
 use super::assemble::{Draft, Drafts, Paths, Place};
 use super::closed::restricts;
+use super::condition::both;
 use super::context::Context;
 use super::expression::Expression;
 use super::parse::Directive;
@@ -36,6 +37,8 @@ pub(super) struct Location<'t> {
     pub(super) scope: Scope<'t>,
     /// `None` for what no location is for.
     pub(super) directive: Option<&'t Directive>,
+    /// A condition that has to hold as well: the expression of the location around this one.
+    pub(super) also: Option<Value>,
 }
 
 impl Location<'_> {
@@ -85,7 +88,7 @@ impl<'t> Builder<'_, 't> {
             paths: Paths::Prefix("/".into()),
             is_preferred: false,
             scope: scope.clone(),
-            directive: None,
+            directive: None, also: None
         };
         self.drafts.root = self.root(scope).map(Value::text);
         self.context.assign(scope.own(), true);
@@ -131,7 +134,9 @@ impl<'t> Builder<'_, 't> {
             let (before, is_preferred, is_regex) = (Vec::new(), false, false);
             return self.drafts.regexes.push(Place { draft, before, is_preferred, is_regex });
         }
-        let is_same = |place: &Place| place.draft.paths == location.paths;
+        let is_same = |place: &Place| {
+            place.draft.paths == location.paths && place.draft.when.is_none() && location.also.is_none()
+        };
         if matches!(location.paths, Paths::Regex(_)) && self.drafts.regexes.iter().any(is_same) {
             if let Some(directive) = location.directive {
                 self.unreached(directive, "an earlier location has the same expression");
@@ -170,7 +175,33 @@ impl<'t> Builder<'_, 't> {
                 matches!(&draft.paths, Paths::Regex(expression) if expression.except.is_some());
             draft.otherwise = excludes.then(|| keys.clone());
         }
-        let draft = Draft::new(location.comment(), location.paths.clone(), None, keys);
+        if let Some(also) = &location.also {
+            before.iter_mut().for_each(|draft| {
+                let when = draft.when.take();
+                draft.when = match when.map(|when| both(&when, also)) {
+                    None => Some(also.clone()),
+                    Some(Ok(when)) => Some(when),
+                    Some(Err(what)) => {
+                        if let Some(directive) = location.directive {
+                            self.context.report.lost(directive, what);
+                        }
+                        Some(also.clone())
+                    }
+                };
+            });
+        }
+        let draft =
+            Draft::new(location.comment(), location.paths.clone(), location.also.clone(), keys);
+        let is_known = |other: &Place| {
+            other.draft.paths == draft.paths && other.draft.keys == draft.keys && other.before.is_empty()
+        };
+        if matches!(location.paths, Paths::Exact(_))
+            && before.is_empty()
+            && self.drafts.exact.iter().any(is_known)
+        {
+            // One within another location, which is the same.
+            return;
+        }
         let place = Place { draft, before, is_preferred: location.is_preferred, is_regex };
         match location.paths {
             Paths::Exact(_) => self.drafts.exact.push(place),
@@ -194,22 +225,23 @@ impl<'t> Builder<'_, 't> {
                 self.context.report.carried(include);
             }
             let parent = within.map(|location| &location.paths);
+            let mut also = within.and_then(|location| location.also.clone());
             let (mut paths, lost) = match (sign, parent) {
                 ("@", _) => {
                     self.named.insert(text, (directive, inner));
                     continue;
                 }
                 ("=", _) => (Paths::Exact(decoded(text)), None),
-                ("~" | "~*", Some(Paths::Regex(own))) => match within_regex(own, text, sign)
-                    .filter(|both| both.text == text || !restricts(directive.children()))
-                {
-                    Some(both) => (Paths::Regex(both), None),
-                    None => {
-                        let what =
-                            "it stands in a location with an expression; both would have to match";
-                        (Paths::Regex(own.clone()), Some(what.to_owned()))
+                ("~" | "~*", Some(Paths::Regex(own))) => {
+                    let is_restricted = restricts(directive.children());
+                    match self.within_regex(own, text, (sign, is_restricted), &mut also) {
+                        Ok(both) => (Paths::Regex(both), None),
+                        Err(what) => {
+                            let what = format!("{what}: requests for it get another location");
+                            (Paths::Regex(own.clone()), Some(what))
+                        }
                     }
-                },
+                }
                 ("~" | "~*", _) => match Expression::new(text, sign == "~*") {
                     Ok(expression) => match parent {
                         Some(Paths::Prefix(prefix)) => {
@@ -245,7 +277,7 @@ impl<'t> Builder<'_, 't> {
             // Within `^~`, expressions of the server are not tried either.
             let is_preferred = sign == "^~" || within.is_some_and(|outer| outer.is_preferred);
             let location =
-                Location { paths, is_preferred, scope: inner.clone(), directive: Some(directive) };
+                Location { paths, is_preferred, scope: inner.clone(), directive: Some(directive), also };
             let at = all.len();
             if let Some(what) = lost {
                 let closed = self.closed_location(directive, location, (text, sign == "~*"), &what);
@@ -265,6 +297,31 @@ impl<'t> Builder<'_, 't> {
                 _ => all.push(location),
             }
         }
+    }
+
+    /// Returns the expression of a location within another one. Where no expression is for what both match, `also` gets the
+    /// condition that the outer one matches.
+    ///
+    /// # Errors
+    /// The reason for which the expression has no counterpart.
+    fn within_regex(
+        &mut self,
+        outer: &Expression,
+        text: &str,
+        (sign, is_restricted): (&str, bool),
+        also: &mut Option<Value>,
+    ) -> Result<Expression, String> {
+        let inner = Expression::new(text, sign == "~*")?;
+        let simple = within_regex(outer, &inner);
+        if let Some(simple) = simple.filter(|simple| simple.text == text || !is_restricted) {
+            return Ok(simple);
+        }
+        let holds = self.on_path(outer);
+        *also = Some(match also.take() {
+            Some(before) => both(&before, &holds)?,
+            None => holds,
+        });
+        Ok(inner)
     }
 
     /// Returns `true` if the location of a prefix has the name of a file as its alias.
@@ -381,10 +438,9 @@ fn first_regex(all: &[Location<'_>], at: usize) -> usize {
 
 /// Returns the expression for paths that both that of a location and that of one within it match; `None` if there is none that
 /// is simple.
-fn within_regex(outer: &Expression, text: &str, sign: &str) -> Option<Expression> {
-    let inner = Expression::new(text, sign == "~*").ok()?;
+fn within_regex(outer: &Expression, inner: &Expression) -> Option<Expression> {
     if outer.text.starts_with('^') && inner.text.starts_with(outer.text.trim_end_matches('$')) {
-        return Some(inner);
+        return Some(inner.clone());
     }
     let is_open = outer.text.starts_with('^') || outer.text.contains(['|', '$']);
     let anchored = match is_open {
@@ -392,7 +448,7 @@ fn within_regex(outer: &Expression, text: &str, sign: &str) -> Option<Expression
         false => Expression { text: format!("^.*{}", outer.text), ..outer.clone() },
     };
     // The groups are those of the inner expression.
-    (!outer.has_group("1")).then(|| anchored.and(&inner)).flatten()
+    (!outer.has_group("1")).then(|| anchored.and(inner)).flatten()
 }
 
 /// A draft of the server level is for all paths.
