@@ -304,7 +304,8 @@ fn without_lookaheads(text: &str) -> Option<String> {
             split_top(&text[at + 3..end], '|').into_iter().map(literal).collect::<Option<_>>()?;
         let after = text[end + 1..].trim_start_matches(')').to_owned();
         let next = after.chars().next();
-        let is_other = |c: char| words.iter().all(|word| word.first().is_some_and(|first| *first != c));
+        let is_other =
+            |c: char| words.iter().all(|word| word.first().is_some_and(|first| *first != c));
         let instead = match next {
             _ if words.iter().any(Vec::is_empty) => return None,
             None => differing(&words, 0)?,

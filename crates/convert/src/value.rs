@@ -51,7 +51,8 @@ impl Value {
             Self::Text(text) => Self::Text(change(text)),
             Self::List(list) => Self::List(list.iter().map(|one| one.with_texts(change)).collect()),
             Self::Table(entries) => {
-                let changed = |(key, value): &(String, Self)| (key.clone(), value.with_texts(change));
+                let changed =
+                    |(key, value): &(String, Self)| (key.clone(), value.with_texts(change));
                 Self::Table(entries.iter().map(changed).collect())
             }
             other => other.clone(),

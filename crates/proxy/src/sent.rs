@@ -266,7 +266,7 @@ mod tests {
                     checked: Some(&checked),
                     user_fields: &user_fields,
                     forwarded_field: &forwarded_field,
-                script_context: None,
+                    script_context: None,
                 };
                 let sent = Sent::new(call, None);
                 let (_, prefix) =

@@ -68,7 +68,8 @@ impl<'t> Context<'t> {
             return None;
         }
         self.reading.push(name.to_owned());
-        let value = all.iter().try_fold(String::new(), |before, one| self.after(name, one, &before));
+        let value =
+            all.iter().try_fold(String::new(), |before, one| self.after(name, one, &before));
         self.reading.pop();
         value
     }
@@ -92,7 +93,8 @@ impl<'t> Context<'t> {
         }
         let value = self.template(text, &Constants::new(), own).ok()?;
         let Some(Test { from, key, is_negated, .. }) = test else { return Some(value) };
-        let (holds, others) = if is_negated { (before.to_owned(), value) } else { (value, before.to_owned()) };
+        let (holds, others) =
+            if is_negated { (before.to_owned(), value) } else { (value, before.to_owned()) };
         let mut entries = vec![(key, holds)];
         if !others.is_empty() {
             entries.push((OTHER.to_owned(), others));

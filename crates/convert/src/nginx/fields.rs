@@ -118,7 +118,10 @@ impl<'t> Builder<'_, 't> {
                 let what = "the server states the length of each body; a response with status 204 has none (RFC 9110, section 8.6)";
                 self.context.report.differs(directive, what);
             }
-            name if !name.bytes().all(|byte| byte.is_ascii_alphanumeric() || b"!#$%&'*+-.^_`|~".contains(&byte)) => {
+            name if !name
+                .bytes()
+                .all(|byte| byte.is_ascii_alphanumeric() || b"!#$%&'*+-.^_`|~".contains(&byte)) =>
+            {
                 self.context.report.lost(directive, format!("{name} is not the name of a field"));
             }
             name if OF_SERVER.contains(&name) => {

@@ -130,9 +130,12 @@ impl<'t> Builder<'_, 't> {
             keys.set("root", Value::text(folder));
             self.of_files(scope, keys);
             if let Some(tries) = scope.own_directive("try_files") {
-                self.context.report.lost(tries, "the root depends on the path: its file alone is looked for");
+                self.context
+                    .report
+                    .lost(tries, "the root depends on the path: its file alone is looked for");
             }
-            let steps = [format!("{start}{{path}}"), format!("{start}{{path}}/"), "=404".to_owned()];
+            let steps =
+                [format!("{start}{{path}}"), format!("{start}{{path}}/"), "=404".to_owned()];
             keys.set("try", Value::list(steps));
             return self.caching(scope, keys);
         }
@@ -353,7 +356,9 @@ impl<'t> Builder<'_, 't> {
                 Ok(step) if step.starts_with(['/', '{']) => steps.push(step),
                 Ok(step) if is_alias => steps.push(format!("/{step}")),
                 Ok(step) => {
-                    let what = format!("{step}: the name of the root and this text have no slash between them, and name no file");
+                    let what = format!(
+                        "{step}: the name of the root and this text have no slash between them, and name no file"
+                    );
                     self.context.report.differs(directive, what);
                 }
                 Err(name) => {
@@ -366,23 +371,23 @@ impl<'t> Builder<'_, 't> {
         }
         match last.strip_prefix('@') {
             Some(name) => self.try_named(directive, name, scope, paths, &mut steps, keys),
-            None => match template(last, Place::Path, &constants, &self.context.choices_of(last), group) {
-                Ok(step) if !step.starts_with(['/', '{', '=']) => {
-                    let what = format!("{step}: the path has no slash, and no file: the response is 404");
-                    self.context.report.differs(directive, what);
-                    steps.push("=404".to_owned());
+            None => {
+                match template(last, Place::Path, &constants, &self.context.choices_of(last), group)
+                {
+                    Ok(step) if !step.starts_with(['/', '{', '=']) => {
+                        let what = format!(
+                            "{step}: the path has no slash, and no file: the response is 404"
+                        );
+                        self.context.report.differs(directive, what);
+                        steps.push("=404".to_owned());
+                    }
+                    Ok(step) => steps.push(step),
+                    Err(name) => {
+                        self.lost_variable(directive, &name, "a path without a file gets 404");
+                        steps.push("=404".to_owned());
+                    }
                 }
-                Ok(step) if step.starts_with(['/', '=', '{']) => steps.push(step),
-                Ok(step) => {
-                    let what = format!("{step} begins with no slash: a path without a file gets 404");
-                    self.context.report.differs(directive, what);
-                    steps.push("=404".to_owned());
-                }
-                Err(name) => {
-                    self.lost_variable(directive, &name, "a path without a file gets 404");
-                    steps.push("=404".to_owned());
-                }
-            },
+            }
         }
         if !steps.iter().any(|step| step.ends_with('/')) && !is_alias {
             // `$uri` stands for files alone.
@@ -475,7 +480,8 @@ impl<'t> Builder<'_, 't> {
             paths: Paths::Prefix("/".into()),
             is_preferred: false,
             scope: inner.clone(),
-            directive: Some(named), also: None
+            directive: Some(named),
+            also: None,
         };
         let flow = self.flow(&location);
         let is_new = !self.drafts.internal.iter().any(|draft| draft.comment == location.comment());
@@ -595,8 +601,8 @@ impl<'t> Builder<'_, 't> {
                 continue;
             }
             if let Some(change) = changes.first() {
-                let is_missing =
-                    matches!(change.as_str(), "=" | "=200") && statuses.iter().all(|status| *status == "404");
+                let is_missing = matches!(change.as_str(), "=" | "=200")
+                    && statuses.iter().all(|status| *status == "404");
                 if !is_missing {
                     self.context.report.lost(
                         directive,
@@ -661,7 +667,8 @@ impl<'t> Builder<'_, 't> {
             paths: paths.clone(),
             is_preferred: false,
             scope: inner.clone(),
-            directive: Some(named), also: None
+            directive: Some(named),
+            also: None,
         };
         let flow = self.flow(&location);
         for draft in &flow.before {

@@ -29,7 +29,10 @@ impl<'t> Context<'t> {
             name if self.is_map(name) => format!("{{map.{}}}", self.map(name)?.name),
             "proxy_add_x_forwarded_for" => {
                 let field = "{header.X-Forwarded-For}";
-                let entries = [(String::new(), "{client}".to_owned()), (OTHER.to_owned(), format!("{field}, {{client}}"))];
+                let entries = [
+                    (String::new(), "{client}".to_owned()),
+                    (OTHER.to_owned(), format!("{field}, {{client}}")),
+                ];
                 format!("{{map.{}}}", self.made(name, field, entries.to_vec()))
             }
             "https" => self.own("https", "{scheme}", "https", "on"),

@@ -829,10 +829,12 @@ fn suffix_of_script<'t>(pass: &'t Directive, scope: &Scope<'t>) -> Option<(&'t s
     let own = scope.own();
     let is_it = |set: &Directive| set.name == "set" && set.word(0).strip_prefix('$') == Some(name);
     let mut sets = own.iter().filter(|set| is_it(set));
-    (sets.next().is_some_and(|set| set.word(1).is_empty()) && sets.next().is_none()).then_some(())?;
+    (sets.next().is_some_and(|set| set.word(1).is_empty()) && sets.next().is_none())
+        .then_some(())?;
     let mut conditions = own.iter().filter(|other| other.children().iter().any(is_it));
     let condition = conditions.next().filter(|_| conditions.next().is_none())?;
-    let is_query = |set: &Directive| is_it(set) && matches!(set.word(1), "?$query_string" | "?$args");
+    let is_query =
+        |set: &Directive| is_it(set) && matches!(set.word(1), "?$query_string" | "?$args");
     match (&terms(&condition.words)[..], condition.children()) {
         (["$uri" | "$document_uri", "=", path], [set]) if is_query(set) => Some((name, path)),
         _ => None,

@@ -53,8 +53,9 @@ impl<'t> Builder<'_, 't> {
                 "if" if self.condition(directive, location, &constants, &mut flow) => {
                     break;
                 }
-                "set" if !self.context.report.has(directive)
-                    && !self.context.is_assigned(directive) =>
+                "set"
+                    if !self.context.report.has(directive)
+                        && !self.context.is_assigned(directive) =>
                 {
                     let what = "the variable depends on the request: what uses it is judged there";
                     self.context.report.not_needed(directive, what);
@@ -280,7 +281,10 @@ impl<'t> Builder<'_, 't> {
     ) -> Rewritten {
         let field = "{header.X-Forwarded-Proto}";
         match to.contains(field) {
-            true => self.context.report.differs(directive, "the scheme is that of the client, which trusted proxies name"),
+            true => self
+                .context
+                .report
+                .differs(directive, "the scheme is that of the client, which trusted proxies name"),
             false => self.context.report.carried(directive),
         }
         let to = to.replace(field, "{scheme}");
@@ -387,7 +391,10 @@ impl<'t> Builder<'_, 't> {
             None => condition::read(&directive.words, constants),
         };
         let sets_alone = directive.children().iter().all(|child| child.name == "set");
-        if read.is_err() && sets_alone && directive.children().iter().all(|set| self.context.is_assigned(set)) {
+        if read.is_err()
+            && sets_alone
+            && directive.children().iter().all(|set| self.context.is_assigned(set))
+        {
             self.context.report.carried(directive);
             return false;
         }

@@ -79,7 +79,9 @@ impl<'t> Builder<'_, 't> {
         self.context.report.differs(pass, what);
         let address = match address.strip_prefix("unix:") {
             Some(path) if path.starts_with("//") => format!("unix:{}", &path[2..]),
-            Some(path) if !path.starts_with('/') => format!("unix:{}", self.context.in_prefix(path)),
+            Some(path) if !path.starts_with('/') => {
+                format!("unix:{}", self.context.in_prefix(path))
+            }
             Some(_) => address,
             None => address.split_once("://").map_or(address.clone(), |(_, rest)| rest.to_owned()),
         };
@@ -169,7 +171,8 @@ impl<'t> Builder<'_, 't> {
                 self.context.report.differs(directive, what);
                 continue;
             }
-            let is_other_https = name == "HTTPS" && !matches!(value, "$https" | "$https if_not_empty");
+            let is_other_https =
+                name == "HTTPS" && !matches!(value, "$https" | "$https if_not_empty");
             if is_other_https && value.contains('$') {
                 let what = "HTTPS is `on` for requests by TLS, whatever the variable is";
                 self.context.report.differs(directive, what);

@@ -88,7 +88,8 @@ impl<'t> Builder<'_, 't> {
             paths: Paths::Prefix("/".into()),
             is_preferred: false,
             scope: scope.clone(),
-            directive: None, also: None
+            directive: None,
+            also: None,
         };
         self.drafts.root = self.root(scope).map(Value::text);
         self.context.assign(scope.own(), true);
@@ -135,7 +136,9 @@ impl<'t> Builder<'_, 't> {
             return self.drafts.regexes.push(Place { draft, before, is_preferred, is_regex });
         }
         let is_same = |place: &Place| {
-            place.draft.paths == location.paths && place.draft.when.is_none() && location.also.is_none()
+            place.draft.paths == location.paths
+                && place.draft.when.is_none()
+                && location.also.is_none()
         };
         if matches!(location.paths, Paths::Regex(_)) && self.drafts.regexes.iter().any(is_same) {
             if let Some(directive) = location.directive {
@@ -154,6 +157,7 @@ impl<'t> Builder<'_, 't> {
             Some(keys) => keys,
             None => self.settings_after(&location.scope, &location.paths, &flow.rest),
         };
+        self.index_beneath(location, &keys);
         let is_regex = needs_expression(&location.paths, &keys);
         let mut before = flow.before;
         before.extend(self.limited_methods(location));
@@ -193,7 +197,9 @@ impl<'t> Builder<'_, 't> {
         let draft =
             Draft::new(location.comment(), location.paths.clone(), location.also.clone(), keys);
         let is_known = |other: &Place| {
-            other.draft.paths == draft.paths && other.draft.keys == draft.keys && other.before.is_empty()
+            other.draft.paths == draft.paths
+                && other.draft.keys == draft.keys
+                && other.before.is_empty()
         };
         if matches!(location.paths, Paths::Exact(_))
             && before.is_empty()
@@ -207,6 +213,17 @@ impl<'t> Builder<'_, 't> {
             Paths::Exact(_) => self.drafts.exact.push(place),
             Paths::Prefix(_) => self.drafts.prefixes.push(place),
             Paths::Regex(_) => self.drafts.regexes.push(place),
+        }
+    }
+
+    /// Reports an expression for index files: nginx looks for the location of the file, when it has found that of the directory.
+    fn index_beneath(&mut self, location: &Location<'t>, keys: &crate::keys::Keys) {
+        let Some(directive) = location.directive else { return };
+        let is_for_index =
+            matches!(&location.paths, Paths::Regex(regex) if regex.matches("/a/index.html"));
+        if is_for_index && keys.handler().is_none() {
+            let what = "a directory has the settings of its own location, but for `/`, also where this one is for its index file";
+            self.context.report.differs(directive, what);
         }
     }
 
@@ -276,8 +293,13 @@ impl<'t> Builder<'_, 't> {
             }
             // Within `^~`, expressions of the server are not tried either.
             let is_preferred = sign == "^~" || within.is_some_and(|outer| outer.is_preferred);
-            let location =
-                Location { paths, is_preferred, scope: inner.clone(), directive: Some(directive), also };
+            let location = Location {
+                paths,
+                is_preferred,
+                scope: inner.clone(),
+                directive: Some(directive),
+                also,
+            };
             let at = all.len();
             if let Some(what) = lost {
                 let closed = self.closed_location(directive, location, (text, sign == "~*"), &what);
@@ -372,7 +394,8 @@ impl<'t> Builder<'_, 't> {
             let of_name = |other: &&Directive| other.name == "set" && other.word(0) == name;
             let uses = |other: &Directive| matches!(&*other.name, "if" | "rewrite" | "return");
             scope.own().iter().rfind(of_name).is_some_and(|last| last.id == set.id)
-                && (scope.own().iter().filter(of_name).count() == 1 || !scope.own().iter().any(uses))
+                && (scope.own().iter().filter(of_name).count() == 1
+                    || !scope.own().iter().any(uses))
         };
         for set in scope.sets() {
             let name = set.word(0).trim_start_matches('$');
@@ -380,7 +403,9 @@ impl<'t> Builder<'_, 't> {
                 Ok(value)
                     if is_last(set) || constants.get(name).is_none_or(|known| *known == value) =>
                 {
-                    changed.retain(|other| other != name || !is_last(set) || scope.conditional_sets().contains(other));
+                    changed.retain(|other| {
+                        other != name || !is_last(set) || scope.conditional_sets().contains(other)
+                    });
                     self.context.report.carried(set);
                     constants.insert(name.to_owned(), value);
                 }

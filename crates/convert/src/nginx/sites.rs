@@ -124,7 +124,10 @@ fn listen<'t>(
         return None;
     };
     if is_there("quic") {
-        context.report.not_needed(directive, "listeners with TLS have HTTP/3, on the UDP port with the same number");
+        context.report.not_needed(
+            directive,
+            "listeners with TLS have HTTP/3, on the UDP port with the same number",
+        );
         return None;
     }
     context.report.carried(directive);

@@ -708,10 +708,6 @@ fn what_nginx_does_otherwise_is_reported() {
             "server { root /srv/a; location / { try_files $uri /a.php?q=$uri; } }",
             "try_files: values in the query are encoded for it",
         ),
-        (
-            "server { root /srv/a; location / { try_files $uri a.html; } }",
-            "a.html begins with no slash: a path without a file gets 404",
-        ),
         ("server { add_header X: 1; }", "lost: add_header: x: is not the name of a field"),
         (
             "server { location / { proxy_pass http://127.0.0.1:1; } }",
