@@ -97,6 +97,10 @@ impl<'t> Builder<'_, 't> {
             // nginx adds no empty field.
             return self.context.report.carried(directive);
         }
+        if directive.word(1).contains("$upstream_cache_status") {
+            let what = "responses that are no upstream's have it, too";
+            self.context.report.differs(directive, what);
+        }
         if lower == "x-content-type-options" {
             let what = "pages of the server and redirects have it, too, whatever is inherited";
             self.context.report.differs(directive, what);

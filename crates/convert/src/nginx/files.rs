@@ -636,7 +636,12 @@ impl<'t> Builder<'_, 't> {
                         .lost(directive, format!("{status} is not the status of an error")),
                 }
             }
-            self.context.report.carried(directive);
+            let what =
+                "pages have the fields of the location of the request, not those of their own";
+            match scope.all(&["add_header"]).is_empty() {
+                true => self.context.report.carried(directive),
+                false => self.context.report.differs(directive, what),
+            }
         }
         if !pages.is_empty() {
             pages.dedup_by(|a, b| a.0 == b.0);

@@ -224,6 +224,13 @@ impl<'t> Builder<'_, 't> {
                 );
             }
         }
+        let names = scope.all(&[&name]);
+        if let Some(directive) =
+            names.iter().find(|param| param.word(0) == "SCRIPT_NAME" && !is_file)
+        {
+            let what = "an application gets the path as PATH_INFO, and an empty SCRIPT_NAME";
+            self.context.report.differs(directive, what);
+        }
         let _ = paths;
         if !env.entries().is_empty() {
             script.set("env", env);
