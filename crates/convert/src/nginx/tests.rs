@@ -731,3 +731,11 @@ fn a_request_for_the_root_is_one_for_its_index_file_which_an_expression_matches(
     let text = &converted.toml;
     assert!(text.contains("path = \"/\"\nrewrite = \"/index.html\""), "{text}");
 }
+
+#[test]
+fn cache_control_of_errors_is_a_field() {
+    let text = site("root /srv/a; add_header Cache-Control no-store always;");
+    assert!(text.contains("set_fields = { Cache-Control = \"no-store\" }"), "{text}");
+    let text = site("root /srv/a; add_header Cache-Control no-store;");
+    assert!(text.contains("cache_control = \"no-store\""), "{text}");
+}
