@@ -63,6 +63,7 @@ def test_a_script_gets_every_variable_of_rfc_3875(cgi, site):
         "DOCUMENT_ROOT": str(site),
         "PATH_INFO": "/extra/ä b",
         "PATH_TRANSLATED": f"{site}/extra/ä b",
+        "DOCUMENT_URI": "/cgi-bin/sub/print.py/extra/ä b",
         "REMOTE_ADDR": address,
         "REMOTE_HOST": address,
         "REMOTE_PORT": str(port),

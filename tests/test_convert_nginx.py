@@ -114,7 +114,7 @@ def expected_differences(text):
 
 
 # What the report states about files: other methods than GET and HEAD, and redirects to directories.
-METHODS = {(404, 405), (403, 405), (301, 308), (405, 308), (301, 405), (405, 404), (405, 200)}
+METHODS = {(404, 405), (403, 405), (301, 308), (405, 308), (405, 301), (301, 405), (405, 404), (405, 200)}
 
 
 def is_of_methods(method, theirs, ours):
@@ -247,6 +247,44 @@ def test_a_served_file_is_followed_and_its_losses_are_logged(tmp_path, site):
         wait_until(lambda: server.get("/hello")[::2] == (200, b"two words"), "the change is served", 30)
     finally:
         assert server.stop() == 0
+
+
+def test_a_directory_that_is_not_there_does_not_end_the_others(tmp_path, site):
+    write(site / "a.txt", "a")
+    file = tmp_path / "nginx.conf"
+    # It is short, so that its TOML is, too.
+    file.write_text(
+        f"events {{}}\nhttp {{ server {{ listen 8080; root {site}; location /none/ {{ root {tmp_path}/none; }}\n"
+        f"location = /404.html {{ internal; root {tmp_path}/pages; }} error_page 404 /404.html; }} }}\n"
+    )
+    server = Server(["--nginx", str(file), "--listen", "127.0.0.1:0"], tmp_path)
+    try:
+        assert server.get("/a.txt")[::2] == (200, b"a")
+        assert [server.get(path)[0] for path in ("/none/a.txt", "/404.html", "/b.txt")] == [404, 404, 404]
+        server.logged("its files are not there, requests get 404")
+    finally:
+        assert server.stop() == 0
+
+
+@pytest.mark.skipif(not NGINX, reason="no nginx")
+def test_media_types_and_methods_are_those_of_nginx(tmp_path):
+    text = (FILES / "site-types.conf").read_text()
+    prepare(tmp_path, text)
+    both = Both(text, tmp_path)
+    try:
+        both.start()
+        for host in ("types.test", "text.test"):
+            for path in ("/", "/about/", "/a.txt", "/style.css", "/logo.png", "/files/readme.html"):
+                theirs, ours = (both.ask(port, "GET", path, host, (), None) for port in (both.port, both.dunlin.port))
+                assert theirs[0] == ours[0], (host, path, theirs, ours)
+                if theirs[0] == 200 and not (host == "text.test" and path.endswith(".css")):
+                    assert theirs[1]["content-type"] == ours[1]["content-type"], (host, path)
+        # A list is searched before the method counts, and files have no other methods.
+        for method, path in (("DELETE", "/list/none"), ("OPTIONS", "/list/none"), ("DELETE", "/a.txt"), ("OPTIONS", "/files/readme.html"), ("POST", "/a.txt")):
+            statuses = [both.ask(port, method, path, "types.test", (), None)[0] for port in (both.port, both.dunlin.port)]
+            assert statuses[0] == statuses[1], (method, path, statuses)
+    finally:
+        both.stop()
 
 
 def test_the_steps_of_a_move(tmp_path, site):

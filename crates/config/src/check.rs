@@ -61,6 +61,7 @@ pub(super) fn check(
     let around = Around {
         maps: Arc::new(maps),
         cache_file: server.cache.file,
+        is_without_charset: server.nginx_statuses,
         has_dictionaries: server.cache.dictionaries > 0,
         stores,
         state: &server.state,
@@ -122,6 +123,8 @@ pub(super) fn check(
 struct Around<'a> {
     maps: Arc<Maps>,
     cache_file: u64,
+    /// Text has no charset where a route states none, as with nginx.
+    is_without_charset: bool,
     /// Versions of files are kept as dictionaries.
     has_dictionaries: bool,
     /// Object stores.

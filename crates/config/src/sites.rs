@@ -107,6 +107,8 @@ const MAX_PAIRS: usize = 1 << 11;
 pub(super) struct Defaults {
     pub(super) root: PathBuf,
     pub(super) cache_file: u64,
+    /// Text has no charset where a route states none.
+    pub(super) is_without_charset: bool,
     pub(super) stores: Stores,
     pub(super) maps: Arc<Maps>,
     /// The name of the site, if it has TLS and versions of files are kept.
@@ -813,7 +815,10 @@ fn settings<'r>(
     let merged = merge(routes, &defaults.maps, |_, _| {});
     let root = merged.route.root.as_deref().unwrap_or(&defaults.root).clone();
     let objects = defaults.stores.root(&root);
-    let made = Settings::new(&merged.route, root, defaults.cache_file, merged.patterns, report);
+    let mut made = Settings::new(&merged.route, root, defaults.cache_file, merged.patterns, report);
+    if defaults.is_without_charset && merged.route.charset.is_none() {
+        made.charset.clear();
+    }
     let has_files = merged.route.dictionary.as_deref().is_none_or(RouteDictionary::has_files);
     let dictionary = defaults.dictionaries.clone().filter(|_| has_files && made.are_files_public());
     let page_dictionary = made.page_dictionary.clone().filter(|_| defaults.has_dictionaries);

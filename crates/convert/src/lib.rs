@@ -50,6 +50,8 @@ pub use report::{Finding, Report, Verdict};
 pub struct Conversion {
     /// The configuration.
     pub toml: String,
+    /// The configuration before it was shortened: each key has a line of its own.
+    long: Option<String>,
     /// The verdict on each directive.
     pub report: Report,
     /// The files that were read.
@@ -72,6 +74,11 @@ impl Conversion {
     /// Changes the configuration so that one of these problems, which were found in it, is gone: what has it gets an error, as a
     /// line of the report states. `main` is the file that was converted. Returns `false` if none of them can be avoided.
     pub fn avoid(&mut self, problems: &[Problem], main: &Path) -> bool {
+        if let Some(long) = self.long.take() {
+            // The same problems are found again, in lines that tell their keys.
+            self.toml = long;
+            return true;
+        }
         let changed = repair::changed(&self.toml, problems, main, &mut self.report);
         changed.map(|text| self.toml = text).is_some()
     }

@@ -110,7 +110,7 @@ fn without_files(
 ) -> Option<String> {
     let mut lines: Vec<&str> = text.lines().collect();
     let Block { at, start, end } = Block::of(&lines, line, "[[")?;
-    (lines[at].starts_with("root =") && what.starts_with("root ")).then_some(())?;
+    (lines[at].starts_with("root =") && what.starts_with("root")).then_some(())?;
     let has = |key: &str| lines[start..end].iter().any(|line| line.starts_with(key));
     let has_handler = ["script =", "proxy =", "redirect =", "respond =", "rewrite =", "dav ="];
     let has_handler = has_handler.iter().any(|key| has(key));

@@ -48,6 +48,11 @@ pub(super) fn variables(
     list.write("REQUEST_URI", true, |value| request_uri(call, value));
     list.vary("QUERY_STRING", query(call, located).unwrap_or_default());
     list.add("SCRIPT_NAME", &located.name);
+    // What nginx adds to those of RFC 3875: the path within the site.
+    list.write("DOCUMENT_URI", false, |value| {
+        value.extend_from_slice(&located.name);
+        value.extend_from_slice(&located.info);
+    });
     let root = match call.rules.mapping {
         Mapping::Path => &call.rules.directory,
         _ => &call.route.settings().root,

@@ -145,6 +145,7 @@ impl Checker<'_> {
         let defaults = Defaults {
             root: root.unwrap_or_default(),
             cache_file: around.cache_file,
+            is_without_charset: around.is_without_charset,
             stores: around.stores.clone(),
             maps: Arc::clone(&around.maps),
             dictionaries: (site.tls.is_some() && around.has_dictionaries)

@@ -73,7 +73,7 @@ pub struct ServerTable {
     /// requests get 503, unless they are for cached files. Default: a quarter of the memory of the machine or of the
     /// container, and at least `64MiB`.
     pub memory: Option<Spanned<Size>>,
-    /// `true`: files have the statuses of nginx. `OPTIONS` and unknown methods get 405, as does every method but `GET` and `HEAD`
+    /// `true`: files have the statuses of nginx, and text no `charset` but that of its route. `OPTIONS` and unknown methods get 405, as does every method but `GET` and `HEAD`
     /// where the files come before a proxy. Redirects to directories are 301 for every method. A `try` list whose last path
     /// does not exist gives 500. Default: false, that is 204 with `Allow`, 501, the response of the proxy, 308 and 404.
     pub nginx_statuses: Option<bool>,

@@ -67,7 +67,8 @@ pub(crate) fn convert(file: &Path, root: Option<&Path>) -> Result<Conversion, So
     let title = format!("Converted from {} by `dunlin convert apache`.", file.display());
     let toml = repair::repaired(document.to_toml(&title), file, &mut report);
     report.sort();
-    Ok(Conversion { toml, report, files: parser.sources.files, is_empty: false, users: Vec::new() })
+    let (files, users) = (parser.sources.files, Vec::new());
+    Ok(Conversion { toml, long: None, report, files, is_empty: false, users })
 }
 
 /// Returns the section that has the directives of a `.htaccess` file.

@@ -46,5 +46,5 @@ pub(crate) fn convert(file: &Path, users: Option<&Path>) -> Result<Conversion, S
     let title = format!("Converted from {} by `dunlin convert caddy`.", file.display());
     let toml = repair::repaired(document.to_toml(&title), file, &mut report);
     report.sort();
-    Ok(Conversion { toml, report, files: parser.files, is_empty: false, users })
+    Ok(Conversion { toml, long: None, report, files: parser.files, is_empty: false, users })
 }

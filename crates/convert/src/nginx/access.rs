@@ -133,6 +133,8 @@ impl<'t> Builder<'_, 't> {
             return false;
         };
         self.context.report.carried(users);
+        let what = "the challenge states the charset of passwords, UTF-8 (RFC 7617)";
+        self.context.report.differs(realm, what);
         let file = self.context.in_folder(&file);
         let mut auth = Value::table([("basic", Value::text(file))]);
         let name = realm.word(0);

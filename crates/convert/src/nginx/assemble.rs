@@ -194,7 +194,14 @@ impl Assembly {
             _ => Some("index.html".to_owned()),
         };
         let Some(path) = index.map(|index| format!("/{index}")) else { return };
-        let Some(place) = exact(&path).filter(|_| has_files && exact("/").is_none()) else {
+        let first = |place: &&Place| {
+            expression(&place.draft).is_some_and(|regex| regex.matches(&path))
+                && place.draft.when.is_none()
+        };
+        let of_regex = || self.drafts.regexes.iter().find(first);
+        let of_files = |place: &&Place| place.draft.keys.handler().is_none();
+        let place = exact(&path).or_else(|| of_regex().filter(of_files));
+        let Some(place) = place.filter(|_| has_files && exact("/").is_none()) else {
             return;
         };
         let mut keys = place.draft.keys.clone();

@@ -49,7 +49,12 @@ impl<'t> Builder<'_, 't> {
             }
         }
         if !cache_control.is_empty() {
-            keys.set("cache_control", Value::text(cache_control.join(", ")));
+            let text = Value::text(cache_control.join(", "));
+            match scope.get("expires").is_none() && is_always(scope, "Cache-Control") {
+                // Errors have it, too.
+                true => fields.set("Cache-Control", text),
+                false => keys.set("cache_control", text),
+            }
         }
         let names_vary = fields.entries().iter().any(|(name, _)| name.eq_ignore_ascii_case("vary"));
         if names_vary && !scope.is_on("gzip") {
@@ -97,6 +102,14 @@ impl<'t> Builder<'_, 't> {
             // nginx adds no empty field.
             return self.context.report.carried(directive);
         }
+        if directive.word(1).contains("$upstream_cache_status") {
+            let what = "responses that are no upstream's have it, too";
+            self.context.report.differs(directive, what);
+        }
+        if lower == "x-content-type-options" {
+            let what = "pages of the server and redirects have it, too, whatever is inherited";
+            self.context.report.differs(directive, what);
+        }
         match lower.as_str() {
             "cache-control" if !value.contains('{') => {
                 self.context.report.carried(directive);
@@ -113,6 +126,12 @@ impl<'t> Builder<'_, 't> {
             "content-length" => {
                 let what = "the server states the length of each body; a response with status 204 has none (RFC 9110, section 8.6)";
                 self.context.report.differs(directive, what);
+            }
+            name if !name
+                .bytes()
+                .all(|byte| byte.is_ascii_alphanumeric() || b"!#$%&'*+-.^_`|~".contains(&byte)) =>
+            {
+                self.context.report.lost(directive, format!("{name} is not the name of a field"));
             }
             name if OF_SERVER.contains(&name) => {
                 self.context.report.lost(directive, format!("{name} is the server's to send"));
@@ -232,13 +251,8 @@ impl<'t> Builder<'_, 't> {
 
 /// Returns fields that errors do not have, but for those with `always`.
 fn unless_always(scope: &Scope<'_>, fields: Value) -> Value {
-    let added = scope.all(&["add_header"]);
-    let is_always = |name: &str| {
-        let own = added.iter().find(|directive| directive.word(0).eq_ignore_ascii_case(name));
-        own.is_none_or(|directive| directive.words.iter().any(|word| word == "always"))
-    };
     let entries = fields.entries().iter().map(|(name, value)| {
-        let value = match is_always(name) {
+        let value = match is_always(scope, name) {
             true => value.clone(),
             false => {
                 Value::table([("value", value.clone()), ("status", Value::list(["2xx", "3xx"]))])
@@ -247,4 +261,11 @@ fn unless_always(scope: &Scope<'_>, fields: Value) -> Value {
         (name.clone(), value)
     });
     Value::Table(entries.collect())
+}
+
+/// Returns `true` if errors have a field, too: it has `always`, or is not that of an `add_header`.
+fn is_always(scope: &Scope<'_>, name: &str) -> bool {
+    let added = scope.all(&["add_header"]);
+    let own = added.iter().find(|directive| directive.word(0).eq_ignore_ascii_case(name));
+    own.is_none_or(|directive| directive.words.iter().any(|word| word == "always"))
 }

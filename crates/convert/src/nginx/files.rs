@@ -63,6 +63,9 @@ fn is_index_path(name: &str) -> bool {
     name.starts_with('/') && !plain.contains('$')
 }
 
+/// How the media types of the server are different from those that come with nginx.
+const OTHER_TYPES: &str = "files have the media types of the IANA: `js` text/javascript, `ico` image/vnd.microsoft.icon, `xml` application/xml, and so with rarer ones";
+
 /// The step of `try` that ends the list for directories.
 const DIRECTORY: &str = "=directory";
 
@@ -85,7 +88,6 @@ impl<'t> Builder<'_, 't> {
             )?,
         };
         self.context.report.carried(directive);
-        self.context.document.set("server", "nginx_statuses", Value::Switch(true));
         Some(self.context.in_prefix(&root))
     }
 
@@ -123,6 +125,7 @@ impl<'t> Builder<'_, 't> {
         rest: &Rest<'t>,
         keys: &mut Keys,
     ) {
+        self.context.document.set("server", "nginx_statuses", Value::Switch(true));
         let is_alias = self.alias(scope, paths, keys);
         if let Some((folder, start)) = self.root_of_groups(scope, paths).filter(|_| !is_alias) {
             keys.set("root", Value::text(folder));
@@ -349,7 +352,7 @@ impl<'t> Builder<'_, 't> {
             }
             return;
         };
-        self.context.report.carried(directive);
+        self.tries(directive);
         let Some((last, files)) = directive.words.split_last() else { return };
         let group = |name: &str| matches!(paths, Paths::Regex(regex) if regex.has_group(name));
         let mut steps = Vec::new();
@@ -422,6 +425,21 @@ impl<'t> Builder<'_, 't> {
         }
     }
 
+    /// Reports what is different about every list of files.
+    fn tries(&mut self, directive: &'t Directive) {
+        let what = "other methods than GET, HEAD and POST get 405 also where there is no file, and reach a script that is the index file";
+        self.context.report.differs(directive, what);
+        let query = directive.words.last().and_then(|last| last.split_once('?'));
+        let has = |name: &str| query.is_some_and(|(_, query)| query.contains(name));
+        if has("$request_uri") {
+            let what = "$request_uri in the query is the path alone, encoded for it";
+            self.context.report.differs(directive, what);
+        } else if has("$uri") || has("$document_uri") {
+            let what = "values in the query are encoded for it, which nginx leaves out";
+            self.context.report.differs(directive, what);
+        }
+    }
+
     /// The last step of `try_files` is a named location.
     fn try_named(
         &mut self,
@@ -449,6 +467,11 @@ impl<'t> Builder<'_, 't> {
             let merged = [scope, &inner].map(|scope| scope.all(&["add_header"]).len());
             if merged[0] != merged[1] && own.get("set_fields") != keys.get("set_fields") {
                 self.context.report.differs(named, "responses of the upstream have the fields of the location that tries the files");
+            }
+            let lifetime = scope.word("expires");
+            if lifetime.is_some() && lifetime != inner.word("expires") {
+                let what = "responses of the upstream have the lifetime of the location that tries the files";
+                self.context.report.differs(named, what);
             }
             self.pass(pass, kind, &inner, paths, &Rest::default(), keys);
             return steps.push("=proxy".to_owned());
@@ -634,7 +657,12 @@ impl<'t> Builder<'_, 't> {
                         .lost(directive, format!("{status} is not the status of an error")),
                 }
             }
-            self.context.report.carried(directive);
+            let what =
+                "pages have the fields of the location of the request, not those of their own";
+            match scope.all(&["add_header"]).is_empty() {
+                true => self.context.report.carried(directive),
+                false => self.context.report.differs(directive, what),
+            }
         }
         if !pages.is_empty() {
             pages.dedup_by(|a, b| a.0 == b.0);
@@ -685,7 +713,7 @@ impl<'t> Builder<'_, 't> {
             let is_stock =
                 directive.place.file.file_name().is_some_and(|name| name == "mime.types");
             if is_stock {
-                self.context.report.not_needed(directive, "the server has a table of media types");
+                self.context.report.differs(directive, OTHER_TYPES);
                 continue;
             }
             self.context.report.carried(directive);
@@ -698,6 +726,7 @@ impl<'t> Builder<'_, 't> {
         if !types.is_empty() {
             keys.set("types", Value::Table(types));
         }
+        self.without_types(scope);
         if let Some(directive) = scope.get("default_type") {
             match directive.word(0) {
                 "application/octet-stream" => self
@@ -721,11 +750,29 @@ impl<'t> Builder<'_, 't> {
             self.context.report.differs(directive, what);
         }
         if let Some(directive) = scope.get("charset") {
-            self.context.report.carried(directive);
-            let charset = if directive.word(0) == "off" { "" } else { directive.word(0) };
-            if !charset.eq_ignore_ascii_case("utf-8") {
-                keys.set("charset", Value::text(charset));
+            match directive.word(0) {
+                // It is the default with `nginx_statuses`.
+                "off" => self.context.report.carried(directive),
+                charset => {
+                    let what = "text of every type has it, whatever its extension is";
+                    self.context.report.differs(directive, what);
+                    keys.set("charset", Value::text(charset));
+                }
             }
+        }
+    }
+
+    /// Reports media types that are not those of the defaults of nginx, where a configuration states none.
+    fn without_types(&mut self, scope: &Scope<'t>) {
+        let place = ["root", "alias", "index", "listen", "server_name"];
+        let Some(place) = place.into_iter().find_map(|name| scope.get(name)) else { return };
+        if scope.all(&["types"]).is_empty() {
+            let what = "no `types` are in force: files have the media types of their extensions, not all but HTML and a few images `default_type`";
+            return self.context.report.differs(place, what);
+        }
+        if scope.get("default_type").is_none() {
+            let what = "no `default_type` is in force: files with unknown extensions are sent as application/octet-stream, not as text/plain";
+            self.context.report.differs(place, what);
         }
     }
 

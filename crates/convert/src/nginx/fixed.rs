@@ -164,6 +164,10 @@ impl<'t> Builder<'_, 't> {
                 }
             },
         }
+        if text.is_some_and(|text| !text.is_empty()) && !matches!(paths, Paths::Exact(_)) {
+            let what = "the body has `default_type`, whatever the extension of the path is";
+            self.context.report.differs(directive, what);
+        }
         if !(200..600).contains(&status) {
             self.context
                 .report

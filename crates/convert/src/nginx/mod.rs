@@ -75,12 +75,14 @@ pub(crate) fn convert(file: &Path, prefix: Option<&Path>) -> Result<Conversion, 
     stated_stock(&tree, &parser.stock, &mut report);
     complete(&tree, &mut report);
     let title = format!("Converted from {} by `dunlin convert nginx`.", file.display());
-    let toml = repair::repaired(document.to_toml(&title), file, &mut report);
+    let long = repair::repaired(document.to_toml(&title), file, &mut report);
     // A file that several servers include is one.
     let files: BTreeSet<&PathBuf> = parser.sources.files.iter().collect();
-    let toml = compacted(toml, files.into_iter().map(|file| lines(file)).sum());
+    let toml = compacted(long.clone(), files.into_iter().map(|file| lines(file)).sum());
     report.sort();
-    Ok(Conversion { toml, report, files: parser.sources.files, is_empty, users: Vec::new() })
+    let long = Some(long).filter(|long| *long != toml);
+    let (files, users) = (parser.sources.files, Vec::new());
+    Ok(Conversion { toml, long, report, files, is_empty, users })
 }
 
 /// Reports the files that are not here, and are read as they come with nginx.

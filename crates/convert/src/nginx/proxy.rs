@@ -41,7 +41,8 @@ impl<'t> Builder<'_, 't> {
             keys.set("respond", Value::table([("status", Value::Number(502))]));
             return;
         };
-        self.context.report.carried(pass);
+        let what = "X-Forwarded-For, X-Forwarded-Proto and X-Forwarded-Host state the client of this connection: those of clients are not passed on";
+        self.context.report.differs(pass, what);
         let group = group(&target.host, self.context);
         let mut proxy = Value::Table(Vec::new());
         let is_unix = group.servers.iter().any(|(server, _)| server.starts_with("unix:"));

@@ -75,7 +75,8 @@ impl<'t> Builder<'_, 't> {
             keys.set("respond", Value::table([("status", Value::Number(502))]));
             return;
         };
-        self.context.report.carried(pass);
+        let what = "X-Forwarded-For and its relatives of clients are not passed on";
+        self.context.report.differs(pass, what);
         let address = match address.strip_prefix("unix:") {
             Some(path) if path.starts_with("//") => format!("unix:{}", &path[2..]),
             Some(path) if !path.starts_with('/') => {
@@ -165,6 +166,18 @@ impl<'t> Builder<'_, 't> {
                 self.context.report.differs(directive, "the name is the host of the request");
                 continue;
             }
+            if name == "REMOTE_USER" && value == "$remote_user" {
+                let what = "only users whom the server has authenticated have a name";
+                self.context.report.differs(directive, what);
+                continue;
+            }
+            let is_other_https =
+                name == "HTTPS" && !matches!(value, "$https" | "$https if_not_empty");
+            if is_other_https && value.contains('$') {
+                let what = "HTTPS is `on` for requests by TLS, whatever the variable is";
+                self.context.report.differs(directive, what);
+                continue;
+            }
             if STANDARD.contains(&name) && value.contains('$')
                 || name.starts_with("HTTP_")
                     && (value.is_empty() || matches!(value, "$host" | "$http_host"))
@@ -210,6 +223,13 @@ impl<'t> Builder<'_, 't> {
                     "the first file on the path is the script, and the rest is PATH_INFO",
                 );
             }
+        }
+        let names = scope.all(&[&name]);
+        if let Some(directive) =
+            names.iter().find(|param| param.word(0) == "SCRIPT_NAME" && !is_file)
+        {
+            let what = "an application gets the path as PATH_INFO, and an empty SCRIPT_NAME";
+            self.context.report.differs(directive, what);
         }
         let _ = paths;
         if !env.entries().is_empty() {

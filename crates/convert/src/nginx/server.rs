@@ -157,6 +157,7 @@ impl<'t> Builder<'_, 't> {
             Some(keys) => keys,
             None => self.settings_after(&location.scope, &location.paths, &flow.rest),
         };
+        self.index_beneath(location, &keys);
         let is_regex = needs_expression(&location.paths, &keys);
         let mut before = flow.before;
         before.extend(self.limited_methods(location));
@@ -215,6 +216,17 @@ impl<'t> Builder<'_, 't> {
         }
     }
 
+    /// Reports an expression for index files: nginx looks for the location of the file, when it has found that of the directory.
+    fn index_beneath(&mut self, location: &Location<'t>, keys: &crate::keys::Keys) {
+        let Some(directive) = location.directive else { return };
+        let is_for_index =
+            matches!(&location.paths, Paths::Regex(regex) if regex.matches("/a/index.html"));
+        if is_for_index && keys.handler().is_none() {
+            let what = "a directory has the settings of its own location, but for `/`, also where this one is for its index file";
+            self.context.report.differs(directive, what);
+        }
+    }
+
     /// Collects the locations of a level, and those within them.
     fn collect(
         &mut self,
@@ -250,6 +262,8 @@ impl<'t> Builder<'_, 't> {
                 ("~" | "~*", _) => match Expression::new(text, sign == "~*") {
                     Ok(expression) => match parent {
                         Some(Paths::Prefix(prefix)) => {
+                            let what = "it is for paths of longer prefixes, too";
+                            self.context.report.differs(directive, what);
                             (Paths::Regex(expression.beneath(prefix)), None)
                         }
                         Some(Paths::Exact(path)) if !expression.matches(path) => continue,

@@ -694,3 +694,52 @@ fn referers_are_a_map() {
     }
     assert!(!text.contains("\"~(?s).\""), "{text}");
 }
+
+#[test]
+fn what_nginx_does_otherwise_is_reported() {
+    let report = |http: &str| {
+        let converted = converted(http);
+        converted.report.findings().map(ToString::to_string).collect::<Vec<_>>().join("\n")
+    };
+    for (http, line) in [
+        ("server { root /srv/a; }", ":3: carried: root: no `types` are in force"),
+        ("types { text/css css; } server { root /srv/a; }", "no `default_type` is in force"),
+        (
+            "server { root /srv/a; location / { try_files $uri /a.html; } }",
+            "try_files: other methods than GET, HEAD and POST get 405",
+        ),
+        (
+            "server { root /srv/a; location / { try_files $uri /a.php?q=$uri; } }",
+            "try_files: values in the query are encoded for it",
+        ),
+        ("server { add_header X: 1; }", "lost: add_header: x: is not the name of a field"),
+        (
+            "server { location / { proxy_pass http://127.0.0.1:1; } }",
+            "proxy_pass: X-Forwarded-For, X-Forwarded-Proto and X-Forwarded-Host state the client",
+        ),
+        (
+            "server { location / { return 200 a; } }",
+            "return: the body has `default_type`, whatever the extension of the path is",
+        ),
+    ] {
+        assert!(report(http).contains(line), "{line}\n{}", report(http));
+    }
+}
+
+#[test]
+fn a_request_for_the_root_is_one_for_its_index_file_which_an_expression_matches() {
+    let converted = converted(
+        "server { root /srv/a; location / { index index.html; }\n\
+         location ~ \\.html$ { add_header X-Page yes; } }",
+    );
+    let text = &converted.toml;
+    assert!(text.contains("path = \"/\"\nrewrite = \"/index.html\""), "{text}");
+}
+
+#[test]
+fn cache_control_of_errors_is_a_field() {
+    let text = site("root /srv/a; add_header Cache-Control no-store always;");
+    assert!(text.contains("set_fields = { Cache-Control = \"no-store\" }"), "{text}");
+    let text = site("root /srv/a; add_header Cache-Control no-store;");
+    assert!(text.contains("cache_control = \"no-store\""), "{text}");
+}

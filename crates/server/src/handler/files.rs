@@ -108,6 +108,8 @@ pub(super) fn conclude(
     let is_for_all = match (request.method(), &result) {
         (Method::Get | Method::Head, _) | (Method::Post, Err(_)) => true,
         (method, Ok(Found::Directory)) if is_as_nginx => method == Method::Post,
+        // nginx looks for the paths of the list before it looks at the method.
+        (_, Err(Failure::Missing)) if is_as_nginx && !matched.settings.try_files.is_empty() => true,
         (_, result) => matches!(
             result,
             Ok(Found::Elsewhere(_) | Found::Directory | Found::Status(_) | Found::Proxy)
