@@ -3,6 +3,7 @@
 import base64
 import hashlib
 import re
+import socket
 import subprocess
 import time
 import tomllib
@@ -247,6 +248,29 @@ def test_a_served_file_is_followed_and_its_losses_are_logged(tmp_path, site):
         wait_until(lambda: server.get("/hello")[::2] == (200, b"two words"), "the change is served", 30)
     finally:
         assert server.stop() == 0
+
+
+def test_lf_alone_ends_the_lines_of_clients_of_a_served_file(tmp_path, site):
+    file = tmp_path / "nginx.conf"
+    file.write_text(SIMPLE.replace("@ROOT@", str(site)))
+    server = Server(["--nginx", str(file), "--listen", "127.0.0.1:0"], tmp_path)
+
+    def status(server):
+        with socket.create_connection(server.address, 10) as client:
+            client.sendall(b"GET /hello HTTP/1.0\nHost: localhost\n\n")
+            return client.makefile("rb").readline().split()[1]
+
+    try:
+        assert status(server) == b"200"
+    finally:
+        server.stop()
+    result = tmp_path / "dunlin.toml"
+    result.write_text(convert(file).stdout)
+    server = Server(["--config", str(result), "--listen", "127.0.0.1:0"], tmp_path)
+    try:
+        assert status(server) == b"400"
+    finally:
+        server.stop()
 
 
 def test_a_directory_that_is_not_there_does_not_end_the_others(tmp_path, site):
