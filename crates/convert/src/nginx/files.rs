@@ -240,11 +240,12 @@ impl<'t> Builder<'_, 't> {
         self.compression(scope, keys);
     }
 
-    /// `index` with a path as its last name: a directory without an index file gets what is there.
+    /// `index` with a path as its last name: a directory without an index file gets what is there. Changes the keys of a location that is
+    /// one directory, or returns what is for the directories beneath it.
     pub(super) fn directory_index(
         &mut self,
         location: &Location<'t>,
-        keys: &Keys,
+        keys: &mut Keys,
     ) -> Option<Draft> {
         let scope = &location.scope;
         let index = scope.get("index").filter(|_| keys.handler().is_none())?;
@@ -277,8 +278,13 @@ impl<'t> Builder<'_, 't> {
         };
         let what = "a directory that does not exist gets the last path of the list, too";
         self.context.report.differs(index, what);
+        let tries = Value::list(["{path}".to_owned(), to]);
+        if matches!(paths, Paths::Exact(_)) {
+            keys.set("try", tries);
+            return None;
+        }
         let mut keys = keys.clone();
-        keys.set("try", Value::list(["{path}".to_owned(), to]));
+        keys.set("try", tries);
         let comment = format!("{}: index", location.comment());
         Some(Draft::new(comment, paths, None, keys))
     }

@@ -163,7 +163,7 @@ impl<'t> Builder<'_, 't> {
         before.extend(self.limited_methods(location));
         if !is_end {
             before.extend(self.of_upstreams(location, &flow.rest));
-            before.extend(self.directory_index(location, &keys));
+            before.extend(self.directory_index(location, &mut keys));
             before.extend(self.uncached(location, &keys));
             before.extend(self.unlogged(location, &keys));
         }
