@@ -328,7 +328,7 @@ fn literal(text: &str) -> Option<Vec<char>> {
     let mut all = text.chars();
     while let Some(c) = all.next() {
         match c {
-            '\\' => word.push(all.next().filter(|c| c.is_ascii_punctuation())?),
+            '\\' => word.push(all.next().filter(char::is_ascii_punctuation)?),
             c if c.is_ascii_alphanumeric() || "_-/".contains(c) => word.push(c),
             _ => return None,
         }

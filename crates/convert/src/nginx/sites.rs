@@ -192,7 +192,7 @@ fn host_names<'t>(
                             .iter()
                             .all(|glob| !glob.trim_start_matches("*.").contains('*')) =>
                     {
-                        names.extend(globs)
+                        names.extend(globs);
                     }
                     _ => expressions.push((directive, word.to_owned())),
                 }
