@@ -115,7 +115,7 @@ def test_a_script_gets_the_variables_of_a_cgi_program(plus, name, mode):
         assert status == 200
         variables, rest = parse_echo(body)
         assert rest == b"the body\n"
-        for variable in [b"SCRIPT_NAME", b"REQUEST_URI"]:
+        for variable in [b"SCRIPT_NAME", b"REQUEST_URI", b"DOCUMENT_URI"]:
             assert variables[variable].startswith(f"/{kind}/{name}".encode())
             variables[variable] = variables[variable].removeprefix(f"/{kind}/".encode())
         assert int(variables.pop(b"REMOTE_PORT")) > 0
@@ -543,7 +543,7 @@ def test_an_rte_script_gets_the_variables_of_a_cgi_program(rte):
             assert status == 200
             variables, rest = parse_echo(body)
             assert rest == b"the body\n"
-            for variable in [b"SCRIPT_NAME", b"REQUEST_URI"]:
+            for variable in [b"SCRIPT_NAME", b"REQUEST_URI", b"DOCUMENT_URI"]:
                 variables[variable] = variables[variable].removeprefix(f"/{kind}/".encode())
             for variable in [b"REMOTE_PORT", b"PATH", b"LC_CTYPE", *(name.encode() for name in IDENTITY)]:
                 variables.pop(variable, None)

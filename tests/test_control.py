@@ -224,7 +224,7 @@ def test_a_reload_applies_to_open_connections(serve, site, tmp_path, admin):
         page.write_text("three")
         wait_until(lambda: response()[2] == b"three", "changes on disk are followed as before")
     here.head = here.head.replace("threads = 2", "threads = 1")
-    assert "after a restart only: server.threads" in here.reload(site_text(site))
+    assert "needs a restart: server.threads" in here.reload(site_text(site))
     assert here.server.stop() == 0
 
 
@@ -332,7 +332,7 @@ def test_check_diff_lists_what_a_reload_would_change(serve, site, tmp_path, admi
     ]
     # The reload then makes the same changes, and no difference is left.
     output = run("reload", "--admin", str(admin))[1]
-    assert "0 of 3 sites unchanged" in output and "third.sock" in output and "only: server.threads" in output
+    assert "0 of 3 sites unchanged" in output and "third.sock" in output and "restart: server.threads" in output
     late = "setting   server.threads: differs from the value used since the start; needs a restart"
     assert diff() == [late]
     old = tmp_path / "old.toml"

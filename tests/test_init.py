@@ -77,7 +77,7 @@ def test_a_file_that_exists_is_never_changed(tmp_path):
     (tmp_path / "dunlin.toml").write_text("# mine\n")
     result = init(tmp_path)
     assert (result.returncode, result.stdout) == (1, "")
-    assert "dunlin.toml exists, and is left as it is" in result.stderr
+    assert "dunlin.toml already exists and was not changed" in result.stderr
     assert (tmp_path / "dunlin.toml").read_text() == "# mine\n"
     result = init(tmp_path, "missing")
     assert (result.returncode, result.stderr) == (1, "dunlin: there is no directory missing\n")

@@ -330,7 +330,7 @@ def test_a_target_that_a_generator_cannot_reach_is_named(machines):
         (["--segment", "0/2", "--from", "a"], "cannot be used with"),
         (["--generators", 2], "--generators does nothing without"),
         (["--from", "nats://h/x"], "needs the number of --generators"),
-        (["--from", "nats://h/x,b", "--generators", 2], "a URL stands alone"),
+        (["--from", "nats://h/x,b", "--generators", 2], "a URL cannot be combined with other hosts"),
         (["--start-at", "noon"], "is not a time such as"),
         (["--start-at", "2020-01-01T00:00:00Z"], "has passed"),
         (["--print", "kubernetes"], "--generators"),

@@ -191,7 +191,7 @@ def test_a_directory_that_cannot_be_written_is_logged_once(counting_store, place
     place.directory.write_text("a file")
     assert [server.get(f"/{number}.txt")[2] for number in range(5)] == [b"text"] * 5
     server.logged("content is cached in memory only until")
-    assert server.log.count("in memory alone until") == 1
+    assert server.log.count("in memory only until") == 1
 
 
 def test_objects_of_a_bucket_that_is_not_configured_any_more_are_removed(counting_store, place, tmp_path):

@@ -465,9 +465,9 @@ def test_top_has_a_piece_of_everything_on_a_small_terminal(serve, site, tmp_path
     assert re.search(r"┌Routes[^┐]*┐\n│ +req/s.*\n│default ", text), text
     assert re.search(r"┌Clients─+┐\n│ +req/s.*\n│127\.0\.0\.1 ", text), text
     # Lists without room are counted, and marked if a line of them needs attention.
-    assert re.search(r"  Tab: \d+ limits?, 1 certificate", text) and "!Tab" not in text, text
+    assert re.search(r"  Tab: \d+ limits?, 1 certificate", text) and "! Tab" not in text, text
     assert [server.get("/b")[0] for _ in range(2)] == [404, 429]
-    wait_until(lambda: "!Tab: " in screen(), "the hint")
+    wait_until(lambda: "! Tab: " in screen(), "the hint")
     keys("q")
     wait_until(lambda: "Requests/s" not in screen(), "the end")
 

@@ -835,7 +835,7 @@ def test_a_name_without_an_address_is_a_warning(tmp_path):
         ('{ to = "https://a", server_name = "b c" }', 'server_name: "b c" is not a host name'),
         ('{ to = "https://a", client_certificate = { certificate = "x.pem" } }', "lacks the key `key`"),
         ('{ to = "https://a", client_certificate = { certificate = "x.pem", key = "y" } }', "client_certificate: certificate"),
-        ('{ to = "http://a", proxy_protocol = "v3" }', "none of `v1`, `v2`"),
+        ('{ to = "http://a", proxy_protocol = "v3" }', "not one of `v1`, `v2`"),
         ('{ to = "http://a", forward_client_certificate = "leaf" }', "does nothing without `client_authority`"),
         ('"srv+http://_http._tcp.a:80"', "is not a service such as"),
         ('"dns+http://127.0.0.1:80"', "has no name whose addresses"),

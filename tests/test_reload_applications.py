@@ -307,7 +307,7 @@ def test_a_release_that_cannot_start_leaves_the_old_workers(serve, tmp_path):
     assert before[0] == "one"
     switch("broken")
     text = reload(server, tmp_path, code=1)
-    assert "now leads to" in text and "not replaced and keep running" in text
+    assert "now resolves to" in text and "not replaced and keep running" in text
     assert version_and_pid(server) == before
     switch("two")
     text = reload(server, tmp_path)

@@ -111,7 +111,7 @@ def test_a_program_observes_the_same_as_with_plain_cgi(tmp_path, serve, name):
         assert status == 200, server.log
         reported = json.loads(response)
         assert reported["group"] and reported.pop("parent") == server.pid
-        for key in ("REMOTE_PORT", "REQUEST_URI", "SCRIPT_NAME"):
+        for key in ("REMOTE_PORT", "REQUEST_URI", "DOCUMENT_URI", "SCRIPT_NAME"):
             reported["env"][key] = reported["env"][key].replace("/cgi/", "/warm/")
         for key in ("REMOTE_PORT", *IDENTITY):
             reported["env"].pop(key)

@@ -60,7 +60,7 @@ def assert_same_variables(application, cgi):
     """Compares the variables of the two, except those of the program and of one request."""
     for name in ("PATH", "LC_CTYPE", "SCRIPT_FILENAME"):
         cgi.pop(name, None)
-    for name in ("SCRIPT_NAME", "REQUEST_URI", "REMOTE_PORT", *IDENTITY):
+    for name in ("SCRIPT_NAME", "REQUEST_URI", "DOCUMENT_URI", "REMOTE_PORT", *IDENTITY):
         assert application.pop(name) != cgi.pop(name)
     # Applications get bytes as ISO 8859-1 (PEP 3333).
     for name in ("PATH_INFO", "PATH_TRANSLATED"):

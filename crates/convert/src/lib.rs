@@ -75,7 +75,7 @@ impl Conversion {
     /// line of the report states. `main` is the file that was converted. Returns `false` if none of them can be avoided.
     pub fn avoid(&mut self, problems: &[Problem], main: &Path) -> bool {
         if let Some(long) = self.long.take() {
-            // The same problems are found again, in lines that tell their keys.
+            // The same problems are found again, in lines of their keys.
             self.toml = long;
             return true;
         }
