@@ -139,7 +139,8 @@ def test_one_client_leaves_time_for_others(serve):
         others = []
         for number in range(40):
             others.append(get(server, f"127.0.0.{2 + number}"))
-            time.sleep(0.02)
+            # What the client leaves of a tick is enough for one or two of them on a slow machine, too.
+            time.sleep(0.06)
         assert others.count("gzip") >= 36, others
     assert load.plain >= 5
 

@@ -429,7 +429,7 @@ def test_errors_are_reported_with_their_location(tls, tmp_path, site):
     assert "is not that of certificate" in problem(f'certificate = "{own}", key = "{other}"').stderr
     missing = problem(f'certificate = "{tmp_path}/none.pem", key = "{key}"').stderr
     assert ":6:" in missing and "none.pem" in missing and "there is no such file" in missing
-    assert "holds" in problem(f'certificate = "{key}", key = "{key}"').stderr
+    assert "it contains a private key" in problem(f'certificate = "{key}", key = "{key}"').stderr
     assert "not one key for each" in problem(f'certificate = ["{own}", "{own}"], key = "{key}"').stderr
     assert "client_authority" in problem(f'certificate = "{own}", key = "{key}", client_required = true').stderr
     fine = problem(f'certificate = "{own}", key = "{key}"')
