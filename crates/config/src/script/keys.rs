@@ -217,7 +217,7 @@ mod tests {
             let problems: Vec<_> = problems.iter().map(ToString::to_string).collect();
             let is_of_another_type = problems.iter().any(|problem| {
                 problem.contains(&format!(" {key}: ")) && !problem.contains("script: ")
-                    || problem.contains("is none of")
+                    || problem.contains("is not one of")
             });
             if !is_of_another_type {
                 return problems;
