@@ -115,7 +115,7 @@ fn lines() -> Vec<String> {
     let shapes: [(&str, Shape<'_>); 4] = [
         ("evenly at all replicas", &uniform),
         ("at one replica", &one_hot),
-        ("at another replica each second", &moving),
+        ("at another replica every second", &moving),
         ("in bursts at all replicas", &bursts),
     ];
     for (name, shape) in shapes {
