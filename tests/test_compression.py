@@ -129,7 +129,7 @@ def until_cut(server, accepted):
 
 
 class Slow:
-    """An upstream that sends events when it is told to."""
+    """An upstream that sends events on request of the test."""
 
     def __init__(self, kind):
         self.go, self.kind = threading.Semaphore(0), kind

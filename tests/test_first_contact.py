@@ -1,4 +1,4 @@
-"""What a newcomer writes first is short: the configuration of the first ten minutes, and a site with HTTPS by name."""
+"""The first configurations are short: the configuration of the first ten minutes, and a site with HTTPS by name."""
 
 import re
 import subprocess

@@ -56,7 +56,7 @@ pub struct Conversion {
     pub report: Report,
     /// The files that were read.
     pub files: Vec<PathBuf>,
-    /// There is no site in them: nothing is served, by the other server neither.
+    /// There is no site in them: the other server serves nothing either.
     pub is_empty: bool,
     /// Users with the hashes of their passwords, which a file that the configuration names has to have.
     pub users: Vec<(String, String)>,

@@ -72,7 +72,7 @@ pub fn decompress(dictionary: &[u8], coded: &[u8], max: usize) -> io::Result<Vec
     Ok(content)
 }
 
-/// Returns the logarithm of the smallest window that has so many bytes, within [`MAX_LENGTH`](super::MAX_LENGTH).
+/// Returns the logarithm of the smallest window that covers that number of bytes, within [`MAX_LENGTH`](super::MAX_LENGTH).
 fn window_log(bytes: usize) -> u32 {
     (usize::BITS - bytes.saturating_sub(1).leading_zeros()).clamp(10, super::MAX_LENGTH.ilog2())
 }

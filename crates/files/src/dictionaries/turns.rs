@@ -27,7 +27,7 @@ struct Waiting(Arc<AtomicU64>, u64);
 /// Jobs in the pool at a time.
 const PLACES: usize = 4;
 
-/// Requests wait for so many bytes at most, which take about a second.
+/// Bytes of jobs beyond which a request does not wait for its turn: they take about a second.
 const MAX_WAITING: u64 = 24 << 20;
 
 impl Default for Turns {
@@ -37,7 +37,7 @@ impl Default for Turns {
 }
 
 impl Turns {
-    /// Waits for a turn with a job for so many bytes; `None` if it would take long.
+    /// Waits for a turn with a job of that many bytes; `None` if it would take long.
     pub(super) async fn wait(&self, bytes: u64) -> Option<Turn> {
         let before = self.bytes.fetch_add(bytes, Ordering::Relaxed);
         let waiting = Waiting(Arc::clone(&self.bytes), bytes);

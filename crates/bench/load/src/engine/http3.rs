@@ -22,7 +22,7 @@ use super::recorder::{ConnectionRecord, SharedRecorder};
 use super::response::PartialResponse;
 use super::streams::{Failed, LiveConnection, Seen, StreamProtocol};
 
-/// Bytes that the server may send before they are read, so many that flow control never blocks it.
+/// Bytes that the server may send before they are read: flow control never blocks it.
 const WINDOW: u32 = 1 << 30;
 
 /// The handle of a connection of HTTP/3.
