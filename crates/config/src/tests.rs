@@ -60,6 +60,11 @@ fn errors_are_reported_with_line_and_column() {
             "2:1: there is no key `listing` in [server]; it belongs in [[site]] or [[site.route]]",
         ),
         (
+            "threads = 2",
+            "listen = ':80'",
+            "2:1: there is no key `listen` in [server]: write address = \"127.0.0.1:8080\" or address = \":8080\" into [[listen]]",
+        ),
+        (
             "root =",
             "quic = true\nroot =",
             "10:1: there is no key `quic` in [[site]]; the keys are: host, listen, root, tls, route",
@@ -135,6 +140,11 @@ fn errors_are_reported_with_line_and_column() {
             "\"*.example.com\"",
             "\"*.*.com\"",
             "9:24: \"*.*.com\" is not a host such as \"example.com\" or \"*.example.com\"",
+        ),
+        (
+            "\"*.example.com\"",
+            "\"*\"",
+            "9:24: \"*\" is not a host such as \"example.com\" or \"*.example.com\"; leave `host` out for every other host",
         ),
         ("\"*.example.com\"", "\"EXAMPLE.com.\"", "9:24: the host \"example.com\" is listed twice"),
         (

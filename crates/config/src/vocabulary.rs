@@ -54,7 +54,9 @@ fn unknown_key(key: &str, known: &[&str], keys: &[&str]) -> String {
     if let Some(same) = known.iter().find(|known| plain(known) == plain(key)) {
         return format!("there is no key `{key}` in {here}; did you mean `{same}`?");
     }
-    if let Some(hint) = other_servers::hint(key) {
+    // A site refers to listeners by this key; an address is meant here.
+    let is_address = keys == ["server"] && key == "listen";
+    if let Some(hint) = other_servers::hint(if is_address { "port" } else { key }) {
         return format!("there is no key `{key}` in {here}: {hint}");
     }
     if let Some(nearest) = nearest(key, known) {

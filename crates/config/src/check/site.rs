@@ -393,9 +393,14 @@ impl Checker<'_> {
             {
                 let given = &host.value;
                 let ascii = Some(name).filter(|name| !name.is_ascii()).and_then(ascii_name);
-                let advice = ascii.map_or_else(String::new, |ascii| {
-                    format!("; write it as clients send it, {:?}", host.replace(name, &ascii))
-                });
+                let advice = match ascii {
+                    Some(ascii) => {
+                        let ascii = host.replace(name, &ascii);
+                        format!("; write it as clients send it, {ascii:?}")
+                    }
+                    None if name == "*" => "; leave `host` out for every other host".to_owned(),
+                    None => String::new(),
+                };
                 let what = format!(
                     "{given:?} is not a host such as \"example.com\" or \"*.example.com\"{advice}"
                 );
