@@ -3,6 +3,8 @@
 //! All fields are in one allocation: adding a field is two copies, and sending them over HTTP/1 is one. Other versions read
 //! them as pairs of name and value.
 
+use crate::semantics::bytes::find;
+
 /// An ordered list of response fields, without the empty line that ends a head.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
 pub struct FieldLines {
@@ -88,7 +90,7 @@ impl FieldLines {
     /// Keeps the fields for which `keep` returns `true`, given their name and value.
     pub fn retain(&mut self, mut keep: impl FnMut(&[u8], &[u8]) -> bool) {
         let (mut at, mut kept) = (0, 0);
-        while let Some(length) = memchr::memchr(b'\n', &self.lines[at..]) {
+        while let Some(length) = find(b'\n', &self.lines[at..]) {
             let end = at + length + 1;
             let is_kept =
                 split(&self.lines[at..end - 1]).is_some_and(|(name, value)| keep(name, value));
@@ -105,9 +107,20 @@ impl FieldLines {
 
     /// Returns the value of the first field with that name, without regard to case.
     pub fn get(&self, name: &str) -> Option<&[u8]> {
-        self.iter()
-            .find(|(other, _)| other.eq_ignore_ascii_case(name.as_bytes()))
-            .map(|pair| pair.1)
+        let name = name.as_bytes();
+        let mut rest = self.lines.as_slice();
+        loop {
+            let end = find(b'\n', rest)?;
+            let line = &rest[..end];
+            // No name has a colon, so that only the line of the field has one there.
+            if line.get(name.len()) == Some(&b':')
+                && let Some((found, value)) = split(line)
+                && found.eq_ignore_ascii_case(name)
+            {
+                return Some(value);
+            }
+            rest = &rest[end + 1..];
+        }
     }
 
     /// Returns the names and values of all fields, in order.
@@ -115,7 +128,7 @@ impl FieldLines {
         let mut rest = self.lines.as_slice();
         std::iter::from_fn(move || {
             // No line has another line feed.
-            let end = memchr::memchr(b'\n', rest)?;
+            let end = find(b'\n', rest)?;
             let line = &rest[..end];
             rest = &rest[end + 1..];
             split(line)
@@ -151,7 +164,7 @@ impl FieldLines {
 fn split(line: &[u8]) -> Option<(&[u8], &[u8])> {
     let line = line.strip_suffix(b"\r")?;
     // No name has a colon.
-    let colon = memchr::memchr(b':', line)?;
+    let colon = find(b':', line)?;
     Some((&line[..colon], line[colon..].strip_prefix(b": ")?))
 }
 
@@ -185,8 +198,10 @@ mod tests {
         fields.push("a", "3");
         fields.set("B", "4");
         assert_eq!(fields.as_bytes(), b"A: 1\r\na: 3\r\nB: 4\r\n");
+        assert_eq!(fields.get("a"), Some(b"1".as_slice()));
         fields.remove("a");
         assert_eq!(fields.get("b"), Some(b"4".as_slice()));
+        assert_eq!((fields.get(""), fields.get("B: 4"), fields.get("bb")), (None, None, None));
         assert_eq!(fields.iter().count(), 1);
     }
 

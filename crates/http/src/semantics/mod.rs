@@ -2,7 +2,7 @@
 //!
 //! Field values arrive as slices of slices: the value of every line of that name, in order.
 
-mod bytes;
+pub(crate) mod bytes;
 pub mod conditional;
 pub mod date;
 pub mod digest;

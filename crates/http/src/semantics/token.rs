@@ -1,6 +1,6 @@
 //! Tokens and field values (RFC 9110 §5.5, §5.6.2).
 
-use super::bytes::alphanumeric_and;
+use super::bytes::{alphanumeric_and, has_no_controls};
 
 const TCHAR: [bool; 256] = alphanumeric_and(b"!#$%&'*+-.^_`|~");
 
@@ -22,9 +22,8 @@ pub(crate) fn token_length(text: &[u8]) -> usize {
     text.iter().position(|&b| !TCHAR[usize::from(b)]).unwrap_or(text.len())
 }
 
-/// Returns `true` if the text is valid in a field value: no control character but tab. The loop has no branch per byte, so
-/// that it compiles to vector instructions.
+/// Returns `true` if the text is valid in a field value: no control character but tab.
 #[inline]
 pub fn is_field_value(text: &[u8]) -> bool {
-    text.iter().fold(true, |good, &b| good & ((b >= 0x20) & (b != 0x7f) | (b == b'\t')))
+    has_no_controls(text)
 }

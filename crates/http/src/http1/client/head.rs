@@ -4,13 +4,12 @@
 //! (§2.2), the space behind a status code may be missing when there is no reason phrase, and a folded field value is
 //! joined (§5.2).
 
-use memchr::memchr;
-
 use super::MalformedResponse;
 use super::framing::FramingFields;
 use crate::FieldLines;
 use crate::message::ResponseHead;
 use crate::request::Version;
+use crate::semantics::bytes::find;
 use crate::semantics::{is_field_value, is_token};
 
 /// Returns the length of the head that begins `input`, with the empty line; `None` if its end has not arrived. The first
@@ -29,7 +28,7 @@ pub(super) fn length(
     }
     // Each pass looks at a line end and what follows it.
     let mut at = *scanned;
-    while let Some(found) = memchr(b'\n', &input[at..]) {
+    while let Some(found) = find(b'\n', &input[at..]) {
         let next = at + found + 1;
         match &input[next..] {
             [b'\n', ..] => return Ok(Some(next + 1)),
@@ -52,7 +51,7 @@ type StatedFraming = Result<FramingFields, MalformedResponse>;
 pub(super) fn parse(block: &[u8]) -> Result<(ResponseHead, StatedFraming), MalformedResponse> {
     let mut rest = block;
     let mut lines = std::iter::from_fn(|| {
-        let end = memchr(b'\n', rest)?;
+        let end = find(b'\n', rest)?;
         let line = &rest[..end];
         rest = &rest[end + 1..];
         Some(line.strip_suffix(b"\r").unwrap_or(line))
@@ -72,7 +71,7 @@ pub(super) fn parse(block: &[u8]) -> Result<(ResponseHead, StatedFraming), Malfo
             has_folded = true;
             continue;
         }
-        let colon = memchr(b':', line).ok_or(MalformedResponse("a field has no colon"))?;
+        let colon = find(b':', line).ok_or(MalformedResponse("a field has no colon"))?;
         let name = &line[..colon];
         if !is_token(name) {
             return Err(MalformedResponse("a field name is malformed"));
