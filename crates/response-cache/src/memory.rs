@@ -32,6 +32,8 @@ pub struct Memory {
     store: Arc<CommonStore>,
     /// Responses to QUERY were stored.
     has_queries: AtomicBool,
+    /// Counts what was stored and removed; see [`Memory::changes`].
+    changes: AtomicU64,
     /// Counters for metrics.
     pub counters: Arc<Counters>,
 }
@@ -91,7 +93,18 @@ impl Key {
 impl Memory {
     /// No responses in that store, which other caches may share.
     pub fn new(store: Arc<CommonStore>) -> Self {
-        Self { store, has_queries: AtomicBool::new(false), counters: Arc::default() }
+        let (has_queries, changes) = (AtomicBool::new(false), AtomicU64::new(0));
+        Self { store, has_queries, changes, counters: Arc::default() }
+    }
+
+    /// Returns a number that changes before a call returns that has stored or removed responses. What was found since is still
+    /// what [`Memory::find`] would find, or was evicted.
+    pub fn changes(&self) -> u64 {
+        self.changes.load(Ordering::Acquire)
+    }
+
+    fn note_change(&self) {
+        self.changes.fetch_add(1, Ordering::Release);
     }
 
     /// Returns the store.
@@ -152,7 +165,9 @@ impl Memory {
         let bytes = key.url.len() + all.iter().map(|stored| stored.size()).sum::<usize>();
         let cost = Cost { bytes, entries: 1, descriptors: 0 };
         let variants = Variants { stored: all, counters: Arc::clone(&self.counters) };
-        self.store.insert(entries, (hash, id), Arc::new(variants), cost).is_ok()
+        let is_stored = self.store.insert(entries, (hash, id), Arc::new(variants), cost).is_ok();
+        self.note_change();
+        is_stored
     }
 
     /// Stores a response that was stored before, unless there is one for the same values of the selecting fields, which is newer.
@@ -185,6 +200,7 @@ impl Memory {
                 site == key.site && rest.is_some_and(|rest| rest.starts_with(b"\n"))
             });
         }
+        self.note_change();
         self.counters.purged.fetch_add(removed as u64, Ordering::Relaxed);
     }
 
@@ -221,7 +237,9 @@ impl Memory {
         let is_out = |key: &dunlin_admission::common::Key, variants: &Variants, _| {
             is_out(key.site, &key.name, variants)
         };
-        self.store.remove_if(Cache::Responses, is_out).len()
+        let removed = self.store.remove_if(Cache::Responses, is_out).len();
+        self.note_change();
+        removed
     }
 }
 

@@ -58,6 +58,11 @@ impl Vary {
             && self.fields.iter().all(|field| field.matches(request))
     }
 
+    /// Returns the names of the request fields that the response depends on, in lower case.
+    pub fn names(&self) -> impl Iterator<Item = &[u8]> {
+        self.fields.iter().map(|field| &*field.name)
+    }
+
     /// Returns `true` if both depend on the same values of the same fields, so that a response replaces the other one.
     pub fn is_same(&self, other: &Self) -> bool {
         let pairs = || self.fields.iter().zip(&other.fields);

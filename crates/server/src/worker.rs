@@ -33,6 +33,7 @@ use crate::control::Commands;
 use crate::disk_cache::DiskCache;
 use crate::exchange::coding::{CodingBudget, CodingCounts};
 use crate::fleet::Fleet;
+use crate::handler::response_cache::ready::ReadyHits;
 use crate::handler::response_cache::shared::ResponseCache;
 use crate::maintenance::Maintenance;
 use crate::route::conditions::FastPathConditions;
@@ -129,6 +130,8 @@ pub(crate) struct WorkerContext {
     pub(crate) metrics: Rc<WorkerMetrics>,
     /// The time for content codings.
     pub(crate) coding: Rc<CodingBudget>,
+    /// Responses of the response cache that are ready to be sent again.
+    pub(crate) ready_hits: ReadyHits,
     logs: RefCell<WorkerLogs>,
     is_logging: bool,
     /// Access logs contain the timings of requests.
@@ -247,6 +250,7 @@ impl WorkerContext {
             ),
             metrics: Rc::clone(worker.metrics.get_or_init(|| Rc::new(shared.metrics.for_worker()))),
             time: RefCell::new(TimeCache::new()),
+            ready_hits: ReadyHits::default(),
             coding: CodingBudget::new(&shared.coding, server.compress_share, &shared.files),
             is_logging: !logs.is_empty(),
             logs_timings: logs.has_timings(),

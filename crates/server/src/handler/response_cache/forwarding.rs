@@ -140,7 +140,11 @@ impl Forwarding {
 
     /// Goes upstream for all requests that wait, unless the response was stored since the store was looked into.
     async fn lead(&mut self, leader: Leader, incoming: Box<Incoming>) -> Response {
-        let found = self.cache.find((self.key.site, &self.key.url), &self.presented());
+        let found = self.cache.find(
+            (self.key.site, &self.key.url),
+            &self.presented(),
+            self.cache.is_sampled(),
+        );
         if let Found::Response(stored) = found {
             if self.is_usable_now(&stored.head.freshness) {
                 leader.resolve(Arc::clone(&stored));

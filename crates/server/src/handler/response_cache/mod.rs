@@ -22,6 +22,7 @@ mod presented;
 pub(super) mod purge;
 pub(crate) mod purge_order;
 mod query;
+pub(crate) mod ready;
 mod request_kind;
 mod restore;
 mod reuse;
@@ -44,7 +45,8 @@ use dunlin_response_cache::stored::Stored;
 
 use self::forwarding::{FirstStep, Forwarding};
 use self::outcome::Outcome;
-use self::presented::{AsForwarded, needs_certificate};
+use self::presented::{AsForwarded, needs_certificate, varies_by_hidden_fields};
+use self::ready::Plain;
 use self::reuse::{reuse, unavailable};
 use self::shared::ResponseCache;
 use crate::handler::call::HandlerCall;
@@ -84,11 +86,21 @@ fn with_cache(
     matched: &RouteMatch<'_>,
     rules: &ResponseCacheRules,
 ) -> Reply {
-    let raw_path = key::respelled(matched.raw_path);
-    let matched = &RouteMatch { raw_path: &raw_path, ..*matched };
     // A request for an error page has the URL of another response, and so may one that conditions have rewritten.
     let has_url =
         matched.via.error.is_none() && !matched.client.is_subrequest && !matched.via.is_conditional;
+    let (now, changes) = (ctx.clock.now(), cache.memory.changes());
+    let is_sampled = cache.is_sampled();
+    let plain = if has_url { Plain::of(request, matched) } else { None };
+    if let Some(plain) = plain.filter(|_| !is_sampled)
+        && let Some(response) = ctx.ready_hits.find(plain, changes, now)
+    {
+        ctx.count_other();
+        Outcome::Hit.count(cache);
+        return response.into();
+    }
+    let raw_path = key::respelled(matched.raw_path);
+    let matched = &RouteMatch { raw_path: &raw_path, ..*matched };
     let url = if has_url { url(request, matched) } else { None };
     let is_query = request_kind::is_query(request);
     let used = if is_query { Use::Cache } else { use_for(request) };
@@ -117,11 +129,11 @@ fn with_cache(
     }
     ctx.count_other();
     let presented = AsForwarded::new(ctx, (*request, matched), None, key::path(&url));
-    let (stored, why) = match cache.find((matched.site.serial, &url), &presented) {
+    let (stored, why) = match cache.find((matched.site.serial, &url), &presented, is_sampled) {
         Found::Nothing => (None, Forward::UriMiss),
         Found::OtherVariants => (None, Forward::VaryMiss),
         Found::Response(stored) => {
-            let outcome = match stored.head.freshness.usability(&directives, ctx.clock.now()) {
+            let outcome = match stored.head.freshness.usability(&directives, now) {
                 Usability::Fresh => Some(Outcome::Hit),
                 Usability::AllowedStale => Some(Outcome::Stale),
                 Usability::WhileRevalidate => {
@@ -135,9 +147,15 @@ fn with_cache(
                 Usability::Validate => None,
             };
             if let Some(outcome) = outcome {
-                return reuse(ctx, cache, request, matched.settings, &stored, outcome).into();
+                let response = reuse(ctx, cache, request, matched.settings, &stored, outcome);
+                if let Some(plain) = plain.filter(|_| outcome == Outcome::Hit)
+                    && varies_by_hidden_fields(&stored.head.vary, matched.settings)
+                {
+                    ctx.ready_hits.note(plain, (&stored, &response), changes, now);
+                }
+                return response.into();
             }
-            let why = Forward::of(&stored.head.freshness, ctx.clock.now());
+            let why = Forward::of(&stored.head.freshness, now);
             (Some(stored), why)
         }
     };

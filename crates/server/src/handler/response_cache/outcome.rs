@@ -34,6 +34,17 @@ impl Outcome {
         ttl: i64,
         mut response: Response,
     ) -> Response {
+        let word = self.count(cache);
+        // A file has a status of its own.
+        if response.cache == "-" {
+            response.cache = word;
+        }
+        response.fields.push("Cache-Status", cache_status(self.handled(ttl)));
+        response
+    }
+
+    /// Counts the request. Returns the word for the access log.
+    pub(super) fn count(self, cache: &ResponseCache) -> &'static str {
         let counts = &cache.counts;
         let (counter, word) = match self {
             Self::Hit => (&counts.hits, "hit"),
@@ -44,12 +55,7 @@ impl Outcome {
             Self::Bypass(_) => (&counts.bypassed, "off"),
         };
         add(counter);
-        // A file has a status of its own.
-        if response.cache == "-" {
-            response.cache = word;
-        }
-        response.fields.push("Cache-Status", cache_status(self.handled(ttl)));
-        response
+        word
     }
 
     /// As [`note_with`](Self::note_with), for a response that is not from the store.

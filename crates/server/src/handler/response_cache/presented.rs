@@ -2,10 +2,12 @@
 
 use std::rc::Rc;
 
+use dunlin_config::Settings;
 use dunlin_exchange::{Incoming, RequestContext};
 use dunlin_http::Request;
 use dunlin_proxy::Sent;
 use dunlin_response_cache::presented::{Lines, Presented};
+use dunlin_response_cache::vary::Vary;
 use dunlin_script::Seen;
 use dunlin_tls::ClientCertificate;
 
@@ -121,4 +123,10 @@ pub(super) fn needs_certificate(matched: &RouteMatch<'_>) -> bool {
 /// Returns the verified certificate of the client.
 pub(super) fn certificate(incoming: &Incoming) -> Option<Rc<ClientCertificate>> {
     incoming.tls.as_ref().and_then(|tls| tls.client.clone())
+}
+
+/// Returns `true` if a response that varies in this way is for all requests for the same target that have `Accept-Encoding`, or all
+/// that do not: no other field of theirs selects it.
+pub(super) fn varies_by_hidden_fields(vary: &Vary, settings: &Settings) -> bool {
+    vary.names().all(|name| name == b"accept-encoding" && !settings.compress.is_empty())
 }

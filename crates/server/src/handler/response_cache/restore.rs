@@ -33,7 +33,11 @@ impl Forwarding {
     /// Responds with the response in memory or on disk, or as [`respond`](Self::respond) does.
     pub(super) async fn look_up(mut self: Box<Self>, incoming: Box<Incoming>) -> Response {
         self.call.ctx.count_other();
-        let found = self.cache.find((self.key.site, &self.key.url), &self.presented());
+        let found = self.cache.find(
+            (self.key.site, &self.key.url),
+            &self.presented(),
+            self.cache.is_sampled(),
+        );
         let found = match found {
             Found::Response(stored) => Found::Response(stored),
             others => {

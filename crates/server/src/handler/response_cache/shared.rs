@@ -80,9 +80,18 @@ impl ResponseCache {
         }))
     }
 
-    /// Finds the response in memory for a request, and counts some of the uses of its key.
-    pub(crate) fn find(&self, key: (usize, &[u8]), request: &dyn Presented) -> Found {
-        let is_sampled = self.sampler.is_due();
+    /// Returns `true` if a request is one of those that count as uses of their keys.
+    pub(super) fn is_sampled(&self) -> bool {
+        self.sampler.is_due()
+    }
+
+    /// Finds the response in memory for a request, which counts as a use of its key if it is sampled.
+    pub(super) fn find(
+        &self,
+        key: (usize, &[u8]),
+        request: &dyn Presented,
+        is_sampled: bool,
+    ) -> Found {
         let found = self.memory.find(key, request, is_sampled);
         if let (true, Some(disk), Found::Response(_)) = (is_sampled, &self.disk, &found)
             && let Some(key) = disk.key(&Key { site: key.0, url: key.1.into() })
