@@ -151,9 +151,9 @@ def test_serving_a_directory_prints_its_address_and_where_to_watch_and_nothing_a
     (tmp_path / "index.html").write_text("home")
     body, printed, errors = served(tmp_path, "--access-log", "off", ".")
     assert body == "home"
-    first, second = printed.splitlines()
+    first, figures, requests = printed.splitlines()
     assert first.startswith("http://127.0.0.1:")
-    assert "dunlin top --admin" in second and "dunlin watch --admin" in second
+    assert figures.startswith("figures:  dunlin top --admin ") and requests.startswith("requests: dunlin watch --admin ")
     # Warnings about the machine are allowed, but nothing of the start and of the end.
     assert " INFO " not in errors, errors
 

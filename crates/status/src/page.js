@@ -105,7 +105,11 @@
         if (point[key] === null) { previous = null; continue; }
         // No line across the time without a connection.
         if (previous && point.time - previous < 5) paint.lineTo(x(point.time), y(point[key]));
-        else paint.moveTo(x(point.time), y(point[key]));
+        else {
+          // A single second is a short line.
+          paint.moveTo(x(point.time) - 2, y(point[key]));
+          paint.lineTo(x(point.time), y(point[key]));
+        }
         previous = point.time;
       }
       paint.stroke();
