@@ -117,17 +117,21 @@ fn of_route(of: &RouteLimits) -> Vec<ListLine> {
         calls: rejected > 0,
     };
     let concurrency = of.concurrency.iter().map(|of| {
-        let counts = format!("{} running, {} waiting, {} served", of.running, of.waiting, grouped(of.served));
+        let counts = format!(
+            "{} running, {} waiting, {} served",
+            of.running,
+            of.waiting,
+            grouped(of.served)
+        );
         line(&of.rule, of.dry_run, counts, of.rejected + of.expired)
     });
     let bandwidth = of.bandwidth.iter().map(|of| {
         let counts = format!("{} sending, {} sent", of.sending, size(of.sent));
         line(&of.rule, of.dry_run, counts, of.rejected)
     });
-    let rates = of
-        .rates
-        .iter()
-        .map(|of| line(&of.rule, of.dry_run, format!("{} allowed", grouped(of.passed)), of.rejected));
+    let rates = of.rates.iter().map(|of| {
+        line(&of.rule, of.dry_run, format!("{} allowed", grouped(of.passed)), of.rejected)
+    });
     concurrency.chain(bandwidth).chain(rates).collect()
 }
 

@@ -126,7 +126,8 @@ pub(super) fn of(
     let longest = rows.iter().map(|row| row.name.chars().count()).max().unwrap_or(0);
     // Failures of clients are not counted.
     let mut counted = COLUMNS.to_vec();
-    counted.retain(|&column| column != Column::Failed || rows.iter().any(|row| row.failed.is_some()));
+    counted
+        .retain(|&column| column != Column::Failed || rows.iter().any(|row| row.failed.is_some()));
     let width = usize::from(width.saturating_sub(2));
     let (columns, room) = columns(counted, width, longest.min(NAME));
     let mut ordered: Vec<&Row> = rows.iter().collect();
