@@ -167,6 +167,8 @@ def test_serving_an_application_as_files_proposes_a_configuration(tmp_path):
     (tmp_path / "app.py").unlink()
     _, printed, _ = served(tmp_path)
     assert "dunlin init" not in printed
+    (tmp_path / "cgi-bin").mkdir()
+    assert "only files are served, not the programs in cgi-bin; `dunlin init` writes" in served(tmp_path)[1]
 
 
 def test_a_missing_directory_is_named(tmp_path):
