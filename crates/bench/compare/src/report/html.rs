@@ -83,9 +83,8 @@ fn servers(page: &mut String, results: &Results) -> Result {
 
 /// Returns the number in what a program prints as its version, or all of it.
 fn version_number(text: &str) -> &str {
-    let is_number = |word: &&str| {
-        word.starts_with(|c: char| c.is_ascii_digit()) && word.contains('.')
-    };
+    let is_number =
+        |word: &&str| word.starts_with(|c: char| c.is_ascii_digit()) && word.contains('.');
     let mut words = text.split([' ', '/']).map(|word| word.trim_start_matches('v'));
     words.find(is_number).unwrap_or(text)
 }
@@ -232,13 +231,16 @@ fn machine(page: &mut String, results: &Results) -> Result {
 fn foot(page: &mut String, results: &Results) -> Result {
     writeln!(page, "<footer>")?;
     machine(page, results)?;
-    writeln!(page, "<p>Configurations of the servers:</p><ul>")?;
-    for server in &results.servers {
-        for (name, path) in &server.configurations {
+    let mut configurations =
+        results.servers.iter().flat_map(|server| &server.configurations).peekable();
+    if configurations.peek().is_some() {
+        writeln!(page, "<p>Configurations of the servers:</p><ul class=\"files\">")?;
+        for (name, path) in configurations {
             writeln!(page, "<li><a href=\"{}\">{}</a></li>", escape(path), escape(name))?;
         }
+        writeln!(page, "</ul>")?;
     }
-    writeln!(page, "</ul></footer>")
+    writeln!(page, "</footer>")
 }
 
 /// Adapts a chart to the colours of the page.
@@ -259,7 +261,10 @@ mod tests {
             ("dunlin 0.1.0", "0.1.0"),
             ("nginx version: nginx/1.22.1", "1.22.1"),
             ("lighttpd/1.4.69 (ssl) - a light and fast webserver", "1.4.69"),
-            ("HAProxy version 2.6.12-1+deb12u4 2026/10/17 - https://haproxy.org/", "2.6.12-1+deb12u4"),
+            (
+                "HAProxy version 2.6.12-1+deb12u4 2026/10/17 - https://haproxy.org/",
+                "2.6.12-1+deb12u4",
+            ),
             ("v2.10.0 h1:abc=", "2.10.0"),
             ("unknown", "unknown"),
         ] {
