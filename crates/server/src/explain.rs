@@ -318,7 +318,7 @@ mod tests {
         ] {
             assert!(text.lines().any(|other| other.starts_with(line)), "{line}\n{text}");
         }
-        assert!(text.starts_with("response  "), "the answer comes first: {text}");
+        assert!(text.starts_with("response  "), "the response comes first: {text}");
         assert!(explain(&config, Path::new("d.toml"), "ftp:x", false).is_err());
         assert!(
             explain(&config, Path::new("d.toml"), "http://other/", false).unwrap().contains("421")

@@ -289,7 +289,7 @@
     // By the last minute: an order by the last second would not hold still.
     }).sort((a, b) => b.recent[0] - a.recent[0] || b.recent[1] - a.recent[1] || b.route.requests - a.route.requests);
     table("routes", routes.map(({ route, rate, failed, sent, p50, p99 }) => [route.site || "(no site)", route.route || "(site)", bad(route.failed), failed ? { bad: number(failed) } : "0", number(rate), time(p99), time(p50), size(sent), number(route.requests)]), "No request yet.");
-    // The name of the only site tells nothing where there is little room.
+    // The name of the only site is left out where there is little room.
     byId("routes").classList.toggle("one-site", new Set(now.routes.map((route) => route.site)).size === 1);
     byId("upstreams").closest("section").hidden = !now.upstreams.length;
     table("upstreams", now.upstreams.map((upstream) => [upstream.name, upstreamState(upstream), `${upstream.site} ${upstream.route}`, number(upstream.in_flight), bad(upstream.waiting), number(upstream.requests), bad(upstream.failures)]), "");

@@ -172,7 +172,7 @@ fn notes(event: &Value) -> Vec<(u8, String)> {
     };
     // The name of the site is mostly the host of the URL.
     let is_host = |site: &str| event["host"].as_str().is_some_and(|host| names(host, site));
-    // The name of a site for every host says no more than the host.
+    // The name of a site for every host adds nothing to the host.
     let adds_nothing = |site: &&str| is_host(site) || *site == ANY_HOST;
     let site = event["site"].as_str().filter(adds_nothing).map_or("site", |_| "");
     let keys = [(3, "protocol"), (0, site), (2, "cache"), (1, "route")];
