@@ -107,6 +107,10 @@ def test_the_status_page_has_the_response_cache_where_there_is_one(serve, tmp_pa
             hidden = browser.evaluate("document.getElementById('response-cache').closest('div').hidden")
             assert hidden == (more == status)
         wait_until(lambda: "75.0 %" in shown("response-cache"), "three hits of four requests")
+        # All boxes in one line: no figure runs over its frame.
+        browser.call("Emulation.setDeviceMetricsOverride", width=1280, height=900, deviceScaleFactor=1, mobile=False)
+        over = "[...document.querySelectorAll('.facts dd')].filter((figure) => figure.getBoundingClientRect().right > figure.closest('.facts > div').getBoundingClientRect().right - 5).length"
+        assert browser.evaluate("document.querySelectorAll('.facts dd').length") > 20 and browser.evaluate(over) == 0
         for part in ("· hit", "· miss", "URLs1", "URLs on disk1", "written1", "failed to write0"):
             wait_until(lambda: part in shown("response-cache"), part)
         assert not browser.console_errors(), browser.console_errors()

@@ -236,6 +236,7 @@ def test_each_decision_appears(tmp_path, target, lines):
     assert done.returncode == 0, done.stderr
     for line in lines:
         assert re.search("^" + line.replace("FILE", re.escape(str(file))), done.stdout, re.M), f"{line}\n{done.stdout}"
+    assert done.stdout.startswith("response  "), f"the response comes first\n{done.stdout}"
 
 
 def test_what_does_not_match_does_not_appear(tmp_path):

@@ -66,7 +66,8 @@ def test_https_by_name_with_files_and_a_redirect_has_four_lines(tmp_path):
 
 def test_the_readme_installs_before_it_demonstrates():
     text = (ROOT / "README.md").read_text()
-    places = [text.index(part) for part in ("## Why not nginx or Caddy?", "## Install", "## First site", "demo/dunlin.toml", "## Measure", "## Features")]
+    places = [text.index(part) for part in ("## Why not nginx or Caddy?", "## Features", "## Install", "## First site", "demo/dunlin.toml", "## Measure")]
     assert places == sorted(places)
-    # At most two screens of 50 lines before the first thing to do.
+    # At most one screen of 50 lines before the features, and little more before the first thing to do.
+    assert text[: text.index("## Features")].count("\n") <= 50
     assert text[: text.index("## Install")].count("\n") <= 60

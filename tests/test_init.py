@@ -151,9 +151,9 @@ def test_serving_a_directory_prints_its_address_and_where_to_watch_and_nothing_a
     (tmp_path / "index.html").write_text("home")
     body, printed, errors = served(tmp_path, "--access-log", "off", ".")
     assert body == "home"
-    first, second = printed.splitlines()
+    first, figures, requests = printed.splitlines()
     assert first.startswith("http://127.0.0.1:")
-    assert "dunlin top --admin" in second and "dunlin watch --admin" in second
+    assert figures.startswith("figures:  dunlin top --admin ") and requests.startswith("requests: dunlin watch --admin ")
     # Warnings about the machine are allowed, but nothing of the start and of the end.
     assert " INFO " not in errors, errors
 
@@ -167,6 +167,8 @@ def test_serving_an_application_as_files_proposes_a_configuration(tmp_path):
     (tmp_path / "app.py").unlink()
     _, printed, _ = served(tmp_path)
     assert "dunlin init" not in printed
+    (tmp_path / "cgi-bin").mkdir()
+    assert "only files are served, not the programs in cgi-bin; `dunlin init` writes" in served(tmp_path)[1]
 
 
 def test_a_missing_directory_is_named(tmp_path):

@@ -35,9 +35,9 @@ def test_a_server_of_a_directory_prints_where_it_can_be_watched(serve_directory,
     runtime = tmp_path / "run"
     runtime.mkdir(mode=0o700)
     process, url = serve_directory(runtime)
-    line = process.stdout.readline()
-    socket = re.search(r"`dunlin top --admin (\S+)`", line)[1]
-    assert f"`dunlin watch --admin {socket}`" in line and socket.startswith(f"{runtime}/")
+    figures, requests = process.stdout.readline(), process.stdout.readline()
+    socket = re.search(r"^figures:  dunlin top --admin (\S+)$", figures, re.M)[1]
+    assert requests == f"requests: dunlin watch --admin {socket}\n" and socket.startswith(f"{runtime}/")
     assert os.stat(socket).st_mode & 0o777 == 0o600
     done = subprocess.run([DUNLIN, "top", "--once", "--interval", "0.1", "--admin", socket], capture_output=True, text=True)
     assert done.returncode == 0 and "requests" in done.stdout, done

@@ -2,12 +2,12 @@
 //! Field sections: reading any bytes does not panic, encoding the fields and reading them again gives the
 //! same fields, and another implementation reads the same.
 
-use dunlin_http::http2::hpack::{Decoder, Encoder, Indexing};
+use dunlin_http::http2::hpack::{HpackDecoder, HpackEncoder, Indexing};
 use libfuzzer_sys::fuzz_target;
 
 type Fields = Vec<(Vec<u8>, Vec<u8>)>;
 
-fn decode(decoder: &mut Decoder, block: &[u8]) -> Option<Fields> {
+fn decode(decoder: &mut HpackDecoder, block: &[u8]) -> Option<Fields> {
     let (mut text, mut fields) = (Vec::new(), Vec::new());
     let take = |text: &mut Vec<u8>, field: dunlin_http::http2::hpack::DecodedField| {
         fields.push((text[field.name].to_vec(), text[field.value].to_vec()));
@@ -17,8 +17,8 @@ fn decode(decoder: &mut Decoder, block: &[u8]) -> Option<Fields> {
 }
 
 fuzz_target!(|blocks: Vec<(u8, Vec<u8>)>| {
-    let (mut decoder, mut other) = (Decoder::default(), fluke_hpack::Decoder::new());
-    let (mut encoder, mut back) = (Encoder::default(), Decoder::default());
+    let (mut decoder, mut other) = (HpackDecoder::default(), fluke_hpack::Decoder::new());
+    let (mut encoder, mut back) = (HpackEncoder::default(), HpackDecoder::default());
     for (choice, block) in blocks {
         let Some(fields) = decode(&mut decoder, &block) else { return };
         // The other implementation is stricter in some cases; fields that both read must be equal.

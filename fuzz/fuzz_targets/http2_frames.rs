@@ -3,12 +3,12 @@
 //! and the limit of open streams holds.
 
 use dunlin_http::Head;
-use dunlin_http::http2::{Event, Http2Connection, OutgoingHead, PREFACE, Settings};
+use dunlin_http::http2::{Http2Connection, Http2Event, Http2Settings, OutgoingHead, PREFACE};
 use libfuzzer_sys::fuzz_target;
 
 /// Events, and the bytes that were sent.
 fn serve(pieces: &[&[u8]]) -> (Vec<String>, Vec<u8>) {
-    let settings = Settings { streams: 5, ..Settings::default() };
+    let settings = Http2Settings { streams: 5, ..Http2Settings::default() };
     let (mut head, mut text, mut out) = (Head::default(), Vec::new(), Vec::new());
     let mut engine = Http2Connection::new(settings, &mut out);
     let (mut events, mut pending) = (Vec::new(), Vec::new());
@@ -17,7 +17,7 @@ fn serve(pieces: &[&[u8]]) -> (Vec<String>, Vec<u8>) {
         let mut at = 0;
         loop {
             let event = match engine.next(&pending, &mut at, &mut head, &mut text, &mut out) {
-                Ok(Event::More) => break,
+                Ok(Http2Event::More) => break,
                 Ok(event) => event,
                 Err(failure) => {
                     events.push(format!("{failure:?}"));
@@ -25,17 +25,21 @@ fn serve(pieces: &[&[u8]]) -> (Vec<String>, Vec<u8>) {
                 }
             };
             match &event {
-                Event::Request { stream, .. } => {
+                Http2Event::Request { stream, .. } => {
                     let lines = b"A: b\r\nSet-Cookie: c\r\n";
-                    let head =
-                        OutgoingHead { status: 200, date: b"d", lines, serial: u64::from(*stream % 3) };
+                    let head = OutgoingHead {
+                        status: 200,
+                        date: b"d",
+                        lines,
+                        serial: u64::from(*stream % 3),
+                    };
                     engine.respond(*stream, &head, false, &mut out);
                     if stream % 4 == 1 && !engine.send_whole(*stream, &[b'x'; 3000], &mut out) {
                         engine.set_ready(*stream, true);
                     }
                     events.push(format!("request {stream}"));
                 }
-                Event::Data { stream, data, ended } => {
+                Http2Event::Data { stream, data, ended } => {
                     events.push(format!("{stream} {:?} {ended}", &pending[data.clone()]));
                     engine.consumed(*stream, data.len(), &mut out);
                 }

@@ -4,7 +4,7 @@
 
 use std::collections::HashMap;
 
-use dunlin_http::http3::{Event, Http3Connection, OutgoingHead, OwnStream, Settings};
+use dunlin_http::http3::{Http3Connection, Http3Event, Http3Settings, OutgoingHead, OwnStream};
 use dunlin_http::{Head, Request};
 use libfuzzer_sys::fuzz_target;
 
@@ -27,7 +27,10 @@ struct Server {
 impl Server {
     fn new() -> Self {
         Self {
-            engine: Http3Connection::new(Settings { streams: STREAMS, ..Settings::default() }),
+            engine: Http3Connection::new(Http3Settings {
+                streams: STREAMS,
+                ..Http3Settings::default()
+            }),
             events: Vec::new(),
             bodies: HashMap::new(),
             blocked: HashMap::new(),
@@ -57,15 +60,15 @@ impl Server {
         let (mut at, mut head, mut text) = (0, Head::default(), Vec::new());
         while !self.has_failed && !self.over.contains(&stream) {
             match self.engine.receive(stream, bytes, &mut at, is_end, &mut head, &mut text) {
-                Ok(Event::More) => {
+                Ok(Http3Event::More) => {
                     assert_eq!(at, bytes.len());
                     return;
                 }
-                Ok(Event::Blocked) => {
+                Ok(Http3Event::Blocked) => {
                     self.blocked.insert(stream, (bytes[at..].to_vec(), is_end));
                     return;
                 }
-                Ok(Event::Data { data, ended, .. }) => {
+                Ok(Http3Event::Data { data, ended, .. }) => {
                     self.bodies.entry(stream).or_default().extend_from_slice(&bytes[data]);
                     if ended {
                         self.events
@@ -73,15 +76,16 @@ impl Server {
                     }
                 }
                 Ok(event) => {
-                    if let Event::Request { .. } | Event::Rejected { .. } = event {
+                    if let Http3Event::Request { .. } | Http3Event::Rejected { .. } = event {
                         let request = Request::new(&text, &head);
                         self.events.push(format!("{:?}", request.fields().collect::<Vec<_>>()));
                         let lines = b"Server: x\r\nX-Own: y\r\n";
                         let response = OutgoingHead { status: 200, date: b"", lines, serial: 3 };
                         self.engine.respond(stream, &response, stream % 8 == 0, &mut self.out);
                     }
-                    if let Event::Malformed { .. } | Event::Reset { .. } | Event::Stop { .. } =
-                        event
+                    if let Http3Event::Malformed { .. }
+                    | Http3Event::Reset { .. }
+                    | Http3Event::Stop { .. } = event
                     {
                         self.over.push(stream);
                     }

@@ -2,7 +2,7 @@
 //! Instructions and sections of QPACK, in one piece and in two: both give the same fields, nothing panics, what is held is
 //! bounded, and encoding the fields and reading them again gives the same fields.
 
-use dunlin_http::http3::qpack::{Decoded, DecodedField, Decoder, Encoder, Indexing};
+use dunlin_http::http3::qpack::{Decoded, DecodedField, Indexing, QpackDecoder, QpackEncoder};
 use libfuzzer_sys::fuzz_target;
 
 type Fields = Vec<(Vec<u8>, Vec<u8>)>;
@@ -11,7 +11,7 @@ type Fields = Vec<(Vec<u8>, Vec<u8>)>;
 const HELD: usize = 64 * 1024;
 
 /// `None` if the section is malformed or blocked.
-fn decode(decoder: &mut Decoder, stream: u64, section: &[u8]) -> Option<Fields> {
+fn decode(decoder: &mut QpackDecoder, stream: u64, section: &[u8]) -> Option<Fields> {
     let (mut text, mut fields) = (Vec::new(), Vec::new());
     let take = |text: &mut Vec<u8>, field: DecodedField| {
         fields.push((text[field.name].to_vec(), text[field.value].to_vec()));
@@ -24,8 +24,8 @@ fn decode(decoder: &mut Decoder, stream: u64, section: &[u8]) -> Option<Fields> 
 fuzz_target!(|input: (u16, u16, Vec<(Vec<u8>, Vec<u8>)>)| {
     let (capacity, cut, pieces) = input;
     let capacity = usize::from(capacity);
-    let (mut whole, mut split) = (Decoder::new(capacity, 4), Decoder::new(capacity, 4));
-    let (mut encoder, mut back) = (Encoder::default(), Decoder::new(4096, 4));
+    let (mut whole, mut split) = (QpackDecoder::new(capacity, 4), QpackDecoder::new(capacity, 4));
+    let (mut encoder, mut back) = (QpackEncoder::default(), QpackDecoder::new(4096, 4));
     encoder.set_limits(4096, 4);
     for (number, (instructions, section)) in pieces.iter().enumerate() {
         let stream = 4 * number as u64;
@@ -34,7 +34,7 @@ fuzz_target!(|input: (u16, u16, Vec<(Vec<u8>, Vec<u8>)>)| {
         let parts = split.receive(first).and_then(|one| Ok(one + split.receive(second)?));
         assert_eq!(result, parts);
         // The same bytes as instructions of the decoder that this encoder has.
-        let mut other = Encoder::default();
+        let mut other = QpackEncoder::default();
         other.set_limits(4096, 4);
         let _ = other.receive(instructions);
         if result.is_err() {

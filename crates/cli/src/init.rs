@@ -81,16 +81,17 @@ pub(crate) fn proposal(directory: &Path) -> Option<String> {
         return None;
     }
     let found = Found::in_directory(directory);
-    if matches!(found.application, Application::Files) {
-        return None;
-    }
+    let what = match &found.application {
+        Application::Files if !found.has_cgi => return None,
+        Application::Files => "the programs in cgi-bin".to_owned(),
+        application => application.to_string(),
+    };
     let argument = if directory == Path::new(".") {
         String::new()
     } else {
         format!(" {}", directory.display())
     };
     Some(format!(
-        "only files are served, not {}; `dunlin init{argument}` writes a configuration for it",
-        found.application
+        "only files are served, not {what}; `dunlin init{argument}` writes a configuration for it"
     ))
 }

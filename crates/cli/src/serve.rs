@@ -128,7 +128,7 @@ pub(crate) fn run(arguments: &ServeArguments) -> ExitCode {
     if let Some(socket) = admin {
         let socket = socket.display();
         print_if_read(format_args!(
-            "watch it with `dunlin top --admin {socket}`, its requests with `dunlin watch --admin {socket}`\n"
+            "figures:  dunlin top --admin {socket}\nrequests: dunlin watch --admin {socket}\n"
         ));
     }
     server.log_start();

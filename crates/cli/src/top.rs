@@ -119,19 +119,24 @@ fn fetch_periodically(
     interval: Duration,
     reports: &Sender<Result<Reports, String>>,
 ) {
-    while reports.send(source.fetch()).is_ok() {
+    loop {
+        // The first reports were fetched before: an interval without a length has no rates.
         std::thread::sleep(interval);
+        if reports.send(source.fetch()).is_err() {
+            return;
+        }
     }
 }
 
 fn live(source: Source, interval: Duration, place: &str) -> Result<(), String> {
     // Report errors of the first request before the terminal changes to full screen.
     let first = source.fetch()?;
-    let figures = first.since(&first);
+    let mut screen = Screen::new(first.since(&first), place);
+    screen.history = source.history(interval.as_secs() as usize);
     let (sender, reports) = channel();
     std::thread::spawn(move || fetch_periodically(&source, interval, &sender));
     let mut terminal = ratatui::init();
-    let result = follow(&mut terminal, Screen::new(figures, place), first, &reports);
+    let result = follow(&mut terminal, screen, first, &reports);
     ratatui::restore();
     result.map_err(|error| error.to_string())
 }

@@ -171,6 +171,15 @@ impl Checker<'_> {
         self.problems.push(self.source.problem(place.as_ref(), what.into()));
     }
 
+    /// Returns the place of the first of two, as the end of a message.
+    fn first(&self, place: &Span) -> String {
+        match self.source.line(place.as_ref()) {
+            None => String::new(),
+            Some((path, line)) if path == self.source.path => format!(", first in line {line}"),
+            Some((path, line)) => format!(", first in line {line} of {}", path.display()),
+        }
+    }
+
     fn warn(&mut self, place: &Span, what: impl Into<String>) {
         self.warnings.push(self.source.problem(place.as_ref(), what.into()));
     }

@@ -90,7 +90,7 @@ fn of_line(line: &str) -> Option<Syntax> {
     if is_assignment {
         return None;
     }
-    if line.ends_with(';') || is(&NGINX) && line.ends_with('{') {
+    if line.ends_with(';') || is(&NGINX) && line.contains('{') {
         return Some(Syntax::Nginx);
     }
     if is(&CADDY) || line.ends_with('{') || is_address(line) {
@@ -206,6 +206,7 @@ mod tests {
     fn the_syntax_of_other_servers_leads_to_the_way_over() {
         let cases = [
             ("# a site\nserver {\n    listen 80;\n}\n", "dunlin convert nginx site.conf"),
+            ("server { listen 80; location / { root /srv; } }\n", "dunlin convert nginx"),
             ("user www-data;\nhttp {\n", "dunlin convert nginx"),
             ("map $a $b {\n  default 1;\n}\n", "dunlin convert nginx"),
             ("example.com {\n\troot * /srv/www\n\tfile_server\n}\n", "dunlin convert caddy"),

@@ -2,31 +2,32 @@
 
 use std::borrow::Cow;
 use std::collections::HashMap;
-use std::path::{Path, PathBuf};
+use std::path::PathBuf;
 use std::sync::Arc;
 
-use super::access_log::AccessLog;
+use self::conditions::{Conditions, MAX_VARIANT_CELLS};
+use self::hosts::Hosts;
+use self::merging::{applies, merged, settings, sources, table, user_fields};
 use super::facts::Facts;
-use super::file::{Route, RouteDictionary, ScriptKind, ScriptTable};
-use super::handler::{Handler, HandlerKey};
+use super::handler::Handler;
 use super::listen::Listen;
 use super::map::Maps;
-use super::merge::merge;
-use super::object_root::{ObjectRoot, Stores};
-use super::path_regex::{PathRegex, RegexList};
-use super::pattern::Pattern;
+use super::object_root::Stores;
+use super::path_regex::PathRegex;
 use super::recent::Recent;
 use super::report::Report;
 use super::respond::Respond;
 use super::route_table::{Found, Pair, RouteTable};
-use super::script::Mapping;
-use super::settings::{RouteLog, Settings};
+use super::settings::Settings;
 use super::site_route::SiteRoute;
-use super::sources::{SourceRule, Sources};
-use super::spanned::Span;
+use super::sources::Sources;
 use super::tls::Tls;
-use super::units::SizeLimit;
 use super::when::When;
+
+mod conditions;
+mod contents;
+mod hosts;
+mod merging;
 
 /// All sites.
 #[derive(Debug, Default)]
@@ -36,18 +37,6 @@ pub struct Sites {
     anywhere: Hosts,
     /// The sites of each listener, by its number; empty if all sites are served on all of them.
     listeners: Vec<(u64, Hosts)>,
-}
-
-/// Indexes of sites by host.
-#[derive(Debug, Default)]
-struct Hosts {
-    /// By lower-case name.
-    exact: HashMap<Vec<u8>, usize>,
-    /// By the lower-case name after the `*`, including its dot.
-    wildcard: HashMap<Vec<u8>, usize>,
-    /// By the lower-case name before a `*` at the end, including its dot.
-    any_end: HashMap<Vec<u8>, usize>,
-    default: Option<usize>,
 }
 
 /// Name of the site for all other hosts.
@@ -83,22 +72,6 @@ pub struct Site {
     pub tls: Option<Arc<Tls>>,
 }
 
-/// The routes of a site that a path alone does not decide about.
-#[derive(Debug)]
-struct Conditions {
-    /// Indexes of those with patterns by the paths that they match.
-    by_path: RouteTable<Vec<usize>>,
-    /// Those with regular expressions: the index of each.
-    regexes: Vec<usize>,
-    list: RegexList,
-    /// Settings that the table of a variant has at most.
-    cells: usize,
-}
-
-/// A variant of a site has at most this many settings, unless there are few variants.
-const MAX_CELLS: usize = 2_048;
-/// All variants of a site have at most this many settings.
-const MAX_VARIANT_CELLS: usize = 1 << 15;
 /// A site keeps the settings of at most this many pairs that its table has not.
 const MAX_PAIRS: usize = 1 << 11;
 
@@ -250,74 +223,6 @@ impl Sites {
     /// Returns all sites, in the order of the file.
     pub fn iter(&self) -> impl ExactSizeIterator<Item = &Arc<Site>> {
         self.all.iter()
-    }
-}
-
-impl Hosts {
-    /// Adds a site, except for hosts that it has. `is_better` returns `true` if the site at an index gives way.
-    fn add(&mut self, site: &Site, is_better: impl Fn(usize) -> bool) {
-        let index = site.index;
-        let put = |entry: &mut usize| {
-            if is_better(*entry) {
-                *entry = index;
-            }
-        };
-        if site.hosts.is_empty() {
-            put(self.default.get_or_insert(index));
-        }
-        for host in &site.hosts {
-            let (names, name) = match (host.strip_prefix('*'), host.strip_suffix('*')) {
-                (Some(rest), _) => (&mut self.wildcard, rest),
-                (None, Some(start)) => (&mut self.any_end, start),
-                (None, None) => (&mut self.exact, &**host),
-            };
-            put(names.entry(name.as_bytes().to_vec()).or_insert(index));
-        }
-    }
-
-    /// Returns `true` if a site has this host, as the file names it.
-    fn has(&self, host: &str) -> bool {
-        match (host.strip_prefix('*'), host.strip_suffix('*')) {
-            (Some(rest), _) => self.wildcard.contains_key(rest.as_bytes()),
-            (None, Some(start)) => self.any_end.contains_key(start.as_bytes()),
-            (None, None) => self.exact.contains_key(host.as_bytes()),
-        }
-    }
-
-    /// Returns `true` if the site at an index has a host here.
-    fn has_site(&self, index: usize) -> bool {
-        let mut named = self.exact.values().chain(self.wildcard.values());
-        self.default == Some(index) || named.any(|other| *other == index)
-    }
-
-    fn find(&self, host: &[u8]) -> Option<usize> {
-        self.named(host).map(|(index, _)| index).or(self.default)
-    }
-
-    /// Returns the index of the site that names the host, and whether a wildcard matched.
-    fn named(&self, host: &[u8]) -> Option<(usize, bool)> {
-        let host = host.strip_suffix(b".").unwrap_or(host);
-        // No host name (RFC 1035 §2.3.4) or address is longer.
-        let mut lower = [0; 255];
-        let lower = lower.get_mut(..host.len())?;
-        lower.copy_from_slice(host);
-        lower.make_ascii_lowercase();
-        let lower = &*lower;
-        if let Some(&index) = self.exact.get(lower) {
-            return Some((index, false));
-        }
-        if self.wildcard.is_empty() && self.any_end.is_empty() {
-            return None;
-        }
-        let by_end = memchr::memchr_iter(b'.', lower)
-            .filter(|&dot| dot > 0)
-            .find_map(|dot| self.wildcard.get(&lower[dot..]));
-        let by_start = || {
-            memchr::memrchr_iter(b'.', lower)
-                .filter(|&dot| dot + 1 < lower.len())
-                .find_map(|dot| self.any_end.get(&lower[..=dot]))
-        };
-        by_end.or_else(by_start).map(|&index| (index, true))
     }
 }
 
@@ -529,117 +434,6 @@ impl Site {
         merged(matching.into_iter(), &self.defaults, &self.sources)
     }
 
-    /// Returns the directories of warm scripts, and the `PATH` of their environment if the file sets it.
-    pub fn warm_scripts(&self) -> impl Iterator<Item = (&Path, Option<&str>)> {
-        let scripts = self.routes.iter().filter_map(|route| route.route.script.as_deref());
-        scripts.filter(|script| script.kind.value == ScriptKind::Warm).filter_map(|script| {
-            let mut variables = script.env.iter().flat_map(|env| &env.value);
-            let path = variables.find(|(name, _)| name.value == "PATH");
-            let directory = script.file.as_ref().or(script.directory.as_ref())?;
-            Some((directory.as_path(), path.map(|(_, value)| value.value.as_str())))
-        })
-    }
-
-    /// Returns `true` if a route has the server's status.
-    pub(super) fn shows_status(&self) -> bool {
-        self.routes.iter().any(|route| route.route.handler_key() == Some(HandlerKey::Status))
-    }
-
-    /// Returns the tables of its scripts.
-    pub(super) fn scripts(&self) -> impl Iterator<Item = &ScriptTable> {
-        self.routes.iter().filter_map(|route| Some(&route.route.script.as_ref()?.value))
-    }
-
-    /// Returns the directories of its files and scripts.
-    pub fn directories(&self) -> impl Iterator<Item = &Path> {
-        self.all_settings().flat_map(|settings| {
-            let others = settings.sendfile_roots.iter().map(|other| &*other.root);
-            let scripts = settings.handler.script().into_iter();
-            let scripts = scripts.filter(|script| script.mapping != Mapping::Program);
-            let scripts = scripts.map(|script| &*script.directory);
-            let root = Some(&*settings.root).filter(|_| settings.objects.is_none());
-            root.into_iter().chain(others).chain(scripts)
-        })
-    }
-
-    /// Returns the roots of its files that are in object storage.
-    pub fn object_roots(&self) -> impl Iterator<Item = &Arc<ObjectRoot>> {
-        let all = self.table.values().chain(self.special_routes());
-        all.filter_map(|settings| settings.objects.as_ref())
-    }
-
-    fn all_settings(&self) -> impl Iterator<Item = &Arc<Settings>> {
-        let of_routes = self.routes.iter().map(|route| self.settings_of(route));
-        of_routes.chain([self.table.find_by_pattern(b"/")])
-    }
-
-    /// Returns the directories in which converted files are written beside their sources.
-    pub(super) fn roots_with_records(&self) -> Vec<PathBuf> {
-        let all = self.routes.iter().map(|route| self.settings_of(route));
-        let written = |settings: &&Arc<Settings>| settings.records.is_some_and(|rules| rules.write);
-        all.filter(written).map(|settings| settings.root.clone()).collect()
-    }
-
-    /// Returns the directories whose files clients can change.
-    pub(super) fn roots_with_dav(&self) -> Vec<PathBuf> {
-        let changed = self.all_settings().filter(|settings| settings.dav.is_some());
-        changed.map(|settings| settings.root.clone()).collect()
-    }
-
-    /// Returns `true` if responses of a route are cached.
-    pub fn caches_responses(&self) -> bool {
-        let mut all = self.table.values().chain(self.special_routes());
-        all.any(|settings| settings.cache.responses.is_some())
-    }
-
-    /// Returns `true` if dictionaries of a route are kept.
-    pub fn keeps_dictionaries(&self) -> bool {
-        let mut all = self.table.values().chain(self.special_routes());
-        all.any(|settings| settings.dictionary.is_some() || settings.page_dictionary.is_some())
-    }
-
-    /// Returns the access logs of its routes; some occur more than once.
-    pub fn access_logs(&self) -> impl Iterator<Item = &Arc<AccessLog>> {
-        let all = self.table.values().chain(self.special_routes());
-        all.filter_map(|settings| match &settings.access_log {
-            RouteLog::Own(log) => Some(log),
-            RouteLog::Off | RouteLog::Server => None,
-        })
-    }
-
-    /// Returns the routes that redirect: a path that each matches, and its position in the file.
-    pub fn redirects(&self) -> impl Iterator<Item = (Vec<u8>, &Span)> {
-        self.routes.iter().filter(|route| route.is_plain()).filter_map(|route| {
-            let place = &route.route.redirect.as_ref()?.span;
-            Some((route.pattern.example(), place))
-        })
-    }
-
-    /// Returns the largest limited `body_size` of its routes.
-    pub fn largest_body(&self) -> Option<u64> {
-        let sizes = self.routes.iter().filter_map(|route| Some(*route.route.body_size.as_deref()?));
-        sizes.filter(|size| *size != SizeLimit::UNLIMITED).map(|size| size.0).max()
-    }
-
-    /// Returns the tables of its scripts with their names: site, route and kind.
-    pub(super) fn named_scripts(&self) -> impl Iterator<Item = (&ScriptTable, String)> {
-        self.routes.iter().filter_map(|SiteRoute { route, name, .. }| {
-            let script = &route.script.as_ref()?.value;
-            let kind = script.kind.value.as_str();
-            Some((script, format!("{} {} ({kind})", self.name, name.value)))
-        })
-    }
-
-    /// Returns names and tables of the scripts whose processes the server starts.
-    pub(super) fn scripts_started_here(&self) -> impl Iterator<Item = (String, &ScriptTable)> {
-        self.routes.iter().filter_map(|SiteRoute { route, name, .. }| {
-            let script = &route.script.as_ref()?.value;
-            let name = || format!("{} {} ({})", self.name, name.value, script.kind.value.as_str());
-            let starts = script.connect.is_none() && !script.kind.is_component();
-            starts.then(|| (name(), script))
-        })
-    }
-
     /// Returns the settings of every path, but for pairs that are made for requests.
     pub fn table(&self) -> &RouteTable<Settings> {
         &self.table
@@ -658,169 +452,4 @@ impl Site {
     pub fn route_count(&self) -> usize {
         self.routes.len()
     }
-}
-
-impl Conditions {
-    /// Returns the routes with conditions; `None` if there are none.
-    ///
-    /// # Errors
-    /// There are too many patterns.
-    fn new(routes: &[SiteRoute]) -> Result<Option<Self>, String> {
-        let conditional = || routes.iter().enumerate().filter(|(_, route)| route.is_conditional());
-        if conditional().next().is_none() {
-            return Ok(None);
-        }
-        let has_regex = |at: &usize| routes[*at].pattern.regex().is_some();
-        let indexes = conditional().map(|(at, _)| at);
-        let (regexes, plain): (Vec<usize>, Vec<usize>) = indexes.partition(has_regex);
-        let patterns: Vec<&Pattern> = plain.iter().map(|&at| &routes[at].pattern).collect();
-        let by_path: RouteTable<Vec<usize>> =
-            RouteTable::new(&patterns, |matching| matching.iter().map(|&at| plain[at]).collect())?;
-        let cells = cells(routes)?;
-        // Of the routes for the values of a map, one applies.
-        let is_choice =
-            |at: &&usize| routes[**at].when.as_ref().is_some_and(|when| when.is_choice());
-        let free = |all: &[usize]| all.iter().filter(|at| !is_choice(at)).count();
-        let most = by_path.values().map(|routes| free(routes)).max().unwrap_or(0) + free(&regexes);
-        let variants = 1_usize.checked_shl(most as u32).unwrap_or(usize::MAX);
-        if cells > MAX_CELLS && cells.saturating_mul(variants) > MAX_VARIANT_CELLS {
-            return Err(format!(
-                "the patterns have {cells} pairs of a beginning and an end, and up to {most} routes with `when` apply to a path: \
-                 write fewer patterns with text on both sides of `*`, or fewer conditions"
-            ));
-        }
-        let list = RegexList::new(regexes.iter().filter_map(|&at| routes[at].pattern.regex()))?;
-        Ok(Some(Self { by_path, regexes, list, cells }))
-    }
-}
-
-/// Returns the number of settings that the table of all routes has.
-///
-/// # Errors
-/// There are too many patterns.
-fn cells(routes: &[SiteRoute]) -> Result<usize, String> {
-    let all: Vec<&SiteRoute> = routes.iter().collect();
-    let mounts = mounts(&all);
-    let patterns: Vec<&Pattern> = all.iter().map(|route| &route.pattern).chain(&mounts).collect();
-    Ok(RouteTable::new(&patterns, |_| ())?.values().count())
-}
-
-/// Returns `true` if a route has no conditions or is among those at `applying`, by its position in the file.
-fn applies(route: &SiteRoute, applying: &[usize]) -> bool {
-    !route.is_conditional() || applying.contains(&route.order)
-}
-
-/// Makes the settings of every path, of the routes that apply.
-///
-/// # Errors
-/// There are too many patterns.
-fn table(
-    routes: &[SiteRoute],
-    defaults: &Defaults,
-    sources: &Option<Arc<Sources>>,
-    applies: impl Fn(&SiteRoute) -> bool,
-) -> Result<RouteTable<Settings>, String> {
-    let routes: Vec<&SiteRoute> = routes.iter().filter(|route| applies(route)).collect();
-    let mounts = mounts(&routes);
-    let mut patterns: Vec<&Pattern> = routes.iter().map(|route| &route.pattern).collect();
-    patterns.extend(&mounts);
-    RouteTable::new(&patterns, |matching| {
-        let own = matching.iter().filter_map(|&at| routes.get(at).copied());
-        let mut made = merged(own, defaults, sources);
-        if matching.iter().any(|&at| at >= routes.len()) {
-            made.handler = Handler::AddSlash;
-        }
-        made
-    })
-}
-
-/// Merges the settings of routes that match a path, from general to specific.
-fn merged<'r>(
-    mut own: impl DoubleEndedIterator<Item = &'r SiteRoute> + Clone,
-    defaults: &'r Defaults,
-    sources: &Option<Arc<Sources>>,
-) -> Settings {
-    // Each route was checked alone: no check depends on keys of two routes.
-    let mut made = settings(own.clone(), defaults, &mut |_, _| {});
-    let most_specific = own.next_back().map(|route| &route.name.value);
-    made.pattern = most_specific.cloned().unwrap_or_default();
-    made.guard(sources);
-    made
-}
-
-/// Returns the fields in which authentication names users and what else it knows of them. Applications trust them, so that no
-/// client may set them.
-fn user_fields(routes: &[SiteRoute]) -> Vec<String> {
-    let tables = routes.iter().flat_map(|route| route.route.auth_tables());
-    let names = tables.flat_map(|table| {
-        let copied = table.copy_to_request.iter().flat_map(|names| &names.value);
-        let copied = copied.map(|name| name.value.as_str());
-        let claims = table.jwt.iter().flat_map(|jwt| &jwt.value.claims);
-        let claims = claims.flat_map(|claims| claims.value.keys().map(|name| name.value.as_str()));
-        [table.user_field()].into_iter().chain(copied).chain(claims)
-    });
-    let mut names: Vec<String> =
-        names.map(|name| name.to_ascii_lowercase().replace(['_', '.'], "-")).collect();
-    names.sort();
-    names.dedup();
-    names
-}
-
-/// Returns the paths that lack only the last slash of a route with an application, a directory of scripts, a proxy or the status:
-/// `/app` for `/app/*`, unless another route, which is not for every path, matches.
-fn mounts(routes: &[&SiteRoute]) -> Vec<Pattern> {
-    let is_mount = |route: &Route| match route.handler_key() {
-        _ if route.alias.is_some() => true,
-        Some(HandlerKey::Status | HandlerKey::Proxy) => true,
-        Some(HandlerKey::Script) => {
-            route.script.as_deref().is_some_and(|script| match script.mapping() {
-                Mapping::Application | Mapping::Program => true,
-                // The directory itself, whose index is a script.
-                Mapping::Rest => script.is_by_extension(),
-                Mapping::Path => false,
-            })
-        }
-        _ => false,
-    };
-    let mut mounts: Vec<Pattern> = Vec::new();
-    for SiteRoute { pattern, route, .. } in routes {
-        let Some(path) = pattern.mount().filter(|_| is_mount(route)) else { continue };
-        let is_taken = routes.iter().any(|other| {
-            let takes = !other.pattern.is_everything() && other.pattern.matches(path.prefix());
-            takes && (other.route.has_handler() || other.route.r#try.is_some())
-        });
-        if !is_taken && !mounts.contains(&path) {
-            mounts.push(path);
-        }
-    }
-    mounts
-}
-
-/// Returns the scripts of the routes, as far as they are files.
-fn sources(site: &str, routes: &[SiteRoute], defaults: &Defaults) -> Option<Arc<Sources>> {
-    let rules = routes.iter().filter_map(|route| {
-        let settings = settings([route], defaults, &mut |_, _| {});
-        SourceRule::new(&route.name, settings.handler.script()?)
-    });
-    let rules: Vec<_> = rules.collect();
-    (!rules.is_empty()).then(|| Arc::new(Sources { site: site.to_owned(), rules }))
-}
-
-/// Merges the settings of these routes.
-fn settings<'r>(
-    routes: impl IntoIterator<Item = &'r SiteRoute>,
-    defaults: &'r Defaults,
-    report: Report<'_>,
-) -> Settings {
-    let merged = merge(routes, &defaults.maps, |_, _| {});
-    let root = merged.route.root.as_deref().unwrap_or(&defaults.root).clone();
-    let objects = defaults.stores.root(&root);
-    let mut made = Settings::new(&merged.route, root, defaults.cache_file, merged.patterns, report);
-    if defaults.is_without_charset && merged.route.charset.is_none() {
-        made.charset.clear();
-    }
-    let has_files = merged.route.dictionary.as_deref().is_none_or(RouteDictionary::has_files);
-    let dictionary = defaults.dictionaries.clone().filter(|_| has_files && made.are_files_public());
-    let page_dictionary = made.page_dictionary.clone().filter(|_| defaults.has_dictionaries);
-    Settings { objects, dictionary, page_dictionary, ..made }
 }

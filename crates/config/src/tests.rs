@@ -134,7 +134,7 @@ fn errors_are_reported_with_line_and_column() {
         (
             "[[site]]",
             "[[listen]]\naddress = 'localhost:8080'\n[[site]]",
-            "9:11: two [[listen]] have the address 127.0.0.1:8080",
+            "9:11: two [[listen]] have the address 127.0.0.1:8080, first in line 6",
         ),
         (
             "\"*.example.com\"",

@@ -12,7 +12,7 @@ use std::time::{Duration, Instant, SystemTime};
 use bytes::Bytes;
 
 use super::pattern::Pattern;
-use super::record::{Key, MAX_HEAD, Version};
+use super::record::{Key, MAX_HEAD, VersionName};
 use super::{Hash, MAX_LENGTH, sha256};
 
 /// Versions of files.
@@ -69,7 +69,7 @@ struct State {
 
 #[derive(Debug)]
 struct Entry {
-    version: Version,
+    version: VersionName,
     length: u64,
     last_use: u64,
     /// The content, unless it is on disk.
@@ -126,7 +126,8 @@ impl History {
             return None;
         }
         let pattern = self.pattern(site, path, exists);
-        let version = Version { site: site.into(), path: path.into(), pattern: pattern.clone() };
+        let version =
+            VersionName { site: site.into(), path: path.into(), pattern: pattern.clone() };
         self.keep_version(version, content).then_some(pattern)
     }
 
@@ -136,7 +137,10 @@ impl History {
         let length = content.len() as u64;
         length <= MAX_LENGTH
             && length + OVERHEAD <= self.bounds.bytes
-            && self.keep_version(Version { site: site.into(), path: name.into(), pattern }, content)
+            && self.keep_version(
+                VersionName { site: site.into(), path: name.into(), pattern },
+                content,
+            )
     }
 
     /// Returns the dictionaries of that name, those that were used last first, once the records of the directory are known.
@@ -152,7 +156,7 @@ impl History {
         Some(named.map(|(key, entry)| Found { key: *key, length: entry.length }).collect())
     }
 
-    fn keep_version(&self, version: Version, content: &[u8]) -> bool {
+    fn keep_version(&self, version: VersionName, content: &[u8]) -> bool {
         let length = content.len() as u64;
         let Some(head) = version.head() else { return false };
         let key = Key::new(sha256(content), &head);
@@ -222,7 +226,7 @@ impl History {
         records.sort_by_key(|(time, ..)| *time);
         for (_, key, path, size) in records {
             let parsed = read_head(&path).ok().flatten();
-            let is_same = |(_, head): &(Version, Vec<u8>)| Key::new(key.content, head) == key;
+            let is_same = |(_, head): &(VersionName, Vec<u8>)| Key::new(key.content, head) == key;
             let Some((version, head)) = parsed.filter(is_same) else {
                 self.counters.failures.fetch_add(1, Ordering::Relaxed);
                 // What cannot be removed is not used.
@@ -261,7 +265,7 @@ impl History {
         gone.map_or(by_hash, |(_, pattern)| pattern)
     }
 
-    fn insert(&self, key: Key, version: Version, length: u64, content: Option<Bytes>) {
+    fn insert(&self, key: Key, version: VersionName, length: u64, content: Option<Bytes>) {
         let mut removed = Vec::new();
         {
             let mut state = self.lock();
@@ -351,7 +355,7 @@ fn read(path: &Path, key: &Key, length: u64) -> io::Result<Bytes> {
     let mut record = Vec::new();
     let max = length + MAX_HEAD as u64 + 1;
     (&file).take(max).read_to_end(&mut record)?;
-    let (_, head) = Version::parse(&record).ok_or_else(wrong)?;
+    let (_, head) = VersionName::parse(&record).ok_or_else(wrong)?;
     let content = Bytes::from(record).slice(head..);
     if sha256(&content) != key.content {
         return Err(wrong());
@@ -361,10 +365,10 @@ fn read(path: &Path, key: &Key, length: u64) -> io::Result<Bytes> {
     Ok(content)
 }
 
-fn read_head(path: &Path) -> io::Result<Option<(Version, Vec<u8>)>> {
+fn read_head(path: &Path) -> io::Result<Option<(VersionName, Vec<u8>)>> {
     let mut start = Vec::new();
     File::open(path)?.take(MAX_HEAD as u64).read_to_end(&mut start)?;
-    Ok(Version::parse(&start).map(|(version, length)| {
+    Ok(VersionName::parse(&start).map(|(version, length)| {
         start.truncate(length);
         (version, start)
     }))

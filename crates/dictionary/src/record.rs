@@ -11,7 +11,7 @@ pub(crate) const MAX_HEAD: usize = 8 << 10;
 
 /// What a version is known by.
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub(crate) struct Version {
+pub(crate) struct VersionName {
     /// The name of the site.
     pub(crate) site: Box<str>,
     /// The decoded path of its URL.
@@ -27,7 +27,7 @@ pub(crate) struct Key {
     pub(crate) head: [u8; 8],
 }
 
-impl Version {
+impl VersionName {
     /// Returns the head of the record; `None` if it would be too long.
     pub(crate) fn head(&self) -> Option<Vec<u8>> {
         let pattern = self.pattern.to_bytes();
@@ -91,18 +91,18 @@ mod tests {
     fn a_record_keeps_what_its_version_is_known_by() {
         let path = b"/app.3f2a.js".as_slice();
         let version =
-            Version { site: "a.example".into(), path: path.into(), pattern: Pattern::of(path) };
+            VersionName { site: "a.example".into(), path: path.into(), pattern: Pattern::of(path) };
         let head = version.head().unwrap();
         let record = [&head[..], b"content"].concat();
-        assert_eq!(Version::parse(&record), Some((version.clone(), head.len())));
+        assert_eq!(VersionName::parse(&record), Some((version.clone(), head.len())));
         for length in 0..head.len() {
-            assert_eq!(Version::parse(&record[..length]), None, "{length}");
+            assert_eq!(VersionName::parse(&record[..length]), None, "{length}");
         }
         let key = Key::new([7; 32], &head);
         assert_eq!(Key::from_file_name(&key.file_name()), Some(key));
         assert_eq!(Key::from_file_name("x"), None);
         assert_eq!(Key::from_file_name(&"é".repeat(40)), None);
-        let long = Version { path: vec![b'a'; MAX_HEAD].into(), ..version };
+        let long = VersionName { path: vec![b'a'; MAX_HEAD].into(), ..version };
         assert_eq!(long.head(), None);
     }
 }

@@ -6,6 +6,12 @@ use std::ops::Range;
 use crate::field::{FieldName, FieldSet};
 use crate::semantics::Method;
 
+/// The caller's buffers for a request's head.
+pub(crate) struct HeadBuffers<'a> {
+    pub(crate) head: &'a mut Head,
+    pub(crate) text: &'a mut Vec<u8>,
+}
+
 /// The HTTP version of a request.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, PartialOrd, Ord, Default)]
 #[expect(missing_docs, reason = "each is the version of that number")]

@@ -73,13 +73,15 @@ pub fn explain(config: &Config, file: &Path, url: &str, all: bool) -> Result<Str
     let _ = writeln!(text, "path      {}", shown(&decoded));
     explain_settings(config, file, (base, site), &facts, all, &mut text);
     let why = std::mem::take(&mut text);
-    let mut explanation = Explanation { config, site, host, facts, redirects: 0, text };
+    let tried = String::new();
+    let mut explanation = Explanation { config, site, host, facts, redirects: 0, text, tried };
     if settings.internal {
         explanation.add("404 to clients; to scripts that name the path:");
     }
     explanation.response(&settings, &decoded, query);
-    // The response comes first, then the settings that determine it.
-    Ok(masked(&format!("{}{why}", explanation.text)))
+    // The response comes first, then the files without a result, then the settings that determine it.
+    let Explanation { text, tried, .. } = explanation;
+    Ok(masked(&format!("{text}{tried}{why}")))
 }
 
 /// Returns a request for the URL without further fields. Without a host, it has that of the machine.
@@ -100,6 +102,8 @@ struct Explanation<'a> {
     /// Internal redirects so far.
     redirects: u8,
     text: String,
+    /// The lines of the files that were looked for in vain.
+    tried: String,
 }
 
 impl Explanation<'_> {
@@ -197,7 +201,7 @@ impl Explanation<'_> {
     fn files(&mut self, wanted: &Wanted<'_>) {
         let ExplainedFile { result, tried } = explain_files(self.config, wanted);
         for tried in tried {
-            let _ = writeln!(self.text, "tried     {tried}");
+            let _ = writeln!(self.tried, "tried     {tried}");
         }
         match result {
             Ok(Found::File(file)) => {
@@ -314,6 +318,7 @@ mod tests {
         ] {
             assert!(text.lines().any(|other| other.starts_with(line)), "{line}\n{text}");
         }
+        assert!(text.starts_with("response  "), "the response comes first: {text}");
         assert!(explain(&config, Path::new("d.toml"), "ftp:x", false).is_err());
         assert!(
             explain(&config, Path::new("d.toml"), "http://other/", false).unwrap().contains("421")

@@ -105,7 +105,11 @@
         if (point[key] === null) { previous = null; continue; }
         // No line across the time without a connection.
         if (previous && point.time - previous < 5) paint.lineTo(x(point.time), y(point[key]));
-        else paint.moveTo(x(point.time), y(point[key]));
+        else {
+          // A single second is a short line.
+          paint.moveTo(x(point.time) - 2, y(point[key]));
+          paint.lineTo(x(point.time), y(point[key]));
+        }
         previous = point.time;
       }
       paint.stroke();
@@ -177,12 +181,13 @@
   }
 
   const facts = (id, rows) => {
-    byId(id).replaceChildren(...rows.flatMap(([name, value, bad]) => {
-      const term = document.createElement("dt"), detail = document.createElement("dd");
+    byId(id).replaceChildren(...rows.map(([name, value, bad]) => {
+      const row = document.createElement("div"), term = document.createElement("dt"), detail = document.createElement("dd");
       term.textContent = name;
       detail.textContent = value;
       if (bad) detail.className = "bad";
-      return [term, detail];
+      row.append(term, detail);
+      return row;
     }));
   };
   const table = (id, rows, none) => {
@@ -216,7 +221,7 @@
   // The processes whose counts are added up: the counts of others are no change of theirs.
   const processes = (report) => (report.replicas ? report.replicas.each : []).filter((of) => of.started !== null).map((of) => `${of.address} ${of.started}`).join();
   const upstreamState = (of) => {
-    const since = of.last_failure ? `, ${new Date(of.last_failure * 1000).toLocaleTimeString()}` : "";
+    const since = of.last_failure ? `, ${clock(of.last_failure)}` : "";
     const reason = of.last_error ? `: ${of.last_error}${since}` : "";
     if (!of.is_available) return { bad: `not used${reason}` };
     return of.failing ? { bad: `failing${reason}` } : "available";
@@ -274,13 +279,18 @@
     byId("response-cache").closest("div").hidden = !stored.max_bytes;
     const lookedUp = sum(stored.requests.filter(([result]) => result !== "bypass")), found = sum(stored.requests.filter(([result]) => ["hit", "stale", "collapsed"].includes(result)));
     facts("response-cache", [["hits", lookedUp ? (found / lookedUp * 100).toFixed(1) + " %" : "–"], ...pairs((of) => of.responses.requests).filter(([, of]) => of(now)).map(([result, of]) => ["· " + result, lately(of)]), ["URLs", number(stored.urls)], ["memory", `${size(stored.bytes)} of ${size(stored.max_bytes)}`], ["stored", number(stored.stored)], ["not admitted", number(stored.rejected)], ["in flight", number(stored.in_flight)], ...[["evicted", stored.evicted], ["purged", stored.purged]].filter(([, count]) => count).map(([name, count]) => [name, number(count)]), ...(disk.max_bytes ? [["URLs on disk", number(disk.urls)], ["disk", `${size(disk.bytes)} of ${size(disk.max_bytes)}`], ["read from disk", number(disk.read)], ["written", number(disk.written)], ["not written", number(disk.rejected)], ["failed to write", number(disk.failed), disk.failed > 0], ...[["evicted from disk", disk.evicted], ["damaged files", disk.damaged]].filter(([, count]) => count).map(([name, count]) => [name, number(count)])] : [])]);
-    facts("process", [["memory", size(now.process.resident)], ["in progress", `${size(now.process.held)} of ${size(now.process.held_limit)}`, now.process.held > now.process.held_limit], ["rejected for memory", number(now.process.rejected), now.process.rejected > 0], ["descriptors", `${number(now.process.descriptors)} of ${number(now.process.descriptor_limit)}`], ["CPU time", now.process.cpu.toFixed(1) + " s"], ["log lines lost", number(now.log_lines_lost), now.log_lines_lost > 0]]);
+    facts("process", [["memory", size(now.process.resident)], ["· requests", `${size(now.process.held)} of ${size(now.process.held_limit)}`, now.process.held > now.process.held_limit], ["rejected for memory", number(now.process.rejected), now.process.rejected > 0], ["descriptors", `${number(now.process.descriptors)} of ${number(now.process.descriptor_limit)}`], ["CPU time", now.process.cpu.toFixed(1) + " s"], ["log lines lost", number(now.log_lines_lost), now.log_lines_lost > 0]]);
     const routes = now.routes.map((route) => {
-      const old = then.routes.find((other) => other.site === route.site && other.route === route.route) || { requests: 0, sent: 0, failed: 0, latency: [] };
+      const none = { requests: 0, sent: 0, failed: 0, latency: [] };
+      const of = (report) => report.routes.find((other) => other.site === route.site && other.route === route.route) || none;
+      const old = of(then), past = now === oldest ? route : of(oldest);
       const took = now === then ? [] : fresh(route.latency, old.latency);
-      return { route, rate: rate(route.requests, old.requests), failed: rate(route.failed, old.failed), sent: rate(route.sent, old.sent), p50: percentile(took, .5), p99: percentile(took, .99) };
-    }).sort((a, b) => b.failed - a.failed || b.rate - a.rate || b.route.requests - a.route.requests);
+      return { route, rate: rate(route.requests, old.requests), failed: rate(route.failed, old.failed), recent: [route.failed - past.failed, route.requests - past.requests], sent: rate(route.sent, old.sent), p50: percentile(took, .5), p99: percentile(took, .99) };
+    // By the last minute: an order by the last second would not hold still.
+    }).sort((a, b) => b.recent[0] - a.recent[0] || b.recent[1] - a.recent[1] || b.route.requests - a.route.requests);
     table("routes", routes.map(({ route, rate, failed, sent, p50, p99 }) => [route.site || "(no site)", route.route || "(site)", bad(route.failed), failed ? { bad: number(failed) } : "0", number(rate), time(p99), time(p50), size(sent), number(route.requests)]), "No request yet.");
+    // The name of the only site is left out where there is little room.
+    byId("routes").classList.toggle("one-site", new Set(now.routes.map((route) => route.site)).size === 1);
     byId("upstreams").closest("section").hidden = !now.upstreams.length;
     table("upstreams", now.upstreams.map((upstream) => [upstream.name, upstreamState(upstream), `${upstream.site} ${upstream.route}`, number(upstream.in_flight), bad(upstream.waiting), number(upstream.requests), bad(upstream.failures)]), "");
     byId("object-stores").closest("section").hidden = !now.object_stores.length;

@@ -9,7 +9,7 @@ pub(super) const ADDRESS: &str = "127.0.0.1:8080";
 pub(super) fn configuration(found: &Found) -> String {
     let Found { application, root, has_index, assets, has_cgi } = found;
     let mut text = format!(
-        "# For {what}. `dunlin check` checks this file, `dunlin reload` applies changes of it.\n\
+        "# For {what}. `dunlin check` checks this file, `dunlin reload` applies changes to it.\n\
          \n\
          [server]\n\
          access_log = \"-\"                 # to standard output; or the path of a file\n\

@@ -5,6 +5,7 @@ use std::fmt::Write;
 
 pub(crate) use dunlin_load::units::count as grouped;
 use dunlin_status::{Report, fresh, percentile};
+use serde_json::Value;
 
 use super::lines;
 use crate::watch::{size, took};
@@ -33,6 +34,7 @@ pub(crate) struct Figures {
 }
 
 /// A route or a client.
+#[derive(Default)]
 pub(crate) struct Row {
     pub(crate) name: String,
     pub(crate) rate: f64,
@@ -251,6 +253,26 @@ pub(crate) fn nanos(nanos: Option<u64>) -> String {
 }
 
 impl History {
+    /// Returns the figures that the status page of a server has kept, of one second in `step`. What is malformed is left out.
+    pub(crate) fn kept(text: &str, step: usize) -> Self {
+        let kept: Value = serde_json::from_str(text).unwrap_or_default();
+        let keys: Vec<&Value> = kept["keys"].as_array().into_iter().flatten().collect();
+        let samples: Vec<&Value> = kept["samples"].as_array().into_iter().flatten().collect();
+        let values = |key: &str, factor: f64| -> VecDeque<u64> {
+            let at = keys.iter().position(|name| *name == key);
+            let value = |sample: &Value| at.and_then(|at| sample[at].as_f64()).unwrap_or(0.0);
+            let newest = samples.iter().rev().step_by(step.max(1)).take(KEEP);
+            let values = newest.map(|sample| (value(sample) * factor).round() as u64);
+            values.collect::<Vec<_>>().into_iter().rev().collect()
+        };
+        Self {
+            rate: values("rate", 1.0),
+            sent: values("bytes", 1.0),
+            latency: values("p99", 1e-3),
+            cpu: values("cpu", 10.0),
+        }
+    }
+
     pub(crate) fn add(&mut self, figures: &Figures) {
         let keep = |values: &mut VecDeque<u64>, value: u64| {
             values.push_back(value);
@@ -268,6 +290,20 @@ impl History {
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn charts_begin_with_what_the_server_has_kept() {
+        let text = r#"{"keys":["time","rate","p99","bytes","cpu"],"samples":[[1,5,null,6,0],[2,7.6,2000000,8,1.5],[3,9,3000,10,2]]}"#;
+        let history = History::kept(text, 1);
+        assert_eq!(history.rate, [5, 8, 9]);
+        assert_eq!(history.sent, [6, 8, 10]);
+        assert_eq!(history.latency, [0, 2_000, 3]);
+        assert_eq!(history.cpu, [0, 15, 20]);
+        assert_eq!(History::kept(text, 2).rate, [5, 9], "of every other second");
+        for malformed in ["", "[]", r#"{"keys":["rate"],"samples":[[]]}"#] {
+            assert!(History::kept(malformed, 1).rate.iter().all(|&rate| rate == 0), "{malformed}");
+        }
+    }
 
     #[test]
     fn latencies_of_clients_have_their_own_names() {

@@ -4,6 +4,7 @@ use std::fmt::Write;
 
 use dunlin_status::{Certificate, Component, ObjectStore, Report, RouteLimits, Scripts, Upstream};
 
+use super::figures::grouped;
 use crate::watch::{size, took};
 
 /// A line, and whether it needs attention.
@@ -65,7 +66,10 @@ pub(super) fn upstreams(report: &Report) -> Vec<ListLine> {
         let _ = write!(
             text,
             ", {} in flight, {} waiting, {} requests, {} failures",
-            of.in_flight, of.waiting, of.requests, of.failures
+            of.in_flight,
+            of.waiting,
+            grouped(of.requests),
+            grouped(of.failures)
         );
         ListLine { text, calls }
     };
@@ -79,7 +83,12 @@ pub(super) fn object_stores(report: &Report) -> Vec<ListLine> {
         let received = size(of.bytes);
         let text = format!(
             "{}: {state}, {} objects requested, {} unchanged, {} joined, {received} received, {} errors, {} sent stale",
-            of.name, of.gets, of.not_modified, of.joined, of.errors, of.stale
+            of.name,
+            grouped(of.gets),
+            grouped(of.not_modified),
+            grouped(of.joined),
+            grouped(of.errors),
+            grouped(of.stale)
         );
         ListLine { text, calls: !of.is_available }
     };
@@ -99,25 +108,30 @@ pub(super) fn count(of: &RouteLimits) -> usize {
 fn of_route(of: &RouteLimits) -> Vec<ListLine> {
     let line = |rule: &str, dry_run: bool, counts: String, rejected: u64| ListLine {
         text: format!(
-            "{} {} {rule}{}: {counts}, {rejected} rejected",
+            "{} {} {rule}{}: {counts}, {} rejected",
             of.site,
             of.route,
-            if dry_run { " (dry run)" } else { "" }
+            if dry_run { " (dry run)" } else { "" },
+            grouped(rejected)
         ),
         calls: rejected > 0,
     };
     let concurrency = of.concurrency.iter().map(|of| {
-        let counts = format!("{} run, {} wait, {} served", of.running, of.waiting, of.served);
+        let counts = format!(
+            "{} running, {} waiting, {} served",
+            of.running,
+            of.waiting,
+            grouped(of.served)
+        );
         line(&of.rule, of.dry_run, counts, of.rejected + of.expired)
     });
     let bandwidth = of.bandwidth.iter().map(|of| {
-        let counts = format!("{} are sent, {} so far", of.sending, size(of.sent));
+        let counts = format!("{} sending, {} sent", of.sending, size(of.sent));
         line(&of.rule, of.dry_run, counts, of.rejected)
     });
-    let rates = of
-        .rates
-        .iter()
-        .map(|of| line(&of.rule, of.dry_run, format!("{} passed", of.passed), of.rejected));
+    let rates = of.rates.iter().map(|of| {
+        line(&of.rule, of.dry_run, format!("{} allowed", grouped(of.passed)), of.rejected)
+    });
     concurrency.chain(bandwidth).chain(rates).collect()
 }
 

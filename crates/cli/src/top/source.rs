@@ -6,7 +6,7 @@ use std::time::Duration;
 
 use dunlin_status::{BlockingReplicas, Replicas, Report};
 
-use super::figures::Figures;
+use super::figures::{Figures, History};
 use crate::remote::Remote;
 
 /// The source of the reports.
@@ -37,6 +37,14 @@ impl Source {
     pub(crate) fn fleet(name: &str, resolvers: &[SocketAddr], path: &str) -> Result<Self, String> {
         let replicas = Replicas::new(name, resolvers.to_vec(), path, LIMIT);
         BlockingReplicas::new(replicas).map(Self::Fleet).map_err(|error| error.to_string())
+    }
+
+    /// Returns what the server has kept of the time before, for charts of one second in `step`.
+    pub(crate) fn history(&self, step: usize) -> History {
+        let Self::Server(server) = self else { return History::default() };
+        let text =
+            server.status("/history").and_then(|found| found.text().map_err(|e| e.to_string()));
+        text.map_or_else(|_| History::default(), |text| History::kept(&text, step))
     }
 
     /// Fetches the reports.

@@ -172,13 +172,18 @@ fn notes(event: &Value) -> Vec<(u8, String)> {
     };
     // The name of the site is mostly the host of the URL.
     let is_host = |site: &str| event["host"].as_str().is_some_and(|host| names(host, site));
-    let site = event["site"].as_str().filter(|site| is_host(site)).map_or("site", |_| "");
+    // The name of a site for every host adds nothing to the host.
+    let adds_nothing = |site: &&str| is_host(site) || *site == ANY_HOST;
+    let site = event["site"].as_str().filter(adds_nothing).map_or("site", |_| "");
     let keys = [(3, "protocol"), (0, site), (2, "cache"), (1, "route")];
     // Only tunnels have it.
     let received = event["received"].as_u64();
     let received = received.map(|bytes| (4, format!("received={}", size(bytes).replace(' ', ""))));
     keys.into_iter().filter_map(note).chain(received).collect()
 }
+
+/// The name of a site without a host.
+const ANY_HOST: &str = "default";
 
 /// Returns `true` if the host, which may have a port, is that of the site.
 fn names(host: &str, site: &str) -> bool {
@@ -265,6 +270,8 @@ mod tests {
         }
         event["site"] = "other.example".into();
         assert!(format(Level::Line, None).text(&event).contains(" site=other.example "));
+        event["site"] = "default".into();
+        assert!(!format(Level::Line, None).text(&event).contains(" site="));
         event["site"] = "example.com".into();
         event["fields"] = Value::Null;
         let narrow = format(Level::Line, Some(80)).text(&event);

@@ -5,7 +5,7 @@ use std::sync::Arc;
 use std::task::{Context, Poll, Waker, ready};
 
 use bytes::Bytes;
-use dunlin_http::http2::ErrorCode;
+use dunlin_http::http2::Http2ErrorCode;
 use dunlin_http::{BodySize, ChunkQueue, FieldLines, RequestHead};
 
 use super::{MAX_OUT, Shared, State};
@@ -210,7 +210,7 @@ impl Drop for Http2Stream {
         let State { engine, out, streams, .. } = &mut *state;
         // The credit of what was not taken belongs to the other streams.
         let rest = streams.remove(&self.id).map_or(0, |stream| stream.data.len());
-        engine.reset(self.id, ErrorCode::Cancel, out);
+        engine.reset(self.id, Http2ErrorCode::Cancel, out);
         engine.consumed(self.id, rest, out);
         state.waiting.remove(&self.id.into());
         // Another exchange may open a stream now.

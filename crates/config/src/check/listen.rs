@@ -30,8 +30,14 @@ impl Checker<'_> {
             for address in addresses {
                 let address = self.endpoint(listen, address);
                 let chosen_later = matches!(&address, Address::Tcp(tcp) if tcp.port() == 0);
-                if !chosen_later && all.iter().any(|other| other.address == address) {
-                    self.problem(place, format!("two [[listen]] have the address {address}"));
+                let same = all.iter().position(|other| other.address == address);
+                if let Some(at) = same.filter(|_| !chosen_later) {
+                    let first = tables.get(at).and_then(|&table: &usize| file.listen.get(table));
+                    let first = first.map_or_else(String::new, |of| self.first(&of.address.span));
+                    self.problem(
+                        place,
+                        format!("two [[listen]] have the address {address}{first}"),
+                    );
                 }
                 let number = number(&address, &all);
                 let http3 = self.http3(listen, &address, tls);

@@ -295,13 +295,8 @@ impl Checker<'_> {
         for pattern in patterns {
             let is_same = |other: &&SiteRoute| other.pattern == pattern && other.when == when;
             if let Some(other) = routes.iter().find(is_same) {
-                let line = self.source.line(other.place().as_ref());
-                let line =
-                    line.map_or_else(String::new, |(path, line)| match path == self.source.path {
-                        true => format!(", first in line {line}"),
-                        false => format!(", first in line {line} of {}", path.display()),
-                    });
-                let what = format!("two routes have the path {own:?}{line}");
+                let first = self.first(other.place());
+                let what = format!("two routes have the path {own:?}{first}");
                 self.problem(&name.span, what);
             }
             let (name, when, route) = (name.clone(), when.clone(), Arc::clone(&route));

@@ -284,7 +284,7 @@ const NOT_NEEDED: [(&[&str], &str); 22] = [
     (&["acceptpathinfo"], "files take no path after their name, and scripts do"),
     (
         &["logiotrackttfb", "bufferedlogs", "cookielog", "errorlogformat"],
-        "the logs have forms of their own",
+        "the formats of the logs are fixed",
     ),
     (
         &["xbithack", "ssiundefinedecho", "ssitimeformat", "ssierrormsg"],
@@ -317,7 +317,7 @@ const LOST: [(&[&str], &str); 14] = [
     ),
     (
         &["php_value", "php_flag", "php_admin_value", "php_admin_flag"],
-        "settings of PHP are those of its own files: `php.ini`, `.user.ini` or the pool of PHP-FPM",
+        "PHP is configured in its own files: `php.ini`, `.user.ini` or the pool of PHP-FPM",
     ),
     (&["rewritemap"], "rules that use the map do not apply"),
     (
@@ -395,7 +395,7 @@ const LOST: [(&[&str], &str); 14] = [
     ),
     (
         &["limitxmlrequestbody", "davlockdb", "davmintimeout", "davdepthinfinity"],
-        "locks and bodies of WebDAV have limits of their own",
+        "locks and bodies of WebDAV are limited by default",
     ),
     (
         &[
@@ -445,16 +445,14 @@ pub(super) fn complete(all: &[Directive], report: &mut Report) {
             {
                 report.not_needed(
                     directive,
-                    "`.htaccess` files that are in force are read now, and not with each request",
+                    "`.htaccess` files that apply are read now, not on each request",
                 );
             }
             (Some(why), _) => report.not_needed(directive, why),
             (_, Some(what)) => report.lost(directive, what),
             _ if READ.contains(&name.as_str()) => {
-                report.not_needed(
-                    directive,
-                    "it is in force nowhere: nothing that is converted uses it",
-                );
+                report
+                    .not_needed(directive, "it applies nowhere: nothing that is converted uses it");
             }
             _ => report.lost(directive, "the directive has no counterpart"),
         }

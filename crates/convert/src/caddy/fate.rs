@@ -16,7 +16,7 @@ const LOST: [(&str, &str); 13] = [
     ("intercept", "responses are passed on as they are"),
     ("copy_response", "responses of upstreams are passed on as they are"),
     ("copy_response_headers", "responses of upstreams are passed on as they are"),
-    ("log_append", "lines of the log have members of their own"),
+    ("log_append", "the fields of log lines are fixed"),
     ("fs", "files are those of the root"),
 ];
 

@@ -42,7 +42,7 @@ pub(super) fn access_log(children: &[Directive], context: &mut Context) -> Optio
             ("format", _) => {
                 context.report.differs(
                     child,
-                    "lines are objects of JSON with members of their own, and secrets are removed",
+                    "lines are JSON objects with other field names, and secrets are removed",
                 );
                 child.children().iter().for_each(|child| {
                     context.report.not_needed(child, "secrets are removed from lines");
@@ -60,7 +60,7 @@ pub(super) fn access_log(children: &[Directive], context: &mut Context) -> Optio
         }
         context.report.carried(child);
     }
-    context.report.differs(first, "members of lines have names of their own");
+    context.report.differs(first, "the fields of log lines have other names");
     let mut log = Value::table([("path", Value::text(path))]);
     if format != "combined" {
         log.set("format", Value::text(format));

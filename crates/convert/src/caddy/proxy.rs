@@ -36,7 +36,7 @@ impl<'t> Builder<'_, 't> {
         let _ = region;
         self.context.report.differs(
             directive,
-            "the upstream gets a path in its normal form, and no `Accept-Encoding` of its own",
+            "the upstream gets a normalized path, and no `Accept-Encoding` that the proxy adds",
         );
         let mut upstreams: Vec<String> = entry.words.clone();
         let mut proxy = Value::Table(Vec::new());
@@ -215,7 +215,7 @@ impl<'t> Builder<'_, 't> {
                 | "keepalive_interval" => {
                     self.context
                         .report
-                        .not_needed(child, "connections to upstreams have bounds of their own");
+                        .not_needed(child, "connections to upstreams are limited by default");
                     continue;
                 }
                 _ => {

@@ -21,7 +21,7 @@ pub(super) fn table(
         match &directive.words[..] {
             [] => {}
             [only] if only == "internal" => {
-                context.report.lost(directive, "there is no authority of its own: handshakes fail; `dunlin serve --tls-self-signed` is for development");
+                context.report.lost(directive, "there is no internal certificate authority: handshakes fail; `dunlin serve --tls-self-signed` is for development");
                 return None;
             }
             [only] if only.contains('@') => acme.set("contact", Value::text(only)),
@@ -37,7 +37,7 @@ pub(super) fn table(
     }
     if table.get("certificate").is_none() {
         if addresses.iter().any(Address::is_internal) {
-            context.report.lost(site, "no public authority has certificates for these addresses, and there is no authority of its own: handshakes fail; `dunlin serve --tls-self-signed` is for development");
+            context.report.lost(site, "no public authority has certificates for these addresses, and there is no internal certificate authority: handshakes fail; `dunlin serve --tls-self-signed` is for development");
             return None;
         }
         table.set("acme", acme);

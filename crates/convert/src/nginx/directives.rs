@@ -26,7 +26,7 @@ const MEMORY: Fate =
 const SYSTEM: Fate = NotNeeded("the server chooses how it uses the system");
 const BUFFERS: Fate = NotNeeded("bodies are streamed, with buffers that the server sizes itself");
 const CACHE: Fate = NotNeeded("the response cache always does so, or as RFC 9111 has it");
-const TLS: Fate = NotNeeded("rustls has safe parameters, sessions and tickets of its own");
+const TLS: Fate = NotNeeded("rustls chooses safe parameters, sessions and tickets itself");
 const STREAMED: Fate = NotNeeded("responses are streamed, without temporary files");
 const WORKERS: Fate = NotNeeded(
     "there is a worker for each processor, and connections are bounded by the descriptor limit",
@@ -128,7 +128,7 @@ const DIRECTIVES: [(&str, Fate); 73] = [
     ("chunked_transfer_encoding if_modified_since early_hints", NotNeeded("as HTTP has it")),
     (
         "recursive_error_pages",
-        NotNeeded("a page of an error has no page of its own; there is no loop"),
+        NotNeeded("an error page has no error page itself; there is no loop"),
     ),
     ("post_action", Lost("no request follows a response")),
     // Logs.

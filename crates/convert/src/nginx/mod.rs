@@ -127,7 +127,7 @@ fn complete(all: &[Directive], report: &mut Report) {
             Some(Fate::Read) => {
                 report.not_needed(
                     directive,
-                    "it is in force nowhere: no location uses it, or each has one of its own",
+                    "it applies nowhere: no location uses it, or each overrides it",
                 );
             }
             Some(Fate::NotNeeded(why)) => report.not_needed(directive, why),

@@ -375,7 +375,7 @@ impl<'t> Builder<'_, 't> {
                 "ignore_headers" => self
                     .context
                     .report
-                    .differs(directive, "fields of scripts are in force as they are sent"),
+                    .differs(directive, "headers of scripts take effect as they are sent"),
                 "catch_stderr" => self
                     .context
                     .report

@@ -222,7 +222,7 @@ impl<'t> Builder<'_, 't> {
         let is_for_index =
             matches!(&location.paths, Paths::Regex(regex) if regex.matches("/a/index.html"));
         if is_for_index && keys.handler().is_none() {
-            let what = "a directory has the settings of its own location, but for `/`, also where this one is for its index file";
+            let what = "a directory keeps the settings of the location that matches it, except for `/`, also where this one is for its index file";
             self.context.report.differs(directive, what);
         }
     }

@@ -78,7 +78,7 @@ fn hash(directive: &Directive, group: &mut Group, context: &mut Context<'_>) {
 fn sticky(directive: &Directive, group: &mut Group, context: &mut Context<'_>) {
     let name = directive.word(1);
     if directive.word(0) != "cookie" || name.is_empty() || name.contains('$') {
-        let what = "the server is chosen without it: `sticky` of `proxy` sets a cookie of its own";
+        let what = "the server is chosen without it: `sticky` of `proxy` sets its own cookie";
         return context.report.lost(directive, what);
     }
     let mut sticky = Value::table([("cookie", Value::text(name))]);

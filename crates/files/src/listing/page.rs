@@ -36,9 +36,13 @@ pub(super) struct View<'a> {
     pub(super) query: &'a Query,
 }
 
-/// Symbols of folders and files.
+/// Symbols of folders, files and the folder above.
 const SYMBOLS: &str = "<svg><symbol id=\"d\" viewBox=\"0 0 16 16\"><path d=\"M1 3h5l2 2h7v9H1z\"/></symbol>\
-     <symbol id=\"f\" viewBox=\"0 0 16 16\"><path d=\"M3 1h6l4 4v10H3zM9 1v4h4\"/></symbol></svg>\n";
+     <symbol id=\"f\" viewBox=\"0 0 16 16\"><path d=\"M3 1h6l4 4v10H3zM9 1v4h4\"/></symbol>\
+     <symbol id=\"u\" viewBox=\"0 0 16 16\"><path d=\"M13 14V9H4M7.5 4.5 3 9l4.5 4.5\"/></symbol></svg>\n";
+
+/// The row of the folder above.
+const ABOVE: &str = "<tr><td><a href=\"../\"><svg aria-hidden=\"true\"><use href=\"#u\"/></svg>../</a></td><td></td><td></td></tr>\n";
 
 /// Returns a page of the listing as HTML.
 pub(super) fn html(page: &Page, view: View<'_>) -> String {
@@ -56,19 +60,21 @@ pub(super) fn html(page: &Page, view: View<'_>) -> String {
          <a class=\"skip\" href=\"#names\">Skip to the names</a>\n<h1>{}</h1>\n\
          <p id=\"count\" role=\"status\">{}</p>\n{}{}\
          <table id=\"names\" tabindex=\"-1\">\n<caption>Contents of {title}</caption>\n<thead><tr>",
-        breadcrumbs(path, &host),
+        breadcrumbs(path),
         summary(page, query),
         navigation::filter(page, query),
         navigation::links(page, query, "Pages"),
     );
-    for (column, label) in
-        [(Sort::Name, "Name"), (Sort::Size, "Size"), (Sort::Modified, "Modified (UTC)")]
-    {
+    for (column, label) in [
+        (Sort::Name, "Name"),
+        (Sort::Size, "Size"),
+        (Sort::Modified, "Modified<span> (UTC)</span>"),
+    ] {
         head(&mut text, column, label, query);
     }
     text.push_str("</tr></thead>\n<tbody>\n");
     if path != b"/" {
-        text.push_str("<tr><td><a href=\"../\">../</a></td><td></td><td></td></tr>\n");
+        text.push_str(ABOVE);
     }
     for entry in &page.entries {
         row(&mut text, entry);
@@ -150,19 +156,21 @@ fn count(count: usize, one: &str) -> String {
     }
 }
 
-/// Breadcrumbs: a link for the root directory and for each directory of the path.
-fn breadcrumbs(path: &[u8], host: &str) -> String {
+/// Breadcrumbs: the path, with a link for the root directory and for each directory above this one.
+fn breadcrumbs(path: &[u8]) -> String {
     let segments: Vec<&[u8]> = path.split(|&b| b == b'/').filter(|s| !s.is_empty()).collect();
     let mut text = match segments.len() {
-        0 => format!("<span>{host}/</span>"),
-        depth => format!("<a href=\"{}\">{host}/</a>", "../".repeat(depth)),
+        0 => "<span>/</span>".to_owned(),
+        depth => {
+            format!("<a href=\"{}\" aria-label=\"/, the top folder\">/</a>", "../".repeat(depth))
+        }
     };
     for (at, segment) in segments.iter().enumerate() {
         let name = escape_bytes(segment);
         let above = segments.len() - at - 1;
         let _ = match above {
             0 => write!(text, "<span>{name}/</span>"),
-            above => write!(text, "<a href=\"{}\">{name}/</a>", "../".repeat(above)),
+            above => write!(text, "<a href=\"{}\">{name}</a>/", "../".repeat(above)),
         };
     }
     text
@@ -245,10 +253,15 @@ mod tests {
         let text = shown(&page(entries), b"/x/", "");
         assert!(text.contains(">1 folder, 2 files, 3.0 KB</p>"), "{text}");
         assert!(text.contains("<title>/x/ \u{2013} &lt;h&gt;</title>"), "{text}");
-        assert!(text.contains("<h1><a href=\"../\">&lt;h&gt;/</a><span>x/</span></h1>"), "{text}");
+        assert!(
+            text.contains(
+                "<h1><a href=\"../\" aria-label=\"/, the top folder\">/</a><span>x/</span></h1>"
+            ),
+            "{text}"
+        );
         let text = shown(&page(vec![entry("b", false, 1)]), b"/", "");
         assert!(text.contains(">1 file, 1 B</p>"), "{text}");
-        assert!(text.contains("<h1><span>&lt;h&gt;/</span></h1>"), "{text}");
+        assert!(text.contains("<h1><span>/</span></h1>"), "{text}");
         assert!(shown(&page(vec![]), b"/", "").contains(">Empty directory</p>"));
     }
 

@@ -3,27 +3,27 @@
 use std::ops::Range;
 
 use super::frame::{
-    self, ErrorCode, FrameHeader, HEADER_LENGTH, MAX_PAYLOAD, PREFACE, kind, setting,
+    self, FrameHeader, HEADER_LENGTH, Http2ErrorCode, MAX_PAYLOAD, PREFACE, kind, setting,
 };
-use super::hpack::{Decoder, Encoder, TABLE_SIZE};
+use super::hpack::{HpackDecoder, HpackEncoder, TABLE_SIZE};
 use super::stream::{Stream, Streams};
-use super::{ConnectionError, Priority};
+use super::{Http2Error, Priority};
 use crate::FieldLines;
 use crate::abuse::Budget;
-use crate::request::Head;
+use crate::request::{Head, HeadBuffers};
 use crate::section::Heads;
 use crate::{Limits, RequestError};
 
 /// Limits of a client.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub struct Settings {
+pub struct Http2Settings {
     /// Limits of a request's head.
     pub limits: Limits,
     /// Concurrent requests.
     pub streams: u32,
 }
 
-impl Default for Settings {
+impl Default for Http2Settings {
     fn default() -> Self {
         Self { limits: Limits::default(), streams: 128 }
     }
@@ -31,7 +31,7 @@ impl Default for Settings {
 
 /// An event that [`Http2Connection::next`] has read.
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub enum Event {
+pub enum Http2Event {
     /// Nothing more can be read from the input. Call again when more bytes have arrived.
     More,
     /// A request. Respond with [`Http2Connection::respond`].
@@ -76,7 +76,7 @@ pub enum Event {
 /// An HTTP/2 connection of a server. The [module documentation](super) has the calling contract.
 #[derive(Debug, Default)]
 pub struct Http2Connection {
-    pub(super) settings: Settings,
+    pub(super) settings: Http2Settings,
     phase: Phase,
     pub(super) streams: Streams,
     /// The highest stream that the client has opened.
@@ -88,8 +88,8 @@ pub struct Http2Connection {
     pub(super) next_reset: usize,
     /// A field section that is still incomplete.
     pub(super) section: Option<Box<Section>>,
-    pub(super) decoder: Decoder,
-    pub(super) heads: Heads<Encoder>,
+    pub(super) decoder: HpackDecoder,
+    pub(super) heads: Heads<HpackEncoder>,
     pub(super) flow: Flow,
     pub(super) budget: Budget,
     /// Priorities that arrived before their streams.
@@ -169,15 +169,9 @@ pub(super) struct Section {
     pub(super) frames: u32,
 }
 
-/// The caller's buffers for a request's head.
-pub(super) struct HeadBuffers<'a> {
-    pub(super) head: &'a mut Head,
-    pub(super) text: &'a mut Vec<u8>,
-}
-
 impl Http2Connection {
     /// Creates a connection and appends the server's SETTINGS to `out`.
-    pub fn new(settings: Settings, out: &mut Vec<u8>) -> Self {
+    pub fn new(settings: Http2Settings, out: &mut Vec<u8>) -> Self {
         frame::write_settings(
             &[
                 (setting::MAX_CONCURRENT_STREAMS, settings.streams),
@@ -210,7 +204,7 @@ impl Http2Connection {
         head: &mut Head,
         text: &mut Vec<u8>,
         out: &mut Vec<u8>,
-    ) -> Result<Event, ConnectionError> {
+    ) -> Result<Http2Event, Http2Error> {
         let result = self.step(input, at, &mut HeadBuffers { head, text }, out);
         if let Err(failure) = &result
             && self.phase != Phase::Failed
@@ -227,31 +221,33 @@ impl Http2Connection {
         at: &mut usize,
         into: &mut HeadBuffers<'_>,
         out: &mut Vec<u8>,
-    ) -> Result<Event, ConnectionError> {
+    ) -> Result<Http2Event, Http2Error> {
         match self.phase {
             Phase::Open | Phase::Settings => {}
             Phase::Failed => {
-                return Err(ConnectionError::new(ErrorCode::NoError, "the connection has failed"));
+                return Err(Http2Error::new(Http2ErrorCode::NoError, "the connection has failed"));
             }
             Phase::Preface => {
                 let start = &input[*at..];
                 let known = start.len().min(PREFACE.len());
                 if start[..known] != PREFACE[..known] {
-                    return Err(ConnectionError::protocol("the preface is malformed"));
+                    return Err(Http2Error::protocol("the preface is malformed"));
                 }
                 if known < PREFACE.len() {
-                    return Ok(Event::More);
+                    return Ok(Http2Event::More);
                 }
                 *at += known;
                 self.phase = Phase::Settings;
             }
         }
         loop {
-            let Some(frame) = FrameHeader::parse(&input[*at..]) else { return Ok(Event::More) };
+            let Some(frame) = FrameHeader::parse(&input[*at..]) else {
+                return Ok(Http2Event::More);
+            };
             self.admit(&frame)?;
             let start = *at + HEADER_LENGTH;
             let Some(payload) = input.get(start..start + frame.length) else {
-                return Ok(Event::More);
+                return Ok(Http2Event::More);
             };
             *at = start + frame.length;
             let event = match frame.kind {
@@ -268,30 +264,28 @@ impl Http2Connection {
 
     /// Checks from its header alone whether a frame is permitted now.
     #[inline]
-    fn admit(&mut self, frame: &FrameHeader) -> Result<(), ConnectionError> {
+    fn admit(&mut self, frame: &FrameHeader) -> Result<(), Http2Error> {
         if self.phase == Phase::Settings {
             if frame.kind != kind::SETTINGS || frame.has(frame::flag::ACK) {
-                return Err(ConnectionError::protocol("the first frame is not SETTINGS"));
+                return Err(Http2Error::protocol("the first frame is not SETTINGS"));
             }
             self.phase = Phase::Open;
         }
         if frame.length > MAX_PAYLOAD {
-            return Err(ConnectionError::size("a frame is larger than the limit"));
+            return Err(Http2Error::size("a frame is larger than the limit"));
         }
         let is_continuation = frame.kind == kind::CONTINUATION;
         match &self.section {
             Some(section) if !is_continuation || section.stream != frame.stream => {
-                Err(ConnectionError::protocol("a field section is interrupted"))
+                Err(Http2Error::protocol("a field section is interrupted"))
             }
-            None if is_continuation => {
-                Err(ConnectionError::protocol("CONTINUATION continues nothing"))
-            }
+            None if is_continuation => Err(Http2Error::protocol("CONTINUATION continues nothing")),
             _ => Ok(()),
         }
     }
 
     /// Returns `true` if the client is in the middle of a frame, a field section or the preface, if `left` bytes remain of
-    /// the input after [`Http2Connection::next`] has returned [`Event::More`].
+    /// the input after [`Http2Connection::next`] has returned [`Http2Event::More`].
     pub fn is_within(&self, left: usize) -> bool {
         left > 0 || self.section.is_some() || self.phase != Phase::Open
     }

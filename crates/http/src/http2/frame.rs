@@ -74,7 +74,7 @@ pub mod setting {
 /// Error codes of RST_STREAM and GOAWAY (RFC 9113 §7).
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 #[repr(u32)]
-pub enum ErrorCode {
+pub enum Http2ErrorCode {
     /// No error: a graceful end.
     NoError = 0,
     /// The peer broke the protocol in a way that no other code describes.
@@ -105,7 +105,7 @@ pub enum ErrorCode {
     Http11Required = 13,
 }
 
-impl fmt::Display for ErrorCode {
+impl fmt::Display for Http2ErrorCode {
     /// Writes the name of the RFC.
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.write_str(match self {
@@ -235,7 +235,7 @@ pub fn write_ping(data: [u8; 8], is_ack: bool, out: &mut Vec<u8>) {
 }
 
 /// Appends a RST_STREAM frame.
-pub fn write_reset(stream: u32, code: ErrorCode, out: &mut Vec<u8>) {
+pub fn write_reset(stream: u32, code: Http2ErrorCode, out: &mut Vec<u8>) {
     FrameHeader { length: 4, kind: kind::RST_STREAM, flags: 0, stream }.write(out);
     out.extend_from_slice(&(code as u32).to_be_bytes());
 }
@@ -247,7 +247,7 @@ pub fn write_window_update(stream: u32, increment: u32, out: &mut Vec<u8>) {
 }
 
 /// Appends a GOAWAY frame. `reason` is additional debug data in plain text.
-pub fn write_goaway(last: u32, code: ErrorCode, reason: &str, out: &mut Vec<u8>) {
+pub fn write_goaway(last: u32, code: Http2ErrorCode, reason: &str, out: &mut Vec<u8>) {
     FrameHeader { length: 8 + reason.len(), kind: kind::GOAWAY, flags: 0, stream: 0 }.write(out);
     out.extend_from_slice(&last.to_be_bytes());
     out.extend_from_slice(&(code as u32).to_be_bytes());

@@ -1,15 +1,15 @@
 //! Processing of the client's frames (RFC 9113 §6).
 
-use super::connection::{Drain, Event, HeadBuffers, Http2Connection, Section};
-use super::frame::{self, ErrorCode, FrameHeader, flag, kind, number, setting};
-use super::{ConnectionError, Priority};
+use super::connection::{Drain, Http2Connection, Http2Event, Section};
+use super::frame::{self, FrameHeader, Http2ErrorCode, flag, kind, number, setting};
+use super::{Http2Error, Priority};
 use crate::FieldLines;
 use crate::Request;
 use crate::abuse::Cost;
-use crate::request::Version;
+use crate::request::{HeadBuffers, Version};
 use crate::section::{Metadata, Reader, SectionOutcome};
 
-type EventResult = Result<Option<Event>, ConnectionError>;
+type EventResult = Result<Option<Http2Event>, Http2Error>;
 
 /// The largest window (RFC 9113 §6.9.1).
 const MAX_WINDOW: i64 = 0x7fff_ffff;
@@ -29,10 +29,9 @@ impl Http2Connection {
         into: &mut HeadBuffers<'_>,
         out: &mut Vec<u8>,
     ) -> EventResult {
-        let content =
-            head.content(payload).ok_or(ConnectionError::protocol("padding is too long"))?;
+        let content = head.content(payload).ok_or(Http2Error::protocol("padding is too long"))?;
         if head.stream & 1 == 0 {
-            return Err(ConnectionError::protocol("the stream identifier is not a client's"));
+            return Err(Http2Error::protocol("the stream identifier is not a client's"));
         }
         let depends_on_itself = head.dependency(payload) == Some(head.stream);
         let (stream, ended) = (head.stream, head.has(flag::END_STREAM));
@@ -59,7 +58,7 @@ impl Http2Connection {
         let max = 2 * self.settings.limits.head_size;
         if section.frames > CONTINUATIONS || section.bytes.len() + payload.len() > max {
             let reason = "too many or too large CONTINUATION frames (CONTINUATION flood)";
-            return Err(ConnectionError::new(ErrorCode::EnhanceYourCalm, reason));
+            return Err(Http2Error::new(Http2ErrorCode::EnhanceYourCalm, reason));
         }
         if payload.is_empty() {
             self.budget.spend(Cost::Empty)?;
@@ -90,7 +89,7 @@ impl Http2Connection {
         let mut reader = Reader::new(into.head, &limits, Version::Http2);
         self.decoder
             .decode(block, text, |text, field| reader.add(text, field))
-            .map_err(|malformed| ConnectionError::new(ErrorCode::CompressionError, malformed.0))?;
+            .map_err(|malformed| Http2Error::new(Http2ErrorCode::CompressionError, malformed.0))?;
         if reader.is_too_large() {
             self.budget.spend(Cost::LargeHead)?;
         }
@@ -134,7 +133,7 @@ impl Http2Connection {
         }
         if self.streams.len() >= self.settings.streams as usize {
             self.budget.spend(Cost::Reset)?;
-            self.reset(id, ErrorCode::RefusedStream, out);
+            self.reset(id, Http2ErrorCode::RefusedStream, out);
             return Ok(None);
         }
         let Metadata { length, priority } = match outcome {
@@ -142,7 +141,7 @@ impl Http2Connection {
             SectionOutcome::Malformed(reason) => return self.malformed(id, reason, out),
             SectionOutcome::Rejected(error) => {
                 self.streams.add(self.open_stream(id, ended));
-                return Ok(Some(Event::Rejected { stream: id, error }));
+                return Ok(Some(Http2Event::Rejected { stream: id, error }));
             }
         };
         if ended && length.is_some_and(|length| length > 0) {
@@ -155,7 +154,7 @@ impl Http2Connection {
         if !ended {
             self.enlarge_window(out);
         }
-        Ok(Some(Event::Request { stream: id, length, ended }))
+        Ok(Some(Http2Event::Request { stream: id, length, ended }))
     }
 
     fn trailers(
@@ -171,23 +170,23 @@ impl Http2Connection {
         let Some(stream) = self.streams.get_mut(id) else {
             let (first, last) = self.gap;
             return Err(if (first..=last).contains(&id) {
-                ConnectionError::protocol("the stream identifier is lower than the last one")
+                Http2Error::protocol("the stream identifier is lower than the last one")
             } else {
-                ConnectionError::new(ErrorCode::StreamClosed, "HEADERS for a closed stream")
+                Http2Error::new(Http2ErrorCode::StreamClosed, "HEADERS for a closed stream")
             });
         };
         if !stream.is_open {
-            return self.stream_error(id, ErrorCode::StreamClosed, out);
+            return self.stream_error(id, Http2ErrorCode::StreamClosed, out);
         }
         if !ended || malformed.is_some() || stream.left.is_some_and(|left| left > 0) {
-            return self.stream_error(id, ErrorCode::ProtocolError, out);
+            return self.stream_error(id, Http2ErrorCode::ProtocolError, out);
         }
         stream.is_open = false;
         if stream.is_finished {
             self.streams.remove(id);
             return Ok(None);
         }
-        Ok(Some(Event::Data { stream: id, data: 0..0, ended: true }))
+        Ok(Some(Http2Event::Data { stream: id, data: 0..0, ended: true }))
     }
 
     /// Returns the trailer fields of a request, when its body has ended (RFC 9113 §8.1). Sections beyond the limits of a head
@@ -207,15 +206,14 @@ impl Http2Connection {
     ) -> EventResult {
         let id = head.stream;
         if id == 0 || id > self.last {
-            return Err(ConnectionError::protocol("DATA for stream 0 or an idle stream"));
+            return Err(Http2Error::protocol("DATA for stream 0 or an idle stream"));
         }
-        let content =
-            head.content(payload).ok_or(ConnectionError::protocol("padding is too long"))?;
+        let content = head.content(payload).ok_or(Http2Error::protocol("padding is too long"))?;
         let payload_length = payload.len();
         self.flow.receive -= payload_length as i64;
         if self.flow.receive < 0 {
             let reason = "the client exceeds the connection's window";
-            return Err(ConnectionError::new(ErrorCode::FlowControlError, reason));
+            return Err(Http2Error::new(Http2ErrorCode::FlowControlError, reason));
         }
         let ended = head.has(flag::END_STREAM);
         if content.is_empty() && !ended {
@@ -227,12 +225,12 @@ impl Http2Connection {
                 self.release_window(payload_length as u32, out);
                 return Ok(None);
             }
-            return Err(ConnectionError::new(ErrorCode::StreamClosed, "DATA for a closed stream"));
+            return Err(Http2Error::new(Http2ErrorCode::StreamClosed, "DATA for a closed stream"));
         };
         let error = if !stream.is_open {
-            Some(ErrorCode::StreamClosed)
+            Some(Http2ErrorCode::StreamClosed)
         } else if stream.receive < payload_length as i64 {
-            Some(ErrorCode::FlowControlError)
+            Some(Http2ErrorCode::FlowControlError)
         } else {
             stream.receive -= payload_length as i64;
             let length = content.len() as u64;
@@ -241,7 +239,7 @@ impl Http2Connection {
                 Some(left) => left > u64::MAX / 2 || ended && left > 0,
                 None => false,
             };
-            is_wrong_length.then_some(ErrorCode::ProtocolError)
+            is_wrong_length.then_some(Http2ErrorCode::ProtocolError)
         };
         if let Some(code) = error {
             self.release_window(payload_length as u32, out);
@@ -256,7 +254,7 @@ impl Http2Connection {
                 self.streams.remove(id);
             }
             if exceeds_window && !ended {
-                self.reset(id, ErrorCode::NoError, out);
+                self.reset(id, Http2ErrorCode::NoError, out);
             }
             return Ok(None);
         }
@@ -265,7 +263,7 @@ impl Http2Connection {
             self.consumed(id, padding, out);
         }
         let data = start + content.start..start + content.end;
-        Ok(Some(Event::Data { stream: id, data, ended }))
+        Ok(Some(Http2Event::Data { stream: id, data, ended }))
     }
 
     /// Processes every frame but HEADERS, CONTINUATION and DATA.
@@ -283,17 +281,17 @@ impl Http2Connection {
             kind::PRIORITY => return self.priority(head, payload, out),
             kind::PRIORITY_UPDATE => self.priority_update(head, payload)?,
             kind::GOAWAY if head.stream != 0 => {
-                return Err(ConnectionError::protocol("GOAWAY for a stream"));
+                return Err(Http2Error::protocol("GOAWAY for a stream"));
             }
             kind::GOAWAY if payload.len() < 8 => {
-                return Err(ConnectionError::size("GOAWAY is too short"));
+                return Err(Http2Error::size("GOAWAY is too short"));
             }
             // The client opens no further streams. The connection is done when the last one is.
             kind::GOAWAY => {
                 self.budget.spend(Cost::Empty)?;
                 self.drain = Drain::Final;
             }
-            kind::PUSH_PROMISE => return Err(ConnectionError::protocol("a client cannot push")),
+            kind::PUSH_PROMISE => return Err(Http2Error::protocol("a client cannot push")),
             _ => self.budget.spend(Cost::Empty)?,
         }
         Ok(None)
@@ -304,31 +302,29 @@ impl Http2Connection {
         head: &FrameHeader,
         payload: &[u8],
         out: &mut Vec<u8>,
-    ) -> Result<(), ConnectionError> {
+    ) -> Result<(), Http2Error> {
         if head.stream != 0 {
-            return Err(ConnectionError::protocol("SETTINGS for a stream"));
+            return Err(Http2Error::protocol("SETTINGS for a stream"));
         }
         if head.has(flag::ACK) {
             if !payload.is_empty() {
-                return Err(ConnectionError::size("the acknowledgement of SETTINGS is not empty"));
+                return Err(Http2Error::size("the acknowledgement of SETTINGS is not empty"));
             }
             return Ok(self.budget.spend(Cost::Empty)?);
         }
         if !payload.len().is_multiple_of(6) {
-            return Err(ConnectionError::size("the length of SETTINGS is not a multiple of six"));
+            return Err(Http2Error::size("the length of SETTINGS is not a multiple of six"));
         }
         self.budget.spend(Cost::Settings)?;
         for (name, value) in frame::settings(payload) {
             match name {
                 setting::HEADER_TABLE_SIZE => self.limit_table(value),
                 setting::ENABLE_PUSH | setting::NO_RFC7540_PRIORITIES if value > 1 => {
-                    return Err(ConnectionError::protocol("a setting is neither 0 nor 1"));
+                    return Err(Http2Error::protocol("a setting is neither 0 nor 1"));
                 }
                 setting::INITIAL_WINDOW_SIZE => self.initial_window(value)?,
                 setting::MAX_FRAME_SIZE if !(16_384..=16_777_215).contains(&value) => {
-                    return Err(ConnectionError::protocol(
-                        "SETTINGS_MAX_FRAME_SIZE is out of range",
-                    ));
+                    return Err(Http2Error::protocol("SETTINGS_MAX_FRAME_SIZE is out of range"));
                 }
                 _ => {}
             }
@@ -338,8 +334,8 @@ impl Http2Connection {
     }
 
     /// Applies SETTINGS_INITIAL_WINDOW_SIZE, also to open streams (RFC 9113 §6.9.2).
-    fn initial_window(&mut self, value: u32) -> Result<(), ConnectionError> {
-        let too_large = ConnectionError::new(ErrorCode::FlowControlError, "a window is too large");
+    fn initial_window(&mut self, value: u32) -> Result<(), Http2Error> {
+        let too_large = Http2Error::new(Http2ErrorCode::FlowControlError, "a window is too large");
         let value = i64::from(value);
         if value > MAX_WINDOW {
             return Err(too_large);
@@ -360,12 +356,12 @@ impl Http2Connection {
         head: &FrameHeader,
         payload: &[u8],
         out: &mut Vec<u8>,
-    ) -> Result<(), ConnectionError> {
+    ) -> Result<(), Http2Error> {
         if head.stream != 0 {
-            return Err(ConnectionError::protocol("PING for a stream"));
+            return Err(Http2Error::protocol("PING for a stream"));
         }
         let Ok(data) = <[u8; 8]>::try_from(payload) else {
-            return Err(ConnectionError::size("the length of PING is not eight"));
+            return Err(Http2Error::size("the length of PING is not eight"));
         };
         if head.has(flag::ACK) {
             if data == DRAIN_PING && self.drain == Drain::Announced {
@@ -387,17 +383,17 @@ impl Http2Connection {
     ) -> EventResult {
         let increment = match (number(payload), payload.len()) {
             (Some(increment), 4) => i64::from(increment & 0x7fff_ffff),
-            _ => return Err(ConnectionError::size("the length of WINDOW_UPDATE is not four")),
+            _ => return Err(Http2Error::size("the length of WINDOW_UPDATE is not four")),
         };
         self.budget.spend(Cost::WindowUpdate)?;
         if head.stream == 0 {
             if increment == 0 {
-                return Err(ConnectionError::protocol("the increment of WINDOW_UPDATE is 0"));
+                return Err(Http2Error::protocol("the increment of WINDOW_UPDATE is 0"));
             }
             self.flow.send += increment;
             if self.flow.send > MAX_WINDOW {
                 let reason = "the connection's window is too large";
-                return Err(ConnectionError::new(ErrorCode::FlowControlError, reason));
+                return Err(Http2Error::new(Http2ErrorCode::FlowControlError, reason));
             }
             return Ok(None);
         }
@@ -405,17 +401,17 @@ impl Http2Connection {
         let Some(stream) = self.streams.get_mut(head.stream) else { return Ok(None) };
         stream.send += increment;
         if increment == 0 {
-            return self.stream_error(head.stream, ErrorCode::ProtocolError, out);
+            return self.stream_error(head.stream, Http2ErrorCode::ProtocolError, out);
         }
         if stream.send > MAX_WINDOW {
-            return self.stream_error(head.stream, ErrorCode::FlowControlError, out);
+            return self.stream_error(head.stream, Http2ErrorCode::FlowControlError, out);
         }
         Ok(None)
     }
 
     fn client_reset(&mut self, head: &FrameHeader, payload: &[u8]) -> EventResult {
         if payload.len() != 4 {
-            return Err(ConnectionError::size("the length of RST_STREAM is not four"));
+            return Err(Http2Error::size("the length of RST_STREAM is not four"));
         }
         self.reject_idle(head.stream)?;
         // The client sends nothing more on this stream.
@@ -423,7 +419,7 @@ impl Http2Connection {
         match self.streams.remove(head.stream) {
             Some(stream) if !stream.is_finished => {
                 self.budget.spend(Cost::Reset)?;
-                Ok(Some(Event::Reset { stream: head.stream }))
+                Ok(Some(Http2Event::Reset { stream: head.stream }))
             }
             _ => {
                 self.budget.spend(Cost::Empty)?;
@@ -435,36 +431,32 @@ impl Http2Connection {
     /// Checks a PRIORITY frame, which is deprecated and has no effect (RFC 9113 §5.3.2).
     fn priority(&mut self, head: &FrameHeader, payload: &[u8], out: &mut Vec<u8>) -> EventResult {
         if head.stream == 0 {
-            return Err(ConnectionError::protocol("PRIORITY for stream 0"));
+            return Err(Http2Error::protocol("PRIORITY for stream 0"));
         }
         self.budget.spend(Cost::Priority)?;
         let code = if payload.len() != 5 {
-            ErrorCode::FrameSizeError
+            Http2ErrorCode::FrameSizeError
         } else if number(payload).map(|stream| stream & 0x7fff_ffff) == Some(head.stream) {
-            ErrorCode::ProtocolError
+            Http2ErrorCode::ProtocolError
         } else {
             return Ok(None);
         };
         if self.streams.get_mut(head.stream).is_none() {
             // Only an open stream can be reset.
-            return Err(ConnectionError::new(code, "PRIORITY is malformed"));
+            return Err(Http2Error::new(code, "PRIORITY is malformed"));
         }
         self.stream_error(head.stream, code, out)
     }
 
     /// Stores the priority of a stream (RFC 9218 §7.1).
-    fn priority_update(
-        &mut self,
-        head: &FrameHeader,
-        payload: &[u8],
-    ) -> Result<(), ConnectionError> {
+    fn priority_update(&mut self, head: &FrameHeader, payload: &[u8]) -> Result<(), Http2Error> {
         if head.stream != 0 {
-            return Err(ConnectionError::protocol("PRIORITY_UPDATE on a stream"));
+            return Err(Http2Error::protocol("PRIORITY_UPDATE on a stream"));
         }
-        let id = number(payload).ok_or(ConnectionError::size("PRIORITY_UPDATE is too short"))?;
+        let id = number(payload).ok_or(Http2Error::size("PRIORITY_UPDATE is too short"))?;
         let id = id & 0x7fff_ffff;
         if id & 1 == 0 {
-            return Err(ConnectionError::protocol(
+            return Err(Http2Error::protocol(
                 "PRIORITY_UPDATE for a stream that is not a client's",
             ));
         }
@@ -493,9 +485,9 @@ impl Http2Connection {
     }
 
     /// Rejects a frame for stream 0 or for an idle stream (RFC 9113 §5.1).
-    fn reject_idle(&self, id: u32) -> Result<(), ConnectionError> {
+    fn reject_idle(&self, id: u32) -> Result<(), Http2Error> {
         if id == 0 || id > self.last {
-            return Err(ConnectionError::protocol("a frame for stream 0 or an idle stream"));
+            return Err(Http2Error::protocol("a frame for stream 0 or an idle stream"));
         }
         Ok(())
     }
@@ -503,15 +495,15 @@ impl Http2Connection {
     /// Resets the stream of a malformed request (RFC 9113 §8.1.1).
     fn malformed(&mut self, id: u32, reason: &'static str, out: &mut Vec<u8>) -> EventResult {
         self.budget.spend(Cost::StreamError)?;
-        self.reset(id, ErrorCode::ProtocolError, out);
-        Ok(Some(Event::Malformed { stream: id, reason }))
+        self.reset(id, Http2ErrorCode::ProtocolError, out);
+        Ok(Some(Http2Event::Malformed { stream: id, reason }))
     }
 
     /// Resets a stream because of a client error (RFC 9113 §5.4.2).
-    fn stream_error(&mut self, id: u32, code: ErrorCode, out: &mut Vec<u8>) -> EventResult {
+    fn stream_error(&mut self, id: u32, code: Http2ErrorCode, out: &mut Vec<u8>) -> EventResult {
         self.budget.spend(Cost::StreamError)?;
         let was_open = self.streams.remove(id).is_some_and(|stream| !stream.is_finished);
         self.reset(id, code, out);
-        Ok(was_open.then_some(Event::Reset { stream: id }))
+        Ok(was_open.then_some(Http2Event::Reset { stream: id }))
     }
 }

@@ -1,8 +1,8 @@
 //! Responses, flow control and shutdown.
 
 use super::connection::{Drain, Http2Connection};
-use super::frame::{self, ErrorCode, FrameHeader, HEADER_LENGTH, flag, kind};
-use super::hpack::Encoder;
+use super::frame::{self, FrameHeader, HEADER_LENGTH, Http2ErrorCode, flag, kind};
+use super::hpack::HpackEncoder;
 use super::incoming::DRAIN_PING;
 use super::stream::Stream;
 use crate::section::{Heads, OutgoingHead};
@@ -74,7 +74,7 @@ impl Http2Connection {
         stream: u32,
         ended: bool,
         out: &mut Vec<u8>,
-        write: impl FnOnce(&mut Heads<Encoder>, &mut Vec<u8>),
+        write: impl FnOnce(&mut Heads<HpackEncoder>, &mut Vec<u8>),
     ) {
         let start = out.len();
         out.extend_from_slice(&[0; HEADER_LENGTH]);
@@ -215,7 +215,7 @@ impl Http2Connection {
         self.budget.earn();
         match self.streams.get_mut(id) {
             Some(stream) if stream.is_open && stream.receive <= 0 => {
-                self.cancel(id, ErrorCode::NoError, out);
+                self.cancel(id, Http2ErrorCode::NoError, out);
             }
             Some(stream) if stream.is_open => {
                 stream.is_finished = true;
@@ -228,13 +228,13 @@ impl Http2Connection {
     }
 
     /// Resets a stream, whatever is still to be sent or received.
-    pub fn cancel(&mut self, stream: u32, code: ErrorCode, out: &mut Vec<u8>) {
+    pub fn cancel(&mut self, stream: u32, code: Http2ErrorCode, out: &mut Vec<u8>) {
         if self.streams.remove(stream).is_some() {
             self.reset(stream, code, out);
         }
     }
 
-    pub(super) fn reset(&mut self, id: u32, code: ErrorCode, out: &mut Vec<u8>) {
+    pub(super) fn reset(&mut self, id: u32, code: Http2ErrorCode, out: &mut Vec<u8>) {
         frame::write_reset(id, code, out);
         self.remember_reset(id);
     }
@@ -298,7 +298,7 @@ impl Http2Connection {
     pub fn begin_drain(&mut self, out: &mut Vec<u8>) {
         if self.drain == Drain::No {
             self.drain = Drain::Announced;
-            frame::write_goaway(0x7fff_ffff, ErrorCode::NoError, "", out);
+            frame::write_goaway(0x7fff_ffff, Http2ErrorCode::NoError, "", out);
             frame::write_ping(DRAIN_PING, false, out);
         }
     }
@@ -307,7 +307,7 @@ impl Http2Connection {
     pub fn end_drain(&mut self, out: &mut Vec<u8>) {
         if self.drain != Drain::Final {
             self.drain = Drain::Final;
-            frame::write_goaway(self.last, ErrorCode::NoError, "", out);
+            frame::write_goaway(self.last, Http2ErrorCode::NoError, "", out);
         }
     }
 
@@ -317,7 +317,7 @@ impl Http2Connection {
     }
 
     /// Ends the connection with an error, such as a timeout.
-    pub fn abort(&mut self, code: ErrorCode, reason: &str, out: &mut Vec<u8>) {
+    pub fn abort(&mut self, code: Http2ErrorCode, reason: &str, out: &mut Vec<u8>) {
         self.drain = Drain::Final;
         frame::write_goaway(self.last, code, reason, out);
     }

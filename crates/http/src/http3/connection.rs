@@ -2,23 +2,23 @@
 
 use std::ops::Range;
 
-use super::frame::{self, ErrorCode};
+use super::frame::{self, Http3ErrorCode};
 use super::session::Session;
-use super::stream::Streams;
-use super::{ConnectionError, OwnStream};
-use crate::request::Head;
+use super::stream::RequestStreams;
+use super::{Http3Error, OwnStream};
+use crate::request::{Head, HeadBuffers};
 use crate::{Limits, Priority, RequestError};
 
 /// Limits of a client.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub struct Settings {
+pub struct Http3Settings {
     /// Limits of a request's head.
     pub limits: Limits,
     /// Concurrent requests. The transport has to announce the same limit of streams.
     pub streams: u32,
 }
 
-impl Default for Settings {
+impl Default for Http3Settings {
     fn default() -> Self {
         Self { limits: Limits::default(), streams: 128 }
     }
@@ -26,7 +26,7 @@ impl Default for Settings {
 
 /// An event that [`Http3Connection::receive`] has read.
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub enum Event {
+pub enum Http3Event {
     /// All input was used. Call again when more bytes of a stream have arrived.
     More,
     /// The stream waits for entries of the QPACK table. Keep the rest of the input, and call [`Http3Connection::receive`] with it
@@ -54,7 +54,7 @@ pub enum Event {
         /// The stream of the request.
         stream: u64,
         /// The error code.
-        code: ErrorCode,
+        code: Http3ErrorCode,
         /// Why it is malformed.
         reason: &'static str,
     },
@@ -72,23 +72,23 @@ pub enum Event {
         /// The stream.
         stream: u64,
         /// The error code.
-        code: ErrorCode,
+        code: Http3ErrorCode,
     },
     /// No more of the stream is read: stop its receiving side with the code.
     Stop {
         /// The stream, which may be a unidirectional one.
         stream: u64,
         /// The error code.
-        code: ErrorCode,
+        code: Http3ErrorCode,
     },
 }
 
 /// An HTTP/3 connection of a server. The [module documentation](super) has the calling contract.
 #[derive(Debug)]
 pub struct Http3Connection {
-    pub(super) settings: Settings,
+    pub(super) settings: Http3Settings,
     pub(super) session: Session,
-    pub(super) streams: Streams,
+    pub(super) streams: RequestStreams,
     /// The lowest stream that neither has arrived nor is below one that has.
     pub(super) next: u64,
     /// Streams below `next` of which nothing has arrived.
@@ -97,26 +97,20 @@ pub struct Http3Connection {
     pub(super) early: Vec<(u64, Priority)>,
     /// DATA frames sent.
     pub(super) data_frames: u64,
-    pub(super) drain: Drain,
+    pub(super) drain: Shutdown,
     /// A connection error was returned.
     has_failed: bool,
 }
 
 /// Progress of a graceful shutdown (RFC 9114 §5.2).
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
-pub(super) enum Drain {
+pub(super) enum Shutdown {
     #[default]
     No,
     /// The shutdown is announced. Requests that the client sent before it received GOAWAY are still served.
     Announced,
     /// Streams from this one on are rejected.
     Final(u64),
-}
-
-/// The caller's buffers for a request's head.
-pub(super) struct HeadBuffers<'a> {
-    pub(super) head: &'a mut Head,
-    pub(super) text: &'a mut Vec<u8>,
 }
 
 /// Bytes of a stream that have arrived.
@@ -133,17 +127,17 @@ const HELD_HEADS: usize = 8;
 
 impl Http3Connection {
     /// Creates a connection. The server's SETTINGS are pending on [`OwnStream::Control`].
-    pub fn new(settings: Settings) -> Self {
+    pub fn new(settings: Http3Settings) -> Self {
         let max_section = settings.limits.head_size;
         Self {
             settings,
             session: Session::new(true, max_section, HELD_HEADS * max_section),
-            streams: Streams::default(),
+            streams: RequestStreams::default(),
             next: 0,
             unseen: Vec::new(),
             early: Vec::new(),
             data_frames: 0,
-            drain: Drain::No,
+            drain: Shutdown::No,
             has_failed: false,
         }
     }
@@ -170,14 +164,14 @@ impl Http3Connection {
         is_end: bool,
         head: &mut Head,
         text: &mut Vec<u8>,
-    ) -> Result<Event, ConnectionError> {
+    ) -> Result<Http3Event, Http3Error> {
         self.check()?;
         let input = Input { bytes: input, is_end };
         let result = match stream & 3 {
             0 => self.request_stream(stream, &input, at, &mut HeadBuffers { head, text }),
             2 => self.control_stream(stream, &input, at),
-            _ => Err(ConnectionError::new(
-                ErrorCode::StreamCreationError,
+            _ => Err(Http3Error::new(
+                Http3ErrorCode::StreamCreationError,
                 "the stream is not one of a client",
             )),
         };
@@ -190,7 +184,7 @@ impl Http3Connection {
     ///
     /// # Errors
     /// A connection error, as of [`Http3Connection::receive`].
-    pub fn reset_received(&mut self, stream: u64) -> Result<bool, ConnectionError> {
+    pub fn reset_received(&mut self, stream: u64) -> Result<bool, Http3Error> {
         self.check()?;
         let result = if stream & 2 == 0 {
             self.abandoned(stream)
@@ -206,27 +200,27 @@ impl Http3Connection {
     ///
     /// # Errors
     /// A connection error, as of [`Http3Connection::receive`].
-    pub fn stop_received(&mut self, stream: u64) -> Result<bool, ConnectionError> {
+    pub fn stop_received(&mut self, stream: u64) -> Result<bool, Http3Error> {
         self.check()?;
         let result = if stream & 2 == 0 {
             self.abandoned(stream)
         } else {
             // The server's unidirectional streams are all critical (RFC 9114 §6.2.1, RFC 9204 §4.2).
             let reason = "a stream of the connection is stopped";
-            Err(ConnectionError::new(ErrorCode::ClosedCriticalStream, reason))
+            Err(Http3Error::new(Http3ErrorCode::ClosedCriticalStream, reason))
         };
         self.has_failed |= result.is_err();
         result
     }
 
-    fn check(&self) -> Result<(), ConnectionError> {
+    fn check(&self) -> Result<(), Http3Error> {
         match self.has_failed {
-            true => Err(ConnectionError::new(ErrorCode::NoError, "the connection has failed")),
+            true => Err(Http3Error::new(Http3ErrorCode::NoError, "the connection has failed")),
             false => Ok(()),
         }
     }
 
-    /// Returns a stream that was [`Event::Blocked`] and can be read on.
+    /// Returns a stream that was [`Http3Event::Blocked`] and can be read on.
     pub fn next_unblocked(&mut self) -> Option<u64> {
         self.session.decoder.next_unblocked()
     }
@@ -271,23 +265,23 @@ impl Http3Connection {
     /// Announces a graceful shutdown (RFC 9114 §5.2). Requests in flight are served. After the time that the announcement takes,
     /// call [`Http3Connection::end_drain`].
     pub fn begin_drain(&mut self) {
-        if self.drain == Drain::No {
-            self.drain = Drain::Announced;
+        if self.drain == Shutdown::No {
+            self.drain = Shutdown::Announced;
             frame::write_goaway(LAST_STREAM, &mut self.session.out);
         }
     }
 
     /// Announces the last stream that is served. Later ones are rejected.
     pub fn end_drain(&mut self) {
-        if !matches!(self.drain, Drain::Final(_)) {
-            self.drain = Drain::Final(self.next);
+        if !matches!(self.drain, Shutdown::Final(_)) {
+            self.drain = Shutdown::Final(self.next);
             frame::write_goaway(self.next, &mut self.session.out);
         }
     }
 
     /// Returns `true` if a shutdown is complete: all responses have been sent.
     pub fn is_done(&self) -> bool {
-        matches!(self.drain, Drain::Final(_))
+        matches!(self.drain, Shutdown::Final(_))
             && self.streams.iter().all(|stream| stream.is_finished)
     }
 }

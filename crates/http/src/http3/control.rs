@@ -1,7 +1,7 @@
 //! The control stream of the peer (RFC 9114 §6.2.1, §7.2).
 
-use super::ConnectionError;
-use super::frame::{ErrorCode, kind, read_varint, setting};
+use super::Http3Error;
+use super::frame::{Http3ErrorCode, kind, read_varint, setting};
 use super::reader::PartialHeader;
 use crate::Priority;
 
@@ -70,7 +70,7 @@ impl ControlReader {
         &mut self,
         input: &[u8],
         at: &mut usize,
-    ) -> Result<Option<ControlFrame>, ConnectionError> {
+    ) -> Result<Option<ControlFrame>, Http3Error> {
         loop {
             let rest = input.len() - *at;
             match self.state {
@@ -108,41 +108,41 @@ impl ControlReader {
     }
 
     /// Checks from its header alone whether a frame is permitted now.
-    fn begin(&mut self, kind: u64, length: u64) -> Result<State, ConnectionError> {
+    fn begin(&mut self, kind: u64, length: u64) -> Result<State, Http3Error> {
         if !self.has_settings && kind != kind::SETTINGS {
             let reason = "the first frame of the control stream is not SETTINGS";
-            return Err(ConnectionError::new(ErrorCode::MissingSettings, reason));
+            return Err(Http3Error::new(Http3ErrorCode::MissingSettings, reason));
         }
         let is_number = match kind {
             kind::SETTINGS if self.has_settings => {
-                return Err(ConnectionError::unexpected("a second SETTINGS frame"));
+                return Err(Http3Error::unexpected("a second SETTINGS frame"));
             }
             kind::DATA | kind::HEADERS | kind::PUSH_PROMISE => {
-                return Err(ConnectionError::unexpected("a message on the control stream"));
+                return Err(Http3Error::unexpected("a message on the control stream"));
             }
             kind::MAX_PUSH_ID if !self.is_server => {
-                return Err(ConnectionError::unexpected("MAX_PUSH_ID of a server"));
+                return Err(Http3Error::unexpected("MAX_PUSH_ID of a server"));
             }
             kind::PRIORITY_UPDATE | kind::PRIORITY_UPDATE_PUSH if !self.is_server => {
-                return Err(ConnectionError::unexpected("PRIORITY_UPDATE of a server"));
+                return Err(Http3Error::unexpected("PRIORITY_UPDATE of a server"));
             }
             other if kind::is_of_http2(other) => {
-                return Err(ConnectionError::unexpected("a frame of HTTP/2"));
+                return Err(Http3Error::unexpected("a frame of HTTP/2"));
             }
             kind::SETTINGS | kind::PRIORITY_UPDATE | kind::PRIORITY_UPDATE_PUSH => false,
             kind::GOAWAY | kind::MAX_PUSH_ID | kind::CANCEL_PUSH => true,
             _ => return Ok(State::Skip(length)),
         };
         if is_number && length > 8 {
-            return Err(ConnectionError::frame("a frame is longer than its number"));
+            return Err(Http3Error::frame("a frame is longer than its number"));
         }
         if length > MAX_PAYLOAD {
-            return Err(ConnectionError::load("a frame of the control stream is too large"));
+            return Err(Http3Error::load("a frame of the control stream is too large"));
         }
         Ok(State::Payload { kind, length: length as usize })
     }
 
-    fn frame(&mut self, kind: u64, payload: &[u8]) -> Result<ControlFrame, ConnectionError> {
+    fn frame(&mut self, kind: u64, payload: &[u8]) -> Result<ControlFrame, Http3Error> {
         match kind {
             kind::SETTINGS => {
                 self.has_settings = true;
@@ -155,28 +155,27 @@ impl ControlReader {
         }
         let mut at = 0;
         let number = read_varint(payload, &mut at).filter(|_| at == payload.len());
-        let number =
-            number.ok_or(ConnectionError::frame("a frame has not the length of its number"))?;
+        let number = number.ok_or(Http3Error::frame("a frame has not the length of its number"))?;
         match kind {
             kind::GOAWAY => self.go_away(number),
             kind::MAX_PUSH_ID => {
                 if self.max_push.is_some_and(|before| before > number) {
-                    return Err(ConnectionError::id("MAX_PUSH_ID is lower than before"));
+                    return Err(Http3Error::id("MAX_PUSH_ID is lower than before"));
                 }
                 self.max_push = Some(number);
                 Ok(ControlFrame::Idle)
             }
             // No response is pushed, in either direction.
-            _ => Err(ConnectionError::id("CANCEL_PUSH of a response that is not pushed")),
+            _ => Err(Http3Error::id("CANCEL_PUSH of a response that is not pushed")),
         }
     }
 
-    fn go_away(&mut self, number: u64) -> Result<ControlFrame, ConnectionError> {
+    fn go_away(&mut self, number: u64) -> Result<ControlFrame, Http3Error> {
         if !self.is_server && number & 3 != 0 {
-            return Err(ConnectionError::id("GOAWAY names a stream that is not a request"));
+            return Err(Http3Error::id("GOAWAY names a stream that is not a request"));
         }
         if self.goaway.is_some_and(|before| before < number) {
-            return Err(ConnectionError::id("a second GOAWAY names a later stream"));
+            return Err(Http3Error::id("a second GOAWAY names a later stream"));
         }
         self.goaway = Some(number);
         Ok(ControlFrame::GoAway(number))
@@ -184,22 +183,22 @@ impl ControlReader {
 }
 
 /// Reads PRIORITY_UPDATE (RFC 9218 §7.2).
-fn priority_update(kind: u64, payload: &[u8]) -> Result<ControlFrame, ConnectionError> {
+fn priority_update(kind: u64, payload: &[u8]) -> Result<ControlFrame, Http3Error> {
     let mut at = 0;
     let stream = read_varint(payload, &mut at);
-    let stream = stream.ok_or(ConnectionError::frame("PRIORITY_UPDATE is too short"))?;
+    let stream = stream.ok_or(Http3Error::frame("PRIORITY_UPDATE is too short"))?;
     if kind == kind::PRIORITY_UPDATE_PUSH || stream & 3 != 0 {
-        return Err(ConnectionError::id("PRIORITY_UPDATE names no request"));
+        return Err(Http3Error::id("PRIORITY_UPDATE names no request"));
     }
     Ok(ControlFrame::Priority { stream, priority: Priority::parse(&payload[at..]) })
 }
 
 /// Reads SETTINGS (RFC 9114 §7.2.4).
-fn settings(payload: &[u8]) -> Result<PeerSettings, ConnectionError> {
+fn settings(payload: &[u8]) -> Result<PeerSettings, Http3Error> {
     let (mut settings, mut seen, mut at) = (PeerSettings::default(), Vec::new(), 0);
-    let wrong = |reason| ConnectionError::new(ErrorCode::SettingsError, reason);
+    let wrong = |reason| Http3Error::new(Http3ErrorCode::SettingsError, reason);
     while at < payload.len() {
-        let cut = ConnectionError::frame("SETTINGS ends within a setting");
+        let cut = Http3Error::frame("SETTINGS ends within a setting");
         let name = read_varint(payload, &mut at).ok_or(cut)?;
         let value = read_varint(payload, &mut at).ok_or(cut)?;
         if seen.contains(&name) {

@@ -58,7 +58,7 @@ pub mod stream_kind {
 /// Error codes of streams and connections (RFC 9114 §8.1, RFC 9204 §6).
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 #[repr(u64)]
-pub enum ErrorCode {
+pub enum Http3ErrorCode {
     /// No error: a graceful end.
     NoError = 0x100,
     /// The peer broke the protocol in a way that no other code describes.
@@ -101,14 +101,14 @@ pub enum ErrorCode {
     QpackDecoderStreamError = 0x202,
 }
 
-impl ErrorCode {
+impl Http3ErrorCode {
     /// Returns the code that QUIC sends.
     pub fn value(self) -> u64 {
         self as u64
     }
 }
 
-impl fmt::Display for ErrorCode {
+impl fmt::Display for Http3ErrorCode {
     /// Writes the name of the RFC.
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.write_str(match self {

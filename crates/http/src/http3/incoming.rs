@@ -3,20 +3,20 @@
 use std::borrow::Cow;
 use std::ops::Range;
 
-use super::ConnectionError;
-use super::connection::{Drain, Event, HeadBuffers, Http3Connection, Input};
-use super::frame::ErrorCode;
+use super::Http3Error;
+use super::connection::{Http3Connection, Http3Event, Input, Shutdown};
+use super::frame::Http3ErrorCode;
 use super::qpack::Decoded;
 use super::reader::{Expects, Part};
 use super::session::ControlEvent;
-use super::stream::Stream;
+use super::stream::RequestStream;
 use crate::abuse::Cost;
-use crate::request::Version;
+use crate::request::{HeadBuffers, Version};
 use crate::section::{Metadata, Reader, SectionOutcome};
 use crate::semantics::Method;
 use crate::{FieldLines, Priority, Request, RequestError};
 
-type EventResult = Result<Option<Event>, ConnectionError>;
+type EventResult = Result<Option<Http3Event>, Http3Error>;
 
 /// Largest number of priorities stored for streams that are not open yet.
 const EARLY: usize = 16;
@@ -25,7 +25,7 @@ const MAX_UNSEEN: u64 = 1024;
 /// Bytes of a request that are discarded after the end of its response, before the client is stopped.
 const MAX_DISCARDED: usize = 64 * 1024;
 
-const NO_PUSH: ConnectionError = ConnectionError::unexpected("a client cannot push");
+const NO_PUSH: Http3Error = Http3Error::unexpected("a client cannot push");
 const SHORTER: &str = "the body is shorter than Content-Length";
 
 impl Http3Connection {
@@ -35,14 +35,14 @@ impl Http3Connection {
         id: u64,
         input: &Input<'_>,
         at: &mut usize,
-    ) -> Result<Event, ConnectionError> {
+    ) -> Result<Http3Event, Http3Error> {
         loop {
             match self.session.receive(id, input.bytes, at, input.is_end)? {
-                ControlEvent::More => return Ok(Event::More),
+                ControlEvent::More => return Ok(Http3Event::More),
                 ControlEvent::Priority { stream, priority } => self.reprioritize(stream, priority),
                 // The client pushes nothing, and may still send requests.
                 ControlEvent::Settings | ControlEvent::GoAway(_) => {}
-                ControlEvent::Stop(code) => return Ok(Event::Stop { stream: id, code }),
+                ControlEvent::Stop(code) => return Ok(Http3Event::Stop { stream: id, code }),
             }
         }
     }
@@ -55,7 +55,7 @@ impl Http3Connection {
         input: &Input<'_>,
         at: &mut usize,
         into: &mut HeadBuffers<'_>,
-    ) -> Result<Event, ConnectionError> {
+    ) -> Result<Http3Event, Http3Error> {
         if let Some(event) = self.open(id, input, at)? {
             return Ok(event);
         }
@@ -64,7 +64,7 @@ impl Http3Connection {
             let Some(stream) = self.streams.get_mut(id) else {
                 // It was reset or stopped; what was on its way is dropped.
                 *at = input.bytes.len();
-                return Ok(Event::More);
+                return Ok(Http3Event::More);
             };
             let before = stream.held();
             let part = match stream.blocked.take() {
@@ -80,7 +80,7 @@ impl Http3Connection {
             let has_ended = matches!(part, Part::Section(_) | Part::Data(_))
                 && stream.reader.take_end(input.bytes, *at, input.is_end);
             let event = match part {
-                Part::More => return Ok(Event::More),
+                Part::More => return Ok(Http3Event::More),
                 Part::Section(section) => self.section(id, section, has_ended, into)?,
                 Part::LargeSection => self.large_section(id, into)?,
                 Part::Data(data) => self.data(id, data, has_ended)?,
@@ -107,19 +107,22 @@ impl Http3Connection {
         } else {
             let skipped = (id - self.next) / 4;
             if self.unseen.len() as u64 + skipped > MAX_UNSEEN {
-                return Err(ConnectionError::load("too many streams without bytes"));
+                return Err(Http3Error::load("too many streams without bytes"));
             }
             self.unseen.extend((self.next..id).step_by(4));
             self.next = id + 4;
         }
-        let is_late = matches!(self.drain, Drain::Final(first) if id >= first);
+        let is_late = matches!(self.drain, Shutdown::Final(first) if id >= first);
         if is_late || self.streams.len() >= self.settings.streams as usize {
             self.session.budget.spend(Cost::Reset)?;
             *at = input.bytes.len();
             self.session.decoder.cancel(id);
-            return Ok(Some(Event::Reset { stream: id, code: ErrorCode::RequestRejected }));
+            return Ok(Some(Http3Event::Reset {
+                stream: id,
+                code: Http3ErrorCode::RequestRejected,
+            }));
         }
-        self.streams.add(id, Stream::default());
+        self.streams.add(id, RequestStream::default());
         Ok(None)
     }
 
@@ -146,7 +149,7 @@ impl Http3Connection {
         if decoded == Decoded::Blocked {
             self.session.hold(0, section.len())?;
             stream.blocked = Some(section.into_owned().into_boxed_slice());
-            return Ok(Some(Event::Blocked));
+            return Ok(Some(Http3Event::Blocked));
         }
         if reader.is_too_large() {
             self.session.budget.spend(Cost::LargeHead)?;
@@ -171,18 +174,18 @@ impl Http3Connection {
         let Metadata { length, priority } = match outcome {
             SectionOutcome::Valid(metadata) => metadata,
             SectionOutcome::Malformed(reason) => {
-                return self.malformed(id, ErrorCode::MessageError, reason);
+                return self.malformed(id, Http3ErrorCode::MessageError, reason);
             }
             SectionOutcome::Rejected(error) => {
-                return Ok(Some(Event::Rejected { stream: id, error }));
+                return Ok(Some(Http3Event::Rejected { stream: id, error }));
             }
         };
         if ended && length.is_some_and(|length| length > 0) {
-            return self.malformed(id, ErrorCode::MessageError, SHORTER);
+            return self.malformed(id, Http3ErrorCode::MessageError, SHORTER);
         }
         stream.left = length;
         stream.priority = early.unwrap_or(priority);
-        Ok(Some(Event::Request { stream: id, length, ended }))
+        Ok(Some(Http3Event::Request { stream: id, length, ended }))
     }
 
     /// Skips a section beyond the limit. The table does not depend on it.
@@ -200,7 +203,7 @@ impl Http3Connection {
         into.head.clear();
         into.head.version = Version::Http3;
         let error = RequestError::new(431, "the head is larger than the limit");
-        Ok(Some(Event::Rejected { stream: id, error }))
+        Ok(Some(Http3Event::Rejected { stream: id, error }))
     }
 
     /// Stores trailers. Those beyond the limits of a head are discarded.
@@ -243,14 +246,14 @@ impl Http3Connection {
             }
         }
         if !stream.is_finished {
-            return Ok(Some(Event::Data { stream: id, data, ended }));
+            return Ok(Some(Http3Event::Data { stream: id, data, ended }));
         }
         stream.discarded += data.len();
         if ended {
             self.close(id);
         } else if stream.discarded > MAX_DISCARDED {
             self.close(id);
-            return Ok(Some(Event::Stop { stream: id, code: ErrorCode::NoError }));
+            return Ok(Some(Http3Event::Stop { stream: id, code: Http3ErrorCode::NoError }));
         }
         Ok(None)
     }
@@ -264,7 +267,7 @@ impl Http3Connection {
             into.head.clear();
             into.head.version = Version::Http3;
             let reason = "the stream ends before the head of a request";
-            return self.malformed(id, ErrorCode::RequestIncomplete, reason);
+            return self.malformed(id, Http3ErrorCode::RequestIncomplete, reason);
         }
         if stream.left.is_some_and(|left| left > 0) {
             return self.stream_error(id);
@@ -273,11 +276,11 @@ impl Http3Connection {
             self.close(id);
             return Ok(None);
         }
-        Ok(Some(Event::Data { stream: id, data: 0..0, ended: true }))
+        Ok(Some(Http3Event::Data { stream: id, data: 0..0, ended: true }))
     }
 
     /// Notes that the client has given up a request. Returns `true` if its response is incomplete.
-    pub(super) fn abandoned(&mut self, id: u64) -> Result<bool, ConnectionError> {
+    pub(super) fn abandoned(&mut self, id: u64) -> Result<bool, Http3Error> {
         if let Some(position) = self.unseen.iter().position(|unseen| *unseen == id) {
             self.unseen.swap_remove(position);
             self.session.decoder.cancel(id);
@@ -297,7 +300,7 @@ impl Http3Connection {
     }
 
     /// Removes a stream, and releases what belongs to it.
-    pub(super) fn close(&mut self, id: u64) -> Option<Stream> {
+    pub(super) fn close(&mut self, id: u64) -> Option<RequestStream> {
         let stream = self.streams.remove(id)?;
         self.session.release(stream.held());
         // A section that is not decoded may refer to the table.
@@ -333,20 +336,20 @@ impl Http3Connection {
     }
 
     /// Ends the stream of a malformed request (RFC 9114 §4.1.2).
-    fn malformed(&mut self, id: u64, code: ErrorCode, reason: &'static str) -> EventResult {
+    fn malformed(&mut self, id: u64, code: Http3ErrorCode, reason: &'static str) -> EventResult {
         self.session.budget.spend(Cost::StreamError)?;
         self.close(id);
-        Ok(Some(Event::Malformed { stream: id, code, reason }))
+        Ok(Some(Http3Event::Malformed { stream: id, code, reason }))
     }
 
     /// Ends a stream whose request turns out to be malformed behind its head.
     fn stream_error(&mut self, id: u64) -> EventResult {
         self.session.budget.spend(Cost::StreamError)?;
-        let code = ErrorCode::MessageError;
+        let code = Http3ErrorCode::MessageError;
         let is_finished = self.close(id).is_some_and(|stream| stream.is_finished);
         Ok(Some(match is_finished {
-            true => Event::Stop { stream: id, code },
-            false => Event::Reset { stream: id, code },
+            true => Http3Event::Stop { stream: id, code },
+            false => Http3Event::Reset { stream: id, code },
         }))
     }
 }

@@ -2,7 +2,7 @@
 
 use super::connection::Http3Connection;
 use super::frame::{self, DataHeader, kind};
-use super::qpack::Encoder;
+use super::qpack::QpackEncoder;
 use crate::Priority;
 use crate::section::{Heads, OutgoingHead};
 
@@ -49,7 +49,7 @@ impl Http3Connection {
     fn write_section(
         &mut self,
         out: &mut Vec<u8>,
-        write: impl FnOnce(&mut Heads<Encoder>, &mut Vec<u8>),
+        write: impl FnOnce(&mut Heads<QpackEncoder>, &mut Vec<u8>),
     ) {
         let start = frame::begin(out);
         write(&mut self.session.heads, out);

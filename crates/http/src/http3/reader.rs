@@ -3,7 +3,7 @@
 use std::borrow::Cow;
 use std::ops::Range;
 
-use super::ConnectionError;
+use super::Http3Error;
 use super::frame::{kind, read_varint};
 
 /// The receiving side of a stream.
@@ -69,8 +69,8 @@ impl MessageReader {
         input: &'a [u8],
         at: &mut usize,
         is_end: bool,
-        (max_section, push): (usize, ConnectionError),
-    ) -> Result<Part<'a>, ConnectionError> {
+        (max_section, push): (usize, Http3Error),
+    ) -> Result<Part<'a>, Http3Error> {
         loop {
             match self.state {
                 State::Header => {
@@ -126,15 +126,15 @@ impl MessageReader {
         kind: u64,
         length: u64,
         max_section: usize,
-        push: ConnectionError,
-    ) -> Result<Option<Part<'static>>, ConnectionError> {
+        push: Http3Error,
+    ) -> Result<Option<Part<'static>>, Http3Error> {
         match (kind, self.expects) {
             (kind::DATA, Expects::Body | Expects::Content) if length == 0 => {
                 return Ok(Some(Part::Idle));
             }
             (kind::DATA, Expects::Body | Expects::Content) => self.state = State::Data(length),
             (kind::DATA, _) => {
-                return Err(ConnectionError::unexpected("DATA before a head or behind trailers"));
+                return Err(Http3Error::unexpected("DATA before a head or behind trailers"));
             }
             (kind::HEADERS, Expects::Head | Expects::Body) => {
                 match usize::try_from(length).ok().filter(|length| *length <= max_section) {
@@ -146,7 +146,7 @@ impl MessageReader {
                 }
             }
             (kind::HEADERS, _) => {
-                return Err(ConnectionError::unexpected("HEADERS behind trailers or in a tunnel"));
+                return Err(Http3Error::unexpected("HEADERS behind trailers or in a tunnel"));
             }
             (kind::PUSH_PROMISE, _) => return Err(push),
             (
@@ -157,9 +157,9 @@ impl MessageReader {
                 | kind::PRIORITY_UPDATE
                 | kind::PRIORITY_UPDATE_PUSH,
                 _,
-            ) => return Err(ConnectionError::unexpected("a frame of the control stream")),
+            ) => return Err(Http3Error::unexpected("a frame of the control stream")),
             (other, _) if kind::is_of_http2(other) => {
-                return Err(ConnectionError::unexpected("a frame of HTTP/2"));
+                return Err(Http3Error::unexpected("a frame of HTTP/2"));
             }
             _ => {
                 self.state = State::Skip(length);
@@ -203,12 +203,12 @@ impl MessageReader {
     }
 
     /// All input was used.
-    fn end(&mut self, is_end: bool) -> Result<Part<'static>, ConnectionError> {
+    fn end(&mut self, is_end: bool) -> Result<Part<'static>, Http3Error> {
         if !is_end || self.has_ended {
             return Ok(Part::More);
         }
         if !matches!(self.state, State::Header) || !self.header.is_empty() {
-            return Err(ConnectionError::frame("a stream ends within a frame"));
+            return Err(Http3Error::frame("a stream ends within a frame"));
         }
         self.has_ended = true;
         Ok(Part::End)

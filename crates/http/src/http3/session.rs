@@ -1,9 +1,9 @@
 //! What a connection has on both sides: unidirectional streams, settings, and QPACK.
 
-use super::ConnectionError;
+use super::Http3Error;
 use super::control::{ControlFrame, ControlReader, PeerSettings};
-use super::frame::{self, ErrorCode, read_varint, setting, stream_kind};
-use super::qpack::{Decoder, Encoder, TABLE_SIZE};
+use super::frame::{self, Http3ErrorCode, read_varint, setting, stream_kind};
+use super::qpack::{QpackDecoder, QpackEncoder, TABLE_SIZE};
 use crate::Priority;
 use crate::abuse::{Budget, Cost};
 use crate::section::Heads;
@@ -28,8 +28,8 @@ impl OwnStream {
 #[derive(Debug)]
 pub(super) struct Session {
     is_server: bool,
-    pub(super) heads: Heads<Encoder>,
-    pub(super) decoder: Decoder,
+    pub(super) heads: Heads<QpackEncoder>,
+    pub(super) decoder: QpackDecoder,
     control: ControlReader,
     /// Unidirectional streams of the peer.
     peer_streams: Vec<PeerStream>,
@@ -67,7 +67,7 @@ pub(super) enum ControlEvent {
         priority: Priority,
     },
     /// The stream is not to be read any further.
-    Stop(ErrorCode),
+    Stop(Http3ErrorCode),
 }
 
 /// Streams of the peer that may wait for entries of the QPACK table.
@@ -92,11 +92,11 @@ impl Session {
         ];
         // Only a server announces extended CONNECT (RFC 9220 §3).
         frame::write_settings(&settings[..if is_server { 4 } else { 3 }], &mut out);
-        let mut decoder = Decoder::new(TABLE_SIZE, BLOCKED_STREAMS);
+        let mut decoder = QpackDecoder::new(TABLE_SIZE, BLOCKED_STREAMS);
         decoder.begin_stream(stream_kind::DECODER as u8);
         Self {
             is_server,
-            heads: Heads::new(Encoder::default()),
+            heads: Heads::new(QpackEncoder::default()),
             decoder,
             control: ControlReader::new(is_server),
             peer_streams: Vec::new(),
@@ -135,14 +135,14 @@ impl Session {
         input: &[u8],
         at: &mut usize,
         is_end: bool,
-    ) -> Result<ControlEvent, ConnectionError> {
+    ) -> Result<ControlEvent, Http3Error> {
         let Some(kind) = self.kind_of(id, input, at, is_end)? else {
             return Ok(ControlEvent::More);
         };
         let Ok(kind) = kind else {
             *at = input.len();
             self.budget.spend(Cost::Empty)?;
-            return Ok(ControlEvent::Stop(ErrorCode::StreamCreationError));
+            return Ok(ControlEvent::Stop(Http3ErrorCode::StreamCreationError));
         };
         let event = match kind {
             OwnStream::Control => self.control(input, at)?,
@@ -164,7 +164,7 @@ impl Session {
     }
 
     /// Notes that the peer has reset a unidirectional stream.
-    pub(super) fn reset(&mut self, id: u64) -> Result<(), ConnectionError> {
+    pub(super) fn reset(&mut self, id: u64) -> Result<(), Http3Error> {
         let position = self.peer_streams.iter().position(|stream| stream.id == id);
         let stream = position.map(|position| self.peer_streams.remove(position));
         match stream.and_then(|stream| stream.kind) {
@@ -174,18 +174,18 @@ impl Session {
     }
 
     /// Changes the count of bytes that are held.
-    pub(super) fn hold(&mut self, before: usize, after: usize) -> Result<(), ConnectionError> {
+    pub(super) fn hold(&mut self, before: usize, after: usize) -> Result<(), Http3Error> {
         self.held = self.held + after - before;
         if self.held > self.max_held {
-            return Err(ConnectionError::load("too many sections are incomplete"));
+            return Err(Http3Error::load("too many sections are incomplete"));
         }
         Ok(())
     }
 
     /// Checks that the peer receives the decoder stream, on which acknowledgements wait.
-    pub(super) fn check_unsent(&self) -> Result<(), ConnectionError> {
+    pub(super) fn check_unsent(&self) -> Result<(), Http3Error> {
         match self.decoder.held() > MAX_UNSENT {
-            true => Err(ConnectionError::load("the decoder stream is not received")),
+            true => Err(Http3Error::load("the decoder stream is not received")),
             false => Ok(()),
         }
     }
@@ -206,7 +206,7 @@ impl Session {
         input: &[u8],
         at: &mut usize,
         is_end: bool,
-    ) -> Result<Option<Result<OwnStream, ()>>, ConnectionError> {
+    ) -> Result<Option<Result<OwnStream, ()>>, Http3Error> {
         let position = self.peer_streams.iter().position(|stream| stream.id == id);
         if let Some(position) = position {
             if let Some(kind) = self.peer_streams[position].kind {
@@ -241,36 +241,36 @@ impl Session {
     }
 
     /// Makes room for one more stream of the peer: bytes of streams that were stopped long ago arrive no more.
-    fn make_room(&mut self) -> Result<(), ConnectionError> {
+    fn make_room(&mut self) -> Result<(), Http3Error> {
         if self.peer_streams.len() >= MAX_PEER_STREAMS {
             let oldest = self.peer_streams.iter().position(|stream| stream.is_ignored);
-            let oldest = oldest.ok_or(ConnectionError::load("too many streams have no type"))?;
+            let oldest = oldest.ok_or(Http3Error::load("too many streams have no type"))?;
             self.peer_streams.remove(oldest);
         }
         Ok(())
     }
 
     /// Returns the stream of that type; `None` for a type that is not known.
-    fn own_kind(&self, kind: u64) -> Result<Option<OwnStream>, ConnectionError> {
+    fn own_kind(&self, kind: u64) -> Result<Option<OwnStream>, Http3Error> {
         let kind = match kind {
             stream_kind::CONTROL => OwnStream::Control,
             stream_kind::ENCODER => OwnStream::Encoder,
             stream_kind::DECODER => OwnStream::Decoder,
             stream_kind::PUSH if self.is_server => {
                 let reason = "a client opens a push stream";
-                return Err(ConnectionError::new(ErrorCode::StreamCreationError, reason));
+                return Err(Http3Error::new(Http3ErrorCode::StreamCreationError, reason));
             }
-            stream_kind::PUSH => return Err(ConnectionError::id("the server pushes unasked")),
+            stream_kind::PUSH => return Err(Http3Error::id("the server pushes unasked")),
             _ => return Ok(None),
         };
         if self.peer_streams.iter().any(|stream| stream.kind == Some(kind)) {
             let reason = "a second stream of a type that is permitted once";
-            return Err(ConnectionError::new(ErrorCode::StreamCreationError, reason));
+            return Err(Http3Error::new(Http3ErrorCode::StreamCreationError, reason));
         }
         Ok(Some(kind))
     }
 
-    fn control(&mut self, input: &[u8], at: &mut usize) -> Result<ControlEvent, ConnectionError> {
+    fn control(&mut self, input: &[u8], at: &mut usize) -> Result<ControlEvent, Http3Error> {
         while let Some(frame) = self.control.next(input, at)? {
             match frame {
                 ControlFrame::Idle => self.budget.spend(Cost::Empty)?,
@@ -296,11 +296,11 @@ impl Session {
         Ok(ControlEvent::More)
     }
 
-    fn insertions(&mut self, input: &[u8]) -> Result<(), ConnectionError> {
+    fn insertions(&mut self, input: &[u8]) -> Result<(), Http3Error> {
         // An insertion of one byte can copy 4 KB, so the number is checked in between.
         for piece in input.chunks(INSTRUCTIONS) {
             let count = self.decoder.receive(piece).map_err(|malformed| {
-                ConnectionError::new(ErrorCode::QpackEncoderStreamError, malformed.0)
+                Http3Error::new(Http3ErrorCode::QpackEncoderStreamError, malformed.0)
             })?;
             for _ in 0..count {
                 self.budget.spend(Cost::Insertion)?;
@@ -309,9 +309,9 @@ impl Session {
         Ok(())
     }
 
-    fn acknowledgements(&mut self, input: &[u8]) -> Result<(), ConnectionError> {
+    fn acknowledgements(&mut self, input: &[u8]) -> Result<(), Http3Error> {
         let idle = self.heads.encoder.receive(input).map_err(|malformed| {
-            ConnectionError::new(ErrorCode::QpackDecoderStreamError, malformed.0)
+            Http3Error::new(Http3ErrorCode::QpackDecoderStreamError, malformed.0)
         })?;
         for _ in 0..idle {
             self.budget.spend(Cost::Empty)?;
@@ -320,5 +320,5 @@ impl Session {
     }
 }
 
-const CLOSED: ConnectionError =
-    ConnectionError::new(ErrorCode::ClosedCriticalStream, "a stream of the connection is closed");
+const CLOSED: Http3Error =
+    Http3Error::new(Http3ErrorCode::ClosedCriticalStream, "a stream of the connection is closed");

@@ -5,7 +5,7 @@ use crate::{FieldLines, Priority};
 
 /// A request whose response is not complete, or which is not complete itself.
 #[derive(Debug, Default)]
-pub(super) struct Stream {
+pub(super) struct RequestStream {
     pub(super) reader: MessageReader,
     /// A section that waits for entries of the QPACK table.
     pub(super) blocked: Option<Box<[u8]>>,
@@ -32,7 +32,7 @@ pub(super) struct Stream {
     pub(super) last_sent: u64,
 }
 
-impl Stream {
+impl RequestStream {
     /// Returns the bytes that the stream holds of what the client has sent.
     pub(super) fn held(&self) -> usize {
         self.reader.held() + self.blocked.as_ref().map_or(0, |section| section.len())
@@ -41,30 +41,30 @@ impl Stream {
 
 /// The open streams. Linear search in the identifiers is fastest, since there are few.
 #[derive(Debug, Default)]
-pub(super) struct Streams {
+pub(super) struct RequestStreams {
     ids: Vec<u64>,
-    list: Vec<Stream>,
+    list: Vec<RequestStream>,
 }
 
-impl Streams {
+impl RequestStreams {
     pub(super) fn len(&self) -> usize {
         self.list.len()
     }
 
-    pub(super) fn add(&mut self, id: u64, stream: Stream) {
+    pub(super) fn add(&mut self, id: u64, stream: RequestStream) {
         self.ids.push(id);
         self.list.push(stream);
     }
 
     /// Returns the stream with that identifier. Searches from the newest, which is used most.
     #[inline]
-    pub(super) fn get_mut(&mut self, id: u64) -> Option<&mut Stream> {
+    pub(super) fn get_mut(&mut self, id: u64) -> Option<&mut RequestStream> {
         let number = self.position(id)?;
         self.list.get_mut(number)
     }
 
     #[inline]
-    pub(super) fn get(&self, id: u64) -> Option<&Stream> {
+    pub(super) fn get(&self, id: u64) -> Option<&RequestStream> {
         self.list.get(self.position(id)?)
     }
 
@@ -73,7 +73,7 @@ impl Streams {
         self.ids.iter().rposition(|other| *other == id)
     }
 
-    pub(super) fn remove(&mut self, id: u64) -> Option<Stream> {
+    pub(super) fn remove(&mut self, id: u64) -> Option<RequestStream> {
         let number = self.position(id)?;
         self.ids.swap_remove(number);
         Some(self.list.swap_remove(number))
@@ -85,7 +85,7 @@ impl Streams {
         self.list.shrink_to_fit();
     }
 
-    pub(super) fn iter(&self) -> impl Iterator<Item = &Stream> {
+    pub(super) fn iter(&self) -> impl Iterator<Item = &RequestStream> {
         self.list.iter()
     }
 

@@ -2,7 +2,7 @@
 
 use dunlin_http::Head;
 use dunlin_http::http2::frame::{flag, kind, setting};
-use dunlin_http::http2::{BlockedBy, ErrorCode, Event};
+use dunlin_http::http2::{BlockedBy, Http2ErrorCode, Http2Event};
 
 use crate::support::{
     GET, POST, Server, data, frame, frames, headers, plain, preface, settings, window, with,
@@ -53,10 +53,10 @@ fn a_client_that_sends_beyond_its_windows_is_stopped() {
         at = 0;
         let event = server.engine.next(&piece, &mut at, &mut head, &mut text, &mut out).unwrap();
         if number < 3 {
-            assert!(matches!(event, Event::Data { .. }));
+            assert!(matches!(event, Http2Event::Data { .. }));
         } else if number == 3 {
-            assert_eq!(event, Event::Reset { stream: 1 });
-            assert_eq!(frames(&out)[0].3, (ErrorCode::FlowControlError as u32).to_be_bytes());
+            assert_eq!(event, Http2Event::Reset { stream: 1 });
+            assert_eq!(frames(&out)[0].3, (Http2ErrorCode::FlowControlError as u32).to_be_bytes());
         }
     }
 }
@@ -70,7 +70,7 @@ fn a_body_that_has_used_its_window_is_reset_with_the_end_of_the_response() {
     for length in [16_384, 16_384, 16_384, 16_383] {
         let (piece, mut at) = (data(1, &vec![0; length], false), 0);
         let event = server.engine.next(&piece, &mut at, &mut head, &mut text, &mut out).unwrap();
-        assert!(matches!(event, Event::Data { .. }));
+        assert!(matches!(event, Http2Event::Data { .. }));
     }
     server.out.clear();
     server.engine.respond(1, &plain(200), true, &mut server.out);
@@ -78,7 +78,7 @@ fn a_body_that_has_used_its_window_is_reset_with_the_end_of_the_response() {
     assert_eq!((sent[0].0, sent[0].1 & flag::END_STREAM), (kind::HEADERS, flag::END_STREAM));
     assert_eq!(
         sent[1],
-        (kind::RST_STREAM, 0, 1, (ErrorCode::NoError as u32).to_be_bytes().to_vec())
+        (kind::RST_STREAM, 0, 1, (Http2ErrorCode::NoError as u32).to_be_bytes().to_vec())
     );
     assert_eq!(server.engine.open_streams(), 0);
 }

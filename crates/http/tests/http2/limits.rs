@@ -1,8 +1,8 @@
 //! Limits: concurrent streams and abuse.
 
-use dunlin_http::http2::ErrorCode;
+use dunlin_http::http2::Http2ErrorCode;
 use dunlin_http::http2::frame::{flag, kind};
-use dunlin_http::http2::hpack::{Encoder, Indexing};
+use dunlin_http::http2::hpack::{HpackEncoder, Indexing};
 
 use crate::support::{GET, POST, Server, data, frame, headers, reset, section, settings, window};
 
@@ -13,14 +13,14 @@ fn streams_beyond_the_limit_are_rejected() {
         server.feed(&headers(2 * number + 1, GET, true));
     }
     assert_eq!(server.seen.requests.len(), 10);
-    server.reset_with(21, ErrorCode::RefusedStream);
+    server.reset_with(21, Http2ErrorCode::RefusedStream);
 }
 
 #[test]
 fn each_abuse_ends_the_connection_with_a_reason_that_names_it() {
     let post = |number: u32| headers(2 * number + 1, POST, false);
     // An entry that fills the table, and then one byte for each reference to it.
-    let (mut encoder, mut entry) = (Encoder::default(), section(GET));
+    let (mut encoder, mut entry) = (HpackEncoder::default(), section(GET));
     encoder.field(b"x", &[b'v'; 4000], Indexing::Incremental, &mut entry);
     let bomb = move |number: u32| {
         let mut section = if number == 0 { entry.clone() } else { section(GET) };
@@ -54,7 +54,7 @@ fn each_abuse_ends_the_connection_with_a_reason_that_names_it() {
             server.seen.failure.is_some()
         });
         assert!(end.is_some_and(|end| (5..2_100).contains(&end)), "{name}: {end:?}");
-        let reason = server.failed_with(ErrorCode::EnhanceYourCalm);
+        let reason = server.failed_with(Http2ErrorCode::EnhanceYourCalm);
         assert!(reason.contains(name), "{name}: {reason}");
     }
 }

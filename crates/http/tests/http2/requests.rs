@@ -1,6 +1,6 @@
 //! Requests: malformed ones, unusual forms, bodies and fields.
 
-use dunlin_http::http2::ErrorCode;
+use dunlin_http::http2::Http2ErrorCode;
 use dunlin_http::http2::frame::{flag, kind, setting};
 use dunlin_http::{FieldName, Method, Request};
 
@@ -70,7 +70,7 @@ fn a_malformed_request_is_reset_and_the_next_is_served() {
             let (stream, seen) = &server.seen.malformed[0];
             assert!(*stream == 1 && (seen.is_empty() || Some(&**seen) == target), "{what}: {seen}");
         }
-        server.reset_with(1, ErrorCode::ProtocolError);
+        server.reset_with(1, Http2ErrorCode::ProtocolError);
         server.feed(&headers(3, GET, true));
         assert_eq!(server.seen.requests.len(), 1, "{what}");
     }
@@ -115,7 +115,7 @@ fn bodies_must_have_the_stated_length() {
         if is_kept {
             assert!(server.seen.bodies[0].2);
         } else {
-            server.reset_with(1, ErrorCode::ProtocolError);
+            server.reset_with(1, Http2ErrorCode::ProtocolError);
             assert_eq!(server.seen.resets, [1]);
         }
     }

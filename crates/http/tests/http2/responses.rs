@@ -2,7 +2,7 @@
 
 use dunlin_http::http2::OutgoingHead;
 use dunlin_http::http2::frame::{flag, kind};
-use dunlin_http::http2::hpack::Decoder;
+use dunlin_http::http2::hpack::HpackDecoder;
 
 use crate::support::{GET, Server, frame, headers};
 
@@ -10,7 +10,7 @@ use crate::support::{GET, Server, frame, headers};
 fn repeated_heads_shrink_and_change_with_the_date() {
     let mut server = Server::open(None);
     let lines = b"Content-Type: text/plain\r\nETag: \"a\"\r\nContent-Length: 5\r\nX-Own: y\r\nConnection: close\r\nSet-Cookie: secret\r\n";
-    let mut decoder = Decoder::default();
+    let mut decoder = HpackDecoder::default();
     let mut lengths = Vec::new();
     for number in 0..8_u32 {
         let stream = 2 * number + 1;

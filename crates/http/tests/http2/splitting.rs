@@ -1,6 +1,6 @@
 //! Input gives the same result however it is split.
 
-use dunlin_http::http2::ErrorCode;
+use dunlin_http::http2::Http2ErrorCode;
 use dunlin_http::http2::frame::{flag, kind, setting, write_goaway, write_ping};
 use proptest::prelude::*;
 
@@ -15,7 +15,7 @@ fn conversation() -> Vec<u8> {
     let mut ping = Vec::new();
     write_ping(*b"12345678", false, &mut ping);
     let mut goaway = Vec::new();
-    write_goaway(0, ErrorCode::NoError, "bye", &mut goaway);
+    write_goaway(0, Http2ErrorCode::NoError, "bye", &mut goaway);
     let padded = frame(kind::DATA, flag::PADDED, 3, b"\x03defxyz");
     let large = section(&with(GET, &[("x", &"v".repeat(40_000))]));
     [

@@ -4,9 +4,9 @@ use dunlin_http::http2::frame::{
     FrameHeader, flag, kind, write_data_head, write_reset, write_settings, write_settings_ack,
     write_window_update,
 };
-use dunlin_http::http2::hpack::{Encoder, Indexing};
+use dunlin_http::http2::hpack::{HpackEncoder, Indexing};
 use dunlin_http::http2::{
-    ConnectionError, ErrorCode, Event, Http2Connection, OutgoingHead, PREFACE, Settings,
+    Http2Connection, Http2Error, Http2ErrorCode, Http2Event, Http2Settings, OutgoingHead, PREFACE,
 };
 use dunlin_http::{Head, Request, Version};
 
@@ -22,7 +22,7 @@ pub(crate) struct Seen {
     pub(crate) malformed: Vec<(u32, String)>,
     pub(crate) rejected: Vec<(u32, u16)>,
     pub(crate) resets: Vec<u32>,
-    pub(crate) failure: Option<ConnectionError>,
+    pub(crate) failure: Option<Http2Error>,
 }
 
 /// A server that responds by a rule, and the frames that it sends.
@@ -41,7 +41,10 @@ impl Server {
     pub(crate) fn new(response_length: Option<usize>) -> Self {
         let mut out = Vec::new();
         Self {
-            engine: Http2Connection::new(Settings { streams: 10, ..Settings::default() }, &mut out),
+            engine: Http2Connection::new(
+                Http2Settings { streams: 10, ..Http2Settings::default() },
+                &mut out,
+            ),
             head: Head::default(),
             text: Vec::new(),
             pending: Vec::new(),
@@ -67,24 +70,24 @@ impl Server {
             let event =
                 self.engine.next(&pending, &mut at, &mut self.head, &mut self.text, &mut self.out);
             match event {
-                Ok(Event::More) => break,
-                Ok(Event::Request { stream, ended, .. }) => self.request(stream, ended),
-                Ok(Event::Rejected { stream, error }) => {
+                Ok(Http2Event::More) => break,
+                Ok(Http2Event::Request { stream, ended, .. }) => self.request(stream, ended),
+                Ok(Http2Event::Rejected { stream, error }) => {
                     self.seen.rejected.push((stream, error.status));
                     self.engine.respond(stream, &plain(error.status), true, &mut self.out);
                 }
-                Ok(Event::Data { stream, data, ended }) => {
+                Ok(Http2Event::Data { stream, data, ended }) => {
                     let body = self.seen.bodies.iter_mut().find(|body| body.0 == stream).unwrap();
                     body.1.extend_from_slice(&pending[data.clone()]);
                     body.2 = ended;
                     self.engine.consumed(stream, data.len(), &mut self.out);
                 }
-                Ok(Event::Malformed { stream, .. }) => {
+                Ok(Http2Event::Malformed { stream, .. }) => {
                     let request = Request::new(&self.text, &self.head);
                     let target = String::from_utf8_lossy(request.target()).into_owned();
                     self.seen.malformed.push((stream, target));
                 }
-                Ok(Event::Reset { stream }) => self.seen.resets.push(stream),
+                Ok(Http2Event::Reset { stream }) => self.seen.resets.push(stream),
                 Err(failure) => self.seen.failure = Some(failure),
             }
         }
@@ -121,7 +124,7 @@ impl Server {
     }
 
     #[track_caller]
-    pub(crate) fn failed_with(&mut self, code: ErrorCode) -> &'static str {
+    pub(crate) fn failed_with(&mut self, code: Http2ErrorCode) -> &'static str {
         let failure = self.seen.failure.expect("the connection went on");
         assert_eq!(failure.code, code, "{}", failure.reason);
         let sent = self.sent();
@@ -131,7 +134,7 @@ impl Server {
     }
 
     #[track_caller]
-    pub(crate) fn reset_with(&mut self, stream: u32, code: ErrorCode) {
+    pub(crate) fn reset_with(&mut self, stream: u32, code: Http2ErrorCode) {
         assert_eq!(self.seen.failure, None);
         let expected = (kind::RST_STREAM, 0, stream, (code as u32).to_be_bytes().to_vec());
         let sent = self.sent();
@@ -168,7 +171,7 @@ pub(crate) fn preface(settings: &[(u16, u32)]) -> Vec<u8> {
 }
 
 pub(crate) fn section(fields: &[(&str, &str)]) -> Vec<u8> {
-    let (mut encoder, mut out) = (Encoder::default(), Vec::new());
+    let (mut encoder, mut out) = (HpackEncoder::default(), Vec::new());
     for (name, value) in fields {
         encoder.field(name.as_bytes(), value.as_bytes(), Indexing::Without, &mut out);
     }
@@ -201,6 +204,6 @@ pub(crate) fn window(stream: u32, increment: u32) -> Vec<u8> {
 
 pub(crate) fn reset(stream: u32) -> Vec<u8> {
     let mut out = Vec::new();
-    write_reset(stream, ErrorCode::Cancel, &mut out);
+    write_reset(stream, Http2ErrorCode::Cancel, &mut out);
     out
 }

@@ -2,7 +2,7 @@
 
 use dunlin_http::http3::client::{Http3ClientConnection, Http3ClientEvent};
 use dunlin_http::http3::frame::{kind, setting};
-use dunlin_http::http3::{ConnectionError, ErrorCode, OwnStream};
+use dunlin_http::http3::{Http3Error, Http3ErrorCode, OwnStream};
 use dunlin_http::{BodySize, FieldLines, RequestHead};
 
 use crate::support::{control, data, frame, frames, header, headers, section, settings, varint};
@@ -27,7 +27,7 @@ fn feed(
     (stream, bytes, is_end): &(u64, Vec<u8>, bool),
     size: usize,
     seen: &mut Seen,
-) -> Result<(), ConnectionError> {
+) -> Result<(), Http3Error> {
     let mut pieces: Vec<&[u8]> = bytes.chunks(size).collect();
     if bytes.is_empty() {
         pieces.push(b"");
@@ -82,7 +82,7 @@ fn feed(
 
 /// Opens a stream for each method and feeds what a server sends, whole and in pieces of each size, which has to give the same. The
 /// end of a stream may come with the last bytes or alone.
-fn exchange(methods: &[&str], streams: &Streams) -> (Seen, Result<(), ConnectionError>) {
+fn exchange(methods: &[&str], streams: &Streams) -> (Seen, Result<(), Http3Error>) {
     let run = |size: usize, is_late: bool| {
         let (mut client, mut seen) = (Http3ClientConnection::new(), Seen::new());
         for (number, method) in methods.iter().enumerate() {
@@ -184,7 +184,7 @@ fn malformed_responses_end_their_stream_only() {
 
 #[test]
 fn frames_that_break_the_rules_end_the_connection() {
-    use ErrorCode::{
+    use Http3ErrorCode::{
         ClosedCriticalStream, FrameError, FrameUnexpected, IdError, MissingSettings,
         QpackDecompressionFailed, SettingsError, StreamCreationError,
     };
@@ -263,8 +263,8 @@ fn a_server_that_goes_away_leaves_requests_unprocessed() {
         [client.unprocessed(), client.unprocessed(), client.unprocessed()],
         [Some(8), Some(12), None]
     );
-    assert_eq!(client.reset_received(0, ErrorCode::RequestRejected.value()), Ok(Some(true)));
-    assert_eq!(client.reset_received(4, ErrorCode::InternalError.value()), Ok(Some(false)));
+    assert_eq!(client.reset_received(0, Http3ErrorCode::RequestRejected.value()), Ok(Some(true)));
+    assert_eq!(client.reset_received(4, Http3ErrorCode::InternalError.value()), Ok(Some(false)));
     assert_eq!((client.reset_received(4, 0), client.open_streams()), (Ok(None), 0));
     assert_eq!(seen, ["settings", "goaway", "goaway"]);
 }

@@ -2,7 +2,7 @@
 //! concern HTTP/3 and QPACK.
 
 use dunlin_http::http3::frame::{kind, setting};
-use dunlin_http::http3::{ErrorCode, Event};
+use dunlin_http::http3::{Http3ErrorCode, Http3Event};
 
 use crate::common::tunnel;
 use crate::support::{
@@ -36,7 +36,7 @@ fn section(bytes: &[u8]) -> Streams {
 }
 
 /// Feeds a fresh server, in one piece and byte by byte: the connection has to fail with the code.
-fn check(what: &str, code: ErrorCode, streams: &Streams) {
+fn check(what: &str, code: Http3ErrorCode, streams: &Streams) {
     for is_whole in [true, false] {
         let mut server = Server::new(Some(1));
         for (stream, bytes, is_end) in streams {
@@ -65,7 +65,7 @@ fn check(what: &str, code: ErrorCode, streams: &Streams) {
 
 #[test]
 fn frames_of_requests_that_break_the_rules_end_the_connection() {
-    use ErrorCode::{FrameError, FrameUnexpected};
+    use Http3ErrorCode::{FrameError, FrameUnexpected};
     let get = || headers(GET);
     for (what, code, bytes) in [
         ("DATA before HEADERS", FrameUnexpected, data(b"x")),
@@ -120,7 +120,7 @@ fn frames_of_requests_that_break_the_rules_end_the_connection() {
 
 #[test]
 fn control_frames_that_break_the_rules_end_the_connection() {
-    use ErrorCode::{ExcessiveLoad, FrameError, FrameUnexpected, IdError, MissingSettings};
+    use Http3ErrorCode::{ExcessiveLoad, FrameError, FrameUnexpected, IdError, MissingSettings};
     let update = |kind, stream| frame(kind, &varint(stream));
     for (what, code, bytes) in [
         ("DATA", FrameUnexpected, data(b"")),
@@ -167,7 +167,7 @@ fn control_frames_that_break_the_rules_end_the_connection() {
 
 #[test]
 fn settings_that_break_the_rules_end_the_connection() {
-    use ErrorCode::{ExcessiveLoad, FrameError, SettingsError};
+    use Http3ErrorCode::{ExcessiveLoad, FrameError, SettingsError};
     for (what, code, bytes) in [
         ("reserved 0", SettingsError, settings(&[(0, 0)])),
         ("ENABLE_PUSH of HTTP/2", SettingsError, settings(&[(2, 0)])),
@@ -192,7 +192,7 @@ fn settings_that_break_the_rules_end_the_connection() {
 
 #[test]
 fn unidirectional_streams_that_break_the_rules_end_the_connection() {
-    use ErrorCode::{ClosedCriticalStream, StreamCreationError};
+    use Http3ErrorCode::{ClosedCriticalStream, StreamCreationError};
     let twice = |kind: u8| vec![(CONTROL, vec![kind], false), (14, vec![kind], false)];
     for (what, code, streams) in [
         ("two control streams", StreamCreationError, twice(0)),
@@ -226,14 +226,14 @@ fn streams_of_unknown_types_are_stopped() {
     let mut server = Server::open(Some(1));
     server.feed(14, &[varint(0x21), b"grease".to_vec()].concat(), false);
     server.feed(18, &varint(0x1234_5678_9abc), false);
-    let code = ErrorCode::StreamCreationError;
+    let code = Http3ErrorCode::StreamCreationError;
     assert_eq!(server.seen.stops, [(14, code), (18, code)]);
     // What was on its way is dropped, even if it looks like the type of another stream.
     for bytes in [&[0][..], &[1], &[2, 0x80]] {
         let mut at = 0;
         let event =
             server.engine.receive(14, bytes, &mut at, false, &mut server.head, &mut server.text);
-        assert_eq!((event, at), (Ok(Event::More), bytes.len()));
+        assert_eq!((event, at), (Ok(Http3Event::More), bytes.len()));
     }
     // Others may end before their type is known.
     server.feed(22, b"", true);
@@ -247,7 +247,9 @@ fn streams_of_unknown_types_are_stopped() {
 
 #[test]
 fn instructions_and_sections_that_break_the_rules_end_the_connection() {
-    use ErrorCode::{QpackDecoderStreamError, QpackDecompressionFailed, QpackEncoderStreamError};
+    use Http3ErrorCode::{
+        QpackDecoderStreamError, QpackDecompressionFailed, QpackEncoderStreamError,
+    };
     for (what, code, streams) in [
         ("an empty section", QpackDecompressionFailed, section(b"")),
         ("a static entry beyond the table", QpackDecompressionFailed, section(&[0, 0, 0xff, 0x24])),
@@ -292,7 +294,7 @@ fn a_capital_letter_or_a_second_pseudo_field_is_a_message_error() {
     ] {
         let mut server = Server::open(Some(1));
         server.feed(0, &headers(fields), true);
-        assert_eq!(server.seen.malformed[0].1, ErrorCode::MessageError);
+        assert_eq!(server.seen.malformed[0].1, Http3ErrorCode::MessageError);
         assert_eq!(server.seen.failure, None);
     }
 }

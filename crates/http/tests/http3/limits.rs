@@ -1,7 +1,7 @@
 //! Limits: concurrent streams, bytes that are held, and abuse.
 
 use dunlin_http::http3::frame::kind;
-use dunlin_http::http3::{ErrorCode, OwnStream};
+use dunlin_http::http3::{Http3ErrorCode, OwnStream};
 
 use crate::support::{
     CONTROL, DECODER, ENCODER, GET, POST, Server, data, frame, header, headers, section, varint,
@@ -14,10 +14,10 @@ fn streams_beyond_the_limit_are_rejected() {
         server.feed(4 * number, &headers(GET), true);
     }
     assert_eq!(server.seen.requests.len(), 10);
-    assert_eq!(server.seen.resets, [(40, ErrorCode::RequestRejected)]);
+    assert_eq!(server.seen.resets, [(40, Http3ErrorCode::RequestRejected)]);
     let mut server = Server::open(None);
     server.feed(4 * 1025, &headers(GET), true);
-    assert!(server.failed_with(ErrorCode::ExcessiveLoad).contains("without bytes"));
+    assert!(server.failed_with(Http3ErrorCode::ExcessiveLoad).contains("without bytes"));
 }
 
 #[test]
@@ -37,7 +37,7 @@ fn incomplete_sections_are_bounded() {
     for number in 6..13 {
         server.feed(4 * number, &start, false);
     }
-    assert!(server.failed_with(ErrorCode::ExcessiveLoad).contains("incomplete"));
+    assert!(server.failed_with(Http3ErrorCode::ExcessiveLoad).contains("incomplete"));
 }
 
 #[test]
@@ -110,7 +110,7 @@ fn each_abuse_ends_the_connection_with_a_reason_that_names_it() {
             server.seen.failure.is_some()
         });
         assert!(end.is_some_and(|end| (5..2_100).contains(&end)), "{name}: {end:?}");
-        let reason = server.failed_with(ErrorCode::ExcessiveLoad);
+        let reason = server.failed_with(Http3ErrorCode::ExcessiveLoad);
         assert!(reason.contains(name), "{name}: {reason}");
         assert!(server.seen.failure.unwrap().is_abuse());
     }
@@ -131,7 +131,7 @@ fn resets_of_requests_and_idle_cancellations_are_bounded() {
     let mut server = Server::open(None);
     server.feed(DECODER, &[3], false);
     server.feed(DECODER, &[0x40; 1000], false);
-    assert!(server.failed_with(ErrorCode::ExcessiveLoad).contains("empty"));
+    assert!(server.failed_with(Http3ErrorCode::ExcessiveLoad).contains("empty"));
 }
 
 #[test]
@@ -147,7 +147,7 @@ fn a_decoder_stream_that_is_not_received_ends_the_connection() {
         server.seen.failure.is_some()
     });
     assert!(end.is_some());
-    assert!(server.failed_with(ErrorCode::ExcessiveLoad).contains("not received"));
+    assert!(server.failed_with(Http3ErrorCode::ExcessiveLoad).contains("not received"));
     assert!(server.sent(OwnStream::Decoder).len() <= 65 * 1024);
 }
 

@@ -1,7 +1,7 @@
 //! Requests: malformed ones, unusual forms, bodies and fields.
 
 use dunlin_http::http3::frame::{kind, setting};
-use dunlin_http::http3::{ErrorCode, OwnStream};
+use dunlin_http::http3::{Http3ErrorCode, OwnStream};
 use dunlin_http::{FieldName, Method, Request};
 
 use crate::common::{malformed, tunnel, unusual};
@@ -80,7 +80,7 @@ fn a_malformed_request_is_reset_and_the_next_is_served() {
         server.feed(0, &headers(&fields), true);
         assert!(server.seen.requests.is_empty(), "{what}");
         // It is reported with what could be read of it.
-        let [(0, ErrorCode::MessageError, seen)] = &server.seen.malformed[..] else {
+        let [(0, Http3ErrorCode::MessageError, seen)] = &server.seen.malformed[..] else {
             panic!("{what}: {:?}", server.seen);
         };
         let paths: Vec<_> = fields.iter().filter(|(name, _)| *name == ":path").collect();
@@ -147,7 +147,7 @@ fn bodies_must_have_the_stated_length() {
         if is_kept {
             assert_eq!(server.seen.bodies[&0], (b"abcdef".to_vec(), true));
         } else {
-            assert_eq!(server.seen.resets, [(0, ErrorCode::MessageError)]);
+            assert_eq!(server.seen.resets, [(0, Http3ErrorCode::MessageError)]);
         }
         assert_eq!(server.seen.failure, None);
     }
@@ -155,7 +155,7 @@ fn bodies_must_have_the_stated_length() {
     let mut server = Server::open(None);
     server.feed(0, &headers(&with(POST, &[("content-length", "6")])), false);
     server.feed(0, &headers(&[("a", "b")]), true);
-    assert_eq!(server.seen.resets, [(0, ErrorCode::MessageError)]);
+    assert_eq!(server.seen.resets, [(0, Http3ErrorCode::MessageError)]);
 }
 
 #[test]
@@ -163,7 +163,7 @@ fn malformed_trailers_reset_the_stream() {
     for trailers in [[(":path", "/")], [("Capital", "x")], [("connection", "close")]] {
         let mut server = Server::open(None);
         server.feed(0, &[headers(POST), headers(&trailers)].concat(), true);
-        assert_eq!(server.seen.resets, [(0, ErrorCode::MessageError)]);
+        assert_eq!(server.seen.resets, [(0, Http3ErrorCode::MessageError)]);
         assert_eq!(server.seen.failure, None);
     }
     // Large ones are discarded.
@@ -180,7 +180,7 @@ fn a_stream_without_a_whole_request_is_incomplete() {
     for bytes in [vec![], frame(0x21, b"grease")] {
         let mut server = Server::open(None);
         server.feed(0, &bytes, true);
-        let expected = (0, ErrorCode::RequestIncomplete, String::new());
+        let expected = (0, Http3ErrorCode::RequestIncomplete, String::new());
         assert_eq!((server.seen.failure, &server.seen.malformed[..]), (None, &[expected][..]));
     }
 }
@@ -260,7 +260,7 @@ fn the_rest_of_a_request_is_discarded_and_then_stopped() {
     server.feed(0, &data(&[b'x'; 60_000]), false);
     assert_eq!((server.seen.stops.len(), server.engine.open_streams()), (0, 1));
     server.feed(0, &data(&[b'x'; 6_000]), false);
-    assert_eq!(server.seen.stops, [(0, ErrorCode::NoError)]);
+    assert_eq!(server.seen.stops, [(0, Http3ErrorCode::NoError)]);
     server.feed(4, &[headers(POST), data(b"all")].concat(), true);
     assert_eq!((server.engine.open_streams(), server.seen.bodies.len()), (0, 0));
     assert_eq!((server.seen.stops.len(), server.seen.failure), (1, None));

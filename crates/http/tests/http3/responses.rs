@@ -1,15 +1,19 @@
 //! Response heads, interim responses, bodies and graceful shutdown.
 
 use dunlin_http::http3::frame::{kind, setting};
-use dunlin_http::http3::qpack::{Decoded, Decoder};
-use dunlin_http::http3::{ErrorCode, OutgoingHead, OwnStream};
+use dunlin_http::http3::qpack::{Decoded, QpackDecoder};
+use dunlin_http::http3::{Http3ErrorCode, OutgoingHead, OwnStream};
 
 use crate::support::{
     CONTROL, DECODER, GET, POST, Server, control, frame, frames, headers, plain, varint,
 };
 
 /// Fields of a section.
-fn decode(decoder: &mut Decoder, stream: u64, section: &[u8]) -> Option<Vec<(String, String)>> {
+fn decode(
+    decoder: &mut QpackDecoder,
+    stream: u64,
+    section: &[u8],
+) -> Option<Vec<(String, String)>> {
     let (mut text, mut fields) = (Vec::new(), Vec::new());
     let decoded = decoder.decode(stream, section, &mut text, |text, field| {
         let show = |range| String::from_utf8_lossy(&text[range]).into_owned();
@@ -28,7 +32,7 @@ fn repeated_heads_shrink_and_change_with_the_date() {
             [(setting::QPACK_MAX_TABLE_CAPACITY, 4096), (setting::QPACK_BLOCKED_STREAMS, blocked)];
         server.feed(CONTROL, &control(&limits), false);
         server.feed(DECODER, &[3], false);
-        let mut decoder = Decoder::new(4096, blocked as usize);
+        let mut decoder = QpackDecoder::new(4096, blocked as usize);
         let lines = b"Content-Type: text/x-own\r\nETag: \"a\"\r\nContent-Length: 5\r\nX-Own: y\r\nConnection: close\r\nSet-Cookie: secret\r\n";
         let mut lengths = Vec::new();
         let mut is_first = true;
@@ -81,7 +85,7 @@ fn a_client_that_acknowledges_nothing_gets_no_more_than_its_limits() {
     let mut server = Server::new(None);
     let limits = [(setting::QPACK_MAX_TABLE_CAPACITY, 200), (setting::QPACK_BLOCKED_STREAMS, 1)];
     server.feed(CONTROL, &control(&limits), false);
-    let mut decoder = Decoder::new(200, 1);
+    let mut decoder = QpackDecoder::new(200, 1);
     let mut inserted = 0;
     for number in 0..1000_u64 {
         let stream = 4 * number;
@@ -114,7 +118,7 @@ fn a_large_head_is_sent_in_one_frame_and_hints_before_it() {
     let head = OutgoingHead { status: 200, date: b"", lines: lines.as_bytes(), serial: 0 };
     server.engine.respond(0, &head, true, &mut out);
     let sent = frames(&out);
-    let decode = |number: usize| decode(&mut Decoder::new(0, 0), 0, &sent[number].1).unwrap();
+    let decode = |number: usize| decode(&mut QpackDecoder::new(0, 0), 0, &sent[number].1).unwrap();
     assert_eq!(decode(0), [(":status".into(), "103".into()), ("link".into(), "</a>".into())]);
     assert_eq!((decode(1)[1].1.len(), sent.len()), (20_000, 2));
     // Nothing is sent on a stream that has ended.
@@ -145,7 +149,7 @@ fn bodies_are_sent_in_frames_and_end_with_trailers() {
     server.engine.send_trailers(0, b"X: y\r\n", &mut out);
     let sent = frames(&out);
     assert_eq!(sent[0], (kind::DATA, b"abc".to_vec()));
-    let trailers = decode(&mut Decoder::new(0, 0), 0, &sent[1].1).unwrap();
+    let trailers = decode(&mut QpackDecoder::new(0, 0), 0, &sent[1].1).unwrap();
     assert_eq!((trailers, sent.len()), (vec![("x".into(), "y".into())], 2));
     assert_eq!(server.engine.open_streams(), 0);
 }
@@ -167,7 +171,7 @@ fn a_graceful_shutdown_has_two_steps() {
     assert_eq!(server.sent(OwnStream::Control), frame(kind::GOAWAY, &[8]));
     server.feed(8, &headers(GET), true);
     assert_eq!(server.seen.requests.len(), 2);
-    assert_eq!(server.seen.resets, [(8, ErrorCode::RequestRejected)]);
+    assert_eq!(server.seen.resets, [(8, Http3ErrorCode::RequestRejected)]);
     server.respond(0, 0);
     assert!(!server.engine.is_done());
     server.respond(4, 0);

@@ -3,9 +3,9 @@
 use std::collections::BTreeMap;
 
 use dunlin_http::http3::frame::{self, kind, read_varint, write_varint};
-use dunlin_http::http3::qpack::{Encoder, Indexing};
+use dunlin_http::http3::qpack::{Indexing, QpackEncoder};
 use dunlin_http::http3::{
-    ConnectionError, ErrorCode, Event, Http3Connection, OutgoingHead, OwnStream, Settings,
+    Http3Connection, Http3Error, Http3ErrorCode, Http3Event, Http3Settings, OutgoingHead, OwnStream,
 };
 use dunlin_http::{FieldLines, Head, Request, Version};
 
@@ -19,11 +19,11 @@ pub(crate) struct Seen {
     /// Bytes of bodies and their ends.
     pub(crate) bodies: BTreeMap<u64, (Vec<u8>, bool)>,
     pub(crate) trailers: BTreeMap<u64, FieldLines>,
-    pub(crate) malformed: Vec<(u64, ErrorCode, String)>,
+    pub(crate) malformed: Vec<(u64, Http3ErrorCode, String)>,
     pub(crate) rejected: Vec<(u64, u16)>,
-    pub(crate) resets: Vec<(u64, ErrorCode)>,
-    pub(crate) stops: Vec<(u64, ErrorCode)>,
-    pub(crate) failure: Option<ConnectionError>,
+    pub(crate) resets: Vec<(u64, Http3ErrorCode)>,
+    pub(crate) stops: Vec<(u64, Http3ErrorCode)>,
+    pub(crate) failure: Option<Http3Error>,
 }
 
 /// A server that responds by a rule.
@@ -43,7 +43,7 @@ pub(crate) struct Server {
 impl Server {
     pub(crate) fn new(response_length: Option<usize>) -> Self {
         Self {
-            engine: Http3Connection::new(Settings { streams: 10, ..Settings::default() }),
+            engine: Http3Connection::new(Http3Settings { streams: 10, ..Http3Settings::default() }),
             head: Head::default(),
             text: Vec::new(),
             blocked: BTreeMap::new(),
@@ -85,11 +85,11 @@ impl Server {
             let event =
                 self.engine.receive(stream, bytes, &mut at, is_end, &mut self.head, &mut self.text);
             match event {
-                Ok(Event::More) => {
+                Ok(Http3Event::More) => {
                     assert_eq!(at, bytes.len());
                     break;
                 }
-                Ok(Event::Blocked) => {
+                Ok(Http3Event::Blocked) => {
                     self.blocked.insert(stream, (bytes[at..].to_vec(), is_end));
                     break;
                 }
@@ -99,15 +99,15 @@ impl Server {
         }
     }
 
-    fn event(&mut self, event: Event, bytes: &[u8]) {
+    fn event(&mut self, event: Http3Event, bytes: &[u8]) {
         match event {
-            Event::Request { stream, ended, .. } => self.request(stream, ended),
-            Event::Rejected { stream, error } => {
+            Http3Event::Request { stream, ended, .. } => self.request(stream, ended),
+            Http3Event::Rejected { stream, error } => {
                 self.seen.rejected.push((stream, error.status));
                 let out = self.out.entry(stream).or_default();
                 self.engine.respond(stream, &plain(error.status), true, out);
             }
-            Event::Data { stream, data, ended } => {
+            Http3Event::Data { stream, data, ended } => {
                 // The body of a rejected request is of no interest.
                 let body = self.seen.bodies.entry(stream).or_default();
                 body.0.extend_from_slice(&bytes[data]);
@@ -119,14 +119,14 @@ impl Server {
                     }
                 }
             }
-            Event::Malformed { stream, code, .. } => {
+            Http3Event::Malformed { stream, code, .. } => {
                 let request = Request::new(&self.text, &self.head);
                 let target = String::from_utf8_lossy(request.target()).into_owned();
                 self.seen.malformed.push((stream, code, target));
             }
-            Event::Reset { stream, code } => self.seen.resets.push((stream, code)),
-            Event::Stop { stream, code } => self.seen.stops.push((stream, code)),
-            Event::More | Event::Blocked => unreachable!("handled by the caller"),
+            Http3Event::Reset { stream, code } => self.seen.resets.push((stream, code)),
+            Http3Event::Stop { stream, code } => self.seen.stops.push((stream, code)),
+            Http3Event::More | Http3Event::Blocked => unreachable!("handled by the caller"),
         }
     }
 
@@ -165,7 +165,7 @@ impl Server {
     }
 
     #[track_caller]
-    pub(crate) fn failed_with(&mut self, code: ErrorCode) -> &'static str {
+    pub(crate) fn failed_with(&mut self, code: Http3ErrorCode) -> &'static str {
         let failure = self.seen.failure.expect("the connection went on");
         assert_eq!(failure.code, code, "{}", failure.reason);
         failure.reason
@@ -223,7 +223,7 @@ pub(crate) fn control(pairs: &[(u64, u64)]) -> Vec<u8> {
 
 /// A section that does not use a dynamic table.
 pub(crate) fn section(fields: &[(&str, &str)]) -> Vec<u8> {
-    let (mut encoder, mut out) = (Encoder::default(), Vec::new());
+    let (mut encoder, mut out) = (QpackEncoder::default(), Vec::new());
     encoder.begin(0, &mut out);
     for (name, value) in fields {
         encoder.field(name.as_bytes(), value.as_bytes(), Indexing::Without, &mut out);

@@ -2,18 +2,18 @@
 
 use dunlin_http::http3::OwnStream;
 use dunlin_http::http3::frame::kind;
-use dunlin_http::http3::qpack::{Encoder, Indexing};
+use dunlin_http::http3::qpack::{Indexing, QpackEncoder};
 
 use crate::support::{ENCODER, GET, POST, Server, data, frame, headers, section};
 
 /// A client's encoder with the limits of the server.
-fn encoder() -> Encoder {
-    let mut encoder = Encoder::default();
+fn encoder() -> QpackEncoder {
+    let mut encoder = QpackEncoder::default();
     encoder.set_limits(4096, 16);
     encoder
 }
 
-fn request(encoder: &mut Encoder, stream: u64, fields: &[(&str, &str)]) -> Vec<u8> {
+fn request(encoder: &mut QpackEncoder, stream: u64, fields: &[(&str, &str)]) -> Vec<u8> {
     let mut out = Vec::new();
     encoder.begin(stream, &mut out);
     for (name, value) in fields {

@@ -10,7 +10,7 @@ mod slices;
 use std::task::{Context, Poll};
 
 use dunlin_exchange::SendProgress;
-use dunlin_http::http2::{self, Event, Settings};
+use dunlin_http::http2::{self, Http2Event, Http2Settings};
 use dunlin_http::{Head, Request};
 use dunlin_tls::Transport;
 use tokio::io::ReadBuf;
@@ -66,7 +66,7 @@ impl Http2Driver {
     /// Creates a connection whose first bytes are `unread`.
     pub(super) fn new(link: Link, stream: Transport, unread: Vec<u8>) -> Self {
         let ctx = &link.ctx;
-        let settings = Settings { limits: ctx.http1.limits, ..Settings::default() };
+        let settings = Http2Settings { limits: ctx.http1.limits, ..Http2Settings::default() };
         let mut unsent = Vec::new();
         let engine = http2::Http2Connection::new(settings, &mut unsent);
         let now = ctx.clock.now();
@@ -224,7 +224,7 @@ impl Http2Driver {
                 .engine
                 .next(data, &mut at, parts.head, parts.text, parts.out);
             match event {
-                Ok(Event::Request { stream, length, ended }) => {
+                Ok(Http2Event::Request { stream, length, ended }) => {
                     // The kernel has reported the first request of a read; the others may have been sent after a later change.
                     if served == 1 {
                         self.exchanges.link.ctx.look_for_changes();
@@ -234,23 +234,23 @@ impl Http2Driver {
                     let start = RequestStart { request, length, has_ended: ended };
                     self.exchanges.begin(stream.into(), &start, parts.path, parts.out);
                 }
-                Ok(Event::More) => break,
-                Ok(Event::Data { stream, data: place, ended }) => {
+                Ok(Http2Event::More) => break,
+                Ok(Http2Event::Data { stream, data: place, ended }) => {
                     self.exchanges.receive_body(stream.into(), &data[place], parts.out);
                     if ended {
                         let trailers = self.exchanges.protocol.engine.take_trailers(stream);
                         self.exchanges.end_body(stream.into(), trailers, parts.out);
                     }
                 }
-                Ok(Event::Rejected { stream, error }) => {
+                Ok(Http2Event::Rejected { stream, error }) => {
                     let request = Request::new(parts.text, parts.head);
                     self.exchanges.reject(stream.into(), error, &request, parts.out);
                 }
-                Ok(Event::Malformed { reason, .. }) => {
+                Ok(Http2Event::Malformed { reason, .. }) => {
                     tracing::debug!(peer = %self.exchanges.link.facts.peer, reason, "HTTP/2 request malformed: stream reset");
                     self.exchanges.record_malformed(&Request::new(parts.text, parts.head));
                 }
-                Ok(Event::Reset { stream }) => {
+                Ok(Http2Event::Reset { stream }) => {
                     self.exchanges.forget(stream.into(), Completion::Aborted, parts.out);
                 }
                 Err(failure) => {

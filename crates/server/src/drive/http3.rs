@@ -12,14 +12,14 @@ use std::pin::Pin;
 use std::rc::Rc;
 use std::task::{Context, Poll};
 
-use dunlin_http::http3::{self, ErrorCode, Settings};
+use dunlin_http::http3::{self, Http3ErrorCode, Http3Settings};
 use dunlin_memory::Reservation;
 use dunlin_net::connections::Waiting;
 use dunlin_quic::{Flushed, VarInt};
 
 pub(crate) use self::carrier::QuicCarrier;
 use self::input::Arrived;
-use self::sending::Sending;
+use self::sending::QuicSending;
 use crate::exchange::link::{Accepted, Link};
 use crate::exchange::multiplex::{Multiplexer, Protocol};
 use crate::listen::quic::HandshakeInProgress;
@@ -27,7 +27,7 @@ use crate::worker::{Buffers, WorkerContext};
 
 /// An HTTP/3 connection.
 pub(crate) struct Http3Driver {
-    exchanges: Multiplexer<Sending>,
+    exchanges: Multiplexer<QuicSending>,
     arrived: Arrived,
     is_registered: bool,
     /// The client may have [`STREAMS`] requests at a time.
@@ -39,7 +39,7 @@ pub(crate) struct Http3Driver {
     /// Time of the next timeout.
     deadline: u64,
     /// Why the connection is closed, once it is.
-    closing: Option<(ErrorCode, &'static str)>,
+    closing: Option<(Http3ErrorCode, &'static str)>,
     /// The peer has closed the connection, or it is lost.
     is_lost: bool,
     /// The memory that the connection holds while its task waits.
@@ -70,12 +70,12 @@ impl Http3Driver {
     ) -> Self {
         let (link, _) = Link::new(ctx, &carrier, accepted);
         link.wait(Waiting::First, link.now() + link.ctx.http1.idle_timeout);
-        let settings = Settings { limits: link.ctx.http1.limits, streams: STREAMS };
+        let settings = Http3Settings { limits: link.ctx.http1.limits, streams: STREAMS };
         let now = link.now();
         let handshake = handshake.map(|handshake| (handshake, now + link.ctx.http1.head_timeout));
         let engine = http3::Http3Connection::new(settings);
         Self {
-            exchanges: Multiplexer::new(link, Sending::new(engine, carrier)),
+            exchanges: Multiplexer::new(link, QuicSending::new(engine, carrier)),
             arrived: Arrived::default(),
             is_registered: false,
             has_all_streams: false,
@@ -144,10 +144,10 @@ impl Http3Driver {
             self.exchanges.active = now;
         }
         if self.exchanges.is_lost && self.closing.is_none() {
-            self.closing = Some((ErrorCode::InternalError, "the client is not known"));
+            self.closing = Some((Http3ErrorCode::InternalError, "the client is not known"));
         }
         if self.exchanges.is_empty() && self.exchanges.protocol.is_complete() {
-            self.closing.get_or_insert((ErrorCode::NoError, "closed"));
+            self.closing.get_or_insert((Http3ErrorCode::NoError, "closed"));
         }
         if self.closing.is_some() { Turn::Over } else { Turn::Moved(moved) }
     }

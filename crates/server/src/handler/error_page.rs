@@ -42,7 +42,7 @@ fn page(status: u16, reason: &str, more: &str) -> String {
          <meta name=\"color-scheme\" content=\"light dark\"><title>{status} {reason}</title>\
          <style>{PALETTE}body{{font:1.1rem/1.5 system-ui,sans-serif;display:grid;place-content:center;\
          min-height:90vh;text-align:center;overflow-wrap:anywhere}}h1{{font-size:4rem;margin:0}}p{{margin:.3rem}}</style>\
-         <h1>{status}</h1><p>{reason}{more}</html>\n"
+         <main><h1>{status}</h1><p>{reason}{more}</main></html>\n"
     )
 }
 
@@ -113,15 +113,15 @@ pub(crate) fn explained(
          <meta name=\"viewport\" content=\"width=device-width\">\
          <meta name=\"color-scheme\" content=\"light dark\"><title>{status} {reason}</title>\
          <style>{PALETTE}body{{font:1rem/1.5 system-ui,sans-serif;margin:2rem;overflow-wrap:anywhere}}\
-         dt{{font-weight:600}}h2{{font-size:1.1rem}}pre{{white-space:pre-wrap}}</style>\
-         <h1>{status} {reason}</h1><dl>"
+         dt{{font-weight:600}}dd{{margin:0 0 .5rem 1rem}}h2{{font-size:1.1rem}}pre{{white-space:pre-wrap}}</style>\
+         <main><h1>{status} {reason}</h1><dl>"
     );
     for (name, value) in details {
         page.push_str(&format!("<dt>{name}<dd>{}", escape(value)));
     }
     let errors = if errors.is_empty() { "(nothing)" } else { errors };
     page.push_str(&format!(
-        "</dl><h2>Standard error of the script</h2><pre>{}</pre></html>\n",
+        "</dl><h2>Standard error of the script</h2><pre>{}</pre></main></html>\n",
         escape_lines(errors)
     ));
     page
@@ -143,7 +143,10 @@ mod tests {
     #[test]
     fn text_of_a_request_is_not_markup() {
         let (_, page) = render(421, "Misdirected Request", Some("<b \"a\" 'c' &>"), true, None);
-        assert!(page.contains("<p>&lt;b &quot;a&quot; &#39;c&#39; &amp;&gt;</html>"), "{page}");
+        assert!(
+            page.contains("<p>&lt;b &quot;a&quot; &#39;c&#39; &amp;&gt;</main></html>"),
+            "{page}"
+        );
         let page = linking(301, "Moved Permanently", "/\"><script>");
         assert!(page.contains("<a href=\"/&quot;&gt;&lt;script&gt;\">"), "{page}");
         assert_eq!(quoted(b"/a\x01\xe2\x80\xaeb"), "/ab");

@@ -6,8 +6,8 @@ use dunlin_http::http2::frame::{
     self, FrameHeader, HEADER_LENGTH, MAX_PAYLOAD, flag, kind, setting, write_data_head,
     write_settings, write_settings_ack, write_window_update,
 };
-use dunlin_http::http2::hpack::{Decoder, Encoder, Indexing};
-use dunlin_http::http2::{ErrorCode, PREFACE};
+use dunlin_http::http2::hpack::{HpackDecoder, HpackEncoder, Indexing};
+use dunlin_http::http2::{Http2ErrorCode, PREFACE};
 use dunlin_net::stream::memory::{ClientEnd, Side};
 
 use super::link::TestLink;
@@ -17,8 +17,8 @@ use super::message::{End, Message, TestReply};
 pub(crate) struct Http2<L = ClientEnd> {
     pub(crate) end: L,
     received: Vec<u8>,
-    encoder: Encoder,
-    decoder: Decoder,
+    encoder: HpackEncoder,
+    decoder: HpackDecoder,
     next: u32,
     pub(crate) replies: BTreeMap<u32, TestReply>,
     uploads: BTreeMap<u32, Upload>,
@@ -66,8 +66,8 @@ impl<L: TestLink> Http2<L> {
         Self {
             end,
             received: Vec::new(),
-            encoder: Encoder::default(),
-            decoder: Decoder::default(),
+            encoder: HpackEncoder::default(),
+            decoder: HpackDecoder::default(),
             next: 1,
             replies: BTreeMap::new(),
             uploads: BTreeMap::new(),
@@ -188,7 +188,7 @@ impl<L: TestLink> Http2<L> {
     /// Cancels a stream.
     pub(crate) fn cancel(&mut self, id: u32) {
         let mut bytes = Vec::new();
-        frame::write_reset(id, ErrorCode::Cancel, &mut bytes);
+        frame::write_reset(id, Http2ErrorCode::Cancel, &mut bytes);
         self.queue(&bytes);
         self.uploads.remove(&id);
         if let Some(reply) = self.replies.get_mut(&id).filter(|reply| reply.end == End::Open) {

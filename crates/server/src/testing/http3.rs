@@ -7,9 +7,9 @@ use std::rc::Rc;
 use std::sync::Arc;
 
 use bytes::BytesMut;
-use dunlin_http::http3::ErrorCode;
+use dunlin_http::http3::Http3ErrorCode;
 use dunlin_http::http3::frame::{self, kind, read_varint, stream_kind, write_varint};
-use dunlin_http::http3::qpack::{Decoded, Decoder};
+use dunlin_http::http3::qpack::{Decoded, QpackDecoder};
 use dunlin_net::clock;
 use dunlin_quic::proto::{self, DatagramEvent, Event};
 use dunlin_quic::{
@@ -28,7 +28,7 @@ pub(crate) struct Http3 {
     endpoint: proto::Endpoint,
     handle: proto::ConnectionHandle,
     connection: proto::Connection,
-    decoder: Decoder,
+    decoder: QpackDecoder,
     readers: BTreeMap<u64, Reader>,
     pub(crate) replies: BTreeMap<u64, TestReply>,
     uploads: BTreeMap<u64, Upload>,
@@ -77,7 +77,7 @@ impl Http3 {
             endpoint,
             handle,
             connection,
-            decoder: Decoder::new(0, 0),
+            decoder: QpackDecoder::new(0, 0),
             readers: BTreeMap::new(),
             replies: BTreeMap::new(),
             uploads: BTreeMap::new(),
@@ -176,7 +176,7 @@ impl Http3 {
 
     /// Gives up a request.
     pub(crate) fn cancel(&mut self, id: u64) {
-        let code = VarInt::try_from(ErrorCode::RequestCancelled.value()).expect("a code");
+        let code = VarInt::try_from(Http3ErrorCode::RequestCancelled.value()).expect("a code");
         self.write();
         if self.closed.is_none() && id < 4 * self.opened {
             self.uploads.remove(&id);
@@ -195,7 +195,7 @@ impl Http3 {
 
     /// Closes the connection.
     pub(crate) fn close(&mut self) {
-        let code = VarInt::try_from(ErrorCode::NoError.value()).expect("a code");
+        let code = VarInt::try_from(Http3ErrorCode::NoError.value()).expect("a code");
         self.connection.close(clock::now(), code, Default::default());
         self.end(None);
     }

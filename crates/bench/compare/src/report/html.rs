@@ -67,10 +67,11 @@ fn servers(page: &mut String, results: &Results) -> Result {
     for (index, server) in results.servers.iter().enumerate().filter(|(index, _)| runs(*index)) {
         writeln!(
             page,
-            "<li><span style=\"background:var(--c{})\"></span>{} <small>{}</small></li>",
+            "<li><span style=\"background:var(--c{})\"></span>{} <small title=\"{}\">{}</small></li>",
             index % COLOURS.len(),
             escape(&server.name),
-            escape(server.version.as_deref().unwrap_or_default())
+            escape(server.version.as_deref().unwrap_or_default()),
+            escape(version_number(server.version.as_deref().unwrap_or_default()))
         )?;
     }
     writeln!(page, "</ul>")?;
@@ -78,6 +79,14 @@ fn servers(page: &mut String, results: &Results) -> Result {
         writeln!(page, "<p class=\"soft\">Not installed: {}</p>", escape(&missing))?;
     }
     Ok(())
+}
+
+/// Returns the number in what a program prints as its version, or all of it.
+fn version_number(text: &str) -> &str {
+    let is_number =
+        |word: &&str| word.starts_with(|c: char| c.is_ascii_digit()) && word.contains('.');
+    let mut words = text.split([' ', '/']).map(|word| word.trim_start_matches('v'));
+    words.find(is_number).unwrap_or(text)
 }
 
 fn one(
@@ -222,13 +231,16 @@ fn machine(page: &mut String, results: &Results) -> Result {
 fn foot(page: &mut String, results: &Results) -> Result {
     writeln!(page, "<footer>")?;
     machine(page, results)?;
-    writeln!(page, "<p>Configurations of the servers:</p><ul>")?;
-    for server in &results.servers {
-        for (name, path) in &server.configurations {
+    let mut configurations =
+        results.servers.iter().flat_map(|server| &server.configurations).peekable();
+    if configurations.peek().is_some() {
+        writeln!(page, "<p>Configurations of the servers:</p><ul class=\"files\">")?;
+        for (name, path) in configurations {
             writeln!(page, "<li><a href=\"{}\">{}</a></li>", escape(path), escape(name))?;
         }
+        writeln!(page, "</ul>")?;
     }
-    writeln!(page, "</ul></footer>")
+    writeln!(page, "</footer>")
 }
 
 /// Adapts a chart to the colours of the page.
@@ -237,4 +249,26 @@ fn themed(svg: &str) -> String {
     COLOURS.iter().enumerate().fold(themed, |themed, (index, colour)| {
         themed.replace(&format!("\"{colour}\""), &format!("\"var(--c{index})\""))
     })
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn the_number_of_a_version_is_found() {
+        for (text, number) in [
+            ("dunlin 0.1.0", "0.1.0"),
+            ("nginx version: nginx/1.22.1", "1.22.1"),
+            ("lighttpd/1.4.69 (ssl) - a light and fast webserver", "1.4.69"),
+            (
+                "HAProxy version 2.6.12-1+deb12u4 2026/10/17 - https://haproxy.org/",
+                "2.6.12-1+deb12u4",
+            ),
+            ("v2.10.0 h1:abc=", "2.10.0"),
+            ("unknown", "unknown"),
+        ] {
+            assert_eq!(version_number(text), number);
+        }
+    }
 }

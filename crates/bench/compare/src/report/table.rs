@@ -278,7 +278,8 @@ pub(super) fn verdict(results: &Results, scenario: &ScenarioResults, row: &Row) 
     let doubtful = (!doubtful.is_empty()).then(|| format!("not valid: {}", doubtful.join(", ")));
     match (first, doubtful) {
         (Some(first), Some(doubtful)) => Some(format!("{first}; {doubtful}")),
-        (first, doubtful) => first.or(doubtful),
+        (None, Some(_)) => Some("no figure is valid".to_owned()),
+        (first, None) => first,
     }
 }
 

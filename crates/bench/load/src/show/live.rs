@@ -9,6 +9,7 @@ use super::number::{NONE, milliseconds};
 use crate::plan::{End, Plan};
 use crate::processes::{self, Sample};
 use crate::progress::{Progress, Snapshot};
+use crate::units;
 
 /// The progress display of a run.
 pub struct Live<'a> {
@@ -107,8 +108,9 @@ impl<'a> Live<'a> {
             return format!("{seconds:6.1} s    warm-up, {} responses\n", snapshot.warmup);
         }
         format!(
-            "{:6.1} s {rate:>10.0} requests/s, p50 {}, p99 {}, {} errors\n",
+            "{:6.1} s {:>10} requests/s, p50 {}, p99 {}, {} errors\n",
             self.began.elapsed().as_secs_f64(),
+            units::rate(rate),
             time(snapshot, snapshot.p50),
             time(snapshot, snapshot.p99),
             snapshot.errors
@@ -126,8 +128,10 @@ impl<'a> Live<'a> {
         let mean = snapshot.requests as f64 / (snapshot.at as f64 / 1e9).max(1e-3);
         let back = if self.drawn { format!("\x1b[{LINES}A") } else { String::new() };
         format!(
-            "{back}\x1b[2K{bar} {:3.0} % {rest}\n\x1b[2K{rate:>12.0} requests/s, {mean:.0} on average  {curve}\n\x1b[2K{:>12} p50, {} p99, {} max\n\x1b[2K{:>12} errors, {} in flight{}\n",
+            "{back}\x1b[2K{bar} {:3.0} % {rest}\n\x1b[2K{:>12} requests/s, {} on average  {curve}\n\x1b[2K{:>12} p50, {} p99, {} max\n\x1b[2K{:>12} errors, {} in flight{}\n",
             share * 100.0,
+            units::rate(rate),
+            units::rate(mean),
             time(snapshot, snapshot.p50),
             time(snapshot, snapshot.p99),
             time(snapshot, snapshot.max),

@@ -11,6 +11,7 @@ use crate::outcome::{
     Generators, Latency, Outcome, ProcessUse, SentAgain, Unfinished, Verdict, Warmup,
 };
 use crate::plan::{Model, Reuse};
+use crate::units;
 
 /// Options of the text.
 #[derive(Clone, Copy, Debug, Default)]
@@ -180,7 +181,8 @@ fn headline(text: &mut String, o: &Outcome, paint: Paint) -> std::fmt::Result {
 
 fn connections(text: &mut String, o: &Outcome, verbose: bool) {
     let c = &o.connections;
-    let mut details = vec![format!("{:.1} requests each", c.requests_each), c.protocol.clone()];
+    let mut details =
+        vec![format!("{} requests each", units::rate(c.requests_each)), c.protocol.clone()];
     if c.closed_by_server > 0 {
         details.push(format!("{} closed by the server", count(c.closed_by_server)));
     }

@@ -124,7 +124,12 @@ pub(super) fn of(
     width: u16,
 ) -> Table<'static> {
     let longest = rows.iter().map(|row| row.name.chars().count()).max().unwrap_or(0);
-    let (columns, room) = columns(usize::from(width.saturating_sub(2)), longest.min(NAME));
+    // Failures of clients are not counted.
+    let mut counted = COLUMNS.to_vec();
+    counted
+        .retain(|&column| column != Column::Failed || rows.iter().any(|row| row.failed.is_some()));
+    let width = usize::from(width.saturating_sub(2));
+    let (columns, room) = columns(counted, width, longest.min(NAME));
     let mut ordered: Vec<&Row> = rows.iter().collect();
     ordered.sort_by_key(|row| Reverse(order.key(row)));
     let line = |row: &Row| {
@@ -138,9 +143,8 @@ pub(super) fn of(
     Table::new(ordered.into_iter().skip(offset).map(line), widths).header(header)
 }
 
-/// Returns the columns that leave names of `wanted` characters room, and that room.
-fn columns(width: usize, wanted: usize) -> (Vec<Column>, usize) {
-    let mut columns = COLUMNS.to_vec();
+/// Returns which of the columns leave names of `wanted` characters room, and that room.
+fn columns(mut columns: Vec<Column>, width: usize, wanted: usize) -> (Vec<Column>, usize) {
     let room = |columns: &[Column]| {
         let taken: usize = columns.iter().map(|column| usize::from(column.width()) + 1).sum();
         width.saturating_sub(taken)

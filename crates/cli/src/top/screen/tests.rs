@@ -3,6 +3,7 @@ use ratatui::Terminal;
 use ratatui::backend::TestBackend;
 
 use super::*;
+use crate::top::figures::Row;
 
 /// Returns a server with `routes` routes, of which the last one fails, and a rate limit on each.
 fn screen(routes: usize) -> Screen {
@@ -134,6 +135,15 @@ fn an_upstream_that_fails_is_shown_first_with_its_error() {
     let text = screen.figures.text();
     assert!(has(&lines, "http://a (example.com /*): available, 0 in flight"), "{lines:#?}");
     assert!(text.contains("upstream     http://b (example.com /*): failing"), "{text}");
+}
+
+#[test]
+fn clients_have_no_column_for_what_is_not_counted() {
+    let mut screen = screen(1);
+    screen.figures.clients = vec![Row { name: "192.0.2.7".into(), failed: None, ..Row::default() }];
+    let lines = drawn(&mut screen, 120, 40);
+    assert_eq!(lines.iter().filter(|line| line.contains("5xx")).count(), 1, "{lines:#?}");
+    assert!(has(&lines, "│192.0.2.7"), "{lines:#?}");
 }
 
 #[test]

@@ -6,9 +6,9 @@ use super::request::write_block;
 use super::stream::{ClientStream, ClientStreams};
 use crate::FieldLines;
 use crate::abuse::Budget;
-use crate::http2::ConnectionError;
-use crate::http2::frame::{self, ErrorCode, MAX_PAYLOAD, PREFACE, setting};
-use crate::http2::hpack::{Decoder, Encoder};
+use crate::http2::Http2Error;
+use crate::http2::frame::{self, Http2ErrorCode, MAX_PAYLOAD, PREFACE, setting};
+use crate::http2::hpack::{HpackDecoder, HpackEncoder};
 use crate::message::{BodySize, InvalidRequest, RequestHead, ResponseHead};
 use crate::section::outgoing_request::{encode, encode_trailers};
 use crate::section::{IncomingResponse, MAX_SECTION};
@@ -70,8 +70,8 @@ pub enum Http2ClientEvent {
 #[derive(Debug)]
 pub struct Http2ClientConnection {
     pub(super) streams: ClientStreams,
-    pub(super) encoder: Encoder,
-    pub(super) decoder: Decoder,
+    pub(super) encoder: HpackEncoder,
+    pub(super) decoder: HpackDecoder,
     /// The number of the next stream.
     pub(super) next: u32,
     pub(super) peer: Peer,
@@ -153,8 +153,8 @@ impl Http2ClientConnection {
         frame::write_window_update(0, CONNECTION_WINDOW - DEFAULT_WINDOW, out);
         Self {
             streams: ClientStreams::new(),
-            encoder: Encoder::default(),
-            decoder: Decoder::default(),
+            encoder: HpackEncoder::default(),
+            decoder: HpackDecoder::default(),
             next: 1,
             peer: Peer {
                 max_streams: DEFAULT_STREAMS,
@@ -316,7 +316,7 @@ impl Http2ClientConnection {
     }
 
     /// Gives up a stream that is not complete; `false` if there is no such stream.
-    pub fn reset(&mut self, id: u32, code: ErrorCode, out: &mut Vec<u8>) -> bool {
+    pub fn reset(&mut self, id: u32, code: Http2ErrorCode, out: &mut Vec<u8>) -> bool {
         let Some(stream) = self.streams.remove(&id) else { return false };
         self.in_flight += stream.receive;
         self.late_frames = self.late_frames.saturating_add(LATE_FRAMES);
@@ -333,7 +333,7 @@ impl Http2ClientConnection {
     pub fn close(&mut self, out: &mut Vec<u8>) {
         if self.phase != Phase::Failed {
             self.phase = Phase::Failed;
-            frame::write_goaway(0, ErrorCode::NoError, "", out);
+            frame::write_goaway(0, Http2ErrorCode::NoError, "", out);
         }
     }
 
@@ -347,9 +347,9 @@ impl Http2ClientConnection {
         input: &[u8],
         at: &mut usize,
         out: &mut Vec<u8>,
-    ) -> Result<Http2ClientEvent, ConnectionError> {
+    ) -> Result<Http2ClientEvent, Http2Error> {
         if self.phase == Phase::Failed {
-            return Err(ConnectionError::new(ErrorCode::NoError, "the connection is over"));
+            return Err(Http2Error::new(Http2ErrorCode::NoError, "the connection is over"));
         }
         let result = self.step(input, at, out);
         if let Err(failure) = &result {

@@ -4,14 +4,15 @@ use std::cmp::Reverse;
 
 use super::connection::{Http2ClientConnection, Http2ClientEvent, PartialSection, Phase};
 use crate::abuse::Cost;
-use crate::http2::ConnectionError;
+use crate::http2::Http2Error;
 use crate::http2::frame::{
-    self, ErrorCode, FrameHeader, HEADER_LENGTH, MAX_PAYLOAD, flag, kind, number, setting, settings,
+    self, FrameHeader, HEADER_LENGTH, Http2ErrorCode, MAX_PAYLOAD, flag, kind, number, setting,
+    settings,
 };
 use crate::request::Version;
 use crate::section::{MAX_SECTION, ResponsePart, ResponseSection};
 
-type Found = Result<Option<Http2ClientEvent>, ConnectionError>;
+type Found = Result<Option<Http2ClientEvent>, Http2Error>;
 
 /// The largest window (RFC 9113 §6.9.1).
 const MAX_WINDOW: i64 = 0x7fff_ffff;
@@ -24,7 +25,7 @@ impl Http2ClientConnection {
         input: &[u8],
         at: &mut usize,
         out: &mut Vec<u8>,
-    ) -> Result<Http2ClientEvent, ConnectionError> {
+    ) -> Result<Http2ClientEvent, Http2Error> {
         loop {
             let Some(frame) = FrameHeader::parse(&input[*at..]) else {
                 return Ok(Http2ClientEvent::NeedInput);
@@ -45,7 +46,7 @@ impl Http2ClientConnection {
                 kind::GOAWAY => self.go_away(&frame, payload)?,
                 kind::WINDOW_UPDATE => self.window_update(&frame, payload, out)?,
                 kind::PUSH_PROMISE => {
-                    return Err(ConnectionError::protocol("the server pushes unasked"));
+                    return Err(Http2Error::protocol("the server pushes unasked"));
                 }
                 // It has no meaning for a client.
                 kind::PRIORITY => self.without_effect(Cost::Priority)?,
@@ -77,40 +78,37 @@ impl Http2ClientConnection {
     }
 
     /// Returns whether the frame may come now, by its head alone.
-    fn admit(&mut self, frame: &FrameHeader) -> Result<(), ConnectionError> {
+    fn admit(&mut self, frame: &FrameHeader) -> Result<(), Http2Error> {
         if self.phase == Phase::Settings {
             if frame.kind != kind::SETTINGS || frame.has(flag::ACK) {
-                return Err(ConnectionError::protocol("the first frame is not SETTINGS"));
+                return Err(Http2Error::protocol("the first frame is not SETTINGS"));
             }
             self.phase = Phase::Open;
         }
         if frame.length > MAX_PAYLOAD {
-            return Err(ConnectionError::size("a frame is larger than the limit"));
+            return Err(Http2Error::size("a frame is larger than the limit"));
         }
         let is_continued = frame.kind == kind::CONTINUATION;
         match &self.section {
             Some(section) if !is_continued || section.stream != frame.stream => {
-                Err(ConnectionError::protocol("a section is interrupted"))
+                Err(Http2Error::protocol("a section is interrupted"))
             }
-            None if is_continued => {
-                Err(ConnectionError::protocol("CONTINUATION continues nothing"))
-            }
+            None if is_continued => Err(Http2Error::protocol("CONTINUATION continues nothing")),
             _ => Ok(()),
         }
     }
 
     /// Rejects frames of a stream that the client has not opened.
-    fn check_opened(&self, id: u32) -> Result<(), ConnectionError> {
+    fn check_opened(&self, id: u32) -> Result<(), Http2Error> {
         if id == 0 || id & 1 == 0 || id >= self.next {
-            return Err(ConnectionError::protocol("a frame is on a stream that is not open"));
+            return Err(Http2Error::protocol("a frame is on a stream that is not open"));
         }
         Ok(())
     }
 
     fn headers(&mut self, head: &FrameHeader, payload: &[u8], out: &mut Vec<u8>) -> Found {
         self.check_opened(head.stream)?;
-        let content =
-            head.content(payload).ok_or(ConnectionError::protocol("padding is too long"))?;
+        let content = head.content(payload).ok_or(Http2Error::protocol("padding is too long"))?;
         let (stream, is_end) = (head.stream, head.has(flag::END_STREAM));
         let block = &payload[content];
         if head.has(flag::END_HEADERS) {
@@ -127,7 +125,7 @@ impl Http2ClientConnection {
         section.bytes.extend_from_slice(payload);
         if section.frames > MAX_CONTINUATIONS || section.bytes.len() > 2 * MAX_SECTION {
             let reason = "too many or too large CONTINUATION frames";
-            return Err(ConnectionError::new(ErrorCode::EnhanceYourCalm, reason));
+            return Err(Http2Error::new(Http2ErrorCode::EnhanceYourCalm, reason));
         }
         if !head.has(flag::END_HEADERS) {
             self.section = Some(section);
@@ -141,7 +139,7 @@ impl Http2ClientConnection {
         let mut section = ResponseSection::default();
         self.decoder
             .decode(block, &mut Vec::new(), |text, field| section.take(text, &field))
-            .map_err(|malformed| ConnectionError::new(ErrorCode::CompressionError, malformed.0))?;
+            .map_err(|malformed| Http2Error::new(Http2ErrorCode::CompressionError, malformed.0))?;
         if section.is_too_large() {
             self.budget.spend(Cost::LargeHead)?;
         }
@@ -178,19 +176,18 @@ impl Http2ClientConnection {
     ) -> Found {
         let id = head.stream;
         self.check_opened(id)?;
-        let content =
-            head.content(payload).ok_or(ConnectionError::protocol("padding is too long"))?;
+        let content = head.content(payload).ok_or(Http2Error::protocol("padding is too long"))?;
         self.receive -= payload.len() as i64;
         if self.receive < 0 {
             let reason = "the server sent more than the connection's window";
-            return Err(ConnectionError::new(ErrorCode::FlowControlError, reason));
+            return Err(Http2Error::new(Http2ErrorCode::FlowControlError, reason));
         }
         let Some(stream) = self.streams.get_mut(&id) else {
             // The stream was reset while the data was on its way; no caller will consume it.
             self.in_flight -= payload.len() as i64;
             if self.in_flight < 0 {
                 let reason = "the server sends data on a stream that is closed";
-                return Err(ConnectionError::new(ErrorCode::StreamClosed, reason));
+                return Err(Http2Error::new(Http2ErrorCode::StreamClosed, reason));
             }
             if payload.is_empty() {
                 return self.late_frame();
@@ -201,7 +198,7 @@ impl Http2ClientConnection {
         stream.receive -= payload.len() as i64;
         if stream.receive < 0 {
             let reason = "the server sent more than the stream's window";
-            return Err(ConnectionError::new(ErrorCode::FlowControlError, reason));
+            return Err(Http2Error::new(Http2ErrorCode::FlowControlError, reason));
         }
         let is_end = head.has(flag::END_STREAM);
         let result = stream.response.data(content.len());
@@ -229,36 +226,36 @@ impl Http2ClientConnection {
         if let Some(stream) = self.streams.remove(&id)
             && !stream.is_sent
         {
-            frame::write_reset(id, ErrorCode::Cancel, out);
+            frame::write_reset(id, Http2ErrorCode::Cancel, out);
         }
     }
 
     /// Ends a stream on which the server has broken a rule.
     fn fail_stream(&mut self, id: u32, reason: &'static str, out: &mut Vec<u8>) -> Found {
-        self.reset(id, ErrorCode::ProtocolError, out);
+        self.reset(id, Http2ErrorCode::ProtocolError, out);
         Ok(Some(Http2ClientEvent::Reset { stream: id, reason, is_unprocessed: false }))
     }
 
     fn reset_by_server(&mut self, head: &FrameHeader, payload: &[u8]) -> Found {
         self.check_opened(head.stream)?;
         let code = number(payload).filter(|_| payload.len() == 4);
-        let code = code.ok_or(ConnectionError::size("RST_STREAM has a wrong length"))?;
+        let code = code.ok_or(Http2Error::size("RST_STREAM has a wrong length"))?;
         if self.streams.remove(&head.stream).is_none() {
             return self.late_frame();
         }
-        let is_unprocessed = code == ErrorCode::RefusedStream as u32;
+        let is_unprocessed = code == Http2ErrorCode::RefusedStream as u32;
         let reason = "the server has reset the stream";
         Ok(Some(Http2ClientEvent::Reset { stream: head.stream, reason, is_unprocessed }))
     }
 
     fn settings(&mut self, head: &FrameHeader, payload: &[u8], out: &mut Vec<u8>) -> Found {
         if head.stream != 0 {
-            return Err(ConnectionError::protocol("SETTINGS is on a stream"));
+            return Err(Http2Error::protocol("SETTINGS is on a stream"));
         }
         if head.has(flag::ACK) {
             if !payload.is_empty() {
                 let reason = "an acknowledgement of SETTINGS is not empty";
-                return Err(ConnectionError::size(reason));
+                return Err(Http2Error::size(reason));
             }
             if std::mem::replace(&mut self.is_acknowledged, true) {
                 self.budget.spend(Cost::Empty)?;
@@ -267,7 +264,7 @@ impl Http2ClientConnection {
         }
         self.budget.spend(Cost::Settings)?;
         if !payload.len().is_multiple_of(6) {
-            return Err(ConnectionError::size("SETTINGS has a wrong length"));
+            return Err(Http2Error::size("SETTINGS has a wrong length"));
         }
         for (name, value) in settings(payload) {
             self.setting(name, value)?;
@@ -277,18 +274,18 @@ impl Http2ClientConnection {
         Ok(Some(Http2ClientEvent::Window))
     }
 
-    fn setting(&mut self, name: u16, value: u32) -> Result<(), ConnectionError> {
+    fn setting(&mut self, name: u16, value: u32) -> Result<(), Http2Error> {
         match name {
             setting::HEADER_TABLE_SIZE => self.encoder.limit_table(value as usize),
             setting::ENABLE_PUSH if value != 0 => {
-                return Err(ConnectionError::protocol("a server cannot enable push"));
+                return Err(Http2Error::protocol("a server cannot enable push"));
             }
             setting::ENABLE_CONNECT_PROTOCOL => self.peer.accepts_extended_connect = value == 1,
             setting::MAX_CONCURRENT_STREAMS => self.peer.max_streams = value,
             setting::INITIAL_WINDOW_SIZE => {
                 if i64::from(value) > MAX_WINDOW {
                     let reason = "the initial window is too large";
-                    return Err(ConnectionError::new(ErrorCode::FlowControlError, reason));
+                    return Err(Http2Error::new(Http2ErrorCode::FlowControlError, reason));
                 }
                 let change = i64::from(value) - self.peer.initial_window;
                 self.peer.initial_window = i64::from(value);
@@ -296,13 +293,13 @@ impl Http2ClientConnection {
                     stream.send += change;
                     if stream.send > MAX_WINDOW {
                         let reason = "a window is too large";
-                        return Err(ConnectionError::new(ErrorCode::FlowControlError, reason));
+                        return Err(Http2Error::new(Http2ErrorCode::FlowControlError, reason));
                     }
                 }
             }
             setting::MAX_FRAME_SIZE => {
                 if !(16_384..=16_777_215).contains(&value) {
-                    return Err(ConnectionError::protocol("MAX_FRAME_SIZE is out of range"));
+                    return Err(Http2Error::protocol("MAX_FRAME_SIZE is out of range"));
                 }
                 // Larger frames would keep others waiting.
                 self.peer.max_frame = MAX_PAYLOAD;
@@ -314,9 +311,9 @@ impl Http2ClientConnection {
 
     fn go_away(&mut self, head: &FrameHeader, payload: &[u8]) -> Found {
         let last = number(payload).filter(|_| payload.len() >= 8 && head.stream == 0);
-        let last = last.ok_or(ConnectionError::protocol("GOAWAY is malformed"))? & 0x7fff_ffff;
+        let last = last.ok_or(Http2Error::protocol("GOAWAY is malformed"))? & 0x7fff_ffff;
         if self.last_processed.is_some_and(|before| before < last) {
-            return Err(ConnectionError::protocol("a second GOAWAY names a later stream"));
+            return Err(Http2Error::protocol("a second GOAWAY names a later stream"));
         }
         if self.last_processed.replace(last).is_some() {
             self.budget.spend(Cost::Empty)?;
@@ -332,15 +329,14 @@ impl Http2ClientConnection {
 
     fn window_update(&mut self, head: &FrameHeader, payload: &[u8], out: &mut Vec<u8>) -> Found {
         let increment = number(payload).filter(|_| payload.len() == 4);
-        let increment =
-            increment.ok_or(ConnectionError::size("WINDOW_UPDATE has a wrong length"))?;
+        let increment = increment.ok_or(Http2Error::size("WINDOW_UPDATE has a wrong length"))?;
         let increment = i64::from(increment & 0x7fff_ffff);
         self.budget.spend(Cost::WindowUpdate)?;
         if head.stream == 0 {
             self.send += increment;
             if increment == 0 || self.send > MAX_WINDOW {
                 let reason = "a WINDOW_UPDATE of the connection is zero or too large";
-                return Err(ConnectionError::new(ErrorCode::FlowControlError, reason));
+                return Err(Http2Error::new(Http2ErrorCode::FlowControlError, reason));
             }
             return Ok(Some(Http2ClientEvent::Window));
         }
@@ -355,9 +351,9 @@ impl Http2ClientConnection {
 
     fn ping(&mut self, head: &FrameHeader, payload: &[u8], out: &mut Vec<u8>) -> Found {
         let data: [u8; 8] =
-            payload.try_into().map_err(|_| ConnectionError::size("PING has a wrong length"))?;
+            payload.try_into().map_err(|_| Http2Error::size("PING has a wrong length"))?;
         if head.stream != 0 {
-            return Err(ConnectionError::protocol("PING is on a stream"));
+            return Err(Http2Error::protocol("PING is on a stream"));
         }
         if head.has(flag::ACK) {
             return self.without_effect(Cost::Empty);

@@ -8,11 +8,11 @@ use crate::section::{integer, string};
 
 /// The decoder of one direction of a connection, with its dynamic table. It must decode all sections in order.
 #[derive(Debug)]
-pub struct Decoder {
+pub struct HpackDecoder {
     table: Table,
 }
 
-impl Default for Decoder {
+impl Default for HpackDecoder {
     fn default() -> Self {
         Self { table: Table::new(TABLE_SIZE) }
     }
@@ -45,7 +45,7 @@ static STATIC_KINDS: [Kind; 61] = {
     kinds
 };
 
-impl Decoder {
+impl HpackDecoder {
     /// Decodes the field section `block`. Appends the text of each field to `text` and calls `take`, which may truncate it
     /// again.
     ///

@@ -9,20 +9,20 @@ use crate::section::{SectionEncoder, integer, string};
 /// The encoder of one direction of a connection, with its dynamic table. Every section that it encodes must be sent, in
 /// order.
 #[derive(Debug)]
-pub struct Encoder {
+pub struct HpackEncoder {
     table: Table,
     /// The smallest and the last size that the table was given since the last section. The next section has to begin with
     /// them (RFC 7541 §4.2).
     resized: Option<(usize, usize)>,
 }
 
-impl Default for Encoder {
+impl Default for HpackEncoder {
     fn default() -> Self {
         Self { table: Table::new(TABLE_SIZE), resized: None }
     }
 }
 
-impl Encoder {
+impl HpackEncoder {
     /// Returns a number that changes with every change of the table. A section whose encoding did not change the table can be
     /// sent again while the state is the same.
     #[inline]
@@ -106,7 +106,7 @@ impl Encoder {
     }
 }
 
-impl SectionEncoder for Encoder {
+impl SectionEncoder for HpackEncoder {
     type Target = ();
     type Section = ();
     const DEFERS_DATE: bool = false;

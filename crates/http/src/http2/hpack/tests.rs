@@ -13,7 +13,7 @@ fn bytes(hex: &str) -> Vec<u8> {
     digits.chunks(2).map(byte).collect()
 }
 
-fn decode(decoder: &mut Decoder, block: &[u8]) -> Result<Fields, MalformedSection> {
+fn decode(decoder: &mut HpackDecoder, block: &[u8]) -> Result<Fields, MalformedSection> {
     let (mut text, mut fields) = (Vec::new(), Vec::new());
     decoder.decode(block, &mut text, |text, field| {
         fields.push((text[field.name].to_vec(), text[field.value].to_vec()));
@@ -55,7 +55,7 @@ fn requests_of_appendix_c_are_read_plain_and_coded() {
         ),
     ];
     for blocks in [plain, coded] {
-        let mut decoder = Decoder::default();
+        let mut decoder = HpackDecoder::default();
         for (block, (text, size)) in blocks.iter().zip(expected) {
             assert_eq!(decode(&mut decoder, &bytes(block)).unwrap(), pairs(text));
             assert_eq!(decoder.table().size(), size);
@@ -82,7 +82,7 @@ fn responses_of_appendix_c_evict_and_are_written_as_there() {
          location: https://www.example.com\ncontent-encoding: gzip\n\
          set-cookie: foo=ASDJKHQKBZXOQWEOPIUAXQWEOIU; max-age=3600; version=1",
     ];
-    let (mut decoder, mut encoder) = (Decoder::default(), Encoder::default());
+    let (mut decoder, mut encoder) = (HpackDecoder::default(), HpackEncoder::default());
     encoder.limit_table(256);
     let sizes = [222, 222, 215];
     for (number, ((block, text), size)) in blocks.iter().zip(sections).zip(sizes).enumerate() {
@@ -108,7 +108,7 @@ fn responses_of_appendix_c_evict_and_are_written_as_there() {
 
 #[test]
 fn a_secret_is_in_no_table() {
-    let mut encoder = Encoder::default();
+    let mut encoder = HpackEncoder::default();
     let mut first = Vec::new();
     encoder.field(b"set-cookie", b"a=b", Indexing::Never, &mut first);
     let mut second = Vec::new();
@@ -120,7 +120,7 @@ fn a_secret_is_in_no_table() {
 
 #[test]
 fn a_repeated_field_is_one_byte() {
-    let (mut encoder, mut out) = (Encoder::default(), Vec::new());
+    let (mut encoder, mut out) = (HpackEncoder::default(), Vec::new());
     encoder.field(b"server", b"dunlin", Indexing::Incremental, &mut out);
     out.clear();
     encoder.field(b"server", b"dunlin", Indexing::Incremental, &mut out);
@@ -142,13 +142,13 @@ fn malformed_blocks_are_rejected() {
         ("40 01 61 84 ff ff ff ff", "a Huffman string that holds its end"),
         ("40", "a field without a name"),
     ] {
-        assert!(decode(&mut Decoder::default(), &bytes(block)).is_err(), "{why}");
+        assert!(decode(&mut HpackDecoder::default(), &bytes(block)).is_err(), "{why}");
     }
 }
 
 #[test]
 fn a_table_of_one_size_follows_the_other() {
-    let (mut encoder, mut decoder) = (Encoder::default(), Decoder::default());
+    let (mut encoder, mut decoder) = (HpackEncoder::default(), HpackDecoder::default());
     for size in [4096, 0, 100, 60, 1 << 30, 37] {
         encoder.limit_table(size.min(40));
         encoder.limit_table(size);
@@ -181,7 +181,7 @@ fn section() -> impl Strategy<Value = Vec<(Vec<u8>, Vec<u8>, u8)>> {
     proptest::collection::vec((name(), value, 0..3_u8), 1..20)
 }
 
-fn encode(encoder: &mut Encoder, section: &[(Vec<u8>, Vec<u8>, u8)]) -> Vec<u8> {
+fn encode(encoder: &mut HpackEncoder, section: &[(Vec<u8>, Vec<u8>, u8)]) -> Vec<u8> {
     let mut out = Vec::new();
     encoder.begin(&mut out);
     for (name, value, indexing) in section {
@@ -215,7 +215,7 @@ proptest! {
     fn sections_come_back_and_others_read_them_the_same(
         sections in proptest::collection::vec((section(), 0..5000_usize), 0..12),
     ) {
-        let (mut encoder, mut decoder) = (Encoder::default(), Decoder::default());
+        let (mut encoder, mut decoder) = (HpackEncoder::default(), HpackDecoder::default());
         let mut other = fluke_hpack::Decoder::new();
         for (section, size) in sections {
             if size < 1000 {
@@ -231,7 +231,7 @@ proptest! {
 
     #[test]
     fn blocks_of_another_encoder_are_decoded(sections in proptest::collection::vec(section(), 0..8)) {
-        let (mut decoder, mut other) = (Decoder::default(), fluke_hpack::Encoder::new());
+        let (mut decoder, mut other) = (HpackDecoder::default(), fluke_hpack::Encoder::new());
         for section in sections {
             let fields: Fields = section.into_iter().map(|field| (field.0, field.1)).collect();
             let block = other.encode(fields.iter().map(|field| (&*field.0, &*field.1)));
@@ -243,7 +243,7 @@ proptest! {
     fn any_bytes_are_decoded_as_by_others_or_rejected(
         blocks in proptest::collection::vec(proptest::collection::vec(any::<u8>(), 0..60), 0..6),
     ) {
-        let (mut decoder, mut other) = (Decoder::default(), fluke_hpack::Decoder::new());
+        let (mut decoder, mut other) = (HpackDecoder::default(), fluke_hpack::Decoder::new());
         for block in blocks {
             match decode(&mut decoder, &block) {
                 // Others are more lenient about bounds; what is accepted has to be the same.

@@ -7,7 +7,7 @@ use crate::FieldLines;
 use crate::http3::frame::{self, DataHeader, kind};
 use crate::http3::reader::MessageReader;
 use crate::http3::session::Session;
-use crate::http3::{ConnectionError, ErrorCode, OwnStream};
+use crate::http3::{Http3Error, Http3ErrorCode, OwnStream};
 use crate::message::{BodySize, InvalidRequest, RequestHead, ResponseHead};
 use crate::section::outgoing_request::{encode, encode_trailers};
 use crate::section::{IncomingResponse, MAX_SECTION};
@@ -59,7 +59,7 @@ pub enum Http3ClientEvent {
         /// The request's stream.
         stream: u64,
         /// The error code.
-        code: ErrorCode,
+        code: Http3ErrorCode,
         /// The description of the error.
         reason: &'static str,
     },
@@ -68,7 +68,7 @@ pub enum Http3ClientEvent {
         /// The stream.
         stream: u64,
         /// The error code.
-        code: ErrorCode,
+        code: Http3ErrorCode,
     },
     /// The server serves no further requests on this connection. [`Http3ClientConnection::unprocessed`] has the streams that it
     /// did not process.
@@ -79,16 +79,16 @@ pub enum Http3ClientEvent {
 #[derive(Debug)]
 pub struct Http3ClientConnection {
     pub(super) session: Session,
-    pub(super) streams: HashMap<u64, ClientStream>,
+    pub(super) streams: HashMap<u64, Http3ClientStream>,
     /// The first stream that the server does not process, after GOAWAY.
     pub(super) first_unprocessed: Option<u64>,
     /// Streams that the server has not processed and that the caller does not know of yet.
     pub(super) unprocessed: Vec<u64>,
-    pub(super) phase: Phase,
+    pub(super) phase: Http3ClientPhase,
 }
 
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(super) enum Phase {
+pub(super) enum Http3ClientPhase {
     Open,
     /// The client has announced that it ends the connection.
     Closing,
@@ -98,7 +98,7 @@ pub(super) enum Phase {
 
 /// A request whose response is not complete.
 #[derive(Debug)]
-pub(super) struct ClientStream {
+pub(super) struct Http3ClientStream {
     pub(super) reader: MessageReader,
     /// A section that waits for entries of the QPACK table.
     pub(super) blocked: Option<Box<[u8]>>,
@@ -112,7 +112,7 @@ pub(super) struct ClientStream {
     is_connect: bool,
 }
 
-impl ClientStream {
+impl Http3ClientStream {
     /// Returns the bytes that the stream holds of what the server has sent.
     pub(super) fn held(&self) -> usize {
         self.reader.held() + self.blocked.as_ref().map_or(0, |section| section.len())
@@ -142,7 +142,7 @@ impl Http3ClientConnection {
             streams: HashMap::new(),
             first_unprocessed: None,
             unprocessed: Vec::new(),
-            phase: Phase::Open,
+            phase: Http3ClientPhase::Open,
         }
     }
 
@@ -156,7 +156,7 @@ impl Http3ClientConnection {
     /// QUIC.
     #[must_use]
     pub fn is_usable(&self) -> bool {
-        self.phase == Phase::Open && self.first_unprocessed.is_none()
+        self.phase == Http3ClientPhase::Open && self.first_unprocessed.is_none()
     }
 
     /// Returns whether the server accepts extended CONNECT (RFC 9220 §3); `None` before its settings have arrived.
@@ -221,7 +221,7 @@ impl Http3ClientConnection {
         let start = frame::begin(out);
         encode(head, scheme, size, (&mut self.session.heads.encoder, stream), out);
         frame::end(kind::HEADERS, start, out);
-        let state = ClientStream {
+        let state = Http3ClientStream {
             reader: MessageReader::default(),
             blocked: None,
             trailers: None,
@@ -275,8 +275,8 @@ impl Http3ClientConnection {
 
     /// Announces that the client ends the connection in good order: it sends no further requests.
     pub fn close(&mut self) {
-        if self.phase == Phase::Open {
-            self.phase = Phase::Closing;
+        if self.phase == Http3ClientPhase::Open {
+            self.phase = Http3ClientPhase::Closing;
             // No push was ever permitted.
             frame::write_goaway(0, &mut self.session.out);
         }
@@ -287,17 +287,13 @@ impl Http3ClientConnection {
     ///
     /// # Errors
     /// A connection error, as of [`Http3ClientConnection::receive`].
-    pub fn reset_received(
-        &mut self,
-        stream: u64,
-        code: u64,
-    ) -> Result<Option<bool>, ConnectionError> {
+    pub fn reset_received(&mut self, stream: u64, code: u64) -> Result<Option<bool>, Http3Error> {
         self.check()?;
         if stream & 2 != 0 {
             let result = self.session.reset(stream);
-            return result.map(|()| None).inspect_err(|_| self.phase = Phase::Failed);
+            return result.map(|()| None).inspect_err(|_| self.phase = Http3ClientPhase::Failed);
         }
-        let is_unprocessed = code == ErrorCode::RequestRejected.value();
+        let is_unprocessed = code == Http3ErrorCode::RequestRejected.value();
         Ok(self.close_stream(stream).map(|_| is_unprocessed))
     }
 
@@ -306,28 +302,28 @@ impl Http3ClientConnection {
     ///
     /// # Errors
     /// A connection error, as of [`Http3ClientConnection::receive`].
-    pub fn stop_received(&mut self, stream: u64) -> Result<bool, ConnectionError> {
+    pub fn stop_received(&mut self, stream: u64) -> Result<bool, Http3Error> {
         self.check()?;
         if stream & 2 != 0 {
-            self.phase = Phase::Failed;
+            self.phase = Http3ClientPhase::Failed;
             let reason = "a stream of the connection is stopped";
-            return Err(ConnectionError::new(ErrorCode::ClosedCriticalStream, reason));
+            return Err(Http3Error::new(Http3ErrorCode::ClosedCriticalStream, reason));
         }
         let Some(stream) = self.streams.get_mut(&stream) else { return Ok(false) };
         Ok(!std::mem::replace(&mut stream.is_sent, true))
     }
 
-    pub(super) fn check(&self) -> Result<(), ConnectionError> {
+    pub(super) fn check(&self) -> Result<(), Http3Error> {
         match self.phase {
-            Phase::Failed => {
-                Err(ConnectionError::new(ErrorCode::NoError, "the connection has failed"))
+            Http3ClientPhase::Failed => {
+                Err(Http3Error::new(Http3ErrorCode::NoError, "the connection has failed"))
             }
-            Phase::Open | Phase::Closing => Ok(()),
+            Http3ClientPhase::Open | Http3ClientPhase::Closing => Ok(()),
         }
     }
 
     /// Removes a stream, and releases what belongs to it.
-    pub(super) fn close_stream(&mut self, id: u64) -> Option<ClientStream> {
+    pub(super) fn close_stream(&mut self, id: u64) -> Option<Http3ClientStream> {
         let stream = self.streams.remove(&id)?;
         self.session.release(stream.held());
         // A section that is not decoded may refer to the table.

@@ -4,18 +4,18 @@ use std::borrow::Cow;
 use std::cmp::Reverse;
 use std::ops::Range;
 
-use super::connection::{Http3ClientConnection, Http3ClientEvent, Phase};
+use super::connection::{Http3ClientConnection, Http3ClientEvent, Http3ClientPhase};
 use crate::abuse::Cost;
 use crate::http3::qpack::Decoded;
 use crate::http3::reader::{Expects, Part};
 use crate::http3::session::ControlEvent;
-use crate::http3::{ConnectionError, ErrorCode};
+use crate::http3::{Http3Error, Http3ErrorCode};
 use crate::request::Version;
 use crate::section::{MAX_SECTION, ResponsePart, ResponseSection};
 
-type Found = Result<Option<Http3ClientEvent>, ConnectionError>;
+type Found = Result<Option<Http3ClientEvent>, Http3Error>;
 
-const NO_PUSH: ConnectionError = ConnectionError::id("the server pushes unasked");
+const NO_PUSH: Http3Error = Http3Error::id("the server pushes unasked");
 
 impl Http3ClientConnection {
     /// Reads the next thing from `input[*at..]`, bytes of the stream `stream` of either side, and moves `at` behind what was used.
@@ -29,18 +29,18 @@ impl Http3ClientConnection {
         input: &[u8],
         at: &mut usize,
         is_end: bool,
-    ) -> Result<Http3ClientEvent, ConnectionError> {
+    ) -> Result<Http3ClientEvent, Http3Error> {
         self.check()?;
         let result = match stream & 3 {
             0 => self.response_stream(stream, input, at, is_end),
             3 => self.control_stream(stream, input, at, is_end),
-            _ => Err(ConnectionError::new(
-                ErrorCode::StreamCreationError,
+            _ => Err(Http3Error::new(
+                Http3ErrorCode::StreamCreationError,
                 "the stream is not one of a server",
             )),
         };
         if result.is_err() {
-            self.phase = Phase::Failed;
+            self.phase = Http3ClientPhase::Failed;
         }
         result
     }
@@ -51,7 +51,7 @@ impl Http3ClientConnection {
         input: &[u8],
         at: &mut usize,
         is_end: bool,
-    ) -> Result<Http3ClientEvent, ConnectionError> {
+    ) -> Result<Http3ClientEvent, Http3Error> {
         Ok(match self.session.receive(id, input, at, is_end)? {
             ControlEvent::More => Http3ClientEvent::NeedInput,
             ControlEvent::Settings => Http3ClientEvent::Settings,
@@ -61,7 +61,7 @@ impl Http3ClientConnection {
                 Http3ClientEvent::GoAway
             }
             ControlEvent::Priority { .. } => {
-                return Err(ConnectionError::unexpected("PRIORITY_UPDATE of a server"));
+                return Err(Http3Error::unexpected("PRIORITY_UPDATE of a server"));
             }
         })
     }
@@ -85,7 +85,7 @@ impl Http3ClientConnection {
         input: &[u8],
         at: &mut usize,
         is_end: bool,
-    ) -> Result<Http3ClientEvent, ConnectionError> {
+    ) -> Result<Http3ClientEvent, Http3Error> {
         loop {
             let Some(stream) = self.streams.get_mut(&id) else {
                 // It was given up; what was on its way is dropped.
@@ -210,6 +210,6 @@ impl Http3ClientConnection {
     /// Ends a stream on which the server has broken a rule.
     fn fail_stream(&mut self, id: u64, reason: &'static str) -> Found {
         self.close_stream(id);
-        Ok(Some(Http3ClientEvent::Reset { stream: id, code: ErrorCode::MessageError, reason }))
+        Ok(Some(Http3ClientEvent::Reset { stream: id, code: Http3ErrorCode::MessageError, reason }))
     }
 }

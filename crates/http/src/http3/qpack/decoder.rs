@@ -9,7 +9,7 @@ use crate::section::{integer, string};
 
 /// The decoder of one direction of a connection, with its dynamic table.
 #[derive(Debug)]
-pub struct Decoder {
+pub struct QpackDecoder {
     table: Table,
     /// The largest capacity that the peer may set.
     max_capacity: usize,
@@ -33,7 +33,7 @@ pub enum Decoded {
     Complete,
     /// The callback has ended the decoding.
     Stopped,
-    /// The section requires insertions that have not arrived. Decode it when [`Decoder::next_unblocked`] returns the stream.
+    /// The section requires insertions that have not arrived. Decode it when [`QpackDecoder::next_unblocked`] returns the stream.
     Blocked,
 }
 
@@ -46,7 +46,7 @@ struct Prefix {
 /// Smallest part of a byte that a coded byte takes: the longest Huffman code has 30 bits.
 const LONGEST_CODE: usize = 4;
 
-impl Decoder {
+impl QpackDecoder {
     /// Creates a decoder for a table of at most `capacity` bytes, bounded by [`TABLE_SIZE`], and at most `blocked_streams` streams
     /// that wait for insertions. The peer has to learn both by settings.
     pub fn new(capacity: usize, blocked_streams: usize) -> Self {
@@ -147,7 +147,7 @@ impl Decoder {
         }
     }
 
-    /// Returns the instructions to send on the decoder stream. Call [`Decoder::sent`] afterwards.
+    /// Returns the instructions to send on the decoder stream. Call [`QpackDecoder::sent`] afterwards.
     pub fn instructions(&mut self) -> &[u8] {
         let inserted = self.table.inserted();
         if inserted > self.acknowledged {

@@ -10,11 +10,11 @@ use crate::section::{SectionEncoder, integer, string};
 
 /// The encoder of one direction of a connection, with its dynamic table.
 ///
-/// Every section that it encodes must be sent on its stream, and its [`Encoder::instructions`] on the encoder stream. It adds an
+/// Every section that it encodes must be sent on its stream, and its [`QpackEncoder::instructions`] on the encoder stream. It adds an
 /// entry only if none that the peer may still need has to be evicted for it, and refers to entries that the peer may not have
 /// received only on as many streams as the peer permits to be blocked.
 #[derive(Debug)]
-pub struct Encoder {
+pub struct QpackEncoder {
     table: Table,
     index: Index,
     /// The peer's limit of its table, by which insert counts are encoded.
@@ -77,7 +77,7 @@ const MAX_UNSENT: usize = 4096;
 /// Bytes between the start of a section and its first field, in the usual case.
 const PREFIX: usize = 2;
 
-impl Default for Encoder {
+impl Default for QpackEncoder {
     /// Returns an encoder without a dynamic table, which it has once the peer's limits are known.
     fn default() -> Self {
         let mut table = Table::new(TABLE_SIZE);
@@ -98,7 +98,7 @@ impl Default for Encoder {
     }
 }
 
-impl Encoder {
+impl QpackEncoder {
     /// Applies the peer's settings: the largest capacity of its table in bytes, and the number of streams that may be blocked.
     /// Must be called once at most.
     pub fn set_limits(&mut self, capacity: u64, blocked_streams: u64) {
@@ -112,13 +112,13 @@ impl Encoder {
     }
 
     /// Returns a number that changes with every change of the table. A section whose encoding did not change the table can be
-    /// sent again while the state is the same, if [`Encoder::repeat`] permits.
+    /// sent again while the state is the same, if [`QpackEncoder::repeat`] permits.
     #[inline]
     pub fn state(&self) -> u64 {
         self.table.changes()
     }
 
-    /// Returns the instructions to send on the encoder stream. Call [`Encoder::sent`] afterwards.
+    /// Returns the instructions to send on the encoder stream. Call [`QpackEncoder::sent`] afterwards.
     pub fn instructions(&self) -> &[u8] {
         &self.instructions
     }
@@ -437,7 +437,7 @@ impl Encoder {
     }
 }
 
-impl SectionEncoder for Encoder {
+impl SectionEncoder for QpackEncoder {
     type Target = u64;
     type Section = SectionReferences;
     const DEFERS_DATE: bool = true;

@@ -1,12 +1,12 @@
 //! QPACK: compression of field sections for HTTP/3 (RFC 9204), without I/O.
 //!
-//! An [`Encoder`] writes sections and the instructions of its encoder stream. The [`Decoder`] of the peer reads both, in whatever
+//! An [`QpackEncoder`] writes sections and the instructions of its encoder stream. The [`QpackDecoder`] of the peer reads both, in whatever
 //! order the streams of QUIC deliver them, and writes the instructions of its decoder stream, which the encoder reads.
 //!
 //! ```
-//! use dunlin_http::http3::qpack::{Decoded, Decoder, Encoder, Indexing};
+//! use dunlin_http::http3::qpack::{Decoded, QpackDecoder, QpackEncoder, Indexing};
 //!
-//! let (mut encoder, mut decoder) = (Encoder::default(), Decoder::new(4096, 16));
+//! let (mut encoder, mut decoder) = (QpackEncoder::default(), QpackDecoder::new(4096, 16));
 //! encoder.set_limits(4096, 16);
 //! let mut section = Vec::new();
 //! encoder.begin(0, &mut section);
@@ -35,8 +35,8 @@ mod static_table;
 mod tests;
 
 pub use crate::section::{DecodedField, Indexing, Kind, MalformedSection};
-pub use decoder::{Decoded, Decoder};
-pub use encoder::{Encoder, SectionReferences};
+pub use decoder::{Decoded, QpackDecoder};
+pub use encoder::{QpackEncoder, SectionReferences};
 
 /// Largest size of a dynamic table in bytes, of either side.
 pub const TABLE_SIZE: usize = 4096;

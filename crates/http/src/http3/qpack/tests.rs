@@ -15,7 +15,7 @@ fn bytes(hex: &str) -> Vec<u8> {
 }
 
 fn decode(
-    decoder: &mut Decoder,
+    decoder: &mut QpackDecoder,
     stream: u64,
     section: &[u8],
 ) -> Result<Option<Fields>, MalformedSection> {
@@ -35,7 +35,7 @@ fn fields(pairs: &[(&str, &str)]) -> Fields {
         .collect()
 }
 
-fn take_instructions(decoder: &mut Decoder) -> Vec<u8> {
+fn take_instructions(decoder: &mut QpackDecoder) -> Vec<u8> {
     let instructions = decoder.instructions().to_vec();
     decoder.sent(instructions.len());
     instructions
@@ -43,7 +43,7 @@ fn take_instructions(decoder: &mut Decoder) -> Vec<u8> {
 
 #[test]
 fn the_examples_of_appendix_b_are_decoded() {
-    let mut decoder = Decoder::new(220, 1);
+    let mut decoder = QpackDecoder::new(220, 1);
     // B.1: a literal field with a static name.
     let section = bytes("0000 510b 2f69 6e64 6578 2e68 746d 6c");
     let expected = fields(&[(":path", "/index.html")]);
@@ -99,13 +99,13 @@ fn malformed_instructions_of_an_encoder_are_rejected() {
         ("3fe11f c0 82 1fff", "a Huffman string that is filled up with more than seven bits"),
         ("3f01 5fe101", "a string that is larger than any table"),
     ] {
-        let mut decoder = Decoder::new(4096, 16);
+        let mut decoder = QpackDecoder::new(4096, 16);
         let mut result = Ok(0);
         for byte in bytes(instructions) {
             result = result.and_then(|_| decoder.receive(&[byte]));
         }
         assert!(result.is_err(), "{why}");
-        assert!(Decoder::new(4096, 16).receive(&bytes(instructions)).is_err(), "{why}");
+        assert!(QpackDecoder::new(4096, 16).receive(&bytes(instructions)).is_err(), "{why}");
     }
 }
 
@@ -127,16 +127,16 @@ fn malformed_sections_are_rejected() {
         ("0000 24 61", "a name that is cut off"),
         ("0200 08 00", "the name of an entry that is not required"),
     ] {
-        let mut decoder = Decoder::new(4096, 16);
+        let mut decoder = QpackDecoder::new(4096, 16);
         decoder.receive(&bytes("3fe11f c001 61 c001 62")).unwrap();
         assert!(decode(&mut decoder, 0, &bytes(section)).is_err(), "{why}");
     }
-    let mut decoder = Decoder::new(4096, 1);
+    let mut decoder = QpackDecoder::new(4096, 1);
     assert_eq!(decode(&mut decoder, 0, &bytes("0200 80")), Ok(None));
     assert_eq!(decode(&mut decoder, 0, &bytes("0200 80")), Ok(None), "the same stream");
     assert!(decode(&mut decoder, 4, &bytes("0200 80")).is_err(), "a second blocked stream");
-    assert!(decode(&mut Decoder::new(0, 1), 0, &bytes("0200 80")).is_err(), "no table");
-    let mut decoder = Decoder::new(64, 0);
+    assert!(decode(&mut QpackDecoder::new(0, 1), 0, &bytes("0200 80")).is_err(), "no table");
+    let mut decoder = QpackDecoder::new(64, 0);
     decoder.receive(&bytes("3f21 c001 61 c001 62")).unwrap();
     assert!(decode(&mut decoder, 0, &bytes("0300 81")).is_err(), "an entry that was evicted");
 }
@@ -144,7 +144,7 @@ fn malformed_sections_are_rejected() {
 #[test]
 fn malformed_instructions_of_a_decoder_are_rejected() {
     let encoder = || {
-        let (mut encoder, mut out) = (Encoder::default(), Vec::new());
+        let (mut encoder, mut out) = (QpackEncoder::default(), Vec::new());
         encoder.set_limits(4096, 16);
         encoder.begin(4, &mut out);
         encoder.field(b"a", b"b", Indexing::Incremental, &mut out);
@@ -174,7 +174,7 @@ fn malformed_instructions_of_a_decoder_are_rejected() {
 
 #[test]
 fn a_repeated_field_is_one_byte_and_a_secret_in_no_table() {
-    let mut encoder = Encoder::default();
+    let mut encoder = QpackEncoder::default();
     encoder.set_limits(4096, 16);
     let mut section = |stream, name: &[u8], indexing| {
         let mut out = Vec::new();
@@ -194,9 +194,9 @@ fn a_repeated_field_is_one_byte_and_a_secret_in_no_table() {
 
 #[test]
 fn entries_that_the_peer_may_need_are_not_evicted() {
-    let mut encoder = Encoder::default();
+    let mut encoder = QpackEncoder::default();
     encoder.set_limits(100, 1);
-    let send = |encoder: &mut Encoder, stream, value: &[u8]| {
+    let send = |encoder: &mut QpackEncoder, stream, value: &[u8]| {
         let mut out = Vec::new();
         encoder.begin(stream, &mut out);
         encoder.field(b"a", value, Indexing::Incremental, &mut out);
@@ -222,7 +222,7 @@ fn entries_that_the_peer_may_need_are_not_evicted() {
 
 #[test]
 fn a_stalled_encoder_stream_gets_no_insertions() {
-    let mut encoder = Encoder::default();
+    let mut encoder = QpackEncoder::default();
     encoder.set_limits(4096, 16);
     let mut out = Vec::new();
     encoder.sent(1);
@@ -358,7 +358,7 @@ impl Model {
 #[test]
 fn insert_counts_wrap_and_take_several_bytes() {
     for capacity in [64, 220, 4096, 65_536] {
-        let (mut encoder, mut decoder) = (Encoder::default(), Decoder::new(capacity, 1));
+        let (mut encoder, mut decoder) = (QpackEncoder::default(), QpackDecoder::new(capacity, 1));
         let mut model = Model::default();
         encoder.set_limits(capacity as u64, 1);
         let mut longest = 0;
@@ -418,7 +418,7 @@ proptest! {
         blocked in 0..6_usize,
         steps in proptest::collection::vec((0..5_u8, any::<u16>()), 0..200),
     ) {
-        let (mut encoder, mut decoder) = (Encoder::default(), Decoder::new(capacity, blocked));
+        let (mut encoder, mut decoder) = (QpackEncoder::default(), QpackDecoder::new(capacity, blocked));
         encoder.set_limits(decoder_capacity(capacity) as u64, blocked as u64);
         let (mut model, mut sent) = (Model::default(), Vec::new());
         let (mut to_decoder, mut to_encoder) = (VecDeque::new(), VecDeque::<u8>::new());
@@ -513,7 +513,7 @@ proptest! {
         capacity in prop_oneof![32..300_usize, Just(4096), Just(65_536)],
         acknowledged in proptest::collection::vec(any::<bool>(), 40),
     ) {
-        let (mut encoder, mut decoder) = (Encoder::default(), Decoder::new(capacity, 100));
+        let (mut encoder, mut decoder) = (QpackEncoder::default(), QpackDecoder::new(capacity, 100));
         let mut model = Model::default();
         encoder.set_limits(capacity as u64, 100);
         for (number, section) in sections.iter().enumerate() {
@@ -547,7 +547,7 @@ proptest! {
     ) {
         let start = bytes("3fe11f c00161 c00162 41610163");
         let input = [start, instructions].concat();
-        let (mut whole, mut split) = (Decoder::new(4096, 4), Decoder::new(4096, 4));
+        let (mut whole, mut split) = (QpackDecoder::new(4096, 4), QpackDecoder::new(4096, 4));
         let (first, second) = input.split_at(cut.index(input.len()));
         let result = whole.receive(&input);
         let parts = split.receive(first).and_then(|one| Ok(one + split.receive(second)?));

@@ -1,6 +1,6 @@
 //! Timeouts of a connection and its streams.
 
-use dunlin_http::http2::ErrorCode;
+use dunlin_http::http2::Http2ErrorCode;
 use dunlin_net::connections::Waiting;
 
 use super::Http2Driver;
@@ -45,18 +45,18 @@ impl Http2Driver {
         self.exchanges.expire(now, out);
         if self.exchanges.is_empty() && is_evicted {
             self.is_evicted = true;
-            return self.end(ErrorCode::NoError, "closed to make room", out);
+            return self.end(Http2ErrorCode::NoError, "closed to make room", out);
         }
         if self.incomplete_since.is_some_and(|since| now >= since + head_timeout) {
-            return self.end(ErrorCode::ProtocolError, "a frame took too long", out);
+            return self.end(Http2ErrorCode::ProtocolError, "a frame took too long", out);
         }
         if self.exchanges.is_empty() && self.incomplete_since.is_none() && self.exchanges.rest(now)
         {
-            self.end(ErrorCode::NoError, "idle", out);
+            self.end(Http2ErrorCode::NoError, "idle", out);
         }
     }
 
-    fn end(&mut self, code: ErrorCode, reason: &str, out: &mut Vec<u8>) {
+    fn end(&mut self, code: Http2ErrorCode, reason: &str, out: &mut Vec<u8>) {
         self.exchanges.protocol.engine.abort(code, reason, out);
         self.is_over = true;
     }

@@ -5,7 +5,7 @@ use std::task::{Context, Poll};
 use bytes::Bytes;
 use dunlin_exchange::Filled;
 use dunlin_http::FieldLines;
-use dunlin_http::http2::{BlockedBy, ErrorCode, Http2Connection as Engine, OutgoingHead};
+use dunlin_http::http2::{BlockedBy, Http2Connection as Engine, Http2ErrorCode, OutgoingHead};
 
 use dunlin_tls::Transport;
 
@@ -148,8 +148,8 @@ impl Protocol for Frames {
 
     fn cancel(&mut self, id: StreamId, reason: Cancel, out: &mut Vec<u8>) {
         let code = match reason {
-            Cancel::Broken => ErrorCode::InternalError,
-            Cancel::Stopped => ErrorCode::Cancel,
+            Cancel::Broken => Http2ErrorCode::InternalError,
+            Cancel::Stopped => Http2ErrorCode::Cancel,
         };
         self.engine.cancel(number(id), code, out);
     }

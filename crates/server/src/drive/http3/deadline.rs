@@ -1,6 +1,6 @@
 //! Timeouts of a connection and its streams.
 
-use dunlin_http::http3::ErrorCode;
+use dunlin_http::http3::Http3ErrorCode;
 use dunlin_net::connections::Waiting;
 
 use super::Http3Driver;
@@ -50,16 +50,16 @@ impl Http3Driver {
         }
         self.exchanges.expire(now, out);
         let end = if self.exchanges.is_empty() && is_evicted {
-            (ErrorCode::NoError, "closed to make room")
+            (Http3ErrorCode::NoError, "closed to make room")
         } else if self.handshake.as_ref().is_some_and(|(_, limit)| now >= *limit) {
-            (ErrorCode::NoError, "the handshake took too long")
+            (Http3ErrorCode::NoError, "the handshake took too long")
         } else if self.incomplete_since.is_some_and(|since| now >= since + head_timeout) {
-            (ErrorCode::RequestIncomplete, "the head of a request took too long")
+            (Http3ErrorCode::RequestIncomplete, "the head of a request took too long")
         } else if self.exchanges.is_empty()
             && self.incomplete_since.is_none()
             && self.exchanges.rest(now)
         {
-            (ErrorCode::NoError, "idle")
+            (Http3ErrorCode::NoError, "idle")
         } else {
             return;
         };

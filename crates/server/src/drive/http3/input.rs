@@ -4,7 +4,7 @@ use std::collections::HashMap;
 
 use bytes::Bytes;
 use dunlin_http::Request;
-use dunlin_http::http3::{ErrorCode, Event};
+use dunlin_http::http3::{Http3ErrorCode, Http3Event};
 use dunlin_quic::proto::Event as QuicEvent;
 use dunlin_quic::{Dir, ReadEnd, StreamEvent};
 
@@ -89,7 +89,7 @@ impl Http3Driver {
         match self.exchanges.protocol.engine.stop_received(id) {
             Ok(true) => {
                 self.exchanges.forget(id, Completion::Aborted, out);
-                self.exchanges.protocol.reset(id, ErrorCode::RequestCancelled);
+                self.exchanges.protocol.reset(id, Http3ErrorCode::RequestCancelled);
             }
             Ok(false) => self.exchanges.protocol.forget(id),
             Err(error) => self.fail(error),
@@ -162,7 +162,7 @@ impl Http3Driver {
         match self.exchanges.protocol.engine.reset_received(id) {
             Ok(true) => {
                 self.exchanges.forget(id, Completion::Aborted, out);
-                self.exchanges.protocol.reset(id, ErrorCode::RequestCancelled);
+                self.exchanges.protocol.reset(id, Http3ErrorCode::RequestCancelled);
             }
             Ok(false) => {}
             Err(error) => self.fail(error),
@@ -213,23 +213,23 @@ impl Http3Driver {
         loop {
             let event = self.exchanges.protocol.engine.receive(id, part, at, is_end, head, text);
             match event {
-                Ok(Event::More) => return true,
-                Ok(Event::Blocked) => return false,
-                Ok(Event::Request { stream, length, ended }) => {
+                Ok(Http3Event::More) => return true,
+                Ok(Http3Event::Blocked) => return false,
+                Ok(Http3Event::Request { stream, length, ended }) => {
                     let request = Request::new(text, head);
                     let start = RequestStart { request, length, has_ended: ended };
                     self.exchanges.begin(stream, &start, path, out);
                 }
-                Ok(Event::Rejected { stream, error }) => {
+                Ok(Http3Event::Rejected { stream, error }) => {
                     let request = Request::new(text, head);
                     self.exchanges.reject(stream, error, &request, out);
                 }
-                Ok(Event::Malformed { stream, code, reason }) => {
+                Ok(Http3Event::Malformed { stream, code, reason }) => {
                     tracing::debug!(peer = %self.exchanges.link.facts.peer, reason, "HTTP/3 request malformed: stream reset");
                     self.exchanges.record_malformed(&Request::new(text, head));
                     self.exchanges.protocol.reset(stream, code);
                 }
-                Ok(Event::Data { stream, data, ended }) => {
+                Ok(Http3Event::Data { stream, data, ended }) => {
                     self.exchanges.protocol.note_untaken(stream, data.len());
                     self.exchanges.receive_body(stream, &part[data], out);
                     if ended {
@@ -237,11 +237,11 @@ impl Http3Driver {
                         self.exchanges.end_body(stream, trailers, out);
                     }
                 }
-                Ok(Event::Reset { stream, code }) => {
+                Ok(Http3Event::Reset { stream, code }) => {
                     self.exchanges.forget(stream, Completion::Aborted, out);
                     self.exchanges.protocol.reset(stream, code);
                 }
-                Ok(Event::Stop { stream, code }) => self.exchanges.protocol.stop(stream, code),
+                Ok(Http3Event::Stop { stream, code }) => self.exchanges.protocol.stop(stream, code),
                 Err(error) => {
                     self.fail(error);
                     return true;
@@ -251,7 +251,7 @@ impl Http3Driver {
     }
 
     /// Ends the connection with an error.
-    fn fail(&mut self, error: dunlin_http::http3::ConnectionError) {
+    fn fail(&mut self, error: dunlin_http::http3::Http3Error) {
         let (code, reason) = (error.code, error.reason);
         let peer = &self.exchanges.link.facts.peer;
         if error.is_abuse() {

@@ -8,14 +8,14 @@ use std::collections::HashMap;
 
 use dunlin_exchange::Filled;
 use dunlin_http::FieldLines;
-use dunlin_http::http3::{ErrorCode, Http3Connection as Engine, OutgoingHead, OwnStream};
+use dunlin_http::http3::{Http3Connection as Engine, Http3ErrorCode, OutgoingHead, OwnStream};
 use dunlin_quic::{StreamId as QuicStream, VarInt};
 
 use super::carrier::QuicCarrier;
 use crate::exchange::multiplex::{Cancel, Protocol, Stalled, StreamId};
 
 /// The engine and the transport.
-pub(super) struct Sending {
+pub(super) struct QuicSending {
     pub(super) engine: Engine,
     pub(super) carrier: QuicCarrier,
     /// The streams of the server, once they are open.
@@ -66,7 +66,7 @@ const MAX_UNSENT: usize = 256 * 1024;
 /// Bytes of a request body that its handler has not taken, beyond which no more is read.
 pub(super) const WINDOW: usize = 256 * 1024;
 
-impl Sending {
+impl QuicSending {
     pub(super) fn new(engine: Engine, carrier: QuicCarrier) -> Self {
         Self {
             engine,
@@ -183,7 +183,7 @@ impl Sending {
     }
 
     /// Resets a stream in both directions.
-    pub(super) fn reset(&mut self, id: StreamId, code: ErrorCode) {
+    pub(super) fn reset(&mut self, id: StreamId, code: Http3ErrorCode) {
         self.forget(id);
         let (stream, code) = (quic_stream(id), code_of(code));
         let mut state = self.carrier.connection.state();
@@ -193,7 +193,7 @@ impl Sending {
     }
 
     /// Stops the client's side of a stream.
-    pub(super) fn stop(&mut self, id: StreamId, code: ErrorCode) {
+    pub(super) fn stop(&mut self, id: StreamId, code: Http3ErrorCode) {
         self.untaken.remove(&id);
         // One that has ended is not stopped.
         let _ = self.carrier.connection.state().recv_stream(quic_stream(id)).stop(code_of(code));
@@ -283,11 +283,11 @@ pub(super) fn quic_stream(id: StreamId) -> QuicStream {
     QuicStream::from(VarInt::from_u64(id).unwrap_or_default())
 }
 
-fn code_of(code: ErrorCode) -> VarInt {
+fn code_of(code: Http3ErrorCode) -> VarInt {
     VarInt::from_u64(code.value()).unwrap_or_default()
 }
 
-impl Protocol for Sending {
+impl Protocol for QuicSending {
     type Output = Vec<u8>;
     type Carrier = QuicCarrier;
 
@@ -369,8 +369,8 @@ impl Protocol for Sending {
         self.pass(out);
         if self.engine.cancel(id) {
             let code = match reason {
-                Cancel::Broken => ErrorCode::InternalError,
-                Cancel::Stopped => ErrorCode::RequestCancelled,
+                Cancel::Broken => Http3ErrorCode::InternalError,
+                Cancel::Stopped => Http3ErrorCode::RequestCancelled,
             };
             self.reset(id, code);
         }

@@ -3,7 +3,7 @@
 use std::collections::BTreeMap;
 use std::time::Duration;
 
-use dunlin_http::http2::ErrorCode;
+use dunlin_http::http2::Http2ErrorCode;
 
 use crate::testing::handler::{Kind, Plan, content, running};
 use crate::testing::{End, Http2, Message, TestReply, TestServer, run, run_with};
@@ -315,7 +315,7 @@ fn a_long_request_body_is_reset_without_an_error_after_the_response() {
         }
         let reply = &client.replies[&id];
         assert_eq!((reply.status, reply.end), (200, End::Complete));
-        assert_eq!(client.resets.get(&id), Some(&(ErrorCode::NoError as u32)));
+        assert_eq!(client.resets.get(&id), Some(&(Http2ErrorCode::NoError as u32)));
         let next = client.send(&Message::get("/a.txt"));
         server.settle().await;
         client.receive(usize::MAX);

@@ -2,7 +2,7 @@
 
 use std::time::Duration;
 
-use dunlin_http::http2::ErrorCode;
+use dunlin_http::http2::Http2ErrorCode;
 
 use crate::testing::handler::{Kind, Plan, running};
 use crate::testing::{End, Http2, Message, TestServer, run, run_with};
@@ -137,7 +137,7 @@ fn a_tunnel_that_breaks_is_cancelled_for_the_client() {
         client.receive(usize::MAX);
         let reply = &client.replies[&id];
         assert_eq!((reply.status, &reply.body[..], reply.end), (200, &b"four"[..], End::Aborted));
-        assert_eq!(client.resets.get(&id), Some(&(ErrorCode::Cancel as u32)));
+        assert_eq!(client.resets.get(&id), Some(&(Http2ErrorCode::Cancel as u32)));
         // A client that cancels ends the handler.
         let id = client.open(&connect(tunnel().target()));
         server.settle().await;

@@ -100,10 +100,10 @@ fn directory_problem(directory: &NamedPath) -> Option<String> {
     let missing = error.kind() == ErrorKind::NotFound;
     let advice = match error.kind() {
         ErrorKind::NotADirectory if *key == "directory" => "; `file` names a single program",
-        ErrorKind::NotFound if *key == "root" => {
+        ErrorKind::NotFound if matches!(*key, "root" | "directory") => {
+            let path = path.display();
             return Some(format!(
-                "root: there is no directory {}; create it, or change `root`",
-                path.display()
+                "{key}: there is no directory {path}; create it, or change `{key}`"
             ));
         }
         ErrorKind::NotADirectory if *key == "root" => {

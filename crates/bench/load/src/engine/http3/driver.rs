@@ -7,7 +7,7 @@ use std::rc::Rc;
 use std::task::{Context, Poll, Waker};
 
 use dunlin_http::http3::client::{Http3ClientConnection, Http3ClientEvent};
-use dunlin_http::http3::{ConnectionError, ErrorCode, OwnStream};
+use dunlin_http::http3::{Http3Error, Http3ErrorCode, OwnStream};
 use dunlin_quic::proto::Event;
 use dunlin_quic::{Connection, Dir, Flushed, ReadEnd, StreamEvent, StreamId, VarInt};
 
@@ -98,7 +98,7 @@ impl State {
     }
 
     /// Ends the connection because of an error of the server.
-    pub(super) fn fail(&mut self, error: ConnectionError) {
+    pub(super) fn fail(&mut self, error: Http3Error) {
         let code = VarInt::from_u64(error.code.value()).unwrap_or_default();
         self.connection.close(code, error.reason);
         self.finish(ErrorKind::Protocol, format!("{}: {}", error.code, error.reason));
@@ -107,7 +107,7 @@ impl State {
     /// Ends the connection: its users are not needed any more.
     pub(super) fn abandon(&mut self) {
         self.record();
-        let code = VarInt::from_u64(ErrorCode::NoError.value()).unwrap_or_default();
+        let code = VarInt::from_u64(Http3ErrorCode::NoError.value()).unwrap_or_default();
         self.connection.close(code, "");
         self.finish(ErrorKind::Closed, "the connection was closed".to_owned());
         self.wake_task();
@@ -138,7 +138,7 @@ impl State {
         self.recorder.now().handshake(&record, true);
         if self.has_rejected {
             // Its streams are no more. The requests are sent again on another connection.
-            let code = VarInt::from_u64(ErrorCode::NoError.value()).unwrap_or_default();
+            let code = VarInt::from_u64(Http3ErrorCode::NoError.value()).unwrap_or_default();
             self.connection.close(code, "the early data was rejected");
             self.finish(ErrorKind::Closed, "the server rejected the early data".to_owned());
         }

@@ -7,7 +7,7 @@ use std::task::{Context, Poll};
 
 use bytes::Bytes;
 use dunlin_http::http3::client::Http3ClientEvent;
-use dunlin_http::http3::{DataHeader, ErrorCode};
+use dunlin_http::http3::{DataHeader, Http3ErrorCode};
 use dunlin_http::{BodySize, ResponseHead};
 use dunlin_quic::{ReadEnd, StreamId, VarInt};
 
@@ -300,7 +300,7 @@ impl Exchange {
         }
         state.forget(self.stream.into());
         state.engine.reset(self.stream.into());
-        let code = VarInt::from_u64(ErrorCode::RequestCancelled.value()).unwrap_or_default();
+        let code = VarInt::from_u64(Http3ErrorCode::RequestCancelled.value()).unwrap_or_default();
         if state.has_rejected {
             return;
         }
