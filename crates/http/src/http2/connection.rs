@@ -176,7 +176,7 @@ pub(super) struct HeadBuffers<'a> {
 }
 
 impl Http2Connection {
-    /// Creates a connection and appends the server's SETTINGS to `out`.
+    /// Creates a connection and appends the server's SETTINGS, and the enlargement of its receive window, to `out`.
     pub fn new(settings: Settings, out: &mut Vec<u8>) -> Self {
         frame::write_settings(
             &[
@@ -187,7 +187,9 @@ impl Http2Connection {
             ],
             out,
         );
-        Self { settings, ..Self::default() }
+        let mut connection = Self { settings, ..Self::default() };
+        connection.enlarge_window(out);
+        connection
     }
 
     /// Advances the connection's clock to `second`, in seconds of any monotonic clock. The bounds on abusive clients are
@@ -270,7 +272,8 @@ impl Http2Connection {
     #[inline]
     fn admit(&mut self, frame: &FrameHeader) -> Result<(), ConnectionError> {
         if self.phase == Phase::Settings {
-            if frame.kind != kind::SETTINGS || frame.has(frame::flag::ACK) {
+            // Some clients acknowledge the server's SETTINGS before they send their own.
+            if frame.kind != kind::SETTINGS {
                 return Err(ConnectionError::protocol("the first frame is not SETTINGS"));
             }
             self.phase = Phase::Open;
