@@ -9,7 +9,8 @@ use rustls::pki_types::ServerName;
 use super::error::nearest;
 use super::fields::RequestField;
 use super::file::{
-    BufferTable, EjectTable, ForwardCertificate, ProxyProtocol, ProxyTable, Retry, RetryTable,
+    BufferTable, EjectTable, ForwardCertificate, ProxyProtocol, ProxyTable, ReplacementTable,
+    Retry, RetryTable,
 };
 use super::forward_fields::HOP_BY_HOP;
 use super::map::Maps;
@@ -20,11 +21,14 @@ use super::units::{DurationValue, Size};
 
 mod address;
 mod path;
+mod references;
 mod sticky;
 
 pub use self::address::{Service, UpstreamAddress};
 pub(super) use self::address::{address, service_name};
 pub use self::path::UpstreamPath;
+pub use self::references::{CookieFlags, References, Replacement};
+use self::references::{cookie_flags, replacements};
 pub use self::sticky::Sticky;
 
 /// A reverse proxy, with every default filled in.
@@ -50,6 +54,14 @@ pub struct Proxy {
     pub base: String,
     /// `Location` and cookies of upstreams get the prefix again.
     pub rewrites_location: bool,
+    /// The method of requests to upstreams; `None` for that of the client.
+    pub method: Option<String>,
+    /// The body of requests to upstreams; `None` for that of the client.
+    pub body: Option<String>,
+    /// Upstreams get the fields of the client.
+    pub passes_fields: bool,
+    /// What is replaced in references of upstreams, and the flags of their cookies.
+    pub references: References,
     /// The path that upstreams get in place of the request's.
     pub path: Option<UpstreamPath>,
     /// The host that upstreams get.
@@ -151,6 +163,8 @@ pub struct Retries {
     pub timeout: Option<Duration>,
     /// Maximum share of further attempts, in percent.
     pub budget: u32,
+    /// Statuses of responses after which there is another attempt.
+    pub statuses: Vec<u16>,
 }
 
 /// When an upstream whose requests fail gets no further requests.
@@ -285,6 +299,10 @@ impl<'a> Reader<'a> {
                 false => base.trim_end_matches('/').to_owned(),
             }),
             rewrites_location: table.rewrite_location.unwrap_or(true),
+            method: self.method(),
+            body: table.body.clone(),
+            passes_fields: table.pass_fields.unwrap_or(true),
+            references: self.references(),
             path: self.path(),
             host: self.host(),
             set_request_fields: self.set_request_fields(),
@@ -377,10 +395,17 @@ impl<'a> Reader<'a> {
             None => &default,
         };
         let timeout = table.timeout.as_ref().map(|time| time.value.0);
+        for status in table.statuses.iter().flatten() {
+            if !(400..600).contains(&status.value) {
+                let what = format!("proxy: retry: {} is not the status of an error", status.value);
+                (self.report)(&status.span, what);
+            }
+        }
         Some(Retries {
             attempts: self.between("retry: attempts", &table.attempts, 2, 1, 10),
             timeout: timeout.map(|time| self.time("retry: timeout", &table.timeout, time)),
             budget: self.between("retry: budget", &table.budget, 20, 1, 100),
+            statuses: table.statuses.iter().flatten().map(|status| status.value).collect(),
         })
     }
 
@@ -515,6 +540,34 @@ impl<'a> Reader<'a> {
             }
         }
         fields
+    }
+
+    fn method(&mut self) -> Option<String> {
+        let method = self.table.method.as_ref()?;
+        // A response to HEAD has no body for the client.
+        let is_valid = is_token(method.as_bytes()) && !matches!(&***method, "HEAD" | "CONNECT");
+        if !is_valid {
+            let what = format!("proxy: method: {:?} is not a method such as POST", method.value);
+            (self.report)(&method.span, what);
+        }
+        Some(method.value.clone())
+    }
+
+    fn references(&mut self) -> References {
+        let table = self.table;
+        let mut read = |key: &str, list: &Option<Spanned<Vec<ReplacementTable>>>| {
+            list.as_ref().map(|list| replacements(key, list, self.maps, self.report))
+        };
+        let location = read("replace_location", &table.replace_location);
+        let cookie_domain = read("replace_cookie_domain", &table.replace_cookie_domain);
+        let cookie_path = read("replace_cookie_path", &table.replace_cookie_path);
+        let flags = table.cookie_flags.as_ref();
+        References {
+            location,
+            cookie_domain: cookie_domain.unwrap_or_default(),
+            cookie_path: cookie_path.unwrap_or_default(),
+            cookie_flags: flags.map_or_else(Vec::new, |flags| cookie_flags(flags, self.report)),
+        }
     }
 
     fn connections(&mut self) -> usize {
