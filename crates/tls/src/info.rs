@@ -22,7 +22,7 @@ pub struct TlsInfo {
     /// The request came as early data, which an attacker may replay.
     pub early: bool,
     /// The name of the server that the client has asked for (SNI), in lower case.
-    pub server_name: Option<Box<str>>,
+    pub server_name: Option<Rc<str>>,
     /// The client has resumed a session.
     pub resumed: bool,
     /// The verified client certificate.
@@ -85,7 +85,7 @@ impl TlsInfo {
 }
 
 /// Returns the server name of a handshake. Without one, it is empty or an address of the server.
-fn named(name: &str) -> Option<Box<str>> {
+fn named(name: &str) -> Option<Rc<str>> {
     let is_address = name.trim_matches(['[', ']']).parse::<IpAddr>().is_ok();
     Some(name.to_ascii_lowercase().into()).filter(|_| !name.is_empty() && !is_address)
 }
