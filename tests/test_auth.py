@@ -85,6 +85,25 @@ def test_a_changed_file_takes_effect_without_a_restart_and_an_invalid_one_does_n
     wait_until(is_logged, "that the file is gone")
 
 
+def test_weak_hashes_are_accepted_where_they_are_asked_for_and_invalid_lines_do_not_lose_others(serve, site, tmp_path):
+    write(site / "x.txt", "x")
+    right = {"plain": "{PLAIN}p:q", "sha": "{SHA}5en6G6MezRroT3XKqkdPOmY/BfQ=", "ssha": "{SSHA}gVK8WC9YyFT1gMsQHTGCgT3sSv5zYWx0",
+             "md5": "$1$salt$qJH7.N4xYta3aEG/dfqo/0", "des": "rqkgm0IXRZd2Y", "apr1": "$apr1$12345678$0lqb/6VUFP8JY/s/jTrIk0"}
+    users = tmp_path / "users"
+    users.write_text("broken:{SHA}x\nno colon\n" + "".join(f"{name}:{word}\n" for name, word in right.items()))
+    server = serve(route=f'auth = {{ basic = "{users}", weak_hashes = true, attempts = 100 }}')
+    for name in right:
+        word = {"plain": "p", "md5": "password"}.get(name, "secret")
+        assert server.get("/x.txt", basic(name, word))[0] == 200, name
+        assert server.get("/x.txt", basic(name, word + "x"))[0] == 401, name
+    assert server.get("/x.txt", basic("broken", "x"))[0] == 401
+    config = tmp_path / "dunlin.toml"
+    config.write_text(f'[[site]]\nroot = "{site}"\nauth = {{ basic = "{users}", weak_hashes = true }}\n')
+    result = subprocess.run([DUNLIN, "check", "--config", config], capture_output=True, text=True)
+    assert result.returncode == 0
+    assert "users:2: the line is not of the form" in result.stderr and "hashed without protection" in result.stderr
+
+
 def test_a_file_with_passwords_in_the_clear_stops_the_start_and_names_the_line(tmp_path, site):
     users = tmp_path / "users"
     users.write_text("# staff\nann:secret\n")

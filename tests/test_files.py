@@ -276,6 +276,28 @@ def test_a_listing_has_times_before_1970(serve, site):
     assert b"1969-12-31" in server.get("/")[2]
 
 
+def test_listings_in_the_formats_of_nginx(serve, site):
+    write(site / "list" / "a.txt", b"12345")
+    write(site / "list" / ".hidden", b"x")
+    (site / "list" / "dir").mkdir()
+
+    def listed(name, query=""):
+        status, fields, body = serve(f'listing = true\nhidden = true\nlisting_format = "{name}"').get("/list/" + query, "Accept: application/json")
+        assert status == 200 and b".hidden" not in body
+        return fields["content-type"], body.decode()
+
+    kind, text = listed("nginx-json")
+    entries = json.loads(text)
+    assert kind == "application/json" and [entry["name"] for entry in entries] == ["dir", "a.txt"]
+    assert entries[1]["type"] == "file" and entries[1]["size"] == 5 and "size" not in entries[0]
+    kind, text = listed("nginx-xml")
+    assert kind == "text/xml; charset=utf-8" and '<file mtime="' in text and '" size="5">a.txt</file>' in text
+    kind, text = listed("nginx-jsonp", "?callback=show")
+    assert kind == "application/javascript" and "show([" in text
+    kind, text = listed("nginx")
+    assert kind.startswith("text/html") and '<a href="dir/">dir/</a>' in text and '<a href="a.txt">a.txt</a>' in text
+
+
 def test_listings_for_people_and_programs(serve, site):
     write(site / "b.txt", "12345")
     write(site / "a:c<d>.txt", "1")

@@ -56,6 +56,21 @@ def test_json_and_templates(serve, site, tmp_path):
     wait_until(lambda: lines(other) == ["200 /a.txt {x}"], "the line", 3)
 
 
+def test_requests_are_in_several_logs(serve, site, tmp_path):
+    write(site / "a.txt", "x")
+    one, two, three, four = (tmp_path / f"{name}.log" for name in ("one", "two", "three", "four"))
+    form = '"{path} {duration_s} {time_unix}"'
+    server = serve(
+        server=f'access_log = {{ path = "{one}", format = "{{status}}", also = ["{two}"] }}',
+        more=f'[[site.route]]\npath = "/none"\naccess_log = {{ path = "{three}", also = [{{ path = "{four}", format = {form} }}, "{two}"] }}\n',
+    )
+    server.get("/a.txt")
+    server.get("/none")
+    wait_until(lambda: len(lines(two)) == 2 and len(lines(four)) == 1, "the lines", 3)
+    assert lines(one) == ["200"] and len(lines(three)) == 1
+    assert re.fullmatch(r"/none 0\.\d{3} \d{10}\.\d{3}", lines(four)[0])
+
+
 def test_rotation_loses_no_line(serve, site, tmp_path):
     write(site / "a.txt", "x")
     log = tmp_path / "access.log"

@@ -113,6 +113,19 @@ def test_a_failure_has_one_clear_outcome(serve, point, fail):
         assert found == expected or expected == "cut" and found == 502
 
 
+def test_another_upstream_responds_after_a_status_that_is_not_wanted(serve):
+    bad = Upstream(lambda *_: response(b"bad", "503 Service Unavailable"))
+    good = Upstream()
+    keys = 'balance = "round-robin", eject = { failures = 0 }, retry = { statuses = [503, 404], budget = 100 }'
+    server = serve(route=f'proxy = {{ to = ["{bad.url}", "{good.url}"], {keys} }}')
+    assert [server.get("/")[0] for _ in range(6)] == [200] * 6 and len(bad.requests) >= 2
+    # A request that may not be repeated has the response of its upstream.
+    posted = [server.get("/", "Content-Length: 0", method="POST")[0] for _ in range(4)]
+    assert sorted(posted) == [200, 200, 503, 503]
+    server = serve(route=f'proxy = {{ to = ["{bad.url}", "{Upstream(bad.answer).url}"], {keys} }}')
+    assert server.get("/")[::2] == (503, b"bad")
+
+
 @pytest.mark.parametrize("fail", [close, reset, half_close])
 def test_another_upstream_responds_after_a_failure_before_the_response(serve, fail):
     def answer(_, connection, request):

@@ -11,7 +11,7 @@ import pytest
 
 from support.http import read_all, read_response
 from support.server import DUNLIN
-from support.tls import certificate, connect, context, fetch
+from support.tls import certificate, certificate_of_version_1, connect, context, fetch
 from support.upstream import Upstream, response
 from support.waiting import wait_until
 
@@ -78,6 +78,17 @@ def test_any_certificate_is_accepted_without_verification(serve, tmp_path):
     server = serve(route=f'proxy = {{ to = "{url}", verify = false }}')
     assert server.get("/")[0] == 200 and peer.names == ["localhost"]
     assert serve(route=f'proxy = {{ to = "{url}", verify = true }}').get("/")[0] == 502
+
+
+@pytest.mark.parametrize("version", [ssl.TLSVersion.TLSv1_2, ssl.TLSVersion.TLSv1_3])
+def test_an_upstream_may_have_a_certificate_of_version_1_where_none_is_verified(serve, tmp_path, version):
+    made = ssl.SSLContext(ssl.PROTOCOL_TLS_SERVER)
+    made.load_cert_chain(*map(str, certificate_of_version_1(tmp_path, "localhost")))
+    made.minimum_version = made.maximum_version = version
+    upstream = Upstream(lambda *_: response(b"hello"), tls=made)
+    url = f"https://localhost:{upstream.port}"
+    assert serve(route=f'proxy = {{ to = "{url}", verify = false }}').get("/")[0] == 200
+    assert serve(route=f'proxy = {{ to = "{url}" }}').get("/")[0] == 502
 
 
 def test_an_upstream_gets_the_certificate_and_its_successor_after_a_reload(serve, tmp_path):

@@ -508,6 +508,11 @@ def test_every_response_has_ratelimit_fields_with_tell(serve, site, big):
     assert status == 429 and fields["ratelimit"].startswith('"10/m by address";r=0;t=')
 
 
+def test_rejected_requests_have_the_status_of_the_limit(serve, site, big):
+    server = serve('limit = { requests = "1/h", status = 503 }')
+    assert [server.get("/small")[0] for _ in range(2)] == [200, 503]
+
+
 def test_a_dry_run_of_a_limit_rejects_no_request(serve, site, big):
     server = serve('limit = { requests = "1/h", dry_run = true }')
     assert [server.get("/small")[0] for _ in range(4)] == [200] * 4
@@ -520,6 +525,7 @@ def test_a_dry_run_of_a_limit_rejects_no_request(serve, site, big):
     [
         ('throttle = { minimum = "1KB/s" }', "there is neither"),
         ('throttle = { bandwidth = "0B/s" }', "bandwidth is 0"),
+        ('throttle = { max_concurrent = 1, status = 200 }', "status 200 is not that of an error"),
         ('throttle = { bandwidth = "1KB/s", minimum = "2KB/s" }', "minimum is more than bandwidth"),
         ('throttle = { bandwidth = "1KB/s", queue = 3 }', "`queue` goes with `max_concurrent`"),
         ("throttle = { max_concurrent = 0 }", "max_concurrent is 0"),

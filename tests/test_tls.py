@@ -21,7 +21,7 @@ from support.files import settle, write
 from support.http import read_all, read_response
 from support.http2 import h2spec
 from support.server import DUNLIN
-from support.tls import fetch, certificate, connect, context, openssl
+from support.tls import fetch, certificate, certificate_of_version_1, connect, context, openssl
 from support.waiting import wait_until
 
 
@@ -415,6 +415,21 @@ def test_handshakes_that_stop_are_ended(tls):
     with server.connect() as connection:
         connection.sendall(b"\x16\x03\x01\x02\x00\x01")
         assert connection.recv(10) == b""
+
+
+@pytest.mark.parametrize("version", [ssl.TLSVersion.TLSv1_2, ssl.TLSVersion.TLSv1_3])
+def test_a_certificate_of_version_1_is_sent_to_clients(tls, tmp_path, version):
+    pair = certificate_of_version_1(tmp_path, "localhost")
+    server = tls(pair=pair)
+    trusting = context(pair[0], version)
+    trusting.check_hostname = False
+    with connect(server, trusting) as connection:
+        assert fetch(connection)[0] == 200
+    other = certificate_of_version_1(tmp_path, "other")
+    file = tmp_path / "check.toml"
+    file.write_text(f'[[listen]]\naddress = "127.0.0.1:0"\ntls = true\n[[site]]\nroot = "{tmp_path}"\ntls = {{ certificate = "{pair[0]}", key = "{other[1]}" }}\n')
+    result = subprocess.run([DUNLIN, "check", "--config", file], capture_output=True, text=True)
+    assert result.returncode == 1 and "is not that of certificate" in result.stderr
 
 
 def test_errors_are_reported_with_their_location(tls, tmp_path, site):

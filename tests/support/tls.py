@@ -43,6 +43,16 @@ def certificate(folder, name, hosts=("localhost",), kind="ec", issuer=None, days
     return file, key
 
 
+def certificate_of_version_1(folder, name):
+    """A key and a certificate as old instructions make them, without extensions: the paths of both."""
+    key, file = folder / f"{name}.key", folder / f"{name}.pem"
+    settings = folder / "version1.cnf"
+    settings.write_text("[req]\ndistinguished_name = name\n[name]\n")
+    openssl("req", "-x509", "-config", settings, "-newkey", "rsa:2048", "-nodes", "-keyout", key, "-out", file, "-days", 30, "-subj", f"/CN={name}")
+    assert "Version: 1 " in openssl("x509", "-in", file, "-noout", "-text")
+    return file, key
+
+
 def openssl(*arguments, **options):
     done = subprocess.run(["openssl", *map(str, arguments)], capture_output=True, timeout=60, **options)
     assert done.returncode == 0, done.stderr.decode()

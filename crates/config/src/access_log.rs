@@ -17,9 +17,17 @@ pub struct AccessLog {
     pub statuses: Vec<(u16, u16)>,
     /// Requests of a million that are logged; `None` for all.
     pub sample: Option<u32>,
+    /// Further logs of the same requests.
+    pub also: Vec<AccessLog>,
 }
 
 impl AccessLog {
+    /// Returns this log and the further ones.
+    pub fn each(&self) -> impl Iterator<Item = &Self> {
+        std::iter::once(self)
+            .chain(self.also.iter().flat_map(|log| std::iter::once(log).chain(&log.also)))
+    }
+
     /// Returns a number that logs with the same settings have.
     pub fn number(&self) -> u64 {
         let digest = Sha256::digest(format!("{self:?}"));

@@ -30,6 +30,8 @@ pub enum AuthRules {
 pub struct BasicRules {
     /// The file of users.
     pub path: PathBuf,
+    /// The file may have passwords that are hashed without protection, and lines that cannot be read.
+    pub accepts_weak_hashes: bool,
     /// Value of `WWW-Authenticate`.
     pub challenge: String,
     /// Maximum of wrong passwords per address and minute.
@@ -189,7 +191,10 @@ fn report_others(table: &AuthTable, key: &str, report: Report<'_>) {
         ("copy_to_request", table.copy_to_request.as_ref().map(|at| &at.span)),
         ("copy_to_response", table.copy_to_response.as_ref().map(|at| &at.span)),
     ];
-    let of_basic = [("attempts", table.attempts.as_ref().map(|at| &at.span))];
+    let of_basic = [
+        ("attempts", table.attempts.as_ref().map(|at| &at.span)),
+        ("weak_hashes", table.weak_hashes.as_ref().map(|at| &at.span)),
+    ];
     let realm = [("realm", table.realm.as_ref().map(|at| &at.span))];
     let mut report_all = |owner: &str, set: &[(&str, Option<&Span>)]| {
         for (other, place) in set.iter().filter_map(|(name, place)| Some((name, (*place)?))) {
@@ -213,7 +218,9 @@ fn basic(table: &AuthTable, path: PathBuf, report: Report<'_>) -> BasicRules {
         report(&at.span, "auth: attempts is 0, so that no user could log in".into());
     }
     let challenge = format!("Basic realm=\"{}\", charset=\"UTF-8\"", realm(table, report));
-    BasicRules { path, challenge, max_attempts: u32::try_from(max).unwrap_or(u32::MAX) }
+    let accepts_weak_hashes = table.weak_hashes.as_ref().is_some_and(|weak| weak.value);
+    let max_attempts = u32::try_from(max).unwrap_or(u32::MAX);
+    BasicRules { path, accepts_weak_hashes, challenge, max_attempts }
 }
 
 fn forward(

@@ -15,7 +15,7 @@ use std::time::Duration;
 
 use self::paths::{Paths, absolute};
 use super::chroot::Chroot;
-use super::config::{Config, Merged, NamedPath};
+use super::config::{Config, Merged, NamedPath, WEAK_HASHES};
 use super::error::{Problem, Source};
 use super::file::{File, ListenTable, SiteTable};
 use super::map::Maps;
@@ -239,10 +239,11 @@ impl Checker<'_> {
         absolute
     }
 
-    fn users(&mut self, path: &Spanned<PathBuf>) -> PathBuf {
+    fn users(&mut self, path: &Spanned<PathBuf>, is_weak: bool) -> PathBuf {
         let absolute = self.absolute(path);
         let problem = self.source.problem(path.span.as_ref(), String::new());
-        self.users.push(NamedPath { key: "auth", path: absolute.clone(), problem });
+        let key = if is_weak { WEAK_HASHES } else { "auth" };
+        self.users.push(NamedPath { key, path: absolute.clone(), problem });
         absolute
     }
 

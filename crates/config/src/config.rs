@@ -83,6 +83,9 @@ pub struct NamedPath {
     pub problem: Problem,
 }
 
+/// The key of a file of users that may have weak hashes.
+pub const WEAK_HASHES: &str = "weak_hashes";
+
 impl Config {
     /// Files that are never sent: the configuration, users' files, keys of tokens and private keys.
     pub fn protected_files(&self) -> Vec<PathBuf> {

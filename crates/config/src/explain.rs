@@ -241,6 +241,7 @@ fn describe(settings: &Settings) -> Vec<(&'static str, String)> {
         ("index", settings.index.join(", ")),
         ("try", if steps == 0 { String::new() } else { format!("{steps} steps") }),
         ("listing", settings.listing.to_string()),
+        ("listing_format", settings.listing_format.name().to_owned()),
         ("serve_source", settings.serve_source.to_string()),
         ("redirect", redirect),
         ("respond", respond),

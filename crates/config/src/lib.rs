@@ -137,7 +137,7 @@ pub use check_rules::CheckRules;
 pub use chroot::Chroot;
 pub use ciphers::cipher_name;
 pub use coding::CodingRules;
-pub use config::{Config, NamedPath};
+pub use config::{Config, NamedPath, WEAK_HASHES};
 pub use cors::CorsRules;
 pub use dav::Dav;
 pub use dictionary::PageDictionary;
@@ -149,8 +149,8 @@ pub use fields::{ComputedField, FieldPart, FieldToSet, PendingField, RequestFiel
 pub use file::{
     AcmeChallenge, BodyHandling, ClientBy, ComponentStderr, CongestionControl,
     ConnectionUse as Persistence, EtagKind, ForwardCertificate, Interface, JwtAlgorithm,
-    LinkAlgorithm, ProxyProtocol, SameSite, ScriptKind, Secret, Symlinks, TlsVersion,
-    TsigAlgorithm, UnacceptedCoding,
+    LinkAlgorithm, ListingFormat, ProxyProtocol, SameSite, SameSiteFlag, ScriptKind, Secret,
+    Symlinks, TlsVersion, TsigAlgorithm, UnacceptedCoding,
 };
 pub use forward_fields::HOP_BY_HOP;
 pub use forwarded_field::{ForwardedField, ForwardedKind, as_read, is_other_spelling};
@@ -166,8 +166,8 @@ pub use network::Network;
 pub use object_root::{ObjectRoot, StoreRules, StoreScheme, is_object_key};
 pub use overrides::Overrides;
 pub use proxy::{
-    Balance, Buffer, Ejection, HashKey, HealthCheck, Proxy, Retries, Service, Sticky, Upstream,
-    UpstreamAddress, UpstreamHost, UpstreamPath,
+    Balance, Buffer, CookieFlags, Ejection, HashKey, HealthCheck, Proxy, References, Replacement,
+    Retries, Service, Sticky, Upstream, UpstreamAddress, UpstreamHost, UpstreamPath,
 };
 pub use rate_limit::{RateKey, RateRules};
 pub use recent::Recent;

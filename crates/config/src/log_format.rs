@@ -189,6 +189,8 @@ fields! {
     Time = "time",
     /// Start of the request, as `2000-10-10T13:55:36.123Z`.
     TimeIso = "time_iso",
+    /// Start of the request in seconds since 1970, with three decimals.
+    TimeUnix = "time_unix",
     /// Method.
     Method = "method",
     /// Target of the request as received, with secret query values removed.
@@ -217,6 +219,8 @@ fields! {
     DurationUs = "duration_us",
     /// The duration in milliseconds, with three decimals.
     DurationMs = "duration_ms",
+    /// The duration in seconds, with three decimals.
+    DurationS = "duration_s",
     /// Serial number of the connection.
     Connection = "connection",
     /// Name of the site: its first `host`, or `default`.
@@ -241,6 +245,10 @@ fields! {
     UpstreamConnectUs = "upstream_connect_us",
     /// Time from there to the first byte of the upstream's response, in microseconds.
     UpstreamUs = "upstream_us",
+    /// `upstream_connect_us` in seconds, with three decimals.
+    UpstreamConnectS = "upstream_connect_s",
+    /// `upstream_us` in seconds, with three decimals.
+    UpstreamS = "upstream_s",
     /// The number of times that the request was sent to another upstream.
     Retries = "retries",
 }

@@ -9,12 +9,14 @@ use super::file::{ForwardCertificate, ProxyProtocol};
 mod address;
 mod path;
 mod read;
+mod references;
 mod sticky;
 
 pub use self::address::{Service, UpstreamAddress};
 pub(super) use self::address::{address, service_name};
 pub use self::path::UpstreamPath;
 pub(super) use self::read::read;
+pub use self::references::{CookieFlags, References, Replacement};
 pub use self::sticky::Sticky;
 
 /// A reverse proxy, with every default filled in.
@@ -40,6 +42,14 @@ pub struct Proxy {
     pub base: String,
     /// `Location` and cookies of upstreams get the prefix again.
     pub rewrites_location: bool,
+    /// The method of requests to upstreams; `None` for that of the client.
+    pub method: Option<String>,
+    /// The body of requests to upstreams; `None` for that of the client.
+    pub body: Option<String>,
+    /// Upstreams get the fields of the client.
+    pub passes_fields: bool,
+    /// What is replaced in references of upstreams, and the flags of their cookies.
+    pub references: References,
     /// The path that upstreams get in place of the request's.
     pub path: Option<UpstreamPath>,
     /// The host that upstreams get.
@@ -141,6 +151,8 @@ pub struct Retries {
     pub timeout: Option<Duration>,
     /// Maximum share of further attempts, in percent.
     pub budget: u32,
+    /// Statuses of responses after which there is another attempt.
+    pub statuses: Vec<u16>,
 }
 
 /// When an upstream whose requests fail gets no further requests.

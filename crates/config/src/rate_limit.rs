@@ -7,6 +7,7 @@ use dunlin_http::semantics::is_token;
 
 use super::file::RateLimitTable;
 use super::report::Report;
+use super::spanned::Spanned;
 
 /// Configuration of a rate limit.
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -23,6 +24,8 @@ pub struct RateRules {
     pub sends_fields: bool,
     /// Count requests beyond the limit without rejecting them.
     pub dry_run: bool,
+    /// Status of requests that are rejected.
+    pub status: u16,
     /// All servers that share a store count together.
     pub shared: bool,
 }
@@ -67,6 +70,21 @@ impl fmt::Display for RateRules {
     }
 }
 
+/// Returns the status of rejected requests, which is that of an error.
+pub(super) fn status(
+    key: &str,
+    status: Option<&Spanned<u16>>,
+    default: u16,
+    report: Report<'_>,
+) -> u16 {
+    let Some(status) = status else { return default };
+    if !(400..600).contains(&status.value) {
+        let what = format!("{key}: status {} is not that of an error (400 to 599)", status.value);
+        report(&status.span, what);
+    }
+    status.value
+}
+
 /// Checks `table` and fills in its defaults.
 pub(super) fn limit(table: &RateLimitTable, report: Report<'_>) -> RateRules {
     let requests = table.requests.value;
@@ -93,6 +111,7 @@ pub(super) fn limit(table: &RateLimitTable, report: Report<'_>) -> RateRules {
         by: by.unwrap_or(RateKey::Address),
         sends_fields: table.send_headers.unwrap_or(false),
         dry_run: table.dry_run.unwrap_or(false),
+        status: status("limit", table.status.as_ref(), 429, report),
         shared: table.shared.as_deref().copied().unwrap_or(false),
     }
 }

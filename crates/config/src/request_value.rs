@@ -30,7 +30,7 @@ pub(super) enum RequestValue {
     Target,
     /// The time, as `2026-11-28T00:31:59+00:00`.
     TimeIso,
-    /// The values of a field, separated by `, `.
+    /// The values of a field, separated by `, `, or by `; ` for Cookie.
     Header(Box<str>),
     /// The first value of a cookie.
     Cookie(Box<str>),
@@ -114,7 +114,10 @@ impl RequestValue {
             Self::TimeIso => add(Piece::Text(&time_iso(SystemTime::now()))),
             Self::Header(name) => {
                 let values: Vec<&[u8]> = facts.field_values(name).collect();
-                add(Piece::Value(&values.join(&b", "[..])));
+                // The lines of Cookie are joined as its pairs are (RFC 9113 §8.2.3).
+                let separator: &[u8] =
+                    if name.eq_ignore_ascii_case("cookie") { b"; " } else { b", " };
+                add(Piece::Value(&values.join(separator)));
             }
             Self::Cookie(name) => {
                 let values = facts.cookies(name);

@@ -18,7 +18,8 @@ use super::dav::Dav;
 use super::dictionary::PageDictionary;
 use super::fields::{self, FieldToSet};
 use super::file::{
-    self, BodyHandling, Codings, EtagKind, Route, RouteCache, RouteCacheTable, Symlinks,
+    self, BodyHandling, Codings, EtagKind, ListingFormat, Route, RouteCache, RouteCacheTable,
+    Symlinks,
 };
 use super::handler::Handler;
 use super::map::Maps;
@@ -47,6 +48,7 @@ pub struct Settings {
     pub index: Vec<String>,
     pub try_files: Vec<TryStep>,
     pub listing: bool,
+    pub listing_format: ListingFormat,
     pub server_timing: bool,
     pub early_hints: Vec<String>,
     pub internal: bool,
@@ -294,6 +296,7 @@ impl Reader<'_> {
             index: self.index(),
             try_files: self.try_files(patterns.tries, &handler),
             listing: route.listing.as_deref().copied().unwrap_or(false),
+            listing_format: route.listing_format.as_deref().copied().unwrap_or_default(),
             sources: None,
             serve_source: route.serve_source.as_deref().copied().unwrap_or(false),
             reroutes: route.r#try.is_some() || route.index.is_some() || route.rewrite.is_some(),
@@ -454,6 +457,7 @@ impl Reader<'_> {
             r#try: None,
             index: Some(Spanned::detached(Vec::new())),
             listing: None,
+            listing_format: None,
             set_fields: None,
             remove_fields: None,
             hidden: Some(Spanned::detached(true)),

@@ -4,6 +4,7 @@ use std::fmt;
 use std::time::Duration;
 
 use super::file::{ClientBy, ThrottleTable};
+use super::rate_limit::status;
 use super::report::Report;
 use super::spanned::Spanned;
 use super::units::Rate;
@@ -17,6 +18,8 @@ pub struct ThrottleRules {
     pub bandwidth: Option<BandwidthRules>,
     /// The requests that count as those of one client.
     pub client_by: ClientBy,
+    /// Status of requests that are rejected.
+    pub status: u16,
 }
 
 /// Configuration of a concurrency limit.
@@ -100,7 +103,8 @@ pub(super) fn throttle(table: &Spanned<ThrottleTable>, report: Report<'_>) -> Th
         Some(ClientBy::User) => ClientBy::User,
         _ => ClientBy::Address,
     };
-    ThrottleRules { concurrency, bandwidth, client_by }
+    let status = status("throttle", table.status.as_ref(), 503, report);
+    ThrottleRules { concurrency, bandwidth, client_by, status }
 }
 
 fn bandwidth(table: &ThrottleTable, report: Report<'_>) -> Option<BandwidthRules> {

@@ -9,7 +9,7 @@ use crate::value::Value;
 pub(crate) struct Keys(BTreeMap<&'static str, Value>);
 
 /// The keys of a route in the order in which they are written.
-const ORDER: [&str; 40] = [
+const ORDER: [&str; 41] = [
     "internal",
     "close",
     "root",
@@ -24,6 +24,7 @@ const ORDER: [&str; 40] = [
     "mount",
     "try",
     "listing",
+    "listing_format",
     "dav",
     "ssi",
     "auth",
@@ -275,8 +276,8 @@ impl Keys {
                 return Ok(None);
             }
             "remove_fields" if is_files || fixed => return Ok(None),
-            "index" | "listing" | "etag" | "charset" | "hidden" | "symlinks" | "compress"
-            | "ranges"
+            "index" | "listing" | "listing_format" | "etag" | "charset" | "hidden" | "symlinks"
+            | "compress" | "ranges"
                 if has_no_files =>
             {
                 return Ok(None);
@@ -292,6 +293,7 @@ impl Keys {
             "cache" | "compress" | "access_log" => Value::Switch(true),
             "charset" => Value::text("utf-8"),
             "etag" => Value::text("stat"),
+            "listing_format" => Value::text("auto"),
             "symlinks" => Value::text("beneath"),
             "body_size" => Value::text("1MiB"),
             "body" => Value::text("buffer"),

@@ -154,6 +154,14 @@ impl ComputedFields {
             ResponseValue::TlsClientVerify => {
                 text.extend(tls.map_or("", |tls| tls.verified()).bytes());
             }
+            ResponseValue::TlsServerName => {
+                let name = tls.and_then(|tls| tls.server_name.as_deref());
+                text.extend(name.unwrap_or_default().bytes());
+            }
+            ResponseValue::TlsResumed => {
+                let shown = tls.map_or("", |tls| if tls.resumed { "r" } else { "." });
+                text.extend(shown.bytes());
+            }
             ResponseValue::Field(name) => {
                 let is_it =
                     |(other, _): &(&[u8], &[u8])| other.eq_ignore_ascii_case(name.as_bytes());

@@ -7,6 +7,7 @@ pub mod cache;
 pub(crate) mod contents;
 mod json;
 mod navigation;
+mod nginx;
 mod order;
 mod page;
 mod query;

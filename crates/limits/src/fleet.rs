@@ -49,6 +49,7 @@ pub fn rules(requests: u32, burst: u32) -> RateRules {
         by: RateKey::Address,
         sends_fields: false,
         dry_run: false,
+        status: 429,
         shared: true,
     }
 }

@@ -36,6 +36,7 @@
 //!     by: RateKey::Address,
 //!     sends_fields: false,
 //!     dry_run: false,
+//!     status: 429,
 //!     shared: false,
 //! });
 //! let now = Instant::now();

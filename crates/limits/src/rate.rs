@@ -262,6 +262,7 @@ mod tests {
             by: RateKey::Address,
             sends_fields: false,
             dry_run: false,
+            status: 429,
             shared: false,
         })
     }

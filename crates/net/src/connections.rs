@@ -192,6 +192,13 @@ impl Connections {
         scan
     }
 
+    /// Returns the number of connections by state.
+    pub fn counts(&self) -> [u64; STATES] {
+        let mut counts = [0; STATES];
+        self.slots.borrow().iter().for_each(|(_, slot)| counts[slot.waiting.state()] += 1);
+        counts
+    }
+
     /// Evicts up to `max` connections. Returns their number and the rank of the next one, [`u64::MAX`] when it is not
     /// known.
     pub fn evict(&self, max: usize, now: u64, is_full: bool) -> (usize, u64) {

@@ -5,7 +5,7 @@ use std::rc::Rc;
 
 use dunlin_config::{Balance, Facts, ForwardedField, HashKey, RequestField};
 use dunlin_exchange::{Client, RequestContext};
-use dunlin_http::semantics::host;
+use dunlin_http::semantics::{Method, host};
 use dunlin_http::{FieldName, Request};
 use dunlin_telemetry::ScriptContext;
 use dunlin_telemetry::ids::random_id;
@@ -110,6 +110,24 @@ impl<'a> Call<'a> {
         host.and_then(|host| host.port).unwrap_or(default)
     }
 
+    /// Returns `true` if the request can be sent again: its method, which may be another one than the client's, is idempotent.
+    pub(crate) fn is_idempotent(&self) -> bool {
+        let method = self.group.rules().method.as_deref();
+        let own = method.map(|method| Method::from_bytes(method.as_bytes()));
+        own.unwrap_or_else(|| self.request.method()).is_idempotent()
+    }
+
+    /// Returns `true` if another upstream gets the request after a response with that status, which then counts. `attempts` were
+    /// made, this one among them. `can_repeat`: the request can be sent again.
+    pub(crate) fn retries_status(&self, status: u16, can_repeat: bool, attempts: usize) -> bool {
+        let Some(retry) = &self.group.rules.retry else { return false };
+        can_repeat
+            && retry.statuses.contains(&status)
+            && attempts < self.group.upstreams.len()
+            && attempts <= retry.attempts as usize
+            && self.group.retries.spend()
+    }
+
     /// Returns `true` if another upstream gets the request after a failure, which then counts. `attempts` were made.
     pub(crate) fn retries(
         &self,
@@ -117,6 +135,10 @@ impl<'a> Call<'a> {
         upload: Option<&Upload>,
         attempts: usize,
     ) -> bool {
+        // It was decided by the status.
+        if failure.is_unwanted() {
+            return true;
+        }
         let Some(retry) = &self.group.rules.retry else { return false };
         let can_restart = upload.is_some_and(Upload::can_restart);
         let has_other = attempts < self.group.upstreams.len();
@@ -125,8 +147,6 @@ impl<'a> Call<'a> {
         }
         // Where nothing was sent, another attempt adds no load to an upstream.
         failure.is_before_request()
-            || failure.may_be_repeated()
-                && self.request.method().is_idempotent()
-                && self.group.retries.spend()
+            || failure.may_be_repeated() && self.is_idempotent() && self.group.retries.spend()
     }
 }

@@ -34,6 +34,8 @@ pub(crate) enum Kind {
     Incomplete,
     /// The response is not valid HTTP.
     Malformed,
+    /// The response has a status after which another upstream gets the request.
+    Unwanted,
     ResponseTimeout,
     /// The upstream did not take the request.
     WriteTimeout,
@@ -117,7 +119,7 @@ impl Failure {
             Kind::Busy => "connection_limit_reached",
             Kind::Lost | Kind::Unprocessed => "connection_terminated",
             Kind::Incomplete => "http_response_incomplete",
-            Kind::Malformed => "http_protocol_error",
+            Kind::Malformed | Kind::Unwanted => "http_protocol_error",
             Kind::ResponseTimeout => "http_response_timeout",
             Kind::WriteTimeout => "connection_write_timeout",
             Kind::Configuration => "proxy_configuration_error",
@@ -131,6 +133,11 @@ impl Failure {
     #[must_use]
     pub fn reason(&self) -> &str {
         &self.reason
+    }
+
+    /// Returns `true` if another upstream gets the request because of the status of the response.
+    pub(crate) fn is_unwanted(&self) -> bool {
+        self.kind == Kind::Unwanted
     }
 
     /// Returns `true` if nothing of the request was sent, so that another upstream can get it.
@@ -163,6 +170,8 @@ impl Failure {
                 | Kind::Client
                 | Kind::Loop
                 | Kind::Configuration
+                // Its status was noted.
+                | Kind::Unwanted
                 // The path decides, which is the client's choice.
                 | Kind::Upgrade
                 | Kind::NoTunnel

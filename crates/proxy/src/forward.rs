@@ -25,6 +25,7 @@ use crate::label::Label;
 use crate::location::{self, Authorities};
 use crate::proxy_header;
 use crate::read_ahead::read_ahead;
+use crate::references;
 use crate::request;
 use crate::response::{self, Fields};
 use crate::stream_tunnel::StreamTunnel;
@@ -143,7 +144,7 @@ impl Attempt<'_> {
         let request = request::request(call, incoming, upstream, origin, self.upgrade);
         upstream.counts.requests.fetch_add(1, Ordering::Relaxed);
         let preface = proxy_header::of(call, incoming);
-        let is_idempotent = call.request.method().is_idempotent();
+        let is_idempotent = call.is_idempotent();
         let can_repeat = is_idempotent && upload.as_ref().is_some_and(Upload::can_restart);
         let mut reuse = if can_repeat { Reuse::Any } else { Reuse::Recent };
         let mut repeats = 0;
@@ -177,6 +178,11 @@ impl Attempt<'_> {
                         send_rest(&mut exchange, &mut watchdog, limits.idle).await?;
                     }
                     self.note_response(head.status, started);
+                    if self.call.retries_status(head.status, can_repeat, self.tried + 1) {
+                        *upload = Some(exchange.into_body());
+                        let what = format!("its response has the status {}", head.status);
+                        return Err(Failure::new(Kind::Unwanted, what));
+                    }
                     let script_context = Rc::clone(script_context);
                     let label = Rc::clone(self.label);
                     let running = Running { exchange, permit, watchdog, script_context, label };
@@ -269,6 +275,7 @@ impl Attempt<'_> {
             client: self.call.request.field(FieldName::Host),
         };
         location::adapt(fields, rules, authorities);
+        references::replace(fields, &rules.references, &self.call.facts());
     }
 
     /// Returns the response with this head. Does not wait.

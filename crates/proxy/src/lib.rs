@@ -66,6 +66,7 @@ mod memory;
 mod pool;
 mod proxy_header;
 mod read_ahead;
+mod references;
 mod request;
 mod resolve;
 mod response;

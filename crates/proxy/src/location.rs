@@ -15,7 +15,10 @@ pub(crate) fn adapt(fields: &mut FieldLines, rules: &Proxy, authorities: Authori
     let mut adapted = FieldLines::default();
     for (name, value) in fields.iter() {
         let changed = match kind(name) {
+            // Replacements take the place of what follows from the paths.
+            Some(Kind::Location) if rules.references.location.is_some() => None,
             Some(Kind::Location) => paths.location(value, authorities),
+            Some(Kind::Cookie) if !rules.references.cookie_path.is_empty() => None,
             Some(Kind::Cookie) => paths.cookie(value),
             None => None,
         };

@@ -48,6 +48,7 @@ pub(crate) fn request(
     };
     let (target, prefix) = target::of_call(call);
     let method = std::str::from_utf8(call.request.equivalent_method()).unwrap_or_default();
+    let method = rules.method.as_deref().unwrap_or(method);
     let mut head = RequestHead::new(method, authority, &target);
     let protocol = upgrade.and_then(UpgradeRequest::extended_connect);
     if let Some(protocol) = protocol.filter(|_| upstream.address.is_http2()) {
@@ -124,6 +125,9 @@ pub(crate) fn is_in_loop(call: &Call<'_>) -> bool {
 
 /// Adds the client's fields, apart from those that end here.
 fn add_client_fields(call: &Call<'_>, facts: &Facts<'_>, fields: &mut FieldLines) {
+    if !call.group.rules().passes_fields {
+        return;
+    }
     let listed = listed_options(&call.request);
     let mut lower = [0_u8; 64];
     for (name, value) in call.request.joined_fields() {

@@ -60,8 +60,9 @@ impl<'a> Sent<'a> {
         if is_host {
             self.call.request.values(FieldName::Host).for_each(&mut add);
         }
-        let of_client =
-            is_kept(&self.call, &self.facts(), name) && !is_listed(&self.call.request, name);
+        let of_client = rules.passes_fields
+            && is_kept(&self.call, &self.facts(), name)
+            && !is_listed(&self.call.request, name);
         if of_client {
             let lines = self.call.request.fields().filter(|(other, _)| is_it(other));
             lines.for_each(|(_, value)| add(value));

@@ -67,6 +67,9 @@ impl Upload {
         trailers: impl FnOnce() -> Trailers,
     ) -> Result<Self, Failure> {
         let source = std::mem::replace(&mut incoming.body, stream::empty());
+        if let Some(body) = &group.rules.body {
+            return Ok(Self::whole(Bytes::copy_from_slice(body.as_bytes()), None));
+        }
         let configured = group.rules.buffer.request;
         let small = configured.unwrap_or(WHOLE).min(WHOLE);
         let (length, size) = match incoming.length {

@@ -24,9 +24,20 @@ pub enum LogChoice {
 /// The open access logs. All workers share them.
 #[derive(Clone, Default)]
 pub struct AccessLogs {
-    /// By [`LogRules::number`]; that of the server is the first, if there is one.
-    all: Vec<(u64, Arc<AccessLog>)>,
-    has_server_log: bool,
+    /// Those of the server are the first, if there is one.
+    all: Vec<OpenLog>,
+    /// The number of the logs of the server.
+    server: Option<u64>,
+}
+
+/// A log that is open.
+#[derive(Clone)]
+struct OpenLog {
+    /// [`LogRules::number`] of the log that a route or the server names.
+    named: u64,
+    /// That of this log, which can be a further one.
+    own: u64,
+    log: Arc<AccessLog>,
 }
 
 impl AccessLogs {
@@ -39,18 +50,21 @@ impl AccessLogs {
         own: impl Iterator<Item = &'r LogRules>,
         before: &Self,
     ) -> Result<Self, (&'r Path, io::Error)> {
-        let mut logs = Self { all: Vec::new(), has_server_log: server.is_some() };
+        let mut logs = Self { all: Vec::new(), server: server.map(LogRules::number) };
         for rules in server.into_iter().chain(own) {
-            let number = rules.number();
-            if logs.find(number).is_some() {
+            let named = rules.number();
+            if logs.all.iter().any(|open| open.named == named) {
                 continue;
             }
-            let log = match before.find(number) {
-                Some(log) => Arc::clone(log),
-                None => AccessLog::open(AccessLogSettings::of(rules))
-                    .map_err(|error| (&*rules.path, error))?,
-            };
-            logs.all.push((number, log));
+            for rules in rules.each() {
+                let own = rules.number();
+                let log = match before.find(own).or_else(|| logs.find(own)) {
+                    Some(log) => Arc::clone(log),
+                    None => AccessLog::open(AccessLogSettings::of(rules))
+                        .map_err(|error| (&*rules.path, error))?,
+                };
+                logs.all.push(OpenLog { named, own, log });
+            }
         }
         Ok(logs)
     }
@@ -58,11 +72,20 @@ impl AccessLogs {
     /// Returns the logs of a server with only `log`.
     #[cfg(any(test, feature = "testing"))]
     pub fn of(log: &Arc<AccessLog>) -> Self {
-        Self { all: vec![(0, Arc::clone(log))], has_server_log: true }
+        Self { all: vec![OpenLog { named: 0, own: 0, log: Arc::clone(log) }], server: Some(0) }
     }
 
     fn find(&self, number: u64) -> Option<&Arc<AccessLog>> {
-        self.all.iter().find(|(other, _)| *other == number).map(|(_, log)| log)
+        self.all.iter().find(|open| open.own == number).map(|open| &open.log)
+    }
+
+    /// Returns the logs that are open, each once.
+    fn each(&self) -> impl Iterator<Item = &Arc<AccessLog>> {
+        let is_first = |at: usize, open: &OpenLog| {
+            !self.all[..at].iter().any(|other| Arc::ptr_eq(&other.log, &open.log))
+        };
+        let all = self.all.iter().enumerate();
+        all.filter(move |(at, open)| is_first(*at, open)).map(|(_, open)| &open.log)
     }
 
     /// Returns `true` if there is no log.
@@ -72,14 +95,14 @@ impl AccessLogs {
 
     /// Opens all files again; see [`AccessLog::reopen`].
     pub fn reopen(&self) {
-        self.all.iter().for_each(|(_, log)| log.reopen());
+        self.each().for_each(|log| log.reopen());
     }
 
     /// Writes the queued lines, for at most `timeout` for each log; see [`AccessLog::close`]. Returns the number of lines that were
     /// lost since the logs were opened.
     pub fn close(&self, timeout: Duration) -> u64 {
         let mut lost = 0;
-        for (_, log) in &self.all {
+        for log in self.each() {
             // The sum has these lines.
             let _ = log.close(timeout);
             lost += log.lost();
@@ -89,37 +112,40 @@ impl AccessLogs {
 
     /// Returns the buffers of one worker.
     pub fn worker_logs(&self) -> WorkerLogs {
-        let all = self.all.iter().map(|(number, log)| (*number, log.worker_log())).collect();
-        WorkerLogs { all, has_server_log: self.has_server_log }
+        let all = self.all.iter().map(|open| (open.named, open.log.worker_log())).collect();
+        WorkerLogs { all, server: self.server }
     }
 
     /// Returns `true` if lines contain the timings of requests.
     pub fn has_timings(&self) -> bool {
-        self.all.iter().any(|(_, log)| log.has_timings())
+        self.all.iter().any(|open| open.log.has_timings())
     }
 
     /// Returns `true` if lines contain fields of responses.
     pub fn has_response_fields(&self) -> bool {
-        self.all.iter().any(|(_, log)| log.has_response_fields())
+        self.all.iter().any(|open| open.log.has_response_fields())
     }
 }
 
 /// The buffers of one worker for all access logs.
 pub struct WorkerLogs {
+    /// By the number of the log that a route or the server names.
     all: Vec<(u64, WorkerLog)>,
-    has_server_log: bool,
+    server: Option<u64>,
 }
 
 impl WorkerLogs {
     /// Appends the line of a record to a log.
     pub fn record(&mut self, choice: LogChoice, record: &AccessRecord<'_>) {
-        let log = match choice {
+        let number = match choice {
             LogChoice::Off => None,
-            LogChoice::Server => self.all.first_mut().filter(|_| self.has_server_log),
-            LogChoice::Own(number) => self.all.iter_mut().find(|(other, _)| *other == number),
+            LogChoice::Server => self.server,
+            LogChoice::Own(number) => Some(number),
         };
-        if let Some((_, log)) = log {
-            log.record(record);
+        for (named, log) in &mut self.all {
+            if Some(*named) == number {
+                log.record(record);
+            }
         }
     }
 

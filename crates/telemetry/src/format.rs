@@ -183,7 +183,7 @@ pub(super) fn duration_ms(record: &AccessRecord<'_>, out: &mut Vec<u8>) {
 }
 
 /// Writes a point and the three digits of `thousandths`, which is below 1000.
-fn decimals(thousandths: u32, out: &mut Vec<u8>) {
+pub(super) fn decimals(thousandths: u32, out: &mut Vec<u8>) {
     let digit = |value: u32| b'0' + (value % 10) as u8;
     let digits = [b'.', digit(thousandths / 100), digit(thousandths / 10), digit(thousandths)];
     out.extend_from_slice(&digits);

@@ -3,7 +3,9 @@
 use dunlin_config::{LogField, LogPiece, LogTemplate};
 
 use super::escape;
-use super::format::{address, bare_or_dash, duration_ms, number, quoted_or_dash, time_iso};
+use super::format::{
+    address, bare_or_dash, decimals, duration_ms, number, quoted_or_dash, time_iso,
+};
 use super::{AccessRecord, ScriptContext, TimeCache};
 
 /// Appends the line without a line feed.
@@ -62,6 +64,11 @@ fn write_field(
         LogField::Host => text(record.host, out),
         LogField::DurationUs => number(record.duration_ns / 1_000, out),
         LogField::DurationMs => duration_ms(record, out),
+        LogField::DurationS => seconds(record.duration_ns / 1_000_000, out),
+        LogField::TimeUnix => {
+            number(record.started_secs, out);
+            decimals((record.started_nanos / 1_000_000).min(999), out);
+        }
         LogField::Connection => number(record.connection, out),
         LogField::Site => text(Some(record.site.as_bytes()), out),
         LogField::Cache => escape::bare(record.cache.as_bytes(), out),
@@ -74,6 +81,12 @@ fn write_field(
         LogField::Upstream => text(record.upstream().as_deref().map(str::as_bytes), out),
         LogField::UpstreamConnectUs => {
             micros(record.script_context, ScriptContext::connect_ns, out);
+        }
+        LogField::UpstreamConnectS => {
+            upstream_seconds(record.script_context, ScriptContext::connect_ns, out);
+        }
+        LogField::UpstreamS => {
+            upstream_seconds(record.script_context, ScriptContext::upstream_ns, out);
         }
         LogField::UpstreamUs => micros(record.script_context, ScriptContext::upstream_ns, out),
         LogField::Retries => number(record.script_context.map_or(0, ScriptContext::retries), out),
@@ -90,6 +103,24 @@ fn micros(
         Some(nanos) => number(nanos / 1_000, out),
         None => out.push(b'-'),
     }
+}
+
+/// Writes a time of the upstream in seconds.
+fn upstream_seconds(
+    context: Option<&ScriptContext>,
+    time: fn(&ScriptContext) -> Option<u64>,
+    out: &mut Vec<u8>,
+) {
+    match context.and_then(time) {
+        Some(nanos) => seconds(nanos / 1_000_000, out),
+        None => out.push(b'-'),
+    }
+}
+
+/// Writes milliseconds as seconds, with three decimals.
+fn seconds(milliseconds: u64, out: &mut Vec<u8>) {
+    number(milliseconds / 1_000, out);
+    decimals((milliseconds % 1_000) as u32, out);
 }
 
 #[cfg(test)]
@@ -111,13 +142,13 @@ mod tests {
     fn each_placeholder_has_its_value() {
         let record = AccessRecord { user: Some(b"ann"), peer_name: Some("c.example"), ..sample() };
         let template = "{remote}\t{remote_name} {user} {time} {time_iso} {method} {target} {path} \
-            {query} {protocol} {status} {bytes} {referer} {host} {duration_us} {duration_ms} \
+            {query} {protocol} {status} {bytes} {referer} {host} {duration_us} {duration_ms} {duration_s} {time_unix} \
             {connection} {site} {cache} {coding} {{{status}}}";
         assert_eq!(
             line(template, &record),
             "192.0.2.7\tc.example ann 10/Oct/2000:13:55:36 +0000 2000-10-10T13:55:36.123Z GET \
              /apache_pb.gif?x=1 /apache_pb.gif x=1 HTTP/1.1 200 2326 \
-             http://www.example.com/start.html www.example.com 1234 1.234 42 main hit gzip {200}"
+             http://www.example.com/start.html www.example.com 1234 1.234 0.001 971186136.123 42 main hit gzip {200}"
         );
     }
 

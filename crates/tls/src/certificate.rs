@@ -5,12 +5,14 @@ use std::path::Path;
 use std::sync::Arc;
 use std::time::{SystemTime, UNIX_EPOCH};
 
+use rustls::InconsistentKeys;
 use rustls::crypto::CryptoProvider;
 use rustls::sign::CertifiedKey;
 use x509_parser::certificate::X509Certificate;
 use x509_parser::error::X509Error;
 use x509_parser::extensions::GeneralName;
 use x509_parser::time::ASN1Time;
+use x509_parser::x509::X509Version;
 
 use super::clock::after_1970;
 use super::{pem, record_cipher};
@@ -35,7 +37,7 @@ pub(crate) fn load(
     let chain = pem::certificates(certificate)?;
     let signing = pem::signing_key(provider, key)?;
     let mut certified = CertifiedKey::new(chain, signing);
-    certified.keys_match().map_err(|error| match error {
+    keys_match(&certified).map_err(|error| match error {
         rustls::Error::InconsistentKeys(_) => {
             format!("key {} is not that of certificate {}", key.display(), certificate.display())
         }
@@ -47,6 +49,26 @@ pub(crate) fn load(
             Some(response.map_err(|error| format!("ocsp {}: {error}", file.display()))?);
     }
     Ok(certified)
+}
+
+/// Checks that a certificate is that of its key.
+///
+/// # Errors
+/// It is that of another key, or malformed.
+fn keys_match(certified: &CertifiedKey) -> Result<(), rustls::Error> {
+    let first = certified.end_entity_cert()?;
+    let parsed = x509_parser::parse_x509_certificate(first);
+    match parsed {
+        // `openssl x509 -req` makes certificates of version 1, which webpki does not read. It is for the clients to accept them.
+        Ok((_, parsed)) if parsed.version() == X509Version::V1 => {
+            let own = certified.key.public_key().ok_or(InconsistentKeys::Unknown)?;
+            match own.as_ref() == parsed.public_key().raw {
+                true => Ok(()),
+                false => Err(InconsistentKeys::KeyMismatch.into()),
+            }
+        }
+        _ => certified.keys_match(),
+    }
 }
 
 /// Checks that files hold a certificate and its key.

@@ -2,13 +2,14 @@
 
 use std::cell::OnceCell;
 use std::fmt::Write;
+use std::net::IpAddr;
 use std::rc::Rc;
 
 use base64::Engine;
 use base64::engine::general_purpose::STANDARD;
 use dunlin_config::cipher_name;
 use rustls::pki_types::CertificateDer;
-use rustls::{CipherSuite, CommonState, ProtocolVersion};
+use rustls::{CipherSuite, CommonState, HandshakeKind, ProtocolVersion};
 use x509_parser::x509::X509Name;
 
 /// Information about a TLS connection, for logs and scripts.
@@ -20,6 +21,10 @@ pub struct TlsInfo {
     pub cipher: &'static str,
     /// The request came as early data, which an attacker may replay.
     pub early: bool,
+    /// The name of the server that the client has asked for (SNI), in lower case.
+    pub server_name: Option<Rc<str>>,
+    /// The client has resumed a session.
+    pub resumed: bool,
     /// The verified client certificate.
     pub client: Option<Rc<ClientCertificate>>,
 }
@@ -45,25 +50,44 @@ impl TlsInfo {
         if self.client.is_some() { "SUCCESS" } else { "NONE" }
     }
 
-    pub(crate) fn new(tls: &CommonState, client: Option<&Rc<ClientCertificate>>) -> Self {
+    pub(crate) fn new(
+        tls: &CommonState,
+        client: Option<&Rc<ClientCertificate>>,
+        name: &str,
+    ) -> Self {
         let protocol = match tls.protocol_version() {
             Some(ProtocolVersion::TLSv1_2) => "TLSv1.2",
             _ => "TLSv1.3",
         };
         let suite = tls.negotiated_cipher_suite();
         let cipher = suite.map_or("-", |suite| cipher_name(suite.suite()));
-        Self { protocol, cipher, early: tls.is_handshaking(), client: client.cloned() }
+        Self {
+            protocol,
+            cipher,
+            early: tls.is_handshaking(),
+            server_name: named(name),
+            resumed: tls.handshake_kind() == Some(HandshakeKind::Resumed),
+            client: client.cloned(),
+        }
     }
 
     /// The information about a QUIC connection.
     pub(crate) fn of_quic(
         suite: Option<CipherSuite>,
         client: Option<&Rc<ClientCertificate>>,
-        early: bool,
+        name: &str,
+        (early, resumed): (bool, bool),
     ) -> Self {
         let cipher = suite.map_or("-", cipher_name);
-        Self { protocol: "TLSv1.3", cipher, early, client: client.cloned() }
+        let (server_name, client) = (named(name), client.cloned());
+        Self { protocol: "TLSv1.3", cipher, early, server_name, resumed, client }
     }
+}
+
+/// Returns the server name of a handshake. Without one, it is empty or an address of the server.
+fn named(name: &str) -> Option<Rc<str>> {
+    let is_address = name.trim_matches(['[', ']']).parse::<IpAddr>().is_ok();
+    Some(name.to_ascii_lowercase().into()).filter(|_| !name.is_empty() && !is_address)
 }
 
 impl ClientCertificate {

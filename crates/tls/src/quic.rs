@@ -93,7 +93,8 @@ impl QuicSession {
 
     /// See [`Transport::tls`](crate::Transport::tls).
     pub fn tls(&self) -> TlsInfo {
-        TlsInfo::of_quic(self.suite, self.client.as_ref(), self.is_early)
+        let state = (self.is_early, self.is_resumed);
+        TlsInfo::of_quic(self.suite, self.client.as_ref(), &self.name, state)
     }
 
     /// See [`Transport::renew_policy`](crate::Transport::renew_policy).

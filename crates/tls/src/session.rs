@@ -293,7 +293,7 @@ impl Session {
     /// Protocol version, cipher suite and client certificate.
     #[inline]
     pub fn info(&self) -> TlsInfo {
-        TlsInfo::new(&self.tls, self.client.as_ref())
+        TlsInfo::new(&self.tls, self.client.as_ref(), &self.name)
     }
 
     /// Returns `true` if HTTP/2 was negotiated (RFC 7301).

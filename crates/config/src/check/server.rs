@@ -289,7 +289,9 @@ impl Checker<'_> {
 
     /// Checks the table of an access log; `None` if it is off. `place` stands for its short form.
     pub(super) fn log(&mut self, table: &file::AccessLogTable, place: &Span) -> Option<AccessLog> {
-        let file::AccessLogTable { path, format, status, sample, .. } = table;
+        let file::AccessLogTable { path, format, status, sample, also, .. } = table;
+        let also = also.iter().flatten();
+        let also: Vec<AccessLog> = also.filter_map(|log| self.log(&log.0, place)).collect();
         let statuses = status.as_ref().map_or_else(Vec::new, |status| self.statuses(status));
         let sample = sample.as_ref().and_then(|sample| {
             let share = access_log::share(sample);
@@ -314,7 +316,13 @@ impl Checker<'_> {
         match path.to_str() {
             Some("off") => return None,
             Some("-") => {
-                return Some(AccessLog { path: path.value.clone(), format, statuses, sample });
+                return Some(AccessLog {
+                    path: path.value.clone(),
+                    format,
+                    statuses,
+                    sample,
+                    also,
+                });
             }
             Some("") => self.problem(&place, "access_log: the path is empty"),
             _ => {}
@@ -323,7 +331,7 @@ impl Checker<'_> {
         if let Some(folder) = path.parent() {
             self.look_up_later("access_log", folder, &place);
         }
-        Some(AccessLog { path, format, statuses, sample })
+        Some(AccessLog { path, format, statuses, sample, also })
     }
 
     fn statuses(&mut self, statuses: &Spanned<file::Statuses>) -> Vec<(u16, u16)> {

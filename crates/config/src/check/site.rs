@@ -185,8 +185,9 @@ impl Checker<'_> {
 
     /// Makes the paths of files absolute that authentication needs.
     fn auth_files(&mut self, table: &mut AuthTable) {
+        let is_weak = table.weak_hashes.as_ref().is_some_and(|weak| weak.value);
         if let Some(path) = &mut table.basic {
-            path.value = self.users(path);
+            path.value = self.users(path, is_weak);
         }
         if let Some(forward) = &mut table.forward {
             self.socket_in(&mut forward.value);

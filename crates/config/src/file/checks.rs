@@ -27,6 +27,8 @@ pub struct RateLimitTable {
     pub send_headers: Option<bool>,
     /// `true` counts requests beyond the limit without rejecting them. Default: false.
     pub dry_run: Option<bool>,
+    /// Status of requests that are rejected, from 400 to 599. Default: 429.
+    pub status: Option<Spanned<u16>>,
     /// `true` counts the requests of all servers with the same `[shared]` store together. Default: false, each server
     /// counts separately.
     pub shared: Option<Spanned<bool>>,
@@ -76,6 +78,8 @@ pub struct ThrottleTable {
     pub client_by: Option<Spanned<ClientBy>>,
     /// `true` counts requests beyond the limits without delaying or rejecting them. Default: false.
     pub dry_run: Option<bool>,
+    /// Status of requests that are rejected, from 400 to 599. Default: 503.
+    pub status: Option<Spanned<u16>>,
 }
 
 /// The assignment of requests to clients.
@@ -95,6 +99,9 @@ pub struct AuthTable {
     /// File of users and password hashes, as `dunlin passwd` and Apache's htpasswd write it: argon2id, bcrypt,
     /// SHA-crypt and Apache's MD5. Changes take effect within a second.
     pub basic: Option<Spanned<PathBuf>>,
+    /// `true` accepts what nginx accepts in that file, too: clear text after `{PLAIN}`, `{SHA}`, `{SSHA}`, MD5 and DES of
+    /// crypt. Lines that cannot be read are then warnings, and the other users can log in. Default: false; such lines are errors.
+    pub weak_hashes: Option<Spanned<bool>>,
     /// Text that the browser shows when it requests the password. Default: `Restricted`; none with `jwt`.
     pub realm: Option<Spanned<String>>,
     /// Number of wrong passwords from one address within a minute, after which its requests get 429. Default: 10.

@@ -21,6 +21,36 @@ pub enum EtagKind {
     Off,
 }
 
+/// The format of listings.
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq, Deserialize, JsonSchema)]
+#[serde(rename_all = "kebab-case")]
+pub enum ListingFormat {
+    /// A page, or JSON for clients that prefer it.
+    #[default]
+    Auto,
+    /// The page of nginx.
+    Nginx,
+    /// The JSON of nginx.
+    NginxJson,
+    /// The JSON of nginx as an argument of the function that `callback` in the query names.
+    NginxJsonp,
+    /// The XML of nginx.
+    NginxXml,
+}
+
+impl ListingFormat {
+    /// Returns the name in the configuration.
+    pub fn name(self) -> &'static str {
+        match self {
+            Self::Auto => "auto",
+            Self::Nginx => "nginx",
+            Self::NginxJson => "nginx-json",
+            Self::NginxJsonp => "nginx-jsonp",
+            Self::NginxXml => "nginx-xml",
+        }
+    }
+}
+
 /// What becomes of a coded response of a script or an upstream that the client does not accept.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq, Deserialize, JsonSchema)]
 #[serde(rename_all = "lowercase")]

@@ -22,6 +22,9 @@ pub struct AccessLogTable {
     pub status: Option<Spanned<Statuses>>,
     /// Share of these requests that is logged: `"1%"`. Default: all.
     pub sample: Option<Spanned<String>>,
+    /// Further logs of the same requests, each as a path or a table. Default: none.
+    #[schemars(with = "Option<Vec<AccessLogSchema>>")]
+    pub also: Option<Vec<AccessLogForm>>,
     /// The log, once the table was checked.
     #[serde(skip)]
     #[schemars(skip)]
@@ -87,6 +90,7 @@ impl AccessLogTable {
             format: None,
             status: None,
             sample: None,
+            also: None,
             checked: None,
         }
     }

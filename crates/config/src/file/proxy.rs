@@ -44,6 +44,19 @@ pub struct ProxyTable {
     /// `true` puts the prefix that was removed or replaced back into `Location`, `Content-Location` and the `Path` of cookies,
     /// where an upstream names its own paths, and removes its own host from `Location`. Default: true.
     pub rewrite_location: Option<bool>,
+    /// Replacements in `Location`, `Content-Location` and `Refresh` of upstreams, in place of what `rewrite_location` does. The
+    /// first one that matches holds: `[{ from = "http://backend:3000/", to = "/app/" }]`. `from` is the beginning of the
+    /// value, or a regular expression after `~`, whose groups `to` can have: `{ from = "~^http://[^/]+/(.*)$", to = "/{1}" }`. `to`
+    /// can have the placeholders of maps, too. An empty list replaces nothing. Default: none.
+    pub replace_location: Option<Spanned<Vec<ReplacementTable>>>,
+    /// Replacements of the attribute `Domain` of cookies of upstreams, of which the first one that matches holds. `from` is the
+    /// domain, without regard to case and to a dot before it, or a regular expression after `~`. Default: none.
+    pub replace_cookie_domain: Option<Spanned<Vec<ReplacementTable>>>,
+    /// Replacements in the attribute `Path` of cookies, as those of `replace_location`. Default: none; see `rewrite_location`.
+    pub replace_cookie_path: Option<Spanned<Vec<ReplacementTable>>>,
+    /// Flags of cookies of upstreams, of which the first entry with the name of a cookie holds: `[{ cookie = "*", secure = true,
+    /// same_site = "lax" }]`. Default: none; cookies keep their flags.
+    pub cookie_flags: Option<Spanned<Vec<CookieFlagsTable>>>,
     /// Path that upstreams get instead of the request's, with the placeholders of `rewrite`: `"/v2/{rest}"`. Values from
     /// the request are encoded for their place. Without a `?` the query of the request is kept. Default: none.
     pub path: Option<Spanned<String>>,
@@ -55,6 +68,12 @@ pub struct ProxyTable {
     /// the placeholders of maps, such as `{client}` (its address), `{header.NAME}` and `{map.NAME}`, and `{port}`, `{user}`,
     /// `{early}` (`1` for early data of TLS) and `{request_id}`. `{path}` and `{target}` are encoded. An empty value removes the header.
     pub set_request_fields: Option<BTreeMap<Spanned<String>, Spanned<String>>>,
+    /// Method of requests to upstreams, in place of that of the client, such as `POST`. Default: that of the client.
+    pub method: Option<Spanned<String>>,
+    /// Body that upstreams get in place of that of the client; an empty text for none. Default: that of the client.
+    pub body: Option<String>,
+    /// `false` passes on no headers of the client: upstreams get those of `set_request_fields` and of the server. Default: true.
+    pub pass_fields: Option<bool>,
     /// `true` passes on the credentials that `auth = { basic = "…" }` has checked; all others always are. Default: false.
     pub authorization: Option<bool>,
     /// `true` passes on the `Server` header of upstreams in place of that of the server. Default: false.
@@ -112,6 +131,44 @@ pub struct ProxyTable {
     /// Sends the verified certificate of the client to upstreams (RFC 9440): `leaf` in the header `Client-Cert`, `chain`
     /// with the certificates of its authorities, as the client sent them, in `Client-Cert-Chain`. Default: none.
     pub forward_client_certificate: Option<Spanned<ForwardCertificate>>,
+}
+
+/// A text that is replaced in a response of an upstream.
+#[derive(Debug, Clone, Deserialize, JsonSchema)]
+#[serde(deny_unknown_fields)]
+pub struct ReplacementTable {
+    /// Text with which the value begins, or a regular expression after `~`.
+    pub from: Spanned<String>,
+    /// Text that takes its place, or that of the whole value with a regular expression.
+    pub to: Spanned<String>,
+}
+
+/// Flags of the cookies of an upstream.
+#[derive(Debug, Clone, Deserialize, JsonSchema)]
+#[serde(deny_unknown_fields)]
+pub struct CookieFlagsTable {
+    /// Name of the cookie, a regular expression after `~`, or `*` for all.
+    pub cookie: Spanned<String>,
+    /// `true` adds `Secure`, `false` removes it. Default: as the upstream has it.
+    pub secure: Option<bool>,
+    /// `true` adds `HttpOnly`, `false` removes it. Default: as the upstream has it.
+    pub http_only: Option<bool>,
+    /// `strict`, `lax` or `none` sets `SameSite`, `off` removes it. Default: as the upstream has it.
+    pub same_site: Option<SameSiteFlag>,
+}
+
+/// The attribute `SameSite` of the cookies of an upstream.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Deserialize, JsonSchema)]
+#[serde(rename_all = "lowercase")]
+pub enum SameSiteFlag {
+    /// `SameSite=Strict`
+    Strict,
+    /// `SameSite=Lax`
+    Lax,
+    /// `SameSite=None`
+    None,
+    /// There is no such attribute.
+    Off,
 }
 
 /// A version of the PROXY protocol.
@@ -253,6 +310,9 @@ pub struct RetryTable {
     pub timeout: Option<Spanned<DurationValue>>,
     /// Maximum share of further attempts among all requests, in percent: 1 to 100. Default: 20.
     pub budget: Option<Spanned<u32>>,
+    /// Statuses of responses after which another upstream gets the request, such as `[502, 503]`, if its method is idempotent. The
+    /// last attempt has the response of its upstream, whatever the status is. Default: none.
+    pub statuses: Option<Vec<Spanned<u16>>>,
 }
 
 #[derive(JsonSchema)]
@@ -330,6 +390,13 @@ impl ProxyTable {
             strip: None,
             path: None,
             rewrite_location: None,
+            replace_location: None,
+            method: None,
+            body: None,
+            pass_fields: None,
+            replace_cookie_domain: None,
+            replace_cookie_path: None,
+            cookie_flags: None,
             host: None,
             set_request_fields: None,
             authorization: None,

@@ -10,8 +10,8 @@ use super::access::{AccessTable, Cors, CorsSchema, SignedTable};
 use super::checks::{Auth, AuthSchema, AuthTable, RateLimits, RateLimitsSchema, ThrottleTable};
 use super::dav::{RouteDav, RouteDavSchema};
 use super::files::{
-    Codings, CodingsSchema, EtagKind, RecordRules, RecordsSchema, RouteCache, RouteCacheSchema,
-    RouteDictionary, RouteDictionarySchema, Symlinks, UnacceptedCoding,
+    Codings, CodingsSchema, EtagKind, ListingFormat, RecordRules, RecordsSchema, RouteCache,
+    RouteCacheSchema, RouteDictionary, RouteDictionarySchema, Symlinks, UnacceptedCoding,
 };
 use super::log::{RouteLogSchema, RouteLogValue, StatusSchema};
 use super::proxy::{ProxySchema, ProxyTable};
@@ -119,6 +119,10 @@ route! {
     r#try: Vec<Spanned<String>>,
     /// `true` lists a directory without index file. Default: false.
     listing: bool,
+    /// Format of listings: `auto` for a page with pages, order and filter, or JSON for clients that prefer it; or those of
+    /// nginx's `autoindex_format`, for programs that read them: `nginx` for HTML, `nginx-json`, `nginx-jsonp`, `nginx-xml`. These
+    /// have no names that begin with a dot. Default: `auto`.
+    listing_format: ListingFormat,
     /// `true` sends the source of files that another route of the site runs as scripts. Default: false; such files
     /// get 404.
     serve_source: bool,

@@ -10,9 +10,10 @@ use super::{
     Balance, Buffer, Ejection, HashKey, HealthCheck, Proxy, Retries, Sticky, Upstream,
     UpstreamHost, UpstreamPath, address, split_path,
 };
+use super::references::{References, cookie_flags, replacements};
 use crate::error::nearest;
 use crate::fields::RequestField;
-use crate::file::{BufferTable, EjectTable, ProxyTable, Retry, RetryTable};
+use crate::file::{BufferTable, EjectTable, ProxyTable, ReplacementTable, Retry, RetryTable};
 use crate::forward_fields::HOP_BY_HOP;
 use crate::map::Maps;
 use crate::pattern::Pattern;
@@ -75,6 +76,10 @@ impl<'a> Reader<'a> {
                 false => base.trim_end_matches('/').to_owned(),
             }),
             rewrites_location: table.rewrite_location.unwrap_or(true),
+            method: self.method(),
+            body: table.body.clone(),
+            passes_fields: table.pass_fields.unwrap_or(true),
+            references: self.references(),
             path: self.path(),
             host: self.host(),
             set_request_fields: self.set_request_fields(),
@@ -167,10 +172,17 @@ impl<'a> Reader<'a> {
             None => &default,
         };
         let timeout = table.timeout.as_ref().map(|time| time.value.0);
+        for status in table.statuses.iter().flatten() {
+            if !(400..600).contains(&status.value) {
+                let what = format!("proxy: retry: {} is not the status of an error", status.value);
+                (self.report)(&status.span, what);
+            }
+        }
         Some(Retries {
             attempts: self.between("retry: attempts", &table.attempts, 2, 1, 10),
             timeout: timeout.map(|time| self.time("retry: timeout", &table.timeout, time)),
             budget: self.between("retry: budget", &table.budget, 20, 1, 100),
+            statuses: table.statuses.iter().flatten().map(|status| status.value).collect(),
         })
     }
 
@@ -305,6 +317,34 @@ impl<'a> Reader<'a> {
             }
         }
         fields
+    }
+
+    fn method(&mut self) -> Option<String> {
+        let method = self.table.method.as_ref()?;
+        // A response to HEAD has no body for the client.
+        let is_valid = is_token(method.as_bytes()) && !matches!(&***method, "HEAD" | "CONNECT");
+        if !is_valid {
+            let what = format!("proxy: method: {:?} is not a method such as POST", method.value);
+            (self.report)(&method.span, what);
+        }
+        Some(method.value.clone())
+    }
+
+    fn references(&mut self) -> References {
+        let table = self.table;
+        let mut read = |key: &str, list: &Option<Spanned<Vec<ReplacementTable>>>| {
+            list.as_ref().map(|list| replacements(key, list, self.maps, self.report))
+        };
+        let location = read("replace_location", &table.replace_location);
+        let cookie_domain = read("replace_cookie_domain", &table.replace_cookie_domain);
+        let cookie_path = read("replace_cookie_path", &table.replace_cookie_path);
+        let flags = table.cookie_flags.as_ref();
+        References {
+            location,
+            cookie_domain: cookie_domain.unwrap_or_default(),
+            cookie_path: cookie_path.unwrap_or_default(),
+            cookie_flags: flags.map_or_else(Vec::new, |flags| cookie_flags(flags, self.report)),
+        }
     }
 
     fn connections(&mut self) -> usize {

@@ -1,5 +1,7 @@
 //! Access: networks, passwords, subrequests.
 
+use std::path::Path;
+
 use dunlin_config::Network;
 
 use super::closed::FOREIGN;
@@ -136,7 +138,13 @@ impl<'t> Builder<'_, 't> {
         let what = "the challenge states the charset of passwords, UTF-8 (RFC 7617)";
         self.context.report.differs(realm, what);
         let file = self.context.in_folder(&file);
+        let is_weak = has_weak_hashes(Path::new(&file));
         let mut auth = Value::table([("basic", Value::text(file))]);
+        if is_weak {
+            let what = "some of its passwords are hashed without protection, or not at all: set them again with `dunlin passwd`, and remove `weak_hashes`";
+            self.context.report.differs(users, what);
+            auth.set("weak_hashes", Value::Switch(true));
+        }
         let name = realm.word(0);
         if super::variables::has_variable(name) {
             self.context.report.differs(realm, "the realm is `Restricted`");
@@ -202,4 +210,16 @@ fn contains(outer: &str, inner: &str) -> bool {
         }
         _ => false,
     }
+}
+
+/// Returns `true` if a file of users has a password that only nginx and old versions of Apache accept, or a line that nobody can
+/// read.
+fn has_weak_hashes(file: &Path) -> bool {
+    const STRONG: [&str; 8] = ["$apr1$", "$2y$", "$2b$", "$2a$", "$2x$", "$5$", "$6$", "$argon2"];
+    let is_weak = |line: &str| {
+        let hash = line.split_once(':').map_or("", |(_, hash)| hash);
+        !line.starts_with('#') && !STRONG.iter().any(|start| hash.starts_with(start))
+    };
+    let text = std::fs::read_to_string(file).unwrap_or_default();
+    text.lines().map(str::trim_end).filter(|line| !line.is_empty()).any(is_weak)
 }

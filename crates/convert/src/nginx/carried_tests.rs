@@ -3,7 +3,39 @@
 use super::tests::converted;
 
 /// Content of `http`, and a part of the result.
-const CARRIED: [(&str, &str); 33] = [
+const CARRIED: [(&str, &str); 41] = [
+    (
+        "server { location /a/ { proxy_pass http://10.0.0.1/b/; proxy_redirect http://b.test/ /c/; proxy_redirect ~*^/x/(.*)$ /y/$1; } }",
+        "replace_location = [{ from = \"http://b.test/\", to = \"/c/\" }, { from = \"~(?i)^/x/(.*)$\", to = \"/y/{1}\" }]",
+    ),
+    (
+        "server { location /a/ { proxy_pass http://10.0.0.1/b/; proxy_redirect / /c/; proxy_redirect default; } }",
+        "{ from = \"http://10.0.0.1/b/\", to = \"/a/\" }",
+    ),
+    (
+        "server { location / { proxy_pass http://10.0.0.1; proxy_cookie_domain a.test $host; proxy_cookie_path /x /; } }",
+        "replace_cookie_domain = [{ from = \"a.test\", to = \"{host}\" }], replace_cookie_path = [{ from = \"/x\", to = \"/\" }]",
+    ),
+    (
+        "server { location / { proxy_pass http://10.0.0.1; proxy_cookie_flags ~^s secure nohttponly samesite=lax; } }",
+        "cookie_flags = [{ cookie = \"~^s\", secure = true, http_only = false, same_site = \"lax\" }]",
+    ),
+    (
+        "upstream u { server a.test:81 resolve; server b.test service=http resolve max_conns=5 slow_start=10s; } server { location / { proxy_pass http://u; } }",
+        "to = [\"dns+http://a.test:81\", \"srv+http://_http._tcp.b.test\"], balance = \"round-robin\"",
+    ),
+    (
+        "limit_req_zone $binary_remote_addr zone=z:1m rate=1r/s; server { limit_req zone=z; limit_req_status 509; root /srv; }",
+        "limit = { requests = \"1/s\", burst = 1, status = 509 }",
+    ),
+    (
+        "limit_conn_zone $binary_remote_addr zone=z:1m; server { limit_conn z 2; limit_conn_status 429; limit_conn_dry_run on; root /srv; }",
+        "status = 429, dry_run = true",
+    ),
+    (
+        "server { root /srv; location /l/ { autoindex on; autoindex_format json; } }",
+        "listing_format = \"nginx-json\"",
+    ),
     (
         "upstream app { server 10.0.0.1; server 10.0.0.2 backup; } server { location / { proxy_pass http://app; } }",
         "{ url = \"http://10.0.0.2\", backup = true }",

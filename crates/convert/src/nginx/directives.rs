@@ -34,7 +34,7 @@ const WORKERS: Fate = NotNeeded(
 const NO_CGI_CACHE: Fate = NotNeeded("only routes whose responses are cached have a use for it");
 
 /// Names, separated by blanks, with what becomes of them.
-const DIRECTIVES: [(&str, Fate); 73] = [
+const DIRECTIVES: [(&str, Fate); 72] = [
     // Core and contexts.
     (
         "http server location upstream if limit_except include events types map geo split_clients",
@@ -70,7 +70,7 @@ const DIRECTIVES: [(&str, Fate); 73] = [
         Read,
     ),
     (
-        "large_client_header_buffers default_type etag autoindex charset charset_types expires add_header add_trailer",
+        "large_client_header_buffers default_type etag autoindex autoindex_exact_size autoindex_localtime autoindex_format charset charset_types expires add_header add_trailer",
         Read,
     ),
     (
@@ -134,10 +134,6 @@ const DIRECTIVES: [(&str, Fate); 73] = [
     // Logs.
     ("access_log log_format", Read),
     // Files.
-    (
-        "autoindex_exact_size autoindex_localtime autoindex_format",
-        NotNeeded("a listing has sizes and times for people, and JSON for programs that accept it"),
-    ),
     (
         "charset_map source_charset override_charset",
         Lost("text is not recoded; its bytes are sent as they are"),

@@ -206,8 +206,9 @@ impl<'t> Builder<'_, 't> {
         if let Some(directive) = scope.get("autoindex") {
             match directive.word(0) {
                 "on" => {
-                    self.context.report.differs(directive, "the page has another form");
+                    self.context.report.carried(directive);
                     keys.set("listing", Value::Switch(true));
+                    self.listing_format(scope, keys);
                 }
                 _ => self
                     .context

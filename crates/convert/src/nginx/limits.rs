@@ -63,32 +63,28 @@ impl<'t> Builder<'_, 't> {
         }
         self.context.report.carried(zone);
         let is_delayed = burst > 0 && !limit.words.iter().any(|word| word == "nodelay");
-        let delay = if is_delayed {
-            "requests within the burst are served at once; those "
-        } else {
-            "requests "
-        };
-        let status = scope.word("limit_req_status").unwrap_or("503");
-        match (is_delayed, status) {
-            (false, "429") => self.context.report.carried(limit),
-            _ => self
-                .context
-                .report
-                .differs(limit, format!("{delay}beyond the limit get 429, not {status}")),
-        }
-        if let Some(directive) = scope.get("limit_req_status") {
-            match status {
-                "429" => self.context.report.carried(directive),
-                _ => self
-                    .context
-                    .report
-                    .differs(directive, format!("the status is 429, not {status}")),
+        match is_delayed {
+            false => self.context.report.carried(limit),
+            true => {
+                let what = "requests within the burst are served at once";
+                self.context.report.differs(limit, what);
             }
+        }
+        let status = self.status_of_rejected("limit_req_status", scope);
+        if status != 429 {
+            value.set("status", Value::Number(status));
         }
         if let Some(directive) = scope.get("limit_req_dry_run") {
             self.context.report.carried(directive);
         }
         Some(value)
+    }
+
+    /// Returns the status of requests beyond a limit.
+    fn status_of_rejected(&mut self, name: &str, scope: &Scope<'t>) -> u64 {
+        let Some(directive) = scope.get(name) else { return 503 };
+        self.context.report.carried(directive);
+        directive.word(0).parse().unwrap_or(503)
     }
 
     /// Returns the groups in which a zone counts.
@@ -153,15 +149,15 @@ impl<'t> Builder<'_, 't> {
         if let Some(after) = scope.get("limit_rate_after") {
             self.context.report.lost(after, "the rate is limited from the first byte on");
         }
-        for name in ["limit_conn_status", "limit_conn_dry_run"] {
-            if let Some(directive) = scope.get(name) {
-                match directive.word(0) {
-                    "503" | "off" => self.context.report.carried(directive),
-                    word => self.context.report.lost(
-                        directive,
-                        format!("{word} has no effect: requests beyond the limit get 503"),
-                    ),
-                }
+        let is_limited = throttle.entries().iter().any(|(key, _)| key.starts_with("max_"));
+        let status = self.status_of_rejected("limit_conn_status", scope);
+        if is_limited && status != 503 {
+            throttle.set("status", Value::Number(status));
+        }
+        if let Some(directive) = scope.get("limit_conn_dry_run") {
+            self.context.report.carried(directive);
+            if is_limited && directive.word(0) == "on" {
+                throttle.set("dry_run", Value::Switch(true));
             }
         }
         if !throttle.entries().is_empty() {

@@ -21,9 +21,13 @@ impl<'t> Builder<'_, 't> {
         if self.server_log().is_some() {
             return;
         }
-        let first = scope.all(&["access_log"]).into_iter().find(|log| log.word(0) != "off");
-        let log = match first {
-            Some(directive) => self.log(directive),
+        let all = scope.all(&["access_log"]);
+        let logs: Vec<&'t Directive> = all.into_iter().filter(|log| log.word(0) != "off").collect();
+        let log = match logs.split_first() {
+            Some((first, others)) => {
+                let log = self.log(first);
+                self.with_others(log, others)
+            }
             // The default of nginx.
             None => {
                 let is_default = scope.all(&["access_log"]).is_empty()
@@ -50,15 +54,37 @@ impl<'t> Builder<'_, 't> {
             self.context.report.carried(first);
             return keys.set("access_log", Value::Switch(false));
         }
-        if let Some(log) = self.log(first)
+        let log = self.log(first);
+        if let Some(log) = self.with_others(log, others)
             && self.server_log() != Some(&log)
         {
             keys.set("access_log", log);
         }
-        for other in others {
-            let what = "requests are in one log: the first one of the level";
-            self.context.report.lost(other, what);
+    }
+
+    /// Returns a log with the further ones of its level.
+    fn with_others(&mut self, log: Option<Value>, others: &[&'t Directive]) -> Option<Value> {
+        let mut also = Vec::new();
+        for &other in others {
+            let condition = other.words.iter().find_map(|word| word.strip_prefix("if="));
+            if condition.is_some_and(|name| self.logged_statuses(name).is_none()) {
+                let what =
+                    "its requests are not logged: the condition is for the first log of a level";
+                self.context.report.lost(other, what);
+                continue;
+            }
+            also.extend(self.log(other));
         }
+        let Some(log) = log else { return also.into_iter().next() };
+        if also.is_empty() {
+            return Some(log);
+        }
+        let mut table = match log {
+            Value::Table(_) => log,
+            path => Value::table([("path", path)]),
+        };
+        table.set("also", Value::List(also));
+        Some(table)
     }
 
     /// Returns the log of a directive.
@@ -220,10 +246,11 @@ fn known(name: &str) -> Option<&'static str> {
         "http_user_agent" => "{user_agent}",
         "host" | "http_host" => "{host}",
         "server_name" => "{site}",
-        "request_time" => "{duration_ms}",
+        "request_time" => "{duration_s}",
+        "msec" => "{time_unix}",
         "upstream_addr" | "proxy_host" => "{upstream}",
-        "upstream_response_time" | "upstream_header_time" => "{upstream_us}",
-        "upstream_connect_time" => "{upstream_connect_us}",
+        "upstream_response_time" | "upstream_header_time" => "{upstream_s}",
+        "upstream_connect_time" => "{upstream_connect_s}",
         "upstream_cache_status" => "{cache}",
         "ssl_protocol" => "{tls_protocol}",
         "ssl_cipher" => "{tls_cipher}",

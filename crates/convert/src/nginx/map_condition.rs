@@ -35,8 +35,14 @@ impl Context<'_> {
             "" => "(?s)^([^0]|..)".to_owned(),
             _ => return None,
         };
+        let is_name = name.bytes().all(|byte| byte.is_ascii_alphanumeric() || byte == b'_');
         let (map, test) = match self.is_map(name) {
             true => self.of_map(name, sign, text, &expression)?,
+            // A text of several variables.
+            false if !is_name => {
+                let from = self.template(variable, constants, |_| None).ok()?;
+                (self.test(from, &expression), Value::Switch(true))
+            }
             false => {
                 let from = self.placeholder(name).ok()?;
                 (self.test(from, &expression), Value::Switch(true))

@@ -391,6 +391,8 @@ fn response_value(name: &str) -> Option<String> {
         "ssl_cipher" => "tls_cipher",
         "ssl_client_s_dn" => "tls_client_subject",
         "ssl_client_verify" => "tls_client_verify",
+        "ssl_server_name" => "tls_server_name",
+        "ssl_session_reused" => "tls_resumed",
         _ => return None,
     };
     Some(format!("{{{value}}}"))

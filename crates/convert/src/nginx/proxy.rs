@@ -56,7 +56,7 @@ impl<'t> Builder<'_, 't> {
         self.requests(kind, scope, &mut proxy);
         self.secure(kind, scope, &target, &mut proxy);
         self.retries(kind, scope, &mut proxy);
-        self.redirects(kind, scope, &mut proxy);
+        self.references(pass, kind, scope, paths, &mut proxy);
         self.upstream_fields(kind, scope, keys);
         let passed = scope.all(&[&format!("{kind}_pass_header")]);
         if passed.iter().any(|name| name.word(0).eq_ignore_ascii_case("server")) {
@@ -336,17 +336,7 @@ impl<'t> Builder<'_, 't> {
         if !fields.entries().is_empty() {
             proxy.set("set_request_fields", fields);
         }
-        for name in ["pass_request_headers", "pass_request_body", "method", "set_body"] {
-            if let Some(directive) = scope.get(&format!("{kind}_{name}")) {
-                match directive.word(0) {
-                    "on" => self.context.report.carried(directive),
-                    _ => self.context.report.lost(
-                        directive,
-                        "the upstream gets the method, the fields and the body of the client",
-                    ),
-                }
-            }
-        }
+        self.request_of_own(kind, scope, proxy);
     }
 
     /// Returns the host that the upstream gets: `upstream`, another one, or that of the client.
@@ -585,15 +575,6 @@ impl<'t> Builder<'_, 't> {
                 ),
             }
         }
-        for name in ["cookie_path", "cookie_domain", "cookie_flags"] {
-            if let Some(directive) = scope.get(&format!("{kind}_{name}")) {
-                match directive.word(0) {
-                    "off" => self.context.report.carried(directive),
-                    _ if name == "cookie_path" => self.context.report.differs(directive, "the `Path` of cookies gets the prefix of the route back, where one was removed"),
-                    _ => self.context.report.lost(directive, "cookies are passed on as the upstream sets them"),
-                }
-            }
-        }
     }
 
     /// Returns the scheme of the upstreams, as `to` has it.
@@ -689,67 +670,7 @@ impl<'t> Builder<'_, 't> {
         if let (Some(certificate), Some(key)) =
             (scope.get(&name("certificate")), scope.get(&name("certificate_key")))
         {
-            self.context.report.carried(certificate);
-            self.context.report.carried(key);
-            let files =
-                [certificate, key].map(|directive| self.context.in_folder(directive.word(0)));
-            let [certificate, key] = files.map(Value::text);
-            proxy.set(
-                "client_certificate",
-                Value::table([("certificate", certificate), ("key", key)]),
-            );
-        }
-    }
-
-    fn retries(&mut self, kind: &str, scope: &Scope<'t>, proxy: &mut Value) {
-        if let Some(directive) = scope.get(&format!("{kind}_next_upstream")) {
-            match directive.word(0) {
-                "off" => {
-                    self.context.report.carried(directive);
-                    proxy.set("retry", Value::Switch(false));
-                }
-                _ if directive
-                    .words
-                    .iter()
-                    .any(|word| word.starts_with("http_") || word == "non_idempotent") =>
-                {
-                    self.context.report.differs(directive, "another upstream gets the request after errors and times, not after a status");
-                }
-                _ => self.context.report.not_needed(
-                    directive,
-                    "another upstream gets the request after errors and times",
-                ),
-            }
-        }
-        if let Some(directive) = scope.get(&format!("{kind}_next_upstream_tries")) {
-            self.context.report.carried(directive);
-            if let Ok(tries) = directive.word(0).parse::<u64>()
-                && tries > 1
-                && proxy.get("retry").is_none()
-            {
-                proxy
-                    .set("retry", Value::table([("attempts", Value::Number((tries - 1).min(10)))]));
-            }
-        }
-        if let Some(directive) = scope.get(&format!("{kind}_next_upstream_timeout")) {
-            self.context.report.not_needed(directive, "each attempt has the times of the proxy");
-        }
-    }
-
-    fn redirects(&mut self, kind: &str, scope: &Scope<'t>, proxy: &mut Value) {
-        for directive in scope.all(&[&format!("{kind}_redirect")]) {
-            match (directive.word(0), directive.words.len()) {
-                ("off", _) => {
-                    self.context.report.carried(directive);
-                    if proxy.get("strip").is_some() {
-                        proxy.set("rewrite_location", Value::Switch(false));
-                    }
-                }
-                ("default", _) => self.context.report.carried(directive),
-                (from, _) => {
-                    self.context.report.differs(directive, format!("`Location` gets the prefix of the route back, where one was removed; {from} is not replaced otherwise"));
-                }
-            }
+            self.client_certificate([certificate, key], proxy);
         }
     }
 }
@@ -788,6 +709,9 @@ fn to(target: &Target, group: &Group, base: &str, is_whole: bool, proxy: &mut Va
     }
     if let Some(eject) = &group.eject {
         all.set("eject", eject.clone());
+    }
+    for (key, value) in &group.more {
+        all.set(key, value.clone());
     }
     if let Some(sticky) = &group.sticky {
         all.set("sticky", sticky.clone());

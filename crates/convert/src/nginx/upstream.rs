@@ -17,6 +17,17 @@ pub(super) struct Group {
     /// They are those of a table `upstream`.
     pub(super) is_named: bool,
     pub(super) sticky: Option<Value>,
+    /// Further keys of the proxy.
+    pub(super) more: Vec<(&'static str, Value)>,
+}
+
+impl Group {
+    /// Sets a key of the proxy. Where servers have different numbers, that of the first one holds.
+    fn set(&mut self, key: &'static str, value: Value) {
+        if !self.more.iter().any(|(other, _)| *other == key) {
+            self.more.push((key, value));
+        }
+    }
 }
 
 /// Returns the servers of an upstream, or the address itself.
@@ -115,7 +126,7 @@ fn server(
     };
     let is_there = |name: &str| directive.words.iter().any(|word| word == name);
     let weight = word("weight").and_then(|weight| weight.parse().ok()).unwrap_or(1);
-    let address = directive.word(0).to_owned();
+    let address = address(directive);
     if is_there("down") {
         return context.report.differs(directive, "a server that is down is left out");
     }
@@ -134,14 +145,47 @@ fn server(
         }
         group.eject = Some(eject);
     }
-    if word("slow_start").is_some() || word("max_conns").is_some() || is_there("resolve") {
-        context.report.differs(directive, "`slow_start`, `connections` and `dns+http://` are keys of `proxy`, for all its upstreams");
+    let slow_start = word("slow_start").and_then(time).filter(|time| *time > 0);
+    if let Some(time) = slow_start {
+        group.set("slow_start", Value::text(shown_time(time)));
+    }
+    let connections = word("max_conns").and_then(|number| number.parse::<u64>().ok());
+    if let Some(number) = connections.filter(|number| *number > 0) {
+        group.set("connections", Value::Number(number));
+        group.set("queue", Value::Number(0));
+    }
+    if slow_start.is_some() || connections.is_some() {
+        let what = "`slow_start` and `connections` of `proxy` are for all its upstreams";
+        context.report.differs(directive, what);
     }
     group.servers.push((address, weight));
 }
 
+/// Returns the address of a server. One whose name is resolved again and again begins with `dns+`, and one that is found by SRV
+/// records with `srv+`.
+fn address(directive: &Directive) -> String {
+    let address = directive.word(0);
+    if !directive.words.iter().any(|word| word == "resolve") {
+        return address.to_owned();
+    }
+    match directive.words.iter().find_map(|word| word.strip_prefix("service=")) {
+        // `http` is short for `_http._tcp`.
+        Some(service) if service.contains('.') || service.starts_with('_') => {
+            format!("srv+{service}.{address}")
+        }
+        Some(service) => format!("srv+_{service}._tcp.{address}"),
+        None => match address.rsplit_once(':') {
+            Some(_) => format!("dns+{address}"),
+            None => format!("dns+{address}:80"),
+        },
+    }
+}
+
 /// Returns the URL of an upstream.
 pub(super) fn url(scheme: &str, address: &str) -> String {
+    if let Some((kind @ ("dns" | "srv"), name)) = address.split_once('+') {
+        return format!("{kind}+{scheme}://{name}");
+    }
     match address.strip_prefix("unix:") {
         // `unix:///run/a.sock` has one slash that counts.
         Some(path) => {

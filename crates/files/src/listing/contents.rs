@@ -95,6 +95,19 @@ impl Contents {
         })
     }
 
+    /// Returns all entries in one page.
+    pub(super) fn whole(&self) -> Page {
+        let all: Vec<u32> = (0_u32..).zip(&self.records).map(|(at, _)| at).collect();
+        Page {
+            entries: all.iter().map(|&at| self.entry(at)).collect(),
+            number: 1,
+            pages: 1,
+            listed: self.totals(&all),
+            names: self.records.len(),
+            truncated: self.truncated,
+        }
+    }
+
     /// Returns the indices of the records whose names match the filter.
     fn filtered(&self, query: &Query) -> Vec<u32> {
         // There are fewer records than bytes, whose number fits.

@@ -18,13 +18,13 @@ use super::json::json;
 use super::page::{self, View, html};
 use super::query::Query;
 use super::read::{Bounds, DirectoryReader, Links};
-use super::{PAGE, Page, navigation};
+use super::{Entry, PAGE, Page, navigation, nginx};
 use crate::digest::sha256;
 use crate::file_response::FileResponse;
 use crate::select::precondition;
 use crate::{render, validators};
 use dunlin_config::field_edits::{apply_conditional, apply_unconditional};
-use dunlin_config::{EtagKind, Settings};
+use dunlin_config::{EtagKind, ListingFormat, Settings};
 use dunlin_fs::content::Piece;
 use dunlin_fs::file_system::FileSystem;
 use dunlin_fs::metadata::FileMetadata;
@@ -164,7 +164,11 @@ impl ListingRequest {
     /// Responds with the requested page. If the contents were `read_before`, the metadata of its names is read again.
     fn respond(&self, contents: &Contents, read_before: bool) -> io::Result<Listed> {
         let query = Query::parse(self.query.as_deref());
-        let mut page = match contents.page(&query) {
+        let found = match self.settings.listing_format {
+            ListingFormat::Auto => contents.page(&query),
+            _ => Ok(contents.whole()),
+        };
+        let mut page = match found {
             Ok(page) => page,
             Err(NoSuchPage { pages }) => {
                 let text = match pages {
@@ -227,7 +231,16 @@ impl ListingRequest {
         let request = self.request.as_request();
         let accept: SmallVec<[&[u8]; 2]> = request.values(FieldName::Accept).collect();
         let mut response = FileResponse::new(200, FieldLines::new());
-        let text = if prefers_json(&accept) {
+        let is_negotiated = self.settings.listing_format == ListingFormat::Auto;
+        let text = if !is_negotiated {
+            let format = self.settings.listing_format;
+            let kind = nginx::media_type(format, &self.settings.charset);
+            response.fields.push("Content-Type", kind);
+            // Programs that read these formats know nothing of names that begin with a dot.
+            let is_shown = |entry: &&Entry| !entry.name.starts_with(b".");
+            let entries: Vec<Entry> = page.entries.iter().filter(is_shown).cloned().collect();
+            nginx::text(format, &entries, &self.path, self.query.as_deref())
+        } else if prefers_json(&accept) {
             response.fields.push("Content-Type", "application/json");
             json(page, &self.path)
         } else {
@@ -237,9 +250,11 @@ impl ListingRequest {
             html(page, View { path: &self.path, host, query })
         };
         response.push(Piece::Memory(text.into()));
-        response.fields.push("Vary", "Accept");
+        if is_negotiated {
+            response.fields.push("Vary", "Accept");
+        }
         response.fields.push("Cache-Control", "no-cache");
-        if let Some(links) = navigation::field(page, query) {
+        if let Some(links) = navigation::field(page, query).filter(|_| is_negotiated) {
             response.fields.push("Link", links);
         }
         if self.settings.nosniff {

@@ -170,7 +170,7 @@ pub(super) struct Section {
 }
 
 impl Http2Connection {
-    /// Creates a connection and appends the server's SETTINGS to `out`.
+    /// Creates a connection and appends the server's SETTINGS, and the enlargement of its receive window, to `out`.
     pub fn new(settings: Http2Settings, out: &mut Vec<u8>) -> Self {
         frame::write_settings(
             &[
@@ -181,7 +181,9 @@ impl Http2Connection {
             ],
             out,
         );
-        Self { settings, ..Self::default() }
+        let mut connection = Self { settings, ..Self::default() };
+        connection.enlarge_window(out);
+        connection
     }
 
     /// Advances the connection's clock to `second`, in seconds of any monotonic clock. The bounds on abusive clients are
@@ -266,7 +268,8 @@ impl Http2Connection {
     #[inline]
     fn admit(&mut self, frame: &FrameHeader) -> Result<(), Http2Error> {
         if self.phase == Phase::Settings {
-            if frame.kind != kind::SETTINGS || frame.has(frame::flag::ACK) {
+            // Some clients acknowledge the server's SETTINGS before they send their own.
+            if frame.kind != kind::SETTINGS {
                 return Err(Http2Error::protocol("the first frame is not SETTINGS"));
             }
             self.phase = Phase::Open;

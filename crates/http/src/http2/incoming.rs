@@ -151,9 +151,6 @@ impl Http2Connection {
         stream.left = length;
         stream.priority = early.unwrap_or(priority);
         self.streams.add(stream);
-        if !ended {
-            self.enlarge_window(out);
-        }
         Ok(Some(Http2Event::Request { stream: id, length, ended }))
     }
 

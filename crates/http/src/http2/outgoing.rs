@@ -253,7 +253,8 @@ impl Http2Connection {
         self.resets.contains(&id)
     }
 
-    /// Enlarges the connection's receive window when the first request with a body arrives.
+    /// Enlarges the connection's receive window, with the first bytes that are sent: the bodies of several streams then wait for
+    /// none of the others, and some clients wait for it.
     pub(super) fn enlarge_window(&mut self, out: &mut Vec<u8>) {
         if self.flow.window < CONNECTION_WINDOW {
             let increment = CONNECTION_WINDOW - self.flow.window;

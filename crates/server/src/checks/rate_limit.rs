@@ -20,7 +20,7 @@ pub(super) fn check(limits: &[Arc<RateLimit>], input: &CheckInput<'_, '_>) -> De
             input.context.add_field("RateLimit", state);
             continue;
         }
-        let rejection = Rejection::new(429)
+        let rejection = Rejection::new(limit.rules().status)
             .with("Retry-After", seconds(status.retry).to_string())
             .with("RateLimit-Policy", policy)
             .with("RateLimit", state);

@@ -17,6 +17,8 @@ pub(crate) struct Throttle {
     pub(crate) concurrency: Option<Arc<Concurrency>>,
     pub(crate) bandwidth: Option<Arc<Bandwidth>>,
     client_by: ClientBy,
+    /// Status of requests that are rejected.
+    status: u16,
     hasher: RandomState,
 }
 
@@ -51,6 +53,7 @@ impl Throttle {
             concurrency: rules.concurrency.map(|rules| Arc::new(Concurrency::new(rules))),
             bandwidth: rules.bandwidth.map(|rules| Arc::new(Bandwidth::new(rules))),
             client_by: rules.client_by,
+            status: rules.status,
             hasher: RandomState::default(),
         }
     }
@@ -78,11 +81,12 @@ impl Throttle {
                 input.context.hold_permit(permit);
                 Decision::Allow
             }
-            Entry::Busy(seconds) => Decision::Reject(busy(seconds)),
+            Entry::Busy(seconds) => Decision::Reject(busy(self.status, seconds)),
             Entry::Wait(waiter) => {
                 let (context, seconds) = (Rc::clone(input.context), throttle.retry_after());
+                let status = self.status;
                 Decision::Wait(Box::pin(async move {
-                    context.hold_permit(waiter.await.ok_or_else(|| busy(seconds))?);
+                    context.hold_permit(waiter.await.ok_or_else(|| busy(status, seconds))?);
                     Ok(())
                 }))
             }
@@ -100,11 +104,13 @@ impl Throttle {
                 input.context.throttle(Some(sender));
                 Decision::Allow
             }
-            None => Decision::Reject(Rejection::new(503).with("Retry-After", RETRY_BANDWIDTH)),
+            None => {
+                Decision::Reject(Rejection::new(self.status).with("Retry-After", RETRY_BANDWIDTH))
+            }
         }
     }
 }
 
-fn busy(seconds: u64) -> Rejection {
-    Rejection::new(503).with("Retry-After", seconds.to_string())
+fn busy(status: u16, seconds: u64) -> Rejection {
+    Rejection::new(status).with("Retry-After", seconds.to_string())
 }

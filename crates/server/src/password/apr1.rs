@@ -1,34 +1,37 @@
-//! Verification of Apache's MD5 hash (`$apr1$`, `apr_md5_encode` of the Apache Portable Runtime), a variant of
-//! FreeBSD's MD5-crypt. It occurs in old files; the server does not create it.
+//! Verification of Apache's MD5 hash (`$apr1$`, `apr_md5_encode` of the Apache Portable Runtime), and of FreeBSD's MD5-crypt
+//! (`$1$`), of which it is a variant. They occur in old files; the server does not create them.
 
 use md5::{Digest, Md5};
 
-const MAGIC: &str = "$apr1$";
+/// The beginning of Apache's hashes.
+pub(super) const APACHE: &str = "$apr1$";
+/// The beginning of the hashes of crypt.
+pub(super) const CRYPT: &str = "$1$";
 const ROUNDS: usize = 1000;
 const ALPHABET: &[u8; 64] = b"./0123456789ABCDEFGHIJKLMNOPQRSTUVWXYZabcdefghijklmnopqrstuvwxyz";
 
 /// Returns the salt of a hash; `None` if the hash is malformed.
-pub(super) fn salt(hash: &str) -> Option<&str> {
-    let (salt, digest) = hash.strip_prefix(MAGIC)?.split_once('$')?;
+pub(super) fn salt<'a>(magic: &str, hash: &'a str) -> Option<&'a str> {
+    let (salt, digest) = hash.strip_prefix(magic)?.split_once('$')?;
     let is_digest = digest.len() == 22 && digest.bytes().all(|byte| ALPHABET.contains(&byte));
     (is_digest && salt.len() <= 8).then_some(salt)
 }
 
 /// Returns `true` if `password` has that hash.
-pub(super) fn verify(password: &[u8], hash: &str) -> bool {
-    let Some(salt) = salt(hash) else { return false };
-    let made = encode(password, salt.as_bytes());
-    let wanted = &hash.as_bytes()[MAGIC.len() + salt.len() + 1..];
+pub(super) fn verify(magic: &str, password: &[u8], hash: &str) -> bool {
+    let Some(salt) = salt(magic, hash) else { return false };
+    let made = encode(magic, password, salt.as_bytes());
+    let wanted = &hash.as_bytes()[magic.len() + salt.len() + 1..];
     // Compare in constant time.
     made.iter().zip(wanted).fold(0, |differences, (a, b)| differences | (a ^ b)) == 0
 }
 
-fn encode(password: &[u8], salt: &[u8]) -> Vec<u8> {
+fn encode(magic: &str, password: &[u8], salt: &[u8]) -> Vec<u8> {
     let inner = Md5::new().chain_update(password).chain_update(salt).chain_update(password);
     let inner = inner.finalize();
     let mut outer = Md5::new();
     outer.update(password);
-    outer.update(MAGIC);
+    outer.update(magic);
     outer.update(salt);
     for piece in password.chunks(16) {
         outer.update(&inner[..piece.len()]);

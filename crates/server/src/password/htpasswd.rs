@@ -20,6 +20,18 @@ pub struct Users {
 impl Users {
     /// Parses the text of a file. Also returns the number, from 1, and the problem of each invalid line.
     pub fn parse(text: &str) -> (Self, Vec<(usize, String)>) {
+        Self::parse_by(text, Hash::parse)
+    }
+
+    /// Parses the text of a file with passwords that are hashed without protection, too ([`Hash::parse_weak`]).
+    pub fn parse_weak(text: &str) -> (Self, Vec<(usize, String)>) {
+        Self::parse_by(text, Hash::parse_weak)
+    }
+
+    fn parse_by(
+        text: &str,
+        hash: impl Fn(&str) -> Result<Hash, String>,
+    ) -> (Self, Vec<(usize, String)>) {
         let (mut users, mut problems) = (Self::default(), Vec::new());
         for (number, line) in text.lines().enumerate() {
             let line = line.trim_end();
@@ -32,7 +44,7 @@ impl Users {
                 continue;
             };
             // Some programs append a comment.
-            match Hash::parse(rest.split(':').next().unwrap_or_default()) {
+            match hash(rest.split(':').next().unwrap_or_default()) {
                 Ok(hash) => {
                     users.other.get_or_insert_with(|| hash.clone());
                     users.hashes.insert(name.into(), hash);

@@ -2,7 +2,9 @@
 
 mod apr1;
 mod cost;
+mod des_crypt;
 mod htpasswd;
+mod weak;
 
 use argon2::Argon2;
 use argon2::password_hash::phc;
@@ -44,6 +46,7 @@ enum Kind {
     Bcrypt,
     ShaCrypt,
     Apr1,
+    Weak(weak::Weak),
 }
 
 /// Maximum length of a password in bytes. Longer ones are rejected without hashing, which would cost the server
@@ -64,7 +67,7 @@ impl Hash {
             Kind::Bcrypt
         } else if begins(&["$5$", "$6$"]) {
             Kind::ShaCrypt
-        } else if begins(&["$apr1$"]) {
+        } else if begins(&[apr1::APACHE]) {
             Kind::Apr1
         } else if begins(&["{SHA}"]) {
             return Err(
@@ -77,7 +80,8 @@ impl Hash {
             Kind::Argon2 => phc::PasswordHash::new(text).is_ok(),
             Kind::Bcrypt => text.len() == 60 && text.parse::<bcrypt::HashParts>().is_ok(),
             Kind::ShaCrypt => sha_crypt::PasswordHashRef::new(text).is_ok(),
-            Kind::Apr1 => apr1::salt(text).is_some(),
+            Kind::Apr1 => apr1::salt(apr1::APACHE, text).is_some(),
+            Kind::Weak(_) => true,
         };
         if !well_formed {
             return Err("the hash is malformed".into());
@@ -87,9 +91,21 @@ impl Hash {
             Kind::Bcrypt => cost::bcrypt(text)?,
             Kind::ShaCrypt => cost::sha_crypt(text)?,
             // The number of rounds is fixed.
-            Kind::Apr1 => {}
+            Kind::Apr1 | Kind::Weak(_) => {}
         }
         Ok(Self { kind, text: text.into() })
+    }
+
+    /// Parses a password as nginx accepts it: a hash of [`Self::parse`], clear text after `{PLAIN}`, SHA-1 with and without a
+    /// salt (`{SSHA}`, `{SHA}`), or MD5 and DES of crypt.
+    ///
+    /// # Errors
+    /// It is none of these, or its verification would take too much memory or time.
+    pub fn parse_weak(text: &str) -> Result<Self, String> {
+        match weak::kind(text) {
+            Some(kind) => Ok(Self { kind: Kind::Weak(kind), text: text.into() }),
+            None => Self::parse(text),
+        }
     }
 
     /// Hashes a new password.
@@ -134,7 +150,8 @@ impl Hash {
             Kind::Bcrypt => bcrypt::verify(password, &self.text).unwrap_or(false),
             Kind::ShaCrypt => sha_crypt::PasswordHashRef::new(&self.text)
                 .is_ok_and(|hash| ShaCrypt::default().verify_password(password, hash).is_ok()),
-            Kind::Apr1 => apr1::verify(password, &self.text),
+            Kind::Apr1 => apr1::verify(apr1::APACHE, password, &self.text),
+            Kind::Weak(kind) => weak::verify(kind, password, &self.text),
         }
     }
 
@@ -181,6 +198,28 @@ mod tests {
             ["secret", "{SHA}5en6G6MezRroT3XKqkdPOmY/BfQ=", "rqXexS6ZhobKA", "$2y$05$x", "$apr1$"]
         {
             assert!(Hash::parse(text).is_err(), "{text}");
+        }
+    }
+
+    #[test]
+    fn hashes_without_protection_are_verified_where_they_are_accepted() {
+        for (text, password) in [
+            ("{PLAIN}secret", "secret"),
+            // printf secret | openssl dgst -sha1 -binary | base64
+            ("{SHA}5en6G6MezRroT3XKqkdPOmY/BfQ=", "secret"),
+            // printf secretsalt | openssl dgst -sha1 -binary, and the salt
+            ("{SSHA}gVK8WC9YyFT1gMsQHTGCgT3sSv5zYWx0", "secret"),
+            // openssl passwd -1 -salt salt password
+            ("$1$salt$qJH7.N4xYta3aEG/dfqo/0", "password"),
+            ("sa3tHJ3/KuYvI", "password"),
+            ("$apr1$12345678$0lqb/6VUFP8JY/s/jTrIk0", "secret"),
+        ] {
+            let hash = Hash::parse_weak(text).unwrap();
+            assert!(hash.verify(password.as_bytes()), "{text}");
+            assert!(!hash.verify(b"wrong") && !hash.verify(b""), "{text}");
+        }
+        for text in ["secret", "{SHA}Zm9vCg==", "{SSHA}Zm9vCg==", "{SHA}_", "$1$", "$apr1$"] {
+            assert!(Hash::parse_weak(text).is_err(), "{text}");
         }
     }
 

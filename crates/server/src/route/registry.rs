@@ -10,8 +10,8 @@ use std::path::PathBuf;
 use std::sync::Arc;
 
 use dunlin_config::{
-    AuthRules, CheckRules, DefinedBy, KeySource, PageDictionary, Proxy, RateRules, Script,
-    Settings, ThrottleRules,
+    AuthRules, BasicRules, CheckRules, DefinedBy, KeySource, PageDictionary, Proxy, RateRules,
+    Script, Settings, ThrottleRules,
 };
 use dunlin_dictionary::route::{RouteDictionary, Terms};
 use dunlin_limits::rate::RateLimit;
@@ -166,7 +166,7 @@ impl<'a> Builder<'a> {
         match rules {
             AuthRules::Forward(forward) => Auth::Forward(Forward::new(forward.clone(), route)),
             AuthRules::Basic(basic) => {
-                let logins = self.logins(site, route, &basic.path);
+                let logins = self.logins(site, route, basic);
                 Auth::Basic(Basic::new(basic.clone(), logins))
             }
             AuthRules::Jwt(jwt) => {
@@ -261,11 +261,15 @@ impl<'a> Builder<'a> {
         Arc::clone(throttle)
     }
 
-    fn logins(&mut self, site: &str, route: &str, path: &PathBuf) -> Logins {
+    fn logins(&mut self, site: &str, route: &str, rules: &BasicRules) -> Logins {
+        let path = &rules.path;
         let is_in_fleet = self.is_in_fleet;
         let (own, before) = self.objects(site, route);
         let of_file = |logins: &[(PathBuf, Logins)]| {
-            logins.iter().find(|(other, _)| other == path).map(|(_, logins)| logins.clone())
+            let of_rules = |(other, logins): &&(PathBuf, Logins)| {
+                other == path && logins.users.accepts_weak_hashes() == rules.accepts_weak_hashes
+            };
+            logins.iter().find(of_rules).map(|(_, logins)| logins.clone())
         };
         if let Some(logins) = of_file(&own.logins) {
             return logins;
@@ -273,10 +277,10 @@ impl<'a> Builder<'a> {
         let new = || match is_in_fleet {
             // Conditions of access may have further files.
             true if !own.logins.is_empty() => {
-                Logins::of_fleet(format!("{site}\n{route}\n{}", path.display()))
+                Logins::of_fleet(rules, format!("{site}\n{route}\n{}", path.display()))
             }
-            true => Logins::of_fleet(format!("{site}\n{route}")),
-            false => Logins::default(),
+            true => Logins::of_fleet(rules, format!("{site}\n{route}")),
+            false => Logins::new(rules),
         };
         let logins = before.and_then(|before| of_file(&before.logins)).unwrap_or_else(new);
         // The users are known before the first request. The check of the configuration has reported errors.

@@ -12,7 +12,7 @@ use std::path::{Path, PathBuf};
 use dunlin_config::{Acme, Chroot, Config, Problem, Site};
 use nix::unistd::{Group, geteuid};
 
-use self::files::check_files;
+use self::files::{check_files, weak_passwords};
 pub use self::http3::http3_notes;
 pub use self::names::unresolved_names;
 use self::programs::check_programs;
@@ -56,6 +56,7 @@ pub fn verify(config: &Config, confined: Option<&Confined>) -> Findings {
     config.sites.iter().for_each(|site| check_certificates(site, &mut findings.warnings));
     findings.warnings.extend(config.warnings());
     check_programs(config, &mut findings.warnings);
+    weak_passwords(config, &mut findings.warnings);
     check_redirects(config, &mut findings.warnings);
     check_components(config, &mut findings);
     let root = config.server.user.as_deref().is_none_or(|user| user == "root");

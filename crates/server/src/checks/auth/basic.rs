@@ -29,9 +29,14 @@ pub(crate) struct Logins {
 }
 
 impl Logins {
+    /// For the users of a file of these rules.
+    pub(crate) fn new(rules: &BasicRules) -> Self {
+        Self { users: Arc::new(UserFile::new(rules.accepts_weak_hashes)), attempts: Arc::default() }
+    }
+
     /// For a login that servers of a fleet have in common. `scope` names it.
-    pub(crate) fn of_fleet(scope: String) -> Self {
-        Self { users: Arc::default(), attempts: Arc::new(Attempts::of_fleet(scope)) }
+    pub(crate) fn of_fleet(rules: &BasicRules, scope: String) -> Self {
+        Self { attempts: Arc::new(Attempts::of_fleet(scope)), ..Self::new(rules) }
     }
 }
 
@@ -41,7 +46,7 @@ impl Basic {
     }
 
     pub(super) fn check(&self, input: &CheckInput<'_, '_>) -> Decision {
-        let Self { rules: BasicRules { path, challenge, max_attempts }, logins } = self;
+        let Self { rules: BasicRules { path, challenge, max_attempts, .. }, logins } = self;
         let Logins { users, attempts } = logins;
         let mut given = input.request.values(FieldName::Authorization);
         let (Some(value), None) = (given.next(), given.next()) else {

@@ -25,6 +25,8 @@ pub(crate) struct UserFile {
     /// [`VERIFYING`].
     verifying: Semaphore,
     waiting: AtomicUsize,
+    /// The file may have passwords that are hashed without protection, and lines that cannot be read.
+    accepts_weak_hashes: bool,
 }
 
 #[derive(Debug, Default)]
@@ -90,16 +92,27 @@ const MAX_SIZE: u64 = 64 << 20;
 
 impl Default for UserFile {
     fn default() -> Self {
+        Self::new(false)
+    }
+}
+
+impl UserFile {
+    /// Creates one for a file that is read later.
+    pub(crate) fn new(accepts_weak_hashes: bool) -> Self {
         Self {
             state: Mutex::default(),
             reading: Mutex::default(),
             verifying: Semaphore::new(PER_FILE),
             waiting: AtomicUsize::new(0),
+            accepts_weak_hashes,
         }
     }
-}
 
-impl UserFile {
+    /// Returns `true` if passwords that are hashed without protection are accepted.
+    pub(crate) fn accepts_weak_hashes(&self) -> bool {
+        self.accepts_weak_hashes
+    }
+
     fn state(&self) -> MutexGuard<'_, State> {
         self.state.lock().unwrap_or_else(PoisonError::into_inner)
     }
@@ -181,7 +194,7 @@ impl UserFile {
         right
     }
 
-    /// Reads the file if it has changed, and replaces the users if every line is valid. Returns the number and the
+    /// Reads the file if it has changed, and replaces the users if every line is valid, or may be invalid. Returns the number and the
     /// problem of each invalid line.
     ///
     /// # Errors
@@ -192,8 +205,8 @@ impl UserFile {
         if self.state().stamp == Some(stamp) {
             return Ok(Vec::new());
         }
-        let (users, problems) = load(path)?;
-        if problems.is_empty() {
+        let (users, problems) = load(path, self.accepts_weak_hashes)?;
+        if problems.is_empty() || self.accepts_weak_hashes {
             let mut state = self.state();
             state.users = Arc::new(users);
             state.stamp = Some(stamp);
@@ -210,7 +223,10 @@ impl UserFile {
         state.logged = !matches!(&result, Ok(lines) if lines.is_empty());
         if state.logged && is_first {
             let path = path.display();
-            let kept = "the previous users stay in use";
+            let kept = match self.accepts_weak_hashes && result.is_ok() {
+                true => "the other users can log in",
+                false => "the previous users stay in use",
+            };
             match &result {
                 Ok(lines) => {
                     for (line, what) in lines {
@@ -224,12 +240,13 @@ impl UserFile {
     }
 }
 
-fn load(path: &Path) -> io::Result<(Users, Vec<(usize, String)>)> {
+fn load(path: &Path, accepts_weak_hashes: bool) -> io::Result<(Users, Vec<(usize, String)>)> {
     if fs::metadata(path)?.len() > MAX_SIZE {
         let what = format!("larger than {} MiB, the maximum for a password file", MAX_SIZE >> 20);
         return Err(io::Error::new(io::ErrorKind::InvalidData, what));
     }
-    Ok(Users::parse(&fs::read_to_string(path)?))
+    let text = fs::read_to_string(path)?;
+    Ok(if accepts_weak_hashes { Users::parse_weak(&text) } else { Users::parse(&text) })
 }
 
 #[cfg(test)]

@@ -173,6 +173,8 @@ fn json(ctx: &Rc<WorkerContext>) -> String {
 
 /// Returns the counts in the text of nginx's `stub_status`.
 fn stub(ctx: &WorkerContext) -> Response {
+    // Other workers publish theirs once a tick.
+    ctx.metrics.publish(&ctx.shared.metrics, ctx.connections.counts());
     let counts = ctx.shared.metrics.sum();
     let open = |state: &str| -> u64 {
         let states = Waiting::NAMES.iter().zip(counts.connections);
@@ -187,7 +189,8 @@ fn stub(ctx: &WorkerContext) -> Response {
         format!(
             "Active connections: {active} \nserver accepts handled requests\n {accepted} {} {} \nReading: {reading} Writing: {} Waiting: {waiting} \n",
             accepted.saturating_sub(rejected),
-            Requests::new(&counts).total,
+            // With the one at hand.
+            Requests::new(&counts).total + 1,
             active.saturating_sub(reading + waiting),
         ),
     );

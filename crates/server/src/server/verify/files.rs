@@ -4,10 +4,11 @@ use std::io::ErrorKind;
 use std::os::unix::fs::PermissionsExt;
 use std::path::Path;
 
-use dunlin_config::{Chroot, Config, NamedPath, Problem, Server};
+use dunlin_config::{Chroot, Config, NamedPath, Problem, Server, WEAK_HASHES};
 
 use super::Findings;
 use crate::checks::{UserFile, read_keys};
+use crate::password::Users;
 use dunlin_process::sandbox::check_identity;
 
 /// Checks that the directories of the configuration exist and can be read, that certificates and files of users can be
@@ -64,13 +65,33 @@ pub(super) fn check_files(config: &Config, is_check: bool, findings: &mut Findin
 fn check_users_file(file: &NamedPath, problems: &mut Vec<Problem>) {
     let path = file.path.display();
     let report = |what: String| file.problem.with_message(format!("auth: {path}{what}"));
-    match UserFile::default().refresh(&file.path) {
+    let is_weak = file.key == WEAK_HASHES;
+    match UserFile::new(is_weak).refresh(&file.path) {
         Err(error) if error.kind() == ErrorKind::NotFound => {
             problems.push(report(format!(": {error}; create it with `dunlin passwd {path} NAME`")));
         }
         Err(error) => problems.push(report(format!(": {error}"))),
+        // They are warnings, see `weak_passwords`.
+        Ok(_) if is_weak => {}
         Ok(lines) => {
             problems.extend(lines.iter().map(|(line, what)| report(format!(":{line}: {what}"))));
+        }
+    }
+}
+
+/// Reports files of users with passwords that are hashed without protection, and lines that cannot be read.
+pub(super) fn weak_passwords(config: &Config, warnings: &mut Vec<Problem>) {
+    for file in config.users_files().iter().filter(|file| file.key == WEAK_HASHES) {
+        let Ok(text) = std::fs::read_to_string(&file.path) else { continue };
+        let path = file.path.display();
+        let report = |what: String| file.problem.with_message(format!("auth: {path}{what}"));
+        let (_, unread) = Users::parse_weak(&text);
+        warnings.extend(unread.iter().map(|(line, what)| report(format!(":{line}: {what}"))));
+        let (_, weak) = Users::parse(&text);
+        if weak.len() > unread.len() {
+            let what =
+                "some passwords are hashed without protection; set them again with `dunlin passwd`";
+            warnings.push(report(format!(": {what}")));
         }
     }
 }
