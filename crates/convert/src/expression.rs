@@ -1,5 +1,10 @@
 //! Regular expressions: from PCRE to those that match in linear time, and what is known of the paths that they match.
 
+use std::cell::RefCell;
+use std::collections::HashMap;
+use std::rc::Rc;
+
+use regex::Regex;
 use regex_syntax::hir::Look;
 use regex_syntax::hir::literal::{ExtractKind, Extractor};
 
@@ -19,7 +24,7 @@ impl Expression {
     /// The reason for which it has no counterpart.
     pub(crate) fn new(pcre: &str, ignores_case: bool) -> Result<Self, String> {
         let flag = if ignores_case { "(?i)" } else { "" };
-        let plain = without_possessives(pcre);
+        let plain = with_plain_braces(&without_possessives(pcre));
         let plain = match split_lookahead(&plain) {
             Some(_) => plain,
             None => without_lookaheads(&plain).unwrap_or(plain),
@@ -32,7 +37,7 @@ impl Expression {
             None => (format!("{flag}{plain}"), None),
         };
         for text in [Some(&text), except.as_ref()].into_iter().flatten() {
-            regex::Regex::new(text).map_err(|_| reason(&plain))?;
+            compiled(text).ok_or_else(|| reason(&plain))?;
         }
         Ok(Self { text, except })
     }
@@ -65,7 +70,7 @@ impl Expression {
 
     /// Returns `true` if it matches the path.
     pub(crate) fn matches(&self, path: &str) -> bool {
-        let is_match = |text: &str| regex::Regex::new(text).is_ok_and(|regex| regex.is_match(path));
+        let is_match = |text: &str| compiled(text).is_some_and(|regex| regex.is_match(path));
         is_match(&self.text) && !self.except.as_deref().is_some_and(is_match)
     }
 
@@ -152,9 +157,8 @@ impl Expression {
 
     /// Returns a template in which the groups of the expression have the values that a path gives them.
     pub(crate) fn fill(&self, template: &str, path: &str) -> String {
-        let regex = regex::Regex::new(&self.text).ok();
-        let captures = regex.as_ref().and_then(|regex| regex.captures(path));
-        let Some((regex, captures)) = regex.as_ref().zip(captures) else { return template.into() };
+        let Some(regex) = compiled(&self.text) else { return template.into() };
+        let Some(captures) = regex.captures(path) else { return template.into() };
         let names = regex.capture_names().enumerate().skip(1);
         names.fold(template.to_owned(), |text, (number, name)| {
             let value = captures.get(number).map_or("", |group| group.as_str());
@@ -193,12 +197,35 @@ impl Expression {
 
     /// Returns `true` if the expression has a group of that number or name.
     pub(crate) fn has_group(&self, group: &str) -> bool {
-        let Ok(regex) = regex::Regex::new(&self.text) else { return false };
+        let Some(regex) = compiled(&self.text) else { return false };
         match group.parse::<usize>() {
             Ok(number) => number < regex.captures_len(),
             Err(_) => regex.capture_names().flatten().any(|name| name == group),
         }
     }
+}
+
+thread_local! {
+    /// Expressions that were compiled, by their text: each is asked for many paths.
+    static COMPILED: RefCell<HashMap<String, Option<Rc<Regex>>>> = RefCell::default();
+}
+
+/// Most expressions that are kept.
+const MAX_COMPILED: usize = 4096;
+
+/// Returns the compiled expression; `None` if its text has another syntax.
+fn compiled(text: &str) -> Option<Rc<Regex>> {
+    COMPILED.with_borrow_mut(|known| {
+        if let Some(regex) = known.get(text) {
+            return regex.clone();
+        }
+        if known.len() >= MAX_COMPILED {
+            known.clear();
+        }
+        let regex = Regex::new(text).ok().map(Rc::new);
+        known.insert(text.to_owned(), regex.clone());
+        regex
+    })
 }
 
 /// Returns the expression of all paths that begin with `prefix`.
@@ -270,6 +297,41 @@ fn without_possessives(text: &str) -> String {
     }
     // A slash needs no escape.
     plain.replace("\\/", "/").replace("(?>", "(?:")
+}
+
+/// Escapes the braces that PCRE takes for themselves: those that are no number of repetitions.
+fn with_plain_braces(text: &str) -> String {
+    let mut plain = String::with_capacity(text.len());
+    let (mut before, mut in_class, mut is_escaped) = (None, false, false);
+    for (at, c) in text.char_indices() {
+        let is_special = !is_escaped;
+        let of_escape = is_escaped_letter(before) && !in_class;
+        if c == '{' && is_special && !in_class && !of_escape && !is_repetition(&text[at..]) {
+            plain.push('\\');
+        }
+        plain.push(c);
+        in_class = match c {
+            '[' if is_special => true,
+            ']' if is_special => false,
+            _ => in_class,
+        };
+        before = if is_escaped { Some(c) } else { None };
+        is_escaped = c == '\\' && !is_escaped;
+    }
+    plain
+}
+
+/// Returns `true` if a brace may follow the letter of an escape: `\x{2f}`, `\p{L}`.
+fn is_escaped_letter(letter: Option<char>) -> bool {
+    matches!(letter, Some('x' | 'p' | 'P' | 'u'))
+}
+
+/// Returns `true` if the text begins with a number of repetitions: `{2}`, `{2,}`, `{2,4}`.
+fn is_repetition(text: &str) -> bool {
+    let inner = text[1..].split_once('}').map_or("", |(inner, _)| inner);
+    let (least, most) = inner.split_once(',').unwrap_or((inner, "0"));
+    let is_number = |text: &str| text.bytes().all(|byte| byte.is_ascii_digit());
+    !least.is_empty() && is_number(least) && is_number(most)
 }
 
 /// Splits around the only `(?!…)` that is in no group.
@@ -499,6 +561,8 @@ mod tests {
         assert!(expression.matches("/.git") && !expression.matches("/.well-known/x"));
         let plain = Expression::new(r"^/a\/[^/]++\.php$", true).unwrap();
         assert_eq!(plain.text, r"(?i)^/a/[^/]+\.php$");
+        let braces = Expression::new(r"^/a{2}/${B}|\x{41}[{]{1,}", false).unwrap();
+        assert_eq!(braces.text, r"^/a{2}/$\{B}|\x{41}[{]{1,}");
         for text in ["(?<=a)b", r"(a)\1", "(a(?=b))"] {
             assert!(Expression::new(text, false).is_err(), "{text}");
         }

@@ -321,12 +321,45 @@ pub(crate) fn over_all(keys: &Keys, base: &Keys, others: &[Keys], root: Option<&
     let mut own = over(keys, base, root);
     for other in others {
         for (key, value) in over(keys, other, root).iter() {
-            if own.get(key).is_none() {
-                own.set(key, value.clone());
+            let is_added_up =
+                matches!(key, "set_fields" | "remove_fields" | "types" | "error_pages");
+            match own.get(key) {
+                None => own.set(key, value.clone()),
+                Some(known) if is_added_up => own.set(key, added(known, value)),
+                Some(_) => {}
             }
         }
     }
     own
+}
+
+/// Returns a list or table with what another one has besides; other values stay.
+fn added(known: &Value, more: &Value) -> Value {
+    let is_name = |name: &Value, other: &Value| match (name, other) {
+        (Value::Text(name), Value::Text(other)) => name.eq_ignore_ascii_case(other),
+        (name, other) => name == other,
+    };
+    match (known, more) {
+        (Value::List(known), Value::List(more)) => {
+            let mut all = known.clone();
+            for name in more {
+                if !all.iter().any(|other| is_name(name, other)) {
+                    all.push(name.clone());
+                }
+            }
+            Value::List(all)
+        }
+        (Value::Table(known), Value::Table(more)) => {
+            let mut all = known.clone();
+            for (name, value) in more {
+                if !all.iter().any(|(other, _)| other.eq_ignore_ascii_case(name)) {
+                    all.push((name.clone(), value.clone()));
+                }
+            }
+            Value::Table(all)
+        }
+        _ => known.clone(),
+    }
 }
 
 #[cfg(test)]

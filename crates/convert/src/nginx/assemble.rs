@@ -221,6 +221,10 @@ impl Assembly {
         });
     }
 
+    fn has_exact(&self, path: &str) -> bool {
+        self.drafts.exact.iter().any(|exact| text_of(&exact.draft.paths) == path)
+    }
+
     /// A request for `/a` is redirected to `/a/` where `/a/` is that of an application. A pattern does so by itself, an
     /// expression does not.
     fn missing_slashes(&mut self) {
@@ -235,16 +239,19 @@ impl Assembly {
             let handler = |place: &Place| {
                 place.draft.keys.handler().and_then(|key| place.draft.keys.get(key).cloned())
             };
-            let is_alias = place.draft.keys.get("try") == Some(&Value::list(ALIAS_STEPS));
+            let is_alias = is_alias_of_path(place);
             let is_other = |outer: &Place| is_alias || handler(outer).is_some();
             if handler(place).is_none()
                 && !place.is_regex
                 && let Some(outer) = outer.filter(|outer| is_other(outer))
                 && let Some(path) = prefix.strip_suffix('/')
-                && place.draft.comment.ends_with(prefix)
             {
-                // Only files have this redirect, and the path is none of theirs.
-                without_slash.push((path.to_owned(), outer.draft.keys.clone()));
+                if place.draft.comment.ends_with(prefix) {
+                    // Only files have this redirect, and the path is none of theirs.
+                    without_slash.push((path.to_owned(), outer.draft.keys.clone()));
+                } else if is_alias_of_path(place) && !self.has_exact(path) {
+                    made.push(redirect_to_slash(place, path));
+                }
                 continue;
             }
             // A route that inherits the application of a more general one has no such redirect.
@@ -323,8 +330,14 @@ impl Assembly {
                     && prefix.starts_with(text_of(&other.draft.paths))
                     && !std::ptr::eq(place, other)
             });
+            // Routes with conditions have the same pattern, and are inherited as well.
+            let conditional =
+                place.before.iter().filter(|draft| !matches!(draft.paths, Paths::Regex(_)));
+            let inherited: Vec<&Keys> =
+                conditional.chain([&place.draft]).map(|draft| &draft.keys).collect();
             let ends = |draft: &Draft| {
-                draft.keys.over(&place.draft.keys, self.drafts.root.as_ref()).is_ok()
+                let root = self.drafts.root.as_ref();
+                inherited.iter().all(|keys| draft.keys.over(keys, root).is_ok())
             };
             let is_other = |draft: &Draft| match &draft.paths {
                 Paths::Regex(expression) => expression.may_match_beneath(prefix),
@@ -459,6 +472,16 @@ fn of_path(keys: &Keys, expression: &Expression, path: &str) -> Option<Keys> {
     (changed != *keys).then_some(changed)
 }
 
+/// Returns `true` if the steps of the location are those of an alias.
+fn is_alias_of_path(place: &Place) -> bool {
+    match place.draft.keys.get("try") {
+        Some(Value::List(steps)) => {
+            matches!(steps.first(), Some(Value::Text(first)) if first.starts_with("/{rest}"))
+        }
+        _ => false,
+    }
+}
+
 /// Returns the redirect of `bare` to the location with a slash at its end.
 fn redirect_to_slash(place: &Place, bare: &str) -> Place {
     let mut keys = place.draft.keys.clone();
@@ -478,6 +501,13 @@ fn expression(draft: &Draft) -> Option<Expression> {
         Paths::Regex(expression) => Some(expression.clone()),
         _ => None,
     }
+}
+
+/// Returns the settings of the routes with conditions after one of a place: where both hold, the first one is in force alone.
+fn later(place: &Place, at: usize) -> Vec<Keys> {
+    let after = place.before.iter().skip(at + 1);
+    let after = after.filter(|draft| !matches!(draft.paths, Paths::Regex(_)));
+    after.map(|draft| draft.keys.clone()).collect()
 }
 
 struct Writer {
@@ -555,9 +585,11 @@ impl Writer {
             let matching = Matching::Paths(vec![pattern_text(&path)]);
             let conditional = self.conditional(|prefix| path.starts_with(prefix));
             self.push(&place.draft, matching.clone(), &base, &conditional);
-            place.before.iter().for_each(|draft| {
-                self.push(draft, matching.clone(), &place.draft.keys, &conditional);
-            });
+            for (at, draft) in place.before.iter().enumerate() {
+                let mut others = conditional.clone();
+                others.extend(later(place, at));
+                self.push(draft, matching.clone(), &place.draft.keys, &others);
+            }
             kept.push((place, path));
         }
         for (at, draft) in drafts.first.iter().enumerate() {
@@ -720,10 +752,11 @@ impl Writer {
                     self.conditional(|outer| prefix.starts_with(outer) && outer != prefix);
                 self.push(&place.draft, matching, &base, &conditional);
             }
-            for draft in place.before.iter().filter(|draft| !matches!(draft.paths, Paths::Regex(_)))
-            {
-                let matching = Matching::Paths(vec![format!("{}*", pattern_text(&prefix))]);
-                self.push(draft, matching, &place.draft.keys, &[]);
+            for (at, draft) in place.before.iter().enumerate() {
+                if !matches!(draft.paths, Paths::Regex(_)) {
+                    let matching = Matching::Paths(vec![format!("{}*", pattern_text(&prefix))]);
+                    self.push(draft, matching, &place.draft.keys, &later(place, at));
+                }
             }
         }
     }

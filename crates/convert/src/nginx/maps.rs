@@ -24,6 +24,10 @@ impl<'t> Context<'t> {
             "server_protocol" => "{protocol}".to_owned(),
             "request_method" => "{method}".to_owned(),
             "remote_addr" | "binary_remote_addr" => "{client}".to_owned(),
+            // Without trusted proxies, the address of the connection is that of the client.
+            "realip_remote_addr" if self.document.get("server", "trusted_proxies").is_none() => {
+                "{client}".to_owned()
+            }
             "content_type" => of("header", "Content-Type"),
             "content_length" => of("header", "Content-Length"),
             name if self.is_map(name) => format!("{{map.{}}}", self.map(name)?.name),

@@ -62,6 +62,19 @@ impl<'t> Scope<'t> {
             .filter(|directive| directive.name == "set")
     }
 
+    /// Returns the `set` directives of the levels that give a variable its value, also those within an `if`.
+    pub(super) fn sets_of(&self, name: &str) -> Vec<&'t Directive> {
+        let all = self.levels.iter().flat_map(|level| level.iter());
+        let all = all.flat_map(|directive| {
+            let inner = if directive.name == "if" { directive.children() } else { &[] };
+            std::iter::once(directive).chain(inner)
+        });
+        let is_it = |directive: &&Directive| {
+            directive.name == "set" && directive.word(0).trim_start_matches('$') == name
+        };
+        all.filter(is_it).collect()
+    }
+
     /// Returns the names of the variables that an `if` of the levels sets.
     pub(super) fn conditional_sets(&self) -> Vec<String> {
         let mut names = Vec::new();

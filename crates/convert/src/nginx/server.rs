@@ -27,6 +27,8 @@ pub(super) struct Builder<'c, 't> {
     pub(super) rejected: HashSet<usize>,
     /// What the server rewrites a path without a file to.
     fallback: Option<String>,
+    /// A named location is read as the page of an error, which has no pages of errors of its own.
+    pub(super) is_page: bool,
 }
 
 /// A location.
@@ -70,6 +72,7 @@ pub(super) fn drafts<'t>(
         drafts: Drafts::default(),
         rejected: HashSet::new(),
         fallback: None,
+        is_page: false,
     };
     builder.server(scope);
     builder.drafts
