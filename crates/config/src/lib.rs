@@ -148,7 +148,9 @@ pub use error::Problem;
 pub use error_page::ErrorPage;
 pub use explain::explain_settings;
 pub use facts::Facts;
-pub use fields::{ComputedField, FieldPart, FieldToSet, PendingField, RequestField, valid_value};
+pub use fields::{
+    ComputedField, FieldPart, FieldToSet, PendingField, RequestField, ResponseMap, valid_value,
+};
 pub use file::{
     AcmeChallenge, BodyHandling, ClientBy, ComponentStderr, CongestionControl,
     ConnectionUse as Persistence, EtagKind, ForwardCertificate, Interface, JwtAlgorithm,

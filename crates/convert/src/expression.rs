@@ -187,12 +187,31 @@ impl Expression {
             (!after.starts_with(['?', '*', '+', '{']) && !after.contains('|'))
                 .then(|| format!("^/{group}{after}"))
         };
-        (template.starts_with("{1}") && !self.text.contains("(?i)")).then_some(())?;
+        (template.starts_with('{') && !self.text.contains("(?i)")).then_some(())?;
+        if !template.starts_with("{1}") || begins(&self.text).is_none() {
+            return self.with_slash_before(template);
+        }
         let except = match &self.except {
             Some(except) => Some(begins(except)?),
             None => None,
         };
         Some((Self { text: begins(&self.text)?, except }, template.replace("{1}", "/{1}")))
+    }
+
+    /// As [`Self::after_slash`], for a group anywhere whose text begins with a slash.
+    fn with_slash_before(&self, template: &str) -> Option<(Self, String)> {
+        let (name, _) = template.strip_prefix('{')?.split_once('}')?;
+        let (start, end) = group_of(&self.text, name)?;
+        let inner = self.text[start..end].strip_prefix('/')?;
+        let after = &self.text[end + 1..];
+        let is_one = split_top(&self.text[start..end], '|').len() == 1;
+        let is_repeated = |text: &str| text.starts_with(['?', '*', '+', '{']);
+        (is_one && !is_repeated(inner) && !is_repeated(after) && self.except.is_none())
+            .then_some(())?;
+        let before = self.text[..start].strip_suffix('(')?;
+        let text = format!("{before}/({inner}){after}");
+        let group = format!("{{{name}}}");
+        Some((Self { text, except: None }, template.replace(&group, &format!("/{group}"))))
     }
 
     /// Returns `true` if the expression has a group of that number or name.
@@ -509,6 +528,41 @@ fn sequence(text: &str, depth: usize) -> Option<Vec<String>> {
     Some(found)
 }
 
+/// Returns the range of what is in a group, by its number or its name.
+pub(crate) fn group_of(text: &str, group: &str) -> Option<(usize, usize)> {
+    let bytes = text.as_bytes();
+    let mut open: Vec<Option<usize>> = Vec::new();
+    let (mut number, mut in_class, mut at) = (0, false, 0);
+    while let Some(byte) = bytes.get(at) {
+        match byte {
+            b'\\' => at += 1,
+            b'[' if !in_class => in_class = true,
+            b']' if in_class => in_class = false,
+            b'(' if !in_class => {
+                let after = &text[at + 1..];
+                let name = after.strip_prefix("?P<").or_else(|| after.strip_prefix("?<"));
+                let name = name.and_then(|name| name.split_once('>')).map(|(name, _)| name);
+                let is_capturing = name.is_some() || !after.starts_with('?');
+                number += u32::from(is_capturing);
+                let is_it = is_capturing && (name == Some(group) || group.parse() == Ok(number));
+                let start = match name {
+                    Some(_) => at + 1 + after.find('>')? + 1,
+                    None => at + 1,
+                };
+                open.push(is_it.then_some(start));
+            }
+            b')' if !in_class => {
+                if let Some(start) = open.pop()? {
+                    return Some((start, at));
+                }
+            }
+            _ => {}
+        }
+        at += 1;
+    }
+    None
+}
+
 /// Returns the position of the parenthesis that closes the first one.
 pub(crate) fn closing(text: &str) -> Option<usize> {
     let (mut depth, mut is_escaped) = (0, false);
@@ -580,6 +634,19 @@ mod tests {
                 && !api.may_match_beneath("/b/")
         );
         assert_eq!(api.beneath("/api/"), api);
+    }
+
+    #[test]
+    fn the_slash_of_a_group_stands_before_it() {
+        let of = |text: &str, template: &str| {
+            let expression = Expression::new(text, false).unwrap();
+            expression.after_slash(template).map(|(made, to)| (made.text, to))
+        };
+        let some = |text: &str, to: &str| Some((text.to_owned(), to.to_owned()));
+        assert_eq!(of("^(.*)$", "{1}/x"), some("^/(.*)$", "/{1}/x"));
+        assert_eq!(of("^(/[^/]+)?(/wp-.*)", "{2}"), some("^(/[^/]+)?/(wp-.*)", "/{2}"));
+        assert_eq!(of("^(/a|/b)", "{1}"), None);
+        assert_eq!(of("^/x(/a)?", "{1}"), None);
     }
 
     #[test]

@@ -35,6 +35,13 @@ impl<'t> Builder<'_, 't> {
             }
             return false;
         }
+        if splits_path(directive, &location.scope) {
+            for judged in [directive].into_iter().chain(directive.children()) {
+                let what = "the first file on the path is the script, and the rest is PATH_INFO";
+                self.context.report.differs(judged, what);
+            }
+            return false;
+        }
         if self.is_never_set(directive, location) {
             self.context.report.not_needed(directive, "nothing gives the variable such a value");
             for child in directive.children() {
@@ -261,7 +268,7 @@ impl<'t> Builder<'_, 't> {
             children.iter().for_each(|child| self.context.report.carried(child));
             return true;
         }
-        let difference = "a directory without an index file counts as if it were not there";
+        let difference = "a directory without an index file counts as if it were not there, and a script that is the index file gets other methods than GET, HEAD and POST";
         if let Some(rewrite) = find("rewrite") {
             let expression = Expression::new(rewrite.word(0), false);
             let is_universal = UNIVERSAL.contains(&rewrite.word(0))
@@ -350,6 +357,22 @@ impl<'t> Builder<'_, 't> {
         let comment = format!("{}: rewrite {}", rewrite.place.short(), rewrite.word(0));
         Some(Draft::new(comment, paths, narrowed.also, keys))
     }
+}
+
+/// Returns `true` if an `if` splits the path of a script into its name and what follows, as the server does by itself.
+fn splits_path(directive: &Directive, scope: &Scope<'_>) -> bool {
+    let is_split = matches!(
+        condition::terms(&directive.words)[..],
+        ["$fastcgi_script_name" | "$uri" | "$document_uri", "~" | "~*", pattern] if pattern.contains(r"\.php")
+    );
+    let sets = directive.children();
+    let is_group = |set: &Directive| {
+        set.name == "set" && matches!(set.word(1), "$1" | "$2" | "$fastcgi_path_info")
+    };
+    is_split
+        && scope.own_directive("fastcgi_pass").is_some()
+        && !sets.is_empty()
+        && sets.iter().all(is_group)
 }
 
 fn outer_pass<'t>(scope: &Scope<'t>) -> Option<(&'t Directive, &'static str)> {

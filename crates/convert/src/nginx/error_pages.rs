@@ -1,6 +1,6 @@
 //! `error_page`: pages, named locations and redirects in place of errors.
 
-use super::assemble::Paths;
+use super::assemble::{Draft, Paths};
 use super::location::passes;
 use super::parse::Directive;
 use super::scope::Scope;
@@ -27,7 +27,10 @@ impl<'t> Builder<'_, 't> {
         let pages = scope.all(&["error_page"]);
         let page = pages.into_iter().find(|page| {
             let is_missing = page.words.iter().any(|word| word == "404");
-            is_missing && page.words.iter().any(|word| matches!(word.as_str(), "=" | "=200"))
+            let is_page = page.words.last().is_some_and(|last| self.is_searched_page(last));
+            is_missing
+                && is_page
+                && page.words.iter().any(|word| matches!(word.as_str(), "=" | "=200"))
         })?;
         let target = page.words.last()?;
         self.context.report.carried(page);
@@ -104,8 +107,33 @@ impl<'t> Builder<'_, 't> {
         let of_return =
             target.starts_with('@') && change == Some("=") && OF_RETURN.contains(&status);
         let is_own = matches!(change, Some("=" | "=200"));
-        let of_files = passes(scope).is_none() && scope.own_directive("stub_status").is_none();
+        // A script that does not exist is not looked for again.
+        let is_page = self.is_searched_page(target);
+        let of_files =
+            is_page && passes(scope).is_none() && scope.own_directive("stub_status").is_none();
         of_return || is_own && status == "404" && of_files && !target.contains("://")
+    }
+
+    /// Returns `true` if a page in place of a missing file can end the list of files: a named location that exists, or a file.
+    fn is_searched_page(&self, target: &str) -> bool {
+        match target.strip_prefix('@') {
+            Some(name) => self.named(name).is_some(),
+            None => !target.contains(".php"),
+        }
+    }
+
+    /// Adds an internal route in place of a named location that does not exist, and returns its path.
+    fn missing_name(&mut self, name: &str) -> String {
+        let path = format!("/@{name}");
+        let mut keys = Keys::default();
+        keys.set("internal", Value::Switch(true));
+        keys.set("respond", Value::table([("status", Value::Number(500))]));
+        let comment = format!("there is no location @{name}");
+        if !self.drafts.internal.iter().any(|draft| draft.comment == comment) {
+            let paths = Paths::Exact(path.clone());
+            self.drafts.internal.push(Draft::new(comment, paths, None, keys));
+        }
+        path
     }
 
     /// Returns where an error leads: a path of the site, or a URL.
@@ -117,10 +145,8 @@ impl<'t> Builder<'_, 't> {
     ) -> Option<String> {
         if let Some(name) = target.strip_prefix('@') {
             let Some((named, inner)) = self.named(name) else {
-                let what =
-                    format!("there is no location @{name}: errors have the page of the server");
-                self.context.report.lost(directive, what);
-                return None;
+                // nginx fails then.
+                return Some(self.missing_name(name));
             };
             let what = "it gets a request with GET and without a body, whatever the method was";
             self.context.report.differs(named, what);
@@ -198,7 +224,8 @@ fn page(to: &str, target: &str, change: Option<&str>, status: u16) -> Value {
         None if is_url || !target.starts_with('@') => return Value::text(to),
         None => Value::Number(status.into()),
         Some("=") if is_url => return Value::text(to),
-        Some("=") => Value::text("page"),
+        // A file has 200 by itself, and its validators.
+        Some("=" | "=200") => Value::text("page"),
         Some(change) => match change[1..].parse::<u64>() {
             Ok(302) if is_url => return Value::text(to),
             Ok(code) => Value::Number(code),

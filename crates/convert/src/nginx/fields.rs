@@ -1,5 +1,6 @@
 //! Response fields: `add_header`, and those that are hidden.
 
+use super::location::passes;
 use super::parse::Directive;
 use super::scope::Scope;
 use super::server::Builder;
@@ -32,6 +33,7 @@ impl<'t> Builder<'_, 't> {
         let mut fields = Value::Table(Vec::new());
         let mut cache_control: Vec<String> = Vec::new();
         let constants = self.constants(scope);
+        self.is_application = passes(scope).is_some();
         for directive in scope.all(&["add_header"]) {
             let (name, text) = (directive.word(0), directive.word(1));
             if self.is_copied(scope, name, text) {
@@ -41,6 +43,7 @@ impl<'t> Builder<'_, 't> {
             }
             self.value(directive, (name, text), &constants, &mut fields, &mut cache_control);
         }
+        self.not_inherited(scope);
         for directive in scope.all(&["more_set_headers"]) {
             for word in directive.words.iter().filter(|word| !word.starts_with('-')) {
                 let (name, value) = word.split_once(':').unwrap_or((word, ""));
@@ -66,6 +69,22 @@ impl<'t> Builder<'_, 't> {
         }
         for directive in scope.all(&["add_trailer"]) {
             self.context.report.lost(directive, "responses have no such trailer field");
+        }
+    }
+
+    /// Reports a field that the server sends although a level with fields of its own does not inherit it.
+    fn not_inherited(&mut self, scope: &Scope<'t>) {
+        let is_it = |directive: &&Directive| {
+            directive.word(0).eq_ignore_ascii_case("x-content-type-options")
+        };
+        let own = scope.all(&["add_header"]);
+        let is_elsewhere = scope.of_every_level("add_header").any(|directive| is_it(&directive));
+        if is_elsewhere
+            && !own.iter().any(|directive| is_it(directive))
+            && let Some(first) = own.first()
+        {
+            let what = "responses have `X-Content-Type-Options: nosniff`, too, which is not inherited here";
+            self.context.report.differs(first, what);
         }
     }
 
@@ -132,6 +151,10 @@ impl<'t> Builder<'_, 't> {
                 .all(|byte| byte.is_ascii_alphanumeric() || b"!#$%&'*+-.^_`|~".contains(&byte)) =>
             {
                 self.context.report.lost(directive, format!("{name} is not the name of a field"));
+            }
+            "last-modified" if self.is_application => {
+                self.context.report.carried(directive);
+                fields.set(name, Value::text(value));
             }
             name if OF_SERVER.contains(&name) => {
                 self.context.report.lost(directive, format!("{name} is the server's to send"));

@@ -101,7 +101,7 @@ impl<'t> Builder<'_, 't> {
             keys.set("try", Value::list(steps));
             return self.caching(scope, keys);
         }
-        if !is_alias {
+        if !is_alias && keys.get("root").is_none() {
             let Some(root) = self.root(scope) else {
                 if let Some((directive, inner)) = self.without_files(scope) {
                     self.context.report.carried(directive);
@@ -114,6 +114,7 @@ impl<'t> Builder<'_, 't> {
             keys.set("root", Value::text(root));
         }
         self.of_files(scope, keys);
+        self.without_sources(scope);
         self.try_files(scope, paths, rest, is_alias, keys);
         self.caching(scope, keys);
     }
@@ -271,6 +272,12 @@ impl<'t> Builder<'_, 't> {
                     return true;
                 }
             };
+        if matches!(paths, Paths::Prefix(prefix) if prefix == "/") && !target.contains('{') {
+            // It is the root of all paths.
+            self.context.report.carried(directive);
+            keys.set("root", Value::text(self.context.in_prefix(&target)));
+            return false;
+        }
         self.context.report.differs(directive, "a directory without an index file may get 404 instead of 403, and no redirect to its name with a slash");
         let (folder, rest) = match target.find('{') {
             None => (target.clone(), String::new()),

@@ -35,6 +35,7 @@ mod map_condition;
 mod maps;
 mod parse;
 mod proxy;
+mod proxy_target;
 mod reserved;
 mod response_cache;
 mod rewrite;
@@ -50,6 +51,7 @@ mod tries;
 mod types;
 mod upstream;
 mod variables;
+mod writer;
 
 use std::collections::BTreeSet;
 use std::path::{Path, PathBuf};

@@ -7,7 +7,7 @@ use super::scope::Scope;
 use super::server::Builder;
 use super::units::{shown_time, time};
 use super::upstream::group;
-use super::variables::{Constants, constant, has_variable, with_constants};
+use super::variables::{Constants, Place, constant, template, with_constants};
 use crate::keys::Keys;
 use crate::value::Value;
 
@@ -127,9 +127,13 @@ impl<'t> Builder<'_, 't> {
             return keys.set("try", Value::list(["{path}", fallback]));
         }
         let Some(tries) = tries else { return };
+        let none = Constants::new();
         let step = |word: &String| match word.as_str() {
             "$uri" | "$fastcgi_script_name" | "$document_uri" => Some("{path}".to_owned()),
-            word if word.starts_with(['/', '=']) && !has_variable(word) => Some(word.to_owned()),
+            "$uri/" => Some("{path}/".to_owned()),
+            word if word.starts_with(['/', '=']) => {
+                template(word, Place::Path, &none, &none, |_| false).ok()
+            }
             _ => None,
         };
         let steps: Option<Vec<String>> = tries.words.iter().map(step).collect();
@@ -180,6 +184,15 @@ impl<'t> Builder<'_, 't> {
             if is_other_https && value.contains('$') {
                 let what = "HTTPS is `on` for requests by TLS, whatever the variable is";
                 self.context.report.differs(directive, what);
+                continue;
+            }
+            if name == "DOCUMENT_ROOT"
+                && scope.get("root").is_none()
+                && !is_file
+                && let Ok(root) = constant(value, &constants)
+            {
+                self.context.report.carried(directive);
+                env.set(name, Value::text(root));
                 continue;
             }
             if STANDARD.contains(&name) && value.contains('$')

@@ -141,6 +141,10 @@ fn listen<'t>(
         return None;
     }
     context.report.carried(directive);
+    if is_there("http2") && !has_tls && !is_there("ssl") {
+        let what = "without TLS, HTTP/1.1 is understood besides HTTP/2 at this listener";
+        context.report.differs(directive, what);
+    }
     let backlog = directive.words.iter().find_map(|word| word.strip_prefix("backlog="));
     Some(Listen {
         directive: Some(directive),

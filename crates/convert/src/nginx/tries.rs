@@ -99,6 +99,7 @@ impl<'t> Builder<'_, 't> {
             steps.iter_mut().for_each(|step| *step = step.replacen("{path}", "/{rest}", 1));
         }
         match last.strip_prefix('@') {
+            _ if last == "=444" => steps.push(self.closing()),
             Some(name) => self.try_named(directive, name, scope, paths, &mut steps, keys),
             None => {
                 match template(last, Place::Path, &constants, &self.context.choices_of(last), group)
@@ -200,6 +201,20 @@ impl<'t> Builder<'_, 't> {
             return steps.push("=proxy".to_owned());
         }
         steps.push(self.named_path(name, named, &inner, scope));
+    }
+
+    /// Adds an internal route that closes the connection, and returns its path.
+    fn closing(&mut self) -> String {
+        let path = "/@close".to_owned();
+        let mut keys = Keys::default();
+        keys.set("internal", Value::Switch(true));
+        keys.set("close", Value::Switch(true));
+        let comment = "try_files … =444".to_owned();
+        if !self.drafts.internal.iter().any(|draft| draft.comment == comment) {
+            let paths = Paths::Exact(path.clone());
+            self.drafts.internal.push(Draft::new(comment, paths, None, keys));
+        }
+        path
     }
 
     /// Returns a text with the URI of the request in place of a slash and the map that has this URI without its slash.

@@ -64,6 +64,25 @@ impl<'t> Builder<'_, 't> {
         }
     }
 
+    /// Reports that sources of scripts are not sent by other locations either.
+    pub(super) fn without_sources(&mut self, scope: &Scope<'t>) {
+        if !self.has_scripts {
+            return;
+        }
+        let places = ["try_files", "root", "alias", "index"];
+        let Some(place) = places.into_iter().find_map(|name| scope.get(name)) else { return };
+        let what = "the source of a script is never sent: a path with the extension of scripts leads to the next one of the list, or to 404";
+        self.context.report.differs(place, what);
+    }
+
+    /// Reports that text is compressed also where no `gzip` is in force.
+    fn without_gzip(&mut self, scope: &Scope<'t>) {
+        let places = ["root", "alias", "index", "listen", "server_name"];
+        let Some(place) = places.into_iter().find_map(|name| scope.get(name)) else { return };
+        let what = "text is compressed for clients that accept it, and its `Vary` names `Accept-Encoding`; `compress = false` ends that";
+        self.context.report.differs(place, what);
+    }
+
     /// Reports media types that are not those of the defaults of nginx, where a configuration states none.
     fn without_types(&mut self, scope: &Scope<'t>) {
         let place = ["root", "alias", "index", "listen", "server_name"];
@@ -79,6 +98,9 @@ impl<'t> Builder<'_, 't> {
     }
 
     pub(super) fn compression(&mut self, scope: &Scope<'t>, keys: &mut Keys) {
+        if scope.get("gzip").is_none() {
+            self.without_gzip(scope);
+        }
         if let Some(directive) = scope.get("gzip") {
             match directive.word(0) {
                 "on" => self
