@@ -384,5 +384,8 @@ fn outer_pass<'t>(scope: &Scope<'t>) -> Option<(&'t Directive, &'static str)> {
         ("scgi_pass", "scgi"),
         ("grpc_pass", "grpc"),
     ];
-    names.into_iter().find_map(|(name, kind)| Some((scope.get(name)?, kind)))
+    names.into_iter().find_map(|(name, kind)| {
+        let pass = scope.own_directive(name).or_else(|| scope.outer_directive(name))?;
+        Some((pass, kind))
+    })
 }

@@ -146,7 +146,12 @@ impl<'t> Builder<'_, 't> {
             respond.set("status", Value::Number(status.clamp(200, 599)));
         }
         match text.map(|text| constant(text, constants)) {
-            None => self.context.report.carried(directive),
+            None => {
+                self.context.report.carried(directive);
+                if status == 200 {
+                    self.content_type(scope, &mut respond);
+                }
+            }
             Some(Ok(text)) => {
                 self.context.report.carried(directive);
                 if !text.is_empty() {

@@ -31,6 +31,12 @@ impl<'t> Scope<'t> {
         self.all(&[name]).last().copied()
     }
 
+    /// Returns the directive of that name of the level around the innermost one alone.
+    pub(super) fn outer_directive(&self, name: &str) -> Option<&'t Directive> {
+        let outer = self.levels.len().checked_sub(2).and_then(|at| self.levels.get(at))?;
+        outer.iter().rfind(|directive| directive.name == name)
+    }
+
     /// Returns the directives of these names of the innermost level that has any: it inherits none of them.
     pub(super) fn all(&self, names: &[&str]) -> Vec<&'t Directive> {
         let of_level = |level: &&'t [Directive]| -> Vec<&'t Directive> {
