@@ -17,9 +17,9 @@ pub(super) struct Target {
     pub(super) scheme: String,
     pub(super) host: String,
     /// The path of the URL, with its slash.
-    path: Option<String>,
+    pub(super) path: Option<String>,
     /// The path has variables: it replaces all of the request's path and query.
-    is_template: bool,
+    pub(super) is_template: bool,
 }
 
 impl<'t> Builder<'_, 't> {
