@@ -305,7 +305,6 @@ def test_a_page_can_have_another_status(serve, site, tmp_path):
     assert (status, fields["location"]) == (302, "https://login.example.com/?next=/closed%3Fa=1")
     status, fields, _ = server.get("/sorry.html", method="DELETE")
     assert (status, fields["location"]) == (303, "/home")
-    assert server.get("/run/page")[0] == 404
 
 
 def test_another_route_responds_for_an_upstream_that_fails(serve):

@@ -119,7 +119,7 @@ impl ErrorPage {
             Target::Path(to) => {
                 let found = to.expand(path, query, None)?;
                 // The query of the request is that of the page only where it is named.
-                let query = found.query.filter(|_| to.has_query());
+                let query = found.query.filter(|query| to.has_query() && !query.is_empty());
                 Some(Candidate { query, is_fixed: true, ..found })
             }
             Target::Redirect(_) => None,

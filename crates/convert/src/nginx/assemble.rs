@@ -241,6 +241,15 @@ impl Assembly {
                 place.draft.keys.handler().and_then(|key| place.draft.keys.get(key).cloned())
             };
             let is_alias = is_alias_of_path(place);
+            if let Some(path) = prefix.strip_suffix('/')
+                && is_alias
+                && place.is_regex
+                && !place.draft.comment.ends_with(prefix)
+                && !self.has_exact(path)
+            {
+                made.push(redirect_to_slash(place, path));
+                continue;
+            }
             let is_other = |outer: &Place| is_alias || handler(outer).is_some();
             if handler(place).is_none()
                 && !place.is_regex
@@ -259,7 +268,11 @@ impl Assembly {
             let is_inherited = outer.is_some_and(|outer| handler(outer) == handler(place));
             // Routes for each value of a map have none either.
             let is_chosen = handler(place).is_some_and(|value| value.to_string().contains("{map."));
-            if !place.is_regex && !is_inherited && !is_chosen {
+            // The more general one responds by itself.
+            let is_fixed = outer.is_some_and(|outer| {
+                matches!(outer.draft.keys.handler(), Some("respond" | "redirect" | "close"))
+            });
+            if !place.is_regex && !is_inherited && !is_chosen && !is_fixed {
                 continue;
             }
             let Some(path) = prefix.strip_suffix('/').filter(|path| !path.is_empty()) else {

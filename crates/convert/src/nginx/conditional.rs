@@ -268,7 +268,7 @@ impl<'t> Builder<'_, 't> {
             children.iter().for_each(|child| self.context.report.carried(child));
             return true;
         }
-        let difference = "a directory without an index file counts as if it were not there, and a script that is the index file gets other methods than GET, HEAD and POST";
+        let difference = "a directory without an index file counts as if it were not there, and a script that is the index file gets other methods than GET, HEAD and POST; a location that rejects requests comes first";
         if let Some(rewrite) = find("rewrite") {
             let expression = Expression::new(rewrite.word(0), false);
             let is_universal = UNIVERSAL.contains(&rewrite.word(0))

@@ -43,7 +43,7 @@ impl<'t> Builder<'_, 't> {
             }
             self.value(directive, (name, text), &constants, &mut fields, &mut cache_control);
         }
-        self.not_inherited(scope);
+        self.not_set(scope);
         for directive in scope.all(&["more_set_headers"]) {
             for word in directive.words.iter().filter(|word| !word.starts_with('-')) {
                 let (name, value) = word.split_once(':').unwrap_or((word, ""));
@@ -72,19 +72,16 @@ impl<'t> Builder<'_, 't> {
         }
     }
 
-    /// Reports a field that the server sends although a level with fields of its own does not inherit it.
-    fn not_inherited(&mut self, scope: &Scope<'t>) {
+    /// Reports a field that the server sends although it is not set.
+    fn not_set(&mut self, scope: &Scope<'t>) {
         let is_it = |directive: &&Directive| {
             directive.word(0).eq_ignore_ascii_case("x-content-type-options")
         };
-        let own = scope.all(&["add_header"]);
-        let is_elsewhere = scope.of_every_level("add_header").any(|directive| is_it(&directive));
-        if is_elsewhere
-            && !own.iter().any(|directive| is_it(directive))
-            && let Some(first) = own.first()
-        {
-            let what = "responses have `X-Content-Type-Options: nosniff`, too, which is not inherited here";
-            self.context.report.differs(first, what);
+        let places = ["root", "alias", "index", "listen", "server_name"];
+        let place = places.into_iter().find_map(|name| scope.get(name));
+        if let Some(place) = place.filter(|_| !scope.all(&["add_header"]).iter().any(is_it)) {
+            let what = "files, redirects and pages of the server have `X-Content-Type-Options: nosniff`; `nosniff = false` ends that";
+            self.context.report.differs(place, what);
         }
     }
 

@@ -60,12 +60,6 @@ impl<'t> Scope<'t> {
         self.word(name) == Some("on")
     }
 
-    /// Returns the directives of that name of all levels.
-    pub(super) fn of_every_level(&self, name: &str) -> impl Iterator<Item = &'t Directive> {
-        let all = self.levels.iter().flat_map(|level| level.iter());
-        all.filter(move |directive| directive.name == name)
-    }
-
     /// Returns all `set` directives of the levels, from the outermost.
     pub(super) fn sets(&self) -> impl Iterator<Item = &'t Directive> {
         self.levels

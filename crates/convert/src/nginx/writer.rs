@@ -137,7 +137,7 @@ impl Writer {
                 .keys
                 .over(&place.draft.keys, self.root.as_ref())
                 .unwrap_or_else(|_| draft.keys.clone());
-            own.iter().for_each(|(key, value)| keys.set(key, value.clone()));
+            own.iter().for_each(|(key, value)| keys.add(key, value));
         }
         if !paths.is_empty() {
             let (comment, when) = (draft.comment.clone(), draft.when.clone());
