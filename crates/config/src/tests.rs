@@ -381,7 +381,7 @@ fn errors_in_routes_are_reported_with_line_and_column() {
         ),
         (
             "error_pages = { 404 = { to = '/x', status = 'own' } }",
-            "14:45: expected a status such as 200, or \"page\", found \"own\"",
+            "14:45: status: expected a status such as 200, or \"page\", found \"own\"",
         ),
         ("ranges = -1", "14:10: ranges: expected a whole number of at least 0, found -1"),
         ("proxy_pass = 1", "14:1: there is no key `proxy_pass` in [[site.route]]: write proxy = "),
