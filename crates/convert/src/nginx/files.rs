@@ -27,6 +27,11 @@ fn is_index_path(name: &str) -> bool {
     name.starts_with('/') && !plain.contains('$')
 }
 
+/// Returns `true` if a level rejects every request.
+fn denies_all(scope: &Scope<'_>) -> bool {
+    matches!(scope.all(&["allow", "deny"])[..], [only] if only.name == "deny" && only.word(0) == "all")
+}
+
 /// The step of `try` that ends the list for directories.
 pub(super) const DIRECTORY: &str = "=directory";
 
@@ -212,7 +217,7 @@ impl<'t> Builder<'_, 't> {
         let scope = &location.scope;
         let index = scope.get("index").filter(|_| keys.handler().is_none())?;
         let last = index.words.last().filter(|last| is_index_path(last))?;
-        if scope.own_directive("try_files").is_some() {
+        if scope.own_directive("try_files").is_some() || denies_all(scope) {
             return None;
         }
         let constants = self.constants(scope);
