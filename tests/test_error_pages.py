@@ -275,6 +275,52 @@ def test_an_error_page_of_any_other_route(serve, site, tmp_path):
     assert status == 410 and b"<h1>410</h1>" in body
 
 
+def test_a_page_can_have_another_status(serve, site, tmp_path):
+    directory = tmp_path / "cgi-bin"
+    script(directory, "page", "printf 'Status: 207 Many\\nContent-Type: text/plain\\n\\n'; echo page $REDIRECT_STATUS $PATH_INFO $QUERY_STRING")
+    write(site / "sorry.html", "sorry")
+    server = serve(
+        route='''error_pages = { 404 = { to = "/run/page{path}?{query}", status = "page" }, 403 = { to = "/sorry.html", status = 200 }, '''
+        '''410 = { to = "/run/page", status = 502 }, 401 = "https://login.example.com/?next={target}", 405 = { to = "/home", status = 303 } }''',
+        more=f"""
+        [[site.route]]
+        path = "/run/*"
+        internal = true
+        script = {{ kind = "cgi", directory = "{directory}" }}
+        [[site.route]]
+        path = "/denied"
+        deny = ["0.0.0.0/0"]
+        [[site.route]]
+        path = "/gone"
+        try = ["=410"]
+        [[site.route]]
+        path = "/closed"
+        try = ["=401"]
+        """,
+    )
+    assert server.get("/none?a=b")[::2] == (207, b"page 404 /none a=b\n")
+    assert server.get("/denied")[::2] == (200, b"sorry")
+    assert server.get("/gone")[::2] == (502, b"page 410\n")
+    status, fields, _ = server.get("/closed?a=1")
+    assert (status, fields["location"]) == (302, "https://login.example.com/?next=/closed%3Fa=1")
+    status, fields, _ = server.get("/sorry.html", method="DELETE")
+    assert (status, fields["location"]) == (303, "/home")
+
+
+def test_another_route_responds_for_an_upstream_that_fails(serve):
+    server = serve(
+        route='proxy = "http://127.0.0.1:9"\nerror_pages = { 502 = { to = "/spare{path}?{query}", status = "page" } }',
+        more="""
+        [[site.route]]
+        path = "/spare/*"
+        internal = true
+        respond = { template = "spare {rest} {query}" }
+        """,
+    )
+    assert server.get("/x?a=1")[::2] == (200, b"spare x a=1")
+    assert server.get("/spare/x")[0] == 404
+
+
 RETRY = 'set_fields = { Retry-After = "600" }'
 
 

@@ -6,6 +6,8 @@ import subprocess
 
 import pytest
 
+from support.files import write
+from support.scripts import script
 from support.server import DUNLIN
 from support.upstream import Upstream, response
 
@@ -343,3 +345,45 @@ def test_upstreams_get_the_id_of_the_request(serve):
 def test_a_template_has_the_time(serve):
     server = serve(route='respond = { template = "{time_iso}" }')
     assert re.fullmatch(r"20\d\d-\d\d-\d\dT\d\d:\d\d:\d\d\+00:00", body(server, "/"))
+
+
+def test_a_condition_on_a_file_holds_while_there_is_one(serve, site):
+    write(site / "a.html", "a page")
+    (site / "dir").mkdir()
+    flag = site / "closed"
+    server = serve(
+        more=f"""
+        [[site.route]]
+        when = {{ file = "{flag}" }}
+        respond = {{ status = 503, body = "closed" }}
+        [[site.route]]
+        regex = "^/pages(/.*)$"
+        when = {{ file = "{site}{{path}}.html" }}
+        respond = {{ body = "never" }}
+        [[site.route]]
+        regex = "^(/[a-z]+)$"
+        when = {{ file = "{site}{{path}}.html", not = {{ directory = "{site}{{path}}" }} }}
+        rewrite = "{{1}}.html"
+        """
+    )
+    assert server.get("/a")[::2] == (200, b"a page")
+    assert server.get("/dir")[0] == 301
+    assert server.get("/b")[0] == 404
+    flag.touch()
+    assert server.get("/a")[::2] == (503, b"closed")
+    flag.unlink()
+    assert server.get("/a")[::2] == (200, b"a page")
+
+
+def test_variables_of_a_script_follow_from_the_request(serve, tmp_path):
+    directory = tmp_path / "cgi-bin"
+    script(directory, "show", "printf 'Content-Type: text/plain\\n\\n'; echo \"$KIND|$PLACE|$FIXED|$HTTP_X_REAL_IP\"")
+    server = serve(
+        more=f"""
+        [[site.route]]
+        path = "/run/*"
+        script = {{ kind = "cgi", directory = "{directory}", env = {{ KIND = "{{header.X-Kind}}", PLACE = "{{scheme}} {{path}}", FIXED = "{{a}}", HTTP_X_REAL_IP = "{{client}}" }} }}
+        """
+    )
+    _, _, body = server.get("/run/show", "X-Kind: b\r\nX-Real-IP: 192.0.2.1")
+    assert body == b"b|http /run/show|{a}|127.0.0.1\n"

@@ -210,8 +210,11 @@ fn describe(settings: &Settings) -> Vec<(&'static str, String)> {
     let mut types: Vec<_> =
         settings.types.iter().map(|(key, value)| (key.clone(), value.clone())).collect();
     types.sort();
-    let mut pages: Vec<_> =
-        settings.error_pages.iter().map(|(key, value)| (key.to_string(), value.clone())).collect();
+    let mut pages: Vec<_> = settings
+        .error_pages
+        .iter()
+        .map(|(key, page)| (key.to_string(), page.to_string()))
+        .collect();
     pages.sort();
     let mut shown_fields: Vec<_> = settings
         .set_fields

@@ -1,19 +1,19 @@
 //! The keys `set_fields`, `remove_fields` and `set_request_fields`: fields that a route sets or removes.
 
 use std::borrow::Cow;
-use std::cell::RefCell;
+use std::sync::Arc;
 
 use dunlin_http::semantics::{host, is_field_value, is_token};
 
 use super::facts::Facts;
 use super::file::{Route, StatusRange};
-use super::map::Maps;
+use super::map::{Map, Maps};
 use super::report::{Report, field_value};
-use super::request_value::Piece;
+use super::request_value::{Piece, RequestValue};
 use super::response_value::{self, ResponseValue};
 use super::secrets::is_secret_name;
 use super::spanned::Spanned;
-use super::template::{Template, names_values, reject_variables};
+use super::template::{Segment, Template, names_values, reject_variables};
 
 /// A response field that a route sets.
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -55,12 +55,25 @@ impl FieldToSet {
 }
 
 /// A part of the value of a response field.
-#[derive(Debug, Clone, PartialEq, Eq)]
+#[derive(Debug, Clone, PartialEq)]
 pub enum FieldPart {
     /// What is known with the request.
     Text(Vec<u8>),
     /// What is known with the response.
     Value(ResponseValue),
+    /// The value of a map for a text that is known with the response.
+    Mapped(ResponseMap, Vec<FieldPart>),
+}
+
+/// A map whose text is known with the response.
+#[derive(Debug, Clone, PartialEq)]
+pub struct ResponseMap(Arc<Map>);
+
+impl ResponseMap {
+    /// Returns the value for a text.
+    pub fn value(&self, text: &[u8]) -> Vec<u8> {
+        self.0.value_of(text)
+    }
 }
 
 /// A response field whose value depends on the request, or on the response.
@@ -98,10 +111,10 @@ fn is_in(ranges: &[StatusRange], status: u16) -> bool {
 impl ComputedField {
     /// Reads the fields of the key `set_fields` whose values name values of requests.
     pub(super) fn read(route: &Route, maps: &Maps, report: Report<'_>) -> Vec<Self> {
-        let mut fields = Vec::new();
+        let (mut fields, maps) = (Vec::new(), &maps.for_fields());
         for (name, field) in route.set_fields.iter().flat_map(|fields| &fields.value) {
             let known = response_value::names(&field.value.value);
-            if !is_computed(&field.value.value) || may_set(name).is_err() {
+            if !is_computed(&field.value.value) || may_set_in(route, name).is_err() {
                 continue;
             }
             let is_vary = name.eq_ignore_ascii_case("vary");
@@ -143,22 +156,37 @@ impl ComputedField {
     }
 
     fn parts(&self, facts: &Facts<'_>) -> Vec<FieldPart> {
-        let parts = RefCell::new(Vec::new());
-        let mut text = |piece: Piece<'_>| {
-            let mut parts = parts.borrow_mut();
-            match parts.last_mut() {
-                Some(FieldPart::Text(text)) => piece.push_plain(text),
-                _ => {
-                    let mut text = Vec::new();
-                    piece.push_plain(&mut text);
-                    parts.push(FieldPart::Text(text));
-                }
+        parts_of(&self.value, facts)
+    }
+}
+
+/// Returns the parts of a value for a request.
+fn parts_of(template: &Template, facts: &Facts<'_>) -> Vec<FieldPart> {
+    let mut parts = Vec::new();
+    for segment in template.segments() {
+        match segment {
+            Segment::Text(text) => add_text(Piece::Text(text), &mut parts),
+            Segment::Named(name) => parts.extend(ResponseValue::parse(name).map(FieldPart::Value)),
+            Segment::Value(RequestValue::Map(map)) if map.is_of_response() => {
+                let from = parts_of(map.from(), facts);
+                parts.push(FieldPart::Mapped(ResponseMap(Arc::clone(map)), from));
             }
-        };
-        self.value.pieces(Some(facts), &mut text, |name, _| {
-            parts.borrow_mut().extend(ResponseValue::parse(name).map(FieldPart::Value));
-        });
-        parts.into_inner()
+            Segment::Value(value) => {
+                value.pieces(facts, &mut |piece| add_text(piece, &mut parts));
+            }
+        }
+    }
+    parts
+}
+
+fn add_text(piece: Piece<'_>, parts: &mut Vec<FieldPart>) {
+    match parts.last_mut() {
+        Some(FieldPart::Text(text)) => piece.push_plain(text),
+        _ => {
+            let mut text = Vec::new();
+            piece.push_plain(&mut text);
+            parts.push(FieldPart::Text(text));
+        }
     }
 }
 
@@ -253,7 +281,7 @@ pub(super) fn set_fields(route: &Route, report: Report<'_>) -> Vec<FieldToSet> {
     for (name, field) in route.set_fields.iter().flat_map(|fields| &fields.value) {
         let value = &Spanned { value: field.value.value.clone(), span: field.span.clone() };
         if is_computed(value) {
-            if let Err(what) = may_set(name) {
+            if let Err(what) = may_set_in(route, name) {
                 report(&name.span, format!("set_fields: {what}"));
             }
             continue;
@@ -261,7 +289,7 @@ pub(super) fn set_fields(route: &Route, report: Report<'_>) -> Vec<FieldToSet> {
         if field.status.as_ref().is_some_and(Vec::is_empty) {
             report(&field.span, format!("set_fields: {} is for no status", name.value));
         }
-        if let Err(what) = may_set(name) {
+        if let Err(what) = may_set_in(route, name) {
             report(&name.span, format!("set_fields: {what}"));
         }
         if let Err(what) = reject_variables(value, &[]) {
@@ -347,6 +375,15 @@ fn may_edit(name: &str) -> Result<(), String> {
 ///
 /// # Errors
 /// The reason why it may not.
+/// Checks that a route may set a field. Where scripts or upstreams respond, `Last-Modified` is theirs to state.
+fn may_set_in(route: &Route, name: &str) -> Result<(), String> {
+    let is_of_application = route.script.is_some() || route.proxy.is_some();
+    match is_of_application && name.eq_ignore_ascii_case("last-modified") {
+        true => Ok(()),
+        false => may_set(name),
+    }
+}
+
 pub(super) fn may_set(name: &str) -> Result<(), String> {
     may_edit(name)?;
     match MADE.iter().find(|(made, _)| name.eq_ignore_ascii_case(made)) {

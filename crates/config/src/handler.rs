@@ -64,7 +64,8 @@ impl Handler {
             HandlerKey::Readiness => Some(Self::Readiness),
             HandlerKey::Close => Some(Self::Close),
             HandlerKey::Script => {
-                let script = script::read(route.script.as_ref()?, pattern, report);
+                let table = route.script.as_ref()?;
+                let script = script::read(table, (pattern, patterns.maps), report);
                 Some(Self::Script(Arc::new(script)))
             }
             HandlerKey::Proxy => {

@@ -50,12 +50,14 @@ mod deserialize;
 mod dictionary;
 mod diff;
 mod error;
+mod error_page;
 mod explain;
 mod explain_maps;
 mod facts;
 pub mod field_edits;
 mod fields;
 pub mod file;
+mod file_test;
 mod foreign;
 mod forward_fields;
 mod forwarded_field;
@@ -143,14 +145,17 @@ pub use dav::Dav;
 pub use dictionary::PageDictionary;
 pub use diff::diff;
 pub use error::Problem;
+pub use error_page::ErrorPage;
 pub use explain::explain_settings;
 pub use facts::Facts;
-pub use fields::{ComputedField, FieldPart, FieldToSet, PendingField, RequestField, valid_value};
+pub use fields::{
+    ComputedField, FieldPart, FieldToSet, PendingField, RequestField, ResponseMap, valid_value,
+};
 pub use file::{
     AcmeChallenge, BodyHandling, ClientBy, ComponentStderr, CongestionControl,
     ConnectionUse as Persistence, EtagKind, ForwardCertificate, Interface, JwtAlgorithm,
-    LinkAlgorithm, ListingFormat, ProxyProtocol, SameSite, SameSiteFlag, ScriptKind, Secret,
-    Symlinks, TlsVersion, TsigAlgorithm, UnacceptedCoding,
+    LinkAlgorithm, ListingFormat, PageStatus, ProxyProtocol, SameSite, SameSiteFlag, ScriptKind,
+    Secret, Symlinks, TlsVersion, TsigAlgorithm, UnacceptedCoding,
 };
 pub use forward_fields::HOP_BY_HOP;
 pub use forwarded_field::{ForwardedField, ForwardedKind, as_read, is_other_spelling};
@@ -176,8 +181,8 @@ pub use respond::Respond;
 pub use response_value::ResponseValue;
 pub use route_table::{Found, Pair, RouteTable};
 pub use script::{
-    Component, Directory, Language, Local, Mapping, Outbound, Remote, Script, WorkerAddress,
-    Workers,
+    Component, Directory, Language, Local, Mapping, Outbound, Remote, RequestEnv, Script,
+    WorkerAddress, Workers,
 };
 pub use secrets::{is_secret_name, masked};
 pub use server::{

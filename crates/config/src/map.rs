@@ -12,6 +12,7 @@ use super::glob::Glob;
 use super::network::Network;
 use super::report::Report;
 use super::request_value::Piece;
+use super::response_value;
 use super::spanned::Spanned;
 use super::template::Template;
 use super::value_pattern::expression_of;
@@ -20,6 +21,8 @@ use super::value_pattern::expression_of;
 #[derive(Debug, Default)]
 pub(super) struct Maps {
     all: BTreeMap<String, Arc<Map>>,
+    /// Maps that follow from responses are found, too.
+    has_responses: bool,
 }
 
 /// Values that follow from a text of the request.
@@ -27,6 +30,8 @@ pub(super) struct Maps {
 pub(super) struct Map {
     name: String,
     from: Template,
+    /// The text is known with the response.
+    is_of_response: bool,
     keys: Keys,
     values: Vec<Template>,
     /// The value of texts that no key matches.
@@ -87,7 +92,18 @@ impl Maps {
     /// # Errors
     /// There is none.
     pub(super) fn find(&self, name: &str) -> Result<Arc<Map>, String> {
-        self.all.get(name).cloned().ok_or_else(|| format!("there is no [map.{name}]"))
+        match self.all.get(name) {
+            Some(map) if map.is_of_response && !self.has_responses => Err(format!(
+                "[map.{name}] follows from responses: it is for the fields of responses alone"
+            )),
+            Some(map) => Ok(Arc::clone(map)),
+            None => Err(format!("there is no [map.{name}]")),
+        }
+    }
+
+    /// Returns the maps for the fields of responses.
+    pub(super) fn for_fields(&self) -> Self {
+        Self { all: self.all.clone(), has_responses: true }
     }
 }
 
@@ -109,7 +125,8 @@ impl Map {
         maps: &Maps,
         report: Report<'_>,
     ) -> Option<Self> {
-        let from = Template::with_values(&table.from, &[], maps);
+        let of_response = response_value::names(&table.from);
+        let from = Template::with_values(&table.from, &of_response, maps);
         let from = from.inspect_err(|what| {
             report(&table.from.span, format!("map.{name}: from: {what}"));
         });
@@ -128,11 +145,33 @@ impl Map {
             false => reader.keys(entries),
         };
         let Reader { values, other, .. } = reader;
-        Some(Self { name: name.to_owned(), from: from.ok()?, keys, values, other })
+        let is_of_response = !of_response.is_empty();
+        if is_of_response && !values.iter().all(Template::is_fixed) {
+            let what = format!("map.{name}: values that follow from a response are texts");
+            report(&table.span, what);
+        }
+        Some(Self { name: name.to_owned(), from: from.ok()?, is_of_response, keys, values, other })
     }
 
     pub(super) fn name(&self) -> &str {
         &self.name
+    }
+
+    /// Returns `true` if the text is known with the response.
+    pub(super) fn is_of_response(&self) -> bool {
+        self.is_of_response
+    }
+
+    /// Returns the text whose value the map has.
+    pub(super) fn from(&self) -> &Template {
+        &self.from
+    }
+
+    /// Returns the value for a text, where values are texts as well.
+    pub(super) fn value_of(&self, text: &[u8]) -> Vec<u8> {
+        let at = self.keys.find(text).map(|(at, _)| at).or(self.other);
+        let value = at.and_then(|at| self.values.get(at));
+        value.map_or_else(Vec::new, |value| value.fill(|_, _| {}))
     }
 
     /// Returns `true` if a client can choose a value freely.

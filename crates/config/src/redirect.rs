@@ -35,7 +35,12 @@ pub(super) const PLACEHOLDERS: [&str; 5] = ["path", "query", "host", "rest", "ta
 const PLAIN: &[u8] = b"=";
 
 impl Redirect {
-    fn parse(to: &str, status: u16, pattern: &Pattern, maps: &Maps) -> Result<Self, String> {
+    pub(super) fn parse(
+        to: &str,
+        status: u16,
+        pattern: &Pattern,
+        maps: &Maps,
+    ) -> Result<Self, String> {
         let groups = pattern.capture_names();
         let known = with_groups(&PLACEHOLDERS, &groups);
         let parse = |text: &str| Template::with_values(text, &known, maps);

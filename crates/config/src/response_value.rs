@@ -63,6 +63,10 @@ values! {
     ServerAddress = "server_address",
     /// Port of the server that the client has connected to.
     ServerPort = "server_port",
+    /// Time of the response, as in the field `Date`.
+    Date = "date",
+    /// Seconds that the upstream took, as `0.004`; empty without one.
+    UpstreamTime = "upstream_time",
     /// ID of the request, which the access log has as well where a script or an upstream gets it.
     RequestId = "request_id",
     /// Version of TLS, as `TLSv1.3`.

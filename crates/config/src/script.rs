@@ -3,6 +3,7 @@
 mod component;
 pub(crate) mod keys;
 mod read;
+mod request_env;
 
 use std::fmt;
 use std::path::PathBuf;
@@ -18,6 +19,7 @@ use super::users::Owner;
 
 pub use self::component::{Component, Directory, Outbound};
 pub(crate) use self::read::{read, worker_address};
+pub use self::request_env::RequestEnv;
 
 /// The scripts of a route, for every kind.
 #[derive(Debug, Clone, PartialEq)]
@@ -51,6 +53,8 @@ pub struct Script {
     pub idle_timeout: Option<Duration>,
     /// Environment variables.
     pub env: Vec<(String, String)>,
+    /// Variables whose values follow from the request.
+    pub request_env: Vec<RequestEnv>,
     /// Pass `Authorization` to scripts.
     pub authorization: bool,
     /// Accept the client's `X-Request-Id`.

@@ -16,6 +16,7 @@ use super::check_rules::CheckRules;
 use super::coding::CodingRules;
 use super::dav::Dav;
 use super::dictionary::PageDictionary;
+use super::error_page::ErrorPage;
 use super::fields::{self, FieldToSet};
 use super::file::{
     self, BodyHandling, Codings, EtagKind, ListingFormat, Route, RouteCache, RouteCacheTable,
@@ -29,7 +30,6 @@ use super::pattern::Pattern;
 use super::report::{Report, field_value};
 use super::sources::Sources;
 use super::spanned::Spanned;
-use super::template::reject_variables;
 use super::transforms::Transforms;
 use super::tries::TryStep;
 
@@ -82,7 +82,7 @@ pub struct Settings {
     pub records: Option<Records>,
     pub symlinks: Symlinks,
     pub hidden: bool,
-    pub error_pages: HashMap<u16, String>,
+    pub error_pages: HashMap<u16, ErrorPage>,
     pub access_log: RouteLog,
     pub check_rules: CheckRules,
     pub body_size: u64,
@@ -330,7 +330,7 @@ impl Reader<'_> {
             records: self.records(),
             symlinks: self.symlinks(),
             hidden: route.hidden.as_deref().copied().unwrap_or(false),
-            error_pages: self.error_pages(),
+            error_pages: ErrorPage::read(route, patterns.maps, self.report),
             check_rules,
             handler,
             access_log: self.access_log(),
@@ -509,27 +509,6 @@ impl Reader<'_> {
             }
         };
         Some(Records { format, write: table.write.unwrap_or(false) })
-    }
-
-    fn error_pages(&mut self) -> HashMap<u16, String> {
-        let mut checked = HashMap::new();
-        for (key, page) in self.route.error_pages.iter().flat_map(|pages| &pages.value) {
-            let status = key.parse().ok().filter(|status| (400..600).contains(status));
-            if status.is_none() {
-                let what = "error_pages: the keys are statuses from 400 to 599";
-                (self.report)(&key.span, what.into());
-            }
-            if let Err(what) = reject_variables(page, &[]) {
-                (self.report)(&page.span, format!("error_pages: {what}"));
-            }
-            if !page.starts_with('/') || page.contains('\0') {
-                let what =
-                    format!("error_pages: {:?} is not a path that begins with `/`", page.value);
-                (self.report)(&page.span, what);
-            }
-            checked.extend(status.map(|status| (status, page.value.clone())));
-        }
-        checked
     }
 }
 

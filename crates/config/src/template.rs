@@ -42,7 +42,24 @@ const FOREIGN: [(&str, &str); 18] = [
     ("request_method", ""),
 ];
 
+/// A part of a template.
+pub(super) enum Segment<'t> {
+    Text(&'t str),
+    /// A named placeholder.
+    Named(&'t str),
+    Value(&'t RequestValue),
+}
+
 impl Template {
+    /// Returns the parts.
+    pub(super) fn segments(&self) -> impl Iterator<Item = Segment<'_>> {
+        self.parts.iter().map(|part| match part {
+            Part::Text(text) => Segment::Text(text),
+            Part::Placeholder(name) => Segment::Named(name),
+            Part::Value(value) => Segment::Value(value),
+        })
+    }
+
     /// Parses a text in which `{name}` is a placeholder, for each name in `known`.
     ///
     /// # Errors

@@ -381,6 +381,18 @@ fn errors_in_routes_are_reported_with_line_and_column() {
             "error_pages = { 404 = 'x' }",
             "14:23: error_pages: \"x\" is not a path that begins with `/`",
         ),
+        (
+            "error_pages = { 404 = '/{path}' }",
+            "14:23: error_pages: \"/{path}\" begins with a placeholder",
+        ),
+        (
+            "error_pages = { 404 = { to = 'https://a.test/', status = 404 } }",
+            "14:30: error_pages: the status of a redirect is one of 301, 302, 303, 307 and 308",
+        ),
+        (
+            "error_pages = { 404 = { to = '/x', status = 'own' } }",
+            "14:45: status: expected a status such as 200, or \"page\", found \"own\"",
+        ),
         ("ranges = -1", "14:10: ranges: expected a whole number of at least 0, found -1"),
         ("proxy_pass = 1", "14:1: there is no key `proxy_pass` in [[site.route]]: write proxy = "),
         (
@@ -463,7 +475,8 @@ fn tables_add_up_and_fields_are_set_or_removed_by_the_most_specific() {
     let settings = settings(routes, "/a/x");
     assert_eq!(settings.types["a"], "x/a");
     assert_eq!(settings.types["b"], "y/b");
-    assert_eq!((&*settings.error_pages[&403], &*settings.error_pages[&404]), ("/403", "/a/404"));
+    let page = |status| settings.error_pages[&status].to_string();
+    assert_eq!((page(403), page(404)), ("/403".into(), "/a/404".into()));
     let set: Vec<_> =
         settings.set_fields.iter().map(|field| (&*field.name, &*field.value)).collect();
     assert_eq!(set, [("X-Gone", "back"), ("x-one", "one")]);

@@ -101,6 +101,19 @@ impl TryPath {
         Self::read(step, pattern, Template::parse)
     }
 
+    /// Parses the path and query of an error page.
+    ///
+    /// # Errors
+    /// The text is no path.
+    pub(super) fn of_page(to: &str) -> Result<Self, String> {
+        Self::read(to, &Pattern::EVERYTHING, Template::parse)
+    }
+
+    /// Returns `true` if the path has a query of its own.
+    pub(super) fn has_query(&self) -> bool {
+        self.query.is_some()
+    }
+
     /// Parses the path and query by which a request is rewritten. They may have any value of the request, and are those of
     /// an `internal` route, if the text is its path.
     ///

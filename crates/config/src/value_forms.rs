@@ -10,12 +10,12 @@ use serde::de::{Deserializer, Error, MapAccess, SeqAccess, Visitor};
 
 use super::file::{
     AccessLogForm, AccessLogTable, AcmeDirectories, AcmeDirectory, Auth, AuthTable, CodingName,
-    Codings, Cors, CorsTable, DavTable, Hsts, HstsTable, OneOrMany, ProxyTable, ProxyTarget,
-    ProxyTargets, RateLimitTable, RateLimits, RecordFormatName, RecordRules, RecordsTable,
-    RedirectHttps, RedirectTable, Retry, RetryTable, RouteCache, RouteCacheTable, RouteDav,
-    RouteDictionary, RouteDictionaryTable, RouteLogValue, RouteSsi, RouteStatus, RouteStatusTable,
-    SetField, SsiTable, StatusRange, Statuses, StickyTable, SubstituteTable, Substitutions,
-    ValueTest,
+    Codings, Cors, CorsTable, DavTable, ErrorPageTable, Hsts, HstsTable, OneOrMany, PageStatus,
+    ProxyTable, ProxyTarget, ProxyTargets, RateLimitTable, RateLimits, RecordFormatName,
+    RecordRules, RecordsTable, RedirectHttps, RedirectTable, Retry, RetryTable, RouteCache,
+    RouteCacheTable, RouteDav, RouteDictionary, RouteDictionaryTable, RouteLogValue, RouteSsi,
+    RouteStatus, RouteStatusTable, SetField, SsiTable, StatusRange, Statuses, StickyTable,
+    SubstituteTable, Substitutions, ValueTest,
 };
 use super::spanned::Spanned;
 use super::units::DurationValue;
@@ -100,6 +100,8 @@ deserialize_forms!(
     RouteDictionary,
     RouteStatus,
     RouteSsi,
+    ErrorPageTable,
+    PageStatus,
     SetField,
     StatusRange,
     Substitutions,
@@ -439,6 +441,38 @@ impl Forms for SetField {
     fn from_map<'de, A: MapAccess<'de>>(map: A) -> Result<Self, A::Error> {
         // The derived implementation, not the trait's.
         Self::deserialize(MapAccessDeserializer::new(map))
+    }
+}
+
+impl Forms for ErrorPageTable {
+    const EXPECTED: &'static str =
+        "a path or a table such as { to = \"/fallback{path}\", status = \"page\" }";
+
+    fn from_str<E: Error>(text: &str) -> Result<Self, E> {
+        Ok(Self { to: Spanned::detached(text.to_owned()), status: None })
+    }
+
+    fn from_map<'de, A: MapAccess<'de>>(map: A) -> Result<Self, A::Error> {
+        // The derived implementation, not the trait's.
+        Self::deserialize(MapAccessDeserializer::new(map))
+    }
+}
+
+impl Forms for PageStatus {
+    const EXPECTED: &'static str = "a status such as 200, or \"page\"";
+
+    fn from_number<E: Error>(value: i64) -> Result<Self, E> {
+        match u16::try_from(value) {
+            Ok(status) if (200..600).contains(&status) => Ok(Self::Code(status)),
+            _ => Err(E::invalid_value(serde::de::Unexpected::Signed(value), &Self::EXPECTED)),
+        }
+    }
+
+    fn from_str<E: Error>(text: &str) -> Result<Self, E> {
+        match text {
+            "page" => Ok(Self::OfPage),
+            _ => Err(E::invalid_value(serde::de::Unexpected::Str(text), &Self::EXPECTED)),
+        }
     }
 }
 

@@ -5,7 +5,7 @@ use std::net::IpAddr;
 use super::address::Address;
 use super::config::Config;
 use super::error::{Problem, Source};
-use super::file::AcmeChallenge;
+use super::file::{AcmeChallenge, ErrorPageTable};
 use super::listen::Listen;
 use super::proxy::{UpstreamAddress, address as upstream_address};
 use super::script::{WorkerAddress, worker_address};
@@ -209,39 +209,44 @@ const WITHOUT_ROUTE: [u16; 6] = [400, 414, 421, 425, 431, 505];
 fn error_pages(source: &Source<'_>, site: &Site, route: &SiteRoute, warn: Warn<'_>) {
     for (status, page) in route.route.error_pages.iter().flat_map(|pages| &pages.value) {
         if let Some(code) = status.value.parse().ok().filter(|code| WITHOUT_ROUTE.contains(code))
-            && !has_other_source(site, (code, page))
+            && !has_other_source(site, (code, &page.value))
         {
             let what = format!(
                 "error_pages: the page of status {code} is never used: such requests are rejected before they have a route"
             );
             warn(source.problem(status.span.as_ref(), what));
         }
-        let settings = site.route(page.as_bytes());
+        let path = page.to.split('?').next().unwrap_or_default();
+        if !path.starts_with('/') || path.starts_with("//") || path.contains('{') {
+            continue;
+        }
+        let settings = site.route(path.as_bytes());
         let is_file = settings.handler.is_files()
             && settings.try_files.is_empty()
             && settings.objects.is_none();
-        if !is_file || !page.starts_with('/') {
+        if !is_file {
             continue;
         }
-        let path = page.split('?').next().unwrap_or_default();
         let file = settings.root.join(path.trim_start_matches('/'));
         if !file.exists() {
             let what = format!(
                 "error_pages: there is no file {} for the page {} of status {}",
                 file.display(),
-                page.value,
+                page.to.value,
                 status.value
             );
-            warn(source.problem(page.span.as_ref(), what));
+            let place = page.to.span.as_ref().or(page.span.as_ref());
+            warn(source.problem(place, what));
         }
     }
 }
 
 /// Returns `true` if an upstream, a script or a `try` list can respond with the status, where it has that page.
-fn has_other_source(site: &Site, (code, page): (u16, &str)) -> bool {
+fn has_other_source(site: &Site, (code, page): (u16, &ErrorPageTable)) -> bool {
     // More specific routes inherit the page.
-    let has_page =
-        |settings: &Settings| settings.error_pages.get(&code).is_some_and(|other| other == page);
+    let has_page = |settings: &Settings| {
+        settings.error_pages.get(&code).is_some_and(|other| other.is_of(page))
+    };
     let mut settings = site.table().values().filter(|settings| has_page(settings));
     settings.any(|settings| {
         let proxy = settings.handler.proxy();

@@ -9,6 +9,7 @@ use dunlin_http::semantics::is_token;
 
 use super::facts::Facts;
 use super::file::{OneOrMany, ValueTest, WhenTable};
+use super::file_test::{FileKind, FileTest};
 use super::glob::Glob;
 use super::map::{Map, Maps};
 use super::network::Network;
@@ -36,6 +37,7 @@ enum Test {
     /// The map has this value, of which a route was made.
     Choice(Arc<Map>, Box<str>),
     Referer(Vec<Referer>),
+    File(Box<FileTest>),
     Not(When),
 }
 
@@ -80,6 +82,7 @@ impl When {
         for test in &self.tests {
             match test {
                 Test::Map(map, _) | Test::Choice(map, _) => maps.push(&**map),
+                Test::File(test) => maps.extend(test.maps()),
                 Test::Not(other) => maps.extend(other.maps()),
                 _ => {}
             }
@@ -132,6 +135,7 @@ impl Reader<'_> {
         if let Some(pages) = &table.referer {
             tests.push(Test::Referer(self.referers(pages)));
         }
+        self.files(table, &mut tests);
         if let Some(not) = &table.not {
             if depth < MAX_DEPTH {
                 tests.push(Test::Not(self.table(not, depth + 1)));
@@ -191,6 +195,21 @@ impl Reader<'_> {
             }
         }
         all
+    }
+
+    fn files(&mut self, table: &WhenTable, tests: &mut Vec<Test>) {
+        let keys = [
+            (FileKind::File, &table.file),
+            (FileKind::Directory, &table.directory),
+            (FileKind::Any, &table.exists),
+        ];
+        for (kind, path) in keys.into_iter().filter_map(|(kind, path)| Some((kind, path.as_ref()?)))
+        {
+            match FileTest::parse(kind, path, self.maps) {
+                Ok(test) => tests.push(Test::File(Box::new(test))),
+                Err(what) => (self.report)(&path.span, format!("when: {what}")),
+            }
+        }
     }
 
     fn values(
@@ -283,6 +302,7 @@ impl Test {
             Self::Map(map, value) => value.holds_for(&map.value(facts)),
             Self::Choice(map, value) => map.value(facts) == value.as_bytes(),
             Self::Referer(pages) => pages.iter().any(|page| page.holds(request)),
+            Self::File(test) => test.holds(facts),
             Self::Not(when) => !when.holds(facts),
         }
     }
@@ -346,6 +366,7 @@ impl fmt::Display for Test {
             Self::Map(map, value) => write!(f, "map.{}{value}", map.name()),
             Self::Choice(map, value) => write!(f, "map.{} {value:?}", map.name()),
             Self::Referer(pages) => write!(f, "referer {}", joined(pages)),
+            Self::File(test) => write!(f, "{test}"),
             Self::Not(when) => write!(f, "not ({when})"),
         }
     }
@@ -454,6 +475,9 @@ mod tests {
             ("referer = 'a.test'", user, false),
             ("referer = 'evil.test'", user, true),
             ("referer = 'blocked'", masked, true),
+            ("file = '/proc/version'", get, true),
+            ("directory = '/proc{path}'", get, true),
+            ("exists = '/proc/none{path}'", get, false),
             ("not = { method = 'GET' }", get, false),
             ("not = { method = 'GET', scheme = 'https' }", get, true),
             ("method = 'GET'\nnot = { query = { a = true } }", get, false),
@@ -474,6 +498,8 @@ mod tests {
             ("cookie = { a = [] }", "the list of values is empty"),
             ("cookie = { a = '~(' }", "unclosed group"),
             ("map = { a = true }", "there is no [map.a]"),
+            ("file = 'x.html'", "absolute path"),
+            ("directory = '/a/{rest}'", "there is no placeholder {rest}"),
             ("", "no condition"),
             ("not = {}", "no condition"),
         ] {

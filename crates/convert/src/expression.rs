@@ -1,7 +1,16 @@
 //! Regular expressions: from PCRE to those that match in linear time, and what is known of the paths that they match.
 
+use std::cell::RefCell;
+use std::collections::HashMap;
+use std::rc::Rc;
+
+use regex::Regex;
 use regex_syntax::hir::Look;
 use regex_syntax::hir::literal::{ExtractKind, Extractor};
+
+use crate::pcre::{
+    reason, split_lookahead, with_plain_braces, without_lookaheads, without_possessives,
+};
 
 /// A regular expression of a location or a rewrite.
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -19,7 +28,7 @@ impl Expression {
     /// The reason for which it has no counterpart.
     pub(crate) fn new(pcre: &str, ignores_case: bool) -> Result<Self, String> {
         let flag = if ignores_case { "(?i)" } else { "" };
-        let plain = without_possessives(pcre);
+        let plain = with_plain_braces(&without_possessives(pcre));
         let plain = match split_lookahead(&plain) {
             Some(_) => plain,
             None => without_lookaheads(&plain).unwrap_or(plain),
@@ -32,7 +41,7 @@ impl Expression {
             None => (format!("{flag}{plain}"), None),
         };
         for text in [Some(&text), except.as_ref()].into_iter().flatten() {
-            regex::Regex::new(text).map_err(|_| reason(&plain))?;
+            compiled(text).ok_or_else(|| reason(&plain))?;
         }
         Ok(Self { text, except })
     }
@@ -65,7 +74,7 @@ impl Expression {
 
     /// Returns `true` if it matches the path.
     pub(crate) fn matches(&self, path: &str) -> bool {
-        let is_match = |text: &str| regex::Regex::new(text).is_ok_and(|regex| regex.is_match(path));
+        let is_match = |text: &str| compiled(text).is_some_and(|regex| regex.is_match(path));
         is_match(&self.text) && !self.except.as_deref().is_some_and(is_match)
     }
 
@@ -152,9 +161,8 @@ impl Expression {
 
     /// Returns a template in which the groups of the expression have the values that a path gives them.
     pub(crate) fn fill(&self, template: &str, path: &str) -> String {
-        let regex = regex::Regex::new(&self.text).ok();
-        let captures = regex.as_ref().and_then(|regex| regex.captures(path));
-        let Some((regex, captures)) = regex.as_ref().zip(captures) else { return template.into() };
+        let Some(regex) = compiled(&self.text) else { return template.into() };
+        let Some(captures) = regex.captures(path) else { return template.into() };
         let names = regex.capture_names().enumerate().skip(1);
         names.fold(template.to_owned(), |text, (number, name)| {
             let value = captures.get(number).map_or("", |group| group.as_str());
@@ -183,7 +191,10 @@ impl Expression {
             (!after.starts_with(['?', '*', '+', '{']) && !after.contains('|'))
                 .then(|| format!("^/{group}{after}"))
         };
-        (template.starts_with("{1}") && !self.text.contains("(?i)")).then_some(())?;
+        (template.starts_with('{') && !self.text.contains("(?i)")).then_some(())?;
+        if !template.starts_with("{1}") || begins(&self.text).is_none() {
+            return self.with_slash_before(template);
+        }
         let except = match &self.except {
             Some(except) => Some(begins(except)?),
             None => None,
@@ -191,14 +202,53 @@ impl Expression {
         Some((Self { text: begins(&self.text)?, except }, template.replace("{1}", "/{1}")))
     }
 
+    /// As [`Self::after_slash`], for a group anywhere whose text begins with a slash.
+    fn with_slash_before(&self, template: &str) -> Option<(Self, String)> {
+        let (name, _) = template.strip_prefix('{')?.split_once('}')?;
+        let (start, end) = group_of(&self.text, name)?;
+        let inner = self.text[start..end].strip_prefix('/')?;
+        let after = &self.text[end + 1..];
+        let is_one = split_top(&self.text[start..end], '|').len() == 1;
+        let is_repeated = |text: &str| text.starts_with(['?', '*', '+', '{']);
+        (is_one && !is_repeated(inner) && !is_repeated(after) && self.except.is_none())
+            .then_some(())?;
+        let before = self.text[..start].strip_suffix('(')?;
+        let text = format!("{before}/({inner}){after}");
+        let group = format!("{{{name}}}");
+        Some((Self { text, except: None }, template.replace(&group, &format!("/{group}"))))
+    }
+
     /// Returns `true` if the expression has a group of that number or name.
     pub(crate) fn has_group(&self, group: &str) -> bool {
-        let Ok(regex) = regex::Regex::new(&self.text) else { return false };
+        let Some(regex) = compiled(&self.text) else { return false };
         match group.parse::<usize>() {
             Ok(number) => number < regex.captures_len(),
             Err(_) => regex.capture_names().flatten().any(|name| name == group),
         }
     }
+}
+
+thread_local! {
+    /// Expressions that were compiled, by their text: each is asked for many paths.
+    static COMPILED: RefCell<HashMap<String, Option<Rc<Regex>>>> = RefCell::default();
+}
+
+/// Most expressions that are kept.
+const MAX_COMPILED: usize = 4096;
+
+/// Returns the compiled expression; `None` if its text has another syntax.
+fn compiled(text: &str) -> Option<Rc<Regex>> {
+    COMPILED.with_borrow_mut(|known| {
+        if let Some(regex) = known.get(text) {
+            return regex.clone();
+        }
+        if known.len() >= MAX_COMPILED {
+            known.clear();
+        }
+        let regex = Regex::new(text).ok().map(Rc::new);
+        known.insert(text.to_owned(), regex.clone());
+        regex
+    })
 }
 
 /// Returns the expression of all paths that begin with `prefix`.
@@ -245,127 +295,6 @@ fn literal_start(text: &str) -> String {
         let same = common.chars().zip(other.chars()).take_while(|(a, b)| a == b);
         same.map(|(c, _)| c).collect()
     })
-}
-
-/// Removes the `+` of possessive quantifiers, which changes the speed of PCRE, and rarely the result.
-fn without_possessives(text: &str) -> String {
-    let mut plain = String::with_capacity(text.len());
-    let mut is_escaped = false;
-    let mut before = None;
-    let mut in_class = false;
-    for c in text.chars() {
-        let is_possessive =
-            c == '+' && !in_class && !is_escaped && matches!(before, Some('+' | '*' | '?' | '}'));
-        if !is_possessive {
-            plain.push(c);
-        }
-        let is_special = !is_escaped && c != '\\';
-        in_class = match c {
-            '[' if is_special => true,
-            ']' if is_special => false,
-            _ => in_class,
-        };
-        before = (is_special && !is_possessive).then_some(c);
-        is_escaped = c == '\\' && !is_escaped;
-    }
-    // A slash needs no escape.
-    plain.replace("\\/", "/").replace("(?>", "(?:")
-}
-
-/// Splits around the only `(?!…)` that is in no group.
-fn split_lookahead(text: &str) -> Option<(&str, &str, &str)> {
-    let (before, after) = text.split_once("(?!")?;
-    let is_nested = before.matches('(').count() != before.matches(')').count();
-    if is_nested || after.contains("(?!") || before.contains('|') {
-        return None;
-    }
-    let mut depth = 1;
-    for (at, c) in after.char_indices() {
-        match c {
-            '(' => depth += 1,
-            ')' => depth -= 1,
-            _ => {}
-        }
-        if depth == 0 {
-            let rest = &after[at + 1..];
-            return (!rest.contains("|")).then_some((before, &after[..at], rest));
-        }
-    }
-    None
-}
-
-/// Returns the expression without its `(?!…)`, where these exclude texts alone, and nothing but the end or one other character
-/// follows; `None` for others.
-fn without_lookaheads(text: &str) -> Option<String> {
-    let mut text = text.to_owned();
-    while let Some(at) = text.find("(?!") {
-        let end = at + closing(&text[at..])?;
-        let words: Vec<Vec<char>> =
-            split_top(&text[at + 3..end], '|').into_iter().map(literal).collect::<Option<_>>()?;
-        let after = text[end + 1..].trim_start_matches(')').to_owned();
-        let next = after.chars().next();
-        let is_other =
-            |c: char| words.iter().all(|word| word.first().is_some_and(|first| *first != c));
-        let instead = match next {
-            _ if words.iter().any(Vec::is_empty) => return None,
-            None => differing(&words, 0)?,
-            _ if matches!(&*after, ".*" | ".*$") => differing(&words, 0)?,
-            Some('$') if after == "$" => String::new(),
-            Some(c) if (c.is_ascii_alphanumeric() || "/-_".contains(c)) && is_other(c) => {
-                let optional = after[1..].starts_with(['?', '*', '{']);
-                (!optional).then(String::new)?
-            }
-            Some(_) => return None,
-        };
-        text.replace_range(at..=end, &instead);
-    }
-    Some(text)
-}
-
-/// Returns the characters of an expression that is a text; `None` for others.
-fn literal(text: &str) -> Option<Vec<char>> {
-    let mut word = Vec::new();
-    let mut all = text.chars();
-    while let Some(c) = all.next() {
-        match c {
-            '\\' => word.push(all.next().filter(char::is_ascii_punctuation)?),
-            c if c.is_ascii_alphanumeric() || "_-/".contains(c) => word.push(c),
-            _ => return None,
-        }
-    }
-    Some(word)
-}
-
-/// Returns an expression for what begins with none of these words; `None` if everything does.
-fn differing(words: &[Vec<char>], at: usize) -> Option<String> {
-    if words.iter().any(|word| word.len() == at) {
-        return None;
-    }
-    let mut letters: Vec<char> = words.iter().map(|word| word[at]).collect();
-    letters.sort_unstable();
-    letters.dedup();
-    let class: String = letters.iter().map(|c| regex::escape(&c.to_string())).collect();
-    let mut alternatives = vec!["$".to_owned(), format!("[^{class}]")];
-    for letter in letters {
-        let own: Vec<Vec<char>> = words.iter().filter(|word| word[at] == letter).cloned().collect();
-        if let Some(rest) = differing(&own, at + 1) {
-            alternatives.push(format!("{}{rest}", regex::escape(&letter.to_string())));
-        }
-    }
-    Some(format!("(?:{})", alternatives.join("|")))
-}
-
-fn reason(text: &str) -> String {
-    let what = if text.contains("(?=") || text.contains("(?!") {
-        "look-ahead"
-    } else if text.contains("(?<=") || text.contains("(?<!") {
-        "look-behind"
-    } else if text.contains("\\1") || text.contains("\\2") {
-        "back-references"
-    } else {
-        "this form"
-    };
-    format!("expressions match in linear time, without {what}")
 }
 
 /// Returns the patterns with `*` that match what the expression matches, if it is made of texts, alternatives and `.*`.
@@ -447,6 +376,41 @@ fn sequence(text: &str, depth: usize) -> Option<Vec<String>> {
     Some(found)
 }
 
+/// Returns the range of what is in a group, by its number or its name.
+pub(crate) fn group_of(text: &str, group: &str) -> Option<(usize, usize)> {
+    let bytes = text.as_bytes();
+    let mut open: Vec<Option<usize>> = Vec::new();
+    let (mut number, mut in_class, mut at) = (0, false, 0);
+    while let Some(byte) = bytes.get(at) {
+        match byte {
+            b'\\' => at += 1,
+            b'[' if !in_class => in_class = true,
+            b']' if in_class => in_class = false,
+            b'(' if !in_class => {
+                let after = &text[at + 1..];
+                let name = after.strip_prefix("?P<").or_else(|| after.strip_prefix("?<"));
+                let name = name.and_then(|name| name.split_once('>')).map(|(name, _)| name);
+                let is_capturing = name.is_some() || !after.starts_with('?');
+                number += u32::from(is_capturing);
+                let is_it = is_capturing && (name == Some(group) || group.parse() == Ok(number));
+                let start = match name {
+                    Some(_) => at + 1 + after.find('>')? + 1,
+                    None => at + 1,
+                };
+                open.push(is_it.then_some(start));
+            }
+            b')' if !in_class => {
+                if let Some(start) = open.pop()? {
+                    return Some((start, at));
+                }
+            }
+            _ => {}
+        }
+        at += 1;
+    }
+    None
+}
+
 /// Returns the position of the parenthesis that closes the first one.
 pub(crate) fn closing(text: &str) -> Option<usize> {
     let (mut depth, mut is_escaped) = (0, false);
@@ -499,6 +463,8 @@ mod tests {
         assert!(expression.matches("/.git") && !expression.matches("/.well-known/x"));
         let plain = Expression::new(r"^/a\/[^/]++\.php$", true).unwrap();
         assert_eq!(plain.text, r"(?i)^/a/[^/]+\.php$");
+        let braces = Expression::new(r"^/a{2}/${B}|\x{41}[{]{1,}", false).unwrap();
+        assert_eq!(braces.text, r"^/a{2}/$\{B}|\x{41}[{]{1,}");
         for text in ["(?<=a)b", r"(a)\1", "(a(?=b))"] {
             assert!(Expression::new(text, false).is_err(), "{text}");
         }
@@ -516,6 +482,19 @@ mod tests {
                 && !api.may_match_beneath("/b/")
         );
         assert_eq!(api.beneath("/api/"), api);
+    }
+
+    #[test]
+    fn the_slash_of_a_group_stands_before_it() {
+        let of = |text: &str, template: &str| {
+            let expression = Expression::new(text, false).unwrap();
+            expression.after_slash(template).map(|(made, to)| (made.text, to))
+        };
+        let some = |text: &str, to: &str| Some((text.to_owned(), to.to_owned()));
+        assert_eq!(of("^(.*)$", "{1}/x"), some("^/(.*)$", "/{1}/x"));
+        assert_eq!(of("^(/[^/]+)?(/wp-.*)", "{2}"), some("^(/[^/]+)?/(wp-.*)", "/{2}"));
+        assert_eq!(of("^(/a|/b)", "{1}"), None);
+        assert_eq!(of("^/x(/a)?", "{1}"), None);
     }
 
     #[test]

@@ -92,6 +92,19 @@ impl Keys {
         self.set("deny", Value::list(["0.0.0.0/0", "::/0"]));
     }
 
+    /// Adds a key that is missing, or what a list or table of fields, types or pages has not.
+    pub(crate) fn add(&mut self, key: &'static str, value: &Value) {
+        let is_added_up = matches!(key, "set_fields" | "remove_fields" | "types" | "error_pages");
+        match self.get(key) {
+            None => self.set(key, value.clone()),
+            Some(known) if is_added_up => {
+                let all = added(known, value);
+                self.set(key, all);
+            }
+            Some(_) => {}
+        }
+    }
+
     /// Sets an entry of a key whose value is a table.
     pub(crate) fn set_entry(&mut self, key: &'static str, name: &str, value: Value) {
         let table = self.0.entry(key).or_insert_with(|| Value::Table(Vec::new()));
@@ -175,7 +188,8 @@ impl Keys {
             let inherited = base.get(key);
             match key {
                 "set_fields" | "types" | "error_pages" => {}
-                _ if inherited == Some(value) => {}
+                // What `*` matches is that of the route which has the key.
+                _ if inherited == Some(value) && !names_rest(value) => {}
                 "root" => {
                     if inherited.is_some() || Some(value) != site_root {
                         own.set(key, value.clone());
@@ -323,12 +337,43 @@ pub(crate) fn over_all(keys: &Keys, base: &Keys, others: &[Keys], root: Option<&
     let mut own = over(keys, base, root);
     for other in others {
         for (key, value) in over(keys, other, root).iter() {
-            if own.get(key).is_none() {
-                own.set(key, value.clone());
-            }
+            own.add(key, value);
         }
     }
     own
+}
+
+fn names_rest(value: &Value) -> bool {
+    value.to_string().contains("{rest}")
+}
+
+/// Returns a list or table with what another one has besides; other values stay.
+fn added(known: &Value, more: &Value) -> Value {
+    let is_name = |name: &Value, other: &Value| match (name, other) {
+        (Value::Text(name), Value::Text(other)) => name.eq_ignore_ascii_case(other),
+        (name, other) => name == other,
+    };
+    match (known, more) {
+        (Value::List(known), Value::List(more)) => {
+            let mut all = known.clone();
+            for name in more {
+                if !all.iter().any(|other| is_name(name, other)) {
+                    all.push(name.clone());
+                }
+            }
+            Value::List(all)
+        }
+        (Value::Table(known), Value::Table(more)) => {
+            let mut all = known.clone();
+            for (name, value) in more {
+                if !all.iter().any(|(other, _)| other.eq_ignore_ascii_case(name)) {
+                    all.push((name.clone(), value.clone()));
+                }
+            }
+            Value::Table(all)
+        }
+        _ => known.clone(),
+    }
 }
 
 #[cfg(test)]

@@ -28,6 +28,7 @@ mod keys;
 mod map;
 mod model;
 mod nginx;
+mod pcre;
 mod regions;
 mod repair;
 mod report;

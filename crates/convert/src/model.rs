@@ -54,6 +54,12 @@ pub(crate) enum Matching {
 }
 
 impl Document {
+    /// Returns the value of a key of a table.
+    pub(crate) fn get(&self, table: &str, key: &str) -> Option<&Value> {
+        let (_, entries) = self.tables.iter().find(|(name, _)| name == table)?;
+        entries.iter().find(|(name, _)| name == key).map(|(_, value)| value)
+    }
+
     /// Sets a key of a table.
     pub(crate) fn set(&mut self, table: &str, key: &str, value: Value) {
         let at = self.tables.iter().position(|(name, _)| name == table).unwrap_or_else(|| {

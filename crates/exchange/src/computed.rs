@@ -1,9 +1,11 @@
 //! Response fields of a route whose values depend on the request or on the response.
 
 use std::cell::{OnceCell, RefCell};
+use std::time::{SystemTime, UNIX_EPOCH};
 
 use dunlin_config::{FieldPart, PendingField, ResponseValue, valid_value};
 use dunlin_http::FieldLines;
+use dunlin_http::semantics::date;
 use dunlin_telemetry::ScriptContext;
 use dunlin_telemetry::ids::random_id;
 
@@ -11,6 +13,15 @@ use super::{ConnectionFacts, RequestContext};
 
 /// Bytes of the body of a request that a field can have.
 const MAX_BODY: usize = 16 * 1024;
+
+/// Returns `true` if one of the values that parts name is such a value.
+fn has_value(parts: &[FieldPart], is_it: &dyn Fn(&ResponseValue) -> bool) -> bool {
+    parts.iter().any(|part| match part {
+        FieldPart::Text(_) => false,
+        FieldPart::Value(value) => is_it(value),
+        FieldPart::Mapped(_, from) => has_value(from, is_it),
+    })
+}
 
 /// What values of fields name of a response, besides its own fields.
 #[derive(Debug, Clone, Copy)]
@@ -45,8 +56,8 @@ impl ComputedFields {
 
     /// Returns `true` if a value names the body of the request.
     pub(super) fn name_body(&self) -> bool {
-        let is_body = |part: &FieldPart| *part == FieldPart::Value(ResponseValue::RequestBody);
-        self.fields.borrow().iter().flat_map(|field| &field.parts).any(is_body)
+        let is_body = |value: &ResponseValue| *value == ResponseValue::RequestBody;
+        self.fields.borrow().iter().any(|field| has_value(&field.parts, &is_body))
     }
 
     /// Keeps a part of the body of the request, unless all of it is too large.
@@ -64,9 +75,7 @@ impl ComputedFields {
 
     /// Returns `true` if a value names an address of the connection.
     pub(super) fn name_addresses(&self) -> bool {
-        let is_address =
-            |part: &FieldPart| matches!(part, FieldPart::Value(value) if value.is_address());
-        self.fields.borrow().iter().flat_map(|field| &field.parts).any(is_address)
+        self.fields.borrow().iter().any(|field| has_value(&field.parts, &ResponseValue::is_address))
     }
 
     /// Sets the fields in a response, in place of those of its handler.
@@ -80,22 +89,34 @@ impl ComputedFields {
         if own.is_empty() {
             return;
         }
-        let value = |parts: &Vec<FieldPart>| {
-            let mut text = Vec::new();
-            for part in parts {
-                match part {
-                    FieldPart::Text(part) => text.extend_from_slice(part),
-                    FieldPart::Value(value) => self.push(value, context, facts, fields, &mut text),
-                }
-            }
-            valid_value(text)
-        };
+        let value = |parts: &[FieldPart]| valid_value(self.text(parts, context, facts, fields));
         let wanted = || own.iter().filter(|field| field.concerns(facts.status));
         let values: Vec<Vec<u8>> = wanted().map(|field| value(&field.parts)).collect();
         for (field, value) in wanted().zip(values).filter(|(_, value)| !value.is_empty()) {
             fields.retain(|other, _| !other.eq_ignore_ascii_case(field.name.as_bytes()));
             fields.push(&field.name, value);
         }
+    }
+
+    /// Returns the text of parts.
+    fn text(
+        &self,
+        parts: &[FieldPart],
+        context: &RequestContext,
+        facts: &ResponseFacts<'_>,
+        fields: &FieldLines,
+    ) -> Vec<u8> {
+        let mut text = Vec::new();
+        for part in parts {
+            match part {
+                FieldPart::Text(part) => text.extend_from_slice(part),
+                FieldPart::Value(value) => self.push(value, context, facts, fields, &mut text),
+                FieldPart::Mapped(map, from) => {
+                    text.extend(map.value(&self.text(from, context, facts, fields)));
+                }
+            }
+        }
+        text
     }
 
     fn push(
@@ -139,6 +160,15 @@ impl ComputedFields {
                 if let Some(ends) = ends {
                     number(ends.local.port().into(), text);
                 }
+            }
+            ResponseValue::Date => {
+                let since = SystemTime::now().duration_since(UNIX_EPOCH);
+                text.extend(date::format(since.map_or(0, |since| since.as_secs())));
+            }
+            ResponseValue::UpstreamTime => {
+                let nanos = context.script().and_then(ScriptContext::upstream_ns);
+                let seconds = nanos.map(|nanos| format!("{:.3}", nanos as f64 / 1e9));
+                text.extend(seconds.unwrap_or_default().bytes());
             }
             ResponseValue::RequestId => {
                 let own = context.script().map(ScriptContext::id).filter(|id| !id.is_empty());

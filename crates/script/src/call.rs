@@ -34,6 +34,8 @@ pub struct Call<'a> {
     pub error: Option<u16>,
     /// The results of the checks; `None` if the route has no checks.
     pub checked: Option<&'a RequestContext>,
+    /// Variables that follow from the request, besides those of CGI.
+    pub env: Vec<(&'a str, Vec<u8>)>,
     /// The rules of the route for its scripts.
     pub rules: &'a Arc<Script>,
     /// The process that serves the request, for its standard error.

@@ -127,6 +127,9 @@ pub(super) fn variables(
     for (name, value) in &call.rules.env {
         list.replace(name, value, false);
     }
+    for (name, value) in &call.env {
+        list.replace(name, value, true);
+    }
     list.drop_invalid();
     list
 }

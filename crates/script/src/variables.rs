@@ -145,11 +145,11 @@ impl Variables {
     }
 
     /// Adds a variable, or replaces the one of this name.
-    pub(super) fn replace(&mut self, name: &str, value: &str, varies: bool) {
+    pub(super) fn replace(&mut self, name: &str, value: impl AsRef<[u8]>, varies: bool) {
         let (bytes, before) = (&self.bytes, self.entries.len());
         self.entries.retain(|entry| bytes[entry.name.clone()] != *name.as_bytes());
         self.is_exact &= self.entries.len() == before;
-        self.enter(name.as_bytes(), value.as_bytes(), varies);
+        self.enter(name.as_bytes(), value.as_ref(), varies);
     }
 
     fn push(&mut self, bytes: &[u8]) -> Range<usize> {

@@ -9,6 +9,7 @@ use serde::Deserialize;
 use super::access::{AccessTable, Cors, CorsSchema, SignedTable};
 use super::checks::{Auth, AuthSchema, AuthTable, RateLimits, RateLimitsSchema, ThrottleTable};
 use super::dav::{RouteDav, RouteDavSchema};
+use super::error_page::{ErrorPageSchema, ErrorPageTable};
 use super::files::{
     Codings, CodingsSchema, EtagKind, ListingFormat, RecordRules, RecordsSchema, RouteCache,
     RouteCacheSchema, RouteDictionary, RouteDictionarySchema, Symlinks, UnacceptedCoding,
@@ -235,8 +236,10 @@ route! {
     symlinks: Symlinks,
     /// `true` sends files whose names begin with a dot. Default: false.
     hidden: bool,
-    /// Pages for error statuses, by path within the site, besides those of more general routes.
-    error_pages: BTreeMap<Spanned<String>, Spanned<String>>,
+    /// Pages for error statuses, besides those of more general routes: paths within the site, or tables such as
+    /// `{ to = "/fallback{path}", status = "page" }`.
+    #[schemars(with = "Option<BTreeMap<String, ErrorPageSchema>>")]
+    error_pages: BTreeMap<Spanned<String>, Spanned<ErrorPageTable>>,
     /// The access log: `true` for that of the server, `false` for none, or another one, as a path or a table. Default: true.
     #[schemars(with = "Option<RouteLogSchema>")]
     access_log: RouteLogValue,

@@ -116,7 +116,8 @@ pub struct ScriptTable {
     /// Maximum time in which a script neither reads nor writes before its response is complete; 0 for no limit.
     /// Default: `60s`.
     pub idle_timeout: Option<Spanned<DurationValue>>,
-    /// Environment variables, in addition to those of the request.
+    /// Environment variables, in addition to those of the request. With `cgi`, `fastcgi`, `scgi` and `uwsgi`, values may have the
+    /// placeholders of a map's `from`: `{ HTTP_X_REAL_IP = "{client}" }`.
     pub env: Option<Spanned<BTreeMap<Spanned<String>, Spanned<String>>>>,
     /// Directories beneath which a script can name a file by `X-Sendfile`, which is sent instead of its body: one
     /// or a list. Any other file gives 502. Default: none.

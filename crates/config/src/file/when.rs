@@ -40,6 +40,13 @@ pub struct WhenTable {
     /// beginning of a path: `"*.example.com"`, `"example.com/gallery/"`.
     #[schemars(with = "Option<OneOrManySchema>")]
     pub referer: Option<Spanned<OneOrMany<String>>>,
+    /// The absolute path of a file that exists, which may have values of the request after its first directory:
+    /// `"/srv/site/maintenance.html"`, `"/srv/site{path}.html"`. It is looked for with each request.
+    pub file: Option<Spanned<String>>,
+    /// As `file`, for a directory.
+    pub directory: Option<Spanned<String>>,
+    /// As `file`, for a file or a directory.
+    pub exists: Option<Spanned<String>>,
     /// Conditions that must not all hold.
     pub not: Option<Box<WhenTable>>,
 }

@@ -6,11 +6,11 @@ use std::time::Duration;
 use dunlin_http::semantics::{is_field_value, is_token};
 use rustls::pki_types::ServerName;
 
+use super::references::{References, cookie_flags, replacements};
 use super::{
     Balance, Buffer, Ejection, HashKey, HealthCheck, Proxy, Retries, Sticky, Upstream,
     UpstreamHost, UpstreamPath, address, split_path,
 };
-use super::references::{References, cookie_flags, replacements};
 use crate::error::nearest;
 use crate::fields::RequestField;
 use crate::file::{BufferTable, EjectTable, ProxyTable, ReplacementTable, Retry, RetryTable};

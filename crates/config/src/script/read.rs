@@ -5,9 +5,12 @@ use std::net::SocketAddr;
 use std::time::Duration;
 
 use super::keys::misplaced;
-use super::{Language, Local, Mapping, Remote, Script, WorkerAddress, Workers, application};
+use super::{
+    Language, Local, Mapping, Remote, RequestEnv, Script, WorkerAddress, Workers, application,
+};
 use crate::address::Address;
 use crate::file::{Mount, RequestId, ScriptKind, ScriptTable};
+use crate::map::Maps;
 use crate::pattern::Pattern;
 use crate::proxy::service_name;
 use crate::report::Report;
@@ -16,8 +19,13 @@ use crate::units::DurationValue;
 use crate::users::{Names, Owner};
 
 /// Checks `table` and fills in its defaults.
-pub(crate) fn read(table: &Spanned<ScriptTable>, pattern: &Pattern, report: Report<'_>) -> Script {
-    Reader { table, report }.script(pattern)
+pub(crate) fn read(
+    table: &Spanned<ScriptTable>,
+    (pattern, maps): (&Pattern, &Maps),
+    report: Report<'_>,
+) -> Script {
+    let script = Reader { table, report }.script(pattern);
+    RequestEnv::divided(script, maps, &table.span, report)
 }
 
 pub(super) struct Reader<'a> {
@@ -86,6 +94,7 @@ impl Reader<'_> {
                 table.env.as_deref().into_iter().chain(table.environment.as_deref()),
                 self.report,
             ),
+            request_env: Vec::new(),
             authorization: table.authorization.as_deref().copied().unwrap_or(false),
             accept_request_id: table.request_id.as_deref() == Some(&RequestId::Accept),
             send_request_id: table.send_request_id.as_deref().copied().unwrap_or(false),

@@ -8,7 +8,8 @@ use super::condition;
 use super::context::Context;
 use super::expression::{Expression, of_prefix};
 use super::parse::Directive;
-use crate::keys::{Keys, over_all};
+use super::writer::Writer;
+use crate::keys::Keys;
 pub(super) use crate::model::pattern_text;
 use crate::model::{Matching, Route, Site};
 use crate::value::Value;
@@ -128,7 +129,7 @@ impl Drafts {
     }
 }
 
-fn text_of(paths: &Paths) -> &str {
+pub(super) fn text_of(paths: &Paths) -> &str {
     match paths {
         Paths::Exact(text) | Paths::Prefix(text) => text,
         Paths::Regex(expression) => &expression.text,
@@ -136,7 +137,7 @@ fn text_of(paths: &Paths) -> &str {
 }
 
 /// Returns the paths as an expression. Its group is what the `*` of a pattern matches.
-fn expression_of(paths: &Paths, keys: &Keys) -> Expression {
+pub(super) fn expression_of(paths: &Paths, keys: &Keys) -> Expression {
     let uses_rest = keys.iter().any(|(_, value)| value.to_string().contains("{rest}"));
     let text = match paths {
         Paths::Exact(path) => format!("^{}$", regex::escape(path)),
@@ -169,7 +170,7 @@ pub(super) fn assemble(mut drafts: Drafts) -> Site {
 }
 
 /// The comment of a path that has the name of a directory of files, and is none of them.
-const NO_FILE: &str = " is none of the files below";
+pub(super) const NO_FILE: &str = " is none of the files below";
 
 struct Assembly {
     /// The settings of the site itself.
@@ -221,6 +222,10 @@ impl Assembly {
         });
     }
 
+    fn has_exact(&self, path: &str) -> bool {
+        self.drafts.exact.iter().any(|exact| text_of(&exact.draft.paths) == path)
+    }
+
     /// A request for `/a` is redirected to `/a/` where `/a/` is that of an application. A pattern does so by itself, an
     /// expression does not.
     fn missing_slashes(&mut self) {
@@ -235,23 +240,39 @@ impl Assembly {
             let handler = |place: &Place| {
                 place.draft.keys.handler().and_then(|key| place.draft.keys.get(key).cloned())
             };
-            let is_alias = place.draft.keys.get("try") == Some(&Value::list(ALIAS_STEPS));
+            let is_alias = is_alias_of_path(place);
+            if let Some(path) = prefix.strip_suffix('/')
+                && is_alias
+                && place.is_regex
+                && !place.draft.comment.ends_with(prefix)
+                && !self.has_exact(path)
+            {
+                made.push(redirect_to_slash(place, path));
+                continue;
+            }
             let is_other = |outer: &Place| is_alias || handler(outer).is_some();
             if handler(place).is_none()
                 && !place.is_regex
                 && let Some(outer) = outer.filter(|outer| is_other(outer))
                 && let Some(path) = prefix.strip_suffix('/')
-                && place.draft.comment.ends_with(prefix)
             {
-                // Only files have this redirect, and the path is none of theirs.
-                without_slash.push((path.to_owned(), outer.draft.keys.clone()));
+                if place.draft.comment.ends_with(prefix) {
+                    // Only files have this redirect, and the path is none of theirs.
+                    without_slash.push((path.to_owned(), outer.draft.keys.clone()));
+                } else if is_alias_of_path(place) && !self.has_exact(path) {
+                    made.push(redirect_to_slash(place, path));
+                }
                 continue;
             }
             // A route that inherits the application of a more general one has no such redirect.
             let is_inherited = outer.is_some_and(|outer| handler(outer) == handler(place));
             // Routes for each value of a map have none either.
             let is_chosen = handler(place).is_some_and(|value| value.to_string().contains("{map."));
-            if !place.is_regex && !is_inherited && !is_chosen {
+            // The more general one responds by itself.
+            let is_fixed = outer.is_some_and(|outer| {
+                matches!(outer.draft.keys.handler(), Some("respond" | "redirect" | "close"))
+            });
+            if !place.is_regex && !is_inherited && !is_chosen && !is_fixed {
                 continue;
             }
             let Some(path) = prefix.strip_suffix('/').filter(|path| !path.is_empty()) else {
@@ -323,8 +344,14 @@ impl Assembly {
                     && prefix.starts_with(text_of(&other.draft.paths))
                     && !std::ptr::eq(place, other)
             });
+            // Routes with conditions have the same pattern, and are inherited as well.
+            let conditional =
+                place.before.iter().filter(|draft| !matches!(draft.paths, Paths::Regex(_)));
+            let inherited: Vec<&Keys> =
+                conditional.chain([&place.draft]).map(|draft| &draft.keys).collect();
             let ends = |draft: &Draft| {
-                draft.keys.over(&place.draft.keys, self.drafts.root.as_ref()).is_ok()
+                let root = self.drafts.root.as_ref();
+                inherited.iter().all(|keys| draft.keys.over(keys, root).is_ok())
             };
             let is_other = |draft: &Draft| match &draft.paths {
                 Paths::Regex(expression) => expression.may_match_beneath(prefix),
@@ -450,19 +477,20 @@ impl Assembly {
     }
 }
 
-/// Returns settings with the groups of an expression as one path has them; `None` if they have none.
-fn of_path(keys: &Keys, expression: &Expression, path: &str) -> Option<Keys> {
-    let mut changed = keys.clone();
-    for (key, value) in keys.iter() {
-        changed.set(key, value.with_texts(&|text| expression.fill(text, path)));
+/// Returns `true` if the steps of the location are those of an alias.
+fn is_alias_of_path(place: &Place) -> bool {
+    match place.draft.keys.get("try") {
+        Some(Value::List(steps)) => {
+            matches!(steps.first(), Some(Value::Text(first)) if first.starts_with("/{rest}"))
+        }
+        _ => false,
     }
-    (changed != *keys).then_some(changed)
 }
 
 /// Returns the redirect of `bare` to the location with a slash at its end.
 fn redirect_to_slash(place: &Place, bare: &str) -> Place {
     let mut keys = place.draft.keys.clone();
-    keys.retain(|key| matches!(key, "set_fields" | "error_pages" | "access_log"));
+    keys.retain(|key| matches!(key, "set_fields" | "error_pages" | "access_log" | "internal"));
     let to = Value::text(format!("{bare}/{{query}}"));
     keys.set("redirect", Value::table([("to", to), ("status", Value::Number(301))]));
     let comment = format!("{}: without its slash", place.draft.comment);
@@ -473,269 +501,9 @@ fn redirect_to_slash(place: &Place, bare: &str) -> Place {
 /// The steps of `try` that look for the rest of a path in a root, as `alias` does.
 pub(super) const ALIAS_STEPS: [&str; 3] = ["/{rest}", "/{rest}/", "=404"];
 
-fn expression(draft: &Draft) -> Option<Expression> {
+pub(super) fn expression(draft: &Draft) -> Option<Expression> {
     match &draft.paths {
         Paths::Regex(expression) => Some(expression.clone()),
         _ => None,
-    }
-}
-
-struct Writer {
-    base: Keys,
-    root: Option<Value>,
-    prefixes: Vec<Place>,
-    routes: Vec<Route>,
-}
-
-impl Writer {
-    /// Returns the settings that a path inherits from patterns.
-    fn inherited(&self, path: &str, is_own: bool) -> Keys {
-        let is_general = |place: &&Place| {
-            let prefix = text_of(&place.draft.paths);
-            !place.is_regex
-                && path.starts_with(prefix)
-                && (is_own || prefix != path)
-                && prefix != "/"
-        };
-        // The longest comes first.
-        self.prefixes
-            .iter()
-            .find(is_general)
-            .map_or_else(|| self.base.clone(), |place| place.draft.keys.clone())
-    }
-
-    /// Returns the settings of routes with conditions, which paths beneath their patterns inherit as well.
-    fn conditional(&self, is_beneath: impl Fn(&str) -> bool) -> Vec<Keys> {
-        let places = self
-            .prefixes
-            .iter()
-            .filter(|place| !place.is_regex && is_beneath(text_of(&place.draft.paths)));
-        let drafts = places
-            .flat_map(|place| &place.before)
-            .filter(|draft| !matches!(draft.paths, Paths::Regex(_)));
-        drafts.map(|draft| draft.keys.clone()).collect()
-    }
-
-    fn push(&mut self, draft: &Draft, matching: Matching, base: &Keys, others: &[Keys]) {
-        let mut keys = over_all(&draft.keys, base, others, self.root.as_ref());
-        if let Matching::Paths(paths) = &matching
-            && paths.iter().all(|path| !path.ends_with(['/', '*']))
-        {
-            // The path of a file has no index file.
-            drop(keys.remove("index"));
-        }
-        if draft.comment.ends_with(NO_FILE) {
-            // A route without a handler would redirect to the files.
-            let key = draft.keys.handler().unwrap_or("root");
-            let value = draft.keys.get(key).or(self.root.as_ref());
-            value.into_iter().for_each(|value| keys.set(key, value.clone()));
-        }
-        let (comment, when) = (draft.comment.clone(), draft.when.clone());
-        self.routes.push(Route { comment, matching, when, keys });
-    }
-
-    /// Exact paths, and what comes before all locations there.
-    fn exact(&mut self, drafts: &Drafts) {
-        let mut kept: Vec<(&Place, String)> = Vec::new();
-        let mut as_expressions = Vec::new();
-        for place in &drafts.exact {
-            let path = text_of(&place.draft.paths).to_owned();
-            let is_taken = |draft: &Draft| {
-                draft.when.is_none() && expression(draft).is_some_and(|regex| regex.matches(&path))
-            };
-            if drafts.first.iter().any(is_taken) {
-                // Requests never get here: the first expression that matches is that of the server.
-                continue;
-            }
-            let base = self.inherited_by_exact(&path, drafts);
-            if place.draft.keys.over(&base, self.root.as_ref()).is_err() {
-                as_expressions.push(place);
-                continue;
-            }
-            let matching = Matching::Paths(vec![pattern_text(&path)]);
-            let conditional = self.conditional(|prefix| path.starts_with(prefix));
-            self.push(&place.draft, matching.clone(), &base, &conditional);
-            place.before.iter().for_each(|draft| {
-                self.push(draft, matching.clone(), &place.draft.keys, &conditional);
-            });
-            kept.push((place, path));
-        }
-        for (at, draft) in drafts.first.iter().enumerate() {
-            let is_earlier = |path: &str| {
-                let earlier = drafts.first[..at].iter().filter(|other| other.when == draft.when);
-                earlier.filter_map(expression).any(|regex| regex.matches(path))
-            };
-            if draft.when.is_some() {
-                self.first_of_exact(draft, kept.iter().filter(|(_, path)| !is_earlier(path)));
-            }
-        }
-        for draft in &drafts.first {
-            self.regex(draft);
-        }
-        for place in as_expressions {
-            place.before.iter().chain([&place.draft]).for_each(|draft| self.regex(draft));
-        }
-    }
-
-    /// What comes before all locations, for exact paths, which are more specific than expressions.
-    fn first_of_exact<'p>(
-        &mut self,
-        draft: &Draft,
-        exact: impl Iterator<Item = &'p (&'p Place, String)>,
-    ) {
-        let matches = |path: &str| expression(draft).is_some_and(|regex| regex.matches(path));
-        let mut keys = Keys::default();
-        let mut paths = Vec::new();
-        for (place, path) in exact.filter(|(_, path)| matches(path)) {
-            if let Some(own) = expression(draft).and_then(|own| of_path(&draft.keys, &own, path)) {
-                // The groups of the expression are known.
-                let keys = own.over(&place.draft.keys, self.root.as_ref()).unwrap_or(own);
-                let matching = Matching::Paths(vec![pattern_text(path)]);
-                let (comment, when) = (draft.comment.clone(), draft.when.clone());
-                self.routes.push(Route { comment, matching, when, keys });
-                continue;
-            }
-            paths.push(pattern_text(path));
-            let own = draft
-                .keys
-                .over(&place.draft.keys, self.root.as_ref())
-                .unwrap_or_else(|_| draft.keys.clone());
-            own.iter().for_each(|(key, value)| keys.set(key, value.clone()));
-        }
-        if !paths.is_empty() {
-            let (comment, when) = (draft.comment.clone(), draft.when.clone());
-            self.routes.push(Route { comment, matching: Matching::Paths(paths), when, keys });
-        }
-    }
-
-    /// An exact path inherits from the first expression that matches it, and from patterns.
-    fn inherited_by_exact(&self, path: &str, drafts: &Drafts) -> Keys {
-        let regexes = drafts.regexes.iter().filter(|place| place.draft.when.is_none());
-        let preferred = self.prefixes.iter().filter(|place| place.is_regex && place.is_preferred);
-        let others = self.prefixes.iter().filter(|place| place.is_regex && !place.is_preferred);
-        let begins = |place: &&Place| path.starts_with(text_of(&place.draft.paths));
-        let matches =
-            |place: &&Place| expression(&place.draft).is_some_and(|regex| regex.matches(path));
-        let found = preferred.clone().find(begins);
-        let found =
-            found.or_else(|| regexes.clone().find(matches)).or_else(|| others.clone().find(begins));
-        found.map_or_else(|| self.inherited(path, true), |place| place.draft.keys.clone())
-    }
-
-    /// A route with an expression inherits from every pattern; each ends what the others leave.
-    fn regex(&mut self, draft: &Draft) {
-        let expression = match &draft.paths {
-            Paths::Regex(expression) => expression.clone(),
-            paths => expression_of(paths, &draft.keys),
-        };
-        let is_beneath = |prefix: &str| expression.may_match_beneath(prefix);
-        let patterns = self
-            .prefixes
-            .iter()
-            .filter(|place| !place.is_regex && is_beneath(text_of(&place.draft.paths)));
-        let mut beneath: Vec<Keys> = patterns.map(|place| place.draft.keys.clone()).collect();
-        beneath.extend(self.conditional(is_beneath));
-        if let Some(except) = &expression.except {
-            // Paths that the expression excludes have the settings that they inherit.
-            self.routes.push(Route {
-                comment: format!("{}: not these", draft.comment),
-                matching: Matching::Regex(except.clone()),
-                when: draft.when.clone(),
-                keys: draft
-                    .otherwise
-                    .as_ref()
-                    .map(|keys| over_all(keys, &self.base, &beneath, self.root.as_ref()))
-                    .unwrap_or_default(),
-            });
-        }
-        let keys = over_all(&draft.keys, &self.base, &beneath, self.root.as_ref());
-        let (comment, when) = (draft.comment.clone(), draft.when.clone());
-        self.routes.push(Route { comment, matching: Matching::Regex(expression.text), when, keys });
-    }
-
-    fn prefixes_as_expressions(&mut self, is_preferred: bool, drafts: &Drafts) {
-        let is_wanted = |place: &&Place| {
-            let is_own = !self.is_within_preferred(place);
-            place.is_regex && place.is_preferred == is_preferred && is_own
-        };
-        let places: Vec<Place> = self.prefixes.iter().filter(is_wanted).cloned().collect();
-        if is_preferred {
-            self.within_preferred(drafts);
-        }
-        for place in &places {
-            place.before.iter().chain([&place.draft]).for_each(|draft| self.regex(draft));
-        }
-        if is_preferred {
-            // Expressions within a location come before those of the server.
-            return;
-        }
-        let patterns: Vec<Place> =
-            self.prefixes.iter().filter(|place| !place.is_regex).cloned().collect();
-        for draft in patterns.iter().flat_map(|place| &place.before) {
-            if matches!(draft.paths, Paths::Regex(_)) {
-                self.regex(draft);
-            }
-        }
-    }
-
-    fn is_within_preferred(&self, place: &Place) -> bool {
-        let prefix = text_of(&place.draft.paths);
-        let outer = self.prefixes.iter().filter(|outer| outer.is_regex && outer.is_preferred);
-        !place.is_preferred
-            && outer.into_iter().any(|outer| prefix.starts_with(text_of(&outer.draft.paths)))
-    }
-
-    /// Longer prefixes beneath `^~` ones, for which expressions are tried nevertheless, come before these.
-    fn within_preferred(&mut self, drafts: &Drafts) {
-        let within: Vec<Place> =
-            self.prefixes.iter().filter(|place| self.is_within_preferred(place)).cloned().collect();
-        for place in &within {
-            let prefix = text_of(&place.draft.paths);
-            for regex in &drafts.regexes {
-                let Some(own) =
-                    expression(&regex.draft).filter(|own| own.may_match_beneath(prefix))
-                else {
-                    continue;
-                };
-                let narrow = own.beneath(prefix);
-                // One that is anchored cannot be narrowed; its own route comes too late beneath the prefix.
-                if narrow != own {
-                    self.regex(&Draft { paths: Paths::Regex(narrow), ..regex.draft.clone() });
-                }
-            }
-            place.before.iter().chain([&place.draft]).for_each(|draft| self.regex(draft));
-        }
-    }
-
-    fn patterns(&mut self) {
-        let mut places: Vec<Place> =
-            self.prefixes.iter().filter(|place| !place.is_regex).cloned().collect();
-        places.reverse();
-        for place in &places {
-            let prefix = text_of(&place.draft.paths).to_owned();
-            if prefix != "/" {
-                let base = self.inherited(&prefix, false);
-                let matching = Matching::Paths(vec![format!("{}*", pattern_text(&prefix))]);
-                let conditional =
-                    self.conditional(|outer| prefix.starts_with(outer) && outer != prefix);
-                self.push(&place.draft, matching, &base, &conditional);
-            }
-            for draft in place.before.iter().filter(|draft| !matches!(draft.paths, Paths::Regex(_)))
-            {
-                let matching = Matching::Paths(vec![format!("{}*", pattern_text(&prefix))]);
-                self.push(draft, matching, &place.draft.keys, &[]);
-            }
-        }
-    }
-
-    fn pattern(&mut self, draft: &Draft) {
-        let base = self.base.clone();
-        let matching = match &draft.paths {
-            Paths::Exact(path) => Matching::Paths(vec![pattern_text(path)]),
-            Paths::Prefix(path) => Matching::Paths(vec![format!("{}*", pattern_text(path))]),
-            Paths::Regex(expression) => Matching::Regex(expression.text.clone()),
-        };
-        let conditional = self.conditional(|prefix| prefix == "/");
-        self.push(draft, matching, &base, &conditional);
     }
 }

@@ -18,7 +18,40 @@ pub(super) struct Assigned<'t> {
     pub(super) is_used: bool,
 }
 
+/// Returns `true` if a value makes a condition hold that compares a variable with a text, or asks for its truth.
+fn holds(value: &str, text: Option<&str>) -> bool {
+    match text {
+        Some(text) => value == text,
+        None => !value.is_empty() && value != "0",
+    }
+}
+
+/// Returns `true` if the condition holds for a variable without a value.
+fn holds_unset(text: Option<&str>) -> bool {
+    holds("", text)
+}
+
+/// Returns the name of the variable that a condition is about, and the text that it is compared with.
+fn compared<'w>(words: &'w [String]) -> Option<(&'w str, Option<&'w str>)> {
+    match terms(words)[..] {
+        [variable] => Some((variable.strip_prefix('$')?, None)),
+        [variable, "=", text] => Some((variable.strip_prefix('$')?, Some(text))),
+        _ => None,
+    }
+}
+
 impl<'t> Builder<'_, 't> {
+    /// Returns `true` if a condition is about a variable to which no `set` gives a value with which it holds.
+    pub(super) fn is_never_set(&self, directive: &Directive, location: &Location<'t>) -> bool {
+        let Some((name, text)) = compared(&directive.words) else { return false };
+        let sets = location.scope.sets_of(name);
+        let holds = |set: &&Directive| set.word(1).contains('$') || holds(set.word(1), text);
+        !sets.is_empty()
+            && !self.context.is_map(name)
+            && !sets.iter().any(holds)
+            && !holds_unset(text)
+    }
+
     /// Records what an `if` sets. Returns `true` if it does nothing else.
     pub(super) fn assigns(
         &mut self,
@@ -49,15 +82,8 @@ impl<'t> Builder<'_, 't> {
         location: &Location<'t>,
         flow: &mut Flow<'t>,
     ) -> Option<Vec<Condition>> {
-        let (name, text) = match terms(&directive.words)[..] {
-            [variable] => (variable.strip_prefix('$')?, None),
-            [variable, "=", text] => (variable.strip_prefix('$')?, Some(text)),
-            _ => return None,
-        };
-        let holds = |value: &str| match text {
-            Some(text) => value == text,
-            None => !value.is_empty() && value != "0",
-        };
+        let (name, text) = compared(&directive.words)?;
+        let holds = |value: &str| holds(value, text);
         let sets: Vec<_> = flow.sets.iter_mut().filter(|set| set.name == name).collect();
         // All that set it are known, and none ends what another one has set.
         let all = location.scope.conditional_sets();

@@ -3,7 +3,7 @@
 use super::tests::converted;
 
 /// Content of `http`, and a part of the result.
-const CARRIED: [(&str, &str); 41] = [
+const CARRIED: [(&str, &str); 61] = [
     (
         "server { location /a/ { proxy_pass http://10.0.0.1/b/; proxy_redirect http://b.test/ /c/; proxy_redirect ~*^/x/(.*)$ /y/$1; } }",
         "replace_location = [{ from = \"http://b.test/\", to = \"/c/\" }, { from = \"~(?i)^/x/(.*)$\", to = \"/y/{1}\" }]",
@@ -149,6 +149,77 @@ const CARRIED: [(&str, &str); 41] = [
     (
         "server { location / { proxy_pass http://10.0.0.1; proxy_ignore_headers Set-Cookie; } }",
         "proxy = ",
+    ),
+    (
+        "server { root /srv; if (-f $document_root/closed.html) { return 503; } }",
+        "when = { file = \"/srv/closed.html\" }",
+    ),
+    (
+        "server { root /srv; if (-f $document_root/closed.html) { rewrite ^ /closed.html last; } }",
+        "when = { map = { path_1 = false }, file = \"/srv/closed.html\" }",
+    ),
+    (
+        "server { root /srv; if (!-d $request_filename) { rewrite ^/(.*)/$ /$1 permanent; } }",
+        "when = { not = { directory = \"/srv{path}\" } }",
+    ),
+    (
+        "server { root /srv; location / { if (!-f $request_filename) { rewrite ^/a/(.*)$ /x?a=$1 last; rewrite ^/b/(.*)$ /x?b=$1 last; } } }",
+        "rewrite = \"/x?b={1}&{query}\"",
+    ),
+    (
+        "server { location / { proxy_pass http://10.0.0.1; error_page 502 = @b; } location @b { proxy_pass http://10.0.0.2; } }",
+        "error_pages = { 502 = { to = \"/@b{path}?{query}\", status = \"page\" } }",
+    ),
+    (
+        "server { location / { proxy_pass http://10.0.0.1; error_page 502 @b; } location @b { proxy_pass http://10.0.0.2; } }",
+        "strip = \"/@b\"",
+    ),
+    (
+        "server { root /srv; error_page 500 502 =503 /503.html; }",
+        "502 = { to = \"/503.html\", status = 503 }",
+    ),
+    (
+        "server { root /srv; error_page 401 https://a.test/login; }",
+        "error_pages = { 401 = \"https://a.test/login\" }",
+    ),
+    (
+        "server { root /srv; error_page 404 /index.php?$query_string; }",
+        "404 = \"/index.php?{query}\"",
+    ),
+    ("server { root /srv; error_page 404 = @none; }", "respond = { status = 500 }"),
+    (
+        "server { location / { fastcgi_pass unix:/run/a; fastcgi_param HTTP_X_REAL_IP $remote_addr; fastcgi_param KIND $scheme-$http_x_kind; } }",
+        "env = { HTTP_X_REAL_IP = \"{client}\", KIND = \"{scheme}-{header.X-Kind}\" }",
+    ),
+    (
+        "server { location / { uwsgi_pass unix:/run/a; add_header Last-Modified $date_gmt; } }",
+        "Last-Modified = { value = \"{date}\"",
+    ),
+    ("server { location ~ ^/a/${B} { return 204; } }", r"^/a/$\{B}"),
+    ("server { location ~ ^/x(?<path>/.*)$ { return 301 /y$path; } }", "to = \"/y{path_group}\""),
+    (
+        "server { set $closed ''; if ($http_x) { set $closed no; } if ($closed = yes) { return 503; } root /srv; }",
+        "root = \"/srv\"",
+    ),
+    (
+        "server { location ~ ^/a/ { set $h 10.0.0.1; proxy_pass http://$h/fixed; } }",
+        "path = \"/fixed?\"",
+    ),
+    (
+        "server { location ~ ^/a/ { set $h 10.0.0.1; proxy_pass http://$h/deep$request_uri; } }",
+        "path = \"/deep{path}?{query}\"",
+    ),
+    (
+        "map $request_uri $rest { ~^/(?<all>.*)$ $all; } server { root /srv; try_files $uri /index.php/$rest; }",
+        "\"/index.php{path}?{query}\"",
+    ),
+    (
+        "map $sent_http_content_type $life { default off; text/html epoch; ~image/ max; } server { root /srv; expires $life; }",
+        "from = \"{response.Content-Type}\"",
+    ),
+    (
+        "server { location ~ ^/doc(.*)$ { return 301 $scheme://$http_host$1; } }",
+        "to = \"//{host}/{1}\"",
     ),
 ];
 

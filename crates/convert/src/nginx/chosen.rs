@@ -8,7 +8,7 @@ use super::flow::Rest;
 use super::location::passes;
 use super::server::{Builder, Location};
 use super::variables::{Part, parts, with_constants};
-use crate::expression::Expression;
+use crate::expression::{Expression, group_of};
 use crate::value::Value;
 
 /// Most upstreams among which a request chooses.
@@ -87,41 +87,6 @@ fn with_group(text: &str, group: &str, value: &str) -> Option<String> {
     let flags = if text.starts_with("(?i)") { "(?i)" } else { "" };
     let matches = Regex::new(&format!("{flags}^(?:{inner})$")).ok()?.is_match(value);
     matches.then(|| format!("{}{}{}", &text[..start], regex::escape(value), &text[end..]))
-}
-
-/// Returns the range of what is in a group, by its number or its name.
-fn group_of(text: &str, group: &str) -> Option<(usize, usize)> {
-    let bytes = text.as_bytes();
-    let mut open: Vec<Option<usize>> = Vec::new();
-    let (mut number, mut in_class, mut at) = (0, false, 0);
-    while let Some(byte) = bytes.get(at) {
-        match byte {
-            b'\\' => at += 1,
-            b'[' if !in_class => in_class = true,
-            b']' if in_class => in_class = false,
-            b'(' if !in_class => {
-                let after = &text[at + 1..];
-                let name = after.strip_prefix("?P<").or_else(|| after.strip_prefix("?<"));
-                let name = name.and_then(|name| name.split_once('>')).map(|(name, _)| name);
-                let is_capturing = name.is_some() || !after.starts_with('?');
-                number += u32::from(is_capturing);
-                let is_it = is_capturing && (name == Some(group) || group.parse() == Ok(number));
-                let start = match name {
-                    Some(_) => at + 1 + after.find('>')? + 1,
-                    None => at + 1,
-                };
-                open.push(is_it.then_some(start));
-            }
-            b')' if !in_class => {
-                if let Some(start) = open.pop()? {
-                    return Some((start, at));
-                }
-            }
-            _ => {}
-        }
-        at += 1;
-    }
-    None
 }
 
 #[cfg(test)]

@@ -33,6 +33,8 @@ pub(super) struct Context<'t> {
     pub(super) assignments: Vec<Assignment<'t>>,
     /// The maps whose values are being read.
     pub(super) reading: Vec<String>,
+    /// The value of a response field is read: maps may follow from responses.
+    pub(super) reads_field: bool,
 }
 
 fn hostname() -> Option<String> {
@@ -57,6 +59,7 @@ impl<'t> Context<'t> {
             hostname: hostname(),
             assignments: Vec::new(),
             reading: Vec::new(),
+            reads_field: false,
         }
     }
 

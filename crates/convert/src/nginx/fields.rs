@@ -1,5 +1,6 @@
 //! Response fields: `add_header`, and those that are hidden.
 
+use super::location::passes;
 use super::parse::Directive;
 use super::scope::Scope;
 use super::server::Builder;
@@ -32,6 +33,7 @@ impl<'t> Builder<'_, 't> {
         let mut fields = Value::Table(Vec::new());
         let mut cache_control: Vec<String> = Vec::new();
         let constants = self.constants(scope);
+        self.is_application = passes(scope).is_some();
         for directive in scope.all(&["add_header"]) {
             let (name, text) = (directive.word(0), directive.word(1));
             if self.is_copied(scope, name, text) {
@@ -41,6 +43,7 @@ impl<'t> Builder<'_, 't> {
             }
             self.value(directive, (name, text), &constants, &mut fields, &mut cache_control);
         }
+        self.not_set(scope);
         for directive in scope.all(&["more_set_headers"]) {
             for word in directive.words.iter().filter(|word| !word.starts_with('-')) {
                 let (name, value) = word.split_once(':').unwrap_or((word, ""));
@@ -66,6 +69,19 @@ impl<'t> Builder<'_, 't> {
         }
         for directive in scope.all(&["add_trailer"]) {
             self.context.report.lost(directive, "responses have no such trailer field");
+        }
+    }
+
+    /// Reports a field that the server sends although it is not set.
+    fn not_set(&mut self, scope: &Scope<'t>) {
+        let is_it = |directive: &&Directive| {
+            directive.word(0).eq_ignore_ascii_case("x-content-type-options")
+        };
+        let places = ["root", "alias", "index", "listen", "server_name"];
+        let place = places.into_iter().find_map(|name| scope.get(name));
+        if let Some(place) = place.filter(|_| !scope.all(&["add_header"]).iter().any(is_it)) {
+            let what = "files, redirects and pages of the server have `X-Content-Type-Options: nosniff`; `nosniff = false` ends that";
+            self.context.report.differs(place, what);
         }
     }
 
@@ -132,6 +148,10 @@ impl<'t> Builder<'_, 't> {
                 .all(|byte| byte.is_ascii_alphanumeric() || b"!#$%&'*+-.^_`|~".contains(&byte)) =>
             {
                 self.context.report.lost(directive, format!("{name} is not the name of a field"));
+            }
+            "last-modified" if self.is_application => {
+                self.context.report.carried(directive);
+                fields.set(name, Value::text(value));
             }
             name if OF_SERVER.contains(&name) => {
                 self.context.report.lost(directive, format!("{name} is the server's to send"));

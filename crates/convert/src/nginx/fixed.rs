@@ -4,7 +4,7 @@ use super::assemble::Paths;
 use super::parse::Directive;
 use super::rewrite::redirect;
 use super::scope::Scope;
-use super::server::Builder;
+use super::server::{AFTER_HOST, Builder};
 use super::units::time;
 use super::variables::{Constants, Part, Place, constant, parts, template};
 use crate::keys::Keys;
@@ -47,6 +47,7 @@ impl<'t> Builder<'_, 't> {
         };
         if (status, text) == (404, None)
             && scope.all(&["error_page"]).iter().any(is_other)
+            && !has_page(&keys, status)
             && let Some(page) = self.missing(scope, constants)
         {
             // The page takes the place of the error, with a status of its own.
@@ -65,7 +66,8 @@ impl<'t> Builder<'_, 't> {
             }
             (301 | 302 | 303 | 307 | 308, Some(to)) => {
                 let values = self.context.values_of(to);
-                match template(to, Place::Redirect, constants, &values, has_group) {
+                let target = template(to, Place::Redirect, constants, &values, has_group);
+                match target.map(|to| with_slash(to, paths)) {
                     Ok(to) if is_target(&to) => {
                         let query = to.split_once('?').map_or("", |(_, query)| query);
                         if query.replace("{query}", "").contains('{') {
@@ -144,7 +146,12 @@ impl<'t> Builder<'_, 't> {
             respond.set("status", Value::Number(status.clamp(200, 599)));
         }
         match text.map(|text| constant(text, constants)) {
-            None => self.context.report.carried(directive),
+            None => {
+                self.context.report.carried(directive);
+                if status == 200 {
+                    self.content_type(scope, &mut respond);
+                }
+            }
             Some(Ok(text)) => {
                 self.context.report.carried(directive);
                 if !text.is_empty() {
@@ -212,6 +219,16 @@ impl<'t> Builder<'_, 't> {
         } else {
             respond.set("content_type", Value::text("text/plain"));
         }
+    }
+}
+
+/// Returns a target with the slash between a host and the group behind it.
+fn with_slash(to: String, paths: &Paths) -> String {
+    match paths {
+        Paths::Regex(own) if own.text.ends_with(AFTER_HOST) => {
+            to.replace("{host}{1}", "{host}/{1}")
+        }
+        _ => to,
     }
 }
 

@@ -7,6 +7,9 @@ use super::parse::Directive;
 use super::variables::{Constants, Part, parts};
 use crate::map::{Map, OTHER};
 
+/// The start of a placeholder for a field of the response.
+const OF_RESPONSE: &str = "{response.";
+
 /// Most values of a map in keys that are not templates.
 const MAX_CHOICES: usize = 64;
 
@@ -24,6 +27,10 @@ impl<'t> Context<'t> {
             "server_protocol" => "{protocol}".to_owned(),
             "request_method" => "{method}".to_owned(),
             "remote_addr" | "binary_remote_addr" => "{client}".to_owned(),
+            // Without trusted proxies, the address of the connection is that of the client.
+            "realip_remote_addr" if self.document.get("server", "trusted_proxies").is_none() => {
+                "{client}".to_owned()
+            }
             "content_type" => of("header", "Content-Type"),
             "content_length" => of("header", "Content-Length"),
             name if self.is_map(name) => format!("{{map.{}}}", self.map(name)?.name),
@@ -172,7 +179,11 @@ impl<'t> Context<'t> {
     pub(super) fn map(&mut self, name: &str) -> Result<Map, String> {
         let name = name.trim_start_matches('$');
         if let Some(map) = self.document.maps.iter().find(|map| map.name == name) {
-            return Ok(map.clone());
+            let is_of_response = map.from.contains(OF_RESPONSE);
+            return match is_of_response && !self.reads_field {
+                true => Err(format!("${name} follows from the response")),
+                false => Ok(map.clone()),
+            };
         }
         if self.reading.iter().any(|other| other == name) {
             return Err(format!("${name}: its value needs itself"));
@@ -239,7 +250,10 @@ impl<'t> Context<'t> {
             let all = [Some(own.as_str()), more].into_iter().flatten();
             Some(all.filter(|text| !text.is_empty()).collect::<Vec<_>>().join(", "))
         };
-        let map = self.derived(variable, "lifetime", lifetime)?;
+        self.reads_field = true;
+        let map = self.derived(variable, "lifetime", lifetime);
+        self.reads_field = false;
+        let map = map?;
         Some(format!("{{map.{}}}", map.name))
     }
 
@@ -307,7 +321,11 @@ impl<'t> Context<'t> {
 
     fn texts(&mut self, name: &str, directive: &Directive) -> Result<Map, String> {
         let none = Constants::new();
-        let mut map = Map::new(name, self.values_template(directive.word(0), &none, |_| false)?);
+        let from = match self.values_template(directive.word(0), &none, |_| false) {
+            Err(_) if self.reads_field => self.field_template(directive.word(0), &none)?,
+            from => from?,
+        };
+        let mut map = Map::new(name, from);
         let has_names = directive.children().iter().any(|entry| entry.name == "hostnames");
         for entry in directive.children() {
             let is_parameter =
@@ -380,6 +398,8 @@ fn response_value(name: &str) -> Option<String> {
     let value = match name {
         "status" | "upstream_status" => "status",
         "upstream_addr" => "upstream_address",
+        "upstream_response_time" => "upstream_time",
+        "date_gmt" => "date",
         "upstream_cache_status" => "cache_status",
         "remote_user" => "user",
         "connection" | "connection_requests" | "request_id" | "request_body" => name,

@@ -31,6 +31,12 @@ impl<'t> Scope<'t> {
         self.all(&[name]).last().copied()
     }
 
+    /// Returns the directive of that name of the level around the innermost one alone.
+    pub(super) fn outer_directive(&self, name: &str) -> Option<&'t Directive> {
+        let outer = self.levels.len().checked_sub(2).and_then(|at| self.levels.get(at))?;
+        outer.iter().rfind(|directive| directive.name == name)
+    }
+
     /// Returns the directives of these names of the innermost level that has any: it inherits none of them.
     pub(super) fn all(&self, names: &[&str]) -> Vec<&'t Directive> {
         let of_level = |level: &&'t [Directive]| -> Vec<&'t Directive> {
@@ -60,6 +66,19 @@ impl<'t> Scope<'t> {
             .iter()
             .flat_map(|level| level.iter())
             .filter(|directive| directive.name == "set")
+    }
+
+    /// Returns the `set` directives of the levels that give a variable its value, also those within an `if`.
+    pub(super) fn sets_of(&self, name: &str) -> Vec<&'t Directive> {
+        let all = self.levels.iter().flat_map(|level| level.iter());
+        let all = all.flat_map(|directive| {
+            let inner = if directive.name == "if" { directive.children() } else { &[] };
+            std::iter::once(directive).chain(inner)
+        });
+        let is_it = |directive: &&Directive| {
+            directive.name == "set" && directive.word(0).trim_start_matches('$') == name
+        };
+        all.filter(is_it).collect()
     }
 
     /// Returns the names of the variables that an `if` of the levels sets.

@@ -7,7 +7,7 @@ use super::scope::Scope;
 use super::server::Builder;
 use super::units::{shown_time, time};
 use super::upstream::group;
-use super::variables::{constant, has_variable, with_constants};
+use super::variables::{Constants, Place, constant, template, with_constants};
 use crate::keys::Keys;
 use crate::value::Value;
 
@@ -80,7 +80,11 @@ impl<'t> Builder<'_, 't> {
         let address = match address.strip_prefix("unix:") {
             Some(path) if path.starts_with("//") => format!("unix:{}", &path[2..]),
             Some(path) if !path.starts_with('/') => {
-                format!("unix:{}", self.context.in_prefix(path))
+                let what = format!(
+                    "the socket is /{path}: nginx looks for it beneath the directory in which it was started, `/` for a service"
+                );
+                self.context.report.differs(pass, what);
+                format!("unix:/{path}")
             }
             Some(_) => address,
             None => address.split_once("://").map_or(address.clone(), |(_, rest)| rest.to_owned()),
@@ -123,9 +127,13 @@ impl<'t> Builder<'_, 't> {
             return keys.set("try", Value::list(["{path}", fallback]));
         }
         let Some(tries) = tries else { return };
+        let none = Constants::new();
         let step = |word: &String| match word.as_str() {
             "$uri" | "$fastcgi_script_name" | "$document_uri" => Some("{path}".to_owned()),
-            word if word.starts_with(['/', '=']) && !has_variable(word) => Some(word.to_owned()),
+            "$uri/" => Some("{path}/".to_owned()),
+            word if word.starts_with(['/', '=']) => {
+                template(word, Place::Path, &none, &none, |_| false).ok()
+            }
             _ => None,
         };
         let steps: Option<Vec<String>> = tries.words.iter().map(step).collect();
@@ -178,6 +186,15 @@ impl<'t> Builder<'_, 't> {
                 self.context.report.differs(directive, what);
                 continue;
             }
+            if name == "DOCUMENT_ROOT"
+                && scope.get("root").is_none()
+                && !is_file
+                && let Ok(root) = constant(value, &constants)
+            {
+                self.context.report.carried(directive);
+                env.set(name, Value::text(root));
+                continue;
+            }
             if STANDARD.contains(&name) && value.contains('$')
                 || name.starts_with("HTTP_")
                     && (value.is_empty() || matches!(value, "$host" | "$http_host"))
@@ -204,8 +221,14 @@ impl<'t> Builder<'_, 't> {
                 continue;
             }
             let text = constant(value, &constants)
-                .or_else(|name| self.context.choices_template(value, &constants).ok_or(name));
+                .or_else(|name| self.context.choices_template(value, &constants).ok_or(name))
+                .or_else(|name| self.of_request(value, &constants).ok_or(name));
             match text {
+                Ok(_) if value.contains("$proxy_add_x_forwarded_for") => {
+                    let what = "the variable has the address of the client alone: proxies before this one are `trusted_proxies`";
+                    self.context.report.differs(directive, what);
+                    env.set(name, Value::text("{client}"));
+                }
                 Ok(value) => {
                     self.context.report.carried(directive);
                     env.set(name, Value::text(value));
@@ -236,6 +259,18 @@ impl<'t> Builder<'_, 't> {
             script.set("env", env);
         }
         is_file
+    }
+
+    /// Returns the value of a variable that follows from the request; `None` if there is no placeholder for it.
+    fn of_request(&mut self, value: &str, constants: &Constants) -> Option<String> {
+        let known = |name: &str| match name {
+            "proxy_add_x_forwarded_for" => Some("{client}".to_owned()),
+            "http_host" => Some("{header.Host}".to_owned()),
+            _ => None,
+        };
+        // A map would choose between routes, and its values would have to be fixed.
+        let template = self.context.template(value, constants, known).ok()?;
+        (!template.contains("{map.")).then_some(template)
     }
 
     /// Returns `true` if the variable names the file of the path.

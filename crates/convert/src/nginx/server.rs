@@ -27,6 +27,12 @@ pub(super) struct Builder<'c, 't> {
     pub(super) rejected: HashSet<usize>,
     /// What the server rewrites a path without a file to.
     fallback: Option<String>,
+    /// The location at hand passes requests on.
+    pub(super) is_application: bool,
+    /// Scripts by their extension are run in some location.
+    pub(super) has_scripts: bool,
+    /// A named location is read as the page of an error, which has no pages of errors of its own.
+    pub(super) is_page: bool,
 }
 
 /// A location.
@@ -70,6 +76,9 @@ pub(super) fn drafts<'t>(
         drafts: Drafts::default(),
         rejected: HashSet::new(),
         fallback: None,
+        has_scripts: runs_scripts(scope.own()),
+        is_application: false,
+        is_page: false,
     };
     builder.server(scope);
     builder.drafts
@@ -268,7 +277,7 @@ impl<'t> Builder<'_, 't> {
                         }
                         Some(Paths::Exact(path)) if !expression.matches(path) => continue,
                         Some(Paths::Exact(path)) => (Paths::Exact(path.clone()), None),
-                        _ => (Paths::Regex(expression), None),
+                        _ => (Paths::Regex(self.after_host(expression, &inner)), None),
                     },
                     Err(what) => {
                         let what = format!("{what}: requests for it get another location");
@@ -319,6 +328,23 @@ impl<'t> Builder<'_, 't> {
                 _ => all.push(location),
             }
         }
+    }
+
+    /// Returns the expression of a location that redirects to a host and a group right behind it. A text without a slash there would be
+    /// a part of the host, which a client could choose.
+    fn after_host(&mut self, expression: Expression, scope: &Scope<'t>) -> Expression {
+        let own = scope.own_directive("return");
+        let to = own.map_or("", |own| own.word(1));
+        let is_behind = ["$host$1", "$http_host$1"].iter().any(|end| to.ends_with(end));
+        let Some(start) = expression.text.strip_suffix("(.*)$").filter(|_| is_behind) else {
+            return expression;
+        };
+        if start.ends_with('/') || start.contains('(') || !start.starts_with('^') {
+            return expression;
+        }
+        let what = "a path in which something else than a slash follows is another location's: it would be a part of the host";
+        own.into_iter().for_each(|own| self.context.report.differs(own, what));
+        Expression { text: format!("{start}{AFTER_HOST}"), except: None }
     }
 
     /// Returns the expression of a location within another one. Where no expression is for what both match, `also` gets the
@@ -455,6 +481,17 @@ impl<'t> Builder<'_, 't> {
             }
         }
     }
+}
+
+/// The end of an expression whose group follows a host in a redirect.
+pub(super) const AFTER_HOST: &str = "(?:/(.*))?$";
+
+/// Returns `true` if a location of a level passes requests on to FastCGI.
+fn runs_scripts(level: &[Directive]) -> bool {
+    level.iter().any(|directive| {
+        directive.name == "fastcgi_pass"
+            || directive.name == "location" && runs_scripts(directive.children())
+    })
 }
 
 fn first_regex(all: &[Location<'_>], at: usize) -> usize {

@@ -141,6 +141,10 @@ fn listen<'t>(
         return None;
     }
     context.report.carried(directive);
+    if is_there("http2") && !has_tls && !is_there("ssl") {
+        let what = "without TLS, HTTP/1.1 is understood besides HTTP/2 at this listener";
+        context.report.differs(directive, what);
+    }
     let backlog = directive.words.iter().find_map(|word| word.strip_prefix("backlog="));
     Some(Listen {
         directive: Some(directive),
@@ -250,17 +254,34 @@ fn convert_servers<'t>(servers: &[Server<'t>], context: &mut Context<'t>) {
     let is_used =
         |at: usize| pairs.iter().any(|((plain, tls), _)| *plain == Some(at) || *tls == Some(at));
     let others: Vec<usize> = (0..servers.len()).filter(|at| !is_used(*at)).collect();
+    let mut sites: Vec<(Pair, Site)> = Vec::new();
     for (at, (pair, names)) in pairs.into_iter().enumerate() {
         let is_default = at == 0 && default.is_some();
-        if let Some(site) = site(servers, pair, names, is_default, context) {
-            context.document.sites.push(site);
-        }
+        sites.extend(site(servers, pair, names, is_default, context).map(|site| (pair, site)));
     }
+    let mut at_own = Vec::new();
     for at in others {
         match at_own_listeners(servers, at, context) {
-            Some(site) => context.document.sites.push(site),
+            Some(site) => {
+                sites.iter_mut().for_each(|(pair, other)| leave(servers, *pair, other, &site));
+                at_own.push(site);
+            }
             None => unreached(&servers[at], context),
         }
+    }
+    context.document.sites.extend(sites.into_iter().map(|(_, site)| site).chain(at_own));
+}
+
+/// Leaves the listeners of another site to it, where the servers of a site listen on none of them.
+fn leave(servers: &[Server<'_>], (plain, tls): Pair, site: &mut Site, other: &Site) {
+    let own = [plain, tls].into_iter().flatten();
+    let mut addresses: Vec<&String> =
+        own.flat_map(|at| &servers[at].listens).map(|listen| &listen.address).collect();
+    addresses.sort();
+    addresses.dedup();
+    let shares = other.listen.iter().any(|address| addresses.contains(&address));
+    if !shares && site.hosts.iter().any(|host| !host.is_empty()) {
+        site.listen = addresses.into_iter().cloned().collect();
     }
 }
 
@@ -289,8 +310,10 @@ fn at_own_listeners<'t>(
         server.names.iter().any(has)
     };
     let addresses = server.listens.iter().map(|listen| listen.address.clone());
-    let own: Vec<String> =
+    let mut own: Vec<String> =
         addresses.filter(|address| is_default(address) || is_first(address)).collect();
+    own.sort();
+    own.dedup();
     let is_default = own.iter().any(|address| is_default(address));
     let has_tls = server.listens.iter().any(|listen| listen.tls);
     let pair = if has_tls { (None, Some(at)) } else { (Some(at), None) };

@@ -5,7 +5,7 @@ use std::rc::Rc;
 use std::sync::Arc;
 
 use dunlin_config::field_edits::{apply_to_message, edit_retry_after};
-use dunlin_config::{Handler, Mapping, Settings};
+use dunlin_config::{Candidate, ErrorPage, Handler, Mapping, PageStatus, Settings};
 use dunlin_exchange::{Body, Response};
 use dunlin_fs::content::Piece;
 use dunlin_http::semantics::{ContentCoding, Method};
@@ -15,6 +15,7 @@ use super::error_page;
 use super::object_search;
 pub(crate) use super::plain_page::plain_page;
 use super::plain_page::plain_page_of;
+use super::redirect;
 use super::rewrite::RewrittenRequest;
 use crate::route::reply::Reply;
 use crate::route::route_match::{RouteMatch, Via};
@@ -58,23 +59,33 @@ pub(crate) fn reply(
     edit_retry_after(settings, status, &mut details.fields);
     let page = settings.error_pages.get(&status).filter(|_| matched.via.error.is_none());
     let Some(page) = page else { return plain(settings, status, request, &details).into() };
-    let (path, query) = match page.split_once('?') {
-        Some((path, query)) => (path, Some(query)),
-        None => (&**page, None),
-    };
-    let owner = &*matched.site.route(path.as_bytes());
-    if is_generated(owner, path.as_bytes()) {
-        return by_route(ctx, request, matched, (path, query), status, details)
-            .unwrap_or_else(|details| plain(settings, status, request, &details).into());
+    if let Some(rule) = page.redirect() {
+        return match redirect::respond(request, matched, rule) {
+            Some(response) => response.into(),
+            None => plain(settings, status, request, &details).into(),
+        };
     }
+    let Some(candidate) = page.candidate(matched.path, matched.query) else {
+        return plain(settings, status, request, &details).into();
+    };
+    let owner = &*matched.site.route(&candidate.path);
+    let file = page.fixed_path().filter(|_| page.status != Some(PageStatus::OfPage));
+    let Some(path) = file.filter(|path| !is_generated(owner, path.as_bytes())) else {
+        return by_route(ctx, request, matched, (page, &candidate), status, details)
+            .unwrap_or_else(|details| plain(settings, status, request, &details).into());
+    };
+    let sent = match page.status {
+        Some(PageStatus::Code(code)) => code,
+        _ => status,
+    };
     let (ctx, path, owner) = (Rc::clone(ctx), path.to_owned(), Arc::clone(owner));
     let (request, matched) = (request.to_owned(), matched.to_owned());
     Reply::later(async move {
         let (settings, request) = (&matched.settings, request.as_request());
         match find_page(&ctx, &matched.site, path.as_bytes()).await {
             Ok(resource) => {
-                let mut response = with_content(settings, status, &resource);
-                edit_retry_after(&owner, status, &mut response.fields);
+                let mut response = with_content(settings, sent, &resource);
+                edit_retry_after(&owner, sent, &mut response.fields);
                 finish(response, settings, &request, &details.fields)
             }
             Err(failure) => {
@@ -114,8 +125,8 @@ fn is_generated(settings: &Settings, path: &[u8]) -> bool {
     }
 }
 
-/// Returns the response of the route of the page. Its status is that of the error unless the route responds with another than
-/// 200.
+/// Returns the response of the route of the page. Its status is that of the page's rule; without one, that of the error unless the
+/// route responds with another than 200.
 ///
 /// # Errors
 /// Returns `details` if the request for the page would exceed a limit.
@@ -123,7 +134,7 @@ fn by_route(
     ctx: &Rc<WorkerContext>,
     request: &Request<'_>,
     matched: &RouteMatch<'_>,
-    (path, query): (&str, Option<&str>),
+    (rule, target): (&ErrorPage, &Candidate),
     status: u16,
     details: Details,
 ) -> Result<Reply, Details> {
@@ -133,14 +144,14 @@ fn by_route(
         return Err(details);
     };
     let page = RouteMatch {
-        settings: &matched.site.route(path.as_bytes()),
-        path: path.as_bytes(),
-        query: query.map(str::as_bytes),
+        settings: &matched.site.route(&target.path),
+        path: &target.path,
+        query: target.query.as_deref(),
         via: Via { error: Some(status), ..matched.via },
         ..*matched
     };
     let (page, matched, context) = (page.to_owned(), matched.to_owned(), matched.context.cloned());
-    let ctx = Rc::clone(ctx);
+    let (ctx, sent) = (Rc::clone(ctx), rule.status);
     Ok(Reply::reading(async move |incoming| {
         let request = rewritten.as_request();
         let reply = ctx.router.handle(&ctx, &request, &page.borrow().with(context.as_ref())).reply;
@@ -152,8 +163,12 @@ fn by_route(
             log_missing(&matched.borrow(), &path, status, Failure::Missing);
             return plain(settings, status, &request, &details);
         }
-        if response.status == 200 {
-            response.status = status;
+        match sent {
+            // It is no page of an error any more, but a response as any other.
+            Some(PageStatus::OfPage) => return response,
+            Some(PageStatus::Code(code)) => response.status = code,
+            None if response.status == 200 => response.status = status,
+            None => {}
         }
         for name in ["Accept-Ranges", "ETag", "Last-Modified"] {
             response.fields.remove(name);

@@ -27,6 +27,7 @@ use super::request_label::request_label;
 use super::{error_page, errors};
 use crate::component;
 use crate::route::route_match::RouteMatch;
+use crate::route::select::facts;
 use crate::worker::WorkerContext;
 
 /// Runs the script of the route.
@@ -35,15 +36,20 @@ pub(super) async fn fetch(this: Rc<HandlerCall>, incoming: Box<Incoming>) -> Res
     let Some(rules) = matched.settings.handler.script() else {
         return errors::plain_page(500, None, true);
     };
+    let request = this.request();
+    let target = (&*matched.path, matched.query.as_deref());
+    let facts = facts(&matched.site, this.client(), &request, target);
+    let env = rules.request_env.iter().map(|one| (&*one.name, one.value(&facts))).collect();
     let call = Call {
         scripts: &ctx.scripts,
-        request: this.request(),
+        request,
         route: matched,
         raw_path: &matched.raw_path,
         path: &matched.path,
         query: matched.query.as_deref(),
         error: matched.via.error,
         checked: context.as_deref(),
+        env,
         rules,
         stderr_source: StderrSource::default(),
     };
