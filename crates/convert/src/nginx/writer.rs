@@ -82,13 +82,16 @@ impl Writer {
                 // Requests never get here: the first expression that matches is that of the server.
                 continue;
             }
-            let base = self.inherited_by_exact(&path, drafts);
-            if place.draft.keys.over(&base, self.root.as_ref()).is_err() {
+            let (base, more) = self.inherited_by_exact(&path, drafts);
+            let root = self.root.as_ref();
+            let ends = |keys: &Keys| place.draft.keys.over(keys, root).is_ok();
+            if !ends(&base) || !more.iter().all(ends) {
                 as_expressions.push(place);
                 continue;
             }
             let matching = Matching::Paths(vec![pattern_text(&path)]);
-            let conditional = self.conditional(|prefix| path.starts_with(prefix));
+            let mut conditional = self.conditional(|prefix| path.starts_with(prefix));
+            conditional.extend(more);
             self.push(&place.draft, matching.clone(), &base, &conditional);
             for (at, draft) in place.before.iter().enumerate() {
                 let mut others = conditional.clone();
@@ -145,8 +148,9 @@ impl Writer {
         }
     }
 
-    /// An exact path inherits from the first expression that matches it, and from patterns.
-    fn inherited_by_exact(&self, path: &str, drafts: &Drafts) -> Keys {
+    /// Returns what an exact path inherits: from the first expression that matches it, or from patterns; and from the routes with
+    /// conditions of that expression.
+    fn inherited_by_exact(&self, path: &str, drafts: &Drafts) -> (Keys, Vec<Keys>) {
         let regexes = drafts.regexes.iter().filter(|place| place.draft.when.is_none());
         let preferred = self.prefixes.iter().filter(|place| place.is_regex && place.is_preferred);
         let others = self.prefixes.iter().filter(|place| place.is_regex && !place.is_preferred);
@@ -156,7 +160,10 @@ impl Writer {
         let found = preferred.clone().find(begins);
         let found =
             found.or_else(|| regexes.clone().find(matches)).or_else(|| others.clone().find(begins));
-        found.map_or_else(|| self.inherited(path, true), |place| place.draft.keys.clone())
+        let Some(place) = found else { return (self.inherited(path, true), Vec::new()) };
+        let concerns = |draft: &&Draft| expression(draft).is_none_or(|regex| regex.matches(path));
+        let conditional = place.before.iter().filter(concerns).map(|draft| draft.keys.clone());
+        (place.draft.keys.clone(), conditional.collect())
     }
 
     /// A route with an expression inherits from every pattern; each ends what the others leave.
