@@ -59,7 +59,10 @@ pub(super) fn read(words: &[String], constants: &Constants) -> Result<Read, Stri
         [variable] => truth(variable, constants).map(plain),
         [variable, sign @ ("=" | "!="), value] => {
             let test = equality(variable, value, constants)?;
-            Ok(plain(if sign == "=" { test } else { negated(test)? }))
+            let condition = if sign == "=" { test } else { negated(test)? };
+            let is_get = (variable, value) == ("$request_method", "GET");
+            let difference = is_get.then_some("HEAD counts as GET");
+            Ok(Read { condition, difference })
         }
         // `$x = ""` has an empty value.
         [variable, sign @ ("=" | "!=")] => {

@@ -205,6 +205,7 @@ impl<'t> Builder<'_, 't> {
                 Err(what) => self.wider(directive, what, draft, when, flow),
             }
         }
+        let is_end = own.end.is_some();
         let keys = match own.end {
             Some(keys) => keys,
             None => {
@@ -220,7 +221,11 @@ impl<'t> Builder<'_, 't> {
                 self.settings_after(&inner.scope, &inner.paths, &outer)
             }
         };
-        flow.before.push(Draft::new(comment, inner.paths.clone(), when.cloned(), keys));
+        let draft = Draft::new(comment, inner.paths.clone(), when.cloned(), keys);
+        match is_end {
+            true => flow.before.push(draft),
+            false => flow.settings.push(draft),
+        }
     }
 
     /// Two conditions that no table has: a route that rejects requests has the outer one alone.

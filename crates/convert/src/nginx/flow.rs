@@ -10,6 +10,9 @@ use crate::keys::Keys;
 pub(super) struct Flow<'t> {
     /// Routes for some of the requests.
     pub(super) before: Vec<Draft>,
+    /// Routes for some of the requests that change settings alone: the last one that applies is in force, unless one of `before` ends
+    /// the request.
+    pub(super) settings: Vec<Draft>,
     /// The settings of all others, if a `return` or `rewrite` is for all of them.
     pub(super) end: Option<Keys>,
     /// What is left to do for all others.

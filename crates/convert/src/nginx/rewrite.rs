@@ -68,6 +68,8 @@ impl<'t> Builder<'_, 't> {
                 _ => {}
             }
         }
+        let settings = std::mem::take(&mut flow.settings);
+        flow.before.extend(settings.into_iter().rev());
         for unused in flow.sets.iter().filter(|set| !set.is_used) {
             self.lost_sets(unused.directive);
         }
