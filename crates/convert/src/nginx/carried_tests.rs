@@ -168,7 +168,7 @@ const CARRIED: [(&str, &str); 61] = [
     ),
     (
         "server { location / { proxy_pass http://10.0.0.1; error_page 502 = @b; } location @b { proxy_pass http://10.0.0.2; } }",
-        "error_pages = { 502 = { to = \"/@b{path}?{query}\", status = \"page\" } }",
+        "error_pages = { \"502\" = { to = \"/@b{path}?{query}\", status = \"page\" } }",
     ),
     (
         "server { location / { proxy_pass http://10.0.0.1; error_page 502 @b; } location @b { proxy_pass http://10.0.0.2; } }",
@@ -176,15 +176,15 @@ const CARRIED: [(&str, &str); 61] = [
     ),
     (
         "server { root /srv; error_page 500 502 =503 /503.html; }",
-        "502 = { to = \"/503.html\", status = 503 }",
+        "\"502\" = { to = \"/503.html\", status = 503 }",
     ),
     (
         "server { root /srv; error_page 401 https://a.test/login; }",
-        "error_pages = { 401 = \"https://a.test/login\" }",
+        "error_pages = { \"401\" = \"https://a.test/login\" }",
     ),
     (
         "server { root /srv; error_page 404 /index.php?$query_string; }",
-        "404 = \"/index.php?{query}\"",
+        "\"404\" = \"/index.php?{query}\"",
     ),
     ("server { root /srv; error_page 404 = @none; }", "respond = { status = 500 }"),
     (

@@ -46,10 +46,10 @@ fn renamed(word: &str, name: &str, new: &str) -> String {
     while let Some(at) = text[from..].find(&variable).map(|at| at + from) {
         let end = at + variable.len();
         let is_longer = text[end..].starts_with(|c: char| c.is_ascii_alphanumeric() || c == '_');
+        from = if is_longer { end } else { at + 1 + new.len() };
         if !is_longer {
             text.replace_range(at..end, &format!("${new}"));
         }
-        from = end;
     }
     text
 }
