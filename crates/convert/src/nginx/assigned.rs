@@ -32,7 +32,7 @@ fn holds_unset(text: Option<&str>) -> bool {
 }
 
 /// Returns the name of the variable that a condition is about, and the text that it is compared with.
-fn compared<'w>(words: &'w [String]) -> Option<(&'w str, Option<&'w str>)> {
+fn compared(words: &[String]) -> Option<(&str, Option<&str>)> {
     match terms(words)[..] {
         [variable] => Some((variable.strip_prefix('$')?, None)),
         [variable, "=", text] => Some((variable.strip_prefix('$')?, Some(text))),
