@@ -81,8 +81,7 @@ impl<'t> Builder<'_, 't> {
                         .lost(directive, format!("{status} is not the status of an error")),
                 }
             }
-            let what =
-                "pages have the fields of the location of the request, not those of their own";
+            let what = "error pages have the headers of the location of the request, not of their own location";
             match scope.all(&["add_header"]).is_empty() || change == Some("=") {
                 true => self.context.report.carried(directive),
                 false => self.context.report.differs(directive, what),

@@ -702,8 +702,8 @@ fn what_nginx_does_otherwise_is_reported() {
         converted.report.findings().map(ToString::to_string).collect::<Vec<_>>().join("\n")
     };
     for (http, line) in [
-        ("server { root /srv/a; }", ":3: carried: root: no `types` are in force"),
-        ("types { text/css css; } server { root /srv/a; }", "no `default_type` is in force"),
+        ("server { root /srv/a; }", ":3: carried: root: no `types` apply"),
+        ("types { text/css css; } server { root /srv/a; }", "no `default_type` applies"),
         (
             "server { root /srv/a; location / { try_files $uri /a.html; } }",
             "try_files: other methods than GET, HEAD and POST get 405",

@@ -88,11 +88,11 @@ impl<'t> Builder<'_, 't> {
         let place = ["root", "alias", "index", "listen", "server_name"];
         let Some(place) = place.into_iter().find_map(|name| scope.get(name)) else { return };
         if scope.all(&["types"]).is_empty() {
-            let what = "no `types` are in force: files have the media types of their extensions, not all but HTML and a few images `default_type`";
+            let what = "no `types` apply: files have the media types of their extensions, not all but HTML and a few images `default_type`";
             return self.context.report.differs(place, what);
         }
         if scope.get("default_type").is_none() {
-            let what = "no `default_type` is in force: files with unknown extensions are sent as application/octet-stream, not as text/plain";
+            let what = "no `default_type` applies: files with unknown extensions are sent as application/octet-stream, not as text/plain";
             self.context.report.differs(place, what);
         }
     }
