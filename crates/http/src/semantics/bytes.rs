@@ -15,7 +15,7 @@ pub(crate) fn find(byte: u8, text: &[u8]) -> Option<usize> {
         if at >= SHORT {
             return memchr::memchr(byte, &text[at..]).map(|offset| at + offset);
         }
-        let found = zeros(u64::from_le_bytes(*word) ^ ONES * u64::from(byte));
+        let found = zeros(u64::from_le_bytes(*word) ^ (ONES * u64::from(byte)));
         if found != 0 {
             return Some(at + found.trailing_zeros() as usize / 8);
         }
@@ -34,7 +34,7 @@ pub(super) fn has_no_controls(text: &[u8]) -> bool {
         let word = u64::from_le_bytes(*bytes);
         let below_space = word.wrapping_sub(ONES * 0x20) & !word & HIGHEST;
         // Both may name a byte above one that is meant.
-        let found = below_space | zeros(word ^ ONES * 0x7f);
+        let found = below_space | zeros(word ^ (ONES * 0x7f));
         found == 0 || bytes.iter().all(|&byte| is_good(byte))
     }) && rest.iter().all(|&byte| is_good(byte))
 }
