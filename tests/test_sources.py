@@ -209,6 +209,19 @@ def test_php_beneath_the_root_of_another_route(serve, site, tmp_path):
     assert server.get("/static/index.php")[2] == b"ran GET /index.php"
 
 
+def test_an_index_is_run_by_its_route_although_the_scripts_are_elsewhere(serve, site, tmp_path):
+    scripts = tmp_path / "scripts"
+    write(site / "index.php", SECRET)
+    write(site / "sub" / "index.php", SECRET)
+    write(scripts / "index.php", PHP)
+    server = serve(
+        route='index = ["index.php"]',
+        more=f'[[site.route]]\npath = "*.php"\nroot = "{scripts}"\n{php_route(scripts)}\n',
+    )
+    assert server.get("/")[2].startswith(b"ran")
+    never_shown(server, "/sub/", "/sub/index.php")
+
+
 def test_the_front_controller_of_the_book_runs_for_missing_uploads(serve, site):
     write(site / "index.php", PHP)
     write(site / "wp-content" / "uploads" / "here.jpg", "image")

@@ -47,6 +47,9 @@ class Client:
         kind, flags, _, _ = self.read()
         assert (kind, flags) == (SETTINGS, 0)
         self.send(frame(SETTINGS, ACK))
+        kind, _, stream, _ = self.read()
+        # The window of the connection is enlarged at once.
+        assert (kind, stream) == (WINDOW_UPDATE, 0)
         kind, flags, _, _ = self.read()
         assert (kind, flags) == (SETTINGS, ACK)
 

@@ -77,7 +77,7 @@ values! {
     TlsClientSubject = "tls_client_subject",
     /// `SUCCESS` with a verified client certificate, `NONE` without one.
     TlsClientVerify = "tls_client_verify",
-    /// Name of the server that the client has asked for (SNI).
+    /// Name of the server that the client has sent (SNI).
     TlsServerName = "tls_server_name",
     /// `r` if the client has resumed a session of TLS, `.` if it has not.
     TlsResumed = "tls_resumed",

@@ -229,7 +229,7 @@ impl Expression {
 }
 
 thread_local! {
-    /// Expressions that were compiled, by their text: each is asked for many paths.
+    /// Expressions that were compiled, by their text: each is matched with many paths.
     static COMPILED: RefCell<HashMap<String, Option<Rc<Regex>>>> = RefCell::default();
 }
 

@@ -161,9 +161,15 @@ fn search_path<O: Opener>(
             file.push(b'/');
         }
         file.extend_from_slice(name.as_bytes());
-        match search_file(wanted, opener, &file, is_probe) {
-            Ok(Found::Directory) | Err(Failure::Missing) => {}
-            result => return result,
+        // The route of its own path runs it, although the scripts of that route may be in another directory. What is only probed
+        // is not cached.
+        let elsewhere =
+            wanted.route.sources.as_ref().and_then(|_| wanted.run_elsewhere(&file).ok());
+        let is_probe = is_probe || elsewhere.is_some();
+        match (search_file(wanted, opener, &file, is_probe), elsewhere) {
+            (Ok(Found::Directory) | Err(Failure::Missing), _) => {}
+            (Ok(Found::File(_)), Some(candidate)) => return Ok(Found::Elsewhere(candidate)),
+            (result, _) => return result,
         }
     }
     let opened = opener.directory(wanted, directory)?;

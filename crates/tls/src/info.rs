@@ -21,7 +21,7 @@ pub struct TlsInfo {
     pub cipher: &'static str,
     /// The request came as early data, which an attacker may replay.
     pub early: bool,
-    /// The name of the server that the client has asked for (SNI), in lower case.
+    /// The name of the server that the client has sent (SNI), in lower case.
     pub server_name: Option<Rc<str>>,
     /// The client has resumed a session.
     pub resumed: bool,

@@ -212,8 +212,7 @@ fn contains(outer: &str, inner: &str) -> bool {
     }
 }
 
-/// Returns `true` if a file of users has a password that only nginx and old versions of Apache accept, or a line that nobody can
-/// read.
+/// Returns `true` if a file of users has a password that only nginx and old versions of Apache accept, or a line that is no user's.
 fn has_weak_hashes(file: &Path) -> bool {
     const STRONG: [&str; 8] = ["$apr1$", "$2y$", "$2b$", "$2a$", "$2x$", "$5$", "$6$", "$argon2"];
     let is_weak = |line: &str| {

@@ -18,7 +18,7 @@ pub(super) struct Assigned<'t> {
     pub(super) is_used: bool,
 }
 
-/// Returns `true` if a value makes a condition hold that compares a variable with a text, or asks for its truth.
+/// Returns `true` if a value makes a condition hold that compares a variable with a text, or that tests whether it is true.
 fn holds(value: &str, text: Option<&str>) -> bool {
     match text {
         Some(text) => value == text,

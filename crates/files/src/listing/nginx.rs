@@ -45,7 +45,7 @@ pub(super) fn text(
     }
 }
 
-/// Returns the name of the function that a JSONP client asks for, if it is a name.
+/// Returns the name of the function that a JSONP client names, if it is a name.
 fn callback(query: Option<&[u8]>) -> Option<&str> {
     let pairs = query.unwrap_or_default().split(|&byte| byte == b'&');
     let value = pairs.filter_map(|pair| pair.strip_prefix(b"callback=")).next()?;
