@@ -172,7 +172,7 @@ def test_bodies_that_are_never_read_leave_the_window_of_a_connection_open(serve,
     server = component_server(serve, hostile, settings=LIMITS, route=STREAM)
     first, size = 65_535, 16_384
     with Client(server) as client:
-        window = first
+        window = client.window
         for stream in range(1, 41, 2):
             client.send(request(stream, "/app/ok", "POST", ("content-length", "8000000"), ended=False))
             # As much as the window of the stream permits, most of it after the response.

@@ -221,7 +221,7 @@ def running(*arguments):
     )
     try:
         # A line per second shows progress.
-        wait_until(lambda: re.search(r"^ +[\d.]+ s +[1-9][\d,]* requests/s", process.stderr.readline()), "it runs")
+        wait_until(lambda: re.search(r"^ +[\d.]+ s +[1-9][\d,.]* requests/s", process.stderr.readline()), "it runs")
         yield process
     finally:
         if process.poll() is None:

@@ -79,7 +79,7 @@ def test_a_generator_behind_a_delay_starts_at_the_same_instant(far):
 def test_a_generator_whose_link_dies_makes_the_result_incomplete(far):
     home, wire, _, _, command = far
     process = home.start(*command, "-c", 2, "--rate", 100, "-d", "4s", stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True)
-    wait_until(lambda: re.search(r"^ +[\d.]+ s +[1-9][\d,]* requests/s", process.stderr.readline()), "it runs")
+    wait_until(lambda: re.search(r"^ +[\d.]+ s +[1-9][\d,.]* requests/s", process.stderr.readline()), "it runs")
     wire.cut()
     result = json.loads(process.communicate(timeout=60)[0])
     assert process.returncode == 1 and result["verdict"] == "INCOMPLETE"

@@ -47,9 +47,10 @@ class Client:
         kind, flags, _, _ = self.read()
         assert (kind, flags) == (SETTINGS, 0)
         self.send(frame(SETTINGS, ACK))
-        kind, _, stream, _ = self.read()
-        # The window of the connection is enlarged at once.
+        kind, _, stream, more = self.read()
         assert (kind, stream) == (WINDOW_UPDATE, 0)
+        # The bytes that the server receives before it grants more.
+        self.window = 65_535 + struct.unpack(">I", more)[0]
         kind, flags, _, _ = self.read()
         assert (kind, flags) == (SETTINGS, ACK)
 

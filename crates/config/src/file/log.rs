@@ -54,6 +54,7 @@ pub(super) enum StatusSchema {
 
 /// The access log of a route.
 #[derive(Debug, Clone)]
+#[expect(clippy::large_enum_variant, reason = "it is there while the file is read")]
 pub enum RouteLogValue {
     /// That of the server, or none.
     Switch(bool),
