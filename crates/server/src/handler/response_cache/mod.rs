@@ -91,7 +91,8 @@ fn with_cache(
         matched.via.error.is_none() && !matched.client.is_subrequest && !matched.via.is_conditional;
     let (now, changes) = (ctx.clock.now(), cache.memory.changes());
     let is_sampled = cache.is_sampled();
-    let plain = if has_url { Plain::of(request, matched) } else { None };
+    let is_plain = has_url && !needs_certificate(matched);
+    let plain = if is_plain { Plain::of(request, matched) } else { None };
     if let Some(plain) = plain.filter(|_| !is_sampled)
         && let Some(response) = ctx.ready_hits.find(plain, changes, now)
     {

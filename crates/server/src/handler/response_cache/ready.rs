@@ -14,7 +14,6 @@ use dunlin_http::{FieldLines, FieldName, FieldSet, Request};
 use dunlin_response_cache::request::{RequestDirectives, Use, use_for};
 use dunlin_response_cache::stored::Stored;
 
-use super::presented::needs_certificate;
 use super::request_kind::SPECIAL;
 use crate::route::route_match::RouteMatch;
 
@@ -56,7 +55,7 @@ struct ReadyHit {
     size: usize,
 }
 
-/// A request for which a ready response may be used.
+/// A request for which a ready response may be used. Its handler gets no certificate of the client.
 #[derive(Debug, Clone, Copy)]
 pub(super) struct Plain<'r> {
     site: usize,
@@ -86,8 +85,7 @@ impl<'r> Plain<'r> {
             && !request.has_any(SPECIAL)
             && !request.has_any(OF_BODY)
             && use_for(request) == Use::Cache
-            && RequestDirectives::of(request) == RequestDirectives::default()
-            && !needs_certificate(matched);
+            && RequestDirectives::of(request) == RequestDirectives::default();
         let (site, is_encrypted) = (matched.site.serial, matched.client.encrypted);
         let has_codings = request.has(FieldName::AcceptEncoding);
         let hash = || hash(site, target);
