@@ -6,6 +6,8 @@
 use std::cell::RefCell;
 use std::sync::atomic::{AtomicU64, Ordering};
 
+use dunlin_http::semantics::path;
+
 /// The number of a list of expressions, which no other list of the process has.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) struct ListId(u64);
@@ -67,14 +69,7 @@ pub(super) fn first(
 
 /// Returns the place of a path.
 fn place(list: ListId, path: &[u8]) -> usize {
-    const FACTOR: u64 = 0x9e37_79b9_7f4a_7c15;
-    let mut hash = list.0 ^ path.len() as u64;
-    for part in path.chunks(8) {
-        let mut bytes = [0; 8];
-        bytes[..part.len()].copy_from_slice(part);
-        hash = (hash.rotate_left(5) ^ u64::from_le_bytes(bytes)).wrapping_mul(FACTOR);
-    }
-    (hash >> 56) as usize % PLACES
+    (path::quick_hash(list.0, path) >> 32) as usize % PLACES
 }
 
 #[cfg(test)]

@@ -85,11 +85,16 @@ pub fn is_not_modified(request: &Request<'_>, head: &StoredHead) -> bool {
 }
 
 fn whole(stored: &Stored) -> CachedResponse {
+    whole_with(stored, &stored.head.fields)
+}
+
+/// Returns the whole response from a stored one, with these fields.
+pub fn whole_with(stored: &Stored, fields: &FieldLines) -> CachedResponse {
     let mut body = SmallVec::new();
     if !stored.body.is_empty() {
         body.push(stored.body.clone());
     }
-    CachedResponse { status: stored.head.status, fields: stored.head.fields.with_room(ROOM), body }
+    CachedResponse { status: stored.head.status, fields: fields.with_room(ROOM), body }
 }
 
 /// Returns the fields of a 304.

@@ -47,7 +47,7 @@ use self::forwarding::{FirstStep, Forwarding};
 use self::outcome::Outcome;
 use self::presented::{AsForwarded, needs_certificate, varies_by_hidden_fields};
 use self::ready::Plain;
-use self::reuse::{reuse, unavailable};
+use self::reuse::{of_cached, reuse, unavailable};
 use self::shared::ResponseCache;
 use crate::handler::call::HandlerCall;
 use crate::handler::origin::fetch;
@@ -89,22 +89,22 @@ fn with_cache(
     // A request for an error page has the URL of another response, and so may one that conditions have rewritten.
     let has_url =
         matched.via.error.is_none() && !matched.client.is_subrequest && !matched.via.is_conditional;
+    let is_query = request_kind::is_query(request);
+    let used = if is_query { Use::Cache } else { use_for(request) };
+    let directives = RequestDirectives::of(request);
     let (now, changes) = (ctx.clock.now(), cache.memory.changes());
     let is_sampled = cache.is_sampled();
-    let is_plain = has_url && !needs_certificate(matched);
-    let plain = if is_plain { Plain::of(request, matched) } else { None };
+    let is_plain = has_url && used == Use::Cache && !needs_certificate(matched);
+    let plain = if is_plain { Plain::of(request, matched, directives) } else { None };
     if let Some(plain) = plain.filter(|_| !is_sampled)
-        && let Some(response) = ctx.ready_hits.find(plain, changes, now)
+        && let Some(made) = ctx.ready_hits.find(plain, changes, now)
     {
         ctx.count_other();
-        Outcome::Hit.count(cache);
-        return response.into();
+        return Response { cache: Outcome::Hit.count(cache), ..of_cached(made) }.into();
     }
     let raw_path = key::respelled(matched.raw_path);
     let matched = &RouteMatch { raw_path: &raw_path, ..*matched };
     let url = if has_url { url(request, matched) } else { None };
-    let is_query = request_kind::is_query(request);
-    let used = if is_query { Use::Cache } else { use_for(request) };
     let (Some(url), Use::Cache | Use::Invalidate) = (url, used) else {
         return pass(cache, HandlerCall::of(ctx, request, matched));
     };
@@ -121,7 +121,6 @@ fn with_cache(
     if used == Use::Invalidate {
         return forward(FirstStep::Invalidate, None, Forward::Method, RequestDirectives::default());
     }
-    let directives = RequestDirectives::of(request);
     if is_query {
         return forward(FirstStep::Query, None, Forward::UriMiss, directives);
     }
@@ -152,7 +151,7 @@ fn with_cache(
                 if let Some(plain) = plain.filter(|_| outcome == Outcome::Hit)
                     && varies_by_hidden_fields(&stored.head.vary, matched.settings)
                 {
-                    ctx.ready_hits.note(plain, (&stored, &response), changes, now);
+                    ctx.ready_hits.note(plain, (&stored, &response.fields), changes, now);
                 }
                 return response.into();
             }

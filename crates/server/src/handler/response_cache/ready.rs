@@ -6,19 +6,17 @@
 use std::cell::RefCell;
 use std::sync::Arc;
 
-use bytes::Bytes;
-use dunlin_exchange::{Body, Response};
-use dunlin_fs::content::Piece;
-use dunlin_http::semantics::Method;
-use dunlin_http::{FieldLines, FieldName, FieldSet, Request};
-use dunlin_response_cache::request::{RequestDirectives, Use, use_for};
+use dunlin_http::semantics::{Method, path};
+use dunlin_http::{FieldLines, FieldName, Request};
+use dunlin_response_cache::request::RequestDirectives;
+use dunlin_response_cache::respond::{CachedResponse, whole_with};
 use dunlin_response_cache::stored::Stored;
 
 use super::request_kind::SPECIAL;
 use crate::route::route_match::RouteMatch;
 
 /// The responses of a worker. Two URLs with the same slot displace each other.
-#[derive(Debug)]
+#[derive(Debug, Default)]
 pub(crate) struct ReadyHits {
     slots: RefCell<Slots>,
 }
@@ -70,30 +68,27 @@ pub(super) struct Plain<'r> {
 const SLOTS: usize = 128;
 /// Bytes of all responses of a worker at most.
 const MAX_BYTES: usize = 4 << 20;
-/// Bytes of the fields that are added to a head.
-const ROOM: usize = 160;
-/// Fields that frame a body.
-const OF_BODY: FieldSet = FieldSet::of(&[FieldName::ContentLength]);
 
 impl<'r> Plain<'r> {
-    /// Returns the request if its URL alone determines the response from the store.
+    /// Returns a request for which the cache may be used, if its URL alone determines the response from the store.
     #[inline]
-    pub(super) fn of(request: &Request<'r>, matched: &RouteMatch<'_>) -> Option<Self> {
+    pub(super) fn of(
+        request: &Request<'r>,
+        matched: &RouteMatch<'_>,
+        directives: RequestDirectives,
+    ) -> Option<Self> {
         let (host, target) = (request.field(FieldName::Host)?, request.target());
         let is_plain = request.method() == Method::Get
             && target.first() == Some(&b'/')
             && !request.has_any(SPECIAL)
-            && !request.has_any(OF_BODY)
-            && use_for(request) == Use::Cache
-            && RequestDirectives::of(request) == RequestDirectives::default();
+            && directives == RequestDirectives::default();
         let (site, is_encrypted) = (matched.site.serial, matched.client.encrypted);
         let has_codings = request.has(FieldName::AcceptEncoding);
-        let hash = || hash(site, target);
+        let hash = || path::quick_hash(site as u64, target);
         is_plain.then(|| Self { site, is_encrypted, has_codings, host, target, hash: hash() })
     }
 
     fn slot(&self) -> usize {
-        // The multiplication moves what differs into the upper bits.
         (self.hash >> 32) as usize % SLOTS
     }
 
@@ -106,10 +101,9 @@ impl<'r> Plain<'r> {
     }
 }
 
-impl Default for ReadyHits {
+impl Default for Slots {
     fn default() -> Self {
-        let slots = Slots { slots: [const { Slot::Empty }; SLOTS], bytes: 0 };
-        Self { slots: RefCell::new(slots) }
+        Self { slots: [const { Slot::Empty }; SLOTS], bytes: 0 }
     }
 }
 
@@ -117,7 +111,12 @@ impl ReadyHits {
     /// Returns the response to a request at `now`, in milliseconds of the monotonic clock. `changes` is the number of changes of
     /// the store.
     #[inline]
-    pub(super) fn find(&self, request: Plain<'_>, changes: u64, now: u64) -> Option<Response> {
+    pub(super) fn find(
+        &self,
+        request: Plain<'_>,
+        changes: u64,
+        now: u64,
+    ) -> Option<CachedResponse> {
         let slots = self.slots.borrow();
         let Slot::Ready(hit) = &slots.slots[request.slot()] else { return None };
         let is_valid = hit.changes == changes && hit.stored.head.freshness.age(now) == hit.age;
@@ -130,26 +129,20 @@ impl ReadyHits {
         }
         #[cfg(test)]
         tests::USES.set(tests::USES.get() + 1);
-        Some(Response {
-            has_date: true,
-            is_kept: true,
-            fields: hit.fields.with_room(ROOM),
-            body: body(&hit.stored.body),
-            cache: "hit",
-            ..Response::new(hit.stored.head.status)
-        })
+        Some(whole_with(&hit.stored, &hit.fields))
     }
 
-    /// Notes the response to a request, made at `now` of one that is fresh. Keeps it if the same URL was requested before.
+    /// Notes the fields of the response to a request, made at `now` of a stored one that is fresh. Keeps them if the same URL was
+    /// requested before.
     pub(super) fn note(
         &self,
         request: Plain<'_>,
-        (stored, response): (&Arc<Stored>, &Response),
+        (stored, fields): (&Arc<Stored>, &FieldLines),
         changes: u64,
         now: u64,
     ) {
         let mut slots = self.slots.borrow_mut();
-        let texts = request.target.len() + request.host.len() + response.fields.as_bytes().len();
+        let texts = request.target.len() + request.host.len() + fields.as_bytes().len();
         let size = size_of::<ReadyHit>() + texts + stored.size();
         let slot = request.slot();
         let is_again = match &slots.slots[slot] {
@@ -162,7 +155,7 @@ impl ReadyHits {
             return;
         }
         if slots.bytes + size > MAX_BYTES {
-            *slots = Slots { slots: [const { Slot::Empty }; SLOTS], bytes: 0 };
+            *slots = Slots::default();
         }
         let hit = ReadyHit {
             site: request.site,
@@ -173,7 +166,7 @@ impl ReadyHits {
             stored: Arc::clone(stored),
             changes,
             age: stored.head.freshness.age(now),
-            fields: response.fields.clone(),
+            fields: fields.clone(),
             size,
         };
         slots.put(slot, Slot::Ready(Box::new(hit)));
@@ -197,26 +190,6 @@ impl Slot {
     }
 }
 
-fn body(bytes: &Bytes) -> Body {
-    match bytes.is_empty() {
-        true => Body::default(),
-        false => Body::of([Piece::Memory(bytes.clone())].into()),
-    }
-}
-
-/// Returns a hash that places URLs in slots. Who makes URLs collide has them looked up in the store.
-#[inline]
-fn hash(site: usize, target: &[u8]) -> u64 {
-    const FACTOR: u64 = 0x517c_c1b7_2722_0a95;
-    let mut hash = site as u64 ^ (target.len() as u64) << 32;
-    for chunk in target.chunks(8) {
-        let mut word = [0; 8];
-        word[..chunk.len()].copy_from_slice(chunk);
-        hash = (hash.rotate_left(5) ^ u64::from_le_bytes(word)).wrapping_mul(FACTOR);
-    }
-    hash
-}
-
 #[cfg(test)]
 mod tests {
     use std::cell::Cell;
@@ -226,7 +199,13 @@ mod tests {
 
     use tokio::io::{AsyncReadExt, AsyncWriteExt};
 
+    use dunlin_response_cache::freshness::Freshness;
+    use dunlin_response_cache::storable::Rules;
+    use dunlin_response_cache::stored::StoredHead;
+    use dunlin_response_cache::vary::Vary;
+
     use super::super::purge_order::PurgeOrder;
+    use super::*;
     use crate::testing::{End, Http1, Message, TestReply, TestServer, random::Random, run};
 
     thread_local! {
@@ -237,12 +216,13 @@ mod tests {
     }
 
     /// Paths, and the `Vary` of their responses.
-    const PATHS: [(&str, &str); 5] = [
+    const PATHS: [(&str, &str); 6] = [
         ("/plain", ""),
         ("/plain?a=1", ""),
         ("/codings", "Accept-Encoding"),
         ("/languages", "Accept-Language"),
         ("/%70lain", ""),
+        ("/missing", ""),
     ];
     const FIELDS: [(&str, &str); 9] = [
         ("accept-encoding", "gzip"),
@@ -275,9 +255,10 @@ mod tests {
                     let language = head.contains("accept-language: de");
                     let vary = PATHS.iter().find(|(path, _)| *path == target);
                     let vary = vary.map_or("", |(_, vary)| vary);
+                    let status = if target == "/missing" { "404 Not Found" } else { "200 OK" };
                     let body = format!("{} {target} {language}\n", changes.get()).repeat(100);
                     let response = format!(
-                        "HTTP/1.1 200 OK\r\nCache-Control: max-age=10\r\nETag: \"tag\"\r\nVary: {vary}\r\n\
+                        "HTTP/1.1 {status}\r\nCache-Control: max-age=10\r\nETag: \"tag\"\r\nVary: {vary}\r\n\
                          Content-Type: text/html\r\nContent-Length: {}\r\n\r\n{body}",
                         body.len()
                     );
@@ -365,5 +346,55 @@ mod tests {
             uses += used;
         }
         assert!(uses > 25, "{uses} responses were ready");
+    }
+
+    /// Returns a stored response with a body of that size.
+    fn stored(size: usize) -> Arc<Stored> {
+        let freshness = Freshness {
+            lifetime: 100,
+            is_explicit: true,
+            initial_age: 0,
+            received: 0,
+            while_revalidate: 0,
+            if_error: 0,
+            always_validate: false,
+            must_revalidate: false,
+        };
+        let rules = Rules { set_cookie: false, is_heuristic: true, lifetime: None, max_body: 1000 };
+        let head =
+            StoredHead::from_parts((200, FieldLines::new()), 0, freshness, Vary::default(), rules);
+        Arc::new(Stored { head, body: vec![b'x'; size].into() })
+    }
+
+    #[test]
+    fn ready_responses_are_bounded() {
+        let hits = ReadyHits::default();
+        let mut kept = 0;
+        for number in 0..2000_usize {
+            let target = format!("/{number}");
+            let (host, target) = (b"test".as_slice(), target.as_bytes());
+            let (is_encrypted, has_codings) = (false, false);
+            let hash = path::quick_hash(1, target);
+            let plain = Plain { site: 1, is_encrypted, has_codings, host, target, hash };
+            // One of ten is larger than what is kept at all.
+            let size = if number % 10 == 0 { MAX_BYTES / 8 } else { number * 50 };
+            let stored = stored(size);
+            let is_large = stored.size() > MAX_BYTES / 8;
+            for _ in 0..2 {
+                hits.note(plain, (&stored, &FieldLines::new()), 0, 0);
+            }
+            let found = hits.find(plain, 0, 0);
+            assert_eq!(found.is_some(), !is_large, "{number}");
+            assert!(hits.find(plain, 1, 0).is_none() && hits.find(plain, 0, 1000).is_none());
+            kept += usize::from(found.is_some());
+            let slots = hits.slots.borrow();
+            let held = slots.slots.iter().map(|slot| match slot {
+                Slot::Ready(hit) => hit.stored.size() + hit.target.len() + hit.host.len(),
+                _ => 0,
+            });
+            let held: usize = held.sum();
+            assert!(held <= slots.bytes && slots.bytes <= MAX_BYTES, "{held} {}", slots.bytes);
+        }
+        assert_eq!(kept, 1800);
     }
 }

@@ -5,7 +5,7 @@ use dunlin_exchange::{Body, Response, Stream, StreamKind, stream};
 use dunlin_fs::content::Piece;
 use dunlin_http::Request;
 use dunlin_response_cache::flight::Reader;
-use dunlin_response_cache::respond::{is_not_modified, respond, without_content};
+use dunlin_response_cache::respond::{CachedResponse, is_not_modified, respond, without_content};
 use dunlin_response_cache::stored::{Stored, StoredHead};
 
 use super::fill::FlightBody;
@@ -35,7 +35,11 @@ pub(super) fn from_stored(
     settings: &Settings,
     stored: &Stored,
 ) -> Response {
-    let made = respond(request, stored, settings.ranges, ctx.clock.unix());
+    of_cached(respond(request, stored, settings.ranges, ctx.clock.unix()))
+}
+
+/// Returns the response that was made of a stored one.
+pub(super) fn of_cached(made: CachedResponse) -> Response {
     let body = Body::of(made.body.into_iter().map(Piece::Memory).collect());
     // Only a response to a range that cannot be satisfied has other fields.
     Response {
