@@ -27,13 +27,21 @@ struct Compiled {
 /// Memory of one compiled expression in bytes.
 const MAX_SIZE: usize = 1 << 20;
 
+/// Compiles an expression, with the bound of memory that each of a configuration has.
+///
+/// # Errors
+/// The expression is malformed or too large.
+pub(super) fn compile(text: &str, is_caseless: bool) -> Result<Regex, regex::Error> {
+    RegexBuilder::new(text).size_limit(MAX_SIZE).case_insensitive(is_caseless).build()
+}
+
 impl PathRegex {
     /// Compiles an expression.
     ///
     /// # Errors
     /// The expression is malformed or too large. The error is one line.
     pub(super) fn parse(text: &str, order: usize) -> Result<Self, String> {
-        let regex = RegexBuilder::new(text).size_limit(MAX_SIZE).build().map_err(describe)?;
+        let regex = compile(text, false).map_err(describe)?;
         let compiled = Compiled { text: text.to_owned(), regex, prefix: prefix_of(text) };
         Ok(Self { compiled: Arc::new(compiled), order })
     }

@@ -2,9 +2,10 @@
 
 use std::fmt;
 
-use regex::bytes::{Regex, RegexBuilder};
+use regex::bytes::Regex;
 
 use super::glob::Glob;
+use super::path_regex::{compile, describe};
 
 /// A pattern for a value.
 #[derive(Debug, Clone)]
@@ -12,9 +13,6 @@ pub(super) enum ValuePattern {
     Glob(Glob),
     Regex(Regex),
 }
-
-/// Memory of one compiled expression in bytes.
-const MAX_SIZE: usize = 1 << 20;
 
 impl ValuePattern {
     /// Parses a pattern.
@@ -42,8 +40,7 @@ impl ValuePattern {
 /// # Errors
 /// The expression is malformed or too large. The error is one line.
 pub(super) fn expression_of(text: &str) -> Result<Regex, String> {
-    let compiled = RegexBuilder::new(text).size_limit(MAX_SIZE).build();
-    compiled.map_err(|error| format!("{text:?}: {}", super::path_regex::describe(error)))
+    compile(text, false).map_err(|error| format!("{text:?}: {}", describe(error)))
 }
 
 impl PartialEq for ValuePattern {

@@ -275,7 +275,9 @@ impl Attempt<'_> {
             client: self.call.request.field(FieldName::Host),
         };
         location::adapt(fields, rules, authorities);
-        references::replace(fields, &rules.references, &self.call.facts());
+        if !rules.references.is_empty() {
+            references::replace(fields, &rules.references, &self.call.facts());
+        }
     }
 
     /// Returns the response with this head. Does not wait.

@@ -1,17 +1,15 @@
 //! What is replaced in references of upstreams to themselves, and the flags of their cookies.
 
-use regex::bytes::{Captures, Regex, RegexBuilder};
+use regex::bytes::{Captures, Regex};
 
 use crate::facts::Facts;
 use crate::fields::valid_value;
 use crate::file::{CookieFlagsTable, ReplacementTable, SameSiteFlag};
 use crate::map::Maps;
+use crate::path_regex::compile;
 use crate::report::Report;
 use crate::spanned::Spanned;
 use crate::template::Template;
-
-/// Memory of one compiled expression in bytes.
-const MAX_SIZE: usize = 1 << 20;
 
 /// The references that are replaced, and the flags of cookies. Of each list, the first entry that matches holds.
 #[derive(Debug, Clone, Default, PartialEq)]
@@ -24,6 +22,17 @@ pub struct References {
     pub cookie_path: Vec<Replacement>,
     /// Flags of cookies.
     pub cookie_flags: Vec<CookieFlags>,
+}
+
+impl References {
+    /// Returns `true` if nothing is replaced.
+    pub fn is_empty(&self) -> bool {
+        let Self { location, cookie_domain, cookie_path, cookie_flags } = self;
+        location.is_none()
+            && cookie_domain.is_empty()
+            && cookie_path.is_empty()
+            && cookie_flags.is_empty()
+    }
 }
 
 /// A text that is replaced.
@@ -82,10 +91,7 @@ impl Matcher {
         let Some(expression) = text.strip_prefix('~') else {
             return Ok(Self::Text(text.as_bytes().to_vec()));
         };
-        let mut builder = RegexBuilder::new(expression);
-        builder.size_limit(MAX_SIZE).case_insensitive(is_caseless);
-        builder
-            .build()
+        compile(expression, is_caseless)
             .map(Self::Regex)
             .map_err(|_| format!("{text:?} is not a regular expression"))
     }
