@@ -2,6 +2,7 @@
 
 use std::fmt;
 
+use dunlin_http::semantics::date;
 use serde::Deserialize;
 
 use crate::time::{instant, nanos_of};
@@ -118,12 +119,10 @@ fn of_common(line: &str) -> Option<(u64, bool, String, String)> {
     }
     let (stamp, zone) = time.split_once(' ')?;
     let mut stamp = stamp.splitn(2, ':');
-    let (date, clock) = (stamp.next()?, stamp.next()?);
-    let mut date = date.splitn(3, '/');
-    let (day, month, year) = (date.next()?, date.next()?, date.next()?);
-    const MONTHS: [&str; 12] =
-        ["Jan", "Feb", "Mar", "Apr", "May", "Jun", "Jul", "Aug", "Sep", "Oct", "Nov", "Dec"];
-    let month = MONTHS.iter().position(|name| *name == month)? as u64 + 1;
+    let (day_month_year, clock) = (stamp.next()?, stamp.next()?);
+    let mut parts = day_month_year.splitn(3, '/');
+    let (day, month, year) = (parts.next()?, parts.next()?, parts.next()?);
+    let month = date::MONTHS.iter().position(|name| *name == month)? as u64 + 1;
     let at = instant(year.parse().ok()?, month, day.parse().ok()?, clock)?;
     let zone: i64 = Some(zone).filter(|zone| zone.len() == 5)?.parse().ok()?;
     let east = (zone / 100 * 3600 + zone % 100 * 60) * SECOND as i64;

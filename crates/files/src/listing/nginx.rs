@@ -10,8 +10,6 @@ use super::Entry;
 
 /// The length to which names are shortened in HTML.
 const NAME: usize = 50;
-const MONTHS: [&str; 12] =
-    ["Jan", "Feb", "Mar", "Apr", "May", "Jun", "Jul", "Aug", "Sep", "Oct", "Nov", "Dec"];
 
 /// Returns the media type, with its charset.
 pub(super) fn media_type(format: ListingFormat, charset: &str) -> String {
@@ -119,8 +117,7 @@ fn line(entry: &Entry, text: &mut String) {
 fn time(modified: i64) -> String {
     let seconds = u64::try_from(modified).unwrap_or_default();
     let (year, month, day) = date::civil_from_days(seconds / 86_400);
-    let month = usize::try_from(month).ok().and_then(|month| MONTHS.get(month.wrapping_sub(1)));
-    let month = month.copied().unwrap_or_default();
+    let month = date::MONTHS[month as usize - 1];
     format!("{day:02}-{month}-{year} {:02}:{:02}", seconds / 3600 % 24, seconds / 60 % 60)
 }
 

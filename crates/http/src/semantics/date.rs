@@ -5,17 +5,20 @@ use std::time::{SystemTime, UNIX_EPOCH};
 /// The last second that the format can represent: the end of the year 9999.
 const LAST: u64 = 253_402_300_799;
 
+/// The names of the months.
+pub const MONTHS: [&str; 12] =
+    ["Jan", "Feb", "Mar", "Apr", "May", "Jun", "Jul", "Aug", "Sep", "Oct", "Nov", "Dec"];
+
 /// Formats seconds since 1970 as IMF-fixdate. Times after the year 9999 become its last second.
 pub fn format(unix_seconds: u64) -> [u8; 29] {
     const DAYS: &[u8; 21] = b"ThuFriSatSunMonTueWed";
-    const MONTHS: &[u8; 36] = b"JanFebMarAprMayJunJulAugSepOctNovDec";
     let seconds = unix_seconds.min(LAST);
     let (days, of_day) = (seconds / 86_400, seconds % 86_400);
     let (year, month, day) = civil_from_days(days);
     let mut text = *b"ddd, 00 mmm 0000 00:00:00 GMT";
     let name = |table: &'static [u8], at: u64| &table[at as usize * 3..at as usize * 3 + 3];
     text[..3].copy_from_slice(name(DAYS, days % 7));
-    text[8..11].copy_from_slice(name(MONTHS, month - 1));
+    text[8..11].copy_from_slice(MONTHS[month as usize - 1].as_bytes());
     let pairs = [(5, day), (12, year / 100), (14, year % 100)];
     let times = [(17, of_day / 3600), (20, of_day / 60 % 60), (23, of_day % 60)];
     for (at, value) in pairs.into_iter().chain(times) {
