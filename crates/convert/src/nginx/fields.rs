@@ -2,7 +2,7 @@
 
 use super::location::passes;
 use super::parse::Directive;
-use super::scope::Scope;
+use super::scope::{PLACES_OF_FILES, Scope};
 use super::server::Builder;
 use super::variables::{Constants, constant};
 use crate::keys::Keys;
@@ -77,8 +77,7 @@ impl<'t> Builder<'_, 't> {
         let is_it = |directive: &&Directive| {
             directive.word(0).eq_ignore_ascii_case("x-content-type-options")
         };
-        let places = ["root", "alias", "index", "listen", "server_name"];
-        let place = places.into_iter().find_map(|name| scope.get(name));
+        let place = scope.first(&PLACES_OF_FILES);
         if let Some(place) = place.filter(|_| !scope.all(&["add_header"]).iter().any(is_it)) {
             let what = "files, redirects and pages of the server have `X-Content-Type-Options: nosniff`; `nosniff = false` ends that";
             self.context.report.differs(place, what);

@@ -21,8 +21,9 @@ impl<'t> Builder<'_, 't> {
         paths: &Paths,
         proxy: &mut Value,
     ) {
-        self.redirects(pass, kind, scope, paths, proxy);
         let constants = self.constants(scope);
+        let redirects = scope.all(&[&format!("{kind}_redirect")]);
+        self.redirects(pass, &redirects, &constants, paths, proxy);
         for (name, key) in COOKIES {
             let all = scope.all(&[&format!("{kind}_{name}")]);
             let mut entries = Vec::new();
@@ -42,16 +43,14 @@ impl<'t> Builder<'_, 't> {
     fn redirects(
         &mut self,
         pass: &'t Directive,
-        kind: &str,
-        scope: &Scope<'t>,
+        all: &[&'t Directive],
+        constants: &Constants,
         paths: &Paths,
         proxy: &mut Value,
     ) {
-        let all = scope.all(&[&format!("{kind}_redirect")]);
-        let constants = self.constants(scope);
         let is_list = all.iter().any(|directive| !matches!(directive.word(0), "off" | "default"));
         let mut entries = Vec::new();
-        for directive in all {
+        for &directive in all {
             match directive.word(0) {
                 "off" => {
                     self.context.report.carried(directive);
@@ -62,14 +61,14 @@ impl<'t> Builder<'_, 't> {
                 "default" => {
                     self.context.report.carried(directive);
                     // What nginx replaces by itself.
-                    let url = constant(pass.word(0), &constants).ok();
+                    let url = constant(pass.word(0), constants).ok();
                     if let (Paths::Prefix(prefix) | Paths::Exact(prefix), Some(url)) = (paths, url)
                     {
                         let to = Value::text(prefix.clone());
                         entries.push(Value::table([("from", Value::text(url)), ("to", to)]));
                     }
                 }
-                from => entries.extend(self.replacement(directive, from, &constants)),
+                from => entries.extend(self.replacement(directive, from, constants)),
             }
         }
         if is_list && !entries.is_empty() {

@@ -2,6 +2,9 @@
 
 use super::parse::Directive;
 
+/// Directives of a place for files, at the first of which the report names what follows from the defaults.
+pub(super) const PLACES_OF_FILES: [&str; 5] = ["root", "alias", "index", "listen", "server_name"];
+
 /// The directives that are in force in a place.
 #[derive(Debug, Clone)]
 pub(super) struct Scope<'t> {
@@ -29,6 +32,11 @@ impl<'t> Scope<'t> {
     /// Returns the directive of that name that is in force: the last one of the innermost level that has any.
     pub(super) fn get(&self, name: &str) -> Option<&'t Directive> {
         self.all(&[name]).last().copied()
+    }
+
+    /// Returns the directive of the first of these names that is there.
+    pub(super) fn first(&self, names: &[&str]) -> Option<&'t Directive> {
+        names.iter().find_map(|name| self.get(name))
     }
 
     /// Returns the directive of that name of the level around the innermost one alone.

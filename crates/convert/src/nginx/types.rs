@@ -1,6 +1,6 @@
 //! Media types of files, charsets and compression.
 
-use super::scope::Scope;
+use super::scope::{PLACES_OF_FILES, Scope};
 use super::server::Builder;
 use crate::keys::Keys;
 use crate::value::Value;
@@ -70,23 +70,21 @@ impl<'t> Builder<'_, 't> {
             return;
         }
         let places = ["try_files", "root", "alias", "index"];
-        let Some(place) = places.into_iter().find_map(|name| scope.get(name)) else { return };
+        let Some(place) = scope.first(&places) else { return };
         let what = "the source of a script is never sent: a path with the extension of scripts leads to the next one of the list, or to 404";
         self.context.report.differs(place, what);
     }
 
     /// Reports that text is compressed also where no `gzip` is in force.
     fn without_gzip(&mut self, scope: &Scope<'t>) {
-        let places = ["root", "alias", "index", "listen", "server_name"];
-        let Some(place) = places.into_iter().find_map(|name| scope.get(name)) else { return };
+        let Some(place) = scope.first(&PLACES_OF_FILES) else { return };
         let what = "text is compressed for clients that accept it, and its `Vary` names `Accept-Encoding`; `compress = false` ends that";
         self.context.report.differs(place, what);
     }
 
     /// Reports media types that are not those of the defaults of nginx, where a configuration states none.
     fn without_types(&mut self, scope: &Scope<'t>) {
-        let place = ["root", "alias", "index", "listen", "server_name"];
-        let Some(place) = place.into_iter().find_map(|name| scope.get(name)) else { return };
+        let Some(place) = scope.first(&PLACES_OF_FILES) else { return };
         if scope.all(&["types"]).is_empty() {
             let what = "no `types` apply: files have the media types of their extensions, not all but HTML and a few images `default_type`";
             return self.context.report.differs(place, what);
