@@ -13,6 +13,7 @@ use bytes::Bytes;
 use dunlin_net::clock;
 use quinn_proto::{ConnectionError, ConnectionHandle, Event, Transmit, VarInt};
 
+use crate::congestion;
 use crate::crypto::HandshakeSummary;
 use crate::endpoint::Endpoint;
 use crate::qlog::Qlog;
@@ -95,6 +96,9 @@ impl Shared {
     pub(crate) fn flush(&self, endpoint: &Endpoint, now: Instant) -> Flushed {
         let mut state = self.state.borrow_mut();
         endpoint.pass_events(self.handle, &mut state);
+        if state.is_closed() && !state.is_drained() {
+            congestion::lift(&state);
+        }
         let mut flushed = self.send(endpoint, &mut state, now);
         // An event may have given the connection new IDs, which it announces to the peer.
         if endpoint.pass_events(self.handle, &mut state) && flushed == Flushed::All {

@@ -16,6 +16,7 @@
 //!
 //! A new process gets the sockets of the old one and reads them; see the module `relay`. The ID of a connection names its process, too.
 
+mod congestion;
 mod connection;
 mod connection_id;
 pub mod crypto;
@@ -37,6 +38,7 @@ pub use quinn_proto::{
     self as proto, ConnectionError, Dir, ReadError, StreamEvent, StreamId, VarInt, WriteError,
 };
 
+pub use self::congestion::Congestion;
 pub use self::connection::{Connection, Flushed};
 pub use self::connection_id::Place;
 pub use self::endpoint::{Accept, Attempt, Decision, Endpoint};
@@ -47,4 +49,4 @@ pub use self::relay::{Predecessor, Relay, relay};
 pub use self::socket::{Sockets, bind, probe};
 pub use self::steering::steer;
 pub use self::streams::ReadEnd;
-pub use self::transport::{Congestion, TransportSettings, client_config, server_config};
+pub use self::transport::{TransportSettings, client_config, server_config};

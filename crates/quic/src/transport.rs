@@ -1,42 +1,12 @@
 //! The parameters of connections.
 
-use std::sync::{Arc, LazyLock};
+use std::sync::Arc;
 use std::time::Duration;
 
-use quinn_proto::congestion::{BbrConfig, CubicConfig};
 use quinn_proto::{ClientConfig, IdleTimeout, ServerConfig, TransportConfig, VarInt, crypto};
-use socket2::{Domain, Socket, Type};
 
+use crate::congestion::Congestion;
 use crate::keys::Keys;
-
-/// An algorithm of congestion control.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
-pub enum Congestion {
-    /// CUBIC (RFC 9438).
-    #[default]
-    Cubic,
-    /// BBR.
-    Bbr,
-}
-
-impl Congestion {
-    /// Returns the algorithm that the system uses for TCP (`net.ipv4.tcp_congestion_control`), read once for the process;
-    /// CUBIC if it is another or unknown.
-    pub fn of_tcp() -> Self {
-        static SYSTEM: LazyLock<Congestion> = LazyLock::new(|| {
-            // A new socket has it, even where `/proc` is hidden.
-            let name = Socket::new(Domain::IPV4, Type::STREAM, None)
-                .and_then(|socket| socket.tcp_congestion());
-            name.map_or(Congestion::Cubic, |name| Congestion::named(&name))
-        });
-        *SYSTEM
-    }
-
-    /// Returns the algorithm that the kernel calls `name`, which may end with zero bytes.
-    fn named(name: &[u8]) -> Self {
-        if name.starts_with(b"bbr") { Self::Bbr } else { Self::Cubic }
-    }
-}
 
 /// What a connection grants its peer, and how it sends.
 #[derive(Debug, Clone)]
@@ -83,13 +53,8 @@ impl TransportSettings {
             .max_idle_timeout(Some(idle_timeout(self.idle_timeout)))
             // What has begun is completed before what comes later, as RFC 9218 wants it of responses that are not incremental.
             .send_fairness(false)
-            .datagram_receive_buffer_size(None);
-        match self.congestion {
-            Congestion::Cubic => {
-                config.congestion_controller_factory(Arc::new(CubicConfig::default()))
-            }
-            Congestion::Bbr => config.congestion_controller_factory(Arc::new(BbrConfig::default())),
-        };
+            .datagram_receive_buffer_size(None)
+            .congestion_controller_factory(Arc::new(self.congestion));
         Arc::new(config)
     }
 }
@@ -118,24 +83,4 @@ pub fn client_config(
     let mut config = ClientConfig::new(crypto);
     config.transport_config(settings.config());
     config
-}
-
-#[cfg(test)]
-mod tests {
-    use super::Congestion;
-
-    #[test]
-    fn names_of_the_kernel() {
-        for (name, algorithm) in [
-            (&b"bbr\0\0"[..], Congestion::Bbr),
-            (b"bbr2", Congestion::Bbr),
-            (b"cubic\0", Congestion::Cubic),
-            (b"reno", Congestion::Cubic),
-            (b"", Congestion::Cubic),
-        ] {
-            assert_eq!(Congestion::named(name), algorithm, "{name:?}");
-        }
-        let name = std::fs::read("/proc/sys/net/ipv4/tcp_congestion_control").unwrap_or_default();
-        assert_eq!(Congestion::of_tcp(), Congestion::named(&name));
-    }
 }

@@ -221,6 +221,8 @@ struct Relay {
     /// The relay takes a new address towards the server.
     rebind: Cell<bool>,
     rebound: Cell<usize>,
+    /// The relay loses what the server sends.
+    is_deaf: Cell<bool>,
 }
 
 impl Relay {
@@ -232,6 +234,7 @@ impl Relay {
             server: Cell::new(server),
             rebind: Cell::new(false),
             rebound: Cell::new(0),
+            is_deaf: Cell::new(false),
         });
         let mut outside = UdpSocket::bind("127.0.0.1:0").await.unwrap();
         let own = Rc::clone(&relay);
@@ -254,6 +257,7 @@ impl Relay {
                         }
                     }
                     received = outside.recv_from(&mut response) => {
+                        let is_lost = is_lost || own.is_deaf.get();
                         if let (Ok((length, _)), Some(client), false) = (received, client, is_lost) {
                             let _ = inside.send_to(&response[..length], client).await;
                         }
@@ -391,6 +395,35 @@ fn lost_datagrams_are_repeated() {
         let connection = client().connect(site.client(), relay.address, "a.test").unwrap();
         connection.connected().await.unwrap();
         assert!(exchange(&connection, &data(300_000)).await == data(300_000));
+    });
+}
+
+#[test]
+fn a_connection_is_closed_although_its_congestion_window_is_full() {
+    run(async {
+        let site = Arc::new(Site::new());
+        let server = Server::start(&site, 1, false);
+        let relay = Relay::start(server.address, 0).await;
+        let connection = client().connect(site.client(), relay.address, "a.test").unwrap();
+        connection.connected().await.unwrap();
+        // The server has confirmed the handshake with its first bytes, so that one packet number space is left.
+        exchange(&connection, b"x").await;
+        relay.is_deaf.set(true);
+        let before = connection.state().stats().udp_tx.bytes;
+        let id = connection.state().streams().open(Dir::Bi).unwrap();
+        connection.state().send_stream(id).write(&data(200_000)).unwrap();
+        loop {
+            connection.flush();
+            let stats = connection.state().stats();
+            if stats.udp_tx.bytes - before + u64::from(stats.path.current_mtu) >= stats.path.cwnd {
+                break;
+            }
+            tokio::time::sleep(Duration::from_millis(1)).await;
+        }
+        drop(connection);
+        while server.begun.get() == 0 || server.endpoints[0].open() > 0 {
+            tokio::time::sleep(Duration::from_millis(1)).await;
+        }
     });
 }
 

@@ -292,10 +292,8 @@ impl Http3Connection {
                 self.session.budget.spend(Cost::Reset)?;
                 Ok(true)
             }
-            _ => {
-                self.session.budget.spend(Cost::Empty)?;
-                Ok(false)
-            }
+            // A client that cancels resets its side and stops the server's. The transport reports each once for a stream.
+            _ => Ok(false),
         }
     }
 
