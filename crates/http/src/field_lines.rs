@@ -1,22 +1,35 @@
 //! The fields of a response, stored as HTTP/1 lines.
 //!
-//! All fields are in one allocation: adding a field is two copies, and sending them over HTTP/1 is one. Other versions read
-//! them as pairs of name and value.
-
-use crate::semantics::bytes::find;
+//! The text of all fields is in one allocation, so that sending them over HTTP/1 is one copy. Other versions read them as pairs of
+//! name and value.
 
 /// An ordered list of response fields, without the empty line that ends a head.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
 pub struct FieldLines {
-    lines: Vec<u8>,
+    text: Vec<u8>,
+    /// Where the lines are in the text: reading fields searches nothing.
+    lines: Vec<Line>,
+}
+
+/// The place of a line, which begins where the one before it ends.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+struct Line {
+    /// The offset of its colon.
+    colon: u32,
+    /// The offset after its CR LF.
+    end: u32,
 }
 
 /// The size of a usual head in bytes.
 const USUAL: usize = 256;
+/// The number of lines of a usual head.
+const USUAL_LINES: usize = 12;
+const SEPARATOR: &[u8] = b": ";
+const LINE_END: &[u8] = b"\r\n";
 
 impl FieldLines {
     /// No fields.
-    pub const NONE: Self = Self { lines: Vec::new() };
+    pub const NONE: Self = Self { text: Vec::new(), lines: Vec::new() };
 
     /// Creates an empty list. Allocates at its first field, with room for a usual head.
     #[inline]
@@ -27,37 +40,55 @@ impl FieldLines {
     /// Appends a field. CR, LF and NUL become spaces. Every response field is added here, so that no value can split a
     /// response.
     pub fn push(&mut self, name: &str, value: impl AsRef<[u8]>) {
-        self.allocate();
-        self.append(name.as_bytes());
-        self.lines.extend_from_slice(b": ");
-        self.append(value.as_ref());
-        self.lines.extend_from_slice(b"\r\n");
+        let start = self.text.len();
+        self.push_parsed_unchecked(name.as_bytes(), value.as_ref());
+        let end = self.text.len() - LINE_END.len();
+        for byte in &mut self.text[start..end] {
+            if matches!(byte, b'\r' | b'\n' | 0) {
+                *byte = b' ';
+            }
+        }
     }
 
     /// Appends a field of a message that an engine has parsed, which needs no check. CR, LF and NUL must not occur.
     #[inline]
     pub fn push_parsed(&mut self, name: &[u8], value: &[u8]) {
         debug_assert!(![name, value].concat().iter().any(|byte| matches!(byte, b'\r' | b'\n' | 0)));
-        self.allocate();
-        self.lines.reserve(name.len() + value.len() + 4);
-        self.lines.extend_from_slice(name);
-        self.lines.extend_from_slice(b": ");
-        self.lines.extend_from_slice(value);
-        self.lines.extend_from_slice(b"\r\n");
+        self.push_parsed_unchecked(name, value);
+    }
+
+    #[inline]
+    fn push_parsed_unchecked(&mut self, name: &[u8], value: &[u8]) {
+        if self.text.capacity() == 0 {
+            self.text.reserve(USUAL);
+            self.lines.reserve(USUAL_LINES);
+        }
+        let length = name.len() + SEPARATOR.len() + value.len() + LINE_END.len();
+        self.text.reserve(length);
+        let colon = offset(self.text.len() + name.len());
+        self.text.extend_from_slice(name);
+        self.text.extend_from_slice(SEPARATOR);
+        self.text.extend_from_slice(value);
+        self.text.extend_from_slice(LINE_END);
+        self.lines.push(Line { colon, end: offset(self.text.len()) });
     }
 
     /// Appends to the value of the last field, which comes from a message that an engine has parsed.
     pub(crate) fn extend_last_value(&mut self, more: &[u8]) {
-        self.lines.truncate(self.lines.len() - b"\r\n".len());
-        self.lines.extend_from_slice(more);
-        self.lines.extend_from_slice(b"\r\n");
+        let Some(last) = self.lines.last_mut() else { return };
+        self.text.truncate(self.text.len() - LINE_END.len());
+        self.text.extend_from_slice(more);
+        self.text.extend_from_slice(LINE_END);
+        last.end = offset(self.text.len());
     }
 
     /// Creates the same fields, with room for `more` bytes of others.
     pub fn with_room(&self, more: usize) -> Self {
-        let mut lines = Vec::with_capacity(self.lines.len() + more);
+        let mut text = Vec::with_capacity(self.text.len() + more);
+        text.extend_from_slice(&self.text);
+        let mut lines = Vec::with_capacity(self.lines.len() + USUAL_LINES);
         lines.extend_from_slice(&self.lines);
-        Self { lines }
+        Self { text, lines }
     }
 
     /// Returns `true` if there are no fields.
@@ -68,12 +99,15 @@ impl FieldLines {
 
     /// Appends a field with a numeric value.
     pub fn push_number(&mut self, name: &str, value: u64) {
-        self.push(name, itoa::Buffer::new().format(value));
+        self.push_parsed(name.as_bytes(), itoa::Buffer::new().format(value).as_bytes());
     }
 
     /// Appends all fields of `other`.
     pub fn extend(&mut self, other: &Self) {
-        self.lines.extend_from_slice(&other.lines);
+        let base = offset(self.text.len());
+        self.text.extend_from_slice(&other.text);
+        let moved = |line: &Line| Line { colon: base + line.colon, end: base + line.end };
+        self.lines.extend(other.lines.iter().map(moved));
     }
 
     /// Replaces all fields with that name by one.
@@ -84,88 +118,83 @@ impl FieldLines {
 
     /// Removes all fields with that name, without regard to case.
     pub fn remove(&mut self, name: &str) {
-        self.retain(|other, _| !other.eq_ignore_ascii_case(name.as_bytes()));
+        let name = name.as_bytes();
+        if self.get_bytes(name).is_some() {
+            self.retain(|other, _| !other.eq_ignore_ascii_case(name));
+        }
     }
 
     /// Keeps the fields for which `keep` returns `true`, given their name and value.
     pub fn retain(&mut self, mut keep: impl FnMut(&[u8], &[u8]) -> bool) {
         let (mut at, mut kept) = (0, 0);
-        while let Some(length) = find(b'\n', &self.lines[at..]) {
-            let end = at + length + 1;
-            let is_kept =
-                split(&self.lines[at..end - 1]).is_some_and(|(name, value)| keep(name, value));
-            if is_kept {
-                if kept < at {
-                    self.lines.copy_within(at..end, kept);
-                }
-                kept += end - at;
-            }
+        let Self { text, lines } = self;
+        lines.retain_mut(|line| {
+            let (start, end) = (at, line.end as usize);
             at = end;
-        }
-        self.lines.truncate(kept);
+            let is_kept = line.split(start, text).is_some_and(|(name, value)| keep(name, value));
+            if is_kept {
+                if kept < start {
+                    text.copy_within(start..end, kept);
+                    let moved = offset(start - kept);
+                    *line = Line { colon: line.colon - moved, end: line.end - moved };
+                }
+                kept += end - start;
+            }
+            is_kept
+        });
+        text.truncate(kept);
     }
 
     /// Returns the value of the first field with that name, without regard to case.
     pub fn get(&self, name: &str) -> Option<&[u8]> {
-        let name = name.as_bytes();
-        let mut rest = self.lines.as_slice();
-        loop {
-            let end = find(b'\n', rest)?;
-            let line = &rest[..end];
-            // No name has a colon, so that only the line of the field has one there.
-            if line.get(name.len()) == Some(&b':')
-                && let Some((found, value)) = split(line)
+        self.get_bytes(name.as_bytes())
+    }
+
+    fn get_bytes(&self, name: &[u8]) -> Option<&[u8]> {
+        let mut start = 0;
+        for line in &self.lines {
+            if line.colon as usize - start == name.len()
+                && let Some((found, value)) = line.split(start, &self.text)
                 && found.eq_ignore_ascii_case(name)
             {
                 return Some(value);
             }
-            rest = &rest[end + 1..];
+            start = line.end as usize;
         }
+        None
     }
 
     /// Returns the names and values of all fields, in order.
     pub fn iter(&self) -> impl Iterator<Item = (&[u8], &[u8])> {
-        let mut rest = self.lines.as_slice();
-        std::iter::from_fn(move || {
-            // No line has another line feed.
-            let end = find(b'\n', rest)?;
-            let line = &rest[..end];
-            rest = &rest[end + 1..];
-            split(line)
+        let mut start = 0;
+        self.lines.iter().map_while(move |line| {
+            let at = std::mem::replace(&mut start, line.end as usize);
+            line.split(at, &self.text)
         })
     }
 
     /// Returns the fields as HTTP/1 lines, each with CR LF.
     #[inline]
     pub fn as_bytes(&self) -> &[u8] {
-        &self.lines
-    }
-
-    #[inline]
-    fn allocate(&mut self) {
-        if self.lines.capacity() == 0 {
-            self.lines.reserve(USUAL);
-        }
-    }
-
-    fn append(&mut self, text: &[u8]) {
-        let start = self.lines.len();
-        self.lines.extend_from_slice(text);
-        for byte in &mut self.lines[start..] {
-            if matches!(byte, b'\r' | b'\n' | 0) {
-                *byte = b' ';
-            }
-        }
+        &self.text
     }
 }
 
-/// Name and value of a line without its line feed.
+impl Line {
+    /// Returns name and value of the line, which begins at `start`.
+    #[inline]
+    fn split(self, start: usize, text: &[u8]) -> Option<(&[u8], &[u8])> {
+        let (colon, end) = (self.colon as usize, self.end as usize);
+        let name = text.get(start..colon)?;
+        let value = text.get(colon + SEPARATOR.len()..end - LINE_END.len())?;
+        Some((name, value))
+    }
+}
+
+/// Returns an offset in a head, which is far below 4 GB.
 #[inline]
-fn split(line: &[u8]) -> Option<(&[u8], &[u8])> {
-    let line = line.strip_suffix(b"\r")?;
-    // No name has a colon.
-    let colon = find(b':', line)?;
-    Some((&line[..colon], line[colon..].strip_prefix(b": ")?))
+fn offset(offset: usize) -> u32 {
+    u32::try_from(offset).unwrap_or(u32::MAX)
 }
 
 #[cfg(test)]

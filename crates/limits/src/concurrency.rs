@@ -83,7 +83,9 @@ struct State {
     queue: BTreeMap<u64, Waiting>,
     /// The first in the queue of each client that has not used up its share of the permits: those that can be next.
     first: BTreeSet<u64>,
-    owners: HashMap<Option<Owner>, Load>,
+    owners: HashMap<Owner, Load>,
+    /// The requests that count to no client.
+    others: Load,
     counts: ConcurrencyCounts,
 }
 
@@ -214,7 +216,7 @@ impl State {
     fn is_below_share(&self, owner: Option<Owner>, rules: &ConcurrencyRules) -> bool {
         owner.is_none()
             || rules.max_per_client.is_none()
-            || self.owners.get(&owner).is_none_or(|load| load.is_below_share(owner, rules))
+            || self.load(owner).is_none_or(|load| load.is_below_share(owner, rules))
     }
 
     /// Returns `true` if the client's share of the queue is used up. The share of the queue is proportional to
@@ -222,8 +224,12 @@ impl State {
     fn fills_queue(&self, owner: Option<Owner>, rules: &ConcurrencyRules) -> bool {
         rules.max_per_client.is_some_and(|share| {
             let part = (rules.queue.saturating_mul(share) / rules.max_concurrent.max(1)).max(1);
-            self.owners.get(&owner).is_some_and(|load| load.waiting.len() >= part)
+            self.load(owner).is_some_and(|load| load.waiting.len() >= part)
         })
+    }
+
+    fn load(&self, owner: Option<Owner>) -> Option<&Load> {
+        owner.map_or(Some(&self.others), |owner| self.owners.get(&owner))
     }
 
     fn remove(&mut self, serial: u64, rules: &ConcurrencyRules) -> Option<Waiting> {
@@ -241,11 +247,17 @@ impl State {
         rules: &ConcurrencyRules,
         change: impl FnOnce(&mut Load),
     ) {
-        let load = self.owners.entry(owner).or_default();
+        let load = match owner {
+            Some(owner) => self.owners.entry(owner).or_default(),
+            None => &mut self.others,
+        };
         let before = load.first(owner, rules);
         change(load);
         let after = load.first(owner, rules);
-        if load.running == 0 && load.waiting.is_empty() {
+        if load.running == 0
+            && load.waiting.is_empty()
+            && let Some(owner) = owner
+        {
             self.owners.remove(&owner);
         }
         if before != after {

@@ -29,7 +29,7 @@ pub(crate) struct Download {
 
 #[derive(Debug)]
 pub(crate) struct Running {
-    pub(crate) exchange: Exchange<Upload>,
+    pub(crate) exchange: Box<Exchange<Upload>>,
     pub(crate) permit: UpstreamPermit,
     pub(crate) watchdog: Watchdog,
     pub(crate) script_context: Rc<ScriptContext>,

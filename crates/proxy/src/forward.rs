@@ -166,7 +166,8 @@ impl Attempt<'_> {
                 return Err(Failure::new(Kind::Client, "the body of the request is gone"));
             };
             let exchange = link.send(&request, body);
-            let mut exchange = exchange.map_err(|error| Failure::of_client(&error))?;
+            // Boxed, since each step of the way holds it, and the future of the request has room for all of them.
+            let mut exchange = Box::new(exchange.map_err(|error| Failure::of_client(&error))?);
             let before = exchange.progress();
             let mut watchdog = Watchdog::new(&permit.worker.deadlines);
             let limits = self.limits(&permit.rules, can_repeat);

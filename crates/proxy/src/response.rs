@@ -1,5 +1,7 @@
 //! The head of an upstream's response as the client gets it.
 
+use std::cell::Cell;
+
 use dunlin_exchange::{Named, is_instruction};
 use dunlin_http::FieldLines;
 use dunlin_http::semantics::date;
@@ -24,7 +26,7 @@ pub(crate) fn fields(mut lines: FieldLines) -> Fields {
         match name.len() {
             4 if name.eq_ignore_ascii_case(b"date") => {
                 // The fields about its age relate to it (RFC 9111 §4.2).
-                let is_first = !taken.has_date && date::parse(value).is_some();
+                let is_first = !taken.has_date && is_date(value);
                 taken.has_date |= is_first;
                 return is_first;
             }
@@ -50,6 +52,22 @@ pub(crate) fn fields(mut lines: FieldLines) -> Fields {
         taken.has_date &= lines.get("Date").is_some();
     }
     Fields { lines, ..taken }
+}
+
+thread_local! {
+    /// The last valid `Date`: most responses of a second have the same.
+    static LAST_DATE: Cell<[u8; 29]> = const { Cell::new([0; 29]) };
+}
+
+fn is_date(value: &[u8]) -> bool {
+    if LAST_DATE.get() == value {
+        return true;
+    }
+    let is_valid = date::parse(value).is_some();
+    if let (true, Ok(value)) = (is_valid, value.try_into()) {
+        LAST_DATE.set(value);
+    }
+    is_valid
 }
 
 /// Takes the fields of an interim response, or of one after which the server writes its own `Date`.

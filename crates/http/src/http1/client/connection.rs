@@ -71,6 +71,8 @@ pub enum Http1ClientEvent {
 
 /// Most bytes of a response's head.
 const MAX_HEAD: usize = 64 * 1024;
+const LARGE_HEAD: MalformedResponse =
+    MalformedResponse("the head of the response is larger than 64 KB");
 
 impl Http1ClientConnection {
     /// Appends the head of a request to `out`.
@@ -170,12 +172,11 @@ impl Http1ClientConnection {
                 return Err(MalformedResponse("the server sent bytes without a request"));
             }
             Receive::Tunnel => (0, Http1ClientEvent::NeedInput),
-            Receive::Head(scanned) => match head::length(input, scanned)? {
-                Some(length) if length <= MAX_HEAD => (length, self.head(&input[..length])?),
-                None if input.len() <= MAX_HEAD => (0, Http1ClientEvent::NeedInput),
-                _ => {
-                    return Err(MalformedResponse("the head of the response is larger than 64 KB"));
-                }
+            Receive::Head(scanned) => match Self::read_head(input, scanned)? {
+                Some((length, _)) if length > MAX_HEAD => return Err(LARGE_HEAD),
+                Some((length, head)) => (length, self.head(length, head)?),
+                None if input.len() > MAX_HEAD => return Err(LARGE_HEAD),
+                None => (0, Http1ClientEvent::NeedInput),
             },
             Receive::Known(0) => (0, self.end(FieldLines::default())),
             Receive::UntilClose if is_end && input.is_empty() => {
@@ -215,11 +216,31 @@ impl Http1ClientConnection {
         Ok((used, event))
     }
 
-    fn head(&mut self, block: &[u8]) -> Result<Http1ClientEvent, MalformedResponse> {
-        let (head, framing) = head::parse(block)?;
+    /// Reads a head, if it is complete: mostly it is when its first bytes arrive. What is wrong with it is reported when it is
+    /// complete, however it arrives.
+    fn read_head(
+        input: &[u8],
+        scanned: &mut usize,
+    ) -> Result<Option<(usize, head::Parsed)>, MalformedResponse> {
+        if *scanned == 0
+            && let Ok(Some(parsed)) = head::parse(input)
+        {
+            return Ok(Some(parsed));
+        }
+        match head::length(input, scanned)? {
+            Some(length) => head::parse(&input[..length]),
+            None => Ok(None),
+        }
+    }
+
+    fn head(
+        &mut self,
+        length: usize,
+        (head, framing): head::Parsed,
+    ) -> Result<Http1ClientEvent, MalformedResponse> {
         if head.is_interim() {
             self.receive = Receive::Head(0);
-            self.interim_responses.add(block.len()).map_err(MalformedResponse)?;
+            self.interim_responses.add(length).map_err(MalformedResponse)?;
             return Ok(Http1ClientEvent::Interim(head));
         }
         let fields = framing?;

@@ -27,13 +27,6 @@ pub(super) enum Framing {
 }
 
 impl FramingFields {
-    /// Returns the same with one more field.
-    #[inline]
-    pub(super) fn with(mut self, name: &[u8], value: &[u8]) -> Result<Self, MalformedResponse> {
-        self.add(name, value)?;
-        Ok(self)
-    }
-
     /// Takes one field.
     #[inline]
     pub(super) fn add(&mut self, name: &[u8], value: &[u8]) -> Result<(), MalformedResponse> {

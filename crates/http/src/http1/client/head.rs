@@ -21,11 +21,7 @@ pub(super) fn length(
     input: &[u8],
     scanned: &mut usize,
 ) -> Result<Option<usize>, MalformedResponse> {
-    const START: &[u8] = b"HTTP/1.";
-    let seen = input.len().min(START.len());
-    if input[..seen] != START[..seen] {
-        return Err(MalformedResponse("the response is not HTTP/1"));
-    }
+    check_start(input)?;
     // Each pass looks at a line end and what follows it.
     let mut at = *scanned;
     while let Some(found) = find(b'\n', &input[at..]) {
@@ -44,47 +40,107 @@ pub(super) fn length(
     Ok(None)
 }
 
-/// The framing that the fields of a head state, which matters for a final response only.
-type StatedFraming = Result<FramingFields, MalformedResponse>;
+fn check_start(input: &[u8]) -> Result<(), MalformedResponse> {
+    const START: &[u8] = b"HTTP/1.";
+    let seen = input.len().min(START.len());
+    let is_http1 = input[..seen] == START[..seen];
+    is_http1.then_some(()).ok_or(MalformedResponse("the response is not HTTP/1"))
+}
 
-/// Reads a complete head, the empty line included.
-pub(super) fn parse(block: &[u8]) -> Result<(ResponseHead, StatedFraming), MalformedResponse> {
-    let mut rest = block;
-    let mut lines = std::iter::from_fn(|| {
-        let end = find(b'\n', rest)?;
-        let line = &rest[..end];
-        rest = &rest[end + 1..];
-        Some(line.strip_suffix(b"\r").unwrap_or(line))
-    });
-    let (status, version) = status_line(lines.next().unwrap_or_default())?;
+/// A head, and the framing that its fields state, which matters for a final response only.
+pub(super) type Parsed = (ResponseHead, Result<FramingFields, MalformedResponse>);
+
+/// Reads a head from the front of `input`. Returns it with its length, the empty line included; `None` if its end has not arrived.
+///
+/// # Errors
+/// If the head, or what has arrived of it, is malformed.
+pub(super) fn parse(input: &[u8]) -> Result<Option<(usize, Parsed)>, MalformedResponse> {
+    check_start(input)?;
+    let mut lines = Lines { input, at: 0 };
+    let Some(line) = lines.next() else { return Ok(None) };
+    let (status, version) = status_line(line)?;
     let mut fields = FieldLines::new();
-    let mut framing: StatedFraming = Ok(FramingFields::default());
+    let mut framing = FramingFields::default();
+    let mut is_framed = Ok(());
     let mut has_folded = false;
-    for line in lines.take_while(|line| !line.is_empty()) {
-        if matches!(line[0], b' ' | b'\t') {
-            if fields.is_empty() {
-                return Err(MalformedResponse("the first field is folded"));
-            }
-            let more = checked_value(line.trim_ascii())?;
-            fields.extend_last_value(b" ");
-            fields.extend_last_value(more);
-            has_folded = true;
+    loop {
+        let rest = &input[lines.at..];
+        if let Some((name, value, next)) = field_line(rest) {
+            is_framed = is_framed.and_then(|()| framing.add(name, value));
+            fields.push_parsed(name, value);
+            lines.at += next;
             continue;
         }
-        let colon = find(b':', line).ok_or(MalformedResponse("a field has no colon"))?;
-        let name = &line[..colon];
-        if !is_token(name) {
-            return Err(MalformedResponse("a field name is malformed"));
+        let Some(line) = lines.next() else { return Ok(None) };
+        match line.first() {
+            None => break,
+            Some(b' ' | b'\t') if fields.is_empty() => {
+                return Err(MalformedResponse("the first field is folded"));
+            }
+            Some(b' ' | b'\t') => {
+                let more = checked_value(line.trim_ascii())?;
+                fields.extend_last_value(b" ");
+                fields.extend_last_value(more);
+                has_folded = true;
+            }
+            Some(_) => return Err(malformed_field(line)),
         }
-        let value = checked_value(line[colon + 1..].trim_ascii())?;
-        framing = framing.and_then(|framing| framing.with(name, value));
-        fields.push_parsed(name, value);
     }
     if has_folded {
-        let none = FramingFields::default();
-        framing = fields.iter().try_fold(none, |framing, (name, value)| framing.with(name, value));
+        framing = FramingFields::default();
+        is_framed = fields.iter().try_for_each(|(name, value)| framing.add(name, value));
     }
-    Ok((ResponseHead { status, version, fields }, framing))
+    let head = ResponseHead { status, version, fields };
+    Ok(Some((lines.at, (head, is_framed.map(|()| framing)))))
+}
+
+/// The lines of a head.
+struct Lines<'a> {
+    input: &'a [u8],
+    at: usize,
+}
+
+impl<'a> Lines<'a> {
+    /// Returns the next line without its end, if that has arrived.
+    fn next(&mut self) -> Option<&'a [u8]> {
+        let rest = &self.input[self.at..];
+        let end = find(b'\n', rest)?;
+        self.at += end + 1;
+        Some(without_cr(&rest[..end]))
+    }
+}
+
+/// Returns name and value of the well-formed field that begins `rest`, and the length of its line.
+#[inline]
+fn field_line(rest: &[u8]) -> Option<(&[u8], &[u8], usize)> {
+    if matches!(rest.first(), None | Some(b'\r' | b'\n' | b' ' | b'\t')) {
+        return None;
+    }
+    // A name has no line feed, so that the line cannot end before its colon.
+    let colon = find(b':', rest)?;
+    let name = &rest[..colon];
+    let value = &rest[colon + 1..];
+    if !is_token(name) {
+        return None;
+    }
+    let end = find(b'\n', value)?;
+    let value = without_cr(&value[..end]).trim_ascii();
+    is_field_value(value).then_some((name, value, colon + end + 2))
+}
+
+/// Returns what is wrong with a line that is no field.
+fn malformed_field(line: &[u8]) -> MalformedResponse {
+    let Some(colon) = find(b':', line) else {
+        return MalformedResponse("a field has no colon");
+    };
+    match is_token(&line[..colon]) {
+        false => MalformedResponse("a field name is malformed"),
+        true => MalformedResponse("a field value has a control character"),
+    }
+}
+
+fn without_cr(line: &[u8]) -> &[u8] {
+    line.strip_suffix(b"\r").unwrap_or(line)
 }
 
 fn checked_value(value: &[u8]) -> Result<&[u8], MalformedResponse> {
@@ -147,9 +203,12 @@ mod tests {
 
     #[test]
     fn fields_are_read_and_folded_values_joined() {
-        let head =
-            parse(b"HTTP/1.0 404 Not Found\r\nA:  b \r\nC:\r\nD: e\r\n\t f \r\nA: g\r\n\r\n");
-        let (head, _) = head.unwrap();
+        let text = b"HTTP/1.0 404 Not Found\r\nA:  b \r\nC:\r\nD: e\r\n\t f \r\nA: g\r\n\r\n";
+        let (length, (head, _)) = parse(text).unwrap().unwrap();
+        assert_eq!(length, text.len());
+        for end in 0..text.len() {
+            assert_eq!(parse(&text[..end]).map(|parsed| parsed.is_some()), Ok(false), "{end}");
+        }
         assert_eq!((head.status, head.version), (404, Version::Http10));
         assert_eq!(head.fields.as_bytes(), b"A: b\r\nC: \r\nD: e f\r\nA: g\r\n");
     }
