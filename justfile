@@ -15,7 +15,7 @@ figures *rows="keepalive-1k":
 
 # Writes the pages of the book that are generated from the code.
 reference:
-    cargo build --profile checked --all-features --bin dunlin
+    cargo build --workspace --all-features --profile checked --bin dunlin
     docs/generated.py
 
 book:

@@ -15,7 +15,7 @@ def dunlin():
         file = ROOT / "target" / profile / "dunlin"
         if file.exists():
             return str(file)
-    raise SystemExit("there is no dunlin in target/; run cargo build --profile checked --bin dunlin")
+    raise SystemExit("there is no dunlin in target/; run cargo build --workspace --all-features --profile checked --bin dunlin")
 
 
 def output(*arguments):

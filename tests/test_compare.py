@@ -14,6 +14,7 @@ import pytest
 
 from support.browser import CHROMIUM, dom, FLAGS
 from support.comparison import results_of
+from support.components import OPERATION
 from support.server import DUNLIN, ROOT
 
 VALUES = [12.1, 11.8, 12.6, 12.0, 13.9, 11.5, 12.2, 12.4, 11.9, 12.3, 12.8]
@@ -23,7 +24,7 @@ OTHERS = [10.0, 10.2, 10.1, 9.9, 10.4, 9.8, 10.3, 10.0, 10.1, 9.9, 10.2]
 def compare(*arguments, code=0, cwd=None):
     done = subprocess.run(
         [DUNLIN, "compare", *map(str, arguments)], capture_output=True, text=True, timeout=300, cwd=cwd,
-        env={**os.environ, "CARGO_TARGET_DIR": str(ROOT / "target" / "operation")},
+        env={**os.environ, "CARGO_TARGET_DIR": str(OPERATION)},
     )
     assert done.returncode == code, (done.returncode, done.stdout[-2000:], done.stderr[-3000:])
     return done

@@ -5,7 +5,7 @@ import subprocess
 
 import pytest
 
-from support.components import EXAMPLES, STATE, has_target, program
+from support.components import EXAMPLES, STATE, has_target, program, typed
 from support.http import post
 from support.server import ROOT
 
@@ -58,11 +58,7 @@ def test_the_operation_builds_as_a_component(tmp_path):
     """The CGI program without a change, and with typed calls."""
     options = ["-O", "--edition", "2024", "--target", "wasm32-wasip2", "-o", tmp_path / "cgi.wasm"]
     subprocess.run(["rustc", *options, SOURCES / "cgi.rs"], check=True, timeout=120)
-    target = ROOT / "target" / "operation"
-    command = ["cargo", "build", "--release", "--locked", "--lib", "--quiet", "--target", "wasm32-wasip2", "--target-dir", target]
-    subprocess.run(command, check=True, timeout=240, cwd=SOURCES)
-    typed = target / "wasm32-wasip2" / "release" / "echo.wasm"
-    for component, export in ((tmp_path / "cgi.wasm", b"wasi:cli/run@0.2"), (typed, b"example:report/echo")):
+    for component, export in ((tmp_path / "cgi.wasm", b"wasi:cli/run@0.2"), (typed(), b"example:report/echo")):
         content = component.read_bytes()
         # The header of a component, not of a module.
         assert content[:8] == b"\0asm\x0d\0\x01\0" and export in content

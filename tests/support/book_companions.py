@@ -18,14 +18,11 @@ import pytest
 
 from support import objects, shared_store
 from support.admin import fetch
-from support.components import EXAMPLES, has_target
+from support.components import EXAMPLES, OPERATION, has_target
 from support.files import write
 from support.server import ROOT, Server
 from support.tls import certificate
 from support.waiting import wait_until
-
-# Compiled dependencies of examples in Rust are kept there, as by other tests.
-TARGET = ROOT / "target" / "operation"
 
 
 def need(*programs):
@@ -178,7 +175,7 @@ def need_compilers():
 def operation(reader):
     """The sources, and a directory that keeps what they depend on."""
     need_compilers()
-    reader.stand_ins |= {"scripting/component": str(EXAMPLES), "/tmp/echo": str(TARGET)}
+    reader.stand_ins |= {"scripting/component": str(EXAMPLES), "/tmp/echo": str(OPERATION)}
     yield
 
 
@@ -188,8 +185,8 @@ def shop(reader):
     need_compilers()
     versions = (EXAMPLES / "Cargo.lock").read_text().replace('name = "echo"', 'name = "shop"')
     write(reader.folder / "shop" / "Cargo.lock", versions)
-    TARGET.mkdir(parents=True, exist_ok=True)
-    (reader.folder / "shop" / "target").symlink_to(TARGET)
+    OPERATION.mkdir(parents=True, exist_ok=True)
+    (reader.folder / "shop" / "target").symlink_to(OPERATION)
     yield
 
 

@@ -11,6 +11,8 @@ TARGET = "wasm32-wasip2"
 OUT = ROOT / "target" / "components"
 # The code of components that a server has compiled, for the tests that do not need it compiled again.
 STATE = OUT / "state"
+# What is built of `scripting/component`, also by the examples of the book and by `dunlin compare`.
+OPERATION = ROOT / "target" / "operation"
 SOURCES = ROOT / "tests" / "components"
 EXAMPLES = ROOT / "scripting" / "component"
 
@@ -23,12 +25,12 @@ def has_target():
     return found.returncode == 0 and Path(found.stdout.strip()).is_dir()
 
 
-def cargo(sources, *options):
-    OUT.mkdir(parents=True, exist_ok=True)
-    with open(OUT / ".lock", "w") as lock:
+def cargo(sources, *options, out=OUT):
+    out.mkdir(parents=True, exist_ok=True)
+    with open(out / ".lock", "w") as lock:
         # Tests run in several processes.
         fcntl.flock(lock, fcntl.LOCK_EX)
-        command = ["cargo", "build", "--release", "--locked", "--quiet", "--target", TARGET, "--target-dir", OUT, *options]
+        command = ["cargo", "build", "--release", "--locked", "--quiet", "--target", TARGET, "--target-dir", out, *options]
         subprocess.run(command, check=True, timeout=590, cwd=sources)
 
 
@@ -51,5 +53,5 @@ def program(path, source):
 
 def typed():
     """The operation of `scripting/component` as a component with typed calls."""
-    cargo(EXAMPLES, "--lib")
-    return OUT / TARGET / "release" / "echo.wasm"
+    cargo(EXAMPLES, "--lib", out=OPERATION)
+    return OPERATION / TARGET / "release" / "echo.wasm"

@@ -51,6 +51,8 @@ mod dictionary;
 mod diff;
 mod error;
 mod error_page;
+#[cfg(test)]
+mod error_tests;
 mod explain;
 mod explain_maps;
 mod facts;

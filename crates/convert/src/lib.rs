@@ -23,6 +23,7 @@ mod caddy;
 mod compact;
 mod directive;
 mod expression;
+mod groups;
 mod includes;
 mod keys;
 mod map;

@@ -1,6 +1,6 @@
 //! The syntax of PCRE that expressions in linear time do not have.
 
-use crate::expression::{closing, split_top};
+use crate::groups::{closing, split_top};
 
 /// Removes the `+` of possessive quantifiers, which changes the speed of PCRE, and rarely the result.
 pub(crate) fn without_possessives(text: &str) -> String {

@@ -67,7 +67,7 @@ impl<'t> Builder<'_, 't> {
                 self.end(OF_DIRECTORY + 99_000_000, region, EndKind::Pass);
                 continue;
             }
-            self.context.report.differs(directive, super::rewrite::PASSED_OVER);
+            self.context.report.differs(directive, super::rule_effect::PASSED_OVER);
             self.context.report.differs(
                 directive,
                 "a PHP file that does not exist gets the last path of the list",

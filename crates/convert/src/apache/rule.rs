@@ -2,7 +2,7 @@
 
 use super::scope::is;
 use crate::directive::Directive;
-use crate::expression::{closing, split_top};
+use crate::groups::{closing, split_top};
 
 /// A rule.
 #[derive(Debug)]

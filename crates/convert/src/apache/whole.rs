@@ -1,8 +1,23 @@
-//! Patterns of rules: those for all paths, and those of directories, whose paths begin behind the directory.
+//! Places of rules, and their patterns: those for all paths, and those of directories, whose paths begin behind the directory.
 
-use super::rewrite::Place;
 use super::target::Groups;
-use crate::expression::{of_prefix, split_top};
+use crate::expression::of_prefix;
+use crate::groups::split_top;
+
+/// Where rules stand.
+pub(super) struct Place {
+    /// The path of the URL that patterns begin behind; `/` for a server, whose patterns have it.
+    pub(super) prefix: String,
+    pub(super) is_directory: bool,
+    /// `RewriteBase`, with a slash at its end.
+    pub(super) base: String,
+}
+
+impl Place {
+    pub(super) fn new(prefix: &str, is_directory: bool) -> Self {
+        Self { prefix: prefix.to_owned(), is_directory, base: prefix.to_owned() }
+    }
+}
 
 /// Returns what `$1` is if the pattern is for all paths; `None` otherwise.
 pub(super) fn is_whole(pattern: &str, place: &Place) -> Option<Groups> {

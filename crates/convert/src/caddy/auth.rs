@@ -1,8 +1,8 @@
 //! `basic_auth` and `forward_auth`.
 
+use super::builder::{Builder, State};
 use super::entry::Entry;
 use super::proxy::url;
-use super::site::{Builder, State};
 use crate::value::Value;
 
 impl<'t> Builder<'_, 't> {

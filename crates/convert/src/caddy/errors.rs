@@ -1,7 +1,7 @@
 //! `handle_errors`: pages by status.
 
+use super::builder::Builder;
 use super::entry::comment;
-use super::site::Builder;
 use crate::directive::Directive;
 use crate::keys::Keys;
 use crate::model::{Matching, Route};

@@ -1,8 +1,8 @@
 //! `header`: fields of responses.
 
+use super::builder::{Builder, State};
 use super::entry::Entry;
 use super::placeholders::template;
-use super::site::{Builder, State};
 use crate::directive::Directive;
 use crate::units::shown_time;
 use crate::value::Value;

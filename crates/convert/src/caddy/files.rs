@@ -1,8 +1,8 @@
 //! `file_server` and `php_fastcgi`.
 
+use super::builder::{Builder, State};
 use super::entry::Entry;
 use super::handlers::position;
-use super::site::{Builder, State};
 use crate::regions::{Paths, Region};
 use crate::units::shown_time;
 use crate::value::Value;
@@ -143,7 +143,7 @@ impl<'t> Builder<'_, 't> {
                     } else {
                         "idle_timeout"
                     };
-                    if let Some(time) = super::proxy::time(child.word(0)) {
+                    if let Some(time) = crate::units::time(child.word(0)) {
                         script.set(key, Value::text(shown_time(time)));
                     }
                 }

@@ -1,8 +1,8 @@
 //! Directives that respond, and those that change requests.
 
+use super::builder::{Builder, State};
 use super::entry::Entry;
 use super::placeholders::template;
-use super::site::{Builder, State};
 use crate::directive::Directive;
 use crate::regions::{Paths, Region};
 use crate::units::shown_size;

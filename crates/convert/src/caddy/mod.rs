@@ -6,6 +6,7 @@
 
 mod address;
 mod auth;
+mod builder;
 mod context;
 mod entry;
 mod errors;

@@ -1,13 +1,13 @@
 //! `reverse_proxy`.
 
+use super::builder::{Builder, State};
 use super::entry::Entry;
 use super::files::fastcgi;
 use super::handlers::position;
 use super::placeholders::template;
-use super::site::{Builder, State};
 use crate::directive::Directive;
 use crate::regions::Region;
-use crate::units::shown_time;
+use crate::units::{shown_time, time};
 use crate::value::Value;
 
 /// Directives about connections that need no counterpart.
@@ -476,9 +476,4 @@ pub(super) fn url(text: &str, is_tls: bool) -> Option<String> {
         _ => return None,
     };
     Some(format!("{scheme}://{rest}"))
-}
-
-/// Returns a time in milliseconds: `30s`, `1m30s`, `500ms`, `1d`.
-pub(super) fn time(text: &str) -> Option<u64> {
-    crate::units::time(text)
 }

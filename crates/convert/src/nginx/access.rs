@@ -4,7 +4,7 @@ use std::path::Path;
 
 use dunlin_config::Network;
 
-use super::closed::FOREIGN;
+use super::restriction::FOREIGN;
 use super::scope::Scope;
 use super::server::Builder;
 use crate::keys::Keys;

@@ -1,22 +1,10 @@
 //! Variables that an `if` sets, and the conditions on them: `if (A) { set $block 1; }` and `if ($block = 1) { return 403; }`.
 
 use super::condition::{Condition, terms};
-use super::flow::Flow;
+use super::flow::{Assigned, Flow};
 use super::parse::Directive;
 use super::server::{Builder, Location};
 use super::variables::{Constants, constant};
-
-/// A variable that has a value under a condition.
-#[derive(Debug)]
-pub(super) struct Assigned<'t> {
-    name: &'t str,
-    value: String,
-    condition: Condition,
-    /// The `if`.
-    pub(super) directive: &'t Directive,
-    /// A condition uses it.
-    pub(super) is_used: bool,
-}
 
 /// Returns `true` if a value makes a condition hold that compares a variable with a text, or that tests whether it is true.
 fn holds(value: &str, text: Option<&str>) -> bool {

@@ -8,7 +8,8 @@ use super::flow::Rest;
 use super::location::passes;
 use super::server::{Builder, Location};
 use super::variables::{Part, parts, with_constants};
-use crate::expression::{Expression, group_of};
+use crate::expression::Expression;
+use crate::groups::group_of;
 use crate::value::Value;
 
 /// Most upstreams among which a request chooses.

@@ -4,42 +4,11 @@ use super::assemble::Paths;
 use super::expression::Expression;
 use super::flow::Flow;
 use super::parse::Directive;
+use super::restriction::{rejection, restricts};
 use super::server::{Builder, Location};
 use super::variables::Constants;
 use crate::keys::Keys;
 use crate::value::Value;
-
-/// Directives of other modules that decide who may send requests.
-pub(super) const FOREIGN: [&str; 12] = [
-    "access_by_lua",
-    "access_by_lua_block",
-    "access_by_lua_file",
-    "auth_digest",
-    "auth_gss",
-    "auth_ldap",
-    "auth_ldap_servers",
-    "auth_oidc",
-    "auth_pam",
-    "auth_spnego",
-    "js_access",
-    "perl_access",
-];
-
-/// Returns `true` if a block rejects requests, or lets only some of them through.
-pub(super) fn restricts(block: &[Directive]) -> bool {
-    block.iter().any(|directive| match directive.name.as_str() {
-        "return" => rejection(directive).is_some(),
-        "deny" | "internal" | "limit_except" | "secure_link" | "secure_link_secret" => true,
-        "auth_basic" | "auth_request" | "auth_jwt" => directive.word(0) != "off",
-        "if" | "location" => restricts(directive.children()),
-        name => FOREIGN.contains(&name) && directive.word(0) != "off",
-    })
-}
-
-/// Returns the status with which a `return` rejects requests.
-fn rejection(directive: &Directive) -> Option<u16> {
-    directive.word(0).parse().ok().filter(|status| (400..500).contains(status))
-}
 
 impl<'t> Builder<'_, 't> {
     /// A lost condition that rejects requests holds for every request. Returns `true` if nothing after it is reached.

@@ -1,12 +1,12 @@
 //! The directive `if`: its condition, and what its directives become under it.
 
 use super::assemble::{Draft, Paths};
-use super::closed;
 use super::condition::{self, Condition, Read};
 use super::expression::Expression;
 use super::file_condition::is_search;
 use super::flow::{Flow, Rest};
 use super::parse::Directive;
+use super::restriction::restricts;
 use super::rewrite::{Narrowed, UNIVERSAL, with_query};
 use super::scope::Scope;
 use super::server::{Builder, Location};
@@ -52,7 +52,7 @@ impl<'t> Builder<'_, 't> {
         let referer = self.context.referer_condition(&directive.words, &location.scope);
         // Other spellings of a host must not get past a condition that rejects requests.
         let is_host = condition::terms(&directive.words).first() == Some(&"$host");
-        let strict = match is_host && closed::restricts(directive.children()) {
+        let strict = match is_host && restricts(directive.children()) {
             true => self.context.map_condition(&directive.words, constants),
             false => None,
         };
@@ -237,7 +237,7 @@ impl<'t> Builder<'_, 't> {
         when: Option<&Value>,
         flow: &mut Flow<'t>,
     ) {
-        if !closed::restricts(directive.children()) {
+        if !restricts(directive.children()) {
             return self.context.report.lost(directive, what);
         }
         let what = format!("{what}: the inner condition holds for every request");

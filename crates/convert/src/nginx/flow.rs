@@ -1,7 +1,7 @@
 //! What the directives of a level leave of the requests.
 
 use super::assemble::Draft;
-use super::assigned::Assigned;
+use super::condition::Condition;
 use super::parse::Directive;
 use crate::keys::Keys;
 
@@ -34,4 +34,16 @@ pub(super) struct Rest<'t> {
     pub(super) replaced: Option<(String, String)>,
     /// The path for the upstream.
     pub(super) path: Option<String>,
+}
+
+/// A variable that has a value under a condition.
+#[derive(Debug)]
+pub(super) struct Assigned<'t> {
+    pub(super) name: &'t str,
+    pub(super) value: String,
+    pub(super) condition: Condition,
+    /// The `if`.
+    pub(super) directive: &'t Directive,
+    /// A condition uses it.
+    pub(super) is_used: bool,
 }

@@ -4,6 +4,7 @@ use super::condition::{Condition, terms};
 use super::context::Context;
 use super::expression::Expression;
 use super::parse::Directive;
+use super::restriction::restricts;
 use super::scope::Scope;
 use super::server::Builder;
 use super::variables::{Part, parts};
@@ -33,9 +34,7 @@ impl<'t> Builder<'_, 't> {
         let words = terms(&directive.words);
         let is_invalid =
             matches!(words[..], ["$secure_link", "="] | ["$secure_link", "=", "" | "0"]);
-        is_invalid
-            && super::closed::restricts(directive.children())
-            && matches!(self.signed(scope), Some(Ok(_)))
+        is_invalid && restricts(directive.children()) && matches!(self.signed(scope), Some(Ok(_)))
     }
 
     /// Sets the key in settings of requests that come after such a condition.

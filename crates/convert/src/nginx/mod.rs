@@ -42,6 +42,7 @@ mod proxy_target;
 mod references;
 mod reserved;
 mod response_cache;
+mod restriction;
 mod retries;
 mod rewrite;
 mod scope;
@@ -55,6 +56,8 @@ mod tls;
 mod tries;
 mod types;
 mod upstream;
+#[cfg(test)]
+mod variable_tests;
 mod variables;
 mod writer;
 

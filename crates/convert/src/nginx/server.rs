@@ -3,11 +3,11 @@
 use std::collections::{HashMap, HashSet};
 
 use super::assemble::{Draft, Drafts, Paths, Place};
-use super::closed::restricts;
 use super::condition::both;
 use super::context::Context;
 use super::expression::Expression;
 use super::parse::Directive;
+use super::restriction::restricts;
 use super::scope::Scope;
 use super::variables::{Constants, constant};
 use crate::value::Value;
