@@ -25,7 +25,7 @@ pub(super) fn converted(http: &str) -> Conversion {
 }
 
 /// Returns the lines of the first site, without those of comments.
-fn site(directives: &str) -> String {
+pub(super) fn site(directives: &str) -> String {
     let converted = converted(&format!("server {{\n{directives}\n}}"));
     let text = converted.toml.split_once("[[site]]\n").map_or("", |(_, text)| text).to_owned();
     let line = |line: &str| line.split("  # ").next().unwrap_or_default().to_owned();
@@ -721,8 +721,21 @@ fn what_nginx_does_otherwise_is_reported() {
             "server { location / { return 200 a; } }",
             "return: the body has `default_type`, whatever the extension of the path is",
         ),
+        (
+            "server { location / { proxy_pass http://127.0.0.1:1; add_header X-Time $upstream_response_time; } }",
+            "add_header: the time is that until the head of the response, for which nginx has `-`",
+        ),
+        (
+            "server { location / { proxy_pass http://127.0.0.1:1; early_hints 0; } }",
+            "not needed here: early_hints: clients of HTTP/1.1 and later get each 103",
+        ),
+        (
+            "map \"$ssl_early_data:$request_method\" $r { 1:POST 1; } server { if ($r) { return 425; } location / { return 200 a; } }",
+            "map: `$ssl_early_data` counts as empty",
+        ),
     ] {
         assert!(report(http).contains(line), "{line}\n{}", report(http));
+        assert!(!report(http).contains("lost") || line.contains("lost"), "{}", report(http));
     }
 }
 
