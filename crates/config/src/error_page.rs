@@ -55,7 +55,8 @@ impl ErrorPage {
         let (text, status) = (table.to.value.clone(), table.status);
         let is_url = ["http://", "https://", "//"].iter().any(|start| text.starts_with(start));
         let redirects = matches!(status, Some(PageStatus::Code(300..400)));
-        if !text.starts_with('/') && !is_url || text.contains('\0') {
+        let is_relative = redirects && text.starts_with("./");
+        if !(text.starts_with('/') || is_url || is_relative) || text.contains('\0') {
             return Err(format!("{text:?} is not a path that begins with `/`"));
         }
         let target = if is_url || redirects {

@@ -235,8 +235,8 @@ impl RequestField {
         facts: &Facts<'_>,
         named: impl FnMut(&str, &mut Vec<u8>),
     ) -> Option<String> {
-        let value = self.value(facts, named);
-        std::str::from_utf8(&value).ok().filter(|host| is_host(host.as_bytes())).map(str::to_owned)
+        let value = String::from_utf8(self.value(facts, named).into_owned()).ok();
+        value.filter(|host| is_host(host.as_bytes()))
     }
 
     pub(super) fn template(&self) -> &Template {
@@ -264,6 +264,10 @@ fn rendered(value: &Template, facts: &Facts<'_>, named: impl FnMut(&str, &mut Ve
 
 /// Returns a value without what a field cannot have (RFC 9110 §5.5).
 pub fn valid_value(mut value: Vec<u8>) -> Vec<u8> {
+    // Most are valid as they are.
+    if is_field_value(&value) && value.trim_ascii().len() == value.len() {
+        return value;
+    }
     let is_control = |byte: u8| byte.is_ascii_control() && byte != b'\t';
     value.iter_mut().filter(|byte| is_control(**byte)).for_each(|byte| *byte = b' ');
     value.trim_ascii().to_vec()

@@ -152,9 +152,15 @@ pub fn as_read(name: &[u8]) -> Cow<'_, [u8]> {
 
 /// Returns `true` for two names that are not the same, and that programs may take for the same.
 pub fn is_other_spelling(name: &[u8], other: &[u8]) -> bool {
+    !name.eq_ignore_ascii_case(other) && is_read_as(name, other)
+}
+
+/// Returns `true` for two names that are the same, or that programs may take for the same.
+pub fn is_read_as(name: &[u8], other: &[u8]) -> bool {
+    let read =
+        |byte: u8| if byte.is_ascii_alphanumeric() { byte.to_ascii_lowercase() } else { b'-' };
     name.len() == other.len()
-        && !name.eq_ignore_ascii_case(other)
-        && as_read(name).eq_ignore_ascii_case(&as_read(other))
+        && name.iter().zip(other).all(|(&byte, &other)| read(byte) == read(other))
 }
 
 /// Returns `true` if scripts and other servers cannot confuse the name with another: some treat `_` and `.` as `-`.

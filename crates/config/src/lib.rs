@@ -160,7 +160,7 @@ pub use file::{
     Secret, Symlinks, TlsVersion, TsigAlgorithm, UnacceptedCoding,
 };
 pub use forward_fields::HOP_BY_HOP;
-pub use forwarded_field::{ForwardedField, ForwardedKind, as_read, is_other_spelling};
+pub use forwarded_field::{ForwardedField, ForwardedKind, as_read, is_other_spelling, is_read_as};
 pub use handler::{Handler, Status, StatusFleet};
 pub use https::HttpsRules;
 pub use jwt::{JwtRules, KeySource};

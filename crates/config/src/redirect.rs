@@ -209,7 +209,8 @@ fn check_target(to: &str, groups: &[String]) -> Result<(), String> {
         // The caller reports this error.
         return Ok(());
     }
-    if ["/", "{path}", "{target}"].iter().any(|start| to.starts_with(start)) {
+    // What follows `./` is a path, relative to that of the request (RFC 3986 §4.2).
+    if ["/", "./", "{path}", "{target}"].iter().any(|start| to.starts_with(start)) {
         // `//host` names a host, and so does `/` before a value that begins with a slash, which `{rest}` never does.
         let authority = to.strip_prefix("//").map(until_path);
         return match authority {
@@ -224,7 +225,7 @@ fn check_target(to: &str, groups: &[String]) -> Result<(), String> {
     });
     let Some(scheme) = scheme else {
         return Err(format!(
-            "{to:?} begins neither with `/` nor with a scheme such as \"https://\", so that a client could choose one"
+            "{to:?} begins neither with `/` or `./` nor with a scheme such as \"https://\", so that a client could choose one"
         ));
     };
     if ["javascript", "data", "vbscript"].iter().any(|other| scheme.eq_ignore_ascii_case(other)) {
@@ -289,6 +290,9 @@ mod tests {
             ("/{target}", "/evil.example", "/evil.example"),
             ("/{rest}", "/old//evil.example", "/evil.example"),
             ("//a.example{path}", "/x", "//a.example/x"),
+            // Relative to the path of the request.
+            ("./{path}", "//evil.example", ".///evil.example"),
+            ("./wait?{query}", "/old/a", "./wait"),
         ] {
             assert_eq!(location(to, path, None), expected, "{to}");
         }

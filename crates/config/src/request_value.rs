@@ -5,7 +5,7 @@ use std::sync::Arc;
 use std::time::{SystemTime, UNIX_EPOCH};
 
 use dunlin_http::semantics::date::civil_from_days;
-use dunlin_http::semantics::{is_token, path::encode};
+use dunlin_http::semantics::{address, is_token, path::encode};
 
 use super::facts::Facts;
 use super::map::{Map, Maps};
@@ -100,8 +100,9 @@ impl RequestValue {
             Self::Scheme => add(Piece::Text(if facts.encrypted { "https" } else { "http" })),
             Self::Protocol => add(Piece::Text(facts.request.version().as_str())),
             Self::Client => {
-                let address = facts.client.map(|address| address.to_canonical().to_string());
-                add(Piece::Value(address.unwrap_or_default().as_bytes()));
+                let mut text = Vec::with_capacity(40);
+                facts.client.into_iter().for_each(|client| address::push(client, &mut text));
+                add(Piece::Value(&text));
             }
             Self::Host => add(Piece::Value(&facts.host())),
             Self::Path => add(Piece::Value(facts.path)),

@@ -84,20 +84,22 @@ impl Template {
         let mut parts = Vec::new();
         let mut rest = text;
         while let Some((range, name)) = first_value(rest, known) {
-            parts.push(Part::Text(rest[..range.start].into()));
+            push_text(&rest[..range.start], &mut parts);
             parts.push(match RequestValue::parse(name, maps) {
                 _ if known.contains(&name) => Part::Placeholder(name.into()),
                 value => Part::Value(value.ok_or_else(|| unknown(name, known, true))??),
             });
             rest = &rest[range.end..];
         }
-        parts.push(Part::Text(rest.into()));
+        push_text(rest, &mut parts);
         Ok(Self { parts })
     }
 
     /// Returns a text without placeholders.
     pub(super) fn of_text(text: &str) -> Self {
-        Self { parts: vec![Part::Text(text.into())] }
+        let mut parts = Vec::new();
+        push_text(text, &mut parts);
+        Self { parts }
     }
 
     fn read(text: &str, known: &[&str], maps: Option<&Maps>) -> Result<Self, String> {
@@ -106,7 +108,7 @@ impl Template {
         let mut rest = text;
         while let Some((before, after)) = rest.split_once('{') {
             let (name, after) = after.split_once('}').ok_or("a `{` is not closed")?;
-            parts.push(Part::Text(before.into()));
+            push_text(before, &mut parts);
             let value = || maps.and_then(|maps| RequestValue::parse(name, maps));
             parts.push(match known.contains(&name) {
                 true => Part::Placeholder(name.into()),
@@ -114,13 +116,14 @@ impl Template {
             });
             rest = after;
         }
-        parts.push(Part::Text(rest.into()));
+        push_text(rest, &mut parts);
         Ok(Self { parts })
     }
 
     /// Returns the text of a template that was made of a text without placeholders.
     pub(super) fn fixed_text(&self) -> Option<&str> {
         match &*self.parts {
+            [] => Some(""),
             [Part::Text(text)] => Some(text),
             _ => None,
         }
@@ -154,9 +157,7 @@ impl Template {
 
     /// Returns the map with whose value the text begins.
     pub(super) fn leading_map(&self) -> Option<&Map> {
-        let mut parts = self.parts.iter();
-        let first = parts.find(|part| !matches!(part, Part::Text(text) if text.is_empty()))?;
-        match first {
+        match self.parts.first()? {
             Part::Value(RequestValue::Map(map)) => Some(map),
             _ => None,
         }
@@ -230,6 +231,13 @@ impl fmt::Display for Template {
             Part::Placeholder(name) => write!(f, "{{{name}}}"),
             Part::Value(value) => write!(f, "{{{value}}}"),
         })
+    }
+}
+
+/// Appends a part of a text, unless it is empty.
+fn push_text(text: &str, parts: &mut Vec<Part>) {
+    if !text.is_empty() {
+        parts.push(Part::Text(text.into()));
     }
 }
 

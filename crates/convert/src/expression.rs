@@ -79,6 +79,16 @@ impl Expression {
         is_match(&self.text) && !self.except.as_deref().is_some_and(is_match)
     }
 
+    /// Returns `true` if every path that begins with `prefix` is one for which the expression does not hold although it matches.
+    pub(crate) fn excludes_beneath(&self, prefix: &str) -> bool {
+        // What looks for no end matches whatever follows.
+        let is_open =
+            |except: &str| !["$", "\\z", "\\b", "\\B"].iter().any(|end| except.contains(end));
+        self.except.as_deref().is_some_and(|except| {
+            is_open(except) && compiled(except).is_some_and(|regex| regex.is_match(prefix))
+        })
+    }
+
     /// Returns `true` unless no path that begins with `prefix` can match.
     pub(crate) fn may_match_beneath(&self, prefix: &str) -> bool {
         let starts = literal_starts(&self.text);

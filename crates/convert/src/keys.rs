@@ -297,6 +297,8 @@ impl Keys {
                 return Ok(None);
             }
             "index" if self.get("script").is_some() => return Ok(None),
+            // Without a listing its format does not matter.
+            "listing_format" if self.get("listing").is_none() => return Ok(None),
             "try" | "cache" | "substitute" | "body_size" | "body" if fixed => return Ok(None),
             // Responses of applications alone are cached.
             "cache" | "body" if is_files => return Ok(None),
@@ -400,5 +402,15 @@ mod tests {
         let proxy = keys(&[("proxy", Value::text("http://b"))]);
         assert_eq!(proxy.over(&base, Some(&root)), Err("set_fields"));
         assert_eq!(files.over(&files, Some(&root)), Ok(Keys::default()));
+    }
+
+    #[test]
+    fn the_format_of_listings_needs_no_end_where_there_are_none() {
+        let root = Value::text("/srv");
+        let format = ("listing_format", Value::text("nginx"));
+        let listed = [("root", root.clone()), ("listing", Value::Switch(true)), format];
+        let files = keys(&[("root", root.clone())]);
+        let own = files.over(&keys(&listed), Some(&root));
+        assert_eq!(own, Ok(keys(&[("listing", Value::Switch(false))])));
     }
 }

@@ -266,16 +266,18 @@ impl Attempt<'_> {
     /// Maps references of the upstream to itself.
     fn adapt(&self, fields: &mut FieldLines) {
         let rules = self.call.group.rules();
-        let named = match &rules.host {
-            UpstreamHost::Named(field) => self.call.host_value(field),
-            _ => None,
-        };
-        let authorities = Authorities {
-            own: self.upstream.address.url().map(|url| url.authority().as_bytes()),
-            sent: named.as_deref().map(str::as_bytes),
-            client: self.call.request.field(FieldName::Host),
-        };
-        location::adapt(fields, rules, authorities);
+        if location::concerns(fields, rules) {
+            let named = match &rules.host {
+                UpstreamHost::Named(field) => self.call.host_value(field),
+                _ => None,
+            };
+            let authorities = Authorities {
+                own: self.upstream.address.url().map(|url| url.authority().as_bytes()),
+                sent: named.as_deref().map(str::as_bytes),
+                client: self.call.request.field(FieldName::Host),
+            };
+            location::adapt(fields, rules, authorities);
+        }
         if !rules.references.is_empty() {
             references::replace(fields, &rules.references, &self.call.facts());
         }

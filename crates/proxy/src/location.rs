@@ -6,9 +6,6 @@ use dunlin_http::FieldLines;
 /// Maps the paths that an upstream names in `Location`, `Content-Location` and cookies to those of clients, if a prefix of the
 /// path was replaced for it, and removes its own authority.
 pub(crate) fn adapt(fields: &mut FieldLines, rules: &Proxy, authorities: Authorities<'_>) {
-    if !rules.rewrites_location || !fields.iter().any(|(name, _)| kind(name).is_some()) {
-        return;
-    }
     let base = rules.base.as_bytes();
     let prefix = rules.strip.as_deref().map_or(base, str::as_bytes);
     let paths = Paths { prefix, base };
@@ -25,6 +22,11 @@ pub(crate) fn adapt(fields: &mut FieldLines, rules: &Proxy, authorities: Authori
         adapted.push_parsed(name, changed.as_deref().unwrap_or(value));
     }
     *fields = adapted;
+}
+
+/// Returns `true` if [`adapt`] may change the fields.
+pub(crate) fn concerns(fields: &FieldLines, rules: &Proxy) -> bool {
+    rules.rewrites_location && fields.iter().any(|(name, _)| kind(name).is_some())
 }
 
 /// The hosts, with their ports, that an upstream may name.

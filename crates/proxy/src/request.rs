@@ -4,11 +4,10 @@ use std::borrow::Cow;
 use std::net::IpAddr;
 
 use dunlin_client::{Origin, Request as ClientRequest, Timeouts};
-use dunlin_config::{ForwardCertificate, UpstreamHost, as_read, is_other_spelling};
+use dunlin_config::{ForwardCertificate, RequestField, UpstreamHost, as_read, is_read_as};
 use dunlin_exchange::{Incoming, RequestContext, Scheme};
-use dunlin_http::semantics::host;
+use dunlin_http::semantics::{address as address_text, host};
 use dunlin_http::{BodyLength, FieldLines, FieldName, RequestHead};
-use dunlin_telemetry::ip;
 use dunlin_tls::ClientCertificate;
 
 use crate::address;
@@ -103,16 +102,27 @@ pub(crate) fn fields(
     if let Some(upgrade) = upgrade.filter(|_| !is_http2) {
         upgrade.add_fields(&mut fields);
     }
-    for field in &call.group.rules().set_request_fields {
-        // Programs may take another spelling of the client for it.
-        fields.retain(|other, _| !is_other_spelling(field.name.as_bytes(), other));
+    set_fields(call, &mut fields);
+    fields
+}
+
+/// Sets the fields that the route sets in place of others, also of those with another spelling of a name, which programs may
+/// take for it. The last one of a name counts.
+fn set_fields(call: &Call<'_>, fields: &mut FieldLines) {
+    let all = &*call.group.rules().set_request_fields;
+    if all.is_empty() {
+        return;
+    }
+    let is_in = |set: &[RequestField], name: &[u8]| {
+        set.iter().any(|field| is_read_as(field.name.as_bytes(), name))
+    };
+    fields.retain(|name, _| !is_in(all, name));
+    for (at, field) in all.iter().enumerate() {
         let value = call.field_value(field);
-        match value.is_empty() {
-            true => fields.remove(&field.name),
-            false => fields.set(&field.name, value),
+        if !value.is_empty() && !is_in(&all[at + 1..], field.name.as_bytes()) {
+            fields.push(&field.name, value);
         }
     }
-    fields
 }
 
 /// Returns `true` if the request has come through this server so often that it is in a loop.
@@ -229,7 +239,7 @@ pub(crate) fn add_server_fields(
     let mut forwarded = Vec::with_capacity(64);
     if let Some(address) = call.client.address.ip() {
         let mut text = Vec::with_capacity(40);
-        ip(address, &mut text);
+        address_text::push(address, &mut text);
         fields.push_parsed(b"X-Forwarded-For", &text);
         let is_v6 = matches!(address.to_canonical(), IpAddr::V6(_));
         let (start, end): (&[u8], &[u8]) =

@@ -5,10 +5,9 @@ use std::os::unix::ffi::OsStrExt;
 
 use dunlin_exchange::{Incoming, RequestContext, Scheme};
 use dunlin_http::semantics::target::{self, Target};
-use dunlin_http::semantics::{host, is_token, path};
+use dunlin_http::semantics::{address, host, is_token, path};
 use dunlin_http::{BodyLength, FieldName, Request};
 use dunlin_net::address::{Peer, UNIX};
-use dunlin_telemetry::ip;
 use dunlin_tls::TlsInfo;
 
 use super::call::Call;
@@ -33,7 +32,7 @@ pub(super) fn variables(
     let mut digits = itoa::Buffer::new();
     list.add("SERVER_PORT", digits.format(server_port(&request, incoming)));
     if let Some(ends) = incoming.ends {
-        list.write("SERVER_ADDR", false, |value| ip(ends.local.ip(), value));
+        list.write("SERVER_ADDR", false, |value| address::push(ends.local.ip(), value));
     }
     list.add("SERVER_PROTOCOL", request.version().as_str());
     list.add("REQUEST_METHOD", request.equivalent_method());
@@ -77,9 +76,9 @@ pub(super) fn variables(
                 call.scripts.ctx.shared.reverse_dns.as_ref().and_then(|dns| dns.name(remote));
             list.write("REMOTE_HOST", true, |value| match &name {
                 Some(name) => value.extend_from_slice(name.as_bytes()),
-                None => ip(remote, value),
+                None => address::push(remote, value),
             });
-            list.write("REMOTE_ADDR", true, |value| ip(remote, value));
+            list.write("REMOTE_ADDR", true, |value| address::push(remote, value));
         }
         // RFC 3875 §4.1.8 wants an address; a Unix socket has none.
         None => list.add("REMOTE_ADDR", UNIX),
@@ -194,10 +193,10 @@ fn server_name(request: &Request<'_>, incoming: &Incoming, value: &mut Vec<u8>) 
         None => match incoming.ends.map(|ends| ends.local.ip().to_canonical()) {
             Some(address @ IpAddr::V6(_)) => {
                 value.push(b'[');
-                ip(address, value);
+                address::push(address, value);
                 value.push(b']');
             }
-            Some(address) => ip(address, value),
+            Some(address) => address::push(address, value),
             None => value.extend_from_slice(b"localhost"),
         },
     }

@@ -1,9 +1,7 @@
 //! Formats of the access log.
 
-use std::io::Write;
-use std::net::{IpAddr, Ipv4Addr};
-
 use dunlin_config::AccessLogFormat;
+use dunlin_http::semantics::address;
 use dunlin_net::address::{Peer, UNIX};
 
 use super::{AccessRecord, ScriptContext, TimeCache};
@@ -196,37 +194,9 @@ pub(super) fn number(value: impl itoa::Integer, out: &mut Vec<u8>) {
 /// Writes an address. An IPv4-mapped IPv6 address is written as IPv4.
 pub(super) fn address(peer: Peer, out: &mut Vec<u8>) {
     match peer.ip() {
-        Some(address) => ip(address, out),
+        Some(address) => address::push(address, out),
         None => out.extend_from_slice(UNIX.as_bytes()),
     }
-}
-
-/// Writes an IP address. An IPv4-mapped IPv6 address is written as IPv4.
-pub fn ip(address: IpAddr, out: &mut Vec<u8>) {
-    match address.to_canonical() {
-        IpAddr::V4(address) => address_v4(address, out),
-        // Writes to a `Vec` do not fail.
-        IpAddr::V6(address) => drop(write!(out, "{address}")),
-    }
-}
-
-fn address_v4(address: Ipv4Addr, out: &mut Vec<u8>) {
-    let mut text = [0; 16];
-    let mut end = 0;
-    for octet in address.octets() {
-        if octet >= 100 {
-            text[end] = b'0' + octet / 100;
-            end += 1;
-        }
-        if octet >= 10 {
-            text[end] = b'0' + octet / 10 % 10;
-            end += 1;
-        }
-        text[end] = b'0' + octet % 10;
-        text[end + 1] = b'.';
-        end += 2;
-    }
-    out.extend_from_slice(&text[..end - 1]);
 }
 
 /// Writes a field between spaces. An absent or empty one is `-`, so that later fields keep their position.

@@ -67,7 +67,6 @@ pub mod traces;
 pub use access_log::{AccessLog, AccessLogSettings, WorkerLog};
 pub use access_logs::{AccessLogs, LogChoice, WorkerLogs};
 pub use access_record::AccessRecord;
-pub use format::ip;
 pub use request_label::RequestLabel;
 pub use reverse_dns::{ReverseDns, ReverseDnsSettings};
 pub use script_context::ScriptContext;

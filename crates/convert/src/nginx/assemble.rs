@@ -195,25 +195,23 @@ impl Assembly {
             _ => Some("index.html".to_owned()),
         };
         let Some(path) = index.map(|index| format!("/{index}")) else { return };
-        let first = |place: &&Place| {
-            expression(&place.draft).is_some_and(|regex| regex.matches(&path))
-                && place.draft.when.is_none()
+        let is_first = |draft: &Draft| {
+            expression(draft).is_some_and(|regex| regex.matches(&path)) && draft.when.is_none()
         };
-        let of_regex = || self.drafts.regexes.iter().find(first);
-        let of_files = |place: &&Place| place.draft.keys.handler().is_none();
-        let place = exact(&path).or_else(|| of_regex().filter(of_files));
-        let Some(place) = place.filter(|_| has_files && exact("/").is_none()) else {
+        let first = |place: &&Place| is_first(&place.draft);
+        let of_regex = || self.drafts.regexes.iter().find(first).map(|place| &place.draft);
+        let of_files = |draft: &&Draft| draft.keys.handler().is_none();
+        let nested = || root.before.iter().find(|draft| is_first(draft));
+        let exactly = exact(&path).map(|place| &place.draft);
+        let draft = exactly.or_else(|| nested().or_else(of_regex).filter(of_files));
+        let Some(own) = draft.filter(|_| has_files && exact("/").is_none()) else {
             return;
         };
-        let mut keys = place.draft.keys.clone();
+        let mut keys = own.keys.clone();
         keys.retain(|key| matches!(key, "set_fields" | "error_pages" | "access_log"));
         keys.set("rewrite", Value::text(path.clone()));
-        let draft = Draft::new(
-            format!("{}: as index", place.draft.comment),
-            Paths::Exact("/".into()),
-            None,
-            keys,
-        );
+        let draft =
+            Draft::new(format!("{}: as index", own.comment), Paths::Exact("/".into()), None, keys);
         self.drafts.exact.push(Place {
             draft,
             before: Vec::new(),
@@ -224,6 +222,17 @@ impl Assembly {
 
     fn has_exact(&self, path: &str) -> bool {
         self.drafts.exact.iter().any(|exact| text_of(&exact.draft.paths) == path)
+    }
+
+    /// Returns `true` if a pattern that is not for every path is for what `prefix` is for, with a handler or a list of files: then the
+    /// path without a slash is its own.
+    fn is_within_handler(&self, prefix: &str) -> bool {
+        self.drafts.prefixes.iter().any(|other| {
+            let shorter = text_of(&other.draft.paths);
+            let keys = &other.draft.keys;
+            let is_outer = !other.is_regex && prefix.starts_with(shorter) && prefix != shorter;
+            is_outer && shorter != "/" && (keys.handler().is_some() || keys.get("try").is_some())
+        })
     }
 
     /// A request for `/a` is redirected to `/a/` where `/a/` is that of an application. A pattern does so by itself, an
@@ -272,7 +281,9 @@ impl Assembly {
             let is_fixed = outer.is_some_and(|outer| {
                 matches!(outer.draft.keys.handler(), Some("respond" | "redirect" | "close"))
             });
-            if !place.is_regex && !is_inherited && !is_chosen && !is_fixed {
+            if !(place.is_regex || is_inherited || is_chosen || is_fixed)
+                && !self.is_within_handler(prefix)
+            {
                 continue;
             }
             let Some(path) = prefix.strip_suffix('/').filter(|path| !path.is_empty()) else {
@@ -428,6 +439,7 @@ impl Assembly {
             base,
             root: site_root,
             prefixes: self.drafts.prefixes.clone(),
+            early: Vec::new(),
             routes: Vec::new(),
         };
         writer.exact(&self.drafts);
@@ -490,7 +502,12 @@ fn is_alias_of_path(place: &Place) -> bool {
 /// Returns the redirect of `bare` to the location with a slash at its end.
 fn redirect_to_slash(place: &Place, bare: &str) -> Place {
     let mut keys = place.draft.keys.clone();
-    keys.retain(|key| matches!(key, "set_fields" | "error_pages" | "access_log" | "internal"));
+    keys.retain(|key| {
+        matches!(
+            key,
+            "set_fields" | "cache_control" | "expires" | "error_pages" | "access_log" | "internal"
+        )
+    });
     let to = Value::text(format!("{bare}/{{query}}"));
     keys.set("redirect", Value::table([("to", to), ("status", Value::Number(301))]));
     let comment = format!("{}: without its slash", place.draft.comment);

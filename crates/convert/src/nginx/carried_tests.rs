@@ -3,7 +3,7 @@
 use super::tests::converted;
 
 /// Content of `http`, and a part of the result.
-const CARRIED: [(&str, &str); 61] = [
+const CARRIED: [(&str, &str); 64] = [
     (
         "server { location /a/ { proxy_pass http://10.0.0.1/b/; proxy_redirect http://b.test/ /c/; proxy_redirect ~*^/x/(.*)$ /y/$1; } }",
         "replace_location = [{ from = \"http://b.test/\", to = \"/c/\" }, { from = \"~(?i)^/x/(.*)$\", to = \"/y/{1}\" }]",
@@ -177,6 +177,18 @@ const CARRIED: [(&str, &str); 61] = [
     (
         "server { root /srv; error_page 500 502 =503 /503.html; }",
         "\"502\" = { to = \"/503.html\", status = 503 }",
+    ),
+    (
+        "server { location / { return 404; } location /api/ { proxy_pass http://10.0.0.1; } location /api/shop/ { proxy_pass http://10.0.0.2; } }",
+        "path = \"/api/shop\"\nredirect = { to = \"/api/shop/{query}\", status = 301 }",
+    ),
+    (
+        "server { location / { proxy_pass http://10.0.0.1; } location /s { alias /srv/s; expires 1d; } }",
+        "redirect = { to = \"/s/{query}\", status = 301 }\nexpires = \"1d\"",
+    ),
+    (
+        "server { root /srv; error_page 404 404.html; error_page 502 = wait; error_page 503 =307 b/c?d; }",
+        "{ \"404\" = { to = \"./404.html\", status = 302 }, \"502\" = { to = \"./wait\", status = 302 }, \"503\" = { to = \"./b/c?d\", status = 307 } }",
     ),
     (
         "server { root /srv; error_page 401 https://a.test/login; }",

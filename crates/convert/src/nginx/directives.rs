@@ -34,7 +34,7 @@ const WORKERS: Fate = NotNeeded(
 const NO_CGI_CACHE: Fate = NotNeeded("only routes whose responses are cached have a use for it");
 
 /// Names, separated by blanks, with what becomes of them.
-const DIRECTIVES: [(&str, Fate); 72] = [
+const DIRECTIVES: [(&str, Fate); 73] = [
     // Core and contexts.
     (
         "http server location upstream if limit_except include events types map geo split_clients",
@@ -125,7 +125,11 @@ const DIRECTIVES: [(&str, Fate); 72] = [
         "msie_padding msie_refresh ancient_browser ancient_browser_value modern_browser modern_browser_value",
         NotNeeded("it serves browsers that no longer exist"),
     ),
-    ("chunked_transfer_encoding if_modified_since early_hints", NotNeeded("as HTTP has it")),
+    ("chunked_transfer_encoding if_modified_since", NotNeeded("as HTTP has it")),
+    (
+        "early_hints",
+        NotNeeded("clients of HTTP/1.1 and later get each 103 (Early Hints) of an upstream"),
+    ),
     (
         "recursive_error_pages",
         NotNeeded("an error page has no error page itself; there is no loop"),

@@ -13,6 +13,9 @@ use crate::value::Value;
 const OF_RETURN: [&str; 10] =
     ["418", "419", "420", "430", "432", "440", "450", "460", "470", "480"];
 
+/// Statuses of redirects; any other one is 302.
+const REDIRECTS: [u64; 5] = [301, 302, 303, 307, 308];
+
 /// Returns `true` if a block has a `return` of a status alone, also within an `if`.
 fn has_bare_return(block: &[Directive]) -> bool {
     let is_bare = |child: &Directive| child.name == "return" && child.words.len() == 1;
@@ -117,7 +120,7 @@ impl<'t> Builder<'_, 't> {
     fn is_searched_page(&self, target: &str) -> bool {
         match target.strip_prefix('@') {
             Some(name) => self.named(name).is_some(),
-            None => !target.contains(".php"),
+            None => target.starts_with('/') && !target.contains(".php"),
         }
     }
 
@@ -159,9 +162,7 @@ impl<'t> Builder<'_, 't> {
         }
         let is_url = target.contains("://");
         if !target.starts_with('/') && !is_url {
-            let what = "the errors have the page of the server, since the page is elsewhere";
-            self.context.report.lost(directive, what);
-            return None;
+            return self.relative_page(directive, target);
         }
         let place = if is_url { Place::Redirect } else { Place::Path };
         let constants = self.constants(scope);
@@ -176,6 +177,19 @@ impl<'t> Builder<'_, 't> {
                 None
             }
         }
+    }
+
+    /// Returns a URL that is relative to that of the request, to which clients are redirected.
+    fn relative_page(&mut self, directive: &'t Directive, target: &str) -> Option<String> {
+        let first = target.split(['/', '?', '#']).next().unwrap_or_default();
+        if first.is_empty() || first.contains(':') || target.contains(['$', '{', '\\']) {
+            let what = "the errors have the page of the server, since the page is elsewhere";
+            self.context.report.lost(directive, what);
+            return None;
+        }
+        let what = "clients are redirected to a path relative to theirs, as by nginx: a page of the site begins with `/`";
+        self.context.report.differs(directive, what);
+        Some(format!("./{target}"))
     }
 
     /// `return 418` where `error_page 418 = @name` is in force: returns the settings of the named location.
@@ -218,17 +232,22 @@ impl<'t> Builder<'_, 't> {
 
 /// Returns the page of a status. A named location, or a page with variables, has the status of the error whatever it responds.
 fn page(to: &str, target: &str, change: Option<&str>, status: u16) -> Value {
-    let is_url = target.contains("://");
+    let code = change.and_then(|change| change[1..].parse::<u64>().ok());
     let status = match change {
-        None if is_url || !target.starts_with('@') => return Value::text(to),
+        _ if !target.starts_with(['/', '@']) => {
+            let code = code.filter(|code| REDIRECTS.contains(code)).unwrap_or(302);
+            if target.contains("://") && code == 302 {
+                return Value::text(to);
+            }
+            Value::Number(code)
+        }
+        None if !target.starts_with('@') => return Value::text(to),
         None => Value::Number(status.into()),
-        Some("=") if is_url => return Value::text(to),
         // A file has 200 by itself, and its validators.
         Some("=" | "=200") => Value::text("page"),
-        Some(change) => match change[1..].parse::<u64>() {
-            Ok(302) if is_url => return Value::text(to),
-            Ok(code) => Value::Number(code),
-            Err(_) => return Value::text(to),
+        Some(_) => match code {
+            Some(code) => Value::Number(code),
+            None => return Value::text(to),
         },
     };
     Value::table([("to", Value::text(to)), ("status", status)])

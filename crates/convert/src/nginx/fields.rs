@@ -121,6 +121,10 @@ impl<'t> Builder<'_, 't> {
             let what = "responses that are no upstream's have it, too";
             self.context.report.differs(directive, what);
         }
+        if directive.word(1).contains("$upstream_response_time") {
+            let what = "the time is that until the head of the response, for which nginx has `-`";
+            self.context.report.differs(directive, what);
+        }
         if lower == "x-content-type-options" {
             let what = "pages of the server and redirects have it, too, whatever is inherited";
             self.context.report.differs(directive, what);

@@ -90,7 +90,10 @@ impl<'t> Builder<'_, 't> {
     /// Returns the groups in which a zone counts.
     fn group(&mut self, zone: &Directive, key: &str) -> Option<String> {
         match key {
-            "$binary_remote_addr" | "$remote_addr" | "$http_x_forwarded_for" => {
+            "$binary_remote_addr" | "$remote_addr" => Some("address".to_owned()),
+            "$http_x_forwarded_for" => {
+                let what = "requests count by the address of the client: proxies before this one are `trusted_proxies`";
+                self.context.report.differs(zone, what);
                 Some("address".to_owned())
             }
             "$server_name" | "$host" => {

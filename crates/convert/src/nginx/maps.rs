@@ -320,9 +320,14 @@ impl<'t> Context<'t> {
     }
 
     fn texts(&mut self, name: &str, directive: &Directive) -> Result<Map, String> {
-        let none = Constants::new();
-        let from = match self.values_template(directive.word(0), &none, |_| false) {
-            Err(_) if self.reads_field => self.field_template(directive.word(0), &none)?,
+        let mut known = Constants::new();
+        if directive.word(0).contains("$ssl_early_data") && directive.word(0) != "$ssl_early_data" {
+            known.insert("ssl_early_data".into(), String::new());
+            let what = "`$ssl_early_data` counts as empty: the server itself answers 425 to early data that is not safe to repeat";
+            self.report.differs(directive, what);
+        }
+        let from = match self.values_template(directive.word(0), &known, |_| false) {
+            Err(_) if self.reads_field => self.field_template(directive.word(0), &known)?,
             from => from?,
         };
         let mut map = Map::new(name, from);
@@ -339,7 +344,7 @@ impl<'t> Context<'t> {
                     Expression { text: text.to_owned(), except: None }.has_group(group)
                 })
             };
-            let value = self.values_template(entry.word(0), &none, has_group)?;
+            let value = self.values_template(entry.word(0), &known, has_group)?;
             keys.into_iter().for_each(|key| map.add(key, value.clone()));
         }
         Ok(map)

@@ -35,6 +35,7 @@ mod location;
 mod logs;
 mod map_condition;
 mod maps;
+mod nested;
 mod own_request;
 mod parse;
 mod proxy;

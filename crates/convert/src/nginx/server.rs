@@ -22,6 +22,8 @@ pub(super) struct Builder<'c, 't> {
     pub(super) chosen: Constants,
     /// Named locations.
     named: HashMap<&'t str, (&'t Directive, Scope<'t>)>,
+    /// Expressions of locations within the location of a prefix.
+    pub(super) nested: Vec<(Expression, String, &'t Directive)>,
     pub(super) drafts: Drafts,
     /// Locations whose requests are rejected, by the number of their directive.
     pub(super) rejected: HashSet<usize>,
@@ -73,6 +75,7 @@ pub(super) fn drafts<'t>(
         port: port.map(str::to_owned),
         chosen: Constants::new(),
         named: HashMap::new(),
+        nested: Vec::new(),
         drafts: Drafts::default(),
         rejected: HashSet::new(),
         fallback: None,
@@ -126,6 +129,7 @@ impl<'t> Builder<'_, 't> {
         for location in locations {
             self.place(&location);
         }
+        self.place_nested();
     }
 
     fn unreached(&mut self, directive: &'t Directive, why: &str) {
@@ -271,9 +275,9 @@ impl<'t> Builder<'_, 't> {
                 ("~" | "~*", _) => match Expression::new(text, sign == "~*") {
                     Ok(expression) => match parent {
                         Some(Paths::Prefix(prefix)) => {
-                            let what = "it is for paths of longer prefixes, too";
-                            self.context.report.differs(directive, what);
-                            (Paths::Regex(expression.beneath(prefix)), None)
+                            let own = expression.beneath(prefix);
+                            self.nested.push((own.clone(), prefix.clone(), directive));
+                            (Paths::Regex(own), None)
                         }
                         Some(Paths::Exact(path)) if !expression.matches(path) => continue,
                         Some(Paths::Exact(path)) => (Paths::Exact(path.clone()), None),

@@ -538,8 +538,21 @@ fn what_nginx_does_otherwise_is_reported() {
             "server { location / { return 200 a; } }",
             "return: the body has `default_type`, whatever the extension of the path is",
         ),
+        (
+            "server { location / { proxy_pass http://127.0.0.1:1; add_header X-Time $upstream_response_time; } }",
+            "add_header: the time is that until the head of the response, for which nginx has `-`",
+        ),
+        (
+            "server { location / { proxy_pass http://127.0.0.1:1; early_hints 0; } }",
+            "not needed here: early_hints: clients of HTTP/1.1 and later get each 103",
+        ),
+        (
+            "map \"$ssl_early_data:$request_method\" $r { 1:POST 1; } server { if ($r) { return 425; } location / { return 200 a; } }",
+            "map: `$ssl_early_data` counts as empty",
+        ),
     ] {
         assert!(report(http).contains(line), "{line}\n{}", report(http));
+        assert!(!report(http).contains("lost") || line.contains("lost"), "{}", report(http));
     }
 }
 

@@ -19,6 +19,8 @@ pub(super) struct Writer {
     pub(super) base: Keys,
     pub(super) root: Option<Value>,
     pub(super) prefixes: Vec<Place>,
+    /// Prefixes whose routes come before an expression that excludes all their paths.
+    pub(super) early: Vec<String>,
     pub(super) routes: Vec<Route>,
 }
 
@@ -180,6 +182,9 @@ impl Writer {
         let mut beneath: Vec<Keys> = patterns.map(|place| place.draft.keys.clone()).collect();
         beneath.extend(self.conditional(is_beneath));
         if let Some(except) = &expression.except {
+            if draft.otherwise.is_none() {
+                self.excluded(&expression);
+            }
             // Paths that the expression excludes have the settings that they inherit.
             self.routes.push(Route {
                 comment: format!("{}: not these", draft.comment),
@@ -197,9 +202,26 @@ impl Writer {
         self.routes.push(Route { comment, matching: Matching::Regex(expression.text), when, keys });
     }
 
+    /// Adds the routes of prefixes that are expressions, of which this one excludes all paths.
+    fn excluded(&mut self, expression: &Expression) {
+        let is_excluded = |place: &&Place| {
+            let prefix = text_of(&place.draft.paths);
+            place.is_regex && !place.is_preferred && expression.excludes_beneath(prefix)
+        };
+        let places: Vec<Place> = self.prefixes.iter().filter(is_excluded).cloned().collect();
+        for place in places {
+            let prefix = text_of(&place.draft.paths).to_owned();
+            if !self.early.contains(&prefix) {
+                self.early.push(prefix);
+                place.before.iter().chain([&place.draft]).for_each(|draft| self.regex(draft));
+            }
+        }
+    }
+
     pub(super) fn prefixes_as_expressions(&mut self, is_preferred: bool, drafts: &Drafts) {
         let is_wanted = |place: &&Place| {
-            let is_own = !self.is_within_preferred(place);
+            let is_written = self.early.iter().any(|prefix| prefix == text_of(&place.draft.paths));
+            let is_own = !self.is_within_preferred(place) && !is_written;
             place.is_regex && place.is_preferred == is_preferred && is_own
         };
         let places: Vec<Place> = self.prefixes.iter().filter(is_wanted).cloned().collect();

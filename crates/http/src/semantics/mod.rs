@@ -2,6 +2,7 @@
 //!
 //! Field values arrive as slices of slices: the value of every line of that name, in order.
 
+pub mod address;
 pub(crate) mod bytes;
 pub mod conditional;
 pub mod date;
