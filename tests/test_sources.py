@@ -9,6 +9,7 @@ import pytest
 
 from support.fastcgi import PHP_CGI, php_route
 from support.files import write
+from support.objects import free_port
 from support.scripts import script
 from support.server import DUNLIN
 from support.waiting import wait_until
@@ -220,6 +221,23 @@ def test_an_index_is_run_by_its_route_although_the_scripts_are_elsewhere(serve, 
     )
     assert server.get("/")[2].startswith(b"ran")
     never_shown(server, "/sub/", "/sub/index.php")
+
+
+@pytest.mark.parametrize("route", ["", 'try = ["{path}", "/index.php?{query}"]', 'try = ["{path}", "/front.php?a=1", "=404"]'])
+def test_an_index_is_run_by_a_worker_although_no_extension_is_stated(serve, site, route):
+    site_files = {"index.php": f"<?php // {SECRET}", "front.php": f"<?php // {SECRET}", "blog/index.php": f"<?php // {SECRET}"}
+    for path, content in site_files.items():
+        write(site / path, content)
+    script = f'script = {{ kind = "fastcgi", connect = "127.0.0.1:{free_port()}" }}'
+    server = serve(route=f'index = ["index.php", "index.html"]\n{route}', more=f'[[site.route]]\npath = "*.php"\n{script}\n')
+    # Nobody listens there.
+    for path in ("/", "/blog/", "/index.php", "/front.php", "/?a=b"):
+        status, _, body = server.get(path)
+        assert status == 502 and SECRET.encode() not in body, path
+    if "front" in route:
+        assert server.get("/none")[0] == 502
+    else:
+        assert server.get("/none")[0] == (502 if route else 404)
 
 
 def test_the_front_controller_of_the_book_runs_for_missing_uploads(serve, site):

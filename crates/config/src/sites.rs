@@ -9,7 +9,7 @@ use self::conditions::{Conditions, MAX_VARIANT_CELLS};
 use self::hosts::Hosts;
 use self::merging::{applies, merged, settings, sources, table, user_fields};
 use super::facts::Facts;
-use super::handler::Handler;
+use super::handler::{Handler, HandlerKey};
 use super::listen::Listen;
 use super::map::Maps;
 use super::object_root::Stores;
@@ -62,6 +62,8 @@ pub struct Site {
     applying: Vec<usize>,
     /// Its scripts, as far as they are files.
     sources: Option<Arc<Sources>>,
+    /// A route runs scripts.
+    runs_scripts: bool,
     /// The settings of each route that the table does not have under its pattern, by index.
     alone: HashMap<usize, Arc<Settings>>,
     conditions: Option<Conditions>,
@@ -267,6 +269,8 @@ impl Site {
         });
         let user_fields = user_fields(&routes);
         let defaults = Arc::new(defaults);
+        let is_script = |route: &SiteRoute| route.route.handler_key() == Some(HandlerKey::Script);
+        let runs_scripts = routes.iter().any(is_script);
         Self {
             index,
             name,
@@ -277,12 +281,18 @@ impl Site {
             pairs: Recent::new(MAX_PAIRS),
             applying: Vec::new(),
             sources,
+            runs_scripts,
             alone,
             conditions,
             defaults,
             user_fields,
             tls: None,
         }
+    }
+
+    /// Returns `true` if a route of the site runs scripts.
+    pub fn runs_scripts(&self) -> bool {
+        self.runs_scripts
     }
 
     /// Returns the routes with conditions that apply to some requests for a decoded path: their indexes, for
@@ -371,6 +381,7 @@ impl Site {
             pairs: Recent::new(MAX_PAIRS / self.max_variants()),
             applying,
             sources: self.sources.clone(),
+            runs_scripts: self.runs_scripts,
             alone: self.alone.clone(),
             conditions: None,
             defaults: Arc::clone(&self.defaults),

@@ -123,6 +123,10 @@ fn search_list<O: Opener>(wanted: &Wanted<'_>, opener: &O) -> SearchResult<O> {
             Err(failure @ (Failure::Missing | Failure::Forbidden | Failure::Unlisted)) => {
                 last = failure;
             }
+            Ok(Found::Elsewhere(run)) => {
+                let query = candidate.query.or(run.query);
+                return Ok(Found::Elsewhere(Candidate { query, ..run }));
+            }
             result => return result,
         }
     }
@@ -161,15 +165,9 @@ fn search_path<O: Opener>(
             file.push(b'/');
         }
         file.extend_from_slice(name.as_bytes());
-        // The route of its own path runs it, although the scripts of that route may be in another directory. What is only probed
-        // is not cached.
-        let elsewhere =
-            wanted.route.sources.as_ref().and_then(|_| wanted.run_elsewhere(&file).ok());
-        let is_probe = is_probe || elsewhere.is_some();
-        match (search_file(wanted, opener, &file, is_probe), elsewhere) {
-            (Ok(Found::Directory) | Err(Failure::Missing), _) => {}
-            (Ok(Found::File(_)), Some(candidate)) => return Ok(Found::Elsewhere(candidate)),
-            (result, _) => return result,
+        match search_file(wanted, opener, &file, is_probe) {
+            Ok(Found::Directory) | Err(Failure::Missing) => {}
+            result => return result,
         }
     }
     let opened = opener.directory(wanted, directory)?;
@@ -186,7 +184,16 @@ fn search_file<O: Opener>(
     if wanted.route.handler.script().is_some_and(|script| script.is_script(file)) {
         return Err(Failure::Missing);
     }
-    opener.file(wanted, file, is_probe)
+    // The route of its own path runs an index file or a path of a `try` list, also if the configuration does not state which of
+    // its files are scripts. What is only probed is not cached.
+    let runs = wanted.site.runs_scripts() && !wanted.route.serve_source;
+    match runs.then(|| wanted.run_elsewhere(file)) {
+        Some(Ok(candidate)) => match opener.file(wanted, file, true)? {
+            Found::File(_) => Ok(Found::Elsewhere(candidate)),
+            other => Ok(other),
+        },
+        _ => opener.file(wanted, file, is_probe),
+    }
 }
 
 impl Wanted<'_> {

@@ -323,7 +323,7 @@ impl<'t> Context<'t> {
         let mut known = Constants::new();
         if directive.word(0).contains("$ssl_early_data") && directive.word(0) != "$ssl_early_data" {
             known.insert("ssl_early_data".into(), String::new());
-            let what = "`$ssl_early_data` counts as empty: the server itself answers 425 to early data that is not safe to repeat";
+            let what = "`$ssl_early_data` counts as empty: the server itself sends 425 for early data that is not safe to repeat";
             self.report.differs(directive, what);
         }
         let from = match self.values_template(directive.word(0), &known, |_| false) {
