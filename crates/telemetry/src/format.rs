@@ -221,6 +221,8 @@ fn non_empty(value: &[u8]) -> Option<&[u8]> {
 
 #[cfg(test)]
 mod tests {
+    use std::net::IpAddr;
+
     use super::*;
     use crate::access_record::tests::sample;
 

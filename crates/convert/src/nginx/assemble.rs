@@ -281,8 +281,11 @@ impl Assembly {
             let is_fixed = outer.is_some_and(|outer| {
                 matches!(outer.draft.keys.handler(), Some("respond" | "redirect" | "close"))
             });
-            if !(place.is_regex || is_inherited || is_chosen || is_fixed)
-                && !self.is_within_handler(prefix)
+            if !(place.is_regex
+                || is_inherited
+                || is_chosen
+                || is_fixed
+                || self.is_within_handler(prefix))
             {
                 continue;
             }
