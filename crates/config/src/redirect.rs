@@ -291,7 +291,7 @@ mod tests {
             ("/{rest}", "/old//evil.example", "/evil.example"),
             ("//a.example{path}", "/x", "//a.example/x"),
             // Relative to the path of the request.
-            ("./{path}", "//evil.example", ".///evil.example"),
+            ("./{path}", "//evil.example", ".//%2Fevil.example"),
             ("./wait?{query}", "/old/a", "./wait"),
         ] {
             assert_eq!(location(to, path, None), expected, "{to}");
