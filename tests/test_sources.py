@@ -230,7 +230,7 @@ def test_an_index_is_run_by_a_worker_although_no_extension_is_stated(serve, site
         write(site / path, content)
     script = f'script = {{ kind = "fastcgi", connect = "127.0.0.1:{free_port()}" }}'
     server = serve(route=f'index = ["index.php", "index.html"]\n{route}', more=f'[[site.route]]\npath = "*.php"\n{script}\n')
-    # Nobody listens there.
+    # No worker listens there.
     for path in ("/", "/blog/", "/index.php", "/front.php", "/?a=b"):
         status, _, body = server.get(path)
         assert status == 502 and SECRET.encode() not in body, path

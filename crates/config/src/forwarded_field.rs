@@ -146,8 +146,11 @@ pub fn as_read(name: &[u8]) -> Cow<'_, [u8]> {
     if is_plain_name(name) {
         return Cow::Borrowed(name);
     }
-    let read = |&byte: &u8| if byte.is_ascii_alphanumeric() { byte } else { b'-' };
-    Cow::Owned(name.iter().map(read).collect())
+    Cow::Owned(name.iter().copied().map(byte_as_read).collect())
+}
+
+fn byte_as_read(byte: u8) -> u8 {
+    if byte.is_ascii_alphanumeric() { byte } else { b'-' }
 }
 
 /// Returns `true` for two names that are not the same, and that programs may take for the same.
@@ -157,10 +160,8 @@ pub fn is_other_spelling(name: &[u8], other: &[u8]) -> bool {
 
 /// Returns `true` for two names that are the same, or that programs may take for the same.
 pub fn is_read_as(name: &[u8], other: &[u8]) -> bool {
-    let read =
-        |byte: u8| if byte.is_ascii_alphanumeric() { byte.to_ascii_lowercase() } else { b'-' };
-    name.len() == other.len()
-        && name.iter().zip(other).all(|(&byte, &other)| read(byte) == read(other))
+    let is_same = |(&a, &b): (&u8, &u8)| byte_as_read(a).eq_ignore_ascii_case(&byte_as_read(b));
+    name.len() == other.len() && name.iter().zip(other).all(is_same)
 }
 
 /// Returns `true` if scripts and other servers cannot confuse the name with another: some treat `_` and `.` as `-`.

@@ -201,9 +201,12 @@ impl Wanted<'_> {
     /// program is an index file or a path of a `try` list), and a route must run the program by its own path.
     pub(super) fn run_elsewhere(&self, program: &[u8]) -> Result<Candidate, Failure> {
         let url = self.route.url_path(program);
+        // Mostly it is the path of the request, whose route is known.
+        if url == self.path {
+            return Err(Failure::Missing);
+        }
         let route = self.site.route(&url);
-        let is_script = route.handler.script().is_some();
-        if url == self.path || !is_script || Arc::ptr_eq(&route, self.route) {
+        if route.handler.script().is_none() || Arc::ptr_eq(&route, self.route) {
             return Err(Failure::Missing);
         }
         let query = self.query.map(<[u8]>::to_vec);

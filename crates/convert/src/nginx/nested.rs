@@ -43,6 +43,8 @@ mod tests {
 
     const NESTED: &str = "location / { proxy_pass http://10.0.0.1; location ~ \\.css$ { proxy_pass http://10.0.0.1; expires 1y; } }\n\
         location /api { proxy_pass http://10.0.0.2; }";
+    const NOTE: &str = "location: it is for paths of longer prefixes, too";
+
     #[test]
     fn a_prefix_that_an_expression_excludes_comes_before_it() {
         let text = site(
@@ -55,8 +57,6 @@ mod tests {
         assert!(at("regex = \"^/m/a\"") < at("regex = \"^/m/(?:a|b)\""), "{text}");
         assert_eq!(text.matches("regex = \"^/m/a\"").count(), 1, "{text}");
     }
-
-    const NOTE: &str = "location: it is for paths of longer prefixes, too";
 
     #[test]
     fn an_expression_within_a_prefix_comes_after_longer_ones() {

@@ -96,27 +96,26 @@ impl Http3Connection {
         }
     }
 
-    /// Notes that something of a stream beyond all others has arrived.
-    fn reach(&mut self, id: u64) -> Result<(), Http3Error> {
+    /// Returns `true` the first time for a stream of which something has arrived.
+    fn is_new(&mut self, id: u64) -> Result<bool, Http3Error> {
+        if id < self.next {
+            let position = self.unseen.iter().position(|unseen| *unseen == id);
+            return Ok(position.map(|position| self.unseen.swap_remove(position)).is_some());
+        }
         let skipped = (id - self.next) / 4;
         if self.unseen.len() as u64 + skipped > MAX_UNSEEN {
             return Err(Http3Error::load("too many streams without bytes"));
         }
         self.unseen.extend((self.next..id).step_by(4));
         self.next = id + 4;
-        Ok(())
+        Ok(true)
     }
 
     /// Opens a stream with its first bytes.
     #[inline]
     fn open(&mut self, id: u64, input: &Input<'_>, at: &mut usize) -> EventResult {
-        if id < self.next {
-            let Some(position) = self.unseen.iter().position(|unseen| *unseen == id) else {
-                return Ok(None);
-            };
-            self.unseen.swap_remove(position);
-        } else {
-            self.reach(id)?;
+        if !self.is_new(id)? {
+            return Ok(None);
         }
         let is_late = matches!(self.drain, Shutdown::Final(first) if id >= first);
         if is_late || self.streams.len() >= self.settings.streams as usize {
@@ -287,17 +286,8 @@ impl Http3Connection {
 
     /// Notes that the client has given up a request. Returns `true` if its response is incomplete.
     pub(super) fn abandoned(&mut self, id: u64) -> Result<bool, Http3Error> {
-        let unseen = self.unseen.iter().position(|unseen| *unseen == id);
-        let is_new = unseen.is_some() || id >= self.next;
-        match unseen {
-            Some(position) => {
-                self.unseen.swap_remove(position);
-            }
-            None if is_new => self.reach(id)?,
-            None => {}
-        }
         // Its request has not been read.
-        if is_new {
+        if self.is_new(id)? {
             self.session.decoder.cancel(id);
             self.session.budget.spend(Cost::Reset)?;
             return Ok(false);
