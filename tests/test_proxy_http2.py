@@ -1,5 +1,6 @@
 """The reverse proxy before upstreams of HTTP/2, with Node's server: bodies, trailers, streams in both directions."""
 
+import json
 import os
 import re
 import subprocess
@@ -75,6 +76,12 @@ def node(tmp_path):
 @pytest.fixture
 def server(serve, node):
     return serve(route=f'proxy = "h2c://127.0.0.1:{node()}"\nbody_size = "100MB"')
+
+
+def test_no_idle_connection_is_kept_if_there_may_be_none(serve, node):
+    server = serve(route=f'proxy = {{ to = "h2c://127.0.0.1:{node()}", idle_connections = 0 }}')
+    sessions = [json.loads(server.get("/fields")[2])["sessions"] for _ in range(2)]
+    assert sessions == [1, 2]
 
 
 def test_an_upstream_of_http2_gets_requests_of_http1(server):

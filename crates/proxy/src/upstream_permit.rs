@@ -3,7 +3,7 @@
 use std::rc::Rc;
 use std::sync::Arc;
 use std::sync::atomic::Ordering;
-use std::time::Instant;
+use std::time::{Duration, Instant};
 
 use dunlin_client::{
     Connection, Dial, Error, ErrorKind, OpenStream, Origin, Request, SharedConnection, Timeouts,
@@ -128,7 +128,9 @@ impl UpstreamPermit {
         };
         self.upstream.counts.opened.fetch_add(1, Ordering::Relaxed);
         let addresses = self.upstream.addresses(&self.worker.name_servers()).await?;
-        let (origin, idle_time) = (&request.origin, self.rules.keep_alive);
+        let origin = &request.origin;
+        let is_kept = self.rules.idle_connections > 0;
+        let idle_time = if is_kept { self.rules.keep_alive } else { Duration::ZERO };
         let dial = Dial { addresses: addresses.as_deref(), preface, timeouts: self.timeouts() };
         let shared = SharedConnection::open(origin, &dial, idle_time).await;
         let shared = shared.map_err(|error| Failure::of_client(&error))?;

@@ -35,7 +35,11 @@ struct Driver<S> {
     start: Instant,
 }
 
-/// Runs a connection to its end.
+/// Time that a connection has for its first stream.
+const FIRST_STREAM: Duration = Duration::from_secs(10);
+
+/// Runs a connection to its end. It closes itself when it was without a stream for `idle_time`, which may be zero, after its
+/// first stream.
 pub(super) async fn drive<S>(shared: Arc<Shared>, byte_stream: S, idle_time: Duration)
 where
     S: AsyncRead + AsyncWrite + Unpin,
@@ -48,7 +52,7 @@ where
         needs_flush: false,
         start: Instant::now(),
     };
-    let mut idle_until = Instant::now() + idle_time;
+    let mut idle_until = Instant::now() + idle_time.max(FIRST_STREAM);
     let mut sleep = pin!(sleep_until(idle_until));
     let failure = poll_fn(|context| {
         if let Poll::Ready(failure) = driver.poll(context) {

@@ -87,6 +87,28 @@ fn the_end_of_the_byte_stream_ends_all_exchanges() {
 }
 
 #[test]
+fn a_connection_without_idle_time_ends_with_its_last_stream() {
+    let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build().unwrap();
+    runtime.block_on(async {
+        let (client, server) = duplex(1000);
+        let http2 = Http2::start(client, false, Duration::ZERO);
+        let ended = tokio::spawn(async move {
+            let mut connection = h2::server::handshake(server).await.unwrap();
+            while let Some(Ok((_, mut response))) = connection.accept().await {
+                let head = http::Response::builder().status(204).body(()).unwrap();
+                response.send_response(head, true).unwrap();
+            }
+        });
+        // It waits for its first stream.
+        tokio::task::yield_now().await;
+        assert!(http2.is_usable());
+        assert_eq!(exchange(&http2, "/", Full::new("")).await.unwrap().0, 204);
+        ended.await.unwrap();
+        assert!(!http2.is_usable());
+    });
+}
+
+#[test]
 fn who_no_longer_waits_for_a_stream_leaves_nothing() {
     let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build().unwrap();
     runtime.block_on(async {

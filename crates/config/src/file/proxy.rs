@@ -99,7 +99,8 @@ pub struct ProxyTable {
     /// Maximum wait for a connection while all are in use; 503 after it. Default: `30s`.
     pub queue_timeout: Option<Spanned<DurationValue>>,
     /// Maximum number of idle connections that each worker keeps open to each upstream; 0 for a new connection for
-    /// each request. Default: 32.
+    /// each request. A connection of HTTP/2 is shared by the requests of its time, and closes with the last of them if
+    /// the number is 0. Default: 32.
     pub idle_connections: Option<usize>,
     /// Time after which an idle connection is closed. Default: `30s`.
     pub keep_alive: Option<Spanned<DurationValue>>,
