@@ -3,6 +3,8 @@
 //! The text of all fields is in one allocation, so that sending them over HTTP/1 is one copy. Other versions read them as pairs of
 //! name and value.
 
+use std::ops::Range;
+
 /// An ordered list of response fields, without the empty line that ends a head.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
 pub struct FieldLines {
@@ -59,16 +61,20 @@ impl FieldLines {
 
     #[inline]
     fn push_parsed_unchecked(&mut self, name: &[u8], value: &[u8]) {
+        self.push_written(name, |text| text.extend_from_slice(value));
+    }
+
+    /// Appends a field whose value `write` appends to a text. CR, LF and NUL must not occur, and nothing may be removed.
+    #[inline]
+    pub fn push_written(&mut self, name: &[u8], write: impl FnOnce(&mut Vec<u8>)) {
         if self.text.capacity() == 0 {
             self.text.reserve(USUAL);
             self.lines.reserve(USUAL_LINES);
         }
-        let length = name.len() + SEPARATOR.len() + value.len() + LINE_END.len();
-        self.text.reserve(length);
-        let colon = offset(self.text.len() + name.len());
         self.text.extend_from_slice(name);
+        let colon = offset(self.text.len());
         self.text.extend_from_slice(SEPARATOR);
-        self.text.extend_from_slice(value);
+        write(&mut self.text);
         self.text.extend_from_slice(LINE_END);
         self.lines.push(Line { colon, end: offset(self.text.len()) });
     }
@@ -188,6 +194,54 @@ impl Line {
         let name = text.get(start..colon)?;
         let value = text.get(colon + SEPARATOR.len()..end - LINE_END.len())?;
         Some((name, value))
+    }
+}
+
+/// The fields of a head that an engine reads. Lines that stand in the head as they are stored here are copied together.
+#[derive(Debug)]
+pub(crate) struct ReadLines<'a> {
+    fields: FieldLines,
+    head: &'a [u8],
+    /// The lines that are not copied yet.
+    uncopied: Range<usize>,
+}
+
+impl<'a> ReadLines<'a> {
+    pub(crate) fn of(head: &'a [u8]) -> Self {
+        let lines = Vec::with_capacity(USUAL_LINES);
+        Self { fields: FieldLines { text: Vec::new(), lines }, head, uncopied: 0..0 }
+    }
+
+    /// Returns `true` if there are no fields.
+    pub(crate) fn is_empty(&self) -> bool {
+        self.fields.is_empty()
+    }
+
+    /// Appends the line `range` of the head, which is stored as it is. Its colon is at `colon`.
+    #[inline]
+    pub(crate) fn push_line(&mut self, range: Range<usize>, colon: usize) {
+        if range.start != self.uncopied.end {
+            self.copied();
+            self.uncopied.start = range.start;
+        }
+        self.uncopied.end = range.end;
+        let place = |at: usize| offset(self.fields.text.len() + at - self.uncopied.start);
+        let line = Line { colon: place(colon), end: place(range.end) };
+        self.fields.lines.push(line);
+    }
+
+    /// Returns the fields read so far.
+    pub(crate) fn copied(&mut self) -> &mut FieldLines {
+        let lines = &self.head[std::mem::take(&mut self.uncopied)];
+        // Others are added to those of a usual head.
+        self.fields.text.reserve(lines.len() + USUAL / 2);
+        self.fields.text.extend_from_slice(lines);
+        &mut self.fields
+    }
+
+    pub(crate) fn finish(mut self) -> FieldLines {
+        self.copied();
+        self.fields
     }
 }
 
