@@ -4,7 +4,7 @@ use std::future::poll_fn;
 use std::rc::Rc;
 use std::sync::Arc;
 use std::sync::atomic::Ordering;
-use std::task::{Context, Poll};
+use std::task::{Context, Poll, Waker};
 use std::time::{Duration, Instant};
 
 use dunlin_client::Exchange;
@@ -187,7 +187,7 @@ impl Attempt<'_> {
                     let script_context = Rc::clone(script_context);
                     let label = Rc::clone(self.label);
                     let running = Running { exchange, permit, watchdog, script_context, label };
-                    return self.respond(head, running).await;
+                    return self.respond(head, running);
                 }
                 Err(failure) => failure,
             };
@@ -283,8 +283,9 @@ impl Attempt<'_> {
         }
     }
 
-    /// Returns the response with this head. Does not wait.
-    async fn respond(&self, head: ResponseHead, running: Running) -> Result<Forwarded, Failure> {
+    /// Returns the response with this head. Does not wait, so that the future of a request has no room for a response: what of
+    /// the body is not there yet is asked for again by the task that sends it.
+    fn respond(&self, head: ResponseHead, running: Running) -> Result<Forwarded, Failure> {
         if let Some(upgrade) = self.upgrade {
             let request = (&**self.label, &*self.incoming.script_context);
             let log = |failure: &Failure| self.upstream.log_rejected_response(failure, request);
@@ -317,7 +318,7 @@ impl Attempt<'_> {
             let response = Self::open_tunnel(response, running)?;
             return Ok(Forwarded { response, named: None });
         }
-        let response = self.with_body(response, length, running).await?;
+        let response = self.with_body(response, length, running)?;
         Ok(Forwarded { response, named: named.pop() })
     }
 
@@ -327,25 +328,24 @@ impl Attempt<'_> {
         head.fields.get("Upgrade").filter(|_| is_passed).map(<[u8]>::to_vec)
     }
 
-    /// Returns the response with its body, of which the head states the length. Does not wait.
-    async fn with_body(
+    /// Returns the response with its body, of which the head states the length.
+    fn with_body(
         &self,
         mut response: Response,
         length: Option<u64>,
         mut running: Running,
     ) -> Result<Response, Failure> {
+        let cx = &mut Context::from_waker(Waker::noop());
         let is_head = self.call.request.method() == Method::Head;
         if is_head || !status::has_body(response.status) {
-            let has_ended = poll_fn(|cx| Poll::Ready(running.exchange.poll_data(cx))).await;
-            if let Poll::Ready(None) = has_ended {
+            if let Poll::Ready(None) = running.exchange.poll_data(cx) {
                 running.end();
             }
             response.body = streamed(stream::empty(), length);
             return Ok(response);
         }
         let mut pieces = ChunkQueue::of_connection();
-        let arrived = poll_fn(|cx| Poll::Ready(arrived(&mut running.exchange, &mut pieces, cx)));
-        match arrived.await? {
+        match arrived(&mut running.exchange, &mut pieces, cx)? {
             Arrived::All => {
                 let trailers = running.end();
                 complete(&mut response, pieces, trailers);
@@ -500,4 +500,22 @@ fn complete(response: &mut Response, mut pieces: ChunkQueue, trailers: FieldLine
 
 fn streamed(source: stream::Receiver, length: Option<u64>) -> Body {
     Body::streamed(Stream { source, length, kind: StreamKind::Body })
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    /// The size of the future that a function returns.
+    fn future_size<F>(
+        _: impl FnOnce(&'static Call<'static>, &'static Rc<dyn Label>, &'static mut Incoming) -> F,
+    ) -> usize {
+        size_of::<F>()
+    }
+
+    /// Each request copies the future to where it stays.
+    #[test]
+    fn the_future_of_a_request_is_small() {
+        assert!(future_size(forward) <= 1536, "{}", future_size(forward));
+    }
 }

@@ -236,28 +236,31 @@ pub(crate) fn add_server_fields(
 ) {
     let host = call.request.field(FieldName::Host).unwrap_or_default();
     let scheme = if call.client.encrypted { "https" } else { "http" };
-    let mut forwarded = Vec::with_capacity(64);
-    if let Some(address) = call.client.address.ip() {
-        let mut text = Vec::with_capacity(40);
-        address_text::push(address, &mut text);
-        fields.push_parsed(b"X-Forwarded-For", &text);
-        let is_v6 = matches!(address.to_canonical(), IpAddr::V6(_));
-        let (start, end): (&[u8], &[u8]) =
-            if is_v6 { (b"for=\"[", b"]\";") } else { (b"for=", b";") };
-        forwarded.extend_from_slice(start);
-        forwarded.extend_from_slice(&text);
-        forwarded.extend_from_slice(end);
+    let address = call.client.address.ip();
+    if let Some(address) = address {
+        fields.push_written(b"X-Forwarded-For", |text| address_text::push(address, text));
     }
     fields.push_parsed(b"X-Forwarded-Proto", scheme.as_bytes());
-    if host::parse(host).is_some() {
+    let host = host::parse(host).map(|_| host);
+    if let Some(host) = host {
         fields.push_parsed(b"X-Forwarded-Host", host);
-        forwarded.extend_from_slice(b"host=\"");
-        forwarded.extend_from_slice(host);
-        forwarded.extend_from_slice(b"\";");
     }
-    forwarded.extend_from_slice(b"proto=");
-    forwarded.extend_from_slice(scheme.as_bytes());
-    fields.push_parsed(b"Forwarded", &forwarded);
+    fields.push_written(b"Forwarded", |text| {
+        if let Some(address) = address {
+            let is_v6 = matches!(address.to_canonical(), IpAddr::V6(_));
+            let (start, end) = if is_v6 { ("for=\"[", "]\";") } else { ("for=", ";") };
+            text.extend_from_slice(start.as_bytes());
+            address_text::push(address, text);
+            text.extend_from_slice(end.as_bytes());
+        }
+        if let Some(host) = host {
+            text.extend_from_slice(b"host=\"");
+            text.extend_from_slice(host);
+            text.extend_from_slice(b"\";");
+        }
+        text.extend_from_slice(b"proto=");
+        text.extend_from_slice(scheme.as_bytes());
+    });
     if let Some(prefix) = prefix {
         fields.push("X-Forwarded-Prefix", prefix);
     }
