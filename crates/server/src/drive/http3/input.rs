@@ -1,12 +1,11 @@
 //! What arrives on the streams of QUIC.
 
-use std::collections::HashMap;
-
 use bytes::Bytes;
 use dunlin_http::Request;
 use dunlin_http::http3::{Http3ErrorCode, Http3Event};
 use dunlin_quic::proto::Event as QuicEvent;
 use dunlin_quic::{Dir, ReadEnd, StreamEvent};
+use hashbrown::HashMap;
 
 use super::sending::quic_stream;
 use super::{FIRST_STREAMS, Http3Driver, STREAMS};

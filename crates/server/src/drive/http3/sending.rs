@@ -4,12 +4,11 @@
 //! a short body are passed together. QUIC takes what the windows of the client and its own send window allow; the rest waits here,
 //! and the stream gets no more until it is passed.
 
-use std::collections::HashMap;
-
 use dunlin_exchange::Filled;
 use dunlin_http::FieldLines;
 use dunlin_http::http3::{Http3Connection as Engine, Http3ErrorCode, OutgoingHead, OwnStream};
 use dunlin_quic::{StreamId as QuicStream, VarInt};
+use hashbrown::HashMap;
 
 use super::carrier::QuicCarrier;
 use crate::exchange::multiplex::{Cancel, Protocol, Stalled, StreamId};
