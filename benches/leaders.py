@@ -18,6 +18,12 @@ ROWS = ["leaders"]
 # Sizes of the files of a site, in KB.
 SITE = [3, 4, 5, 5, 6, 7, 8, 8, 9, 10, 12, 14, 16, 20, 24, 32, 48, 64, 120, 300]
 GZIP = "accept-encoding: gzip"
+# The fields with which Dunlin names the client to an upstream, for nginx, which adds none by itself.
+FORWARDED = (
+    'proxy_set_header X-Forwarded-For $proxy_add_x_forwarded_for; proxy_set_header X-Forwarded-Proto $scheme; '
+    'proxy_set_header X-Forwarded-Host $http_host; proxy_set_header Via "1.1 nginx"; '
+    'proxy_set_header Forwarded "for=$remote_addr;host=\\"$http_host\\";proto=$scheme";'
+)
 
 
 @dataclass
@@ -30,6 +36,8 @@ class Workload:
     # The work can move to the processor of the load: both count.
     both: bool = False
     upstream: bool = False
+    # Further settings of nginx.
+    nginx: str = ""
 
 
 class Rows:
@@ -112,6 +120,7 @@ class Rows:
             yield Workload(f"1 KB, {connections}", wrk("/1k.bin", connections), most)
         yield Workload("1 KB, ten requests a connection, 256", wrk("/1k.bin", 256, "ten.lua"), 0.78)
         yield Workload("proxy, 1 KB, 32", wrk("/1k.bin", 32), 0.95, upstream=True)
+        yield Workload("proxy, 1 KB, 32, equal fields", wrk("/1k.bin", 32), 0.95, upstream=True, nginx=FORWARDED)
         yield Workload("4 MB, 10, both processors", wrk("/4m.bin", 10), 0.78, both=True)
         yield Workload("HTTP/2, 1 KB, 32 × 32", h2load("/1k.bin", 32, 32, tls=False), 0.40)
         yield Workload("HTTP/2 over TLS, 1 KB, 32 × 100", h2load("/1k.bin", 32, 100), 0.60)
@@ -125,7 +134,7 @@ class Rows:
         variant = {"tls": self.certificate(), "siblings": True}
         names = ["dunlin", "nginx", "h2o"]
         if workload.upstream:
-            variant, names = {"upstream": upstream.port}, ["dunlin", "nginx"]
+            variant, names = {"upstream": upstream.port, "location": workload.nginx}, ["dunlin", "nginx"]
         only = self.options.only
         if only and not re.search(only, workload.title):
             return
