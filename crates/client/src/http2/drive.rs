@@ -23,6 +23,12 @@ const ROOM: usize = 32 * 1024;
 /// sends without reading come so far.
 const MAX_UNSENT: usize = 512 * 1024;
 
+/// A connection that was without a stream for this time has PING sent with its next one: the host of the server may be gone, or a
+/// device on the way may have forgotten the connection.
+const UNCERTAIN: Duration = Duration::from_secs(5);
+/// Time in which the server has to send something then.
+const REPLY: Duration = Duration::from_secs(15);
+
 /// A connection's byte stream.
 struct Driver<S> {
     shared: Arc<Shared>,
@@ -33,6 +39,10 @@ struct Driver<S> {
     needs_flush: bool,
     /// When the connection was opened.
     start: Instant,
+    /// When the last stream has ended.
+    idle_since: Option<Instant>,
+    /// When the connection has failed if nothing arrives.
+    reply_until: Option<Instant>,
 }
 
 /// Time that a connection has for its first stream.
@@ -51,10 +61,13 @@ where
         output: BytesMut::new(),
         needs_flush: false,
         start: Instant::now(),
+        idle_since: None,
+        reply_until: None,
     };
     let mut idle_until = Instant::now() + idle_time.max(FIRST_STREAM);
     let mut sleep = pin!(sleep_until(idle_until));
     let failure = poll_fn(|context| {
+        driver.check_reply();
         if let Poll::Ready(failure) = driver.poll(context) {
             return Poll::Ready(Some(failure));
         }
@@ -70,8 +83,17 @@ where
             return Poll::Ready(None);
         }
         drop(state);
+        let now = Instant::now();
+        if driver.reply_until.is_some_and(|until| until <= now) {
+            let reason = "the server does not respond to PING";
+            return Poll::Ready(Some(Failure::new(ErrorKind::Connection, reason)));
+        }
+        let next = driver.reply_until.map_or(idle_until, |until| until.min(idle_until));
+        if next < sleep.deadline() {
+            sleep.as_mut().reset(next);
+        }
         while sleep.as_mut().poll(context).is_ready() {
-            sleep.as_mut().reset(idle_until.max(Instant::now() + Duration::from_millis(1)));
+            sleep.as_mut().reset(next.max(now + Duration::from_millis(1)));
         }
         Poll::Pending
     })
@@ -80,6 +102,19 @@ where
 }
 
 impl<S: AsyncRead + AsyncWrite + Unpin> Driver<S> {
+    /// Asks for a sign of the server with the first stream after a time without one.
+    fn check_reply(&mut self) {
+        let mut state = self.shared.state();
+        let now = Instant::now();
+        if state.streams.is_empty() {
+            self.idle_since.get_or_insert(now);
+        } else if self.idle_since.take().is_some_and(|since| since + UNCERTAIN <= now) {
+            let State { engine, out, .. } = &mut *state;
+            engine.send_ping(out);
+            self.reply_until = Some(now + REPLY);
+        }
+    }
+
     /// Reads and writes until the byte stream would block. Ready when it has failed or ended.
     fn poll(&mut self, context: &mut Context<'_>) -> Poll<Failure> {
         self.shared.state().task = Some(context.waker().clone());
@@ -138,7 +173,10 @@ impl<S: AsyncRead + AsyncWrite + Unpin> Driver<S> {
                 let reason = "the server closed the connection";
                 Poll::Ready(Err(Failure::new(ErrorKind::Connection, reason)))
             }
-            Poll::Ready(Ok(_)) => Poll::Ready(self.receive()),
+            Poll::Ready(Ok(_)) => {
+                self.reply_until = None;
+                Poll::Ready(self.receive())
+            }
         }
     }
 

@@ -108,6 +108,62 @@ fn a_connection_without_idle_time_ends_with_its_last_stream() {
     });
 }
 
+/// Has a server respond at once to the first request, and to the second one that much later; `None` for a server that is gone by
+/// then. Returns the result of the second exchange, which begins a minute after the first one, and the time that it took.
+fn exchange_after_a_minute(late: Option<Duration>) -> (Result<u16, Failure>, Duration) {
+    let mut runtime = tokio::runtime::Builder::new_current_thread();
+    let runtime = runtime.enable_all().start_paused(true).build().unwrap();
+    runtime.block_on(async {
+        let (client, server) = duplex(1000);
+        let http2 = Http2::start(client, false, Duration::from_secs(600));
+        tokio::spawn(async move {
+            let mut connection = h2::server::handshake(server).await.unwrap();
+            let respond = |mut response: h2::server::SendResponse<Bytes>| {
+                let head = http::Response::builder().status(204).body(()).unwrap();
+                response.send_response(head, true).unwrap();
+            };
+            respond(connection.accept().await.unwrap().unwrap().1);
+            match late {
+                Some(late) => {
+                    let (_, second) = connection.accept().await.unwrap().unwrap();
+                    tokio::spawn(async move {
+                        tokio::time::sleep(late).await;
+                        respond(second);
+                    });
+                    while connection.accept().await.is_some() {}
+                }
+                None => {
+                    let first_is_over = Duration::from_secs(30);
+                    let _ = tokio::time::timeout(first_is_over, connection.accept()).await;
+                    std::future::pending().await
+                }
+            }
+        });
+        assert_eq!(exchange(&http2, "/", Full::new("")).await.unwrap().0, 204);
+        tokio::time::sleep(Duration::from_secs(60)).await;
+        let began = tokio::time::Instant::now();
+        let result = exchange(&http2, "/", Full::new("")).await.map(|(status, _)| status);
+        assert_eq!(http2.is_usable(), result.is_ok());
+        (result, began.elapsed())
+    })
+}
+
+#[test]
+fn a_request_to_a_server_that_is_gone_fails_soon() {
+    let (result, time) = exchange_after_a_minute(None);
+    let failure = result.unwrap_err();
+    assert!(failure.is_without_response && failure.reason.contains("PING"), "{failure:?}");
+    assert!(time <= Duration::from_secs(20), "{time:?}");
+}
+
+#[test]
+fn a_server_that_is_there_may_take_its_time() {
+    let late = Duration::from_secs(300);
+    let (result, time) = exchange_after_a_minute(Some(late));
+    assert_eq!(result.unwrap(), 204);
+    assert!(time >= late, "{time:?}");
+}
+
 #[test]
 fn who_no_longer_waits_for_a_stream_leaves_nothing() {
     let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build().unwrap();

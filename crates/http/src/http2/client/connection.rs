@@ -329,6 +329,11 @@ impl Http2ClientConnection {
         self.unprocessed.pop()
     }
 
+    /// Appends PING, to which a server that is there responds.
+    pub fn send_ping(&mut self, out: &mut Vec<u8>) {
+        frame::write_ping([0; 8], false, out);
+    }
+
     /// Appends GOAWAY: the client ends the connection in good order.
     pub fn close(&mut self, out: &mut Vec<u8>) {
         if self.phase != Phase::Failed {
