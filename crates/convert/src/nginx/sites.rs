@@ -48,6 +48,30 @@ struct Listen<'t> {
 /// The servers of a site: that of requests without TLS, and that of those with TLS.
 type Pair = (Option<usize>, Option<usize>);
 
+/// The servers at a listener.
+#[derive(PartialEq)]
+struct View<'a> {
+    /// The server of hosts that none names.
+    default: usize,
+    /// Each name, with the first server that has it.
+    names: Vec<(&'a str, usize)>,
+}
+
+/// Listeners that have the same servers for the same hosts.
+struct Group<'a> {
+    tls: bool,
+    addresses: Vec<&'a str>,
+    view: View<'a>,
+}
+
+/// A site to be: its servers, its hosts and its listeners.
+struct Part<'a> {
+    pair: Pair,
+    names: Vec<String>,
+    is_default: bool,
+    addresses: Vec<&'a str>,
+}
+
 /// Converts the servers of `http`.
 pub(super) fn convert<'t>(level: &'t [Directive], scope: &Scope<'t>, context: &mut Context<'t>) {
     let mut servers = Vec::new();
@@ -63,13 +87,13 @@ pub(super) fn convert<'t>(level: &'t [Directive], scope: &Scope<'t>, context: &m
     {
         context.common.insert("server_name".to_owned(), name.clone());
     }
-    convert_servers(&servers, context);
+    convert_servers(servers, context);
 }
 
 /// Converts the content of a `server` that stands in a file of its own.
 pub(super) fn convert_single<'t>(level: &'t [Directive], context: &mut Context<'t>) {
     let server = server(None, Scope::new(level), context);
-    convert_servers(&[server], context);
+    convert_servers(vec![server], context);
 }
 
 fn server<'t>(
@@ -215,15 +239,103 @@ fn host_names<'t>(
     names
 }
 
-fn convert_servers<'t>(servers: &[Server<'t>], context: &mut Context<'t>) {
-    context.document.listens = listeners(servers, context);
-    let default = default_pair(servers);
+fn convert_servers<'t>(mut servers: Vec<Server<'t>>, context: &mut Context<'t>) {
+    cover(&mut servers, context);
+    let servers = &servers[..];
+    context.document.listens = listeners(servers);
+    let groups = groups(servers);
+    report_expressions(servers, &groups, context);
+    let parts = parts(servers, &groups);
+    let is_used =
+        |at: usize| parts.iter().any(|Part { pair, .. }| [pair.0, pair.1].contains(&Some(at)));
+    (0..servers.len()).filter(|at| !is_used(*at)).for_each(|at| unreached(&servers[at], context));
+    let count = groups.iter().map(|group| group.addresses.len()).sum::<usize>();
+    for part in parts {
+        let mut listen: Vec<String> = part.addresses.iter().map(ToString::to_string).collect();
+        listen.sort();
+        if let Some(site) = site(servers, part, context) {
+            let listen = if listen.len() == count { Vec::new() } else { listen };
+            context.document.sites.push(Site { listen, ..site });
+        }
+    }
+}
+
+/// Has addresses for which there is no listener of their own beside that of all addresses.
+fn cover(servers: &mut [Server<'_>], context: &mut Context<'_>) {
+    let listens = || servers.iter().flat_map(|server| &server.listens);
+    let wildcards: Vec<String> = listens()
+        .filter(|listen| listen.address.starts_with(':'))
+        .map(|listen| listen.address.clone())
+        .collect();
+    for listen in servers.iter_mut().flat_map(|server| &mut server.listens) {
+        let Some((_, port)) = listen.address.rsplit_once(':') else { continue };
+        let every = format!(":{port}");
+        if listen.address.starts_with([':', 'u']) || !wildcards.contains(&every) {
+            continue;
+        }
+        if let Some(directive) = listen.directive {
+            context
+                .report
+                .differs(directive, format!("the listener {every} is for this address, too"));
+        }
+        listen.address = every;
+    }
+}
+
+/// Returns the listeners, grouped by their servers, in the order of the configuration.
+fn groups<'a>(servers: &'a [Server<'_>]) -> Vec<Group<'a>> {
+    let listens = || servers.iter().flat_map(|server| &server.listens);
+    let mut groups: Vec<Group<'a>> = Vec::new();
+    for Listen { address, .. } in listens() {
+        if groups.iter().any(|group| group.addresses.contains(&address.as_str())) {
+            continue;
+        }
+        let tls = listens().any(|other| other.address == *address && other.tls);
+        let view = view(servers, address);
+        match groups.iter_mut().find(|group| group.tls == tls && group.view == view) {
+            Some(group) => group.addresses.push(address),
+            None => groups.push(Group { tls, addresses: vec![address], view }),
+        }
+    }
+    groups
+}
+
+fn view<'a>(servers: &'a [Server<'_>], address: &str) -> View<'a> {
+    let mut view = View { default: usize::MAX, names: Vec::new() };
+    let mut has_default = false;
     for (at, server) in servers.iter().enumerate() {
-        let has_others = default.is_some_and(|pair| {
-            let kinds = [(pair.0, false), (pair.1, true)];
-            let of_kind = |tls: bool| server.listens.iter().any(|listen| listen.tls == tls);
-            kinds.into_iter().all(|(default, tls)| default == Some(at) || !of_kind(tls))
-        });
+        let here = || server.listens.iter().filter(|listen| listen.address == address);
+        if here().next().is_none() {
+            continue;
+        }
+        let is_default = here().any(|listen| listen.is_default) && !has_default;
+        has_default |= is_default;
+        if is_default || view.default == usize::MAX {
+            view.default = at;
+        }
+        for name in &server.names {
+            if view.server(name).is_none() {
+                view.names.push((name, at));
+            }
+        }
+    }
+    view
+}
+
+impl View<'_> {
+    /// Returns the server that has a name.
+    fn server(&self, name: &str) -> Option<usize> {
+        self.names.iter().find(|(other, _)| *other == name).map(|(_, at)| *at)
+    }
+}
+
+fn report_expressions<'t>(servers: &[Server<'t>], groups: &[Group<'_>], context: &mut Context<'t>) {
+    for (at, server) in servers.iter().enumerate() {
+        let is_default = |listen: &Listen<'_>| {
+            let has = |group: &&Group<'_>| group.addresses.contains(&listen.address.as_str());
+            groups.iter().find(has).is_some_and(|group| group.view.default == at)
+        };
+        let has_others = server.listens.iter().all(is_default);
         for (directive, word) in &server.expressions {
             match has_others {
                 true => context.report.differs(
@@ -237,113 +349,85 @@ fn convert_servers<'t>(servers: &[Server<'t>], context: &mut Context<'t>) {
             }
         }
     }
-    let mut pairs: Vec<(Pair, Vec<String>)> =
-        default.map(|pair| (pair, Vec::new())).into_iter().collect();
+}
+
+/// Returns the sites. The usual listeners with and without TLS have sites in common; others have their own, unless the same server
+/// has the same hosts there.
+fn parts<'a>(servers: &[Server<'_>], groups: &'a [Group<'a>]) -> Vec<Part<'a>> {
+    let usual = |tls: bool| {
+        let port = if tls { ":443" } else { ":80" };
+        let of_kind = || groups.iter().enumerate().filter(|(_, group)| group.tls == tls);
+        let has_port = |(_, group): &(usize, &Group<'_>)| group.addresses.contains(&port);
+        of_kind().find(has_port).or_else(|| of_kind().next()).map(|(at, _)| at)
+    };
+    let (plain, tls) = (usual(false), usual(true));
+    let mut parts = common_parts(servers, plain.map(|at| &groups[at]), tls.map(|at| &groups[at]));
+    let is_other = |at: &usize| ![plain, tls].contains(&Some(*at));
+    for group in (0..groups.len()).filter(is_other).map(|at| &groups[at]) {
+        let View { default, names } = &group.view;
+        let mut own = vec![(*default, Vec::new(), true)];
+        for (name, at) in names.iter().filter(|(_, at)| at != default) {
+            match own.iter_mut().find(|(other, ..)| other == at) {
+                Some((_, names, _)) => names.push((*name).to_owned()),
+                None => own.push((*at, vec![(*name).to_owned()], false)),
+            }
+        }
+        for (at, names, is_default) in own {
+            let is_same = |part: &&mut Part<'_>| {
+                let server = if group.tls { part.pair.1 } else { part.pair.0 };
+                server == Some(at)
+                    && part.is_default == is_default
+                    && (is_default || part.names == names)
+            };
+            match parts.iter_mut().find(is_same) {
+                Some(part) => part.addresses.extend(&group.addresses),
+                None => {
+                    let pair = if group.tls { (None, Some(at)) } else { (Some(at), None) };
+                    let addresses = group.addresses.clone();
+                    parts.push(Part { pair, names, is_default, addresses });
+                }
+            }
+        }
+    }
+    parts
+}
+
+/// Returns the sites that listeners without and with TLS have in common. The first one is that of hosts that no server names.
+fn common_parts<'a>(
+    servers: &[Server<'_>],
+    plain: Option<&'a Group<'a>>,
+    tls: Option<&'a Group<'a>>,
+) -> Vec<Part<'a>> {
+    let addresses =
+        |group: Option<&Group<'a>>| group.map_or(&[][..], |group| &group.addresses).to_vec();
+    let all = [addresses(plain), addresses(tls)].concat();
+    let default = |group: Option<&Group<'_>>| group.map(|group| group.view.default);
+    let pair = (default(plain), default(tls));
+    if pair == (None, None) {
+        return Vec::new();
+    }
+    let mut parts =
+        vec![Part { pair, names: Vec::new(), is_default: true, addresses: all.clone() }];
+    let is_usual = plain.is_some_and(|group| group.addresses.contains(&":80"));
     let mut seen: Vec<&String> = Vec::new();
     for name in servers.iter().flat_map(|server| &server.names) {
-        if seen.contains(&name) {
+        let server = |group: Option<&Group<'_>>| group.and_then(|group| group.view.server(name));
+        let pair = (server(plain), server(tls));
+        if seen.contains(&name) || pair == (None, None) {
             continue;
         }
         seen.push(name);
-        let pair = (first(servers, Some(name), false), first(servers, Some(name), true));
-        match pairs.iter_mut().find(|(other, _)| *other == pair) {
-            Some((_, names)) => names.push(name.clone()),
-            None => pairs.push((pair, vec![name.clone()])),
-        }
-    }
-    let is_used =
-        |at: usize| pairs.iter().any(|((plain, tls), _)| *plain == Some(at) || *tls == Some(at));
-    let others: Vec<usize> = (0..servers.len()).filter(|at| !is_used(*at)).collect();
-    let mut sites: Vec<(Pair, Site)> = Vec::new();
-    for (at, (pair, names)) in pairs.into_iter().enumerate() {
-        let is_default = at == 0 && default.is_some();
-        sites.extend(site(servers, pair, names, is_default, context).map(|site| (pair, site)));
-    }
-    let mut at_own = Vec::new();
-    for at in others {
-        match at_own_listeners(servers, at, context) {
-            Some(site) => {
-                sites.iter_mut().for_each(|(pair, other)| leave(servers, *pair, other, &site));
-                at_own.push(site);
+        match parts.iter_mut().find(|part| part.pair == pair) {
+            Some(part) => part.names.push(name.clone()),
+            None => {
+                // What listens beside the usual port may not be meant for the public.
+                let is_hidden = pair.1.is_none() && !is_usual;
+                let addresses = if is_hidden { addresses(plain) } else { all.clone() };
+                parts.push(Part { pair, names: vec![name.clone()], is_default: false, addresses });
             }
-            None => unreached(&servers[at], context),
         }
     }
-    context.document.sites.extend(sites.into_iter().map(|(_, site)| site).chain(at_own));
-}
-
-/// Leaves the listeners of another site to it, where the servers of a site listen on none of them.
-fn leave(servers: &[Server<'_>], (plain, tls): Pair, site: &mut Site, other: &Site) {
-    let own = [plain, tls].into_iter().flatten();
-    let mut addresses: Vec<&String> =
-        own.flat_map(|at| &servers[at].listens).map(|listen| &listen.address).collect();
-    addresses.sort();
-    addresses.dedup();
-    let shares = other.listen.iter().any(|address| addresses.contains(&address));
-    if !shares && site.hosts.iter().any(|host| !host.is_empty()) {
-        site.listen = addresses.into_iter().cloned().collect();
-    }
-}
-
-/// Returns the site of a server whose hosts, or all hosts, another one has at other listeners; `None` if requests never get there.
-fn at_own_listeners<'t>(
-    servers: &[Server<'t>],
-    at: usize,
-    context: &mut Context<'t>,
-) -> Option<Site> {
-    let server = &servers[at];
-    let listens = |other: &Server<'_>, address: &str| {
-        other.listens.iter().any(|listen| listen.address == address)
-    };
-    let is_default = |address: &str| {
-        let is_named = |other: &Server<'_>| {
-            other.listens.iter().any(|listen| listen.is_default && listen.address == address)
-        };
-        let first = servers.iter().position(|other| listens(other, address));
-        servers.iter().position(is_named).or(first) == Some(at)
-    };
-    let is_first = |address: &str| {
-        let has = |name: &String| {
-            servers.iter().position(|other| listens(other, address) && other.names.contains(name))
-                == Some(at)
-        };
-        server.names.iter().any(has)
-    };
-    let addresses = server.listens.iter().map(|listen| listen.address.clone());
-    let mut own: Vec<String> =
-        addresses.filter(|address| is_default(address) || is_first(address)).collect();
-    own.sort();
-    own.dedup();
-    let is_default = own.iter().any(|address| is_default(address));
-    let has_tls = server.listens.iter().any(|listen| listen.tls);
-    let pair = if has_tls { (None, Some(at)) } else { (Some(at), None) };
-    (!own.is_empty()).then_some(())?;
-    let site = site(servers, pair, server.names.clone(), is_default, context)?;
-    Some(Site { listen: own, ..site })
-}
-
-/// Returns the first server with that name, or the default server, at listeners with or without TLS.
-fn first(servers: &[Server<'_>], name: Option<&String>, tls: bool) -> Option<usize> {
-    let listens = |server: &Server<'_>| server.listens.iter().any(|listen| listen.tls == tls);
-    let has_name = |server: &Server<'_>| name.is_none_or(|name| server.names.contains(name));
-    servers.iter().position(|server| listens(server) && has_name(server))
-}
-
-/// Returns the servers of requests for hosts that no server names: those of the first listener of each kind.
-fn default_pair(servers: &[Server<'_>]) -> Option<Pair> {
-    let default = |tls: bool| {
-        let first = first(servers, None, tls)?;
-        let own = |listen: &&Listen<'_>| listen.tls == tls;
-        let address = &servers[first].listens.iter().find(own)?.address;
-        let is_default = |server: &Server<'_>| {
-            server.listens.iter().any(|listen| listen.is_default && listen.address == *address)
-        };
-        Some(servers.iter().position(is_default).unwrap_or(first))
-    };
-    match (default(false), default(true)) {
-        (None, None) => None,
-        pair => Some(pair),
-    }
+    parts
 }
 
 /// A server whose names and listeners others have: nginx warns of it, and requests never get there.
@@ -363,22 +447,10 @@ fn mark(all: &[Directive], context: &mut Context<'_>) {
     }
 }
 
-fn listeners(servers: &[Server<'_>], context: &mut Context<'_>) -> Vec<Listener> {
+fn listeners(servers: &[Server<'_>]) -> Vec<Listener> {
     let mut all: Vec<Listener> = Vec::new();
     let listens = || servers.iter().flat_map(|server| &server.listens);
-    let is_wildcard =
-        |port: &str| listens().any(|listen| listen.address.strip_prefix(':') == Some(port));
     for listen in listens() {
-        let port = listen.address.rsplit(':').next().unwrap_or_default();
-        let is_covered = !listen.address.starts_with([':', 'u']) && is_wildcard(port);
-        if is_covered {
-            if let Some(directive) = listen.directive {
-                context
-                    .report
-                    .differs(directive, format!("the listener :{port} is for this address, too"));
-            }
-            continue;
-        }
         let tls = listens().any(|other| other.address == listen.address && other.tls);
         let mut keys = Vec::new();
         if tls {
@@ -399,13 +471,8 @@ fn listeners(servers: &[Server<'_>], context: &mut Context<'_>) -> Vec<Listener>
     if matches!(&all[..], [only] if is_default(only)) { Vec::new() } else { all }
 }
 
-fn site<'t>(
-    servers: &[Server<'t>],
-    (plain, tls): Pair,
-    names: Vec<String>,
-    is_default: bool,
-    context: &mut Context<'t>,
-) -> Option<Site> {
+fn site<'t>(servers: &[Server<'t>], part: Part<'_>, context: &mut Context<'t>) -> Option<Site> {
+    let Part { pair: (plain, tls), names, is_default, addresses } = part;
     let main = &servers[tls.or(plain)?];
     let server_name = main.first_name();
     let mut made = drafts(&main.scope, (&server_name, main.port()), context);
@@ -417,9 +484,7 @@ fn site<'t>(
         let server_name = other.first_name();
         let without_tls = drafts(&other.scope, (&server_name, other.port()), context);
         made = made.with_plain(without_tls, context, other.directive);
-    } else if plain.is_none()
-        && servers.iter().any(|server| server.listens.iter().any(|listen| !listen.tls))
-    {
+    } else if plain.is_none() && has_plain(servers, &addresses) {
         served_everywhere(main, context);
     }
     let comment = match main.directive {
@@ -432,6 +497,13 @@ fn site<'t>(
     site.hosts = hosts;
     site.tls = tls::table(&main.scope, context).filter(|_| tls.is_some());
     Some(site)
+}
+
+/// Returns `true` if one of the listeners is without TLS.
+fn has_plain(servers: &[Server<'_>], addresses: &[&str]) -> bool {
+    let listens = || servers.iter().flat_map(|server| &server.listens);
+    let is_tls = |address: &str| listens().any(|listen| listen.address == address && listen.tls);
+    addresses.iter().any(|address| !is_tls(address))
 }
 
 /// A server that nginx has at some listeners only.
