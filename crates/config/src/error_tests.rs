@@ -100,9 +100,9 @@ fn errors_are_reported_with_line_and_column() {
             "9:24: \"*.*.com\" is not a host such as \"example.com\" or \"*.example.com\"",
         ),
         (
-            "\"*.example.com\"",
+            "[\"example.com\", \"*.example.com\"]",
             "\"*\"",
-            "9:24: \"*\" is not a host such as \"example.com\" or \"*.example.com\"; leave `host` out for every other host",
+            "9:8: \"*\" is not a host such as \"example.com\" or \"*.example.com\"; leave `host` out for every other host",
         ),
         ("\"*.example.com\"", "\"EXAMPLE.com.\"", "9:24: the host \"example.com\" is listed twice"),
         (

@@ -83,8 +83,7 @@ impl Overrides {
                 proxy_protocol: None,
             };
             file.listen = self.listen.iter().map(listen).collect();
-            // The listeners that sites name are not there.
-            file.site.iter_mut().for_each(|site| site.value.listen = None);
+            join_listeners(&mut file.site);
         }
         if let Some((certificate, key)) = &self.certificate {
             for listen in &mut file.listen {
@@ -108,4 +107,25 @@ impl Overrides {
         }
         Ok(())
     }
+}
+
+/// Serves the sites of all listeners on the same ones. A host that several of them have is that of the first one.
+fn join_listeners(sites: &mut Vec<Spanned<file::SiteTable>>) {
+    const EVERY: &str = "*";
+    let mut seen: Vec<String> = Vec::new();
+    sites.retain_mut(|site| {
+        let has_own = site.value.listen.take().is_some();
+        let mut is_new = |host: &str| {
+            let is_new = !seen.iter().any(|other| other == host) || !has_own;
+            seen.push(host.to_owned());
+            is_new
+        };
+        match &mut site.value.host {
+            Some(hosts) => {
+                hosts.value.0.retain(|host| is_new(&host.to_ascii_lowercase()));
+                !hosts.value.0.is_empty()
+            }
+            None => is_new(EVERY),
+        }
+    });
 }

@@ -49,8 +49,10 @@ pub struct Site {
     pub index: usize,
     /// First host, or `default`; for the log.
     pub name: String,
-    /// Hosts in lower case; empty for the site of all other hosts.
+    /// Hosts in lower case.
     pub(super) hosts: Vec<String>,
+    /// The site serves every other host.
+    pub(super) is_default: bool,
     /// Indexes of the tables `[[listen]]` on whose listeners it is served; `None` for all.
     listeners: Option<Vec<usize>>,
     /// Routes from general to specific.
@@ -102,10 +104,14 @@ impl Sites {
             // The one that names the listener is served there.
             _ => false,
         };
-        if site.hosts.is_empty() {
-            let mut others = self.all.iter().filter(|other| other.hosts.is_empty());
+        if site.is_default {
+            let mut others = self.all.iter().filter(|other| other.is_default);
             if let Some(other) = others.find(is_beside) {
-                return Err(("two sites are without `host`".into(), other.index));
+                let what = match site.hosts.is_empty() && other.hosts.is_empty() {
+                    true => "two sites are without `host`",
+                    false => "two sites serve every other host",
+                };
+                return Err((what.into(), other.index));
             }
         }
         let taken_by = |host: &String| {
@@ -274,6 +280,7 @@ impl Site {
         Self {
             index,
             name,
+            is_default: hosts.is_empty(),
             hosts,
             listeners: None,
             routes,
@@ -374,6 +381,7 @@ impl Site {
             index: self.index,
             name: self.name.clone(),
             hosts: self.hosts.clone(),
+            is_default: self.is_default,
             listeners: self.listeners.clone(),
             routes: self.routes.clone(),
             table,
@@ -408,7 +416,7 @@ impl Site {
         &self.defaults.maps
     }
 
-    /// Returns the hosts, in lower case; empty for the site of all other hosts.
+    /// Returns the hosts that the site names, in lower case.
     pub fn hosts(&self) -> &[String] {
         &self.hosts
     }

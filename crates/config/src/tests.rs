@@ -211,3 +211,29 @@ fn the_schema_has_every_key_that_the_reader_knows() {
         assert_eq!(read, known, "{header}");
     }
 }
+
+#[test]
+fn a_site_with_hosts_can_be_that_of_every_other_host_at_its_listener() {
+    let text = "[[listen]]\naddress = ':1'\n[[listen]]\naddress = ':2'\n\
+        [[site]]\nlisten = ':1'\nrespond = { status = 201 }\n\
+        [[site]]\nhost = 'a.test'\nlisten = ':1'\nrespond = { status = 202 }\n\
+        [[site]]\nhost = ['b.test', '*']\nlisten = ':2'\nrespond = { status = 203 }\n";
+    let named = |overrides: &Overrides, listener: usize, host: &str| {
+        let config = Config::parse(text, Path::new("/d.toml"), overrides).unwrap();
+        // An address of a port alone stands for two.
+        let number = config.listen[listener * (config.listen.len() - 1)].number;
+        config.sites.find_on(number, host.as_bytes())
+    };
+    let file = Overrides::default();
+    let at = |listener, host| named(&file, listener, host);
+    assert_eq!([at(0, "x"), at(0, "a.test"), at(0, "b.test")], [Some(0), Some(1), Some(0)]);
+    assert_eq!([at(1, "x"), at(1, "a.test"), at(1, "b.test")], [Some(2); 3]);
+    // At one listener in place of them, each site has its own hosts.
+    let one = Overrides { listen: vec![":3".into()], ..Overrides::default() };
+    let at = |host| named(&one, 0, host);
+    assert_eq!([at("x"), at("a.test"), at("b.test")], [Some(0), Some(1), Some(2)]);
+    let twice = "[[site]]\n[[site]]\nhost = ['b.test', '*']\n";
+    let problems = Config::parse(twice, Path::new("/d.toml"), &file).unwrap_err();
+    let both = "two sites serve every other host";
+    assert!(problems.iter().any(|problem| problem.to_string().contains(both)), "{problems:?}");
+}

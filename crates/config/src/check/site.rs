@@ -67,6 +67,8 @@ impl Checker<'_> {
         // The span of a table is that of its header.
         let place = site.span.clone().or_else(|| site.place());
         let mut site = site.value;
+        let is_default =
+            site.host.as_ref().is_none_or(|host| host.0.iter().any(|host| is_every(host)));
         let hosts = site.host.take().map_or_else(Vec::new, |host| self.hosts(host));
         let root = site.root.take().map(|root| self.root(&root));
         let mut routes: Vec<SiteRoute> = Vec::new();
@@ -156,6 +158,7 @@ impl Checker<'_> {
         let mut report = |place: &Span, what| self.problem(place, what);
         let mut site = Site::new(index, hosts, defaults, routes, &mut report);
         site.tls = tls;
+        site.is_default = is_default;
         self.proxy_steps(&site);
         self.object_settings(&site);
         self.dav_routes(&site);
@@ -378,7 +381,8 @@ impl Checker<'_> {
             self.problem(&place, what);
         }
         let mut names: Vec<String> = Vec::new();
-        for host in hosts {
+        let is_alone = hosts.len() == 1;
+        for host in hosts.into_iter().filter(|host| is_alone || !is_every(host)) {
             let place = host.span.clone().or_else(|| place.clone());
             let ends = host.strip_prefix("*.").or_else(|| host.strip_suffix(".*"));
             let name = ends.unwrap_or(&host);
@@ -411,6 +415,11 @@ impl Checker<'_> {
         }
         names
     }
+}
+
+/// Returns `true` if a host of the file stands for every host that no other site names.
+pub(crate) fn is_every(host: &str) -> bool {
+    host == "*"
 }
 
 /// The requests that a route applies to.

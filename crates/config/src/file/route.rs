@@ -74,8 +74,8 @@ macro_rules! route {
         #[schemars(rename = "Site")]
         #[serde(deny_unknown_fields, default)]
         pub struct SiteTable {
-            /// Host names, each exact, with `*.` in front, or with `.*` at the end, which is for every domain: `app.*`. Default: the site
-            /// serves every other host.
+            /// Host names, each exact, with `*.` in front, or with `.*` at the end, which is for every domain: `app.*`. `"*"` after them
+            /// is for every other host, too. Default: the site serves every other host.
             #[schemars(with = "Option<OneOrManySchema>")]
             pub host: Option<Spanned<OneOrMany<String>>>,
             /// Names or addresses of the listeners on which the site is served. If two sites have the same host, the one

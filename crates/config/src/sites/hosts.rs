@@ -25,7 +25,7 @@ impl Hosts {
                 *entry = index;
             }
         };
-        if site.hosts.is_empty() {
+        if site.is_default {
             put(self.default.get_or_insert(index));
         }
         for host in &site.hosts {

@@ -366,7 +366,7 @@ fn parts<'a>(servers: &[Server<'_>], groups: &'a [Group<'a>]) -> Vec<Part<'a>> {
     for group in (0..groups.len()).filter(is_other).map(|at| &groups[at]) {
         let View { default, names } = &group.view;
         let mut own = vec![(*default, Vec::new(), true)];
-        for (name, at) in names.iter().filter(|(_, at)| at != default) {
+        for (name, at) in names {
             match own.iter_mut().find(|(other, ..)| other == at) {
                 Some((_, names, _)) => names.push((*name).to_owned()),
                 None => own.push((*at, vec![(*name).to_owned()], false)),
@@ -418,6 +418,8 @@ fn common_parts<'a>(
         }
         seen.push(name);
         match parts.iter_mut().find(|part| part.pair == pair) {
+            // The site of every other host need not name its own.
+            Some(part) if part.is_default => {}
             Some(part) => part.names.push(name.clone()),
             None => {
                 // What listens beside the usual port may not be meant for the public.
@@ -491,7 +493,8 @@ fn site<'t>(servers: &[Server<'t>], part: Part<'_>, context: &mut Context<'t>) -
         Some(directive) => format!("{}: server", directive.place.short()),
         None => "server".to_owned(),
     };
-    let hosts = if is_default { Vec::new() } else { names };
+    let every = (is_default && !names.is_empty()).then(|| "*".to_owned());
+    let hosts = names.into_iter().chain(every).collect();
     let mut site = assemble(made);
     site.comment = comment;
     site.hosts = hosts;

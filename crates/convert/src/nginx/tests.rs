@@ -294,12 +294,16 @@ fn each_listener_has_the_servers_that_listen_there() {
     };
     // Each port has a server for the hosts that none names.
     let two = [server("listen 8080;", "a"), server("listen 9090;", "b")].concat();
-    assert_eq!(places(&two), "listen = :8080; root = /srv/a\nlisten = :9090; root = /srv/b");
+    assert_eq!(
+        places(&two),
+        "listen = :8080; root = /srv/a\nhost = [b.test, *]; listen = :9090; root = /srv/b"
+    );
     // What listens at the loopback address is reached there alone, whatever host a client names.
     let own = [server("listen 80;", "a"), server("listen 127.0.0.1:8080;", "admin")].concat();
     assert_eq!(
         places(&own),
-        "listen = :80; root = /srv/a\nlisten = 127.0.0.1:8080; root = /srv/admin"
+        "listen = :80; root = /srv/a\n\
+         host = [admin.test, *]; listen = 127.0.0.1:8080; root = /srv/admin"
     );
     // The first server of a port has the other hosts there, and its own ones elsewhere.
     let three = [
@@ -312,7 +316,7 @@ fn each_listener_has_the_servers_that_listen_there() {
         places(&three),
         "listen = :8080; root = /srv/a\n\
          host = b.test; listen = :8080; root = /srv/b\n\
-         listen = :9090; root = /srv/b\n\
+         host = [b.test, *]; listen = :9090; root = /srv/b\n\
          host = c.test; listen = :9090; root = /srv/c"
     );
     // One server at two ports, of which the other one has one.
@@ -333,7 +337,12 @@ fn servers_of_other_ports_are_sites_of_their_listeners() {
          server { listen 8081; server_name a.test; root /srv/b; }",
     );
     let text = &converted.toml;
-    assert!(text.contains("[[site]]\nlisten = \":8081\"\nroot = \"/srv/b\""), "{text}");
+    assert!(
+        text.contains(
+            "[[site]]\nhost = [\"a.test\", \"*\"]\nlisten = \":8081\"\nroot = \"/srv/b\""
+        ),
+        "{text}"
+    );
     assert_eq!(converted.report.losses().count(), 0);
     assert_eq!(
         losses(
