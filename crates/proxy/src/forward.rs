@@ -283,8 +283,8 @@ impl Attempt<'_> {
         }
     }
 
-    /// Returns the response with this head. Does not wait, so that the future of a request has no room for a response: what of
-    /// the body is not there yet is asked for again by the task that sends it.
+    /// Returns the response with this head. Does not wait, so that the future of a request has no room for a response: the task
+    /// that sends the response polls for the rest of the body.
     fn respond(&self, head: ResponseHead, running: Running) -> Result<Forwarded, Failure> {
         if let Some(upgrade) = self.upgrade {
             let request = (&**self.label, &*self.incoming.script_context);
