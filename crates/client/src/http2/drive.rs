@@ -102,7 +102,7 @@ where
 }
 
 impl<S: AsyncRead + AsyncWrite + Unpin> Driver<S> {
-    /// Asks for a sign of the server with the first stream after a time without one.
+    /// Sends PING with the first stream after a time without one.
     fn check_reply(&mut self) {
         let mut state = self.shared.state();
         let now = Instant::now();
