@@ -135,7 +135,7 @@ fn exchange_after_a_minute(late: Option<Duration>) -> (Result<u16, Failure>, Dur
                 None => {
                     let first_is_over = Duration::from_secs(30);
                     let _ = tokio::time::timeout(first_is_over, connection.accept()).await;
-                    std::future::pending().await
+                    std::future::pending::<()>().await;
                 }
             }
         });
