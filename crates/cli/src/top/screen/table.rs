@@ -43,14 +43,20 @@ impl Order {
     /// Failing rows come first, since there may not be room for all.
     fn key(self, row: &Row) -> (u64, u64, u64) {
         let first = match self {
-            Self::Requests => row.rate,
-            Self::Latency => row.latency.high.unwrap_or(0) as f64,
-            Self::Bytes => row.sent,
+            Self::Requests => step(row.rate),
+            Self::Latency => step(row.latency.high.unwrap_or(0) as f64),
+            Self::Bytes => step(row.sent),
             // All since the start; those of the interval come first anyway.
-            Self::Errors => row.failed.unwrap_or(0) as f64,
+            Self::Errors => row.failed.unwrap_or(0),
         };
-        (row.new_failures, (first * 1_000.0) as u64, row.requests)
+        (row.new_failures, first, row.requests)
     }
+}
+
+/// Returns the number of the step of a value, of which two double it. Rows of one step have the order of their requests, so that
+/// they do not change places each second.
+fn step(value: f64) -> u64 {
+    if value > 0.0 { ((value.log2() + 16.0) * 2.0).max(1.0) as u64 } else { 0 }
 }
 
 /// A column besides the name.
@@ -167,4 +173,20 @@ pub(super) fn shortened(text: &str, width: usize) -> String {
     let mut short: String = text.chars().take(width.saturating_sub(1)).collect();
     short.push('…');
     short
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn rows_of_similar_rates_keep_their_order() {
+        let row = |rate, requests| Row { rate, requests, ..Row::default() };
+        let is_before =
+            |one: &Row, other: &Row| Order::Requests.key(one) > Order::Requests.key(other);
+        assert!(is_before(&row(100.0, 10), &row(110.0, 5)));
+        assert!(is_before(&row(0.0, 10), &row(0.0, 5)));
+        assert!(is_before(&row(300.0, 5), &row(100.0, 10)));
+        assert!(is_before(&row(0.001, 5), &row(0.0, 10)));
+    }
 }
