@@ -7,6 +7,7 @@ use serde::{Deserialize, Serialize};
 use super::address::{not_an_address, parse_address};
 use super::error::Problem;
 use super::file;
+use super::sites::EVERY_HOST;
 use super::spanned::Spanned;
 
 /// Settings of the command line that replace those of the file.
@@ -111,7 +112,6 @@ impl Overrides {
 
 /// Serves the sites of all listeners on the same ones. A host that several of them have is that of the first one.
 fn join_listeners(sites: &mut Vec<Spanned<file::SiteTable>>) {
-    const EVERY: &str = "*";
     let mut seen: Vec<String> = Vec::new();
     sites.retain_mut(|site| {
         let has_own = site.value.listen.take().is_some();
@@ -125,7 +125,7 @@ fn join_listeners(sites: &mut Vec<Spanned<file::SiteTable>>) {
                 hosts.value.0.retain(|host| is_new(&host.to_ascii_lowercase()));
                 !hosts.value.0.is_empty()
             }
-            None => is_new(EVERY),
+            None => is_new(EVERY_HOST),
         }
     });
 }

@@ -39,6 +39,8 @@ pub struct Sites {
     listeners: Vec<(u64, Hosts)>,
 }
 
+/// The text that stands for every host that no other site names.
+pub(super) const EVERY_HOST: &str = "*";
 /// Name of the site for all other hosts.
 pub(super) const DEFAULT_SITE: &str = "default";
 

@@ -22,7 +22,8 @@ const ROOM: usize = 32 * 1024;
 /// Bytes that wait for the server at most. Requests stop far below: only acknowledgements and credits of a server that
 /// sends without reading come so far.
 const MAX_UNSENT: usize = 512 * 1024;
-
+/// Time that a connection has for its first stream.
+const FIRST_STREAM: Duration = Duration::from_secs(10);
 /// A connection that was without a stream for this time has PING sent with its next one: the host of the server may be gone, or a
 /// device on the way may have forgotten the connection.
 const UNCERTAIN: Duration = Duration::from_secs(5);
@@ -45,9 +46,6 @@ struct Driver<S> {
     reply_until: Option<Instant>,
 }
 
-/// Time that a connection has for its first stream.
-const FIRST_STREAM: Duration = Duration::from_secs(10);
-
 /// Runs a connection to its end. It closes itself when it was without a stream for `idle_time`, which may be zero, after its
 /// first stream.
 pub(super) async fn drive<S>(shared: Arc<Shared>, byte_stream: S, idle_time: Duration)
@@ -67,7 +65,7 @@ where
     let mut idle_until = Instant::now() + idle_time.max(FIRST_STREAM);
     let mut sleep = pin!(sleep_until(idle_until));
     let failure = poll_fn(|context| {
-        driver.check_reply();
+        driver.ping_after_idle_time();
         if let Poll::Ready(failure) = driver.poll(context) {
             return Poll::Ready(Some(failure));
         }
@@ -103,7 +101,7 @@ where
 
 impl<S: AsyncRead + AsyncWrite + Unpin> Driver<S> {
     /// Sends PING with the first stream after a time without one.
-    fn check_reply(&mut self) {
+    fn ping_after_idle_time(&mut self) {
         let mut state = self.shared.state();
         let now = Instant::now();
         if state.streams.is_empty() {

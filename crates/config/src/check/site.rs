@@ -16,7 +16,7 @@ use crate::proxy::split_path;
 use crate::punycode::ascii_name;
 use crate::redirect::PLACEHOLDERS;
 use crate::site_route::SiteRoute;
-use crate::sites::{DEFAULT_SITE, Defaults, Site, Sites};
+use crate::sites::{DEFAULT_SITE, Defaults, EVERY_HOST, Site, Sites};
 use crate::spanned::{Span, Spanned};
 use crate::tls::{self, Surroundings, Tls};
 use crate::tries::PROXY as PROXY_STEP;
@@ -67,8 +67,8 @@ impl Checker<'_> {
         // The span of a table is that of its header.
         let place = site.span.clone().or_else(|| site.place());
         let mut site = site.value;
-        let is_default =
-            site.host.as_ref().is_none_or(|host| host.0.iter().any(|host| is_every(host)));
+        let is_every = |host: &Spanned<String>| host.value == EVERY_HOST;
+        let has_every = site.host.as_ref().is_some_and(|hosts| hosts.0.iter().any(is_every));
         let hosts = site.host.take().map_or_else(Vec::new, |host| self.hosts(host));
         let root = site.root.take().map(|root| self.root(&root));
         let mut routes: Vec<SiteRoute> = Vec::new();
@@ -158,7 +158,7 @@ impl Checker<'_> {
         let mut report = |place: &Span, what| self.problem(place, what);
         let mut site = Site::new(index, hosts, defaults, routes, &mut report);
         site.tls = tls;
-        site.is_default = is_default;
+        site.is_default |= has_every;
         self.proxy_steps(&site);
         self.object_settings(&site);
         self.dav_routes(&site);
@@ -382,7 +382,7 @@ impl Checker<'_> {
         }
         let mut names: Vec<String> = Vec::new();
         let is_alone = hosts.len() == 1;
-        for host in hosts.into_iter().filter(|host| is_alone || !is_every(host)) {
+        for host in hosts.into_iter().filter(|host| is_alone || host.value != EVERY_HOST) {
             let place = host.span.clone().or_else(|| place.clone());
             let ends = host.strip_prefix("*.").or_else(|| host.strip_suffix(".*"));
             let name = ends.unwrap_or(&host);
@@ -415,11 +415,6 @@ impl Checker<'_> {
         }
         names
     }
-}
-
-/// Returns `true` if a host of the file stands for every host that no other site names.
-pub(crate) fn is_every(host: &str) -> bool {
-    host == "*"
 }
 
 /// The requests that a route applies to.

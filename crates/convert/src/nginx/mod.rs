@@ -30,6 +30,8 @@ mod http;
 mod lexer;
 mod limits;
 mod links;
+#[cfg(test)]
+mod listener_tests;
 mod listing;
 mod location;
 mod logs;

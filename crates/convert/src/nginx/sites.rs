@@ -260,7 +260,7 @@ fn convert_servers<'t>(mut servers: Vec<Server<'t>>, context: &mut Context<'t>) 
     }
 }
 
-/// Has addresses for which there is no listener of their own beside that of all addresses.
+/// Replaces an address by the listener of all addresses with its port, if there is one.
 fn cover(servers: &mut [Server<'_>], context: &mut Context<'_>) {
     let listens = || servers.iter().flat_map(|server| &server.listens);
     let wildcards: Vec<String> = listens()
@@ -290,7 +290,7 @@ fn groups<'a>(servers: &'a [Server<'_>]) -> Vec<Group<'a>> {
         if groups.iter().any(|group| group.addresses.contains(&address.as_str())) {
             continue;
         }
-        let tls = listens().any(|other| other.address == *address && other.tls);
+        let tls = has_tls(servers, address);
         let view = view(servers, address);
         match groups.iter_mut().find(|group| group.tls == tls && group.view == view) {
             Some(group) => group.addresses.push(address),
@@ -301,18 +301,16 @@ fn groups<'a>(servers: &'a [Server<'_>]) -> Vec<Group<'a>> {
 }
 
 fn view<'a>(servers: &'a [Server<'_>], address: &str) -> View<'a> {
-    let mut view = View { default: usize::MAX, names: Vec::new() };
-    let mut has_default = false;
-    for (at, server) in servers.iter().enumerate() {
-        let here = || server.listens.iter().filter(|listen| listen.address == address);
-        if here().next().is_none() {
-            continue;
-        }
-        let is_default = here().any(|listen| listen.is_default) && !has_default;
-        has_default |= is_default;
-        if is_default || view.default == usize::MAX {
-            view.default = at;
-        }
+    let listens_here = |is_default: bool| {
+        let is_it = move |listen: &Listen<'_>| {
+            listen.address == address && (listen.is_default || !is_default)
+        };
+        let all = servers.iter().enumerate();
+        all.filter(move |(_, server)| server.listens.iter().any(is_it))
+    };
+    let default = listens_here(true).chain(listens_here(false)).next().map_or(0, |(at, _)| at);
+    let mut view = View { default, names: Vec::new() };
+    for (at, server) in listens_here(false) {
         for name in &server.names {
             if view.server(name).is_none() {
                 view.names.push((name, at));
@@ -453,9 +451,8 @@ fn listeners(servers: &[Server<'_>]) -> Vec<Listener> {
     let mut all: Vec<Listener> = Vec::new();
     let listens = || servers.iter().flat_map(|server| &server.listens);
     for listen in listens() {
-        let tls = listens().any(|other| other.address == listen.address && other.tls);
         let mut keys = Vec::new();
-        if tls {
+        if has_tls(servers, &listen.address) {
             keys.push(("tls".to_owned(), Value::Switch(true)));
         }
         if listen.proxy_protocol {
@@ -486,7 +483,7 @@ fn site<'t>(servers: &[Server<'t>], part: Part<'_>, context: &mut Context<'t>) -
         let server_name = other.first_name();
         let without_tls = drafts(&other.scope, (&server_name, other.port()), context);
         made = made.with_plain(without_tls, context, other.directive);
-    } else if plain.is_none() && has_plain(servers, &addresses) {
+    } else if plain.is_none() && !addresses.iter().all(|address| has_tls(servers, address)) {
         served_everywhere(main, context);
     }
     let comment = match main.directive {
@@ -502,11 +499,10 @@ fn site<'t>(servers: &[Server<'t>], part: Part<'_>, context: &mut Context<'t>) -
     Some(site)
 }
 
-/// Returns `true` if one of the listeners is without TLS.
-fn has_plain(servers: &[Server<'_>], addresses: &[&str]) -> bool {
-    let listens = || servers.iter().flat_map(|server| &server.listens);
-    let is_tls = |address: &str| listens().any(|listen| listen.address == address && listen.tls);
-    addresses.iter().any(|address| !is_tls(address))
+/// Returns `true` if the listener of an address is one with TLS.
+fn has_tls(servers: &[Server<'_>], address: &str) -> bool {
+    let mut listens = servers.iter().flat_map(|server| &server.listens);
+    listens.any(|listen| listen.address == address && listen.tls)
 }
 
 /// A server that nginx has at some listeners only.

@@ -20,14 +20,10 @@ pub(super) struct Described<'a> {
 }
 
 impl<'a> Described<'a> {
-    /// Looks at each field once. The first letters and the lengths of their names distinguish most of them.
+    /// Looks at each field once. The lengths of their names distinguish most of them.
     pub(super) fn of(fields: &'a FieldLines) -> Self {
         let mut described = Self::default();
         for (name, value) in fields.iter() {
-            if !matches!(name.first(), Some(b'C' | b'c' | b'D' | b'd' | b'R' | b'r' | b'V' | b'v'))
-            {
-                continue;
-            }
             let is = |other: &str| name.eq_ignore_ascii_case(other.as_bytes());
             match name.len() {
                 4 if is("Vary") => {
