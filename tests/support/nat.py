@@ -1,8 +1,10 @@
 """A network address translator for UDP, in a process of its own: each client has an address towards the server, which changes.
 
 `python nat.py PORT` prints its own port. A line `N` on the standard input gives N clients, the longest without a change first, another
-address with their next datagram. Clients that have sent nothing since the line before may have ended, and keep theirs. What is under way to the old one still arrives: a client that waits for a response would otherwise have no
-reason to send, and the server no way to learn its address. It ends with its standard input, and prints the number of changes.
+address with their next datagram of an established connection: during the handshake, a client keeps its address (RFC 9000 §9).
+Clients that have sent nothing since the line before may have ended, and keep theirs. What is under way to the old one still
+arrives: a client that waits for a response would otherwise have no reason to send, and the server no way to learn its address.
+It ends with its standard input, and prints the number of changes.
 """
 
 import select
@@ -67,7 +69,8 @@ def main(server):
                     try:
                         data, client = inside.recvfrom(SIZE)
                         heard.add(client)
-                        if client in due:
+                        is_established = not data[0] & 0x80
+                        if client in due and is_established:
                             due.remove(client)
                             # It is behind all others now.
                             old.append(by_client.pop(client))

@@ -46,7 +46,7 @@ pub use self::group::Group;
 pub use self::keys::{Keys, SECRET};
 pub use self::qlog::QlogDirectory;
 pub use self::relay::{Predecessor, Relay, relay};
-pub use self::socket::{Sockets, bind, probe};
+pub use self::socket::{Sockets, bind, bind_alone, probe};
 pub use self::steering::steer;
 pub use self::streams::ReadEnd;
 pub use self::transport::{TransportSettings, client_config, server_config};

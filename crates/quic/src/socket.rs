@@ -25,16 +25,21 @@ const KERNEL_BUFFER: usize = 4 << 20;
 /// # Errors
 /// When the kernel rejects the address: it is in use, not of this machine, or not permitted.
 pub fn bind(address: SocketAddr) -> io::Result<UdpSocket> {
-    let socket =
-        socket2::Socket::new(Domain::for_address(address), Type::DGRAM, Some(Protocol::UDP))?;
+    let socket = open(address)?;
     socket.set_reuse_port(true)?;
-    if address.is_ipv6() {
-        socket.set_only_v6(true)?;
-    }
-    // The kernel sets its own limit without an error.
-    socket.set_recv_buffer_size(KERNEL_BUFFER)?;
-    socket.set_send_buffer_size(KERNEL_BUFFER)?;
-    socket.set_nonblocking(true)?;
+    enlarge(&socket)?;
+    socket.bind(&address.into())?;
+    Ok(socket.into())
+}
+
+/// Opens the UDP socket of a client, with a port that no other socket has: the kernel gives one port to several sockets with
+/// `SO_REUSEPORT`, and what arrives at it to one of them.
+///
+/// # Errors
+/// As [`bind`].
+pub fn bind_alone(address: SocketAddr) -> io::Result<UdpSocket> {
+    let socket = open(address)?;
+    enlarge(&socket)?;
     socket.bind(&address.into())?;
     Ok(socket.into())
 }
@@ -45,12 +50,23 @@ pub fn bind(address: SocketAddr) -> io::Result<UdpSocket> {
 /// # Errors
 /// As [`bind`].
 pub fn probe(address: SocketAddr) -> io::Result<()> {
+    open(address)?.bind(&address.into())
+}
+
+fn open(address: SocketAddr) -> io::Result<socket2::Socket> {
     let socket =
         socket2::Socket::new(Domain::for_address(address), Type::DGRAM, Some(Protocol::UDP))?;
     if address.is_ipv6() {
         socket.set_only_v6(true)?;
     }
-    socket.bind(&address.into())
+    socket.set_nonblocking(true)?;
+    Ok(socket)
+}
+
+/// The kernel sets its own limit without an error.
+fn enlarge(socket: &socket2::Socket) -> io::Result<()> {
+    socket.set_recv_buffer_size(KERNEL_BUFFER)?;
+    socket.set_send_buffer_size(KERNEL_BUFFER)
 }
 
 /// The sockets of a worker for an address.
@@ -225,5 +241,21 @@ impl Socket {
                 Ok(())
             }
         }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use std::collections::HashSet;
+
+    use super::*;
+
+    #[test]
+    fn each_client_has_a_port_of_its_own() {
+        let sockets: Vec<_> =
+            (0..700).map(|_| bind_alone(([127, 0, 0, 1], 0).into()).unwrap()).collect();
+        let ports: HashSet<_> =
+            sockets.iter().map(|socket| socket.local_addr().unwrap().port()).collect();
+        assert_eq!(ports.len(), sockets.len());
     }
 }

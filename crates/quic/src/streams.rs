@@ -90,4 +90,14 @@ impl Connection {
         let Some(stream) = *stream else { return 0 };
         state.send_stream(stream).write(bytes).unwrap_or_default()
     }
+
+    /// Sends a unidirectional stream with these bytes, which ends at once, in the datagram of what the own streams have to send. When
+    /// the peer has it, it has that, too. Returns `None` while the peer permits no stream.
+    pub fn send_marker(&self, bytes: &[u8]) -> Option<StreamId> {
+        let mut marker = None;
+        self.write_own(&mut marker, bytes);
+        // A stream that has just been opened can end.
+        let _ = self.state().send_stream(marker?).finish();
+        marker
+    }
 }

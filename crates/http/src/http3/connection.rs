@@ -273,15 +273,19 @@ impl Http3Connection {
 
     /// Announces the last stream that is served. Later ones are rejected.
     pub fn end_drain(&mut self) {
-        if !matches!(self.drain, Shutdown::Final(_)) {
+        if !self.has_ended_drain() {
             self.drain = Shutdown::Final(self.next);
             frame::write_goaway(self.next, &mut self.session.out);
         }
     }
 
+    /// Returns `true` once the last stream was announced that is served.
+    pub fn has_ended_drain(&self) -> bool {
+        matches!(self.drain, Shutdown::Final(_))
+    }
+
     /// Returns `true` if a shutdown is complete: all responses have been sent.
     pub fn is_done(&self) -> bool {
-        matches!(self.drain, Shutdown::Final(_))
-            && self.streams.iter().all(|stream| stream.is_finished)
+        self.has_ended_drain() && self.streams.iter().all(|stream| stream.is_finished)
     }
 }

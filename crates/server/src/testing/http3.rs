@@ -35,6 +35,8 @@ pub(crate) struct Http3 {
     /// The streams that are open; further requests wait.
     opened: u64,
     has_settings: bool,
+    /// What has arrived on the server's unidirectional streams.
+    own: BTreeMap<u64, Vec<u8>>,
     /// Codes of streams that the server has reset.
     pub(crate) resets: BTreeMap<u64, u64>,
     /// Datagrams on their way to the server and to the client.
@@ -83,6 +85,7 @@ impl Http3 {
             uploads: BTreeMap::new(),
             opened: 0,
             has_settings: false,
+            own: BTreeMap::new(),
             resets: BTreeMap::new(),
             to_server: VecDeque::new(),
             to_client: VecDeque::new(),
@@ -172,6 +175,26 @@ impl Http3 {
             let _ = stream.finish();
             false
         });
+    }
+
+    /// Returns the streams that the GOAWAY frames name which have arrived.
+    pub(crate) fn goaways(&self) -> Vec<u64> {
+        let mut found = Vec::new();
+        for bytes in self.own.values() {
+            let mut at = 0;
+            if read_varint(bytes, &mut at) != Some(stream_kind::CONTROL) {
+                continue;
+            }
+            while let (Some(kind), Some(length)) =
+                (read_varint(bytes, &mut at), read_varint(bytes, &mut at))
+            {
+                if kind == kind::GOAWAY {
+                    found.extend(read_varint(bytes, &mut at.clone()));
+                }
+                at += usize::try_from(length).expect("a length of the tests");
+            }
+        }
+        found
     }
 
     /// Gives up a request.
@@ -296,7 +319,7 @@ impl Http3 {
         };
         let _ = chunks.finalize();
         if stream.dir() == Dir::Uni {
-            return;
+            return self.own.entry(id).or_default().extend_from_slice(&bytes);
         }
         match end {
             Ok(_) if self.replies.get(&id).is_some_and(|reply| reply.end == End::Aborted) => {}

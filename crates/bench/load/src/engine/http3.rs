@@ -12,7 +12,7 @@ use std::time::Duration;
 
 use dunlin_quic::proto::crypto::rustls::QuicClientConfig;
 use dunlin_quic::{
-    Accept, Attempt, Connection, Decision, Endpoint, Keys, Place, TransportSettings, bind,
+    Accept, Attempt, Connection, Decision, Endpoint, Keys, Place, TransportSettings, bind_alone,
     client_config,
 };
 
@@ -89,7 +89,7 @@ fn connect(job: &Job, config: dunlin_quic::proto::ClientConfig) -> io::Result<Co
         SocketAddr::V6(_) => ([0_u16; 8], 0).into(),
     };
     let place = Place { worker: 0, generation: 0 };
-    let endpoint = Endpoint::new(bind(own)?, place, &Keys::random()?, None, &Arc::default())?;
+    let endpoint = Endpoint::new(bind_alone(own)?, place, &Keys::random()?, None, &Arc::default())?;
     let name = job.tls.as_ref().map(|tls| tls.name.to_str().into_owned()).unwrap_or_default();
     let connection = endpoint.connect(config, job.address, &name).map_err(io::Error::other)?;
     // It ends with the connection.

@@ -85,6 +85,9 @@ impl Http3Driver {
 
     /// The client reads no more of a stream.
     fn stopped(&mut self, id: StreamId, out: &mut Vec<u8>) {
+        if self.exchanges.protocol.stop_farewell(id) {
+            return;
+        }
         match self.exchanges.protocol.engine.stop_received(id) {
             Ok(true) => {
                 self.exchanges.forget(id, Completion::Aborted, out);

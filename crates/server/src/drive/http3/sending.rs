@@ -41,6 +41,8 @@ pub(super) struct QuicSending {
     pub(super) resumed: Vec<StreamId>,
     /// When the connection began to close gracefully, in milliseconds of the worker's clock.
     pub(super) draining_since: Option<u64>,
+    /// The stream that was sent with the last GOAWAY. Once the client has it, it knows which requests it has to send again.
+    farewell: Option<QuicStream>,
 }
 
 /// Bytes of a stream that QUIC has not taken.
@@ -56,6 +58,8 @@ struct Unsent {
 const USUAL: i32 = 3;
 /// The last urgency (RFC 9218 §4.1).
 const LAST: i32 = 7;
+/// A type of streams without a meaning (RFC 9114 §6.2.3).
+const RESERVED_TYPE: u8 = 0x21;
 /// Bytes of one frame at most.
 const CHUNK: usize = 64 * 1024;
 /// Bytes of bodies that one turn sends, beyond the frame that exceeds them.
@@ -82,6 +86,7 @@ impl QuicSending {
             prioritized: HashMap::new(),
             resumed: Vec::new(),
             draining_since: None,
+            farewell: None,
         }
     }
 
@@ -95,6 +100,9 @@ impl QuicSending {
         self.pass(out);
         while self.resume_next(LAST) {}
         self.send_own();
+        if self.farewell.is_none() && self.engine.has_ended_drain() {
+            self.farewell = self.carrier.connection.send_marker(&[RESERVED_TYPE]);
+        }
         if self.is_flushed() {
             self.flushes += 1;
         }
@@ -110,7 +118,7 @@ impl QuicSending {
         self.unsent_bytes >= MAX_UNSENT
     }
 
-    /// Returns `true` if the connection was closed gracefully, and the client has received all responses.
+    /// Returns `true` if the connection was closed gracefully, and the client has received all responses and the last GOAWAY.
     pub(super) fn is_complete(&self) -> bool {
         // The streams of the server are never finished.
         let own = self.own.iter().flatten().count();
@@ -179,6 +187,17 @@ impl QuicSending {
             unsent.at += self.carrier.connection.write(quic_stream(id), &unsent.bytes[unsent.at..]);
             self.keep(id, unsent);
         }
+    }
+
+    /// Handles the client's stop of a stream. Returns `false` if that is not the stream that was sent with the last GOAWAY.
+    pub(super) fn stop_farewell(&mut self, id: StreamId) -> bool {
+        let is_farewell = self.farewell == Some(quic_stream(id));
+        if is_farewell {
+            // It ends when the client has that, or all bytes.
+            let code = code_of(Http3ErrorCode::NoError);
+            let _ = self.carrier.connection.state().send_stream(quic_stream(id)).reset(code);
+        }
+        is_farewell
     }
 
     /// Resets a stream in both directions.

@@ -3,6 +3,7 @@
 mod half_closed;
 mod http1;
 mod http2;
+mod http3;
 mod memory;
 mod reload;
 mod stop;

@@ -192,6 +192,8 @@ impl State {
                 Some(Event::Connected) => self.complete_handshake(),
                 Some(Event::ConnectionLost { reason }) => {
                     self.seen.ended.set(true);
+                    // The last GOAWAY may have arrived with the end: it names the requests that were not served.
+                    self.receive_control();
                     self.finish(ErrorKind::Closed, format!("the connection ended: {reason}"));
                 }
                 Some(_) => {}

@@ -51,13 +51,13 @@ fn open(
         live.end_by(EndedBy::Rejected);
         return Poll::Ready(Err(Failed::NotProcessed));
     }
-    if let Some((kind, reason)) = &state.end {
-        live.end_by(EndedBy::Failure);
-        return Poll::Ready(Err(Failed::Lost(*kind, reason.clone())));
-    }
     if state.is_draining {
         live.end_by(EndedBy::GoAway);
         return Poll::Ready(Err(Failed::NotProcessed));
+    }
+    if let Some((kind, reason)) = &state.end {
+        live.end_by(EndedBy::Failure);
+        return Poll::Ready(Err(Failed::Lost(*kind, reason.clone())));
     }
     match state.open(cx) {
         Some(id) => Poll::Ready(Ok(id)),
