@@ -15,7 +15,7 @@ import pytest
 from support.browser import CHROMIUM, FLAGS
 from support.files import settle, write
 from support.http3 import configuration, connect
-from support.server import DUNLIN
+from support.server import DUNLIN, ROOT
 from support.stub import StubServer
 from support.tls import certificate
 from support.upstream import chunked, Upstream
@@ -405,6 +405,23 @@ def test_a_client_of_curl(http3, site):
 
 
 @pytest.mark.skipif(not CHROMIUM, reason="there is no Chromium here")
+def test_quic_go_uses_it(http3, site):
+    """The client that the module of quic-go has as an example. It checks lengths, and reads responses in gzip."""
+    client = ROOT / "target" / "tools" / "quic-go" / "client"
+    if not client.exists():
+        pytest.skip("the client of quic-go is not installed")
+    large = "".join(f"line {number}\n" for number in range(200_000))
+    write(site / "large.txt", large)
+    server = http3()
+    urls = [f"https://localhost:{server.port}/{path}" for path in ("hello.txt", "large.txt", "none.txt")]
+    done = subprocess.run([client, "-insecure", *urls], capture_output=True, text=True, timeout=60)
+    said = done.stdout + done.stderr
+    assert done.returncode == 0, said[-2000:]
+    statuses = dict(re.findall(r'Got response for (\S+): &http.Response\{Status:"(\d+)[^"]*", StatusCode:\d+, Proto:"HTTP/3.0"', said))
+    assert statuses == dict(zip(urls, ["200", "200", "404"])), said[-2000:]
+    assert f"Response Body ({len(large)} bytes)" in said and large in said
+
+
 def test_a_browser_uses_it(http3, site, tmp_path):
     write(site / "a.css", "p { color: green }")
     write(

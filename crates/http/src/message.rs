@@ -97,6 +97,16 @@ impl std::fmt::Display for InvalidRequest {
 
 impl std::error::Error for InvalidRequest {}
 
+/// Why a response is rejected whose body has another length than its head states.
+pub(crate) const SHORTER: &str = "the body is shorter than announced";
+pub(crate) const LONGER: &str = "the body is longer than announced";
+
+/// Returns `true` if an engine has rejected a response for this reason because of the length of its body.
+#[must_use]
+pub fn is_wrong_length(reason: &str) -> bool {
+    [SHORTER, LONGER].contains(&reason)
+}
+
 /// Fields that an engine writes itself.
 const FRAMING_FIELDS: [&str; 3] = ["Host", "Content-Length", "Transfer-Encoding"];
 
@@ -121,6 +131,16 @@ impl RequestHead {
         debug_assert_eq!(self.check(), Ok(()));
         self.is_parsed = true;
         self
+    }
+
+    /// Checks the request, and returns it to be sent without further checks.
+    ///
+    /// # Errors
+    /// Some part of it is invalid.
+    pub fn checked(mut self) -> Result<Self, InvalidRequest> {
+        self.check()?;
+        self.is_parsed = true;
+        Ok(self)
     }
 
     /// Checks that the request has one meaning only, whatever reads it.

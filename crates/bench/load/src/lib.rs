@@ -6,8 +6,8 @@
 //!   [`engine::run`] runs it, and [`conclude`](conclude::conclude) makes the outcome of what was measured.
 //! - [`verdict`] decides whether the figures can be used, [`detect`] finds anomalies and their likely causes, and
 //!   [`fail_if`] checks conditions of the user. [`search`] finds the largest load that a server sustains.
-//! - Responses of HTTP/1 are read by `dunlin_http`. HTTP/2 is that of the crate `h2`, so that a fault of the server's engine is not
-//!   hidden by the same fault here.
+//! - `dunlin_http` writes the requests and reads the responses of all protocols. The tests run the generator against other servers,
+//!   and the server under other clients, so that the same fault in both is not hidden.
 //! - [`generators`] run one plan on several machines, and [`merge`] makes one outcome of theirs.
 //!
 //! # Contract

@@ -254,10 +254,10 @@ impl State {
             Received::Trailers { stream, fields } => {
                 self.push(stream, |stream| stream.end = Some(fields));
             }
-            Received::Reset { stream, reason, is_unprocessed } => {
+            Received::Reset { stream, reason, is_unprocessed, .. } => {
                 self.fail(stream, reason, is_unprocessed);
             }
-            Received::GoAway => {
+            Received::GoAway { .. } => {
                 while let Some(stream) = self.engine.unprocessed() {
                     self.fail(stream, "the server serves no further requests", true);
                 }

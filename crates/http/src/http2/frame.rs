@@ -105,6 +105,33 @@ pub enum Http2ErrorCode {
     Http11Required = 13,
 }
 
+impl Http2ErrorCode {
+    const ALL: [Self; 14] = [
+        Self::NoError,
+        Self::ProtocolError,
+        Self::InternalError,
+        Self::FlowControlError,
+        Self::SettingsTimeout,
+        Self::StreamClosed,
+        Self::FrameSizeError,
+        Self::RefusedStream,
+        Self::Cancel,
+        Self::CompressionError,
+        Self::ConnectError,
+        Self::EnhanceYourCalm,
+        Self::InadequateSecurity,
+        Self::Http11Required,
+    ];
+
+    /// Returns the error with this code; `None` if RFC 9113 §7 has none.
+    #[must_use]
+    pub fn from_code(code: u32) -> Option<Self> {
+        let found = Self::ALL.get(code as usize).copied();
+        debug_assert!(found.is_none_or(|error| error as u32 == code));
+        found
+    }
+}
+
 impl fmt::Display for Http2ErrorCode {
     /// Writes the name of the RFC.
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {

@@ -2,7 +2,7 @@
 
 use super::ResponseSection;
 use crate::FieldLines;
-use crate::message::{InterimResponses, ResponseHead};
+use crate::message::{InterimResponses, LONGER, ResponseHead, SHORTER};
 use crate::request::Version;
 use crate::semantics::status;
 
@@ -25,8 +25,6 @@ pub(crate) enum ResponsePart {
     Head(ResponseHead),
     Trailers(FieldLines),
 }
-
-const SHORTER: &str = "the body is shorter than announced";
 
 impl IncomingResponse {
     /// Creates the response to a request with that method.
@@ -86,7 +84,7 @@ impl IncomingResponse {
         }
         if let Some(left) = &mut self.left {
             let rest = left.checked_sub(length as u64);
-            *left = rest.ok_or("the body is longer than announced")?;
+            *left = rest.ok_or(LONGER)?;
         }
         Ok(())
     }

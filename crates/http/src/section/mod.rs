@@ -18,7 +18,7 @@ pub(crate) use heads::{Heads, SectionEncoder};
 pub(crate) use incoming_response::{IncomingResponse, ResponsePart};
 pub use kind::Kind;
 pub(crate) use request::{Metadata, Reader, SectionOutcome};
-pub(crate) use response::{MAX_SECTION, ResponseSection};
+pub(crate) use response::{MAX_SECTION, ResponseSection, USUAL_FIELD};
 
 /// A decoded field, as ranges of the text buffer.
 #[derive(Debug, Clone, PartialEq, Eq)]

@@ -18,6 +18,8 @@ pub(crate) struct ResponseSection {
 
 /// Most bytes of a section, as RFC 9113 §6.5.2 counts them.
 pub(crate) const MAX_SECTION: usize = 64 * 1024;
+/// The size of a usual field in bytes, decoded.
+pub(crate) const USUAL_FIELD: usize = 128;
 /// Cost of a field besides its text.
 const OVERHEAD: usize = 32;
 
@@ -53,8 +55,8 @@ impl ResponseSection {
                 if id == FieldName::ContentLength {
                     self.content_length(value)?;
                 }
-                let name = std::str::from_utf8(name).map_err(|_| "a field name is malformed")?;
-                self.fields.push(name, value);
+                // Its kind states that the name and the value have only characters that they may have.
+                self.fields.push_parsed(name, value);
             }
             Kind::ConnectionSpecific => return Err("a field concerns the connection"),
             Kind::Malformed => return Err("a field is malformed"),

@@ -1,7 +1,7 @@
 //! Windows, limits of streams, and the end of streams and connections.
 
 use dunlin_http::http2::Http2ErrorCode;
-use dunlin_http::http2::client::{Http2ClientConnection, Http2ClientEvent};
+use dunlin_http::http2::client::{Http2ClientConnection, Http2ClientEvent, Http2ClientSettings};
 use dunlin_http::http2::frame::{self, flag, kind, setting};
 use dunlin_http::{BodySize, RequestHead};
 
@@ -80,7 +80,7 @@ fn the_servers_limit_of_streams_and_its_goaway_hold() {
     frame::write_goaway(1, Http2ErrorCode::NoError, "", &mut server.bytes);
     server.headers(1, OK, END);
     let (seen, result) = feed(&mut connection, &server.bytes, 1000, &mut out);
-    assert_eq!((seen, result), (vec!["goaway".into(), "1 head 200  end".into()], Ok(())));
+    assert_eq!((seen, result), (vec!["goaway 0".into(), "1 head 200  end".into()], Ok(())));
     assert_eq!((connection.unprocessed(), connection.unprocessed()), (Some(3), None));
     assert!(!connection.is_usable() && connection.open_streams() == 0);
 }
@@ -102,6 +102,33 @@ fn requests_that_a_server_has_not_processed_are_repeated_in_their_order() {
 }
 
 #[test]
+fn the_limit_of_streams_is_that_of_the_server_or_of_the_caller() {
+    let limit = (setting::MAX_CONCURRENT_STREAMS, 2);
+    for (stated, limit) in [(&[][..], 150), (&[limit][..], 2)] {
+        let mut out = Vec::new();
+        let settings = Http2ClientSettings { streams: 150, ..Http2ClientSettings::default() };
+        let mut connection = Http2ClientConnection::with_settings(settings, &mut out);
+        // Until the settings have arrived, the recommended number is open at most (RFC 9113 §6.5.2).
+        assert_eq!(connection.max_streams(), None);
+        let server = Server::new(stated);
+        assert_eq!(feed(&mut connection, &server.bytes, 3, &mut out).1, Ok(()));
+        assert_eq!(connection.max_streams(), Some(limit));
+        for _ in 0..limit {
+            connection.open(&get(), "http", BodySize::Empty, &mut out).unwrap();
+        }
+        assert!(!connection.can_open());
+    }
+}
+
+#[test]
+fn error_codes_are_found_by_their_number() {
+    for code in 0..14 {
+        assert_eq!(Http2ErrorCode::from_code(code).map(|error| error as u32), Some(code));
+    }
+    assert_eq!(Http2ErrorCode::from_code(14), None);
+}
+
+#[test]
 fn a_reset_reports_whether_the_request_was_processed() {
     for (code, is_unprocessed) in
         [(Http2ErrorCode::RefusedStream, true), (Http2ErrorCode::Cancel, false)]
@@ -110,7 +137,10 @@ fn a_reset_reports_whether_the_request_was_processed() {
         frame::write_reset(1, code, &mut server.bytes);
         server.headers(3, OK, END);
         let (seen, _) = exchange(&["GET", "GET"], &server);
-        assert_eq!(seen[0], format!("1 reset {is_unprocessed} the server has reset the stream"));
+        assert_eq!(
+            seen[0],
+            format!("1 reset {is_unprocessed} the server has reset the stream ({code})")
+        );
         assert_eq!(seen[1], "3 head 200  end");
     }
 }

@@ -1,9 +1,9 @@
 //! A server that writes frames, and what a client has seen of them.
 
-use dunlin_http::http2::Http2Error;
 use dunlin_http::http2::client::{Http2ClientConnection, Http2ClientEvent};
 use dunlin_http::http2::frame::{self, FrameHeader, flag, kind};
 use dunlin_http::http2::hpack::{HpackEncoder, Indexing};
+use dunlin_http::http2::{Http2Error, Http2ErrorCode};
 use dunlin_http::{BodySize, RequestHead};
 
 /// A server that writes frames.
@@ -101,10 +101,12 @@ pub(super) fn feed(
                         String::from_utf8_lossy(fields.as_bytes()).trim_end()
                     )
                 }
-                Http2ClientEvent::Reset { stream, reason, is_unprocessed } => {
-                    format!("{stream} reset {is_unprocessed} {reason}")
+                Http2ClientEvent::Reset { stream, reason, is_unprocessed, code } => {
+                    let code = code.and_then(Http2ErrorCode::from_code);
+                    let code = code.map_or_else(String::new, |code| format!(" ({code})"));
+                    format!("{stream} reset {is_unprocessed} {reason}{code}")
                 }
-                Http2ClientEvent::GoAway => "goaway".into(),
+                Http2ClientEvent::GoAway { code } => format!("goaway {code}"),
                 Http2ClientEvent::Window => continue,
                 Http2ClientEvent::Data { .. } | Http2ClientEvent::NeedInput => {
                     unreachable!("handled above")

@@ -1,32 +1,27 @@
-//! The adapter of HTTP/2 to the engine of streams, by the crate `h2`.
+//! The adapter of HTTP/2 to the engine of streams, by the client side of the engine of the server.
 
-mod failure;
-mod wire;
+mod driver;
+mod state;
 
+use std::cell::RefCell;
 use std::future::poll_fn;
 use std::io;
 use std::rc::Rc;
 use std::sync::Arc;
+use std::task::{Context, Poll};
 
-use bytes::Bytes;
-use h2::client::{Builder, SendRequest};
-use tokio::io::{AsyncRead, AsyncWrite};
 use tokio::net::TcpStream;
 
+use self::driver::ConnectionTask;
+use self::state::{Http2State, StreamEnd};
 use super::job::Job;
 use super::recorder::{ConnectionRecord, SharedRecorder};
-use super::request::Http2Request;
 use super::response::PartialResponse;
-use super::streams::{Failed, LiveConnection, Seen, StreamProtocol};
+use super::streams::{EndedBy, Failed, LiveConnection, Seen, StreamProtocol};
 use crate::outcome::ErrorKind;
-use failure::Progressed;
-use wire::Wire;
-
-/// Size of the receive windows, so large that flow control never blocks the server.
-const WINDOW: u32 = (1 << 31) - 1;
 
 /// The handle of a connection of HTTP/2.
-pub(super) struct Http2(SendRequest<Bytes>);
+pub(super) struct Http2(Rc<RefCell<Http2State>>);
 
 impl StreamProtocol for Http2 {
     async fn open(
@@ -38,7 +33,12 @@ impl StreamProtocol for Http2 {
         let socket = TcpStream::connect(job.address).await?;
         socket.set_nodelay(job.plan.request.no_delay)?;
         recorder.now().connect(record);
-        let Some(tls) = &job.tls else { return handshake(socket, recorder, seen).await };
+        let state = Rc::new(RefCell::new(Http2State::new(job)));
+        let connection = ConnectionTask::new(&state, recorder, seen);
+        let Some(tls) = &job.tls else {
+            tokio::task::spawn_local(connection.drive(socket));
+            return Ok(Self(state));
+        };
         let connector = tokio_rustls::TlsConnector::from(Arc::clone(&tls.config));
         let stream = connector.connect(tls.name.clone(), socket).await?;
         let (_, session) = stream.get_ref();
@@ -47,72 +47,94 @@ impl StreamProtocol for Http2 {
         }
         let resumed = session.handshake_kind() == Some(rustls::HandshakeKind::Resumed);
         recorder.now().handshake(record, resumed);
-        handshake(stream, recorder, seen).await
+        tokio::task::spawn_local(connection.drive(stream));
+        Ok(Self(state))
     }
 
     fn max_streams(&self) -> usize {
-        self.0.current_max_send_streams()
+        self.0.borrow().max_streams()
     }
 
     async fn exchange(
         live: &LiveConnection<Self>,
         job: &Job,
-        recorder: &SharedRecorder,
+        _recorder: &SharedRecorder,
         url: u32,
     ) -> Result<PartialResponse, Failed> {
-        let Some(request) = job.http2.get(url as usize).cloned() else {
-            let reason = "there is no such request".to_owned();
-            return Err(Failed::For(ErrorKind::Other, reason));
-        };
-        let mut progressed = Progressed::default();
-        let read = read(live.client.0.clone(), request, job, recorder, &mut progressed);
-        read.await.map_err(|error| failure::classify(&error, live, &progressed))
+        let state = &live.client.0;
+        let stream = poll_fn(|cx| open(live, &mut state.borrow_mut(), job, url, cx)).await?;
+        let mut exchange = Exchange { state: Rc::clone(state), stream };
+        poll_fn(|cx| exchange.poll(live, cx)).await
     }
 }
 
-async fn handshake<T>(stream: T, recorder: &SharedRecorder, seen: &Rc<Seen>) -> io::Result<Http2>
-where
-    T: AsyncRead + AsyncWrite + Unpin + 'static,
-{
-    let wire = Wire::new(stream, recorder.clone(), Rc::clone(seen));
-    let mut builder = Builder::new();
-    builder.initial_window_size(WINDOW).initial_connection_window_size(WINDOW).enable_push(false);
-    let (client, connection) = builder.handshake(wire).await.map_err(io::Error::other)?;
-    tokio::task::spawn_local(async move {
-        // Its streams report errors of the connection.
-        let _ = connection.await;
-    });
-    Ok(Http2(client))
+impl Drop for Http2 {
+    fn drop(&mut self) {
+        self.0.borrow_mut().abandon();
+    }
 }
 
-async fn read(
-    mut client: SendRequest<Bytes>,
-    request: Http2Request,
+/// Opens a stream with the request of a URL, once the server permits one.
+fn open(
+    live: &LiveConnection<Http2>,
+    state: &mut Http2State,
     job: &Job,
-    recorder: &SharedRecorder,
-    progressed: &mut Progressed,
-) -> Result<PartialResponse, h2::Error> {
-    let head_only = request.head.method() == http::Method::HEAD;
-    poll_fn(|context| client.poll_ready(context)).await?;
-    let (response, mut sender) = client.send_request(request.head, request.body.is_empty())?;
-    if !request.body.is_empty() {
-        sender.send_data(request.body, true)?;
+    url: u32,
+    cx: &Context<'_>,
+) -> Poll<Result<u32, Failed>> {
+    if state.is_draining() {
+        live.end_by(EndedBy::GoAway);
+        return Poll::Ready(Err(state.unprocessed()));
     }
-    let head = response.await?;
-    let (mut response, verifies) = {
-        let recorder = recorder.now();
-        (recorder.first_byte(job, head.status().as_u16()), recorder.verifies)
+    if let Some((kind, reason)) = &state.end {
+        live.end_by(EndedBy::Failure);
+        return Poll::Ready(Err(Failed::Lost(*kind, reason.clone())));
+    }
+    let wrong = |reason: String| Failed::For(ErrorKind::Other, reason);
+    let Some((head, body)) = job.of_streams.get(url as usize) else {
+        return Poll::Ready(Err(wrong("there is no such request".to_owned())));
     };
-    let announced = head.headers().get(http::header::CONTENT_LENGTH);
-    progressed.has_head = true;
-    progressed.announced =
-        announced.filter(|_| !head_only).and_then(|length| length.to_str().ok()?.parse().ok());
-    let mut stream = head.into_body();
-    while let Some(piece) = stream.data().await {
-        let piece = piece?;
-        stream.flow_control().release_capacity(piece.len())?;
-        progressed.length += piece.len() as u64;
-        response.add(&piece, stream.is_end_stream(), verifies);
+    let scheme = if job.tls.is_some() { "https" } else { "http" };
+    match state.open(head, scheme, body, cx) {
+        Ok(Some(stream)) => Poll::Ready(Ok(stream)),
+        Ok(None) => Poll::Pending,
+        Err(error) => Poll::Ready(Err(wrong(error.to_string()))),
     }
-    Ok(response)
+}
+
+/// A request that was sent.
+struct Exchange {
+    state: Rc<RefCell<Http2State>>,
+    stream: u32,
+}
+
+impl Exchange {
+    fn poll(
+        &mut self,
+        live: &LiveConnection<Http2>,
+        cx: &Context<'_>,
+    ) -> Poll<Result<PartialResponse, Failed>> {
+        let mut state = self.state.borrow_mut();
+        let Some(end) = state.poll_end(self.stream, cx) else { return Poll::Pending };
+        Poll::Ready(match end {
+            StreamEnd::Complete(response) => Ok(response),
+            StreamEnd::Unprocessed => {
+                live.end_by(EndedBy::GoAway);
+                Err(state.unprocessed())
+            }
+            StreamEnd::Refused => Err(Failed::Refused),
+            StreamEnd::Failed(kind, reason) => Err(Failed::For(kind, reason)),
+            StreamEnd::Lost(failed) => {
+                live.end_by(EndedBy::Failure);
+                Err(failed)
+            }
+        })
+    }
+}
+
+impl Drop for Exchange {
+    fn drop(&mut self) {
+        // The time of a response has passed, unless it is complete.
+        self.state.borrow_mut().give_up(self.stream);
+    }
 }

@@ -9,10 +9,10 @@ use dunlin_http::RequestHead;
 use serde::{Deserialize, Serialize};
 use url::Url;
 
-use super::request::{Http2Request, Prepared, http3_request};
+use super::request::{Prepared, request_of_streams};
 use super::tls::Tls;
 use crate::choose::Chooser;
-use crate::plan::{Plan, Protocol};
+use crate::plan::Plan;
 use crate::urls;
 use crate::verify::Reference;
 
@@ -26,21 +26,31 @@ pub struct Job {
     pub addresses: Vec<SocketAddr>,
     /// The request of each URL.
     pub(super) requests: Vec<Prepared>,
-    /// The request of each URL, for HTTP/2.
-    pub(super) http2: Vec<Http2Request>,
-    /// The heads and bodies of HTTP/3.
-    pub(super) http3: Vec<(RequestHead, Bytes)>,
+    /// The head and body of the request of each URL, for protocols with streams.
+    pub(super) of_streams: Vec<(RequestHead, Bytes)>,
     pub(super) tls: Option<Tls>,
     /// The expected bodies.
     pub(super) reference: Reference,
     /// The dictionary with which bodies are decoded before they are verified; empty for none.
     pub(super) dictionary: Vec<u8>,
-    /// Expected statuses. Empty for all of 2xx.
-    pub(super) statuses: Vec<u16>,
+    /// The statuses that are no failure.
+    pub(super) expected: ExpectedStatuses,
     /// Cumulative probabilities for [`crate::choose::Chooser`].
     pub(super) table: Arc<[f64]>,
     /// The requests of a replay: the time when each is due, in nanoseconds, and the index of its URL.
     pub(super) replay: Option<Vec<(u64, u32)>>,
+}
+
+/// Statuses that are no failure. Empty for all of 2xx.
+#[derive(Clone)]
+pub(super) struct ExpectedStatuses(Arc<[u16]>);
+
+impl ExpectedStatuses {
+    /// Returns `true` if the status is one of them.
+    #[inline]
+    pub(super) fn has(&self, status: u16) -> bool {
+        if self.0.is_empty() { (200..300).contains(&status) } else { self.0.contains(&status) }
+    }
 }
 
 /// An error that prevents a run.
@@ -82,7 +92,7 @@ pub struct Extras {
     /// The dictionary with which bodies are decoded before they are verified; empty for none.
     #[serde(with = "base64_text", default)]
     pub dictionary: Vec<u8>,
-    /// Expected statuses. Empty for all of 2xx.
+    /// ExpectedStatuses statuses. Empty for all of 2xx.
     pub statuses: Vec<u16>,
     /// The method of each URL. Empty for the plan's method.
     pub methods: Vec<String>,
@@ -99,7 +109,7 @@ impl Job {
         let wrong = |url: &str, why: &str| JobError::Url(urls::shown(url), why.to_owned());
         let mut first: Option<Url> = None;
         let mut requests = Vec::with_capacity(plan.urls.len());
-        let (mut http2, mut http3) = (Vec::new(), Vec::new());
+        let mut of_streams = Vec::new();
         for (index, text) in plan.urls.iter().enumerate() {
             let url = Url::parse(text).map_err(|error| wrong(text, &error.to_string()))?;
             if !matches!(url.scheme(), "http" | "https") || url.host_str().is_none() {
@@ -110,13 +120,10 @@ impl Job {
             }
             let method = extras.methods.get(index).unwrap_or(&plan.request.method);
             requests.push(Prepared::new(&plan, method, &url, &extras.body));
-            if plan.protocol == Protocol::Http3 {
-                http3.push(http3_request(&plan, method, &url, &extras.body));
-            } else if plan.protocol.has_streams() {
-                http2.push(
-                    Http2Request::new(&plan, method, &url, &extras.body)
-                        .map_err(|why| wrong(text, &why))?,
-                );
+            if plan.protocol.has_streams() {
+                let (head, body) = request_of_streams(&plan, method, &url, &extras.body);
+                let head = head.checked().map_err(|error| wrong(text, &error.to_string()))?;
+                of_streams.push((head, body));
             }
             first.get_or_insert(url);
         }
@@ -133,12 +140,11 @@ impl Job {
             address,
             addresses,
             requests,
-            http2,
-            http3,
+            of_streams,
             tls,
             reference,
             dictionary: extras.dictionary,
-            statuses: extras.statuses,
+            expected: ExpectedStatuses(extras.statuses.into()),
             replay: extras.replay,
         })
     }
@@ -194,16 +200,6 @@ impl Job {
     #[must_use]
     pub fn is_tls(&self) -> bool {
         self.tls.is_some()
-    }
-
-    /// Returns `true` if the status is an expected one.
-    #[inline]
-    pub(super) fn is_expected(&self, status: u16) -> bool {
-        if self.statuses.is_empty() {
-            (200..300).contains(&status)
-        } else {
-            self.statuses.contains(&status)
-        }
     }
 
     /// Returns the sequence of URLs of the user with that number.

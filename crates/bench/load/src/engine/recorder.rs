@@ -7,7 +7,7 @@ mod demand;
 #[cfg(test)]
 mod tests;
 
-use std::cell::{RefCell, RefMut};
+use std::cell::{Ref, RefCell, RefMut};
 use std::io;
 use std::num::NonZeroU64;
 use std::rc::Rc;
@@ -279,9 +279,8 @@ impl Recorder {
 
     /// Returns a response whose first byte has arrived.
     #[inline]
-    pub(super) fn first_byte(&self, job: &Job, status: u16) -> PartialResponse {
-        let is_reported =
-            !job.is_expected(status) && !self.tally.first_errors.contains_key(&ErrorKind::Status);
+    pub(super) fn first_byte(&self, status: u16, is_expected: bool) -> PartialResponse {
+        let is_reported = !is_expected && !self.tally.first_errors.contains_key(&ErrorKind::Status);
         PartialResponse::new(status, self.now, is_reported, self.decoder.is_some())
     }
 
@@ -339,7 +338,7 @@ impl Recorder {
         request: &InFlight,
         response: &PartialResponse,
     ) -> Option<ErrorKind> {
-        if !job.is_expected(response.status) {
+        if !job.expected.has(response.status) {
             return Some(ErrorKind::Status);
         }
         if !self.verifies || request.head_only {
@@ -467,6 +466,11 @@ pub(super) struct SharedRecorder(Rc<RefCell<Recorder>>);
 impl SharedRecorder {
     pub(super) fn new(recorder: Recorder) -> Self {
         Self(Rc::new(RefCell::new(recorder)))
+    }
+
+    /// Returns the recorder with the time of the last look at the clock.
+    pub(super) fn last(&self) -> Ref<'_, Recorder> {
+        self.0.borrow()
     }
 
     /// Returns the recorder, which has looked at the clock.

@@ -74,52 +74,8 @@ impl Prepared {
     }
 }
 
-/// A request of HTTP/2.
-#[derive(Clone)]
-pub(super) struct Http2Request {
-    pub(super) head: http::Request<()>,
-    pub(super) body: Bytes,
-}
-
-impl Http2Request {
-    /// Returns the request of a URL.
-    ///
-    /// # Errors
-    /// A part of it is malformed.
-    pub(super) fn new(plan: &Plan, method: &str, url: &Url, body: &[u8]) -> Result<Self, String> {
-        let text = |error: &dyn std::fmt::Display| error.to_string();
-        let fields = &plan.request.fields;
-        let has = |name: &str| fields.iter().any(|(n, _)| n.eq_ignore_ascii_case(name));
-        let mut uri = url.as_str().parse::<http::Uri>().map_err(|error| text(&error))?.into_parts();
-        // The authority belongs in `:authority` (RFC 9113 §8.3.1).
-        if let Some((_, host)) = fields.iter().find(|(name, _)| name.eq_ignore_ascii_case("host")) {
-            let authority = host.parse::<http::uri::Authority>();
-            uri.authority = Some(authority.map_err(|error| format!("Host: {error}"))?);
-        }
-        let uri = http::Uri::from_parts(uri).map_err(|error| text(&error))?;
-        let mut head =
-            http::Request::builder().method(method).uri(uri).version(http::Version::HTTP_2);
-        if !has("user-agent") {
-            head = head.header("user-agent", concat!("dunlin/", env!("CARGO_PKG_VERSION")));
-        }
-        if !has("accept") {
-            head = head.header("accept", "*/*");
-        }
-        for (name, value) in fields.iter().filter(|(name, _)| !name.eq_ignore_ascii_case("host")) {
-            head = head.header(name, value);
-        }
-        if !body.is_empty() && !has("content-length") {
-            head = head.header("content-length", body.len());
-        }
-        Ok(Self {
-            head: head.body(()).map_err(|error| text(&error))?,
-            body: Bytes::copy_from_slice(body),
-        })
-    }
-}
-
-/// Returns the head of the request of a URL of HTTP/3, and its body.
-pub(super) fn http3_request(
+/// Returns the head of the request of a URL for HTTP/2 and HTTP/3, and its body.
+pub(super) fn request_of_streams(
     plan: &Plan,
     method: &str,
     url: &Url,
@@ -143,7 +99,12 @@ pub(super) fn http3_request(
     if find("accept").is_none() {
         lines.push("accept", "*/*");
     }
-    for (name, value) in fields.iter().filter(|(name, _)| !name.eq_ignore_ascii_case("host")) {
+    // The authority belongs in `:authority` (RFC 9113 §8.3.1); the engine states the length of a body.
+    let is_written = |name: &str| {
+        name.eq_ignore_ascii_case("host")
+            || !body.is_empty() && name.eq_ignore_ascii_case("content-length")
+    };
+    for (name, value) in fields.iter().filter(|(name, _)| !is_written(name)) {
         lines.push(name, value);
     }
     head.fields = lines;

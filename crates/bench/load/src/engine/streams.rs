@@ -2,11 +2,15 @@
 //! ([`StreamProtocol`]) opens the connections and carries the requests.
 
 mod live;
+mod overdue;
 mod timers;
 
 use std::cell::RefCell;
+use std::future::poll_fn;
 use std::io;
 use std::iter;
+use std::pin::pin;
+use std::task::Poll;
 use std::time::{Duration, Instant};
 
 use tokio::runtime::Runtime;
@@ -14,7 +18,7 @@ use tokio::sync::Notify;
 use tokio::task::LocalSet;
 
 use super::Engine;
-use super::clock::Clock;
+use super::clock::{Clock, nanos};
 use super::job::Job;
 use super::recorder::{InFlight, Pending, RETRY, Recorder, SharedRecorder, TICK};
 use super::response::{PartialResponse, url_of};
@@ -25,6 +29,7 @@ use crate::plan::{End, Reuse};
 use crate::progress::Slot;
 use crate::segment::Segment;
 pub(super) use live::{EndedBy, Failed, LiveConnection, Seen, StreamProtocol};
+use overdue::Overdue;
 use timers::StreamTimers;
 
 /// Number of times that the only stream of a connection is refused before its request has failed. The delay doubles each time.
@@ -46,6 +51,7 @@ struct Tasks<'a> {
     /// The request of each user that is in flight.
     flight: RefCell<Vec<Option<InFlight>>>,
     timers: StreamTimers,
+    overdue: Overdue,
     think: u64,
     /// Requests of a connection at most.
     requests_each: u64,
@@ -72,6 +78,7 @@ impl<'a, P: StreamProtocol> Engine<'a> for Streams<'a, P> {
             recorder: SharedRecorder::new(recorder),
             flight: RefCell::new(iter::repeat_with(|| None).take(users as usize).collect()),
             timers: StreamTimers::new(Clock::new(Instant::now()))?,
+            overdue: Overdue::new(users as usize),
             arrived: Notify::new(),
         };
         drop(entered);
@@ -124,6 +131,7 @@ impl Tasks<'_> {
             if self.slot.is_stopped() || now >= ends {
                 return;
             }
+            self.overdue.wake(now);
             self.timers.sleep_until((now + TICK.as_nanos() as u64).min(ends)).await;
         }
     }
@@ -256,7 +264,7 @@ impl Tasks<'_> {
         let mut rejections = 0;
         while let Some(next) = self.next_request(live).await {
             let Some((url, sent)) = self.issue(live, user, next, &mut chooser) else { return };
-            let result = self.exchange(live, url, sent).await;
+            let result = self.exchange(live, user, url, sent).await;
             live.open.set(live.open.get() - 1);
             live.freed.notify_one();
             let Some(request) = self.flight.borrow_mut()[user].take() else { return };
@@ -297,18 +305,31 @@ impl Tasks<'_> {
     async fn exchange<P: StreamProtocol>(
         &self,
         live: &LiveConnection<P>,
+        user: usize,
         url: u32,
         sent: u64,
     ) -> Result<PartialResponse, Failed> {
         let seconds = self.job.plan.timeout_seconds;
-        let response = P::exchange(live, self.job, &self.recorder, url);
-        match tokio::time::timeout(Duration::from_secs_f64(seconds), response).await {
-            Ok(Ok(response)) => {
+        let due = sent.saturating_add(nanos(seconds));
+        let mut response = pin!(P::exchange(live, self.job, &self.recorder, url));
+        let result = poll_fn(|cx| {
+            if let Poll::Ready(result) = response.as_mut().poll(cx) {
+                return Poll::Ready(Some(result));
+            }
+            // The task that wakes overdue users has just read the clock.
+            if self.recorder.last().now >= due {
+                return Poll::Ready(None);
+            }
+            self.overdue.watch(user, due, cx);
+            Poll::Pending
+        });
+        match result.await {
+            Some(Ok(response)) => {
                 live.responses.set(live.responses.get() + 1);
                 Ok(response)
             }
-            Ok(Err(failed)) => Err(failed),
-            Err(_) => {
+            Some(Err(failed)) => Err(failed),
+            None => {
                 // The stream is reset (CANCEL). A connection on which nothing has arrived meanwhile is given up.
                 if live.seen.last.get() < sent {
                     live.end_by(EndedBy::Silence);

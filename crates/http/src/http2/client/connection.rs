@@ -58,18 +58,24 @@ pub enum Http2ClientEvent {
         reason: &'static str,
         /// The server did not process the request: it may be sent again (RFC 9113 §8.7).
         is_unprocessed: bool,
+        /// The code with which the server has reset the stream; `None` if the client does, because the server has broken a rule.
+        code: Option<u32>,
     },
     /// Bodies of requests may be sent on: [`Http2ClientConnection::capacity`] of some streams has grown.
     Window,
     /// The server serves no further requests on this connection. The streams that it did not process follow as
     /// [`Http2ClientEvent::Reset`] by [`Http2ClientConnection::unprocessed`].
-    GoAway,
+    GoAway {
+        /// The error code of the server.
+        code: u32,
+    },
 }
 
 /// A client's connection of HTTP/2.
 #[derive(Debug)]
 pub struct Http2ClientConnection {
     pub(super) streams: ClientStreams,
+    pub(super) settings: Http2ClientSettings,
     pub(super) encoder: HpackEncoder,
     pub(super) decoder: HpackDecoder,
     /// The number of the next stream.
@@ -104,7 +110,8 @@ const LATE_FRAMES: u32 = 4;
 /// Limits from the server's settings.
 #[derive(Debug)]
 pub(super) struct Peer {
-    pub(super) max_streams: u32,
+    /// `None` before its settings have arrived.
+    pub(super) max_streams: Option<u32>,
     pub(super) initial_window: i64,
     pub(super) max_frame: usize,
     /// It accepts extended CONNECT (RFC 8441 §3).
@@ -131,39 +138,58 @@ pub(super) struct PartialSection {
 
 /// Initial size of every window (RFC 9113 §6.9.2).
 const DEFAULT_WINDOW: u32 = 65_535;
-/// Bytes that a stream may send before the caller has consumed any.
-pub(super) const STREAM_WINDOW: u32 = 256 * 1024;
-/// Bytes that all streams may send before the caller has consumed any.
-pub(super) const CONNECTION_WINDOW: u32 = 1024 * 1024;
+/// The settings of a connection.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct Http2ClientSettings {
+    /// Bytes that the server may send on a stream before the caller has consumed any (RFC 9113 §5.2): at most 2³¹ − 1.
+    pub stream_window: u32,
+    /// Bytes that the server may send on all streams before the caller has consumed any: from 65,535 to 2³¹ − 1.
+    pub connection_window: u32,
+    /// Requests at a time if the server states no limit.
+    pub streams: u32,
+}
+
+impl Default for Http2ClientSettings {
+    fn default() -> Self {
+        Self { stream_window: 256 * 1024, connection_window: 1024 * 1024, streams: DEFAULT_STREAMS }
+    }
+}
+
 /// Streams that are open at once while the server's limit is not known (RFC 9113 §6.5.2 recommends 100 at least).
 const DEFAULT_STREAMS: u32 = 100;
 
 impl Http2ClientConnection {
     /// Creates a connection; its preface and settings are appended to `out`.
     pub fn new(out: &mut Vec<u8>) -> Self {
+        Self::with_settings(Http2ClientSettings::default(), out)
+    }
+
+    /// As [`Http2ClientConnection::new`], with other settings than the usual ones.
+    pub fn with_settings(settings: Http2ClientSettings, out: &mut Vec<u8>) -> Self {
         out.extend_from_slice(PREFACE);
         frame::write_settings(
             &[
                 (setting::ENABLE_PUSH, 0),
-                (setting::INITIAL_WINDOW_SIZE, STREAM_WINDOW),
+                (setting::INITIAL_WINDOW_SIZE, settings.stream_window),
                 (setting::MAX_HEADER_LIST_SIZE, MAX_SECTION as u32),
             ],
             out,
         );
-        frame::write_window_update(0, CONNECTION_WINDOW - DEFAULT_WINDOW, out);
+        frame::write_window_update(0, settings.connection_window - DEFAULT_WINDOW, out);
         Self {
             streams: ClientStreams::new(),
+            settings,
             encoder: HpackEncoder::default(),
             decoder: HpackDecoder::default(),
             next: 1,
             peer: Peer {
-                max_streams: DEFAULT_STREAMS,
+                max_streams: None,
                 initial_window: i64::from(DEFAULT_WINDOW),
                 max_frame: MAX_PAYLOAD,
                 accepts_extended_connect: false,
             },
             send: i64::from(DEFAULT_WINDOW),
-            receive: i64::from(CONNECTION_WINDOW),
+            receive: i64::from(settings.connection_window),
             consumed: 0,
             phase: Phase::Settings,
             section: None,
@@ -185,7 +211,14 @@ impl Http2ClientConnection {
     /// Returns `true` if another request may be sent now.
     #[must_use]
     pub fn can_open(&self) -> bool {
-        self.is_usable() && self.streams.len() < self.peer.max_streams as usize
+        self.is_usable()
+            && self.streams.len() < self.peer.max_streams.unwrap_or(DEFAULT_STREAMS) as usize
+    }
+
+    /// Returns the number of requests that the server permits at a time; `None` before its settings have arrived.
+    #[must_use]
+    pub fn max_streams(&self) -> Option<usize> {
+        self.peer.max_streams.map(|streams| streams as usize)
     }
 
     /// Returns `true` if the connection takes further requests, now or when others are complete.
@@ -242,7 +275,7 @@ impl Http2ClientConnection {
         write_block(id, &block, is_end, self.peer.max_frame, out);
         let stream = ClientStream {
             send: self.peer.initial_window,
-            receive: i64::from(STREAM_WINDOW),
+            receive: i64::from(self.settings.stream_window),
             consumed: 0,
             is_sent: is_end,
             response: IncomingResponse::new(&head.method),
@@ -305,11 +338,12 @@ impl Http2ClientConnection {
                 std::mem::take(consumed)
             })
         };
-        if let Some(count) = credit(&mut self.receive, &mut self.consumed, CONNECTION_WINDOW) {
+        let Http2ClientSettings { stream_window, connection_window, .. } = self.settings;
+        if let Some(count) = credit(&mut self.receive, &mut self.consumed, connection_window) {
             frame::write_window_update(0, count, out);
         }
         if let Some(stream) = self.streams.get_mut(&id)
-            && let Some(count) = credit(&mut stream.receive, &mut stream.consumed, STREAM_WINDOW)
+            && let Some(count) = credit(&mut stream.receive, &mut stream.consumed, stream_window)
         {
             frame::write_window_update(id, count, out);
         }

@@ -21,4 +21,4 @@ mod receive;
 mod request;
 mod stream;
 
-pub use connection::{Http2ClientConnection, Http2ClientEvent};
+pub use connection::{Http2ClientConnection, Http2ClientEvent, Http2ClientSettings};

@@ -10,7 +10,7 @@ use crate::http2::frame::{
     settings,
 };
 use crate::request::Version;
-use crate::section::{MAX_SECTION, ResponsePart, ResponseSection};
+use crate::section::{MAX_SECTION, ResponsePart, ResponseSection, USUAL_FIELD};
 
 type Found = Result<Option<Http2ClientEvent>, Http2Error>;
 
@@ -138,7 +138,9 @@ impl Http2ClientConnection {
     fn section_end(&mut self, id: u32, is_end: bool, block: &[u8], out: &mut Vec<u8>) -> Found {
         let mut section = ResponseSection::default();
         self.decoder
-            .decode(block, &mut Vec::new(), |text, field| section.take(text, &field))
+            .decode(block, &mut Vec::with_capacity(USUAL_FIELD), |text, field| {
+                section.take(text, &field);
+            })
             .map_err(|malformed| Http2Error::new(Http2ErrorCode::CompressionError, malformed.0))?;
         if section.is_too_large() {
             self.budget.spend(Cost::LargeHead)?;
@@ -233,7 +235,7 @@ impl Http2ClientConnection {
     /// Ends a stream on which the server has broken a rule.
     fn fail_stream(&mut self, id: u32, reason: &'static str, out: &mut Vec<u8>) -> Found {
         self.reset(id, Http2ErrorCode::ProtocolError, out);
-        Ok(Some(Http2ClientEvent::Reset { stream: id, reason, is_unprocessed: false }))
+        Ok(Some(Http2ClientEvent::Reset { stream: id, reason, is_unprocessed: false, code: None }))
     }
 
     fn reset_by_server(&mut self, head: &FrameHeader, payload: &[u8]) -> Found {
@@ -245,7 +247,8 @@ impl Http2ClientConnection {
         }
         let is_unprocessed = code == Http2ErrorCode::RefusedStream as u32;
         let reason = "the server has reset the stream";
-        Ok(Some(Http2ClientEvent::Reset { stream: head.stream, reason, is_unprocessed }))
+        let (stream, code) = (head.stream, Some(code));
+        Ok(Some(Http2ClientEvent::Reset { stream, reason, is_unprocessed, code }))
     }
 
     fn settings(&mut self, head: &FrameHeader, payload: &[u8], out: &mut Vec<u8>) -> Found {
@@ -266,6 +269,7 @@ impl Http2ClientConnection {
         if !payload.len().is_multiple_of(6) {
             return Err(Http2Error::size("SETTINGS has a wrong length"));
         }
+        self.peer.max_streams.get_or_insert(self.settings.streams);
         for (name, value) in settings(payload) {
             self.setting(name, value)?;
         }
@@ -281,7 +285,7 @@ impl Http2ClientConnection {
                 return Err(Http2Error::protocol("a server cannot enable push"));
             }
             setting::ENABLE_CONNECT_PROTOCOL => self.peer.accepts_extended_connect = value == 1,
-            setting::MAX_CONCURRENT_STREAMS => self.peer.max_streams = value,
+            setting::MAX_CONCURRENT_STREAMS => self.peer.max_streams = Some(value),
             setting::INITIAL_WINDOW_SIZE => {
                 if i64::from(value) > MAX_WINDOW {
                     let reason = "the initial window is too large";
@@ -310,8 +314,11 @@ impl Http2ClientConnection {
     }
 
     fn go_away(&mut self, head: &FrameHeader, payload: &[u8]) -> Found {
-        let last = number(payload).filter(|_| payload.len() >= 8 && head.stream == 0);
-        let last = last.ok_or(Http2Error::protocol("GOAWAY is malformed"))? & 0x7fff_ffff;
+        let last = number(payload).filter(|_| head.stream == 0);
+        let (Some(last), Some(code)) = (last, payload.get(4..).and_then(number)) else {
+            return Err(Http2Error::protocol("GOAWAY is malformed"));
+        };
+        let last = last & 0x7fff_ffff;
         if self.last_processed.is_some_and(|before| before < last) {
             return Err(Http2Error::protocol("a second GOAWAY names a later stream"));
         }
@@ -324,7 +331,7 @@ impl Http2ClientConnection {
         }
         // The last one is taken first: requests are repeated in their order.
         self.unprocessed.sort_unstable_by_key(|id| Reverse(*id));
-        Ok(Some(Http2ClientEvent::GoAway))
+        Ok(Some(Http2ClientEvent::GoAway { code }))
     }
 
     fn window_update(&mut self, head: &FrameHeader, payload: &[u8], out: &mut Vec<u8>) -> Found {

@@ -1,6 +1,6 @@
 //! The streams of a client's connection.
 
-use std::collections::HashMap;
+use hashbrown::HashMap;
 
 use crate::section::IncomingResponse;
 

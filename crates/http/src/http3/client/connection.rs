@@ -1,7 +1,8 @@
 //! One connection's state: opening streams and sending bodies.
 
-use std::collections::HashMap;
 use std::ops::Range;
+
+use hashbrown::HashMap;
 
 use crate::FieldLines;
 use crate::http3::frame::{self, DataHeader, kind};

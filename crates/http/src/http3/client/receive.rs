@@ -11,7 +11,7 @@ use crate::http3::reader::{Expects, Part};
 use crate::http3::session::ControlEvent;
 use crate::http3::{Http3Error, Http3ErrorCode};
 use crate::request::Version;
-use crate::section::{MAX_SECTION, ResponsePart, ResponseSection};
+use crate::section::{MAX_SECTION, ResponsePart, ResponseSection, USUAL_FIELD};
 
 type Found = Result<Option<Http3ClientEvent>, Http3Error>;
 
@@ -134,7 +134,8 @@ impl Http3ClientConnection {
             section.take(text, &field);
             !section.is_too_large()
         };
-        let decoded = self.session.decoder.decode(id, &bytes, &mut Vec::new(), take)?;
+        let decoded =
+            self.session.decoder.decode(id, &bytes, &mut Vec::with_capacity(USUAL_FIELD), take)?;
         self.session.check_unsent()?;
         let Some(stream) = self.streams.get_mut(&id) else { return Ok(None) };
         if decoded == Decoded::Blocked {

@@ -375,7 +375,8 @@ impl Connection {
                     return;
                 }
                 ResponseEvent::Head { status, .. } => {
-                    self.response = shared.recorder.first_byte(shared.job, status);
+                    self.response =
+                        shared.recorder.first_byte(status, shared.job.expected.has(status));
                 }
                 ResponseEvent::Data(body) => {
                     let verifies = shared.recorder.verifies;
@@ -394,7 +395,8 @@ impl Connection {
     fn complete(&mut self, shared: &mut Shared<'_>, keep: bool) -> bool {
         let response = std::mem::take(&mut self.response);
         // The server closes a connection that it took for idle, and the request has crossed that.
-        if response.status == 408 && !keep && self.is_repeatable() && !shared.job.is_expected(408) {
+        if response.status == 408 && !keep && self.is_repeatable() && !shared.job.expected.has(408)
+        {
             self.lose_requests(shared, ErrorKind::Closed);
             return false;
         }

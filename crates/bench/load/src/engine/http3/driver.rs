@@ -1,7 +1,6 @@
 //! The task of a connection: it wakes the users whose streams have something, and sends what all of them have written together.
 
 use std::cell::RefCell;
-use std::collections::HashMap;
 use std::pin::Pin;
 use std::rc::Rc;
 use std::task::{Context, Poll, Waker};
@@ -10,6 +9,7 @@ use dunlin_http::http3::client::{Http3ClientConnection, Http3ClientEvent};
 use dunlin_http::http3::{Http3Error, Http3ErrorCode, OwnStream};
 use dunlin_quic::proto::Event;
 use dunlin_quic::{Connection, Dir, Flushed, ReadEnd, StreamEvent, StreamId, VarInt};
+use hashbrown::HashMap;
 
 use crate::engine::recorder::{ConnectionRecord, SharedRecorder};
 use crate::engine::streams::Seen;

@@ -8,6 +8,7 @@ use std::task::{Context, Poll};
 use bytes::Bytes;
 use dunlin_http::http3::client::Http3ClientEvent;
 use dunlin_http::http3::{DataHeader, Http3ErrorCode};
+use dunlin_http::message::is_wrong_length;
 use dunlin_http::{BodySize, ResponseHead};
 use dunlin_quic::{ReadEnd, StreamId, VarInt};
 
@@ -68,7 +69,7 @@ fn open(
 /// Makes the bytes of a request.
 fn begin(state: &mut State, job: &Job, url: u32, stream: StreamId) -> Result<Vec<u8>, Failed> {
     let wrong = |reason: String| Failed::For(ErrorKind::Other, reason);
-    let Some((head, body)) = job.http3.get(url as usize) else {
+    let Some((head, body)) = job.of_streams.get(url as usize) else {
         return Err(wrong("there is no such request".to_owned()));
     };
     let size = match body.is_empty() {
@@ -242,7 +243,7 @@ impl Exchange {
                     is_end
                 }
                 Ok(Http3ClientEvent::Data { data, is_end, .. }) => {
-                    let verifies = recorder.now().verifies;
+                    let verifies = recorder.last().verifies;
                     if let Some(response) = &mut self.response {
                         response.add(&part[data], is_end, verifies);
                     }
@@ -250,8 +251,8 @@ impl Exchange {
                 }
                 Ok(Http3ClientEvent::Trailers { .. }) => true,
                 Ok(Http3ClientEvent::Reset { code, reason, .. }) => {
-                    let what = match (self.announced, &self.response) {
-                        (Some(announced), Some(response)) if announced != response.body => {
+                    let what = match self.announced {
+                        Some(announced) if is_wrong_length(reason) => {
                             let what = format!(
                                 "another length than the {announced} bytes that Content-Length states"
                             );
@@ -279,7 +280,7 @@ impl Exchange {
         self.announced = length
             .and_then(|length| std::str::from_utf8(length).ok())
             .and_then(|length| length.parse().ok());
-        self.response = Some(recorder.now().first_byte(job, head.status));
+        self.response = Some(recorder.now().first_byte(head.status, job.expected.has(head.status)));
     }
 
     /// The response is complete.

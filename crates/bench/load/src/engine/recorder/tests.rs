@@ -30,7 +30,7 @@ fn issue(recorder: &mut Recorder, job: &Job, now: u64) -> InFlight {
 /// Completes a request at a time, by a response with that status and body.
 fn complete(recorder: &mut Recorder, job: &Job, now: u64, request: &InFlight, with: (u16, &str)) {
     recorder.now = now;
-    let mut response = recorder.first_byte(job, with.0);
+    let mut response = recorder.first_byte(with.0, job.expected.has(with.0));
     response.add(with.1.as_bytes(), true, recorder.verifies);
     let mut connection = recorder.open(0);
     recorder.complete(job, &mut connection, request, &response);
@@ -50,7 +50,7 @@ fn the_warmup_is_counted_apart_in_every_figure() {
         recorder.record_arrival(sent * MS);
         recorder.now = now * MS;
         recorder.receive(100);
-        let response = recorder.first_byte(&job, 200);
+        let response = recorder.first_byte(200, true);
         recorder.complete(&job, &mut connection, &request, &response);
     }
     let request = issue(&mut recorder, &job, 0);
@@ -166,7 +166,7 @@ fn bodies_with_a_dictionary_are_verified_by_their_content() {
     for body in bodies {
         let request = issue(&mut recorder, &job, MS);
         recorder.now = 2 * MS;
-        let mut response = recorder.first_byte(&job, 200);
+        let mut response = recorder.first_byte(200, true);
         let (first, second) = body.split_at(body.len() / 2);
         response.add(first, false, recorder.verifies);
         response.add(second, true, recorder.verifies);
