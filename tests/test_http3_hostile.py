@@ -107,6 +107,7 @@ def encoder(client, data):
     client._quic.send_stream_data(client.http._local_encoder_stream_id, data)
 
 
+@pytest.mark.serial  # A client that gets little of the processor resets fewer streams per second than are permitted.
 def test_rapid_reset(server):
     async def attack(client):
         for _ in range(2000):
