@@ -80,7 +80,7 @@ fn serve(site: &Site, facts: &Facts<'_>, host: &[u8]) {
     let settings = site.route(facts.path);
     assert!(site.has_settings(facts.path, &settings));
     for field in &settings.check_rules.fields {
-        drop(field.parts(facts));
+        drop(field.of_request(facts));
     }
     match &settings.handler {
         Handler::Redirect(rule) => {
