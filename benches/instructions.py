@@ -69,7 +69,7 @@ class Rows:
                 try:
                     counts = [self.instructions_each(binary, variant, load) for binary in (before, self.options.dunlin)]
                 except Unsupported:
-                    print(f"| {title} | – | – | – | (this valgrind lacks a system call that it needs)", flush=True)
+                    print(f"| {title} | – | – | – | (the server responds with an error under this valgrind)", flush=True)
                     continue
                 found[title] = counts[1] / counts[0]
                 print(f"| {title} | {counts[0]:,.0f} | {counts[1]:,.0f} | {found[title]:.3f} |", flush=True)

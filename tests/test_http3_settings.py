@@ -404,7 +404,6 @@ def test_a_client_of_curl(http3, site):
         assert posted.status_code == 405
 
 
-@pytest.mark.skipif(not CHROMIUM, reason="there is no Chromium here")
 def test_quic_go_uses_it(http3, site):
     """The client that the module of quic-go has as an example. It checks lengths, and reads responses in gzip."""
     client = ROOT / "target" / "tools" / "quic-go" / "client"
@@ -422,6 +421,7 @@ def test_quic_go_uses_it(http3, site):
     assert f"Response Body ({len(large)} bytes)" in said and large in said
 
 
+@pytest.mark.skipif(not CHROMIUM, reason="there is no Chromium here")
 def test_a_browser_uses_it(http3, site, tmp_path):
     write(site / "a.css", "p { color: green }")
     write(

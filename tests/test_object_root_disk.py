@@ -110,8 +110,7 @@ def test_many_requests_for_an_object_on_disk_read_it_once(counting_store, place)
     assert server.get("/a.bin")[2] == content
     place.written(1)
     server = place.restart(server, counting_store)
-    # The requests gather within this time, which is far from that after which the store counts as away.
-    counting_store.head_delay = 1.0
+    counting_store.head_delay = 2.0
     before = len(counting_store.gets("a.bin"))
     assert all_at_once(server, "/a.bin", 200) == {content}
     assert len(counting_store.gets("a.bin")) == before + 1

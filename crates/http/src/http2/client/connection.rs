@@ -138,6 +138,7 @@ pub(super) struct PartialSection {
 
 /// Initial size of every window (RFC 9113 §6.9.2).
 const DEFAULT_WINDOW: u32 = 65_535;
+
 /// The settings of a connection.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Http2ClientSettings {

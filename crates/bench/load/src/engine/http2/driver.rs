@@ -108,9 +108,10 @@ impl<T: AsyncRead + AsyncWrite + Unpin> Driver<T> {
         let mut has_written = false;
         loop {
             if self.output.is_empty() {
-                let out = &mut self.state.borrow_mut().out;
-                self.output.extend_from_slice(out);
-                out.clear();
+                let state = &mut *self.state.borrow_mut();
+                state.send_bodies();
+                self.output.extend_from_slice(&state.out);
+                state.out.clear();
             }
             let mut stream = Pin::new(&mut self.stream);
             if self.output.is_empty() {
@@ -135,13 +136,12 @@ impl<T: AsyncRead + AsyncWrite + Unpin> Driver<T> {
         if count == 0 {
             return Poll::Ready(Ok(false));
         }
-        let now = {
+        {
             let mut recorder = self.recorder.now();
+            self.seen.last.set(recorder.now);
             recorder.receive(count as u64);
-            recorder.now
-        };
-        self.seen.last.set(now);
-        let used = self.state.borrow_mut().receive(&self.input, now, &self.recorder);
+        }
+        let used = self.state.borrow_mut().receive(&self.input, &self.recorder);
         self.input.advance(used);
         Poll::Ready(Ok(true))
     }

@@ -22,13 +22,16 @@ const SETTINGS: Http2ClientSettings = Http2ClientSettings {
     streams: u32::MAX,
 };
 
+/// Bytes that wait for the server, from which on no more of request bodies is added.
+const MAX_OUT: usize = 64 * 1024;
+
 /// The state of a connection, which its task and its users share.
 pub(super) struct Http2State {
     engine: Http2ClientConnection,
     /// Bytes to send.
     pub(super) out: Vec<u8>,
     requests: HashMap<u32, Waiting>,
-    /// Streams with parts of request bodies that the server has not permitted.
+    /// Streams with parts of request bodies that were not sent.
     unsent: Vec<u32>,
     /// Users that wait until the server permits another stream.
     blocked: Vec<Waker>,
@@ -131,20 +134,19 @@ impl Http2State {
         self.requests.insert(stream, waiting);
         if !body.is_empty() {
             self.unsent.push(stream);
-            self.send_bodies();
         }
         self.task.wake_by_ref();
         Ok(Some(stream))
     }
 
-    /// Sends what the server permits of request bodies.
-    fn send_bodies(&mut self) {
+    /// Adds to the bytes to send what the server permits of request bodies, and no more than wait for it at a time.
+    pub(super) fn send_bodies(&mut self) {
         let Self { engine, out, requests, unsent, .. } = self;
         unsent.retain(|id| {
             let Some(request) = requests.get_mut(id) else { return false };
             loop {
                 let count = engine.capacity(*id).min(request.body.len());
-                if count == 0 {
+                if count == 0 || out.len() >= MAX_OUT {
                     return engine.is_sending(*id);
                 }
                 let part = request.body.split_to(count);
@@ -210,8 +212,8 @@ impl Http2State {
     }
 
     /// Processes what has arrived. Returns the number of bytes that were used.
-    pub(super) fn receive(&mut self, input: &[u8], now: u64, recorder: &SharedRecorder) -> usize {
-        self.engine.set_time(now / 1_000_000_000);
+    pub(super) fn receive(&mut self, input: &[u8], recorder: &SharedRecorder) -> usize {
+        self.engine.set_time(recorder.last().now / 1_000_000_000);
         let mut at = 0;
         loop {
             match self.engine.receive(input, &mut at, &mut self.out) {
@@ -257,10 +259,8 @@ impl Http2State {
                 }
                 self.wake_blocked();
             }
-            Http2ClientEvent::Window => {
-                self.send_bodies();
-                self.wake_blocked();
-            }
+            // The task sends on what the server now permits of bodies.
+            Http2ClientEvent::Window => self.wake_blocked(),
             Http2ClientEvent::Interim { .. } | Http2ClientEvent::NeedInput => {}
         }
     }
@@ -311,5 +311,43 @@ fn lost(kind: ErrorKind, reason: &str, response: Option<&PartialResponse>) -> Fa
         (ErrorKind::Protocol | ErrorKind::Tls, _) => Failed::For(kind, reason.to_owned()),
         (_, None) => Failed::Lost(kind, format!("{reason} before a response")),
         (_, Some(response)) => Failed::For(kind, format!("{reason} after {} bytes", response.body)),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use dunlin_http::http2::frame::{self, setting};
+
+    use super::*;
+    use crate::engine::Extras;
+    use crate::engine::recorder::Recorder;
+    use crate::segment::Segment;
+    use crate::testing::plan;
+    use crate::verify::Reference;
+
+    #[test]
+    fn bodies_do_not_gather_for_a_server_that_permits_all_of_them() {
+        const LARGEST: u32 = (1 << 31) - 1;
+        let job = Job::new(plan(1.0), Extras::default(), Reference::default()).unwrap();
+        let recorder = SharedRecorder::new(Recorder::new(&job, Segment::WHOLE));
+        let mut state = Http2State::new(&job);
+        let mut server = Vec::new();
+        frame::write_settings(&[(setting::INITIAL_WINDOW_SIZE, LARGEST)], &mut server);
+        frame::write_window_update(0, LARGEST - 65_535, &mut server);
+        assert_eq!(state.receive(&server, &recorder), server.len());
+        let (body, head) = (Bytes::from(vec![b'x'; 1 << 20]), RequestHead::new("POST", "a", "/"));
+        let cx = Context::from_waker(Waker::noop());
+        for _ in 0..50 {
+            assert!(state.open(&head, "http", &body, &cx).unwrap().is_some());
+        }
+        let heads = state.out.len();
+        let mut sent = 0;
+        while !state.unsent.is_empty() {
+            state.send_bodies();
+            assert!(!state.out.is_empty() && state.out.capacity() < heads + 4 * MAX_OUT);
+            sent += state.out.len();
+            state.out.clear();
+        }
+        assert!(heads < MAX_OUT && sent > 50 << 20, "{heads} {sent}");
     }
 }

@@ -1,7 +1,7 @@
 //! The time that responses may take, of all users of a worker.
 //!
 //! Nearly every response arrives in time. A user therefore only notes when its response is overdue, and one task looks at all of
-//! them every [`TICK`](crate::engine::recorder::TICK): a timer for each request would cost a tenth of it.
+//! them every [`TICK`](crate::engine::recorder::TICK), in place of a timer for each request.
 
 use std::cell::RefCell;
 use std::task::{Context, Waker};
